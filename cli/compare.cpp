@@ -207,10 +207,14 @@ void print_text(const studies::Comparison& c, const studies::Comparison::ByShape
 }
 
 void print_json(const studies::Comparison& c, std::ostream& out) {
-  nlohmann::ordered_json j = {{"stepcast", provenance_json()}, {"workload", c.workload},
-                              {"system", c.system},            {"ranks", c.ranks},
-                              {"steps", c.steps},              {"measured_step_s", c.measured.base()},
-                              {"dropped_records", c.dropped_records}, {"warnings", c.warnings}};
+  nlohmann::ordered_json j = {{"stepcast", provenance_json()},
+                              {"workload", c.workload},
+                              {"system", c.system},
+                              {"ranks", c.ranks},
+                              {"steps", c.steps},
+                              {"measured_step_s", c.measured.base()},
+                              {"dropped_records", c.dropped_records},
+                              {"warnings", c.warnings}};
   if (c.predicted) {
     j["predicted_step_s"] = c.predicted->base();
   }
@@ -249,12 +253,12 @@ int compare(const CompareCommand& options, const Context& context) {
   }
   // What ran is predicted as it ran, another job as it would.
   std::optional<ExecutionGraph> predicted;
-  if (given || (recording.own != nullptr &&
-                (!options.system.empty() || !options.job.overrides.empty()))) {
+  if (given ||
+      (recording.own != nullptr && (!options.system.empty() || !options.job.overrides.empty()))) {
     predicted = workloads::build_graph(job);
   }
-  const studies::Comparison c = studies::compare(traces::measured_run(recording), job,
-                                                 predicted ? &*predicted : nullptr);
+  const studies::Comparison c =
+      studies::compare(traces::measured_run(recording), job, predicted ? &*predicted : nullptr);
   const bool csv = options.job.format == OutputFormat::kCsv;
   if (options.job.format == OutputFormat::kJson) {
     print_json(c, std::cout);

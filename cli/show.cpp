@@ -76,7 +76,7 @@ Tables sections_of(const ShowCommand& options, const traces::Recording& recordin
                      "is a recording of another program: nothing is known of its shapes; show it "
                      "without --graph, --flops, --bytes and --memory");
   }
-  const traces::Trace& run = *recording.own;
+  const traces::GraphRun& run = *recording.own;
   std::optional<Job> job;
   if (!run.job.empty()) {
     job = config::load_job(config::text_source(run.job, options.job.job + "/trace.json: job"), {},

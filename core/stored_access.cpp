@@ -102,15 +102,16 @@ Access StoredAccess::restored() const {
   for (const auto& [n, p, count, singles, doubles] : atoms) {
     curve.push_back({n, p, count, singles, doubles});
   }
-  Access::Data data{.kind = kind,
-                    .rows = rows,
-                    .exponent = exponent,
-                    .seed = seed,
-                    .sample_lookups = sample_lookups,
-                    .curve = law ? PopularityCurve::zipf(static_cast<double>(rows), exponent, offset)
-                                 : PopularityCurve::again(std::move(curve), share),
-                    .shuffled = kind != AccessKind::kUniform,
-                    .permutation = internal::Permutation(rows, seed)};
+  Access::Data data{
+      .kind = kind,
+      .rows = rows,
+      .exponent = exponent,
+      .seed = seed,
+      .sample_lookups = sample_lookups,
+      .curve = law ? PopularityCurve::zipf(static_cast<double>(rows), exponent, offset)
+                   : PopularityCurve::again(std::move(curve), share),
+      .shuffled = kind != AccessKind::kUniform,
+      .permutation = internal::Permutation(rows, seed)};
   return Access(std::make_shared<const Access::Data>(std::move(data)));
 }
 

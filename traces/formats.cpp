@@ -59,8 +59,8 @@ bool is_pytorch_et(std::string_view head) {
   return may_be_pytorch_et(head) && has(head, "\"nodes\"");
 }
 bool is_kineto(std::string_view head) {
-  return is_json(head) && (has(head, "\"traceEvents\"") ||
-                           head[head.find_first_not_of(" \t\r\n")] == '[');
+  return is_json(head) &&
+         (has(head, "\"traceEvents\"") || head[head.find_first_not_of(" \t\r\n")] == '[');
 }
 
 bool is_native_folder(const fs::path& folder) { return is_native(folder) || is_recording(folder); }

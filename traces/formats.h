@@ -22,7 +22,7 @@ struct TraceFormat {
   bool (*is_folder)(const std::filesystem::path& folder) = nullptr;
   Recording (*read_folder)(const std::filesystem::path& folder) = nullptr;
   Losses (*write)(const std::filesystem::path& out, const Recording& recording) = nullptr;
-  bool one_file = false;  ///< `out` is a file; else also a folder of ranks
+  bool one_file = false;   ///< `out` is a file; else also a folder of ranks
   bool keeps_own = false;  ///< writes a run of our own runtime with its graph; else events alone
 };
 

@@ -180,7 +180,7 @@ std::vector<std::int64_t> recorded_step_ends(const MeasuredRank& rank) {
   return ends;
 }
 
-MeasuredRun measured_run(const Trace& trace) {
+MeasuredRun measured_run(const GraphRun& trace) {
   MeasuredRun run;
   run.job = trace.job;
   run.shares_core = trace.shares_core;

@@ -81,7 +81,7 @@ struct MeasuredRun {
   std::string marked_by;
   std::string job;                  ///< JSON text of the job, if the trace carries one
   std::string device;               ///< as the profiler calls it; empty where not said
-  /// Of a run of our own runtime: as Trace has them.
+  /// Of a run of our own runtime: as GraphRun has them.
   std::string lacks, op_clock, op_clock_reason;
   std::vector<std::array<Seconds, 3>> core_probes;
   struct RankClock {
@@ -115,6 +115,6 @@ struct MeasuredRun {
 /// Errors: InputError for execution graphs without times, when no step remains or has device work,
 /// and for a `mark` where steps are known without.
 MeasuredRun measured_run(const Recording& recording, std::string_view mark = {});
-MeasuredRun measured_run(const Trace& trace);
+MeasuredRun measured_run(const GraphRun& trace);
 
 }  // namespace stepcast::traces

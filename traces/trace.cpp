@@ -34,7 +34,7 @@ std::int64_t pair_key(const ExecutionGraph& graph, const Op& op, const Call& cal
   return 1 + ((from * 65536 + to) * 65536 + call.microbatch) * 1024 + op.shape[1];
 }
 
-std::map<Instance, std::vector<Member>> instances_of(const Trace& trace) {
+std::map<Instance, std::vector<Member>> instances_of(const GraphRun& trace) {
   std::map<Instance, std::vector<Member>> instances;
   for (std::size_t r = 0; r < trace.ranks.size(); ++r) {
     const RankTrace& rank = trace.ranks[r];
@@ -69,7 +69,7 @@ std::map<Instance, std::vector<Member>> instances_of(const Trace& trace) {
 
 }  // namespace
 
-void align_clocks(Trace& trace) {
+void align_clocks(GraphRun& trace) {
   if (trace.ranks.size() < 2) {
     return;
   }
@@ -121,7 +121,7 @@ void align_clocks(Trace& trace) {
   }
 }
 
-std::vector<OpSamples> samples_of(const Trace& trace, std::int32_t rank, std::int32_t skip) {
+std::vector<OpSamples> samples_of(const GraphRun& trace, std::int32_t rank, std::int32_t skip) {
   const RankTrace* found = nullptr;
   for (const RankTrace& r : trace.ranks) {
     found = r.rank == rank ? &r : found;
@@ -153,7 +153,7 @@ std::vector<OpSamples> samples_of(const Trace& trace, std::int32_t rank, std::in
   return samples;
 }
 
-std::vector<double> step_seconds(const Trace& trace, std::int32_t skip) {
+std::vector<double> step_seconds(const GraphRun& trace, std::int32_t skip) {
   std::map<std::int32_t, std::pair<SimTime, SimTime>> steps;
   for (const RankTrace& rank : trace.ranks) {
     for (const StepMark& s : rank.steps) {

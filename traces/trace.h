@@ -31,7 +31,7 @@ struct RankTrace {
 
 /// A recorded run: the graph that was executed and when each of its ops ran on each rank. The graph
 /// carries the op ids of the prediction, so that both are compared op by op.
-struct Trace {
+struct GraphRun {
   std::string job;       ///< the resolved job, JSON text; may be empty
   std::string producer;  ///< tool and version
   /// How the recorded machine ran: host thread and compute of a rank took turns on one core (always
@@ -64,7 +64,7 @@ struct Trace {
 /// barrier), which no rank can leave before the last one came; `ready` is the latest begin among
 /// the members (for all-to-all-v, send and recv likewise an upper bound). Source: reference
 /// section 9.
-void align_clocks(Trace& trace);
+void align_clocks(GraphRun& trace);
 
 /// Durations of every (call, op) of one rank over the steps after `skip`, in step order; empty
 /// where an op never ran.
@@ -73,9 +73,9 @@ struct OpSamples {
   std::vector<double> seconds;       ///< end - begin; collectives: end - ready
   std::vector<double> wait_seconds;  ///< ready - begin
 };
-std::vector<OpSamples> samples_of(const Trace& trace, std::int32_t rank, std::int32_t skip);
+std::vector<OpSamples> samples_of(const GraphRun& trace, std::int32_t rank, std::int32_t skip);
 
 /// Wall time of each step over all ranks (latest end - earliest begin), after `skip` steps.
-std::vector<double> step_seconds(const Trace& trace, std::int32_t skip);
+std::vector<double> step_seconds(const GraphRun& trace, std::int32_t skip);
 
 }  // namespace stepcast::traces

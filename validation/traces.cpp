@@ -55,7 +55,7 @@ std::optional<traces::Recording> as_ranks(const fs::path& folder,
 TraceSet set_of(const std::string& name, traces::Recording opened) {
   TraceSet set;
   set.name = name;
-  const std::shared_ptr<const traces::Trace> own = opened.own;
+  const std::shared_ptr<const traces::GraphRun> own = opened.own;
   const traces::Recording recording = traces::events_of(std::move(opened));
   set.ranks = static_cast<std::int64_t>(recording.ranks.size());
   for (const traces::RankRecording& rank : recording.ranks) {

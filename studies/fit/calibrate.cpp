@@ -14,7 +14,7 @@
 #include "studies/fit/overlap_rows.h"
 #include "studies/run/recorded_run.h"
 #include "studies/run/runtime_cases.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
@@ -37,7 +37,7 @@ runtime::RunOptions run_options(const ExecutionGraph& graph, const CalibrateOpti
   return run;
 }
 
-void measure(StepRows& all, const Job& job, ExecutionGraph graph, const CalibrateOptions& options,
+void measure(FitRows& all, const Job& job, ExecutionGraph graph, const CalibrateOptions& options,
              runtime::MpiSession& session) {
   const runtime::RunOptions run = run_options(graph, options);
   RecordedRun recorded = run_recorded(job, graph, run, session);
@@ -62,7 +62,7 @@ bool on_all_devices(const ExecutionGraph& graph, const System& system,
 constexpr std::int64_t kExpertsEvery = 7;
 
 /// Really trains random small jobs until the budget is spent; returns how many. All ranks together.
-std::int64_t measure_jobs(StepRows& all, const System& system, const CalibrateOptions& options,
+std::int64_t measure_jobs(FitRows& all, const System& system, const CalibrateOptions& options,
                           double budget, runtime::MpiSession& session) {
   std::int64_t configurations = 0;
   const auto begin = Clock::now();
@@ -117,7 +117,7 @@ OverlapRows measure_overlap(const System& system, const CalibrateOptions& option
   const std::int64_t jobs = options.quick ? 6 : 12;
   for (std::int64_t i = 0; i < jobs; ++i) {
     Job job = draw_overlap_case(i, system, session.size(), draw);
-    std::vector<traces::Trace> traces;
+    std::vector<traces::GraphRun> traces;
     for (const bool beside : {false, true}) {
       job.parallel.overlap.data = job.parallel.overlap.dense_all_reduce = beside;
       const ExecutionGraph graph = workloads::build_graph(job);
@@ -173,7 +173,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
     result.system.name = "local-cpu-paced";
     result.system.host.collectives_hold_core = false;
   }
-  StepRows all;
+  FitRows all;
   result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
   const OverlapRows overlap = measure_overlap(result.system, options, session);
   session.rank_zero_does([&] {
@@ -192,7 +192,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
 }
 
 std::string sweep_csv(const runtime::calibration::DeviceSweep& sweep) {
-  StepRows rows;
+  FitRows rows;
   add_device_sweep(rows, sweep, kFlushedCaches * sweep.facts.l2);
   return calibration_csv(rows);
 }
@@ -201,7 +201,7 @@ CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
                                  const CalibrateOptions& options, runtime::MpiSession& session) {
   CalibrationResult result;
   result.system = measured_system(sweep, session.size(), session.local_size());
-  StepRows all;
+  FitRows all;
   result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
   if (result.configurations == 0) {
     throw RunError(fmt::format(

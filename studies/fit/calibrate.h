@@ -8,7 +8,7 @@
 #include "runtime/calibration/device_sweep.h"
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 namespace stepcast::studies {
 

@@ -42,7 +42,7 @@ std::string plain(std::string name) {
 
 }  // namespace
 
-std::string calibration_csv(const StepRows& rows) {
+std::string calibration_csv(const FitRows& rows) {
   std::string text =
       "configuration,kind,name,s0,s1,s2,s3,s4,s5,flops,bytes,seconds,samples,format,flags,variant,"
       "ranks,ranks_per_machine,since_use,operands,embedding\n";

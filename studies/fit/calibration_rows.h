@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 namespace stepcast::studies {
 
@@ -9,6 +9,6 @@ namespace stepcast::studies {
 /// (docs/reference/measurement-tables.md, "calibration"): one line per op with the reuse distances
 /// of its operands and its embedding tables, per collective with its group, per host sample, per
 /// whole step. Base units. Fits of the lines see what fits of `rows` saw, to the digits printed.
-std::string calibration_csv(const StepRows& rows);
+std::string calibration_csv(const FitRows& rows);
 
 }  // namespace stepcast::studies

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "core/statistics.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 namespace stepcast::studies {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 /// The power of the exchange's pace that collectives follow: the median slope of ln time over ln
 /// pace between rows of one kind and group whose bytes differ by a tenth at most and whose paces by
 /// more than probes scatter. 1 where the exchange kept one pace: there is nothing to learn from.
-double exchange_power(const StepRows& rows) {
+double exchange_power(const FitRows& rows) {
   constexpr double kApart = 0.4, kAlike = 1.1;
   constexpr std::size_t kReach = 64, kEnough = 20;
   std::vector<std::size_t> order(rows.collectives.size());
@@ -44,7 +44,7 @@ double exchange_power(const StepRows& rows) {
   return slopes.size() < kEnough ? 1 : std::clamp(median_of(slopes), 0.0, 1.0);
 }
 
-void at_common_exchange(StepRows& rows) {
+void at_common_exchange(FitRows& rows) {
   const double common = median_of(rows.exchange_paces);
   rows.exchange_power = exchange_power(rows);
   for (std::size_t i = 0; i < rows.collectives.size(); ++i) {
@@ -57,7 +57,7 @@ void at_common_exchange(StepRows& rows) {
 
 }  // namespace
 
-void at_common_pace(StepRows& rows) {
+void at_common_pace(FitRows& rows) {
   if (rows.paces.empty()) {
     return;
   }
@@ -71,7 +71,7 @@ void at_common_pace(StepRows& rows) {
   for (std::size_t i = 0; i < rows.collectives.size(); ++i) {
     rows.collectives[i].time *= rows.exchanged[i].pace ? 1 : pace;
   }
-  for (StepRows::HostOfJob& host : rows.hosts) {
+  for (FitRows::HostOfJob& host : rows.hosts) {
     host.step_seconds *= pace;
     host.scale(pace);
   }

@@ -69,7 +69,7 @@ std::string operands_of(const DeviceCase& c, Bytes flushed) {
 
 }  // namespace
 
-void add_device_sweep(StepRows& rows, const DeviceSweep& sweep, Bytes flushed) {
+void add_device_sweep(FitRows& rows, const DeviceSweep& sweep, Bytes flushed) {
   constexpr std::int64_t kFirstConfiguration = 1'000'000;  // after those of jobs
   ExecutionGraph& graph = rows.graphs.emplace_back();
   Program& program = graph.programs.emplace_back();
@@ -95,7 +95,7 @@ void add_device_sweep(StepRows& rows, const DeviceSweep& sweep, Bytes flushed) {
         {&program, &program.ops[ops[i]], sweep.samples[i].median, kFirstConfiguration + id});
   }
   if (!sweep.facts.launch.empty()) {
-    StepRows::HostOfJob host;
+    FitRows::HostOfJob host;
     host.medians.issue = host.all.issue = sweep.facts.launch;
     rows.hosts.push_back(host);
   }

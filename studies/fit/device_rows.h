@@ -1,7 +1,7 @@
 #pragma once
 #include "core/job/system.h"
 #include "runtime/calibration/device_sweep.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 namespace stepcast::studies {
 
@@ -9,7 +9,7 @@ namespace stepcast::studies {
 /// own that gives its operands the reuse distance they had (cold: everything the flush wrote lies
 /// between; warm: the op itself), and the cost of launches as host samples. `flushed`: bytes
 /// between two cold runs.
-void add_device_sweep(StepRows& rows, const runtime::calibration::DeviceSweep& sweep,
+void add_device_sweep(FitRows& rows, const runtime::calibration::DeviceSweep& sweep,
                       Bytes flushed);
 
 /// What a device says of itself and what the sweep measured at best: memory, caches,

@@ -29,7 +29,7 @@ Seconds form_time(const models::CollectiveForm& form, const System& system,
   return form.predict(row.kind, row.bytes, row.group, system, constants).time;
 }
 
-void few_collectives(System& system, const StepRows& rows, const models::FitOptions& options) {
+void few_collectives(System& system, const FitRows& rows, const models::FitOptions& options) {
   std::map<std::string, std::vector<const MeasuredCollective*>> by_key;
   for (const MeasuredCollective& row : rows.collectives) {
     if (row.group.size > 1 && row.time > Seconds{} && row.kind != OpKind::kBarrier) {
@@ -106,7 +106,7 @@ void finish(FittedModel& model, const std::vector<MeasuredOp>& rows, const Devic
   finish(model, predicted, measured, source);
 }
 
-void few_kernels(Device& device, const StepRows& rows, const models::FitOptions& options) {
+void few_kernels(Device& device, const FitRows& rows, const models::FitOptions& options) {
   std::map<std::string, std::vector<MeasuredOp>> by_key;
   for (const MeasuredOp& row : rows.ops) {
     const std::vector<std::string> keys = models::fitted_keys(*row.op);
@@ -148,7 +148,7 @@ void few_kernels(Device& device, const StepRows& rows, const models::FitOptions&
 
 }  // namespace
 
-void fit_few(System& system, const StepRows& rows, const models::FitOptions& options) {
+void fit_few(System& system, const FitRows& rows, const models::FitOptions& options) {
   few_kernels(system.device, rows, options);
   few_collectives(system, rows, options);
 }

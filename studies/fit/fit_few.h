@@ -1,6 +1,6 @@
 #pragma once
 #include "models/fit/fit.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 namespace stepcast::studies {
 
@@ -17,6 +17,6 @@ namespace stepcast::studies {
 /// again.
 ///
 /// Adds only keys that `system` does not have; errors are those on the rows themselves.
-void fit_few(System& system, const StepRows& rows, const models::FitOptions& options);
+void fit_few(System& system, const FitRows& rows, const models::FitOptions& options);
 
 }  // namespace stepcast::studies

@@ -4,7 +4,7 @@
 
 #include "studies/fit/error_statistics.h"
 #include "studies/fit/fit_few.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 namespace stepcast::studies {
 namespace {
@@ -15,9 +15,9 @@ void append(std::vector<double>& to, const std::vector<double>& from) {
 
 /// The third of the jobs with the shortest steps: there the host's part matters, and nothing large
 /// has pushed its code and data out of the caches between two ops.
-std::vector<const StepRows::HostOfJob*> jobs_of_short_steps(const StepRows& rows) {
-  std::vector<const StepRows::HostOfJob*> jobs;
-  for (const StepRows::HostOfJob& h : rows.hosts) {
+std::vector<const FitRows::HostOfJob*> jobs_of_short_steps(const FitRows& rows) {
+  std::vector<const FitRows::HostOfJob*> jobs;
+  for (const FitRows::HostOfJob& h : rows.hosts) {
     jobs.push_back(&h);
   }
   std::stable_sort(jobs.begin(), jobs.end(),
@@ -26,10 +26,10 @@ std::vector<const StepRows::HostOfJob*> jobs_of_short_steps(const StepRows& rows
   return jobs;
 }
 
-FittedModels fit_host_of(const StepRows& rows, const models::FitOptions& options) {
+FittedModels fit_host_of(const FitRows& rows, const models::FitOptions& options) {
   models::MeasuredHost medians;
   std::map<std::string, std::vector<double>> all;
-  for (const StepRows::HostOfJob* job : jobs_of_short_steps(rows)) {
+  for (const FitRows::HostOfJob* job : jobs_of_short_steps(rows)) {
     append(medians.issue, job->medians.issue);
     append(medians.dispatch, job->medians.dispatch);
     append(medians.step, job->medians.step);
@@ -51,7 +51,7 @@ FittedModels fit_host_of(const StepRows& rows, const models::FitOptions& options
 
 }  // namespace
 
-void set_measured_rates(System& system, const StepRows& rows) {
+void set_measured_rates(System& system, const FitRows& rows) {
   double flops = 1e9;
   std::vector<double> rates;
   for (const models::MeasuredOp& m : rows.ops) {
@@ -67,7 +67,7 @@ void set_measured_rates(System& system, const StepRows& rows) {
   set_measured_links(system, rows);
 }
 
-void set_measured_links(System& system, const StepRows& rows) {
+void set_measured_links(System& system, const FitRows& rows) {
   std::vector<double> links;
   double latency = 1e-3;
   for (const models::MeasuredCollective& c : rows.collectives) {
@@ -91,7 +91,7 @@ void set_measured_links(System& system, const StepRows& rows) {
   system.fabric[0].latency = seconds(latency);
 }
 
-void fit_steps(System& system, const StepRows& rows, const models::FitOptions& given) {
+void fit_steps(System& system, const FitRows& rows, const models::FitOptions& given) {
   models::FitOptions options = given;
   if (system.host.shares_core) {
     // Rows of a few jobs stand close together in size. What they leave open is as in the other

@@ -62,7 +62,7 @@ std::vector<fs::path> files_of(const fs::path& path, std::int64_t native_ranks) 
 
 struct Input {
   fs::path folder;
-  traces::Trace trace;                         ///< of our own runtime, or
+  traces::GraphRun trace;                         ///< of our own runtime, or
   std::optional<traces::MeasuredRun> capture;  ///< of another program
   std::string hash;
   std::optional<Job> job;
@@ -212,7 +212,7 @@ void keep_base(FittedModels base, const std::set<std::vector<std::string>>& seen
   }
 }
 
-void keep_base(System base, const StepRows& rows, FitTracesResult& result) {
+void keep_base(System base, const FitRows& rows, FitTracesResult& result) {
   std::set<std::vector<std::string>> kernels, collectives;
   for (const models::MeasuredOp& row : rows.ops) {
     kernels.insert(models::fitted_keys(*row.op));
@@ -286,7 +286,7 @@ void use_once(std::vector<Input>& inputs, std::vector<std::string>& warnings) {
   inputs.erase(repeated, inputs.end());
 }
 
-FittedTrace add_capture(StepRows& rows, const Input& input, const System& system) {
+FittedTrace add_capture(FitRows& rows, const Input& input, const System& system) {
   const auto steps = static_cast<std::int64_t>(input.capture->steps.size());
   FittedTrace fitted{.folder = input.folder.string(),
                      .workload = input.folder.filename().string(),
@@ -298,7 +298,7 @@ FittedTrace add_capture(StepRows& rows, const Input& input, const System& system
   return fitted;
 }
 
-FittedTrace add_own(StepRows& rows, Input& input, const System& system) {
+FittedTrace add_own(FitRows& rows, Input& input, const System& system) {
   FittedTrace fitted{.folder = input.folder.string(),
                      .workload = input.folder.filename().string(),
                      .hash = input.hash,
@@ -325,7 +325,7 @@ FittedTrace add_own(StepRows& rows, Input& input, const System& system) {
 }
 
 /// Rates the rows show, where nothing is known of the hardware; of a known device the links alone.
-void measure_facts(System& system, const StepRows& rows, bool device) {
+void measure_facts(System& system, const FitRows& rows, bool device) {
   constexpr std::string_view kUnknownLinks = "machine";
   if (!device) {
     set_measured_rates(system, rows);
@@ -359,7 +359,7 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   result.system.fitted.clear();
   result.system.device.fitted.clear();
   const bool on_device = capture || (inputs.front().on_device() && inputs.front().job);
-  StepRows rows;
+  FitRows rows;
   for (Input& input : inputs) {
     result.traces.push_back(capture ? add_capture(rows, input, result.system)
                                     : add_own(rows, input, result.system));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/job/system.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 namespace stepcast::studies {
 

@@ -44,7 +44,7 @@ std::int64_t common(const Interval& a, const std::vector<Interval>& with) {
 }
 
 /// Every op of a trace: its times, and for how long something of the other sort ran on its rank.
-std::map<RankKey, Times> times_of(const traces::Trace& trace) {
+std::map<RankKey, Times> times_of(const traces::GraphRun& trace) {
   std::map<RankKey, Times> times;
   for (const traces::RankTrace& rank : trace.ranks) {
     const Program& program = trace.graph.program_of(rank.rank);
@@ -123,10 +123,10 @@ Job draw_overlap_case(std::int64_t number, const System& system, std::int64_t ra
   return job;
 }
 
-void add_overlap(OverlapRows& rows, const traces::Trace& alone, const traces::Trace& beside) {
+void add_overlap(OverlapRows& rows, const traces::GraphRun& alone, const traces::GraphRun& beside) {
   constexpr double kShortest = 20e-6;
   const auto configuration = static_cast<std::int64_t>(rows.compute.size());
-  for (const traces::Trace* trace : {&alone, &beside}) {
+  for (const traces::GraphRun* trace : {&alone, &beside}) {
     for (const traces::RankTrace& rank : trace->ranks) {
       rows.dropped += rank.dropped;
     }

@@ -23,7 +23,7 @@ Job draw_overlap_case(std::int64_t number, const System& system, std::int64_t ra
 /// Sets the same job recorded with its transfers beside its compute against the one that does one
 /// after the other: ops are joined by rank, name, kind and phase, each by the medians over its
 /// executions. Ops shorter than 20 us are left out: they show the clock.
-void add_overlap(OverlapRows& rows, const traces::Trace& alone, const traces::Trace& beside);
+void add_overlap(OverlapRows& rows, const traces::GraphRun& alone, const traces::GraphRun& beside);
 
 /// "slowdown" (models/fit/interference.h) with the constants `compute` and `transfer`: the factor
 /// by which each takes longer while the other runs. Simulations use `compute` alone: applied to

@@ -14,7 +14,7 @@
 #include "studies/fit/calibrate.h"
 #include "studies/fit/error_statistics.h"
 #include "studies/run/recorded_run.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
@@ -88,7 +88,7 @@ void share_cores(System& system, std::int64_t node, std::int64_t ranks) {
   }
 }
 
-void measure(StepRows& all, const Job& job, const PacedCalibrationOptions& options,
+void measure(FitRows& all, const Job& job, const PacedCalibrationOptions& options,
              runtime::MpiSession& session) {
   ExecutionGraph graph = workloads::build_graph(job);
   runtime::RunOptions run;
@@ -205,7 +205,7 @@ System calibrate_paced(const PacedCalibrationOptions& options, runtime::MpiSessi
   const auto links = runtime::calibration::sweep_collectives(node, options.emulate, session);
   share_cores(system, node, session.size());
 
-  StepRows rows;
+  FitRows rows;
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   std::int64_t jobs = 0;

@@ -2,14 +2,14 @@
 #include <map>
 
 #include "core/statistics.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 namespace stepcast::studies {
 namespace {
 
 /// Places of the rows of each origin, in the order of their first.
-std::vector<std::vector<std::size_t>> by_origin(const std::vector<StepRows::Origin>& origins) {
-  std::map<StepRows::Origin, std::size_t> known;
+std::vector<std::vector<std::size_t>> by_origin(const std::vector<FitRows::Origin>& origins) {
+  std::map<FitRows::Origin, std::size_t> known;
   std::vector<std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < origins.size(); ++i) {
     const auto [it, fresh] = known.try_emplace(origins[i], groups.size());
@@ -30,9 +30,9 @@ double median_over(const std::vector<std::size_t>& group, Value value) {
   return middle_of(values);
 }
 
-void merge_ops(StepRows& rows) {
+void merge_ops(FitRows& rows) {
   std::vector<models::MeasuredOp> merged;
-  std::vector<StepRows::Origin> origins;
+  std::vector<FitRows::Origin> origins;
   for (const std::vector<std::size_t>& group : by_origin(rows.op_origins)) {
     merged.push_back(rows.ops[group.front()]);
     merged.back().time =
@@ -43,10 +43,10 @@ void merge_ops(StepRows& rows) {
   rows.op_origins = std::move(origins);
 }
 
-void merge_collectives(StepRows& rows) {
+void merge_collectives(FitRows& rows) {
   std::vector<models::MeasuredCollective> merged;
-  std::vector<StepRows::Exchanged> exchanged;
-  std::vector<StepRows::Origin> origins;
+  std::vector<FitRows::Exchanged> exchanged;
+  std::vector<FitRows::Origin> origins;
   for (const std::vector<std::size_t>& group : by_origin(rows.collective_origins)) {
     models::MeasuredCollective row = rows.collectives[group.front()];
     row.time =
@@ -75,19 +75,19 @@ void merge_medians(std::vector<double>& into, const std::vector<std::vector<doub
   }
 }
 
-void merge_hosts_and_steps(StepRows& rows) {
+void merge_hosts_and_steps(FitRows& rows) {
   std::map<std::string, std::vector<std::size_t>> by_program;
   for (std::size_t i = 0; i < rows.hosts.size(); ++i) {
     by_program[rows.hosts[i].program].push_back(i);
   }
-  std::vector<StepRows::HostOfJob> hosts;
+  std::vector<FitRows::HostOfJob> hosts;
   std::vector<StepSample> steps;
   for (std::size_t i = 0; i < rows.hosts.size(); ++i) {
     const std::vector<std::size_t>& group = by_program.at(rows.hosts[i].program);
     if (group.front() != i) {
       continue;
     }
-    StepRows::HostOfJob host = rows.hosts[i];
+    FitRows::HostOfJob host = rows.hosts[i];
     StepSample step = rows.steps[i];
     host.step_seconds = median_over(group, [&](auto k) { return rows.hosts[k].step_seconds; });
     step.seconds = median_over(group, [&](auto k) { return rows.steps[k].seconds; });
@@ -112,7 +112,7 @@ void merge_hosts_and_steps(StepRows& rows) {
 
 }  // namespace
 
-void merge_repeats(StepRows& rows) {
+void merge_repeats(FitRows& rows) {
   merge_ops(rows);
   merge_collectives(rows);
   merge_hosts_and_steps(rows);

@@ -64,10 +64,10 @@ class Probes {
 struct RankRun {
   runtime::RunResult result;
   traces::RankTrace own;
-  traces::Trace of_all;
+  traces::GraphRun of_all;
 };
 
-void describe(traces::Trace& trace, const runtime::RunOptions& options, const OpClock& clock,
+void describe(traces::GraphRun& trace, const runtime::RunOptions& options, const OpClock& clock,
               const runtime::RunResult& result) {
   if (!options.executor) {
     trace.collectives_hold_core = options.emulate == nullptr;
@@ -134,7 +134,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
   return {std::move(run.result), std::move(run.of_all)};
 }
 
-void write_recorded(const std::filesystem::path& folder, const Job& job, traces::Trace trace) {
+void write_recorded(const std::filesystem::path& folder, const Job& job, traces::GraphRun trace) {
   trace.job = config::job_to_json(job);
   traces::begin_trace(folder);
   for (const traces::RankTrace& rank : trace.ranks) {

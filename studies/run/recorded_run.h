@@ -14,7 +14,7 @@ namespace stepcast::studies {
 /// A real run with its trace. The trace's ranks are complete on rank 0 only.
 struct RecordedRun {
   runtime::RunResult result;
-  traces::Trace trace;
+  traces::GraphRun trace;
 };
 
 /// Runs a job for real on this session's ranks and records every op; all ranks call it together. On
@@ -24,7 +24,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
                          const runtime::RunOptions& options, runtime::MpiSession& session);
 
 /// Writes what `run_recorded` recorded as a native trace; rank 0 calls it.
-void write_recorded(const std::filesystem::path& folder, const Job& job, traces::Trace trace);
+void write_recorded(const std::filesystem::path& folder, const Job& job, traces::GraphRun trace);
 
 /// What measures when ops run on a device.
 struct OpClock {

@@ -293,7 +293,8 @@ Comparison compare(const traces::MeasuredRun& run, const Job& job,
     if (predicted == nullptr && !run.lacks.empty()) {
       throw InputError("trace", run.lacks);
     }
-    c.by_op = by_op(run, job, predicted != nullptr ? *predicted : *run.steps.front().graph, model, c);
+    c.by_op =
+        by_op(run, job, predicted != nullptr ? *predicted : *run.steps.front().graph, model, c);
   } else {
     c.by_shape = by_shape(run, job, predicted, model, c);
   }

@@ -5,7 +5,7 @@
 
 #include "core/job/job.h"
 #include "studies/run/core_pace.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 #include "traces/measured_step.h"
 
 namespace stepcast::studies {
@@ -68,7 +68,7 @@ struct Comparison {
   /// shape of (shaped_work.h), beside its median time.
   struct ByShape {
     std::vector<ComparedKind> kinds;  ///< by time
-    Seconds wait;  ///< in collectives, for the last member; per step and rank
+    Seconds wait;                     ///< in collectives, for the last member; per step and rank
     std::vector<Unexplained> unexplained;
     double seconds = 0;  ///< of device work over all ranks and steps, waits left out
   };
@@ -77,9 +77,9 @@ struct Comparison {
 
 /// Sets a recorded run beside what is predicted on the job's system: of a run of our own runtime
 /// `predicted`, whose ops carry the ids of those that ran; of a capture of any program its kernels
-/// and collectives, and `predicted`, where the job is known: its kinds on the critical rank, and its
-/// step. Errors: InputError when the ops of `predicted` are not those that ran, when a run's graph is
-/// not whole, and when a capture tells no shape.
+/// and collectives, and `predicted`, where the job is known: its kinds on the critical rank, and
+/// its step. Errors: InputError when the ops of `predicted` are not those that ran, when a run's
+/// graph is not whole, and when a capture tells no shape.
 Comparison compare(const traces::MeasuredRun& run, const Job& job, const ExecutionGraph* predicted);
 
 }  // namespace stepcast::studies

@@ -17,13 +17,14 @@ bool same_shape(const Op& ran, Op of_job) {
   return ran.shape == of_job.shape;
 }
 
-void complete(traces::Trace& trace, const config::Library& library) {
+void complete(traces::GraphRun& trace, const config::Library& library) {
   if (trace.job.empty()) {
     trace.lacks += ", and it carries no job to build it again from";
     return;
   }
   try {
-    const Job job = config::load_job(config::text_source(trace.job, "job of the trace"), {}, library);
+    const Job job =
+        config::load_job(config::text_source(trace.job, "job of the trace"), {}, library);
     ExecutionGraph graph = workloads::build_graph(job);
     require_same_ops(trace.graph, graph);
     trace.graph = std::move(graph);
@@ -62,9 +63,9 @@ traces::Recording open_recording(const std::filesystem::path& path,
                                  const config::Library& library) {
   traces::Recording recording = traces::open_trace(path);
   if (recording.own != nullptr && !recording.own->lacks.empty()) {
-    traces::Trace trace = *recording.own;
+    traces::GraphRun trace = *recording.own;
     complete(trace, library);
-    recording.own = std::make_shared<const traces::Trace>(std::move(trace));
+    recording.own = std::make_shared<const traces::GraphRun>(std::move(trace));
   }
   return recording;
 }

@@ -30,7 +30,7 @@ struct RankView {
   std::span<const OpSpan> launched;  ///< by the step, wherever it ran
   std::span<const HostSpan> host;
   std::vector<OpSpan> cut, chosen;  ///< hold the ops that a chain has among those of other steps
-  std::optional<Seconds> issuing;  ///< of the host of a capture: its own time between calls
+  std::optional<Seconds> issuing;   ///< of the host of a capture: its own time between calls
 };
 
 struct StepView {
@@ -61,8 +61,10 @@ std::vector<StepView> steps_apart(const traces::MeasuredRun& run) {
 std::vector<StepView> steps_of_chain(const traces::MeasuredRun& run, const StepTimes& times) {
   std::vector<StepView> views;
   for (std::size_t s = times.first_counted(); s < times.steps(); ++s) {
-    StepView view{static_cast<std::int32_t>(s), times.of_run()[s + 1] - times.of_run()[s],
-                  run.chain->graph.get(), {}};
+    StepView view{static_cast<std::int32_t>(s),
+                  times.of_run()[s + 1] - times.of_run()[s],
+                  run.chain->graph.get(),
+                  {}};
     for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
       const traces::MeasuredRank& rank = run.chain->ranks[r];
       RankView& of_rank = view.ranks.emplace_back();
@@ -107,12 +109,11 @@ RankStep rank_step(const std::vector<StepView>& steps, std::size_t r) {
     }
     // The recorded host thread issues on the rank's own core: whatever it does while nothing else
     // runs is host time.
-    const simulator::Breakdown parts =
-        simulator::breakdown(program, timeline, row.rank,
-                             {.begin = SimTime{rank.begin},
-                              .end = SimTime{rank.end},
-                              .rank_end = SimTime{rank.end},
-                              .shares_core = true});
+    const simulator::Breakdown parts = simulator::breakdown(program, timeline, row.rank,
+                                                            {.begin = SimTime{rank.begin},
+                                                             .end = SimTime{rank.end},
+                                                             .rank_end = SimTime{rank.end},
+                                                             .shares_core = true});
     walls.push_back(between(SimTime{rank.begin}, SimTime{rank.end}).base());
     row.compute += to_seconds(parts.compute);
     row.exposed_communication += to_seconds(parts.exposed_communication);
@@ -362,11 +363,11 @@ RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
   all.first_counted = times ? steps.front().number : 0;
   all.marked_by = run.marked_by;
   all.median = seconds(median_of(walls));
-  all.step = times ? to_seconds(SimTime{times->of_run().back() -
-                                        times->of_run()[static_cast<std::size_t>(
-                                            all.first_counted)]}) /
-                         static_cast<double>(walls.size())
-                   : all.median;
+  all.step =
+      times ? to_seconds(SimTime{times->of_run().back() -
+                                 times->of_run()[static_cast<std::size_t>(all.first_counted)]}) /
+                  static_cast<double>(walls.size())
+            : all.median;
   all.p5 = seconds(quantile_of(walls, 0.05));
   all.p95 = seconds(quantile_of(walls, 0.95));
   all.dropped = run.dropped;

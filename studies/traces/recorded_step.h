@@ -64,9 +64,9 @@ struct RecordedStep {
 /// What bounds a recorded run. Steps of our own runtime are apart: each is what its rank's marks
 /// hold. Steps of a capture run into each other and are those of StepTimes: each counts what runs
 /// from the end of the one before to its own, whoever launched it; ops, and who came last to a
-/// collective, count for the step that launched them. What was idle though nothing kept it is `host`
-/// where the host worked or the next op was not launched yet, `other` where it was (launch latency,
-/// waits between streams), `bubble` where a collective waited for other ranks.
+/// collective, count for the step that launched them. What was idle though nothing kept it is
+/// `host` where the host worked or the next op was not launched yet, `other` where it was (launch
+/// latency, waits between streams), `bubble` where a collective waited for other ranks.
 ///
 /// Steps before `skip` are left out: by their number, of a capture counted from 0.
 /// Errors: InputError when no step remains, or when the steps of a capture overlap on the host.

@@ -162,7 +162,7 @@ class Gathering {
 
 /// Every gap between two issues of a rank's step; of all gaps the mean, and what the step has after
 /// its last op.
-void add_gaps(StepRows::HostOfJob& host, const traces::MeasuredRank& rank) {
+void add_gaps(FitRows::HostOfJob& host, const traces::MeasuredRank& rank) {
   std::vector<double> gaps;
   for (const std::int64_t gap : rank.issue) {
     gaps.push_back(in_seconds(std::max<std::int64_t>(0, gap)));
@@ -216,7 +216,7 @@ ShapedWork shaped_work(const traces::MeasuredRun& run, const System& system) {
   return Gathering(run, system).gather();
 }
 
-void add_shaped_work(StepRows& rows, const traces::MeasuredRun& run, const std::string& name,
+void add_shaped_work(FitRows& rows, const traces::MeasuredRun& run, const std::string& name,
                   const System& system) {
   ShapedWork work = shaped_work(run, system);
   ExecutionGraph& graph = rows.graphs.emplace_back();
@@ -241,7 +241,7 @@ void add_shaped_work(StepRows& rows, const traces::MeasuredRun& run, const std::
         {name, std::string(name_of(t.op.kind)), "", codes_of(t.op).sizes, 0, t.bytes, t.seconds, 1});
   }
   std::vector<double> walls;
-  StepRows::HostOfJob& host = rows.hosts.emplace_back();
+  FitRows::HostOfJob& host = rows.hosts.emplace_back();
   for (const traces::MeasuredStep& s : run.steps) {
     walls.push_back(in_seconds(s.wall));
     for (const traces::MeasuredRank& rank : s.ranks) {

@@ -8,7 +8,7 @@
 #include "core/graph/program.h"
 #include "core/job/system.h"
 #include "models/cost_model.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 #include "traces/measured_step.h"
 
 namespace stepcast::studies {
@@ -41,7 +41,7 @@ ShapedWork shaped_work(const traces::MeasuredRun& run, const System& system);
 
 /// Adds the work of a recorded run to what the fits are made from: the median of each distinct op,
 /// each of them a configuration of its own; transfers; host gaps of every rank and step.
-void add_shaped_work(StepRows& rows, const traces::MeasuredRun& run, const std::string& name,
+void add_shaped_work(FitRows& rows, const traces::MeasuredRun& run, const std::string& name,
                   const System& system);
 
 }  // namespace stepcast::studies

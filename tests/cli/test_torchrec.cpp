@@ -16,7 +16,7 @@
 using namespace stepcast::cli_test;
 using Catch::Matchers::Contains;
 using nlohmann::json;
-namespace config = stepcast::config;
+namespace interop = stepcast::interop;
 
 namespace {
 

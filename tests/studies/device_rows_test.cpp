@@ -71,7 +71,7 @@ TEST_CASE("cases of a sweep have work, fit the memory and come in one order", "[
 TEST_CASE("rows of a sweep are read back by fit with their times, tables and reuse",
           "[calibration]") {
   const DeviceSweep sweep = made_sweep(40);
-  studies::StepRows rows;
+  studies::FitRows rows;
   studies::add_device_sweep(rows, sweep, MB(200));
   REQUIRE(rows.ops.size() == sweep.samples.size());
   const auto file =

@@ -81,7 +81,7 @@ TEST_CASE("a job differs from itself in nothing", "[studies][explain]") {
 }
 
 TEST_CASE("recordings are explained by op, and beside a prediction", "[studies][explain]") {
-  const traces::Trace two = traces::read_native(kRoot + "/traces/recorded/gpt-2");
+  const traces::GraphRun two = traces::read_native(kRoot + "/traces/recorded/gpt-2");
   const traces::MeasuredRun run = traces::measured_run(two);
   const StepAccount measured = account_of(run);
   double mean = 0;

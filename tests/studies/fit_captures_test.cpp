@@ -58,7 +58,7 @@ TEST_CASE("a device's times, joined from CUPTI's records by op id, are fitted as
   for (Job job : {transformer(64, 32, 2, true), transformer(128, 128, 2, false),
                   transformer(256, 96, 2, true)}) {
     job.system.host.shares_core = job.system.host.collectives_hold_core = false;
-    traces::Trace trace = simulated_trace(job, 4);
+    traces::GraphRun trace = simulated_trace(job, 4);
     trace.op_clock = "cupti";
     trace.shares_core = trace.collectives_hold_core = false;
     for (traces::RankTrace& rank : trace.ranks) {
@@ -99,7 +99,7 @@ TEST_CASE("a device's times, joined from CUPTI's records by op id, are fitted as
     }
   }
   // Cores and devices are not one machine.
-  traces::Trace on_cores = simulated_trace(transformer(64, 32, 2, true), 4);
+  traces::GraphRun on_cores = simulated_trace(transformer(64, 32, 2, true), 4);
   write(folder.path / "cores", on_cores);
   CHECK_THAT(error_of({folders[0], folder.path / "cores"}),
              Catch::Contains("fit them in two calls"));

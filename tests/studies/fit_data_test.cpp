@@ -160,7 +160,7 @@ TEST_CASE("stacks are not mixed unless the user chooses", "[studies][fit]") {
 }
 
 TEST_CASE("calibration rows are read back as they were measured", "[studies][fit]") {
-  StepRows rows;
+  FitRows rows;
   ExecutionGraph graph;
   graph.programs.emplace_back();
   Program& program = graph.programs.front();

@@ -31,7 +31,7 @@ TEST_CASE("times are fitted as cores of the common pace would have taken them", 
   std::vector<fs::path> folders;
   for (const Job& job : {transformer(64, 32, 2, true), transformer(128, 128, 2, false),
                          transformer(256, 96, 2, true)}) {
-    traces::Trace trace = simulated_trace(job, 4);
+    traces::GraphRun trace = simulated_trace(job, 4);
     // The second job met cores that took twice as long, and so did both probes.
     const std::int64_t slow = folders.size() == 1 ? 2 : 1;
     for (traces::RankTrace& rank : trace.ranks) {
@@ -69,7 +69,7 @@ TEST_CASE("ranks of a recording are told apart by the ops they share, not by a p
   std::vector<fs::path> folders;
   for (const Job& job : {transformer(64, 32, 2, true), transformer(128, 128, 2, false),
                          transformer(256, 96, 2, true)}) {
-    traces::Trace trace = simulated_trace(job, 4);
+    traces::GraphRun trace = simulated_trace(job, 4);
     trace.core_probes = {{microseconds(40), microseconds(20)},
                          {microseconds(40), microseconds(10)}};
     folders.push_back(folder.path / job.workload.name);
@@ -85,7 +85,7 @@ TEST_CASE("compare tells the gaps between ops from slow moments of single ops",
   // In each of seven steps another op takes 20 us longer, on both ranks. Every op's median, and
   // what no op took, are as before; the step is longer by the 20 us.
   const Job job = transformer(64, 32, 2, false);
-  traces::Trace trace = simulated_trace(job, 7);
+  traces::GraphRun trace = simulated_trace(job, 7);
   const auto back = [](SimTime& t) { t = SimTime{ticks(t) - 3'000'000'000LL}; };
   for (OpSpan& s : trace.ranks[1].ops) {  // one clock
     back(s.issued), back(s.begin), back(s.ready), back(s.end);
@@ -152,7 +152,7 @@ TEST_CASE("collectives are fitted as an exchange at the common pace would have t
         c.at("near") /= 2;
         c.at("far") /= 2;
       }
-      traces::Trace trace = simulated_trace(job, 4);
+      traces::GraphRun trace = simulated_trace(job, 4);
       trace.core_probes.assign(
           2, {microseconds(40), microseconds(20), microseconds(5) * (apart ? 2.0 : 1.0)});
       folders.push_back(folder.path / std::to_string(folders.size()));

@@ -86,7 +86,7 @@ TEST_CASE("a device that looks like a file is one", "[studies][fit][malformed]")
 
 TEST_CASE("spans outside steps, steps that are not whole and drops are counted by name",
           "[studies][fit]") {
-  traces::Trace trace = simulated_trace(transformer(64, 32, 2, true), 6);
+  traces::GraphRun trace = simulated_trace(transformer(64, 32, 2, true), 6);
   const std::string lost = trace.graph.program_of(0).name(trace.graph.program_of(0).ops[0]);
   OpSpan stray = trace.ranks[0].ops.front();
   stray.step = 99;  // no such step
@@ -112,7 +112,7 @@ TEST_CASE("spans outside steps, steps that are not whole and drops are counted b
 }
 
 TEST_CASE("without its job a trace tells nothing about tables and exchanges", "[studies][fit]") {
-  traces::Trace trace = traces::read_native(recorded("dlrm-2"));
+  traces::GraphRun trace = traces::read_native(recorded("dlrm-2"));
   trace.job.clear();
   const TemporaryFolder folder;
   write(folder.path, trace);
@@ -150,7 +150,7 @@ TEST_CASE("recordings of the CPU runtime give a usable machine, the same bytes t
   }
   // The recorded jobs themselves, predicted by what was fitted to them.
   for (const fs::path& folder : folders) {
-    const traces::Trace trace = traces::read_native(folder);
+    const traces::GraphRun trace = traces::read_native(folder);
     Job job = config::load_job(config::text_source(trace.job, "job"), {}, {STEPCAST_SOURCE_DIR});
     job.system = loaded;
     std::vector<double> steps = traces::step_seconds(trace, 0);
@@ -162,7 +162,7 @@ TEST_CASE("recordings of the CPU runtime give a usable machine, the same bytes t
 
 TEST_CASE("a recording more of one program never makes its fit worse", "[studies][fit]") {
   const TemporaryFolder folder;
-  const traces::Trace trace = traces::read_native(recorded("dlrm-2"));
+  const traces::GraphRun trace = traces::read_native(recorded("dlrm-2"));
   const Job job =
       config::load_job(config::text_source(trace.job, "job"), {}, {STEPCAST_SOURCE_DIR});
   const ExecutionGraph graph = workloads::build_graph(job);
@@ -189,7 +189,7 @@ TEST_CASE("a recording more of one program never makes its fit worse", "[studies
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> shorter(0.9, 1.0);
   for (int copy = 0; copy < 3; ++copy) {
-    traces::Trace again = trace;
+    traces::GraphRun again = trace;
     again.producer = fmt::format("copy {}", copy);  // other bytes, the same times
     exact.push_back(folder.path / fmt::format("exact-{}", copy));
     write(exact.back(), again);
@@ -237,7 +237,7 @@ TEST_CASE("a kind of one shape is predicted as it was measured, however many pro
   });
   REQUIRE(loss != program.ops.end());
   for (const std::int64_t layers : {2, 3, 4}) {
-    traces::Trace trace = simulated_trace(transformer(64, 32, layers, true), 4);
+    traces::GraphRun trace = simulated_trace(transformer(64, 32, layers, true), 4);
     for (traces::RankTrace& rank : trace.ranks) {
       const Program& deep = trace.graph.program_of(rank.rank);
       for (OpSpan& s : rank.ops) {
@@ -264,8 +264,8 @@ TEST_CASE("traces that cannot be fitted are refused by name", "[studies][fit][ma
   CHECK_THAT(error_of({folder.path / "absent"}), Catch::Contains("absent: does not exist"));
   CHECK_THAT(error_of({}), Catch::Contains("at least one trace"));
 
-  const traces::Trace trace = simulated_trace(transformer(64, 32, 2, true), 2);
-  traces::Trace unmarked = trace;
+  const traces::GraphRun trace = simulated_trace(transformer(64, 32, 2, true), 2);
+  traces::GraphRun unmarked = trace;
   for (traces::RankTrace& r : unmarked.ranks) {
     r.steps.clear();
   }

@@ -95,8 +95,8 @@ Job transformer(std::int64_t hidden, std::int64_t sequence, std::int64_t layers,
   return job;
 }
 
-traces::Trace simulated_trace(const Job& job, std::int32_t steps) {
-  traces::Trace trace;
+traces::GraphRun simulated_trace(const Job& job, std::int32_t steps) {
+  traces::GraphRun trace;
   trace.producer = "test";
   trace.job = config::job_to_json(job);
   trace.graph = workloads::build_graph(job);
@@ -138,7 +138,7 @@ traces::Trace simulated_trace(const Job& job, std::int32_t steps) {
   return trace;
 }
 
-void write(const fs::path& folder, const traces::Trace& trace) {
+void write(const fs::path& folder, const traces::GraphRun& trace) {
   for (const traces::RankTrace& r : trace.ranks) {
     traces::write_rank(folder, r);
   }

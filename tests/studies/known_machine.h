@@ -29,9 +29,9 @@ Job transformer(std::int64_t hidden, std::int64_t sequence, std::int64_t layers,
 
 /// What the CPU runtime would have recorded of `steps` steps had they taken exactly as long as the
 /// known machine says. Rank 1's clock runs 3 ms ahead.
-traces::Trace simulated_trace(const Job& job, std::int32_t steps);
+traces::GraphRun simulated_trace(const Job& job, std::int32_t steps);
 
-void write(const std::filesystem::path& folder, const traces::Trace& trace);
+void write(const std::filesystem::path& folder, const traces::GraphRun& trace);
 
 /// Fits a device and a system from nothing but traces.
 const FitTracesOptions& to_known_core();

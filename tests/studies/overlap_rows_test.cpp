@@ -4,7 +4,7 @@
 #include "core/graph/program_builder.h"
 #include "models/cost_model.h"
 #include "studies/fit/overlap_rows.h"
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;
@@ -19,14 +19,14 @@ struct Ran {
 };
 
 /// Two ranks of one program: a product on the compute stream, an all-reduce on another.
-traces::Trace recorded(Ran compute, Ran transfer) {
+traces::GraphRun recorded(Ran compute, Ran transfer) {
   ProgramBuilder b({"compute", "data"});
   const auto segment = b.begin_segment("step");
   b.op(OpKind::kGemm, "mlp", {8, 8, 8, 1}).format(Format::kFp32);
   b.op(OpKind::kAllReduce, "gradients", {1000}).on("data").communicator(0);
   b.end_segment();
   b.call(segment);
-  traces::Trace trace;
+  traces::GraphRun trace;
   trace.graph.mesh.data = 2;
   trace.graph.communicators.push_back({.name = "data", .axes = {}, .groups = {{0, 1}}});
   trace.graph.programs.push_back(std::move(b).finish());
@@ -55,9 +55,9 @@ traces::Trace recorded(Ran compute, Ran transfer) {
 TEST_CASE("overlapped shares and slowdowns come from two recordings of a job",
           "[studies][slowdown]") {
   // Alone: 100 us of compute, then 60 us of transfer after 5 us of waiting.
-  const traces::Trace alone = recorded({0, 0, 100}, {100, 105, 165});
+  const traces::GraphRun alone = recorded({0, 0, 100}, {100, 105, 165});
   // Beside: the transfer, 66 us after its wait, lies under compute, which now takes 110 us.
-  const traces::Trace beside = recorded({0, 0, 110}, {10, 20, 86});
+  const traces::GraphRun beside = recorded({0, 0, 110}, {10, 20, 86});
   OverlapRows rows;
   add_overlap(rows, alone, beside);
   CHECK(rows.dropped == 0);
@@ -79,14 +79,14 @@ TEST_CASE("overlapped shares and slowdowns come from two recordings of a job",
 }
 
 TEST_CASE("records that a recorder lost are counted over ranks and runs", "[studies][slowdown]") {
-  traces::Trace alone = recorded({0, 0, 100}, {100, 105, 165});
-  traces::Trace beside = recorded({0, 0, 110}, {10, 20, 86});
+  traces::GraphRun alone = recorded({0, 0, 100}, {100, 105, 165});
+  traces::GraphRun beside = recorded({0, 0, 110}, {10, 20, 86});
   alone.ranks[1].dropped = 3;
   beside.ranks[0].dropped = 4;
   OverlapRows rows;
   add_overlap(rows, alone, beside);
   CHECK(rows.dropped == 7);
-  StepRows steps;
+  FitRows steps;
   steps.unexplained = {{"step not whole", "rank 0", 9, 0}};
   CHECK(dropped_records(steps) == 0);
   Job job;

@@ -50,9 +50,9 @@ simulator::StepCosts step_costs(const ExecutionGraph& g) {
 }
 
 /// What a profiler of those ranks would have written.
-traces::Trace record(const ExecutionGraph& graph, const simulator::StepCosts& costs, int steps,
+traces::GraphRun record(const ExecutionGraph& graph, const simulator::StepCosts& costs, int steps,
                      double sigma = 0) {
-  traces::Trace trace;
+  traces::GraphRun trace;
   trace.graph = graph;
   trace.shares_core = costs.shares_core;
   trace.collectives_hold_core = costs.collectives_hold_core;
@@ -251,7 +251,7 @@ TEST_CASE("a recorded job is carried over to other ranks and another network",
 
 TEST_CASE("questions a record cannot answer are refused", "[studies][replay]") {
   const ExecutionGraph g = step_graph();
-  traces::Trace trace = record(g, step_costs(g), 1);
+  traces::GraphRun trace = record(g, step_costs(g), 1);
   const traces::MeasuredRun run = traces::measured_run(trace);
   studies::ReplayOptions options;
   options.change.scales = {{"matrx", 2}};

@@ -165,14 +165,14 @@ SimTime at(std::int64_t us) { return SimTime{us * 1'000'000}; }
 
 /// Two ranks, two steps of 100 us: a GEMM, then an all-reduce. Rank 1 computes 60 us, rank 0 40 us;
 /// the transfer takes 20 us once both are there; the rest is gap.
-traces::Trace two_rank_trace() {
+traces::GraphRun two_rank_trace() {
   ProgramBuilder b;
   const auto s = b.begin_segment("step");
   b.op(OpKind::kGemm, "layer", {100, 100, 100, 1});
   b.op(OpKind::kAllReduce, "gradients", {100}).communicator(0).phase(Phase::kGradientSync);
   b.end_segment();
   b.call(s);
-  traces::Trace t;
+  traces::GraphRun t;
   t.graph.mesh.data = 2;
   t.graph.communicators.push_back({"data", {Axis::kData}, {}});
   t.graph.programs.push_back(std::move(b).finish());
@@ -235,7 +235,7 @@ TEST_CASE("recorded ops carry rates and the slowest rank", "[studies][show]") {
 }
 
 TEST_CASE("drops and unsure clocks are told; too much skipping is an error", "[studies][show]") {
-  traces::Trace t = two_rank_trace();
+  traces::GraphRun t = two_rank_trace();
   CHECK(recorded_step(traces::measured_run(t)).warnings.empty());
   t.ranks[1].dropped = 7;
   t.ranks[1].clock_residual = microseconds(3);  // of a step of 100 us

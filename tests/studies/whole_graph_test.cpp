@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/graph/step_traffic.h"
 #include "core/temporary_folder.h"
-#include "interop/library.h"
+#include "interop/import.h"
 #include "models/cost_model.h"
 #include "studies/traces/open_recording.h"
 #include "studies/predict/simulated_step.h"
@@ -47,13 +47,14 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-/// The jobs that the golden scenarios predict, but for those of files that a scenario writes itself,
-/// and one with rows in a slower tier.
+/// The jobs that the golden scenarios predict, but for those of files that a scenario writes
+/// itself, and one with rows in a slower tier.
 std::vector<GoldenJob> golden_jobs() {
   std::vector<fs::path> scenarios;
   for (const fs::directory_entry& e : fs::directory_iterator(kSource / "tests" / "golden")) {
     const std::string name = e.path().filename().string();
-    if (name.starts_with("predict-") && name != "predict-errors" && fs::exists(e.path() / "scenario")) {
+    if (name.starts_with("predict-") && name != "predict-errors" &&
+        fs::exists(e.path() / "scenario")) {
       scenarios.push_back(e.path() / "scenario");
     }
   }
@@ -76,13 +77,15 @@ std::vector<GoldenJob> golden_jobs() {
           GoldenJob job;
           for (std::size_t i = 2; i < words.size(); ++i) {
             if (words[i] == "--set") {
-              job.settings.push_back(v.empty() ? words[i + 1] : replaced(words[i + 1], variable, v));
+              job.settings.push_back(v.empty() ? words[i + 1]
+                                               : replaced(words[i + 1], variable, v));
               ++i;
             } else if (i == 2) {
               job.file = replaced(words[i], "$source", kSource.string());
             }
           }
-          if (job.file.empty() ? line.find("gemma.json") == std::string::npos : job.file[0] == '/') {
+          if (job.file.empty() ? line.find("gemma.json") == std::string::npos
+                               : job.file[0] == '/') {
             jobs.push_back(std::move(job));
           }
         }
@@ -201,7 +204,8 @@ TEST_CASE("A graph with a broken reference is refused with its place") {
   using Catch::Contains;
   using Pointer = nlohmann::json::json_pointer;
   CHECK_THAT(told(Pointer("/programs/0/events"), -1), Contains("programs[0]"));
-  CHECK_THAT(told(Pointer("/programs/0/operands/0"), 1 << 20), Contains("no tensor of the program"));
+  CHECK_THAT(told(Pointer("/programs/0/operands/0"), 1 << 20),
+             Contains("no tensor of the program"));
   CHECK_THAT(told(Pointer("/inputs/tables/rows/0/0"), 7), Contains("inputs.tables[0]"));
   CHECK_THAT(told(Pointer("/laws/0/rows"), -1), Contains("laws[0]"));
   CHECK_THAT(told(Pointer("/mesh/data"), 3), Contains("rank"));
@@ -219,21 +223,21 @@ TEST_CASE("A run that format 1 kept has its whole graph once it is opened, and k
   CHECK_FALSE(opened.own->graph.programs[0].tensors.empty());
 
   const TemporaryFolder temporary("stepcast-whole-graph");
-  const auto write = [&temporary](const traces::Trace& trace) {
+  const auto write = [&temporary](const traces::GraphRun& trace) {
     traces::begin_trace(temporary.path());
     for (const traces::RankTrace& rank : trace.ranks) {
       traces::write_rank(temporary.path(), rank);
     }
     traces::write_manifest(temporary.path(), trace, static_cast<int>(trace.ranks.size()));
   };
-  traces::Trace without_job = *opened.own;
+  traces::GraphRun without_job = *opened.own;
   without_job.job.clear();
   write(without_job);
   CHECK(text_of(studies::open_recording(temporary.path(), kLibrary).own->graph) ==
         text_of(opened.own->graph));
 
   // What cannot be built again is told, not taken from another job.
-  traces::Trace kept = traces::read_native(folder);
+  traces::GraphRun kept = traces::read_native(folder);
   const std::size_t at = kept.job.find("\"global\":");
   REQUIRE(at != std::string::npos);
   kept.job.insert(at + 9, "2");

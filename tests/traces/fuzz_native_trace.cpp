@@ -31,7 +31,7 @@ std::string part_of(std::string_view input, std::size_t index) {
 
 void read(std::string_view input) {
   std::istringstream manifest(part_of(input, 0));
-  const stepcast::traces::Trace trace =
+  const stepcast::traces::GraphRun trace =
       stepcast::traces::read_native(manifest, "fuzz", [input](const std::string& name) {
         // "rank-R.csv"
         const auto rank = static_cast<std::size_t>(std::atoi(name.c_str() + 5));

@@ -40,8 +40,8 @@ ExecutionGraph two_rank_graph() {
 }
 
 /// Rank 1 starts its collective 30 us late and its clock runs 1000 us ahead.
-Trace late_second_rank() {
-  Trace t;
+GraphRun late_second_rank() {
+  GraphRun t;
   t.producer = "test";
   t.graph = two_rank_graph();
   for (std::int32_t r = 0; r < 2; ++r) {
@@ -75,7 +75,7 @@ struct TemporaryFolder {
   ~TemporaryFolder() { fs::remove_all(path); }
 };
 
-void write(const fs::path& folder, const Trace& t) {
+void write(const fs::path& folder, const GraphRun& t) {
   for (const RankTrace& r : t.ranks) {
     write_rank(folder, r);
   }
@@ -95,7 +95,7 @@ void put(const fs::path& file, const std::string& text) { std::ofstream(file) <<
 
 TEST_CASE("clocks are aligned by the ends of symmetric collectives, and waits are separated",
           "[traces]") {
-  Trace t = late_second_rank();
+  GraphRun t = late_second_rank();
   align_clocks(t);
   // Both ranks leave the all-reduce at the same time; rank 1's clock shows 1000 us more.
   CHECK(ticks(t.ranks[1].clock_offset) == -ticks(us(1000)));
@@ -115,12 +115,12 @@ TEST_CASE("clocks are aligned by the ends of symmetric collectives, and waits ar
 
 TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[traces]") {
   const TemporaryFolder folder;
-  Trace t = late_second_rank();
+  GraphRun t = late_second_rank();
   t.core_probes = {{microseconds(40), microseconds(20), microseconds(6)},
                    {microseconds(41), microseconds(22), Seconds{}}};
   write(folder.path / "t", t);
   REQUIRE(is_native(folder.path / "t"));
-  const Trace back = read_native(folder.path / "t");
+  const GraphRun back = read_native(folder.path / "t");
   REQUIRE(back.ranks.size() == 2);
   REQUIRE(back.core_probes.size() == 2);
   CHECK(back.core_probes[1][1] / microseconds(22) == Approx(1));
@@ -133,7 +133,7 @@ TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[
   CHECK(p.ops[1].kind == OpKind::kAllReduce);
   CHECK(p.waits_of(p.ops[1])[0] == 0);
   CHECK(p.streams == std::vector<std::string>{"compute", "data"});
-  Trace aligned = t;
+  GraphRun aligned = t;
   align_clocks(aligned);
   for (std::size_t r = 0; r < 2; ++r) {
     REQUIRE(back.ranks[r].ops.size() == t.ranks[r].ops.size());
@@ -150,7 +150,7 @@ TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[
 TEST_CASE("a folder holds one trace: an older one is replaced, one of the other form refused",
           "[traces]") {
   const TemporaryFolder folder;
-  const Trace t = late_second_rank();
+  const GraphRun t = late_second_rank();
   write(folder.path, t);
   put(folder.path / "rank-7.csv", "of a run on more ranks");
   put(folder.path / "rank-notes.csv", "mine");
@@ -188,7 +188,7 @@ TEST_CASE("a folder holds one trace: an older one is replaced, one of the other 
 
 TEST_CASE("a damaged native trace is refused with file and line", "[traces][malformed]") {
   const TemporaryFolder folder;
-  Trace whole = late_second_rank();
+  GraphRun whole = late_second_rank();
   whole.core_probes = {{microseconds(40), microseconds(20)}, {microseconds(40), microseconds(20)}};
   write(folder.path, whole);
   const std::string good = text_of(folder.path / "rank-1.csv");
@@ -244,7 +244,7 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
 
 TEST_CASE("a Perfetto timeline shows wait and transfer apart and escapes names", "[traces]") {
   const TemporaryFolder folder;
-  Trace t = late_second_rank();
+  GraphRun t = late_second_rank();
   align_clocks(t);
   write_perfetto(folder.path / "t.json", t.graph, t.ranks[0].ops, t.ranks[0].host);
   const std::string text = text_of(folder.path / "t.json");

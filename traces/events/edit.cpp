@@ -178,7 +178,7 @@ void add_loss(Losses& losses, std::string what, std::uint64_t count) {
 namespace {
 
 /// Of our own runtime, whose records name their steps.
-Trace cut_own(Trace trace, std::int64_t first, std::int64_t last) {
+GraphRun cut_own(GraphRun trace, std::int64_t first, std::int64_t last) {
   const auto beyond = [&](const auto& record) {
     return record.step < first || record.step >= last;
   };
@@ -198,7 +198,7 @@ Trace cut_own(Trace trace, std::int64_t first, std::int64_t last) {
 
 void cut_steps(Recording& recording, std::int64_t first, std::int64_t last) {
   if (recording.own != nullptr) {
-    recording.own = std::make_shared<const Trace>(cut_own(*recording.own, first, last));
+    recording.own = std::make_shared<const GraphRun>(cut_own(*recording.own, first, last));
     return;
   }
   for (RankRecording& rank : recording.ranks) {

@@ -27,7 +27,7 @@ EventCategory category_of(const Op& op) {
 
 class NativeRank {
  public:
-  NativeRank(const Trace& trace, const RankTrace& rank, Names& names, const std::string& source)
+  NativeRank(const GraphRun& trace, const RankTrace& rank, Names& names, const std::string& source)
       : trace_(trace),
         rank_(rank),
         program_(trace.graph.program_of(rank.rank)),
@@ -154,7 +154,7 @@ class NativeRank {
     return static_cast<std::int32_t>(table.size() - 1);
   }
 
-  const Trace& trace_;
+  const GraphRun& trace_;
   const RankTrace& rank_;
   const Program& program_;
   Names& names_;
@@ -166,7 +166,7 @@ class NativeRank {
 
 }  // namespace
 
-Recording recording_of(Trace trace, const std::string& source) {
+Recording recording_of(GraphRun trace, const std::string& source) {
   Recording recording;
   recording.format = "native";
   recording.producer = trace.producer;
@@ -185,7 +185,7 @@ Recording recording_of(Trace trace, const std::string& source) {
           rank.dropped);
     }
   }
-  recording.own = std::make_shared<const Trace>(std::move(trace));
+  recording.own = std::make_shared<const GraphRun>(std::move(trace));
   return recording;
 }
 
@@ -193,7 +193,7 @@ Recording events_of(Recording recording) {
   if (recording.own == nullptr) {
     return recording;
   }
-  const std::shared_ptr<const Trace> own = std::move(recording.own);
+  const std::shared_ptr<const GraphRun> own = std::move(recording.own);
   recording.own = nullptr;
   for (std::size_t r = 0; r < own->ranks.size(); ++r) {
     RankRecording told =

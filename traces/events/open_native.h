@@ -6,7 +6,7 @@
 namespace stepcast::traces {
 
 /// A trace of our own runtime as a recording: with its ranks and groups, without events.
-Recording recording_of(Trace trace, const std::string& source);
+Recording recording_of(GraphRun trace, const std::string& source);
 
 /// A recording of our own runtime as one of events: each op of its graph an event of its stream,
 /// with the moment it was issued as a launch of no duration on the host lane; event edges as stream

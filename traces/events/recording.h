@@ -234,7 +234,7 @@ struct Recording {
   Nanoseconds origin{};
   bool absolute = false;
   Names names;
-  std::shared_ptr<const Trace> own;  ///< then `ranks` have no events; else null
+  std::shared_ptr<const GraphRun> own;  ///< then `ranks` have no events; else null
   std::vector<RankRecording> ranks;  ///< by rank, each once
   Oddities oddities;                 ///< of the set; the ranks' own are theirs
 

@@ -39,7 +39,7 @@ Seconds cost_in(const Node& host, const char* key) {
   return nanoseconds(ns);
 }
 
-void read_probes(const Node& rows, int ranks, Trace& trace) {
+void read_probes(const Node& rows, int ranks, GraphRun& trace) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const Node row = rows[r];
     const bool exchanged = row.size() > 2;
@@ -65,7 +65,7 @@ void read_choice(const Node& root, const char* key, const char* name, std::strin
 }
 
 /// Everything but the ranks' own files.
-Trace read_manifest(const std::string& text, const std::string& file, int& ranks) {
+GraphRun read_manifest(const std::string& text, const std::string& file, int& ranks) {
   expect_shallow_json(text, file);
   json parsed;
   try {
@@ -81,7 +81,7 @@ Trace read_manifest(const std::string& text, const std::string& file, int& ranks
                     "version that wrote it",
                     schema, kTraceSchema));
   }
-  Trace trace;
+  GraphRun trace;
   trace.producer = root["producer"].text();
   trace.job = root.has("job") && !parsed["job"].is_null() ? parsed["job"].dump() : "";
   ranks = root["ranks"].whole<int>();
@@ -288,7 +288,7 @@ void write_rank(const fs::path& folder, const RankTrace& rank) {
   write_whole_file(folder / fmt::format("rank-{}.csv", rank.rank), fmt::to_string(out));
 }
 
-void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
+void write_manifest(const fs::path& folder, const GraphRun& trace, int ranks) {
   json manifest = {{"schema", kTraceSchema},
                    {"producer", trace.producer},
                    {"job", trace.job.empty() ? json() : json::parse(trace.job)},
@@ -326,7 +326,7 @@ bool is_native(const fs::path& folder) {
   return fs::is_regular_file(folder / internal::kTraceManifest);
 }
 
-Trace read_native(const fs::path& folder) {
+GraphRun read_native(const fs::path& folder) {
   const fs::path file = folder / internal::kTraceManifest;
   std::ifstream in(file, std::ios::binary);
   if (!in) {
@@ -337,11 +337,11 @@ Trace read_native(const fs::path& folder) {
   });
 }
 
-Trace read_native(std::istream& manifest, const std::string& label, const OpenPart& open) {
+GraphRun read_native(std::istream& manifest, const std::string& label, const OpenPart& open) {
   const std::string file = label + "/trace.json";
   const std::string text{std::istreambuf_iterator<char>(manifest), {}};
   int ranks = 0;
-  Trace trace = read_manifest(text, file, ranks);
+  GraphRun trace = read_manifest(text, file, ranks);
   for (std::int32_t r = 0; r < ranks; ++r) {
     const std::string name = fmt::format("rank-{}.csv", r);
     const std::unique_ptr<std::istream> part = open(name);

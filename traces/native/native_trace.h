@@ -21,14 +21,14 @@ namespace stepcast::traces {
 /// the same names.
 void begin_trace(const std::filesystem::path& folder);
 void write_rank(const std::filesystem::path& folder, const RankTrace& rank);
-void write_manifest(const std::filesystem::path& folder, const Trace& trace, int ranks);
+void write_manifest(const std::filesystem::path& folder, const GraphRun& trace, int ranks);
 /// Errors: InputError naming file and line for anything that is not what the format promises;
 /// nothing is skipped silently.
-Trace read_native(const std::filesystem::path& folder);
+GraphRun read_native(const std::filesystem::path& folder);
 /// The same from wherever the parts are: `open` yields the text of "rank-R.csv", a failed stream
 /// when there is none; `label` stands for the folder in errors.
 using OpenPart = std::function<std::unique_ptr<std::istream>(const std::string& name)>;
-Trace read_native(std::istream& manifest, const std::string& label, const OpenPart& open);
+GraphRun read_native(std::istream& manifest, const std::string& label, const OpenPart& open);
 /// True when the folder looks like a native trace (has a manifest).
 bool is_native(const std::filesystem::path& folder);
 

@@ -55,7 +55,8 @@ class GraphReader {
   }
 
  private:
-  void read_shared(json& all, const char* key, void (GraphReader::*read_one)(const json&, const Place&)) {
+  void read_shared(json& all, const char* key,
+                   void (GraphReader::*read_one)(const json&, const Place&)) {
     const Place top{};
     const Place place{&top, key};
     const json list = all.contains(key) ? std::move(all[key]) : json();
@@ -109,9 +110,7 @@ class GraphReader {
     value(j, base, at);
     to = Quantity<S, B, F>(base);
   }
-  void value(const json& j, std::string& to, const Place& at) const {
-    to = text(j, at);
-  }
+  void value(const json& j, std::string& to, const Place& at) const { to = text(j, at); }
   [[nodiscard]] const std::string& text(const json& j, const Place& at) const {
     if (!j.is_string()) {
       wrong(j, at, "a text");
@@ -119,7 +118,7 @@ class GraphReader {
     return j.get_ref<const std::string&>();
   }
   template <typename E>
-    requires std::is_enum_v<E>
+  requires std::is_enum_v<E>
   void value(const json& j, E& to, const Place& at) const {
     const std::string& name = text(j, at);
     const auto& names = internal::names_of<E>();

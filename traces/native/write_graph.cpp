@@ -47,14 +47,10 @@ class GraphWriter {
 
  private:
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  json value(const T& v) {
-    return v;
-  }
+  requires std::is_arithmetic_v<T> json value(const T& v) { return v; }
   json value(const std::string& v) { return v; }
   template <typename E>
-    requires std::is_enum_v<E>
-  json value(const E& v) {
+  requires std::is_enum_v<E> json value(const E& v) {
     return internal::names_of<E>().at(static_cast<std::size_t>(v));
   }
   template <int S, int B, int F>

@@ -15,7 +15,7 @@ double without(double duration, Seconds clock) {
   return std::max(duration - clock.base(), duration / 4);
 }
 
-std::vector<double> keep_quiet_steps(traces::Trace& trace, Unused& unused) {
+std::vector<double> keep_quiet_steps(traces::GraphRun& trace, Unused& unused) {
   using Bounds = std::pair<SimTime, SimTime>;
   std::map<std::int32_t, Bounds> whole;
   for (traces::RankTrace& rank : trace.ranks) {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 #include "traces/trace.h"
 
 namespace stepcast::studies::internal {
@@ -46,6 +46,6 @@ class Unused {
 
 /// Leaves the steps that are whole on every rank, and of those the faster half: whatever else the
 /// machine did meanwhile is in the slower one. Returns the duration of each step that was whole.
-std::vector<double> keep_quiet_steps(traces::Trace& trace, Unused& unused);
+std::vector<double> keep_quiet_steps(traces::GraphRun& trace, Unused& unused);
 
 }  // namespace stepcast::studies::internal

@@ -17,7 +17,7 @@ namespace {
 /// tell two cores apart better than a probe of some 20 us before and after it, whose sums of
 /// vectors differed by 1.5 times between ranks whose ops took the same. Empty where ranks have next
 /// to nothing in common.
-std::vector<double> relative_paces(const ExecutionGraph& graph, const traces::Trace& trace) {
+std::vector<double> relative_paces(const ExecutionGraph& graph, const traces::GraphRun& trace) {
   using WorkKey = std::tuple<OpKind, Format, std::array<std::int64_t, 6>, std::string>;
   constexpr std::size_t kFewestShared = 5;
   std::vector<std::map<WorkKey, double>> times;
@@ -64,7 +64,7 @@ std::vector<double> relative_paces(const ExecutionGraph& graph, const traces::Tr
 
 }  // namespace
 
-Paces paces_of(StepRows& all, const ExecutionGraph& graph, const traces::Trace& trace) {
+Paces paces_of(FitRows& all, const ExecutionGraph& graph, const traces::GraphRun& trace) {
   Paces paces{std::vector<double>(trace.ranks.size(), 1.0)};
   if (trace.core_probes.empty()) {
     return paces;

@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 #include "traces/trace.h"
 
 namespace stepcast::studies::internal {
@@ -17,6 +17,6 @@ struct Paces {
 
 /// By the trace's probes of its cores, beside those of the first trace that had any
 /// (`all.reference`), to whose paces they are added; ranks are told apart by the ops they share.
-Paces paces_of(StepRows& all, const ExecutionGraph& graph, const traces::Trace& trace);
+Paces paces_of(FitRows& all, const ExecutionGraph& graph, const traces::GraphRun& trace);
 
 }  // namespace stepcast::studies::internal

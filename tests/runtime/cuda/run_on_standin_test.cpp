@@ -109,7 +109,7 @@ TEST_CASE("a recorded run on a device bears CUPTI's times, op by op", "[run][cup
   INFO(done.err << done.out);
   REQUIRE(done.code == 0);
   CHECK_THAT(done.err, Contains("as CUPTI recorded them"));
-  const traces::Trace trace = traces::read_native(machine.trace());
+  const traces::GraphRun trace = traces::read_native(machine.trace());
   CHECK(trace.op_clock == "cupti");
   CHECK(trace.op_clock_reason.empty());
   REQUIRE(trace.ranks.size() == 1);
@@ -141,7 +141,7 @@ TEST_CASE("who holds CUPTI is named, and ops are timed by events instead", "[run
   INFO(done.err);
   REQUIRE(done.code == 0);
   CHECK_THAT(done.err, Contains("CUDA events around each op: CUPTI is held by Nsight Systems"));
-  const traces::Trace trace = traces::read_native(machine.trace());
+  const traces::GraphRun trace = traces::read_native(machine.trace());
   CHECK(trace.op_clock == "events");
   CHECK_THAT(trace.op_clock_reason, Contains("Nsight Systems"));
   const Outcome shown = machine.call({"show", machine.trace()});
@@ -167,7 +167,7 @@ TEST_CASE("CUPTI that was insisted on and cannot be had ends the run with code 3
 TEST_CASE("events are taken where they are asked for", "[run]") {
   const Machine machine;
   REQUIRE(machine.run({"--op-clock", "events"}).code == 0);
-  const traces::Trace trace = traces::read_native(machine.trace());
+  const traces::GraphRun trace = traces::read_native(machine.trace());
   CHECK(trace.op_clock == "events");
   CHECK(trace.op_clock_reason == "--op-clock events");
 }
@@ -177,7 +177,7 @@ TEST_CASE("ranks record with one clock, and waits are told apart from transfers"
   const Outcome done = machine.run({"--ranks", "2"});
   INFO(done.err);
   REQUIRE(done.code == 0);
-  const traces::Trace trace = traces::read_native(machine.trace());
+  const traces::GraphRun trace = traces::read_native(machine.trace());
   CHECK(trace.op_clock == "cupti");
   REQUIRE(trace.ranks.size() == 2);
   std::map<std::pair<std::int32_t, std::uint64_t>, std::vector<OpSpan>> reduces;
@@ -304,7 +304,7 @@ TEST_CASE("a run says what computed its attention, and fit keeps the kernels apa
   const Outcome by_own = traced(machine, "own");
   CHECK(by_own.code == 0);
   CHECK_THAT(by_own.err, Contains("attention by own (--attention own)"));
-  const traces::Trace own = traces::read_native(machine.trace() + "-own");
+  const traces::GraphRun own = traces::read_native(machine.trace() + "-own");
   CHECK(own.attention == "own");
   CHECK(own.attention_reason == "--attention own");
   const Outcome both = machine.call({"fit", machine.trace() + "-auto", machine.trace() + "-own",
@@ -344,14 +344,14 @@ TEST_CASE("a run says what computed its epilogues, and fit keeps the kernels apa
   };
   CHECK_THAT(traced("library", "fused", "0").err,
              Contains("stepcast: epilogues by cublasLt 13.0.0\n"));
-  const traces::Trace by_library = traces::read_native(folder("library"));
+  const traces::GraphRun by_library = traces::read_native(folder("library"));
   CHECK(by_library.epilogues == "cublasLt 13.0.0");
   CHECK(by_library.epilogues_reason.empty());
   const Outcome own = traced("own", "fused", "1000");
   CHECK_THAT(own.err,
              Contains("epilogues by own (cuBLASLt has no algorithm for a product of 32 x"));
   CHECK_THAT(own.out, Contains("\"epilogues\"") && Contains("\"kernels\": \"own\""));
-  const traces::Trace by_own = traces::read_native(folder("own"));
+  const traces::GraphRun by_own = traces::read_native(folder("own"));
   CHECK(by_own.epilogues == "own");
   CHECK_THAT(by_own.epilogues_reason, Contains("no algorithm"));
   CHECK_THAT(traced("separate", "separate", "0").err, !Contains("epilogues by"));

@@ -146,9 +146,9 @@ class ProgramChecker {
   }
 
   void shard(const EmbeddingShard& s, const std::string& path) const {
-    const bool tensors = in(s.weights, p_.tensors) && in(s.state, p_.tensors) &&
-                         (!s.cache || (in(s.cache->rows, p_.tensors) &&
-                                       in(s.cache->state, p_.tensors)));
+    const bool tensors =
+        in(s.weights, p_.tensors) && in(s.state, p_.tensors) &&
+        (!s.cache || (in(s.cache->rows, p_.tensors) && in(s.cache->state, p_.tensors)));
     if (!tensors || !in(s.table, graph_.inputs.tables) || s.access == nullptr || s.rows < 0 ||
         s.dim < 0 || s.row_stride < 1) {
       fail(path, "refers to a tensor, table or law that the graph does not hold");
@@ -302,9 +302,8 @@ class GraphChecker {
     }
     for (std::size_t i = 0; i < p.slices.size(); ++i) {
       const EmbeddingSlice& s = p.slices[i];
-      const bool ranks = !s.ranks.empty() && s.copies >= 1 &&
-                         std::ssize(s.ranks) % s.copies == 0 && s.ranks.front() >= 0 &&
-                         s.ranks.back() < graph_.ranks();
+      const bool ranks = !s.ranks.empty() && s.copies >= 1 && std::ssize(s.ranks) % s.copies == 0 &&
+                         s.ranks.front() >= 0 && s.ranks.back() < graph_.ranks();
       if (!ranks || s.table < 0 ||
           static_cast<std::size_t>(s.table) >= graph_.inputs.tables.size()) {
         fail(fmt::format("placement.slices[{}]", i), "has no table or no ranks");

@@ -293,7 +293,9 @@ void fields(Is<StoredAccess> auto& r, F&& f) {
 }
 
 template <typename T>
-concept Record = requires(T& r) { fields(r, [](std::string_view, auto&) {}); };
+concept Record = requires(T& r) {
+  fields(r, [](std::string_view, auto&) {});
+};
 
 /// The enumerators of a type by name, in order.
 template <typename E>

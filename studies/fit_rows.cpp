@@ -1,4 +1,4 @@
-#include "studies/fit/step_rows.h"
+#include "studies/fit_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -80,7 +80,7 @@ std::string program_of(Job job) {
   return config::job_to_json(job, -1);
 }
 
-void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const traces::Trace& trace,
+void add_ops(FitRows& all, const Job& job, const ExecutionGraph& graph, const traces::GraphRun& trace,
              const Paces& paces, Unused& unused) {
   const std::string program_id = program_of(job);
   struct Rendezvous {
@@ -194,8 +194,8 @@ std::vector<const OpSpan*> compute_spans(const Program& program, const traces::R
 
 /// The host's part of every step of one rank: issuing per op, gaps of the stream between ops, and
 /// what is left of the step.
-void add_host(StepRows::HostOfJob& host, const Program& program, const traces::RankTrace& rank,
-              const traces::Trace& trace) {
+void add_host(FitRows::HostOfJob& host, const Program& program, const traces::RankTrace& rank,
+              const traces::GraphRun& trace) {
   const double recording = (trace.clock_cost + trace.store_cost).base();
   const auto executed = static_cast<double>(program.executed_ops());
   models::MeasuredHost steps;
@@ -253,7 +253,7 @@ std::vector<double> segments_of(const ExecutionGraph& graph, const Program& prog
 }
 
 /// Segments that are a twentieth of the rank's compute at least: shorter ones show the clock.
-void add_segments(StepRows& all, const ExecutionGraph& graph, const traces::Trace& trace) {
+void add_segments(FitRows& all, const ExecutionGraph& graph, const traces::GraphRun& trace) {
   constexpr double kShortest = 0.05;
   for (const RankClass& c : graph.classes) {
     if (c.ranks.size() < 2) {
@@ -299,7 +299,7 @@ void add_segments(StepRows& all, const ExecutionGraph& graph, const traces::Trac
 
 }  // namespace
 
-void StepRows::HostOfJob::scale(double factor) {
+void FitRows::HostOfJob::scale(double factor) {
   for (models::MeasuredHost* samples : {&medians, &all}) {
     for (std::vector<double>* values : {&samples->issue, &samples->dispatch, &samples->step}) {
       for (double& v : *values) {
@@ -309,7 +309,7 @@ void StepRows::HostOfJob::scale(double factor) {
   }
 }
 
-std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, traces::Trace trace) {
+std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, traces::GraphRun trace) {
   Unused unused;
   std::vector<double> steps = keep_quiet_steps(trace, unused);
   std::int64_t used = 0;
@@ -341,7 +341,7 @@ std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, trac
   return used;
 }
 
-std::uint64_t dropped_records(const StepRows& rows) {
+std::uint64_t dropped_records(const FitRows& rows) {
   std::uint64_t all = 0;
   for (const Unexplained& u : rows.unexplained) {
     all += u.reason == internal::kDropped ? static_cast<std::uint64_t>(u.count) : 0;

@@ -32,7 +32,7 @@ struct Unexplained {
 
 /// What recorded steps say about costs, ready for every fit. `ops` point into `graphs`, whose
 /// elements never move.
-struct StepRows {
+struct FitRows {
   struct HostOfJob {
     std::string program = {};  ///< as Origin has it
     double step_seconds = 0;
@@ -40,12 +40,12 @@ struct StepRows {
     models::MeasuredHost all;      ///< every gap, and issue and rest of every step
     void scale(double factor);     ///< the samples
   };
-  StepRows() = default;
-  StepRows(StepRows&&) = default;
-  StepRows& operator=(StepRows&&) = default;
-  StepRows(const StepRows&) = delete;
-  StepRows& operator=(const StepRows&) = delete;
-  ~StepRows() = default;
+  FitRows() = default;
+  FitRows(FitRows&&) = default;
+  FitRows& operator=(FitRows&&) = default;
+  FitRows(const FitRows&) = delete;
+  FitRows& operator=(const FitRows&) = delete;
+  ~FitRows() = default;
 
   std::deque<ExecutionGraph> graphs;  ///< one per job
   std::vector<models::MeasuredOp> ops;
@@ -85,31 +85,31 @@ struct StepRows {
 /// times are as cores of the reference pace would take them (core_pace.h). `graph` is the one the
 /// trace ran, with tables and exchanges as far as they are known. A step that is not whole on every
 /// rank is not used but listed. Returns the number of steps used.
-std::int64_t add_steps(StepRows& rows, const Job& job, ExecutionGraph graph, traces::Trace trace);
+std::int64_t add_steps(FitRows& rows, const Job& job, ExecutionGraph graph, traces::GraphRun trace);
 
 /// Records that the recorders of these traces lost: gaps and issue times beside them are wrong.
-std::uint64_t dropped_records(const StepRows& rows);
+std::uint64_t dropped_records(const FitRows& rows);
 
 /// Brings all times from the pace of the first job's cores to the median pace of all jobs, which
 /// becomes the reference; collectives to the median pace of the exchange, by the power of it that
 /// collectives of like bytes follow. Without probes nothing changes.
-void at_common_pace(StepRows& rows);
+void at_common_pace(FitRows& rows);
 
 /// Recordings of one program become one: the median of each op, collective, host cost and step over
 /// them. A recording more makes the program's rows surer, and does not outweigh other programs or
 /// what few rows leave open. `rows.rows` keeps every recording. After `at_common_pace`, of rows
 /// that `add_steps` added.
-void merge_repeats(StepRows& rows);
+void merge_repeats(FitRows& rows);
 
 /// Sets the rates of a device and its innermost fabric level to the best and the typical that the
 /// rows show: facts for people and for forms without constants; fitted forms do not depend on them.
-void set_measured_rates(System& system, const StepRows& rows);
+void set_measured_rates(System& system, const FitRows& rows);
 
 /// The innermost fabric level alone.
-void set_measured_links(System& system, const StepRows& rows);
+void set_measured_links(System& system, const FitRows& rows);
 
 /// Fits every model to the rows: kernels, collectives among ranks of one machine, host, linear
 /// baseline.
-void fit_steps(System& system, const StepRows& rows, const models::FitOptions& options);
+void fit_steps(System& system, const FitRows& rows, const models::FitOptions& options);
 
 }  // namespace stepcast::studies
