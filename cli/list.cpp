@@ -61,9 +61,9 @@ struct ListOptions {
 std::vector<config::Entry> keys() {
   std::vector<config::Entry> entries;
   for (const config::JobKey& key : config::job_keys()) {
-    entries.push_back({key.path, fmt::format("{}; default {}{}; {}", key.type, key.usual,
-                                             key.applies.empty() ? "" : "; of " + key.applies,
-                                             key.help)});
+    entries.push_back(
+        {key.path, fmt::format("{}; default {}{}; {}", key.type, key.usual,
+                               key.applies.empty() ? "" : "; of " + key.applies, key.help)});
   }
   return entries;
 }
@@ -114,15 +114,18 @@ void add_list(CLI::App& app, Context& context) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* command = app.add_subcommand("list", "What is built in");
   command
-      ->add_option("what", options->what, "workloads, systems, devices, stacks, formats, models, keys of a job or its schema")
+      ->add_option(
+          "what", options->what,
+          "workloads, systems, devices, stacks, formats, models, keys of a job or its schema")
       ->check(CLI::IsMember(
           {"workloads", "systems", "devices", "stacks", "formats", "models", "keys", "schema"}));
   add_format_option(*command, options->format);
   command->callback([options, &context] {
     if (options->what.empty()) {
-      throw InputError("list",
-                       "say what: workloads, systems, devices, stacks, formats, models, keys or schema, "
-                       "such as `stepcast list workloads`");
+      throw InputError(
+          "list",
+          "say what: workloads, systems, devices, stacks, formats, models, keys or schema, "
+          "such as `stepcast list workloads`");
     }
     if (options->what == "schema") {
       std::cout << config::job_schema();

@@ -55,8 +55,10 @@ DataTable steps_table(const studies::Replay& r) {
     return StepRow{title, t, percent_signed(t / r.measured_step - 1)};
   };
   std::vector<StepRow> rows{
-      {r.steady ? "measured (from step end to step end)" : "measured (median)", r.measured_step, ""},
-      row("replayed", r.replayed_step), row("  control: device times x 0", r.scale_0),
+      {r.steady ? "measured (from step end to step end)" : "measured (median)", r.measured_step,
+       ""},
+      row("replayed", r.replayed_step),
+      row("  control: device times x 0", r.scale_0),
       row("  control: device times x 2", r.scale_2)};
   if (r.changed_step) {
     rows.push_back(
@@ -232,8 +234,9 @@ int replay(const ReplayCommand& options, const Context& context) {
   }
   std::vector<std::pair<std::string, studies::Replay>> all;
   for (const std::string& path : options.traces) {
-    all.emplace_back(path,
-                     told_as("--ranks", [&] { return studies::replay(read_run(path, context, options.mark), study); }));
+    all.emplace_back(path, told_as("--ranks", [&] {
+                       return studies::replay(read_run(path, context, options.mark), study);
+                     }));
   }
   Report report(options.format);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -243,8 +246,8 @@ int replay(const ReplayCommand& options, const Context& context) {
     add_replay(all[i].first, all[i].second, report.item("replays"));
   }
   report.print(std::cout);
-  const bool doubtful = std::any_of(all.begin(), all.end(),
-                                    [](const auto& r) { return !r.second.doubts.empty(); });
+  const bool doubtful =
+      std::any_of(all.begin(), all.end(), [](const auto& r) { return !r.second.doubts.empty(); });
   return options.strict && doubtful ? 1 : 0;
 }
 
@@ -260,7 +263,9 @@ void add_replay(CLI::App& app, Context& context) {
                    "NAME=FACTOR: device times of an op kind, class (comm, compute, embedding, "
                    "...) or op name, or host for the host's time between launches, times FACTOR")
       ->allow_extra_args(false);
-  command->add_option("--drop", options->drops, "Ops of this kind, class or name, or host, cost nothing")
+  command
+      ->add_option("--drop", options->drops,
+                   "Ops of this kind, class or name, or host, cost nothing")
       ->allow_extra_args(false);
   command->add_option("--network", options->network,
                       "Collectives cost what this system's models say");

@@ -118,7 +118,8 @@ void write_timeline(const ShowCommand& options, bool recorded, const Context& co
   if (!recorded) {
     throw InputError("--timeline", "a job has no recorded step; use predict --timeline");
   }
-  const studies::AnnotatedStep step = studies::annotated_step(read_run(options.job.job, context, options.mark));
+  const studies::AnnotatedStep step =
+      studies::annotated_step(read_run(options.job.job, context, options.mark));
   traces::write_perfetto(options.timeline, *step.graph, step.spans, {}, "stepcast show",
                          step.annotations);
   tell_written(options.timeline);

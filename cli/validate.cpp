@@ -61,7 +61,7 @@ struct ValidateCommand {
   OutputFormat format = OutputFormat::kText;
 };
 
-studies::ValidationSuite validate_dlrm(const ValidateCommand& options, const Context& context) {
+validation::ValidationSuite validate_dlrm(const ValidateCommand& options, const Context& context) {
   if (options.data.empty()) {
     throw InputError("--data", "is needed: the folder of mlperf_step_times.csv, or a file like it");
   }
@@ -75,16 +75,18 @@ studies::ValidationSuite validate_dlrm(const ValidateCommand& options, const Con
                      "loso has no other source for dlrm: each GPU occurs in one round only; use "
                      "facts or one-row");
   }
-  return studies::validate_dlrm(
-      studies::read_dlrm_step_times(options.data), {context.library},
-      options.calibrate == "facts" ? studies::DlrmRegime::kFacts : studies::DlrmRegime::kOneRow);
+  return validation::validate_dlrm(validation::read_dlrm_step_times(options.data),
+                                   {context.library},
+                                   options.calibrate == "facts" ? validation::DlrmRegime::kFacts
+                                                                : validation::DlrmRegime::kOneRow);
 }
 
-studies::ValidationSuite validate_memory(const ValidateCommand& options, const Context& context) {
+validation::ValidationSuite validate_memory(const ValidateCommand& options,
+                                            const Context& context) {
   if (options.data.empty()) {
     throw InputError("--data", "is needed: the folder of golden.csv and cases/");
   }
-  return studies::validate_memory(options.data, {context.library});
+  return validation::validate_memory(options.data, {context.library});
 }
 
 ValidateModelsCommand model_options(const ValidateCommand& options) {
@@ -96,7 +98,7 @@ ValidateModelsCommand model_options(const ValidateCommand& options) {
 
 int validate(const ValidateCommand& options, Context& context) {
   check_together(options.suites);
-  std::vector<studies::ValidationSuite> suites;
+  std::vector<validation::ValidationSuite> suites;
   for (const std::string& suite : options.suites) {
     if (suite == "traces") {
       return options.run ? validate_what_if(options.seed, options.count, options.format, context)

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "core/error.h"
 #include "core/access/internal/access_data.h"
+#include "core/error.h"
 
 namespace stepcast {
 namespace {

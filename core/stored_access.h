@@ -21,7 +21,7 @@ struct StoredAccess {
   /// Rows, probability, count, singles, doubles of each group of rows that are alike, hottest
   /// first.
   std::vector<std::array<double, 5>> atoms = {};
-  double share = 1;                 ///< of the rows: a mean over random subsets; with `atoms`
+  double share = 1;                      ///< of the rows: a mean over random subsets; with `atoms`
   std::optional<Access> subset_of = {};  ///< a random `rows` of this law's rows
 
   static StoredAccess of(const Access& access);

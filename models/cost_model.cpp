@@ -8,13 +8,13 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/job/framework_traits.h"
 #include "core/graph/op_traits.h"
+#include "core/job/framework_traits.h"
 #include "models/collectives/collective_curves.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
-#include "models/residual.h"
 #include "models/kernels/unfused_attention.h"
+#include "models/residual.h"
 
 namespace stepcast::models {
 namespace {
@@ -187,15 +187,16 @@ struct CostModel::Impl {
   [[nodiscard]] double attention_pace(const Op& op) const {
     const bool fused =
         class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
-    const double pace = !fused                              ? 0
+    const double pace = !fused                                      ? 0
                         : system.device.peak.contains(Format::kFp8) ? traits.attention_fp8_devices
-                                                            : traits.attention;
+                                                                    : traits.attention;
     return pace > 0 ? pace : 1;
   }
 
   /// Unfused attention that no fitted model answers for: the sum of the kernels it consists of.
   [[nodiscard]] bool in_parts(const Op& op) const {
-    return class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) != 0 && kernel_of(op).fitted == nullptr;
+    return class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) != 0 &&
+           kernel_of(op).fitted == nullptr;
   }
 
   /// The slower memory tier an op fetches from or writes to; null where the system has none such.

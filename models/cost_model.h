@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/job/job.h"
 #include "core/graph/program.h"
+#include "core/job/job.h"
 #include "core/job/system.h"
 
 namespace stepcast::models {

@@ -36,7 +36,8 @@ class ResidualSurface {
   [[nodiscard]] double at(
       std::span<const double> coordinates) const;  ///< ln(measured / analytical), 0 without points
   [[nodiscard]] bool empty() const { return points_.empty(); }
-  /// Leave-one-out residuals r_i - r_without_i(x_i) in closed form (eq. 5.12). Valid: not of curves.
+  /// Leave-one-out residuals r_i - r_without_i(x_i) in closed form (eq. 5.12). Valid: not of
+  /// curves.
   [[nodiscard]] std::vector<double> leave_one_out() const;
 
  private:

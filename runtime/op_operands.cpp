@@ -114,8 +114,7 @@ OptimizerSettings optimizer_settings(OptimizerKind kind, std::int64_t done) {
 }
 
 OptimizerSettings optimizer_settings(const Program& program, const Op& op, std::int64_t step) {
-  return optimizer_settings(op.as<OptimizerAttributes>().kind,
-                            times_done(program, op.flags, step));
+  return optimizer_settings(op.as<OptimizerAttributes>().kind, times_done(program, op.flags, step));
 }
 
 }  // namespace stepcast::runtime

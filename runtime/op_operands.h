@@ -22,8 +22,8 @@ struct ParameterUpdate {
 /// by weight (m0, v0, m1, v1).
 std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op& op);
 
-/// The blocks a copy_columns op moves: those of its attributes, else what makes the inputs side by side
-/// equal to the outputs side by side.
+/// The blocks a copy_columns op moves: those of its attributes, else what makes the inputs side by
+/// side equal to the outputs side by side.
 std::vector<ColumnBlock> column_blocks(const Program& program, const Op& op);
 
 /// How often an op with these flags has been executed before step `step` of the run, counted from

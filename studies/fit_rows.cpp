@@ -11,8 +11,8 @@
 #include "core/config/config.h"
 #include "core/graph/op_codes.h"
 #include "core/graph/op_traits.h"
-#include "models/cost_model.h"
 #include "models/collectives/since_use.h"
+#include "models/cost_model.h"
 #include "studies/fit/error_statistics.h"
 #include "studies/run/internal/quiet_steps.h"
 #include "studies/run/internal/trace_paces.h"
@@ -51,8 +51,8 @@ std::string_view refusal(const Program& program, const Op& op) {
     return program.exchange_of(op) == nullptr ? "no exchange: the trace's job does not give it"
                                               : "";
   }
-  const bool sizeless = traits.collective != nullptr &&
-                        traits.collective->pattern == CollectivePattern::kNoBytes;
+  const bool sizeless =
+      traits.collective != nullptr && traits.collective->pattern == CollectivePattern::kNoBytes;
   return !sizeless && op.shape[0] <= 0 ? "no shape" : "";
 }
 
@@ -80,8 +80,8 @@ std::string program_of(Job job) {
   return config::job_to_json(job, -1);
 }
 
-void add_ops(FitRows& all, const Job& job, const ExecutionGraph& graph, const traces::GraphRun& trace,
-             const Paces& paces, Unused& unused) {
+void add_ops(FitRows& all, const Job& job, const ExecutionGraph& graph,
+             const traces::GraphRun& trace, const Paces& paces, Unused& unused) {
   const std::string program_id = program_of(job);
   struct Rendezvous {
     models::MeasuredCollective row;
@@ -159,7 +159,8 @@ void add_ops(FitRows& all, const Job& job, const ExecutionGraph& graph, const tr
       all.ops.push_back({&program, &op, seconds(t), index});
       all.op_origins.push_back({program_id, rank.rank, 0, o});
       all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
-                          codes_of(op).sizes, op.flops.base(), (op.bytes_read + op.bytes_written).base(), t,
+                          codes_of(op).sizes, op.flops.base(),
+                          (op.bytes_read + op.bytes_written).base(), t,
                           static_cast<std::int64_t>(typical.size())});
     }
   }

@@ -8,8 +8,8 @@
 
 #include "core/job/job.h"
 #include "models/fit/fit.h"
-#include "studies/run/core_pace.h"
 #include "studies/fit/linear_baseline.h"
+#include "studies/run/core_pace.h"
 #include "traces/trace.h"
 
 namespace stepcast::studies {

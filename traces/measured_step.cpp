@@ -107,8 +107,7 @@ void measure_device(MeasuredRank& rank, const Program& program, bool one_core) {
   for (const OpSpan& s : rank.spans) {
     order.push_back(&s);
   }
-  sort_unless_sorted(order,
-                     [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+  sort_unless_sorted(order, [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
   const auto busy = computing(order, program);
   for (const OpSpan* s : order) {
     const Op& op = program.ops[s->ref.op];

@@ -79,8 +79,8 @@ struct MeasuredRun {
   std::shared_ptr<const MeasuredStep> chain;
   /// What marks the steps ("ProfilerStep#", ...); empty: nothing does.
   std::string marked_by;
-  std::string job;                  ///< JSON text of the job, if the trace carries one
-  std::string device;               ///< as the profiler calls it; empty where not said
+  std::string job;     ///< JSON text of the job, if the trace carries one
+  std::string device;  ///< as the profiler calls it; empty where not said
   /// Of a run of our own runtime: as GraphRun has them.
   std::string lacks, op_clock, op_clock_reason;
   std::vector<std::array<Seconds, 3>> core_probes;
@@ -89,10 +89,10 @@ struct MeasuredRun {
     SimTime offset{};
     Seconds residual;
   };
-  std::vector<RankClock> clocks;    ///< by rank
+  std::vector<RankClock> clocks;  ///< by rank
   /// The graph of the steps is the one that ran, not one that was told from events.
   [[nodiscard]] bool of_our_own() const { return !clocks.empty(); }
-  bool shares_core = false;         ///< host thread and compute of a rank took turns on one core
+  bool shares_core = false;  ///< host thread and compute of a rank took turns on one core
   bool collectives_hold_core = false;
   std::uint64_t dropped = 0;
   std::vector<std::string> warnings;

@@ -15,7 +15,7 @@
 #include "models/kernels/transfer.h"
 #include "validation/scored_group.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 using models::CostModel;
@@ -275,4 +275,4 @@ ModelValidation validate_collectives(const models::MeasuredTable& table, const M
   return CollectiveValidation(table, facts, options).run();
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 CsvTable::CsvTable(const std::filesystem::path& file, std::string like)
     : file_(file.string()), like_(std::move(like)), text_(models::read_bytes(file)), lines_(text_) {
@@ -64,4 +64,4 @@ double CsvTable::positive_or(std::string_view column, double otherwise,
   return text(column).empty() ? otherwise : positive(column, unusable);
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -8,7 +8,7 @@
 
 #include "models/measured/csv_file.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// A number above 0 and below 1e15, the whole of `field`.
 std::optional<double> positive_number(std::string_view field);
@@ -41,4 +41,4 @@ class CsvTable {
   std::vector<std::string_view> fields_;
 };
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

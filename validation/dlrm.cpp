@@ -16,12 +16,12 @@
 #include "core/device_names.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "studies/predict/predict.h"
 #include "validation/csv_table.h"
 #include "validation/multi_hot_access.h"
-#include "studies/predict/predict.h"
 #include "workloads/embedding_plan/plan_hugectr.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 constexpr double kBound = 0.10;                                ///< of rounds: mean |error|
@@ -84,7 +84,7 @@ struct Predicted {
   std::string parts;  ///< where the step predicted from the models goes
 };
 
-std::string parts_of(const StepPrediction& p) {
+std::string parts_of(const studies::StepPrediction& p) {
   constexpr std::size_t kLongest = 5;
   std::string text =
       fmt::format("compute {:.2f} ms, exposed communication {:.2f} ms; longest kinds",
@@ -106,9 +106,9 @@ class PlanPredictions {
       return known->second;
     }
     Job job = job_of(row, library_);
-    const StepPrediction with_models = predict(job);
+    const studies::StepPrediction with_models = studies::predict(job);
     job.calibration.kind = Calibration::Kind::kNone;
-    const StepPrediction from_facts = predict(job);
+    const studies::StepPrediction from_facts = studies::predict(job);
     return all_
         .emplace(key, Predicted{from_facts.iteration.base(), with_models.iteration.base(),
                                 job.system.device.bandwidth.base(), with_models.in_calibrated_range,
@@ -321,13 +321,14 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
   if (!device || device->system.empty()) {
     throw InputError(row.place, fmt::format("gpu: '{}' stands for no system of the zoo", row.gpu));
   }
-  const std::string source =
-      fmt::format("MLPerf Training DLRM {} {}", row.round, row.organisation);
+  const std::string source = fmt::format("MLPerf Training DLRM {} {}", row.round, row.organisation);
   const config::PublishedNames names = config::load_published_names(library);
-  std::vector<std::string> overrides{
-      fmt::format("workload={}", benchmark->workload), fmt::format("system={}", device->system),
-      fmt::format("devices={}", row.gpus), fmt::format("batch.global={}", row.batch),
-      "stack=HugeCTR", fmt::format("optimizer={}", benchmark->optimizer)};
+  std::vector<std::string> overrides{fmt::format("workload={}", benchmark->workload),
+                                     fmt::format("system={}", device->system),
+                                     fmt::format("devices={}", row.gpus),
+                                     fmt::format("batch.global={}", row.batch),
+                                     "stack=HugeCTR",
+                                     fmt::format("optimizer={}", benchmark->optimizer)};
   for (const config::PublishedSource& s : names.sources) {
     if (source.starts_with(s.begins)) {
       const std::vector<std::string> set = s.settings.of(1, 1, 1);
@@ -448,4 +449,4 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
   return suite;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -8,7 +8,7 @@
 #include "core/job/job.h"
 #include "validation/validation.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// One line of a table of MLPerf DLRM step times: a system's median, or one of its runs.
 struct DlrmStepTime {
@@ -55,4 +55,4 @@ enum class DlrmRegime : std::uint8_t {
 ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
                               DlrmRegime regime = DlrmRegime::kOneRow);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

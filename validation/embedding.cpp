@@ -16,7 +16,7 @@
 #include "studies/fit/error_statistics.h"
 #include "validation/scored_group.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 using runtime::calibration::EmbeddingCase;
@@ -258,8 +258,9 @@ std::string embedding_rows(std::span<const EmbeddingSample> samples) {
       const models::MeasuredOp m = table.op(samples, i, pass);
       const Op& op = *m.op;
       text += fmt::format("embedding-{},{},,{},{:.9g},{:.9g},{:.6g},{},fp32,0,0,1,1,{},{}\n",
-                          table.sample[i], stepcast::name_of(op.kind), fmt::join(codes_of(op).sizes, ","),
-                          op.flops.base(), (op.bytes_read + op.bytes_written).base(), m.time.base(),
+                          table.sample[i], stepcast::name_of(op.kind),
+                          fmt::join(codes_of(op).sizes, ","), op.flops.base(),
+                          (op.bytes_read + op.bytes_written).base(), m.time.base(),
                           samples[table.sample[i]].repeats, models::operands_text(*m.program, op),
                           models::embedding_text(*m.program, op));
     }
@@ -267,4 +268,4 @@ std::string embedding_rows(std::span<const EmbeddingSample> samples) {
   return text;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -7,7 +7,7 @@
 #include "runtime/calibration/embedding_sweep.h"
 #include "validation/validation.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 struct ValidateEmbeddingOptions {
   std::size_t max_points = 200;  ///< residual points per pass
@@ -34,4 +34,4 @@ std::string embedding_rows(std::span<const runtime::calibration::EmbeddingSample
 FittedModels fit_embedding(std::span<const runtime::calibration::EmbeddingSample> samples,
                            const Device& device, const ValidateEmbeddingOptions& options = {});
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

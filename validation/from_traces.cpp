@@ -19,7 +19,7 @@
 #include "studies/run/recorded_run.h"
 #include "workloads/build_graph.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 /// An op as `traces_for` sees it.
@@ -35,7 +35,7 @@ double rough_seconds(const Op& op) {
 }
 
 double rough_step(const ExecutionGraph& graph) {
-  const StepSample work = step_sample(graph, Seconds{});
+  const studies::StepSample work = studies::step_sample(graph, Seconds{});
   return 5e-5 + work.flops / 5e10 + work.bytes / 5e9;
 }
 
@@ -104,8 +104,8 @@ std::vector<double> distances(const JobPoints& job, const JobPoints& other) {
 
 /// Draws jobs of one family with all bounds in turn, none shorter than 0.2 ms or longer than 0.4 s
 /// a step by rule of thumb, which stands in for the prediction at first.
-std::vector<RuntimeCase> draw_jobs(CaseKind kind, std::size_t count, const System& system,
-                                   std::int64_t ranks, Draw& draw,
+std::vector<RuntimeCase> draw_jobs(studies::CaseKind kind, std::size_t count, const System& system,
+                                   std::int64_t ranks, studies::Draw& draw,
                                    std::vector<ExecutionGraph>& graphs) {
   const std::size_t bounds = 4;
   std::vector<RuntimeCase> cases;
@@ -113,8 +113,8 @@ std::vector<RuntimeCase> draw_jobs(CaseKind kind, std::size_t count, const Syste
     if (turn > 8 * (count + bounds)) {
       throw InputError("--ranks", fmt::format("{}: hardly any drawn job splits over them", ranks));
     }
-    const auto bound = static_cast<Bound>(turn % bounds);
-    if (kind == CaseKind::kTransformer && bound == Bound::kEmbedding) {
+    const auto bound = static_cast<studies::Bound>(turn % bounds);
+    if (kind == studies::CaseKind::kTransformer && bound == studies::Bound::kEmbedding) {
       continue;  // transformers never are
     }
     for (int tries = 0; tries < 60; ++tries) {
@@ -122,7 +122,7 @@ std::vector<RuntimeCase> draw_jobs(CaseKind kind, std::size_t count, const Syste
       c.kind = kind;
       c.bound = bound;
       try {
-        c.job = draw_case(kind, bound, system, ranks, draw);
+        c.job = studies::draw_case(kind, bound, system, ranks, draw);
         ExecutionGraph graph = workloads::build_graph(c.job);
         const double guess = rough_step(graph);
         if (guess < 2e-4 || guess > 0.4) {
@@ -148,8 +148,9 @@ void trace_job(const RuntimeCase& c, const ExecutionGraph& graph,
   run.steps = std::clamp<std::int64_t>(std::llround(0.5 / c.predicted), 15, 60);
   run.seed = options.seed;
   run.real_time = true;
-  run_traced(c.job, graph, run, session,
-             {.folder = folder, .job = config::job_to_json(c.job), .producer = options.producer});
+  studies::run_traced(
+      c.job, graph, run, session,
+      {.folder = folder, .job = config::job_to_json(c.job), .producer = options.producer});
 }
 
 }  // namespace
@@ -215,8 +216,8 @@ std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
 FromTracesResult validate_from_traces(const FromTracesOptions& options,
                                       runtime::MpiSession& session) {
   FromTracesResult result;
-  const System machine = local_machine(session);
-  Draw draw(Draw(options.seed).bits() ^ 0x7ace);
+  const System machine = studies::local_machine(session);
+  studies::Draw draw(studies::Draw(options.seed).bits() ^ 0x7ace);
   const double jobs = static_cast<double>(2 * (options.traces + options.cases));
   double done = 0;
   const auto progress = [&](const std::string& what) {
@@ -225,7 +226,7 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
     }
   };
   std::vector<double> told;
-  for (const CaseKind kind : {CaseKind::kDlrm, CaseKind::kTransformer}) {
+  for (const studies::CaseKind kind : {studies::CaseKind::kDlrm, studies::CaseKind::kTransformer}) {
     FromTracesFamily family;
     family.kind = kind;
     std::vector<ExecutionGraph> graphs;
@@ -239,13 +240,14 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
     for (const std::size_t i : chosen) {
       const RuntimeCase& c = candidates[i];
       progress("tracing " + c.job.workload.name);
-      folders.push_back(options.folder /
-                        fmt::format("{}-{}", kind == CaseKind::kDlrm ? "dlrm" : "transformer", i));
+      folders.push_back(
+          options.folder /
+          fmt::format("{}-{}", kind == studies::CaseKind::kDlrm ? "dlrm" : "transformer", i));
       family.traced.push_back(c.job.workload.name);
       trace_job(c, candidate_graphs[i], folders.back(), options, session);
     }
     session.rank_zero_does([&] {
-      family.fit = fit_traces(
+      family.fit = studies::fit_traces(
           folders, {.device = "local-cpu-core", .system = "local-cpu", .library = options.library});
     });
     for (std::size_t i = 0; i < drawn.size(); ++i) {
@@ -254,11 +256,11 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
       if (session.rank() == 0) {
         Job job = c.job;  // runs as drawn: its ranks must agree on the system, and this one is ours
         job.system = family.fit.system;
-        const StepPrediction p = predict(job, graphs[i]);
+        const studies::StepPrediction p = studies::predict(job, graphs[i]);
         c.predicted = p.iteration.base();
         c.in_range = p.in_calibrated_range;
-        c.linear = linear_baseline(family.fit.system.device.fitted.at("baseline"),
-                                   step_sample(graphs[i], seconds(1)))
+        c.linear = studies::linear_baseline(family.fit.system.device.fitted.at("baseline"),
+                                            studies::step_sample(graphs[i], seconds(1)))
                        .base();
       }
       told.push_back(c.predicted);
@@ -288,7 +290,7 @@ ValidationSuite from_traces_suite(const FromTracesResult& result) {
   suite.bound = "mean <= 0.10";
   suite.pass = true;
   for (const FromTracesFamily& family : result.families) {
-    const std::string name(family.kind == CaseKind::kDlrm ? "dlrm" : "transformer");
+    const std::string name(family.kind == studies::CaseKind::kDlrm ? "dlrm" : "transformer");
     std::vector<ValidationRow> rows;
     std::vector<double> linear, noise;
     double in_range = 0;
@@ -312,7 +314,7 @@ ValidationSuite from_traces_suite(const FromTracesResult& result) {
     group.bound = suite.bound;
     group.pass = !rows.empty() && group.errors.mean <= kBar;
     group.baseline = "linear regression on FLOPs and bytes of the same traces";
-    group.baseline_mean = statistics_of(linear).mean;
+    group.baseline_mean = studies::statistics_of(linear).mean;
     if (!rows.empty()) {
       group.in_range_share = in_range / static_cast<double>(rows.size());
       group.repeat_noise = median_of(noise);
@@ -325,4 +327,4 @@ ValidationSuite from_traces_suite(const FromTracesResult& result) {
   return suite;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -9,7 +9,7 @@
 #include "validation/runtime.h"
 #include "validation/validation.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 struct FromTracesOptions {
   std::uint64_t seed = 1;
@@ -26,9 +26,9 @@ struct FromTracesOptions {
 };
 
 struct FromTracesFamily {
-  CaseKind kind = CaseKind::kDlrm;
+  studies::CaseKind kind = studies::CaseKind::kDlrm;
   std::vector<std::string> traced;  ///< what each fitted job was
-  FitTracesResult fit;              ///< rank 0's
+  studies::FitTracesResult fit;     ///< rank 0's
 };
 
 struct FromTracesResult {
@@ -56,4 +56,4 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
 /// each is at most 10 %.
 ValidationSuite from_traces_suite(const FromTracesResult& result);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -15,7 +15,7 @@
 #include "models/kernels/transfer.h"
 #include "validation/scored_group.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 using models::CostModel;
@@ -132,9 +132,7 @@ class KernelValidation {
     const MeasuredTable::OpRow& row = table_.ops[i];
     const Op& op = table_.op(row);
     const std::int32_t window = op.as<AttentionAttributes>().window;
-    const std::string detail = window > 0
-                                   ? fmt::format("{}{}", kWindow, window)
-                                   : "";
+    const std::string detail = window > 0 ? fmt::format("{}{}", kWindow, window) : "";
     return fmt::format("{} {}{} @ {}", name_of(op.kind), shape_text(op), detail,
                        table_.place(row.origin));
   }
@@ -338,4 +336,4 @@ ModelValidation validate_kernels(const models::MeasuredTable& table, const Model
   return KernelValidation(table, facts, options).run();
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

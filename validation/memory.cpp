@@ -13,7 +13,7 @@
 #include "validation/csv_table.h"
 #include "workloads/build_graph.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 /// Runs of the same arguments on the same devices.
@@ -160,4 +160,4 @@ ValidationSuite validate_memory(const std::filesystem::path& folder,
   return suite;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -4,7 +4,7 @@
 #include "core/config/config.h"
 #include "validation/validation.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// Peak memory of Megatron-LM jobs as PyTorch's allocator counted it on the last rank, beside the
 /// ledger's lines that the allocator holds: all but the device's context, communicators and what
@@ -16,4 +16,4 @@ namespace stepcast::studies {
 ValidationSuite validate_memory(const std::filesystem::path& folder,
                                 const config::Library& library);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -9,7 +9,7 @@
 #include "models/measured/measured_table.h"
 #include "validation/validation.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// What is left out of a fit and then predicted.
 enum class Holdout : std::uint8_t {
@@ -61,8 +61,8 @@ struct ModelValidation {
 /// Rows that cannot have been measured on the device, or cannot be predicted, are listed.
 ///
 /// Device holdout: constants of the device with rows of this kind whose bandwidth is nearest,
-/// carried over by models/kernels/transfer.h, times exp(median ln(measured / predicted)) over every 16th
-/// configuration, scored on the others.
+/// carried over by models/kernels/transfer.h, times exp(median ln(measured / predicted)) over every
+/// 16th configuration, scored on the others.
 ModelValidation validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
                                  const ValidateModelsOptions& options);
 /// Likewise for collectives: all kinds of one system and stack are fitted together, rows of several
@@ -70,4 +70,4 @@ ModelValidation validate_kernels(const models::MeasuredTable& table, const Model
 ModelValidation validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
                                      const ValidateModelsOptions& options);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

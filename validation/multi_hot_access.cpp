@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 constexpr double kWider = 1.1;  ///< from one bin of ids to the next
@@ -42,4 +42,4 @@ Access multi_hot_access(const Access& one_hot, double ids_per_bag, double sample
   return Access::histogram(one_hot.rows(), std::move(bins), samples * ids_per_bag);
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/access/access.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// Lookups of MLPerf's multi-hot data: every id of the one-hot data has a fixed list of
 /// `ids_per_bag` ids, itself and others drawn once, uniformly from the table; a sample looks up the
@@ -12,4 +12,4 @@ namespace stepcast::studies {
 /// Source: facebookresearch/dlrm torchrec_dlrm/multi_hot.py, --multi_hot_distribution_type uniform.
 Access multi_hot_access(const Access& one_hot, double ids_per_bag, double samples);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

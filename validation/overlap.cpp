@@ -11,7 +11,7 @@
 #include "studies/predict/predict.h"
 #include "workloads/build_graph.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 Job base_job(const System& system, std::int64_t ranks) {
@@ -105,12 +105,12 @@ Job transformer_job(const System& system, std::int64_t ranks, bool hidden) {
 std::vector<OverlapCase> validate_overlap(
     const System& paced, std::uint64_t seed, runtime::MpiSession& session,
     const std::function<void(double, const std::string&)>& progress) {
-  CalibrateOptions calibrate;
+  studies::CalibrateOptions calibrate;
   calibrate.quick = true;
   calibrate.seed = seed;
   calibrate.emulate = &paced;
   calibrate.progress = [&](double done, const std::string& what) { progress(done * 0.8, what); };
-  const System system = calibrate_cpu(calibrate, session).system;  // fitted on rank 0 only
+  const System system = studies::calibrate_cpu(calibrate, session).system;  // fitted on rank 0 only
   std::vector<OverlapCase> cases;
   for (const bool hidden : {true, false}) {
     std::vector<Job> jobs{dlrm_job(system, session.size(), hidden),
@@ -124,7 +124,7 @@ std::vector<OverlapCase> validate_overlap(
       c.name = job.workload.name;
       c.hidden = hidden;
       if (session.rank() == 0) {
-        const StepPrediction p = predict(job, graph);
+        const studies::StepPrediction p = studies::predict(job, graph);
         c.predicted = p.iteration.base();
         c.predicted_exposed = p.split.exposed_communication.base();
         progress(0.8 + 0.04 * static_cast<double>(cases.size()), c.name);
@@ -153,4 +153,4 @@ std::vector<OverlapCase> validate_overlap(
   return cases;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -6,7 +6,7 @@
 #include "core/job/system.h"
 #include "runtime/mpi/session.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// A step on a paced fabric whose communication overlaps compute.
 struct OverlapCase {
@@ -27,4 +27,4 @@ std::vector<OverlapCase> validate_overlap(
     const System& paced, std::uint64_t seed, runtime::MpiSession& session,
     const std::function<void(double, const std::string&)>& progress);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

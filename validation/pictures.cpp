@@ -10,7 +10,7 @@
 
 #include "validation/svg.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 constexpr double kPanel = 360, kLeft = 70, kTop = 50, kGap = 90, kLegendLine = 16;
@@ -136,4 +136,4 @@ std::string accuracy_picture(const std::string& title, std::span<const ScoredCur
   return out + "</svg>\n";
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -4,7 +4,7 @@
 
 #include "validation/models.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// One SVG for one op kind: predicted against measured time, both logarithmic, with the diagonal,
 /// and the relative error against size, clipped at +-50 %. A colour per group; every row is drawn,
@@ -12,4 +12,4 @@ namespace stepcast::studies {
 /// its own; the same points give the same bytes.
 std::string accuracy_picture(const std::string& title, std::span<const ScoredCurve* const> curves);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

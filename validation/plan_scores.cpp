@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 /// Medians of the odd rounds and of the even ones.
@@ -101,7 +101,7 @@ TaskScore score_of(const std::vector<PlanRun>& plans, const TaskRules& rules) {
   s.exact = s.chosen == s.best;
   s.tied = tied_with_best(s, s.chosen);
   s.regret = s.measured[s.chosen] / best - 1;
-  s.kendall_tau = kendall_tau(predicted, s.measured);
+  s.kendall_tau = studies::kendall_tau(predicted, s.measured);
   const auto best_of_half = [&](std::size_t half) {
     return least(plans, [half](const PlanRun& p) { return halves_of(p.rounds)[half]; });
   };
@@ -214,7 +214,7 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
     all.common_error /= counted;
     all.apart /= counted;
     all.noise = middle_of(noises);
-    all.errors = statistics_of(errors);
+    all.errors = studies::statistics_of(errors);
     all.worst_row = rows[all.errors.worst_index];
   }
   return all;
@@ -226,4 +226,4 @@ bool PlanScores::pass() const {
          own.exact.low > choices.at(1).exact.value;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

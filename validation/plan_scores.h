@@ -5,7 +5,7 @@
 
 #include "studies/fit/error_statistics.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// One candidate plan of a task: what was predicted, and the median step of each round it ran.
 struct PlanRun {
@@ -78,7 +78,7 @@ struct PlanScores {
   std::vector<ChoiceScore> choices;  ///< "stepcast" first
   double kendall_tau = 0;            ///< mean over tasks that count
   double noise = 0;                  ///< median over tasks that count
-  ErrorStatistics errors;            ///< of every plan of the tasks that count
+  studies::ErrorStatistics errors;   ///< of every plan of the tasks that count
   std::string worst_row;
   /// Exact top-1 (strict) at least 90 %, mean regret at most 2 %, and the lower end of the interval
   /// above the share of bytes-only.
@@ -87,4 +87,4 @@ struct PlanScores {
 PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
                      const std::vector<TaskScore>& scores);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -15,7 +15,7 @@
 #include "studies/plan/plan.h"
 #include "workloads/embedding_plan/plan.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 const std::vector<EmbeddingTable>& tables_of(const Job& job) { return job.workload.dlrm()->tables; }
@@ -127,7 +127,7 @@ EmbeddingPlan mix(const Job& job, std::int64_t replicated, std::int64_t whole, S
   return plan;
 }
 
-EmbeddingPlan random_mix(const Job& job, Draw& draw, bool calibration) {
+EmbeddingPlan random_mix(const Job& job, studies::Draw& draw, bool calibration) {
   EmbeddingPlan plan = planner::empty_plan(job);
   const auto& tables = tables_of(job);
   for (std::size_t t = 0; t < tables.size(); ++t) {
@@ -180,7 +180,7 @@ System two_rank_nodes(std::int64_t ranks) {
   return s;
 }
 
-Job draw_plan_task(const System& system, std::int64_t ranks, Draw& draw) {
+Job draw_plan_task(const System& system, std::int64_t ranks, studies::Draw& draw) {
   Job job;
   job.system = system;
   job.devices = ranks;
@@ -225,11 +225,11 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostMod
       all[it->second].also.push_back(std::move(name));
     }
   };
-  PlanOptions search;
+  studies::PlanOptions search;
   search.top = 1;
   search.tiers = false;
   search.seed = seed;
-  if (const PlanReport report = plan(job, search);
+  if (const studies::PlanReport report = studies::plan(job, search);
       !report.plans.empty() && report.plans.front().simulated) {
     add("planner", report.plans.front().plan);
   }
@@ -265,7 +265,7 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostMod
           ShardingKind::kColumnWise, mostly_dim_cost);
   add_mix("widest by node rows, small replicated, by dims", local, 64, ShardingKind::kTableRowWise,
           dim_cost);
-  Draw draw(seed);
+  studies::Draw draw(seed);
   for (int i = 0; i < 2; ++i) {
     planner::BaselinePlan made = planner::baselines().front().make(job, model, draw.bits());
     if (i == 0) {
@@ -276,7 +276,7 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostMod
   return all;
 }
 
-EmbeddingPlan calibration_plan(const Job& job, std::int64_t i, Draw& draw) {
+EmbeddingPlan calibration_plan(const Job& job, std::int64_t i, studies::Draw& draw) {
   switch (i % 4) {
     case 0:
       return mix(job, 0, 1 << 30, ShardingKind::kTableWise, mostly_dim_cost);
@@ -334,4 +334,4 @@ std::string kinds_of(const EmbeddingPlan& plan) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -11,23 +11,23 @@
 #include "studies/plan/plan_comparison.h"
 #include "workloads/build_graph.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 std::uint64_t seed_of(std::uint64_t seed, std::int64_t task) {
-  return Draw(seed ^ (static_cast<std::uint64_t>(task) << 32)).bits();
+  return studies::Draw(seed ^ (static_cast<std::uint64_t>(task) << 32)).bits();
 }
 
 /// Rank 0 plans and predicts; the others get the plans as text.
 void prepare(PlanTask& task, const System& system, std::uint64_t seed, std::int64_t ranks) {
-  Draw draw(seed);
+  studies::Draw draw(seed);
   task.job = draw_plan_task(system, ranks, draw);
   const models::CostModel model(system, task.job.calibration);
   for (PlanCandidate& c : candidate_plans(task.job, model, draw.bits())) {
     PlanRun run;
     run.name = c.name;
     run.kinds = kinds_of(c.plan);
-    run.predicted = simulated_step(task.job, model, c.plan);
+    run.predicted = studies::simulated_step(task.job, model, c.plan);
     run.bytes = bytes_of_plan(task.job, c.plan);
     run.lookup_greedy = c.called("lookup_greedy");
     task.runs.push_back(std::move(run));
@@ -130,7 +130,7 @@ std::vector<EmbeddingPlan> shared_plans(const PlanTask& task, runtime::MpiSessio
 }  // namespace
 
 Job plan_calibration_job(std::int64_t i, std::uint64_t seed, std::int64_t ranks) {
-  Draw draw(seed_of(seed ^ 0xca11b, i));
+  studies::Draw draw(seed_of(seed ^ 0xca11b, i));
   Job job = draw_plan_task({}, ranks, draw);
   job.system.host.devices = ranks;
   job.embedding_plan = calibration_plan(job, i, draw);
@@ -170,7 +170,7 @@ std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOp
     told(0.1 + 0.9 * static_cast<double>(counted) / static_cast<double>(options.count),
          task.job.workload.name);
     if (session.rank() != 0) {
-      Draw draw(seed_of(options.seed, static_cast<std::int64_t>(run)));
+      studies::Draw draw(seed_of(options.seed, static_cast<std::int64_t>(run)));
       task.job = draw_plan_task(system, session.size(), draw);
     }
     measure(task, shared_plans(task, session), options, session);
@@ -183,4 +183,4 @@ std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOp
   return tasks;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

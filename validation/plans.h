@@ -9,7 +9,7 @@
 #include "validation/plan_scores.h"
 #include "validation/plan_tasks.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// One drawn job, its candidates and what became of them.
 struct PlanTask {
@@ -45,4 +45,4 @@ std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOp
 /// What calibration trains: tasks of the same make from other seeds, under calibration_plan.
 Job plan_calibration_job(std::int64_t i, std::uint64_t seed, std::int64_t ranks);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -6,21 +6,21 @@
 
 #include "core/error.h"
 #include "runtime/trainer.h"
-#include "studies/run/core_pace.h"
 #include "studies/fit/linear_baseline.h"
 #include "studies/predict/predict.h"
+#include "studies/run/core_pace.h"
 #include "studies/run/recorded_run.h"
 #include "workloads/build_graph.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
-/// Predicted seconds of the parts a step can be bound by, in the order of Bound. The host's part is
-/// everything that does not depend on sizes: issuing ops and starting kernels. (Issuing alone never
-/// binds: this runtime spends some ten nanoseconds on it.)
-std::array<double, 4> parts_of(const StepPrediction& p) {
+/// Predicted seconds of the parts a step can be bound by, in the order of studies::Bound. The
+/// host's part is everything that does not depend on sizes: issuing ops and starting kernels.
+/// (Issuing alone never binds: this runtime spends some ten nanoseconds on it.)
+std::array<double, 4> parts_of(const studies::StepPrediction& p) {
   std::array<double, 4> parts{(p.split.host + p.split.other).base(), 0, 0, 0};
-  for (const OpRow& row : p.by_kind) {
+  for (const studies::OpRow& row : p.by_kind) {
     const OpClass op_class = class_of(op_kind_named(row.kind).value());
     const Seconds sized = row.time - (op_class == OpClass::kCollective ? Seconds{} : row.overhead);
     parts[0] += (row.time - sized).base();
@@ -42,16 +42,16 @@ std::array<double, 4> parts_of(const StepPrediction& p) {
   return parts;
 }
 
-Bound bound_of(const std::array<double, 4>& parts) {
-  return static_cast<Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
+studies::Bound bound_of(const std::array<double, 4>& parts) {
+  return static_cast<studies::Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
 }
 
 /// The share of transfers from core to core in the predicted step.
 double transfer_share(const Job& job) {
   const ExecutionGraph graph = workloads::build_graph(job);
-  const StepPrediction p = predict(job, graph, {.timeline = true});
-  return transfers_from_core_to_core(p.timeline, graph.program_of(p.critical_rank), p.critical_rank,
-                                     job.system) /
+  const studies::StepPrediction p = studies::predict(job, graph, {.timeline = true});
+  return studies::transfers_from_core_to_core(p.timeline, graph.program_of(p.critical_rank),
+                                              p.critical_rank, job.system) /
          p.iteration;
 }
 
@@ -61,19 +61,19 @@ struct Candidate {
 };
 
 /// Draws until the predicted step is bound as wanted; otherwise the candidate that comes closest.
-RuntimeCase draw_bound(CaseKind kind, Bound wanted, const System& system, std::int64_t ranks,
-                       Draw& draw, CaseSize size) {
-  const Seconds shortest = seconds(size == CaseSize::kDevice ? 5e-5 : 2e-4);
+RuntimeCase draw_bound(studies::CaseKind kind, studies::Bound wanted, const System& system,
+                       std::int64_t ranks, studies::Draw& draw, studies::CaseSize size) {
+  const Seconds shortest = seconds(size == studies::CaseSize::kDevice ? 5e-5 : 2e-4);
   Candidate best;
   for (int tries = 0; tries < 60; ++tries) {
     Candidate candidate;
     RuntimeCase& c = candidate.c;
     try {
-      c.job = draw_case(kind, wanted, system, ranks, draw, size);
+      c.job = studies::draw_case(kind, wanted, system, ranks, draw, size);
       const ExecutionGraph graph = workloads::build_graph(c.job);
-      const StepPrediction p = predict(c.job, graph);
+      const studies::StepPrediction p = studies::predict(c.job, graph);
       if (p.iteration > seconds(0.4) || p.iteration < shortest ||
-          (size == CaseSize::kDevice && !p.fits)) {
+          (size == studies::CaseSize::kDevice && !p.fits)) {
         continue;
       }
       const auto parts = parts_of(p);
@@ -81,9 +81,9 @@ RuntimeCase draw_bound(CaseKind kind, Bound wanted, const System& system, std::i
       c.bound = bound_of(parts);
       c.predicted = p.iteration.base();
       c.in_range = p.in_calibrated_range;
-      c.linear =
-          linear_baseline(system.device.fitted.at("baseline"), step_sample(graph, seconds(1)))
-              .base();
+      c.linear = studies::linear_baseline(system.device.fitted.at("baseline"),
+                                          studies::step_sample(graph, seconds(1)))
+                     .base();
       candidate.share = parts[static_cast<std::size_t>(wanted)] / c.predicted;
     } catch (const InputError&) {
       continue;  // does not split over these ranks
@@ -100,9 +100,9 @@ RuntimeCase draw_bound(CaseKind kind, Bound wanted, const System& system, std::i
 }
 
 std::array<double, kAblations.size()> ablations_of(const Job& job) {
-  return {predict(job, {.data_distribution = false}).iteration.base(),
-          predict(job, {.host_cost = false}).iteration.base(),
-          predict(job, {.rendezvous = false}).iteration.base()};
+  return {studies::predict(job, {.data_distribution = false}).iteration.base(),
+          studies::predict(job, {.host_cost = false}).iteration.base(),
+          studies::predict(job, {.rendezvous = false}).iteration.base()};
 }
 
 runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptions& options) {
@@ -121,9 +121,9 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   const ExecutionGraph graph = workloads::build_graph(c.job);
   const runtime::RunOptions run = run_options(c, options);
   const bool probed = !options.executor;
-  const auto before = probed ? probe_cores(session) : std::vector<ProbeTimes>(1);
+  const auto before = probed ? studies::probe_cores(session) : std::vector<studies::ProbeTimes>(1);
   const runtime::RunResult result = runtime::run_training(graph, c.job.system, run, session);
-  const auto after = probed ? probe_cores(session) : std::vector<ProbeTimes>(1);
+  const auto after = probed ? studies::probe_cores(session) : std::vector<studies::ProbeTimes>(1);
   std::vector<double> all, first, second;
   for (std::size_t i = 0; i < result.steps.size(); ++i) {
     const double t = result.steps[i].time.base();
@@ -135,17 +135,18 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   if (c.runs == 1 || noise < c.noise) {  // of several runs the quietest counts
     c.noise = noise;
     c.measured = median_of(all);
-    c.pace = step_pace(mean_of(before, after), c.job.system, c.pace.transfers);
+    c.pace = studies::step_pace(studies::mean_of(before, after), c.job.system, c.pace.transfers);
   }
 }
 
 void keep_trace(const RuntimeCase& c, std::size_t index, const ValidateRuntimeOptions& options,
                 runtime::MpiSession& session) {
   const ExecutionGraph graph = workloads::build_graph(c.job);
-  RecordedRun recorded = run_recorded(c.job, graph, run_options(c, options), session);
+  studies::RecordedRun recorded =
+      studies::run_recorded(c.job, graph, run_options(c, options), session);
   if (session.rank() == 0) {
-    write_recorded(options.traces / fmt::format("case-{:02}", index), c.job,
-                   std::move(recorded.trace));
+    studies::write_recorded(options.traces / fmt::format("case-{:02}", index), c.job,
+                            std::move(recorded.trace));
   }
 }
 
@@ -174,13 +175,13 @@ RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCa
       ablated[a].push_back(c->ablated[a] / c->measured - 1);
     }
   }
-  g.ours = statistics_of(ours);
-  g.linear = statistics_of(linear);
-  g.paced = statistics_of(paced);
-  g.linear_paced = statistics_of(linear_paced);
-  g.permuted = permuted_error(predicted, measured);
+  g.ours = studies::statistics_of(ours);
+  g.linear = studies::statistics_of(linear);
+  g.paced = studies::statistics_of(paced);
+  g.linear_paced = studies::statistics_of(linear_paced);
+  g.permuted = studies::permuted_error(predicted, measured);
   for (std::size_t a = 0; a < ablated.size(); ++a) {
-    g.ablated[a] = statistics_of(ablated[a]);
+    g.ablated[a] = studies::statistics_of(ablated[a]);
   }
   if (!counted.empty()) {
     g.noise = median_of(noise);
@@ -207,30 +208,34 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
   }
   // Every rank draws and predicts the same; only rank 0 tells.
   std::vector<RuntimeCase> cases;
-  Draw draw(Draw(options.seed).bits() ^
-            0x5eed);  // far from what calibration drew, and from other seeds
-  Draw experts(Draw(options.seed).bits() ^ 0xe59e275);
-  const auto add = [&](CaseKind kind, Bound bound) {
-    Draw& source = kind == CaseKind::kExperts ? experts : draw;
-    cases.push_back(draw_bound(kind, bound, system, session.size(), source,
-                               options.executor ? CaseSize::kDevice : CaseSize::kCore));
+  studies::Draw draw(studies::Draw(options.seed).bits() ^
+                     0x5eed);  // far from what calibration drew, and from other seeds
+  studies::Draw experts(studies::Draw(options.seed).bits() ^ 0xe59e275);
+  const auto add = [&](studies::CaseKind kind, studies::Bound bound) {
+    studies::Draw& source = kind == studies::CaseKind::kExperts ? experts : draw;
+    cases.push_back(
+        draw_bound(kind, bound, system, session.size(), source,
+                   options.executor ? studies::CaseSize::kDevice : studies::CaseSize::kCore));
     cases.back().ablated = ablations_of(cases.back().job);
     cases.back().pace.transfers = transfer_share(cases.back().job);
   };
   for (std::int64_t i = 0; i < options.dlrm; ++i) {
     // Transformers are never bound by embedding bags: DLRMs make up for it, so that over both
     // families each bound has a quarter.
-    constexpr std::array<Bound, 8> kTurns{
-        Bound::kEmbedding, Bound::kHost,      Bound::kMatrix, Bound::kCommunication,
-        Bound::kEmbedding, Bound::kEmbedding, Bound::kMatrix, Bound::kCommunication};
-    add(CaseKind::kDlrm, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
+    constexpr std::array<studies::Bound, 8> kTurns{
+        studies::Bound::kEmbedding,     studies::Bound::kHost,         studies::Bound::kMatrix,
+        studies::Bound::kCommunication, studies::Bound::kEmbedding,    studies::Bound::kEmbedding,
+        studies::Bound::kMatrix,        studies::Bound::kCommunication};
+    add(studies::CaseKind::kDlrm, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
   }
   for (std::int64_t i = 0; i < options.transformers; ++i) {
-    constexpr std::array<Bound, 3> kTurns{Bound::kMatrix, Bound::kHost, Bound::kCommunication};
-    add(CaseKind::kTransformer, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
+    constexpr std::array<studies::Bound, 3> kTurns{studies::Bound::kMatrix, studies::Bound::kHost,
+                                                   studies::Bound::kCommunication};
+    add(studies::CaseKind::kTransformer, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
   }
   for (std::int64_t i = 0; i < options.experts; ++i) {
-    add(CaseKind::kExperts, i % 3 == 2 ? Bound::kCommunication : Bound::kMatrix);
+    add(studies::CaseKind::kExperts,
+        i % 3 == 2 ? studies::Bound::kCommunication : studies::Bound::kMatrix);
   }
   if (session.rank() == 0 && options.predicted) {
     options.predicted(cases);
@@ -271,22 +276,23 @@ std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases) 
     return chosen;
   };
   std::vector<RuntimeGroup> groups;
-  const auto family = [&](CaseKind kind) {
+  const auto family = [&](studies::CaseKind kind) {
     return group_of(std::string(name_of(kind)),
                     select([kind](const RuntimeCase& c) { return c.kind == kind; }));
   };
-  groups.push_back(family(CaseKind::kDlrm));
-  groups.push_back(family(CaseKind::kTransformer));
-  for (const Bound b : {Bound::kHost, Bound::kEmbedding, Bound::kMatrix, Bound::kCommunication}) {
+  groups.push_back(family(studies::CaseKind::kDlrm));
+  groups.push_back(family(studies::CaseKind::kTransformer));
+  for (const studies::Bound b : {studies::Bound::kHost, studies::Bound::kEmbedding,
+                                 studies::Bound::kMatrix, studies::Bound::kCommunication}) {
     groups.push_back(group_of(std::string(name_of(b)) + "-bound", select([b](const RuntimeCase& c) {
-                                return c.bound == b && c.kind != CaseKind::kExperts;
+                                return c.bound == b && c.kind != studies::CaseKind::kExperts;
                               })));
   }
   if (std::any_of(cases.begin(), cases.end(),
-                  [](const RuntimeCase& c) { return c.kind == CaseKind::kExperts; })) {
-    groups.push_back(family(CaseKind::kExperts));
+                  [](const RuntimeCase& c) { return c.kind == studies::CaseKind::kExperts; })) {
+    groups.push_back(family(studies::CaseKind::kExperts));
   }
   return groups;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

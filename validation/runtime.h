@@ -10,11 +10,11 @@
 #include "core/job/system.h"
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"
-#include "studies/run/core_pace.h"
 #include "studies/fit/error_statistics.h"
+#include "studies/run/core_pace.h"
 #include "studies/run/runtime_cases.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// Parts of the prediction that the ablation leaves out, one at a time.
 inline constexpr std::array<const char*, 3> kAblations{"no data distribution", "no host cost",
@@ -22,17 +22,17 @@ inline constexpr std::array<const char*, 3> kAblations{"no data distribution", "
 
 /// One training job that calibration never saw: what was predicted before it ran, and what it took.
 struct RuntimeCase {
-  CaseKind kind = CaseKind::kDlrm;
-  Bound bound = Bound::kMatrix;  ///< largest part of the predicted step
+  studies::CaseKind kind = studies::CaseKind::kDlrm;
+  studies::Bound bound = studies::Bound::kMatrix;  ///< largest part of the predicted step
   Job job;
   double predicted = 0;  ///< seconds, as are all that follow
   double linear = 0;     ///< regression on FLOPs and bytes, same calibration
   std::array<double, kAblations.size()> ablated{};
   bool in_range = false;
-  double measured = 0;  ///< median step
-  double noise = 0;     ///< |median of the first half / median of the second half - 1|
-  StepPace pace = {};   ///< of the run's cores against those the prediction is for
-  int runs = 0;         ///< runs it took to get below the limit of noise
+  double measured = 0;          ///< median step
+  double noise = 0;             ///< |median of the first half / median of the second half - 1|
+  studies::StepPace pace = {};  ///< of the run's cores against those the prediction is for
+  int runs = 0;                 ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
   [[nodiscard]] double error() const { return predicted / measured - 1; }
   /// Of the prediction for cores as fast as they were around the run.
@@ -56,11 +56,12 @@ struct ValidateRuntimeOptions {
 /// One family's table row: ours, and the predictors it must beat.
 struct RuntimeGroup {
   std::string name;
-  ErrorStatistics ours, linear;
-  ErrorStatistics paced, linear_paced;  ///< of predictions for cores as fast as they were then
+  studies::ErrorStatistics ours, linear;
+  studies::ErrorStatistics paced,
+      linear_paced;  ///< of predictions for cores as fast as they were then
   double pace_low = 1, pace_high = 1;
   double permuted = 0;
-  std::array<ErrorStatistics, kAblations.size()> ablated;
+  std::array<studies::ErrorStatistics, kAblations.size()> ablated;
   double noise = 0;  ///< median repeat noise
   double in_range_share = 0;
   std::string worst_case;
@@ -86,4 +87,4 @@ void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
 /// Families "dlrm", "transformer", each bound over both, and "experts" where there are any.
 std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

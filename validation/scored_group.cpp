@@ -8,7 +8,7 @@
 #include <map>
 #include <utility>
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 /// Median of |time / mean of its repeats - 1| over rows measured more than once.
@@ -84,7 +84,7 @@ ValidationGroup statistics(const std::string& name, const std::vector<const Scor
 
 }  // namespace
 
-bool Bar::met(const ErrorStatistics& e) const {
+bool Bar::met(const studies::ErrorStatistics& e) const {
   const auto within = [](const std::optional<double>& bar, double value) {
     return !bar || value <= *bar;
   };
@@ -211,4 +211,4 @@ void close_suite(const ValidateModelsOptions& options, ModelValidation& to) {
       skipped));
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -7,12 +7,12 @@
 #include "core/graph/op.h"
 #include "validation/models.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// A bar a group of held-out rows is held to; a part that is absent is not asked for.
 struct Bar {
   std::optional<double> median, mean, p90, worst;
-  [[nodiscard]] bool met(const ErrorStatistics& e) const;
+  [[nodiscard]] bool met(const studies::ErrorStatistics& e) const;
   [[nodiscard]] std::string text() const;  ///< "median <= 3 %, p90 <= 10 %"
 };
 
@@ -57,4 +57,4 @@ void add_summary(const std::string& name, const std::vector<const ScoredGroup*>&
 /// After the last group: the suite's bound and whether it passed.
 void close_suite(const ValidateModelsOptions& options, ModelValidation& to);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

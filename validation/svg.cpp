@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace stepcast::studies::svg {
+namespace stepcast::validation::svg {
 namespace {
 
 std::string titled(std::string_view title) {
@@ -66,4 +66,4 @@ std::string frame(double x, double y, double width, double height) {
       x, y, width, height);
 }
 
-}  // namespace stepcast::studies::svg
+}  // namespace stepcast::validation::svg

@@ -9,7 +9,7 @@
 #include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,7 +75,8 @@ TraceSet set_of(const std::string& name, traces::Recording opened) {
     return set;
   }
   try {
-    set.replay = replay(own != nullptr ? traces::measured_run(*own) : traces::measured_run(recording));
+    set.replay = studies::replay(own != nullptr ? traces::measured_run(*own)
+                                                : traces::measured_run(recording));
     if (set.replay->host_bound) {
       set.skipped = "host-bound";
     }
@@ -137,4 +138,4 @@ std::vector<TraceSet> replay_sets(const fs::path& data) {
   return sets;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

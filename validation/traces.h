@@ -7,7 +7,7 @@
 
 #include "studies/traces/replay.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// One recorded run of a folder of traces: what it holds, and how well it replays.
 struct TraceSet {
@@ -15,8 +15,8 @@ struct TraceSet {
   std::int64_t ranks = 0, steps = 0;
   std::uint64_t events = 0;  ///< complete events of the source
   std::uint64_t kernels = 0, collectives = 0;
-  std::optional<Replay> replay;        ///< of runs of several ranks or steps
-  std::optional<std::string> skipped;  ///< why it is not replayed, or not scored
+  std::optional<studies::Replay> replay;  ///< of runs of several ranks or steps
+  std::optional<std::string> skipped;     ///< why it is not replayed, or not scored
   bool opens = true;
   [[nodiscard]] bool scored() const { return replay && !skipped; }
 };
@@ -30,4 +30,4 @@ struct TraceSet {
 /// Errors: InputError when the folder holds no trace.
 std::vector<TraceSet> replay_sets(const std::filesystem::path& data);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -13,13 +13,13 @@
 #include "core/graph/link_traffic.h"
 #include "core/graph/step_traffic.h"
 #include "planner/embedding/ledger.h"
-#include "validation/csv_table.h"
 #include "studies/plan/plan.h"
 #include "studies/plan/plan_comparison.h"
+#include "validation/csv_table.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 constexpr std::int64_t kRowColumns = 128;
@@ -189,13 +189,14 @@ EqualMemoryCut cut_at_equal_memory(const ReuseHistogram& histogram, std::int64_t
   EqualMemoryCut cut{
       .file = histogram.file, .nodes = nodes, .devices = job.devices, .dedup = dedup};
   const BetweenMachines before = between_machines(job, flat);
-  cut.flat_step = simulated_step(job, models::CostModel(job.system, job.calibration), flat);
+  cut.flat_step =
+      studies::simulated_step(job, models::CostModel(job.system, job.calibration), flat);
   cut.flat_bytes = fullest(planner::ledger_of(job, flat));
   job.system.device.memory = Bytes(cut.flat_bytes);
   job.embedding_plan.reset();
-  PlanOptions options;
+  studies::PlanOptions options;
   options.top = 1;
-  const PlanReport report = plan(job, options);
+  const studies::PlanReport report = studies::plan(job, options);
   if (report.plans.empty() || !report.plans.front().simulated) {
     throw InputError(histogram.file,
                      fmt::format("no plan fits in {:.0f} bytes a device", cut.flat_bytes));
@@ -217,4 +218,4 @@ EqualMemoryCut cut_at_equal_memory(const ReuseHistogram& histogram, std::int64_t
   return cut;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -8,7 +8,7 @@
 #include "core/config/config.h"
 #include "planner/embedding/traffic_cut.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// How often the rows of one recorded batch were looked up, all tables together. Source of the
 /// published ones: facebookresearch/dlrm_datasets, shares rounded to three decimals.
@@ -60,4 +60,4 @@ struct EqualMemoryCut {
 EqualMemoryCut cut_at_equal_memory(const ReuseHistogram& histogram, std::int64_t nodes, bool dedup,
                                    const config::Library& library);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

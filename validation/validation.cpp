@@ -1,6 +1,6 @@
 #include "validation/validation.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 ValidationGroup group_of(std::string name, const std::vector<ValidationRow>& rows) {
   std::vector<double> errors;
@@ -10,11 +10,11 @@ ValidationGroup group_of(std::string name, const std::vector<ValidationRow>& row
   }
   ValidationGroup group;
   group.name = std::move(name);
-  group.errors = statistics_of(errors);
+  group.errors = studies::statistics_of(errors);
   if (!rows.empty()) {
     group.worst_row = rows[group.errors.worst_index].id;
   }
   return group;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

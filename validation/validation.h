@@ -5,7 +5,7 @@
 
 #include "studies/fit/error_statistics.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// One measurement beside its prediction, as CONTRACT section 7 lists them. A row that cannot be
 /// predicted says why and is counted; it is never dropped.
@@ -29,7 +29,7 @@ struct ValidationRow {
 /// Errors of some of the rows under one regime.
 struct ValidationGroup {
   std::string name;
-  ErrorStatistics errors;
+  studies::ErrorStatistics errors;
   std::string worst_row;
   std::string baseline;  ///< the naive predictor beside it; empty: none
   double baseline_mean = 0;
@@ -37,7 +37,7 @@ struct ValidationGroup {
   std::optional<double> repeat_noise;  ///< of the measurements themselves
   std::optional<double> kendall_tau;   ///< of the order of plans of one model
   std::optional<double> regret;        ///< of the plan predicted to be the best
-  std::optional<ErrorStatistics> memory{};
+  std::optional<studies::ErrorStatistics> memory{};
   /// Share of rows inside the interval said to hold 80 % of them, made without the group's source.
   std::optional<double> covered{};
   std::size_t skipped = 0;  ///< rows of the group that could not be scored
@@ -58,4 +58,4 @@ struct ValidationSuite {
 /// Statistics of `rows`, of which none is skipped.
 ValidationGroup group_of(std::string name, const std::vector<ValidationRow>& rows);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

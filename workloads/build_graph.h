@@ -1,6 +1,6 @@
 #pragma once
-#include "core/job/job.h"
 #include "core/graph/program.h"
+#include "core/job/job.h"
 
 namespace stepcast::workloads {
 

@@ -82,7 +82,9 @@ class Fusion {
            ((epilogue == Epilogue::kNone && op.inputs == 2) ||
             (epilogue == Epilogue::kBias && op.inputs == 3));
   }
-  static bool is_plain_product(const Op& op) { return is_product(op) && op.as<GemmAttributes>().epilogue == Epilogue::kNone; }
+  static bool is_plain_product(const Op& op) {
+    return is_product(op) && op.as<GemmAttributes>().epilogue == Epilogue::kNone;
+  }
   static bool may_pair(const Op& first, const Op& second) {
     constexpr auto kWhen = op_flags::kNextBatch | op_flags::kEveryInterval;
     return first.stream == second.stream && first.phase == second.phase && first.record < 0 &&

@@ -42,10 +42,10 @@ class OpWriter {
     std::int32_t peer = -1;
     Format format = Format::kFp32;
     CollectiveAttributes attributes{};  ///< of a collective
-    std::int32_t routing = -1;  ///< of copies of tokens
-    bool after_compute = true;  ///< false: needs nothing of this rank (a receive)
-    Event event = -1;           ///< recorded at the end; -1: one of its own
-    Event after = -1;           ///< a transfer that it waits for where the next op need not
+    std::int32_t routing = -1;          ///< of copies of tokens
+    bool after_compute = true;          ///< false: needs nothing of this rank (a receive)
+    Event event = -1;                   ///< recorded at the end; -1: one of its own
+    Event after = -1;                   ///< a transfer that it waits for where the next op need not
   };
   Event transfer(std::string_view stream, bool own_stream, const Transfer& t);
   /// The next compute op waits for the transfer.

@@ -6,7 +6,8 @@
 
 namespace stepcast::cli {
 
-/// The verdict of a guard (studies/guard/guard.h) for people, machines, CI servers and pull requests.
+/// The verdict of a guard (studies/guard/guard.h) for people, machines, CI servers and pull
+/// requests.
 void add_guard(const studies::GuardResult& result, Report& report);
 /// JUnit XML: a test case per guarded time and one for structure.
 std::string guard_junit(const studies::GuardResult& result);

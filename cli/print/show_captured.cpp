@@ -60,9 +60,10 @@ Tables execution_graph_tables(const traces::Recording& recording) {
       row.bytes += static_cast<double>(std::max<std::int64_t>(0, c.bytes));
     }
   }
-  DataTable facts("graph", fmt::format("an execution graph ({}): no begins, so no step is shown",
-                                       recording.format),
-                  {{"fact"}, {"value"}});
+  DataTable facts(
+      "graph",
+      fmt::format("an execution graph ({}): no begins, so no step is shown", recording.format),
+      {{"fact"}, {"value"}});
   facts.as_object();
   for (const auto& [key, title, value] :
        {std::tuple("ranks", "ranks", static_cast<std::int64_t>(recording.ranks.size())),
@@ -78,8 +79,8 @@ Tables execution_graph_tables(const traces::Recording& recording) {
   DataTable operators("operators", "operators, all ranks",
                       {{"operator"}, {"count"}, {"time_s", "recorded time"}});
   for (const auto& [name, row] : sorted) {
-    operators.row({short_name(name), cell(row.count),
-                   timed ? cell(Seconds(row.seconds)) : empty_cell()});
+    operators.row(
+        {short_name(name), cell(row.count), timed ? cell(Seconds(row.seconds)) : empty_cell()});
   }
   operators.limit(20);
   DataTable moves("collectives", "collectives, all ranks", {{"kind"}, {"count"}, {"bytes"}});

@@ -10,7 +10,8 @@
 namespace stepcast::cli {
 
 Tables measured_tables(const studies::MeasuredShow& s) {
-  DataTable facts("critical_path", "critical path of a step, from all steps replayed with their own times",
+  DataTable facts("critical_path",
+                  "critical path of a step, from all steps replayed with their own times",
                   {{"fact"}, {"value"}});
   facts.as_object();
   const auto fact = [&facts](const char* key, const char* title, Cell value) {
@@ -21,9 +22,8 @@ Tables measured_tables(const studies::MeasuredShow& s) {
   fact("host_s", "host", cell(s.path_host));
   fact("gap_s", "gaps", cell(s.path_gap));
   const bool off = std::abs(s.replay_error) > studies::kDoubtfulReplay;
-  const std::string doubt =
-      fmt::format("the replay this comes from is {} off the recorded step",
-                  percent_signed(s.replay_error));
+  const std::string doubt = fmt::format("the replay this comes from is {} off the recorded step",
+                                        percent_signed(s.replay_error));
   facts.row({name_cell("replay_error", "error of that replay"),
              {percent_signed(s.replay_error), s.replay_error}});
   if (off) {

@@ -21,10 +21,10 @@ inline const Scale kCount{count};
 inline const Scale kShare{percent};
 
 inline std::string heading(const std::string& text) {
-  return "<h2>" + studies::svg::escaped(text) + "</h2>\n";
+  return "<h2>" + validation::svg::escaped(text) + "</h2>\n";
 }
 inline std::string paragraph(const std::string& text) {
-  return "<p>" + studies::svg::escaped(text) + "</p>\n";
+  return "<p>" + validation::svg::escaped(text) + "</p>\n";
 }
 
 /// A table whose first column is text.
@@ -32,13 +32,13 @@ inline std::string table(const std::vector<std::string>& titles,
                          const std::vector<std::vector<std::string>>& rows) {
   std::string out = "<table><tr>";
   for (const std::string& title : titles) {
-    out += "<th>" + studies::svg::escaped(title) + "</th>";
+    out += "<th>" + validation::svg::escaped(title) + "</th>";
   }
   out += "</tr>\n";
   for (const auto& row : rows) {
     out += "<tr>";
     for (const std::string& cell : row) {
-      out += "<td>" + studies::svg::escaped(cell) + "</td>";
+      out += "<td>" + validation::svg::escaped(cell) + "</td>";
     }
     out += "</tr>\n";
   }

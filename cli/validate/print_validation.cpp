@@ -11,9 +11,9 @@
 namespace stepcast::cli {
 namespace {
 
-using studies::ValidationGroup;
-using studies::ValidationRow;
-using studies::ValidationSuite;
+using validation::ValidationGroup;
+using validation::ValidationRow;
+using validation::ValidationSuite;
 
 Json run_json(const ValidationRow::Run& run) {
   return {{"source", run.source}, {"gpu", run.device},    {"framework", run.framework},
@@ -162,8 +162,8 @@ void print_validation(const std::vector<ValidationSuite>& suites, OutputFormat f
   report.print(out);
 }
 
-DataTable case_predictions(const std::vector<studies::RuntimeCase>& cases, bool bounds) {
-  using Row = Numbered<studies::RuntimeCase>;
+DataTable case_predictions(const std::vector<validation::RuntimeCase>& cases, bool bounds) {
+  using Row = Numbered<validation::RuntimeCase>;
   return table_of("predictions", "",
                   Columns<Row>{{"case", "", [](auto& r) { return r.number; }},
                                {"job", "", [](auto& r) { return r.of.job.workload.name; }},

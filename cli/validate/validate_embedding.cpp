@@ -21,8 +21,8 @@ void add_measure_options(CLI::App& command, ValidateEmbeddingCommand& options) {
       ->check(CLI::Range(5, 3600));
 }
 
-studies::ValidationSuite validate_embedding(const ValidateEmbeddingCommand& options,
-                                            std::uint64_t seed) {
+validation::ValidationSuite validate_embedding(const ValidateEmbeddingCommand& options,
+                                               std::uint64_t seed) {
   Progress progress("measuring");
   runtime::calibration::EmbeddingSweepOptions sweep;
   sweep.seed = seed;
@@ -33,9 +33,9 @@ studies::ValidationSuite validate_embedding(const ValidateEmbeddingCommand& opti
   };
   const auto samples = runtime::calibration::measure_embedding(sweep);
   if (!options.rows.empty()) {
-    write_output(options.rows, studies::embedding_rows(samples));
+    write_output(options.rows, validation::embedding_rows(samples));
   }
-  return studies::validate_embedding(samples);
+  return validation::validate_embedding(samples);
 }
 
 }  // namespace stepcast::cli

@@ -14,7 +14,7 @@ struct ValidateEmbeddingCommand {
 void add_measure_options(CLI::App& command, ValidateEmbeddingCommand& options);
 /// Measures the embedding kernels of this machine on one core and scores the models on exponents
 /// and dims they have not seen.
-studies::ValidationSuite validate_embedding(const ValidateEmbeddingCommand& options,
-                                            std::uint64_t seed);
+validation::ValidationSuite validate_embedding(const ValidateEmbeddingCommand& options,
+                                               std::uint64_t seed);
 
 }  // namespace stepcast::cli

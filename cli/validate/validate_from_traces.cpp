@@ -29,7 +29,7 @@ void add_from_traces_options(CLI::App& command, ValidateFromTracesCommand& optio
 int validate_from_traces(const ValidateFromTracesCommand& options, const FromTracesRun& run,
                          const Context& context, runtime::MpiSession& session) {
   Progress progress("validating");
-  studies::FromTracesOptions study;
+  validation::FromTracesOptions study;
   study.seed = run.seed;
   study.traces = options.traces;
   study.cases = static_cast<std::size_t>(std::max<std::int64_t>(1, run.count / 2));
@@ -48,15 +48,15 @@ int validate_from_traces(const ValidateFromTracesCommand& options, const FromTra
     session.broadcast_bytes(name.data(), name.size());
     study.folder = name;
   }
-  study.predicted = [&run](const std::vector<studies::RuntimeCase>& cases) {
+  study.predicted = [&run](const std::vector<validation::RuntimeCase>& cases) {
     write_predictions(run.predictions.empty()
                           ? fmt::format("from-traces-predictions-{}.csv", run.seed)
                           : run.predictions,
                       case_predictions(cases, false), fmt::format("{} predictions", cases.size()));
   };
   study.progress = std::ref(progress);
-  const studies::FromTracesResult result = studies::validate_from_traces(study, session);
-  const studies::ValidationSuite suite = studies::from_traces_suite(result);
+  const validation::FromTracesResult result = validation::validate_from_traces(study, session);
+  const validation::ValidationSuite suite = validation::from_traces_suite(result);
   if (session.rank() == 0) {
     print_validation({suite}, run.format, std::cout);
   }

@@ -8,16 +8,16 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
-#include "validation/pictures.h"
 #include "validation/models.h"
+#include "validation/pictures.h"
 
 namespace stepcast::cli {
 namespace {
 
 /// Facts of every device and system the rows name, without what is fitted to them.
-studies::ModelFacts facts_of(const models::MeasuredTable& table, const config::Library& library,
-                             const System* given) {
-  studies::ModelFacts facts;
+validation::ModelFacts facts_of(const models::MeasuredTable& table, const config::Library& library,
+                                const System* given) {
+  validation::ModelFacts facts;
   const auto known = [](const std::vector<config::Entry>& list, const std::string& name) {
     return std::any_of(list.begin(), list.end(),
                        [&](const config::Entry& e) { return e.name == name; });
@@ -47,17 +47,17 @@ studies::ModelFacts facts_of(const models::MeasuredTable& table, const config::L
 }
 
 void write_pictures(const std::string& folder, const std::string& suite,
-                    const std::vector<studies::ScoredCurve>& curves) {
+                    const std::vector<validation::ScoredCurve>& curves) {
   std::filesystem::create_directories(folder);
-  std::map<std::string, std::vector<const studies::ScoredCurve*>> by_kind;
-  for (const studies::ScoredCurve& c : curves) {
+  std::map<std::string, std::vector<const validation::ScoredCurve*>> by_kind;
+  for (const validation::ScoredCurve& c : curves) {
     if (!c.points.empty()) {
       by_kind[c.kind].push_back(&c);
     }
   }
   for (const auto& [kind, of_kind] : by_kind) {
     write_whole_file(std::filesystem::path(folder) / (suite + "-" + kind + ".svg"),
-                     studies::accuracy_picture(kind + ", held-out rows", of_kind));
+                     validation::accuracy_picture(kind + ", held-out rows", of_kind));
   }
 }
 
@@ -80,9 +80,9 @@ void add_model_options(CLI::App& command, ValidateModelsCommand& options) {
       ->check(output_folder());
 }
 
-studies::ValidationSuite validate_models(const std::string& suite,
-                                         const ValidateModelsCommand& options,
-                                         const Context& context) {
+validation::ValidationSuite validate_models(const std::string& suite,
+                                            const ValidateModelsCommand& options,
+                                            const Context& context) {
   if (options.data.empty()) {
     throw InputError("--data",
                      "is needed: the folder of measured " + suite + ", or a file of them");
@@ -96,21 +96,21 @@ studies::ValidationSuite validate_models(const std::string& suite,
       models::read_measured(std::filesystem::path(options.data),
                             {.device = options.system.empty() ? options.device : given.device.name,
                              .system = given.name});
-  const studies::ModelFacts facts =
+  const validation::ModelFacts facts =
       facts_of(table, library, options.system.empty() ? nullptr : &given);
-  studies::ValidateModelsOptions study;
+  validation::ValidateModelsOptions study;
   const std::string holdout = !options.holdout.empty() ? options.holdout
                               : suite == "kernels"     ? "pairs"
                                                        : "sizes";
-  study.holdout = *studies::holdout_named(holdout);
+  study.holdout = *validation::holdout_named(holdout);
   study.form_only = options.form_only;
   study.device = options.device;
   study.stack = options.stack;
   study.max_points = options.points;
   study.thin = options.thin;
-  studies::ModelValidation result = suite == "kernels"
-                                        ? studies::validate_kernels(table, facts, study)
-                                        : studies::validate_collectives(table, facts, study);
+  validation::ModelValidation result = suite == "kernels"
+                                           ? validation::validate_kernels(table, facts, study)
+                                           : validation::validate_collectives(table, facts, study);
   for (const models::MeasuredTable::Skipped& s : table.skipped) {
     result.suite.rows.push_back({table.place(s.origin), 0, 0, s.reason});
   }

@@ -14,8 +14,8 @@ struct ValidateModelsCommand {
 };
 void add_model_options(CLI::App& command, ValidateModelsCommand& options);
 /// `suite` is "kernels" or "collectives". Writes one picture per op kind where a folder is named.
-studies::ValidationSuite validate_models(const std::string& suite,
-                                         const ValidateModelsCommand& options,
-                                         const Context& context);
+validation::ValidationSuite validate_models(const std::string& suite,
+                                            const ValidateModelsCommand& options,
+                                            const Context& context);
 
 }  // namespace stepcast::cli

@@ -19,10 +19,10 @@
 namespace stepcast::cli {
 namespace {
 
-using studies::ChoiceScore;
-using studies::PlanRun;
-using studies::PlanScores;
-using studies::PlanTask;
+using validation::ChoiceScore;
+using validation::PlanRun;
+using validation::PlanScores;
+using validation::PlanTask;
 
 constexpr std::string_view kPlansBound =
     "exact top-1 >= 0.90 (strict), mean regret <= 0.02, interval above bytes-only";
@@ -76,7 +76,7 @@ DataTable plans_table(const std::vector<PlanTask>& tasks) {
       plans_of(tasks), kInJson | kInCsv);
 }
 
-std::string verdict_of(const studies::TaskScore& s) {
+std::string verdict_of(const validation::TaskScore& s) {
   return s.skipped ? "does not count: " + *s.skipped : s.exact ? "right" : s.tied ? "tie" : "wrong";
 }
 
@@ -113,7 +113,7 @@ DataTable tasks_table(const std::vector<PlanTask>& tasks, Look look) {
       numbered(tasks), look);
 }
 
-Cell share_cell(const studies::Share& s) {
+Cell share_cell(const validation::Share& s) {
   return {fmt::format("{} [{}, {}]", percent(s.value), percent(s.low), percent(s.high)),
           {{"value", s.value}, {"low", s.low}, {"high", s.high}}};
 }
@@ -200,7 +200,7 @@ System calibrated(const ValidatePlansCommand& options, const ValidatePlansRun& r
   calibrate.seed = run.seed;
   calibrate.date = today();
   calibrate.job = [&](std::int64_t i) {
-    return studies::plan_calibration_job(i, run.seed, session.size());
+    return validation::plan_calibration_job(i, run.seed, session.size());
   };
   calibrate.progress = std::ref(progress);
   System system = studies::calibrate_paced(calibrate, session);
@@ -214,7 +214,7 @@ int run_suite(const ValidatePlansCommand& options, const ValidatePlansRun& run,
               const System& fabric, const Context& context, runtime::MpiSession& session) {
   const System system = calibrated(options, run, fabric, context, session);
   Progress progress("validating");
-  studies::ValidatePlansOptions study;
+  validation::ValidatePlansOptions study;
   study.seed = run.seed;
   study.count = run.count;
   study.budget = options.budget;
@@ -226,17 +226,17 @@ int run_suite(const ValidatePlansCommand& options, const ValidatePlansRun& run,
                       fmt::format("predictions of {} tasks", tasks.size()));
   };
   study.progress = std::ref(progress);
-  const std::vector<PlanTask> tasks = studies::validate_plans(system, study, session);
+  const std::vector<PlanTask> tasks = validation::validate_plans(system, study, session);
   if (session.rank() != 0) {
     return 0;
   }
   std::vector<std::vector<PlanRun>> runs;
-  std::vector<studies::TaskScore> verdicts;
+  std::vector<validation::TaskScore> verdicts;
   for (const PlanTask& t : tasks) {
     runs.push_back(t.runs);
     verdicts.push_back(t.score);
   }
-  const PlanScores scores = studies::scores_of(runs, verdicts);
+  const PlanScores scores = validation::scores_of(runs, verdicts);
   report_of(tasks, scores, run.format).print(std::cout);
   return scores.pass() ? 0 : 1;
 }
@@ -260,7 +260,7 @@ void add_plans_options(CLI::App& command, ValidatePlansCommand& options) {
 
 int validate_plans(const ValidatePlansCommand& options, const ValidatePlansRun& run,
                    Context& context) {
-  const System fabric = run.emulate.empty() ? studies::two_rank_nodes(run.ranks)
+  const System fabric = run.emulate.empty() ? validation::two_rank_nodes(run.ranks)
                                             : config::load_system(run.emulate, {context.library});
   if (run.ranks < 2) {
     throw InputError("--ranks", "a plan needs at least 2 ranks to choose between");

@@ -15,9 +15,9 @@
 #include "core/whole_file.h"
 #include "validation/pictures.h"
 #include "validation/published/paces.h"
+#include "validation/published/published.h"
 #include "validation/published/select.h"
 #include "validation/published/unseen.h"
-#include "validation/published/published.h"
 
 namespace stepcast::cli {
 namespace {
@@ -32,18 +32,18 @@ std::string file_name(std::string text) {
 
 }  // namespace
 
-studies::ValidationSuite validate_published(const ValidatePublishedCommand& command,
-                                            const Context& context) {
+validation::ValidationSuite validate_published(const ValidatePublishedCommand& command,
+                                               const Context& context) {
   if (command.data.empty()) {
     throw InputError("--data", "is needed: a table with the columns of data/llm/published.csv");
   }
-  const auto regime = studies::regime_named(command.calibrate);
+  const auto regime = validation::regime_named(command.calibrate);
   if (!regime) {
     throw InputError("--calibrate",
                      "found " + command.calibrate + ", expected shipped, facts, loso or one-row");
   }
   const bool unseen = !command.scalars.empty();
-  if (unseen && regime != studies::PublishedRegime::kLoso) {
+  if (unseen && regime != validation::PublishedRegime::kLoso) {
     throw InputError("--scalars",
                      "takes the scalars of the other table's sources; found "
                      "--calibrate " +
@@ -51,27 +51,27 @@ studies::ValidationSuite validate_published(const ValidatePublishedCommand& comm
   }
   const config::Library library{context.library};
   const auto names = config::load_published_names(library);
-  const auto predicted = [&](const std::vector<studies::PublishedRow>& rows) {
+  const auto predicted = [&](const std::vector<validation::PublishedRow>& rows) {
     Progress progress("predicting");
-    studies::PublishedPredictOptions options;
-    options.facts = *regime == studies::PublishedRegime::kFacts;
+    validation::PublishedPredictOptions options;
+    options.facts = *regime == validation::PublishedRegime::kFacts;
     options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     options.progress = [&progress](double done) { progress.update(done, 1, ""); };
-    return studies::predict_published(rows, names, library, options);
+    return validation::predict_published(rows, names, library, options);
   };
-  studies::PublishedTables tables = studies::read_published_tables(command.data);
+  validation::PublishedTables tables = validation::read_published_tables(command.data);
   const auto& rows = tables.rows;
-  const auto others =
-      unseen ? studies::read_published(command.scalars) : std::vector<studies::PublishedRow>{};
+  const auto others = unseen ? validation::read_published(command.scalars)
+                             : std::vector<validation::PublishedRow>{};
   const auto predictions = predicted(rows);
-  studies::PublishedValidation result =
-      unseen ? studies::validate_unseen(predictions, predicted(others))
-             : studies::validate_published(predictions, *regime,
-                                           regime == studies::PublishedRegime::kShipped
-                                               ? config::load_paces(library)
-                                               : PaceTable{});
+  validation::PublishedValidation result =
+      unseen ? validation::validate_unseen(predictions, predicted(others))
+             : validation::validate_published(predictions, *regime,
+                                              regime == validation::PublishedRegime::kShipped
+                                                  ? config::load_paces(library)
+                                                  : PaceTable{});
   if (!command.paces.empty()) {
-    PaceTable table = studies::fit_paces(studies::pointers(predictions));
+    PaceTable table = validation::fit_paces(validation::pointers(predictions));
     table.source = fmt::format("stepcast validate published --out-pace: {} steps of {}",
                                table.groups.back().rows,
                                std::filesystem::path(command.data).filename().string());
@@ -80,11 +80,11 @@ studies::ValidationSuite validate_published(const ValidatePublishedCommand& comm
   }
   if (!command.pictures.empty()) {
     std::filesystem::create_directories(command.pictures);
-    for (const studies::ScoredCurve& curve : result.curves) {
+    for (const validation::ScoredCurve& curve : result.curves) {
       if (!curve.points.empty()) {
-        const std::vector<const studies::ScoredCurve*> one{&curve};
+        const std::vector<const validation::ScoredCurve*> one{&curve};
         write_whole_file(std::filesystem::path(command.pictures) / file_name(curve.kind),
-                         studies::accuracy_picture(curve.kind + ", seconds per step", one));
+                         validation::accuracy_picture(curve.kind + ", seconds per step", one));
       }
     }
   }

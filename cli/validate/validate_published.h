@@ -13,7 +13,7 @@ struct ValidatePublishedCommand {
   std::string paces;     ///< file to write the paces that the rows show to; empty: none
   std::string pictures;  ///< folder, one of predicted against measured per source; empty: none
 };
-studies::ValidationSuite validate_published(const ValidatePublishedCommand& command,
-                                            const Context& context);
+validation::ValidationSuite validate_published(const ValidatePublishedCommand& command,
+                                               const Context& context);
 
 }  // namespace stepcast::cli

@@ -21,8 +21,8 @@ namespace stepcast::cli {
 namespace {
 
 using studies::ErrorStatistics;
-using studies::RuntimeCase;
-using studies::RuntimeGroup;
+using validation::RuntimeCase;
+using validation::RuntimeGroup;
 
 constexpr std::string_view kRuntimeBound =
     "mean <= 0.10, p90 <= 0.20, mean <= half of the linear regression's";
@@ -125,8 +125,8 @@ Columns<RuntimeGroup> ablation_columns() {
   using G = RuntimeGroup;
   Columns<G> columns{{"", "group", &G::name, kInText},
                      {"", "whole", [](auto& g) { return share(g.ours.mean); }, kInText}};
-  for (std::size_t a = 0; a < studies::kAblations.size(); ++a) {
-    columns.emplace_back(std::string("ablations/") + studies::kAblations[a], studies::kAblations[a],
+  for (std::size_t a = 0; a < validation::kAblations.size(); ++a) {
+    columns.emplace_back(std::string("ablations/") + validation::kAblations[a], validation::kAblations[a],
                          [a](const G& g) { return share(g.ablated[a].mean); });
   }
   return columns;
@@ -163,7 +163,7 @@ Report runtime_report(const std::vector<RuntimeCase>& cases,
 int run_suite(const ValidateRuntimeRun& run, const System& system, const Context& context,
               runtime::MpiSession& session) {
   Progress progress("validating");
-  studies::ValidateRuntimeOptions study;
+  validation::ValidateRuntimeOptions study;
   study.seed = run.seed;
   study.traces = run.from_traces.keep;
   study.transformers = run.count / 3;
@@ -178,8 +178,8 @@ int run_suite(const ValidateRuntimeRun& run, const System& system, const Context
                       case_predictions(cases, true), fmt::format("{} predictions", cases.size()));
   };
   study.progress = std::ref(progress);
-  const std::vector<RuntimeCase> cases = studies::validate_runtime(system, study, session);
-  const std::vector<RuntimeGroup> groups = studies::runtime_groups(cases);
+  const std::vector<RuntimeCase> cases = validation::validate_runtime(system, study, session);
+  const std::vector<RuntimeGroup> groups = validation::runtime_groups(cases);
   const bool pass =
       groups[0].pass() && groups[1].pass() && (run.experts == 0 || groups.back().pass());
   if (session.rank() == 0) {
@@ -191,9 +191,9 @@ int run_suite(const ValidateRuntimeRun& run, const System& system, const Context
 }
 
 int run_overlap(const ValidateRuntimeRun& run, const System& paced, runtime::MpiSession& session) {
-  using Case = studies::OverlapCase;
+  using Case = validation::OverlapCase;
   Progress progress("validating overlap");
-  const auto cases = studies::validate_overlap(paced, run.seed, session, std::ref(progress));
+  const auto cases = validation::validate_overlap(paced, run.seed, session, std::ref(progress));
   const bool pass = std::all_of(cases.begin(), cases.end(),
                                 [](const Case& c) { return std::abs(c.error()) <= kOverlapBound; });
   if (session.rank() != 0) {

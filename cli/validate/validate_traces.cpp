@@ -14,7 +14,7 @@
 namespace stepcast::cli {
 namespace {
 
-using studies::TraceSet;
+using validation::TraceSet;
 
 constexpr double kTracesBound = 0.05;  ///< step error of the sets that are scored
 constexpr std::string_view kTracesBoundText =
@@ -108,7 +108,7 @@ int validate_traces(const std::string& data, OutputFormat format) {
     throw InputError("--data",
                      "is needed: a folder of traces (or --run, to check what-if answers)");
   }
-  const std::vector<TraceSet> sets = studies::replay_sets(data);
+  const std::vector<TraceSet> sets = validation::replay_sets(data);
   const bool pass = std::all_of(sets.begin(), sets.end(), within_bound);
   report_of(sets, pass, format).print(std::cout);
   return pass ? 0 : 1;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kMostOff = 0.005;  ///< of a share of the all-to-all
 
-DataTable published_table(const std::vector<studies::PublishedCut>& cuts, double& worst) {
+DataTable published_table(const std::vector<validation::PublishedCut>& cuts, double& worst) {
   DataTable t("published", "copies of hot rows: share of the all-to-all between machines",
               {{"file", "", true},
                {"nodes"},
@@ -32,7 +32,7 @@ DataTable published_table(const std::vector<studies::PublishedCut>& cuts, double
                {"rows_node", "rows a node"},
                {"rows_everywhere", "rows everywhere"},
                {"copies_bytes", "copies, per device"}});
-  for (const studies::PublishedCut& c : cuts) {
+  for (const validation::PublishedCut& c : cuts) {
     worst = std::max({worst, std::abs(c.ours.saved - c.saved), std::abs(c.ours.net() - c.net)});
     t.row({cell(c.file), cell(c.question.nodes), cell(c.question.sync_every), share(c.saved),
            share(c.ours.saved), share(c.net), share(c.ours.net()), cell(c.ours.rows_node),
@@ -43,7 +43,7 @@ DataTable published_table(const std::vector<studies::PublishedCut>& cuts, double
   return t;
 }
 
-DataTable planned_table(const std::vector<studies::ReuseHistogram>& histograms,
+DataTable planned_table(const std::vector<validation::ReuseHistogram>& histograms,
                         const config::Library& library) {
   DataTable t("equal_memory", "planned with the memory that flat row-wise sharding takes, dgx-h100",
               {{"file", "", true},
@@ -59,10 +59,11 @@ DataTable planned_table(const std::vector<studies::ReuseHistogram>& histograms,
                {"rows_unit", "rows a unit"},
                {"rows_everywhere", "rows everywhere"}});
   std::array<std::vector<double>, 2> removed;  // without deduplicated ids, and with
-  for (const studies::ReuseHistogram& h : histograms) {
+  for (const validation::ReuseHistogram& h : histograms) {
     for (const std::int64_t nodes : {8, 16, 32, 64}) {
       for (const bool dedup : {false, true}) {
-        const studies::EqualMemoryCut c = studies::cut_at_equal_memory(h, nodes, dedup, library);
+        const validation::EqualMemoryCut c =
+            validation::cut_at_equal_memory(h, nodes, dedup, library);
         removed[dedup ? 1 : 0].push_back(c.net());
         t.row({cell(c.file), cell(c.nodes), cell(std::string_view(dedup ? "ikjt" : "off")),
                cell(Seconds(c.flat_step)), cell(Seconds(c.step)), share(c.saved), share(c.sync),
@@ -97,12 +98,12 @@ int validate_traffic(const std::string& data, OutputFormat format, const Context
   }
   const std::filesystem::path folder(data);
   const auto histograms =
-      studies::read_reuse_histograms(folder / "dlrm_datasets" / "locality_parsed.csv");
-  const auto cuts = studies::compare_traffic_cuts(
+      validation::read_reuse_histograms(folder / "dlrm_datasets" / "locality_parsed.csv");
+  const auto cuts = validation::compare_traffic_cuts(
       folder / "flexshard_breakeven_on_meta_histograms.csv", histograms);
-  std::vector<studies::ReuseHistogram> planned;  // those of the published table
+  std::vector<validation::ReuseHistogram> planned;  // those of the published table
   std::copy_if(histograms.begin(), histograms.end(), std::back_inserter(planned),
-               [&](const studies::ReuseHistogram& h) {
+               [&](const validation::ReuseHistogram& h) {
                  return std::any_of(cuts.begin(), cuts.end(),
                                     [&](const auto& c) { return c.file == h.file; });
                });

@@ -18,8 +18,8 @@
 #include "core/whole_file.h"
 #include "studies/run/runtime_cases.h"
 #include "studies/traces/replay.h"
-#include "validation/validation.h"
 #include "traces/native/native_trace.h"
+#include "validation/validation.h"
 
 namespace stepcast::cli {
 namespace {
@@ -181,8 +181,8 @@ int validate_what_if(std::uint64_t seed, std::int64_t count, OutputFormat format
                      const Context& context) {
   Progress progress("validating");
   const WhatIfRuns runs(context, seed);
-  studies::ValidationSuite suite{.name = "traces",
-                                 .bound = "median <= 0.05, sign of every change right"};
+  validation::ValidationSuite suite{.name = "traces",
+                                    .bound = "median <= 0.05, sign of every change right"};
   std::size_t signs = 0;
   double error_of_doing_nothing = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -197,7 +197,8 @@ int validate_what_if(std::uint64_t seed, std::int64_t count, OutputFormat format
          .predicted = w.predicted,
          .skipped = std::nullopt});
   }
-  studies::ValidationGroup group = studies::group_of("what-if, checked by running", suite.rows);
+  validation::ValidationGroup group =
+      validation::group_of("what-if, checked by running", suite.rows);
   group.baseline = "the recorded step, unchanged";
   group.baseline_mean = error_of_doing_nothing;
   group.in_range_share = 1;

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <string>
 
-#include "core/error.h"
 #include "core/access/internal/access_data.h"
+#include "core/error.h"
 
 namespace stepcast {
 namespace {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "core/access/access.h"
-#include "core/error.h"
 #include "core/access/internal/access_data.h"
+#include "core/error.h"
 
 namespace stepcast {
 namespace {

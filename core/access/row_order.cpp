@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "core/access/internal/access_data.h"
+#include "core/error.h"
 
 namespace stepcast {
 namespace {

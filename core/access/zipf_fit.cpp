@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "core/error.h"
 #include "core/access/internal/popularity_curve.h"
+#include "core/error.h"
 
 namespace stepcast {
 namespace {

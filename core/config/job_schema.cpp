@@ -157,7 +157,8 @@ std::string job_keys_page() {
   std::string page =
       "# Keys of a job\n\n"
       "`stepcast list keys` prints this page, `stepcast list schema` the same as JSON Schema "
-      "([job.schema.json](../job.schema.json)). [jobs.md](../jobs.md) says what keys mean at length.\n";
+      "([job.schema.json](../job.schema.json)). [jobs.md](../jobs.md) says what keys mean at "
+      "length.\n";
   for (const auto& [object, rows] : sections) {
     page += fmt::format(
         "\n## {}\n\n| key | holds | default | of | meaning |\n|---|---|---|---|---|\n{}",

@@ -51,9 +51,8 @@ std::vector<Stack> stacks_of(const Source& source) {
   root.keys({"stacks"});
   std::vector<Stack> stacks;
   for (const Value& item : root.at("stacks", "a list").items("a list of training frameworks")) {
-    item.keys(
-        {"name", "framework", "aliases", "default_of", "set", "tensor", "pipelined", "experts",
-         "evidence"});
+    item.keys({"name", "framework", "aliases", "default_of", "set", "tensor", "pipelined",
+               "experts", "evidence"});
     stacks.push_back({item.at("name", "a short name").name(),
                       item.at("framework", "a short name").name(), texts(item, "aliases"),
                       texts(item, "default_of"), shaped(item),

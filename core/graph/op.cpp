@@ -37,9 +37,7 @@ std::string_view name_of(OptimizerKind kind) {
   return "unknown";
 }
 
-std::string_view name_of(Norm norm) {
-  return norm == Norm::kRmsNorm ? "rms_norm" : "layer_norm";
-}
+std::string_view name_of(Norm norm) { return norm == Norm::kRmsNorm ? "rms_norm" : "layer_norm"; }
 
 std::string_view name_of(Activation activation) {
   switch (activation) {

@@ -12,7 +12,8 @@
 namespace stepcast {
 
 /// What an op does. `shape` is read by kind; [x] marks an optional operand. Matrices are row-major
-/// [rows, columns]. All else that depends on the kind is its row of traits (core/graph/op_traits.h).
+/// [rows, columns]. All else that depends on the kind is its row of traits
+/// (core/graph/op_traits.h).
 enum class OpKind : std::uint8_t {
   // Matrix products and attention.
   kGemm,  ///< {m, n, k, batch}: C = op(A) op(B) [+ C]; flags transpose_a, transpose_b, accumulate
@@ -29,7 +30,7 @@ enum class OpKind : std::uint8_t {
   kEmbeddingGradient,  ///< {lookups, bags, total_dim}: dense gradient of data-parallel tables
   kTierFetch,  ///< {rows, distinct rows, lookups}: rows of a slower tier that the cache lacks, with
                ///< their state, into the device's memory
-  kTierWriteBack,  ///< {rows}: updated rows that leave the cache, back to their tier
+  kTierWriteBack,         ///< {rows}: updated rows that leave the cache, back to their tier
   kSequencePoolForward,   ///< {lookups, bags, total_dim}: mean of exchanged rows per bag
   kSequencePoolBackward,  ///< {lookups, bags, total_dim}
   // Feature interaction of DLRM.
@@ -41,17 +42,17 @@ enum class OpKind : std::uint8_t {
   // Memory-bound ops.
   kBiasActivationForward,   ///< {rows, width}: y = act(x + bias)
   kBiasActivationBackward,  ///< {rows, width}: dx = dy * act'(y), dbias = column sums
-  kActivationForward,   ///< {rows, width of the output}: gelu, swiglu, ...
-  kActivationBackward,  ///< {rows, width of the output}
-  kNormForward,         ///< {rows, width}
-  kNormBackward,        ///< {rows, width}
-  kRopeForward,         ///< {tokens, heads, head_dim, rotated width}: rotary positions in place
-  kRopeBackward,        ///< same shape
-  kAdd,                 ///< {rows, width}: y = a + b
-  kCopyColumns,         ///< {rows, width}: assembles or splits column blocks of row-major matrices;
-                        ///< accumulate adds to the outputs
-  kFill,                ///< {elements}: zeroes gradients
-  kCast,                ///< {elements}: change of number format
+  kActivationForward,       ///< {rows, width of the output}: gelu, swiglu, ...
+  kActivationBackward,      ///< {rows, width of the output}
+  kNormForward,             ///< {rows, width}
+  kNormBackward,            ///< {rows, width}
+  kRopeForward,             ///< {tokens, heads, head_dim, rotated width}: rotary positions in place
+  kRopeBackward,            ///< same shape
+  kAdd,                     ///< {rows, width}: y = a + b
+  kCopyColumns,  ///< {rows, width}: assembles or splits column blocks of row-major matrices;
+                 ///< accumulate adds to the outputs
+  kFill,         ///< {elements}: zeroes gradients
+  kCast,         ///< {elements}: change of number format
   // Experts. Rows are copies of tokens; `copies` of one token at most. Shapes are what is expected;
   // how many rows there are follows from `Op::routing`.
   kRouteForward,      ///< {rows, experts, copies}: router logits (fp32) -> chosen experts and their
@@ -98,10 +99,10 @@ enum class OpKind : std::uint8_t {
   kAllGather,      ///< elements of the gathered output
   kReduceScatter,  ///< elements of the input
   kAllToAll,       ///< elements of one rank's send buffer, equal parts
-  kAllToAllV,      ///< {elements of this rank's send buffer, elements of a row}, parts by the Exchange
-  kBroadcast,      ///< elements of the buffer; peer = root
-  kSend,           ///< {elements, tag}; asynchronous: the stream goes on once the send is posted
-  kRecv,           ///< {elements, tag}; the stream waits for the data
+  kAllToAllV,  ///< {elements of this rank's send buffer, elements of a row}, parts by the Exchange
+  kBroadcast,  ///< elements of the buffer; peer = root
+  kSend,       ///< {elements, tag}; asynchronous: the stream goes on once the send is posted
+  kRecv,       ///< {elements, tag}; the stream waits for the data
   kBarrier,
   kCount
 };
@@ -168,7 +169,7 @@ struct Op {
   TrafficKind traffic = TrafficKind::kOther;  ///< of a collective
   std::uint16_t inputs = 0;
   std::uint16_t outputs = 0;
-  std::int32_t communicator = -1;             ///< index into ExecutionGraph::communicators
+  std::int32_t communicator = -1;  ///< index into ExecutionGraph::communicators
   std::int32_t peer = -1;     ///< position in the communicator: root, or partner of a send or recv
   std::int32_t routing = -1;  ///< index into Program::routings: rows are copies of routed tokens
   std::int32_t record = -1;   ///< event recorded when the op ends
@@ -201,8 +202,8 @@ inline bool is_collective(OpKind kind) { return class_of(kind) == OpClass::kColl
 
 /// Fills flops, bytes_read and bytes_written of an op from kind, shape, format, flags and
 /// attributes, as OpTraits::work says. Embedding kinds are filled by their builder (they depend on
-/// the group's tables). FLOPs count a multiply-add as 2. Attention with the causal flag counts half of
-/// the score matrix (executed work); full-attention conventions are the report's business.
+/// the group's tables). FLOPs count a multiply-add as 2. Attention with the causal flag counts half
+/// of the score matrix (executed work); full-attention conventions are the report's business.
 void fill_work(Op& op);
 
 }  // namespace stepcast

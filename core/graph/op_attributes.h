@@ -104,7 +104,7 @@ struct OptimizerAttributes {
 };
 
 struct CollectiveAttributes {
-  std::int32_t exchange = -1;  ///< all-to-all-v: index into Program::exchanges
+  std::int32_t exchange = -1;             ///< all-to-all-v: index into Program::exchanges
   Reduction reduction = Reduction::kSum;  ///< all-reduce
   CopyWay way = CopyWay::kThere;          ///< copies of tokens
   EmbeddingRoute route{};                 ///< looked-up rows and their gradients

@@ -1,7 +1,7 @@
 #include "core/graph/op_codes.h"
 
-#include "core/graph/embedding_placement.h"
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "core/graph/op_traits.h"
 
 namespace stepcast {

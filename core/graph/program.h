@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "core/access/access.h"
+#include "core/access/row_cache_model.h"
+#include "core/access/row_order.h"
 #include "core/graph/embedding_placement.h"
 #include "core/graph/expert_draw.h"
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
-#include "core/access/row_cache_model.h"
-#include "core/access/row_order.h"
 #include "core/graph/step_inputs.h"
 
 namespace stepcast {

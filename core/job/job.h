@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "core/job/flow.h"
 #include "core/formats.h"
-#include "core/job/layer_split.h"
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
+#include "core/job/flow.h"
+#include "core/job/layer_split.h"
 #include "core/job/plan.h"
 #include "core/job/schedule.h"
 #include "core/job/system.h"
@@ -120,7 +120,8 @@ struct Parallel {
   /// Parts in which tokens go to the experts and back, one under way while another is computed.
   std::int64_t expert_chunks = 1;
   ExpertDispatch expert_dispatch = ExpertDispatch::kCopies;
-  /// Machines that ranks with different experts lie in; 0: as their numbers say (core/graph/mesh.h).
+  /// Machines that ranks with different experts lie in; 0: as their numbers say
+  /// (core/graph/mesh.h).
   std::int64_t expert_machines = 0;
   /// `expert` ranks, and `expert_tensor` resolved.
   [[nodiscard]] ExpertSplit expert_split() const {

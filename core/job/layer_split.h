@@ -20,9 +20,10 @@ struct PipelineSplit {
   bool operator==(const PipelineSplit&) const = default;
 };
 
-/// How so many layers are partitioned over the virtual stages of a pipeline, in order. Weights w of the ends join the layers, (layers + w) is dealt out evenly, and the ends'
-/// chunks give theirs back. Where it does not divide evenly, the outermost chunks are one short.
-/// Valid: virtual_stages >= 1. Counts may come out negative: core/job/job_rules.h refuses those.
+/// How so many layers are partitioned over the virtual stages of a pipeline, in order. Weights w of
+/// the ends join the layers, (layers + w) is dealt out evenly, and the ends' chunks give theirs
+/// back. Where it does not divide evenly, the outermost chunks are one short. Valid: virtual_stages
+/// >= 1. Counts may come out negative: core/job/job_rules.h refuses those.
 std::vector<LayerRange> split_layers(std::int64_t layers, std::int64_t virtual_stages,
                                      const PipelineSplit& split = {});
 

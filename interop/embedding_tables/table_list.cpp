@@ -291,9 +291,9 @@ bool is_table_list(std::string_view text) {
 
 /// {"table_list": [tables as a workload has them]} in place of the text. Columns: name, rows, dim,
 /// and optionally pooling, mode, zipf, histogram, indices (the last three are the table's access;
-/// a cell may be empty), in any case and under the names of docs/reference/table-files.md. A byte order
-/// mark, blank lines and lines that begin with # are skipped. Errors: InputError naming line, table
-/// and column.
+/// a cell may be empty), in any case and under the names of docs/reference/table-files.md. A byte
+/// order mark, blank lines and lines that begin with # are skipped. Errors: InputError naming line,
+/// table and column.
 Document parsed_list(Document d) {
   const std::string text = d.root.get<std::string>();
   std::optional<Header> header;

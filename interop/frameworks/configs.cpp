@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/job_split.h"
 #include "core/job/layer_split.h"
+#include "core/job_split.h"
 
 namespace stepcast::interop {
 namespace {

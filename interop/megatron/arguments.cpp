@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/job/framework_traits.h"
-#include "core/job_split.h"
 #include "core/job/layer_split.h"
+#include "core/job_split.h"
 
 namespace stepcast::interop {
 namespace {
@@ -209,8 +209,9 @@ void add_parallel(const Job& job, MegatronArguments& out) {
         "schedule: Megatron-LM has no gpipe; it runs 1f1b, which is no slower");
   }
   if (p.pipeline > 1 && splits_weights(p.schedule)) {
-    out.remarks.push_back(fmt::format(
-        "schedule: Megatron-LM has no {}; it runs 1f1b, whose bubble is longer", name_of(p.schedule)));
+    out.remarks.push_back(
+        fmt::format("schedule: Megatron-LM has no {}; it runs 1f1b, whose bubble is longer",
+                    name_of(p.schedule)));
   }
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
     a.emplace_back("--moe-token-dispatcher-type flex");

@@ -130,7 +130,8 @@ Seconds physical_limit(OpKind kind, double bytes, const GroupShape& group, const
     all.push_back(Algorithm::kHierarchical);  // the least any algorithm without the switch can do
   }
   for (const Algorithm a : all) {
-    least = std::min(least, slowest_port(port_bytes(kind, a, bytes, group, system), group, system, 1));
+    least =
+        std::min(least, slowest_port(port_bytes(kind, a, bytes, group, system), group, system, 1));
   }
   return least;
 }

@@ -17,8 +17,8 @@ constexpr std::size_t kFewestKnots = 8;
 constexpr std::size_t kFewestCurves = 24;
 constexpr double kAlongScale = 1;  ///< of the smoothing along a curve
 constexpr double kAlongNoise = 0.1;
-constexpr double kAlongHuber = 0.05;  ///< a row further off its neighbours counts less
-constexpr std::int64_t kCurveFolds = 4;    ///< a quarter is left out to choose
+constexpr double kAlongHuber = 0.05;     ///< a row further off its neighbours counts less
+constexpr std::int64_t kCurveFolds = 4;  ///< a quarter is left out to choose
 
 /// Rows at one place of the coordinates but the first.
 struct Sweep {

@@ -19,8 +19,8 @@ struct MeasuredOp {
   /// Rows of one configuration are held out together when the error is estimated; by default each
   /// row stands alone.
   std::int64_t configuration = -1;
-  /// Ops from `op` on that took `time` together. Of several those with the key of the first are what
-  /// is fitted; the others are priced and taken off.
+  /// Ops from `op` on that took `time` together. Of several those with the key of the first are
+  /// what is fitted; the others are priced and taken off.
   std::uint32_t count = 1;
 };
 

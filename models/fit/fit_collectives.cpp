@@ -208,8 +208,8 @@ double predict_row(const CollectiveForm& form, const System& system, const Fitte
          form.after_rest(row.bytes, row.since_use, c).base();
 }
 
-void score(FittedModel& model, const CollectiveForm& form, const System& system, const CollectiveRows& rows,
-           const FitOptions& options, const FittedModel* like) {
+void score(FittedModel& model, const CollectiveForm& form, const System& system,
+           const CollectiveRows& rows, const FitOptions& options, const FittedModel* like) {
   // Held out by size: a repeat of a fitted size would only show the repeat noise.
   std::vector<std::int64_t> sizes;
   for (const MeasuredCollective* row : rows) {
@@ -254,8 +254,9 @@ void score(FittedModel& model, const CollectiveForm& form, const System& system,
 
 using RowsByFormat = std::map<OpKind, std::map<Format, CollectiveRows>>;
 
-/// CollectiveRows of one kind and format become the generic model of the kind (no suffix): fp32 where
-/// measured, else the float format with most rows, since a network moves bytes whatever they mean.
+/// CollectiveRows of one kind and format become the generic model of the kind (no suffix): fp32
+/// where measured, else the float format with most rows, since a network moves bytes whatever they
+/// mean.
 Format generic_format(const std::map<Format, CollectiveRows>& formats) {
   const auto integer = [](Format f) {
     return f == Format::kInt8 || f == Format::kInt32 || f == Format::kInt64;

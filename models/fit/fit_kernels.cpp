@@ -147,7 +147,8 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
   const bool many = rows.size() >= kManyRows;
   if (hold_out) {
     const std::vector<std::int64_t> fold = folds_of(configurations, options.folds);
-    std::vector<std::pair<KernelRows, std::future<std::vector<double>>>> parts;  // folds side by side
+    std::vector<std::pair<KernelRows, std::future<std::vector<double>>>>
+        parts;  // folds side by side
     for (std::int64_t f = 0; f < options.folds; ++f) {
       KernelRows kept;
       KernelRows held;
@@ -222,8 +223,8 @@ bool like_its_class(const Op& op, const KernelForm& form) {
 /// than this share, since fused kernels hide what the others would take alone.
 constexpr double kLeastShare = 0.3;
 
-/// Rows of several ops (layers of experts): the fitted ops' share of the time is that of their FLOPs,
-/// which is also that of their weights.
+/// Rows of several ops (layers of experts): the fitted ops' share of the time is that of their
+/// FLOPs, which is also that of their weights.
 void add_shares(std::vector<Row>& rows, const MeasuredOp& measured, const CostModel& cost) {
   const std::span<const Op> ops(measured.op, measured.count);
   const std::string key = fitted_keys(ops.front()).front();
@@ -238,8 +239,10 @@ void add_shares(std::vector<Row>& rows, const MeasuredOp& measured, const CostMo
   const double left = std::max(time - others, kLeastShare * time);
   for (const Op& op : ops) {
     if (fitted_keys(op).front() == key) {
-      rows.push_back({OpFacts(*measured.program, op), left * op.flops.base() / flops,
-                      measured.configuration, {}});
+      rows.push_back({OpFacts(*measured.program, op),
+                      left * op.flops.base() / flops,
+                      measured.configuration,
+                      {}});
     }
   }
 }

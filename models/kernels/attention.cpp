@@ -67,15 +67,13 @@ struct Blocks {
   double count = 0, steps = 0, longest = 0;
 };
 
-/// The tiles of a fused kernel; products and softmax one by one: models/kernels/unfused_attention.h.
+/// The tiles of a fused kernel; products and softmax one by one:
+/// models/kernels/unfused_attention.h.
 bool fused(const Op& op) {
-  return class_of(op.kind) == OpClass::kAttention &&
-         (op.flags & op_flags::kUnfused) == 0;
+  return class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
 }
 
-bool attention(const Op& op) {
-  return class_of(op.kind) == OpClass::kAttention;
-}
+bool attention(const Op& op) { return class_of(op.kind) == OpClass::kAttention; }
 
 std::vector<double> attention_coordinates(const OpFacts& facts) {
   const Shape s(*facts.op);

@@ -76,9 +76,7 @@ class EmbeddingBackwardLevels final : public KernelForm {
  public:
   std::string_view name() const override { return "embedding_backward.levels"; }
   bool on_core() const override { return true; }
-  bool covers(const Op& op) const override {
-    return looks_up(op.kind) && is_backward(op.kind);
-  }
+  bool covers(const Op& op) const override { return looks_up(op.kind) && is_backward(op.kind); }
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,
                      std::span<const double> c) const override;

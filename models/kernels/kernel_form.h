@@ -42,7 +42,7 @@ struct OpFacts {
   const Op* op;
   const Program* program = nullptr;
   const EmbeddingGroup* group = nullptr;  ///< of lookups
-  std::vector<ShardTraffic> shards;  ///< embedding kinds only
+  std::vector<ShardTraffic> shards;       ///< embedding kinds only
   std::vector<OperandUse>
       operands;     ///< inputs, then outputs; one with the op's bytes where a program names none
   double rows = 0;  ///< leading extent of the main operand
@@ -106,9 +106,10 @@ const KernelForm* kernel_form_named(std::string_view name);
 const KernelForm& form_for(const Op& op, bool on_core);
 
 /// Keys of an op in FittedModels, most specific first: "gemm.bf16", "gemm"; "optimizer.adam",
-/// "optimizer", "memory_bound"; "grouped_gemm.fp8" before "gemm.fp8" where rows are copies of routed
-/// tokens. `own_rate`: the device has a peak of the op's own format, so that products in blocks are
-/// like those of the format without ("gemm.mxfp8", "gemm.fp8"); without it they are widened.
+/// "optimizer", "memory_bound"; "grouped_gemm.fp8" before "gemm.fp8" where rows are copies of
+/// routed tokens. `own_rate`: the device has a peak of the op's own format, so that products in
+/// blocks are like those of the format without ("gemm.mxfp8", "gemm.fp8"); without it they are
+/// widened.
 std::vector<std::string> fitted_keys(const Op& op, bool own_rate = false);
 
 /// Constants of `model` in the order of the form, ideals where the model has none.

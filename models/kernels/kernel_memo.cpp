@@ -11,8 +11,9 @@ namespace {
 /// The fields a prediction of the op alone may depend on.
 bool same(const Op& a, const Op& b) {
   return a.kind == b.kind && a.format == b.format && a.flags == b.flags &&
-         (a.routing < 0) == (b.routing < 0) && a.shape == b.shape && a.flops == b.flops && a.bytes_read == b.bytes_read &&
-         a.bytes_written == b.bytes_written && a.attributes == b.attributes;
+         (a.routing < 0) == (b.routing < 0) && a.shape == b.shape && a.flops == b.flops &&
+         a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written &&
+         a.attributes == b.attributes;
 }
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
@@ -21,9 +22,9 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 }
 
 std::uint64_t hash_of(const Op& op) {
-  std::uint64_t h =
-      static_cast<std::uint64_t>(op.kind) | static_cast<std::uint64_t>(op.format) << 8U |
-      static_cast<std::uint64_t>(op.flags) << 16U;
+  std::uint64_t h = static_cast<std::uint64_t>(op.kind) |
+                    static_cast<std::uint64_t>(op.format) << 8U |
+                    static_cast<std::uint64_t>(op.flags) << 16U;
   for (const std::int64_t extent : op.shape) {
     h = mixed(h, static_cast<std::uint64_t>(extent));
   }

@@ -13,12 +13,8 @@ std::vector<double> size_coordinates(const OpFacts& facts) {
 }
 std::vector<std::string_view> size_coordinate_names() { return {"log_rows", "log_width"}; }
 
-bool is_norm(const Op& op) {
-  return kernel_kind_of(op.kind) == KernelKind::kNorm;
-}
-bool is_softmax(const Op& op) {
-  return traits_of(op.kind).family == OpFamily::kCrossEntropy;
-}
+bool is_norm(const Op& op) { return kernel_kind_of(op.kind) == KernelKind::kNorm; }
+bool is_softmax(const Op& op) { return traits_of(op.kind).family == OpFamily::kCrossEntropy; }
 
 /// Runs of bytes that it starts.
 double started_rows(const OpFacts& facts) {

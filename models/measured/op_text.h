@@ -10,8 +10,8 @@ namespace stepcast::models {
 /// The columns of `stepcast calibrate --rows` that carry what a shape does not: enough to fit the
 /// same constants from the rows as from the run itself.
 
-/// Operands of an op as "bytes@distance ..." (models/kernels/kernel_form.h: OperandUse), both in bytes,
-/// with an "s" behind those that were sent.
+/// Operands of an op as "bytes@distance ..." (models/kernels/kernel_form.h: OperandUse), both in
+/// bytes, with an "s" behind those that were sent.
 std::string operands_text(const Program& program, const Op& op);
 
 /// The tables an embedding op works on: the optimizer its backward fuses, then for each shard

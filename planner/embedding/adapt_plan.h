@@ -21,7 +21,8 @@ struct AdaptedPlan {
 /// so again; copies of every group of g ranks stay so where g divides the devices; what lay on
 /// ranks that are left stays; parts on ranks that no longer exist go to those that hold least;
 /// groups of rows that are no longer whole are spread over all ranks. A place to start a search
-/// from (planner/embedding/replan.h), not an answer. Errors: InputError as workloads::check_embedding_plan.
+/// from (planner/embedding/replan.h), not an answer. Errors: InputError as
+/// workloads::check_embedding_plan.
 AdaptedPlan adapted_plan(const Job& job, const EmbeddingPlan& from);
 
 }  // namespace stepcast::planner

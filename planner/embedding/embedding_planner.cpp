@@ -368,8 +368,7 @@ PlanPricer::PlanPricer(const Job& job, const models::CostModel& model,
                        std::vector<const EmbeddingPlan*> proposed)
     : job_(without_constraints(job)),
       prices_(job_, model),
-      space_(job_, prices_,
-             {.group_sizes = group_sizes(job_), .proposed = std::move(proposed)}) {}
+      space_(job_, prices_, {.group_sizes = group_sizes(job_), .proposed = std::move(proposed)}) {}
 
 std::optional<double> PlanPricer::objective(const EmbeddingPlan& plan) const {
   const auto placement = internal::placement_of(job_, space_, plan);

@@ -306,8 +306,8 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
         dense.gradient_bytes += format_bytes(op.format, 1, op.shape[0]).base();
       }
       const bool sparse = op.phase == Phase::kInput || class_of(op.kind) == OpClass::kEmbedding;
-      const bool rows = is_collective(op.kind) && op.kind != OpKind::kAllReduce &&
-                        op.phase != Phase::kInput;
+      const bool rows =
+          is_collective(op.kind) && op.kind != OpKind::kAllReduce && op.phase != Phase::kInput;
       const bool waits = !is_collective(op.kind) && op.waits > 0;
       exchanging = rows || (exchanging && !waits);
       if (!sparse && !is_collective(op.kind)) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/numbers.h"
 #include "core/job/tier_units.h"
+#include "core/numbers.h"
 #include "planner/embedding/shard_bytes.h"
 #include "simulator/reports/framework_memory.h"
 #include "workloads/embedding_plan/embedding_tiers.h"

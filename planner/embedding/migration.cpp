@@ -10,9 +10,7 @@
 #include "planner/embedding/shard_bytes.h"
 
 namespace stepcast::planner {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 const PlanTable* placed_table(const EmbeddingPlan& plan, const EmbeddingTable& table) {
   const auto it = std::find_if(plan.tables.begin(), plan.tables.end(),

@@ -71,9 +71,9 @@ struct PlacementOption {
   [[nodiscard]] Load extra(const Skew& s) const;
   /// The rank of a skewed member where the pieces lie on `groups` (empty: on all ranks).
   [[nodiscard]] std::int32_t rank_of(const Skew& s, const std::vector<std::int32_t>& groups) const {
-    return groups.empty() ? s.position
-                          : groups[static_cast<std::size_t>(s.position / group)] * group +
-                                s.position % group;
+    return groups.empty()
+               ? s.position
+               : groups[static_cast<std::size_t>(s.position / group)] * group + s.position % group;
   }
   /// Pieces that do not load their groups alike: it matters which of them lies where.
   [[nodiscard]] bool uneven_pieces() const { return pieces > 1 && !skew.empty(); }
@@ -126,8 +126,8 @@ struct Moves {
 ///        sum over kArrival and the exchanges - arrival_overlaps )
 ///
 /// where `arrival_overlaps` is the time in which nothing but arrival uses a link, lookups and
-/// updates not counted. planner/embedding/overlapped_arrival.h has the relaxations that make plain problems
-/// of it.
+/// updates not counted. planner/embedding/overlapped_arrival.h has the relaxations that make plain
+/// problems of it.
 ///
 /// Promises: every option's group divides `ranks`; loads and bytes are not negative.
 struct PlacementProblem {

@@ -15,8 +15,8 @@
 #include "planner/embedding/internal/tier_options.h"
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/plan.h"
-#include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/embedding_plan/plan_communicators.h"
+#include "workloads/embedding_plan/plan_layout.h"
 
 namespace stepcast::planner {
 namespace {
@@ -97,8 +97,8 @@ class PlanSpaceBuilder {
     to_.dense_step_ = dense.compute + (hidden ? 0 : routes_.dense_sync(dense.gradient_bytes));
     // An exchange ahead of the next step is overlapped with the optimizer.
     const bool fused = job_.parallel.dlrm_pipeline == DlrmPipeline::kFused;
-    to_.dense_alone_ = std::max(
-        0.0, dense.compute - dense.before_tables - (fused ? dense.optimizer : 0));
+    to_.dense_alone_ =
+        std::max(0.0, dense.compute - dense.before_tables - (fused ? dense.optimizer : 0));
     if (routes_.arrives_ahead()) {
       const double busy = hidden ? dense.all_reduce : 0;  // the links, meanwhile
       to_.problem_.arrival_overlaps = to_load(std::max(0.0, dense.compute - busy));
@@ -306,7 +306,8 @@ class PlanSpaceBuilder {
     const double listed = lists_.lists * real(piece.group);
     o.bytes_everywhere[0] =
         o.pieces *
-        rounded_up(arriving_bytes(job_, table, piece.holding, piece.columns, share, listed).total());
+        rounded_up(
+            arriving_bytes(job_, table, piece.holding, piece.columns, share, listed).total());
   }
 
   PlacementOption replicated(std::size_t t, const EmbeddingTable& table) const {
@@ -390,8 +391,8 @@ class PlanSpaceBuilder {
     const double sent = (unpooled ? arriving : bags * lists.lists) * real(table.dim);
     const double exchange =
         listed || group == 1 ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
-        : all  ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
-               : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
+        : all                ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
+              : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
     o.load[kArrival] = to_load(routes_.ids(table, arriving, bags));
     const bool pooled_alone = !listed && group == 1;
     o.load[listed         ? kSequenceLookup
@@ -417,8 +418,8 @@ class PlanSpaceBuilder {
     const std::int64_t block = (table.rows + blocks - 1) / blocks;
     const std::int64_t rows = (block + group - 1) / group;
     set_bytes(o, table,
-              {unpooled ? Holding::kUnpooled
-               : once   ? Holding::kListed
+              {unpooled     ? Holding::kUnpooled
+               : once       ? Holding::kListed
                : all        ? Holding::kReduced
                : group == 1 ? Holding::kExchanged
                             : Holding::kNodeReduced,
@@ -447,10 +448,10 @@ class PlanSpaceBuilder {
   PlanSpace& to_;
   const EmbeddingPrices& prices_;
   internal::RoutePrices routes_;
-  internal::RoutePrices choice_;            ///< what cuts rows: the same in every space of a job
-  workloads::ListShares lists_;             ///< of the table at hand
+  internal::RoutePrices choice_;  ///< what cuts rows: the same in every space of a job
+  workloads::ListShares lists_;   ///< of the table at hand
   std::shared_ptr<const std::vector<workloads::HotRow>> hottest_;  ///< likewise
-  const TableConstraint* constraint_ = nullptr;  ///< on it
+  const TableConstraint* constraint_ = nullptr;                    ///< on it
   Split split_ = Split::kBlock;
 };
 

@@ -34,18 +34,19 @@ struct ReplanOptions {
   bool tiers = true;        ///< also rows by popularity at several replication levels
   PlanForm form;            ///< of what is moved; what stays keeps its own
   /// Where rows lie now, where that is not the given plan: one of other tables or devices, carried
-  /// over to the job's (planner/embedding/adapt_plan.h). The first point then moves what that takes.
+  /// over to the job's (planner/embedding/adapt_plan.h). The first point then moves what that
+  /// takes.
   const EmbeddingPlan* held = nullptr;
 };
 
 /// The front of time and moved bytes around a plan that is in use. It does not depend on any
 /// budget, so the best plan within a budget is never worse than within a smaller one.
 ///
-/// The search of planner/embedding/search.h gives targets. From each, tables go back home one by one, the one
-/// first that costs least time: a chain of plans down to no move at all. Then for budgets that
-/// halve, local search from the best plan so far, where no placement fits that moves more
-/// (planner::Moves), and the chain of what it finds. Deterministic for a seed; a time limit is not
-/// used.
+/// The search of planner/embedding/search.h gives targets. From each, tables go back home one by
+/// one, the one first that costs least time: a chain of plans down to no move at all. Then for
+/// budgets that halve, local search from the best plan so far, where no placement fits that moves
+/// more (planner::Moves), and the chain of what it finds. Deterministic for a seed; a time limit is
+/// not used.
 ///
 /// `from` must be a plan of the job (workloads::check_embedding_plan). Tables in a form that the
 /// plan space lacks (row ranges in blocks, uneven columns, groups out of line) are left as they are

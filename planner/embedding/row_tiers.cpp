@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/error.h"
 #include "core/access/popular_rows.h"
+#include "core/error.h"
 
 namespace stepcast::planner {
 namespace {

@@ -25,7 +25,7 @@ constexpr std::uint64_t kProofSteps = 200'000;
 constexpr std::uint64_t kCertainSteps = 4'000'000;  // for spaces that this surely exhausts
 constexpr double kCertainSpace = 1e9;               // placements, before any are cut off
 constexpr double kProofTables = 12;
-constexpr double kFewTables = 6;           // times the effort, where an evaluation costs little
+constexpr double kFewTables = 6;  // times the effort, where an evaluation costs little
 constexpr std::size_t kDescents = 3;
 constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
@@ -255,8 +255,8 @@ std::vector<Placement> proposed_starts(const PlacementProblem& problem,
   return best;
 }
 
-/// Descends from the best of the greedy starts and of those proposed; local optima, best first. With many tables starts
-/// well above a rival stay as they are.
+/// Descends from the best of the greedy starts and of those proposed; local optima, best first.
+/// With many tables starts well above a rival stay as they are.
 Homes descend_from_starts(const PlacementProblem& problem, double scale,
                           const SearchOptions& options, internal::LocalSearch& local,
                           internal::Budget& budget, internal::Incumbents& incumbents) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/graph/optimizer_state.h"
 #include "core/job/layers.h"
 #include "core/numbers.h"
-#include "core/graph/optimizer_state.h"
 #include "simulator/reports/framework_memory.h"
 
 namespace stepcast::planner {

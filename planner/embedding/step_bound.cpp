@@ -21,7 +21,6 @@ Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
   return std::max(plain, internal::PhaseBound::solve(problem, best, best, kBoundNodes, 0).value);
 }
 
-
 /// Without the all-reduces of copies' gradients that are overlapped with compute.
 PlacementProblem without_hidden_sums(const PlacementProblem& problem, const Overlap& overlap) {
   PlacementProblem left = problem;
@@ -58,8 +57,8 @@ PlacementProblem mean_of_overlapped(const PlacementProblem& problem, const Job& 
     const Load was = load;
     load = {};
     load[kArrival] = times(arrival, was[kArrival]);
-    load[kLookup] = times(first, was[kLookup]) +
-                    times(kernels, was[kGroupLookup] + was[kSequenceLookup]);
+    load[kLookup] =
+        times(first, was[kLookup]) + times(kernels, was[kGroupLookup] + was[kSequenceLookup]);
     for (const LoadPhase p : {kExchange, kGroupExchange, kSequenceExchange}) {
       const Ticks sums = std::min(by_kernels, was[p]);
       load[p] = times(exchanges, was[p] - sums) + times(kernels, sums);
@@ -111,8 +110,7 @@ double least_step(const Job& job, const PlanSpace& space, const Placement* known
   if (overlap.input_all_to_all || overlap.output_all_to_all) {
     return least_overlapped(job, space, problem, known);
   }
-  const double objective =
-      load_seconds(bound_of(hidden ? relaxed(problem, 1) : problem, known));
+  const double objective = load_seconds(bound_of(hidden ? relaxed(problem, 1) : problem, known));
   if (!hidden) {
     return dense + objective;
   }

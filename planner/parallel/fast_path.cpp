@@ -12,8 +12,8 @@ namespace {
 /// Where issuing takes more of a stage's time, the device waits for the host here and there.
 constexpr double kHostShare = 0.75;
 /// A chunk that holds an end of the model and no layer takes at least so much of what the end adds
-/// to a chunk with layers: without them a few small ops fall away (brute force of uneven plans holds
-/// it, tests/planner/parallel_search_test.cpp).
+/// to a chunk with layers: without them a few small ops fall away (brute force of uneven plans
+/// holds it, tests/planner/parallel_search_test.cpp).
 constexpr double kEndsAtLeast = 0.9;
 
 /// A chunk's layers, by what they add.
@@ -251,8 +251,8 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
     passes_.forward[at] =
         std::max(mixed(a.forward, b.forward, n), 0.0) + (at > 0 ? hops.forward[before] : 0);
     // A gradient comes from the next virtual stage over the link its activation went out on.
-    passes_.backward[at] = std::max(mixed(a.backward, b.backward, n), 0.0) +
-                           (at + 1 < all ? hops.backward[stage] : 0);
+    passes_.backward[at] =
+        std::max(mixed(a.backward, b.backward, n), 0.0) + (at + 1 < all ? hops.backward[stage] : 0);
     pass_ops_[stage] +=
         mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
     if (least) {

@@ -35,9 +35,9 @@ struct ScheduleChoice {
 };
 
 /// The legal parallel plans of a job, one dimension after the other: those that break no rule
-/// (core/job/job_rules.h) and that the framework asked for can run, without points that are the same
-/// plan under another name (sequence parallelism or ZeRO over one rank, a schedule of one stage,
-/// first-k with k = all layers).
+/// (core/job/job_rules.h) and that the framework asked for can run, without points that are the
+/// same plan under another name (sequence parallelism or ZeRO over one rank, a schedule of one
+/// stage, first-k with k = all layers).
 ///
 ///   tensor     divides the devices, heads, widths, vocabulary; with it sequence_parallel
 ///   context    likewise, with fused attention; 2 context divides the sequence

@@ -35,8 +35,9 @@ struct PlanPoint {
   }
 };
 
-/// What makes two plans differ in kind: how ranks are split and what is sharded over replicas. Plans
-/// of one kind differ in micro-batch, chunks, schedule, recomputation and where sequences are split.
+/// What makes two plans differ in kind: how ranks are split and what is sharded over replicas.
+/// Plans of one kind differ in micro-batch, chunks, schedule, recomputation and where sequences are
+/// split.
 struct PlanKind {
   std::int32_t tensor = 1, context = 1, expert = 1, pipeline = 1, zero = 0;
   auto operator<=>(const PlanKind&) const = default;

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/job/job.h"
 #include "core/graph/program.h"
+#include "core/job/job.h"
 #include "planner/parallel/plan_point.h"
 
 namespace stepcast::planner {

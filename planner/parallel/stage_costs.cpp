@@ -50,9 +50,7 @@ Line& lifetime(PassCosts& costs, std::uint8_t touched) {
   }
 }
 
-bool symmetric(const Op& op) {
-  return is_collective(op.kind) && !is_point_to_point(op.kind);
-}
+bool symmetric(const Op& op) { return is_collective(op.kind) && !is_point_to_point(op.kind); }
 
 /// Bytes of the tensors that live within the segment alone.
 double temporaries_of(const Program& program, const Segment& segment) {

@@ -38,9 +38,7 @@ void prepare_thread(const ExecutorOptions& options) {
 
 constexpr std::uint64_t kHostWaits = std::uint64_t{1} << 32;
 
-bool needs_core(OpKind kind) {
-  return !is_collective(kind) && !moves_between_tiers(kind);
-}
+bool needs_core(OpKind kind) { return !is_collective(kind) && !moves_between_tiers(kind); }
 
 bool reached(std::uint32_t counter, std::uint32_t target) {
   return static_cast<std::int32_t>(counter - target) >= 0;

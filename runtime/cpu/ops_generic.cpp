@@ -2,8 +2,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "core/graph/epilogue.h"
 #include "core/error.h"
+#include "core/graph/epilogue.h"
 #include "runtime/cpu/kernels/activation.h"
 #include "runtime/cpu/kernels/data_movement.h"
 #include "runtime/cpu/kernels/elementwise.h"
@@ -93,8 +93,8 @@ void gemm(OpContext& c) {
 
 void bias_activation_forward(OpContext& c) {
   const float* bias = c.op.inputs > 1 ? c.input(1).data : nullptr;
-  kernels::bias_activation_forward(view(c.input(0)), bias, c.op.as<ActivationAttributes>().activation,
-                                   view(c.output(0)));
+  kernels::bias_activation_forward(view(c.input(0)), bias,
+                                   c.op.as<ActivationAttributes>().activation, view(c.output(0)));
 }
 
 void bias_activation_backward(OpContext& c) {
@@ -184,7 +184,8 @@ void copy_columns(OpContext& c) {
   if (blocks.empty()) {
     blocks = column_blocks(c.program, c.op);
   }
-  const std::int64_t rows = c.op.as<ColumnAttributes>().blocks >= 0 ? c.op.shape[0] : c.output(0).rows;
+  const std::int64_t rows =
+      c.op.as<ColumnAttributes>().blocks >= 0 ? c.op.shape[0] : c.output(0).rows;
   for (const ColumnBlock& b : blocks) {
     const Matrix from = c.input(static_cast<std::size_t>(b.input));
     const Matrix to = c.output(static_cast<std::size_t>(b.output));

@@ -11,7 +11,9 @@
 namespace stepcast::runtime::cuda {
 
 /// Whether an op is a product with an epilogue (core/graph/epilogue.h).
-inline bool has_epilogue(const Op& op) { return op.as<GemmAttributes>().epilogue != Epilogue::kNone; }
+inline bool has_epilogue(const Op& op) {
+  return op.as<GemmAttributes>().epilogue != Epilogue::kNone;
+}
 
 /// A product with an epilogue, and its operands.
 struct FusedProduct {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/graph/epilogue.h"
 #include "core/formats.h"
+#include "core/graph/epilogue.h"
 #include "core/graph/program.h"
 
 namespace stepcast::runtime::cuda {

@@ -202,16 +202,14 @@ AttentionTensors tensors_of(const Program& program, const Op& op, const View& vi
 
 void fused(OpContext& c) {
   const AttentionTensors t = tensors_of(c.program, c.op, [&](TensorId id) { return c.tensor(id); });
-  const AttentionProblem problem =
-      attention_problem(shape_of(c.op), t, is_backward(c.op.kind));
+  const AttentionProblem problem = attention_problem(shape_of(c.op), t, is_backward(c.op.kind));
   c.attention.run(problem, t, c.workspace(c.attention.workspace_bytes(problem)), c.stream);
 }
 
 }  // namespace
 
 bool is_fused_attention(const Op& op) {
-  return class_of(op.kind) == OpClass::kAttention &&
-         (op.flags & op_flags::kUnfused) == 0;
+  return class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
 }
 
 AttentionProblem attention_problem(const Program& program, const Op& op,

@@ -51,7 +51,8 @@ void for_each_tiered_shard(OpContext& c, Visit visit) {
   const EmbeddingGroup& group = *c.program.group_of(c.op);
   auto& caches = tiers.rows.caches.at(index(c.op.as<TierAttributes>().group));
   for (std::size_t i = 0; i < group.shards.size(); ++i) {
-    if (caches[i] && c.program.tensors[group.shards[i].weights].tier == c.op.as<TierAttributes>().tier + 1) {
+    if (caches[i] &&
+        c.program.tensors[group.shards[i].weights].tier == c.op.as<TierAttributes>().tier + 1) {
       auto& staging = tiers.staging.try_emplace({&c.op, i}, &c.ledger).first->second;
       visit(tiers.rows, group.shards[i], *caches[i], staging, i);
     }

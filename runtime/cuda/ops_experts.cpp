@@ -23,8 +23,8 @@ namespace {
 
 using kernels::MatrixView;
 
-/// Where each expert's share begins (core/graph/expert_points.h). A draw answers for points: a bound is
-/// the first point that belongs to its expert or a later one.
+/// Where each expert's share begins (core/graph/expert_points.h). A draw answers for points: a
+/// bound is the first point that belongs to its expert or a later one.
 std::vector<std::uint64_t> bounds_of(const ExpertDraw& draw) {
   const std::uint64_t end = static_cast<std::uint64_t>(draw.per_token()) * expert_points::kUnit;
   std::vector<std::int32_t> chosen(static_cast<std::size_t>(draw.per_token()));
@@ -278,13 +278,14 @@ MatrixView computed(const OpContext& c, const MatrixView& m) {
 }
 
 void activation_forward(OpContext& c) {
-  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(0)), {},
-                              computed(c, c.output(0)), c.stream);
+  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(0)),
+                              {}, computed(c, c.output(0)), c.stream);
 }
 
 void activation_backward(OpContext& c) {
-  kernels::activation_backward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(1)), {},
-                               computed(c, c.input(0)), computed(c, c.output(0)), {}, {}, c.stream);
+  kernels::activation_backward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(1)),
+                               {}, computed(c, c.input(0)), computed(c, c.output(0)), {}, {},
+                               c.stream);
 }
 
 // Ranks.

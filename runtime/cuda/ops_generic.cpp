@@ -47,8 +47,8 @@ void gemm(OpContext& c) {
 
 void bias_activation_forward(OpContext& c) {
   const ConstVector bias = c.op.inputs > 1 ? ConstVector(c.vector(c.input(1))) : ConstVector();
-  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, c.input(0), bias, c.output(0),
-                              c.stream);
+  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, c.input(0), bias,
+                              c.output(0), c.stream);
 }
 
 void bias_activation_backward(OpContext& c) {
@@ -94,7 +94,8 @@ void add(OpContext& c) {
 }
 
 void copy_columns(OpContext& c) {
-  const kernels::Index rows = c.op.as<ColumnAttributes>().blocks >= 0 ? c.op.shape[0] : c.output(0).rows;
+  const kernels::Index rows =
+      c.op.as<ColumnAttributes>().blocks >= 0 ? c.op.shape[0] : c.output(0).rows;
   auto& columns = static_cast<GenericState&>(*c.state).copies[index_of(c)];
   if (columns.empty()) {
     columns = column_blocks(c.program, c.op);

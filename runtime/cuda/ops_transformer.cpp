@@ -47,8 +47,8 @@ const float* rotary_table(OpContext& c, std::int64_t head_dim) {
 
 void activation_forward(OpContext& c) {
   const ConstVector bias = c.op.inputs > 1 ? ConstVector(c.vector(c.input(1))) : ConstVector();
-  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, c.input(0), bias, c.output(0),
-                              c.stream);
+  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, c.input(0), bias,
+                              c.output(0), c.stream);
 }
 
 void activation_backward(OpContext& c) {
@@ -57,8 +57,8 @@ void activation_backward(OpContext& c) {
   const MatrixView dx = c.output(0);
   const std::size_t bytes =
       d_bias.data != nullptr ? kernels::activation_backward_workspace(dx.rows, dx.columns) : 0;
-  kernels::activation_backward(c.op.as<ActivationAttributes>().activation, c.input(1), bias, c.input(0),
-                               dx, d_bias, c.workspace(bytes), c.stream);
+  kernels::activation_backward(c.op.as<ActivationAttributes>().activation, c.input(1), bias,
+                               c.input(0), dx, d_bias, c.workspace(bytes), c.stream);
 }
 
 void norm_forward(OpContext& c) {

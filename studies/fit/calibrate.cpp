@@ -12,9 +12,9 @@
 #include "studies/fit/calibration_rows.h"
 #include "studies/fit/device_rows.h"
 #include "studies/fit/overlap_rows.h"
+#include "studies/fit_rows.h"
 #include "studies/run/recorded_run.h"
 #include "studies/run/runtime_cases.h"
-#include "studies/fit_rows.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {

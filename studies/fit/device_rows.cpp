@@ -81,8 +81,8 @@ void add_device_sweep(FitRows& rows, const DeviceSweep& sweep, Bytes flushed) {
     op.name = static_cast<std::uint32_t>(program.names.size());
     program.names.push_back(fmt::format("sweep.{}", stepcast::name_of(op.kind)));
     if (s.what.part == SweepPart::kEmbedding) {
-      op.attributes = EmbeddingAttributes{
-          .group = static_cast<std::int32_t>(program.embeddings.size())};
+      op.attributes =
+          EmbeddingAttributes{.group = static_cast<std::int32_t>(program.embeddings.size())};
       program.embeddings.push_back(group_of(s.what));
     }
     ops.push_back(models::add_with_reuse(program, op, operands_of(s.what, flushed)));

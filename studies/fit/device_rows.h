@@ -9,8 +9,7 @@ namespace stepcast::studies {
 /// own that gives its operands the reuse distance they had (cold: everything the flush wrote lies
 /// between; warm: the op itself), and the cost of launches as host samples. `flushed`: bytes
 /// between two cold runs.
-void add_device_sweep(FitRows& rows, const runtime::calibration::DeviceSweep& sweep,
-                      Bytes flushed);
+void add_device_sweep(FitRows& rows, const runtime::calibration::DeviceSweep& sweep, Bytes flushed);
 
 /// What a device says of itself and what the sweep measured at best: memory, caches,
 /// multiprocessors, copy bandwidth, the highest rate of products by format, the launch. Constants

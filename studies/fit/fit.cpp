@@ -160,8 +160,7 @@ class Fit {
     }
     FittedModels fitted = models::fit_kernels(device, models::measured_ops(table_, rows), fit_);
     for (const std::uint32_t i : rows) {
-      forget_shadowing(result_.system.device.fitted, fitted,
-                       keys_of(table_.op(table_.ops[i])));
+      forget_shadowing(result_.system.device.fitted, fitted, keys_of(table_.op(table_.ops[i])));
     }
     store(fitted, by_key, result_.system.device.fitted, result_.kernels);
     for (const char* kind : {"gemm", "attention_forward"}) {

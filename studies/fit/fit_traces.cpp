@@ -12,9 +12,9 @@
 #include "core/error.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
+#include "studies/fit/shadowed_models.h"
 #include "studies/traces/open_recording.h"
 #include "studies/traces/shaped_work.h"
-#include "studies/fit/shadowed_models.h"
 #include "traces/measured_step.h"
 
 namespace stepcast::studies {
@@ -62,7 +62,7 @@ std::vector<fs::path> files_of(const fs::path& path, std::int64_t native_ranks) 
 
 struct Input {
   fs::path folder;
-  traces::GraphRun trace;                         ///< of our own runtime, or
+  traces::GraphRun trace;                      ///< of our own runtime, or
   std::optional<traces::MeasuredRun> capture;  ///< of another program
   std::string hash;
   std::optional<Job> job;

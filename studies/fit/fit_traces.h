@@ -20,7 +20,7 @@ struct FitTracesOptions {
   /// writes it, else a bare core. For captures of other programs: the device of that name in the
   /// library, on one level of fabric.
   std::optional<System> facts = {};
-  std::string mark = {};  ///< captures: the name of the ranges that are steps
+  std::string mark = {};               ///< captures: the name of the ranges that are steps
   std::filesystem::path library = {};  ///< where names in the traces' jobs are looked up
 };
 

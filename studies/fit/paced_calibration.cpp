@@ -13,8 +13,8 @@
 #include "runtime/launch.h"
 #include "studies/fit/calibrate.h"
 #include "studies/fit/error_statistics.h"
-#include "studies/run/recorded_run.h"
 #include "studies/fit_rows.h"
+#include "studies/run/recorded_run.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {

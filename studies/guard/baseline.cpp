@@ -34,10 +34,10 @@ std::vector<double> part(const std::vector<double>& values, std::size_t first, s
 
 GuardSamples part(const GuardSamples& run, std::size_t first, std::size_t end) {
   GuardSamples block{.ranks = run.ranks,
-                   .ops = {},
-                   .step = part(run.step, first, end),
-                   .host = part(run.host, first, end),
-                   .exposed = part(run.exposed, first, end)};
+                     .ops = {},
+                     .step = part(run.step, first, end),
+                     .host = part(run.host, first, end),
+                     .exposed = part(run.exposed, first, end)};
   for (const GuardSamples::Op& op : run.ops) {
     block.ops.push_back({op.name, op.kind, op.phase, op.kernel, part(op.seconds, first, end),
                          part(op.launches, first, end), part(op.bytes, first, end)});

@@ -127,8 +127,8 @@ planner::EmbeddingPlanning searched(const Job& job, const models::CostModel& mod
   found.evaluations += normal.evaluations;
   found.step_bound = std::max(found.step_bound, normal.step_bound);
   for (planner::PlannedCandidate& c : normal.candidates) {
-    const bool known = std::any_of(
-        found.candidates.begin(), found.candidates.end(), [&c](const auto& other) {
+    const bool known =
+        std::any_of(found.candidates.begin(), found.candidates.end(), [&c](const auto& other) {
           return other.objective == c.objective && other.buildable() == c.buildable();
         });
     if (!known) {
@@ -161,8 +161,8 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.search.clock = options.clock;
   search.tiers = options.tiers;
   search.form = options.form;
-  const bool few = job.workload.dlrm() != nullptr &&
-                   job.workload.dlrm()->tables.size() <= kManyTables;
+  const bool few =
+      job.workload.dlrm() != nullptr && job.workload.dlrm()->tables.size() <= kManyTables;
   const bool others = few && others_may_answer(job, options);
   planner::check_plannable(job);
   std::vector<ProposedPlan> proposed;

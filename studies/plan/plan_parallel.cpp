@@ -131,9 +131,9 @@ class Planning {
     PlanRequest request = request_;
     request.job.devices = devices;
     planner::ParallelSearchOptions o;
-    o.keep = std::max(may_be_rough() ? 2 * kRoughSimulated : kMostSimulated,
-                      kOfAKind * options_.top) +
-             1;
+    o.keep =
+        std::max(may_be_rough() ? 2 * kRoughSimulated : kMostSimulated, kOfAKind * options_.top) +
+        1;
     o.each = kOfAKind;
     o.near = std::min(options_.top, o.keep);
     if (!may_be_rough()) {  // a plan further behind cannot be simulated as one of the best
@@ -304,7 +304,8 @@ class Planning {
   [[nodiscard]] bool may_be_fastest(const planner::ParallelCandidate& c) const {
     return at_least(c) <= fastest();
   }
-  /// Can it be among those to show: faster than the one of its kind, or of a kind that is not there?
+  /// Can it be among those to show: faster than the one of its kind, or of a kind that is not
+  /// there?
   [[nodiscard]] bool may_be_shown(const planner::ParallelCandidate& c) const {
     const auto best = best_of_kinds();
     const planner::PlanKind kind = planner::kind_of(c.point);
@@ -340,7 +341,8 @@ class Planning {
         std::none_of(found.best.begin(), found.best.end(),
                      [this](const auto& c) { return !was_simulated(c) && may_be_fastest(c); });
     // Where none of the fastest fits after all, the rest of those at hand.
-    const double best = std::isinf(fastest()) ? found.best.back().seconds : fastest() / least_pace();
+    const double best =
+        std::isinf(fastest()) ? found.best.back().seconds : fastest() / least_pace();
     const double reach = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : best);
     planner::ParallelSearchResult below;
     if (reach > 0) {
@@ -425,8 +427,7 @@ bool searches_order(const PlanRequest& request) {
   const System& system = request.job.system;
   return t != nullptr && t->moe && !request.fixed.order && request.fixed.expert != 1 &&
          request.job.parallel.order == kUsualOrder && request.fixed.pipeline != 1 &&
-         system.fabric.size() > 1 &&
-         request.job.devices > system.devices_in_level(0);
+         system.fabric.size() > 1 && request.job.devices > system.devices_in_level(0);
 }
 
 ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top) {

@@ -34,8 +34,8 @@ std::vector<Change> changes(const Job& job) {
   const Parallel& p = job.parallel;
   const bool trains = job.phase == JobPhase::kTrain;
   if (p.tensor > 1 && !p.sequence_parallel) {
-    all.push_back({"parallel.sequence_parallel=true",
-                   [](Job& j) { j.parallel.sequence_parallel = true; }});
+    all.push_back(
+        {"parallel.sequence_parallel=true", [](Job& j) { j.parallel.sequence_parallel = true; }});
   }
   if (trains && p.data * p.context > 1) {
     for (int zero = p.zero + 1; zero <= 3; ++zero) {
@@ -48,8 +48,9 @@ std::vector<Change> changes(const Job& job) {
                    [](Job& j) { j.parallel.recompute.kind = RecomputeKind::kSelective; }});
   }
   if (trains && p.recompute.kind != RecomputeKind::kFull) {
-    all.push_back({"parallel.recompute=full",
-                   [](Job& j) { j.parallel.recompute = {RecomputeKind::kFull, 0}; }});
+    all.push_back({"parallel.recompute=full", [](Job& j) {
+                     j.parallel.recompute = {RecomputeKind::kFull, 0};
+                   }});
   }
   for (std::int64_t micro = job.batch.micro / 2; micro >= 1; micro /= 2) {
     if (job.batch.micro % micro == 0) {
@@ -124,7 +125,8 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
       if (key(singles[i]) == key(singles[k]) || odd) {
         continue;
       }
-      if (auto t = tried(std::move(two), singles[i].text + " and " + singles[k].text, path, model)) {
+      if (auto t =
+              tried(std::move(two), singles[i].text + " and " + singles[k].text, path, model)) {
         all.push_back(std::move(*t));
       }
     }
@@ -169,11 +171,11 @@ std::string memory_remedy(const Job& job) {
   }
   const auto smallest = std::min_element(
       all.begin(), all.end(), [](const Tried& a, const Tried& b) { return a.total < b.total; });
-  return smallest == all.end()
-             ? "use more devices, or ones with more memory"
-             : fmt::format(
-                   "no two changes of the plan are enough; {} comes nearest with {}: use more devices",
-                   smallest->text, gib(smallest->total));
+  return smallest == all.end() ? "use more devices, or ones with more memory"
+                               : fmt::format(
+                                     "no two changes of the plan are enough; {} comes nearest with "
+                                     "{}: use more devices",
+                                     smallest->text, gib(smallest->total));
 }
 
 std::string tight_memory(Bytes used, Bytes capacity) {

@@ -9,11 +9,11 @@ namespace stepcast::studies {
 /// Why a ledger is over the device's memory: the total, the capacity and the largest two lines.
 std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& device);
 
-/// The change of a job, or the two together, that makes it fit and costs the least time, as the user
-/// would write it, with the simulated seconds of its step: sequence parallelism, sharded states,
-/// recomputation, smaller micro-batches, twice the tensor ranks, stages or context ranks with half
-/// the replicas. Two only where they are 3 % faster than one. Where none fits, what needs least. All
-/// are tried in closed form (planner::FastPath), the fastest is simulated.
+/// The change of a job, or the two together, that makes it fit and costs the least time, as the
+/// user would write it, with the simulated seconds of its step: sequence parallelism, sharded
+/// states, recomputation, smaller micro-batches, twice the tensor ranks, stages or context ranks
+/// with half the replicas. Two only where they are 3 % faster than one. Where none fits, what needs
+/// least. All are tried in closed form (planner::FastPath), the fastest is simulated.
 std::string memory_remedy(const Job& job);
 
 /// What to say of a step that fits with less room than memory predictions may be off by; "" with

@@ -432,9 +432,9 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
                     "which causal kernels skip half; without those {:.1f} %",
                     100 * p.mfu_causal));
   }
-  for (const std::string& warning : {other_plan(job), without_constants(job), far_experts(job),
-                                     straddling_groups(job),
-                                     tight_memory(p.ledger.total(), p.capacity)}) {
+  for (const std::string& warning :
+       {other_plan(job), without_constants(job), far_experts(job), straddling_groups(job),
+        tight_memory(p.ledger.total(), p.capacity)}) {
     if (!warning.empty()) {
       p.warnings.push_back(warning);
     }
@@ -445,10 +445,10 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
                                      fmt::join(shape->approximated, "; ")));
   }
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
-    p.out_of_range =
-        fmt::format("outside the calibrated range: of the time of rank {}'s ops {:.3g} % is in "
-                    "range, the rest was costed from hardware facts or beyond measurements",
-                    p.critical_rank, 100 * share_within(p.by_kind));
+    p.out_of_range = fmt::format(
+        "outside the calibrated range: of the time of rank {}'s ops {:.3g} % is in "
+        "range, the rest was costed from hardware facts or beyond measurements",
+        p.critical_rank, 100 * share_within(p.by_kind));
   }
   return p;
 }

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "core/job/job.h"
 #include "core/graph/observer.h"
-#include "core/job/pace.h"
 #include "core/graph/program.h"
+#include "core/job/job.h"
+#include "core/job/pace.h"
 #include "simulator/reports/memory_ledger.h"
 #include "simulator/simulate.h"
 #include "workloads/build_graph.h"

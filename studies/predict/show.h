@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/job/job.h"
 #include "core/graph/program.h"
+#include "core/job/job.h"
 
 namespace stepcast::studies {
 

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "core/error.h"
-#include "studies/predict/predict.h"
 #include "studies/plan/searched_plan.h"
+#include "studies/predict/predict.h"
 #include "workloads/embedding_plan/plan_summary.h"
 
 namespace stepcast::studies {
@@ -122,11 +122,19 @@ struct PackedPoint {
 };
 
 std::string packed(const SweepPoint& p) {
-  const PackedPoint head{
-      p.status,        p.iteration.base(), p.samples_per_second,  p.tokens_per_second,
-      p.mfu,           p.memory.base(),    p.days,                p.device_hours,
-      p.cost,          p.in_calibrated_range, p.planned_by_rule,  p.plan_searched,
-      p.reason.size()};
+  const PackedPoint head{p.status,
+                         p.iteration.base(),
+                         p.samples_per_second,
+                         p.tokens_per_second,
+                         p.mfu,
+                         p.memory.base(),
+                         p.days,
+                         p.device_hours,
+                         p.cost,
+                         p.in_calibrated_range,
+                         p.planned_by_rule,
+                         p.plan_searched,
+                         p.reason.size()};
   std::string bytes(sizeof head, '\0');
   std::memcpy(bytes.data(), &head, sizeof head);
   return bytes + p.reason;

@@ -44,7 +44,7 @@ struct SweepPoint {
   double samples_per_second = 0;
   double tokens_per_second = 0;
   double mfu = 0;
-  Bytes memory;  ///< of the fullest device, reserve included
+  Bytes memory;                                 ///< of the fullest device, reserve included
   double days = 0, device_hours = 0, cost = 0;  ///< of the whole run; 0 where none was asked for
   bool in_calibrated_range = false;
   bool planned_by_rule = false;  ///< its embedding plan: of a rule, not of a file
@@ -76,8 +76,8 @@ using MakeJob = std::function<Job(const std::vector<std::string>& overrides)>;
 
 /// Predicts every point of the cross product; the last axis varies fastest. The result does not
 /// depend on the number of threads. A recommendation model whose job names no `embedding.plan` gets
-/// that of the planner's quick search (studies/plan/searched_plan.h): the rule that `predict` takes may
-/// be several times slower on many devices, so that points would not compare.
+/// that of the planner's quick search (studies/plan/searched_plan.h): the rule that `predict` takes
+/// may be several times slower on many devices, so that points would not compare.
 std::vector<SweepPoint> sweep(const std::vector<SweepAxis>& axes, const MakeJob& make_job,
                               const SweepOptions& options);
 
@@ -86,8 +86,9 @@ const std::vector<std::string>& sweep_columns();
 
 /// Marks the points that no other point dominates: none is at least as good in all `columns` and
 /// better in one. Times, memory and swept keys are better when smaller; samples_per_s,
-/// tokens_per_s and mfu when larger; days and cost, of whole runs, when smaller. Only points that fit can be on the front; equal points are all
-/// on it. Errors: InputError for a column that is not there or a swept value that is no number.
+/// tokens_per_s and mfu when larger; days and cost, of whole runs, when smaller. Only points that
+/// fit can be on the front; equal points are all on it. Errors: InputError for a column that is not
+/// there or a swept value that is no number.
 void mark_pareto(std::vector<SweepPoint>& points, const std::vector<SweepAxis>& axes,
                  const std::vector<std::string>& columns);
 

@@ -8,9 +8,9 @@
 #include "core/graph/step_traffic.h"
 #include "models/cost_model.h"
 #include "studies/fit/error_statistics.h"
+#include "studies/predict/simulated_step.h"
 #include "studies/traces/open_recording.h"
 #include "studies/traces/shaped_work.h"
-#include "studies/predict/simulated_step.h"
 
 namespace stepcast::studies {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "studies/run/core_pace.h"
 #include "studies/fit_rows.h"
+#include "studies/run/core_pace.h"
 #include "traces/measured_step.h"
 
 namespace stepcast::studies {

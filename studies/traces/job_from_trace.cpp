@@ -7,8 +7,8 @@
 
 #include "core/device_names.h"
 #include "core/error.h"
-#include "studies/traces/internal/job_sketch.h"
 #include "studies/predict/predict.h"
+#include "studies/traces/internal/job_sketch.h"
 #include "studies/traces/recorded_step.h"
 #include "traces/measured_step.h"
 #include "workloads/build_graph.h"
@@ -81,9 +81,9 @@ Job job_of(const JobSketch& sketch, const JobFromTraceOptions& options) {
 RecordedAndPredicted side_by_side(const traces::MeasuredRun& run, const Job& job,
                                   Seconds host_per_op) {
   const RecordedStep recorded = recorded_step(run);
-  const auto busiest = std::max_element(
-      recorded.by_rank.begin(), recorded.by_rank.end(),
-      [](const RankStep& a, const RankStep& b) { return a.compute < b.compute; });
+  const auto busiest =
+      std::max_element(recorded.by_rank.begin(), recorded.by_rank.end(),
+                       [](const RankStep& a, const RankStep& b) { return a.compute < b.compute; });
   const StepPrediction predicted = predict(job);
   return {recorded.step,
           predicted.iteration,

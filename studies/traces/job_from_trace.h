@@ -24,21 +24,22 @@ struct ToldKey {
 /// A recorded step beside what is predicted of the job.
 struct RecordedAndPredicted {
   Seconds recorded, predicted;
-  Seconds recorded_compute, predicted_compute;    ///< of the rank that computes most
-  Seconds recorded_exposed, predicted_exposed;    ///< communication
+  Seconds recorded_compute, predicted_compute;  ///< of the rank that computes most
+  Seconds recorded_exposed, predicted_exposed;  ///< communication
   Seconds host_per_op;
 };
 
 struct JobFromTrace {
-  std::string job;             ///< JSON, loads as it stands
-  std::vector<ToldKey> told;   ///< by the trace
-  std::vector<ToldKey> open;   ///< not told; the value is assumed, empty where the default holds
+  std::string job;            ///< JSON, loads as it stands
+  std::vector<ToldKey> told;  ///< by the trace
+  std::vector<ToldKey> open;  ///< not told; the value is assumed, empty where the default holds
   std::optional<RecordedAndPredicted> beside;  ///< of timelines
 };
 
-/// The job that a recorded run of PyTorch was: model, batch, groups, formats and optimizer, from the
-/// shapes of its operators and its process groups. Told are
-/// - recommenders: chains of products before and after the interaction (bottom and top MLP), batched
+/// The job that a recorded run of PyTorch was: model, batch, groups, formats and optimizer, from
+/// the shapes of its operators and its process groups. Told are
+/// - recommenders: chains of products before and after the interaction (bottom and top MLP),
+/// batched
 ///   products between them (dot) or pairs down to a rank and up again (DCN v2), embedding lookups
 ///   with tables, sizes, pooling and the ranks that hold them;
 /// - decoder-only transformers, dense or of experts: the products around attention, its heads and

@@ -214,7 +214,8 @@ void score_schedule(const traces::MeasuredRun& run, Replay& result) {
   for (std::int32_t r = 0; r < last.graph->ranks(); ++r) {
     const auto a = busy_of(run, *last.graph, replayed.timeline,
                            replayed.times ? &*replayed.times : nullptr, r);
-    const auto b = busy_of(run, *last.graph, recorded, recorded_times ? &*recorded_times : nullptr, r);
+    const auto b =
+        busy_of(run, *last.graph, recorded, recorded_times ? &*recorded_times : nullptr, r);
     result.by_rank.push_back({r, a.first, a.second, b.first, b.second});
   }
 }
@@ -222,15 +223,17 @@ void score_schedule(const traces::MeasuredRun& run, Replay& result) {
 /// Why a what-if should not be relied on.
 void doubt(const ReplayOptions& options, Replay& result) {
   if (std::abs(result.error) > kDoubtfulReplay) {
-    result.doubts.push_back(fmt::format("the replay without the change is {:+.1f} % off what was "
-                                        "measured",
-                                        100 * result.error));
+    result.doubts.push_back(
+        fmt::format("the replay without the change is {:+.1f} % off what was "
+                    "measured",
+                    100 * result.error));
   }
   if (options.change.device != nullptr && result.changed_share &&
       result.changed_share->device < kLeastCovered) {
-    result.doubts.push_back(fmt::format("the models of the device cover {:.1f} % of the device "
-                                        "time, the rest is as recorded",
-                                        100 * result.changed_share->device));
+    result.doubts.push_back(
+        fmt::format("the models of the device cover {:.1f} % of the device "
+                    "time, the rest is as recorded",
+                    100 * result.changed_share->device));
   }
 }
 
@@ -348,8 +351,7 @@ Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
   result.steps = static_cast<std::int64_t>(run.steps.size());
   result.steady = run.chain != nullptr;
   result.marked_by = run.marked_by;
-  result.measured_step =
-      result.steady ? StepTimes(*run.chain).step() : median_wall(run.steps);
+  result.measured_step = result.steady ? StepTimes(*run.chain).step() : median_wall(run.steps);
   result.warnings = run.warnings;
   result.dropped_records = run.dropped;
   replay_in_sample(run, options.host_bound_below, result);

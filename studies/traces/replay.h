@@ -53,8 +53,8 @@ struct Replay {
   /// the replayed step; ours: that of the last graph), and the ratio.
   std::optional<Seconds> changed_step, unchanged_step;
   double change = 1;
-  std::optional<ChangedShare> changed_share;   ///< not where the number of ranks changed
-  std::vector<ReplayedRank> changed_by_rank;   ///< measured: 0
+  std::optional<ChangedShare> changed_share;  ///< not where the number of ranks changed
+  std::vector<ReplayedRank> changed_by_rank;  ///< measured: 0
   std::vector<std::string> doubts;  ///< why the what-if should not be relied on; empty: no reason
   std::uint64_t dropped_records = 0;
   std::vector<std::string> warnings;

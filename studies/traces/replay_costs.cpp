@@ -8,10 +8,10 @@
 #include <set>
 #include <tuple>
 
-#include "core/graph/op_traits.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 #include "core/graph/kernel_kind.h"
+#include "core/graph/op_traits.h"
 #include "models/cost_model.h"
 #include "studies/fit/error_statistics.h"
 
@@ -121,8 +121,7 @@ void join_launches(const ExecutionGraph& graph, StepCosts& costs) {
 }
 
 /// What to say of a name that no op has which takes time: the nearest, else the groups there are.
-std::string no_match(const std::string& what, const ExecutionGraph& graph,
-                     const StepCosts& costs) {
+std::string no_match(const std::string& what, const ExecutionGraph& graph, const StepCosts& costs) {
   std::set<std::string> groups{std::string(kHost), "all"}, names;
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
     const Program& program =

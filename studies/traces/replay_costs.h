@@ -18,15 +18,14 @@ struct ReplayChange {
   /// class ("embedding", "memory_bound", "comm" = collectives, "compute" = everything else, "all"),
   /// or the name of an op, "*" standing for any text.
   std::vector<std::pair<std::string, double>> scales;
-  std::vector<std::string> drops;   ///< what has these names (as above) costs nothing
+  std::vector<std::string> drops;  ///< what has these names (as above) costs nothing
   /// CUDA graphs: the launches between two synchronising calls, or up to the end of a step, are one
   /// launch; the host's time between them and their launch latencies are gone.
   bool graphs = false;
   const System* network = nullptr;  ///< collectives cost what its models say
   const Device* device = nullptr;   ///< kernels as on this device (move_kernels)
   [[nodiscard]] bool empty() const {
-    return scales.empty() && drops.empty() && network == nullptr && device == nullptr &&
-           !graphs;
+    return scales.empty() && drops.empty() && network == nullptr && device == nullptr && !graphs;
   }
 };
 

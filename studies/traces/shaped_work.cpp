@@ -100,8 +100,7 @@ class Gathering {
       own.inputs = own.outputs = 0;
       own.stream = 0;
       if (auto* lookup = std::get_if<EmbeddingAttributes>(&own.attributes)) {
-        lookup->group =
-            rows > 0 ? static_cast<std::int32_t>(work_.program.embeddings.size()) : -1;
+        lookup->group = rows > 0 ? static_cast<std::int32_t>(work_.program.embeddings.size()) : -1;
       }
       if (rows > 0) {
         work_.program.embeddings.push_back(*group);
@@ -182,7 +181,8 @@ void add_gaps(FitRows::HostOfJob& host, const traces::MeasuredRank& rank) {
 
 bool same_work(const Op& a, const Op& b) {
   return a.kind == b.kind && a.format == b.format && a.flags == b.flags && a.shape == b.shape &&
-         codes_of(a).variant == codes_of(b).variant && a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written;
+         codes_of(a).variant == codes_of(b).variant && a.bytes_read == b.bytes_read &&
+         a.bytes_written == b.bytes_written;
 }
 
 /// Equal ops of several captures are one configuration: none may be held out while another is seen.
@@ -217,7 +217,7 @@ ShapedWork shaped_work(const traces::MeasuredRun& run, const System& system) {
 }
 
 void add_shaped_work(FitRows& rows, const traces::MeasuredRun& run, const std::string& name,
-                  const System& system) {
+                     const System& system) {
   ShapedWork work = shaped_work(run, system);
   ExecutionGraph& graph = rows.graphs.emplace_back();
   graph.programs.push_back(std::move(work.program));
@@ -232,13 +232,13 @@ void add_shaped_work(FitRows& rows, const traces::MeasuredRun& run, const std::s
     step.flops += op.flops.base() * static_cast<double>(samples);
     step.bytes += bytes * static_cast<double>(samples);
     rows.ops.push_back({&program, &op, seconds(typical), configuration_of(op, rows.ops)});
-    rows.rows.push_back({name, std::string(name_of(op.kind)), "", codes_of(op).sizes, op.flops.base(), bytes,
-                         typical, samples});
+    rows.rows.push_back({name, std::string(name_of(op.kind)), "", codes_of(op).sizes,
+                         op.flops.base(), bytes, typical, samples});
   }
   for (const ShapedWork::Transfer& t : work.transfers) {
     rows.collectives.push_back({t.op.kind, t.bytes, t.group, seconds(t.seconds), t.op.format});
-    rows.rows.push_back(
-        {name, std::string(name_of(t.op.kind)), "", codes_of(t.op).sizes, 0, t.bytes, t.seconds, 1});
+    rows.rows.push_back({name, std::string(name_of(t.op.kind)), "", codes_of(t.op).sizes, 0,
+                         t.bytes, t.seconds, 1});
   }
   std::vector<double> walls;
   FitRows::HostOfJob& host = rows.hosts.emplace_back();

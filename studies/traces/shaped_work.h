@@ -42,6 +42,6 @@ ShapedWork shaped_work(const traces::MeasuredRun& run, const System& system);
 /// Adds the work of a recorded run to what the fits are made from: the median of each distinct op,
 /// each of them a configuration of its own; transfers; host gaps of every rank and step.
 void add_shaped_work(FitRows& rows, const traces::MeasuredRun& run, const std::string& name,
-                  const System& system);
+                     const System& system);
 
 }  // namespace stepcast::studies

@@ -203,8 +203,7 @@ void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
   for (const OpSpan& s : step.ranks[r].spans) {
     end = std::max(end, ticks(s.end));
   }
-  for (const Idle& idle :
-       main_stream_of(window_of(step, r, step.ranks[r].begin, end)).before) {
+  for (const Idle& idle : main_stream_of(window_of(step, r, step.ranks[r].begin, end)).before) {
     slice("host: not launched", idle.from, idle.launched);
     const std::array<std::pair<std::int64_t, const char*>, 4> causes{{{idle.transfer, "a transfer"},
                                                                       {idle.rank, "a rank"},
@@ -299,8 +298,8 @@ void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
   for (std::size_t i = 0; i < timeline.ops().size(); ++i) {
     const OpSpan& span = timeline.ops()[i];
     const auto& rank = last.ranks[static_cast<std::size_t>(span.rank)];
-    MeasuredKernel* k = traces::step_of(rank, span.ref.op) > first ? kernel_of(span.rank, span.ref)
-                                                                   : nullptr;
+    MeasuredKernel* k =
+        traces::step_of(rank, span.ref.op) > first ? kernel_of(span.rank, span.ref) : nullptr;
     if (k != nullptr) {
       const Seconds slack = to_seconds(path.slack[i]);
       k->slack = seen[k] ? std::min(k->slack, slack) : slack;

@@ -40,12 +40,13 @@ struct MeasuredKernel {
 };
 
 /// Why a recorded run of any program was idle, from its spans, step by step (StepTimes); critical
-/// path and slack from all its steps, replayed back to back with their own times. Beside studies/traces/recorded_step.h.
+/// path and slack from all its steps, replayed back to back with their own times. Beside
+/// studies/traces/recorded_step.h.
 struct MeasuredShow {
   std::vector<StreamUse> ranks;
-  std::vector<MeasuredKernel> kernels;  ///< longest first
+  std::vector<MeasuredKernel> kernels;                       ///< longest first
   Seconds path_host, path_compute, path_transfer, path_gap;  ///< per step, replayed
-  double replay_error = 0;  ///< of that replay's step
+  double replay_error = 0;                                   ///< of that replay's step
 };
 /// Steps before `skip` are left out. Errors: InputError when no step remains.
 MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip = 0);

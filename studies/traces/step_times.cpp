@@ -13,8 +13,8 @@ StepTimes::StepTimes(const traces::MeasuredStep& chain) {
 
 StepTimes::StepTimes(const traces::MeasuredStep& chain, const simulator::Timeline& simulated) {
   for (std::size_t r = 0; r < chain.ranks.size(); ++r) {
-    ranks_.push_back(traces::simulated_step_ends(chain.ranks[r], static_cast<std::int32_t>(r),
-                                                 simulated.ops()));
+    ranks_.push_back(
+        traces::simulated_step_ends(chain.ranks[r], static_cast<std::int32_t>(r), simulated.ops()));
   }
   join();
 }
@@ -34,8 +34,6 @@ Seconds StepTimes::step() const {
          static_cast<double>(steps() - first_counted());
 }
 
-Seconds StepTimes::step(std::size_t s) const {
-  return to_seconds(SimTime{run_[s + 1] - run_[s]});
-}
+Seconds StepTimes::step(std::size_t s) const { return to_seconds(SimTime{run_[s + 1] - run_[s]}); }
 
 }  // namespace stepcast::studies

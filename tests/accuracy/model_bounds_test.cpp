@@ -14,6 +14,7 @@
 
 using namespace stepcast;
 using namespace stepcast::studies;
+using namespace stepcast::validation;
 
 namespace {
 

@@ -10,12 +10,13 @@
 
 #include "core/config/config.h"
 #include "core/config/published_names.h"
+#include "validation/published/published.h"
 #include "validation/published/spread.h"
 #include "validation/published/unseen.h"
-#include "validation/published/published.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;
+using namespace stepcast::validation;
 
 namespace {
 

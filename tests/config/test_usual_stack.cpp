@@ -70,9 +70,8 @@ TEST_CASE("what a stack sets for plans with experts goes after what it sets for 
 
 TEST_CASE("a job takes the same share of every NVLink domain", "[config][stack]") {
   const auto used = [](const std::string& devices, std::vector<std::string> more = {}) {
-    more.insert(more.begin(),
-                {"workload=llama3-8b", "system=gb200-nvl72", "devices=" + devices,
-                 "batch.global=2304", "batch.sequence=8192", "batch.micro=1"});
+    more.insert(more.begin(), {"workload=llama3-8b", "system=gb200-nvl72", "devices=" + devices,
+                               "batch.global=2304", "batch.sequence=8192", "batch.micro=1"});
     const Job job = load_job(text_source("{}", "test"), more, Library{STEPCAST_SOURCE_DIR});
     CHECK(job.system.devices_in_level(0) == job.system.fabric[0].taken());
     return job.system.fabric[0].used;

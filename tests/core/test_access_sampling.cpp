@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/access/access.h"
-#include "core/error.h"
 #include "core/access/internal/popularity_curve.h"
+#include "core/error.h"
 
 using namespace stepcast;
 

@@ -6,7 +6,9 @@
 
 using namespace stepcast;
 
-TEST_CASE("the mesh puts tensor ranks innermost, and communicators are all combinations of their axes", "[core][program]") {
+TEST_CASE(
+    "the mesh puts tensor ranks innermost, and communicators are all combinations of their axes",
+    "[core][program]") {
   ExecutionGraph g;
   g.mesh = {.tensor = 2, .context = 1, .pipeline = 3, .data = 4};
   g.communicators.push_back({"tensor", {Axis::kTensor}, {}});
@@ -22,8 +24,10 @@ TEST_CASE("the mesh puts tensor ranks innermost, and communicators are all combi
 }
 
 TEST_CASE("the groups of a communicator partition the ranks", "[core][program][property]") {
-  const auto axes = GENERATE(std::vector<Axis>{Axis::kTensor}, std::vector<Axis>{Axis::kData}, std::vector<Axis>{Axis::kPipeline, Axis::kData},
-                             std::vector<Axis>{Axis::kTensor, Axis::kContext, Axis::kPipeline, Axis::kData});
+  const auto axes =
+      GENERATE(std::vector<Axis>{Axis::kTensor}, std::vector<Axis>{Axis::kData},
+               std::vector<Axis>{Axis::kPipeline, Axis::kData},
+               std::vector<Axis>{Axis::kTensor, Axis::kContext, Axis::kPipeline, Axis::kData});
   ExecutionGraph g;
   g.mesh = {.tensor = 2, .context = 3, .pipeline = 2, .data = 5};
   g.communicators.push_back({"group", axes, {}});
@@ -47,14 +51,15 @@ TEST_CASE("work of an op follows from its shape", "[core][op]") {
   op.shape = {10, 20, 30, 2};
   fill_work(op);
   CHECK(op.flops == Flops(2.0 * 10 * 20 * 30 * 2));
-  CHECK(op.bytes_read == Bytes(2.0 * 2 * (10 * 30 + 30 * 20)));   // two products of two bytes an element
+  CHECK(op.bytes_read ==
+        Bytes(2.0 * 2 * (10 * 30 + 30 * 20)));  // two products of two bytes an element
   CHECK(op.bytes_written == Bytes(2.0 * 2 * 10 * 20));
 
   op = Op{};
   op.kind = OpKind::kAttentionForward;
   op.shape = {2, 4, 2, 8, 8, 16};
   fill_work(op);
-  CHECK(op.flops == Flops(2.0 * 2 * 2 * 4 * 8 * 8 * 16));         // Q K^T and P V
+  CHECK(op.flops == Flops(2.0 * 2 * 2 * 4 * 8 * 8 * 16));  // Q K^T and P V
   const Flops full = op.flops;
   op.flags = op_flags::kCausal;
   fill_work(op);
@@ -65,12 +70,15 @@ TEST_CASE("work of an op follows from its shape", "[core][op]") {
   op.attributes = OptimizerAttributes{OptimizerKind::kAdam};
   op.shape = {1000};
   fill_work(op);
-  CHECK(op.bytes_read == Bytes(4 * 4000.0));                      // weight, gradient, two moments
+  CHECK(op.bytes_read == Bytes(4 * 4000.0));  // weight, gradient, two moments
   CHECK(op.bytes_written == Bytes(3 * 4000.0));
 }
 
-TEST_CASE("memory counts per-microbatch tensors while they live, and temporaries of the largest segment", "[core][program]") {
-  // Two microbatches, forward f saves 400 B for backward b. GPipe order f0 f1 b0 b1 holds both; 1F1B order f0 b0 f1 b1 holds one.
+TEST_CASE(
+    "memory counts per-microbatch tensors while they live, and temporaries of the largest segment",
+    "[core][program]") {
+  // Two microbatches, forward f saves 400 B for backward b. GPipe order f0 f1 b0 b1 holds both;
+  // 1F1B order f0 b0 f1 b1 holds one.
   const auto peak = [](std::vector<std::pair<int, int>> order) {
     ProgramBuilder b;
     const TensorId saved = b.activation("saved", 10, 10, Format::kFp32);

@@ -2,8 +2,8 @@
 #include <numeric>
 #include <random>
 
-#include "core/error.h"
 #include "core/access/row_order.h"
+#include "core/error.h"
 
 using namespace stepcast;
 

@@ -4,8 +4,8 @@
 #include <list>
 #include <random>
 
-#include "core/error.h"
 #include "core/access/stack_distance.h"
+#include "core/error.h"
 
 using namespace stepcast;
 

@@ -189,7 +189,8 @@ std::vector<StartRule> torchtitan_rules() {
          const std::string parts = s.text("parallelism.module_fqns_per_model_part");
          const std::int64_t chunks = std::count(parts.begin(), parts.end(), '[') - 1;
          const std::int64_t stages = degree(s, "pipeline_parallel_degree");
-         const bool loops = s.text("parallelism.pipeline_parallel_schedule") == "\"Interleaved1F1B\"";
+         const bool loops =
+             s.text("parallelism.pipeline_parallel_schedule") == "\"Interleaved1F1B\"";
          return stages == 1 || (loops ? chunks % stages == 0 && chunks > stages : chunks == stages);
        }},
       {"parallelize: a sequence has a part for each tensor rank, two for each context rank",
@@ -222,26 +223,30 @@ std::vector<StartRule> deepspeed_rules() {
   return {
       {"config: batch = micro-batch x accumulation x replicas",
        [](const Said& s) {
-         return s.number("train_batch_size") ==
-                s.number("train_micro_batch_size_per_gpu") *
-                    s.number("gradient_accumulation_steps") * s.number("replicas");
+         return s.number("train_batch_size") == s.number("train_micro_batch_size_per_gpu") *
+                                                    s.number("gradient_accumulation_steps") *
+                                                    s.number("replicas");
        }},
       {"config: bf16 or fp16, not both",
        [](const Said& s) { return !s.yes("bf16.enabled") || !s.yes("fp16.enabled"); }},
-      {"config: ZeRO has stages 0 to 3", [](const Said& s) {
+      {"config: ZeRO has stages 0 to 3",
+       [](const Said& s) {
          const std::string stage = s.text("zero_optimization.stage");
          return stage.size() == 1 && stage >= "0" && stage <= "3";
        }},
-      {"config: ZeRO needs bf16 or fp16", [](const Said& s) {
+      {"config: ZeRO needs bf16 or fp16",
+       [](const Said& s) {
          return s.text("zero_optimization.stage") == "0" || s.yes("bf16.enabled") ||
                 s.yes("fp16.enabled");
        }},
-      {"pipe/engine: a pipeline has ZeRO below 2", [](const Said& s) {
+      {"pipe/engine: a pipeline has ZeRO below 2",
+       [](const Said& s) {
          return s.number("stages") == 1 || s.text("zero_optimization.stage") < "2";
        }},
       {"zero/config: a bucket has elements",
        [](const Said& s) { return s.number("zero_optimization.reduce_bucket_size") > 0; }},
-      {"config: gradients travel in fp32, fp16 or bf16", [](const Said& s) {
+      {"config: gradients travel in fp32, fp16 or bf16",
+       [](const Said& s) {
          const std::string type = s.text("communication_data_type");
          return type == "fp32" || type == "fp16" || type == "bf16";
        }},
@@ -255,9 +260,9 @@ std::vector<StartRule> nemo_rules() {
     return s.number(std::string("trainer.strategy.") + name);
   };
   const auto data = [degree](const Said& s) {
-    return s.world() / (degree(s, "tensor_model_parallel_size") *
-                        degree(s, "pipeline_model_parallel_size") *
-                        degree(s, "context_parallel_size"));
+    return s.world() /
+           (degree(s, "tensor_model_parallel_size") * degree(s, "pipeline_model_parallel_size") *
+            degree(s, "context_parallel_size"));
   };
   return {
       {"parallel_state: ranks are a multiple of the degrees",

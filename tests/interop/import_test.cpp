@@ -23,7 +23,8 @@ std::string in(const std::string& object, const std::string& more) {
 }
 
 TransformerWorkload imported(const std::string& text) {
-  return *read_workload(text_source(interop::import_to_json(text_source(text, "config.json")), "import"))
+  return *read_workload(
+              text_source(interop::import_to_json(text_source(text, "config.json")), "import"))
               .transformer();
 }
 
@@ -342,8 +343,9 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \
   CHECK(m.vocabulary == 32000);  // padded to a multiple of 128 * 2: already one
   CHECK_FALSE(m.tied_embeddings);
   // What convert writes loads to the same job.
-  const Job again = load_job(text_source(interop::import_to_json(text_source(text, "args.sh")), "job.json"),
-                             {"system=dgx-h100"}, kLibrary);
+  const Job again =
+      load_job(text_source(interop::import_to_json(text_source(text, "args.sh")), "job.json"),
+               {"system=dgx-h100"}, kLibrary);
   CHECK(job_to_json(again) == job_to_json(job));
 }
 
@@ -600,7 +602,7 @@ TEST_CASE("how text is generated is no business of a workload", "[config][import
   const std::string plain = interop::import_to_json(text_source(kGpt2, "config.json"));
   CHECK(interop::import_to_json(text_source(in(kGpt2, R"("output_past": true, "do_sample": true,
     "max_length": 50, "top_k": 40)"),
-                                   "config.json")) == plain);
+                                            "config.json")) == plain);
   CHECK_THAT(message(in(kGpt2, R"("is_encoder_decoder": true)")), Contains("is_encoder_decoder"));
 }
 
@@ -611,7 +613,8 @@ TEST_CASE("the arguments of a launch script are read as the shell prints them",
       "HEADS=16\nif [[ $NODES -gt 1 ]]; then SEQ=2048; else SEQ=1024; fi\n"
       "MODEL=(--num-layers 12 --hidden-size $((HEADS * 64)) --num-attention-heads $HEADS)\n"
       "torchrun --nproc_per_node $GPUS --nnodes $NODES pretrain_gpt.py ${MODEL[@]} \\\n"
-      "  --seq-length \"$SEQ\" --micro-batch-size 1 --global-batch-size $((WORLD_SIZE / TP * 2)) \\\n"
+      "  --seq-length \"$SEQ\" --micro-batch-size 1 --global-batch-size $((WORLD_SIZE / TP * 2)) "
+      "\\\n"
       "  --vocab-size ${VOCAB:-32000} --tensor-model-parallel-size=$TP --bf16\n";
   CHECK_THROWS_WITH(interop::import_to_json(text_source(script, "train.sh")),
                     Contains("train.sh:10: --seq-length: found '$SEQ'") ||

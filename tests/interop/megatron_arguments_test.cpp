@@ -98,7 +98,8 @@ TEST_CASE("layers that stages do not share equally are written for Megatron-LM a
   for (const std::string& said : c.said) {
     CHECK_THAT(text, Catch::Contains(said));
   }
-  const Job again = config::load_job(config::text_source(text, "arguments"), {system}, kOfArguments);
+  const Job again =
+      config::load_job(config::text_source(text, "arguments"), {system}, kOfArguments);
   const auto counts = [](const Job& of) {
     std::vector<std::int64_t> all{of.parallel.virtual_stages};
     for (const LayerRange& range : workloads::transformer_shape(of).ranges) {

@@ -17,11 +17,10 @@
 namespace stepcast::interop {
 namespace {
 
-using config::Source;
 using config::file_source;
 using config::load_job;
+using config::Source;
 using config::text_source;
-
 
 namespace fs = std::filesystem;
 const config::Library kOfCases = library(STEPCAST_SOURCE_DIR);

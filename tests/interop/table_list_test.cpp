@@ -115,7 +115,8 @@ TEST_CASE("a list of tables takes recorded ids with their bags", "[config][table
   };
   CHECK(pooling("name,rows,dim,mode,indices\na,10,4,sequence,bags.txt\n") == 2.5);
   // What is made of it names the file wherever it is written to.
-  const auto json = nlohmann::json::parse(interop::import_to_json(file_source(folder.path / "t.csv")));
+  const auto json =
+      nlohmann::json::parse(interop::import_to_json(file_source(folder.path / "t.csv")));
   CHECK(json["workload"]["tables"][0]["access"]["indices"] == (folder.path / "bags.txt").string());
   CHECK(pooling("name,rows,dim,pooling,indices\na,10,4,,bags.txt\n") == 2.5);
   CHECK(pooling("name,rows,dim,pooling,indices\na,10,4,2.5,bags.txt\n") == 2.5);

@@ -9,8 +9,8 @@
 #include "models/collectives/collective_form.h"
 #include "models/fit/fit.h"
 #include "models/fit/points.h"
-#include "models/measured/measured_table.h"
 #include "models/kernels/transfer.h"
+#include "models/measured/measured_table.h"
 
 namespace stepcast::models {
 namespace {

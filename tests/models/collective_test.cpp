@@ -7,9 +7,9 @@
 #include <random>
 
 #include "core/config/config.h"
+#include "models/collectives/since_use.h"
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
-#include "models/collectives/since_use.h"
 
 namespace stepcast::models {
 namespace {
@@ -125,7 +125,8 @@ TEST_CASE("one member per node saves nothing", "[models][collective][oracle]") {
   const auto ring = port_bytes(OpKind::kReduceScatter, Algorithm::kRing, 1e9, g, cluster());
   CHECK(ring[0] == 0);
   CHECK(ring[1] == Approx(1e9 * 3 / 4));  // S (G - 1) / G
-  const auto bound = port_bytes(OpKind::kReduceScatter, Algorithm::kHierarchical, 1e9, g, cluster());
+  const auto bound =
+      port_bytes(OpKind::kReduceScatter, Algorithm::kHierarchical, 1e9, g, cluster());
   CHECK(bound[1] == Approx(1e9 * 3 / 4));
 }
 

@@ -128,7 +128,8 @@ TEST_CASE("attention of unseen head groups and of unseen batches and lengths",
           integer(r, "batch_size"), heads, integer(r, "num_key_value_heads"), length, length,
           integer(r, "head_dim")};
       if (r.contains("window_size") && integer(r, "window_size") > 0) {
-        op.attributes = AttentionAttributes{.window = static_cast<std::int32_t>(integer(r, "window_size"))};
+        op.attributes =
+            AttentionAttributes{.window = static_cast<std::int32_t>(integer(r, "window_size"))};
       }
       set.add(op, milliseconds(std::atof(r.at("latency_ms").c_str())),
               by_heads ? (op.shape[1] * 1000 + op.shape[2]) * 1000 + op.shape[5]
@@ -229,8 +230,7 @@ TEST_CASE("embedding bags on a V100, unseen shapes", "[models][embedding][accura
       op.kind = name[2] == 'b' ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward;
       op.attributes = EmbeddingAttributes{
           .group = static_cast<std::int32_t>(set.program.embeddings.size()), .order = 1};
-      op.shape = {integer(r, "bag_size") * integer(r, "batch_size"),
-                  integer(r, "batch_size"),
+      op.shape = {integer(r, "bag_size") * integer(r, "batch_size"), integer(r, "batch_size"),
                   s.dim};
       set.program.embeddings.push_back(std::move(group));
       set.add(op, microseconds(std::atof(r.at("kernel_runtime").c_str())),

@@ -184,8 +184,7 @@ TEST_CASE("a layer of experts is one time of several ops", "[models][measured]")
   CHECK(table.ops[0].configuration == table.ops[1].configuration);
 }
 
-TEST_CASE("prefill of latent attention, and kernels timed without rotation",
-          "[models][measured]") {
+TEST_CASE("prefill of latent attention, and kernels timed without rotation", "[models][measured]") {
   const Folder folder;
   const std::vector<fs::path> files{
       folder.file("context_mla__b200_sxm__s_1.csv",

@@ -27,8 +27,8 @@ TEST_CASE("machines, racks and all ranks in one plan: equal to brute force",
   const EmbeddingPrices prices(job, model);
   const auto best_of = [&](const std::vector<std::int64_t>& sizes) {
     // Without blocks on single ranks: with them brute force has too many placements to try.
-    const PlanSpace space(
-        job, prices, {.group_sizes = sizes, .row_tiers = true, .form = {.row_blocks = false}});
+    const PlanSpace space(job, prices,
+                          {.group_sizes = sizes, .row_tiers = true, .form = {.row_blocks = false}});
     const SearchResult found = search(space.problem(), SearchOptions{});
     const Ticks least = testing::brute_force(space.problem());
     CAPTURE(sizes.size(), found.bound.value, least);

@@ -6,10 +6,10 @@
 
 namespace stepcast::planner::testing {
 
-/// A synthetic task of many tables, documented in docs/accuracy/embedding-plans.md: rows log-uniform in 1e3 .. 3e7,
-/// dims 32, 64 or 128, mean pooling log-normal and scaled so that 856 tables see the 13,535 lookups
-/// a sample of the published 2021 index batches, Zipf 0.8 .. 1.2. `distinct` access laws are drawn
-/// and shared among tables.
+/// A synthetic task of many tables, documented in docs/accuracy/embedding-plans.md: rows
+/// log-uniform in 1e3 .. 3e7, dims 32, 64 or 128, mean pooling log-normal and scaled so that 856
+/// tables see the 13,535 lookups a sample of the published 2021 index batches, Zipf 0.8 .. 1.2.
+/// `distinct` access laws are drawn and shared among tables.
 inline Job many_tables(std::int64_t tables, std::int64_t devices, const System& system,
                        std::uint64_t seed = 1) {
   std::mt19937_64 rng(seed);

@@ -346,10 +346,9 @@ TEST_CASE("blocks of rows at any place are options, and so the plans that have t
       space.problem().tables[0].options[static_cast<std::size_t>((*placement)[0].option)];
   CHECK(o.pieces == static_cast<std::int32_t>(cut.tables[0].shards.size()));
   CHECK(o.uneven_pieces());
-  const auto whole = std::find_if(space.problem().tables[0].options.begin(),
-                                  space.problem().tables[0].options.end(), [](const auto& other) {
-                                    return other.pieces == 1 && other.group == 1;
-                                  });
+  const auto whole = std::find_if(
+      space.problem().tables[0].options.begin(), space.problem().tables[0].options.end(),
+      [](const auto& other) { return other.pieces == 1 && other.group == 1; });
   const Ticks blocks = o.pieces * o.load[kLookup] + o.sum_of_extras()[kLookup];
   CHECK(load_seconds(blocks) == Approx(load_seconds(whole->load[kLookup])).epsilon(0.1));
 

@@ -291,8 +291,8 @@ std::vector<Plan> plans(const std::string& family, int ranks) {
     add("recompute", 2, 1, [](Parallel& p) { p.recompute.kind = RecomputeKind::kFull; });
     add("overlap", 1, 1, [](Parallel& p) { p.overlap.data = true; });
   }
-  for (const char* plan :
-       {"data", "sequence", "interleaved", "zb-h1", "zb-v", "zero 3, overlap", "recompute", "overlap"}) {
+  for (const char* plan : {"data", "sequence", "interleaved", "zb-h1", "zb-v", "zero 3, overlap",
+                           "recompute", "overlap"}) {
     const auto separate = all.find(fmt::format("{} x {}", plan, ranks));
     if (separate != all.end()) {
       Job fused = separate->second;

@@ -5,8 +5,8 @@
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
-#include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/embedding_tiers.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 

@@ -30,10 +30,10 @@ Program rank_program(int rank) {
   b.set_format(Format::kFp32);
   const std::int32_t exchange = b.exchange({{0, 1 << 20, rank == 3 ? 0.0 : 1 << 20, 0}});
   const auto s = b.begin_segment("all");
-  b.op(OpKind::kGemm, "gemm", {512, 512, 512, 1});                                   // 0
-  b.op(OpKind::kAllReduce, "wide", {1 << 20}).communicator(0);                       // 1
-  b.op(OpKind::kAllReduce, "near", {1 << 20}).communicator(1);                       // 2
-  b.op(OpKind::kAllToAllV, "exchange", {2 << 20})  // 3
+  b.op(OpKind::kGemm, "gemm", {512, 512, 512, 1});              // 0
+  b.op(OpKind::kAllReduce, "wide", {1 << 20}).communicator(0);  // 1
+  b.op(OpKind::kAllReduce, "near", {1 << 20}).communicator(1);  // 2
+  b.op(OpKind::kAllToAllV, "exchange", {2 << 20})               // 3
       .communicator(0)
       .attributes(CollectiveAttributes{.exchange = exchange});
   if (rank % 2 == 0) {

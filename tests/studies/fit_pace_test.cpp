@@ -2,10 +2,10 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "studies/traces/compare.h"
-#include "studies/run/core_pace.h"
 #include "studies/fit/fit_traces.h"
 #include "studies/predict/predict.h"
+#include "studies/run/core_pace.h"
+#include "studies/traces/compare.h"
 #include "tests/studies/known_machine.h"
 #include "workloads/build_graph.h"
 

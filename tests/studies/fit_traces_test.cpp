@@ -11,12 +11,13 @@
 #include "models/cost_model.h"
 #include "studies/fit/fit_traces.h"
 #include "studies/predict/predict.h"
-#include "validation/from_traces.h"
 #include "tests/studies/known_machine.h"
+#include "validation/from_traces.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;
+using namespace stepcast::validation;
 using namespace stepcast::studies::test;
 namespace fs = std::filesystem;
 

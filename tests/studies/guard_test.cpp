@@ -46,7 +46,7 @@ double bandwidth_of(const std::vector<double>& values) {
 
 /// One recording of `steps` steps, drawn from those of `source`.
 GuardSamples repeat(const GuardSamples& source, std::size_t steps, const Noise& noise,
-                  std::mt19937_64& random) {
+                    std::mt19937_64& random) {
   std::normal_distribution<double> normal;
   GuardSamples run{.ranks = source.ranks, .ops = source.ops, .step = {}, .host = {}, .exposed = {}};
   const double common = std::exp(noise.common * normal(random));
@@ -74,7 +74,7 @@ GuardSamples repeat(const GuardSamples& source, std::size_t steps, const Noise& 
 }
 
 std::vector<GuardSamples> repeats(std::size_t runs, const GuardSamples& source, std::size_t steps,
-                                const Noise& noise, std::mt19937_64& random) {
+                                  const Noise& noise, std::mt19937_64& random) {
   std::vector<GuardSamples> all;
   for (std::size_t r = 0; r < runs; ++r) {
     all.push_back(repeat(source, steps, noise, random));

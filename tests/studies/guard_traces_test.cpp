@@ -81,7 +81,7 @@ Recording resnet() {
 }
 
 std::vector<GuardSamples> runs_of(Recording& recording, std::size_t runs, const Perturbed& how,
-                                std::uint64_t seed) {
+                                  std::uint64_t seed) {
   std::vector<GuardSamples> all;
   for (std::size_t r = 0; r < runs; ++r) {
     all.push_back(run_of(recording, how, seed + r));

@@ -9,8 +9,8 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "studies/traces/job_from_trace.h"
 #include "studies/predict/predict.h"
+#include "studies/traces/job_from_trace.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;
@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 namespace {
 
 studies::JobFromTrace job_of(const traces::Recording& recording, const std::string& system = {}) {
-  return studies::job_from_trace(
-      recording, {.system = system, .mark = {}, .library = {STEPCAST_SOURCE_DIR}});
+  return studies::job_from_trace(recording,
+                                 {.system = system, .mark = {}, .library = {STEPCAST_SOURCE_DIR}});
 }
 
 Job loaded(const studies::JobFromTrace& job, const std::vector<std::string>& overrides = {}) {
@@ -45,14 +45,17 @@ class Run {
     for (int i = 0; i < inputs; ++i) {
       types += std::string(i > 0 ? "," : "") + "\"c10::BFloat16\"";
     }
-    event(fmt::format(R"("cat":"cpu_op","name":"{}","pid":1,"tid":{},"ts":{},"dur":8,"args":{{"Input Dims":{},"Input type":[{}]}})",
-                      name, thread, at_, dims, types));
+    event(fmt::format(
+        R"("cat":"cpu_op","name":"{}","pid":1,"tid":{},"ts":{},"dur":8,"args":{{"Input Dims":{},"Input type":[{}]}})",
+        name, thread, at_, dims, types));
     launch("kernel of " + name, thread, "");
   }
   void collective(const std::string& name, std::int64_t elements, int size, int thread = 1) {
-    launch("ncclDevKernel_" + name, thread,
-           fmt::format(R"(,"Collective name":"{}","In msg nelems":{},"Out msg nelems":{},"Group size":{},"dtype":"BFloat16","Process Group Name":"{}")",
-                       name, elements, elements, size, size));
+    launch(
+        "ncclDevKernel_" + name, thread,
+        fmt::format(
+            R"(,"Collective name":"{}","In msg nelems":{},"Out msg nelems":{},"Group size":{},"dtype":"BFloat16","Process Group Name":"{}")",
+            name, elements, elements, size, size));
   }
   void range(const std::string& name, int thread = 1) {
     event(fmt::format(R"("cat":"user_annotation","name":"{}","pid":1,"tid":{},"ts":{},"dur":8)",
@@ -61,13 +64,14 @@ class Run {
   }
   /// Around all that thread 2 calls from now on.
   void autograd() {
-    event(fmt::format(R"("cat":"cpu_op","name":"autograd::engine::evaluate_function: MmBackward0","pid":1,"tid":2,"ts":{},"dur":9000)",
-                      at_));
+    event(fmt::format(
+        R"("cat":"cpu_op","name":"autograd::engine::evaluate_function: MmBackward0","pid":1,"tid":2,"ts":{},"dur":9000)",
+        at_));
     at_ += 10;
   }
   [[nodiscard]] traces::Recording open() {
-    event(fmt::format(R"("cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":0,"dur":{})",
-                      at_));
+    event(fmt::format(
+        R"("cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":0,"dur":{})", at_));
     const fs::path file = fs::temp_directory_path() / fmt::format("stepcast-job-{}.json", getpid());
     std::ofstream(file) << fmt::format(
         R"({{"deviceProperties":[{{"id":0,"name":"NVIDIA A100-SXM4-80GB"}}],"distributedInfo":{{"rank":0,"world_size":{}}},"traceEvents":[{}]}})",
@@ -83,10 +87,12 @@ class Run {
   }
   void launch(const std::string& kernel, int thread, const std::string& more) {
     ++correlation_;
-    event(fmt::format(R"("cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":{},"ts":{},"dur":2,"args":{{"correlation":{}}})",
-                      thread, at_ + 1, correlation_));
-    event(fmt::format(R"("cat":"kernel","name":"{}","pid":0,"tid":7,"ts":{},"dur":5,"args":{{"stream":7,"device":0,"correlation":{}{}}})",
-                      kernel, at_ + 4, correlation_, more));
+    event(fmt::format(
+        R"("cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":{},"ts":{},"dur":2,"args":{{"correlation":{}}})",
+        thread, at_ + 1, correlation_));
+    event(fmt::format(
+        R"("cat":"kernel","name":"{}","pid":0,"tid":7,"ts":{},"dur":5,"args":{{"stream":7,"device":0,"correlation":{}{}}})",
+        kernel, at_ + 4, correlation_, more));
     at_ += 10;
   }
   int world_;
@@ -165,8 +171,8 @@ TEST_CASE("a published GPT-2 is told by its execution trace", "[studies][job]") 
 }
 
 TEST_CASE("a split Llama is told with its axes", "[studies][job]") {
-  // 8 ranks: tensor 2, data 4. Hidden 512, 8 heads of 64, 2 of keys; ffn 1408; 1000 tokens; batch 2 of
-  // 128.
+  // 8 ranks: tensor 2, data 4. Hidden 512, 8 heads of 64, 2 of keys; ffn 1408; 1000 tokens; batch 2
+  // of 128.
   Run run(8);
   const std::int64_t tokens = 256;
   run.op("aten::embedding", "[[500,512],[2,128]]", 1, 1);

@@ -4,9 +4,9 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "studies/traces/open_recording.h"
 #include "studies/predict/predict.h"
 #include "studies/run/runtime_cases.h"
+#include "studies/traces/open_recording.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;

@@ -1,6 +1,6 @@
 // Recorded steps are made by the simulator from known costs, so every answer of a replay is known.
-#include "studies/traces/open_recording.h"
 #include "studies/traces/replay.h"
+#include "studies/traces/open_recording.h"
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -51,7 +51,7 @@ simulator::StepCosts step_costs(const ExecutionGraph& g) {
 
 /// What a profiler of those ranks would have written.
 traces::GraphRun record(const ExecutionGraph& graph, const simulator::StepCosts& costs, int steps,
-                     double sigma = 0) {
+                        double sigma = 0) {
   traces::GraphRun trace;
   trace.graph = graph;
   trace.shares_core = costs.shares_core;

@@ -85,8 +85,9 @@ TEST_CASE("sent bytes follow the bandwidth-optimal algorithms", "[studies][show]
   b.op(OpKind::kAllReduce, "a", {1000}).communicator(0);
   b.op(OpKind::kAllGather, "b", {1000}).communicator(0);
   b.op(OpKind::kReduceScatter, "c", {1000}).communicator(0).format(Format::kBf16);
-  b.op(OpKind::kAllToAllV, "d", {100}).communicator(0).attributes(
-      CollectiveAttributes{.exchange = parts});
+  b.op(OpKind::kAllToAllV, "d", {100})
+      .communicator(0)
+      .attributes(CollectiveAttributes{.exchange = parts});
   b.op(OpKind::kSend, "e", {1000}).communicator(0, 1);
   b.op(OpKind::kRecv, "f", {1000}).communicator(0, 1);
   b.op(OpKind::kBarrier, "g", {0}).communicator(0);

@@ -7,9 +7,9 @@
 #include "traces/events/edit.h"
 #include "traces/events/host_calls.h"
 #include "traces/events/rank_builder.h"
+#include "traces/formats.h"
 #include "traces/kineto/kineto_writer.h"
 #include "traces/native/recording_files.h"
-#include "traces/formats.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;
@@ -406,8 +406,9 @@ TEST_CASE("a damaged native recording is refused with file and line", "[traces][
   CHECK_THROWS_WITH(read_recording(t.path), Contains("not JSON"));
 }
 
-TEST_CASE("a trace is told from a job and from a report, and every format that can be written is read",
-          "[traces]") {
+TEST_CASE(
+    "a trace is told from a job and from a report, and every format that can be written is read",
+    "[traces]") {
   const TemporaryFolder t;
   const auto put = [&t](const char* name, const std::string& text) {
     std::ofstream(t.path / name) << text;

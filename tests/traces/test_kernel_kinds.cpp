@@ -11,8 +11,8 @@
 
 #include "core/error.h"
 #include "shared_traces.h"
-#include "traces/measured_step.h"
 #include "traces/graph/operator_join.h"
+#include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;

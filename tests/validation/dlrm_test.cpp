@@ -18,6 +18,7 @@
 
 using namespace stepcast;
 using namespace stepcast::studies;
+using namespace stepcast::validation;
 
 namespace {
 

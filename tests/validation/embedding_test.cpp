@@ -6,7 +6,8 @@
 
 #include "core/access/access.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
+using namespace studies;
 namespace {
 
 using runtime::calibration::embedding_cases;
@@ -71,4 +72,4 @@ TEST_CASE("rows of the embedding sweep have the calibration columns", "[studies]
   CHECK(backward.find("embedding_backward") != std::string::npos);
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

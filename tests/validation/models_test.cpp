@@ -8,12 +8,13 @@
 #include <set>
 
 #include "core/error.h"
+#include "tests/studies/synthetic_rows.h"
 #include "validation/pictures.h"
 #include "validation/scored_group.h"
-#include "tests/studies/synthetic_rows.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;
+using namespace stepcast::validation;
 using Catch::Matchers::Contains;
 
 namespace {

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 using namespace stepcast::studies;
+using namespace stepcast::validation;
 
 namespace {
 
@@ -59,7 +60,8 @@ TEST_CASE("a task's figures follow from its rounds", "[studies][plans]") {
   CHECK(s.regret == Approx(0));
   CHECK(s.kendall_tau == Approx(1));
   CHECK(s.halves_agree);
-  // Errors 9/100, 10/101, 11/105, 12/108, 13/130, 14/150, less one: in the middle 10/101 and 13/130.
+  // Errors 9/100, 10/101, 11/105, 12/108, 13/130, 14/150, less one: in the middle 10/101 and
+  // 13/130.
   CHECK(s.common_bias == Approx((10.0 / 101 + 13.0 / 130) / 2 - 1));
 }
 

@@ -11,6 +11,7 @@
 
 using namespace stepcast;
 using namespace stepcast::studies;
+using namespace stepcast::validation;
 
 namespace {
 

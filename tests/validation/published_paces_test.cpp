@@ -13,7 +13,8 @@
 #include "core/error.h"
 #include "validation/published/select.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
+using namespace studies;
 namespace {
 
 /// Runs simulated in 1 s on plans that fit.
@@ -133,4 +134,4 @@ TEST_CASE("paces survive their file", "[studies][published]") {
 }
 
 }  // namespace
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

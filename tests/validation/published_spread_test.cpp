@@ -8,7 +8,8 @@
 #include "core/config/config.h"
 #include "studies/predict/predict.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
+using namespace studies;
 namespace {
 
 const config::Library kLibrary{STEPCAST_SOURCE_DIR};
@@ -118,4 +119,4 @@ TEST_CASE("the interval of a step is no narrower than software differs", "[studi
 }
 
 }  // namespace
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

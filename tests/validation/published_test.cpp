@@ -13,6 +13,7 @@
 
 using namespace stepcast;
 using namespace stepcast::studies;
+using namespace stepcast::validation;
 
 namespace {
 

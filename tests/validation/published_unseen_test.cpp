@@ -12,7 +12,8 @@
 #include "core/config/published_names.h"
 #include "validation/csv_table.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
+using namespace studies;
 namespace {
 
 /// Runs predicted 1 s without a scalar.
@@ -138,4 +139,4 @@ TEST_CASE("every pretraining run becomes a job", "[studies][published]") {
 }
 
 }  // namespace
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -9,7 +9,7 @@
 #include "validation/published/predictions.h"
 #include "validation/published/rows.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 TEST_CASE("the paces that ship are what the tables show", "[studies][published][accuracy]") {
@@ -33,4 +33,4 @@ TEST_CASE("the paces that ship are what the tables show", "[studies][published][
 }
 
 }  // namespace
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

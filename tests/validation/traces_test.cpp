@@ -11,13 +11,13 @@ using namespace stepcast;
 
 TEST_CASE("a native recording is one set, replayed and scored", "[studies][validate]") {
   const auto sets =
-      studies::replay_sets(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2");
+      validation::replay_sets(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2");
   REQUIRE(sets.size() == 1);
   CHECK(sets[0].ranks == 2);
   CHECK(sets[0].steps == 8);
   CHECK(sets[0].scored());
   CHECK(std::abs(sets[0].replay->error) < 0.05);
-  CHECK_THROWS_AS(studies::replay_sets("no such folder"), InputError);
+  CHECK_THROWS_AS(validation::replay_sets("no such folder"), InputError);
 }
 
 TEST_CASE("folders of ranks are one run, files of other runs are not; host-bound sets say so",
@@ -28,15 +28,15 @@ TEST_CASE("folders of ranks are one run, files of other runs are not; host-bound
     return;
   }
   // Alike but for digits, a day apart: two runs.
-  const auto apart = studies::replay_sets(folder / "kineto-tb");
+  const auto apart = validation::replay_sets(folder / "kineto-tb");
   REQUIRE(apart.size() == 2);
-  for (const studies::TraceSet& set : apart) {
+  for (const validation::TraceSet& set : apart) {
     CHECK(set.steps == 6);
     CHECK(set.scored());
   }
-  const auto ranks = studies::replay_sets(folder / "dlrm8-kineto");
+  const auto ranks = validation::replay_sets(folder / "dlrm8-kineto");
   REQUIRE(ranks.size() == 1);
-  const studies::TraceSet& dlrm = ranks.front();
+  const validation::TraceSet& dlrm = ranks.front();
   CHECK(dlrm.ranks == 8);
   CHECK(dlrm.collectives == 64);  // 8 on each rank
   REQUIRE(dlrm.replay.has_value());

@@ -8,7 +8,8 @@
 #include "validation/traffic.h"
 
 using namespace stepcast;
-using namespace stepcast::studies;
+using namespace stepcast::validation;
+using namespace stepcast::validation;
 
 namespace {
 

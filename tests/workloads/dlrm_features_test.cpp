@@ -84,7 +84,8 @@ TEST_CASE("features that share a table travel as if each had one, and its rows a
       CHECK(a.bytes_written.base() == Approx(b.bytes_written.base()));
     }
     if (a.kind == OpKind::kCopyColumns) {  // every column is written once
-      const auto& blocks = one.column_copies[static_cast<std::size_t>(a.as<ColumnAttributes>().blocks)];
+      const auto& blocks =
+          one.column_copies[static_cast<std::size_t>(a.as<ColumnAttributes>().blocks)];
       std::int64_t columns = 0;
       for (const ColumnBlock& block : blocks) {
         columns += block.columns;

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/job/job_rules.h"
 #include "core/graph/step_traffic.h"
+#include "core/job/job_rules.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer/expert_routing.h"

@@ -176,8 +176,7 @@ Recording recording_of(GraphRun trace, const std::string& source) {
     to.rank = rank.rank;
     to.world_size = trace.graph.ranks();
     to.source = fmt::format("{}/rank-{}.csv", source, rank.rank);
-    to.records = {
-        {"op", rank.ops.size()}, {"host", rank.host.size()}, {"step", rank.steps.size()}};
+    to.records = {{"op", rank.ops.size()}, {"host", rank.host.size()}, {"step", rank.steps.size()}};
     if (rank.dropped > 0) {
       to.oddities.add(
           Oddity::kDropped,

@@ -282,14 +282,16 @@ Work row_wise(const Reading& r, OpKind kind, const OpAttributes& attributes, std
                {r.elements(input) / x.back(), x.back()}, attributes);
 }
 
-Work layer_norm(const Reading& r) { return row_wise(r, OpKind::kNormForward, NormAttributes{Norm::kLayerNorm}, 0); }
-Work rms_norm(const Reading& r) { return row_wise(r, OpKind::kNormForward, NormAttributes{Norm::kRmsNorm}, 0); }
+Work layer_norm(const Reading& r) {
+  return row_wise(r, OpKind::kNormForward, NormAttributes{Norm::kLayerNorm}, 0);
+}
+Work rms_norm(const Reading& r) {
+  return row_wise(r, OpKind::kNormForward, NormAttributes{Norm::kRmsNorm}, 0);
+}
 Work layer_norm_backward(const Reading& r) {
   return row_wise(r, OpKind::kNormBackward, NormAttributes{Norm::kLayerNorm}, 1);
 }
-Work softmax(const Reading& r) {
-  return row_wise(r, OpKind::kCrossEntropyLoss, {}, 0);
-}
+Work softmax(const Reading& r) { return row_wise(r, OpKind::kCrossEntropyLoss, {}, 0); }
 
 /// One kernel over a list of parameters, counted once for each of its lists of tensors.
 template <OptimizerKind kind, std::int64_t lists>

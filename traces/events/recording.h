@@ -235,8 +235,8 @@ struct Recording {
   bool absolute = false;
   Names names;
   std::shared_ptr<const GraphRun> own;  ///< then `ranks` have no events; else null
-  std::vector<RankRecording> ranks;  ///< by rank, each once
-  Oddities oddities;                 ///< of the set; the ranks' own are theirs
+  std::vector<RankRecording> ranks;     ///< by rank, each once
+  Oddities oddities;                    ///< of the set; the ranks' own are theirs
 
   [[nodiscard]] Oddities all_oddities() const;
 };

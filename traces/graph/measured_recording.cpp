@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "core/graph/op_traits.h"
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "core/statistics.h"
 #include "traces/graph/step_graph.h"
 #include "traces/graph/step_marks.h"
@@ -218,7 +218,8 @@ MeasuredStep finish(RawStep& raw, const std::vector<std::int64_t>& offsets) {
   return step;
 }
 
-/// Takes the steps' times from the chain: from the end of the step before, not from the host's mark.
+/// Takes the steps' times from the chain: from the end of the step before, not from the host's
+/// mark.
 void time_steps(MeasuredRun& run) {
   std::vector<std::int64_t> last(run.steps.size() + 1, INT64_MIN);
   last[0] = INT64_MAX;
@@ -260,8 +261,8 @@ RawStep chain_of(const Recording& recording, const std::vector<HostOrder>& order
 
 MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
   if (recording.own != nullptr && !mark.empty()) {
-    throw InputError("--mark",
-                     recording.ranks.front().source + " is of our own runtime, whose steps are marked");
+    throw InputError("--mark", recording.ranks.front().source +
+                                   " is of our own runtime, whose steps are marked");
   }
   if (recording.own != nullptr) {
     return measured_run(*recording.own);

@@ -140,7 +140,8 @@ class Writer {
   /// the host's time.
   [[nodiscard]] Nanoseconds handed_over(const IssuedNode& n) const {
     const EventId call = e_.link[n.event];
-    return call == kNoEvent ? n.issued : std::max(n.issued, std::min(e_.end(call), e_.begin[n.event]));
+    return call == kNoEvent ? n.issued
+                            : std::max(n.issued, std::min(e_.end(call), e_.begin[n.event]));
   }
 
   /// The op of a kernel whose shape nothing tells; what the name says of its direction counts.

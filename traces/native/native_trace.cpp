@@ -125,8 +125,8 @@ void put_lines(const json& j, const std::string& indent, std::string& out) {
     return;
   }
   const bool keyed = j.is_object();
-  const bool flat = !keyed && std::none_of(j.begin(), j.end(),
-                                           [](const json& e) { return e.is_structured(); });
+  const bool flat =
+      !keyed && std::none_of(j.begin(), j.end(), [](const json& e) { return e.is_structured(); });
   if (flat) {
     out += line;
     return;

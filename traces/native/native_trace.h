@@ -9,9 +9,9 @@
 
 namespace stepcast::traces {
 
-/// Our own trace format, a folder (schema: docs/reference/trace-format.md): `trace.json` with the graph that
-/// ran, whole, and one `rank-R.csv` per rank with its spans. Text, so that a diff can be read;
-/// nanoseconds, so that no time is lost. Format 2 is written; format 1, whose graph holds ops
+/// Our own trace format, a folder (schema: docs/reference/trace-format.md): `trace.json` with the
+/// graph that ran, whole, and one `rank-R.csv` per rank with its spans. Text, so that a diff can be
+/// read; nanoseconds, so that no time is lost. Format 2 is written; format 1, whose graph holds ops
 /// alone, is read.
 ///
 /// Writing is whole or absent: files appear under a temporary name and are renamed. Rank 0 begins:

@@ -202,8 +202,8 @@ class GraphReader {
   void alternative(const std::string& name, const json& j, OpAttributes& to, const Place& at) {
     if constexpr (i == internal::kAttributes.size()) {
       fail(at, fmt::format("'{}' is none of {}", name.substr(0, 40),
-                           fmt::join(internal::kAttributes.begin() + 1,
-                                     internal::kAttributes.end(), ", ")));
+                           fmt::join(internal::kAttributes.begin() + 1, internal::kAttributes.end(),
+                                     ", ")));
     } else if (internal::kAttributes[i] == name) {
       value(j, to.emplace<i>(), {&at, name});
     } else {

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "studies/fit/error_statistics.h"
-#include "validation/published/select.h"
 #include "validation/published/published.h"
+#include "validation/published/select.h"
 
 // What the project holds its predictions of published runs to: one group per bar, each in the
 // regime the bar names.
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 constexpr std::array<std::string_view, 5> kVendorTables{"MCore 0.8", "MLPerf v3.0", "NeMo 24.07",
@@ -65,7 +65,7 @@ ValidationGroup ablation_bar(const Scores& scores) {
   }
   ValidationGroup g;
   g.name = "bar: MegaScale ablation, MFU gained by each overlap, one-row";
-  g.errors = statistics_of(off);
+  g.errors = studies::statistics_of(off);
   g.skipped = skipped;
   if (!off.empty()) {
     g.worst_row = names[g.errors.worst_index];
@@ -155,4 +155,4 @@ std::vector<ValidationGroup> published_bars(const std::vector<PublishedPredictio
   return bars;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

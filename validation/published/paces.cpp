@@ -10,7 +10,7 @@
 #include "core/statistics.h"
 #include "validation/published/select.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 constexpr double kLevel = 0.9;               // of the steps of a source to come
@@ -172,4 +172,4 @@ PaceTable fit_paces(const Predictions& all) {
   return table;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

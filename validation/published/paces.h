@@ -5,7 +5,7 @@
 #include "core/job/pace.h"
 #include "validation/published/predictions.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// May a row give a pace? It was predicted, with a plan that fits, and its time is of steps, not of
 /// a whole run with what else those hold.
@@ -29,4 +29,4 @@ double pace_factor(const std::vector<const PublishedPrediction*>& rows);
 /// data, Lee et al., arXiv 2306.06342.
 PaceTable fit_paces(const std::vector<const PublishedPrediction*>& from);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -20,7 +20,7 @@
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 /// What does not depend on the measurement: rows with equal settings share it.
@@ -250,4 +250,4 @@ double published_scalar(const std::vector<const PublishedPrediction*>& of) {
   return best;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -6,7 +6,7 @@
 
 #include "validation/published/rows.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// A row beside what the models say of it, before any scalar.
 struct PublishedPrediction {
@@ -53,4 +53,4 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
 /// predicted)) of steps; of host costs the one of least mean |ln|. 1 for no rows.
 double published_scalar(const std::vector<const PublishedPrediction*>& of);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -13,7 +13,7 @@
 #include "validation/published/select.h"
 #include "validation/published/spread.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
@@ -341,9 +341,9 @@ void rank_plans(const std::vector<ScaledPrediction>& of, PlansOf plans, Validati
     if (n < 2) {
       continue;
     }
-    tau += n * (n - 1) * kendall_tau(costs.first, costs.second);
+    tau += n * (n - 1) * studies::kendall_tau(costs.first, costs.second);
     pairs += n * (n - 1);
-    regret += regret_of(costs.first, costs.second);
+    regret += studies::regret_of(costs.first, costs.second);
     ranked += 1;
   }
   if (ranked > 0) {
@@ -380,7 +380,7 @@ ValidationGroup published_group(const std::string& name, const std::vector<Scale
   group.baseline = kConstantMfu;
   group.baseline_mean = naive / n;
   if (!memory.empty()) {
-    group.memory = statistics_of(memory);
+    group.memory = studies::statistics_of(memory);
   }
   rank_plans(of, PlansOf::kModel, group);
   hold_to_baseline(of, group);
@@ -442,4 +442,4 @@ PublishedValidation validate_published(const std::vector<PublishedPrediction>& p
   return out;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -10,7 +10,7 @@
 #include "validation/scored_group.h"
 #include "validation/validation.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// What a prediction of a published run may use besides the models.
 enum class PublishedRegime : std::uint8_t {
@@ -63,4 +63,4 @@ PublishedValidation published_by_source(const std::vector<ScaledPrediction>& sco
 /// Statistics of the scored among `of`, ranked by model.
 ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

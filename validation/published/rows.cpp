@@ -10,13 +10,13 @@
 
 #include "core/device_names.h"
 #include "core/error.h"
-#include "core/lower.h"
 #include "core/job/pace.h"
+#include "core/lower.h"
 #include "simulator/reports/memory_ledger.h"
 #include "validation/csv_table.h"
 #include "workloads/build_graph.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 using Settings = std::vector<std::string>;
@@ -563,4 +563,4 @@ std::optional<double> measured_seconds(const PublishedRow& row, const Job& job,
   return std::nullopt;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

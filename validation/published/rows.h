@@ -9,7 +9,7 @@
 #include "core/config/published_names.h"
 #include "core/job/job.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// One line of a table of published training runs (columns of data/llm). 0 and empty: the source
 /// does not state it.
@@ -94,4 +94,4 @@ std::string not_modelled(const PublishedRow& row);
 /// nullopt when nothing was measured.
 std::optional<double> measured_seconds(const PublishedRow& row, const Job& job, double model_flops);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

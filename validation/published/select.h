@@ -5,7 +5,7 @@
 
 #include "validation/published/published.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 using Predictions = std::vector<const PublishedPrediction*>;
 using Scores = std::vector<ScaledPrediction>;
@@ -36,4 +36,4 @@ Scores where(const Scores& all, Wanted wanted) {
   return some;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -8,7 +8,7 @@
 #include "core/statistics.h"
 #include "validation/published/select.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 using BySource = std::map<std::string, std::vector<double>>;
@@ -97,4 +97,4 @@ double mean_coverage(const std::vector<IntervalCheck>& checks) {
   return checks.empty() ? 0 : sum / static_cast<double>(checks.size());
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

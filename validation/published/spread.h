@@ -5,7 +5,7 @@
 
 #include "validation/published/published.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// How far measured steps lie from predicted ones: ln(measured / predicted) of a share `level` of
 /// the rows of a source that was not looked at lies between `low` and `high`.
@@ -42,4 +42,4 @@ std::vector<IntervalCheck> check_intervals(const std::vector<PublishedPrediction
 /// The mean over sources of the share of rows held.
 double mean_coverage(const std::vector<IntervalCheck>& checks);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -10,7 +10,7 @@
 
 #include "validation/published/select.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 namespace {
 
 /// Over sources of many rows and of few alike.
@@ -99,4 +99,4 @@ PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs
   return out;
 }
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

@@ -1,10 +1,10 @@
 #pragma once
 #include <vector>
 
-#include "validation/published/spread.h"
 #include "validation/published/published.h"
+#include "validation/published/spread.h"
 
-namespace stepcast::studies {
+namespace stepcast::validation {
 
 /// A table of runs that gave no constant: `runs` with the scalars that the rows `others` of another
 /// table give (as kLoso finds them, but nothing of `runs` is used). A group per source and GPU;
@@ -23,4 +23,4 @@ struct IntervalCount {
 };
 IntervalCount count_held(const std::vector<PublishedPrediction>& runs, const StepSpread& spread);
 
-}  // namespace stepcast::studies
+}  // namespace stepcast::validation

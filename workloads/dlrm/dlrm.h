@@ -1,6 +1,6 @@
 #pragma once
-#include "core/job/job.h"
 #include "core/graph/program.h"
+#include "core/job/job.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::workloads {
@@ -14,8 +14,8 @@ namespace stepcast::workloads {
 ///   -> the same backwards, dense gradients all-reduced in buckets -> embedding backward with its
 ///   optimizer fused -> dense optimizer.
 ///
-/// The dense half (bottom MLP, interaction, top MLP) is a list of layers (core/job/layers.h), of a DLRM
-/// as of every kind that is not a transformer; lists without tables have no sparse half.
+/// The dense half (bottom MLP, interaction, top MLP) is a list of layers (core/job/layers.h), of a
+/// DLRM as of every kind that is not a transformer; lists without tables have no sparse half.
 ///
 /// Routes (EmbeddingRoute): pooled rows of whole tables travel by all-to-all-v; row-wise partial
 /// sums by reduce-scatter (gradients back by all-gather); table-row-wise by reduce-scatter in the

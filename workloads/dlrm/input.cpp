@@ -215,14 +215,15 @@ void DlrmStep::exchange_indices() {
                   .work(Flops{}, traffic(sent_ids, sent_lengths, sent_weights),
                         traffic(sent_ids, sent_lengths, sent_weights));
   mark(pack, next);
-  auto exchange_lengths = b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
-                              .format(Format::kInt32)
-                              .communicator(comm_.input)
-                              .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(lengths))})
-                              .traffic(TrafficKind::kIds)
-                              .in({next_indices_.sent_lengths})
-                              .out({next_indices_.lengths})
-                              .on(input_stream_);
+  auto exchange_lengths =
+      b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
+          .format(Format::kInt32)
+          .communicator(comm_.input)
+          .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(lengths))})
+          .traffic(TrafficKind::kIds)
+          .in({next_indices_.sent_lengths})
+          .out({next_indices_.lengths})
+          .on(input_stream_);
   mark(exchange_lengths, next);
   auto exchange_ids = b_.op(OpKind::kAllToAllV, "ids.all_to_all", {rounded(sent_ids)})
                           .format(id_format())
@@ -235,14 +236,15 @@ void DlrmStep::exchange_indices() {
   mark(exchange_ids, next);
   std::vector<TensorId> arrived{next_indices_.lengths, next_indices_.ids};
   if (weighted()) {  // a collective of its own, as TorchRec's KJTAllToAll sends each tensor
-    auto exchange_weights = b_.op(OpKind::kAllToAllV, "weights.all_to_all", {rounded(sent_weights)})
-                                .format(Format::kFp32)
-                                .communicator(comm_.input)
-                                .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(weights))})
-                                .traffic(TrafficKind::kIds)
-                                .in({packed.back()})
-                                .out({*next_indices_.weights})
-                                .on(input_stream_);
+    auto exchange_weights =
+        b_.op(OpKind::kAllToAllV, "weights.all_to_all", {rounded(sent_weights)})
+            .format(Format::kFp32)
+            .communicator(comm_.input)
+            .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(weights))})
+            .traffic(TrafficKind::kIds)
+            .in({packed.back()})
+            .out({*next_indices_.weights})
+            .on(input_stream_);
     mark(exchange_weights, next);
     arrived.push_back(*next_indices_.weights);
   }

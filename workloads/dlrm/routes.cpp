@@ -8,9 +8,7 @@
 #include "core/numbers.h"
 
 namespace stepcast::workloads {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 Bytes DlrmStep::row_bytes(const EmbeddingSlice& s) const {
   return format_bytes(job_.row_format(table(s)), 1, s.dim);

@@ -90,15 +90,15 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out,
                               std::int32_t exchange = -1) {
-    auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
-                    {elements, row_elements(r)})
-                  .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
-                  .format(job_.formats.all_to_all_forward)
-                  .traffic(TrafficKind::kOutputs)
-                  .communicator(communicator)
-                  .in({in})
-                  .out({out})
-                  .on(exchange_stream_);
+    auto op =
+        b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name), {elements, row_elements(r)})
+            .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
+            .format(job_.formats.all_to_all_forward)
+            .traffic(TrafficKind::kOutputs)
+            .communicator(communicator)
+            .in({in})
+            .out({out})
+            .on(exchange_stream_);
     mark(op, next);
     wait(op, start);
     return op;
@@ -335,15 +335,15 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out,
                               std::int32_t exchange = -1) {
-    auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
-                    {elements, row_elements(r)})
-                  .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
-                  .format(job_.formats.all_to_all_backward)
-                  .traffic(TrafficKind::kGradients)
-                  .communicator(communicator)
-                  .in({in})
-                  .out({out})
-                  .on(exchange_stream_);
+    auto op =
+        b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name), {elements, row_elements(r)})
+            .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
+            .format(job_.formats.all_to_all_backward)
+            .traffic(TrafficKind::kGradients)
+            .communicator(communicator)
+            .in({in})
+            .out({out})
+            .on(exchange_stream_);
     wait(op, start);
     return op;
   };

@@ -9,10 +9,10 @@
 #include <tuple>
 #include <vector>
 
+#include "core/graph/program_builder.h"
 #include "core/job/framework_traits.h"
 #include "core/job/job.h"
 #include "core/job/layers.h"
-#include "core/graph/program_builder.h"
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/embedding_plan/shard_laws.h"
 

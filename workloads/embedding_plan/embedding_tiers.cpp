@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/numbers.h"
 #include "core/graph/optimizer_state.h"
+#include "core/numbers.h"
 
 namespace stepcast::workloads {
 namespace {

@@ -2,8 +2,8 @@
 #include <map>
 #include <string>
 
-#include "core/job/job.h"
 #include "core/graph/program.h"
+#include "core/job/job.h"
 
 namespace stepcast::workloads {
 

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "core/error.h"
 #include "core/access/repeated_lists.h"
+#include "core/error.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_communicators.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/error.h"
 #include "core/access/popular_rows.h"
+#include "core/error.h"
 #include "workloads/embedding_plan/plan.h"
 
 namespace stepcast::workloads {

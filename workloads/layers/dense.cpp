@@ -3,10 +3,7 @@
 #include "workloads/dlrm/step.h"
 
 namespace stepcast::workloads {
-namespace {
-
-
-}  // namespace
+namespace {}  // namespace
 
 DlrmStep::Scope DlrmStep::scope_of(std::int32_t slice_id) const {
   return slice_id < 0                        ? Scope::kDense

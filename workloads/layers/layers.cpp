@@ -6,9 +6,7 @@
 // The forward pass of the dense half, layer by layer (core/job/layers.h).
 
 namespace stepcast::workloads {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 /// Causal kernels skip the masked half; unfused ones keep the whole score matrix.
 std::uint8_t DlrmStep::attention_flags(const Layer& l) const {
@@ -170,7 +168,9 @@ void DlrmStep::layer_forward(std::size_t index) {
                {batch_, l.heads, l.kv_heads, length, length, l.head_dim})
           .in({x(0)})
           .out({make_value(l.out, l.name), s.saved})
-          .attributes(AttentionAttributes{.window = l.window > 0 && l.window < length ? static_cast<std::int32_t>(l.window) : 0})
+          .attributes(AttentionAttributes{.window = l.window > 0 && l.window < length
+                                                        ? static_cast<std::int32_t>(l.window)
+                                                        : 0})
           .flags(attention_flags(l));
       return;
     }

@@ -5,9 +5,7 @@
 // gradients; where two tensors share one gradient, nobody may work on it in place.
 
 namespace stepcast::workloads {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 /// `id` holds (a part of) the gradient of tensor t.
 void DlrmStep::give_gradient(std::int32_t t, TensorId id) {
@@ -215,7 +213,9 @@ void DlrmStep::layer_backward(std::size_t index) {
             {batch_, l.heads, l.kv_heads, shape.rows, shape.rows, l.head_dim})
           .in({value(l.in[0]), value(l.out), s.saved, dy})
           .out({dx})
-          .attributes(AttentionAttributes{.window = l.window > 0 && l.window < shape.rows ? static_cast<std::int32_t>(l.window) : 0})
+          .attributes(AttentionAttributes{.window = l.window > 0 && l.window < shape.rows
+                                                        ? static_cast<std::int32_t>(l.window)
+                                                        : 0})
           .flags(attention_flags(l));
       --holders_[dy];
       give_gradient(l.in[0], dx);

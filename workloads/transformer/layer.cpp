@@ -130,8 +130,10 @@ void TransformerStage::attend_within(const Attend& a, std::int32_t window) {
   auto op =
       writer_.compute(a.kind, backward ? "layer.attention.core_gradient" : "layer.attention.core",
                       {a.batch, a.heads, a.kv_heads, a.queries, a.keys, shape_.core_dim});
-  op.in(a.in).out(a.out).flags(attention_flags(job_)).attributes(
-      AttentionAttributes{.window = window, .dropout = dropout()});
+  op.in(a.in)
+      .out(a.out)
+      .flags(attention_flags(job_))
+      .attributes(AttentionAttributes{.window = window, .dropout = dropout()});
   if (shape_.attended != 1) {
     op.work(op.op().flops * shape_.attended, op.op().bytes_read, op.op().bytes_written);
   }

@@ -59,10 +59,10 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
     writer_.set_phase(Phase::kBackward);
   }
   const bool reads = trains(at + "mlp.fc1.weight") || t.adapters.fc1;
-  const Gathered x = reads
-                         ? gathered("layer.mlp.gather",
-                                    norm_again("layer.norm2", at + "norm2", t, t.norm2), Rows::kInput)
-                         : Gathered{t.norm2};
+  const Gathered x =
+      reads ? gathered("layer.mlp.gather", norm_again("layer.norm2", at + "norm2", t, t.norm2),
+                       Rows::kInput)
+            : Gathered{t.norm2};
   const Gathered d_norm = mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn,
                                         gpt_, 0, &t.adapters, output_gradient},
                                        dy, x, partial);

@@ -139,8 +139,8 @@ void TransformerStage::adapter_forward(const std::optional<Adapter>& adapter, Te
   }
   const bool summed = a.by_rows && shape_.tensor > 1;
   const TensorId narrow = summed ? writer_.workspace("lora.partial", n, r, compute_) : a.low;
-  gemm({(a.op + ".a").c_str(), n, r, a.inputs, x, parameter(a.parameter + ".lora_a").weight,
-        narrow, 0, ProductPlace::kWide});
+  gemm({(a.op + ".a").c_str(), n, r, a.inputs, x, parameter(a.parameter + ".lora_a").weight, narrow,
+        0, ProductPlace::kWide});
   TensorId low = narrow;
   if (summed) {
     const Gathered sum = reduced((a.op + ".reduce").c_str(), narrow, "lora.reduced");
@@ -168,8 +168,8 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
   pass_over(a.op + ".scale_gradient", rows, a.outputs, {output_gradient}, {dy}, each, each);
   const TensorId d_low =
       writer_.workspace(a.by_rows ? "lora.row_gradient" : "lora.gradient", rows, r, compute_);
-  gemm({(a.op + ".b_input_gradient").c_str(), rows, r, a.outputs, dy, pb.weight, d_low,
-        kTransposeB, ProductPlace::kWide});
+  gemm({(a.op + ".b_input_gradient").c_str(), rows, r, a.outputs, dy, pb.weight, d_low, kTransposeB,
+        ProductPlace::kWide});
   gemm({(a.op + ".b_weight_gradient").c_str(), r, a.outputs, rows, a.low, dy, pb.gradient,
         kTransposeA | kAccumulate, ProductPlace::kWide});
   parameters_.finished(a.parameter + ".lora_b");
@@ -182,8 +182,8 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
   gemm({(a.op + ".a_input_gradient").c_str(), n, a.inputs, r, low.tensor, pa.weight, dx,
         kTransposeB, ProductPlace::kWide});
   gemm({(a.op + ".a_weight_gradient").c_str(), a.inputs, r, n,
-        job_.lora->dropout > 0 ? a.dropped : in, low.tensor, pa.gradient,
-        kTransposeA | kAccumulate, ProductPlace::kWide});
+        job_.lora->dropout > 0 ? a.dropped : in, low.tensor, pa.gradient, kTransposeA | kAccumulate,
+        ProductPlace::kWide});
   parameters_.finished(a.parameter + ".lora_a");
   if (job_.lora->dropout > 0) {
     pass_over(a.op + ".dropout_gradient", n, a.inputs, {dx, a.mask}, {dx}, each + 1, each);

@@ -62,8 +62,7 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
         ProductPlace::kWholeOnEach});
   norm_forward("layer.attention.latent_norm", at + "attention.latent_norm", t.latent.key,
                t.latent.key_norm, t.latent.key_statistics);
-  const Gathered key =
-      gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
+  const Gathered key = gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
   writer_.await(key.ready);
   gemm({"layer.attention.latent_up", n, keys, a.kv_rank, key.tensor,
         parameter(at + "attention.latent_up.weight").weight, key_value});
@@ -108,8 +107,7 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
   if (a.q_rank > 0) {
     const auto& query_down = parameter(at + "attention.query_down.weight");
     const TensorId d_narrow = writer_.workspace("latent.gradient.query", n, a.q_rank, compute_);
-    const Gathered x =
-        gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery);
+    const Gathered x = gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery);
     gemm({"layer.attention.query_up_input_gradient", n, a.q_rank, queries, d_query, query_up.weight,
           d_narrow, kTransposeB});
     const Gathered sum =
@@ -125,8 +123,7 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
     gemm({"layer.attention.query_down_input_gradient", shape_.rows, h, a.q_rank, sum.tensor,
           query_down.weight, d_norm, kTransposeB, ProductPlace::kWholeOnEach});
     gemm({"layer.attention.query_down_weight_gradient", h, a.q_rank, shape_.rows, t.norm1,
-          sum.tensor, query_down.gradient, kTransposeA | kAccumulate,
-          ProductPlace::kWholeOnEach});
+          sum.tensor, query_down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
     parameters_.finished(at + "attention.query_down.weight");
   } else {
     const TensorId partial = writer_.workspace("partial", n, h, compute_);
@@ -142,8 +139,7 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
     d_norm = sum.tensor;
   }
 
-  const Gathered x =
-      gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
+  const Gathered x = gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
   gemm({"layer.attention.latent_up_input_gradient", n, a.kv_rank, keys, d_key_value,
         latent_up.weight, d_latent, kTransposeB});
   const Gathered sum =

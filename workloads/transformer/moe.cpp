@@ -336,7 +336,8 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
   };
   const bool shares = e.shared_ffn > 0;
   const auto shared_in = [&] {
-    mlp_in(shared_experts(at, t.experts), gathered("layer.moe.shared.gather", t.norm2, Rows::kInput));
+    mlp_in(shared_experts(at, t.experts),
+           gathered("layer.moe.shared.gather", t.norm2, Rows::kInput));
   };
   const auto shared_out = [&] { mlp_out(shared_experts(at, t.experts), partial); };
   if (shares && job_.parallel.overlap.expert) {

@@ -342,14 +342,15 @@ void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
   }
 }
 
-TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId part,
-                                                      Rows rows, bool cut) {
+TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId part, Rows rows,
+                                                      bool cut) {
   if (!shape_.sequence_parallel) {
     return {part, -1};
   }
-  static const std::array<std::string, 6> kWorkspaces{  // by Rows
-      "gathered",        "gathered.gradient", "gathered.query",
-      "gathered.latent", "lora.gathered",     "gathered.gradient"};
+  static const std::array<std::string, 6> kWorkspaces{// by Rows
+                                                      "gathered",       "gathered.gradient",
+                                                      "gathered.query", "gathered.latent",
+                                                      "lora.gathered",  "gathered.gradient"};
   const bool is_gradient = rows != Rows::kInput;
   const bool of_layer = rows != Rows::kAdapter && rows != Rows::kEmbedding;
   if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.moe) {

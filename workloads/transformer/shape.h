@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "core/graph/expert_draw.h"
-#include "core/job/job.h"
-#include "core/job_split.h"
-#include "core/job/layer_split.h"
 #include "core/graph/mesh.h"
+#include "core/job/job.h"
+#include "core/job/layer_split.h"
 #include "core/job/parameter_count.h"
+#include "core/job_split.h"
 
 namespace stepcast::workloads {
 

@@ -322,7 +322,8 @@ void TransformerStage::write_synchronisation() {
   for (Bucket& bucket : parameters_.buckets()) {
     writer_.set_phase(Phase::kGradientSync);
     if (bucket.sum == GradientSum::kOverTensor) {
-      writer_.await(reduce_in_place("gradients.tensor_sum", bucket.gradients, bucket.elements, Reduction::kSum));
+      writer_.await(reduce_in_place("gradients.tensor_sum", bucket.gradients, bucket.elements,
+                                    Reduction::kSum));
     } else if (bucket.sum == GradientSum::kOverEnds) {
       OpWriter::Transfer t;
       writer_.await(bucket.synchronised);

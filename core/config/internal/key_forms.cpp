@@ -16,9 +16,7 @@ OrderedJson number_form(double low, double high) {
   return {{"type", "number"}, {"minimum", plain(low)}, {"maximum", plain(high)}};
 }
 OrderedJson boolean_form() { return {{"type", "boolean"}}; }
-OrderedJson text_form(std::string_view what) {
-  return {{"type", "string"}, {"title", what}};
-}
+OrderedJson text_form(std::string_view what) { return {{"type", "string"}, {"title", what}}; }
 
 OrderedJson amount_form(std::string_view example) {
   const bool bytes = example.ends_with("B") || example.ends_with("B/s");

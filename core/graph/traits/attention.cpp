@@ -9,8 +9,7 @@ void attention_work(const OpTraits& traits, Op& op) {
   const std::int32_t limit = op.as<AttentionAttributes>().window;
   const auto d = [](std::int64_t v) { return static_cast<double>(v); };
   // A causal window w leaves query i min(i + 1, w) keys: w - w^2 / 2k of k on average.
-  const double reach =
-      limit > 0 ? std::min(1.0, limit / d(std::max<std::int64_t>(keys, 1))) : 1.0;
+  const double reach = limit > 0 ? std::min(1.0, limit / d(std::max<std::int64_t>(keys, 1))) : 1.0;
   const double scores = d(batch) * d(heads) * d(queries) * d(keys) *
                         ((op.flags & op_flags::kCausal) != 0 ? reach * (1 - reach / 2) : 1.0);
   const double query_elements = d(batch) * d(queries) * d(heads) * d(dim);

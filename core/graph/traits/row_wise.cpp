@@ -108,10 +108,8 @@ std::span<const OpTraits> row_wise_traits() {
                .pass = OpPass::kBackward,
                .main = {0, 1, 2, -1},
                .work = rope_work},
-      OpTraits{.kind = OpKind::kAdd,
-               .name = "add",
-               .work = row_wise_work,
-               .per_element = {2, 1, 1}},
+      OpTraits{
+          .kind = OpKind::kAdd, .name = "add", .work = row_wise_work, .per_element = {2, 1, 1}},
       OpTraits{.kind = OpKind::kCopyColumns,
                .name = "copy_columns",
                .kernel = KernelKind::kCopy,

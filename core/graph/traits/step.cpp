@@ -6,8 +6,8 @@ namespace {
 
 /// Gradients and state are counted in the op's format.
 void optimizer_work(const OpTraits&, Op& op) {
-  constexpr std::array<PerElement, 4> kPerElement{  // by OptimizerKind
-      {{2, 1, 2}, {4, 3, 14}, {3, 2, 7}, {3, 2, 7}}};
+  constexpr std::array<PerElement, 4> kPerElement{// by OptimizerKind
+                                                  {{2, 1, 2}, {4, 3, 14}, {3, 2, 7}, {3, 2, 7}}};
   const PerElement w = kPerElement.at(static_cast<std::size_t>(op.as<OptimizerAttributes>().kind));
   const double e = element_bytes(op);
   op.flops = Flops(w.flops * extent(op, 0));
@@ -17,32 +17,29 @@ void optimizer_work(const OpTraits&, Op& op) {
 std::string_view optimizer_name(const Op& op) { return name_of(op.as<OptimizerAttributes>().kind); }
 
 /// {bytes}.
-void load_work(const OpTraits&, Op& op) {
-  op.bytes_read = op.bytes_written = Bytes(extent(op, 0));
-}
+void load_work(const OpTraits&, Op& op) { op.bytes_read = op.bytes_written = Bytes(extent(op, 0)); }
 
 }  // namespace
 
 std::span<const OpTraits> step_traits() {
-  static const std::array rows{
-      OpTraits{.kind = OpKind::kOptimizer,
-               .name = "optimizer",
-               .kernel = KernelKind::kOptimizer,
-               .attributes = OptimizerAttributes{},
-               .main = {0, -1, -1, -1},
-               .work = optimizer_work,
-               .fitted_by = optimizer_name},
-      OpTraits{.kind = OpKind::kLoadBatch,
-               .name = "load_batch",
-               .kernel = KernelKind::kCopy,
-               .main = {0, -1, -1, -1},
-               .work = load_work},
-      OpTraits{.kind = OpKind::kRecorded,
-               .name = "recorded",
-               .op_class = OpClass::kRecorded,
-               .kernel = KernelKind::kOther,
-               .attributes = RecordedAttributes{},
-               .work = no_work}};
+  static const std::array rows{OpTraits{.kind = OpKind::kOptimizer,
+                                        .name = "optimizer",
+                                        .kernel = KernelKind::kOptimizer,
+                                        .attributes = OptimizerAttributes{},
+                                        .main = {0, -1, -1, -1},
+                                        .work = optimizer_work,
+                                        .fitted_by = optimizer_name},
+                               OpTraits{.kind = OpKind::kLoadBatch,
+                                        .name = "load_batch",
+                                        .kernel = KernelKind::kCopy,
+                                        .main = {0, -1, -1, -1},
+                                        .work = load_work},
+                               OpTraits{.kind = OpKind::kRecorded,
+                                        .name = "recorded",
+                                        .op_class = OpClass::kRecorded,
+                                        .kernel = KernelKind::kOther,
+                                        .attributes = RecordedAttributes{},
+                                        .work = no_work}};
   return rows;
 }
 

@@ -131,8 +131,7 @@ Seconds without_forward(TableBuilder& to, const Op& backward, OpKind forward, Se
 // serves the tensor (fp8); C is written wide.
 void read_gemm(const Row& row, TableBuilder& to) {
   const NamedFormat format = format_in(row.text("gemm_dtype"));
-  const Op op =
-      product(format.format, row.count("m"), row.count("n"), row.count("k"), 1);
+  const Op op = product(format.format, row.count("m"), row.count("n"), row.count("k"), 1);
   to.op_with_work(op, milliseconds(row.positive("latency_ms")), {op.shape[1], op.shape[2]},
                   {.variant = format.variant});
   if (narrow(format.format)) {
@@ -188,8 +187,8 @@ void read_attention(const Row& row, TableBuilder& to) {
         {.variant = bare ? "without rotation and cache" : ""});
 }
 
-// Prefill of multi-head latent attention with keys and values projected up: queries and keys of 192,
-// values of 128; the op's width is their mean, as the transformers here count it.
+// Prefill of multi-head latent attention with keys and values projected up: queries and keys of
+// 192, values of 128; the op's width is their mean, as the transformers here count it.
 void read_latent_attention(const Row& row, TableBuilder& to) {
   constexpr std::int64_t kWidth = (192 + 128) / 2;
   if (row.count("step", 0) != 0) {
@@ -265,8 +264,8 @@ void read_experts(const Row& row, TableBuilder& to) {
   if (row.text("distribution") != "balanced") {
     add(row.text("distribution"));
   }
-  to.ops_with_work(layer, milliseconds(row.positive("latency_ms")),
-                   {hidden, ffn, experts, chosen}, {.variant = variant});
+  to.ops_with_work(layer, milliseconds(row.positive("latency_ms")), {hidden, ffn, experts, chosen},
+                   {.variant = variant});
 }
 
 // fp32 PyTorch kernels over [B, H].
@@ -295,11 +294,11 @@ void read_embedding(const Row& row, TableBuilder& to) {
   const Seconds time = microseconds(row.positive("kernel_runtime"));
   const Access law = Access::uniform(rows);
   const auto lookups = static_cast<double>(bags * pooling);
-  const Op op = embedding_op(
-      backward ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward, tables, bags, pooling, dim,
-      Format::kFp32, static_cast<double>(tables) * law.unique(lookups).value,
-      to.embedding_group(tables, rows, dim, static_cast<double>(bags), lookups, Format::kFp32,
-                         OptimizerKind::kSgd, law));
+  const Op op = embedding_op(backward ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward,
+                             tables, bags, pooling, dim, Format::kFp32,
+                             static_cast<double>(tables) * law.unique(lookups).value,
+                             to.embedding_group(tables, rows, dim, static_cast<double>(bags),
+                                                lookups, Format::kFp32, OptimizerKind::kSgd, law));
   const std::string& path = to.table().files.back().path;
   const bool shared = path.find("noshmem") == std::string::npos;
   to.op_with_work(op, time, {rows, dim},

@@ -79,7 +79,8 @@ class TableBuilder {
   void collective(MeasuredTable::CollectiveRow row, const RowTestbed& where = {});
   void host(MeasuredTable::HostRow row);
   void step(MeasuredTable::StepRow row);
-  /// Index of a group of `tables` equal tables of one uniform or other law, for EmbeddingAttributes.
+  /// Index of a group of `tables` equal tables of one uniform or other law, for
+  /// EmbeddingAttributes.
   std::int32_t embedding_group(std::int64_t tables, std::int64_t rows, std::int64_t dim,
                                double bags, double lookups, Format format, OptimizerKind optimizer,
                                const Access& law);

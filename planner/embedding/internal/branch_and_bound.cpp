@@ -83,7 +83,8 @@ class Tree {
     std::vector<std::int32_t> tried;
     const bool ordered = option.uneven_pieces();
     for (std::int32_t g = ordered ? 0 : first; g < problem_.ranks / option.group; ++g) {
-      if (ordered && std::find(choice.groups.begin(), choice.groups.end(), g) != choice.groups.end()) {
+      if (ordered &&
+          std::find(choice.groups.begin(), choice.groups.end(), g) != choice.groups.end()) {
         continue;
       }
       if (std::any_of(tried.begin(), tried.end(),

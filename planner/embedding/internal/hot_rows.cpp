@@ -16,10 +16,10 @@ HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow>
       const std::int64_t first = first_row_of(table, b, blocks);
       way.blocks.emplace_back(table.access.get(),
                               RowSplit{.first_row = first,
-                                                  .rows = first_row_of(table, b + 1, blocks) - first,
-                                                  .table_rows = table.rows,
-                                                  .split = by,
-                                                  .members = members},
+                                       .rows = first_row_of(table, b + 1, blocks) - first,
+                                       .table_rows = table.rows,
+                                       .split = by,
+                                       .members = members},
                               hottest);
       way.most = std::max(way.most, way.blocks.back().most());
     }

@@ -10,9 +10,9 @@
 #include "planner/embedding/internal/hot_rows.h"
 #include "planner/embedding/migration.h"
 #include "planner/embedding/shard_bytes.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_layout.h"
-#include "workloads/embedding_plan/embedding_tiers.h"
 
 namespace stepcast::planner::internal {
 namespace {
@@ -329,7 +329,8 @@ class TierOptions {
       grows[kGroupExchange] = false;
       spread_by_shares(o, shares_of_ranks(cut, groups_used, used), grows);
     }
-    o.bytes[0] = rounded_up(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
+    o.bytes[0] =
+        rounded_up(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
     o.routes =
         RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
                                                                 : RoutePrices::Route::kReduce});
@@ -451,7 +452,8 @@ class TierOptions {
             rounded_up(held.buffers + cache + (real(fullest.slots - fullest.capacity) + 64) * row);
         o.bytes[tier] = rounded_up(held.weights + held.optimizer);
         for (std::size_t host = 1; policy == RowCachePolicy::kLfu && host < tiers_.size(); ++host) {
-          o.bytes[host] += tiers_[host].name == kHostTier ? rounded_up(real(rows) * kCounterBytes) : 0;
+          o.bytes[host] +=
+              tiers_[host].name == kHostTier ? rounded_up(real(rows) * kCounterBytes) : 0;
         }
         const double rows_back = lists.lists * real(members);
         o.bytes_everywhere[0] =

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "studies/run/core_pace.h"
 #include "studies/fit/error_statistics.h"
+#include "studies/run/core_pace.h"
 #include "studies/run/internal/quiet_steps.h"
 
 namespace stepcast::studies::internal {

@@ -172,9 +172,9 @@ class Reader {
     std::vector<std::string> types = traces::items_of(text(info.types));
     std::transform(types.begin(), types.end(), types.begin(), plain_type);
     const auto found = traces::work_of({.name = name_of(i),
-                            .shapes = traces::shapes_of(text(info.shapes)),
-                            .types = std::move(types),
-                            .values = traces::items_of(text(info.inputs))});
+                                        .shapes = traces::shapes_of(text(info.shapes)),
+                                        .types = std::move(types),
+                                        .values = traces::items_of(text(info.inputs))});
     return found ? found : lookup(i);
   }
 
@@ -239,7 +239,8 @@ class Reader {
           info.dtype == traces::kNoName ? std::string_view{} : recording_.names.view(info.dtype);
       c.integers = type.find("nt") != std::string_view::npos || type.starts_with("l") ||
                    type.starts_with("L");  // int, Int, long, Long
-      c.halves = type.find("alf") != std::string_view::npos || type.find("loat16") != std::string_view::npos;
+      c.halves = type.find("alf") != std::string_view::npos ||
+                 type.find("loat16") != std::string_view::npos;
       c.after = static_cast<std::size_t>(
           std::lower_bound(order_.begin(), order_.end(), order(call)) - order_.begin());
       seen.collectives.push_back(c);
@@ -252,8 +253,8 @@ class Reader {
   const traces::RankRecording& rank_;
   const traces::Events& e_;
   std::vector<EventId> parent_;
-  std::vector<bool> backward_;        ///< by lane
-  std::vector<std::int64_t> order_;   ///< of `ops`
+  std::vector<bool> backward_;       ///< by lane
+  std::vector<std::int64_t> order_;  ///< of `ops`
 };
 
 }  // namespace
@@ -261,7 +262,8 @@ class Reader {
 std::vector<SeenRank> seen_work(const traces::Recording& recording, std::string_view mark) {
   std::vector<SeenRank> ranks;
   const bool timeline = recording.ranks.front().timing == traces::Timing::kTimeline;
-  const traces::StepMarks marks = timeline ? traces::step_marks(recording, mark) : traces::StepMarks{};
+  const traces::StepMarks marks =
+      timeline ? traces::step_marks(recording, mark) : traces::StepMarks{};
   for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
     Reader reader(recording, recording.ranks[r]);
     std::int64_t from = std::numeric_limits<std::int64_t>::min();

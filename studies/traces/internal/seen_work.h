@@ -20,11 +20,11 @@ struct SeenOp {
 struct SeenCollective {
   OpKind kind = OpKind::kCount;
   std::int64_t bytes = -1;
-  std::int32_t size = 0;   ///< ranks of its group; 0: not said
+  std::int32_t size = 0;  ///< ranks of its group; 0: not said
   bool backward = false;
-  bool integers = false;   ///< moves indices or lengths
-  bool halves = false;     ///< of two bytes each
-  std::size_t after = 0;   ///< ops seen before it
+  bool integers = false;  ///< moves indices or lengths
+  bool halves = false;    ///< of two bytes each
+  std::size_t after = 0;  ///< ops seen before it
 };
 
 /// The operators one rank called in its last step, in order. Of a call that consists of others with

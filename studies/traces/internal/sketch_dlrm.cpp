@@ -70,8 +70,7 @@ std::vector<Tables> tables_of(const std::vector<SeenRank>& ranks, std::int64_t l
       if (o.backward || !o.tables || o.op.kind != OpKind::kEmbeddingForward) {
         continue;
       }
-      const bool shared =
-          world > 1 && std::llround(o.tables->shards.front().bags) == local;
+      const bool shared = world > 1 && std::llround(o.tables->shards.front().bags) == local;
       if (!shared || &rank == ranks.data()) {
         all.push_back({&*o.tables, rank.rank, shared});
       }
@@ -97,14 +96,13 @@ void sketch_tables(const std::vector<Tables>& found, std::int64_t world, JobSket
                         {"pooling", pooling == std::round(pooling) ? Json(std::llround(pooling))
                                                                    : Json(pooling)}});
       copied += t.shared ? 1 : 0;
-      shards.push_back(
-          {{"name", name},
-           {"shards",
-            {{{"rows", {0, s.table_rows}},
-              {"columns", {0, s.dim}},
-              {"sharding", t.shared ? "data_parallel" : "table_wise"},
-              {"groups", Json::array({t.shared ? everyone : Json::array({t.rank})})},
-              {"split", t.shared ? "replicate" : "block"}}}}});
+      shards.push_back({{"name", name},
+                        {"shards",
+                         {{{"rows", {0, s.table_rows}},
+                           {"columns", {0, s.dim}},
+                           {"sharding", t.shared ? "data_parallel" : "table_wise"},
+                           {"groups", Json::array({t.shared ? everyone : Json::array({t.rank})})},
+                           {"split", t.shared ? "replicate" : "block"}}}}});
     }
   }
   const std::size_t count = tables.size();
@@ -124,9 +122,10 @@ void sketch_tables(const std::vector<Tables>& found, std::int64_t world, JobSket
                                   {"system", "recorded"},
                                   {"devices", world},
                                   {"tables", std::move(shards)}});
-    sketch.told.push_back(
-        {"embedding.plan", fmt::format("{} table-wise, {} data-parallel", count - static_cast<std::size_t>(copied), copied),
-         "samples per lookup: those of all ranks, or a rank's own"});
+    sketch.told.push_back({"embedding.plan",
+                           fmt::format("{} table-wise, {} data-parallel",
+                                       count - static_cast<std::size_t>(copied), copied),
+                           "samples per lookup: those of all ranks, or a rank's own"});
   }
 }
 

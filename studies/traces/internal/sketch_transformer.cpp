@@ -62,9 +62,8 @@ std::vector<Attention> attentions_of(const SeenRank& rank) {
     while (j < rank.ops.size() && rank.ops[j].op.kind != OpKind::kGemm) {
       ++j;
     }
-    if (j < rank.ops.size() && batched(rank.ops[j]) == s[3] &&
-        rank.ops[j].op.shape[0] == s[0] && rank.ops[j].op.shape[2] == s[1] &&
-        rank.ops[j].op.shape[1] == s[2]) {
+    if (j < rank.ops.size() && batched(rank.ops[j]) == s[3] && rank.ops[j].op.shape[0] == s[0] &&
+        rank.ops[j].op.shape[2] == s[1] && rank.ops[j].op.shape[1] == s[2]) {
       all.push_back({i, j, 0, s[3], s[3], s[0], s[1], s[2], false});
       i = j;
     }
@@ -122,8 +121,7 @@ std::optional<Layer> layer_of(const SeenRank& rank, const std::vector<Attention>
     }
   }
   layer.into_ffn = to_first;
-  if (which + 1 == all.size() && last_down + 1 < after.size() &&
-      in(after.back()) == layer.hidden) {
+  if (which + 1 == all.size() && last_down + 1 < after.size() && in(after.back()) == layer.hidden) {
     layer.head = out(after.back());
     layer.head_after = true;
   }
@@ -197,8 +195,7 @@ std::int64_t vocabulary_of(const std::vector<SeenRank>& ranks, std::int64_t hidd
   return rows;
 }
 
-void sketch_ffn(const Layer& layer, const SeenRank& rank, std::int64_t tensor,
-                JobSketch& sketch) {
+void sketch_ffn(const Layer& layer, const SeenRank& rank, std::int64_t tensor, JobSketch& sketch) {
   if (layer.ffn == 0) {
     sketch.assume("workload.ffn_hidden", 4 * layer.hidden,
                   "no product with a shape follows attention's: four times the hidden size");
@@ -216,12 +213,12 @@ void sketch_ffn(const Layer& layer, const SeenRank& rank, std::int64_t tensor,
               gated ? "twice as many columns lead there" : "as many columns lead there");
   if (layer.experts > 0) {
     const double copies = static_cast<double>(layer.copies) / static_cast<double>(layer.tokens);
-    sketch.tell("workload.moe",
-                {{"experts", layer.experts},
-                 {"per_token", std::max<std::int64_t>(1, std::llround(copies))},
-                 {"ffn_hidden", layer.ffn}},
-                fmt::format("columns of the router; rows that experts computed: {:.3g} a token",
-                            copies));
+    sketch.tell(
+        "workload.moe",
+        {{"experts", layer.experts},
+         {"per_token", std::max<std::int64_t>(1, std::llround(copies))},
+         {"ffn_hidden", layer.ffn}},
+        fmt::format("columns of the router; rows that experts computed: {:.3g} a token", copies));
   }
 }
 
@@ -237,8 +234,12 @@ void sketch_recompute(const SeenRank& rank, JobSketch& sketch) {
     return;
   }
   const double ratio = static_cast<double>(backward) / static_cast<double>(forward);
-  sketch.tell("parallel.recompute", ratio > 2.6 ? "full" : attention > 0 ? "selective" : "none",
-              fmt::format("{:.3g} products in the backward pass for one in the forward pass", ratio));
+  sketch.tell(
+      "parallel.recompute",
+      ratio > 2.6     ? "full"
+      : attention > 0 ? "selective"
+                      : "none",
+      fmt::format("{:.3g} products in the backward pass for one in the forward pass", ratio));
 }
 
 struct Plan {
@@ -249,7 +250,8 @@ Plan sketch_plan(const Axes& axes, std::int64_t world, JobSketch& sketch) {
   Plan plan{axes.tensor, 1, 1};
   if (axes.pipelined && axes.data > 0) {
     plan.pipeline = std::max<std::int64_t>(1, world / (axes.tensor * axes.data));
-    sketch.tell("parallel.pipeline", plan.pipeline, "sends and receives; ranks left by other groups");
+    sketch.tell("parallel.pipeline", plan.pipeline,
+                "sends and receives; ranks left by other groups");
   } else if (axes.pipelined) {
     plan.pipeline = std::max<std::int64_t>(1, world / axes.tensor);
     sketch.assume("parallel.pipeline", plan.pipeline,
@@ -264,8 +266,9 @@ Plan sketch_plan(const Axes& axes, std::int64_t world, JobSketch& sketch) {
     sketch.tell("parallel.expert", axes.expert, "groups that exchange rows in the forward pass");
   }
   if (plan.tensor > 1) {
-    sketch.tell("parallel.sequence_parallel", axes.sequence,
-                axes.sequence ? "activations are gathered and scattered" : "activations are summed");
+    sketch.tell(
+        "parallel.sequence_parallel", axes.sequence,
+        axes.sequence ? "activations are gathered and scattered" : "activations are summed");
   }
   if (plan.data > 1) {
     sketch.tell("parallel.zero", axes.zero,
@@ -278,8 +281,7 @@ Plan sketch_plan(const Axes& axes, std::int64_t world, JobSketch& sketch) {
 
 }  // namespace
 
-bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world,
-                        JobSketch& sketch) {
+bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world, JobSketch& sketch) {
   const SeenRank& rank = ranks.front();
   const std::vector<Attention> all = attentions_of(rank);
   const auto layer = all.empty() ? std::nullopt : layer_of(rank, all, 0);
@@ -289,11 +291,12 @@ bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world,
   const auto last = layer_of(rank, all, all.size() - 1);
   const Attention& a = layer->attention;
   const std::int64_t sequence = a.length;
-  const std::int64_t micro = a.batch > 0 ? a.batch : std::max<std::int64_t>(1, layer->tokens / sequence);
+  const std::int64_t micro =
+      a.batch > 0 ? a.batch : std::max<std::int64_t>(1, layer->tokens / sequence);
   const auto product = std::find_if(rank.ops.begin(), rank.ops.end(), is_product);
   const Format format = product->op.format;
-  const Axes axes = axes_of(ranks, world,
-                            format_bytes(format, layer->tokens, layer->hidden).base());
+  const Axes axes =
+      axes_of(ranks, world, format_bytes(format, layer->tokens, layer->hidden).base());
   sketch.set("workload.kind", "transformer");
   sketch.set("workload.name", "recorded");
   const Plan plan = sketch_plan(axes, world, sketch);
@@ -303,8 +306,7 @@ bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world,
   if (const std::int64_t left = layer->projected / a.dim - a.heads; left > 1 && left % 2 == 0) {
     kv_heads = left / 2;
   }
-  sketch.tell("workload.layers",
-              static_cast<std::int64_t>(all.size()) / batches * plan.pipeline,
+  sketch.tell("workload.layers", static_cast<std::int64_t>(all.size()) / batches * plan.pipeline,
               fmt::format("attention, {} times on a rank in {} microbatches", all.size(), batches));
   sketch.tell("workload.hidden", layer->hidden, "output of the product after attention");
   sketch.tell("workload.heads", heads, "attention, times the tensor-parallel ranks");

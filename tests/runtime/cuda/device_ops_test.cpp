@@ -112,8 +112,8 @@ void check_equal(test::BothBackends& both, const Program& program, TensorId id, 
   CHECK(worst <= tolerance * largest);
 }
 
-/// Which numbers are positive, a bit each, as core/graph/epilogue.h has it. At most 24 columns: then the
-/// words are exact as floats.
+/// Which numbers are positive, a bit each, as core/graph/epilogue.h has it. At most 24 columns:
+/// then the words are exact as floats.
 std::vector<float> mask_of(const Tensor& of, const std::vector<float>& values) {
   REQUIRE(of.columns <= 24);
   std::vector<float> words(static_cast<std::size_t>(of.rows * mask_words(of.columns)), 0.0F);
@@ -166,8 +166,7 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
   for (const TensorId id : tables) {
     write_both(both, program, id, random_values(program, id, random));
   }
-  const bool reads_mask =
-      op.as<GemmAttributes>().epilogue == Epilogue::kReluBackward;
+  const bool reads_mask = op.as<GemmAttributes>().epilogue == Epilogue::kReluBackward;
   if (reads_mask) {
     const TensorId y = program.inputs(op)[2];
     both.gpu->write(program.inputs(op)[3], 0, mask_of(program.tensors[y], both.gpu->read(y, 0)));
@@ -365,9 +364,7 @@ class WithoutEpilogues {
   const char* what_;
 };
 
-bool is_fused_product(const Op& op) {
-  return op.as<GemmAttributes>().epilogue != Epilogue::kNone;
-}
+bool is_fused_product(const Op& op) { return op.as<GemmAttributes>().epilogue != Epilogue::kNone; }
 
 }  // namespace
 

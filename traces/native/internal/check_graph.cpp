@@ -281,8 +281,8 @@ class GraphChecker {
                          graph_.communicators[static_cast<std::size_t>(op.communicator)].name));
       }
       if (exchange != nullptr && !sends(*exchange, n)) {
-        fail(path, fmt::format("rank {} exchanges with other than the {} members of its group",
-                               rank, n));
+        fail(path,
+             fmt::format("rank {} exchanges with other than the {} members of its group", rank, n));
       }
     }
   }

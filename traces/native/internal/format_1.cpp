@@ -94,9 +94,9 @@ class Converter {
 
   json program(const json& p, const std::string& path) const {
     json ops = {{"columns",
-                 {"kind", "phase", "format", "flags", "attributes", "stream", "communicator", "peer",
-                  "record", "name", "shape", "flops", "bytes_read", "bytes_written", "first_wait",
-                  "waits"}},
+                 {"kind", "phase", "format", "flags", "attributes", "stream", "communicator",
+                  "peer", "record", "name", "shape", "flops", "bytes_read", "bytes_written",
+                  "first_wait", "waits"}},
                 {"rows", json::array()}};
     json waits = json::array();
     for (const json& op : list(p, "ops", path + ".")) {
