@@ -48,7 +48,7 @@ Job applied(Job job, const PlanPoint& point) {
   p.sequence_parallel = point.sequence_parallel;
   p.zero = point.zero;
   p.zero_level = level_name(point.shard_level, job.system);
-  p.recompute = {point.recompute, point.recompute_layers};
+  p.recompute = {point.recompute, point.recompute_layers, {}};
   job.batch.micro = point.micro;
   job.devices = point.devices();
   return job;

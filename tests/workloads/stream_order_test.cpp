@@ -3,6 +3,9 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "tests/workloads/dlrm_jobs.h"
 #include "tests/workloads/transformer_jobs.h"
@@ -211,4 +214,46 @@ TEST_CASE("a missing event is found", "[workloads][streams]") {
     }
   }
   CHECK_FALSE(RaceFinder(program).races().empty());
+}
+
+TEST_CASE("messages between two ranks are received in the order in which they are sent",
+          "[workloads][streams]") {
+  struct Case {
+    ScheduleKind schedule;
+    std::int64_t stages, chunks;
+  };
+  const Case c = GENERATE(Case{ScheduleKind::kGpipe, 4, 1}, Case{ScheduleKind::kOneFOneB, 4, 1},
+                          Case{ScheduleKind::kOneFOneB, 2, 2}, Case{ScheduleKind::kOneFOneB, 4, 2},
+                          Case{ScheduleKind::kZbH1, 4, 1}, Case{ScheduleKind::kZbV, 2, 2},
+                          Case{ScheduleKind::kZbV, 4, 2});
+  const bool overlapped = GENERATE(false, true);
+  Job job = test::llama_job(8, 64, 4, 2, 96, 32, 128);
+  test::split(job, 1, c.stages, 1, 8);
+  job.parallel.schedule = c.schedule;
+  job.parallel.virtual_stages = c.chunks;
+  job.parallel.overlap.pipeline = overlapped;
+  CAPTURE(name_of(c.schedule), c.stages, c.chunks, overlapped);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  using Way = std::tuple<std::int32_t, std::int32_t, std::int32_t>;     // communicator, from, to
+  using Messages = std::vector<std::pair<std::int64_t, std::int32_t>>;  // tag, micro-batch
+  std::map<Way, Messages> sent, received;
+  for (const RankClass& of : graph.classes) {
+    const Program& program = graph.programs[static_cast<std::size_t>(of.program)];
+    for (const std::int32_t rank : of.ranks) {
+      for (const Call& call : program.calls) {
+        for (const Op& op : program.ops_of(program.segments[call.segment])) {
+          if (op.kind != OpKind::kSend && op.kind != OpKind::kRecv) {
+            continue;
+          }
+          const std::int32_t peer =
+              graph.members(op.communicator, rank).at(static_cast<std::size_t>(op.peer));
+          const bool sends = op.kind == OpKind::kSend;
+          (sends ? sent : received)[{op.communicator, sends ? rank : peer, sends ? peer : rank}]
+              .emplace_back(op.shape[1], call.microbatch);
+        }
+      }
+    }
+  }
+  CHECK_FALSE(sent.empty());
+  CHECK(sent == received);
 }

@@ -155,7 +155,9 @@ ExecutionGraph build_transformer(const Job& job) {
   TransformerCommunicators communicators;
   communicators.tensor = add_axis(graph, "tensor", Axis::kTensor);
   communicators.forward = communicators.backward = add_axis(graph, "pipeline", Axis::kPipeline);
-  if (job.parallel.overlap.pipeline) {  // a communicator belongs to one stream
+  // A communicator belongs to one stream, and in each direction between two ranks its messages are
+  // received in the order in which they were sent: in a V both passes run in both directions.
+  if (job.parallel.overlap.pipeline || shape.stages.placement == ChunkPlacement::kV) {
     communicators.backward = add_axis(graph, "pipeline_backward", Axis::kPipeline);
   }
   if (shape.context > 1) {
