@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "core/graph/embedding_placement.h"
 #include "core/graph/optimizer_state.h"
 #include "interop/formats.h"
 #include "interop/torchrec/plan.h"
@@ -141,13 +142,13 @@ OrderedJson spec_of(const Job& job, const PlanTable& table) {
     const auto& group = s.groups.front();
     const std::int64_t rows = s.rows[1];
     const auto members = static_cast<std::int64_t>(group.size());
-    const std::int64_t block = (rows + members - 1) / members;
+    const RowSplit split{.rows = rows, .split = Split::kBlock, .members = members};
     for (std::int64_t i = 0; i < members; ++i) {
-      const std::int64_t first = std::min(rows, i * block);
+      const HeldRows held = split.part(i);
       const std::int32_t rank = group[static_cast<std::size_t>(i)];
       OrderedJson shard;
-      shard["shard_sizes"] = {std::min(block, rows - first), s.columns[1] - s.columns[0]};
-      shard["shard_offsets"] = {first, s.columns[0]};
+      shard["shard_sizes"] = {held.rows, s.columns[1] - s.columns[0]};
+      shard["shard_offsets"] = {held.first, s.columns[0]};
       shard["placement"] = job.system.host.shares_core
                                ? fmt::format("rank:{}/cpu", rank)
                                : fmt::format("rank:{}/cuda:{}", rank, rank % machine);
@@ -203,7 +204,7 @@ PlanShard shard_of(const Value& spec, const std::array<std::int64_t, 2>& columns
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& a, const Piece& b) { return a.row < b.row; });
   const auto members = static_cast<std::int64_t>(pieces.size());
-  const std::int64_t block = (rows + members - 1) / members;
+  const RowSplit even{.rows = rows, .split = Split::kBlock, .members = members};
   PlanShard s;
   s.rows = {0, rows};
   s.columns = columns;
@@ -212,12 +213,12 @@ PlanShard shard_of(const Value& spec, const std::array<std::int64_t, 2>& columns
   auto& group = s.groups.emplace_back();
   for (std::int64_t i = 0; i < members; ++i) {
     const Piece& p = pieces[static_cast<std::size_t>(i)];
-    const std::int64_t first = std::min(rows, i * block);
-    if (p.rows != std::min(block, rows - first) || (p.rows > 0 && p.row != first)) {
+    const HeldRows held = even.part(i);
+    if (p.rows != held.rows || (p.rows > 0 && p.row != held.first)) {
       spec.refuse(fmt::format(
           "columns [{}, {}) have {} rows from row {} as part {} of {}; expected blocks of "
           "ceil({} / {}) = {} rows, as TorchRec's even row split has",
-          columns[0], columns[1], p.rows, p.row, i, members, rows, members, block));
+          columns[0], columns[1], p.rows, p.row, i, members, rows, members, even.block()));
     }
     if (std::find(group.begin(), group.end(), p.rank) != group.end()) {
       spec.refuse(fmt::format("rank {} has two parts of columns [{}, {}); give each part a rank",
