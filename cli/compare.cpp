@@ -76,7 +76,7 @@ void print_text(const studies::Comparison& c, const studies::Comparison::ByOp& b
   table.row({"step", "", human(*c.predicted), human(c.measured), percent_signed(by.error),
              percent_signed(by.error)});
   out << fmt::format(
-      "{} on {}: predicted beside measured, rank {}, median of {} steps (spread {})\n\n",
+      "{} on {}: predicted against measured, rank {}, median of {} steps (spread {})\n\n",
       c.workload, c.system, by.rank, c.steps, percent(by.spread));
   table.print(out);
   if (!by.traffic.empty()) {
@@ -141,7 +141,7 @@ void print_csv(const studies::Comparison& c, const studies::Comparison::ByOp& by
 
 Cell of_sum(double error) { return {percent_signed(error), error}; }
 
-/// The job is of as many devices as the run the capture is of had ranks.
+/// The job's devices must equal the ranks of the captured run.
 void check_ranks(const traces::Recording& recording, const Job& job, const std::string& trace) {
   std::int64_t ranks = 0;
   for (const traces::RankRecording& r : recording.ranks) {
@@ -149,7 +149,7 @@ void check_ranks(const traces::Recording& recording, const Job& job, const std::
   }
   ranks = ranks > 0 ? ranks : static_cast<std::int64_t>(recording.ranks.size());
   if (ranks != job.devices) {
-    throw InputError(trace, fmt::format("is of a run of {} rank{}, the job is of {} devices; give "
+    throw InputError(trace, fmt::format("was recorded on {} rank{}, the job has {} devices; give "
                                         "the job it ran (--set devices={}), or --system alone",
                                         ranks, ranks == 1 ? "" : "s", job.devices, ranks));
   }
@@ -278,7 +278,7 @@ int compare(const CompareCommand& options, const Context& context) {
 void add_compare(CLI::App& app, Context& context) {
   auto options = std::make_shared<CompareCommand>();
   CLI::App* command =
-      app.add_subcommand("compare", "Predicted beside measured, per op kind and for the step");
+      app.add_subcommand("compare", "Predicted against measured, per op kind and for the step");
   command->add_option("trace", options->trace, "Trace folder")->required();
   add_job_options(*command, options->job);
   command->add_option("--system", options->system,

@@ -73,7 +73,7 @@ std::vector<Part> all_parts(const Context& context) {
   const std::string cuda = "a build with -DSTEPCAST_CUDA=ON (docs/how-to/run-on-gpus.md)";
   std::vector<Part> parts;
   parts.push_back(examined("data files", "workloads, systems and devices by name",
-                           "install stepcast whole: share/stepcast belongs beside bin",
+                           "install stepcast whole: share/stepcast belongs next to bin",
                            [&] { return data_files(context); }));
   parts.push_back(examined("oneDNN", "run, calibrate and validate on the CPU",
                            "apt-get install libdnnl2", runtime::kernels::products_library));

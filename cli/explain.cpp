@@ -286,7 +286,7 @@ int explain(const ExplainCommand& options, const Context& context) {
   second.insert(second.end(), options.with.begin(), options.with.end());
   const Input of_a = read_input({options.a, options.overrides});
   const Input of_b = read_input({options.b.empty() ? options.a : options.b, second});
-  // A plan beside a job is opened after it: it may be a plan of that very job.
+  // A plan given with a job is opened after it: it may be a plan of that very job.
   const bool b_first = of_a.plan && !of_b.plan;
   const Input& input_of_first = b_first ? of_b : of_a;
   const Side first = open_side(input_of_first, context);

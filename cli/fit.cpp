@@ -128,8 +128,8 @@ void print(const FitCommand& options, const studies::FitDataResult& result) {
   report.line();
   for (const auto& [rows, why] :
        {std::pair(result.other_devices, "were taken on other devices"),
-        std::pair(result.other_stacks, "are of another stack than --stack"),
-        std::pair(result.stand_ins, "are of kernels that only stand in for an op kind")}) {
+        std::pair(result.other_stacks, "were measured under another stack than --stack"),
+        std::pair(result.stand_ins, "measure kernels that only approximate an op kind")}) {
     if (rows > 0) {
       report.line(fmt::format("{} rows {}", rows, why));
     }
@@ -155,7 +155,7 @@ int fit_data(const FitCommand& options, const Context& context) {
   return 0;
 }
 
-/// What was fitted; what the base had and kept is told apart.
+/// Fitted constants, and those kept from the base file.
 DataTable models_table(const studies::FitTracesResult& result) {
   using Entry = std::pair<std::string, FittedModels::mapped_type>;
   std::vector<Entry> fitted;
@@ -254,7 +254,7 @@ int fit_traces(const FitCommand& options, const Context& context) {
 int transfer(const FitCommand& options, const Context& context) {
   if (!options.inputs.empty()) {
     throw InputError(options.inputs.front(),
-                     "has no place beside --transfer, which takes constants from a device or "
+                     "cannot be combined with --transfer, which takes constants from a device or "
                      "system file; fit data in a call of its own");
   }
   const config::Library library{context.library};

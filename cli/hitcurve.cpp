@@ -96,7 +96,7 @@ Histogram read_histogram(const HitcurveCommand& options) {
   return {std::move(h), std::move(access)};
 }
 
-/// Of recorded ids, or of a histogram.
+/// Access law of recorded ids, or of a histogram, as traffic.
 int traffic(const HitcurveCommand& options, const Context& context) {
   const auto access = [&] {
     if (config::is_histogram(options.indices, "hitcurve")) {

@@ -32,7 +32,7 @@ DataTable keys_table(const char* name, const char* title, const char* reason,
 }
 
 DataTable beside_table(const studies::RecordedAndPredicted& b) {
-  DataTable table("beside", "the recorded step beside what is predicted of the job",
+  DataTable table("beside", "recorded step and the step predicted for the job",
                   {{"part"}, {"recorded_s", "recorded"}, {"predicted_s", "predicted"}, {"error"}});
   const auto row = [&table](const char* part, Seconds recorded, Seconds predicted) {
     table.row({cell(std::string(part)), cell(recorded), cell(predicted),

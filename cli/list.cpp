@@ -36,7 +36,8 @@ std::vector<config::Entry> model_forms() {
     entries.push_back({std::string(form->name()), "collectives"});
   }
   entries.push_back({"attention.unfused", "the sum of its products, softmax and dropout"});
-  entries.push_back({"tier.shared_link", "rows between memories, beside what others move"});
+  entries.push_back(
+      {"tier.shared_link", "rows between memories, sharing a link with other traffic"});
   return entries;
 }
 

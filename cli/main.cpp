@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using stepcast::cli::Context;
 
-/// The data files stand beside an installed executable (share/stepcast) or in the source tree it
+/// The data files are installed next to the executable (share/stepcast) or in the source tree it
 /// was built from.
 fs::path find_library(const fs::path& executable) {
   const fs::path installed = executable.parent_path().parent_path() / "share" / "stepcast";

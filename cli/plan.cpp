@@ -42,7 +42,7 @@ struct PlanCommand : ParallelPlanCommand {
 
 constexpr std::string_view kPlanKey = "embedding.plan=";
 
-/// What was asked for beside the printed answer.
+/// Outputs requested in addition to the printed answer.
 struct Results {
   std::vector<ExportedFile> files;
   std::vector<RowRemap> remaps;
@@ -257,7 +257,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     return plan_from(options, command, job, source, context);
   }
   if (!options.drift.empty()) {
-    throw InputError("--drift", "is of a plan that is in use; name it: --from");
+    throw InputError("--drift", "requires --from PLAN, the plan that is in use");
   }
   if (!options.max_migrate.empty()) {
     throw InputError("--max-migrate", "bounds the way from a plan that is in use; name it: --from");
@@ -308,7 +308,7 @@ void add_plan(CLI::App& app, Context& context) {
                    "there is one, decides instead")
       ->check(CLI::IsMember({"quick", "normal", "thorough"}));
   command->add_option("--seed", options->seed, "Seed of the search");
-  command->add_flag("--compare", options->compare, "Table the plans of other planners beside it");
+  command->add_flag("--compare", options->compare, "Compare with the plans of other planners");
   command->add_flag("--no-tiers", options->no_tiers, "Leave out row tiers and slower memory");
   command
       ->add_option("--sync-interval", options->sync_interval,
@@ -322,7 +322,7 @@ void add_plan(CLI::App& app, Context& context) {
       "--export", options->export_as,
       "Transformers: megatron, nemo, torchtitan or deepspeed print the best plan "
       "as that framework reads it, NAME=FILE writes it. Recommendation models: torchrec=FILE or "
-      "hugectr=FILE, with a loader script beside it, x.py of x.json");
+      "hugectr=FILE, with a loader script next to it, x.py for x.json");
   command
       ->add_option(
           "--remap-out", options->remap_out,

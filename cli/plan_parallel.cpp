@@ -74,7 +74,7 @@ std::string order_text(const MeshOrder& order) {
   return text.empty() ? "the job's own" : text;
 }
 
-/// Of a plan over the bound, where there is one.
+/// Relative distance of a plan's step from the lower bound; nullopt without a bound.
 std::optional<double> gap_of(const ParallelPlanReport& r, const RankedParallelPlan& p) {
   return r.lower_bound > 0 ? std::optional(p.prediction.iteration.base() / r.lower_bound - 1)
                            : std::nullopt;
@@ -116,7 +116,7 @@ void add_front(const ParallelPlanReport& r, Report& report) {
   if (r.front.empty()) {
     return;
   }
-  // Of a long front as many rows as people read, evenly spaced.
+  // A long front is thinned to a readable number of rows, evenly spaced.
   const std::size_t all = r.front.size();
   const std::size_t shown = std::min(all, kFrontRows);
   std::vector<ParallelCandidate> rows;

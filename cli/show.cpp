@@ -164,7 +164,7 @@ void add_show(CLI::App& app, Context& context) {
   command
       ->add_option("--timeline", options->timeline,
                    "Traces: write the last step as Perfetto JSON, with why streams were idle and "
-                   "the critical path beside it")
+                   "the critical path along with it")
       ->check(output_file());
   command->add_flag("--details", options->details,
                     "Every row of every table, where only the first are shown");

@@ -68,7 +68,7 @@ validation::ValidationSuite validate_dlrm(const ValidateCommand& options, const 
   if (options.calibrate == "shipped") {
     throw InputError(
         "--calibrate",
-        "shipped is of published: predictions of dlrm have no pace; use facts or one-row");
+        "shipped applies to published; predictions of dlrm have no pace: use facts or one-row");
   }
   if (options.calibrate == "loso") {
     throw InputError("--calibrate",

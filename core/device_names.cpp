@@ -9,7 +9,7 @@
 namespace stepcast {
 namespace {
 
-/// Of a chip the most usual form comes first.
+/// The most common form of a chip comes first.
 constexpr std::array kDevices{
     DeviceName{"h100-sxm-80gb", "dgx-h100"},
     DeviceName{"h100-sxm-96gb", ""},

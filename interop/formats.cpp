@@ -5,7 +5,7 @@
 namespace stepcast::interop {
 namespace {
 
-/// A file is of the first that knows it.
+/// A file is read by the first format that recognises it.
 const std::vector<ForeignFormat>& foreign_formats() {
   static const std::vector<ForeignFormat> all{megatron_launch_script(), table_list_format(),
                                               hugging_face_config(),    deeprecsys_config(),

@@ -9,7 +9,7 @@ namespace stepcast::interop {
 /// The library at `root` with every format of interop/formats.h.
 config::Library library(std::filesystem::path root);
 
-/// Is this a description of a model by another tool, told by its content?
+/// True if the content is another tool's description of a model.
 bool describes_model(const config::Source& source);
 
 /// Our JSON for such a file: a workload for config.json of Hugging Face, a job without a system for

@@ -101,7 +101,7 @@ class CostModel {
   /// equal. A tier that the system does not describe takes no time, out of range.
   [[nodiscard]] Prediction tier_move(const Program& program, const Op& op,
                                      std::span<const double> together) const;
-  /// Does the answer follow from the op's own fields, whatever program it stands in (KernelMemo)?
+  /// True if the answer depends on the op's own fields alone, not on its program (KernelMemo).
   [[nodiscard]] bool of_op_alone(const Op& op) const;
   /// Transfer time of a symmetric collective, send or recv once all members have arrived.
   /// `elements` and format from the op. For a send or recv pass the shape of the pair; of a larger

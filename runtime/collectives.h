@@ -40,7 +40,7 @@ class Collectives {
   virtual void finish_sends() = 0;
   virtual void barrier() = 0;
   /// Bytes this rank has sent since whoever reads it set them to 0, by level of the fabric; empty
-  /// where nobody counts.
+  /// where they are not counted.
   virtual std::span<double> sent_by_level() { return {}; }
   /// Messages of calls that have returned go on their way: for ranks that wait for long elsewhere.
   virtual void progress() {}

@@ -12,7 +12,7 @@ namespace stepcast::runtime {
 /// Orders of copies are lists of blocks; block i is [first[i], first[i + 1]):
 ///   sent      [part][expert]            this rank's tokens
 ///   received  [part][member][local]     what its expert group sends to its experts
-///   unsorted  [part][source][local]     likewise of all tensor ranks that compute together:
+///   unsorted  [part][source][local]     the same of all tensor ranks that compute together:
 ///                                       source = tensor coordinate * members + member
 ///   sorted    [part][local][source]     expert by expert
 struct ExpertPlan {

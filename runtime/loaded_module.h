@@ -13,7 +13,7 @@ class LoadedModule {
  public:
   /// Errors: EnvironmentError with the reason when the file is not there or cannot be loaded.
   explicit LoadedModule(const std::filesystem::path& file);
-  /// A library by its name alone, as the loader finds it: beside this program or in the system.
+  /// A library by its name alone, as the loader finds it: next to this program or in the system.
   /// Errors: EnvironmentError with the loader's reason and `remedy`.
   LoadedModule(std::string name, std::string_view remedy);
   /// Errors: EnvironmentError when the library has no such function.

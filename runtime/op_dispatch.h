@@ -16,7 +16,7 @@ namespace stepcast::runtime {
 /// it.
 struct OpState {
   virtual ~OpState() = default;
-  /// What a pipelined step prepared for the next batch becomes that of the batch under way.
+  /// What a pipelined step prepared for the next batch becomes that of the current batch.
   virtual void begin_next_batch() {}
   /// Moved between memory tiers since the run began, by tier of the program; empty: nothing.
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }

@@ -17,7 +17,7 @@ struct KernelUse {
 };
 
 /// Executes one rank's program of an execution graph for real, step after step. What every backend
-/// has in common is here: the order of ops, the batch under way and the next one of a pipelined
+/// has in common is here: the order of ops, the current batch and the next one of a pipelined
 /// program, what the observer is told. A backend adds streams, memory and the ops themselves.
 class StepExecutor {
  public:
@@ -51,7 +51,7 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
   /// Of fused attention.
   [[nodiscard]] virtual KernelUse attention() const { return {}; }
-  /// Of what products do beside multiplying (core/graph/epilogue.h).
+  /// What products do besides multiplying (core/graph/epilogue.h).
   [[nodiscard]] virtual KernelUse epilogues() const { return {}; }
   /// Time compute ops of the last step waited for a core, summed over streams.
   [[nodiscard]] virtual Seconds lease_wait() const { return {}; }
@@ -64,7 +64,7 @@ class StepExecutor {
   virtual void stage_batches() {}
   /// Runs the ops of one step to their end; returns the loss.
   virtual double run_ops() = 0;
-  /// What a pipelined step prepared for the next batch becomes that of the batch under way.
+  /// What a pipelined step prepared for the next batch becomes that of the current batch.
   virtual void begin_next_batch() = 0;
 
   /// False for ops of this batch while the pipeline fills, and for those of another step.
@@ -84,7 +84,7 @@ class StepExecutor {
   const std::int32_t rank_;
   Observer* const observer_;
   const IssueOrder order_;
-  // Of the step under way.
+  // State of the current step.
   std::int64_t step_ = 0;
   std::int32_t observed_step_ = -1;
 

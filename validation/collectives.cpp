@@ -270,7 +270,7 @@ ModelValidation validate_collectives(const models::MeasuredTable& table, const M
                                      const ValidateModelsOptions& options) {
   if (options.holdout == Holdout::kPairs) {
     throw InputError("--holdout",
-                     "pairs is of kernels; for collectives use sizes, ranks, device or rows");
+                     "pairs applies to kernels; for collectives use sizes, ranks, device or rows");
   }
   return CollectiveValidation(table, facts, options).run();
 }

@@ -47,7 +47,7 @@ enum class DlrmRegime : std::uint8_t {
 /// Step times of MLPerf DLRM submissions, predicted.
 /// Where dlrm_dcnv2 rows of several generations of GPUs are there, each generation is predicted
 /// with one scalar: the median of measured / predicted over the rows of the others. Naive
-/// predictor: one rate of samples per byte/s of device memory, their median likewise. Gate:
+/// predictor: one rate of samples per byte/s of device memory, by their median too. Gate:
 /// recorded bounds of the median and worst |error| and the bias over all generations. Rounds of one
 /// GPU: the scalar is measured / predicted of the first NVIDIA row (the authors of the stack), else
 /// of the first row. Naive predictor: that row's samples/s. Gate: mean |error| <= 0.10 over those

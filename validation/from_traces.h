@@ -52,8 +52,8 @@ std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
 FromTracesResult validate_from_traces(const FromTracesOptions& options,
                                       runtime::MpiSession& session);
 
-/// Both families' errors, beside a linear regression on the same traces; passes where the mean of
-/// each is at most 10 %.
+/// Both families' errors, compared with a linear regression on the same traces; passes where the
+/// mean of each is at most 10 %.
 ValidationSuite from_traces_suite(const FromTracesResult& result);
 
 }  // namespace stepcast::validation

@@ -331,7 +331,7 @@ ModelValidation validate_kernels(const models::MeasuredTable& table, const Model
                                  const ValidateModelsOptions& options) {
   if (options.holdout == Holdout::kRanks) {
     throw InputError("--holdout",
-                     "ranks is of collectives; for kernels use pairs, sizes, device or rows");
+                     "ranks applies to collectives; for kernels use pairs, sizes, device or rows");
   }
   return KernelValidation(table, facts, options).run();
 }

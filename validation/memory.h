@@ -6,7 +6,7 @@
 
 namespace stepcast::validation {
 
-/// Peak memory of Megatron-LM jobs as PyTorch's allocator counted it on the last rank, beside the
+/// Peak memory of Megatron-LM jobs as PyTorch's allocator counted it on the last rank, against the
 /// ledger's lines that the allocator holds: all but the device's context, communicators and what
 /// fragments. `folder` has golden.csv (columns case, args_file, type, platform, gpus,
 /// memory_usable, mem_max_allocated_GiB, pp, large) and, under cases/, the arguments of each job.

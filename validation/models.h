@@ -57,7 +57,7 @@ struct ModelValidation {
 };
 
 /// Refits every (op kind, format, device, stack, variant) without the held-out part and scores the
-/// predictions of the cost model on it. Beside each group stands the roofline of hardware facts.
+/// predictions of the cost model on it. Each group is compared with the roofline of hardware facts.
 /// Rows that cannot have been measured on the device, or cannot be predicted, are listed.
 ///
 /// Device holdout: constants of the device with rows of this kind whose bandwidth is nearest,
@@ -65,7 +65,7 @@ struct ModelValidation {
 /// 16th configuration, scored on the others.
 ModelValidation validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
                                  const ValidateModelsOptions& options);
-/// Likewise for collectives: all kinds of one system and stack are fitted together, rows of several
+/// As above for collectives: all kinds of one system and stack are fitted together, rows of several
 /// machines together with those inside one machine of the same device, as `stepcast fit` does.
 ModelValidation validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
                                      const ValidateModelsOptions& options);

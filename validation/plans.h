@@ -23,7 +23,7 @@ struct ValidatePlansOptions {
   std::uint64_t seed = 1;
   std::int64_t count = 24;   ///< tasks that count, to be reached
   std::int64_t at_most = 0;  ///< tasks that run in all; 0: three times as many
-  double budget = 0;         ///< seconds of runs; 0: none. The task under way is finished
+  double budget = 0;         ///< seconds of runs; 0: none. The current task is finished
   std::int64_t rounds = 4, steps = 3, warmup = 1;  ///< of every candidate
   /// Further rounds of the plans within TaskRules::close of the best, where the task counts so far.
   std::int64_t close_rounds = 12;

@@ -27,8 +27,8 @@ struct ReuseHistogram {
 /// file and line.
 std::vector<ReuseHistogram> read_reuse_histograms(const std::filesystem::path& file);
 
-/// One line of a published table of what copies of hot rows cut, beside planner::traffic_cut of the
-/// same histogram. Rows are 128 fp16 numbers.
+/// One line of a published table of what copies of hot rows cut, against planner::traffic_cut of
+/// the same histogram. Rows are 128 fp16 numbers.
 struct PublishedCut {
   std::string place;  ///< file:line
   std::string file;

@@ -7,7 +7,7 @@
 
 namespace stepcast::validation {
 
-/// One measurement beside its prediction, as CONTRACT section 7 lists them. A row that cannot be
+/// One measurement and its prediction. A row that cannot be
 /// predicted says why and is counted; it is never dropped.
 struct ValidationRow {
   std::string id;
@@ -31,7 +31,7 @@ struct ValidationGroup {
   std::string name;
   studies::ErrorStatistics errors;
   std::string worst_row;
-  std::string baseline;  ///< the naive predictor beside it; empty: none
+  std::string baseline;  ///< the naive predictor compared with; empty: none
   double baseline_mean = 0;
   double in_range_share = 0;
   std::optional<double> repeat_noise;  ///< of the measurements themselves

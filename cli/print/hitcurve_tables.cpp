@@ -40,7 +40,7 @@ void add_zipf(Facts& t, const Access& access, const std::vector<ReuseBin>& bins,
                                           : ""));
 }
 
-/// Of the rows that were looked up.
+/// Shares of lookups that go to the hottest of the rows looked up.
 void add_hottest(Facts& t, const Access& access, double distinct) {
   for (const double top : {0.001, 0.01, 0.1}) {
     t.row({name_cell(fmt::format("top_{:g}", top),
@@ -95,7 +95,9 @@ DataTable curve_table(const Access& access, const StackDistances& distances) {
            share(access.hit_rate(c, CachePolicy::kLru).value),
            share(access.hit_rate(c, CachePolicy::kPinned).value)});
   }
-  t.note("As recorded, the first lookup of a row misses; the other columns are of a warm cache.");
+  t.note(
+      "The column as recorded counts the first lookup of a row as a miss; the other columns assume "
+      "a warm cache.");
   return t;
 }
 

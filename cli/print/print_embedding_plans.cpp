@@ -173,7 +173,7 @@ Json plan_document(const RankedPlan& p) {
   return j;
 }
 
-/// Where nobody asked for room that stays free: how little there is.
+/// Free device memory, where no headroom was requested.
 void warn_of_full_devices(const PlanReport& r, Report& report) {
   Bytes fullest;
   for (const LedgerLine& l : r.plans.front().plan.ledger) {

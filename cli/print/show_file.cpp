@@ -178,7 +178,7 @@ void refuse_output(const json& j, const std::string& file) {
   }
 }
 
-/// Of a name that `list systems` or `list devices` prints.
+/// Tables of a built-in system or device, by the name that `list` prints.
 std::optional<Tables> built_in_tables(const std::string& name, const Context& context) {
   const config::Library library{context.library};
   const auto among = [&name](const std::vector<config::Entry>& entries) {

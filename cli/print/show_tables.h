@@ -23,14 +23,14 @@ Tables flops_tables(const Job* job, const ExecutionGraph& graph);
 Tables bytes_tables(const Job* job, const ExecutionGraph& graph);
 Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank);
 Tables recorded_tables(const studies::RecordedStep& step);
-/// Of a recorded run, ours or of any program; warnings go to stderr. `name` stands for the trace
+/// Tables of a recorded run of any program; warnings go to stderr. `name` stands for the trace
 /// there.
 Tables run_tables(const traces::Recording& recording, const std::string& name, std::int32_t skip,
                   const std::string& mark);
 
 /// What an execution graph without times holds: nodes, edges, operators and collectives.
 Tables execution_graph_tables(const traces::Recording& recording);
-/// Of a capture, by "kind", "module" or "stream".
+/// Device time of a capture by "kind", "module" or "stream".
 DataTable device_time_table(const traces::Recording& recording, const std::string& by,
                             const std::string& mark, std::optional<std::int32_t> rank);
 

@@ -138,7 +138,7 @@ DataTable traffic_table(const TrafficOptions& options, const Access& access,
     }
   }
   t.note(
-      "Rows travel unpooled, forward and back. Shares are of the all-to-all between nodes "
+      "Rows travel unpooled, forward and back. Shares are relative to the all-to-all between nodes "
       "without copies; thresholds are lookups of a row per global batch. Times are those of the "
       "link alone: `plan` weighs the step.");
   if (!options.counted_on.empty()) {

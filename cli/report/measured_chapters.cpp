@@ -163,7 +163,7 @@ std::string explanation(const Field& d) {
 }
 
 std::string comparison(const Field& d) {
-  std::string out = heading(fmt::format("{} on {}: predicted beside measured",
+  std::string out = heading(fmt::format("{} on {}: predicted against measured",
                                         d.at("workload").string(), d.at("system").string()));
   out += paragraph(fmt::format("step: predicted {}, measured {} ({}, spread {})",
                                shown_seconds(d.at("predicted_step_s").number()),

@@ -3,7 +3,7 @@
 
 #include "cli/report/fields.h"
 
-/// Chapters of documents about what was measured, alone or beside a prediction, and of differences.
+/// Chapters for measured runs, measured against predicted, and differences between runs.
 namespace stepcast::cli::report {
 
 std::string replay(const Field& d);

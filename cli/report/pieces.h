@@ -10,7 +10,7 @@
 #include "cli/report/fields.h"
 #include "validation/svg.h"
 
-/// What chapters are made of beside charts.
+/// Parts of chapters other than charts.
 namespace stepcast::cli::report {
 
 inline std::string shown_seconds(double v) { return human(seconds(v)); }

@@ -16,8 +16,8 @@ struct RowRemap {
   std::vector<std::int64_t> row_of_id;
 };
 
-/// Of every table whose rows a plan has in order of popularity. Errors: InputError where there is
-/// no such table, and for one whose rows have no ids (a histogram).
+/// Row remaps of every table that a plan stores in order of popularity. Errors: InputError where
+/// there is no such table, and for one whose rows have no ids (a histogram).
 std::vector<RowRemap> row_remaps(const Job& job, const EmbeddingPlan& plan);
 
 /// `file` can hold remaps of that many tables: FILE.npy one, FILE.npz any number. Errors:

@@ -16,7 +16,7 @@ constexpr double kMostTokens = 1e18;
 studies::RunTerms WholeRunOptions::terms() const {
   if (!asked() && (price > 0 || !mtbf.empty())) {
     throw InputError(mtbf.empty() ? "--price" : "--mtbf",
-                     "is of a whole run; say how long it is: --tokens, --samples or --steps");
+                     "applies to a whole run; give its length: --tokens, --samples or --steps");
   }
   studies::RunTerms terms;
   terms.price = price;
@@ -28,7 +28,7 @@ studies::RunTerms WholeRunOptions::terms() const {
   }
   if (!restart.empty()) {
     if (mtbf.empty()) {
-      throw InputError("--restart", "is of failures; say how often they are: --mtbf");
+      throw InputError("--restart", "requires --mtbf, the mean time between failures");
     }
     terms.restart = config::parse_quantity<Seconds>(restart, "--restart");
   }

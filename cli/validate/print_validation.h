@@ -15,7 +15,7 @@ void print_validation(const std::vector<validation::ValidationSuite>& suites, Ou
 void begin_suite(Report& report, std::string_view name, std::string_view bound, bool pass);
 /// What is predicted of each case; `bounds`: and which bound it was drawn for.
 DataTable case_predictions(const std::vector<validation::RuntimeCase>& cases, bool bounds);
-/// Writes a CSV file of predictions before what they are of is run, and says so.
+/// Writes a CSV file of predictions before the predicted cases are run, and reports the path.
 void write_predictions(const std::string& file, const DataTable& predictions,
                        const std::string& what);
 

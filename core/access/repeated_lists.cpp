@@ -57,7 +57,7 @@ class ListLaw {
     return left < kLeftOut;
   }
 
-  /// Of `n` lists of this length, the expected distinct ones.
+  /// Expected distinct lists among `n` of this length.
   [[nodiscard]] double distinct(double n) const {
     double alike = 0;  // share that repeats another
     for (std::size_t i = 0; i < kBins; ++i) {

@@ -14,7 +14,7 @@ struct DistinctLists {
 
 /// Expected distinct lists of ids that `samples` samples carry for a table, one beside the other
 /// (RecD, arXiv 2211.05239). Lists kept inside a session are not drawn anew, so only
-/// n = samples / DF lists are (`dedup_factor`). Of those some are alike by chance: with P(T) the
+/// n = samples / DF lists are (`dedup_factor`). Some of those are equal by chance: with P(T) the
 /// probability that a drawn list is T,
 ///   E = sum_T 1 - exp(-n P(T)) = n E_T[(1 - exp(-n P(T))) / (n P(T))],
 /// an expectation over ln P(T), which is the sum of ln p over the list's ids: the law of ln p
@@ -24,8 +24,8 @@ DistinctLists distinct_lists(const EmbeddingTable& table, double samples);
 
 /// The same of recorded lists: list i has the ids [begins[i], begins[i + 1]), the last one the
 /// rest. Means over batches of `samples` lists, one after the other; lists that fill no batch are
-/// left out, unless there are fewer in all. At least one list; `samples` >= 1. Lists are told apart
-/// by a hash of 64 bits.
+/// left out, unless there are fewer in all. At least one list; `samples` >= 1. Lists are
+/// distinguished by a hash of 64 bits.
 DistinctLists distinct_lists(std::span<const std::int64_t> ids,
                              std::span<const std::int64_t> begins, std::int64_t samples);
 

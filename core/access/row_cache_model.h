@@ -41,14 +41,14 @@ class RowCacheModel {
   /// `under_way`: lookups of a batch that is still in use, whose rows stay too.
   RowCacheModel(Access access, double capacity, double lookups,
                 RowCachePolicy policy = RowCachePolicy::kLru, double under_way = 0);
-  /// Of batch `number` since the cache was empty (0 the first); negative: in the long run.
+  /// Traffic of batch `number` since the cache was empty (0 the first); negative: in the long run.
   [[nodiscard]] RowTraffic batch(double number = -1) const;
   /// Rows in memory at once, cached or fetched, in the long run: U(T + n).
   [[nodiscard]] double most_rows() const;
 
  private:
   [[nodiscard]] double distinct(double lookups) const;
-  /// Of rows beyond the hottest.
+  /// Expected lookups of rows beyond the hottest.
   [[nodiscard]] double cold(double lookups) const;
   [[nodiscard]] RowTraffic counted_batch(double number) const;
   Access access_;

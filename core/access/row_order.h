@@ -49,7 +49,7 @@ class RowOrder {
 
 /// How the lookups of a law fall on the positions of an order that was made for another law. The
 /// law's hottest rows (65,536, and as many as `hot`) are followed one by one; the others count as
-/// dealt out at random over the positions that are left.
+/// distributed at random over the remaining positions.
 class LookupsInOrder {
  public:
   /// Both over as many rows. `hot`: positions before the last range of interest.

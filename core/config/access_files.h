@@ -24,7 +24,7 @@ struct ReuseHistogram {
 /// InputError naming the file and line.
 ReuseHistogram read_histogram(const std::filesystem::path& file, std::string_view where);
 
-/// Is this such a file: a text whose first line that says something names these columns? Errors:
+/// True if the first non-blank line of this text names these columns. Errors:
 /// InputError when it cannot be read.
 bool is_histogram(const std::filesystem::path& file, std::string_view where);
 

@@ -48,9 +48,9 @@ Source text_source(std::string text, std::string label, std::filesystem::path fo
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library);
 
-/// A job whose parallel plan is to be chosen, and what of it is fixed already. Of the parallel
-/// degrees, schedule, sequence_parallel, zero, recompute and batch.micro, a key that is given stays
-/// as it is; one that says "auto" or is missing is searched. A recommendation model is a job as
+/// A job whose parallel plan is to be chosen, and what of it is fixed already. Among
+/// parallel degrees, schedule, sequence_parallel, zero, recompute and batch.micro, a given key is
+/// fixed; one that says "auto" or is missing is searched. A recommendation model is a job as
 /// load_job reads it.
 PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
                               const Library& library);

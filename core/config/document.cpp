@@ -320,7 +320,7 @@ std::string Value::place(const std::string& path) const {
   }
   const std::string neighbour = overridden_beside(document_->overridden, in_job);
   return fmt::format("{}: {}{}", document_->label, path,
-                     neighbour.empty() ? "" : fmt::format(" (beside --set {})", neighbour));
+                     neighbour.empty() ? "" : fmt::format(" (together with --set {})", neighbour));
 }
 
 std::string Value::where() const { return place(path_); }

@@ -38,7 +38,7 @@ struct Document {
   /// in those terms.
   std::string job_path;
   std::vector<std::string> overridden;
-  /// Of a list of tables: where each stands, for messages ("t.csv:3: table \"a\"").
+  /// Place of each table of a list, for messages ("t.csv:3: table \"a\"").
   std::vector<std::string> table_places;
 };
 

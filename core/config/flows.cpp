@@ -73,10 +73,10 @@ Flow flow_from(const Value& v, const Job& job) {
   }
   const Value via = v.at("via",
                          "a tier or fabric level of the system, or a name of its own with "
-                         "its rate beside it: " +
+                         "its rate next to it: " +
                              std::string(kStore));
   if (!via.is_string()) {
-    via.fail("a name in quotes, its rate beside it: " + std::string(kStore));
+    via.fail("a name in quotes, its rate next to it: " + std::string(kStore));
   }
   flow.via = via.name();
   if (const auto bandwidth = v.find("bandwidth")) {
@@ -86,7 +86,7 @@ Flow flow_from(const Value& v, const Job& job) {
     if (std::find(known.begin(), known.end(), flow.via) == known.end()) {
       via.refuse(
           fmt::format("found \"{}\"; {}, or give the bandwidth of all devices together "
-                      "beside it: {}",
+                      "next to it: {}",
                       flow.via, suggestion(flow.via, known), kStore));
     }
     if (flow.via == "hbm") {

@@ -62,7 +62,7 @@ const Keys<RoleFormats>& formats_keys() {
             .otherwise("as stored")
             .only(kTransformers,
                   "found a format of experts' tokens, but a dlrm has none; leave it out"));
-    add(format_key("moments", &F::moments, kept, "what an optimizer keeps beside a weight")
+    add(format_key("moments", &F::moments, kept, "optimizer state per weight")
             .terse_usual("fp32")
             .only(kWithoutTables, kOfTransformers));
     add(format_key("master", &F::master, kept, "the copy of a narrow weight that is updated")

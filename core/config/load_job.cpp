@@ -277,7 +277,7 @@ const Keys<Job>& job_keys() {
                               "fused: products with their bias and activation are one op")
             .terse_usual("separate"));
     add(custom_key<Job>(
-        "flows", list_form(object_form(flow_table())), "transfers beside the step",
+        "flows", list_form(object_form(flow_table())), "background transfers during the step",
         [](const Value& v, Job& j, const Reading&) { j.flows = flows_from(v, j); },
         [](const Job& job, const Writing&) { return flows_json(job.flows); }));
     add(custom_key<Job>(

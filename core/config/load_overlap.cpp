@@ -1,4 +1,4 @@
-// Which exchanges of a job run beside compute: its `parallel.overlap`.
+// Which exchanges of a job overlap with compute: its `parallel.overlap`.
 #include "core/config/internal/job_tables.h"
 
 namespace stepcast::config {
@@ -30,26 +30,30 @@ const Keys<Overlap>& overlap_keys() {
     using O = Overlap;
     const Scope& t = kTransformers;
     Keys<Overlap> all{
-        overlap_key("data", &O::data, t, "gradients are summed beside the backward pass"),
+        overlap_key("data", &O::data, t, "gradient reduction overlaps with the backward pass"),
         overlap_key("tensor", &O::tensor, t,
                     "exchanges of tensor ranks run on a stream of their own"),
-        overlap_key("tensor_products", &O::tensor_products, t,
-                    "with tensor: gathers and sums are cut up beside products")
+        overlap_key(
+            "tensor_products", &O::tensor_products, t,
+            "with tensor: gathers and reductions are split and overlap with matrix products")
             .terse_usual(false)
             .written_after("parameters"),
-        overlap_key("pipeline", &O::pipeline, t, "stages send and receive beside compute"),
+        overlap_key("pipeline", &O::pipeline, t,
+                    "sends and receives between stages overlap with compute"),
         overlap_key("parameters", &O::parameters, t,
-                    "with data: updated weights are gathered beside the next forward pass")
+                    "with data: the gather of updated weights overlaps with the next forward pass")
             .terse_usual(false)
             .written_after("pipeline"),
-        overlap_key("expert", &O::expert, t, "exchanges of experts' tokens run beside experts")
+        overlap_key("expert", &O::expert, t,
+                    "the all-to-all of experts' tokens overlaps with experts")
             .terse_usual(false)
             .written_after("tensor_products"),
-        overlap_key("input_all_to_all", &O::input_all_to_all, kTables, "ids travel beside compute"),
+        overlap_key("input_all_to_all", &O::input_all_to_all, kTables,
+                    "the exchange of ids overlaps with compute"),
         overlap_key("output_all_to_all", &O::output_all_to_all, kTables,
-                    "looked-up rows travel beside compute"),
+                    "the exchange of looked-up rows overlaps with compute"),
         overlap_key("dense_all_reduce", &O::dense_all_reduce, kTables,
-                    "dense gradients are summed beside the backward pass")};
+                    "dense gradient reduction overlaps with the backward pass")};
     return all;
   }();
   return keys;

@@ -50,7 +50,8 @@ Recompute recompute_from(const Value& v) {
       r.kind = RecomputeKind::kSelective;
       r.modules = recompute_modules_from(*modules);
       if (v.find("layers")) {
-        modules->refuse("found beside layers, which are recomputed whole; use one of the two");
+        modules->refuse(
+            "cannot be combined with layers, which are recomputed whole; use one of the two");
       }
       return r;
     }
@@ -321,7 +322,7 @@ const Keys<Parallel>& parallel_keys() {
     bucket.facts.form = amount_form("25 MB");
     add(std::move(bucket).usual(quantity_text(P{}.bucket)));
     Key<P> overlap = custom_key<P>(
-        "overlap", object_form(facts_of(overlap_keys())), "which exchanges run beside compute",
+        "overlap", object_form(facts_of(overlap_keys())), "which exchanges overlap with compute",
         [](const Value& v, P& p, const Reading& reading) { p.overlap = overlap_from(v, reading); },
         [](const P& p, const Writing& w) { return write_keys(overlap_keys(), p.overlap, w); });
     add(std::move(overlap).otherwise("of the stack; none without one"));
@@ -340,7 +341,8 @@ const Keys<Parallel>& parallel_keys() {
     add(custom_key<P>(
             "pipeline_split",
             any_form({object_form(kSplitKeys), list_form(integer_form(0, 10'000), 1)}),
-            "how layers are dealt out: weights of the ends, or the layers of every chunk",
+            "how layers are assigned to stages: weights of embedding and LM head, or the layers of "
+            "every chunk",
             [](const Value& v, P& p, const Reading&) { p.pipeline_split = pipeline_split_from(v); },
             [](const P& p, const Writing&) { return pipeline_split_json(p.pipeline_split); })
             .terse_usual(pipeline_split_json({}))
@@ -353,7 +355,8 @@ const Keys<Parallel>& parallel_keys() {
   return keys;
 }
 
-/// Degrees that divide the devices, beside one that does not: "parallel.tensor = 2 or 4, or devices
+/// Degrees that divide the devices, suggested for one that does not: "parallel.tensor = 2 or 4, or
+/// devices
 /// =
 /// "; "" where no degree alone is at fault.
 std::string divisors_near(const Job& j) {

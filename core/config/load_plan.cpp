@@ -321,7 +321,7 @@ EmbeddingPlan plan_from(const Value& v) {
   }
   v.keys({"stepcast", "kind", "workload", "system", "devices", "sync_interval", "dedup", "made_for",
           "predicted_step_s", "lower_bound_s", "gap", "content_hash", "tables", "ledger",
-          // what `plan --format json` says of a plan beside it
+          // fields that `plan --format json` adds to a plan
           "objective_s", "buildable", "not_built_because", "mix"});
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);

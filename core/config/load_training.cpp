@@ -1,4 +1,4 @@
-// How a transformer is trained beside its split: loss, adapters, lengths of documents, what an
+// How a transformer is trained, apart from its plan: loss, adapters, lengths of documents, what an
 // optimizer keeps, what is recomputed.
 #include <algorithm>
 #include <cmath>
@@ -189,7 +189,7 @@ Key<Job> loss_key() {
 Key<Job> lora_key() {
   return custom_key<Job>(
              "lora", object_form(facts_of(lora_keys())),
-             "adapters are trained beside weights that are not",
+             "adapters are trained, the weights are frozen",
              [](const Value& v, Job& j, const Reading& reading) {
                read_keys(v, lora_keys(), j.lora.emplace(), reading);
              },

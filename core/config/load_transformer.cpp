@@ -204,8 +204,7 @@ void read_heads(const Value& v, TransformerWorkload& w) {
   } else if (w.mla) {
     w.head_dim = w.mla->query_dim();
   } else if (w.hidden % w.heads != 0) {
-    v.at("heads", "")
-        .fail(fmt::format("a divisor of hidden = {}, or head_dim beside it", w.hidden));
+    v.at("heads", "").fail(fmt::format("a divisor of hidden = {}, or set head_dim", w.hidden));
   } else {
     w.head_dim = w.hidden / w.heads;
   }

@@ -39,7 +39,7 @@ struct PublishedSource {
   std::string begins;               ///< what a row's `source` begins with
   std::string framework;            ///< what a row's `framework` is; empty: any
   std::vector<std::string> models;  ///< which of a row's `model`, where recipes differ; empty: any
-  std::vector<std::string> gpus;    ///< how a row's `gpu` begins, likewise
+  std::vector<std::string> gpus;    ///< prefixes of a row's `gpu`
   std::string stack;
   ShapedSettings settings;  ///< after the stack's
   /// Host seconds to issue one op; 0: what the device says. Where it is given, the scalar that a
@@ -72,8 +72,8 @@ struct PublishedNames {
   [[nodiscard]] const NamedSettings* gpu(std::string_view name) const;
   /// The first whose alias begins `name`, whatever the case: "FP8-CS (current scaling)" is fp8.
   [[nodiscard]] const NamedSettings* precision(std::string_view name) const;
-  /// Of a row: its publication's; else the stack whose longest alias begins `framework`; else the
-  /// one that plans of that family run on.
+  /// Recipe of a row: its publication's; else the stack whose longest alias begins `framework`;
+  /// else the one that plans of that family run on.
   [[nodiscard]] StackRecipe recipe(std::string_view source, std::string_view framework,
                                    std::string_view model, std::string_view gpu,
                                    std::string_view family) const;

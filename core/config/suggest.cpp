@@ -73,7 +73,7 @@ std::string_view meant_by_shorthand(std::string_view word) {
 }
 
 std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates) {
-  constexpr std::size_t kLongest = 64;  // nobody mistypes more than this, and the table stays small
+  constexpr std::size_t kLongest = 64;  // bounds the table; longer names are not mistyped
   if (found.empty() || found.size() > kLongest) {
     return {};
   }

@@ -58,7 +58,7 @@ enum class EmbeddingRoute : std::uint8_t {
                 ///< distinct lists, copied to the samples that have them
   kGroupReduce,    ///< one copy a group of ranks, pooled: as kReduce inside the group; gradients of
                    ///< the copies all-reduced across groups
-  kGroupSequence,  ///< likewise unpooled, as kSequence inside the group
+  kGroupSequence,  ///< unpooled, as kSequence inside the group
 };
 constexpr std::size_t kRouteKinds = 8;
 /// Sizes of groups that one plan may have: a rack, a pod, ... between one rank and all.
@@ -113,8 +113,8 @@ struct EmbeddingSlice {
   std::int64_t first_column = 0;
   std::int64_t dim = 0;       ///< of its rows
   std::int64_t features = 1;  ///< that look them up, each with `dim` columns of the interaction
-  /// Of its first column among the columns of all tables side by side, of the first feature; those
-  /// of the others follow `feature_pitch` columns apart.
+  /// Offset of its first column, for the first feature, in the concatenated columns of all tables;
+  /// other features follow `feature_pitch` columns apart.
   std::int64_t feature_column = 0;
   std::int64_t feature_pitch = 0;
   EmbeddingRoute route = EmbeddingRoute::kExchange;
@@ -131,7 +131,7 @@ struct EmbeddingSlice {
   std::string tier = "hbm";  ///< where the rows live
   double cache_bytes = 0;    ///< for rows of a slower tier, in each holder's own memory
   RowCachePolicy cache_policy = RowCachePolicy::kLru;
-  /// Of a pooled table whose distinct lists are looked up, pooled and sent once (RecD, arXiv
+  /// For a pooled table whose distinct lists are looked up, pooled and sent once (RecD, arXiv
   /// 2211.05239): their expected number and that of their ids, as shares of those of all samples.
   double list_share = 1, id_share = 1;
   [[nodiscard]] bool pools_lists_once() const { return list_share < 1; }

@@ -117,7 +117,7 @@ struct RecordedAttributes {
   bool operator==(const RecordedAttributes&) const = default;
 };
 
-/// What an op is told beside its sizes. Each kind takes one alternative (OpTraits::attributes).
+/// Attributes of an op besides its sizes. Each kind takes one alternative (OpTraits::attributes).
 using OpAttributes =
     std::variant<std::monostate, GemmAttributes, AttentionAttributes, EmbeddingAttributes,
                  TierAttributes, PoolAttributes, ActivationAttributes, NormAttributes,

@@ -24,7 +24,7 @@ enum class OpFamily : std::uint8_t {
 /// Pass of a pair of kinds, one the derivative of the other.
 enum class OpPass : std::uint8_t { kNone, kForward, kBackward };
 
-/// Who takes part in an op, and when a rank is done with it.
+/// Which ranks an op involves, and when a rank is done with it.
 enum class OpRole : std::uint8_t {
   kCompute,    ///< one rank; also a collective without partners
   kSymmetric,  ///< all members end together

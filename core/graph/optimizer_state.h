@@ -4,8 +4,8 @@
 
 namespace stepcast {
 
-/// Numbers (fp32) that an optimizer keeps beside each element it trains; row-wise Adagrad keeps one
-/// beside each row.
+/// Numbers (fp32) that an optimizer keeps for each element it trains; row-wise Adagrad keeps one
+/// for each row.
 constexpr int optimizer_states(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd ? 0 : kind == OptimizerKind::kAdam ? 2 : 1;
 }
@@ -28,8 +28,8 @@ constexpr double state_parameter_bytes(OptimizerKind kind) {
   return state_row_bytes(dense_rule(kind), 1);
 }
 
-/// Of the directory that finds a cached row: the row (4 bytes), neighbours in the order of use (8),
-/// batch that used it last (4), two to four hash entries (8 to 16).
+/// Bytes per cached row of the directory that finds it: the row (4 bytes), neighbours in the order
+/// of use (8), batch that used it last (4), two to four hash entries (8 to 16).
 constexpr double kCacheDirectoryBytes = 32;
 
 /// Bytes of device memory per row that a cache has room for: the row, its optimizer state and the

@@ -59,15 +59,15 @@ struct ParameterPiece {
   std::int64_t row_ranks = 0;
   /// Rows are popularity ranks of this law: the value is that of row id order->row_of_rank(row).
   std::shared_ptr<const Access> order = nullptr;
-  /// Likewise of the order that a plan brings: the value is that of row id row_order->row_at(row).
+  /// The order that a plan brings: the value is that of row id row_order->row_at(row).
   std::shared_ptr<const RowOrder> row_order = nullptr;
-  /// Likewise by the rank's tensor coordinate c: row + c * tensor_row_step, column + c *
+  /// Offset by the rank's tensor coordinate c: row + c * tensor_row_step, column + c *
   /// tensor_column_step.
   std::int64_t tensor_row_step = 0;
   std::int64_t tensor_column_step = 0;
   /// Neighbouring tensor ranks that hold the same columns: c is divided by it, rounding down.
   std::int64_t tensor_column_ranks = 1;
-  /// Likewise by the rank's place in its expert group (core/graph/mesh.h).
+  /// Offset by the rank's place in its expert group (core/graph/mesh.h).
   std::int64_t expert_row_step = 0;
   /// > 0: rows stand in groups of so many, whose first rows lie `row_group_step` apart: each
   /// expert's part of the rows.
@@ -138,7 +138,7 @@ struct EmbeddingShard {
   TensorId state = 0;              ///< optimizer state, if `has_state`
   bool has_state = false;
   std::shared_ptr<const Access> access;  ///< law over the rows held here
-  /// Of a shard in a slower tier: what of it is in the device's memory. Lookups and updates work on
+  /// The part of a shard of a slower tier that is in device memory. Lookups and updates work on
   /// `rows` and `state`, `weights` and the shard's own `state` are the store behind them.
   struct Cache {
     TensorId rows = 0;          ///< [slots, dim]
@@ -163,11 +163,11 @@ struct EmbeddingGroup {
 /// the runtime's are the batch's own).
 struct Exchange {
   std::vector<double> send_elements;
-  /// What goes to members of the sender's own unit beside that, by place in the unit: members form
+  /// Elements in addition to members of the sender's own unit, by place in the unit: members form
   /// units of so many, in order. Ranks of one class may be in different units. One list for each
   /// size of units.
   std::vector<std::vector<double>> unit_elements{};
-  /// Beside that, where rows go through one member of each unit: members form `units` of them, in
+  /// In addition, where rows go through one member of each unit: members form `units` of them, in
   /// order.
   struct Forwarded {
     std::size_t units = 1;
@@ -288,7 +288,7 @@ struct Program {
   [[nodiscard]] const std::string& name(const Op& o) const { return names[o.name]; }
   /// The tables an op works on; null: none, or not known (recorded graphs).
   [[nodiscard]] const EmbeddingGroup* group_of(const Op& o) const;
-  /// The parts of an all-to-all-v; likewise.
+  /// The parts of an all-to-all-v.
   [[nodiscard]] const Exchange* exchange_of(const Op& o) const;
   /// Position among `ops`; nothing for an op that does not stand there.
   [[nodiscard]] std::optional<std::uint32_t> index_of(const Op& o) const;
@@ -325,7 +325,7 @@ struct ExecutionGraph {
   std::vector<Program> programs;
   std::vector<RankClass> classes;
   StepInputs inputs;
-  /// Of a model with embedding tables; else none.
+  /// Null for models without embedding tables.
   std::shared_ptr<const EmbeddingPlacement> placement = nullptr;
   [[nodiscard]] std::int32_t ranks() const { return mesh.size(); }
   [[nodiscard]] std::int32_t class_of(std::int32_t rank) const;

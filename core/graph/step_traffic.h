@@ -23,7 +23,7 @@ struct StepTraffic {
   [[nodiscard]] double at(TrafficKind kind, std::size_t level) const {
     return bytes[static_cast<std::size_t>(kind)][level];
   }
-  /// Of the embedding exchanges: ids, outputs and gradients.
+  /// Bytes of the embedding exchanges: ids, outputs and gradients.
   [[nodiscard]] double exchanged(std::size_t level) const;
 };
 

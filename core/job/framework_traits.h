@@ -3,7 +3,7 @@
 
 namespace stepcast {
 
-/// What a training framework does beside the arithmetic of a model: properties of its
+/// What a training framework does apart from the arithmetic of a model: properties of its
 /// version, described as data with a source in the entry "stack" of a system's `fitted`, form
 /// "framework.traits"; a constant above 0 says yes. They cost time and bytes; the bundled runtime
 /// has none of them.
@@ -44,8 +44,8 @@ struct FrameworkTraits {
   bool synchronous_routing = false;
   /// Recommenders: row ids are 32 bits wide, in memory and on links.
   bool narrow_ids = false;
-  /// Recommenders: one launch updates all dense parameters, in fp32 copies beside those that
-  /// products read, and the rows of replicated tables.
+  /// Recommenders: one launch updates all dense parameters, in fp32 copies in addition to those
+  /// that products read, and the rows of replicated tables.
   bool fused_optimizer = false;
   /// Recommenders: pooled rows are put in the order of the model on arrival, partial sums added up,
   /// and their gradients in the order of the exchange, by a kernel of one warp a row: rows that one

@@ -38,7 +38,7 @@ enum class LossKind : std::uint8_t {
   kInPlace,   ///< in fp32, overwritten by their gradient
   kCopied,    ///< products write and read them in their own format; the loss works on a copy in
               ///< fp32 (Megatron-LM)
-  kCompiled,  ///< likewise, with the exponentials in a tensor of their own (Megatron-LM's
+  kCompiled,  ///< as kFused, with the exponentials in a tensor of their own (Megatron-LM's
               ///< --cross-entropy-loss-fusion native, PyTorch's compiler)
   kEager,     ///< PyTorch's cross_entropy: log-probabilities and two gradients are tensors of their
               ///< own, in fp32
@@ -52,7 +52,7 @@ struct Loss {
   std::int64_t chunks = 1;
 };
 
-/// Low-rank adapters beside matrices that are not trained: y = x W + alpha / rank * (x A) B (Hu et
+/// Low-rank adapters on frozen matrices: y = x W + alpha / rank * (x A) B (Hu et
 /// al., arXiv 2106.09685). Weights of the model have no gradient and no optimizer state.
 struct Lora {
   std::int64_t rank = 0;
@@ -69,16 +69,17 @@ struct SequenceLengths {
   /// rest of its tokens are padding.
   bool packed = true;
   bool attend_within = true;  ///< packed: a token attends to its own document only
-  /// Of the document that an average token lies in.
+  /// Length of the document that an average token lies in.
   [[nodiscard]] double length_of_a_token() const { return mean_square / mean; }
 };
 
 struct Overlap {
   bool data = false, tensor = false, pipeline = false;  // transformer
   bool input_all_to_all = false, output_all_to_all = false, dense_all_reduce = false;  // DLRM
-  /// ZeRO 1 and 2: updated parameters are gathered beside the next step's first forward pass.
+  /// ZeRO 1 and 2: the gather of updated parameters overlaps with the next step's first forward
+  /// pass.
   bool parameters = false;
-  /// Exchanges of experts' tokens run beside the shared experts, and beside the routed ones where
+  /// Exchanges of experts' tokens overlap with the shared experts, and with the routed ones where
   /// Parallel::expert_chunks cuts them.
   bool expert = false;
   /// With `tensor` and sequence parallelism: gathers before a product and sums after one are cut
@@ -99,7 +100,8 @@ enum class ContextAlgorithm : std::uint8_t { kAuto, kAllGather, kPassKv, kPassQ,
 
 /// How tokens go to the ranks of their experts, and what was made of them back: a copy for each
 /// expert | one to each machine that has some of them, forwarded there to each rank that has, once,
-/// and summed up likewise on the way back (DeepSeek-V3, arXiv 2412.19437, section 3.2.2; DeepEP).
+/// and summed up the same way on the way back (DeepSeek-V3, arXiv 2412.19437, section 3.2.2;
+/// DeepEP).
 enum class ExpertDispatch : std::uint8_t { kCopies, kPerMachine };
 
 /// What a step does: forward, backward and update | forward over new tokens, keeping their keys and
@@ -108,7 +110,7 @@ enum class JobPhase : std::uint8_t { kTrain, kPrefill, kDecode };
 
 struct Parallel {
   std::int64_t tensor = 1, context = 1, pipeline = 1, expert = 1, data = 1;
-  /// How ranks are numbered; experts are dealt out over neighbours in it.
+  /// How ranks are numbered; experts are distributed over neighbours in it.
   MeshOrder order = kUsualOrder;
   [[nodiscard]] Mesh mesh() const {
     const auto narrow = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
@@ -117,7 +119,8 @@ struct Parallel {
   /// Ranks that share one expert by columns: `tensor` or 1; 0: `tensor` where `expert` divides
   /// data * context, else 1 (tensor ranks then hold different experts).
   std::int64_t expert_tensor = 0;
-  /// Parts in which tokens go to the experts and back, one under way while another is computed.
+  /// Parts in which tokens go to the experts and back; one is in transfer while another is
+  /// computed.
   std::int64_t expert_chunks = 1;
   ExpertDispatch expert_dispatch = ExpertDispatch::kCopies;
   /// Machines that ranks with different experts lie in; 0: as their numbers say
@@ -158,10 +161,10 @@ struct RoleFormats {
   Format embedding = Format::kFp32;
   Format all_to_all_forward = Format::kFp32;
   Format all_to_all_backward = Format::kFp32;
-  /// Of tokens, and of gradients of what was made of them, on their way to experts; none: as they
-  /// are stored.
+  /// Format of tokens, and of the gradients of experts' outputs, in the expert exchange; none: as
+  /// they are stored.
   std::optional<Format> expert_dispatch{};
-  Format moments = Format::kFp32;  ///< of what an optimizer keeps beside a weight
+  Format moments = Format::kFp32;  ///< of the optimizer state of a weight
   Format master = Format::kFp32;   ///< of the copy of a narrow weight that an optimizer updates
   /// In which weights that are not trained are kept; none: as all others.
   std::optional<Format> frozen{};
@@ -209,7 +212,7 @@ struct Job {
   std::int64_t cached = 0;  ///< tokens per sequence whose keys and values exist (not kTrain)
   Calibration calibration;
   std::vector<Flow> flows;
-  /// Of a table's rows as they are stored.
+  /// Storage format of a table's rows.
   [[nodiscard]] Format row_format(const EmbeddingTable& table) const {
     return table.format.value_or(formats.embedding);
   }

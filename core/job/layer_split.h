@@ -10,7 +10,7 @@ struct LayerRange {
   std::int64_t count = 0;
 };
 
-/// What is said of how layers are dealt out to the stages of a pipeline: nothing, the weight of
+/// How layers are assigned to the stages of a pipeline, as a job states it: nothing, the weight of
 /// its ends, or every number.
 struct PipelineSplit {
   /// The embedding and the head count as so many layers: their chunks get as many fewer.
@@ -21,7 +21,7 @@ struct PipelineSplit {
 };
 
 /// How so many layers are partitioned over the virtual stages of a pipeline, in order. Weights w of
-/// the ends join the layers, (layers + w) is dealt out evenly, and the ends' chunks give theirs
+/// the ends join the layers, (layers + w) is divided evenly, and the ends' chunks give theirs
 /// back. Where it does not divide evenly, the outermost chunks are one short. Valid: virtual_stages
 /// >= 1. Counts may come out negative: core/job/job_rules.h refuses those.
 std::vector<LayerRange> split_layers(std::int64_t layers, std::int64_t virtual_stages,

@@ -6,8 +6,8 @@
 
 namespace stepcast {
 
-/// The settings that the predicted step of an embedding plan rests on beside workload, system and
-/// devices: batch, formats, optimizers, pipeline and overlaps. What a plan file keeps as
+/// The settings that the predicted step of an embedding plan rests on, apart from workload, system
+/// and devices: batch, formats, optimizers, pipeline and overlaps. What a plan file keeps as
 /// `made_for`.
 std::vector<PlanSetting> plan_settings(const Job& job);
 

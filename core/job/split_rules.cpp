@@ -22,7 +22,7 @@ std::string tensor_degrees(const TransformerWorkload& w) {
   return listed(legal);
 }
 
-/// Of a model made in memory; files are checked where they are read.
+/// Checks a model made in memory; files are checked where they are read.
 Broken layers(const Job& job, const TransformerWorkload& w) {
   if (!w.mla && w.heads % w.kv_heads != 0) {
     return BrokenRule{"workload.kv_heads",
@@ -105,7 +105,7 @@ Broken context(const Job& job, const TransformerWorkload& w) {
     if (job.batch.micro % p.context != 0) {
       return BrokenRule{
           "batch.micro",
-          fmt::format("{} sequences cannot be dealt out over context = {}; use {}", job.batch.micro,
+          fmt::format("{} sequences cannot be divided over context = {}; use {}", job.batch.micro,
                       p.context, around(job.batch.micro, p.context))};
     }
     return std::nullopt;

@@ -38,7 +38,7 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
   }
   if (p.virtual_stages > 1 && p.pipeline == 2 && !p.overlap.pipeline) {
     return BrokenRule{"parallel.virtual_stages",
-                      "Megatron-LM interleaves two stages only with messages beside compute; use "
+                      "Megatron-LM interleaves two stages only with overlapped messages; use "
                       "1, or overlap.pipeline"};
   }
   if (p.virtual_stages > 1 && p.recompute.kind == RecomputeKind::kFirstLayers) {

@@ -8,9 +8,9 @@ enum class TrainingStack : std::uint8_t { kMegatron, kNemo, kTorchtitan, kDeepsp
 const char* name_of(TrainingStack stack);  ///< "Megatron-LM"
 
 /// The first thing of a legal transformer job that the framework has no way to say, or refuses;
-/// nullopt where it can run it. Of `workload` and `optimizer`: no plan helps.
+/// nullopt where it can run it. No plan helps where `workload` or `optimizer` is named.
 ///   Megatron-LM  GeGLU, parallel blocks, sgd and adam alone; 1f1b, interleaved over equal chunks
-///                of more than two stages unless messages run beside compute; the first k layers
+///                of more than two stages unless messages overlap with compute; the first k layers
 ///                recomputed without interleaving; no shards inside a level; experts on several
 ///                tensor ranks with sequence parallelism, not in fp16; two parts of a sequence for
 ///                each context rank; ranks numbered in its two orders

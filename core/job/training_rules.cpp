@@ -42,7 +42,7 @@ Broken adapters(const Job& job, const TransformerWorkload& w) {
   if (chunks > 1 &&
       split_layers(w.layers, chunks, job.parallel.pipeline_split).front().count == 0) {
     return BrokenRule{"parallel.pipeline_split",
-                      "leaves the embedding alone in its chunk, where nothing is trained beside "
+                      "leaves the embedding alone in its chunk, where nothing is trained but "
                       "adapters; give the first chunk a layer"};
   }
   return std::nullopt;
@@ -83,7 +83,7 @@ Broken lengths(const Job& job, const TransformerWorkload& w) {
   }
   const SequenceLengths& s = *job.sequence_lengths;
   if (job.phase != JobPhase::kTrain) {
-    return BrokenRule{"sequence_lengths", "are of training; use phase train"};
+    return BrokenRule{"sequence_lengths", "apply to training; use phase train"};
   }
   if (!s.packed || !s.attend_within) {
     return std::nullopt;
@@ -115,7 +115,7 @@ Broken modules(const Job& job, const TransformerWorkload& w) {
     return BrokenRule{key, "found moe_act, but there are no experts; leave it out"};
   }
   if ((r.modules.norms || r.modules.feed_forward) && w.parallel_block) {
-    return BrokenRule{key, "modules of parallel blocks are not told apart; use core_attn"};
+    return BrokenRule{key, "modules of parallel blocks cannot be chosen one by one; use core_attn"};
   }
   if (splits_weights(job.parallel.schedule)) {
     return BrokenRule{key, fmt::format("{} keeps what the weight gradients need until they are "

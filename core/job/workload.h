@@ -30,9 +30,9 @@ struct MixtureOfExperts {
   double capacity_factor = 0;
   std::shared_ptr<const Access> routing;  ///< popularity of the experts; none: all alike
   std::string routing_file;               ///< the file behind `routing`, if any
-  /// Are all experts, and all that go together, as likely?
+  /// True if routing is uniform over experts and their combinations.
   [[nodiscard]] bool even() const { return !routing || routing->kind() == AccessKind::kUniform; }
-  /// Does the router keep a token out of some groups?
+  /// True if the router limits a token to some groups of experts.
   [[nodiscard]] bool limits_groups() const { return groups_per_token < groups; }
 };
 
@@ -75,7 +75,7 @@ struct TransformerWorkload {
   /// What the model it was made from has and this description leaves out or simplifies, each as a
   /// phrase: "multi-token prediction (left out)". Predictions repeat them as warnings.
   std::vector<std::string> approximated;
-  /// Has this layer experts instead of one feed-forward block?
+  /// True if this layer has experts instead of one feed-forward block.
   [[nodiscard]] bool has_experts(std::int64_t layer) const {
     return moe && layer >= moe->first_dense_layers;
   }

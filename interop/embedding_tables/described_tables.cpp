@@ -52,7 +52,7 @@ void add_dense(const Value& v, const char* features, const char* bottom, const c
        {std::pair(features, in), std::pair(bottom, low), std::pair(top, high)}) {
     if (!found) {
       throw InputError(v.where(key),
-                       fmt::format("is missing, expected it beside the other sizes of the dense "
+                       fmt::format("is missing, expected it with the other sizes of the dense "
                                    "model: {}, {}, {}",
                                    features, bottom, top));
     }

@@ -30,7 +30,7 @@ void add_batch(std::int64_t global, Described& d);
 void add_dense(const Value& v, const char* features, const char* bottom, const char* top,
                const char* cross_layers, const char* cross_rank, Json& w);
 
-/// May this root be such a file? It is none of our own.
+/// True if this root may be such a file rather than one of ours.
 bool describes_tables(const Json& root);
 /// The document with what was found in it as a workload, or as a job, for its root. Errors:
 /// InputError where a workload has no place for what the file says.

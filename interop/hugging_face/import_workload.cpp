@@ -257,7 +257,7 @@ void read_llama(Reader& r, Json& w, Family family) {
   const char* name = r.find("hidden_activation")     ? "hidden_activation"
                      : r.find("activation_function") ? "activation_function"
                                                      : "hidden_act";
-  r.find("hidden_act");  // beside hidden_activation it is an older spelling
+  r.find("hidden_act");  // an older spelling of hidden_activation
   w["activation"] = activation_of(r, name, gated,
                                   !gated                     ? "relu2"
                                   : family == Family::kGemma ? "gelu"
@@ -265,7 +265,7 @@ void read_llama(Reader& r, Json& w, Family family) {
   read_window(r, w, family == Family::kGemma);
 }
 
-/// What a family has beside a Llama's layers.
+/// What a family adds to a Llama's layers.
 void note_additions(Reader& r, const std::string& type) {
   if (type.starts_with("gemma2") || type.starts_with("gemma3") || type == "glm4") {
     r.approximate("norms after attention and feed-forward blocks (left out)");

@@ -130,7 +130,7 @@ void add_environment(const Job& job, MegatronArguments& out) {
   }
 }
 
-/// How layers that are not dealt out equally are said: the ends count as a layer each, or the
+/// How an uneven layer assignment is expressed: the ends count as a layer each, or the
 /// layers of every chunk are drawn, "Et|t*2|tL", which also says how many chunks a stage has.
 void add_pipeline_split(const Job& job, MegatronArguments& out) {
   const Parallel& p = job.parallel;

@@ -11,7 +11,7 @@ namespace stepcast::interop {
 struct MegatronArguments {
   /// Machines, and processes on each, one a device; 0 where machines are not full.
   std::int64_t nodes = 0, devices_per_node = 0;
-  /// Of the shell that starts it: "export CUDA_DEVICE_MAX_CONNECTIONS=1".
+  /// Shell environment of the launch: "export CUDA_DEVICE_MAX_CONNECTIONS=1".
   std::vector<std::string> environment;
   std::vector<std::string> arguments;
   std::vector<std::string>

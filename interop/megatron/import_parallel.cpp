@@ -177,7 +177,8 @@ void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json&
       a.has("decoder-first-pipeline-num-layers") || a.has("decoder-last-pipeline-num-layers");
   if (ends && embedding + head > 0) {
     a.refuse("decoder-first-pipeline-num-layers",
-             "found beside --account-for-embedding-in-pipeline-split or -loss-, expected one way "
+             "cannot be combined with --account-for-embedding-in-pipeline-split or -loss-, "
+             "expected one way "
              "to deal out layers");
   }
   if (ends) {
@@ -247,7 +248,7 @@ Json megatron_parallel(Arguments& a, std::int64_t layers) {
     }
   }
   const bool gather = a.has("overlap-param-gather");
-  // Megatron-LM hides exchanges beside another micro-batch; parts of one come nearest.
+  // Megatron-LM overlaps exchanges with another micro-batch; parts of one come nearest.
   const bool beside_others = a.has("overlap-moe-expert-parallel-comm");
   p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
                   {"parameters", gather},
@@ -259,7 +260,7 @@ Json megatron_parallel(Arguments& a, std::int64_t layers) {
     a.refuse(
         whole_gathers ? "disable-tp-comm-overlap-ag" : "disable-tp-comm-overlap-rs",
         "found one of --disable-tp-comm-overlap-ag and -rs, expected both or none: gathers and "
-        "sums beside products are cut up together (overlap.tensor_products)");
+        "reductions overlapped with products are split together (overlap.tensor_products)");
   }
   if (a.has("tp-comm-overlap") && !whole_gathers) {
     p["overlap"]["tensor_products"] = true;

@@ -6,7 +6,8 @@
 namespace stepcast::interop {
 namespace {
 
-/// Of products; weights and activations are stored in fp32 unless an option says otherwise.
+/// Format of matrix products; weights and activations are stored in fp32 unless an option says
+/// otherwise.
 const char* compute_format(Arguments& a, bool fp16) {
   if (a.has("fp4-format")) {
     return "nvfp4";
@@ -55,7 +56,7 @@ std::int64_t global_batch(Arguments& a) {
 void read_megatron_step(Arguments& a, Json& job, Json& workload) {
   const bool fp16 = a.has("fp16");
   job["formats"]["compute"] = compute_format(a, fp16);
-  // Beside --bf16, Megatron-LM turns --accumulate-allreduce-grads-in-fp32 on itself.
+  // With --bf16, Megatron-LM turns --accumulate-allreduce-grads-in-fp32 on itself.
   const bool in_fp32 = a.has("accumulate-allreduce-grads-in-fp32");
   job["formats"]["gradient"] = a.has("grad-reduce-in-bf16") ? "bf16"
                                : fp16 && !in_fp32           ? "fp16"

@@ -34,7 +34,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"moe-latent-size", kOtherStep, "experts on a narrower hidden state"},
     {"heterogeneous-layers-*", kOtherStep, "layers of different shapes"},
     {"perform-rl-step", kOtherStep, "a policy that also generates text"},
-    {"export-kd-*", kOtherStep, "a student beside the teacher it learns from"},
+    {"export-kd-*", kOtherStep, "distillation: a student and its teacher"},
     {"vision-*", kOtherStep, "an encoder of pictures"},
     {"retro-*", kOtherStep, "a model that reads retrieved text"},
 

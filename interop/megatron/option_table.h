@@ -17,7 +17,7 @@ struct MegatronOption {
   /// kLeftOut: "what (what it changes)"; kOtherStep: what is trained instead.
   std::string_view note;
 };
-/// Of an option without its dashes, words joined by '-', and its value; nullopt for one that is not
+/// Looks up an option, without dashes and words joined by '-', and its value; nullopt for one not
 /// in the table. Source: Megatron-LM, megatron/training/arguments.py and megatron/core/transformer/
 /// transformer_config.py, at d98e8a64.
 std::optional<MegatronOption> megatron_option(std::string_view name, std::string_view value);

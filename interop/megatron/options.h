@@ -17,7 +17,7 @@
 namespace stepcast::interop {
 
 /// The options of a launch script, each with its line, in any order, "_" as "-". What is asked for
-/// is noted, so that what nobody reads and that matters can be refused at the end.
+/// is noted, so that unread options that matter can be refused at the end.
 class Arguments {
  public:
   explicit Arguments(const Source& source);

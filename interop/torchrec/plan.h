@@ -19,9 +19,9 @@ namespace stepcast::interop {
 /// one on every rank, a table-row-wise group that is not a machine's, rows in groups of a table
 /// that is not pooled, columns that are no multiple of 4.
 std::string plan_to_torchrec(const Job& job, const EmbeddingPlan& plan);
-/// Whatever their plan, can TorchRec hold the job's tables? Errors: InputError naming the table.
+/// Checks that TorchRec can hold the job's tables under any plan. Errors: InputError naming one.
 void expect_torchrec_tables(const Job& job);
-/// Python that builds TorchRec's ShardingPlan from such a file lying beside it.
+/// Python that builds TorchRec's ShardingPlan from such a file in the same folder.
 std::string torchrec_loader(const std::string& plan_file);
 
 }  // namespace stepcast::interop

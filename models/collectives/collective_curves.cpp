@@ -45,7 +45,7 @@ CollectiveCurves::CollectiveCurves(const FittedModel& model) {
 
 CollectiveCurves::Neighbours CollectiveCurves::neighbours(const CollectivePlace& place) const {
   const bool inside = one_unit(place.log_size, place.log_members);
-  // Of curves of one size the one with the nearest number of members per unit stands for it.
+  // Among curves of one size the one with the nearest number of members per unit stands for it.
   const auto nearer = [&](const Curve& a, const Curve* b) {
     return b == nullptr || a.log_size != b->log_size ||
            std::abs(a.log_members - place.log_members) <

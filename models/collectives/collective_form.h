@@ -34,10 +34,10 @@ class CollectiveForm {
   [[nodiscard]] virtual Seconds after_rest(double, Seconds, std::span<const double>) const {
     return {};
   }
-  /// Do constants of some kinds say something about the others? Then a fit also writes
+  /// True if constants of some kinds inform the others. Then a fit also writes
   /// "collective".
   [[nodiscard]] virtual bool serves_other_kinds() const { return false; }
-  /// Is what its constants say of links a share of what those can do?
+  /// True if its constants are shares of the links' peak rates.
   [[nodiscard]] virtual bool of_links() const { return false; }
   /// What no constants and no residual may undercut; 0 where the fabric is not described.
   [[nodiscard]] virtual Seconds limit(OpKind, double, const GroupShape&, const System&) const {

@@ -69,7 +69,7 @@ PathLatency path_latency(const System& system, const GroupShape& group, bool rin
   return out;
 }
 
-/// Of an exchange: the outermost link once, and one link to each peer.
+/// Links of an exchange: the outermost link once, and one link to each peer.
 struct PeerLatency {
   double outermost = 0;
   double all = 0;

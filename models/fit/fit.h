@@ -19,7 +19,7 @@ struct MeasuredOp {
   /// Rows of one configuration are held out together when the error is estimated; by default each
   /// row stands alone.
   std::int64_t configuration = -1;
-  /// Ops from `op` on that took `time` together. Of several those with the key of the first are
+  /// Ops from `op` on that took `time` together. Among several, those with the key of the first are
   /// what is fitted; the others are priced and taken off.
   std::uint32_t count = 1;
 };
@@ -76,7 +76,7 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> rows,
                          const FitOptions& options = {});
 inline constexpr std::size_t kMinimumRows = 4;
 
-/// Likewise per collective kind; a kind with one rank only is skipped. `form` names the collective
+/// As above per collective kind; a kind with one rank only is skipped. `form` names the collective
 /// form ("collective.knee" for ranks that share a machine, "collective.fabric" for devices on a
 /// described fabric).
 FittedModels fit_collectives(const System& system, std::span<const MeasuredCollective> rows,

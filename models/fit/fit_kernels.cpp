@@ -143,7 +143,7 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
   };
   const bool hold_out = options.folds >= 2 && rows.size() >= 2 * kMinimumRows &&
                         (distinct.size() > 1 || distinct.contains(-1));
-  // Of many rows a quarter left out moves the constants little: their search starts near its end.
+  // With many rows, leaving a quarter out moves the constants little: warm start.
   const bool many = rows.size() >= kManyRows;
   if (hold_out) {
     const std::vector<std::int64_t> fold = folds_of(configurations, options.folds);

@@ -287,7 +287,7 @@ Prediction EmbeddingBackwardLevels::predict(const OpFacts& facts, const Device&,
   for (const ShardTraffic& s : facts.shards) {
     const double unique = s.unique_rows();
     const double lines = sector_bytes(s.row_bytes, kLine) / kLine;
-    const double turn = unique / std::max(s.lookups, 1e-9);  // the next lookup is of another row
+    const double turn = unique / std::max(s.lookups, 1e-9);  // the next lookup goes to another row
     const double add = dim_of(s) * c[kGradient];
     const double in_long_runs = 1 - s.miss_rate(1 / kLongRun);
     compute += s.lookups * (c[kLookup] + sort_passes(s) * c[kSort] + turn * (1 - turn) * c[kTurn] +

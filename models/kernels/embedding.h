@@ -18,7 +18,7 @@ namespace stepcast::models {
 ///   pooled output
 ///
 /// window: the lookups whose distinct rows fill cache_share * l2, common to the group's tables
-/// (Che, Tung, Wang, JSAC 20(7), 2002); across: likewise over successive steps with all they
+/// (Che, Tung, Wang, JSAC 20(7), 2002); across: the same over successive steps with all they
 /// stream, so that tables smaller than the cache stay there in a loop of their own. `sorted` 1: the
 /// kernel sorts and updates each distinct row once; 0: it updates with every lookup, and a row is
 /// read and written again whenever it has left the cache. In:      the op's EmbeddingGroup with an

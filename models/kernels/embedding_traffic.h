@@ -23,7 +23,7 @@ struct ShardTraffic {
   double row_bytes = 0;  ///< of the stored format
   double rows = 0;
   std::array<double, kWindows> unique{};
-  /// Expected distinct rows in 2^(i + 1) ops of successive steps; zeros where nobody asked.
+  /// Expected distinct rows in 2^(i + 1) ops of successive steps; zeros where not requested.
   std::array<double, kSteps> over{};
   [[nodiscard]] double unique_rows() const { return unique.back(); }
   /// Distinct rows in the share `window` (0, 1] of the lookups; linear between grid points.
@@ -32,7 +32,7 @@ struct ShardTraffic {
   /// lookups) and starts empty: U(w) to fill it, then (1 - w) n U'(w). Window >= 1 leaves the cold
   /// misses U(n).
   [[nodiscard]] double misses(double window) const;
-  /// Likewise for a table looked up step after step. Uses in one op lie within `window` of each
+  /// For a table looked up step after step. Uses in one op lie within `window` of each
   /// other's lookups or miss; uses in different steps, with all that happens between, hit within
   /// `across` ops (0 is the cold start above). With x = min(across, window), both at most 1:
   ///

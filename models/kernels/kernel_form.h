@@ -81,14 +81,14 @@ class KernelForm {
   /// What no kernel on this device can beat, whatever its residual points say; 0 where the form
   /// knows no such bound.
   [[nodiscard]] virtual Seconds limit(const OpFacts&, const Device&) const { return {}; }
-  /// Does `predict` look at the op's own fields only? Then its answers may be kept (KernelMemo).
+  /// True if `predict` reads the op's own fields only. Then its answers may be cached (KernelMemo).
   [[nodiscard]] virtual bool of_op_alone() const { return false; }
   /// Describes a single core, with its caches, rather than many multiprocessors.
   [[nodiscard]] virtual bool on_core() const { return false; }
-  /// Do ops of the form say something of other kinds of their class?
+  /// True if measurements of the form inform other kinds of its class.
   [[nodiscard]] virtual bool like_its_class() const { return true; }
-  /// May an op be among those the form was fitted to? What is not is never in range, and residual
-  /// points say nothing of it.
+  /// True if the op may be among those the form was fitted to. What is not is never in range, and
+  /// residual points say nothing of it.
   [[nodiscard]] virtual bool like_measured(const Op&) const { return true; }
   /// Where an op stands in the form's own space: natural logarithms of sizes (distance 1 = a factor
   /// of e), and categories as multiples of a large step. Used for the calibrated range and the

@@ -34,7 +34,7 @@ struct TransferRule {
 /// of one kind (GPU to GPU). Source: own; tests/models/transfer_test.cpp scores it
 ///          from one GPU generation to the next.
 FittedModels transferred(const Device& from, const Device& to, const TransferRule& rule = {});
-/// Likewise the constants of collectives. Of "collective.fabric" shares, factors and byte
+/// Constants of collectives in use. "collective.fabric": shares, factors and byte
 /// thresholds stay; times (start, peer, ramp) and the innermost level's hop latencies (its fact
 /// times the factors latency and bulk) are multiplied by
 ///

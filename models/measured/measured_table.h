@@ -103,8 +103,8 @@ struct MeasuredTable {
   [[nodiscard]] std::string place(const Origin& o) const;
 };
 
-/// Of files that do not name theirs, as zoo names. A folder may hold files of any machine: there
-/// only what `stepcast calibrate` wrote is taken to be of these.
+/// Device and system of files that do not name theirs, as zoo names. A folder may hold files of any
+/// machine: there only what `stepcast calibrate` wrote is taken to be of these.
 struct ReadOptions {
   std::string device = {}, system = {};
 };
@@ -155,7 +155,7 @@ MeasuredHost measured_host(const MeasuredTable& table, std::string_view device);
 /// Why a row cannot have been measured on that device: above its peak rate, or, beyond what its
 /// caches hold, above its memory bandwidth. Empty when it can.
 std::string impossible_on(const Device& device, const Op& op, Seconds time);
-/// Likewise for a collective: above the ports of the group's innermost level. All-reduce counts the
+/// The same for a collective: above the ports of the group's innermost level. All-reduce counts the
 /// buffer once (reduction in the switch), the others what every algorithm must move.
 std::string impossible_on(const System& system, const MeasuredCollective& row);
 

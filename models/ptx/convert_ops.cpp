@@ -189,7 +189,7 @@ void convert_two(Warp& w, const Instruction& i, std::uint32_t mask) {
   w.define(i.reg(0), mask, w.defined(i.reg(1)) & w.defined(i.reg(2)));
 }
 
-/// Of integers without .sat: cut off, or filled with the sign of the source.
+/// Integers without .sat: truncated, or filled with the sign of the source.
 Execute between_integers(Instruction& i) {
   using Wide = Types<std::uint32_t, std::uint64_t, std::int32_t, std::int64_t>;
   return for_type(i.type, Wide{}, [&i]<class To>() -> Execute {

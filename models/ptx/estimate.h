@@ -27,7 +27,7 @@ struct Term {
 ///   shared memory passes of its port, one a cycle
 ///   issue         instructions of PTX, four a cycle
 ///
-/// All but memory are of one multiprocessor's share: blocks are assigned whole, so their amounts
+/// All but memory cover one multiprocessor's share: blocks are assigned whole, so their amounts
 /// count ceil(blocks / multiprocessors) * multiprocessors / blocks times. The clock follows from
 /// the fp32 peak: peak / (2 * lanes * multiprocessors), 64 lanes for targets sm_70 to sm_80, else
 /// 128. In:      counts of `counts.blocks` of `blocks` blocks, scaled up; `target`, "sm_90". Valid:

@@ -17,7 +17,7 @@ struct Opcode {
   Flow flow = Flow::kNext;
   int least_operands = 0;
   int most_operands = 0;
-  std::string_view modifiers;  ///< words it may have beside types and state spaces
+  std::string_view modifiers;  ///< words it may have besides types and state spaces
   /// How it is executed with its modifiers and types; nullptr: it has no such form.
   Execute (*select)(Instruction&) = nullptr;
   Work work = Work::kOther;

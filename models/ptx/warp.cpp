@@ -114,7 +114,7 @@ std::uint32_t Warp::members(const Instruction& i, int mask_register, std::uint32
   for_lanes(mask, [&](int lane) {
     const auto own = static_cast<std::uint32_t>(masks[static_cast<std::size_t>(lane)]);
     if ((own >> lane & 1U) == 0) {
-      fail(i, lane, fmt::format("takes part with mask {:#x}, which lacks it", own));
+      fail(i, lane, fmt::format("executes with mask {:#x}, which does not contain it", own));
     }
     if ((own & alive_ & ~mask) != 0) {
       fail(i, lane,

@@ -155,7 +155,7 @@ void multiply_matrices(Warp& w, const Instruction& i, std::uint32_t mask) {
   }
   for (int operand = 1; operand < 4; ++operand) {
     for (int p = 0; p < i.parts(operand); ++p) {
-      // A sum is of a whole row and column: undefined anywhere is undefined everywhere.
+      // A sum runs over a whole row and column: undefined anywhere is undefined everywhere.
       defined = w.defined(i.reg(operand, p)) == kAllLanes ? defined : 0;
     }
   }

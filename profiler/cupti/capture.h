@@ -21,7 +21,7 @@ namespace stepcast::profiler::cupti {
 /// collected, so that the application's threads only ever hand over buffers.
 ///
 /// Collecting begins one step before the first that is asked for (CUPTI prepares itself at first
-/// use, and launches under way would be orphans), and what lies before it is cut afterwards by the
+/// use, and launches in flight would be orphans), and what lies before it is cut afterwards by the
 /// calls' times. It ends by its steps, its duration, a signal, its memory, or stop(). The work that
 /// the window launched is waited for without synchronising anything: the device may run far behind.
 class Capture {
@@ -42,8 +42,8 @@ class Capture {
   void step_end();
   void called(const NcclCall& call);
   void detailed(const NcclDetail& detail);
-  /// What the calling thread launches, or puts into a CUDA graph, until pop_op is of this op.
-  /// `elsewhere`: what other threads launch meanwhile too. Ops do not nest.
+  /// Kernels that the calling thread launches, or adds to a CUDA graph, until pop_op belong to this
+  /// op. `elsewhere`: what other threads launch meanwhile too. Ops do not nest.
   void push_op(std::uint64_t op, bool elsewhere);
   void pop_op();
   void signalled() { signals_.fetch_add(1); }  ///< async-signal-safe

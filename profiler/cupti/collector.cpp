@@ -167,7 +167,7 @@ void Collector::close() {
     note(cuptiUnsubscribe(subscriber_), "cuptiUnsubscribe");
     subscriber_ = nullptr;
   }
-  // Buffers that CUPTI still holds come back later; nobody waits for them then.
+  // Buffers that CUPTI still holds come back later; no thread waits for them then.
 }
 
 std::string Collector::enable() {

@@ -58,7 +58,7 @@ class RecordParser {
   void add(const NcclDetail& detail) { nccl_.add(detail); }
   /// The node of a CUDA graph does work of this op: known when the graph was made, by node.
   void add_node(std::uint64_t node, std::uint64_t op) { node_ops_[node] = op; }
-  /// What was launched in [begin, end) under no id is of this op, whichever thread launched it.
+  /// Launches in [begin, end) without an id belong to this op, whichever thread made them.
   struct OpWindow {
     std::int64_t begin = 0, end = 0;
     std::uint64_t op = 0;

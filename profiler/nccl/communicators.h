@@ -16,7 +16,7 @@ class Communicators {
     std::uint64_t id = 0;
     std::int32_t members = 0, rank = 0;
     std::int64_t collectives = 0;  ///< run so far
-    std::int64_t exchanges = 0;    ///< groups of sends and receives, likewise
+    std::int64_t exchanges = 0;    ///< groups of sends and receives
     std::int64_t children = 0;
   };
   static std::uint64_t hash(const void* bytes, std::size_t size,

@@ -74,7 +74,7 @@ void tell(std::vector<NcclCall>& calls, const NcclSink& sink) {
   calls.clear();
 }
 
-/// A communicator that was still being made when it was returned, or that nobody saw being made.
+/// A communicator that was still being made when it was returned, or whose creation was not seen.
 void complete(ncclComm_t comm) {
   if (communicators().find(comm).members > 0) {
     return;

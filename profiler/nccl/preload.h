@@ -5,7 +5,7 @@
 
 namespace stepcast::profiler {
 
-/// Inside libstepcast_preload.so: who listens, null for nobody, and the launch that this thread is
+/// Inside libstepcast_preload.so: the listener, null for none, and the launch that this thread is
 /// in, 0 for none.
 const NcclSink* current_sink();
 std::uint64_t current_launch();

@@ -25,7 +25,7 @@ struct LinkSample {
 std::vector<LinkSample> sweep_pairs(const System* emulate, MpiSession& session);
 
 /// The collectives of a training step over all ranks, inside nodes of `node` consecutive ranks and
-/// across them, and unequal exchanges over all ranks. Likewise.
+/// across them, and unequal exchanges over all ranks.
 std::vector<LinkSample> sweep_collectives(std::int64_t node, const System* emulate,
                                           MpiSession& session);
 

@@ -37,7 +37,8 @@ struct ExecutorOptions {
 ///
 /// All threads of a rank usually share one core, so wake-ups are few and predictable: the host
 /// wakes sleeping workers when a queue is full or everything is issued, a worker wakes the host
-/// when its queue is half empty or the step is done. Nobody spins, nothing is allocated in a step.
+/// when its queue is half empty or the step is done. No thread spins, nothing is allocated in a
+/// step.
 class Executor final : public StepExecutor {
  public:
   /// `communicators[c]` are this rank's collectives of the graph's communicator c, null where it

@@ -14,7 +14,7 @@
 namespace stepcast::runtime::cpu {
 
 /// What the DLRM ops of one rank keep: who holds which slice, and the index lists of the batch
-/// under way. Lists grow to the largest batch seen and stay.
+/// in progress. Lists grow to the largest batch seen and stay.
 struct DlrmState : EmbeddingExchange {
   /// The ids of the global batch that reach one shard of this rank.
   struct Lists {
@@ -70,7 +70,7 @@ struct DlrmState : EmbeddingExchange {
   kernels::EmbeddingWorkspace workspace;
 };
 
-/// The batch under way and, in a pipelined program, the next one.
+/// The current batch and, in a pipelined program, the next one.
 struct DlrmBatches : OpState {
   DlrmBatches(const ExecutionGraph& graph, const Program& program, std::int32_t rank);
   void begin_next_batch() override { std::swap(now, next); }

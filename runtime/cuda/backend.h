@@ -8,7 +8,7 @@
 
 namespace stepcast::runtime::cuda {
 
-/// Where the module of a program at `executable` is: ../lib/libstepcast_cuda.so beside its folder.
+/// Where the module of a program at `executable` is: ../lib/libstepcast_cuda.so next to its folder.
 std::filesystem::path module_of(const std::filesystem::path& executable);
 
 /// Loads the module and makes sure that this machine has a device.

@@ -24,7 +24,7 @@ class CapturedStep {
 
   /// Whether a step with this batch may be captured or replayed: when the one before had a batch of
   /// the same layout. Then every buffer has its size, and nothing is allocated while the step is
-  /// captured. A batch of another layout may move buffers: the graph is of no use any more.
+  /// captured. A batch of another layout may move buffers: the graph is invalid then.
   [[nodiscard]] bool serves(const BatchLayout& batch);
   /// Replays the graph; the first time it is captured of what `issue` enqueues, all of which begins
   /// and ends on `stream`. Returns when the host launched it, in ns of the steady clock.

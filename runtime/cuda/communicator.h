@@ -33,7 +33,7 @@ class Communicator {
   void complete(ncclResult_t code, const char* call) const;
   /// Errors that NCCL has met since in the background: RunError.
   void check_background() const;
-  /// Gives up: kernels under way end, nothing more may be called.
+  /// Aborts: kernels in flight end, nothing more may be called.
   void abort();
 
  private:

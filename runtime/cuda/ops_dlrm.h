@@ -20,7 +20,7 @@ struct RowOrder {
 struct TieredCaches;  // ops_dlrm_tiers.h
 
 /// What the DLRM ops of one rank keep: who holds which slice (on the host), and the index lists of
-/// the batch under way (in device memory). Lists grow to the largest batch seen and stay.
+/// the current batch (in device memory). Lists grow to the largest batch seen and stay.
 struct DlrmState : EmbeddingExchange {
   /// The ids of the global batch that reach one shard of this rank.
   struct Lists {
@@ -91,7 +91,7 @@ struct DlrmState : EmbeddingExchange {
   void find_distinct(const OpContext& c, std::int32_t slice);
 };
 
-/// The batch under way and, in a pipelined program, the next one.
+/// The current batch and, in a pipelined program, the next one.
 struct DlrmBatches : OpState {
   DlrmBatches(const ExecutionGraph& graph, const Program& program, std::int32_t rank,
               Ledger& ledger);

@@ -30,7 +30,7 @@ struct alignas(64) Mailbox {
 struct alignas(64) Arrivals {
   std::atomic<std::uint32_t> come;
   std::atomic<std::uint32_t> begun;
-  std::atomic<std::int64_t> last[2];  ///< of even and odd collectives: nobody is two ahead
+  std::atomic<std::int64_t> last[2];  ///< of even and odd collectives: no rank is two ahead
 };
 
 /// What the members of one communicator share: arrivals, a mailbox per pair for collectives and for
@@ -39,7 +39,7 @@ struct alignas(64) Arrivals {
 struct GroupMemory {
   Arrivals* arrivals = nullptr;
   Mailbox* collective = nullptr;  ///< [from * members + to]
-  Mailbox* direct = nullptr;      ///< likewise
+  Mailbox* direct = nullptr;      ///< as above
   double* bytes = nullptr;        ///< [parity][from][to]
   std::int64_t* ends = nullptr;   ///< [parity][member]
 };

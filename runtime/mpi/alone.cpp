@@ -1,5 +1,5 @@
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 
 #include "runtime/mpi/api.h"
 
@@ -11,7 +11,7 @@ std::size_t bytes_of(int count, MpiType type) {
   return static_cast<std::size_t>(count) * each;
 }
 
-/// What nobody waits for is done.
+/// A request without a partner is complete.
 int done(MpiHandle* request) {
   if (request != nullptr) {
     *request = nullptr;

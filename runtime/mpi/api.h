@@ -34,7 +34,7 @@ struct MpiApi {
   int (*size)(MpiHandle communicator, int* size);
   /// Ranks that share memory.
   int (*split_by_machine)(MpiHandle communicator, int key, MpiHandle* part);
-  /// A negative color takes part in no group: `part` is null.
+  /// A rank with a negative color joins no group: `part` is null.
   int (*split)(MpiHandle communicator, int color, int key, MpiHandle* part);
   int (*duplicate)(MpiHandle communicator, MpiHandle* copy);
   void (*free_communicator)(MpiHandle communicator);
@@ -61,7 +61,7 @@ struct MpiApi {
                  MpiHandle* request);
   int (*test)(MpiHandle* request, bool* done);
   int (*wait)(MpiHandle* request);
-  /// Lets messages under way move.
+  /// Progresses messages in flight.
   int (*progress)(MpiHandle communicator);
 
   /// Memory of `bytes` bytes that the first rank of `machine` owns and all its ranks map.

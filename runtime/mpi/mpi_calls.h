@@ -10,7 +10,7 @@ namespace stepcast::runtime {
 /// MPI counts are ints: what is longer moves in pieces of this many elements.
 constexpr std::size_t kLargestCount = std::size_t{1} << 30;
 
-/// The MPI library of the module beside this program, which is loaded on the first call.
+/// The MPI library of the module installed with this program, which is loaded on the first call.
 /// Errors: EnvironmentError when the module or its library is not there.
 const MpiApi& loaded_mpi();
 

@@ -18,7 +18,7 @@ struct InFlight {
   std::atomic<std::int64_t> since_ns{0};  ///< 0: none
 };
 
-/// Notices that a collective of this rank has been under way for longer than a deadline (a lost
+/// Notices that a collective of this rank has been running for longer than a deadline (a lost
 /// rank, ranks that disagree about what comes next) and calls `on_timeout` once, from its own
 /// thread, with the collective's name and age.
 class Watchdog {

@@ -27,7 +27,7 @@ class RowCache {
     std::int64_t row = 0;
     std::int64_t slot = 0;
   };
-  /// `batches_ahead`: batches that are looked up before the one under way is trimmed. Valid: fewer
+  /// `batches_ahead`: batches that are looked up before the current one is trimmed. Valid: fewer
   /// than 2^32 rows, at most 2^30 slots; lfu wants the number of `rows`.
   RowCache(std::int64_t slots, std::int64_t capacity, int batches_ahead,
            RowCachePolicy policy = RowCachePolicy::kLru, std::int64_t rows = 0);
@@ -43,7 +43,7 @@ class RowCache {
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }
-  /// Distinct rows of the batch under way.
+  /// Distinct rows of the current batch.
   [[nodiscard]] std::int64_t touched() const { return touched_; }
 
  private:

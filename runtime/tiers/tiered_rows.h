@@ -8,7 +8,7 @@
 
 namespace stepcast::runtime {
 
-/// The caches of a rank's shards in slower tiers; they outlive batches, so the one under way and
+/// The caches of a rank's shards in slower tiers; they outlive batches, so the current one and
 /// the next one share them. Only the stream of fetches and write-backs touches them.
 struct TieredRows {
   explicit TieredRows(const Program& program);

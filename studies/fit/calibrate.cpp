@@ -106,7 +106,7 @@ std::int64_t measure_jobs(FitRows& all, const System& system, const CalibrateOpt
   }
 }
 
-/// Where transfers can run beside compute: the same small jobs with and without it. All ranks.
+/// Where transfers can overlap with compute: the same small jobs with and without. All ranks.
 OverlapRows measure_overlap(const System& system, const CalibrateOptions& options,
                             runtime::MpiSession& session) {
   OverlapRows rows;
@@ -118,8 +118,8 @@ OverlapRows measure_overlap(const System& system, const CalibrateOptions& option
   for (std::int64_t i = 0; i < jobs; ++i) {
     Job job = draw_overlap_case(i, system, session.size(), draw);
     std::vector<traces::GraphRun> traces;
-    for (const bool beside : {false, true}) {
-      job.parallel.overlap.data = job.parallel.overlap.dense_all_reduce = beside;
+    for (const bool overlapped : {false, true}) {
+      job.parallel.overlap.data = job.parallel.overlap.dense_all_reduce = overlapped;
       const ExecutionGraph graph = workloads::build_graph(job);
       const runtime::RunOptions run = run_options(graph, options);
       traces.push_back(run_recorded(job, graph, run, session).trace);

@@ -25,7 +25,7 @@ double kendall_tau(std::span<const double> predicted, std::span<const double> me
 /// fraction of the latter; 0 for no cases.
 double regret_of(std::span<const double> predicted, std::span<const double> measured);
 
-/// Mean |error| when every measurement is set beside some other case's prediction: the mean over
+/// Mean |error| when every measurement is compared with some other case's prediction: the mean over
 /// all n - 1 rotations. What a predictor would score whose answers had nothing to do with the
 /// question.
 double permuted_error(std::span<const double> predicted, std::span<const double> measured);

@@ -178,8 +178,8 @@ class Fit {
     return models::fitted_keys(op, result_.system.device.peak.contains(op.format));
   }
 
-  /// What nobody measured here takes the constants of what was; a share of forward's rate that the
-  /// device states for backward stays.
+  /// Kinds not measured here take the constants of those that were; a share of forward's rate that
+  /// the device states for backward stays.
   void take_over(const std::string& to, const std::string& from) {
     FittedModels& models = result_.system.device.fitted;
     FittedModel model = models.at(from);

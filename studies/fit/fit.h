@@ -48,9 +48,9 @@ struct FitDataResult {
 /// and into every model's source the files with their hashes, the stack and the date. A fitted
 /// model replaces those of the base that were more specific for the same rows; others stay.
 /// Deterministic.
-/// Errors: InputError when no row is of that device or system, or when rows of one op kind and
-/// format come from several stacks and none is chosen: each stack has its own kernels, and a
-/// mixture is a model of neither.
+/// Errors: InputError when no row was measured on that device or system, or when rows of one op
+/// kind and format come from several stacks and none is chosen: each stack has its own kernels, and
+/// a mixture is a model of neither.
 FitDataResult fit_data(const models::MeasuredTable& table, const FitDataOptions& options);
 
 }  // namespace stepcast::studies

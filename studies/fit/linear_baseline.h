@@ -15,9 +15,9 @@ struct StepSample {
 };
 StepSample step_sample(const ExecutionGraph& graph, Seconds measured);
 
-/// The naive predictor every accuracy table shows beside ours: seconds = a + b FLOPs + c bytes,
-/// least squares of relative errors, no constant below zero, fitted on the same calibration runs.
-/// Form "baseline.linear", constants step, per_flop, per_byte.
+/// The naive predictor that every accuracy table compares with ours: seconds = a + b FLOPs + c
+/// bytes, least squares of relative errors, no constant below zero, fitted on the same calibration
+/// runs. Form "baseline.linear", constants step, per_flop, per_byte.
 FittedModel fit_linear_baseline(std::span<const StepSample> samples, const std::string& source);
 Seconds linear_baseline(const FittedModel& model, const StepSample& sample);
 

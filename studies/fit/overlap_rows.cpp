@@ -123,16 +123,17 @@ Job draw_overlap_case(std::int64_t number, const System& system, std::int64_t ra
   return job;
 }
 
-void add_overlap(OverlapRows& rows, const traces::GraphRun& alone, const traces::GraphRun& beside) {
+void add_overlap(OverlapRows& rows, const traces::GraphRun& alone,
+                 const traces::GraphRun& overlapped) {
   constexpr double kShortest = 20e-6;
   const auto configuration = static_cast<std::int64_t>(rows.compute.size());
-  for (const traces::GraphRun* trace : {&alone, &beside}) {
+  for (const traces::GraphRun* trace : {&alone, &overlapped}) {
     for (const traces::RankTrace& rank : trace->ranks) {
       rows.dropped += rank.dropped;
     }
   }
   const std::map<RankKey, Times> before = times_of(alone);
-  for (const auto& [key, times] : times_of(beside)) {
+  for (const auto& [key, times] : times_of(overlapped)) {
     const auto same = before.find(key);
     if (same == before.end() || median_of(same->second.seconds) < kShortest) {
       continue;

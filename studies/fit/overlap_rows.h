@@ -9,7 +9,7 @@
 
 namespace stepcast::studies {
 
-/// What running compute beside transfers costs each, op by op.
+/// Slowdown of compute and of transfers while they overlap, op by op.
 struct OverlapRows {
   std::vector<models::MeasuredOverlap> compute;   ///< overlapped: with a transfer in flight
   std::vector<models::MeasuredOverlap> transfer;  ///< overlapped: while the rank computes
@@ -20,10 +20,11 @@ struct OverlapRows {
 /// DLRMs in turn. Matrices dominate, so that what overlaps is compute and transfer, not host time.
 Job draw_overlap_case(std::int64_t number, const System& system, std::int64_t ranks, Draw& draw);
 
-/// Sets the same job recorded with its transfers beside its compute against the one that does one
+/// Compares the same job recorded with transfers overlapped with compute and with one
 /// after the other: ops are joined by rank, name, kind and phase, each by the medians over its
 /// executions. Ops shorter than 20 us are left out: they show the clock.
-void add_overlap(OverlapRows& rows, const traces::GraphRun& alone, const traces::GraphRun& beside);
+void add_overlap(OverlapRows& rows, const traces::GraphRun& alone,
+                 const traces::GraphRun& overlapped);
 
 /// "slowdown" (models/fit/interference.h) with the constants `compute` and `transfer`: the factor
 /// by which each takes longer while the other runs. Simulations use `compute` alone: applied to

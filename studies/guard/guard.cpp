@@ -22,7 +22,7 @@ namespace {
 constexpr double kFalseAlarms = 0.005;  ///< of a whole comparison
 constexpr double kOfSums = 0.1;         ///< of these, by steps, groups and what all ops share
 constexpr double kPower = 0.95;         ///< what "is caught" means
-/// Medians are not told apart more finely than this: clocks tick, graphs of other tools round.
+/// Medians are not distinguished more finely than this: clocks tick, graphs of other tools round.
 constexpr double kResolution = 1e-3;
 constexpr std::size_t kCommonNeeds = 5;  ///< ops, to tell one from all
 /// Totals that may be next to nothing are compared with this share of the step added.
@@ -126,7 +126,7 @@ struct Case {
   GuardedTime* time = nullptr;
   LogTimes before, after;
   bool collective = false;
-  bool op = false;     ///< takes part in what is common
+  bool op = false;     ///< contributes to the common change
   bool group = false;  ///< has what is common taken out, like an op
   double level = 0;    ///< median over the runs before
   double change = 0;   ///< of the median over the runs after

@@ -29,12 +29,12 @@ GuardSamples samples_of(const traces::MeasuredRun& run);
 /// Medians and their standard errors of runs of one program, which must agree on ranks. A single
 /// run stands for several: blocks of its steps. `like`: the baseline it will be held against, which
 /// decides the ops that are judged alone; else those of at least 1 % of the step are.
-/// Errors: InputError when the runs are of different programs or hold no step.
+/// Errors: InputError when the runs have different programs or hold no step.
 Baseline make_baseline(std::span<const GuardSamples> runs, std::string version,
                        const Baseline* like = nullptr);
 
 struct GuardOptions {
-  double tolerance = 0.02;  ///< slowdowns up to this share of an op are nobody's concern
+  double tolerance = 0.02;  ///< slowdowns up to this share of an op are ignored
   /// Judge by the tolerance alone where the baseline has no spread to judge by (a single step).
   bool without_spread = false;
   /// Changes of structure are told and fail nothing: libraries choose other kernels by the day.
@@ -84,7 +84,7 @@ struct GuardResult {
   GuardPower power;
   double must_see = 0;  ///< a change of all ops together that must be seen for a verdict
   bool structure_warns = false;
-  /// Why the baseline should be made again; empty: it still describes the program.
+  /// Why the baseline should be renewed; empty: it still describes the program.
   std::vector<std::string> stale;
   double disturbance = 1;   ///< how much wider all ops scatter than the baseline explains
   double false_alarms = 0;  ///< probability of any regression on a repeat recording, by design
@@ -100,9 +100,9 @@ struct GuardResult {
 /// Of each op the median over steps is compared, on a logarithmic scale, d = log(after / before).
 /// What all ops have in common (the median d: clock rate, a neighbour) is taken out of ops and of
 /// groups (all ops of a kernel kind, whatever their names) and is judged by itself ("all ops
-/// together"), beside the device time of all ops, host time, exposed communication and the step.
-/// Where 5 % of all ops together would not be seen in 95 % of cases the verdict is that the runs
-/// cannot be judged. The variance of d comes from the baseline: each run's own, from order
+/// together"), and so are the device time of all ops, host time, exposed communication and the
+/// step. Where 5 % of all ops together would not be seen in 95 % of cases the verdict is that the
+/// runs cannot be judged. The variance of d comes from the baseline: each run's own, from order
 /// statistics of its steps, times how much more runs differ than their steps explain; that factor
 /// is per op, drawn toward the other ops' as far as they agree (moderated t: G. K. Smyth, Linear
 /// models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3(1), 2004). An op regressed
@@ -113,7 +113,7 @@ struct GuardResult {
 /// Structure is compared exactly. Accuracy: tests/studies/guard_test.cpp.
 GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options = {});
 
-/// Likewise for several runs at once. Times are judged of all together, structure of each run by
+/// As above for several runs at once. Times are judged over all together, structure of each run by
 /// itself: one run of another program among good ones is not as before. `names` is by run. Runs of
 /// another number of ranks differ in nothing else worth saying. Errors: InputError when the runs
 /// differ in ranks among themselves, or hold no step.

@@ -95,7 +95,7 @@ std::optional<Tried> tried(Job job, std::string text, planner::FastPath& path,
     return std::nullopt;
   }
   try {
-    if (job.phase != JobPhase::kTrain) {  // the closed form is of training steps
+    if (job.phase != JobPhase::kTrain) {  // the closed form covers training steps only
       const auto [total, seconds] = simulated(job, model);
       return Tried{std::move(text), std::move(job), total, seconds};
     }

@@ -173,7 +173,7 @@ double share_within(const std::vector<OpRow>& rows) {
 
 SimTime busy(const simulator::RankSummary& r) { return SimTime{ticks(r.end) - ticks(r.wait)}; }
 
-/// The slowest rank if nobody waited for anybody.
+/// The slowest rank if no rank waited for another.
 SimTime without_waits(const simulator::SimulationResult& result) {
   std::int64_t longest = 0;
   for (const simulator::RankSummary& r : result.ranks) {
@@ -408,10 +408,11 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   }
   if (options.intervals && !pace_of(job)) {
     if (const double guessed = share_without_error(own, costs, critical.rank); guessed > 0.5) {
-      p.warnings.push_back(fmt::format(
-          "no interval: {:.0f} % of the time of rank {}'s ops comes from models whose error nobody "
-          "measured",
-          100 * guessed, critical.rank));
+      p.warnings.push_back(
+          fmt::format("no interval: {:.0f} % of the time of rank {}'s ops comes from models whose "
+                      "error was not "
+                      "measured",
+                      100 * guessed, critical.rank));
     } else {
       p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
     }

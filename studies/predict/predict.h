@@ -29,7 +29,7 @@ struct OpRow {
   std::string bound;  ///< what decided the prediction
   std::string model;
   Seconds outside;        ///< part of `time` of ops outside the range their model was fitted in
-  bool in_range = false;  ///< that part is none to speak of
+  bool in_range = false;  ///< true if that part is negligible
 };
 
 /// What a rank other than the critical one does in a step.

@@ -102,7 +102,7 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
   return point;
 }
 
-/// The points under way: workers fill slots, the calling thread hands them out in order.
+/// Points in progress: workers fill slots, the calling thread hands them out in order.
 struct Work {
   std::atomic<std::size_t> next{0};
   std::mutex mutex;

@@ -48,7 +48,7 @@ struct SweepPoint {
   double days = 0, device_hours = 0, cost = 0;  ///< of the whole run; 0 where none was asked for
   bool in_calibrated_range = false;
   bool planned_by_rule = false;  ///< its embedding plan: of a rule, not of a file
-  bool plan_searched = false;    ///< likewise: of the planner's quick search
+  bool plan_searched = false;    ///< the planner's quick search
   std::string reason;            ///< why it is not kOk, else empty
   bool pareto = false;           ///< set by mark_pareto
   [[nodiscard]] bool predicted() const {

@@ -63,7 +63,7 @@ struct TrainingRun {
 };
 
 /// Steps are rounded up. With failures, each loses on average half of the time between two
-/// checkpoints, the time the last one needs to arrive where training goes on beside it, and the
+/// checkpoints, the time the last one needs to arrive where training goes on meanwhile, and the
 /// restart: L. What is lost can be lost again: T = T0 / (1 - L / M). First order in L / M, with the
 /// best interval of Young (CACM 17(9), 1974, "A first order approximation to the optimum checkpoint
 /// interval") and Daly (FGCS 22(3), 2006).

@@ -37,7 +37,7 @@ void require_tables(const Job& job, const DlrmWorkload& w, bool cuda) {
     }
     if (cuda && job.row_format(t) != job.row_format(w.tables.front())) {
       refuse("workload.tables",
-             fmt::format("table '{}' in {} beside table '{}' in {} on CUDA", t.name,
+             fmt::format("table '{}' in {} together with table '{}' in {} on CUDA", t.name,
                          name_of(job.row_format(t)), w.tables.front().name,
                          name_of(job.row_format(w.tables.front()))),
              "give all tables one format");
@@ -93,11 +93,11 @@ void require_dlrm_on_device(const Job& job) {
              fmt::format("the {} columns of table '{}' in one shard on CUDA", s.dim, table),
              fmt::format("give it shards of at most {} columns", kWidestRow));
     }
-    for (const EmbeddingSlice& beside : layout.slices) {
-      if (s.dim > kWidestUnpackedRow && beside.route == s.route && beside.dim % 4 != 0) {
+    for (const EmbeddingSlice& other : layout.slices) {
+      if (s.dim > kWidestUnpackedRow && other.route == s.route && other.dim % 4 != 0) {
         refuse("workload.tables",
-               fmt::format("{} columns of table '{}' beside a table of {} on CUDA", s.dim, table,
-                           beside.dim),
+               fmt::format("{} columns of table '{}' together with a table of {} on CUDA", s.dim,
+                           table, other.dim),
                fmt::format("choose a dim that divides by 4, or shards of at most {} columns",
                            kWidestUnpackedRow));
       }
@@ -146,7 +146,7 @@ void require_transformer(const Job& job, const TransformerWorkload& m) {
   }
   if (job.parallel.overlap.tensor_products && job.parallel.tensor > 1 &&
       job.parallel.sequence_parallel) {
-    refuse("parallel.overlap.tensor_products", "transfers cut up beside products",
+    refuse("parallel.overlap.tensor_products", "transfers split to overlap with products",
            "set it to false");
   }
   if (job.phase != JobPhase::kTrain) {
@@ -181,7 +181,7 @@ void require_transformer(const Job& job, const TransformerWorkload& m) {
     refuse("loss", "a loss on copies or in chunks of the logits", "set it to in_place");
   }
   if (job.lora) {
-    refuse("lora", "adapters beside frozen weights", "leave it out");
+    refuse("lora", "adapters on frozen weights", "leave it out");
   }
   if (job.sequence_lengths) {
     refuse("sequence_lengths", "sequences of several documents", "leave it out");

@@ -376,7 +376,7 @@ TEST_CASE("errors name what was typed", "[cli]") {
   refused(predict({"--set", "paralel.tensor=8"}), "--set paralel.tensor: unknown key",
           "did you mean \"parallel\"?");
   refused(predict({"--set", "workload=llama3-70b", "--set", "workload.hidden=8191"}),
-          "heads (beside --set workload.hidden)", "divisor");
+          "heads (together with --set workload.hidden)", "divisor");
   refused(predict({"--set", "system=h100"}), "--set system", "did you mean \"dgx-h100\"?");
   refused(predict({"--set", "formats.compute=bfloat16"}), "formats.compute",
           "did you mean \"bf16\"?");

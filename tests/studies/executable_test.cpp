@@ -65,7 +65,7 @@ TEST_CASE("what of a DLRM cannot run names itself and the remedy", "[runtime][ex
         }},
        {Where::kCpuOnly, "embedding.plan", "1028 columns of table 't3'", "at most 1024 columns",
         [](Job& j) { dlrm(j).tables[3].dim = 1028; }},
-       {Where::kCpuOnly, "workload.tables", "260 columns of table 't0' beside a table of 9",
+       {Where::kCpuOnly, "workload.tables", "260 columns of table 't0' together with a table of 9",
         "divides by 4",
         [](Job& j) {
           dlrm(j).tables[0].dim = 260;
@@ -77,7 +77,7 @@ TEST_CASE("what of a DLRM cannot run names itself and the remedy", "[runtime][ex
         }},
        {Where::kNowhere, "workload.tables", "weights of table 't2'", "leave weighted",
         [](Job& j) { dlrm(j).tables[2].weighted = true; }},
-       {Where::kCpuOnly, "workload.tables", "table 't1' in fp16 beside table 't0' in fp32",
+       {Where::kCpuOnly, "workload.tables", "table 't1' in fp16 together with table 't0' in fp32",
         "one format", [](Job& j) { dlrm(j).tables[1].format = Format::kFp16; }},
        {Where::kCpuOnly, "formats.compute", "fp8 products of a DLRM", "use bf16",
         [](Job& j) { j.formats.compute = Format::kFp8; }},
@@ -128,7 +128,7 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
       job,
       {{Where::kNowhere, "parallel.context", "context parallelism", "set it to 1",
         [](Job& j) { j.parallel.context = 2; }},
-       {Where::kNowhere, "parallel.overlap.tensor_products", "beside products", "set it to false",
+       {Where::kNowhere, "parallel.overlap.tensor_products", "overlap with products", "set it to false",
         [](Job& j) {
           j.parallel.tensor = 2;
           j.parallel.sequence_parallel = true;

@@ -7,8 +7,8 @@
 
 namespace stepcast::validation {
 
-/// May a row give a pace? It was predicted, with a plan that fits, and its time is of steps, not of
-/// a whole run with what else those hold.
+/// True if a row may give a pace: it was predicted, with a plan that fits, and its time is of
+/// steps, not of a whole run with what else those hold.
 bool gives_pace(const PublishedPrediction& p);
 
 /// Those rows of `from` that measure the pace of `of`: of its device, framework and family of

@@ -8,7 +8,7 @@
 
 namespace stepcast::validation {
 
-/// A row beside what the models say of it, before any scalar.
+/// A row and the models' prediction of it, before any scalar.
 struct PublishedPrediction {
   const PublishedRow* row = nullptr;
   std::string skipped;  ///< why it cannot be predicted; then the rest is not filled

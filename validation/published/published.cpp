@@ -85,7 +85,8 @@ void hold_to_baseline(const std::vector<ScaledPrediction>& of, ValidationGroup& 
   }
 }
 
-/// What a regime makes of one row: a factor on its step or host, and a constant MFU beside it.
+/// What a regime makes of one row: a factor on its step or host, and a constant MFU to compare
+/// with.
 struct Scalar {
   double factor = 1, mfu = 1;
 };

@@ -22,9 +22,9 @@ enum class PublishedRegime : std::uint8_t {
 std::optional<PublishedRegime> regime_named(std::string_view name);
 
 /// Published training runs under one regime: a group per source and GPU with errors, Kendall tau
-/// and regret over the plans of each model, memory where it was measured; beside it the constant
-/// MFU that the same rows calibrate. Then one group per bar, each in the regime that the bar
-/// states. Every row is listed, with the reason where it is not scored.
+/// and regret over the plans of each model, memory where it was measured; compared with the
+/// constant MFU that the same rows calibrate. Then one group per bar, each in the regime that the
+/// bar states. Every row is listed, with the reason where it is not scored.
 struct PublishedValidation {
   ValidationSuite suite;
   std::vector<ScoredCurve> curves;  ///< predicted against measured, by source

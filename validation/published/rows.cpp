@@ -244,7 +244,7 @@ void add_workload(const PublishedRow& row, const std::vector<Workload>& shapes, 
 }
 
 /// Layers that leave a remainder on the stages, and none once embedding and head count as a layer
-/// each, are dealt out that way.
+/// each, are assigned that way.
 bool ends_count(const PublishedRow& row, std::int64_t chunks) {
   return chunks > 1 && row.layers % chunks != 0 && (row.layers + 2) % chunks == 0;
 }

@@ -31,7 +31,7 @@ enum class SpreadOf : std::uint8_t {
 StepSpread published_spread(const std::vector<PublishedPrediction>& predictions, SpreadOf of,
                             double level);
 
-/// A source's rows beside the interval that all other sources give, scalars included.
+/// A source's rows against the interval that all other sources give, scalars included.
 struct IntervalCheck {
   std::string source;
   std::size_t rows = 0, held = 0;

@@ -15,7 +15,7 @@ namespace stepcast::validation {
 PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs,
                                     const std::vector<PublishedPrediction>& others);
 
-/// Of rows beside the steps `predict` says, how many lie in the interval.
+/// Number of rows whose measured step lies in the interval of the one `predict` says.
 struct IntervalCount {
   StepSpread spread;
   std::size_t rows = 0, held = 0;

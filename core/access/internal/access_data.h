@@ -54,7 +54,7 @@ class Permutation {
     std::uint64_t add = 0;
     std::uint64_t factor = 1;
   };
-  /// Of an odd number modulo 2^64: Newton's iteration doubles the right bits, from 3.
+  /// Inverse of an odd number modulo 2^64: Newton's iteration doubles the right bits, from 3.
   static std::uint64_t reciprocal(std::uint64_t odd) {
     std::uint64_t x = odd;
     for (int correct = 3; correct < 64; correct *= 2) {
@@ -85,7 +85,7 @@ struct Access::Data {
   std::vector<std::int64_t> rank_of = {};      ///< the rank of each,
   std::vector<std::int64_t> rows_seen = {};    ///< the distinct ids by rank
   std::vector<std::int64_t> rows_sorted = {};  ///< and by id
-  /// Of a random subset: the law it is of.
+  /// A random subset's underlying law; null otherwise.
   std::shared_ptr<const Data> subset_of = nullptr;
 
   [[nodiscard]] bool sampled() const { return sample_lookups > 0; }

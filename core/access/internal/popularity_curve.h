@@ -67,7 +67,7 @@ class PopularityCurve {
 
  private:
   PopularityCurve() = default;
-  void sum_up();  ///< what is kept beside the atoms
+  void sum_up();  ///< prefix sums over the atoms
   struct Answers {
     std::mutex mutex;
     std::unordered_map<double, double> unique;

@@ -55,7 +55,7 @@ struct KeyFacts {
   bool searched = false;         ///< `plan` looks for its value where it is not given or "auto"
 };
 using KeyTable = std::vector<KeyFacts>;
-/// Of keys whose reader says what is expected.
+/// Expected value of keys whose reader states it.
 constexpr std::string_view kNeeded = "a value";
 
 // Rows of objects that are read by hand.
@@ -74,7 +74,7 @@ inline KeyFacts open_fact(std::string_view name, OrderedJson form, std::string_v
 
 /// The schema of an object with these keys and no others.
 OrderedJson object_form(const KeyTable& keys);
-/// Of values with these keys, refuses all others.
+/// Rejects keys of `v` that are not in the table.
 void expect_keys(const Value& v, const KeyTable& keys);
 
 }  // namespace stepcast::config

@@ -195,7 +195,7 @@ void read_values(const Value& v, const Keys<S>& keys, S& into, const Reading& re
   }
 }
 
-/// Likewise. Errors: InputError too for a key that is not in the table.
+/// As above. Errors: also InputError for a key that is not in the table.
 template <class S>
 void read_keys(const Value& v, const Keys<S>& keys, S& into, const Reading& reading) {
   std::vector<std::string_view> names;

@@ -16,7 +16,7 @@ std::vector<std::int64_t> widths_from(const Value& v);
 // Parts of tables of keys.
 /// Keys of every workload.
 KeyTable kind_table(std::string_view kind);
-/// Of recommendation models: dense_features, bottom_mlp, top_mlp, tables.
+/// Keys of recommendation models: dense_features, bottom_mlp, top_mlp, tables.
 KeyTable recommendation_table();
 OrderedJson tables_form(std::size_t least);
 OrderedJson widths_form();

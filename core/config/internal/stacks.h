@@ -13,7 +13,7 @@ struct NamedStack {
   std::string name;
   std::string where;       ///< of the name, for errors
   bool over_file = false;  ///< an override: it goes before what the file says
-  /// The usual one, which nobody named: each family of plans is at the pace of its own.
+  /// The default stack of an unnamed framework: each family of plans has its own pace.
   bool usual = false;
 };
 std::optional<NamedStack> stack_named_by(const Document& job,
@@ -22,8 +22,8 @@ std::optional<NamedStack> stack_named_by(const Document& job,
 JobDocuments with_stack(JobDocuments documents, const StackRecipe& recipe, bool over_file,
                         const Library& library);
 
-/// The job of documents whose overrides are applied, under the stack it names, if any. Of a
-/// transformer that trains under one the system carries the paces measured for the device and that
+/// The job of documents whose overrides are applied, under the stack it names, if any.
+/// For a transformer in training the system carries the paces measured for the device and that
 /// framework.
 Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& named,
                       const Library& library, bool plan_open);

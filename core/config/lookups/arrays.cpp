@@ -157,9 +157,10 @@ void stream_elements(const ArrayFile& file, const Array& array, Elements which, 
     return !met;
   });
   if (!met) {
-    throw InputError(label, fmt::format("the archive has no member {}; it was cut or is of another "
-                                        "version",
-                                        array.member.substr(0, 80)));
+    throw InputError(label,
+                     fmt::format("the archive has no member {}; it was truncated or has another "
+                                 "version",
+                                 array.member.substr(0, 80)));
   }
 }
 

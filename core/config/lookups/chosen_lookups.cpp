@@ -200,7 +200,7 @@ void refuse_foreign(Input& input) {
   }
 }
 
-/// Plain ids are of several tables only where FILE.offsets holds the offsets of them all.
+/// Plain ids cover several tables only where FILE.offsets holds the offsets of all of them.
 void choose_part(ChosenLookups& c) {
   if (c.name.parts.empty()) {
     return;

@@ -16,7 +16,7 @@ std::uint64_t word_at(std::span<const char> bytes, std::size_t at) {
 }
 
 /// Pairs of 32-bit ids: both halves of every word are below 2^31 and most upper halves are not 0.
-/// Of true 64-bit ids the lower half is as often above as below.
+/// The lower halves of true 64-bit ids have their top bit set half of the time.
 bool looks_like_int32(std::span<const char> bytes) {
   constexpr std::size_t kFewest = 32;
   constexpr std::uint64_t kSigns = 0x8000'0000'8000'0000U;

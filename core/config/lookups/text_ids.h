@@ -8,7 +8,7 @@
 
 namespace stepcast::config {
 
-/// Do these first bytes of a file look like text in UTF-8?
+/// True if these first bytes of a file look like UTF-8 text.
 bool looks_like_text(std::string_view head);
 
 /// Row ids of a text. A line holds one, or several separated by commas, semicolons or tabs; or

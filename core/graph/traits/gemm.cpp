@@ -4,8 +4,8 @@
 namespace stepcast {
 namespace {
 
-/// What an epilogue moves beside the product: a row of bias or of its gradient (fp32), a mask, and
-/// the input of a GELU.
+/// Bytes an epilogue moves in addition to the product: a row of bias or of its gradient (fp32), a
+/// mask, and the input of a GELU.
 void add_epilogue(Op& op, double e) {
   const Epilogue epilogue = op.as<GemmAttributes>().epilogue;
   const double rows = extent(op, 0);

@@ -60,7 +60,7 @@ class TableBuilder {
   /// `key` tells configurations of one kind apart (MeasuredTable::OpRow::configuration).
   void op(Op op, Seconds time, std::initializer_list<std::int64_t> key,
           const RowTestbed& where = {}, std::int64_t samples = 1);
-  /// Likewise with flops and bytes as the row or its builder knows them.
+  /// As above, with flops and bytes as the row or its builder knows them.
   void op_with_work(Op op, Seconds time, std::initializer_list<std::int64_t> key,
                     const RowTestbed& where = {}, std::int64_t samples = 1);
   /// Ops that took `time` together, the one that the row is about first; work as the ops say.
@@ -73,7 +73,7 @@ class TableBuilder {
   /// What quantising [m, k] to fp8 costs on this testbed: the search of the maximum, or the cast.
   void quantisation(std::int64_t m, std::int64_t k, bool search, Seconds time);
   void take_off_quantisation();
-  /// Likewise behind ops that touch its operands (models/measured/op_text.h).
+  /// As above, behind ops that touch its operands (models/measured/op_text.h).
   void op_with_reuse(const Op& op, std::string_view operands, Seconds time,
                      std::int64_t configuration, std::int64_t samples);
   void collective(MeasuredTable::CollectiveRow row, const RowTestbed& where = {});

@@ -15,8 +15,8 @@ struct Paces {
   std::optional<double> exchange = {};
 };
 
-/// By the trace's probes of its cores, beside those of the first trace that had any
-/// (`all.reference`), to whose paces they are added; ranks are told apart by the ops they share.
+/// By the trace's probes of its cores, relative to those of the first trace that had any
+/// (`all.reference`), to whose paces they are added; ranks are distinguished by the ops they share.
 Paces paces_of(FitRows& all, const ExecutionGraph& graph, const traces::GraphRun& trace);
 
 }  // namespace stepcast::studies::internal
