@@ -3,9 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
-#include <boost/math/special_functions/digamma.hpp>
-#include <boost/math/special_functions/trigamma.hpp>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -14,17 +11,23 @@
 
 #include "core/error.h"
 #include "core/statistics.h"
+#include "studies/guard/internal/guard_statistics.h"
+#include "studies/guard/internal/guard_structure.h"
 #include "studies/guard/internal/guard_totals.h"
 
 namespace stepcast::studies {
 namespace {
 
+using internal::by_key;
+using internal::Case;
+using internal::Common;
+using internal::compare_structure;
+using internal::kCommonNeeds;
+using internal::key_of;
+using internal::OpKey;
+
 constexpr double kFalseAlarms = 0.005;  ///< of a whole comparison
 constexpr double kOfSums = 0.1;         ///< of these, by steps, groups and what all ops share
-constexpr double kPower = 0.95;         ///< what "is caught" means
-/// Medians are not distinguished more finely than this: clocks tick, graphs of other tools round.
-constexpr double kResolution = 1e-3;
-constexpr std::size_t kCommonNeeds = 5;  ///< ops, to tell one from all
 /// Totals that may be next to nothing are compared with this share of the step added.
 constexpr double kNextToNothing = 0.01;
 constexpr const char* kAllOps = "all ops together";
@@ -38,306 +41,6 @@ constexpr double kJudgedAsGroup = 0.01;
 /// Where less of the device time than this is in ops of both sides, the baseline is another
 /// program's.
 constexpr double kStillDescribed = 0.9;
-constexpr double kManyDegrees = 1e6;  ///< as good as infinitely many
-
-/// log medians and their standard errors, by run.
-struct LogTimes {
-  std::vector<double> median, error;
-};
-
-LogTimes log_of(const BaselineTimes& times, double added) {
-  LogTimes logs;
-  for (std::size_t r = 0; r < times.median.size(); ++r) {
-    const double m = std::max(times.median[r] + added, 1e-12);
-    logs.median.push_back(std::log(m));
-    logs.error.push_back(std::max(times.standard_error[r] / m, kResolution));
-  }
-  return logs;
-}
-
-double mean_square(const std::vector<double>& v) {
-  double sum = 0;
-  for (const double x : v) {
-    sum += x * x;
-  }
-  return sum / static_cast<double>(v.size());
-}
-
-double variance(const std::vector<double>& v) {
-  double mean = 0, sum = 0;
-  for (const double x : v) {
-    mean += x / static_cast<double>(v.size());
-  }
-  for (const double x : v) {
-    sum += (x - mean) * (x - mean);
-  }
-  return sum / static_cast<double>(v.size() - 1);
-}
-
-/// Variance of a median of n values of variance 1: pi / (2 n) from three values on.
-double of_median(std::size_t n) { return (n > 2 ? std::acos(0.0) : 1.0) / static_cast<double>(n); }
-
-/// x with trigamma(x) = y > 0, by Newton's method on 1 / trigamma, which is convex (Smyth 2004,
-/// appendix).
-double inverse_trigamma(double y) {
-  double x = 0.5 + 1 / y;
-  for (int i = 0; i < 50; ++i) {
-    const double t = boost::math::trigamma(x);
-    const double h = 1e-5 * x;
-    const double slope = (boost::math::trigamma(x + h) - t) / h;
-    const double step = t * (1 - t / y) / slope;
-    x += step;
-    if (std::abs(step) < 1e-8 * x) {
-      break;
-    }
-  }
-  return x;
-}
-
-/// How much runs differ beyond what their steps explain: a scaled inverse chi-squared law over the
-/// ops, with `scale` and `degrees` of freedom.
-struct Excess {
-  double scale = 1, degrees = 0;
-};
-
-/// From ratios of observed to expected variance with `degrees` of freedom each.
-Excess excess_of(const std::vector<double>& ratios, double degrees) {
-  using boost::math::digamma;
-  if (ratios.size() < 3) {
-    return {};
-  }
-  std::vector<double> e;
-  double mean = 0;
-  for (const double ratio : ratios) {
-    e.push_back(std::log(std::max(ratio, 1e-6)) - digamma(degrees / 2) + std::log(degrees / 2));
-    mean += e.back() / static_cast<double>(ratios.size());
-  }
-  const double spread = variance(e) - boost::math::trigamma(degrees / 2);
-  if (spread <= 0) {
-    return {std::exp(mean), kManyDegrees};
-  }
-  const double prior = 2 * inverse_trigamma(spread);
-  return {std::exp(mean + digamma(prior / 2) - std::log(prior / 2)), prior};
-}
-
-/// One time to judge, before and after, on the logarithmic scale.
-struct Case {
-  const BaselineTimes *before_times = nullptr, *after_times = nullptr;
-  GuardedTime* time = nullptr;
-  LogTimes before, after;
-  bool collective = false;
-  bool op = false;     ///< contributes to the common change
-  bool group = false;  ///< has what is common taken out, like an op
-  double level = 0;    ///< median over the runs before
-  double change = 0;   ///< of the median over the runs after
-  double between = 0;  ///< variance between runs that others of its class have too
-  double degrees = 0;
-  double error = 0;
-};
-
-/// The median change of the ops in run `r`, 0 where there are too few ops to tell.
-double common_of(const std::vector<Case>& cases, bool after, std::size_t r) {
-  std::vector<double> changes;
-  for (const Case& c : cases) {
-    if (c.op) {
-      changes.push_back((after ? c.after : c.before).median[r] - c.level);
-    }
-  }
-  return changes.size() < kCommonNeeds ? 0 : middle_of(changes);
-}
-
-/// What all ops have in common, by run; its own scatter is that of a median over ops.
-struct Common {
-  LogTimes before, after;
-};
-
-std::vector<double> errors_of_common(const std::vector<Case>& cases, bool after, std::size_t runs) {
-  std::vector<double> errors(runs, 0);
-  double ops = 0;
-  for (const Case& c : cases) {
-    ops += c.op ? 1 : 0;
-    for (std::size_t r = 0; c.op && r < runs; ++r) {
-      const double e = (after ? c.after : c.before).error[r];
-      errors[r] += e * e;
-    }
-  }
-  for (double& e : errors) {
-    e = std::max(kResolution, ops > 0 ? std::sqrt(std::acos(0.0) * e / ops / ops) : 0);
-  }
-  return errors;
-}
-
-/// Takes what all ops have in common out of every run of the ops.
-Common take_out_common(std::vector<Case>& cases, std::size_t runs_before, std::size_t runs_after) {
-  std::vector<double> before, after;
-  for (std::size_t r = 0; r < runs_before; ++r) {
-    before.push_back(common_of(cases, false, r));
-  }
-  for (std::size_t r = 0; r < runs_after; ++r) {
-    after.push_back(common_of(cases, true, r));
-  }
-  for (Case& c : cases) {
-    for (std::size_t r = 0; (c.op || c.group) && r < runs_before; ++r) {
-      c.before.median[r] -= before[r];
-    }
-    for (std::size_t r = 0; (c.op || c.group) && r < runs_after; ++r) {
-      c.after.median[r] -= after[r];
-    }
-    c.level = middle_of(c.before.median);
-    c.change = middle_of(c.after.median) - c.level;
-  }
-  Common common;
-  common.before = {std::move(before), errors_of_common(cases, false, runs_before)};
-  common.after = {std::move(after), errors_of_common(cases, true, runs_after)};
-  return common;
-}
-
-/// Mean of what the variance between runs has beyond the steps' own, over collectives or over the
-/// others: they share a network, or a processor.
-double beyond_steps(const std::vector<Case>& cases, bool collective) {
-  std::vector<double> beyond;
-  for (const Case& c : cases) {
-    if (c.op && c.collective == collective) {
-      beyond.push_back(variance(c.before.median) - mean_square(c.before.error));
-    }
-  }
-  double sum = 0;
-  for (const double b : beyond) {
-    sum += b / static_cast<double>(beyond.size());
-  }
-  return std::max(sum, 0.0);
-}
-
-/// Variances of the changes. `steps`: per run, mean of before and of after.
-void spread_of(std::vector<Case>& cases, std::size_t runs, double steps_before,
-               double steps_after) {
-  const auto degrees = static_cast<double>(runs) - 1;
-  std::vector<double> ratios;
-  if (runs > 1) {
-    const double network = beyond_steps(cases, true), processor = beyond_steps(cases, false);
-    for (Case& c : cases) {
-      if (c.op) {
-        c.between = c.collective ? network : processor;
-        ratios.push_back(variance(c.before.median) / (c.between + mean_square(c.before.error)));
-      }
-    }
-  }
-  const Excess excess = runs > 1 ? excess_of(ratios, degrees) : Excess{1, kManyDegrees};
-  for (Case& c : cases) {
-    const double own = mean_square(c.before.error);
-    double run = own;  // variance of a run's median
-    c.degrees = kManyDegrees;
-    if (runs > 1) {
-      const double prior = c.op ? excess.degrees : 0;
-      c.degrees = prior + degrees;
-      run = std::max(
-          own, (prior * excess.scale * (c.between + own) + degrees * variance(c.before.median)) /
-                   c.degrees);
-    }
-    // A later run of fewer or noisier steps has more of its own.
-    const double later =
-        run +
-        std::max(0.0, std::max(mean_square(c.after.error), own * steps_before / steps_after) - own);
-    c.error = std::sqrt(run * of_median(runs) + later * of_median(c.after.median.size()));
-  }
-}
-
-/// How much wider the changes of all ops scatter than the baseline's spread explains, at least 1:
-/// a disturbed run says so itself. The scale of the bulk (median absolute deviation), which one op
-/// does not move; B. Devlin, K. Roeder, Genomic control, Biometrics 55, 1999.
-double disturbance_of(const std::vector<Case>& cases) {
-  std::vector<double> deviations;
-  for (const Case& c : cases) {
-    if (c.op) {
-      deviations.push_back(std::abs(c.change) / c.error);
-    }
-  }
-  constexpr double kMedianOfNormal = 0.6745;
-  return deviations.size() < kCommonNeeds ? 1.0
-                                          : std::max(1.0, middle_of(deviations) / kMedianOfNormal);
-}
-
-double quantile_of_t(double degrees, double tail) {
-  return boost::math::quantile(
-      boost::math::complement(boost::math::students_t(std::min(degrees, kManyDegrees)), tail));
-}
-
-void judge(Case& c, double t, const GuardOptions& options, bool spread_known) {
-  GuardedTime& time = *c.time;
-  if (c.before_times != nullptr) {
-    time.before = seconds(middle_of(c.before_times->median));
-    time.after = seconds(middle_of(c.after_times->median));
-  }
-  time.change = std::exp(c.change) - 1;
-  time.noise = c.error;
-  const double tolerated = std::log1p(options.tolerance);
-  if (!spread_known) {
-    time.regressed = options.without_spread && c.change > tolerated;
-    time.improved = options.without_spread && c.change < -tolerated;
-    return;
-  }
-  const double threshold = std::max(tolerated, t * c.error);
-  // What is real is in every run: one slow process among several is no regression.
-  const double least = *std::min_element(c.after.median.begin(), c.after.median.end()) - c.level;
-  time.regressed = c.change > threshold && least > tolerated / 2;
-  time.improved = c.change < -threshold;
-  time.detects = std::expm1(threshold + quantile_of_t(c.degrees, 1 - kPower) * c.error);
-}
-
-using Key = std::tuple<std::string, OpKind, Phase>;
-Key key_of(const BaselineOp& op) { return {op.name, op.kind, op.phase}; }
-
-std::string shown(const BaselineRange& range) {
-  return range.low == range.high ? fmt::format("{:.10g}", range.low)
-                                 : fmt::format("{:.10g} to {:.10g}", range.low, range.high);
-}
-
-void compare_structure(const Baseline& before, const Baseline& after,
-                       const std::map<Key, const BaselineOp*>& ops_after, GuardResult& result) {
-  if (before.ranks != after.ranks) {  // all else follows from it
-    result.structure.push_back(
-        {"ranks", "", "", "", std::to_string(before.ranks), std::to_string(after.ranks), ""});
-    return;
-  }
-  const auto differ = [&result](const char* what, const BaselineOp& op, std::string was,
-                                std::string is) {
-    result.structure.push_back({what, op.name, std::string(shown_kind(op.kind, op.kernel)),
-                                std::string(name_of(op.phase)), std::move(was), std::move(is), ""});
-  };
-  const auto apart = [](const BaselineRange& a, const BaselineRange& b) {
-    return b.low > a.high || b.high < a.low;
-  };
-  std::map<Key, bool> known;
-  for (const BaselineOp& op : before.ops) {
-    known[key_of(op)] = true;
-    const auto found = ops_after.find(key_of(op));
-    if (found == ops_after.end()) {
-      if (op.launches.low > 0) {
-        differ("op is gone", op, shown(op.launches), "0");
-      }
-      continue;
-    }
-    if (apart(op.launches, found->second->launches)) {
-      differ("launches", op, shown(op.launches), shown(found->second->launches));
-    }
-    if (apart(op.bytes, found->second->bytes)) {
-      differ("collective bytes", op, shown(op.bytes), shown(found->second->bytes));
-    }
-  }
-  for (const auto& [key, op] : ops_after) {
-    if (!known.contains(key)) {
-      differ("new op", *op, "0", shown(op->launches));
-    }
-  }
-}
-
-std::map<Key, const BaselineOp*> by_key(const Baseline& baseline) {
-  std::map<Key, const BaselineOp*> ops;
-  for (const BaselineOp& op : baseline.ops) {
-    ops[key_of(op)] = &op;
-  }
-  return ops;
-}
 
 bool is_op(const GuardedTime& t) { return t.kind != "total" && t.kind != "group"; }
 
@@ -367,10 +70,6 @@ double mean_of(const std::vector<std::int64_t>& v) {
   return sum / static_cast<double>(v.size());
 }
 
-}  // namespace
-
-namespace {
-
 /// A time to judge, before it is taken apart by run.
 struct Pair {
   BaselineTimes before, after;
@@ -381,7 +80,8 @@ struct Pair {
 
 /// The times of `before` that `after` has too, with their rows in the result.
 std::vector<Pair> pairs_of(const Baseline& before, const Baseline& after,
-                           const std::map<Key, const BaselineOp*>& ops_after, GuardResult& result) {
+                           const std::map<OpKey, const BaselineOp*>& ops_after,
+                           GuardResult& result) {
   using Role = Pair::Role;
   std::vector<Pair> pairs;
   const auto add = [&](Pair pair, std::string name, std::string_view kind, std::string_view phase) {
@@ -421,6 +121,70 @@ std::vector<Pair> pairs_of(const Baseline& before, const Baseline& after,
       kDeviceTime, "total", "");
   add({before.step, after.step, 0, Role::kTotal}, "step", "total", "");
   return pairs;
+}
+
+/// The cases of the pairs, each with its row in `result.times`.
+std::vector<Case> cases_of(const std::vector<Pair>& pairs, GuardResult& result) {
+  std::vector<Case> cases;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    Case c;
+    c.before_times = &pairs[i].before;
+    c.after_times = &pairs[i].after;
+    c.time = &result.times[i];
+    c.before = internal::log_of(pairs[i].before, pairs[i].added);
+    c.after = internal::log_of(pairs[i].after, pairs[i].added);
+    c.op = pairs[i].role == Pair::Role::kOp;
+    c.group = pairs[i].role == Pair::Role::kGroup;
+    c.collective = pairs[i].collective;
+    c.level = middle_of(c.before.median);
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+/// Judges every time that both have, and the change that all ops share where there are enough ops.
+void judge_times(const Baseline& before, const Baseline& after, const std::vector<Pair>& pairs,
+                 const GuardOptions& options, bool spread_known, GuardResult& result) {
+  GuardedTime all;
+  all.name = kAllOps;
+  all.kind = "total";
+  result.times.push_back(std::move(all));
+  std::vector<Case> cases = cases_of(pairs, result);
+  const Common common = internal::take_out_common(cases, before.steps.size(), after.steps.size());
+  result.common_change = std::expm1(middle_of(common.after.median));
+  const auto ops = std::count_if(cases.begin(), cases.end(), [](const Case& c) { return c.op; });
+  const bool has_common = ops >= static_cast<std::ptrdiff_t>(kCommonNeeds);
+  if (has_common) {
+    Case c;
+    c.time = &result.times.back();
+    c.before = common.before;
+    c.after = common.after;
+    c.level = middle_of(c.before.median);
+    c.change = middle_of(c.after.median) - c.level;
+    cases.push_back(std::move(c));
+  }
+  internal::spread_of(cases, before.steps.size(), mean_of(before.steps), mean_of(after.steps));
+  result.disturbance = internal::disturbance_of(cases);
+  for (Case& c : cases) {
+    c.error *= c.op ? result.disturbance : 1;
+  }
+  const double sums = static_cast<double>(cases.size()) - static_cast<double>(ops);
+  for (Case& c : cases) {
+    const double share =
+        c.op ? (1 - kOfSums) / static_cast<double>(ops) : (ops > 0 ? kOfSums : 1) / sums;
+    internal::judge(c, kFalseAlarms * share, options, spread_known);
+  }
+  if (!has_common) {
+    result.times.pop_back();
+    return;
+  }
+  // The common change has no time of its own: it is shown on the device time.
+  for (const GuardedTime& t : result.times) {
+    if (t.name == kDeviceTime) {
+      result.times.back().before = t.before;
+      result.times.back().after = t.before * (1 + result.times.back().change);
+    }
+  }
 }
 
 GuardPower power_of(const GuardResult& result) {
@@ -487,68 +251,17 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
   result.false_alarms = kFalseAlarms;
   result.structure_warns = options.structure_warns;
   result.must_see = std::max(kMustSee, options.tolerance + kBeyondTolerance);
-  const std::map<Key, const BaselineOp*> ops_after = by_key(after);
+  const std::map<OpKey, const BaselineOp*> ops_after = by_key(after);
   compare_structure(before, after, ops_after, result);
   if (before.ranks != after.ranks) {
     result.judged_times = false;  // another program
     return result;
   }
   const std::vector<Pair> pairs = pairs_of(before, after, ops_after, result);
-  GuardedTime all;
-  all.name = kAllOps;
-  all.kind = "total";
-  result.times.push_back(std::move(all));
-  std::vector<Case> cases;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    Case c;
-    c.before_times = &pairs[i].before;
-    c.after_times = &pairs[i].after;
-    c.time = &result.times[i];
-    c.before = log_of(pairs[i].before, pairs[i].added);
-    c.after = log_of(pairs[i].after, pairs[i].added);
-    c.op = pairs[i].role == Pair::Role::kOp;
-    c.group = pairs[i].role == Pair::Role::kGroup;
-    c.collective = pairs[i].collective;
-    c.level = middle_of(c.before.median);
-    cases.push_back(std::move(c));
-  }
-  const Common common = take_out_common(cases, before.steps.size(), after.steps.size());
-  result.common_change = std::expm1(middle_of(common.after.median));
-  const auto ops = std::count_if(cases.begin(), cases.end(), [](const Case& c) { return c.op; });
-  if (ops >= static_cast<std::ptrdiff_t>(kCommonNeeds)) {
-    Case c;
-    c.time = &result.times.back();
-    c.before = common.before;
-    c.after = common.after;
-    c.level = middle_of(c.before.median);
-    c.change = middle_of(c.after.median) - c.level;
-    cases.push_back(std::move(c));
-  }
-  spread_of(cases, before.steps.size(), mean_of(before.steps), mean_of(after.steps));
-  result.disturbance = disturbance_of(cases);
-  for (Case& c : cases) {
-    c.error *= c.op ? result.disturbance : 1;
-  }
   const bool spread_known = before.steps.size() > 1 || mean_of(before.steps) > 1;
   result.judged_times = spread_known || options.without_spread;
   result.by_tolerance_alone = !spread_known && options.without_spread;
-  const auto share_of = [&](const Case& c) {
-    const double sums = static_cast<double>(cases.size()) - static_cast<double>(ops);
-    return c.op ? (1 - kOfSums) / static_cast<double>(ops) : (ops > 0 ? kOfSums : 1) / sums;
-  };
-  for (Case& c : cases) {
-    judge(c, quantile_of_t(c.degrees, kFalseAlarms * share_of(c)), options, spread_known);
-  }
-  // What all have in common has no time of its own: it is shown on the device time.
-  for (const GuardedTime& t : result.times) {
-    if (t.name == kDeviceTime) {
-      result.times.back().before = t.before;
-      result.times.back().after = t.before * (1 + result.times.back().change);
-    }
-  }
-  if (cases.size() == pairs.size()) {
-    result.times.pop_back();  // too few ops have anything in common
-  }
+  judge_times(before, after, pairs, options, spread_known, result);
   rank_by_time_lost(result);
   if (spread_known) {
     result.power = power_of(result);
