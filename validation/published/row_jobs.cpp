@@ -1,0 +1,360 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "core/device_names.h"
+#include "core/error.h"
+#include "core/job/pace.h"
+#include "core/lower.h"
+#include "simulator/reports/memory_ledger.h"
+#include "validation/published/rows.h"
+#include "workloads/build_graph.h"
+
+// A row of a table of published runs as a job.
+namespace stepcast::validation {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+constexpr std::int64_t kUsualVocabulary = 51200;
+constexpr std::int64_t kVocabularyMultiple = 128;  // per tensor rank
+constexpr std::int64_t kLargestMachine = 16;       // devices of one host; more are several hosts
+
+/// "fsdp8", "fsdp-full(3)" shard everything; "?" says nothing.
+std::string zero_of(const PublishedRow& row) {
+  if (row.zero.starts_with("fsdp")) {
+    return "3";
+  }
+  const bool stage = row.zero.size() == 1 && row.zero[0] >= '0' && row.zero[0] <= '3';
+  return stage ? row.zero : "";
+}
+
+/// With a gate where the source says none but has experts, or norms of the Llama kind.
+std::string activation_of(const PublishedRow& row) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kNames{
+      {{"gelu2", "gelu"},
+       {"gelu", "gelu"},
+       {"sqrelu2", "squared_relu"},
+       {"squared_relu", "squared_relu"},
+       {"swiglu3", "swiglu"},
+       {"swiglu", "swiglu"},
+       {"geglu3", "geglu"},
+       {"geglu", "geglu"}}};
+  const std::string act = lower(row.act);
+  for (const auto& [theirs, ours] : kNames) {
+    if (act == theirs) {
+      return std::string(ours);
+    }
+  }
+  if (act.empty()) {
+    return "swiglu";
+  }
+  throw InputError(row.place, fmt::format("act: found '{}', expected GELU2, SqReLU2, SwiGLU3 or "
+                                          "GeGLU3",
+                                          row.act));
+}
+
+std::int64_t stated(std::int64_t value, std::int64_t otherwise) {
+  return value > 0 ? value : otherwise;
+}
+
+std::string latent_text(const LatentAttention& a) {
+  return fmt::format(
+      R"(, "mla": {{"q_rank": {}, "kv_rank": {}, "rope_dim": {}, "nope_dim": {}, "v_dim": {}}})",
+      a.q_rank, a.kv_rank, a.rope_dim, a.nope_dim, a.v_dim);
+}
+
+/// The zoo's model of that shape.
+const TransformerWorkload* same_shape(const PublishedRow& row,
+                                      const std::vector<Workload>& shapes) {
+  for (const Workload& w : shapes) {
+    const TransformerWorkload* t = w.transformer();
+    const std::int64_t experts = t != nullptr && t->moe ? t->moe->experts : 0;
+    if (t != nullptr && t->layers == row.layers && t->hidden == row.hidden &&
+        t->heads == row.heads && experts == row.experts) {
+      return t;
+    }
+  }
+  return nullptr;
+}
+
+void add_workload(const PublishedRow& row, const std::vector<Workload>& shapes, Settings& to) {
+  const std::string activation = activation_of(row);
+  const std::int64_t unit = kVocabularyMultiple * stated(row.tensor, 1);
+  const std::int64_t vocabulary =
+      (stated(row.vocabulary, kUsualVocabulary) + unit - 1) / unit * unit;
+  const std::int64_t ffn = stated(row.ffn, 4 * row.hidden);
+  const TransformerWorkload* known = same_shape(row, shapes);
+  const bool latent = known != nullptr && known->mla && row.kv_heads == 0;
+  std::string more;
+  if (row.experts > 0) {
+    more = fmt::format(R"(, "moe": {{"experts": {}, "per_token": {}, "ffn_hidden": {})",
+                       row.experts, stated(row.per_token, 1), ffn);
+    if (row.shared_experts > 0) {
+      more += fmt::format(R"(, "shared": {})", row.shared_experts);
+    }
+    if (row.dense_layers > 0) {
+      more += fmt::format(R"(, "first_dense_layers": {})", row.dense_layers);
+    }
+    if (known != nullptr && known->moe && known->moe->limits_groups()) {
+      more += fmt::format(R"(, "groups": {}, "groups_per_token": {})", known->moe->groups,
+                          known->moe->groups_per_token);
+    }
+    more += "}";
+  }
+  if (latent) {
+    more += latent_text(*known->mla);
+  } else {
+    if (row.kv_heads > 0) {
+      more += fmt::format(R"(, "kv_heads": {})", row.kv_heads);
+    }
+    if (row.head_dim > 0) {
+      more += fmt::format(R"(, "head_dim": {})", row.head_dim);
+    }
+  }
+  if (known != nullptr && known->window > 0) {
+    more += fmt::format(R"(, "window": {})", known->window);
+    if (known->full_attention_every > 0) {
+      more += fmt::format(R"(, "full_attention_every": {})", known->full_attention_every);
+    }
+  }
+  to.insert(
+      to.begin(),
+      fmt::format(
+          R"(workload={{"kind": "transformer", "name": "published", "layers": {}, "hidden": {}, "heads": {}, "ffn_hidden": {}, "activation": "{}", "vocabulary": {}, "tied_embeddings": {}{}}})",
+          row.layers, row.hidden, row.heads, row.experts > 0 ? stated(row.dense_ffn, ffn) : ffn,
+          activation, vocabulary, activation == "gelu", more));
+}
+
+/// Layers that leave a remainder on the stages, and none once embedding and head count as a layer
+/// each, are assigned that way.
+bool ends_count(const PublishedRow& row, std::int64_t chunks) {
+  return chunks > 1 && row.layers % chunks != 0 && (row.layers + 2) % chunks == 0;
+}
+
+void add_parallel(const PublishedRow& row, bool sequence_parallel, Settings& to) {
+  const auto set = [&to](std::string_view key, const auto& value) {
+    to.push_back(fmt::format("{}={}", key, value));
+  };
+  const std::int64_t tensor = stated(row.tensor, 1);
+  const std::int64_t pipeline = stated(row.pipeline, 1);
+  set("parallel.tensor", tensor);
+  set("parallel.pipeline", pipeline);
+  if (row.context > 1) {
+    set("parallel.context", row.context);
+  }
+  if (row.expert > 1) {
+    set("parallel.expert", row.expert);
+  }
+  const bool interleaved = row.schedule.starts_with("interleaved");
+  const std::int64_t unstated = interleaved ? std::max<std::int64_t>(1, row.layers / pipeline) : 1;
+  if (pipeline > 1) {
+    const std::int64_t virtual_stages = stated(row.virtual_stages, unstated);
+    set("parallel.virtual_stages", virtual_stages);
+    if (ends_count(row, pipeline * virtual_stages)) {
+      set("parallel.pipeline_split", R"({"embedding": 1, "head": 1})");
+    }
+  }
+  if (tensor > 1 && (row.sequence_parallel || sequence_parallel)) {
+    set("parallel.sequence_parallel", row.sequence_parallel.value_or(true));
+  }
+  if (const std::string zero = zero_of(row); !zero.empty()) {
+    set("parallel.zero", zero);
+  }
+  if (row.recompute == "full" || row.recompute == "none") {
+    set("parallel.recompute", row.recompute);
+  } else if (row.recompute.starts_with("selective")) {
+    set("parallel.recompute", "selective");
+  }
+  if (row.flash_attention == "0" || row.flash_attention == "1") {
+    set("attention", row.flash_attention == "1" ? "flash" : "unfused");
+  }
+}
+
+/// Rank 16 of the attention's matrices where the source does not say (NeMo's usual ones).
+void add_adapters(const PublishedRow& row, Settings& to) {
+  if (row.task != "lora") {
+    return;
+  }
+  constexpr std::int64_t kUsualRank = 16;
+  const std::int64_t rank = stated(row.lora_rank, kUsualRank);
+  std::vector<std::string> targets;
+  for (const auto& [column, target] : {std::pair{"linear_qkv", R"("qkv")"},
+                                       {"linear_proj", R"("projection")"},
+                                       {"linear_fc1", R"("fc1")"},
+                                       {"linear_fc2", R"("fc2")"}}) {
+    if (row.lora_targets.find(column) != std::string::npos) {
+      targets.emplace_back(target);
+    }
+  }
+  if (targets.empty()) {
+    targets = {R"("qkv")", R"("projection")"};
+  }
+  to.push_back(fmt::format(R"(lora={{"rank": {}, "alpha": {}, "targets": [{}]}})", rank,
+                           stated(row.lora_alpha, 2 * rank), fmt::join(targets, ", ")));
+}
+
+/// Splitting a replica's batch pays with a pipeline only; without one it saves memory at best.
+std::int64_t micro_of(const PublishedRow& row) {
+  const std::int64_t split =
+      stated(row.tensor, 1) * stated(row.pipeline, 1) * stated(row.context, 1);
+  const std::int64_t replicas = std::max<std::int64_t>(1, row.devices / split);
+  const bool whole = stated(row.pipeline, 1) == 1 && row.global % replicas == 0;
+  return stated(row.micro, whole ? row.global / replicas : 1);
+}
+
+}  // namespace
+
+std::vector<Workload> published_shapes(const config::Library& library) {
+  std::vector<Workload> shapes;
+  for (const config::Entry& entry : config::list_workloads(library)) {
+    Workload w = config::load_workload(entry.name, library);
+    if (w.transformer() != nullptr) {
+      shapes.push_back(std::move(w));
+    }
+  }
+  return shapes;
+}
+
+config::StackRecipe recipe_of(const PublishedRow& row, const config::PublishedNames& names) {
+  const PlanFamily family = row.experts > 0       ? PlanFamily::kExperts
+                            : zero_of(row) == "3" ? PlanFamily::kSharded
+                                                  : PlanFamily::kTensorPipeline;
+  return names.recipe(row.source, row.framework, row.model, row.gpu, name_of(family));
+}
+
+std::optional<PublishedDevice> device_of(const PublishedRow& row,
+                                         const config::PublishedNames& names) {
+  if (const auto* alias = names.gpu(row.gpu)) {
+    return PublishedDevice{alias->name, alias->settings};
+  }
+  const auto device = device_named(row.gpu);
+  if (!device) {
+    return std::nullopt;
+  }
+  PublishedDevice found{std::string(device->device), {}};
+  if (!device->system.empty()) {
+    found.settings.push_back(fmt::format("system={}", device->system));
+    return found;
+  }
+  // A form of a chip whose machine the zoo has in another form.
+  const auto usual = device_named(device->device.substr(0, device->device.find('-')));
+  if (usual && !usual->system.empty()) {
+    found.settings = {fmt::format("system={}", usual->system),
+                      fmt::format("system.device={}", device->device)};
+  }
+  return found;
+}
+
+std::string not_modelled(const PublishedRow& row) {
+  if (!row.hybrid.empty()) {
+    return fmt::format("hybrid layers ({}) are not modelled", row.hybrid);
+  }
+  // Supervised fine-tuning trains all weights, as pretraining does.
+  if (!row.task.empty() && row.task != "pretrain" && row.task != "sft" && row.task != "lora") {
+    return fmt::format("task {} is not modelled", row.task);
+  }
+  return {};
+}
+
+std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRules& rules) {
+  if (!row.unusable.empty()) {
+    throw InputError(row.place, row.unusable);
+  }
+  const auto device = device_of(row, rules.names);
+  if (!device || device->settings.empty()) {
+    throw InputError(row.place,
+                     device ? fmt::format("gpu: the zoo has no machine of {}", device->device)
+                            : fmt::format("gpu: '{}' is no device of the zoo (`stepcast list "
+                                          "devices`)",
+                                          row.gpu));
+  }
+  const config::StackRecipe recipe = recipe_of(row, rules.names);
+  Settings settings = device->settings;
+  if (recipe.stack != nullptr) {
+    settings.push_back("stack=" + recipe.stack->name);
+  }
+  add_workload(row, rules.shapes, settings);
+  settings.push_back(fmt::format("devices={}", row.devices));
+  settings.push_back(fmt::format(R"(batch={{"global": {}, "micro": {}, "sequence": {}}})",
+                                 row.global, micro_of(row), row.sequence));
+  if (row.devices_per_node > 0) {
+    // A machine is no larger than its fast network; of one that joins several the zoo's count.
+    const std::int64_t host =
+        row.devices_per_host > 0 ? row.devices_per_host : row.devices_per_node;
+    if (row.devices_per_host > 0 || row.devices_per_node <= kLargestMachine) {
+      settings.push_back(fmt::format("system.host.devices={}", host));
+    }
+    settings.push_back(fmt::format("system.fabric[0].size={}", row.devices_per_node));
+  }
+  if (row.inter_bandwidth > 0) {
+    settings.push_back(
+        fmt::format("system.fabric[1].bandwidth=\"{:.6g} GB/s\"", row.inter_bandwidth));
+  }
+  const std::int64_t tensor = stated(row.tensor, 1);
+  const std::int64_t pipeline = stated(row.pipeline, 1);
+  const auto add = [&settings](const std::vector<std::string>& more) {
+    settings.insert(settings.end(), more.begin(), more.end());
+  };
+  add_adapters(row, settings);
+  // Those of the publication go before what `stack` says.
+  add(recipe.settings.always);
+  if (tensor > 1) {
+    add(recipe.settings.tensor);
+  }
+  if (row.expert > 1) {
+    add(recipe.settings.experts);
+  }
+  if (!row.precision.empty()) {
+    const auto* precision = rules.names.precision(row.precision);
+    if (precision == nullptr) {
+      throw InputError(row.place, fmt::format("precision: '{}' begins with no alias of "
+                                              "workloads/published/names.json; add it there",
+                                              row.precision));
+    }
+    add(precision->settings);
+  }
+  add_parallel(row, rules.sequence_parallel, settings);
+  if (pipeline > 1) {
+    add(recipe.settings.pipelined);
+  }
+  return settings;
+}
+
+Job job_of(const PublishedRow& row, const config::PublishedNames& names,
+           const config::Library& library, const std::vector<Workload>& shapes) {
+  const auto made = [&](bool sequence_parallel) {
+    return config::load_job(config::text_source("{}", row.place),
+                            settings_of(row, {names, shapes, sequence_parallel}), library);
+  };
+  Job job = made(false);
+  if (row.sequence_parallel || job.parallel.tensor == 1 || job.parallel.sequence_parallel) {
+    return job;
+  }
+  const Bytes needed =
+      simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
+  return needed > job.system.device.memory ? made(true) : job;
+}
+
+std::optional<double> measured_seconds(const PublishedRow& row, const Job& job,
+                                       double model_flops) {
+  if (row.tokens_per_second > 0 && (row.derived || row.seconds <= 0)) {
+    return static_cast<double>(row.global * row.sequence) /
+           (row.tokens_per_second * static_cast<double>(row.devices));
+  }
+  if (row.seconds > 0) {
+    return row.seconds;
+  }
+  if (row.tflops > 0 && row.mfu <= 0) {
+    return model_flops / (static_cast<double>(row.devices) * row.tflops * 1e12);
+  }
+  const auto peak = job.system.device.peak_of(job.formats.compute);
+  if (row.mfu > 0 && peak) {
+    return model_flops / (static_cast<double>(row.devices) * peak->base() * row.mfu);
+  }
+  return std::nullopt;
+}
+
+}  // namespace stepcast::validation
