@@ -33,13 +33,117 @@ std::int64_t sharded_over(const Job& job) {
 
 const char* yes(bool flag) { return flag ? "true" : "false"; }
 
+/// Lines of YAML, indented by two spaces a level.
+class Yaml {
+ public:
+  void line(int depth, const std::string& text) {
+    text_ += std::string(static_cast<std::size_t>(2 * depth), ' ') + text + "\n";
+  }
+  void entry(int depth, const char* key, const auto& value) {
+    line(depth, fmt::format("{}: {}", key, value));
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// The modules of every pipeline chunk, as torchtitan's names in brackets.
+std::vector<std::string> module_parts(const Job& job) {
+  const Parallel& p = job.parallel;
+  std::vector<std::string> parts;
+  const auto ranges =
+      split_layers(model_of(job).layers, p.pipeline * p.virtual_stages, p.pipeline_split);
+  for (const LayerRange& range : ranges) {
+    std::vector<std::string> modules;
+    if (parts.empty()) {
+      modules.emplace_back("\"tok_embeddings\"");
+    }
+    for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
+      modules.push_back(fmt::format("\"layers.{}\"", layer));
+    }
+    if (parts.size() + 1 == ranges.size()) {
+      modules.emplace_back("\"norm\", \"output\"");
+    }
+    parts.push_back(fmt::format("[{}]", fmt::join(modules, ", ")));
+  }
+  return parts;
+}
+
+/// The section [parallelism] of a torchtitan file.
+void add_titan_parallelism(const Job& job, std::string& t) {
+  const Parallel& p = job.parallel;
+  const std::int64_t shards = sharded_over(job);
+  const auto line = [&t](const std::string& text) { t += text + "\n"; };
+  line("\n[parallelism]");
+  line(fmt::format("data_parallel_replicate_degree = {}", p.data / shards));
+  line(fmt::format("data_parallel_shard_degree = {}", shards));
+  line(fmt::format("fsdp_reshard_after_forward = \"{}\"", p.zero_reshard ? "always" : "never"));
+  line(fmt::format("tensor_parallel_degree = {}", p.tensor));
+  line(fmt::format("enable_async_tensor_parallel = {}",
+                   yes(p.overlap.tensor && p.overlap.tensor_products)));
+  line(fmt::format("context_parallel_degree = {}", p.context));
+  if (p.context > 1) {
+    const bool gathers = context_algorithm(job) == ContextAlgorithm::kAllGather;
+    line(
+        fmt::format("context_parallel_rotate_method = \"{}\"", gathers ? "allgather" : "alltoall"));
+  }
+  line(fmt::format("expert_parallel_degree = {}", p.expert));
+  if (p.expert > 1) {
+    line(fmt::format("expert_tensor_parallel_degree = {}", p.expert_split().tensor));
+  }
+  line(fmt::format("pipeline_parallel_degree = {}", p.pipeline));
+  if (p.pipeline > 1) {
+    const char* schedule = p.schedule == ScheduleKind::kGpipe ? "GPipe"
+                           : p.virtual_stages > 1             ? "Interleaved1F1B"
+                                                              : "1F1B";
+    line(fmt::format("pipeline_parallel_schedule = \"{}\"", schedule));
+    line(fmt::format("pipeline_parallel_microbatch_size = {}", job.batch.micro));
+    line(fmt::format("module_fqns_per_model_part = [{}]", fmt::join(module_parts(job), ", ")));
+  }
+}
+
+/// The section "model" of a NeMo recipe.
+void add_nemo_model(const Job& job, Yaml& y) {
+  const TransformerWorkload& m = model_of(job);
+  const Parallel& p = job.parallel;
+  y.line(0, "model:");
+  y.line(1, "config:");
+  y.entry(2, "num_layers", m.layers);
+  y.entry(2, "hidden_size", m.hidden);
+  y.entry(2, "ffn_hidden_size", m.ffn_hidden);
+  y.entry(2, "num_attention_heads", m.heads);
+  if (!m.mla) {
+    y.entry(2, "num_query_groups", m.kv_heads);
+    y.entry(2, "kv_channels", m.head_dim);
+  }
+  if (m.moe) {
+    y.entry(2, "num_moe_experts", m.moe->experts);
+    y.entry(2, "moe_router_topk", m.moe->per_token);
+    y.entry(2, "moe_ffn_hidden_size", m.moe->ffn_hidden);
+    y.entry(2, "moe_grouped_gemm", "true");
+    y.entry(2, "moe_token_dispatcher_type",
+            p.expert_dispatch == ExpertDispatch::kPerMachine ? "flex" : "alltoall");
+  }
+  y.entry(2, "tp_comm_overlap", yes(p.overlap.tensor && p.sequence_parallel));
+  const Recompute& r = p.recompute;
+  y.entry(2, "recompute_granularity",
+          r.kind == RecomputeKind::kNone        ? "null"
+          : r.kind == RecomputeKind::kSelective ? "selective"
+                                                : "full");
+  if (r.kind == RecomputeKind::kFull || r.kind == RecomputeKind::kFirstLayers) {
+    const bool all = r.kind == RecomputeKind::kFull;
+    y.entry(2, "recompute_method", all ? "uniform" : "block");
+    y.entry(2, "recompute_num_layers", all ? 1 : r.layers);
+  }
+}
+
 }  // namespace
 
 std::string torchtitan_config(const Job& job) {
   const TransformerWorkload& m = model_of(job);
   const Parallel& p = job.parallel;
   const Machines machines = machines_of(job);
-  const std::int64_t shards = sharded_over(job);
   std::string t;
   const auto line = [&t](const std::string& text) { t += text + "\n"; };
   line(
@@ -70,47 +174,7 @@ std::string torchtitan_config(const Job& job) {
   line(fmt::format("seq_len = {}", job.batch.sequence));
   line(fmt::format("mixed_precision_param = \"{}\"",
                    job.formats.compute == Format::kFp32 ? "float32" : "bfloat16"));
-  line("\n[parallelism]");
-  line(fmt::format("data_parallel_replicate_degree = {}", p.data / shards));
-  line(fmt::format("data_parallel_shard_degree = {}", shards));
-  line(fmt::format("fsdp_reshard_after_forward = \"{}\"", p.zero_reshard ? "always" : "never"));
-  line(fmt::format("tensor_parallel_degree = {}", p.tensor));
-  line(fmt::format("enable_async_tensor_parallel = {}",
-                   yes(p.overlap.tensor && p.overlap.tensor_products)));
-  line(fmt::format("context_parallel_degree = {}", p.context));
-  if (p.context > 1) {
-    const bool gathers = context_algorithm(job) == ContextAlgorithm::kAllGather;
-    line(
-        fmt::format("context_parallel_rotate_method = \"{}\"", gathers ? "allgather" : "alltoall"));
-  }
-  line(fmt::format("expert_parallel_degree = {}", p.expert));
-  if (p.expert > 1) {
-    line(fmt::format("expert_tensor_parallel_degree = {}", p.expert_split().tensor));
-  }
-  line(fmt::format("pipeline_parallel_degree = {}", p.pipeline));
-  if (p.pipeline > 1) {
-    const char* schedule = p.schedule == ScheduleKind::kGpipe ? "GPipe"
-                           : p.virtual_stages > 1             ? "Interleaved1F1B"
-                                                              : "1F1B";
-    line(fmt::format("pipeline_parallel_schedule = \"{}\"", schedule));
-    line(fmt::format("pipeline_parallel_microbatch_size = {}", job.batch.micro));
-    std::vector<std::string> parts;
-    const auto ranges = split_layers(m.layers, p.pipeline * p.virtual_stages, p.pipeline_split);
-    for (const LayerRange& range : ranges) {
-      std::vector<std::string> modules;
-      if (parts.empty()) {
-        modules.emplace_back("\"tok_embeddings\"");
-      }
-      for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
-        modules.push_back(fmt::format("\"layers.{}\"", layer));
-      }
-      if (parts.size() + 1 == ranges.size()) {
-        modules.emplace_back("\"norm\", \"output\"");
-      }
-      parts.push_back(fmt::format("[{}]", fmt::join(modules, ", ")));
-    }
-    line(fmt::format("module_fqns_per_model_part = [{}]", fmt::join(parts, ", ")));
-  }
+  add_titan_parallelism(job, t);
   line("\n[compile]");  // asynchronous tensor parallelism is a pass of the compiler
   line("enable = true");
   line("components = [\"model\", \"loss\"]");
@@ -179,87 +243,53 @@ std::string deepspeed_config(const Job& job) {
 }
 
 std::string nemo_config(const Job& job) {
-  const TransformerWorkload& m = model_of(job);
   const Parallel& p = job.parallel;
   const Machines machines = machines_of(job);
-  std::string y;
-  const auto line = [&y](int depth, const std::string& text) {
-    y += std::string(static_cast<std::size_t>(2 * depth), ' ') + text + "\n";
-  };
-  const auto entry = [&](int depth, const char* key, const auto& value) {
-    line(depth, fmt::format("{}: {}", key, value));
-  };
-  line(0, "# nemo llm pretrain --factory RECIPE --yaml FILE");
-  line(0, "trainer:");
-  entry(1, "num_nodes", machines.count);
-  entry(1, "devices", machines.devices);
-  line(1, "strategy:");
-  entry(2, "tensor_model_parallel_size", p.tensor);
-  entry(2, "pipeline_model_parallel_size", p.pipeline);
+  Yaml y;
+  y.line(0, "# nemo llm pretrain --factory RECIPE --yaml FILE");
+  y.line(0, "trainer:");
+  y.entry(1, "num_nodes", machines.count);
+  y.entry(1, "devices", machines.devices);
+  y.line(1, "strategy:");
+  y.entry(2, "tensor_model_parallel_size", p.tensor);
+  y.entry(2, "pipeline_model_parallel_size", p.pipeline);
   if (p.pipeline > 1) {
-    entry(2, "pipeline_dtype",
-          job.formats.compute == Format::kFp32 ? "torch.float32" : "torch.bfloat16");
+    y.entry(2, "pipeline_dtype",
+            job.formats.compute == Format::kFp32 ? "torch.float32" : "torch.bfloat16");
   }
-  entry(2, "virtual_pipeline_model_parallel_size",
-        p.virtual_stages > 1 ? fmt::format("{}", p.virtual_stages) : "null");
+  y.entry(2, "virtual_pipeline_model_parallel_size",
+          p.virtual_stages > 1 ? fmt::format("{}", p.virtual_stages) : "null");
   if (p.pipeline_split.embedding + p.pipeline_split.head > 0) {
-    entry(2, "account_for_embedding_in_pipeline_split", yes(p.pipeline_split.embedding > 0));
-    entry(2, "account_for_loss_in_pipeline_split", yes(p.pipeline_split.head > 0));
+    y.entry(2, "account_for_embedding_in_pipeline_split", yes(p.pipeline_split.embedding > 0));
+    y.entry(2, "account_for_loss_in_pipeline_split", yes(p.pipeline_split.head > 0));
   }
-  entry(2, "context_parallel_size", p.context);
-  entry(2, "expert_model_parallel_size", p.expert);
-  entry(2, "expert_tensor_parallel_size", p.expert_split().tensor);
-  entry(2, "sequence_parallel", yes(p.sequence_parallel && p.tensor > 1));
-  line(2, "ddp:");
-  entry(3, "use_distributed_optimizer", yes(p.zero > 0));
+  y.entry(2, "context_parallel_size", p.context);
+  y.entry(2, "expert_model_parallel_size", p.expert);
+  y.entry(2, "expert_tensor_parallel_size", p.expert_split().tensor);
+  y.entry(2, "sequence_parallel", yes(p.sequence_parallel && p.tensor > 1));
+  y.line(2, "ddp:");
+  y.entry(3, "use_distributed_optimizer", yes(p.zero > 0));
   if (p.zero >= 2) {
-    entry(3, "use_megatron_fsdp", "true");
-    entry(3, "data_parallel_sharding_strategy", p.zero == 2 ? "optim_grads" : "optim_grads_params");
+    y.entry(3, "use_megatron_fsdp", "true");
+    y.entry(3, "data_parallel_sharding_strategy",
+            p.zero == 2 ? "optim_grads" : "optim_grads_params");
   }
-  entry(3, "overlap_grad_reduce", yes(p.overlap.data));
-  entry(3, "overlap_param_gather",
-        yes(p.zero > 0 && p.overlap.data && (p.overlap.parameters || p.zero == 3)));
-  entry(3, "grad_reduce_in_fp32", yes(job.formats.gradient == Format::kFp32));
-  entry(3, "bucket_size", static_cast<std::int64_t>(p.bucket.base() / 4));
-  line(1, "plugins:");
-  entry(2, "precision", job.formats.compute == Format::kFp32 ? "32" : "bf16-mixed");
+  y.entry(3, "overlap_grad_reduce", yes(p.overlap.data));
+  y.entry(3, "overlap_param_gather",
+          yes(p.zero > 0 && p.overlap.data && (p.overlap.parameters || p.zero == 3)));
+  y.entry(3, "grad_reduce_in_fp32", yes(job.formats.gradient == Format::kFp32));
+  y.entry(3, "bucket_size", static_cast<std::int64_t>(p.bucket.base() / 4));
+  y.line(1, "plugins:");
+  y.entry(2, "precision", job.formats.compute == Format::kFp32 ? "32" : "bf16-mixed");
   if (job.formats.compute == Format::kFp8) {
-    entry(2, "fp8", "hybrid");
+    y.entry(2, "fp8", "hybrid");
   }
-  line(0, "data:");
-  entry(1, "micro_batch_size", job.batch.micro);
-  entry(1, "global_batch_size", job.batch.global);
-  entry(1, "seq_length", job.batch.sequence);
-  line(0, "model:");
-  line(1, "config:");
-  entry(2, "num_layers", m.layers);
-  entry(2, "hidden_size", m.hidden);
-  entry(2, "ffn_hidden_size", m.ffn_hidden);
-  entry(2, "num_attention_heads", m.heads);
-  if (!m.mla) {
-    entry(2, "num_query_groups", m.kv_heads);
-    entry(2, "kv_channels", m.head_dim);
-  }
-  if (m.moe) {
-    entry(2, "num_moe_experts", m.moe->experts);
-    entry(2, "moe_router_topk", m.moe->per_token);
-    entry(2, "moe_ffn_hidden_size", m.moe->ffn_hidden);
-    entry(2, "moe_grouped_gemm", "true");
-    entry(2, "moe_token_dispatcher_type",
-          p.expert_dispatch == ExpertDispatch::kPerMachine ? "flex" : "alltoall");
-  }
-  entry(2, "tp_comm_overlap", yes(p.overlap.tensor && p.sequence_parallel));
-  const Recompute& r = p.recompute;
-  entry(2, "recompute_granularity",
-        r.kind == RecomputeKind::kNone        ? "null"
-        : r.kind == RecomputeKind::kSelective ? "selective"
-                                              : "full");
-  if (r.kind == RecomputeKind::kFull || r.kind == RecomputeKind::kFirstLayers) {
-    const bool all = r.kind == RecomputeKind::kFull;
-    entry(2, "recompute_method", all ? "uniform" : "block");
-    entry(2, "recompute_num_layers", all ? 1 : r.layers);
-  }
-  return y;
+  y.line(0, "data:");
+  y.entry(1, "micro_batch_size", job.batch.micro);
+  y.entry(1, "global_batch_size", job.batch.global);
+  y.entry(1, "seq_length", job.batch.sequence);
+  add_nemo_model(job, y);
+  return y.text();
 }
 
 }  // namespace stepcast::interop

@@ -169,16 +169,17 @@ void add_pipeline_split(const Job& job, MegatronArguments& out) {
   out.arguments.push_back(fmt::format("--pipeline-model-parallel-layout \"{}L\"", layout));
 }
 
-void add_parallel(const Job& job, MegatronArguments& out) {
+void number(std::vector<std::string>& arguments, const char* name, std::int64_t v) {
+  arguments.push_back(fmt::format("--{} {}", name, v));
+}
+
+void add_degrees(const Job& job, MegatronArguments& out) {
   auto& a = out.arguments;
   const Parallel& p = job.parallel;
-  const auto degree = [&a](const char* name, std::int64_t v) {
-    a.push_back(fmt::format("--{} {}", name, v));
-  };
-  degree("tensor-model-parallel-size", p.tensor);
-  degree("pipeline-model-parallel-size", p.pipeline);
+  number(a, "tensor-model-parallel-size", p.tensor);
+  number(a, "pipeline-model-parallel-size", p.pipeline);
   if (p.context > 1) {
-    degree("context-parallel-size", p.context);
+    number(a, "context-parallel-size", p.context);
     const ContextAlgorithm algorithm = context_algorithm(job);
     a.push_back(
         fmt::format("--cp-comm-type {}", algorithm == ContextAlgorithm::kAllGather  ? "all_gather"
@@ -186,7 +187,7 @@ void add_parallel(const Job& job, MegatronArguments& out) {
                                                                                     : "p2p"));
   }
   if (p.expert > 1) {
-    degree("expert-model-parallel-size", p.expert);
+    number(a, "expert-model-parallel-size", p.expert);
   }
   if (p.pipeline > 1 && p.data > 1 && p.order != kPipelineOutside) {
     if (p.order == kUsualOrder) {
@@ -198,6 +199,11 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   if (p.sequence_parallel && p.tensor > 1) {
     a.emplace_back("--sequence-parallel");
   }
+}
+
+void add_pipeline(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  const Parallel& p = job.parallel;
   if (p.pipeline > 1) {
     add_pipeline_split(job, out);
   }
@@ -213,6 +219,11 @@ void add_parallel(const Job& job, MegatronArguments& out) {
         fmt::format("schedule: Megatron-LM has no {}; it runs 1f1b, whose bubble is longer",
                     name_of(p.schedule)));
   }
+}
+
+void add_expert_exchange(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  const Parallel& p = job.parallel;
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
     a.emplace_back("--moe-token-dispatcher-type flex");
     a.emplace_back("--moe-flex-dispatcher-backend deepep");
@@ -224,8 +235,13 @@ void add_parallel(const Job& job, MegatronArguments& out) {
                                       name_of(*job.formats.expert_dispatch)));
   }
   if (p.expert > 1 && p.expert_tensor > 0) {
-    degree("expert-tensor-parallel-size", p.expert_tensor);
+    number(a, "expert-tensor-parallel-size", p.expert_tensor);
   }
+}
+
+void add_sharding(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  const Parallel& p = job.parallel;
   if (p.zero > 0 && !p.zero_level.empty()) {
     out.remarks.push_back(fmt::format(
         "zero: shards lie inside {}; in Megatron-LM --num-distributed-optimizer-instances says "
@@ -242,8 +258,13 @@ void add_parallel(const Job& job, MegatronArguments& out) {
     a.emplace_back("--ckpt-format fsdp_dtensor");
   }
   if (p.bucket != Parallel{}.bucket) {
-    degree("ddp-bucket-size", static_cast<std::int64_t>(p.bucket.base() / 4));  // fp32 elements
+    number(a, "ddp-bucket-size", static_cast<std::int64_t>(p.bucket.base() / 4));  // fp32 elements
   }
+}
+
+void add_overlap(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  const Parallel& p = job.parallel;
   if (p.overlap.data) {
     a.emplace_back("--overlap-grad-reduce");
     if (p.zero > 0 && (p.overlap.parameters || p.zero == 3)) {
@@ -317,7 +338,11 @@ MegatronArguments megatron_arguments(const Job& job) {
     out.devices_per_node = each;
   }
   add_environment(job, out);
-  add_parallel(job, out);
+  add_degrees(job, out);
+  add_pipeline(job, out);
+  add_expert_exchange(job, out);
+  add_sharding(job, out);
+  add_overlap(job, out);
   out.arguments.push_back(fmt::format("--micro-batch-size {}", job.batch.micro));
   out.arguments.push_back(fmt::format("--global-batch-size {}", job.batch.global));
   add_recompute(job, out);

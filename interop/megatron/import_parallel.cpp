@@ -188,6 +188,34 @@ void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json&
   }
 }
 
+/// What overlaps with what; `p` holds virtual_stages.
+void read_overlap(Arguments& a, Json& p) {
+  const bool gather = a.has("overlap-param-gather");
+  // Megatron-LM overlaps exchanges with another micro-batch; parts of one come nearest.
+  const bool batch_level = a.has("overlap-moe-expert-parallel-comm");
+  p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
+                  {"parameters", gather},
+                  {"tensor", a.has("tp-comm-overlap")},
+                  {"pipeline", p["virtual_stages"] > 1 && !a.has("no-overlap-p2p-communication")}};
+  const bool whole_gathers = a.has("disable-tp-comm-overlap-ag");
+  const bool whole_sums = a.has("disable-tp-comm-overlap-rs");
+  if (whole_gathers != whole_sums) {
+    a.refuse(
+        whole_gathers ? "disable-tp-comm-overlap-ag" : "disable-tp-comm-overlap-rs",
+        "found one of --disable-tp-comm-overlap-ag and -rs, expected both or none: gathers and "
+        "reductions overlapped with products are split together (overlap.tensor_products)");
+  }
+  if (a.has("tp-comm-overlap") && !whole_gathers) {
+    p["overlap"]["tensor_products"] = true;
+  }
+  if (a.has("moe-shared-expert-overlap") || batch_level) {
+    p["overlap"]["expert"] = true;
+  }
+  if (batch_level) {
+    p["expert_chunks"] = 2;
+  }
+}
+
 }  // namespace
 
 Json megatron_parallel(Arguments& a, std::int64_t layers) {
@@ -247,30 +275,7 @@ Json megatron_parallel(Arguments& a, std::int64_t layers) {
       p["context_algorithm"] = algorithm;
     }
   }
-  const bool gather = a.has("overlap-param-gather");
-  // Megatron-LM overlaps exchanges with another micro-batch; parts of one come nearest.
-  const bool beside_others = a.has("overlap-moe-expert-parallel-comm");
-  p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
-                  {"parameters", gather},
-                  {"tensor", a.has("tp-comm-overlap")},
-                  {"pipeline", p["virtual_stages"] > 1 && !a.has("no-overlap-p2p-communication")}};
-  const bool whole_gathers = a.has("disable-tp-comm-overlap-ag");
-  const bool whole_sums = a.has("disable-tp-comm-overlap-rs");
-  if (whole_gathers != whole_sums) {
-    a.refuse(
-        whole_gathers ? "disable-tp-comm-overlap-ag" : "disable-tp-comm-overlap-rs",
-        "found one of --disable-tp-comm-overlap-ag and -rs, expected both or none: gathers and "
-        "reductions overlapped with products are split together (overlap.tensor_products)");
-  }
-  if (a.has("tp-comm-overlap") && !whole_gathers) {
-    p["overlap"]["tensor_products"] = true;
-  }
-  if (a.has("moe-shared-expert-overlap") || beside_others) {
-    p["overlap"]["expert"] = true;
-  }
-  if (beside_others) {
-    p["expert_chunks"] = 2;
-  }
+  read_overlap(a, p);
   return p;
 }
 

@@ -133,65 +133,30 @@ void RecordParser::add(const Record& record) {
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
       ++counts["memcpy"];
       const auto r = as<CopyRecord>(record);
-      add_work({.begin = 0,
-                .end = 0,
-                .correlation = r.correlationId,
-                .device = r.deviceId,
-                .context = r.contextId,
-                .stream = r.streamId,
-                .name = recording_.names.intern(copy_name(r.copyKind, r.srcKind, r.dstKind)),
-                .category = EventCategory::kMemcpy,
-                .detail = append_copy(r.bytes, -1),
-                .node = r.graphNodeId},
-               r.start, r.end);
+      add_work(r, recording_.names.intern(copy_name(r.copyKind, r.srcKind, r.dstKind)),
+               EventCategory::kMemcpy, append_copy(r.bytes, -1));
       return;
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY2: {
       ++counts["memcpy between devices"];
       const auto r = as<PeerCopyRecord>(record);
       const std::uint32_t peer = r.deviceId == r.srcDeviceId ? r.dstDeviceId : r.srcDeviceId;
-      add_work({.begin = 0,
-                .end = 0,
-                .correlation = r.correlationId,
-                .device = r.deviceId,
-                .context = r.contextId,
-                .stream = r.streamId,
-                .name = recording_.names.intern(copy_name(r.copyKind, r.srcKind, r.dstKind)),
-                .category = EventCategory::kMemcpy,
-                .detail = append_copy(r.bytes, small(peer)),
-                .node = r.graphNodeId},
-               r.start, r.end);
+      add_work(r, recording_.names.intern(copy_name(r.copyKind, r.srcKind, r.dstKind)),
+               EventCategory::kMemcpy, append_copy(r.bytes, small(peer)));
       return;
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
       ++counts["memset"];
       const auto r = as<FillRecord>(record);
-      add_work({.begin = 0,
-                .end = 0,
-                .correlation = r.correlationId,
-                .device = r.deviceId,
-                .context = r.contextId,
-                .stream = r.streamId,
-                .name = recording_.names.intern("Memset"),
-                .category = EventCategory::kMemset,
-                .detail = append_copy(r.bytes, -1),
-                .node = r.graphNodeId},
-               r.start, r.end);
+      add_work(r, recording_.names.intern("Memset"), EventCategory::kMemset,
+               append_copy(r.bytes, -1));
       return;
     }
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: {
       ++counts["graph"];
       const auto r = as<GraphRecord>(record);
-      add_work({.begin = 0,
-                .end = 0,
-                .correlation = r.correlationId,
-                .device = r.deviceId,
-                .context = r.contextId,
-                .stream = r.streamId,
-                .name = recording_.names.intern(fmt::format("CUDA graph {}", r.graphId)),
-                .category = EventCategory::kKernel,
-                .detail = traces::kNoDetail},
-               r.start, r.end);
+      add_work(r, recording_.names.intern(fmt::format("CUDA graph {}", r.graphId)),
+               EventCategory::kKernel, traces::kNoDetail);
       return;
     }
     case CUPTI_ACTIVITY_KIND_RUNTIME:
@@ -203,24 +168,14 @@ void RecordParser::add(const Record& record) {
       ++counts["synchronization"];
       add_sync(as<SyncRecord>(record));
       return;
-    case CUPTI_ACTIVITY_KIND_CUDA_EVENT: {
+    case CUPTI_ACTIVITY_KIND_CUDA_EVENT:
       ++counts["event"];
-      const auto r = as<EventRecord>(record);
-      records_.push_back({r.correlationId, r.contextId, r.streamId, r.eventId, r.cudaEventSyncId});
-      devices_.try_emplace(r.contextId, r.deviceId);
+      add_event(as<EventRecord>(record));
       return;
-    }
-    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
       ++counts["external correlation"];
-      const auto r = as<ExternalRecord>(record);
-      // The innermost id of a kind comes with the call; of a repeated call the last stands.
-      if (r.externalKind == kOpIds) {
-        op_ids_[r.correlationId] = r.externalId;
-      } else if (r.externalKind == kNcclIds) {
-        nccl_ids_[r.correlationId] = r.externalId;
-      }
+      add_external(as<ExternalRecord>(record));
       return;
-    }
     case CUPTI_ACTIVITY_KIND_OVERHEAD:
       ++counts["overhead"];
       add_overhead(as<OverheadRecord>(record));
@@ -295,12 +250,32 @@ bool RecordParser::communicates(NameId kernel) {
   return found->second;
 }
 
-void RecordParser::add_work(Work work, std::uint64_t begin, std::uint64_t end) {
-  devices_.try_emplace(work.context, work.device);
-  if (timed(begin, end, recording_.names.view(work.name))) {
-    work.begin = ns(begin);
-    work.end = ns(end);
-    work_.push_back(work);
+template <typename DeviceRecordType>
+void RecordParser::add_work(const DeviceRecordType& r, NameId name, EventCategory category,
+                            std::int32_t detail) {
+  devices_.try_emplace(r.contextId, r.deviceId);
+  if (!timed(r.start, r.end, recording_.names.view(name))) {
+    return;
+  }
+  Work work{ns(r.start), ns(r.end), r.correlationId, r.deviceId, r.contextId,
+            r.streamId,  name,      category,        detail};
+  if constexpr (requires { r.graphNodeId; }) {
+    work.node = r.graphNodeId;
+  }
+  work_.push_back(work);
+}
+
+void RecordParser::add_event(const EventRecord& r) {
+  records_.push_back({r.correlationId, r.contextId, r.streamId, r.eventId, r.cudaEventSyncId});
+  devices_.try_emplace(r.contextId, r.deviceId);
+}
+
+void RecordParser::add_external(const ExternalRecord& r) {
+  // The innermost id of a kind comes with the call; the last one of a repeated call is kept.
+  if (r.externalKind == kOpIds) {
+    op_ids_[r.correlationId] = r.externalId;
+  } else if (r.externalKind == kNcclIds) {
+    nccl_ids_[r.correlationId] = r.externalId;
   }
 }
 
@@ -317,17 +292,8 @@ void RecordParser::add_kernel(const KernelRecord& r) {
   }
   const NameId name = kernel_name(r.name);
   const bool collective = communicates(name);
-  add_work({.begin = 0,
-            .end = 0,
-            .correlation = r.correlationId,
-            .device = r.deviceId,
-            .context = r.contextId,
-            .stream = r.streamId,
-            .name = name,
-            .category = collective ? EventCategory::kCollective : EventCategory::kKernel,
-            .detail = collective ? traces::kNoDetail : builder_->launch(info),
-            .node = r.graphNodeId},
-           r.start, r.end);
+  add_work(r, name, collective ? EventCategory::kCollective : EventCategory::kKernel,
+           collective ? traces::kNoDetail : builder_->launch(info));
 }
 
 void RecordParser::add_api(const ApiRecord& r, bool runtime) {

@@ -117,9 +117,14 @@ class RecordParser {
   };
 
   void add_kernel(const KernelRecord& r);
-  void add_work(Work work, std::uint64_t begin, std::uint64_t end);
+  /// Time on a device, of a record with correlation, device, context, stream, start and end.
+  template <typename DeviceRecordType>
+  void add_work(const DeviceRecordType& r, NameId name, traces::EventCategory category,
+                std::int32_t detail);
   void add_api(const ApiRecord& r, bool runtime);
   void add_sync(const SyncRecord& r);
+  void add_event(const EventRecord& r);
+  void add_external(const ExternalRecord& r);
   void add_overhead(const OverheadRecord& r);
   void add_marker(const MarkerRecord& r);
   void add_device(const DeviceRecord& r);

@@ -145,6 +145,20 @@ void sort_by_step(std::vector<RankedPlan>& plans) {
   });
 }
 
+/// Bound, gap, settings and names of hot rows in every plan file.
+void complete_plans(const Job& job, double step_bound, PlanReport& report) {
+  for (RankedPlan& p : report.plans) {
+    p.plan.lower_bound = step_bound;
+    p.plan.gap = step_bound > 0 ? std::max(0.0, p.plan.predicted_step / step_bound - 1) : 0;
+    p.plan.made_for = plan_settings(job);
+    for (std::size_t t = 0; t < p.plan.tables.size(); ++t) {
+      if (p.plan.tables[t].order == nullptr) {  // of other planners
+        workloads::name_hot_rows(job.workload.dlrm()->tables[t], p.plan.tables[t]);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 PlanReport plan(const Job& job, const PlanOptions& options) {
@@ -217,17 +231,7 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
       sort_by_step(report.plans);
     }
   }
-  for (RankedPlan& p : report.plans) {
-    p.plan.lower_bound = found.step_bound;
-    p.plan.gap =
-        found.step_bound > 0 ? std::max(0.0, p.plan.predicted_step / found.step_bound - 1) : 0;
-    p.plan.made_for = plan_settings(job);
-    for (std::size_t t = 0; t < p.plan.tables.size(); ++t) {
-      if (p.plan.tables[t].order == nullptr) {  // of other planners
-        workloads::name_hot_rows(job.workload.dlrm()->tables[t], p.plan.tables[t]);
-      }
-    }
-  }
+  complete_plans(job, found.step_bound, report);
   std::size_t built = 0;
   std::erase_if(report.plans,
                 [&](const RankedPlan& p) { return p.simulated && built++ >= options.top; });

@@ -357,6 +357,34 @@ void take_pace(StepPrediction& p) {
   }
 }
 
+/// What may change a decision: rates, plan, constants, placement, memory, range.
+void add_warnings(const Job& job, StepPrediction& p) {
+  if (p.mfu > 1 || p.hfu > 1) {
+    p.warnings.push_back(
+        fmt::format("MFU above 100 %: by its convention it counts all of the attention scores, of "
+                    "which causal kernels skip half; without those {:.1f} %",
+                    100 * p.mfu_causal));
+  }
+  for (const std::string& warning :
+       {other_plan(job), without_constants(job), far_experts(job), straddling_groups(job),
+        tight_memory(p.ledger.total(), p.capacity)}) {
+    if (!warning.empty()) {
+      p.warnings.push_back(warning);
+    }
+  }
+  if (const auto* shape = job.workload.transformer();
+      shape != nullptr && !shape->approximated.empty()) {
+    p.warnings.push_back(fmt::format("approximated in {}: {}", job.workload.name,
+                                     fmt::join(shape->approximated, "; ")));
+  }
+  if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
+    p.out_of_range = fmt::format(
+        "outside the calibrated range: of the time of rank {}'s ops {:.3g} % is in "
+        "range, the rest was costed from hardware facts or beyond measurements",
+        p.critical_rank, 100 * share_within(p.by_kind));
+  }
+}
+
 }  // namespace
 
 Bytes reserve_of(const Device& device) {
@@ -410,8 +438,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
     if (const double guessed = share_without_error(own, costs, critical.rank); guessed > 0.5) {
       p.warnings.push_back(
           fmt::format("no interval: {:.0f} % of the time of rank {}'s ops comes from models whose "
-                      "error was not "
-                      "measured",
+                      "error was not measured",
                       100 * guessed, critical.rank));
     } else {
       p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
@@ -427,30 +454,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   fill_memory(p, graph, options.remedies);
   check_tiers(p, graph);
   fill_rates(p);
-  if (p.mfu > 1 || p.hfu > 1) {
-    p.warnings.push_back(
-        fmt::format("MFU above 100 %: by its convention it counts all of the attention scores, of "
-                    "which causal kernels skip half; without those {:.1f} %",
-                    100 * p.mfu_causal));
-  }
-  for (const std::string& warning :
-       {other_plan(job), without_constants(job), far_experts(job), straddling_groups(job),
-        tight_memory(p.ledger.total(), p.capacity)}) {
-    if (!warning.empty()) {
-      p.warnings.push_back(warning);
-    }
-  }
-  if (const auto* shape = job.workload.transformer();
-      shape != nullptr && !shape->approximated.empty()) {
-    p.warnings.push_back(fmt::format("approximated in {}: {}", job.workload.name,
-                                     fmt::join(shape->approximated, "; ")));
-  }
-  if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
-    p.out_of_range = fmt::format(
-        "outside the calibrated range: of the time of rank {}'s ops {:.3g} % is in "
-        "range, the rest was costed from hardware facts or beyond measurements",
-        p.critical_rank, 100 * share_within(p.by_kind));
-  }
+  add_warnings(job, p);
   return p;
 }
 
