@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <deque>
 #include <limits>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <tuple>
 
 #include "planner/parallel/fast_path.h"
+#include "planner/parallel/internal/split_table.h"
 #include "planner/parallel/parallel_for.h"
 #include "planner/parallel/parallel_space.h"
 #include "planner/parallel/search_front.h"
@@ -20,52 +16,9 @@
 namespace stepcast::planner {
 namespace {
 
-/// A split, the ZeRO stages it can have (from `sharded` on), and what its parameters cost under
-/// each (from `known` on).
-struct Split {
-  PlanPoint point;
-  std::once_flag sharded, known;
-  std::vector<ZeroChoice> zeros;
-  std::vector<States> states;
-  std::vector<double> beside;  ///< seconds of transfers beside a micro-batch, mean over stages
-  std::vector<char> fits;      ///< the parameters alone
-  std::vector<char> splits;    ///< zb-h1 is legal
-  /// Is the z-th sharding legal with the schedule?
-  [[nodiscard]] bool has(std::size_t z, ScheduleKind schedule) const {
-    return !splits_weights(schedule) || splits[z] != 0;
-  }
-  [[nodiscard]] std::int64_t count(ScheduleKind schedule) const {
-    std::int64_t n = 0;
-    for (std::size_t z = 0; z < zeros.size(); ++z) {
-      n += has(z, schedule) ? 1 : 0;
-    }
-    return n;
-  }
-  /// Of these, those whose parameters alone do not fit.
-  [[nodiscard]] std::int64_t too_large(ScheduleKind schedule) const {
-    std::int64_t n = 0;
-    for (std::size_t z = 0; z < zeros.size(); ++z) {
-      n += has(z, schedule) && fits[z] == 0 ? 1 : 0;
-    }
-    return n;
-  }
-  [[nodiscard]] bool any_fits() const {
-    return std::find(fits.begin(), fits.end(), char{1}) != fits.end();
-  }
-};
-
-/// Splits that share everything a pass depends on but the pipeline and replicas, with one
-/// micro-batch.
-struct Task {
-  std::int32_t micro = 1;
-  std::vector<std::size_t> splits;
-};
-
-/// What no number of micro-batches changes.
-double weights(const StateCosts& c, std::int32_t layers, std::int32_t dense) {
-  return c.parameters.at(layers, dense) + c.gradients.at(layers, dense) +
-         c.optimizer.at(layers, dense);
-}
+using internal::SearchTask;
+using internal::Split;
+using internal::SplitTable;
 
 class Search {
  public:
@@ -88,8 +41,7 @@ class Search {
   }
 
   ParallelSearchResult run() {
-    make_splits();
-    make_tasks();
+    tasks_ = table_.tasks();
     look_around();
     // Rounds: what a round may leave out depends on the rounds before it alone, so the counts do
     // not depend on how threads took turns.
@@ -117,162 +69,12 @@ class Search {
     result.counts = counts_;
     result.cut = cut_;
     if (result.best.empty()) {
-      result.least_bytes = least_bytes_;
+      result.least_bytes = table_.least_bytes();
     }
     return result;
   }
 
  private:
-  /// Layers by stage and chunk: the same for all splits with that pipeline.
-  using Dealt = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
-  static Dealt key_of(std::int32_t stages, const DealChoice& deal) {
-    return {stages, deal.virtual_stages, deal.embedding_layers, deal.head_layers};
-  }
-  const PipelineLayout& layout(std::int32_t stages, const DealChoice& deal) {
-    return layouts_.at(key_of(stages, deal));
-  }
-
-  void make_layouts(const PlanPoint& split) {
-    PlanPoint point = split;
-    for (const DealChoice& deal : space_.deals(split.pipeline)) {
-      const Dealt key = key_of(split.pipeline, deal);
-      if (!layouts_.contains(key)) {
-        point.embedding_layers = deal.embedding_layers;
-        point.head_layers = deal.head_layers;
-        layouts_.emplace(key, layout_of(*job_.workload.transformer(), split.pipeline,
-                                        deal.virtual_stages, pipeline_split(job_, point)));
-      }
-    }
-  }
-
-  void make_splits() {
-    for (const PlanPoint& point : space_.splits()) {
-      Split& split = splits_.emplace_back();
-      split.point = point;
-      make_layouts(point);
-    }
-  }
-
-  /// Made when the first task comes to it: the time limit ends the search in between.
-  Split& sharded(Split& split) {
-    std::call_once(split.sharded, [&] {
-      split.zeros = space_.zeros(split.point);
-      for (const ZeroChoice zero : split.zeros) {
-        PlanPoint point = split.point;
-        point.zero = zero.stage;
-        point.shard_level = zero.level;
-        split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
-      }
-    });
-    return split;
-  }
-
-  /// Likewise its costs.
-  const Split& known(Split& split, FastPath& path) {
-    std::call_once(split.known, [&] {
-      const std::vector<DealChoice>& deals = space_.deals(split.point.pipeline);
-      const PipelineLayout& dealt = layout(split.point.pipeline, deals.front());
-      const bool ends = std::any_of(deals.begin(), deals.end(), [&](const DealChoice& deal) {
-        return layout(split.point.pipeline, deal).empty_ends();
-      });
-      for (const ZeroChoice zero : split.zeros) {
-        PlanPoint point = split.point;
-        point.zero = zero.stage;
-        point.shard_level = zero.level;
-        point.micro = space_.micros(point).front();
-        // A lower bound, where the exchange is beside passes.
-        split.states.push_back(
-            path.reduced().states(point, path.reduced().states_use_passes(), ends));
-        // However layers are dealt out, some stage holds the mean.
-        double all = 0;
-        for (std::size_t at = 0; at < dealt.layers.size(); ++at) {
-          all += weights(split.states.back()[static_cast<std::size_t>(dealt.role[at])],
-                         dealt.layers[at], dealt.dense[at]);
-        }
-        const double mean = all / point.pipeline;
-        split.fits.push_back(fits(mean) ? 1 : 0);
-        split.beside.push_back(fits(mean) ? beside(path, point, dealt, deals.front()) : 0);
-        note_bytes(mean);
-      }
-    });
-    return split;
-  }
-
-  /// Gathers and reductions beside the passes of a micro-batch, on the mean over stages: they are
-  /// the same for every micro-batch size, schedule and recomputation.
-  double beside(FastPath& path, PlanPoint point, const PipelineLayout& dealt,
-                const DealChoice& deal) {
-    if (point.zero < 2 || !job_.parallel.overlap.data) {
-      return 0;
-    }
-    point.virtual_stages = deal.virtual_stages;
-    point.embedding_layers = deal.embedding_layers;
-    point.head_layers = deal.head_layers;
-    const Passes passes = path.reduced().passes(point);
-    double all = 0;
-    for (std::size_t at = 0; at < dealt.layers.size(); ++at) {
-      const PassCosts& of = passes.role[static_cast<std::size_t>(dealt.role[at])];
-      all += of.beside.at(dealt.layers[at], dealt.dense[at]);
-    }
-    return all / point.pipeline;
-  }
-
-  void make_tasks() {
-    using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, bool, std::int32_t>;
-    std::map<Key, Task> tasks;
-    for (std::size_t i = 0; i < splits_.size(); ++i) {
-      const PlanPoint& p = splits_[i].point;
-      for (const std::int32_t micro : space_.micros(p)) {
-        Task& task = tasks[{p.context, micro, p.tensor, !p.sequence_parallel, p.expert}];
-        task.micro = micro;
-        task.splits.push_back(i);
-      }
-    }
-    std::vector<std::pair<double, Task*>> order;
-    for (auto& [key, task] : tasks) {
-      order.emplace_back(remoteness(task), &task);
-    }
-    std::stable_sort(order.begin(), order.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    int turn = 0;
-    for (const auto& [score, task] : order) {
-      if (turn++ % options_.shards == options_.shard) {
-        tasks_.push_back(std::move(*task));
-      }
-    }
-  }
-
-  /// How far from what people run first, in doublings: tensor ranks up to a node with sequence
-  /// parallelism, experts inside the innermost level of the fabric, whole sequences, micro-batches
-  /// of one. It only orders the search: what comes first bounds what follows.
-  [[nodiscard]] double remoteness(const Task& task) const {
-    const PlanPoint& p = splits_[task.splits.front()].point;
-    const auto doublings = [](double of, double from) { return std::abs(std::log2(of / from)); };
-    const System& system = job_.system;
-    const auto node = static_cast<double>(std::min(system.host.devices, job_.devices));
-    const double near = static_cast<double>(
-        system.fabric.empty() ? system.host.devices
-                              : std::min(system.devices_in_level(0), job_.devices));
-    double score = doublings(p.context, 1) + doublings(task.micro, 1);
-    score += p.tensor > node ? 2 * doublings(p.tensor, node) : doublings(p.tensor, node) / 2;
-    score += p.tensor > 1 && !p.sequence_parallel ? 1.5 : 0;
-    if (const auto& experts = job_.workload.transformer()->moe) {
-      const double most = std::min(near, static_cast<double>(experts->experts));
-      score += p.expert > most ? 2 * doublings(p.expert, most) : doublings(p.expert, most) / 2;
-    }
-    return score;
-  }
-
-  [[nodiscard]] bool fits(double bytes) const {
-    return options_.capacity <= 0 || bytes + options_.reserve <= options_.capacity;
-  }
-
-  void note_bytes(double bytes) {
-    double known = least_bytes_.load();
-    while ((known == 0 || bytes < known) && !least_bytes_.compare_exchange_weak(known, bytes)) {
-    }
-  }
-
   [[nodiscard]] bool late() {
     if (options_.time_limit && options_.clock && options_.clock() - begin_ > *options_.time_limit) {
       cut_ = true;
@@ -280,7 +82,7 @@ class Search {
     return cut_;
   }
 
-  void work(FastPath& path, const Task& task, CandidateShelf& shelf, SearchCounts& counts) {
+  void work(FastPath& path, const SearchTask& task, CandidateShelf& shelf, SearchCounts& counts) {
     TaskCosts costs(path);
     for (const std::size_t i : task.splits) {
       if (late()) {
@@ -288,15 +90,16 @@ class Search {
         ++counts.left_out;
         continue;
       }
-      Split& split = sharded(splits_[i]);
+      Split& split = table_.sharded(i);
       PlanPoint point = split.point;
       point.micro = task.micro;
       const std::vector<ScheduleChoice> schedules = space_.schedules(point);
       if (behind(path, costs, point, schedules, shelf)) {
         for (const auto& [deal, schedule] : schedules) {
-          const auto points = split.count(schedule) *
-                              static_cast<std::int64_t>(
-                                  space_.recomputes(layout(point.pipeline, deal), schedule).size());
+          const auto points =
+              split.count(schedule) *
+              static_cast<std::int64_t>(
+                  space_.recomputes(table_.layout(point.pipeline, deal), schedule).size());
           counts.space += points;
           counts.bounded += points;
           counts.rough += may_be_rough_ ? points : 0;
@@ -308,7 +111,7 @@ class Search {
         point.embedding_layers = deal.embedding_layers;
         point.head_layers = deal.head_layers;
         point.schedule = schedule;
-        const PipelineLayout& dealt = layout(point.pipeline, deal);
+        const PipelineLayout& dealt = table_.layout(point.pipeline, deal);
         const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt, schedule);
         const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
         counts.space += points;
@@ -317,7 +120,7 @@ class Search {
         } else if (behind(path, costs, point, dealt, shelf)) {
           counts.bounded += points;
           counts.rough += may_be_rough_ ? points : 0;
-        } else if (!known(split, path).any_fits()) {
+        } else if (!table_.known(split, path).any_fits()) {
           counts.weights_too_large += points;
         } else {
           Work w{path, costs, split, dealt, shelf, counts, {}};
@@ -334,7 +137,7 @@ class Search {
     }
   }
 
-  /// Are all plans of the split out of reach, whichever schedule it takes?
+  /// True if no plan of the split, under any schedule, can be among the answers.
   [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, PlanPoint point,
                             const std::vector<ScheduleChoice>& schedules,
                             const CandidateShelf& shelf) {
@@ -353,8 +156,8 @@ class Search {
             is_behind(ScheduleKind::kZbH1));
   }
 
-  /// And those of a schedule of it, however they recompute and shard? Whole parameters without
-  /// recomputation have the shortest passes.
+  /// The same for one schedule of it, under any recomputation and sharding: whole parameters
+  /// without recomputation have the shortest passes.
   [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, PlanPoint point,
                             const PipelineLayout& dealt, const CandidateShelf& shelf) {
     if (by_memory_too() || (!options_.below && std::isinf(shelf.limit()))) {
@@ -367,11 +170,11 @@ class Search {
     return beaten(shelf, path.bound(), 0);
   }
 
-  /// Does a slow plan count if it is small?
+  /// True if a slow plan counts where it needs less memory.
   [[nodiscard]] bool by_memory_too() const { return options_.front && !options_.below; }
 
-  /// A few plans of the first tasks, so that bounds have something to be held against: one chunk a
-  /// stage, as many as there are layers for, and half of these. The rounds come to them again.
+  /// A few plans of the first tasks, so that bounds can exclude plans from the start: one chunk a
+  /// stage, as many as there are layers for, and half of these. The rounds evaluate them again.
   void look_around() {
     constexpr std::size_t kTasks = 8;
     const std::size_t count = std::min(kTasks, tasks_.size());
@@ -384,16 +187,16 @@ class Search {
     }
   }
 
-  void look_around(FastPath& path, const Task& task, CandidateShelf& shelf) {
+  void look_around(FastPath& path, const SearchTask& task, CandidateShelf& shelf) {
     TaskCosts costs(path);
     SearchCounts counts;  // of the rounds' points
     for (const std::size_t i : task.splits) {
-      Split& split = sharded(splits_[i]);
+      Split& split = table_.sharded(i);
       PlanPoint point = split.point;
       point.micro = task.micro;
       const std::vector<ScheduleChoice> schedules = space_.schedules(point);
       if (late() || behind(path, costs, point, schedules, shelf) ||
-          !known(split, path).any_fits()) {
+          !table_.known(split, path).any_fits()) {
         continue;
       }
       std::int32_t most = 1;
@@ -409,7 +212,7 @@ class Search {
         point.embedding_layers = deal.embedding_layers;
         point.head_layers = deal.head_layers;
         point.schedule = schedule;
-        Work w{path, costs, split, layout(point.pipeline, deal), shelf, counts, {}};
+        Work w{path, costs, split, table_.layout(point.pipeline, deal), shelf, counts, {}};
         for (const RecomputeChoice& choice : space_.recomputes(w.dealt, schedule)) {
           if (choice.kind != RecomputeKind::kFirstLayers) {
             point.recompute = choice.kind;
@@ -432,10 +235,10 @@ class Search {
     std::vector<char> out;  ///< scratch, by sharding
   };
 
-  /// Sharded gradients or weights make passes of their own for every split, and an exchange beside
-  /// the passes depends on each. Passes of whole parameters are at hand, take less time and keep as
-  /// much, and an exchange hidden in full takes none: a lower bound. With one micro-batch, sharded
-  /// gradients need fewer buffers.
+  /// Sharded gradients or weights need passes of their own for every split, and an exchange that
+  /// overlaps with passes depends on each. Passes of whole parameters are known, take less time and
+  /// keep as much, and a fully hidden exchange takes none: a lower bound. With one micro-batch,
+  /// sharded gradients need fewer buffers.
   [[nodiscard]] bool has_bound(const PlanPoint& point) const {
     return point.zero >= 2 ? job_.batch.global > std::int64_t{point.data} * point.micro
                            : job_.parallel.overlap.data;
@@ -446,14 +249,14 @@ class Search {
     return has_bound(point) || (options_.below && point.zero >= 2);
   }
 
-  /// No path through the schedule is shorter, nor is the stream of what runs beside passes: the
-  /// last backward pass may have other transfers.
+  /// No path through the schedule is shorter, nor is the stream of overlapped transfers: the last
+  /// backward pass may have other transfers.
   [[nodiscard]] double bound_seconds(const Work& w, std::size_t z, const States& states) const {
     return std::max(w.path.bound(states),
-                    static_cast<double>(w.path.microbatches() - 1) * w.split.beside[z]);
+                    static_cast<double>(w.path.microbatches() - 1) * w.split.overlapped[z]);
   }
 
-  /// Can a plan of at least so many seconds and bytes be left out?
+  /// True if a plan of at least so many seconds and bytes can be left out.
   [[nodiscard]] bool beaten(const CandidateShelf& shelf, double seconds, double bytes) const {
     return (options_.below && seconds > *options_.below) ||
            shelf.beaten(seconds, bytes + options_.reserve);
@@ -511,8 +314,8 @@ class Search {
           }
           const bool late = !by_memory_too() && beaten(w, bound_seconds(w, z, states), 0);
           const double bytes = late ? 0 : w.path.lasting_bytes(states);
-          if (!late && has_bound(point) && !fits(bytes)) {
-            note_bytes(bytes);
+          if (!late && has_bound(point) && !table_.fits(bytes)) {
+            table_.note_bytes(bytes);
             ++w.counts.memory_too_large;
             out[z] = 1;
           } else if (late || (by_memory_too() && beaten(w, bound_seconds(w, z, states), bytes))) {
@@ -549,8 +352,8 @@ class Search {
                         return;
                       }
                       const double bytes = w.path.lasting_bytes(of_split);
-                      if (fits(bytes) && (bounded(w.path.bound(of_split), bytes) ||
-                                          bounded(w.path.step(of_split), bytes))) {
+                      if (table_.fits(bytes) && (bounded(w.path.bound(of_split), bytes) ||
+                                                 bounded(w.path.step(of_split), bytes))) {
                         return;
                       }
                     }
@@ -559,8 +362,8 @@ class Search {
                       return;
                     }
                     const double bytes = w.path.bytes(states);
-                    if (!fits(bytes)) {
-                      note_bytes(bytes);
+                    if (!table_.fits(bytes)) {
+                      table_.note_bytes(bytes);
                       ++w.counts.memory_too_large;
                       return;
                     }
@@ -629,14 +432,14 @@ class Search {
       }
       return;
     }
-    const auto first =
-        std::partition_point(choices.begin(), choices.end(),
-                             [&](const RecomputeChoice& choice) { return !fits(lasting(choice)); });
+    const auto first = std::partition_point(
+        choices.begin(), choices.end(),
+        [&](const RecomputeChoice& choice) { return !table_.fits(lasting(choice)); });
     const auto below = static_cast<std::int64_t>(first - choices.begin());
     w.counts.weights_too_large += below * all;
     w.counts.memory_too_large += below * shardings;
     if (first == choices.end()) {
-      note_bytes(bytes);
+      table_.note_bytes(bytes);
       return;
     }
     bool any_rough = false;
@@ -657,14 +460,12 @@ class Search {
   double begin_ = options_.clock ? options_.clock() : 0;
   ParallelSpace space_;
   Clock clock_;
-  bool may_be_rough_ = false;                     // can any plan be?
+  bool may_be_rough_ = false;                     // true if some plan may be
   std::vector<std::unique_ptr<FastPath>> paths_;  // by worker
-  std::map<Dealt, PipelineLayout> layouts_;
-  std::deque<Split> splits_;
-  std::vector<Task> tasks_;
+  SplitTable table_{job_, space_, options_};
+  std::vector<SearchTask> tasks_;
   CandidateShelf shelf_;
   SearchCounts counts_;
-  std::atomic<double> least_bytes_{0};
   std::atomic<bool> cut_{false};
 };
 

@@ -1,0 +1,172 @@
+#include <cmath>
+#include <utility>
+
+#include "planner/parallel/internal/split_table.h"
+
+namespace stepcast::planner::internal {
+namespace {
+
+/// Bytes that do not depend on the number of micro-batches.
+double weights(const StateCosts& c, std::int32_t layers, std::int32_t dense) {
+  return c.parameters.at(layers, dense) + c.gradients.at(layers, dense) +
+         c.optimizer.at(layers, dense);
+}
+
+}  // namespace
+
+std::int64_t Split::count(ScheduleKind schedule) const {
+  std::int64_t n = 0;
+  for (std::size_t z = 0; z < zeros.size(); ++z) {
+    n += has(z, schedule) ? 1 : 0;
+  }
+  return n;
+}
+
+std::int64_t Split::too_large(ScheduleKind schedule) const {
+  std::int64_t n = 0;
+  for (std::size_t z = 0; z < zeros.size(); ++z) {
+    n += has(z, schedule) && fits[z] == 0 ? 1 : 0;
+  }
+  return n;
+}
+
+SplitTable::SplitTable(const Job& job, const ParallelSpace& space,
+                       const ParallelSearchOptions& options)
+    : job_(job), space_(space), options_(options) {
+  for (const PlanPoint& point : space_.splits()) {
+    splits_.emplace_back().point = point;
+    make_layouts(point);
+  }
+}
+
+void SplitTable::make_layouts(const PlanPoint& split) {
+  PlanPoint point = split;
+  for (const DealChoice& deal : space_.deals(split.pipeline)) {
+    const LayoutKey key = key_of(split.pipeline, deal);
+    if (!layouts_.contains(key)) {
+      point.embedding_layers = deal.embedding_layers;
+      point.head_layers = deal.head_layers;
+      layouts_.emplace(key, layout_of(*job_.workload.transformer(), split.pipeline,
+                                      deal.virtual_stages, pipeline_split(job_, point)));
+    }
+  }
+}
+
+Split& SplitTable::sharded(std::size_t index) {
+  Split& split = splits_[index];
+  std::call_once(split.sharded, [&] {
+    split.zeros = space_.zeros(split.point);
+    for (const ZeroChoice zero : split.zeros) {
+      PlanPoint point = split.point;
+      point.zero = zero.stage;
+      point.shard_level = zero.level;
+      split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
+    }
+  });
+  return split;
+}
+
+const Split& SplitTable::known(Split& split, FastPath& path) {
+  std::call_once(split.known, [&] {
+    const std::vector<DealChoice>& deals = space_.deals(split.point.pipeline);
+    const PipelineLayout& first = layout(split.point.pipeline, deals.front());
+    const bool ends = std::any_of(deals.begin(), deals.end(), [&](const DealChoice& deal) {
+      return layout(split.point.pipeline, deal).empty_ends();
+    });
+    for (const ZeroChoice zero : split.zeros) {
+      PlanPoint point = split.point;
+      point.zero = zero.stage;
+      point.shard_level = zero.level;
+      point.micro = space_.micros(point).front();
+      // A lower bound, where the exchange overlaps with passes.
+      split.states.push_back(
+          path.reduced().states(point, path.reduced().states_use_passes(), ends));
+      // Under any assignment of layers, some stage holds the mean.
+      double all = 0;
+      for (std::size_t at = 0; at < first.layers.size(); ++at) {
+        all += weights(split.states.back()[static_cast<std::size_t>(first.role[at])],
+                       first.layers[at], first.dense[at]);
+      }
+      const double mean = all / point.pipeline;
+      split.fits.push_back(fits(mean) ? 1 : 0);
+      split.overlapped.push_back(fits(mean) ? overlapped(path, point, first, deals.front()) : 0);
+      note_bytes(mean);
+    }
+  });
+  return split;
+}
+
+/// Gathers and reductions overlapped with the passes of a micro-batch, on the mean over stages: the
+/// same for every micro-batch size, schedule and recomputation.
+double SplitTable::overlapped(FastPath& path, PlanPoint point, const PipelineLayout& layout,
+                              const DealChoice& deal) const {
+  if (point.zero < 2 || !job_.parallel.overlap.data) {
+    return 0;
+  }
+  point.virtual_stages = deal.virtual_stages;
+  point.embedding_layers = deal.embedding_layers;
+  point.head_layers = deal.head_layers;
+  const Passes passes = path.reduced().passes(point);
+  double all = 0;
+  for (std::size_t at = 0; at < layout.layers.size(); ++at) {
+    const PassCosts& of = passes.role[static_cast<std::size_t>(layout.role[at])];
+    all += of.beside.at(layout.layers[at], layout.dense[at]);
+  }
+  return all / point.pipeline;
+}
+
+std::vector<SearchTask> SplitTable::tasks() const {
+  using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, bool, std::int32_t>;
+  std::map<Key, SearchTask> by_key;
+  for (std::size_t i = 0; i < splits_.size(); ++i) {
+    const PlanPoint& p = splits_[i].point;
+    for (const std::int32_t micro : space_.micros(p)) {
+      SearchTask& task = by_key[{p.context, micro, p.tensor, !p.sequence_parallel, p.expert}];
+      task.micro = micro;
+      task.splits.push_back(i);
+    }
+  }
+  std::vector<std::pair<double, SearchTask*>> order;
+  for (auto& [key, task] : by_key) {
+    order.emplace_back(remoteness(task), &task);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<SearchTask> tasks;
+  int turn = 0;
+  for (const auto& [score, task] : order) {
+    if (turn++ % options_.shards == options_.shard) {
+      tasks.push_back(std::move(*task));
+    }
+  }
+  return tasks;
+}
+
+/// Distance from the most usual plans, in doublings: tensor ranks up to a node with sequence
+/// parallelism, experts inside the innermost level of the fabric, whole sequences, micro-batches
+/// of one. It only orders the search.
+double SplitTable::remoteness(const SearchTask& task) const {
+  const PlanPoint& p = splits_[task.splits.front()].point;
+  const auto doublings = [](double of, double from) { return std::abs(std::log2(of / from)); };
+  const System& system = job_.system;
+  const auto node = static_cast<double>(std::min(system.host.devices, job_.devices));
+  const double near = static_cast<double>(system.fabric.empty()
+                                              ? system.host.devices
+                                              : std::min(system.devices_in_level(0), job_.devices));
+  double score = doublings(p.context, 1) + doublings(task.micro, 1);
+  score += p.tensor > node ? 2 * doublings(p.tensor, node) : doublings(p.tensor, node) / 2;
+  score += p.tensor > 1 && !p.sequence_parallel ? 1.5 : 0;
+  if (const auto& experts = job_.workload.transformer()->moe) {
+    const double most = std::min(near, static_cast<double>(experts->experts));
+    score += p.expert > most ? 2 * doublings(p.expert, most) : doublings(p.expert, most) / 2;
+  }
+  return score;
+}
+
+void SplitTable::note_bytes(double bytes) {
+  double known = least_bytes_.load();
+  while ((known == 0 || bytes < known) && !least_bytes_.compare_exchange_weak(known, bytes)) {
+  }
+}
+
+}  // namespace stepcast::planner::internal
