@@ -12,8 +12,15 @@ namespace stepcast {
 class InputError : public std::runtime_error {
  public:
   InputError(std::string_view where, std::string_view what)
-      : std::runtime_error(where.empty() ? std::string(what) : fmt::format("{}: {}", where, what)) {
-  }
+      : std::runtime_error(where.empty() ? std::string(what) : fmt::format("{}: {}", where, what)),
+        where_(where),
+        problem_(what) {}
+  [[nodiscard]] const std::string& where() const { return where_; }
+  /// The message without the place.
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  std::string where_, problem_;
 };
 
 /// The environment lacks something that was asked for: no GPU, no launcher (exit code 3).

@@ -15,19 +15,17 @@ CLI::Validator positive_count();
 /// A whole number of `least` or more.
 CLI::Validator whole_number(std::int64_t least);
 
-/// Runs `work`; an InputError about `--set devices`, which the command made of its own `option`, is
-/// told as one about that option.
+/// Runs `work`; an InputError about `--set devices`, which the command made of its own `option`,
+/// names that option instead.
 template <typename Work>
 auto told_as(const char* option, const Work& work) {
   try {
     return work();
   } catch (const InputError& e) {
-    constexpr std::string_view kMade = "--set devices: ";
-    const std::string_view what = e.what();
-    if (!what.starts_with(kMade)) {
+    if (e.where() != "--set devices") {
       throw;
     }
-    throw InputError(option, what.substr(kMade.size()));
+    throw InputError(option, e.problem());
   }
 }
 

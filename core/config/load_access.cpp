@@ -25,7 +25,7 @@ auto named(const Value& v, const Read& read) {
   try {
     return read();
   } catch (const InputError& e) {
-    if (std::string_view(e.what()).starts_with(v.where())) {
+    if (e.where().starts_with(v.where())) {
       throw;
     }
     v.refuse(e.what());
