@@ -167,6 +167,17 @@ std::int64_t parameter_count(const LayerList& list) {
   return count;
 }
 
+Op attention_op(const LayerList& list, const Layer& l, std::int64_t samples) {
+  const std::int64_t length = list.output(l).rows;
+  Op op;
+  op.kind = OpKind::kAttentionForward;
+  op.shape = {samples, l.heads, l.kv_heads, length, length, l.head_dim};
+  op.attributes = AttentionAttributes{
+      .window = l.window > 0 && l.window < length ? static_cast<std::int32_t>(l.window) : 0};
+  op.flags = l.causal ? op_flags::kCausal : std::uint8_t{0};
+  return op;
+}
+
 double forward_flops(const LayerList& list, const Layer& l) {
   if (l.out < 0) {
     return 0;

@@ -132,6 +132,9 @@ std::int64_t label_width(const LayerList& list);
 std::vector<LayerParameter> parameters_of(const LayerList& list, const Layer& layer);
 /// Parameters of the list on one rank.
 std::int64_t parameter_count(const LayerList& list);
+/// The forward op of an attention layer on `samples` samples: kind, sizes, attributes and mask. Its
+/// backward op has the same (OpTraits::backward).
+Op attention_op(const LayerList& list, const Layer& layer, std::int64_t samples);
 /// FLOPs of the forward pass of one sample on one rank: matrix products, attention, dots and
 /// convolutions; a multiply-add counts 2.
 double forward_flops(const LayerList& list, const Layer& layer);
