@@ -80,6 +80,8 @@ struct Layer {
   bool reverse = false;  ///< recurrent: from the last row to the first
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t window = 0;
+  std::optional<LengthLaw> lengths{};  ///< attention: within sequences of these lengths
+  double pairs = 0;                    ///< then: of a query and a key, expected in a sample
   std::int64_t rank = 0;        ///< cross: width between the two products
   std::int64_t first = 0;       ///< columns: the first; modulate, gate: where shift or gate begins
   std::int64_t vocabulary = 0;  ///< token embedding
