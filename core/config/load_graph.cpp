@@ -241,7 +241,46 @@ class GraphReader {
     return {.heads = size(v, "heads", "the number of heads"),
             .kv_heads = size_or(v, "kv_heads", 0),
             .causal = flag(v, "causal"),
-            .window = size_or(v, "window", 0)};
+            .window = size_or(v, "window", 0),
+            .lengths = lengths_of(v)};
+  }
+  static std::optional<LengthLaw> lengths_of(const Value& v) {
+    const char* expected =
+        "one of {\"fixed\": 64}, {\"uniform\": [1, 128]}, {\"geometric\": 40}, "
+        "{\"lognormal\": [30, 1.2]}";
+    const auto given = v.find("lengths");
+    if (!given) {
+      return std::nullopt;
+    }
+    const auto laws = given->is_object() ? given->members() : decltype(given->members()){};
+    if (laws.size() != 1) {
+      given->fail(expected);
+    }
+    const auto& [name, value] = laws.front();
+    if (name == name_of(LengthKind::kFixed)) {
+      return LengthLaw{LengthKind::kFixed, static_cast<float>(value.integer(1, kLongestAxis))};
+    }
+    if (name == name_of(LengthKind::kUniform)) {
+      const auto items = sizes(value, 2, 2, "[least, longest]");
+      if (items[0] > items[1]) {
+        value.fail("[least, longest], the longest no shorter than the least");
+      }
+      return LengthLaw{LengthKind::kUniform, static_cast<float>(items[0]),
+                       static_cast<float>(items[1])};
+    }
+    if (name == name_of(LengthKind::kGeometric)) {
+      return LengthLaw{LengthKind::kGeometric, static_cast<float>(value.number(1, kLongestAxis))};
+    }
+    if (name == name_of(LengthKind::kLogNormal)) {
+      const auto items = value.items("[median, standard deviation of the logarithm]", 2);
+      if (items.size() != 2) {
+        value.fail("[median, standard deviation of the logarithm]");
+      }
+      return LengthLaw{LengthKind::kLogNormal,
+                       static_cast<float>(items[0].number(1, kLongestAxis)),
+                       static_cast<float>(items[1].number(0.01, 10))};
+    }
+    given->fail(expected);
   }
 
   LayerBuilder builder_;
@@ -315,7 +354,7 @@ const std::map<std::string, GraphReader::Kind>& GraphReader::kinds() {
                                             size(v, "rank", "the rank of the cross layer"));
                   }};
     k["attention"] = {
-        1, 1, {"heads", "kv_heads", "causal", "window"}, [](R& r, V& v, S& n, Names in) {
+        1, 1, {"heads", "kv_heads", "causal", "window", "lengths"}, [](R& r, V& v, S& n, Names in) {
           return r.builder_.attention(n, in[0], heads_of(v));
         }};
     k["rope"] = {1, 1, {"heads", "kv_heads"}, [](R& r, V& v, S& n, Names in) {

@@ -20,6 +20,10 @@ enum class OpKind : std::uint8_t {
   kAttentionForward,   ///< {batch, heads, kv_heads, query_length, kv_length, head_dim}: qkv -> out,
                        ///< log-sum-exp
   kAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
+  kJaggedAttentionForward,   ///< {samples, heads, kv_heads, rows of a sample, pairs of a query and
+                             ///< a key it sees expected in all samples, head_dim}: rows attend
+                             ///< within sequences of drawn lengths; qkv -> out, log-sum-exp
+  kJaggedAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
   // Embedding bags.
   kIndexPack,  ///< {lookups, bags, peers, lookups whose owner depends on the row}: sorts the local
                ///< batch's ids by owner into the send buffer

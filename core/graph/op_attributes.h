@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "core/graph/epilogue.h"
+#include "core/graph/length_law.h"
 
 namespace stepcast {
 
@@ -49,6 +50,12 @@ struct AttentionAttributes {
   std::int32_t window = 0;  ///< causal window in tokens; 0: none
   bool dropout = false;     ///< of the probabilities
   bool operator==(const AttentionAttributes&) const = default;
+};
+
+/// Sequences of drawn lengths, end to end.
+struct JaggedAttributes {
+  LengthLaw lengths;
+  bool operator==(const JaggedAttributes&) const = default;
 };
 
 /// Lookups, updates and gradients of one EmbeddingGroup.
@@ -119,9 +126,9 @@ struct RecordedAttributes {
 
 /// Attributes of an op besides its sizes. Each kind takes one alternative (OpTraits::attributes).
 using OpAttributes =
-    std::variant<std::monostate, GemmAttributes, AttentionAttributes, EmbeddingAttributes,
-                 TierAttributes, PoolAttributes, ActivationAttributes, NormAttributes,
-                 ColumnAttributes, DispatchAttributes, OptimizerAttributes, CollectiveAttributes,
-                 RecordedAttributes>;
+    std::variant<std::monostate, GemmAttributes, AttentionAttributes, JaggedAttributes,
+                 EmbeddingAttributes, TierAttributes, PoolAttributes, ActivationAttributes,
+                 NormAttributes, ColumnAttributes, DispatchAttributes, OptimizerAttributes,
+                 CollectiveAttributes, RecordedAttributes>;
 
 }  // namespace stepcast

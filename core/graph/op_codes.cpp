@@ -26,7 +26,7 @@ struct CodeWriter {
     to.sizes[at] += static_cast<std::int64_t>(r);
   }
 
-  void operator()(std::monostate) const {}
+  void operator()(const auto&) const {}  ///< attributes without a code
   void operator()(const GemmAttributes& a) const { variant(a.epilogue); }
   void operator()(const AttentionAttributes& a) const { variant(a.dropout); }
   void operator()(const EmbeddingAttributes& a) const {
@@ -41,7 +41,6 @@ struct CodeWriter {
   void operator()(const PoolAttributes& a) const { route(kPoolRoute, a.route); }
   void operator()(const ActivationAttributes& a) const { variant(a.activation); }
   void operator()(const NormAttributes& a) const { variant(a.norm); }
-  void operator()(const ColumnAttributes&) const {}
   void operator()(const DispatchAttributes& a) const { variant(a.way); }
   void operator()(const OptimizerAttributes& a) const { variant(a.kind); }
   void operator()(const CollectiveAttributes& a) const {
@@ -76,7 +75,7 @@ struct CodeReader {
     sizes[at] = 0;
   }
 
-  void operator()(std::monostate) const { none(); }
+  void operator()(auto&) const { none(); }
   void operator()(GemmAttributes& a) const { variant(a.epilogue, Epilogue::kGeluBackwardSums); }
   void operator()(AttentionAttributes& a) const { a.dropout = below(code, 2) != 0; }
   void operator()(EmbeddingAttributes& a) const {
@@ -95,7 +94,6 @@ struct CodeReader {
   }
   void operator()(ActivationAttributes& a) const { variant(a.activation, Activation::kSigmoid); }
   void operator()(NormAttributes& a) const { variant(a.norm, Norm::kRmsNorm); }
-  void operator()(ColumnAttributes&) const { none(); }
   void operator()(DispatchAttributes& a) const { variant(a.way, CopyWay::kBack); }
   void operator()(OptimizerAttributes& a) const { variant(a.kind, OptimizerKind::kAdagrad); }
   void operator()(CollectiveAttributes& a) const {

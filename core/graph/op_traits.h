@@ -88,6 +88,7 @@ struct OpTraits {
   /// Distinguishes fitted constants of one kind: "adam", "gelu". Without it the format does.
   std::string_view (*fitted_by)(const Op& op) = nullptr;
   std::string_view fitted_routed{};  ///< key of its constants where rows are copies of tokens
+  std::string_view fitted_as{};      ///< kind whose constants serve where it has none of its own
   /// Runs of bytes that a memory-bound kernel starts; without it one per row.
   double (*runs)(const Op& op) = nullptr;
 

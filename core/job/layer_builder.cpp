@@ -251,8 +251,31 @@ Layer& LayerBuilder::heads(LayerKind kind, const std::string& name, int qkv, con
   return layer;
 }
 
+/// Pairs are counted once for layers of one law.
+void LayerBuilder::jagged(Layer& layer, const LengthLaw& lengths) const {
+  const std::int64_t rows = list_.input(layer).rows;
+  if (rows > kLongestJagged) {
+    refuse(fmt::format("'{}' draws lengths over {} rows of a sample; the most is {}", layer.name,
+                       rows, kLongestJagged));
+  }
+  if (layer.window > 0) {
+    refuse(fmt::format("'{}' has lengths and a window; leave one of them out", layer.name));
+  }
+  const auto like = std::find_if(
+      list_.layers.begin(), list_.layers.end(), [&](const Layer& other) {
+        return other.lengths == lengths && other.causal == layer.causal &&
+               list_.input(other).rows == rows;
+      });
+  layer.pairs = like != list_.layers.end() ? like->pairs
+                                           : expected_pairs(lengths, rows, layer.causal);
+  layer.lengths = lengths;
+}
+
 int LayerBuilder::attention(const std::string& name, int qkv, const Attention& a) {
   Layer& layer = heads(LayerKind::kAttention, name, qkv, a);
+  if (a.lengths) {
+    jagged(layer, *a.lengths);
+  }
   return out(layer, shape(qkv).rows, layer.heads * layer.head_dim);
 }
 

@@ -49,6 +49,7 @@ class LayerBuilder {
     std::int64_t kv_heads = 0;  ///< 0: as heads
     bool causal = false;
     std::int64_t window = 0;
+    std::optional<LengthLaw> lengths{};
   };
   int attention(const std::string& name, int qkv, const Attention& a);
   int softmax(const std::string& name, int x);
@@ -85,6 +86,7 @@ class LayerBuilder {
  private:
   Layer& add_layer(LayerKind kind, const std::string& name, const std::vector<int>& in);
   Layer& heads(LayerKind kind, const std::string& name, int qkv, const Attention& a);
+  void jagged(Layer& layer, const LengthLaw& lengths) const;
   int out(Layer& layer, std::int64_t rows, std::int64_t columns);
   void same_shape(const std::string& name, int a, int b) const;
   void one_row(const std::string& name, int x) const;

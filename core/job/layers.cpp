@@ -167,6 +167,22 @@ std::int64_t parameter_count(const LayerList& list) {
   return count;
 }
 
+Op attention_op(const LayerList& list, const Layer& l, std::int64_t samples) {
+  const std::int64_t length = list.output(l).rows;
+  Op op;
+  op.kind = OpKind::kAttentionForward;
+  op.shape = {samples, l.heads, l.kv_heads, length, length, l.head_dim};
+  op.attributes = AttentionAttributes{
+      .window = l.window > 0 && l.window < length ? static_cast<std::int32_t>(l.window) : 0};
+  if (l.lengths) {
+    op.kind = OpKind::kJaggedAttentionForward;
+    op.shape[4] = std::llround(real(samples) * l.pairs);
+    op.attributes = JaggedAttributes{*l.lengths};
+  }
+  op.flags = l.causal ? op_flags::kCausal : std::uint8_t{0};
+  return op;
+}
+
 double forward_flops(const LayerList& list, const Layer& l) {
   if (l.out < 0) {
     return 0;
@@ -185,7 +201,8 @@ double forward_flops(const LayerList& list, const Layer& l) {
       return vectors * (vectors - 1) * real(l.head_dim);
     }
     case LayerKind::kAttention:
-      return 4 * real(out.rows) * real(out.rows) * real(l.heads) * real(l.head_dim) *
+      return l.lengths ? 4 * l.pairs * real(l.heads) * real(l.head_dim)
+                       : 4 * real(out.rows) * real(out.rows) * real(l.heads) * real(l.head_dim) *
              (l.causal ? 0.5 : 1);
     case LayerKind::kConvolution:
       return 2 * outputs * real(kernel_elements(list, l));

@@ -80,6 +80,8 @@ struct Layer {
   bool reverse = false;  ///< recurrent: from the last row to the first
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t window = 0;
+  std::optional<LengthLaw> lengths{};  ///< attention: within sequences of these lengths
+  double pairs = 0;                    ///< then: of a query and a key, expected in a sample
   std::int64_t rank = 0;        ///< cross: width between the two products
   std::int64_t first = 0;       ///< columns: the first; modulate, gate: where shift or gate begins
   std::int64_t vocabulary = 0;  ///< token embedding
@@ -132,6 +134,9 @@ std::int64_t label_width(const LayerList& list);
 std::vector<LayerParameter> parameters_of(const LayerList& list, const Layer& layer);
 /// Parameters of the list on one rank.
 std::int64_t parameter_count(const LayerList& list);
+/// The forward op of an attention layer on `samples` samples: kind, sizes, attributes and mask. Its
+/// backward op has the same (OpTraits::backward).
+Op attention_op(const LayerList& list, const Layer& layer, std::int64_t samples);
 /// FLOPs of the forward pass of one sample on one rank: matrix products, attention, dots and
 /// convolutions; a multiply-add counts 2.
 double forward_flops(const LayerList& list, const Layer& layer);

@@ -22,7 +22,19 @@ struct Shape {
         window(window_of(op, keys)),
         causal((op.flags & op_flags::kCausal) != 0),
         unfused((op.flags & op_flags::kUnfused) != 0),
-        backward(is_backward(op.kind)) {}
+        backward(is_backward(op.kind)) {
+    if (std::holds_alternative<JaggedAttributes>(op.attributes)) {
+      in_sequences();
+    }
+  }
+  /// Rows of drawn lengths count as sequences of one length, that of the sequence a row stands in
+  /// on average: as many rows, and as many pairs.
+  void in_sequences() {
+    const double rows = batch * queries;
+    const double seen = keys / rows;  // keys of a query; causal: (length + 1) / 2
+    queries = keys = window = std::max(1.0, causal ? 2 * seen - 1 : seen);
+    batch = rows / queries;
+  }
   static double size(const Op& op, std::size_t axis) {
     return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
   }

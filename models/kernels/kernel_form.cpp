@@ -273,6 +273,11 @@ std::vector<std::string> fitted_keys(const Op& op, bool own_rate) {
     add_formats(keys, kind, op, own_rate);
   }
   keys.push_back(kind);
+  if (!traits.fitted_as.empty()) {
+    const std::string like(traits.fitted_as);
+    add_formats(keys, like, op, own_rate);
+    keys.push_back(like);
+  }
   if (group != kind) {
     keys.push_back(group);
   }

@@ -159,6 +159,33 @@ void add_attention(std::vector<DeviceCase>& cases) {
   }
 }
 
+/// Sequences of one length, of few lengths and of very different ones; as many pairs as a first
+/// step draws.
+void add_jagged_attention(std::vector<DeviceCase>& cases) {
+  for (const LengthLaw& law : {LengthLaw{LengthKind::kFixed, 64}, {LengthKind::kFixed, 512},
+                               {LengthKind::kUniform, 1, 512}, {LengthKind::kGeometric, 64},
+                               {LengthKind::kLogNormal, 100, 1.2F}}) {
+    for (const auto& [batch, rows] : {std::pair{4L, 1024L}, {16L, 4096L}}) {
+      const std::vector<std::int32_t> offsets = draw_offsets(law, rows, 0, 0, batch);
+      for (const std::uint8_t flags : {op_flags::kCausal, std::uint8_t{0}}) {
+        std::int64_t pairs = 0;
+        for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+          const std::int64_t n = offsets[i + 1] - offsets[i];
+          pairs += flags != 0 ? n * (n + 1) / 2 : n * n;
+        }
+        for (const auto& [heads, dim] : {std::pair{4L, 64L}, {16L, 64L}, {8L, 128L}}) {
+          for (const OpKind kind :
+               {OpKind::kJaggedAttentionForward, OpKind::kJaggedAttentionBackward}) {
+            cases.push_back(op_case(SweepPart::kAttention, kind,
+                                    {batch, heads, heads, rows, pairs, dim}, Format::kBf16, flags,
+                                    JaggedAttributes{law}));
+          }
+        }
+      }
+    }
+  }
+}
+
 void add_memory_bound(std::vector<DeviceCase>& cases) {
   const auto add = [&](OpKind kind, std::array<std::int64_t, 6> shape, Format format,
                        const OpAttributes& attributes = {}) {
@@ -272,6 +299,7 @@ std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory) {
   shuffle_from(first);
   first = cases.size();
   add_attention(cases);
+  add_jagged_attention(cases);
   shuffle_from(first);
   first = cases.size();
   add_memory_bound(cases);

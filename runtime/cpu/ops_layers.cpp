@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/cpu/kernels/jagged_attention.h"
 #include "runtime/cpu/op_context.h"
 
 // Ops of models given as lists of layers (workloads/layers/layers.cpp).
@@ -182,10 +183,47 @@ void gate_backward(OpContext& c) {
   }
 }
 
+/// Sequences of the micro-batch, and the columns of queries, keys and values side by side.
+struct Jagged {
+  explicit Jagged(const OpContext& c)
+      : offsets(draw_offsets(c.graph, c.op, c.rank, c.microbatch, c.step)),
+        shape{offsets, c.op.shape[3], c.op.shape[1], c.op.shape[2], c.op.shape[5],
+              (c.op.flags & op_flags::kCausal) != 0} {}
+  [[nodiscard]] kernels::MatrixView part(const Matrix& qkv, int which) const {
+    const std::int64_t queries = shape.heads * shape.head_dim;
+    const std::int64_t keys = shape.kv_heads * shape.head_dim;
+    return which == 0 ? view(qkv).block(0, queries)
+                      : view(qkv).block(queries + (which - 1) * keys, keys);
+  }
+  std::vector<std::int32_t> offsets;
+  kernels::JaggedShape shape;
+};
+
+void jagged_attention_forward(OpContext& c) {
+  const Jagged j(c);
+  const Matrix qkv = c.input(0);
+  kernels::jagged_attention_forward(
+      j.shape, j.part(qkv, 0), j.part(qkv, 1), j.part(qkv, 2), view(c.output(0)), c.output(1).data,
+      c.scratch_floats(static_cast<std::size_t>(j.shape.scratch_floats())));
+}
+
+void jagged_attention_backward(OpContext& c) {
+  const Jagged j(c);
+  const Matrix qkv = c.input(0);
+  const Matrix d_qkv = c.output(0);
+  kernels::jagged_attention_backward(
+      j.shape,
+      {j.part(qkv, 0), j.part(qkv, 1), j.part(qkv, 2), view(c.input(1)), view(c.input(3)),
+       c.input(2).data, j.part(d_qkv, 0), j.part(d_qkv, 1), j.part(d_qkv, 2)},
+      c.scratch_floats(static_cast<std::size_t>(j.shape.scratch_floats())));
+}
+
 }  // namespace
 
 OpFamily layer_ops() {
-  return {{{OpKind::kTranspose, transpose},
+  return {{{OpKind::kJaggedAttentionForward, jagged_attention_forward},
+           {OpKind::kJaggedAttentionBackward, jagged_attention_backward},
+           {OpKind::kTranspose, transpose},
            {OpKind::kMultiplyForward, multiply_forward},
            {OpKind::kMultiplyBackward, multiply_backward},
            {OpKind::kSoftmaxForward, softmax_forward},

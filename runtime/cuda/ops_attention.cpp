@@ -209,7 +209,8 @@ void fused(OpContext& c) {
 }  // namespace
 
 bool is_fused_attention(const Op& op) {
-  return class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
+  return std::holds_alternative<AttentionAttributes>(op.attributes) &&
+         (op.flags & op_flags::kUnfused) == 0;
 }
 
 AttentionProblem attention_problem(const Program& program, const Op& op,

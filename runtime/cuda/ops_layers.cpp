@@ -1,3 +1,8 @@
+#include <map>
+#include <utility>
+
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/device_memory.h"
 #include "runtime/cuda/kernels/attention.h"
 #include "runtime/cuda/kernels/layers.h"
 #include "runtime/cuda/op_context.h"
@@ -88,10 +93,85 @@ void gate_backward(OpContext& c) {
                          c.stream);
 }
 
+/// Where the sequences of rows begin and end, page-locked and on the device, by the op's place in
+/// the step: what a step reads stays until it has ended.
+struct LayerState : OpState {
+  explicit LayerState(Ledger& to) : ledger(to) {}
+  Ledger& ledger;
+  std::map<std::size_t, std::pair<Buffer, Buffer>> bounds;
+};
+
+/// The shape of a jagged op, its sequences drawn and on their way to the device.
+kernels::AttentionShape jagged_shape(OpContext& c) {
+  kernels::AttentionShape s;
+  s.batch = c.op.shape[0];
+  s.heads = c.op.shape[1];
+  s.kv_heads = c.op.shape[2];
+  s.query_length = s.kv_length = c.op.shape[3];
+  s.head_dim = c.op.shape[5];
+  s.causal = c.has(op_flags::kCausal);
+  const auto offsets = draw_offsets(c.graph, c.op, c.rank, c.microbatch, c.step);
+  auto& state = static_cast<LayerState&>(*c.state);
+  auto& [host, device] =
+      state.bounds
+          .try_emplace(c.issue, std::piecewise_construct,
+                       std::forward_as_tuple(Buffer::Kind::kPinned, "sequences"),
+                       std::forward_as_tuple(Buffer::Kind::kDevice, "sequences", &state.ledger))
+          .first->second;
+  const auto rows = static_cast<std::size_t>(s.batch * s.query_length);
+  auto* begins = host.reserve_of<std::int32_t>(2 * rows);
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const auto sample = static_cast<std::int32_t>(offsets[i] / s.query_length * s.query_length);
+    for (std::int32_t row = offsets[i]; row < offsets[i + 1]; ++row) {
+      begins[row] = offsets[i] - sample;
+      begins[rows + static_cast<std::size_t>(row)] = offsets[i + 1] - sample;
+    }
+  }
+  auto* on_device = device.reserve_of<std::int32_t>(2 * rows);
+  check(cudaMemcpyAsync(on_device, begins, 2 * rows * sizeof(std::int32_t), cudaMemcpyHostToDevice,
+                        c.stream),
+        "cudaMemcpyAsync of sequences");
+  s.begins = on_device;
+  s.ends = on_device + rows;
+  return s;
+}
+
+/// Queries, keys or values (0, 1, 2) of rows that hold them side by side.
+MatrixView part_of(const MatrixView& qkv, const kernels::AttentionShape& s, Index which) {
+  const Index queries = s.heads * s.head_dim;
+  const Index keys = s.kv_heads * s.head_dim;
+  return which == 0 ? qkv.block(0, queries) : qkv.block(queries + (which - 1) * keys, keys);
+}
+
+void jagged_attention_forward(OpContext& c) {
+  const kernels::AttentionShape s = jagged_shape(c);
+  const MatrixView qkv = c.input(0);
+  kernels::attention_forward(s, part_of(qkv, s, 0), part_of(qkv, s, 1), part_of(qkv, s, 2),
+                             c.output(0), c.floats(c.output(1)), c.stream);
+}
+
+void jagged_attention_backward(OpContext& c) {
+  const kernels::AttentionShape s = jagged_shape(c);
+  const MatrixView qkv = c.input(0);
+  const MatrixView d_qkv = c.output(0);
+  kernels::attention_backward(
+      s,
+      {part_of(qkv, s, 0), part_of(qkv, s, 1), part_of(qkv, s, 2), c.input(1), c.input(3),
+       c.floats(c.input(2)), part_of(d_qkv, s, 0), part_of(d_qkv, s, 1), part_of(d_qkv, s, 2)},
+      c.workspace(kernels::attention_backward_workspace(s)), c.stream);
+}
+
+std::unique_ptr<OpState> make_layer_state(const ExecutionGraph&, const Program&, std::int32_t,
+                                          Ledger& ledger) {
+  return std::make_unique<LayerState>(ledger);
+}
+
 }  // namespace
 
 OpFamily layer_ops() {
-  return {{{OpKind::kTranspose, transpose},
+  return {{{OpKind::kJaggedAttentionForward, jagged_attention_forward},
+           {OpKind::kJaggedAttentionBackward, jagged_attention_backward},
+           {OpKind::kTranspose, transpose},
            {OpKind::kMultiplyForward, multiply_forward},
            {OpKind::kMultiplyBackward, multiply_backward},
            {OpKind::kSoftmaxForward, softmax_forward},
@@ -101,7 +181,8 @@ OpFamily layer_ops() {
            {OpKind::kModulateForward, modulate_forward},
            {OpKind::kModulateBackward, modulate_backward},
            {OpKind::kGateForward, gate_forward},
-           {OpKind::kGateBackward, gate_backward}}};
+           {OpKind::kGateBackward, gate_backward}},
+          make_layer_state};
 }
 
 }  // namespace stepcast::runtime::cuda

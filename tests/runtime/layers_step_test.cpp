@@ -37,7 +37,7 @@ double perturbed_loss(const ExecutionGraph& graph, TensorId id, std::int64_t i, 
 }  // namespace
 
 TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]") {
-  const Job job = listed_job(listed_models()[GENERATE(0U, 1U, 2U)], 1);
+  const Job job = listed_job(listed_models()[GENERATE(0U, 1U, 2U, 3U)], 1);
   const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.programs.front();
   std::size_t checked = 0;
@@ -69,7 +69,7 @@ TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]
 }
 
 TEST_CASE("ranks train listed layers as one rank does, and they learn", "[runtime][layers]") {
-  const std::string& model = listed_models()[GENERATE(0U, 1U, 2U)];
+  const std::string& model = listed_models()[GENERATE(0U, 1U, 2U, 3U)];
   const auto curve = [&](std::int64_t devices) {
     const Job job = listed_job(model, devices);
     const ExecutionGraph graph = workloads::build_graph(job);

@@ -42,7 +42,15 @@ inline const std::vector<std::string>& listed_models() {
         {"op": "transpose"}, {"op": "reshape", "name": "flat", "shape": [1, 32]},
         {"op": "concatenate", "in": ["flat", "mean"]}, {"op": "linear", "width": 9, "activation": "gelu"},
         {"op": "linear", "width": 5, "activation": "sigmoid"}, {"op": "linear", "width": 1},
-        {"op": "binary_cross_entropy"}]})"};
+        {"op": "binary_cross_entropy"}]})",
+        R"({"kind": "graph", "name": "w", "inputs": {"dense": [5]}, )" + tables + R"(, "ops": [
+        {"op": "linear", "name": "bottom", "width": 8, "activation": "tanh"}, {"op": "tables"},
+        {"op": "linear", "width": 96, "activation": "tanh"}, {"op": "reshape", "name": "events", "shape": [12, 8]},
+        {"op": "linear", "width": 24},
+        {"op": "attention", "name": "causal", "heads": 2, "causal": true, "lengths": {"uniform": [1, 6]}},
+        {"op": "add", "name": "sum", "in": ["causal", "events"]}, {"op": "linear", "width": 16},
+        {"op": "attention", "heads": 2, "kv_heads": 1, "lengths": {"geometric": 4}},
+        {"op": "mean_rows"}, {"op": "linear", "width": 1}, {"op": "binary_cross_entropy"}]})"};
   }();
   return models;
 }

@@ -98,11 +98,12 @@ class GraphReader {
       wrong(j, at, "a whole number in range");
     }
   }
-  void value(const json& j, double& to, const Place& at) const {
+  template <std::floating_point T>
+  void value(const json& j, T& to, const Place& at) const {
     if (!j.is_number()) {
       wrong(j, at, "a number");
     }
-    to = j.get<double>();
+    to = j.get<T>();
   }
   template <int S, int B, int F>
   void value(const json& j, Quantity<S, B, F>& to, const Place& at) const {

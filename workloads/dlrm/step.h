@@ -196,7 +196,8 @@ class DlrmStep {
                     TensorId to);
   void group_forward(const Layer& l);
   void loss(std::size_t index);
-  [[nodiscard]] std::uint8_t attention_flags(const Layer& l) const;
+  /// The op that core/job/layers.h describes, or its backward kind.
+  OpEdit attention(OpKind kind, const std::string& name, const Op& like);
   TensorId& value(std::int32_t t) { return values_[static_cast<std::size_t>(t)]; }
 
   // dlrm_layers_backward.cpp

@@ -6,12 +6,15 @@
 // The forward pass of the dense half, layer by layer (core/job/layers.h).
 
 namespace stepcast::workloads {
-namespace {}  // namespace
 
 /// Causal kernels skip the masked half; unfused ones keep the whole score matrix.
-std::uint8_t DlrmStep::attention_flags(const Layer& l) const {
-  return static_cast<std::uint8_t>((l.causal ? op_flags::kCausal : 0) |
-                                   (job_.flash_attention ? 0 : op_flags::kUnfused));
+DlrmStep::OpEdit DlrmStep::attention(OpKind kind, const std::string& name, const Op& like) {
+  auto op = layer_op(kind, name, {});
+  op.op().shape = like.shape;
+  op.attributes(like.attributes)
+      .flags(static_cast<std::uint8_t>(like.flags |
+                                       (job_.flash_attention ? 0 : op_flags::kUnfused)));
+  return op;
 }
 
 DlrmStep::OpEdit DlrmStep::layer_op(OpKind kind, const std::string& name,
@@ -164,14 +167,8 @@ void DlrmStep::layer_forward(std::size_t index) {
           job_.flash_attention
               ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads, length, Format::kFp32)
               : b_.activation(l.name + ".scores", batch_ * l.heads * length, length, compute_);
-      layer_op(OpKind::kAttentionForward, l.name,
-               {batch_, l.heads, l.kv_heads, length, length, l.head_dim})
-          .in({x(0)})
-          .out({make_value(l.out, l.name), s.saved})
-          .attributes(AttentionAttributes{.window = l.window > 0 && l.window < length
-                                                        ? static_cast<std::int32_t>(l.window)
-                                                        : 0})
-          .flags(attention_flags(l));
+      const Op like = attention_op(list_, l, batch_);
+      attention(like.kind, l.name, like).in({x(0)}).out({make_value(l.out, l.name), s.saved});
       return;
     }
     case LayerKind::kRope:

@@ -1,4 +1,5 @@
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "workloads/dlrm/step.h"
 
 // The backward pass of the dense half. A tensor that several layers read has the sum of their
@@ -209,14 +210,10 @@ void DlrmStep::layer_backward(std::size_t index) {
       return;
     case LayerKind::kAttention: {
       const TensorId dx = fresh(".d_input", l.in[0]);
-      b_.op(OpKind::kAttentionBackward, l.name + ".backward",
-            {batch_, l.heads, l.kv_heads, shape.rows, shape.rows, l.head_dim})
+      const Op like = attention_op(list_, l, batch_);
+      attention(traits_of(like.kind).backward, l.name + ".backward", like)
           .in({value(l.in[0]), value(l.out), s.saved, dy})
-          .out({dx})
-          .attributes(AttentionAttributes{.window = l.window > 0 && l.window < shape.rows
-                                                        ? static_cast<std::int32_t>(l.window)
-                                                        : 0})
-          .flags(attention_flags(l));
+          .out({dx});
       --holders_[dy];
       give_gradient(l.in[0], dx);
       return;

@@ -34,6 +34,21 @@ void attention_work(const OpTraits& traits, Op& op) {
   }
 }
 
+/// Pairs are counted one by one: a causal sequence of n has n (n + 1) / 2. Offsets, 4 bytes a
+/// sequence, are left out of the bytes.
+void jagged_attention_work(const OpTraits& traits, Op& op) {
+  const double pairs = extent(op, 4);
+  const double dim = extent(op, 5);
+  const double rows = extent(op, 0) * extent(op, 3);
+  const double queries = rows * extent(op, 1) * dim * element_bytes(op);
+  const double keys = 2 * rows * extent(op, 2) * dim * element_bytes(op);
+  const double statistics = 4 * rows * extent(op, 1);  // fp32 log-sum-exp
+  const bool backward = traits.pass == OpPass::kBackward;
+  op.flops = Flops((backward ? 5 : 2) * 2 * extent(op, 1) * pairs * dim);
+  op.bytes_read = Bytes((backward ? 3 * queries + statistics : queries) + keys);
+  op.bytes_written = Bytes(queries + (backward ? keys : statistics));
+}
+
 }  // namespace
 
 std::span<const OpTraits> attention_traits() {
@@ -53,7 +68,26 @@ std::span<const OpTraits> attention_traits() {
                                         .pass = OpPass::kBackward,
                                         .attributes = AttentionAttributes{},
                                         .main = {0, 1, 3, 5},
-                                        .work = attention_work}};
+                                        .work = attention_work},
+                               OpTraits{.kind = OpKind::kJaggedAttentionForward,
+                                        .name = "jagged_attention_forward",
+                                        .op_class = OpClass::kAttention,
+                                        .kernel = KernelKind::kAttention,
+                                        .pass = OpPass::kForward,
+                                        .backward = OpKind::kJaggedAttentionBackward,
+                                        .attributes = JaggedAttributes{},
+                                        .main = {0, 1, 3, 5},
+                                        .work = jagged_attention_work,
+                                        .fitted_as = "attention_forward"},
+                               OpTraits{.kind = OpKind::kJaggedAttentionBackward,
+                                        .name = "jagged_attention_backward",
+                                        .op_class = OpClass::kAttention,
+                                        .kernel = KernelKind::kAttention,
+                                        .pass = OpPass::kBackward,
+                                        .attributes = JaggedAttributes{},
+                                        .main = {0, 1, 3, 5},
+                                        .work = jagged_attention_work,
+                                        .fitted_as = "attention_backward"}};
   return rows;
 }
 

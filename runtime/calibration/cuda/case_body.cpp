@@ -172,6 +172,47 @@ CaseBody attention_body(const DeviceCase& c, Arena& arena, cuda::FusedAttention&
   return pass(true);
 }
 
+/// Sequences of the case's law, drawn as a first step does.
+CaseBody jagged_body(const DeviceCase& c, Arena& arena) {
+  const auto [batch, heads, kv_heads, rows, pairs, dim] = c.op.shape;
+  std::vector<std::int32_t> begins, ends;
+  const auto offsets = draw_offsets(c.op.as<JaggedAttributes>().lengths, rows, 0, 0, batch);
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const auto sample = static_cast<std::int32_t>(offsets[i] / rows * rows);
+    const auto length = static_cast<std::size_t>(offsets[i + 1] - offsets[i]);
+    begins.insert(begins.end(), length, offsets[i] - sample);
+    ends.insert(ends.end(), length, offsets[i + 1] - sample);
+  }
+  kernels::AttentionShape s{batch, heads, kv_heads, rows, rows, dim};
+  s.causal = (c.op.flags & op_flags::kCausal) != 0;
+  s.begins = arena.upload(begins);
+  s.ends = arena.upload(ends);
+  const std::int64_t wide = heads * dim;
+  const std::int64_t narrow = kv_heads * dim;
+  const MatrixView qkv = arena.matrix(c.op.format, batch * rows, wide + 2 * narrow);
+  const MatrixView q = qkv.block(0, wide);
+  const MatrixView k = qkv.block(wide, narrow);
+  const MatrixView v = qkv.block(wide + narrow, narrow);
+  const MatrixView out = arena.matrix(c.op.format, batch * rows, wide);
+  auto* sums = static_cast<float*>(arena.matrix(Format::kFp32, batch * rows, heads).data);
+  const CaseBody forward = [=](std::int64_t, cudaStream_t stream) {
+    kernels::attention_forward(s, q, k, v, out, sums, stream);
+  };
+  if (c.op.kind == OpKind::kJaggedAttentionForward) {
+    return forward;
+  }
+  forward(0, nullptr);  // a log-sum-exp that belongs to the scores
+  const MatrixView d_out = arena.matrix(c.op.format, batch * rows, wide);
+  const MatrixView d_qkv = arena.matrix(c.op.format, batch * rows, wide + 2 * narrow);
+  const Workspace workspace = arena.workspace(kernels::attention_backward_workspace(s));
+  return [=](std::int64_t, cudaStream_t stream) {
+    kernels::attention_backward(s,
+                                {q, k, v, out, d_out, sums, d_qkv.block(0, wide),
+                                 d_qkv.block(wide, narrow), d_qkv.block(wide + narrow, narrow)},
+                                workspace, stream);
+  };
+}
+
 /// Operands of row-wise and elementwise kinds: [rows, width] matrices of the op's format, fp32
 /// parameters.
 class Operands {
@@ -440,6 +481,8 @@ constexpr std::pair<OpKind, MakeBody> kBodies[]{
     {OpKind::kGemm, of_matmul},
     {OpKind::kAttentionForward, of_attention},
     {OpKind::kAttentionBackward, of_attention},
+    {OpKind::kJaggedAttentionForward, of_operands<jagged_body>},
+    {OpKind::kJaggedAttentionBackward, of_operands<jagged_body>},
     {OpKind::kActivationForward, of_operands<activation_body>},
     {OpKind::kActivationBackward, of_operands<activation_body>},
     {OpKind::kBiasActivationForward, of_operands<bias_body>},

@@ -312,7 +312,7 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
       sweep.samples.push_back({c, Seconds(quantile_of(times, 0.5)),
                                Seconds(quantile_of(times, 0.1)), Seconds(quantile_of(times, 0.9)),
                                static_cast<std::int64_t>(times.size())});
-      if (c.part == SweepPart::kAttention && c.cold) {
+      if (std::holds_alternative<AttentionAttributes>(c.op.attributes) && c.cold) {
         const Seconds median = sweep.samples.back().median;
         AttentionPair pair{text_of(c), median, {}, attention.last().reason};
         if (pair.why_not.empty()) {

@@ -16,6 +16,11 @@ struct AttentionShape {
   bool causal = true;
   Index window = 0;  ///< causal only: keys a query sees at most, the last ones; 0: all
   float scale = 0;   ///< of the scores; 0 means 1 / sqrt(head_dim)
+  /// On the device, or null: rows of a sample are sequences end to end, that of a row reaches from
+  /// begins[row] to before ends[row], [batch * query_length], counted from the sample's first row.
+  /// Each row attends within its own. As many keys as queries, no window.
+  const std::int32_t* begins = nullptr;
+  const std::int32_t* ends = nullptr;
   bool operator==(const AttentionShape&) const = default;
 };
 

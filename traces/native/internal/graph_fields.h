@@ -62,6 +62,16 @@ void fields(Is<AttentionAttributes> auto& r, F&& f) {
   f("window", window), f("dropout", dropout);
 }
 template <typename F>
+void fields(Is<LengthLaw> auto& r, F&& f) {
+  auto& [kind, first, second] = r;
+  f("kind", kind), f("first", first), f("second", second);
+}
+template <typename F>
+void fields(Is<JaggedAttributes> auto& r, F&& f) {
+  auto& [lengths] = r;
+  f("lengths", lengths);
+}
+template <typename F>
 void fields(Is<EmbeddingAttributes> auto& r, F&& f) {
   auto& [group, order, route, optimizer] = r;
   f("group", group), f("order", order), f("route", route), f("optimizer", optimizer);
@@ -113,8 +123,8 @@ void fields(Is<RecordedAttributes> auto& r, F&& f) {
 }
 /// Names of the alternatives of OpAttributes; the first is none.
 inline constexpr std::array<std::string_view, std::variant_size_v<OpAttributes>> kAttributes{
-    "none", "gemm",    "attention", "embedding", "tier",       "pool",    "activation",
-    "norm", "columns", "dispatch",  "optimizer", "collective", "recorded"};
+    "none",       "gemm", "attention", "jagged",   "embedding", "tier",       "pool",
+    "activation", "norm", "columns",   "dispatch", "optimizer", "collective", "recorded"};
 
 template <typename F>
 void fields(Is<Segment> auto& r, F&& f) {
@@ -336,6 +346,8 @@ template <>
 struct Named<Activation> : CoreNamed<Activation, Activation::kSigmoid> {};
 template <>
 struct Named<Norm> : CoreNamed<Norm, Norm::kRmsNorm> {};
+template <>
+struct Named<LengthKind> : CoreCounted<LengthKind, LengthKind::kCount> {};
 template <>
 struct Named<KernelKind> : CoreCounted<KernelKind, KernelKind::kCount> {};
 

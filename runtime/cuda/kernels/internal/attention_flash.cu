@@ -111,11 +111,12 @@ __device__ inline void store_rows(const float (&c)[D / 8][4], T* to, Index strid
   }
 }
 
+template <class M>
 struct Operands {
   Operand q, k, v, out, d_out, d_q, d_k, d_v;
   float* log_sum_exp;
   const float* delta;
-  Mask mask;
+  M mask;
   Index heads;
   Index group;  // query heads that share a key head
   float scale;
@@ -133,10 +134,11 @@ __device__ inline T* head_to(const Operand& m, Index length, Index head, int hea
 
 /// One block: 64 queries of one head (blockIdx.y) of one sequence (blockIdx.z) against all their
 /// keys, a tile at a time; the next tile is on its way while one is used.
-template <class T, int D>
-__global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
+template <class T, int D, class M>
+__global__ void __launch_bounds__(kThreads) forward_kernel(Operands<M> o) {
   constexpr int kKeys = 64;
   constexpr int kTile = kKeys * tile_pitch(D);
+  const M mask = o.mask.of_sample(blockIdx.z);
   auto* const shared = dynamic_shared<unsigned char>();
   T* const queries = reinterpret_cast<T*>(shared);
   T* const keys = queries + kOwn * tile_pitch(D);  // two stages of keys, then two of values
@@ -146,10 +148,10 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
   const Index first_query = static_cast<Index>(gridDim.x - 1 - blockIdx.x) * kOwn;  // longest first
   const int warp_first = static_cast<int>(threadIdx.x) / 32 * 16;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const Rows<T> q = head_of<T>(o.q, o.mask.queries, head, D);
-  const Rows<T> k = head_of<T>(o.k, o.mask.keys, head / o.group, D);
-  const Rows<T> v = head_of<T>(o.v, o.mask.keys, head / o.group, D);
-  const Span span = keys_of(o.mask, first_query, kOwn);
+  const Rows<T> q = head_of<T>(o.q, mask.queries, head, D);
+  const Rows<T> k = head_of<T>(o.k, mask.keys, head / o.group, D);
+  const Rows<T> v = head_of<T>(o.v, mask.keys, head / o.group, D);
+  const Span span = keys_of(mask, first_query, kOwn);
 
   load_tile<T, D, kOwn>(queries, q, first_query);
   load_tile<T, D, kKeys>(keys, k, span.begin);
@@ -173,14 +175,14 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
     float score[kKeys / 8][4] = {};
     multiply_transposed<T, D, kKeys>(score, queries, warp_first, keys + stage * kTile);
     const Index own = first_query + warp_first;
-    const bool whole = o.mask.all_visible(own, 16, first_key, kKeys);
+    const bool whole = mask.all_visible(own, 16, first_key, kKeys);
     float top[2] = {largest[0], largest[1]};
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const Place p = mma_c(lane, r);
-        const bool seen = whole || o.mask.visible(own + p.row, first_key + n * 8 + p.column);
+        const bool seen = whole || mask.visible(own + p.row, first_key + n * 8 + p.column);
         score[n][r] = seen ? score[n][r] * scale : -INFINITY;
         top[r / 2] = fmaxf(top[r / 2], score[n][r]);
       }
@@ -220,23 +222,24 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
     total[half] = quad_reduce(total[half], [](float a, float b) { return a + b; });
     factor[half] = total[half] > 0 ? 1.0F / total[half] : 0.0F;
     const Index query = first_query + warp_first + mma_c(lane, 2 * half).row;
-    if (lane % 4 == 0 && query < o.mask.queries) {
-      o.log_sum_exp[(blockIdx.z * o.heads + head) * o.mask.queries + query] =
+    if (lane % 4 == 0 && query < mask.queries) {
+      o.log_sum_exp[(blockIdx.z * o.heads + head) * mask.queries + query] =
           (largest[half] + log2f(total[half])) * kLn2;
     }
   }
-  store_rows<T, D>(out, head_to<T>(o.out, o.mask.queries, head, D), o.out.stride,
-                   first_query + warp_first, o.mask.queries, factor);
+  store_rows<T, D>(out, head_to<T>(o.out, mask.queries, head, D), o.out.stride,
+                   first_query + warp_first, mask.queries, factor);
 }
 
 /// One block owns 64 rows and walks the rows of the other side. Queries own (OwnsKeys false):
 /// scores [16 queries, other keys] of a warp, dQ += dS K. Keys own: the transposed scores, dV +=
 /// P^T dO, dK
 /// += dS^T Q, over all query heads of the key head (blockIdx.y).
-template <class T, int D, bool OwnsKeys>
-__global__ void __launch_bounds__(kThreads) backward_kernel(Operands o) {
+template <class T, int D, bool OwnsKeys, class M>
+__global__ void __launch_bounds__(kThreads) backward_kernel(Operands<M> o) {
   constexpr int kOther = 32;
   constexpr int kTile = kOther * tile_pitch(D);
+  const M mask = o.mask.of_sample(blockIdx.z);
   auto* const shared = dynamic_shared<unsigned char>();
   T* const own_x = reinterpret_cast<T*>(shared);    // Q, or K
   T* const own_y = own_x + kOwn * tile_pitch(D);    // dO, or V
@@ -248,12 +251,12 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands o) {
   const Index first_own = own_block * kOwn;
   const int warp_first = static_cast<int>(threadIdx.x) / 32 * 16;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const Index queries = o.mask.queries;
-  const Index keys = o.mask.keys;
+  const Index queries = mask.queries;
+  const Index keys = mask.keys;
   const Index group = OwnsKeys ? o.group : 1;
   const Index kv_head = OwnsKeys ? head : head / o.group;
   const Span span =
-      OwnsKeys ? queries_of(o.mask, first_own, kOwn, kOther) : keys_of(o.mask, first_own, kOwn);
+      OwnsKeys ? queries_of(mask, first_own, kOwn, kOther) : keys_of(mask, first_own, kOwn);
   const Index tiles = span.end > span.begin ? (span.end - span.begin + kOther - 1) / kOther : 0;
   const float scale = o.scale * kLog2E;
 
@@ -302,7 +305,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands o) {
         const Index other = first_other + n * 8 + at.column;
         const Index query = OwnsKeys ? other : own;
         const Index key = OwnsKeys ? own : other;
-        const bool seen = o.mask.visible(query, key);
+        const bool seen = mask.visible(query, key);
         const float lse = seen ? o.log_sum_exp[statistics + query] * kLog2E : 0.0F;
         const float mean = seen ? o.delta[statistics + query] : 0.0F;
         p[n][r] = seen ? exp2f(p[n][r] * scale - lse) : 0.0F;
@@ -328,9 +331,9 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands o) {
   }
 }
 
-template <class Kernel>
+template <class Kernel, class M>
 void launch_blocks(Kernel kernel, const char* name, Index own_rows, Index heads, Index batch,
-                   int shared_rows, int head_dim, const Operands& o, cudaStream_t stream) {
+                   int shared_rows, int head_dim, const Operands<M>& o, cudaStream_t stream) {
   const std::size_t shared =
       static_cast<std::size_t>(shared_rows) * static_cast<std::size_t>(tile_pitch(head_dim)) * 2;
   const dim3 grid(static_cast<unsigned>(ceil_div(own_rows, kOwn)), static_cast<unsigned>(heads),
@@ -355,9 +358,10 @@ void with_kernel(Format format, Index head_dim, Visit visit) {
   }
 }
 
-Operands operands_of(const AttentionShape& shape) {
-  Operands o{};
-  o.mask = {shape.query_length, shape.kv_length, shape.causal, shape.window};
+template <class M>
+Operands<M> operands_of(const AttentionShape& shape, const M& mask) {
+  Operands<M> o{};
+  o.mask = mask;
   o.heads = shape.heads;
   o.group = shape.heads / shape.kv_heads;
   o.scale = shape.scale;
@@ -369,40 +373,45 @@ Operands operands_of(const AttentionShape& shape) {
 void flash_forward(const AttentionShape& shape, const ConstMatrixView& q, const ConstMatrixView& k,
                    const ConstMatrixView& v, const MatrixView& out, float* log_sum_exp,
                    cudaStream_t stream) {
-  Operands o = operands_of(shape);
-  o.q = operand(q);
-  o.k = operand(k);
-  o.v = operand(v);
-  o.out = operand(out);
-  o.log_sum_exp = log_sum_exp;
-  with_kernel(q.format, shape.head_dim, [&](auto type, auto dim) {
-    using T = typename decltype(type)::type;
-    constexpr int kDim = decltype(dim)::value;
-    launch_blocks(forward_kernel<T, kDim>, "attention_forward", shape.query_length, shape.heads,
-                  shape.batch, kOwn + 4 * 64, kDim, o, stream);
+  with_mask(shape, [&](const auto& mask) {
+    auto o = operands_of(shape, mask);
+    o.q = operand(q);
+    o.k = operand(k);
+    o.v = operand(v);
+    o.out = operand(out);
+    o.log_sum_exp = log_sum_exp;
+    with_kernel(q.format, shape.head_dim, [&](auto type, auto dim) {
+      using T = typename decltype(type)::type;
+      constexpr int kDim = decltype(dim)::value;
+      launch_blocks(forward_kernel<T, kDim, std::decay_t<decltype(mask)>>, "attention_forward",
+                    shape.query_length, shape.heads, shape.batch, kOwn + 4 * 64, kDim, o, stream);
+    });
   });
 }
 
 void flash_backward(const AttentionShape& shape, const AttentionBackward& tensors,
                     const float* delta, cudaStream_t stream) {
-  Operands o = operands_of(shape);
-  o.q = operand(tensors.q);
-  o.k = operand(tensors.k);
-  o.v = operand(tensors.v);
-  o.d_out = operand(tensors.d_out);
-  o.d_q = operand(tensors.d_q);
-  o.d_k = operand(tensors.d_k);
-  o.d_v = operand(tensors.d_v);
-  o.log_sum_exp = const_cast<float*>(tensors.log_sum_exp);  // the backward only reads it
-  o.delta = delta;
-  with_kernel(tensors.q.format, shape.head_dim, [&](auto type, auto dim) {
-    using T = typename decltype(type)::type;
-    constexpr int kDim = decltype(dim)::value;
-    constexpr int kSharedRows = 2 * kOwn + 4 * 32;
-    launch_blocks(backward_kernel<T, kDim, true>, "attention_backward of keys", shape.kv_length,
-                  shape.kv_heads, shape.batch, kSharedRows, kDim, o, stream);
-    launch_blocks(backward_kernel<T, kDim, false>, "attention_backward of queries",
-                  shape.query_length, shape.heads, shape.batch, kSharedRows, kDim, o, stream);
+  with_mask(shape, [&](const auto& mask) {
+    using M = std::decay_t<decltype(mask)>;
+    auto o = operands_of(shape, mask);
+    o.q = operand(tensors.q);
+    o.k = operand(tensors.k);
+    o.v = operand(tensors.v);
+    o.d_out = operand(tensors.d_out);
+    o.d_q = operand(tensors.d_q);
+    o.d_k = operand(tensors.d_k);
+    o.d_v = operand(tensors.d_v);
+    o.log_sum_exp = const_cast<float*>(tensors.log_sum_exp);  // the backward only reads it
+    o.delta = delta;
+    with_kernel(tensors.q.format, shape.head_dim, [&](auto type, auto dim) {
+      using T = typename decltype(type)::type;
+      constexpr int kDim = decltype(dim)::value;
+      constexpr int kSharedRows = 2 * kOwn + 4 * 32;
+      launch_blocks(backward_kernel<T, kDim, true, M>, "attention_backward of keys",
+                    shape.kv_length, shape.kv_heads, shape.batch, kSharedRows, kDim, o, stream);
+      launch_blocks(backward_kernel<T, kDim, false, M>, "attention_backward of queries",
+                    shape.query_length, shape.heads, shape.batch, kSharedRows, kDim, o, stream);
+    });
   });
 }
 

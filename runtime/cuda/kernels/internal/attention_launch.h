@@ -1,7 +1,18 @@
 #pragma once
 #include "runtime/cuda/kernels/attention.h"
+#include "runtime/cuda/kernels/internal/attention_tile.h"
 
 namespace stepcast::runtime::cuda::kernels::internal {
+
+/// Calls launch(mask): which keys each row of a sample sees.
+template <class Launch>
+void with_mask(const AttentionShape& s, Launch launch) {
+  if (s.begins != nullptr) {
+    launch(SequenceMask{s.query_length, s.kv_length, s.causal, s.begins, s.ends});
+  } else {
+    launch(Mask{s.query_length, s.kv_length, s.causal, s.window});
+  }
+}
 
 /// The two implementations behind attention.h. `delta` [batch, heads, query_length]: rowsum(dO *
 /// O).

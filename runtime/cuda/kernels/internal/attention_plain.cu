@@ -14,11 +14,12 @@ constexpr int kPerWarp = 4;  // own rows of a warp
 constexpr int kOwn = kWarps * kPerWarp;
 constexpr int kSlices = 8;  // a lane holds columns lane, lane + 32, ...: head_dim <= 256
 
+template <class M>
 struct PlainOperands {
   Operand q, k, v, out, d_out, d_q, d_k, d_v;
   float* log_sum_exp;
   const float* delta;
-  Mask mask;
+  M mask;
   Index heads;
   Index group;
   int head_dim;
@@ -92,7 +93,9 @@ __device__ void store_row(const Operand& to, Index rows, Index head, Index row, 
   }
 }
 
-__global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperands o) {
+template <class M>
+__global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperands<M> o) {
+  const M mask = o.mask.of_sample(blockIdx.z);
   auto* const shared = dynamic_shared<float>();
   const int pitch = o.head_dim | 1;
   float* const own = shared;
@@ -102,25 +105,25 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperand
   const Index first = static_cast<Index>(blockIdx.x) * kOwn;
   const int warp_first = static_cast<int>(threadIdx.x) / 32 * kPerWarp;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  load_rows(own, pitch, o.q, o.mask.queries, head, first, kOwn, o.head_dim);
+  load_rows(own, pitch, o.q, mask.queries, head, first, kOwn, o.head_dim);
   float out[kPerWarp][kSlices] = {};
   float largest[kPerWarp];
   float total[kPerWarp] = {};
   for (float& m : largest) {
     m = -INFINITY;
   }
-  const Span span = keys_of(o.mask, first, kOwn);
+  const Span span = keys_of(mask, first, kOwn);
   for (Index first_key = span.begin; first_key < span.end; first_key += kOther) {
     __syncthreads();
-    load_rows(other_k, pitch, o.k, o.mask.keys, head / o.group, first_key, kOther, o.head_dim);
-    load_rows(other_v, pitch, o.v, o.mask.keys, head / o.group, first_key, kOther, o.head_dim);
+    load_rows(other_k, pitch, o.k, mask.keys, head / o.group, first_key, kOther, o.head_dim);
+    load_rows(other_v, pitch, o.v, mask.keys, head / o.group, first_key, kOther, o.head_dim);
     __syncthreads();
     float p[kPerWarp];
     dot_rows(p, own, other_k, pitch, o.head_dim);
 #pragma unroll
     for (int i = 0; i < kPerWarp; ++i) {
       const float score =
-          o.mask.visible(first + warp_first + i, first_key + lane) ? p[i] * o.scale : -INFINITY;
+          mask.visible(first + warp_first + i, first_key + lane) ? p[i] * o.scale : -INFINITY;
       const float top = fmaxf(largest[i], warp_reduce(score, Maximum{}));
       const float base = top == -INFINITY ? 0.0F : top;
       const float shrink = expf(largest[i] - base);
@@ -137,11 +140,11 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperand
 #pragma unroll
   for (int i = 0; i < kPerWarp; ++i) {
     const Index query = first + warp_first + i;
-    if (query < o.mask.queries) {
-      store_row(o.out, o.mask.queries, head, query, o.head_dim, out[i],
+    if (query < mask.queries) {
+      store_row(o.out, mask.queries, head, query, o.head_dim, out[i],
                 total[i] > 0 ? 1.0F / total[i] : 0.0F);
       if (lane == 0) {
-        o.log_sum_exp[(blockIdx.z * o.heads + head) * o.mask.queries + query] =
+        o.log_sum_exp[(blockIdx.z * o.heads + head) * mask.queries + query] =
             largest[i] + logf(total[i]);
       }
     }
@@ -149,8 +152,9 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperand
 }
 
 /// As backward_kernel of the tensor cores: a block owns queries (dQ) or keys (dK, dV).
-template <bool OwnsKeys>
-__global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperands o) {
+template <bool OwnsKeys, class M>
+__global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperands<M> o) {
+  const M mask = o.mask.of_sample(blockIdx.z);
   auto* const shared = dynamic_shared<float>();
   const int pitch = o.head_dim | 1;
   float* const own_x = shared;
@@ -161,8 +165,8 @@ __global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperan
   const Index first_own = static_cast<Index>(blockIdx.x) * kOwn;
   const int warp_first = static_cast<int>(threadIdx.x) / 32 * kPerWarp;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const Index queries = o.mask.queries;
-  const Index keys = o.mask.keys;
+  const Index queries = mask.queries;
+  const Index keys = mask.keys;
   const Index own_rows = OwnsKeys ? keys : queries;
   const Index other_rows = OwnsKeys ? queries : keys;
   load_rows(own_x, pitch, OwnsKeys ? o.k : o.q, own_rows, head, first_own, kOwn, o.head_dim);
@@ -170,7 +174,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperan
   float d_x[kPerWarp][kSlices] = {};
   float d_y[kPerWarp][kSlices] = {};
   const Span span =
-      OwnsKeys ? queries_of(o.mask, first_own, kOwn, kOther) : keys_of(o.mask, first_own, kOwn);
+      OwnsKeys ? queries_of(mask, first_own, kOwn, kOther) : keys_of(mask, first_own, kOwn);
   for (Index member = 0; member < (OwnsKeys ? o.group : 1); ++member) {
     const Index query_head = OwnsKeys ? head * o.group + member : head;
     const Index other_head = OwnsKeys ? query_head : head / o.group;
@@ -191,7 +195,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperan
         const Index own = first_own + warp_first + i;
         const Index query = OwnsKeys ? first + lane : own;
         const Index key = OwnsKeys ? own : first + lane;
-        const bool seen = o.mask.visible(query, key);
+        const bool seen = mask.visible(query, key);
         const float lse = seen ? o.log_sum_exp[statistics + query] : 0.0F;
         const float mean = seen ? o.delta[statistics + query] : 0.0F;
         p[i] = seen ? expf(p[i] * o.scale - lse) : 0.0F;
@@ -215,9 +219,10 @@ __global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperan
   }
 }
 
-PlainOperands operands_of(const AttentionShape& shape) {
-  PlainOperands o{};
-  o.mask = {shape.query_length, shape.kv_length, shape.causal, shape.window};
+template <class M>
+PlainOperands<M> operands_of(const AttentionShape& shape, const M& mask) {
+  PlainOperands<M> o{};
+  o.mask = mask;
   o.heads = shape.heads;
   o.group = shape.heads / shape.kv_heads;
   o.head_dim = static_cast<int>(shape.head_dim);
@@ -225,9 +230,9 @@ PlainOperands operands_of(const AttentionShape& shape) {
   return o;
 }
 
-template <class Kernel>
+template <class Kernel, class M>
 void launch_blocks(Kernel kernel, const char* name, Index own_rows, Index heads, Index batch,
-                   int tiles, const PlainOperands& o, cudaStream_t stream) {
+                   int tiles, const PlainOperands<M>& o, cudaStream_t stream) {
   static_assert(kOwn == kOther, "tiles of shared memory are of one size");
   const std::size_t shared =
       static_cast<std::size_t>(tiles * kOwn * (o.head_dim | 1)) * sizeof(float);
@@ -241,32 +246,37 @@ void launch_blocks(Kernel kernel, const char* name, Index own_rows, Index heads,
 void plain_forward(const AttentionShape& shape, const ConstMatrixView& q, const ConstMatrixView& k,
                    const ConstMatrixView& v, const MatrixView& out, float* log_sum_exp,
                    cudaStream_t stream) {
-  PlainOperands o = operands_of(shape);
-  o.q = operand(q);
-  o.k = operand(k);
-  o.v = operand(v);
-  o.out = operand(out);
-  o.log_sum_exp = log_sum_exp;
-  launch_blocks(plain_forward_kernel, "attention_forward, fp32", shape.query_length, shape.heads,
-                shape.batch, 3, o, stream);
+  with_mask(shape, [&](const auto& mask) {
+    auto o = operands_of(shape, mask);
+    o.q = operand(q);
+    o.k = operand(k);
+    o.v = operand(v);
+    o.out = operand(out);
+    o.log_sum_exp = log_sum_exp;
+    launch_blocks(plain_forward_kernel<std::decay_t<decltype(mask)>>, "attention_forward, fp32",
+                  shape.query_length, shape.heads, shape.batch, 3, o, stream);
+  });
 }
 
 void plain_backward(const AttentionShape& shape, const AttentionBackward& tensors,
                     const float* delta, cudaStream_t stream) {
-  PlainOperands o = operands_of(shape);
-  o.q = operand(tensors.q);
-  o.k = operand(tensors.k);
-  o.v = operand(tensors.v);
-  o.d_out = operand(tensors.d_out);
-  o.d_q = operand(tensors.d_q);
-  o.d_k = operand(tensors.d_k);
-  o.d_v = operand(tensors.d_v);
-  o.log_sum_exp = const_cast<float*>(tensors.log_sum_exp);  // the backward only reads it
-  o.delta = delta;
-  launch_blocks(plain_backward_kernel<true>, "attention_backward of keys, fp32", shape.kv_length,
-                shape.kv_heads, shape.batch, 4, o, stream);
-  launch_blocks(plain_backward_kernel<false>, "attention_backward of queries, fp32",
-                shape.query_length, shape.heads, shape.batch, 4, o, stream);
+  with_mask(shape, [&](const auto& mask) {
+    using M = std::decay_t<decltype(mask)>;
+    auto o = operands_of(shape, mask);
+    o.q = operand(tensors.q);
+    o.k = operand(tensors.k);
+    o.v = operand(tensors.v);
+    o.d_out = operand(tensors.d_out);
+    o.d_q = operand(tensors.d_q);
+    o.d_k = operand(tensors.d_k);
+    o.d_v = operand(tensors.d_v);
+    o.log_sum_exp = const_cast<float*>(tensors.log_sum_exp);  // the backward only reads it
+    o.delta = delta;
+    launch_blocks(plain_backward_kernel<true, M>, "attention_backward of keys, fp32",
+                  shape.kv_length, shape.kv_heads, shape.batch, 4, o, stream);
+    launch_blocks(plain_backward_kernel<false, M>, "attention_backward of queries, fp32",
+                  shape.query_length, shape.heads, shape.batch, 4, o, stream);
+  });
 }
 
 }  // namespace stepcast::runtime::cuda::kernels::internal

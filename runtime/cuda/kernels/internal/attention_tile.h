@@ -5,13 +5,14 @@
 
 namespace stepcast::runtime::cuda::kernels::internal {
 
-/// Which keys a query sees.
+/// Which keys a query sees. Masks are of one sample; `of_sample` moves on to that of a block.
 struct Mask {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
   bool causal = true;
   std::int64_t window = 0;  ///< causal only: the last keys a query sees; 0: all
 
+  [[nodiscard]] STEPCAST_HOST_DEVICE Mask of_sample(std::int64_t) const { return *this; }
   [[nodiscard]] STEPCAST_HOST_DEVICE bool visible(std::int64_t query, std::int64_t key) const {
     const std::int64_t last = query + keys - queries;
     return query < queries && key < keys &&
@@ -55,6 +56,41 @@ STEPCAST_HOST_DEVICE inline Span queries_of(const Mask& mask, std::int64_t first
     end = last < end ? last : end;
   }
   return {begin, end};
+}
+
+/// Rows that are sequences end to end: each sees those of its own one, from begins[row] to before
+/// ends[row]. Both ascend from row to row.
+struct SequenceMask {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;  ///< as many
+  bool causal = true;
+  const std::int32_t* begins = nullptr;
+  const std::int32_t* ends = nullptr;
+
+  [[nodiscard]] STEPCAST_HOST_DEVICE SequenceMask of_sample(std::int64_t sample) const {
+    return {queries, keys, causal, begins + sample * queries, ends + sample * queries};
+  }
+  [[nodiscard]] STEPCAST_HOST_DEVICE bool visible(std::int64_t query, std::int64_t key) const {
+    return query < queries && key < keys && key >= begins[query] &&
+           key < (causal ? query + 1 : ends[query]);
+  }
+  [[nodiscard]] STEPCAST_HOST_DEVICE bool all_visible(std::int64_t query, int count,
+                                                      std::int64_t key, int others) const {
+    return query + count <= queries && visible(query, key + others - 1) &&
+           visible(query + count - 1, key);
+  }
+};
+
+STEPCAST_HOST_DEVICE inline Span keys_of(const SequenceMask& mask, std::int64_t first, int count) {
+  const std::int64_t end = first + count < mask.queries ? first + count : mask.queries;
+  return {mask.begins[first], mask.causal ? end : mask.ends[end - 1]};
+}
+
+STEPCAST_HOST_DEVICE inline Span queries_of(const SequenceMask& mask, std::int64_t first, int count,
+                                            int step) {
+  const std::int64_t end = first + count < mask.keys ? first + count : mask.keys;
+  const std::int64_t begin = mask.causal ? first : mask.begins[first];
+  return {begin / step * step, mask.ends[end - 1]};
 }
 
 }  // namespace stepcast::runtime::cuda::kernels::internal

@@ -126,6 +126,85 @@ void check_attention(bool causal, Index head_dim, const std::vector<Lengths>& al
 
 }  // namespace
 
+namespace {
+
+/// Rows of two samples cut into sequences, against each sequence by itself in double.
+void check_sequences(bool causal, Index head_dim, Index rows,
+                     const std::vector<std::int32_t>& cuts) {
+  Draw draw(33);
+  constexpr Index kHeads = 2, kKeyHeads = 1, kSamples = 2;
+  AttentionShape s{kSamples, kHeads, kKeyHeads, rows, rows, head_dim, causal, 0, 0};
+  const Index wide = kHeads * head_dim, narrow = kKeyHeads * head_dim, all = kSamples * rows;
+  const Numbers q = draw.values(all * wide), k = draw.values(all * narrow),
+                v = draw.values(all * narrow), d_out = draw.values(all * wide);
+  std::vector<std::int32_t> begins, ends;
+  Exact e;
+  e.log_sum_exp.resize(static_cast<std::size_t>(all * kHeads));
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    const Index first = cuts[i], length = cuts[i + 1] - first, sample = first / rows;
+    begins.insert(begins.end(), static_cast<std::size_t>(length),
+                  static_cast<std::int32_t>(first - sample * rows));
+    ends.insert(ends.end(), static_cast<std::size_t>(length),
+                static_cast<std::int32_t>(first + length - sample * rows));
+    const auto part = [&](const Numbers& x, Index columns) {
+      return Numbers(x.begin() + first * columns, x.begin() + (first + length) * columns);
+    };
+    const Exact own =
+        exact({1, kHeads, kKeyHeads, length, length, head_dim, causal, 0, 0}, part(q, wide),
+              part(k, narrow), part(v, narrow), part(d_out, wide));
+    const auto join = [](Numbers& to, const Numbers& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    join(e.out, own.out), join(e.d_q, own.d_q), join(e.d_k, own.d_k), join(e.d_v, own.d_v);
+    for (Index h = 0; h < kHeads; ++h) {
+      std::copy_n(own.log_sum_exp.begin() + h * length, length,
+                  e.log_sum_exp.begin() + (sample * kHeads + h) * rows + first - sample * rows);
+    }
+  }
+  const Array<std::int32_t> begins_in(begins), ends_in(ends);
+  s.begins = begins_in.data();
+  s.ends = ends_in.data();
+  for (const Format f : stored_formats()) {
+    CAPTURE(name_of(f), causal, head_dim, rows);
+    const Matrix q_in(f, all, wide, q, 2 * narrow), k_in(f, all, narrow, k, wide + narrow),
+        v_in(f, all, narrow, v, wide + narrow), out(f, all, wide, 8), d_out_in(f, all, wide, d_out),
+        d_q(f, all, wide, 8), d_k(f, all, narrow, 8), d_v(f, all, narrow, 8);
+    const Array<float> log_sum_exp(e.log_sum_exp.size());
+    attention_forward(s, q_in.view(), k_in.view(), v_in.view(), out.view(), log_sum_exp.data(),
+                      nullptr);
+    const double tolerance = f == Format::kFp32 ? 1e-4 : 2 * tolerance_of(f);
+    check_near(out.read(), e.out, tolerance);
+    const std::vector<float> logs = log_sum_exp.read();
+    check_near(Numbers(logs.begin(), logs.end()), e.log_sum_exp, 1e-3);
+    const Memory workspace(attention_backward_workspace(s));
+    const auto backward = [&] {
+      attention_backward(s,
+                         {q_in.view(), k_in.view(), v_in.view(), out.view(), d_out_in.view(),
+                          log_sum_exp.data(), d_q.view(), d_k.view(), d_v.view()},
+                         workspace.workspace(), nullptr);
+    };
+    backward();
+    check_near(d_q.read(), e.d_q, 2 * tolerance);
+    check_near(d_k.read(), e.d_k, 2 * tolerance);
+    check_near(d_v.read(), e.d_v, 2 * tolerance);
+    const Numbers first = d_k.read();
+    backward();
+    CHECK(d_k.read() == first);  // bit for bit
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kernels: attention within sequences of different lengths and its gradient",
+          "[cuda][kernels][gpu][products]") {
+  if (has_device()) {
+    const bool causal = GENERATE(true, false);
+    // Of one row, within a tile, across tiles; a tile that holds the end of one and whole others.
+    check_sequences(causal, 40, 50, {0, 1, 7, 40, 50, 83, 100});
+    check_sequences(causal, 64, 150, {0, 3, 70, 71, 150, 300});
+  }
+}
+
 TEST_CASE("kernels: causal attention and its gradient", "[cuda][kernels][gpu][products]") {
   if (has_device()) {
     check_attention(true, GENERATE(as<Index>{}, 8, 40, 64, 128, 200), kWhole);
