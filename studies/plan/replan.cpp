@@ -9,6 +9,7 @@
 #include "planner/embedding/ledger.h"
 #include "planner/embedding/replan.h"
 #include "studies/plan/plan_comparison.h"
+#include "workloads/embedding_plan/plan_rules.h"
 
 namespace stepcast::studies {
 namespace {
@@ -58,14 +59,10 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
     if (!home && request.max_bytes && p.bytes - counted > *request.max_bytes) {
       break;
     }
-    try {
-      p.plan.predicted_step = simulated_step(job, model, p.plan);
-    } catch (const InputError&) {
-      if (home) {
-        throw;
-      }
-      continue;  // no graph can be built of this mixture of tables that stay and tables that move
+    if (!home && workloads::broken_rule(job, p.plan)) {
+      continue;  // tables that stay and tables that move, together, have too many sizes of groups
     }
+    p.plan.predicted_step = simulated_step(job, model, p.plan);
     const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);
     if (home) {
       report.from_step = p.plan.predicted_step;

@@ -149,7 +149,7 @@ TEST_CASE("a plan's ledger covers what its graph allocates", "[planner][ledger][
     PlannerOptions options;
     options.search.effort = 0;
     const EmbeddingPlanning found = plan_embeddings(job, model, options);
-    const PlannedCandidate* best = found.best_buildable();
+    const PlannedCandidate* best = found.best();
     if (best == nullptr) {
       continue;
     }
@@ -281,7 +281,7 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     PlannerOptions whole_tables;
     whole_tables.tiers = false;
     const EmbeddingPlanning found = plan_embeddings(job, model, whole_tables);
-    const PlannedCandidate* best = found.best_buildable();
+    const PlannedCandidate* best = found.best();
     REQUIRE(best != nullptr);
     CAPTURE(workload, devices, best->objective, found.bound, found.gap);
     CHECK(found.gap <= gap);
@@ -356,9 +356,9 @@ TEST_CASE("blocks of rows at any place are options, and so the plans that have t
   options.tiers = false;
   options.proposed = {cut};
   const EmbeddingPlanning found = plan_embeddings(job, model, options);
-  REQUIRE(found.best_buildable() != nullptr);
-  CHECK(found.best_buildable()->objective <= *theirs * (1 + 1e-12));
-  job.embedding_plan = found.best_buildable()->plan;
+  REQUIRE(found.best() != nullptr);
+  CHECK(found.best()->objective <= *theirs * (1 + 1e-12));
+  job.embedding_plan = found.best()->plan;
   CHECK_NOTHROW(workloads::build_graph(job));
 }
 
@@ -393,16 +393,14 @@ TEST_CASE("row tiers cut the step of a skewed sequence workload and can be built
   Job job = sequence_job(64, 4, 2'000'000, 1.2, 1024, 8);
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPlanning found = plan_embeddings(job, model);
-  REQUIRE(found.best_buildable() != nullptr);
+  REQUIRE(found.best() != nullptr);
   const PlannedCandidate& best = found.candidates.front();
   PlannerOptions whole_tables;
   whole_tables.tiers = false;
   const EmbeddingPlanning whole = plan_embeddings(job, model, whole_tables);
-  REQUIRE(whole.best_buildable() != nullptr);
-  CHECK(best.objective < 0.8 * whole.best_buildable()->objective);
-  CHECK(best.buildable());
+  REQUIRE(whole.best() != nullptr);
+  CHECK(best.objective < 0.8 * whole.best()->objective);
   CHECK(found.bound <= best.objective);
-  CHECK(found.bound_with_tiers <= best.objective);
   job.embedding_plan = best.plan;
   CHECK_NOTHROW(workloads::build_graph(job));
   job.embedding_plan.reset();
@@ -410,7 +408,6 @@ TEST_CASE("row tiers cut the step of a skewed sequence workload and can be built
   Job seldom = job;
   seldom.sync_interval = 4;
   const EmbeddingPlanning stale = plan_embeddings(seldom, model);
-  CHECK(stale.candidates.front().buildable());
   CHECK(stale.candidates.front().objective < best.objective);
   CHECK(stale.candidates.front().plan.sync_interval == 4);
   CHECK(best.plan.sync_interval == 0);
@@ -476,8 +473,8 @@ TEST_CASE("lists that repeat are paid once, where that pays", "[planner][dedup]"
   CHECK(objective(ShardingKind::kRowWise, true) == objective(ShardingKind::kRowWise, false));
   job.embedding_dedup = true;
   const EmbeddingPlanning found = plan_embeddings(job, model);
-  REQUIRE(found.best_buildable() != nullptr);
-  job.embedding_plan = found.best_buildable()->plan;
+  REQUIRE(found.best() != nullptr);
+  job.embedding_plan = found.best()->plan;
   CHECK_NOTHROW(workloads::build_graph(job));
 }
 
@@ -490,9 +487,9 @@ TEST_CASE("copies are shared between machines whose links are fast", "[planner][
                        {"spine", 4, GBps(10), microseconds(5), 1, false}};
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPlanning found = plan_embeddings(job, model);
-  REQUIRE(found.best_buildable() != nullptr);
+  REQUIRE(found.best() != nullptr);
   std::set<std::size_t> shared_by;  // sizes of the groups that keep a copy each
-  for (const PlanTable& t : found.best_buildable()->plan.tables) {
+  for (const PlanTable& t : found.best()->plan.tables) {
     for (const PlanShard& s : t.shards) {
       if (s.groups.size() > 1 && s.split != Split::kReplicate) {
         shared_by.insert(s.groups.front().size());
@@ -501,7 +498,7 @@ TEST_CASE("copies are shared between machines whose links are fast", "[planner][
   }
   REQUIRE_FALSE(shared_by.empty());
   CHECK(*shared_by.begin() > 4);  // two machines or more share a copy
-  job.embedding_plan = found.best_buildable()->plan;
+  job.embedding_plan = found.best()->plan;
   CHECK_NOTHROW(workloads::build_graph(job));
 }
 
@@ -512,7 +509,7 @@ TEST_CASE("a machine that is not full is planned for", "[planner]") {
   job.batch.global = 20 * 512;
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPlanning found = plan_embeddings(job, model);
-  const PlannedCandidate* best = found.best_buildable();
+  const PlannedCandidate* best = found.best();
   REQUIRE(best != nullptr);
   CHECK(found.bound <= best->objective);
   CHECK(best->plan.ledger.size() == 20);
@@ -528,7 +525,7 @@ TEST_CASE("tables larger than device memory go to a slower tier, or the shortage
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPlanning tiered = plan_embeddings(job, model);
   REQUIRE_FALSE(tiered.candidates.empty());
-  REQUIRE(tiered.best_buildable() != nullptr);
+  REQUIRE(tiered.best() != nullptr);
   CHECK(tiered.candidates.front().plan.tables[0].shards[0].tier == "ddr");
   PlannerOptions device_only;
   device_only.tiers = false;

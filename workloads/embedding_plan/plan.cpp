@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/plan_rules.h"
 #include "workloads/embedding_plan/plan_tiered.h"
 
 namespace stepcast::workloads {
