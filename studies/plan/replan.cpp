@@ -9,7 +9,6 @@
 #include "planner/embedding/ledger.h"
 #include "planner/embedding/replan.h"
 #include "studies/plan/plan_comparison.h"
-#include "workloads/embedding_plan/plan_rules.h"
 
 namespace stepcast::studies {
 namespace {
@@ -58,9 +57,6 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
     const bool home = &p == &front.points.front();
     if (!home && request.max_bytes && p.bytes - counted > *request.max_bytes) {
       break;
-    }
-    if (!home && workloads::broken_rule(job, p.plan)) {
-      continue;  // tables that stay and tables that move, together, have too many sizes of groups
     }
     p.plan.predicted_step = simulated_step(job, model, p.plan);
     const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);

@@ -6,6 +6,9 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/graph/optimizer_state.h"
+#include "core/job/layers.h"
+#include "core/numbers.h"
 #include "planner/baselines/baselines.h"
 #include "planner/embedding/embedding_planner.h"
 #include "planner/embedding/embedding_prices.h"
@@ -169,6 +172,70 @@ TEST_CASE("a plan's ledger covers what its graph allocates", "[planner][ledger][
     }
   }
   CHECK(checked > 100);
+}
+
+TEST_CASE("what a plan's ledger stores on each rank is what its graph stores, to the byte",
+          "[planner][ledger][property]") {
+  std::mt19937 rng(31);
+  int shards = 0;
+  for (unsigned seed = 0; seed < 120; ++seed) {
+    Job job = random_job(rng);
+    job.system.tiers.push_back({"ssd", GB(10), GBps(1), 2});
+    job.dense_optimizer = static_cast<OptimizerKind>(seed % 4);
+    job.formats.gradient = seed % 2 == 0 ? Format::kFp32 : Format::kBf16;
+    std::vector<std::int64_t> sizes;
+    for (const std::int64_t size : {2, 4}) {
+      if (size < job.devices) {
+        sizes.push_back(size);
+      }
+    }
+    EmbeddingPlan plan = sizes.empty() ? workloads::make_embedding_plan(job, "auto")
+                                       : runtime::test::random_tiered_plan(job, seed, sizes);
+    if (seed % 3 == 0) {
+      runtime::test::move_to_slow_tiers(plan, seed);
+    }
+    job.embedding_plan = plan;
+    const ExecutionGraph graph = workloads::build_graph(job);
+    const double dense = real(parameter_count(layers_of(*job.workload.dlrm())));
+    for (const LedgerLine& l : ledger_of(job, plan)) {
+      const Program& program = graph.program_of(l.rank);
+      std::set<TensorId> cached;
+      for (const EmbeddingGroup& group : program.embeddings) {
+        for (const EmbeddingShard& shard : group.shards) {
+          ++shards;
+          if (shard.cache) {
+            cached.insert(shard.cache->rows);
+            if (shard.has_state) {
+              cached.insert(shard.cache->state);
+            }
+          }
+        }
+      }
+      double weights = 0;
+      double optimizer = 0;
+      double gradients = 0;
+      for (TensorId id = 0; id < program.tensors.size(); ++id) {
+        const Tensor& t = program.tensors[id];
+        const std::string tier = t.tier == 0 ? "hbm" : program.tiers.at(t.tier - std::size_t{1});
+        if (t.is_view() || tier != l.tier || cached.contains(id)) {
+          continue;
+        }
+        const double bytes = t.bytes().base();
+        weights += t.role == TensorRole::kEmbedding ? bytes : 0;
+        optimizer += t.role == TensorRole::kOptimizerState ? bytes : 0;
+        gradients += t.role == TensorRole::kGradient ? bytes : 0;
+      }
+      if (l.tier == "hbm") {  // a parameter has one gradient and the optimizer's states, fp32
+        optimizer -= dense * state_parameter_bytes(job.dense_optimizer);
+        gradients -= dense * format_bytes(job.formats.gradient, 1, 1).base();
+      }
+      CAPTURE(seed, l.rank, l.tier);
+      CHECK(l.weights == weights);
+      CHECK(l.optimizer == optimizer);
+      CHECK(l.gradients == gradients);
+    }
+  }
+  CHECK(shards > 1000);
 }
 
 TEST_CASE("the ledger of any row ranges covers what their graph allocates",

@@ -6,7 +6,6 @@
 
 #include "core/access/repeated_lists.h"
 #include "workloads/embedding_plan/plan.h"
-#include "workloads/embedding_plan/plan_communicators.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -127,10 +126,14 @@ std::shared_ptr<const RowOrder> own_order(const PlanTable& plan, const Embedding
 }
 
 EmbeddingPlacement embedding_layout(const Job& job) {
-  const EmbeddingPlan plan = resolved_embedding_plan(job);
+  return embedding_layout(job, resolved_embedding_plan(job));
+}
+
+EmbeddingPlacement embedding_layout(const Job& job, const EmbeddingPlan& plan) {
   const DlrmWorkload& w = *job.workload.dlrm();
   EmbeddingPlacement layout;
   layout.devices = job.devices;
+  layout.node = job.sptt ? job.system.host.devices : 1;
   std::vector<ListShares> shares;
   for (const EmbeddingTable& t : w.tables) {
     shares.push_back(list_shares(job, t));

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "workloads/embedding_plan/plan_communicators.h"
 #include "workloads/embedding_plan/plan_layout.h"
 
 namespace stepcast::workloads {
