@@ -229,8 +229,7 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostMod
   search.top = 1;
   search.tiers = false;
   search.seed = seed;
-  if (const studies::PlanReport report = studies::plan(job, search);
-      !report.plans.empty() && report.plans.front().simulated) {
+  if (const studies::PlanReport report = studies::plan(job, search); !report.plans.empty()) {
     add("planner", report.plans.front().plan);
   }
   for (const planner::Baseline& baseline : planner::baselines()) {

@@ -197,7 +197,7 @@ EqualMemoryCut cut_at_equal_memory(const ReuseHistogram& histogram, std::int64_t
   studies::PlanOptions options;
   options.top = 1;
   const studies::PlanReport report = studies::plan(job, options);
-  if (report.plans.empty() || !report.plans.front().simulated) {
+  if (report.plans.empty()) {
     throw InputError(histogram.file,
                      fmt::format("no plan fits in {:.0f} bytes a device", cut.flat_bytes));
   }

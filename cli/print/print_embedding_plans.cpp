@@ -98,12 +98,8 @@ DataTable plans_table(const PlanReport& r) {
            [](auto& p) {
              return p.of.objective > 0 ? cell(Seconds(p.of.objective)) : Cell{"-", p.of.objective};
            }},
-          {"planner", "",
-           [](auto& p) {
-             return Cell{p.of.simulated ? p.of.planner : "not built", p.of.planner};
-           },
-           kLeft},
-          {"buildable", "", [](auto& p) { return code(p.of.simulated); }, kInCsv},
+          {"planner", "", [](auto& p) { return p.of.planner; }, kLeft},
+          {"buildable", "", [](auto&) { return code(true); }, kInCsv},
           {"tables", "", [](auto& p) { return mix_text(p.of); }, kLeft}},
       numbered(r.plans, 1), r.compared.empty() ? kInText | kInCsv : kInText);
 }
@@ -139,7 +135,7 @@ void add_bound(const PlanReport& r, Report& report) {
                         {"gap", best.gap},
                         {"objective_s", r.objective},
                         {"objective_bound_s", r.bound},
-                        {"objective_bound_with_tiers_s", r.bound_with_tiers},
+                        {"objective_bound_with_tiers_s", r.bound},
                         {"objective_gap", r.gap},
                         {"reason", r.bound_reason}});
   report.line(fmt::format(
@@ -162,10 +158,7 @@ Json plan_document(const RankedPlan& p) {
   Json j = Json::parse(config::plan_to_json(p.plan, -1));
   j["planner"] = p.planner;
   j["objective_s"] = p.objective > 0 ? Json(p.objective) : Json();
-  j["buildable"] = p.simulated;
-  if (!p.simulated) {
-    j["not_built_because"] = p.not_built_because;
-  }
+  j["buildable"] = true;
   j["mix"] = Json::object();
   for (const auto& [kind, tables] : p.mix) {
     j["mix"][kind] = tables;
@@ -222,11 +215,6 @@ void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat form
     report.item("plans", [&p] { return plan_document(p); });
   }
   add_bound(r, report);
-  for (const RankedPlan& p : r.plans) {
-    if (!p.simulated) {
-      report.line(fmt::format("not built: {}", p.not_built_because));
-    }
-  }
   report.add(ledger_table(r.plans.front().plan, r.job.system));
   if (!r.compared.empty()) {
     report.line();

@@ -1,4 +1,7 @@
 #pragma once
+#include <array>
+#include <cstdint>
+
 #include "core/formats.h"
 #include "core/graph/op.h"
 
@@ -10,10 +13,17 @@ constexpr int optimizer_states(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd ? 0 : kind == OptimizerKind::kAdam ? 2 : 1;
 }
 
+/// Rows and columns of the state, fp32, of `rows` x `columns` elements: states follow each other,
+/// each as tall as the rows. 0 rows where there is none.
+constexpr std::array<std::int64_t, 2> state_shape(OptimizerKind kind, std::int64_t rows,
+                                                  std::int64_t columns) {
+  return {optimizer_states(kind) * rows, kind == OptimizerKind::kRowwiseAdagrad ? 1 : columns};
+}
+
 /// Bytes of optimizer state of one row of `columns` elements.
-constexpr double state_row_bytes(OptimizerKind kind, double columns) {
-  const double each = kind == OptimizerKind::kRowwiseAdagrad ? 1 : columns;
-  return 4 * optimizer_states(kind) * each;
+constexpr double state_row_bytes(OptimizerKind kind, std::int64_t columns) {
+  const auto [states, width] = state_shape(kind, 1, columns);
+  return 4 * static_cast<double>(states * width);
 }
 
 /// The rule that dense parameters train with under an optimizer of that name: row-wise Adagrad is
@@ -35,8 +45,8 @@ constexpr double kCacheDirectoryBytes = 32;
 /// Bytes of device memory per row that a cache has room for: the row, its optimizer state and the
 /// directory that finds it.
 inline double cached_row_bytes(Format rows, OptimizerKind kind, std::int64_t columns) {
-  return format_bytes(rows, 1, columns).base() +
-         state_row_bytes(kind, static_cast<double>(columns)) + kCacheDirectoryBytes;
+  return format_bytes(rows, 1, columns).base() + state_row_bytes(kind, columns) +
+         kCacheDirectoryBytes;
 }
 
 }  // namespace stepcast

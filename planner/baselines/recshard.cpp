@@ -65,7 +65,7 @@ BaselinePlan recshard_plan(const Job& job, const models::CostModel&, std::uint64
     const double row = format_bytes(job.row_format(table), 1, table.dim).base();
     const double state = state_row_bytes(job.embedding_optimizer, table.dim);
     const double buffers =
-        held_bytes(job, table, {Holding::kExchanged, 0, table.dim, 1, 1}).total() +
+        held_bytes(job, table, {EmbeddingRoute::kExchange, 0, table.dim}).total() +
         kRemapBytes * real(table.rows);
     const double bytes = real(job.batch.global) * table.pooling * row;
     Milp::Row one{{}, '=', 1};

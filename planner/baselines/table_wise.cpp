@@ -49,7 +49,8 @@ EmbeddingPlan place_whole_tables(const Job& job, const std::vector<std::size_t>&
   const auto capacity = static_cast<double>(capacities_of(job, false).front().capacity.front());
   std::vector<double> room(ranks, capacity);
   for (const EmbeddingTable& t : w.tables) {
-    const double everywhere = arriving_bytes(job, t, Holding::kExchanged, t.dim).total();
+    const double everywhere =
+        arriving_bytes(job, t, {EmbeddingRoute::kExchange, t.rows, t.dim}).total();
     for (double& r : room) {
       r -= everywhere;
     }
@@ -57,7 +58,7 @@ EmbeddingPlan place_whole_tables(const Job& job, const std::vector<std::size_t>&
   for (const std::size_t t : order) {
     const EmbeddingTable& table = w.tables[t];
     const double bytes =
-        held_bytes(job, table, {Holding::kExchanged, table.rows, table.dim, 1, 1}).total();
+        held_bytes(job, table, {EmbeddingRoute::kExchange, table.rows, table.dim}).total();
     std::size_t best = 0;
     for (std::size_t r = 1; r < ranks; ++r) {
       const bool fits = room[r] >= bytes;

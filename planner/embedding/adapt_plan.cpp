@@ -5,6 +5,7 @@
 
 #include "planner/embedding/migration.h"
 #include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_rules.h"
 #include "workloads/embedding_plan/plan_tiered.h"
 
 namespace stepcast::planner {

@@ -5,9 +5,10 @@
 
 #include "core/error.h"
 #include "core/job/tier_units.h"
+#include "planner/embedding/ledger.h"
 #include "planner/embedding/shard_bytes.h"
 #include "simulator/reports/framework_memory.h"
-#include "workloads/embedding_plan/plan_communicators.h"
+#include "workloads/embedding_plan/plan_layout.h"
 
 namespace stepcast::planner {
 
@@ -44,9 +45,9 @@ std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers) {
 }
 
 Bytes further_communicators(const Job& job, const EmbeddingPlan& plan) {
-  auto talks_on = workloads::plan_communicators(job, plan);
-  talks_on.erase(talks_on.begin(), talks_on.begin() + (job.devices > 1 ? 1 : 0));
-  return simulator::framework_memory(job.system.device, talks_on, {}).communicators;
+  auto sizes = communicator_sizes(workloads::embedding_layout(job, plan), job.sptt);
+  sizes.erase(sizes.begin(), sizes.begin() + (job.devices > 1 ? 1 : 0));
+  return simulator::framework_memory(job.system.device, sizes, {}).communicators;
 }
 
 }  // namespace stepcast::planner

@@ -15,7 +15,7 @@
 #include "planner/embedding/plan_space.h"
 #include "planner/embedding/step_bound.h"
 #include "workloads/embedding_plan/plan.h"
-#include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/plan_rules.h"
 
 namespace stepcast::planner {
 namespace {
@@ -23,18 +23,6 @@ namespace {
 constexpr double kScarce = 0.97;     // of a capacity
 constexpr double kScarceGap = 0.03;  // above the bound
 constexpr std::array kLessMemory{0.95, 0.85};
-
-/// Why the graph builder refuses a plan; empty when it does not.
-std::string refusal(const Job& job, const EmbeddingPlan& plan) {
-  Job with = job;
-  with.embedding_plan = plan;
-  try {
-    (void)workloads::embedding_layout(with);
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "";
-}
 
 double space_log10(const PlacementProblem& problem) {
   double sum = 0;
@@ -89,10 +77,9 @@ class Planning {
                .slow_tiers = outside,
                .form = options_.form,
                .proposed = proposed_},
-              true);
+              false);
     }
-    result_.bound_with_tiers = result_.bound;
-    const bool found = result_.best_buildable() != nullptr;
+    const bool found = result_.best() != nullptr;
     const bool ranges = options_.tiers && options_.form.row_ranges && job_.devices > 1;
     for (std::size_t i = 0; ranges && i < spaces.size(); ++i) {
       explore({.group_sizes = spaces[i],
@@ -101,7 +88,7 @@ class Planning {
                .dedup = job_.embedding_dedup,
                .form = options_.form,
                .proposed = proposed_},
-              false);
+              true);
     }
     const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
     // Where memory is scarce, slower memory may be the faster plan.
@@ -110,7 +97,7 @@ class Planning {
                .slow_tiers = true,
                .dedup = job_.embedding_dedup,
                .form = options_.form},
-              false);
+              true);
     }
     finish();
     return std::move(result_);
@@ -139,10 +126,10 @@ class Planning {
 
   /// The search does not see which communicators a plan talks on. Where the plans it finds have no
   /// room for theirs, it looks again with that much of the devices left free.
-  void explore(const PlanSpaceOptions& options, bool buildable) {
+  void explore(const PlanSpaceOptions& options, bool wide) {
     Job job = job_;
     Bytes left_free;
-    while (const auto more = explored(job, options, buildable, left_free > Bytes{})) {
+    while (const auto more = explored(job, options, wide, left_free > Bytes{})) {
       if (*more <= left_free || *more >= job_.system.device.memory) {
         break;
       }
@@ -154,17 +141,17 @@ class Planning {
 
   /// Bytes that communicators take of plans that were found and have no room, beyond what every
   /// plan needs; nullopt: all have.
-  std::optional<Bytes> explored(const Job& job, const PlanSpaceOptions& space_options,
-                                bool buildable, bool again) {
+  std::optional<Bytes> explored(const Job& job, const PlanSpaceOptions& space_options, bool wide,
+                                bool again) {
     const PlanSpace space(job, prices_, space_options);
-    if (buildable && !again) {
+    if (!wide && !again) {
       result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
       // A group size whose bound is above the best plan in hand cannot improve on it.
       const PlacementProblem& problem = space.problem();
       const LowerBound bound =
           lower_bound(problem.arrival_overlaps ? relaxed(problem, 1) : problem);
       const double seconds = load_seconds(bound.value);
-      if (const PlannedCandidate* best = result_.best_buildable();
+      if (const PlannedCandidate* best = result_.best();
           best != nullptr && seconds >= best->objective) {
         note_step_bound(space_options, nullptr);
         return std::nullopt;
@@ -176,7 +163,7 @@ class Planning {
       const double left = *searching.time_limit - (searching.clock() - begin_);
       searching.time_limit = std::max(0.0, left) / std::max(1.0, spaces_left_);
     }
-    if (const PlannedCandidate* best = result_.best_buildable(); best != nullptr) {
+    if (const PlannedCandidate* best = result_.best(); best != nullptr) {
       searching.rival = to_load(best->objective);
     }
     for (const EmbeddingPlan* plan : proposed_) {
@@ -193,25 +180,17 @@ class Planning {
     const double bound = load_seconds(found.bound.value);
     if (found.best.empty() && !found.left) {
       // With room left free the capacity is not the device's: what the first search said stands.
-      if (!again && (!result_.shortage || buildable)) {
+      if (!again && (!result_.shortage || !wide)) {
         result_.shortage = found.shortage;
       }
       return std::nullopt;
     }
     // With room left free the bound holds for some plans only: that of the first search stands.
-    if (buildable && !again) {
-      if (bound < result_.bound) {
-        result_.bound = bound;
-        result_.bound_reason = found.bound.reason;
-      }
-    } else if (!again) {
-      result_.bound_with_tiers = std::min(result_.bound_with_tiers, bound);
-      if (bound < result_.bound) {
-        result_.bound = bound;
-        result_.bound_reason = found.bound.reason;
-      }
+    if (!again && bound < result_.bound) {
+      result_.bound = bound;
+      result_.bound_reason = found.bound.reason;
     }
-    if (buildable && !found.best.empty()) {
+    if (!wide && !found.best.empty()) {
       scarce_ = scarce_ || (found.gap() > kScarceGap &&
                             fullness(space.problem(), found.best.front().second) > kScarce);
     }
@@ -235,8 +214,9 @@ class Planning {
         lacking = std::max(further_communicators(job_, c.plan), lacking.value_or(Bytes{}));
         continue;
       }
-      c.buildable_because = buildable ? "" : refusal(job_, c.plan);
-      c.wide = !buildable;
+      const auto broken = workloads::broken_rule(job_, c.plan);
+      STEPCAST_CHECK(!broken, "{}: {}", broken->key, broken->what);
+      c.wide = wide;
       std::map<std::string, std::int64_t> mix;
       for (std::size_t t = 0; t < placement.size(); ++t) {
         ++mix[space.problem()
@@ -292,32 +272,24 @@ class Planning {
     auto& all = result_.candidates;
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.objective < b.objective; });
-    // What the wider space found and the builder accepts was in the narrower space too.
-    const auto same = [](const auto& a, const auto& b) {
-      return a.objective == b.objective && a.buildable() == b.buildable();
-    };
+    // What the wider space found may be in the narrower space too.
+    const auto same = [](const auto& a, const auto& b) { return a.objective == b.objective; };
     all.erase(std::unique(all.begin(), all.end(), same), all.end());
-    const PlannedCandidate* best = result_.best_buildable();
-    if (best != nullptr) {
-      result_.shortage.reset();
-      result_.gap = best->objective / std::max(result_.bound, 1e-15) - 1;
-    } else if (!all.empty()) {
-      result_.shortage.reset();
-      result_.bound = result_.bound_with_tiers;
-      result_.gap = all.front().objective / std::max(result_.bound_with_tiers, 1e-15) - 1;
+    if (all.empty()) {
+      result_.bound = 0;
     } else {
-      result_.bound = result_.bound_with_tiers = 0;
+      result_.shortage.reset();
+      result_.gap = all.front().objective / std::max(result_.bound, 1e-15) - 1;
     }
     std::vector<PlannedCandidate> kept;
-    std::size_t built = 0;
-    std::size_t others = 0;
+    std::size_t kept_first = 0;
     bool plain = false;
     bool paid = false;
     for (PlannedCandidate& c : all) {
       const bool also = (!c.wide && !plain) || (c.paid && !paid);
       plain = plain || !c.wide;
       paid = paid || c.paid;
-      if (c.buildable() ? built++ < options_.keep || also : others++ < 1) {
+      if (kept_first++ < options_.keep || also) {
         kept.push_back(std::move(c));
       }
     }
@@ -337,10 +309,10 @@ class Planning {
 
 }  // namespace
 
-const PlannedCandidate* EmbeddingPlanning::best_buildable() const {
+const PlannedCandidate* EmbeddingPlanning::best() const {
   const PlannedCandidate* best = nullptr;
   for (const PlannedCandidate& c : candidates) {
-    if (c.buildable() && (best == nullptr || c.objective < best->objective)) {
+    if (best == nullptr || c.objective < best->objective) {
       best = &c;
     }
   }

@@ -23,23 +23,20 @@ struct PlannerOptions {
 
 /// One plan with what the planner's own model says of it.
 struct PlannedCandidate {
-  EmbeddingPlan plan;             ///< with its ledger
-  double objective = 0;           ///< seconds that the plan decides: lookups, exchanges, update
-  std::string buildable_because;  ///< empty: workloads can build it; else what stands in the way
+  EmbeddingPlan plan;    ///< with its ledger
+  double objective = 0;  ///< seconds that the plan decides: lookups, exchanges, update
   std::vector<std::pair<std::string, std::int64_t>> mix;  ///< tables by kind of option
   /// Row tiers or slower memory were at hand; arrival of ids was paid for in full. The best plan
   /// without the former and the best with the latter are handed back as well.
   bool wide = false, paid = false;
-  [[nodiscard]] bool buildable() const { return buildable_because.empty(); }
 };
 
 /// The result of a search over the embedding plans of a job.
 struct EmbeddingPlanning {
   std::vector<PlannedCandidate> candidates;  ///< ascending by objective
-  /// Of the plans that can be built, and of all.
-  double bound = 0, bound_with_tiers = 0;
+  double bound = 0;                          ///< no plan of the spaces has a smaller objective
   std::string bound_reason;
-  double gap = 0;  ///< best buildable objective / bound - 1
+  double gap = 0;  ///< best objective / bound - 1
   /// Seconds: no plan of the space has a shorter simulated step. The dense model's part, which no
   /// plan changes, and the bound of the objective, whose prices are never above the model's. Where
   /// exchanges of looked-up rows overlap with compute a step may be as short as the longer of both,
@@ -49,13 +46,13 @@ struct EmbeddingPlanning {
   double space_log10 = 0;  ///< placements in the space, as a power of ten
   bool cut = false;
   std::optional<Shortage> shortage;  ///< set when nothing fits
-  [[nodiscard]] const PlannedCandidate* best_buildable() const;
+  [[nodiscard]] const PlannedCandidate* best() const;
 };
 
-/// Chooses where every row and column of a job's tables lives. Plans that workloads can build are
-/// searched for each size of row-split groups; with `tiers` and more than one device the wider
-/// space too. Every candidate's ledger stays within every capacity. Errors: InputError as
-/// check_plannable and capacities_of.
+/// Chooses where every row and column of a job's tables lives. Plans of whole tables are searched
+/// for each size of row-split groups; with `tiers` and more than one device the wider space too.
+/// Every plan obeys workloads::broken_rule. Every candidate's ledger stays within every capacity.
+/// Errors: InputError as check_plannable and capacities_of.
 EmbeddingPlanning plan_embeddings(const Job& job, const models::CostModel& model,
                                   const PlannerOptions& options = {});
 

@@ -4,46 +4,30 @@
 #include <cmath>
 #include <map>
 #include <string>
-#include <string_view>
 
+#include "core/graph/embedding_communicators.h"
 #include "core/job/tier_units.h"
 #include "core/numbers.h"
 #include "planner/embedding/shard_bytes.h"
 #include "simulator/reports/framework_memory.h"
 #include "workloads/embedding_plan/embedding_tiers.h"
-#include "workloads/embedding_plan/plan_communicators.h"
+#include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/row_shares.h"
 #include "workloads/embedding_plan/shard_laws.h"
 
 namespace stepcast::planner {
 namespace {
 
-Holding holding_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
-                   const workloads::ListShares& lists) {
-  const std::int64_t devices = job.devices;
-  const auto members = static_cast<std::int64_t>(s.groups.front().size());
-  if (s.split == Split::kReplicate && members == devices) {
-    return Holding::kReplicated;
-  }
-  if (devices == 1) {
-    return Holding::kLocal;
-  }
-  if (t.mode == PoolingMode::kSequence) {
-    return Holding::kUnpooled;
-  }
-  if (is_sequence(workloads::route_of(s, t, job, lists))) {
-    return Holding::kListed;
-  }
-  return members == 1         ? Holding::kExchanged
-         : members == devices ? Holding::kReduced
-                              : Holding::kNodeReduced;
-}
-
+/// The lines of a placement, slice by slice.
 class Ledger {
  public:
-  Ledger(const Job& job, const EmbeddingPlan& plan) : job_(job), plan_(plan) {
+  Ledger(const Job& job, const EmbeddingPlan& plan)
+      : job_(job),
+        placement_(workloads::embedding_layout(job, plan)),
+        workload_(*job.workload.dlrm()) {
     const double dense =
         dense_bytes(job) +
-        simulator::framework_memory(job.system.device, workloads::plan_communicators(job, plan), {})
+        simulator::framework_memory(job.system.device, communicator_sizes(placement_, job.sptt), {})
             .total()
             .base();
     for (std::int64_t r = 0; r < job.devices; ++r) {
@@ -55,13 +39,24 @@ class Ledger {
   }
 
   std::vector<LedgerLine> lines() {
-    const DlrmWorkload& w = *job_.workload.dlrm();
-    for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
-      const workloads::ListShares lists = workloads::list_shares(job_, w.tables[t]);
-      for (const PlanShard& s : plan_.tables[t].shards) {
-        shard(plan_.tables[t], w.tables[t], s, lists);
+    const auto end = placement_.slices.end();
+    for (auto first = placement_.slices.begin(); first != end;) {
+      const auto last = std::find_if(
+          first, end, [first](const EmbeddingSlice& s) { return s.table != first->table; });
+      double arriving = 0;
+      for (auto s = first; s != last; ++s) {
+        held(*s);
+        // Once per route that columns of the table use; levels of one column range add up.
+        HeldPiece piece = held_piece(*s, s->ranks.front(), s->frequency_order ? range_mass(*s) : 1);
+        arriving +=
+            arriving_bytes(job_, table(*s), piece, s->list_share * real(s->members())).total();
       }
-      arriving(plan_.tables[t], w.tables[t], lists);
+      const bool remapped = first->frequency_order && last - first > 1;
+      for (LedgerLine& at : lines_["hbm"]) {
+        at.buffers += arriving;
+        at.remap += remapped ? remap_bytes(table(*first)) : 0;
+      }
+      first = last;
     }
     fetched();
     std::vector<LedgerLine> all;
@@ -74,57 +69,45 @@ class Ledger {
   }
 
  private:
-  LedgerLine& line(const std::string& tier, std::int32_t rank) {
-    auto& lines = lines_[tier];
+  [[nodiscard]] const EmbeddingTable& table(const EmbeddingSlice& s) const {
+    return workload_.tables[static_cast<std::size_t>(s.table)];
+  }
+
+  std::vector<LedgerLine>& tier(const std::string& name) {
+    auto& lines = lines_[name];
     if (lines.empty()) {
-      const Tier has = tier_named(job_.system, tier).value_or(Tier{});
+      const Tier has = tier_named(job_.system, name).value_or(Tier{});
       for (std::int64_t r = 0; r < job_.devices; ++r) {
         lines.push_back(
-            {.rank = static_cast<std::int32_t>(r), .tier = tier, .capacity = has.capacity.base()});
+            {.rank = static_cast<std::int32_t>(r), .tier = name, .capacity = has.capacity.base()});
       }
     }
-    return lines[static_cast<std::size_t>(rank)];
+    return lines;
   }
 
-  void shard(const PlanTable& plan, const EmbeddingTable& table, const PlanShard& s,
-             const workloads::ListShares& lists) {
-    const Holding holding = holding_of(s, table, job_, lists);
-    const std::int64_t columns = s.columns[1] - s.columns[0];
-    const bool copies = s.groups.size() > 1;
-    for (const auto& group : s.groups) {
-      const auto members = static_cast<std::int64_t>(group.size());
-      const std::vector<double> mass = masses(plan, table, s, members);
-      for (std::int64_t i = 0; i < members; ++i) {
-        const std::int64_t rows = row_split(s, members).held(i);
-        const double arrives = mass[static_cast<std::size_t>(i)] / real(groups_of(s));
-        const BytesByPurpose b =
-            held_bytes(job_, table, {holding, rows, columns, arrives, members});
-        const std::int32_t rank = group[static_cast<std::size_t>(i)];
-        LedgerLine& home = line(s.tier, rank);
-        home.weights += b.weights;
-        home.optimizer += b.optimizer;
-        LedgerLine& device = line("hbm", rank);
-        device.gradients += b.gradients;
-        if (copies && holding != Holding::kReplicated) {
-          device.gradients += format_bytes(job_.formats.gradient, rows, columns).base();
-        }
-        device.buffers += b.buffers;
-        device.cache += s.tier == "hbm" ? 0 : s.cache_bytes;
-        if (s.tier != "hbm" && s.cache_bytes > 0 && s.cache_policy == RowCachePolicy::kLfu &&
-            has_tier(kHostTier)) {
-          line(std::string(kHostTier), rank).cache += real(rows) * kCounterBytes;
-        }
+  void held(const EmbeddingSlice& s) {
+    const std::vector<double> mass = masses(s);
+    std::vector<LedgerLine>& home = tier(s.tier);
+    std::vector<LedgerLine>& device = tier("hbm");
+    std::vector<LedgerLine>* host = nullptr;
+    if (s.in_slow_tier() && s.cache_bytes > 0 && s.cache_policy == RowCachePolicy::kLfu &&
+        tier_named(job_.system, kHostTier)) {
+      host = &tier(std::string(kHostTier));
+    }
+    for (const std::int32_t rank : s.ranks) {
+      const auto at = static_cast<std::size_t>(rank);
+      const double share = mass[static_cast<std::size_t>(s.position(rank))] / real(s.copies);
+      const HeldPiece piece = held_piece(s, rank, share);
+      const BytesByPurpose b = held_bytes(job_, table(s), piece);
+      home[at].weights += b.weights;
+      home[at].optimizer += b.optimizer;
+      device[at].gradients += b.gradients;
+      device[at].buffers += b.buffers;
+      device[at].cache += s.in_slow_tier() ? s.cache_bytes : 0;
+      if (host != nullptr) {
+        (*host)[at].cache += real(piece.rows) * kCounterBytes;
       }
     }
-  }
-
-  [[nodiscard]] bool has_tier(std::string_view name) const {
-    return std::any_of(job_.system.tiers.begin(), job_.system.tiers.end(),
-                       [name](const Tier& t) { return t.name == name; });
-  }
-
-  static std::int64_t groups_of(const PlanShard& s) {
-    return static_cast<std::int64_t>(s.groups.size());
   }
 
   /// Share of the table's lookups that its `rows` most popular rows take.
@@ -135,126 +118,88 @@ class Ledger {
                                 : real(rows) / real(table.rows);
   }
 
-  /// The same of a shard whose rows are in order of popularity, or were when the plan was made.
-  double range_mass(const PlanTable& plan, const EmbeddingTable& table, const PlanShard& s) {
-    if (const LookupsInOrder* stale = in_order(plan, table)) {
-      return stale->range(s.rows[0], s.rows[1]).second;
+  /// The same of a slice whose rows are in order of popularity, or were when the plan was made.
+  double range_mass(const EmbeddingSlice& s) {
+    const std::int64_t end = s.first_row + s.rows;
+    if (const LookupsInOrder* stale = in_order(s)) {
+      return stale->range(s.first_row, end).second;
     }
-    return std::max(0.0, mass_of_hottest(table, s.rows[1]) - mass_of_hottest(table, s.rows[0]));
+    return std::max(0.0, mass_of_hottest(table(s), end) - mass_of_hottest(table(s), s.first_row));
   }
 
   /// Where the lookups of now fall in the order that the plan brings; nullptr where it follows
   /// them.
-  const LookupsInOrder* in_order(const PlanTable& plan, const EmbeddingTable& table) {
-    const auto [it, fresh] = in_order_.try_emplace(&plan);
-    if (fresh) {
-      if (const auto order = workloads::own_order(plan, table)) {
-        it->second.emplace(*table.access, *order, plan.hot_rows());
-      }
+  const LookupsInOrder* in_order(const EmbeddingSlice& s) {
+    if (s.order == nullptr) {
+      return nullptr;
     }
-    return it->second ? &*it->second : nullptr;
+    return &in_order_.try_emplace(s.table, *table(s).access, *s.order, s.hot_rows).first->second;
   }
 
   /// Share of the table's lookups that falls to each member of a group, at most: where the hot rows
   /// of the plan's own split fall.
-  std::vector<double> masses(const PlanTable& plan, const EmbeddingTable& table, const PlanShard& s,
-                             std::int64_t members) {
-    const auto upto = [&](std::int64_t row) { return mass_of_hottest(table, row); };
+  std::vector<double> masses(const EmbeddingSlice& s) {
+    const Access* law = table(s).access.get();
+    const std::int64_t members = s.members();
     const auto count = static_cast<std::size_t>(members);
-    const bool whole = s.rows[0] == 0 && s.rows[1] == table.rows;
-    const bool split = members > 1 && s.split != Split::kReplicate;
-    if (plan.frequency_order) {
-      const double range = range_mass(plan, table, s);
-      std::vector<double> mass(count, range);
-      if (const LookupsInOrder* stale = split ? in_order(plan, table) : nullptr) {
-        return workloads::RowShares(table.access.get(),
-                                    {.first_row = s.rows[0],
-                                     .rows = s.rows[1] - s.rows[0],
-                                     .table_rows = table.rows,
-                                     .split = s.split,
-                                     .members = members,
-                                     .own_order = true},
-                                    workloads::hot_rows_of(*stale))
-            .by_member();
-      }
-      RowSplit blocks = row_split(s, members);
-      blocks.split = Split::kBlock;
-      for (std::int64_t i = 0; split && i < members; ++i) {
-        const HeldRows held = blocks.part(i);
-        // Of a stripe the first member has most, but at most its hottest row more than the mean.
-        mass[static_cast<std::size_t>(i)] =
-            s.split == Split::kBlock
-                ? upto(held.first + held.rows) - upto(held.first)
-                : range / real(members) + (table.access ? table.access->probability(real(s.rows[0]))
-                                                        : 1 / real(table.rows));
-      }
+    const auto by_member = [&](bool own_order, const std::vector<workloads::HotRow>& hot) {
+      RowSplit rule = s.row_rule();
+      rule.own_order = own_order;
+      return workloads::RowShares(law, rule, hot).by_member();
+    };
+    if (!s.frequency_order) {
+      return s.row_split() && !s.row_range() ? by_member(false, workloads::hottest_rows(law))
+                                             : std::vector<double>(count, 1.0);
+    }
+    const double range = range_mass(s);
+    std::vector<double> mass(count, range);
+    if (!s.row_split()) {
       return mass;
     }
-    if (!split || !whole) {
-      return std::vector<double>(count, 1.0);
+    if (const LookupsInOrder* stale = in_order(s)) {
+      return by_member(true, workloads::hot_rows_of(*stale));
     }
-    return workloads::RowShares(table.access.get(),
-                                {.first_row = 0,
-                                 .rows = table.rows,
-                                 .table_rows = table.rows,
-                                 .split = s.split,
-                                 .members = members},
-                                workloads::hottest_rows(table.access.get()))
-        .by_member();
+    const auto upto = [&](std::int64_t row) { return mass_of_hottest(table(s), row); };
+    for (std::int64_t i = 0; i < members; ++i) {
+      const HeldRows block = s.row_rule().part(i);
+      // Of a stripe the first member has most, but at most its hottest row more than the mean.
+      mass[static_cast<std::size_t>(i)] =
+          s.split == Split::kBlock
+              ? upto(block.first + block.rows) - upto(block.first)
+              : range / real(members) +
+                    (law != nullptr ? law->probability(real(s.first_row)) : 1 / real(s.table_rows));
+    }
+    return mass;
   }
 
-  /// Rows of slower tiers that a batch fetches stand beside those that its caches keep.
+  /// Rows of slower tiers that a batch fetches, in addition to those that its caches keep.
   void fetched() {
-    const auto slow = [](const PlanShard& s) { return s.tier != "hbm"; };
-    if (std::none_of(plan_.tables.begin(), plan_.tables.end(), [&](const PlanTable& t) {
-          return std::any_of(t.shards.begin(), t.shards.end(), slow);
-        })) {
+    if (std::none_of(placement_.slices.begin(), placement_.slices.end(),
+                     [](const EmbeddingSlice& s) { return s.in_slow_tier(); })) {
       return;
     }
-    Job job = job_;
-    job.embedding_plan = plan_;
-    const EmbeddingPlacement layout = workloads::embedding_layout(job);
-    workloads::ShardLaws laws(job, layout);
-    for (std::size_t id = 0; id < layout.slices.size(); ++id) {
-      const EmbeddingSlice& s = layout.slices[id];
+    workloads::ShardLaws laws(job_, placement_);
+    for (std::size_t id = 0; id < placement_.slices.size(); ++id) {
+      const EmbeddingSlice& s = placement_.slices[id];
       const auto slice = static_cast<std::int32_t>(id);
       for (const std::int32_t rank : s.in_slow_tier() ? s.ranks : std::vector<std::int32_t>{}) {
-        const EmbeddingTable& table =
-            job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)];
-        const HeldRows held = held_rows(s, rank);
-        const double drawn = real(job.batch.global) * table.pooling * laws.mass(slice, rank);
+        const EmbeddingTable& t = table(s);
+        const HeldRows rows = held_rows(s, rank);
+        const double drawn = real(job_.batch.global) * t.pooling * laws.mass(slice, rank);
         const workloads::CacheShape shape =
-            workloads::cache_shape(job, table, *laws.access(slice, rank), held.rows, s.dim, drawn,
+            workloads::cache_shape(job_, t, *laws.access(slice, rank), rows.rows, s.dim, drawn,
                                    s.cache_bytes, s.cache_policy);
-        line("hbm", rank).buffers +=
-            real(shape.slots - shape.capacity) * workloads::cached_row_bytes(job, table, s.dim);
+        tier("hbm")[static_cast<std::size_t>(rank)].buffers +=
+            real(shape.slots - shape.capacity) * workloads::cached_row_bytes(job_, t, s.dim);
       }
-    }
-  }
-
-  void arriving(const PlanTable& plan, const EmbeddingTable& table,
-                const workloads::ListShares& lists) {
-    // Once per route that columns of the table use; levels of one column range add up.
-    double bytes = 0;
-    for (const PlanShard& s : plan.shards) {
-      const Holding holding = holding_of(s, table, job_, lists);
-      const double share = plan.frequency_order ? range_mass(plan, table, s) : 1;
-      const double listed = lists.lists * real(static_cast<std::int64_t>(s.groups.front().size()));
-      bytes +=
-          arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0], share, listed).total();
-    }
-    const double remap = plan.frequency_order && plan.shards.size() > 1 ? remap_bytes(table) : 0;
-    for (std::int64_t r = 0; r < job_.devices; ++r) {
-      LedgerLine& at = line("hbm", static_cast<std::int32_t>(r));
-      at.buffers += bytes;
-      at.remap += remap;
     }
   }
 
   const Job& job_;
-  const EmbeddingPlan& plan_;
+  const EmbeddingPlacement placement_;
+  const DlrmWorkload& workload_;
   std::map<std::string, std::vector<LedgerLine>> lines_;
-  std::map<const PlanTable*, std::optional<LookupsInOrder>> in_order_;
+  std::map<std::int32_t, LookupsInOrder> in_order_;  ///< by table
 };
 
 /// The table with most weights on the ranks of a unit.
@@ -286,6 +231,16 @@ std::string largest_table(const Job& job, const EmbeddingPlan& plan, const Tier&
 }
 
 }  // namespace
+
+std::vector<std::size_t> communicator_sizes(const EmbeddingPlacement& placement, bool towers) {
+  std::vector<std::size_t> sizes;
+  for (const EmbeddingCommunicator& c : embedding_communicators(placement, towers)) {
+    if (c.used) {
+      sizes.push_back(static_cast<std::size_t>(c.ranks));
+    }
+  }
+  return sizes;
+}
 
 std::vector<LedgerLine> ledger_of(const Job& job, const EmbeddingPlan& plan) {
   return Ledger(job, plan).lines();

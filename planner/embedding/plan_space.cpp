@@ -15,7 +15,6 @@
 #include "planner/embedding/internal/tier_options.h"
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/plan.h"
-#include "workloads/embedding_plan/plan_communicators.h"
 #include "workloads/embedding_plan/plan_layout.h"
 
 namespace stepcast::planner {
@@ -304,10 +303,10 @@ class PlanSpaceBuilder {
                  double share = 1) const {
     o.bytes[0] = rounded_up(held_bytes(job_, table, piece).total());
     const double listed = lists_.lists * real(piece.group);
+    HeldPiece sent = piece;
+    sent.share = share;
     o.bytes_everywhere[0] =
-        o.pieces *
-        rounded_up(
-            arriving_bytes(job_, table, piece.holding, piece.columns, share, listed).total());
+        o.pieces * rounded_up(arriving_bytes(job_, table, sent, listed).total());
   }
 
   PlacementOption replicated(std::size_t t, const EmbeddingTable& table) const {
@@ -328,8 +327,9 @@ class PlanSpaceBuilder {
       o.load[kExchange] = o.synchronised;
     }
     o.routes = internal::RoutePrices::bits({Route::kReplicated});
-    const Holding holding = job_.devices == 1 ? Holding::kLocal : Holding::kReplicated;
-    set_bytes(o, table, {holding, table.rows, table.dim, 1, 1});
+    const EmbeddingRoute route =
+        job_.devices == 1 ? EmbeddingRoute::kLocal : EmbeddingRoute::kReplicated;
+    set_bytes(o, table, {route, table.rows, table.dim});
     return o;
   }
 
@@ -355,10 +355,8 @@ class PlanSpaceBuilder {
     o.load[kUpdate] = to_load(prices_.backward(lookups));
     finish_route(o, table, once, Route::kExchange);
     set_bytes(o, table,
-              {unpooled ? Holding::kUnpooled
-               : once   ? Holding::kListed
-                        : Holding::kExchanged,
-               table.rows, width, 1, 1});
+              {listed ? EmbeddingRoute::kSequence : EmbeddingRoute::kExchange, table.rows, width, 1,
+               1, once});
     return o;
   }
 
@@ -418,12 +416,11 @@ class PlanSpaceBuilder {
     const std::int64_t block = (table.rows + blocks - 1) / blocks;
     const std::int64_t rows = (block + group - 1) / group;
     set_bytes(o, table,
-              {unpooled     ? Holding::kUnpooled
-               : once       ? Holding::kListed
-               : all        ? Holding::kReduced
-               : group == 1 ? Holding::kExchanged
-                            : Holding::kNodeReduced,
-               rows, table.dim, std::max(share, hot.most), group},
+              {listed       ? EmbeddingRoute::kSequence
+               : all        ? EmbeddingRoute::kReduce
+               : group == 1 ? EmbeddingRoute::kExchange
+                            : EmbeddingRoute::kNodeReduce,
+               rows, table.dim, std::max(share, hot.most), group, once},
               1 / real(blocks));
     return o;
   }

@@ -16,6 +16,7 @@
 #include "planner/embedding/migration.h"
 #include "planner/embedding/overlapped_arrival.h"
 #include "planner/embedding/plan_space.h"
+#include "workloads/embedding_plan/plan_rules.h"
 
 namespace stepcast::planner {
 namespace {
@@ -442,6 +443,9 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
     Bytes lacking;
     for (ReplanPoint& p : thinned(front_of(std::move(all)), options.points)) {
       p.plan.devices = job.devices;
+      if (workloads::broken_rule(job, p.plan)) {
+        continue;  // tables that stay and tables that move, together, have too many sizes of groups
+      }
       p.plan.ledger = ledger_of(job, p.plan);
       if (p.home || !excess_of(job, p.plan, p.plan.ledger)) {
         fit.push_back(std::move(p));

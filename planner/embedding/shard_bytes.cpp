@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/graph/optimizer_state.h"
 #include "core/job/layers.h"
 #include "core/numbers.h"
 #include "simulator/reports/framework_memory.h"
@@ -40,8 +39,13 @@ BytesByPurpose& BytesByPurpose::operator+=(const BytesByPurpose& o) {
   return *this;
 }
 
-double state_row_bytes(OptimizerKind kind, std::int64_t columns) {
-  return stepcast::state_row_bytes(kind, real(columns));
+HeldPiece held_piece(const EmbeddingSlice& slice, std::int32_t rank, double share) {
+  return {.route = slice.route,
+          .rows = held_rows(slice, rank).rows,
+          .columns = slice.dim,
+          .share = share,
+          .group = slice.members(),
+          .pools_lists_once = slice.pools_lists_once()};
 }
 
 BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece) {
@@ -51,49 +55,51 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
   const double columns = real(piece.columns * table.feature_count());  // of what is pooled
   b.weights = format_bytes(job.row_format(table), piece.rows, piece.columns).base();
   b.optimizer = real(piece.rows) * state_row_bytes(job.embedding_optimizer, piece.columns);
+  if (is_synchronised(piece.route)) {
+    b.gradients = format_bytes(job.formats.gradient, piece.rows, piece.columns).base();
+  }
   const double lookups = std::ceil(global * table.pooling * piece.share);
   const double wire = both_ways(job);
   const double ids =
       lookups * table.id_bytes() + 2 * global * real(table.feature_count()) * kLengthBytes;
-  switch (piece.holding) {
-    case Holding::kReplicated:
-      b.gradients = format_bytes(job.formats.gradient, piece.rows, piece.columns).base();
+  switch (kind_of(piece.route)) {
+    case EmbeddingRoute::kReplicated:
+    case EmbeddingRoute::kLocal:
       b.buffers = 2 * local * columns * element_bytes(job.formats.compute);
       break;
-    case Holding::kLocal:
-      b.buffers = 2 * local * columns * element_bytes(job.formats.compute);
-      break;
-    case Holding::kExchanged:
-    case Holding::kReduced:
-    case Holding::kListed:
+    case EmbeddingRoute::kExchange:
+    case EmbeddingRoute::kReduce:
       b.buffers = global * columns * wire + ids;
       break;
-    case Holding::kNodeReduced:
+    case EmbeddingRoute::kNodeReduce:
+    case EmbeddingRoute::kGroupReduce:
       b.buffers = (global + global / real(piece.group)) * columns * wire + ids;
       break;
-    case Holding::kUnpooled:
-      b.buffers = lookups * real(piece.columns) * wire + ids;
+    case EmbeddingRoute::kSequence:
+    case EmbeddingRoute::kGroupSequence:
+      b.buffers = piece.pools_lists_once ? global * columns * wire + ids
+                                         : lookups * real(piece.columns) * wire + ids;
       break;
   }
   b.buffers += lost_bytes(job, b.buffers);
   return b;
 }
 
-BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holding holding,
-                              std::int64_t columns, double share, double listed) {
+BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece,
+                              double listed) {
   BytesByPurpose b;
-  if (holding == Holding::kReplicated || holding == Holding::kLocal) {
+  if (is_local(piece.route)) {
     return b;
   }
   const double local = real(job.batch.global) / real(job.devices);
-  const double lookups = std::ceil(local * table.pooling * share);
+  const double lookups = std::ceil(local * table.pooling * piece.share);
   const double wire = both_ways(job);
   const double bags = local * real(table.feature_count());
-  b.buffers = lookups * table.id_bytes() + 2 * bags * kLengthBytes + bags * real(columns) * wire;
-  if (holding == Holding::kUnpooled || holding == Holding::kListed) {
-    const double rows = holding == Holding::kUnpooled ? lookups : std::ceil(local * listed);
-    b.buffers +=
-        rows * real(columns) * wire + 2 * bags * real(columns) * element_bytes(job.formats.compute);
+  const double columns = real(piece.columns);
+  b.buffers = lookups * table.id_bytes() + 2 * bags * kLengthBytes + bags * columns * wire;
+  if (is_sequence(piece.route)) {
+    const double rows = piece.pools_lists_once ? std::ceil(local * listed) : lookups;
+    b.buffers += rows * columns * wire + 2 * bags * columns * element_bytes(job.formats.compute);
   }
   b.buffers += lost_bytes(job, b.buffers);
   return b;

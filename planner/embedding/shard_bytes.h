@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/graph/embedding_placement.h"
+#include "core/graph/optimizer_state.h"
 #include "core/job/job.h"
 
 namespace stepcast::planner {
@@ -16,36 +18,31 @@ struct BytesByPurpose {
   BytesByPurpose& operator+=(const BytesByPurpose& o);
 };
 
-/// How a piece of a table is held; decides its buffers.
-enum class Holding : std::uint8_t {
-  kReplicated,   ///< every rank: dense gradient, optimizer on all rows
-  kLocal,        ///< the only rank
-  kExchanged,    ///< pooled rows of whole columns leave by all-to-all
-  kReduced,      ///< row-split over all ranks: partial sums by reduce-scatter
-  kNodeReduced,  ///< row-split over a group: reduce-scatter inside, all-to-all across
-  kUnpooled,     ///< sequence rows
-  kListed,       ///< pooled rows of distinct lists, copied to the samples that have them
-};
-
-/// One piece as a rank holds it.
+/// One piece of a table as a rank holds it.
 struct HeldPiece {
-  Holding holding = Holding::kExchanged;
+  EmbeddingRoute route = EmbeddingRoute::kExchange;  ///< its kind decides the buffers
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   double share = 1;  ///< of the table's lookups that arrive here (upper estimate)
   std::int64_t group = 1;
+  /// Pooled rows of distinct lists, copied to the samples that have them (EmbeddingSlice).
+  bool pools_lists_once = false;
 };
+/// The piece of a slice that a rank holds.
+HeldPiece held_piece(const EmbeddingSlice& slice, std::int32_t rank, double share);
 
 /// Bytes of a held piece on its rank: weights, state, gradient, and the buffers of the exchange
 /// that grow with what the rank holds (outputs and their gradients for the global batch, arriving
-/// ids). As workloads/dlrm allocates them, all alive at once: an upper bound of the step's peak.
+/// ids). Weights, state and gradient are those of the graph, to the byte; buffers are counted as
+/// all alive at once: an upper bound of the step's peak (tests/planner/planner_test.cpp).
 BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece);
 
 /// Bytes on every rank because a table's piece exists somewhere: what arrives for the local batch,
-/// and the ids sent. `share` of the table's lookups go to the piece; of kListed, `listed` rows
-/// arrive for each sample (holders, times the share of lists that are distinct).
-BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holding holding,
-                              std::int64_t columns, double share = 1, double listed = 1);
+/// and the ids sent. `piece.share` of the table's lookups go to the piece; where it pools distinct
+/// lists once, `listed` rows arrive for each sample (holders, times the share of lists that are
+/// distinct).
+BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece,
+                              double listed = 1);
 
 /// Row id -> place in the order of popularity, on each rank that sends ids: 4 bytes a row, 8 beyond
 /// 2^32 rows.
@@ -58,8 +55,5 @@ constexpr double kCounterBytes = 4;
 
 /// Dense model of one rank: parameters, gradients, optimizer state, activations (upper estimate).
 double dense_bytes(const Job& job);
-
-/// Optimizer state of one row of `columns` columns.
-double state_row_bytes(OptimizerKind kind, std::int64_t columns);
 
 }  // namespace stepcast::planner

@@ -13,6 +13,7 @@
 #include "studies/plan/plan_comparison.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_rules.h"
 #include "workloads/embedding_plan/plan_summary.h"
 
 namespace stepcast::studies {
@@ -46,8 +47,6 @@ bool others_may_answer(const Job& job, const PlanOptions& options) {
 RankedPlan ranked_plan(planner::PlannedCandidate candidate) {
   RankedPlan ranked;
   ranked.objective = candidate.objective;
-  ranked.simulated = candidate.buildable();
-  ranked.not_built_because = std::move(candidate.buildable_because);
   ranked.mix = std::move(candidate.mix);
   ranked.plan = std::move(candidate.plan);
   return ranked;
@@ -71,11 +70,11 @@ void add_proposed(const Job& job, const models::CostModel& model, const PlanOpti
     const bool close =
         joins && simulated < kSimulated && p.row.objective.value_or(0) <= kClose * report.objective;
     if (p.plan && (options.compare || close)) {
-      try {
+      if (const auto broken = workloads::broken_rule(job, *p.plan)) {
+        p.row.remark = fmt::format("plan: {}: {}", broken->key, broken->what);
+      } else {
         p.row.step = simulated_step(job, model, *p.plan);
         simulated += close ? 1 : 0;
-      } catch (const InputError& e) {
-        p.row.remark = e.what();
       }
     }
     if (p.row.step && joins) {
@@ -84,7 +83,6 @@ void add_proposed(const Job& job, const models::CostModel& model, const PlanOpti
       ranked.plan = std::move(*p.plan);
       ranked.plan.predicted_step = *p.row.step;
       ranked.objective = p.row.objective.value_or(0);
-      ranked.simulated = true;
       for (const workloads::PlanPart& part : workloads::plan_parts(ranked.plan)) {
         ranked.mix.emplace_back(part.placed, part.tables);
       }
@@ -128,9 +126,8 @@ planner::EmbeddingPlanning searched(const Job& job, const models::CostModel& mod
   found.step_bound = std::max(found.step_bound, normal.step_bound);
   for (planner::PlannedCandidate& c : normal.candidates) {
     const bool known =
-        std::any_of(found.candidates.begin(), found.candidates.end(), [&c](const auto& other) {
-          return other.objective == c.objective && other.buildable() == c.buildable();
-        });
+        std::any_of(found.candidates.begin(), found.candidates.end(),
+                    [&c](const auto& other) { return other.objective == c.objective; });
     if (!known) {
       found.candidates.push_back(std::move(c));
     }
@@ -138,10 +135,9 @@ planner::EmbeddingPlanning searched(const Job& job, const models::CostModel& mod
   return found;
 }
 
-/// Plans that can be built come first: the others are an outlook.
 void sort_by_step(std::vector<RankedPlan>& plans) {
   std::stable_sort(plans.begin(), plans.end(), [](const RankedPlan& a, const RankedPlan& b) {
-    return a.simulated != b.simulated ? a.simulated : a.plan.predicted_step < b.plan.predicted_step;
+    return a.plan.predicted_step < b.plan.predicted_step;
   });
 }
 
@@ -193,7 +189,6 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   planner::EmbeddingPlanning found = searched(job, model, options, std::move(search));
   report.search_seconds = now() - begin;
   report.bound = found.bound;
-  report.bound_with_tiers = found.bound_with_tiers;
   report.bound_reason = found.bound_reason;
   report.gap = found.gap;
   report.evaluations = found.evaluations;
@@ -202,39 +197,27 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   report.shortage = found.shortage;
 
   const double simulating = now();
-  double rest_of_step = std::numeric_limits<double>::infinity();  // in addition to the objective
   for (planner::PlannedCandidate& c : found.candidates) {
-    if (c.buildable()) {
-      c.plan.predicted_step = simulated_step(job, model, c.plan);
-      rest_of_step = std::min(rest_of_step, c.plan.predicted_step - c.objective);
-    }
-  }
-  for (planner::PlannedCandidate& c : found.candidates) {
-    if (!c.buildable()) {
-      c.plan.predicted_step = rest_of_step + c.objective;
-    }
+    c.plan.predicted_step = simulated_step(job, model, c.plan);
     report.plans.push_back(ranked_plan(std::move(c)));
   }
   sort_by_step(report.plans);
   if (!report.plans.empty()) {
     report.objective = std::min_element(report.plans.begin(), report.plans.end(),
                                         [](const RankedPlan& a, const RankedPlan& b) {
-                                          return std::pair(!a.simulated, a.objective) <
-                                                 std::pair(!b.simulated, b.objective);
+                                          return a.objective < b.objective;
                                         })
                            ->objective;
     if (options.compare) {
       report.compared.push_back(own_row(report));
     }
-    if (report.plans.front().simulated && !proposed.empty()) {
+    if (!proposed.empty()) {
       add_proposed(job, model, options, std::move(proposed), report);
       sort_by_step(report.plans);
     }
   }
   complete_plans(job, found.step_bound, report);
-  std::size_t built = 0;
-  std::erase_if(report.plans,
-                [&](const RankedPlan& p) { return p.simulated && built++ >= options.top; });
+  report.plans.resize(std::min(report.plans.size(), options.top));
   report.simulation_seconds = now() - simulating;
   return report;
 }

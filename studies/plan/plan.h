@@ -26,13 +26,11 @@ struct PlanOptions {
   std::function<double()> clock;  ///< seconds; without it no time is reported
 };
 
-/// A plan, simulated where the graph builder can express it.
+/// A plan with its simulated step.
 struct RankedPlan {
   EmbeddingPlan plan;
   std::string planner = "stepcast";  ///< who proposed it
   double objective = 0;  ///< the part of the step that plans decide, in planner's prices
-  bool simulated = false;
-  std::string not_built_because;
   std::vector<std::pair<std::string, std::int64_t>> mix;
 };
 
@@ -51,10 +49,10 @@ struct ComparedPlan {
 struct PlanReport {
   Job job;
   std::vector<RankedPlan> plans;  ///< ascending by predicted step
-  double objective = 0;           ///< of the best plan that can be built
+  double objective = 0;           ///< of the best plan
   /// Of the objective. `gap`: what the best objective found is above its bound. The bound of the
   /// step is each plan's `lower_bound`; a plan's own gap is that of its simulated step to it.
-  double bound = 0, bound_with_tiers = 0, gap = 0;
+  double bound = 0, gap = 0;
   std::string bound_reason;
   double search_seconds = 0, simulation_seconds = 0;
   std::uint64_t evaluations = 0;
@@ -65,9 +63,9 @@ struct PlanReport {
 };
 
 /// Searches, then ranks the best few by a full simulation of the step, and with them the plans of
-/// the rule `auto` and of other planners whose objective comes close (`compare`: all that fit and
-/// can be built): the answer is the fastest plan that was simulated, whoever proposed it. With a
-/// `form` only plans of the search, which another system has to carry out. Errors: InputError.
+/// the rule `auto` and of other planners whose objective comes close (`compare`: all that fit
+/// and break no rule): the answer is the fastest plan that was simulated, whoever proposed it. With
+/// a `form` only plans of the search, which another system has to carry out. Errors: InputError.
 PlanReport plan(const Job& job, const PlanOptions& options);
 
 }  // namespace stepcast::studies

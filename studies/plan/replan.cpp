@@ -58,14 +58,7 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
     if (!home && request.max_bytes && p.bytes - counted > *request.max_bytes) {
       break;
     }
-    try {
-      p.plan.predicted_step = simulated_step(job, model, p.plan);
-    } catch (const InputError&) {
-      if (home) {
-        throw;
-      }
-      continue;  // no graph can be built of this mixture of tables that stay and tables that move
-    }
+    p.plan.predicted_step = simulated_step(job, model, p.plan);
     const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);
     if (home) {
       report.from_step = p.plan.predicted_step;

@@ -10,7 +10,7 @@ Job with_searched_plan(Job job) {
   }
   job.embedding_choice = "auto";
   PlanReport report = plan(job, {.top = 1, .effort = PlanEffort::kQuick});
-  if (report.plans.empty() || !report.plans.front().simulated) {
+  if (report.plans.empty()) {
     return job;
   }
   job.embedding_choice = "search";

@@ -44,9 +44,7 @@ BytesPerSecond host_bandwidth(const Job& job) {
 Bytes row_bytes(const Job& job, const EmbeddingTable& table, const Flow& flow, bool state) {
   const Bytes weights = flow.bits > 0 ? quantised_row_bytes(static_cast<int>(flow.bits), table.dim)
                                       : format_bytes(job.row_format(table), 1, table.dim);
-  return weights +
-         Bytes(state ? state_row_bytes(job.embedding_optimizer, static_cast<double>(table.dim))
-                     : 0);
+  return weights + Bytes(state ? state_row_bytes(job.embedding_optimizer, table.dim) : 0);
 }
 
 struct EmbeddingBytes {

@@ -34,7 +34,7 @@ TEST_CASE("tables may be uneven over the ranks that share a slower tier", "[plan
   const Job job = spilled_job(devices, devices == 4 ? 4 : 8, 110e6);
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPlanning found = plan_embeddings(job, model);
-  REQUIRE(found.best_buildable() != nullptr);
+  REQUIRE(found.best() != nullptr);
   for (const PlannedCandidate& c : found.candidates) {
     CHECK_FALSE(excess_of(job, c.plan, c.plan.ledger));
     std::vector<double> unit(3, 0.0);
@@ -130,7 +130,7 @@ TEST_CASE("a plan reached from one in use has room for its communicators",
       CHECK(front.points[i].bytes > front.points[i - 1].bytes);
       CHECK(front.points[i].time < front.points[i - 1].time);
     }
-    if (const PlannedCandidate* best = scratch.best_buildable()) {
+    if (const PlannedCandidate* best = scratch.best()) {
       CAPTURE(memory, best->objective);
       CHECK(front.points.back().time <= best->objective * 1.1);
       ++found_both;

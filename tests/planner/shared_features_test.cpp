@@ -53,7 +53,7 @@ TEST_CASE("the ledger covers what graphs of shared tables allocate",
     PlannerOptions options;
     options.search.effort = 0;
     const EmbeddingPlanning found = plan_embeddings(job, model, options);
-    const PlannedCandidate* best = found.best_buildable();
+    const PlannedCandidate* best = found.best();
     if (best == nullptr) {
       continue;
     }

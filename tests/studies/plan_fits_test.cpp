@@ -9,7 +9,7 @@
 #include "tests/runtime/tiered_plans.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan/plan.h"
-#include "workloads/embedding_plan/plan_communicators.h"
+#include "workloads/embedding_plan/plan_layout.h"
 
 #include "core/numbers.h"
 
@@ -70,9 +70,6 @@ TEST_CASE("every plan that the planner accepts fits for the prediction too",
     }
     for (const PlannedCandidate& c : found.candidates) {
       REQUIRE_FALSE(excess_of(job, c.plan, c.plan.ledger));
-      if (!c.buildable()) {
-        continue;
-      }
       job.embedding_plan = c.plan;
       const studies::StepPrediction p = studies::predict(job);
       CAPTURE(i, p.warnings);
@@ -91,11 +88,6 @@ TEST_CASE("every plan that the planner accepts fits for the prediction too",
 }
 
 TEST_CASE("a plan's communicators are those that its graph uses", "[studies][plan][oracle]") {
-  Job job = test::dlrm_job(8, 3, 5000, 16, 6);
-  job.parallel.data = 8;
-  job.system = plain_system(16e9, 4);
-  auto& tables = test::model_of(job).tables;
-  tables[1].mode = PoolingMode::kSequence;
   // Of all ranks together: one that holds no rows of a copy has no gradients to sum.
   const auto of_graph = [](const Job& j) {
     const ExecutionGraph graph = workloads::build_graph(j);
@@ -114,14 +106,27 @@ TEST_CASE("a plan's communicators are those that its graph uses", "[studies][pla
     std::sort(sizes.begin(), sizes.end());
     return sizes;
   };
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  const std::int64_t devices = GENERATE(1, 8);
+  for (unsigned seed = 0; seed < 90; ++seed) {
+    Job job = test::dlrm_job(devices, 3, 5000, 16, 6);
+    job.parallel.data = devices;
+    job.system = plain_system(16e9, 4);
+    auto& tables = test::model_of(job).tables;
+    tables[1].mode = PoolingMode::kSequence;
+    job.sptt = devices > 1 && seed % 3 == 1;  // columns of whole tables travel by way of towers
+    job.embedding_dedup = seed % 3 == 2;
+    if (job.embedding_dedup) {
+      tables[0].session = tables[2].session = Session{16, 0.9};
+    }
     const std::vector<std::string> named{"table_wise", "row_wise", "table_row_wise",
                                          "data_parallel", "tiered"};
-    job.embedding_plan = seed < named.size() ? workloads::make_embedding_plan(job, named[seed])
-                                             : runtime::test::random_tiered_plan(job, seed, {2, 4});
-    auto sizes = workloads::plan_communicators(job, *job.embedding_plan);
+    const unsigned choice = seed / 3;
+    job.embedding_plan = choice < named.size() || devices == 1
+                             ? workloads::make_embedding_plan(job, named[choice % named.size()])
+                             : runtime::test::random_tiered_plan(job, seed, {2, 4});
+    auto sizes = communicator_sizes(workloads::embedding_layout(job), job.sptt);
     std::sort(sizes.begin(), sizes.end());
-    CAPTURE(seed);
+    CAPTURE(devices, seed);
     CHECK(sizes == of_graph(job));
   }
 }

@@ -15,6 +15,7 @@
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_hugectr.h"
+#include "workloads/embedding_plan/plan_rules.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;

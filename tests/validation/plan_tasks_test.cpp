@@ -8,6 +8,7 @@
 #include "validation/plans.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_rules.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;

@@ -5,6 +5,7 @@
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/plan_rules.h"
 #include "workloads/embedding_plan/plan_summary.h"
 
 using namespace stepcast;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/graph/embedding_communicators.h"
 #include "workloads/dlrm/rank_classes.h"
 #include "workloads/dlrm/step.h"
 
@@ -62,42 +63,50 @@ void check_model(const Job& job, const DlrmWorkload& w) {
   }
 }
 
-/// Ranks in units of `size`, and ranks of equal place in their units.
-void add_grid(std::vector<Communicator>& all, std::string inside, std::string across,
-              std::int64_t devices, std::int64_t size) {
-  std::vector<std::vector<std::int32_t>> units(static_cast<std::size_t>(devices / size));
-  std::vector<std::vector<std::int32_t>> places(static_cast<std::size_t>(size));
-  for (std::int64_t r = 0; r < devices; ++r) {
-    units[static_cast<std::size_t>(r / size)].push_back(static_cast<std::int32_t>(r));
-    places[static_cast<std::size_t>(r % size)].push_back(static_cast<std::int32_t>(r));
-  }
-  all.push_back({.name = std::move(inside), .axes = {}, .groups = std::move(units)});
-  all.push_back({.name = std::move(across), .axes = {}, .groups = std::move(places)});
-}
-
 /// Mesh axes that the groups of a list lie along, the innermost first.
 constexpr std::array kGroupAxes{Axis::kTensor, Axis::kContext, Axis::kPipeline};
+
+std::string communicator_name(const EmbeddingCommunicator& c) {
+  using Purpose = EmbeddingCommunicator::Purpose;
+  const auto name = [&c](const char* inside, const char* across) {
+    return std::string(c.across ? across : inside) +
+           (c.level > 0 ? fmt::format("_{}", c.level + 1) : "");
+  };
+  switch (c.purpose) {
+    case Purpose::kIds:
+      return "input";
+    case Purpose::kOutputs:
+      return "exchange";
+    case Purpose::kGradients:
+      return "data";
+    case Purpose::kTower:
+      return name("tower", "across_towers");
+    case Purpose::kNode:
+      return name("node", "across");
+    case Purpose::kCopy:
+      return name("group", "copies");
+  }
+  return "";
+}
+
+/// All ranks along the data axis; ranks in groups; ranks of equal place in their groups.
+Communicator communicator_of(const EmbeddingCommunicator& c, std::int64_t devices) {
+  if (c.group == 0) {
+    return {.name = communicator_name(c), .axes = {Axis::kData}, .groups = {}};
+  }
+  std::vector<std::vector<std::int32_t>> groups(static_cast<std::size_t>(devices / c.ranks));
+  for (std::int64_t r = 0; r < devices; ++r) {
+    groups[static_cast<std::size_t>(c.across ? r % c.group : r / c.group)].push_back(
+        static_cast<std::int32_t>(r));
+  }
+  return {.name = communicator_name(c), .axes = {}, .groups = std::move(groups)};
+}
 
 std::vector<Communicator> communicators_of(const EmbeddingPlacement& layout, const LayerList& list,
                                            bool towers) {
   std::vector<Communicator> all;
-  for (const char* name : {"input", "exchange", "data"}) {
-    all.push_back({.name = name, .axes = {Axis::kData}, .groups = {}});
-  }
-  const DlrmCommunicators index(layout, list, towers);
-  const auto add = [&](const DlrmCommunicators::Grid& grid, const char* inside, const char* across,
-                       std::int64_t size, std::size_t level) {
-    if (grid.inside >= 0) {
-      const std::string suffix = level > 0 ? fmt::format("_{}", level + 1) : "";
-      add_grid(all, inside + suffix, across + suffix, layout.devices, size);
-    }
-  };
-  add(index.tower, "tower", "across_towers", layout.node, 0);
-  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
-    add(index.node[level], "node", "across", layout.group_sizes[level], level);
-  }
-  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
-    add(index.group[level], "group", "copies", layout.group_sizes[level], level);
+  for (const EmbeddingCommunicator& c : embedding_communicators(layout, towers)) {
+    all.push_back(communicator_of(c, layout.devices));
   }
   for (std::size_t i = 0; i < list.groups.size(); ++i) {
     all.push_back({.name = list.groups[i].name, .axes = {kGroupAxes.at(i)}, .groups = {}});
@@ -108,11 +117,7 @@ std::vector<Communicator> communicators_of(const EmbeddingPlacement& layout, con
 /// Without tables no rank holds a shard.
 EmbeddingPlacement layout_of(const Job& job) {
   if (!job.workload.dlrm()->tables.empty()) {
-    EmbeddingPlacement layout = embedding_layout(job);
-    if (job.sptt) {
-      layout.node = job.system.host.devices;
-    }
-    return layout;
+    return embedding_layout(job);
   }
   EmbeddingPlacement layout;
   layout.devices = job.devices;

@@ -2,13 +2,13 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/graph/optimizer_state.h"
 #include "workloads/dlrm/step.h"
 #include "workloads/embedding_plan/embedding_tiers.h"
 
 #include "core/numbers.h"
 
 namespace stepcast::workloads {
-namespace {}  // namespace
 
 Bytes DlrmStep::row_bytes(const EmbeddingSlice& s) const {
   return format_bytes(job_.row_format(table(s)), 1, s.dim);
@@ -81,14 +81,13 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
                              .pieces = {piece},
                              .tier = tier});
   if (!is_synchronised(s.route) && job_.embedding_optimizer != OptimizerKind::kSgd) {
-    const bool adam = job_.embedding_optimizer == OptimizerKind::kAdam;
-    const bool by_row = job_.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
+    const auto [rows, columns] = state_shape(job_.embedding_optimizer, held.rows, s.dim);
     shard.has_state = true;
     shard.state = b_.tensor({.name = name + ".state",
                              .role = TensorRole::kOptimizerState,
                              .format = Format::kFp32,
-                             .rows = adam ? 2 * held.rows : held.rows,
-                             .columns = by_row ? 1 : s.dim,
+                             .rows = rows,
+                             .columns = columns,
                              .per_microbatch = false,
                              .pieces = {},
                              .tier = tier});

@@ -1,27 +1,26 @@
 #include "workloads/dlrm/step.h"
 
+#include "core/graph/embedding_communicators.h"
+
 namespace stepcast::workloads {
 
 DlrmCommunicators::DlrmCommunicators(const EmbeddingPlacement& layout, const LayerList& list,
                                      bool towers) {
-  std::int32_t next = data + 1;
-  const auto grid = [&next](bool used) {
-    Grid g;
-    if (used) {
-      g.inside = next++;
-      g.across = next++;
+  using Purpose = EmbeddingCommunicator::Purpose;
+  node.resize(layout.group_sizes.size());
+  group.resize(layout.group_sizes.size());
+  const std::vector<EmbeddingCommunicator> all = embedding_communicators(layout, towers);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const EmbeddingCommunicator& c = all[i];
+    if (c.group == 0) {
+      continue;  // `input`, `exchange`, `data`
     }
-    return g;
-  };
-  tower = grid(towers);
-  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
-    node.push_back(grid(layout.uses(at_level(EmbeddingRoute::kNodeReduce, level))));
+    Grid& grid = c.purpose == Purpose::kTower  ? tower
+                 : c.purpose == Purpose::kNode ? node[c.level]
+                                               : group[c.level];
+    (c.across ? grid.across : grid.inside) = static_cast<std::int32_t>(i);
   }
-  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
-    group.push_back(grid(layout.uses(at_level(EmbeddingRoute::kGroupReduce, level)) ||
-                         layout.uses(at_level(EmbeddingRoute::kGroupSequence, level))));
-  }
-  first_group = list.groups.empty() ? -1 : next;
+  first_group = list.groups.empty() ? -1 : static_cast<std::int32_t>(all.size());
 }
 
 DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,

@@ -25,20 +25,6 @@ RowCacheModel model_of(const Job& job, const EmbeddingTable& table, const Access
 
 }  // namespace
 
-double state_row_bytes(OptimizerKind optimizer, std::int64_t columns) {
-  switch (optimizer) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kAdam:
-      return 8 * real(columns);
-    case OptimizerKind::kAdagrad:
-      return 4 * real(columns);
-    case OptimizerKind::kRowwiseAdagrad:
-      return 4;
-  }
-  return 0;
-}
-
 double tier_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_t columns,
                       double element_bytes) {
   const double row = element_bytes > 0 ? real(columns) * element_bytes

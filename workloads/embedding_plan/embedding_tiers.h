@@ -7,9 +7,6 @@
 
 namespace stepcast::workloads {
 
-/// Optimizer state of one row of `columns` columns, fp32.
-double state_row_bytes(OptimizerKind optimizer, std::int64_t columns);
-
 /// Bytes that move with one row of a slower tier: its columns, in `element_bytes` each where that
 /// is > 0 (a backend without short formats), and its optimizer state.
 double tier_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_t columns,

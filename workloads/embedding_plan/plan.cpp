@@ -7,7 +7,9 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/graph/optimizer_state.h"
 #include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/plan_rules.h"
 #include "workloads/embedding_plan/plan_tiered.h"
 
 namespace stepcast::workloads {
@@ -29,18 +31,7 @@ double cost_of(const EmbeddingTable& t) {
 /// Bytes of one column of a table with its optimizer state.
 double bytes_of(const EmbeddingTable& t, const Job& job) {
   const double weights = format_bytes(job.row_format(t), t.rows, t.dim).base();
-  const double elements = static_cast<double>(t.rows) * static_cast<double>(t.dim);
-  switch (job.embedding_optimizer) {
-    case OptimizerKind::kSgd:
-      return weights;
-    case OptimizerKind::kAdam:
-      return weights + 8 * elements;
-    case OptimizerKind::kAdagrad:
-      return weights + 4 * elements;
-    case OptimizerKind::kRowwiseAdagrad:
-      return weights + 4 * static_cast<double>(t.rows);
-  }
-  return weights;
+  return weights + static_cast<double>(t.rows) * state_row_bytes(job.embedding_optimizer, t.dim);
 }
 
 std::vector<std::int32_t> rank_range(std::int64_t first, std::int64_t count) {

@@ -39,11 +39,6 @@ void name_hot_rows(const EmbeddingTable& table, PlanTable& plan);
 /// The plan a job names: its own (checked), or the one made by `embedding_choice`.
 EmbeddingPlan resolved_embedding_plan(const Job& job);
 
-/// Checks that a plan belongs to the job: the same tables, shards that tile rows x columns exactly
-/// once, ranks in range and groups that suit the kind of sharding. `where` begins every message,
-/// e.g. "plan.json: tables[3].shards[0].groups". Errors: InputError.
-void check_embedding_plan(const Job& job, const EmbeddingPlan& plan, std::string_view where);
-
 /// Devices among which table-row-wise splits rows: the largest number that divides both the job's
 /// devices and a machine's.
 std::int64_t node_size(const Job& job);

@@ -1,155 +1,13 @@
 #include "workloads/embedding_plan/plan_layout.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
 #include <string>
 
 #include "core/access/repeated_lists.h"
-#include "core/error.h"
 #include "workloads/embedding_plan/plan.h"
-#include "workloads/embedding_plan/plan_communicators.h"
 
 namespace stepcast::workloads {
-namespace {
-
-bool overlap(const std::array<std::int64_t, 2>& a, const std::array<std::int64_t, 2>& b) {
-  return a[0] < b[1] && b[0] < a[1];
-}
-
-/// Every shard lies inside the table, no two overlap, and together they have its area: so they tile
-/// it.
-void check_tiling(const PlanTable& plan, const EmbeddingTable& table, const std::string& where) {
-  if (plan.shards.empty()) {
-    throw InputError(where + ".shards",
-                     "empty; a table needs shards that tile its rows and columns");
-  }
-  double area = 0;
-  for (std::size_t i = 0; i < plan.shards.size(); ++i) {
-    const PlanShard& s = plan.shards[i];
-    const std::string at = fmt::format("{}.shards[{}]", where, i);
-    if (s.rows[0] < 0 || s.rows[1] > table.rows || s.rows[0] >= s.rows[1]) {
-      throw InputError(at + ".rows", fmt::format("[{}, {}) is not a range of the {} rows of '{}'",
-                                                 s.rows[0], s.rows[1], table.rows, table.name));
-    }
-    if (s.columns[0] < 0 || s.columns[1] > table.dim || s.columns[0] >= s.columns[1]) {
-      throw InputError(at + ".columns",
-                       fmt::format("[{}, {}) is not a range of the {} columns of '{}'",
-                                   s.columns[0], s.columns[1], table.dim, table.name));
-    }
-    for (std::size_t j = 0; j < i; ++j) {
-      if (overlap(s.rows, plan.shards[j].rows) && overlap(s.columns, plan.shards[j].columns)) {
-        throw InputError(
-            where + ".shards",
-            fmt::format(
-                "shards {} and {} overlap; every row and column belongs to exactly one shard", j,
-                i));
-      }
-    }
-    area += static_cast<double>(s.rows[1] - s.rows[0]) *
-            static_cast<double>(s.columns[1] - s.columns[0]);
-  }
-  const double whole = static_cast<double>(table.rows) * static_cast<double>(table.dim);
-  if (area != whole) {
-    throw InputError(where + ".shards",
-                     fmt::format("the shards cover {:.6g} of the {:.6g} elements of '{}'; they "
-                                 "must tile rows x columns exactly once",
-                                 area, whole, table.name));
-  }
-}
-
-void check_ranks(const PlanShard& s, std::int64_t devices, const std::string& at) {
-  if (s.groups.empty()) {
-    throw InputError(at + ".groups", "empty; name the ranks that hold the shard");
-  }
-  std::vector<bool> seen(static_cast<std::size_t>(devices), false);
-  for (const auto& group : s.groups) {
-    if (group.empty()) {
-      throw InputError(at + ".groups", "a group is empty; name the ranks that hold the shard");
-    }
-    for (const std::int32_t r : group) {
-      if (r < 0 || r >= devices) {
-        throw InputError(at + ".groups",
-                         fmt::format("rank {} is not one of the {} devices of the job (0 to {})", r,
-                                     devices, devices - 1));
-      }
-      if (seen[static_cast<std::size_t>(r)]) {
-        throw InputError(at + ".groups", fmt::format("rank {} is named twice", r));
-      }
-      seen[static_cast<std::size_t>(r)] = true;
-    }
-  }
-}
-
-/// Every rank in one group, groups of equal size, ranks in order.
-bool partitions(const std::vector<std::vector<std::int32_t>>& groups, std::int64_t devices) {
-  std::int32_t next = 0;
-  for (const auto& group : groups) {
-    if (group.size() != groups.front().size()) {
-      return false;
-    }
-    for (const std::int32_t r : group) {
-      if (r != next++) {
-        return false;
-      }
-    }
-  }
-  return next == devices;
-}
-
-bool contiguous(const std::vector<std::int32_t>& ranks) {
-  for (std::size_t i = 1; i < ranks.size(); ++i) {
-    if (ranks[i] != ranks[i - 1] + 1) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/// The group of a shard suits its kind of sharding.
-void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at) {
-  const auto size = static_cast<std::int64_t>(s.groups.front().size());
-  const bool single = s.groups.size() == 1;
-  const auto require = [&at, &s](bool good, std::string_view what) {
-    if (!good) {
-      throw InputError(at + ".groups", fmt::format("{} needs {}", name_of(s.sharding), what));
-    }
-  };
-  if (s.tier != "hbm" && (s.groups.size() > 1 || s.sharding == ShardingKind::kDataParallel)) {
-    throw InputError(at + ".tier",
-                     fmt::format("'{}', but rows with several copies are updated from dense "
-                                 "gradients and stay in device memory; use hbm, or one copy",
-                                 s.tier));
-  }
-  switch (s.sharding) {
-    case ShardingKind::kTableWise:
-    case ShardingKind::kColumnWise:
-      require(single && size == 1, "one group with one rank");
-      break;
-    case ShardingKind::kRowWise:
-      require(partitions(s.groups, devices),
-              "one group with all ranks in order, or groups of equal size that together are all "
-              "ranks in order, a copy in each");
-      break;
-    case ShardingKind::kTableRowWise:
-      require(single && contiguous(s.groups.front()) && devices % size == 0 &&
-                  s.groups.front().front() % size == 0,
-              "one group of consecutive ranks, a whole node (or equal part of one)");
-      break;
-    case ShardingKind::kDataParallel:
-      require(partitions(s.groups, devices), "all ranks in order, as one group or several");
-      break;
-  }
-  const bool replicated = s.sharding == ShardingKind::kDataParallel;
-  if (size > 1 && replicated != (s.split == Split::kReplicate)) {
-    throw InputError(at + ".split", fmt::format("{} needs split {}", name_of(s.sharding),
-                                                replicated ? "replicate" : "block or stripe"));
-  }
-}
-
-}  // namespace
-
 namespace {
 
 /// Of what is done without, at most so much is worth the trouble.
@@ -248,18 +106,10 @@ std::vector<std::int64_t> group_sizes_of(const EmbeddingPlan& plan, const Job& j
   const DlrmWorkload& w = *job.workload.dlrm();
   std::set<std::int64_t> sizes;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
-      const PlanShard& s = plan.tables[t].shards[i];
+    for (const PlanShard& s : plan.tables[t].shards) {
       const EmbeddingRoute route = route_of(s, w.tables[t], job, shares[t]);
       if (is_node_reduce(route) || has_copies(route)) {
         sizes.insert(static_cast<std::int64_t>(s.groups.front().size()));
-      }
-      if (sizes.size() > kMostGroupSizes) {
-        throw InputError(
-            fmt::format("plan: tables[{}].shards[{}].groups", t, i),
-            fmt::format("{} ranks in a group make more than {} sizes of groups in the plan ({}); "
-                        "use fewer",
-                        s.groups.front().size(), kMostGroupSizes, fmt::join(sizes, ", ")));
       }
     }
   }
@@ -267,35 +117,6 @@ std::vector<std::int64_t> group_sizes_of(const EmbeddingPlan& plan, const Job& j
 }
 
 }  // namespace
-
-void check_embedding_plan(const Job& job, const EmbeddingPlan& plan, std::string_view where) {
-  const DlrmWorkload* w = job.workload.dlrm();
-  STEPCAST_CHECK(w != nullptr, "embedding plan of '{}', which is not a DLRM", job.workload.name);
-  if (plan.devices != job.devices) {
-    throw InputError(
-        fmt::format("{}: devices", where),
-        fmt::format("the plan is for {} devices, the job has {}", plan.devices, job.devices));
-  }
-  if (plan.tables.size() != w->tables.size()) {
-    throw InputError(fmt::format("{}: tables", where),
-                     fmt::format("{} tables, but '{}' has {}", plan.tables.size(),
-                                 job.workload.name, w->tables.size()));
-  }
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    const std::string at = fmt::format("{}: tables[{}]", where, t);
-    if (plan.tables[t].name != w->tables[t].name) {
-      throw InputError(at + ".name",
-                       fmt::format("'{}', but table {} of '{}' is '{}'; keep the workload's order",
-                                   plan.tables[t].name, t, job.workload.name, w->tables[t].name));
-    }
-    check_tiling(plan.tables[t], w->tables[t], at);
-    for (std::size_t s = 0; s < plan.tables[t].shards.size(); ++s) {
-      const std::string shard = fmt::format("{}.shards[{}]", at, s);
-      check_ranks(plan.tables[t].shards[s], job.devices, shard);
-      check_kind(plan.tables[t].shards[s], job.devices, shard);
-    }
-  }
-}
 
 std::shared_ptr<const RowOrder> own_order(const PlanTable& plan, const EmbeddingTable& table) {
   const bool own = plan.frequency_order && plan.order != nullptr && table.access != nullptr &&
@@ -305,10 +126,14 @@ std::shared_ptr<const RowOrder> own_order(const PlanTable& plan, const Embedding
 }
 
 EmbeddingPlacement embedding_layout(const Job& job) {
-  const EmbeddingPlan plan = resolved_embedding_plan(job);
+  return embedding_layout(job, resolved_embedding_plan(job));
+}
+
+EmbeddingPlacement embedding_layout(const Job& job, const EmbeddingPlan& plan) {
   const DlrmWorkload& w = *job.workload.dlrm();
   EmbeddingPlacement layout;
   layout.devices = job.devices;
+  layout.node = job.sptt ? job.system.host.devices : 1;
   std::vector<ListShares> shares;
   for (const EmbeddingTable& t : w.tables) {
     shares.push_back(list_shares(job, t));

@@ -1,4 +1,5 @@
 #include "core/error.h"
+#include "core/graph/optimizer_state.h"
 #include "workloads/dlrm/dlrm.h"
 #include "workloads/dlrm/step.h"
 
@@ -212,8 +213,7 @@ void DlrmStep::optimizer(const std::string& name, OptimizerKind kind, TensorId w
                          TensorId gradients, std::int64_t state_rows, std::int64_t state_columns,
                          std::int64_t row_width, std::uint8_t flags) {
   std::vector<TensorId> states;
-  const int count = kind == OptimizerKind::kSgd ? 0 : kind == OptimizerKind::kAdam ? 2 : 1;
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < optimizer_states(kind); ++i) {
     states.push_back(b_.tensor({.name = fmt::format("{}.state{}", name, i),
                                 .role = TensorRole::kOptimizerState,
                                 .format = Format::kFp32,
@@ -241,7 +241,7 @@ void DlrmStep::optimizer(const std::string& name, OptimizerKind kind, TensorId w
 /// parameters also the copy in the format of products.
 void DlrmStep::fused_optimizer(OptimizerKind dense) {
   constexpr double kWide = 4;
-  const int states = dense == OptimizerKind::kSgd ? 0 : dense == OptimizerKind::kAdam ? 2 : 1;
+  const int states = optimizer_states(dense);
   const double gradient = bits_per_element(job_.formats.gradient, 1024) / 8;
   const double copy = bits_per_element(compute_, 1024) / 8;
   std::vector<TensorId> in;
@@ -310,9 +310,9 @@ void DlrmStep::optimizers() {
   }
   for (const DenseParameter& p : parameters_) {
     if (p.slice >= 0 && p.rows > 0 && !(traits_.fused_optimizer && fuses_tables(dense))) {
-      const bool by_row = job_.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
-      optimizer(p.name, job_.embedding_optimizer, p.weight, p.gradient, p.rows,
-                by_row ? 1 : p.columns, p.columns, at_interval());
+      const std::int64_t columns = state_shape(job_.embedding_optimizer, p.rows, p.columns)[1];
+      optimizer(p.name, job_.embedding_optimizer, p.weight, p.gradient, p.rows, columns, p.columns,
+                at_interval());
     }
   }
 }

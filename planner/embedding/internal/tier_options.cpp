@@ -85,25 +85,26 @@ class TierOptions {
           choice_.replica_update(dim / real(group)) / real(job_.sync_interval);
     }
     const BytesByPurpose row =
-        held_bytes(job_, table_, {Holding::kReplicated, 1, table_.dim, 0, 1});
+        held_bytes(job_, table_, {EmbeddingRoute::kReplicated, 1, table_.dim, 0});
     l.memory = (row.weights + row.optimizer + (copies > 1 ? row.gradients : 0)) / real(group);
     l.access_memory = (exchanged_bytes(group, 1) - exchanged_bytes(group, 0)) / lookups_;
     return l;
   }
 
-  [[nodiscard]] Holding holding(std::int64_t group) const {
-    return group == 1              ? Holding::kReplicated
-           : unpooled()            ? Holding::kUnpooled
-           : group == job_.devices ? Holding::kReduced
-                                   : Holding::kNodeReduced;
+  [[nodiscard]] EmbeddingRoute route(std::int64_t group) const {
+    const bool one_copy = group == job_.devices;
+    return group == 1   ? EmbeddingRoute::kReplicated
+           : unpooled() ? (one_copy ? EmbeddingRoute::kSequence : EmbeddingRoute::kGroupSequence)
+           : one_copy   ? EmbeddingRoute::kReduce
+                        : EmbeddingRoute::kGroupReduce;
   }
 
   /// Buffers of a rank where `share` of all lookups go to one level, evenly over its holders.
   [[nodiscard]] double exchanged_bytes(std::int64_t group, double share) const {
     return held_bytes(job_, table_,
-                      {holding(group), 0, table_.dim, share / real(job_.devices), group})
+                      {route(group), 0, table_.dim, share / real(job_.devices), group})
                .buffers +
-           arriving_bytes(job_, table_, holding(group), table_.dim, share).total();
+           arriving_bytes(job_, table_, {route(group), 0, table_.dim, share}).total();
   }
 
   /// What a level costs because it exists, however few rows it has: pooled partial sums.
@@ -309,13 +310,10 @@ class TierOptions {
       const double hottest =
           (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
           real(copies);
-      BytesByPurpose held_here = held_bytes(
-          job_, table_, {holding(g), held, table_.dim, here / real(job_.devices) + hottest, g});
-      if (copies > 1 && g > 1) {
-        held_here.gradients = format_bytes(job_.formats.gradient, held, table_.dim).base();
-      }
-      bytes += std::ceil(held_here.total());
-      bytes += std::ceil(arriving_bytes(job_, table_, holding(g), table_.dim, here).total());
+      const double arrives = here / real(job_.devices) + hottest;
+      bytes +=
+          std::ceil(held_bytes(job_, table_, {route(g), held, table_.dim, arrives, g}).total());
+      bytes += std::ceil(arriving_bytes(job_, table_, {route(g), held, table_.dim, here}).total());
     }
     o.label = label;
     o.load[kArrival] = to_load(arrival);
@@ -440,13 +438,17 @@ class TierOptions {
         }
         o.load[looked_up] += to_load(moved.fetched_bytes / bandwidth);
         o.load[kUpdate] += to_load(moved.written_bytes / bandwidth);
-        const Holding holding = alone        ? Holding::kLocal
-                                : unpooled() ? Holding::kUnpooled
-                                : once       ? Holding::kListed
-                                : all        ? Holding::kReduced
-                                             : Holding::kExchanged;
-        const BytesByPurpose held =
-            held_bytes(job_, table_, {holding, rows, table_.dim, most, members});
+        HeldPiece piece{alone    ? EmbeddingRoute::kLocal
+                        : listed ? EmbeddingRoute::kSequence
+                        : all    ? EmbeddingRoute::kReduce
+                                 : EmbeddingRoute::kExchange,
+                        rows,
+                        table_.dim,
+                        most,
+                        members,
+                        once};
+        const BytesByPurpose held = held_bytes(job_, table_, piece);
+        piece.share = 1;
         // A few rows more than the ledger counts, whose members are not all the fullest.
         o.bytes[0] =
             rounded_up(held.buffers + cache + (real(fullest.slots - fullest.capacity) + 64) * row);
@@ -456,8 +458,7 @@ class TierOptions {
               tiers_[host].name == kHostTier ? rounded_up(real(rows) * kCounterBytes) : 0;
         }
         const double rows_back = lists.lists * real(members);
-        o.bytes_everywhere[0] =
-            rounded_up(arriving_bytes(job_, table_, holding, table_.dim, 1, rows_back).total());
+        o.bytes_everywhere[0] = rounded_up(arriving_bytes(job_, table_, piece, rows_back).total());
         if (once) {
           const double local = global_ / real(job_.devices) * real(table_.dim);
           const auto [there, back] = routes_.pool_rows(local * real(members), local);
