@@ -1,5 +1,6 @@
 #include "runtime/step_executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -12,8 +13,10 @@ StepExecutor::StepExecutor(const ExecutionGraph& graph, std::int32_t rank, std::
       program_(graph.program_of(rank)),
       rank_(rank),
       observer_(observer),
-      order_(issue_order(program_)),
-      epoch_ns_(epoch_ns) {}
+      order_(unrolled(ExecutionOrder(program_, graph.communicators.size()))),
+      epoch_ns_(epoch_ns),
+      pipelined_(std::any_of(order_.issues.begin(), order_.issues.end(),
+                             [](const Issue& issue) { return works_ahead(*issue.op); })) {}
 
 void StepExecutor::fill_pipeline(const HostBatch& first) {
   STEPCAST_CHECK(pipelined() && !filled_, "rank {} fills a pipeline twice, or without one", rank_);

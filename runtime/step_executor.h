@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "core/graph/execution_order.h"
 #include "core/graph/observer.h"
 #include "core/graph/program.h"
 #include "runtime/host_batch.h"
-#include "runtime/issue_order.h"
 
 namespace stepcast::runtime {
 
@@ -26,7 +26,7 @@ class StepExecutor {
   StepExecutor& operator=(const StepExecutor&) = delete;
 
   /// Whether a step also works on the batch of the next one (ops of op_flags::kNextBatch).
-  [[nodiscard]] bool pipelined() const { return order_.pipelined; }
+  [[nodiscard]] bool pipelined() const { return pipelined_; }
   /// Fills the pipeline: runs the ops that work ahead, for the batch of the first step. All ranks
   /// call it once, before the first step of a pipelined program.
   void fill_pipeline(const HostBatch& first);
@@ -83,7 +83,7 @@ class StepExecutor {
   const Program& program_;
   const std::int32_t rank_;
   Observer* const observer_;
-  const IssueOrder order_;
+  const IssueList order_;
   // State of the current step.
   std::int64_t step_ = 0;
   std::int32_t observed_step_ = -1;
@@ -92,6 +92,7 @@ class StepExecutor {
   static bool works_ahead(const Op& op) { return (op.flags & op_flags::kNextBatch) != 0; }
 
   const std::int64_t epoch_ns_;
+  const bool pipelined_;
   const HostBatch* batch_ = nullptr;
   const HostBatch* next_batch_ = nullptr;
   bool filling_ = false;

@@ -128,34 +128,27 @@ void Engine::drive(std::uint32_t r) {
 }
 
 void Engine::seek(const Rank& rank, Stream& stream, std::uint32_t stream_index) {
-  const IssueOrder& order = *rank.order;
+  const ExecutionOrder& order = *rank.order;
   while (stream.at == stream.at_end) {
     ++stream.call;
-    const std::size_t row =
-        std::size_t{order.program->calls[stream.call].segment} * order.streams + stream_index;
-    stream.at = order.first[row];
-    stream.at_end = order.first[row + 1];
+    const ExecutionOrder::Row row = order.row(stream.call, stream_index);
+    stream.at = row.first;
+    stream.at_end = row.last;
   }
 }
 
 std::int64_t Engine::issue_time(const Rank& rank, const Stream& stream, std::uint32_t op) const {
-  const IssueOrder& order = *rank.order;
-  const Segment& segment = order.program->segments[order.program->calls[stream.call].segment];
-  const std::uint64_t number = order.first_op[stream.call] + (op - segment.first_op) + 1;
-  return costs_.step + static_cast<std::int64_t>(number) * costs_.issue;
+  return costs_.step +
+         static_cast<std::int64_t>(rank.order->number(stream.call, op) + 1) * costs_.issue;
 }
 
 std::int64_t Engine::unknown_record(const Rank& rank, std::uint32_t call, std::uint32_t op,
                                     std::int64_t& time) const {
-  const IssueOrder& order = *rank.order;
-  const std::uint32_t count = order.program->ops[op].waits;
-  for (std::uint32_t w = order.first_wait[op]; w < order.first_wait[op] + count; ++w) {
-    const IssueOrder::Wait wait = order.waits[w];
-    const std::int32_t record =
-        wait.external ? order.external_records[order.first_external[call] + wait.index]
-                      : static_cast<std::int32_t>(order.first_record[call] + wait.index);
+  const ExecutionOrder& order = *rank.order;
+  for (const ExecutionOrder::Wait wait : order.waits(op)) {
+    const std::int32_t record = order.awaited(call, wait);
     if (record < 0) {
-      continue;  // nothing recorded yet: nothing to wait for
+      continue;  // the step before has ended
     }
     const std::int64_t recorded = rank.record_time[static_cast<std::size_t>(record)];
     if (recorded == kUnknown) {
@@ -169,7 +162,7 @@ std::int64_t Engine::unknown_record(const Rank& rank, std::uint32_t call, std::u
 void Engine::advance(std::uint32_t r, std::uint32_t s) {
   Rank& rank = ranks_[r];
   Stream& stream = rank.streams[s];
-  const IssueOrder& order = *rank.order;
+  const ExecutionOrder& order = *rank.order;
   while (true) {
     if (stream.next == stream.total) {
       stream.state = State::kDone;
@@ -180,11 +173,11 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
       return;
     }
     seek(rank, stream, s);
-    if (rank.ahead && !jitter_ && order.plain[stream.at] > 0) {
+    if (rank.ahead && !jitter_ && order.plain_from(stream.at) > 0) {
       run_plain(rank, stream, s);
       continue;
     }
-    const std::uint32_t op = order.list[stream.at];
+    const std::uint32_t op = order.entries()[stream.at];
     stream.issued_at = rank.unbounded ? issue_time(rank, stream, op) : stream.ring[stream.end_slot];
     std::int64_t time = std::max(stream.free, stream.issued_at + latency_of(rank, op));
     const std::int64_t unknown = unknown_record(rank, stream.call, op, time);
@@ -193,16 +186,16 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
       stream.record = static_cast<std::uint32_t>(unknown);
       return;
     }
-    switch (order.role[op]) {
-      case Role::kCompute:
+    switch (order.role(op)) {
+      case OpRole::kCompute:
         start_compute(r, s, time, op);
         break;
-      case Role::kSend:
+      case OpRole::kSend:
         stream.begin = time + costs_.dispatch;
         stream.ready = stream.begin;
         post_send(r, s, op);
         break;
-      case Role::kReceive:
+      case OpRole::kReceive:
         stream.begin = time + costs_.dispatch;
         stream.state = State::kInCollective;
         post_receive(r, s, op);
@@ -224,10 +217,10 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
 }
 
 void Engine::run_plain(Rank& rank, Stream& stream, std::uint32_t stream_index) {
-  const IssueOrder& order = *rank.order;
+  const ExecutionOrder& order = *rank.order;
   const auto count = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(order.plain[stream.at], stream.issued - stream.next));
-  const std::uint32_t* list = order.list.data() + stream.at;
+      std::min<std::uint64_t>(order.plain_from(stream.at), stream.issued - stream.next));
+  const std::uint32_t* list = order.entries().data() + stream.at;
   const std::int64_t* ticks = rank.costs->ticks.data();
   const std::int64_t dispatch = costs_.dispatch;
   const std::int64_t sum = rank.prefix[stream.at + count] - rank.prefix[stream.at];
@@ -271,9 +264,7 @@ void Engine::run_plain(Rank& rank, Stream& stream, std::uint32_t stream_index) {
 }
 
 std::int64_t Engine::jittered(const Rank& rank, const Stream& stream, std::uint32_t op) const {
-  const IssueOrder& order = *rank.order;
-  const Segment& segment = order.program->segments[order.program->calls[stream.call].segment];
-  const std::uint64_t number = order.first_op[stream.call] + (op - segment.first_op);
+  const std::uint64_t number = rank.order->number(stream.call, op);
   const Jitter& j = options_.jitter;
   const double z =
       std::sqrt(j.rho) * normal_at(j.seed, number, kCommon) +
@@ -336,15 +327,14 @@ void Engine::rerate(std::uint32_t r) {
 void Engine::finish_op(std::uint32_t r, std::uint32_t s, std::int64_t end) {
   Rank& rank = ranks_[r];
   Stream& stream = rank.streams[s];
-  const std::uint32_t op = rank.order->list[stream.at];
+  const std::uint32_t op = rank.order->entries()[stream.at];
   if (observer_ != nullptr) {
     emit(rank, stream, op, stream.issued_at, stream.begin, stream.ready, end);
   }
   stream.free = end;
   leave_queue(rank, stream, s, end);
-  if (rank.order->record[op] >= 0) {
-    const std::uint32_t record =
-        rank.order->first_record[stream.call] + static_cast<std::uint32_t>(rank.order->record[op]);
+  if (const std::int32_t made = rank.order->record(stream.call, op); made >= 0) {
+    const auto record = static_cast<std::uint32_t>(made);
     rank.record_time[record] = end;
     if (rank.host_record == record) {
       rank.host_record = -1;
@@ -364,7 +354,7 @@ void Engine::finish_op(std::uint32_t r, std::uint32_t s, std::int64_t end) {
 
 void Engine::emit(const Rank& rank, const Stream& stream, std::uint32_t op, std::int64_t issued,
                   std::int64_t begin, std::int64_t ready, std::int64_t end) {
-  const Op& source = rank.order->program->ops[op];
+  const Op& source = rank.order->program().ops[op];
   observer_->on_op({.rank = rank.rank,
                     .step = options_.step,
                     .ref = {stream.call, op},
@@ -406,7 +396,7 @@ void Engine::finish_ranks(SimulationResult& result) {
     if (observer_ != nullptr) {
       observer_->on_step_end(rank.rank, options_.step, SimTime{end});
     }
-    result.ops += rank.order->ops;
+    result.ops += rank.order->ops();
     result.ranks.push_back({.rank = rank.rank,
                             .ranks = costs_.folding.instances[i].ranks,
                             .host_end = SimTime{rank.host_time},

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "core/graph/execution_order.h"
 #include "simulator/arrival.h"
 #include "simulator/event_queue.h"
-#include "simulator/issue_order.h"
 #include "simulator/network.h"
 #include "simulator/simulate.h"
 
@@ -44,7 +44,7 @@ class Engine {
     std::uint64_t issued = 0;
     std::uint64_t total = 0;
     std::uint32_t call = 0;
-    std::uint32_t at = 0, at_end = 0;  // current row of IssueOrder::list
+    std::uint32_t at = 0, at_end = 0;  // current row of ExecutionOrder::entries
     // Ring over the last `capacity` ops: issue time until the op ends, then its end.
     std::int64_t* ring = nullptr;
     std::uint32_t capacity = 0, end_slot = 0, issue_slot = 0;
@@ -91,7 +91,7 @@ class Engine {
   };
 
   struct Rank {
-    const IssueOrder* order = nullptr;
+    const ExecutionOrder* order = nullptr;
     const OpCosts* costs = nullptr;
     std::int32_t rank = 0;
     bool ahead = true;           // compute runs ahead of the event clock
@@ -115,7 +115,7 @@ class Engine {
     std::vector<Stream> streams;
     std::vector<std::int64_t> ring_storage;
     std::vector<std::int64_t> record_time;
-    std::vector<std::int64_t> prefix;  // sums of dispatch + ticks over IssueOrder::list
+    std::vector<std::int64_t> prefix;  // sums of dispatch + ticks over ExecutionOrder::entries
     std::vector<std::int32_t> member;  // by communicator: index in Group::distinct
     /// By op template: a collective of equal partners whose links no other transfer of the rank can
     /// share. It ends when it ends: no event.
@@ -238,7 +238,7 @@ class Engine {
   bool core_ = false;   // hosts share a core with their streams
   bool jitter_ = false;
   std::int64_t now_ = 0;
-  std::vector<IssueOrder> orders_;
+  std::vector<ExecutionOrder> orders_;
   std::vector<Rank> ranks_;
   std::vector<std::uint32_t> work_;
   std::size_t work_first_ = 0;

@@ -70,13 +70,13 @@ Engine::Engine(const ExecutionGraph& graph, const StepCosts& costs,
 void Engine::check_length() const {
   double serial = 0;
   for (const Rank& rank : ranks_) {
-    const Program& program = *rank.order->program;
+    const Program& program = rank.order->program();
     std::vector<double> of_segment;
     for (const Segment& segment : program.segments) {
       double ticks = 0;
       for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
         ticks += static_cast<double>(rank.costs->ticks[o]) *
-                 (rank.order->role[o] == Role::kCompute ? costs_.slowdown : 1.0);
+                 (rank.order->role(o) == OpRole::kCompute ? costs_.slowdown : 1.0);
       }
       of_segment.push_back(ticks);
     }
@@ -84,7 +84,7 @@ void Engine::check_length() const {
       serial += of_segment[call.segment];
     }
     serial +=
-        static_cast<double>(costs_.issue + costs_.dispatch) * static_cast<double>(rank.order->ops);
+        static_cast<double>(costs_.issue + costs_.dispatch) * static_cast<double>(rank.order->ops());
   }
   if (const Seconds time(serial * 1e-12); time > kLongestStep) {
     refuse_longer(ranks_.size() == 1
@@ -100,8 +100,8 @@ void Engine::prepare(std::size_t instance) {
   rank.order = &orders_[static_cast<std::size_t>(info.program)];
   rank.costs = &costs_.ops[instance];
   rank.rank = info.rank;
-  const IssueOrder& order = *rank.order;
-  const std::size_t templates = order.program->ops.size();
+  const ExecutionOrder& order = *rank.order;
+  const std::size_t templates = order.program().ops.size();
   STEPCAST_CHECK(rank.costs->ticks.size() == templates, "{} costs for {} op templates",
                  rank.costs->ticks.size(), templates);
   STEPCAST_CHECK(rank.costs->issue.empty() || rank.costs->issue.size() == templates,
@@ -114,14 +114,14 @@ void Engine::prepare(std::size_t instance) {
   bool sends = false;
   for (std::size_t o = 0; o < templates; ++o) {
     STEPCAST_CHECK(rank.costs->ticks[o] >= 0, "negative cost of '{}'",
-                   order.program->name(order.program->ops[o]));
-    sends = sends || order.role[o] == Role::kSend;
-    if (order.role[o] != Role::kCompute && order.role[o] != Role::kSend) {
-      talking |= 1ULL << order.stream[o];
+                   order.program().name(order.program().ops[o]));
+    sends = sends || order.role(o) == OpRole::kSend;
+    if (order.role(o) != OpRole::kCompute && order.role(o) != OpRole::kSend) {
+      talking |= 1ULL << order.stream(o);
     }
   }
   const int talkers = std::popcount(talking) + (sends ? 1 : 0);
-  const bool rated = costs_.slowdown > 1 && talkers > 0 && (order.streams > 1 || sends);
+  const bool rated = costs_.slowdown > 1 && talkers > 0 && (order.streams() > 1 || sends);
   rank.ahead = !core_ && !rated;
   if (rank.ahead) {
     find_alone(instance);
@@ -130,9 +130,9 @@ void Engine::prepare(std::size_t instance) {
 
   const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
   rank.unbounded =
-      !core_ && rank.costs->issue.empty() && rank.costs->latency.empty() && !order.host_waits;
+      !core_ && rank.costs->issue.empty() && rank.costs->latency.empty() && !order.host_waits();
   std::size_t ring = 0;
-  for (const std::uint64_t total : order.stream_ops) {
+  for (const std::uint64_t total : order.stream_ops()) {
     rank.unbounded = rank.unbounded && total <= depth;
     ring += static_cast<std::size_t>(std::min(total, depth));
   }
@@ -140,33 +140,33 @@ void Engine::prepare(std::size_t instance) {
   rank.host_time = costs_.step;
   rank.host_ready = !core_ && !rank.unbounded;
   if (rank.unbounded) {
-    rank.host_issued = order.ops;
-    rank.host_time += static_cast<std::int64_t>(order.ops) * costs_.issue;
+    rank.host_issued = order.ops();
+    rank.host_time += static_cast<std::int64_t>(order.ops()) * costs_.issue;
   }
-  rank.streams.resize(order.streams);
+  rank.streams.resize(order.streams());
   first_source_.push_back(static_cast<std::uint32_t>(source_rank_.size()));
   std::int64_t* slot = rank.ring_storage.data();
-  for (std::size_t s = 0; s < order.streams; ++s) {
+  for (std::size_t s = 0; s < order.streams(); ++s) {
     Stream& stream = rank.streams[s];
-    stream.total = order.stream_ops[s];
+    stream.total = order.stream_ops()[s];
     stream.issued = rank.unbounded ? stream.total : 0;
     stream.capacity = static_cast<std::uint32_t>(std::min(stream.total, depth));
     if (!rank.unbounded) {
       stream.ring = slot;
       slot += stream.capacity;
     }
-    if (!order.first_record.empty()) {
-      const std::size_t row = std::size_t{order.program->calls[0].segment} * order.streams + s;
-      stream.at = order.first[row];
-      stream.at_end = order.first[row + 1];
+    if (!order.program().calls.empty()) {
+      const ExecutionOrder::Row row = order.row(0, static_cast<std::uint32_t>(s));
+      stream.at = row.first;
+      stream.at_end = row.last;
     }
     source_rank_.push_back(static_cast<std::uint32_t>(instance));
   }
-  rank.runnable = order.streams == 64 ? ~0ULL : (1ULL << order.streams) - 1;
-  rank.record_time.assign(order.records, kUnknown);
-  rank.prefix.assign(order.list.size() + 1, 0);
-  for (std::size_t i = 0; i < order.list.size(); ++i) {
-    rank.prefix[i + 1] = rank.prefix[i] + costs_.dispatch + rank.costs->ticks[order.list[i]];
+  rank.runnable = order.streams() == 64 ? ~0ULL : (1ULL << order.streams()) - 1;
+  rank.record_time.assign(order.records(), kUnknown);
+  rank.prefix.assign(order.entries().size() + 1, 0);
+  for (std::size_t i = 0; i < order.entries().size(); ++i) {
+    rank.prefix[i + 1] = rank.prefix[i] + costs_.dispatch + rank.costs->ticks[order.entries()[i]];
   }
   for (std::int32_t c = 0; c < costs_.folding.communicators; ++c) {
     const std::int32_t g = costs_.folding.group(static_cast<std::int32_t>(instance), c);
@@ -184,13 +184,13 @@ void Engine::prepare(std::size_t instance) {
 /// Transfers that can be in flight together: one of each stream, and a send to each peer.
 void Engine::find_alone(std::size_t instance) {
   Rank& rank = ranks_[instance];
-  const IssueOrder& order = *rank.order;
-  const std::vector<Op>& ops = order.program->ops;
+  const ExecutionOrder& order = *rank.order;
+  const std::vector<Op>& ops = order.program().ops;
   std::map<std::int64_t, std::uint64_t> levels_of;  // by what takes one transfer at a time
   const auto place = [&](std::size_t o) {
-    return order.role[o] == Role::kSend
+    return order.role(o) == OpRole::kSend
                ? 64 + (static_cast<std::int64_t>(ops[o].communicator) << 32) + ops[o].peer
-               : std::int64_t{order.stream[o]};
+               : std::int64_t{order.stream(o)};
   };
   const auto levels = [&](std::size_t o) {
     std::uint64_t bits = 0;
@@ -203,14 +203,14 @@ void Engine::find_alone(std::size_t instance) {
   };
   rank.alone.assign(ops.size(), 0);
   for (std::size_t o = 0; o < ops.size(); ++o) {
-    if (order.role[o] != Role::kCompute) {
+    if (order.role(o) != OpRole::kCompute) {
       levels_of[place(o)] |= levels(o);
     }
   }
   for (std::size_t o = 0; o < ops.size(); ++o) {
     const std::int32_t g =
         costs_.folding.group(static_cast<std::int32_t>(instance), ops[o].communicator);
-    if (order.role[o] != Role::kSymmetric || g < 0 ||
+    if (order.role(o) != OpRole::kSymmetric || g < 0 ||
         costs_.folding.groups[static_cast<std::size_t>(g)].distinct.size() != 1) {
       continue;
     }

@@ -23,8 +23,8 @@ bool Engine::host_may_issue(Rank& rank, std::uint32_t op, std::int64_t& burst) {
 }
 
 void Engine::run_host(Rank& rank) {
-  const IssueOrder& order = *rank.order;
-  const Program& program = *order.program;
+  const ExecutionOrder& order = *rank.order;
+  const Program& program = order.program();
   const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
   std::int64_t burst = rank.host_issued == 0 ? rank.host_time - costs_.step : rank.host_time;
   for (; rank.host_call < program.calls.size(); ++rank.host_call, rank.host_op = 0) {
@@ -34,7 +34,7 @@ void Engine::run_host(Rank& rank) {
       if ((program.ops[op].flags & op_flags::kHostWaits) != 0 && !host_may_issue(rank, op, burst)) {
         return;
       }
-      const std::uint8_t s = order.stream[op];
+      const std::uint8_t s = order.stream(op);
       Stream& stream = rank.streams[s];
       if (stream.issued >= depth) {
         if (stream.next + depth <= stream.issued) {
@@ -82,7 +82,7 @@ void Engine::release_core(std::uint32_t core) {
 bool Engine::grant_host(std::uint32_t c, std::int64_t& next) {
   for (const std::uint32_t r : cores_[c].ranks) {
     Rank& rank = ranks_[r];
-    if (rank.host_issued == rank.order->ops || rank.host_block >= 0 || rank.host_record >= 0) {
+    if (rank.host_issued == rank.order->ops() || rank.host_block >= 0 || rank.host_record >= 0) {
       continue;
     }
     const std::uint64_t before = rank.host_issued;

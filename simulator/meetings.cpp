@@ -10,7 +10,7 @@ namespace stepcast::simulator {
 void Engine::meet_equals(Rank& rank, std::uint32_t r, std::uint32_t s, std::uint32_t op) {
   Stream& stream = rank.streams[s];
   const std::int32_t g =
-      costs_.folding.group(static_cast<std::int32_t>(r), rank.order->program->ops[op].communicator);
+      costs_.folding.group(static_cast<std::int32_t>(r), rank.order->program().ops[op].communicator);
   const auto members =
       static_cast<std::int64_t>(costs_.folding.groups[static_cast<std::size_t>(g)].members.size());
   stream.ready = stream.begin;
@@ -31,7 +31,7 @@ void Engine::meet_equals(Rank& rank, std::uint32_t r, std::uint32_t s, std::uint
 void Engine::arrive(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
   Rank& rank = ranks_[r];
   Stream& stream = rank.streams[s];
-  const Op& source = rank.order->program->ops[op];
+  const Op& source = rank.order->program().ops[op];
   const std::int32_t g = costs_.folding.group(static_cast<std::int32_t>(r), source.communicator);
   STEPCAST_CHECK(g >= 0, "rank {} is in no group of communicator '{}'", rank.rank,
                  graph_.communicators[static_cast<std::size_t>(source.communicator)].name);
@@ -43,10 +43,7 @@ void Engine::arrive(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
   if (spread_ > 0 && stream.begin > rank.last_meeting) {
     spread = spread_ * static_cast<double>(stream.begin - rank.last_meeting);
   }
-  const std::uint32_t sequence =
-      rank.order->first_sequence[std::size_t{stream.call} * rank.order->communicators +
-                                 static_cast<std::size_t>(source.communicator)] +
-      rank.order->sequence[op];
+  const std::uint32_t sequence = rank.order->sequence(stream.call, op);
   if (group.distinct.size() == 1) {
     const std::uint32_t t = new_transfer();
     Transfer& transfer = transfers_[t];
@@ -66,7 +63,7 @@ void Engine::arrive(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
     throw InternalError(fmt::format(
         "collective {} of communicator '{}': rank {} calls {} '{}' where a partner calls {}",
         sequence, graph_.communicators[static_cast<std::size_t>(source.communicator)].name,
-        rank.rank, name_of(source.kind), rank.order->program->name(source), name_of(meeting.kind)));
+        rank.rank, name_of(source.kind), rank.order->program().name(source), name_of(meeting.kind)));
   }
   Member& own = meeting.members[member];
   own.here = true;
@@ -75,13 +72,13 @@ void Engine::arrive(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
   own.stream = static_cast<std::int32_t>(s);
   own.op = op;
   ++meeting.arrived;
-  switch (rank.order->role[op]) {
-    case Role::kSymmetric:
+  switch (rank.order->role(op)) {
+    case OpRole::kSymmetric:
       if (meeting.arrived == meeting.members.size()) {
         start_all(meeting);
       }
       break;
-    case Role::kBroadcast: {
+    case OpRole::kBroadcast: {
       meeting.root = group.members.at(static_cast<std::size_t>(source.peer));
       const bool root = meeting.root == static_cast<std::int32_t>(r);
       own.missing += root ? 0 : 1;

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/execution_order.h"
 #include "core/graph/op_traits.h"
 #include "models/collectives/since_use.h"
-#include "simulator/issue_order.h"
 
 namespace stepcast::simulator {
 namespace {
@@ -218,7 +218,7 @@ class Pricer {
   void price_all_to_all_v(const Group& group) {
     const auto c = static_cast<std::size_t>(group.communicator);
     const auto first = static_cast<std::size_t>(group.distinct.front());
-    const auto& sequence = order_of(first).collectives[c];
+    const auto& sequence = order_of(first).collectives(c);
     std::map<std::uint32_t, char> done;
     for (std::size_t s = 0; s < sequence.size(); ++s) {
       if (program_of(first).ops[sequence[s]].kind == OpKind::kAllToAllV &&
@@ -237,7 +237,7 @@ class Pricer {
     for (std::size_t i = 0; i < n; ++i) {
       const auto member = static_cast<std::size_t>(group.members[i]);
       const Program& program = program_of(member);
-      const auto& own = order_of(member).collectives[c];
+      const auto& own = order_of(member).collectives(c);
       STEPCAST_CHECK(s < own.size() && program.ops[own[s]].kind == OpKind::kAllToAllV,
                      "collective {} of communicator '{}' is no all_to_all_v on rank {}", s,
                      graph_.communicators[c].name, group.ranks[i]);
@@ -262,7 +262,7 @@ class Pricer {
         path_of(models::group_shape(model_.system(), group.ranks, graph_.ranks()));
     for (const std::int32_t d : group.distinct) {
       const auto instance = static_cast<std::size_t>(d);
-      const std::uint32_t o = order_of(instance).collectives[c][s];
+      const std::uint32_t o = order_of(instance).collectives(c)[s];
       OpCosts& row = costs_.ops[instance];
       row.path[o] = path;
       row.link_share[o] = 1;
@@ -297,7 +297,7 @@ class Pricer {
     }
   }
 
-  const IssueOrder& order_of(std::size_t instance) const {
+  const ExecutionOrder& order_of(std::size_t instance) const {
     return orders_[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
   }
 
@@ -308,7 +308,7 @@ class Pricer {
   StepCosts& costs_;
   std::vector<OpCosts> kernels_;
   std::vector<std::vector<Seconds>> since_use_;  // by program and op template
-  std::vector<IssueOrder> orders_;
+  std::vector<ExecutionOrder> orders_;
   std::map<std::string, std::int32_t> model_ids_;
   std::map<std::vector<std::int32_t>, std::int32_t> path_ids_;
   std::map<CollectiveKey, models::Prediction> collectives_;

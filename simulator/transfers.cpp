@@ -43,7 +43,7 @@ std::int32_t Engine::peer_of(const Rank& rank, const Op& op) const {
   STEPCAST_CHECK(g >= 0, "rank {} is in no group of communicator {}", rank.rank, op.communicator);
   const auto& members = costs_.folding.groups[static_cast<std::size_t>(g)].members;
   STEPCAST_CHECK(op.peer >= 0 && static_cast<std::size_t>(op.peer) < members.size(),
-                 "'{}' of rank {} names peer {} of {}", rank.order->program->name(op), rank.rank,
+                 "'{}' of rank {} names peer {} of {}", rank.order->program().name(op), rank.rank,
                  op.peer, members.size());
   return members[static_cast<std::size_t>(op.peer)];
 }
@@ -69,8 +69,8 @@ Engine::Channel& Engine::channel(std::int32_t communicator, std::int32_t source,
 void Engine::post_send(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
   Rank& rank = ranks_[r];
   Stream& stream = rank.streams[s];
-  const Op& source = rank.order->program->ops[op];
-  const std::int32_t microbatch = rank.order->program->calls[stream.call].microbatch;
+  const Op& source = rank.order->program().ops[op];
+  const std::int32_t microbatch = rank.order->program().calls[stream.call].microbatch;
   Channel& c = channel(source.communicator, static_cast<std::int32_t>(r), peer_of(rank, source));
   const std::int64_t posted = stream.begin;
   finish_op(r, s, posted);  // the stream goes on
@@ -83,7 +83,7 @@ void Engine::post_send(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
       const Rank& receiver = ranks_[target];
       const std::uint32_t t = new_transfer();
       Transfer& transfer = transfers_[t];
-      describe(transfer, *receiver.costs, receiver.order->list[receiver.streams[waiting].at]);
+      describe(transfer, *receiver.costs, receiver.order->entries()[receiver.streams[waiting].at]);
       transfer.ready = std::max(posted, begun);
       transfer.order = message_order(source.communicator, microbatch, source.shape[1]);
       transfer.sender = static_cast<std::int32_t>(r);
@@ -99,8 +99,8 @@ void Engine::post_send(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
 void Engine::post_receive(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
   Rank& rank = ranks_[r];
   Stream& stream = rank.streams[s];
-  const Op& source = rank.order->program->ops[op];
-  const std::int32_t microbatch = rank.order->program->calls[stream.call].microbatch;
+  const Op& source = rank.order->program().ops[op];
+  const std::int32_t microbatch = rank.order->program().calls[stream.call].microbatch;
   const std::int32_t sender = peer_of(rank, source);
   Channel& c = channel(source.communicator, sender, static_cast<std::int32_t>(r));
   for (std::size_t i = c.first_send; i < c.sends.size(); ++i) {
@@ -229,15 +229,15 @@ std::string Engine::stuck() const {
       if (++listed > 8) {
         return text + " ...";
       }
-      const std::uint32_t o = rank.order->list[stream.at];
-      const Op& op = rank.order->program->ops[o];
+      const std::uint32_t o = rank.order->entries()[stream.at];
+      const Op& op = rank.order->program().ops[o];
       text += fmt::format(" rank {}, stream '{}': {} '{}' (call {}, microbatch {})", rank.rank,
-                          rank.order->program->streams[op.stream], name_of(op.kind),
-                          rank.order->program->name(op), stream.call,
-                          rank.order->program->calls[stream.call].microbatch);
+                          rank.order->program().streams[op.stream], name_of(op.kind),
+                          rank.order->program().name(op), stream.call,
+                          rank.order->program().calls[stream.call].microbatch);
       if (stream.state == State::kOnRecord) {
         text += " waits for an event that is never recorded;";
-      } else if (rank.order->role[o] == Role::kReceive) {
+      } else if (rank.order->role(o) == OpRole::kReceive) {
         text += fmt::format(" gets no matching send from rank {};",
                             ranks_[static_cast<std::size_t>(peer_of(rank, op))].rank);
       } else {

@@ -14,8 +14,7 @@ RankWalk::RankWalk(const Program& program, std::span<const double> op_seconds, d
       slowdown_(clock == Clock::kLeast ? 1 : slowdown),
       least_(clock == Clock::kLeast),
       clock_(std::max<std::size_t>(program.streams.size(), 1), 0.0),
-      record_(static_cast<std::size_t>(program.events), 0.0),
-      recorded_(static_cast<std::size_t>(program.events), 0),
+      records_(program),
       follows_(clock_.size(), 0),
       reached_(static_cast<std::size_t>(Phase::kCount), -1.0) {}
 
@@ -28,10 +27,10 @@ void RankWalk::run(const Segment& segment) {
     double begin = clock;
     char& follows = follows_[op.stream];
     follows = op.stream == 0 ? 1 : follows;
-    for (const std::int32_t w : program_.waits_of(op)) {
-      begin = std::max(begin, record_[static_cast<std::size_t>(w)]);
-      follows = std::max(follows, recorded_[static_cast<std::size_t>(w)]);
-    }
+    records_.for_each_wait(op, [&](std::int32_t, const Record& record) {
+      begin = std::max(begin, record.time);
+      follows = record.follows ? 1 : follows;
+    });
     const bool earlier = least_ && follows == 0;
     const OpRole role = traits_of(op.kind).role;
     begin += earlier ? 0 : dispatch_;
@@ -47,10 +46,7 @@ void RankWalk::run(const Segment& segment) {
         in_flight_.push_back({begin, clock});
       }
     }
-    if (op.record >= 0) {
-      record_[static_cast<std::size_t>(op.record)] = clock;
-      recorded_[static_cast<std::size_t>(op.record)] = follows;
-    }
+    records_.issue(op, {clock, follows != 0});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "core/graph/execution_order.h"
 #include "core/graph/program.h"
 
 namespace stepcast::planner {
@@ -41,10 +42,14 @@ class RankWalk {
   std::span<const double> seconds_;
   double dispatch_, slowdown_;
   bool least_;
-  std::vector<double> clock_;   // by stream
-  std::vector<double> record_;  // by event
-  // What cannot have begun before this walk, by event and by stream: it waits for something in it.
-  std::vector<char> recorded_, follows_;
+  /// `follows`: cannot have been made before this walk, it waits for something in it.
+  struct Record {
+    double time = 0;
+    bool follows = false;
+  };
+  std::vector<double> clock_;  // by stream
+  LatestRecords<Record> records_;
+  std::vector<char> follows_;  // by stream, as Record::follows
   struct Transfer {
     double begin, end;
   };

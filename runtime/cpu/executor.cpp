@@ -56,9 +56,10 @@ struct Executor::Task {
   std::int64_t issued_ns = 0;
 };
 
-/// A record raises `generation`; a wait sleeps until it reaches the one it was issued for.
+/// Holds the number of its latest record (Issue::record); a wait sleeps until that reaches the one
+/// it was issued for.
 struct alignas(64) Executor::Event {
-  std::atomic<std::uint32_t> generation{0};
+  std::atomic<std::uint32_t> latest{0};
   std::atomic<std::uint32_t> waiters{0};
 };
 
@@ -175,7 +176,7 @@ void Executor::compile(const ExecutionGraph& graph) {
 
 double Executor::run_ops() {
   for (std::int32_t e = 0; e < program_.events; ++e) {
-    events_[static_cast<std::size_t>(e)].generation.store(0, std::memory_order_relaxed);
+    events_[static_cast<std::size_t>(e)].latest.store(0, std::memory_order_relaxed);
   }
   for (auto& stream : streams_) {
     stream->loss = 0;
@@ -290,7 +291,7 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
   const auto waits = program_.waits_of(*issue.op);
   for (std::size_t i = 0; i < waits.size(); ++i) {
     wait_for(events_[static_cast<std::size_t>(waits[i])],
-             order_.wait_targets[issue.first_target + i]);
+             order_.awaited[issue.first_wait + i]);
   }
   if (does_work(*issue.op) && !stream.failed.load(std::memory_order_relaxed)) {
     const bool leased = task.compute && options_.lease != nullptr;
@@ -333,8 +334,8 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
       options_.lease->release();
     }
   }
-  if (issue.op->record >= 0) {
-    record(events_[static_cast<std::size_t>(issue.op->record)], issue.generation);
+  if (issue.record > 0) {
+    record(events_[static_cast<std::size_t>(issue.op->record)], issue.record);
   }
 }
 
@@ -347,24 +348,24 @@ void Executor::count_sent(const Task& task, Stream& stream) {
 }
 
 void Executor::wait_for(Event& event, std::uint32_t target) {
-  std::uint32_t generation = event.generation.load(std::memory_order_acquire);
-  if (generation >= target) {
+  std::uint32_t latest = event.latest.load(std::memory_order_acquire);
+  if (latest >= target) {
     return;
   }
   event.waiters.fetch_add(1, std::memory_order_seq_cst);
-  while ((generation = event.generation.load(std::memory_order_seq_cst)) < target) {
-    futex_wait(event.generation, generation);
+  while ((latest = event.latest.load(std::memory_order_seq_cst)) < target) {
+    futex_wait(event.latest, latest);
   }
   event.waiters.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Executor::record(Event& event, std::uint32_t generation) {
-  std::uint32_t current = event.generation.load(std::memory_order_relaxed);
-  while (current < generation &&
-         !event.generation.compare_exchange_weak(current, generation, std::memory_order_seq_cst)) {
+void Executor::record(Event& event, std::uint32_t number) {
+  std::uint32_t current = event.latest.load(std::memory_order_relaxed);
+  while (current < number &&
+         !event.latest.compare_exchange_weak(current, number, std::memory_order_seq_cst)) {
   }
   if (event.waiters.load(std::memory_order_seq_cst) != 0) {
-    futex_wake_all(event.generation);
+    futex_wake_all(event.latest);
   }
 }
 

@@ -68,7 +68,7 @@ class Executor final : public StepExecutor {
   void execute(Stream& stream, std::uint32_t position);
   static void count_sent(const Task& task, Stream& stream);
   void wait_for(Event& event, std::uint32_t target);
-  void record(Event& event, std::uint32_t generation);
+  void record(Event& event, std::uint32_t number);
   void wake_workers();
   void wait_until_done(Stream& stream, std::uint32_t target, HostSpan::Kind why);
 

@@ -285,7 +285,7 @@ void Executor::issue(std::size_t i, bool captured) {
   const auto waits = program_.waits_of(op);
   for (std::size_t w = 0; w < waits.size(); ++w) {
     // An event of the step before has long happened.
-    if (order_.wait_targets[issue.first_target + w] > 0) {
+    if (order_.awaited[issue.first_wait + w] > 0) {
       const Event& event = events_[static_cast<std::size_t>(waits[w])];
       event.hold(own);
       if ((op.flags & op_flags::kHostWaits) != 0 && !captured) {

@@ -47,7 +47,7 @@ QuantisedOperand QuantisedCopies::of(std::int32_t copy) const {
   return {at(c.offset), kernels::quantise_factor(scales(c.cast))};
 }
 
-std::unique_ptr<QuantisedCopies> quantised_copies(const Program& program, const IssueOrder& order,
+std::unique_ptr<QuantisedCopies> quantised_copies(const Program& program, const IssueList& order,
                                                   const DeviceTensors& tensors, Ledger& ledger) {
   std::vector<IssuedOp> issues;
   for (const Issue& issue : order.issues) {

@@ -3,11 +3,11 @@
 
 #include <memory>
 
+#include "core/graph/execution_order.h"
 #include "runtime/cuda/device_memory.h"
 #include "runtime/cuda/device_tensors.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/quantised_plan.h"
-#include "runtime/issue_order.h"
 
 namespace stepcast::runtime::cuda {
 
@@ -45,7 +45,7 @@ class QuantisedCopies {
 };
 
 /// The copies of a program's step, whose ops the host issues in this order.
-std::unique_ptr<QuantisedCopies> quantised_copies(const Program& program, const IssueOrder& order,
+std::unique_ptr<QuantisedCopies> quantised_copies(const Program& program, const IssueList& order,
                                                   const DeviceTensors& tensors, Ledger& ledger);
 
 }  // namespace stepcast::runtime::cuda

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/graph/execution_order.h"
 
 namespace stepcast::simulator {
 namespace {
@@ -21,7 +22,7 @@ class Builder {
     }
     for (const Instance& instance : costs.folding.instances) {
       base_.push_back(total_);
-      total_ += order(base_.size() - 1).ops;
+      total_ += order(base_.size() - 1).ops();
       instance_of_[instance.rank] = base_.size() - 1;
     }
   }
@@ -38,7 +39,7 @@ class Builder {
   }
 
  private:
-  const IssueOrder& order(std::size_t instance) const {
+  const ExecutionOrder& order(std::size_t instance) const {
     return orders_[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
   }
   const OpSpan& span(std::uint64_t op) const { return spans_[out_.span_of[op]]; }
@@ -52,11 +53,9 @@ class Builder {
     for (std::size_t s = 0; s < spans_.size(); ++s) {
       const OpSpan& span = spans_[s];
       const std::size_t i = instance_of_.at(span.rank);
-      const IssueOrder& order_here = order(i);
-      const Program& program = *order_here.program;
-      const Segment& segment = program.segments[program.calls.at(span.ref.call).segment];
-      const std::uint64_t op =
-          base_[i] + order_here.first_op[span.ref.call] + (span.ref.op - segment.first_op);
+      STEPCAST_CHECK(span.ref.call < order(i).program().calls.size(), "a span of call {} of {}",
+                     span.ref.call, order(i).program().calls.size());
+      const std::uint64_t op = base_[i] + order(i).number(span.ref.call, span.ref.op);
       out_.span_of[op] = static_cast<std::uint32_t>(s);
       out_.time[ExecutedGraph::node(op, Stage::kIssued)] = ticks(span.issued);
       out_.time[ExecutedGraph::node(op, Stage::kBegun)] = ticks(span.begin);
@@ -77,9 +76,9 @@ class Builder {
     if (!costs_.shares_core) {
       return;
     }
-    for (std::uint64_t op = base_[i]; op < base_[i] + order(i).ops; ++op) {
+    for (std::uint64_t op = base_[i]; op < base_[i] + order(i).ops(); ++op) {
       const OpSpan& s = span(op);
-      const bool collective = is_collective(order(i).program->ops[s.ref.op].kind);
+      const bool collective = is_collective(order(i).program().ops[s.ref.op].kind);
       const bool took = s.end > s.begin || (!collective && costs_.dispatch > 0);
       if (took && (!collective || costs_.collectives_hold_core)) {
         left_core_.emplace(ticks(s.end), ExecutedGraph::node(op, Stage::kEnded));
@@ -112,10 +111,10 @@ class Builder {
   }
 
   void connect_rank(std::size_t i) {
-    const IssueOrder& o = order(i);
-    const Program& program = *o.program;
+    const ExecutionOrder& o = order(i);
+    const Program& program = o.program();
     const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
-    std::vector<std::vector<std::uint64_t>> on_stream(o.streams);
+    std::vector<std::vector<std::uint64_t>> on_stream(o.streams());
     std::vector<std::uint64_t> recorder;  // executed op by record
     std::uint64_t op = base_[i];
     for (std::uint32_t c = 0; c < program.calls.size(); ++c) {
@@ -124,12 +123,10 @@ class Builder {
         const std::uint32_t issued = ExecutedGraph::node(op, Stage::kIssued);
         const std::uint32_t begun = ExecutedGraph::node(op, Stage::kBegun);
         const std::uint32_t ended = ExecutedGraph::node(op, Stage::kEnded);
-        auto& before = on_stream[o.stream[t]];
+        auto& before = on_stream[o.stream(t)];
         std::vector<std::uint32_t> awaited;  // ends of the ops whose records it waits for
-        for (std::uint32_t w = o.first_wait[t]; w < o.first_wait[t] + program.ops[t].waits; ++w) {
-          const std::int32_t record =
-              o.waits[w].external ? o.external_records[o.first_external[c] + o.waits[w].index]
-                                  : static_cast<std::int32_t>(o.first_record[c] + o.waits[w].index);
+        for (const ExecutionOrder::Wait wait : o.waits(t)) {
+          const std::int32_t record = o.awaited(c, wait);
           if (record >= 0) {
             awaited.push_back(
                 ExecutedGraph::node(recorder.at(static_cast<std::size_t>(record)), Stage::kEnded));
@@ -157,15 +154,15 @@ class Builder {
           edge(end, begun, costs_.dispatch);
         }
         explain(begun, costs_.dispatch);
-        if (o.role[t] == Role::kCompute || o.role[t] == Role::kSend) {
+        if (o.role(t) == OpRole::kCompute || o.role(t) == OpRole::kSend) {
           edge(begun, ended, out_.time[ended] - out_.time[begun]);
         } else {
           register_collective(i, c, t, op);
         }
-        if (o.record[t] >= 0) {
+        if (o.record(c, t) >= 0) {
           recorder.push_back(op);
         }
-        if (o.role[t] == Role::kSend) {
+        if (o.role(t) == OpRole::kSend) {
           register_collective(i, c, t, op);
         }
         before.push_back(op);
@@ -176,7 +173,7 @@ class Builder {
         edge(ExecutedGraph::node(row.back(), Stage::kEnded), ExecutedGraph::kSink, 0);
       }
     }
-    if (o.ops > 0) {
+    if (o.ops() > 0) {
       edge(ExecutedGraph::node(op - 1, Stage::kIssued), ExecutedGraph::kSink, 0);
     }
   }
@@ -187,34 +184,32 @@ class Builder {
   };
 
   void register_collective(std::size_t i, std::uint32_t c, std::uint32_t t, std::uint64_t op) {
-    const IssueOrder& o = order(i);
-    const Op& source = o.program->ops[t];
+    const ExecutionOrder& o = order(i);
+    const Op& source = o.program().ops[t];
     const std::int32_t g = costs_.folding.group(static_cast<std::int32_t>(i), source.communicator);
-    if (o.role[t] == Role::kSend || o.role[t] == Role::kReceive) {
+    if (o.role(t) == OpRole::kSend || o.role(t) == OpRole::kReceive) {
       const std::int32_t own = static_cast<std::int32_t>(i);
       const std::int32_t peer = costs_.folding.groups[static_cast<std::size_t>(g)]
                                     .members[static_cast<std::size_t>(source.peer)];
-      const bool sends = o.role[t] == Role::kSend;
+      const bool sends = o.role(t) == OpRole::kSend;
       auto& both = messages_[{source.communicator, sends ? own : peer, sends ? peer : own,
-                              source.shape[1], o.program->calls[c].microbatch}];
+                              source.shape[1], o.program().calls[c].microbatch}];
       (sends ? both.first : both.second).push_back(op);
       return;
     }
-    const std::uint32_t sequence = o.first_sequence[std::size_t{c} * o.communicators +
-                                                    static_cast<std::size_t>(source.communicator)] +
-                                   o.sequence[t];
+    const std::uint32_t sequence = o.sequence(c, t);
     meetings_[{g, sequence}].push_back({i, op});
   }
 
   /// Who does `a` wait for in a meeting?
   bool needs(const Attendance& a, const Attendance& b) const {
-    const IssueOrder& o = order(a.instance);
+    const ExecutionOrder& o = order(a.instance);
     const std::uint32_t t = span(a.op).ref.op;
-    const Op& source = o.program->ops[t];
-    if (a.op == b.op || o.role[t] == Role::kSymmetric) {
+    const Op& source = o.program().ops[t];
+    if (a.op == b.op || o.role(t) == OpRole::kSymmetric) {
       return true;
     }
-    if (o.role[t] == Role::kBroadcast) {
+    if (o.role(t) == OpRole::kBroadcast) {
       const std::int32_t g =
           costs_.folding.group(static_cast<std::int32_t>(a.instance), source.communicator);
       const auto& members = costs_.folding.groups[static_cast<std::size_t>(g)].members;
@@ -269,7 +264,7 @@ class Builder {
   const ExecutionGraph& graph_;
   const StepCosts& costs_;
   const std::vector<OpSpan>& spans_;
-  std::vector<IssueOrder> orders_;
+  std::vector<ExecutionOrder> orders_;
   std::vector<std::uint64_t> base_;  // first executed op by instance
   std::uint64_t total_ = 0;
   std::map<std::int32_t, std::size_t> instance_of_;

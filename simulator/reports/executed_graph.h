@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/graph/program.h"
-#include "simulator/issue_order.h"
 #include "simulator/reports/timeline.h"
 #include "simulator/step_costs.h"
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
+#include "core/graph/execution_order.h"
 #include "traces/events/host_calls.h"
 #include "traces/events/rank_builder.h"
 
@@ -31,6 +31,7 @@ class NativeRank {
       : trace_(trace),
         rank_(rank),
         program_(trace.graph.program_of(rank.rank)),
+        records_(program_),
         names_(names),
         builder_(names, source),
         host_(builder_.host_lane(rank.rank, 0, "host")) {}
@@ -70,8 +71,8 @@ class NativeRank {
 
  private:
   struct Record {
-    std::int64_t correlation;
-    std::int32_t stream;
+    std::int64_t correlation = 0;  ///< of the call; 0 none
+    std::int32_t stream = 0;
   };
 
   void range(std::string_view name, SimTime begin, SimTime end, EventCategory category) {
@@ -100,11 +101,11 @@ class NativeRank {
     const auto stream = static_cast<std::int32_t>(op.stream);
     NewEvent e;
     e.lane = builder_.stream_lane(rank_.rank, -1, stream);
-    for (const std::int32_t event : program_.waits_of(op)) {
-      if (const auto found = recorded_.find(event); found != recorded_.end()) {
-        wait(span, stream, event, found->second, e.lane);
+    records_.for_each_wait(op, [&](std::int32_t event, const Record& record) {
+      if (record.correlation != 0) {
+        wait(span, stream, event, record, e.lane);
       }
-    }
+    });
     e.correlation = call(kOwnLaunch, span.issued);
     e.begin = nanoseconds_of(span.begin);
     e.duration = nanoseconds_of(span.end) - e.begin;
@@ -116,7 +117,7 @@ class NativeRank {
     }
     builder_.add(e);
     if (op.record >= 0) {
-      recorded_[op.record] = {call(kOwnRecord, span.issued), stream};
+      records_.record(op.record, {call(kOwnRecord, span.issued), stream});
     }
   }
 
@@ -157,11 +158,11 @@ class NativeRank {
   const GraphRun& trace_;
   const RankTrace& rank_;
   const Program& program_;
+  LatestRecords<Record> records_;
   Names& names_;
   RankBuilder builder_;
   std::uint16_t host_;
   std::int64_t correlation_ = 0;
-  std::map<std::int32_t, Record> recorded_;
 };
 
 }  // namespace

@@ -3,10 +3,10 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "core/graph/execution_order.h"
 #include "core/graph/program_builder.h"
 #include "runtime/cuda/kernels/quantise.h"
 #include "runtime/cuda/matmul_plan.h"
-#include "runtime/issue_order.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;
@@ -16,8 +16,13 @@ using namespace stepcast::runtime::cuda;
 namespace {
 
 std::vector<IssuedOp> issues_of(const Program& program) {
+  std::int32_t communicators = 0;
+  for (const Op& op : program.ops) {
+    communicators = std::max(communicators, op.communicator + 1);
+  }
+  const ExecutionOrder order(program, static_cast<std::size_t>(communicators));
   std::vector<IssuedOp> issues;
-  for (const Issue& issue : issue_order(program).issues) {
+  for (const Issue& issue : unrolled(order).issues) {
     issues.push_back({issue.op, issue.microbatch});
   }
   return issues;
