@@ -1,7 +1,7 @@
 #include "workloads/build_graph.h"
 
 #include "workloads/dlrm/dlrm.h"
-#include "workloads/fuse_epilogues.h"
+#include "workloads/passes/fuse_epilogues.h"
 #include "workloads/transformer/transformer.h"
 
 namespace stepcast::workloads {
