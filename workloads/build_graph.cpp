@@ -9,8 +9,8 @@
 namespace stepcast::workloads {
 
 ExecutionGraph build_graph(const Job& job) {
-  GraphDraft draft{job.workload.transformer() != nullptr ? build_transformer(job)
-                                                         : build_dlrm(job)};
+  GraphDraft draft = job.workload.transformer() != nullptr ? build_transformer(job)
+                                                           : GraphDraft{build_dlrm(job)};
   run_passes(draft, job);
   return std::move(draft.graph);
 }

@@ -6,11 +6,12 @@
 
 #include "core/error.h"
 #include "workloads/passes/fuse_epilogues.h"
+#include "workloads/passes/streams.h"
 
 namespace stepcast::workloads {
 
 std::span<const GraphPass> graph_passes() {
-  static const std::array<GraphPass, 1> kPasses{fuse_epilogues_pass()};
+  static const std::array<GraphPass, 2> kPasses{streams_pass(), fuse_epilogues_pass()};
   return kPasses;
 }
 
