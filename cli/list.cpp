@@ -11,6 +11,7 @@
 #include "core/formats.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
+#include "workloads/passes/graph_pass.h"
 
 namespace stepcast::cli {
 namespace {
@@ -38,6 +39,15 @@ std::vector<config::Entry> model_forms() {
   entries.push_back({"attention.unfused", "the sum of its products, softmax and dropout"});
   entries.push_back(
       {"tier.shared_link", "rows between memories, sharing a link with other traffic"});
+  return entries;
+}
+
+/// What rewrites the graph of a job, in the order in which it does.
+std::vector<config::Entry> passes() {
+  std::vector<config::Entry> entries;
+  for (const workloads::GraphPass& pass : workloads::graph_passes()) {
+    entries.push_back({std::string(pass.name), std::string(pass.what)});
+  }
   return entries;
 }
 
@@ -85,6 +95,9 @@ std::vector<config::Entry> entries_of(const std::string& what, const config::Lib
   if (what == "keys") {
     return keys();
   }
+  if (what == "passes") {
+    return passes();
+  }
   return what == "formats" ? formats() : model_forms();
 }
 
@@ -117,15 +130,16 @@ void add_list(CLI::App& app, Context& context) {
   command
       ->add_option(
           "what", options->what,
-          "workloads, systems, devices, stacks, formats, models, keys of a job or its schema")
+          "workloads, systems, devices, stacks, formats, models, passes, keys of a job or its "
+          "schema")
       ->check(CLI::IsMember(
-          {"workloads", "systems", "devices", "stacks", "formats", "models", "keys", "schema"}));
+          {"workloads", "systems", "devices", "stacks", "formats", "models", "passes", "keys", "schema"}));
   add_format_option(*command, options->format);
   command->callback([options, &context] {
     if (options->what.empty()) {
       throw InputError(
           "list",
-          "say what: workloads, systems, devices, stacks, formats, models, keys or schema, "
+          "say what: workloads, systems, devices, stacks, formats, models, passes, keys or schema, "
           "such as `stepcast list workloads`");
     }
     if (options->what == "schema") {

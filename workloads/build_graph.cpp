@@ -1,18 +1,18 @@
 #include "workloads/build_graph.h"
 
+#include <utility>
+
 #include "workloads/dlrm/dlrm.h"
-#include "workloads/fuse_epilogues.h"
+#include "workloads/passes/graph_pass.h"
 #include "workloads/transformer/transformer.h"
 
 namespace stepcast::workloads {
 
 ExecutionGraph build_graph(const Job& job) {
-  ExecutionGraph graph =
-      job.workload.transformer() != nullptr ? build_transformer(job) : build_dlrm(job);
-  if (job.fused_epilogues) {
-    fuse_epilogues(graph);
-  }
-  return graph;
+  GraphDraft draft = job.workload.transformer() != nullptr ? build_transformer(job)
+                                                           : GraphDraft{build_dlrm(job)};
+  run_passes(draft, job);
+  return std::move(draft.graph);
 }
 
 StepFlops step_flops(const Job& job) {

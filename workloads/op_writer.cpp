@@ -8,74 +8,47 @@ namespace stepcast::workloads {
 
 OpWriter::OpEdit OpWriter::compute(OpKind kind, std::string_view name,
                                    std::initializer_list<std::int64_t> shape) {
-  OpEdit edit = builder_.op(kind, name, shape);
-  for (const Event e : pending_) {
-    edit.waits(e);
-  }
-  pending_.clear();
-  if (host_waits_) {
-    edit.flags(op_flags::kHostWaits);
-    host_waits_ = false;
-  }
-  if (blocks_) {
-    compute_event_ = compute_event_ < 0 ? builder_.event() : compute_event_;
-    edit.flags(op_flags::kHostWaits).waits(compute_event_).records(compute_event_);
-  }
-  last_.emplace(edit);
-  compute_is_last_ = true;
-  return edit;
+  note({});
+  return builder_.op(kind, name, shape);
 }
 
-/// One event serves all edges from the compute stream: a wait refers to its latest record, which is
-/// the compute op written last.
-void OpWriter::record_compute() {
-  if (compute_event_ < 0) {
-    compute_event_ = builder_.event();
-  }
-  if (compute_is_last_ && !blocks_) {
-    last_->records(compute_event_);
-  }
+/// What is said of the op that is written next.
+void OpWriter::note(ProgramOrder::OfOp of) {
+  of.first_await = static_cast<std::uint32_t>(order_.awaits.size());
+  of.awaits = static_cast<std::uint32_t>(awaits_.size());
+  order_.awaits.insert(order_.awaits.end(), awaits_.begin(), awaits_.end());
+  awaits_.clear();
+  order_.ops.push_back(of);
 }
 
-OpWriter::Event OpWriter::transfer(std::string_view stream, bool own_stream, const Transfer& t) {
-  if (own_stream) {
-    record_compute();
+OpWriter::Event OpWriter::name_transfer(Lane lane) {
+  order_.transfers.push_back({lane, static_cast<std::uint32_t>(order_.ops.size()), true});
+  return static_cast<Event>(order_.transfers.size() - 1);
+}
+
+OpWriter::Event OpWriter::transfer(Lane lane, const Transfer& t) {
+  Event done = t.event;
+  if (done == kNoTransfer) {
+    done = name_transfer(lane);
+    order_.transfers.back().early = false;
   }
-  OpEdit edit = own_stream ? builder_.op(t.kind, t.name, {t.elements, t.tag})
-                           : compute(t.kind, t.name, {t.elements, t.tag});
+  note({.lane = lane,
+        .transfers = true,
+        .after_compute = t.after_compute,
+        .transfer = done,
+        .after = t.after});
+  OpEdit edit = builder_.op(t.kind, t.name, {t.elements, t.tag});
   edit.in(t.in).out(t.out).format(t.format);
   if (t.attributes != CollectiveAttributes{}) {
     edit.attributes(t.attributes);
   }
   edit.communicator(t.communicator, t.peer).routing(t.routing);
-  if (t.after >= 0) {
-    edit.waits(t.after);
-  }
-  if (!own_stream) {
-    return -1;
-  }
-  edit.on(stream);
-  if (t.after_compute) {
-    edit.waits(compute_event_);
-    for (const Event e : pending_) {
-      edit.waits(e);
-    }
-  }
-  const Event done = t.event >= 0 ? t.event : builder_.event();
-  edit.records(done);
-  compute_is_last_ = false;
   return done;
 }
 
-void OpWriter::synchronise_host() {
-  record_compute();
-  pending_.push_back(compute_event_);
-  host_waits_ = true;
-}
-
 void OpWriter::await(Event event) {
-  if (event >= 0) {
-    pending_.push_back(event);
+  if (event != kNoTransfer) {
+    awaits_.push_back(event);
   }
 }
 
@@ -100,11 +73,13 @@ TensorId OpWriter::workspace(const std::string& name, std::int64_t rows, std::in
 }
 
 void OpWriter::end_segment() {
-  STEPCAST_CHECK(pending_.empty(), "a segment ends before its last transfer was used");
-  if (overlapping_ && compute_is_last_) {
-    record_compute();
-  }
+  order_.unused.insert(order_.unused.end(), awaits_.begin(), awaits_.end());
+  awaits_.clear();
   builder_.end_segment();
+}
+
+OpWriter::Written OpWriter::finish() && {
+  return {std::move(builder_).finish(), std::move(order_)};
 }
 
 }  // namespace stepcast::workloads

@@ -1,34 +1,30 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "core/graph/program_builder.h"
+#include "workloads/passes/draft.h"
 
 namespace stepcast::workloads {
 
-/// A ProgramBuilder that knows which stream follows which. Ops are written for the compute stream;
-/// a transfer may go to a stream of its own, then it starts once all compute ops written before it
-/// are done, and what needs its result says so with `await`.
+/// A ProgramBuilder that notes what is in which order beside the ops (workloads/passes/draft.h). Ops
+/// are written for the compute stream; a transfer has a lane, and what needs its result says so
+/// with `await`. Which transfers get a stream of their own is decided later
+/// (workloads/passes/streams.h): then one starts once all compute ops written before it are done.
 ///
-///   const auto done = w.transfer("tensor", overlap, OpKind::kAllReduce, "mlp.reduce", {n}, {x},
-///   {x});
+///   const auto done = w.transfer(Lane::kTensor, {.kind = OpKind::kAllReduce, ...});
 ///   ... compute ops that do not need x ...
 ///   w.await(done);
 ///   w.compute(OpKind::kAdd, ...)
 class OpWriter {
  public:
   using OpEdit = ProgramBuilder::OpEdit;
-  /// The event of a transfer; -1 when it is on the compute stream and so in order anyway.
-  using Event = std::int32_t;
+  using Event = TransferId;  ///< when a transfer is done
 
-  /// `overlapping`: some transfers will have streams of their own.
-  OpWriter(Format compute, bool overlapping) : overlapping_(overlapping) {
-    builder_.set_format(compute);
-  }
+  explicit OpWriter(Format compute) { builder_.set_format(compute); }
 
   OpEdit compute(OpKind kind, std::string_view name, std::initializer_list<std::int64_t> shape);
 
@@ -44,16 +40,16 @@ class OpWriter {
     CollectiveAttributes attributes{};  ///< of a collective
     std::int32_t routing = -1;          ///< of copies of tokens
     bool after_compute = true;          ///< false: needs nothing of this rank (a receive)
-    Event event = -1;                   ///< recorded at the end; -1: one of its own
-    Event after = -1;                   ///< a transfer that it waits for where the next op need not
+    Event event = kNoTransfer;          ///< its name, where it has one already
+    Event after = kNoTransfer;  ///< a transfer that it waits for where the next op need not
   };
-  Event transfer(std::string_view stream, bool own_stream, const Transfer& t);
+  Event transfer(Lane lane, const Transfer& t);
+  /// A name for a transfer that ops written before it await, as the last one of that name.
+  Event name_transfer(Lane lane);
   /// The next compute op waits for the transfer.
   void await(Event event);
   /// The host issues nothing more until the compute stream's latest op is done.
-  void synchronise_host();
-  /// From now on so after every op of the compute stream.
-  void block_launches() { blocks_ = true; }
+  void synchronise_host() { awaits_.push_back(kHostSynchronises); }
 
   /// A temporary of the compute stream, one per name: layers use it one after the other.
   TensorId workspace(const std::string& name, std::int64_t rows, std::int64_t columns,
@@ -66,21 +62,19 @@ class OpWriter {
   void end_segment();
   void set_phase(Phase phase) { builder_.set_phase(phase); }
   ProgramBuilder& builder() { return builder_; }
-  Program finish() && { return std::move(builder_).finish(); }
+  struct Written {
+    Program program;
+    ProgramOrder order;
+  };
+  Written finish() &&;
 
  private:
-  void record_compute();
+  void note(ProgramOrder::OfOp of);
 
   ProgramBuilder builder_;
+  ProgramOrder order_;
+  std::vector<TransferId> awaits_;  ///< stated since the latest op
   std::unordered_map<std::string, TensorId> workspaces_;
-  std::vector<Event> pending_;
-  std::optional<OpEdit> last_;
-  bool overlapping_ = false;
-  bool host_waits_ = false;  ///< for the next compute op
-  bool blocks_ = false;      ///< for every op
-  bool compute_is_last_ =
-      false;  ///< the latest op is on the compute stream, so it can still be told to record
-  Event compute_event_ = -1;
 };
 
 }  // namespace stepcast::workloads

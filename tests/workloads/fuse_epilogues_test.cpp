@@ -1,4 +1,4 @@
-#include "workloads/fuse_epilogues.h"
+#include "workloads/passes/fuse_epilogues.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

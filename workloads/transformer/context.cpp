@@ -32,7 +32,7 @@ OpWriter::Event TransformerStage::shift(const char* name, std::int64_t elements,
   t.out = {to};
   t.communicator = communicators_.ring;
   t.format = compute_;
-  return writer_.transfer("context", true, t);
+  return writer_.transfer(Lane::kContext, t);
 }
 
 void TransformerStage::exchange_context(OpKind kind, const char* name, std::int64_t elements,
@@ -45,7 +45,7 @@ void TransformerStage::exchange_context(OpKind kind, const char* name, std::int6
   t.out = {to};
   t.communicator = communicators_.context;
   t.format = compute_;
-  writer_.transfer("compute", false, t);
+  writer_.transfer(Lane::kCompute, t);
 }
 
 void TransformerStage::merge_partial(TensorId partial, TensorId into, std::int64_t parts) {

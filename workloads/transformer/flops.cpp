@@ -99,7 +99,9 @@ StageFlops stage_flops(const Program& program, const TransformerShape& shape) {
 }  // namespace
 
 StepFlops transformer_flops(const Job& job) {
-  const ExecutionGraph graph = build_transformer(job);
+  Job unfused = job;
+  unfused.fused_epilogues = false;
+  const ExecutionGraph graph = build_graph(unfused);
   const TransformerShape shape = transformer_shape(job);
   StepFlops total;
   for (const RankClass& c : graph.classes) {

@@ -18,20 +18,14 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       shape_(shape),
       communicators_(communicators),
       stage_(stage),
-      writer_(job.formats.compute, job.parallel.overlap.data || job.parallel.overlap.tensor ||
-                                       job.parallel.overlap.pipeline ||
-                                       job.parallel.overlap.expert),
+      writer_(job.formats.compute),
       parameters_(writer_, job, shape, communicators.data, communicators.expert_data),
       compute_(job.formats.compute),
       products_(products),
       gpt_(!shape.model.llama_style()),
-      splits_(splits_weights(job.parallel.schedule)) {
-  if (traits_.blocking_launches) {
-    writer_.block_launches();
-  }
-}
+      splits_(splits_weights(job.parallel.schedule)) {}
 
-Program TransformerStage::write() && {
+OpWriter::Written TransformerStage::write() && {
   writer_.builder().set_microbatches(static_cast<std::int32_t>(shape_.microbatches));
   declare_parameters();
   plan_tensors();
@@ -97,7 +91,7 @@ void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, 
   t.peer = static_cast<std::int32_t>(shape_.stages.stage_of(to));
   t.format = compute_;
   t.after = after;
-  writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t);
+  writer_.transfer(forward ? Lane::kForward : Lane::kBackward, t);
 }
 
 void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t to, bool forward,
@@ -117,7 +111,7 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   t.format = compute_;
   t.after_compute = false;
   writer_.await(
-      writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t));
+      writer_.transfer(forward ? Lane::kForward : Lane::kBackward, t));
   if (traits_.synchronous_messages && !job_.parallel.overlap.pipeline) {
     writer_.synchronise_host();
   }
@@ -129,7 +123,7 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
     gather.in = gather.out = {tensor};
     gather.communicator = communicators_.tensor;
     gather.format = compute_;
-    writer_.await(writer_.transfer("tensor", job_.parallel.overlap.tensor, gather));
+    writer_.await(writer_.transfer(Lane::kTensor, gather));
   }
 }
 
@@ -309,7 +303,7 @@ void TransformerStage::sum_key_value_gradients() {
   t.in = t.out = {packed};
   t.communicator = communicators_.key_value;
   t.format = format;
-  writer_.transfer("compute", false, t);
+  writer_.transfer(Lane::kCompute, t);
   copy("gradients.key_value_unpack", false);
 }
 
@@ -332,7 +326,7 @@ void TransformerStage::write_synchronisation() {
       t.in = t.out = {bucket.scattered ? bucket.gradient_shard : bucket.gradients};
       t.communicator = communicators_.ends;
       t.format = job_.formats.gradient;
-      writer_.transfer("compute", false, t);
+      writer_.transfer(Lane::kCompute, t);
     }
     parameters_.complete_exchange(bucket);
   }

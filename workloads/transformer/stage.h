@@ -38,7 +38,7 @@ class TransformerStage {
   TransformerStage(const Job& job, const TransformerShape& shape,
                    const TransformerCommunicators& communicators, std::int32_t stage,
                    Format products);
-  Program write() &&;
+  OpWriter::Written write() &&;
 
  private:
   /// What the backward pass of a layer's experts reads.

@@ -5,11 +5,6 @@
 
 // How gradients are summed over the replicas, sharded weights gathered, and weights updated.
 namespace stepcast::workloads {
-namespace {
-
-constexpr const char* kDataStream = "data";
-
-}  // namespace
 
 bool StageParameters::gathers_each_pass() const {
   return job_.parallel.zero == 3 && job_.parallel.zero_reshard;
@@ -33,7 +28,7 @@ void StageParameters::gather(Bucket& bucket) {
   t.out = {bucket.weights};
   t.communicator = replicas(bucket.replicas).inside;
   t.format = weight_format(bucket.sum);
-  const auto done = writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
+  const auto done = writer_.transfer(Lane::kData, t);
   if (!gather_events_.empty()) {
     gather_events_.back().push_back(done);
   }
@@ -171,7 +166,6 @@ void StageParameters::exchange(Bucket& bucket) {
   if (group.replicas == 1) {
     return;
   }
-  const bool overlap = job_.parallel.overlap.data;
   const bool shards = bucket.shard != bucket.elements;
   const bool adds = bucket.scattered && shape_.microbatches > 1;
   OpWriter::Transfer t;
@@ -187,7 +181,7 @@ void StageParameters::exchange(Bucket& bucket) {
   if (shards) {
     pass_over_gradients(bucket);
   }
-  bucket.synchronised = writer_.transfer(kDataStream, overlap, t);
+  bucket.synchronised = writer_.transfer(Lane::kData, t);
   if (adds) {
     OpWriter::Transfer sum;
     sum.kind = OpKind::kAdd;
@@ -197,7 +191,7 @@ void StageParameters::exchange(Bucket& bucket) {
     sum.out = {bucket.gradient_shard};
     sum.format = job_.formats.gradient;
     sum.after_compute = false;
-    bucket.synchronised = writer_.transfer(kDataStream, overlap, sum);
+    bucket.synchronised = writer_.transfer(Lane::kData, sum);
   }
   bucket.exchanged = true;
   if (shards && group.across >= 0) {
@@ -217,7 +211,7 @@ void StageParameters::sum_replicas(Bucket& bucket) {
   t.in = t.out = {bucket.gradient_shard};
   t.communicator = replicas(bucket.replicas).across;
   t.format = job_.formats.gradient;
-  bucket.synchronised = writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
+  bucket.synchronised = writer_.transfer(Lane::kData, t);
 }
 
 void StageParameters::complete_exchange(Bucket& bucket) {

@@ -182,7 +182,7 @@ void StageParameters::plan_slots(const std::vector<Group>& groups) {
       slot.fresh = buffer("gradients.shard", slot.elements / replicas(kind.first).shards,
                           job_.formats.gradient);
     }
-    slot.gradients_free = job_.parallel.overlap.data ? b.event() : -1;
+    slot.gradients_free = writer_.name_transfer(Lane::kData);
   }
 }
 

@@ -147,9 +147,10 @@ Format stored_format(const Job& job) {
 
 }  // namespace
 
-ExecutionGraph build_transformer(const Job& job) {
+GraphDraft build_transformer(const Job& job) {
   const TransformerShape shape = transformer_shape(job);
-  ExecutionGraph graph;
+  GraphDraft draft;
+  ExecutionGraph& graph = draft.graph;
   graph.mesh = job.parallel.mesh();
   graph.inputs = {.batch = job.batch, .vocabulary = shape.model.vocabulary, .tables = {}};
   TransformerCommunicators communicators;
@@ -184,15 +185,17 @@ ExecutionGraph build_transformer(const Job& job) {
   stored.formats.compute = stored_format(job);
   graph.classes.resize(static_cast<std::size_t>(shape.pipeline));
   for (std::int32_t stage = 0; stage < graph.mesh.pipeline; ++stage) {
-    graph.programs.push_back(
-        TransformerStage(stored, shape, communicators, stage, job.formats.compute).write());
+    OpWriter::Written written =
+        TransformerStage(stored, shape, communicators, stage, job.formats.compute).write();
+    graph.programs.push_back(std::move(written.program));
+    draft.orders.push_back(std::move(written.order));
     graph.classes[static_cast<std::size_t>(stage)].program = stage;
   }
   for (std::int32_t rank = 0; rank < graph.mesh.size(); ++rank) {
     graph.classes[static_cast<std::size_t>(graph.mesh.coordinate(rank, Axis::kPipeline))]
         .ranks.push_back(rank);
   }
-  return graph;
+  return draft;
 }
 
 }  // namespace stepcast::workloads

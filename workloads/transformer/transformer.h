@@ -1,7 +1,7 @@
 #pragma once
-#include "core/graph/program.h"
 #include "core/job/job.h"
 #include "workloads/build_graph.h"
+#include "workloads/passes/draft.h"
 
 namespace stepcast::workloads {
 
@@ -19,12 +19,10 @@ namespace stepcast::workloads {
 /// gradients are views of buckets (StageParameters). Operands of the transformer's own ops are
 /// listed where they are executed, in runtime/cpu/ops_transformer.cpp.
 ///
-/// With an overlap the transfers have a stream each: "tensor" (the gather of a layer's input and
-/// the sum of its input gradient beside the weight gradient), "data" (buckets beside the last
-/// micro-batch's backward pass), "forward" and "backward" (along the pipeline). A communicator
-/// belongs to one stream.
+/// Ops are in order, without streams and events: GraphDraft::orders says which are transfers and
+/// what awaits them. A communicator belongs to one lane.
 /// Errors: InputError, see transformer_shape.
-ExecutionGraph build_transformer(const Job& job);
+GraphDraft build_transformer(const Job& job);
 
 /// FLOPs of the graph's own matrix products and attention cores, re-scaled to each convention:
 /// attention over the full score matrix (half for model_causal); hardware adds recomputed ops and

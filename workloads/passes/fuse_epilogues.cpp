@@ -1,4 +1,6 @@
-#include "workloads/fuse_epilogues.h"
+#include "workloads/passes/fuse_epilogues.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -7,6 +9,8 @@
 #include <vector>
 
 #include "core/graph/epilogue.h"
+#include "workloads/passes/memory_overlap.h"
+#include "workloads/passes/remove_tensors.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -15,15 +19,6 @@ using Operands = std::vector<TensorId>;
 
 bool contains(const Operands& ids, TensorId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
-/// Part of the memory of a tensor that is no view.
-struct Range {
-  TensorId tensor = 0;
-  std::int64_t begin = 0, end = 0;
-};
-bool overlap(const Range& a, const Range& b) {
-  return a.tensor == b.tensor && a.begin < b.end && b.begin < a.end;
 }
 
 /// Rewrites one program.
@@ -205,43 +200,20 @@ class Fusion {
   [[nodiscard]] bool moves_later(std::size_t first, std::size_t second) const {
     const Op& moved = p_.ops[first];
     return moved.waits == 0 && between(first, second, [&](const Op& op) {
-             return (op.record < 0 || op.stream != moved.stream) && independent(moved, op);
+             return (op.record < 0 || op.stream != moved.stream) && independent(p_, moved, op);
            });
   }
   /// Likewise for what the ops between wait for.
   [[nodiscard]] bool moves_earlier(std::size_t first, std::size_t second) const {
     const Op& moved = p_.ops[second];
     return moved.record < 0 && between(first, second, [&](const Op& op) {
-             return (op.waits == 0 || op.stream != moved.stream) && independent(moved, op);
+             return (op.waits == 0 || op.stream != moved.stream) && independent(p_, moved, op);
            });
   }
   template <class Holds>
   [[nodiscard]] bool between(std::size_t first, std::size_t second, const Holds& holds) const {
     return std::all_of(p_.ops.begin() + static_cast<std::ptrdiff_t>(first) + 1,
                        p_.ops.begin() + static_cast<std::ptrdiff_t>(second), holds);
-  }
-  /// Neither writes what the other touches.
-  [[nodiscard]] bool independent(const Op& a, const Op& b) const {
-    const auto clash = [this](const Operands& written, const Operands& touched) {
-      return std::any_of(written.begin(), written.end(), [&](TensorId w) {
-        return std::any_of(touched.begin(), touched.end(),
-                           [&](TensorId t) { return overlap(range_of(w), range_of(t)); });
-      });
-    };
-    return !clash(outputs(a), inputs(b)) && !clash(outputs(a), outputs(b)) &&
-           !clash(outputs(b), inputs(a));
-  }
-  [[nodiscard]] Range range_of(TensorId id) const {
-    Range r{id, 0, p_.tensors[id].elements()};
-    bool whole = false;  // where a rank's part begins is not known here
-    while (p_.tensors[r.tensor].is_view()) {
-      const Tensor& t = p_.tensors[r.tensor];
-      whole = whole || t.view_data_step != 0;
-      r.begin += t.view_offset;
-      r.end += t.view_offset;
-      r.tensor = static_cast<TensorId>(t.view_of);
-    }
-    return whole ? Range{r.tensor, 0, p_.tensors[r.tensor].elements()} : r;
   }
   /// Whether what stands in a tensor is not read after an op of a segment.
   [[nodiscard]] bool is_last_use(std::size_t op, TensorId id) const {
@@ -450,45 +422,11 @@ class Fusion {
     if (replaced_.empty()) {
       return;
     }
-    std::vector<TensorId> now(p_.tensors.size());  // of an old id
-    std::vector<Tensor> tensors;
-    for (TensorId id = 0; id < p_.tensors.size(); ++id) {
-      now[id] = static_cast<TensorId>(tensors.size());
-      if (!replaced_.contains(id)) {
-        tensors.push_back(std::move(p_.tensors[id]));
-      }
+    std::vector<bool> gone(p_.tensors.size(), false);
+    for (const TensorId id : replaced_) {
+      gone[id] = true;
     }
-    const auto renew = [&now](auto& id) {
-      if (id >= 0) {
-        id = static_cast<std::decay_t<decltype(id)>>(now[static_cast<std::size_t>(id)]);
-      }
-    };
-    for (Tensor& t : tensors) {
-      renew(t.view_of);
-      renew(t.next_of);
-      for (Tensor::Source& source : t.sources) {
-        source.tensor = now[source.tensor];
-      }
-    }
-    std::vector<TensorId> operands;  // without those of ops that are gone
-    for (Op& op : p_.ops) {
-      const auto* first = p_.operands.data() + op.first_operand;
-      op.first_operand = static_cast<std::uint32_t>(operands.size());
-      std::transform(first, first + op.inputs + op.outputs, std::back_inserter(operands),
-                     [&now](TensorId id) { return now[id]; });
-    }
-    for (EmbeddingGroup& group : p_.embeddings) {
-      for (EmbeddingShard& shard : group.shards) {
-        shard.weights = now[shard.weights];
-        shard.state = now[shard.state];
-        if (shard.cache) {
-          shard.cache->rows = now[shard.cache->rows];
-          shard.cache->state = now[shard.cache->state];
-        }
-      }
-    }
-    p_.operands = std::move(operands);
-    p_.tensors = std::move(tensors);
+    remove_tensors(p_, gone);
   }
 
   Program& p_;
@@ -505,6 +443,42 @@ void fuse_epilogues(ExecutionGraph& graph) {
     while (Fusion(program).run()) {  // a product with its bias may take in an activation
     }
   }
+}
+
+namespace {
+
+/// Each op with an epilogue is a product that has the operands of it, and an op that reads a mask or
+/// the input of a GELU reads what another makes.
+std::optional<std::string> verify_epilogues(const GraphDraft& draft) {
+  for (const Program& p : draft.graph.programs) {
+    std::set<TensorId> made;
+    for (const Op& op : p.ops) {
+      const auto out = p.outputs(op);
+      made.insert(out.begin(), out.end());
+    }
+    for (const Op& op : p.ops) {
+      const Epilogue epilogue = op.as<GemmAttributes>().epilogue;
+      if (op.kind != OpKind::kGemm || epilogue == Epilogue::kNone) {
+        continue;
+      }
+      const bool reads = epilogue == Epilogue::kReluBackward || reads_gelu_input(epilogue);
+      if (reads && (op.inputs < 3 || !made.contains(p.inputs(op).back()))) {
+        return fmt::format("'{}' reads a mask or an input that no op makes", p.name(op));
+      }
+      if (sums_columns(epilogue) && op.outputs < 2) {
+        return fmt::format("'{}' sums columns into nothing", p.name(op));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+GraphPass fuse_epilogues_pass() {
+  return {"fuse_epilogues", "biases and activations inside the products beside them",
+          [](const Job& job) { return job.fused_epilogues; },
+          [](GraphDraft& draft, const Job&) { fuse_epilogues(draft.graph); }, verify_epilogues};
 }
 
 }  // namespace stepcast::workloads

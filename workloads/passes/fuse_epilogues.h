@@ -1,5 +1,6 @@
 #pragma once
 #include "core/graph/program.h"
+#include "workloads/passes/graph_pass.h"
 
 namespace stepcast::workloads {
 
@@ -20,5 +21,6 @@ namespace stepcast::workloads {
 /// batches of products, products that add to what is there before an activation, ops with an event
 /// between them.
 void fuse_epilogues(ExecutionGraph& graph);
+GraphPass fuse_epilogues_pass();
 
 }  // namespace stepcast::workloads

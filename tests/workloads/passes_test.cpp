@@ -1,0 +1,100 @@
+#include "workloads/passes/graph_pass.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "tests/workloads/transformer_jobs.h"
+#include "workloads/build_graph.h"
+#include "workloads/transformer/transformer.h"
+
+using namespace stepcast;
+using namespace stepcast::workloads;
+
+namespace {
+
+/// Two tensor ranks, two stages, two replicas, all of whose transfers overlap.
+Job overlapping_job() {
+  Job job = test::llama_job(4, 64, 4, 2, 128, 32, 128);
+  test::split(job, 2, 2, 2, 4);
+  job.parallel.sequence_parallel = true;
+  job.parallel.zero = 3;
+  job.parallel.overlap.data = job.parallel.overlap.tensor = job.parallel.overlap.pipeline = true;
+  job.parallel.bucket = Bytes(1e5);
+  return job;
+}
+
+ExecutionGraph graph_with(const Job& job, const PassOptions& options) {
+  GraphDraft draft = build_transformer(job);
+  run_passes(draft, job, options);
+  return std::move(draft.graph);
+}
+
+}  // namespace
+
+TEST_CASE("passes have different names, and the job says which of them run", "[workloads][passes]") {
+  std::vector<std::string_view> names;
+  for (const GraphPass& pass : graph_passes()) {
+    CHECK(std::find(names.begin(), names.end(), pass.name) == names.end());
+    CHECK_FALSE(pass.what.empty());
+    names.push_back(pass.name);
+  }
+  Job job = overlapping_job();
+  GraphDraft draft = build_transformer(job);
+  const std::vector<PassRun> runs = run_passes(draft, job, {.verify = true});
+  const auto ran = [&runs](std::string_view name) {
+    return std::any_of(runs.begin(), runs.end(), [&](const PassRun& r) { return r.name == name; });
+  };
+  CHECK(ran("streams"));
+  CHECK_FALSE(ran("fuse_epilogues"));
+  for (const PassRun& run : runs) {
+    CHECK(run.time.base() >= 0);
+  }
+}
+
+TEST_CASE("without streams a step is sequential, with the same ops in the same order",
+          "[workloads][passes]") {
+  const Job job = overlapping_job();
+  const ExecutionGraph parallel = graph_with(job, {.verify = true});
+  const ExecutionGraph sequential = graph_with(job, {.off = {"streams"}, .verify = true});
+  REQUIRE(parallel.programs.size() == sequential.programs.size());
+  for (std::size_t i = 0; i < parallel.programs.size(); ++i) {
+    const Program& with = parallel.programs[i];
+    const Program& without = sequential.programs[i];
+    CHECK(with.streams.size() == 5);  // compute, tensor, data, forward, backward
+    CHECK(without.streams.size() == 1);
+    CHECK(without.events == 0);
+    CHECK(without.waits.empty());
+    REQUIRE(with.ops.size() == without.ops.size());
+    for (std::size_t o = 0; o < with.ops.size(); ++o) {
+      CHECK(with.ops[o].kind == without.ops[o].kind);
+      CHECK(with.name(with.ops[o]) == without.name(without.ops[o]));
+    }
+  }
+}
+
+TEST_CASE("a job without overlaps has the graph that a step without streams is",
+          "[workloads][passes]") {
+  Job job = overlapping_job();
+  job.parallel.overlap = {};
+  const ExecutionGraph with = graph_with(job, {.verify = true});
+  for (const Program& p : with.programs) {
+    CHECK(p.streams.size() == 1);
+    CHECK(p.events == 0);
+  }
+}
+
+TEST_CASE("a verifier finds the wait for an event that nothing records", "[workloads][passes]") {
+  const Job job = overlapping_job();
+  GraphDraft draft = build_transformer(job);
+  run_passes(draft, job, {.verify = true});
+  const auto streams = std::find_if(graph_passes().begin(), graph_passes().end(),
+                                    [](const GraphPass& p) { return p.name == "streams"; });
+  REQUIRE(streams != graph_passes().end());
+  CHECK_FALSE(streams->verify(draft));
+  Program& program = draft.graph.programs.front();
+  const std::int32_t event = program.waits.front();
+  for (Op& op : program.ops) {
+    op.record = op.record == event ? program.events++ : op.record;
+  }
+  CHECK(streams->verify(draft));
+}

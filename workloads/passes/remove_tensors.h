@@ -1,0 +1,12 @@
+#pragma once
+#include <vector>
+
+#include "core/graph/program.h"
+
+namespace stepcast::workloads {
+
+/// Takes the tensors with `gone` out of a program, whose ops name them no more, and numbers the
+/// others anew. Operands that no op reads any more go too.
+void remove_tensors(Program& program, const std::vector<bool>& gone);
+
+}  // namespace stepcast::workloads
