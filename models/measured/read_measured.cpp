@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "models/measured/csv_file.h"
+#include "core/input/csv.h"
 #include "models/measured/internal/schema.h"
 #include "models/measured/sha256.h"
 
@@ -105,21 +105,18 @@ std::vector<int> positions_of(const Schema& schema, const Fields& header) {
 
 void read_file(const DataFile& file, TableBuilder& to) {
   const std::string path = file.path.string();
-  std::string bytes = read_bytes(file.path);
-  std::string hash = sha256(bytes);
-  const std::string text = gunzip(std::move(bytes), path);
-  CsvLines lines(text);
-  Fields fields;
-  if (!lines.next(fields)) {
+  CsvReader lines(file.path);
+  if (!lines.next()) {
     throw InputError(path, "is empty; expected a header line and rows");
   }
-  const std::vector<std::string> header_text(fields.begin(), fields.end());
+  const std::vector<std::string> header_text(lines.fields().begin(), lines.fields().end());
   const Fields header(header_text.begin(), header_text.end());
   const Schema& schema = schema_of(header, path);
   const std::vector<int> positions = positions_of(schema, header);
-  to.begin_file(schema, path, std::move(hash), file.named);
+  to.begin_file(schema, path, sha256_of_file(file.path), file.named);
   const std::size_t first_collective = to.table().collectives.size();
-  while (lines.next(fields)) {
+  while (lines.next()) {
+    const auto fields = lines.fields();
     to.begin_line(lines.line());
     ++to.table().files.back().rows;
     try {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/config/published_names.h"
-#include "validation/csv_table.h"
+#include "core/input/csv.h"
 
 namespace stepcast::validation {
 using namespace studies;
@@ -109,7 +109,10 @@ TEST_CASE("the pretraining runs agree with themselves", "[studies][published]") 
   while (table.next()) {
     INFO(table.place());
     std::string unusable;
-    const auto number = [&](const char* column) { return table.positive_or(column, 1, unusable); };
+    const auto number = [&](const char* column) {
+      const std::string field = table.text(column);
+      return field.empty() ? 1 : positive_or_say(column, field, unusable);
+    };
     CHECK(ids.insert(table.text("id")).second);
     CHECK_FALSE(table.text("retrieved_from").empty());
     const std::string of = table.text("hours_of");

@@ -10,10 +10,11 @@
 
 #include "core/device_names.h"
 #include "core/error.h"
+#include "core/input/csv.h"
 #include "core/job/pace.h"
 #include "core/lower.h"
 #include "simulator/reports/memory_ledger.h"
-#include "validation/csv_table.h"
+#include "validation/validation.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::validation {
