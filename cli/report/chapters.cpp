@@ -248,7 +248,7 @@ std::string chapter_of(const Document& document) {
   }
   return "<section>\n" + kind->chapter(Field(document.json, document.label + ": ")) +
          fmt::format("<p class=\"source\">{}</p>\n</section>\n",
-                     validation::svg::escaped(document.label));
+                     svg::escaped(document.label));
 }
 
 std::string chapters_of(std::span<const Document> documents) {

@@ -25,11 +25,7 @@ std::optional<PublishedRegime> regime_named(std::string_view name);
 /// and regret over the plans of each model, memory where it was measured; beside it the constant
 /// MFU that the same rows calibrate. Then one group per bar, each in the regime that the bar
 /// states. Every row is listed, with the reason where it is not scored.
-struct PublishedValidation {
-  ValidationSuite suite;
-  std::vector<ScoredCurve> curves;  ///< predicted against measured, by source
-};
-PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
+ValidationSuite validate_published(const std::vector<PublishedPrediction>& predictions,
                                        PublishedRegime regime, const PaceTable& paces = {});
 
 /// The bars of the project on these sets (published_bars.cpp), those without rows left out.
@@ -58,7 +54,7 @@ enum class PlansOf : std::uint8_t { kModel, kTable };
 void rank_plans(const std::vector<ScaledPrediction>& of, PlansOf plans, ValidationGroup& group);
 
 /// Every row, then a group and a curve per source and GPU in the order they appear.
-PublishedValidation published_by_source(const std::vector<ScaledPrediction>& scores);
+ValidationSuite published_by_source(const std::vector<ScaledPrediction>& scores);
 
 /// Statistics of the scored among `of`, ranked by model.
 ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of);

@@ -1,4 +1,4 @@
-#include "validation/traffic.h"
+#include "published_traffic.h"
 
 #include <fmt/format.h>
 
