@@ -4,10 +4,10 @@
 
 #include "cli/command.h"
 #include "cli/report/chapters.h"
+#include "cli/report/svg.h"
 #include "cli/support/output_files.h"
 #include "core/error.h"
 #include "core/json_text.h"
-#include "validation/svg.h"
 
 namespace stepcast::cli {
 namespace {
@@ -41,7 +41,7 @@ void write_report(const ReportCommand& options) {
   for (const std::string& input : options.inputs) {
     documents.push_back(read_document(input));
   }
-  const std::string title = validation::svg::escaped(options.title);
+  const std::string title = report::svg::escaped(options.title);
   write_output(options.html,
                fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
                            "<title>{0}</title><style>{1}</style></head>\n<body>\n<h1>{0}</h1>\n{2}"

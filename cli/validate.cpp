@@ -6,14 +6,12 @@
 #include "cli/command.h"
 #include "cli/support/output_files.h"
 #include "cli/validate/print_validation.h"
-#include "cli/validate/validate_embedding.h"
 #include "cli/validate/validate_from_traces.h"
 #include "cli/validate/validate_models.h"
 #include "cli/validate/validate_plans.h"
 #include "cli/validate/validate_published.h"
 #include "cli/validate/validate_runtime.h"
 #include "cli/validate/validate_traces.h"
-#include "cli/validate/validate_traffic.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "validation/dlrm.h"
@@ -23,7 +21,7 @@ namespace stepcast::cli {
 namespace {
 
 const std::vector<std::string> kTogether{"published", "dlrm", "kernels", "collectives", "memory"};
-const std::vector<std::string> kAlone{"traces", "runtime", "plans", "traffic"};
+const std::vector<std::string> kAlone{"traces", "runtime", "plans"};
 
 std::vector<std::string> all_suites() {
   std::vector<std::string> all = kTogether;
@@ -45,7 +43,6 @@ void check_together(const std::vector<std::string>& suites) {
 struct ValidateCommand {
   ValidateModelsCommand models;
   ValidateFromTracesCommand from_traces;
-  ValidateEmbeddingCommand embedding;
   ValidatePlansCommand plans;
   std::vector<std::string> suites;
   std::string system, predictions, emulate;
@@ -104,14 +101,10 @@ int validate(const ValidateCommand& options, Context& context) {
       return options.run ? validate_what_if(options.seed, options.count, options.format, context)
                          : validate_traces(options.data, options.format);
     }
-    if (suite == "traffic") {
-      return validate_traffic(options.data, options.format, context);
-    }
     if (suite == "runtime") {
       return validate_runtime({.from_traces = options.from_traces,
                                .system = options.system,
                                .predictions = options.predictions,
-                               .emulate = options.emulate,
                                .backend = options.backend,
                                .seed = options.seed,
                                .count = options.count,
@@ -133,10 +126,6 @@ int validate(const ValidateCommand& options, Context& context) {
                              .format = options.format},
                             context);
     }
-    if (suite == "kernels" && !options.embedding.measure.empty()) {
-      suites.push_back(validate_embedding(options.embedding, options.seed));
-      continue;
-    }
     if (suite == "kernels" || suite == "collectives") {
       suites.push_back(validate_models(suite, model_options(options), context));
       continue;
@@ -146,8 +135,7 @@ int validate(const ValidateCommand& options, Context& context) {
           {.data = options.data,
            .scalars = options.scalars,
            .calibrate = options.calibrate.empty() ? "shipped" : options.calibrate,
-           .paces = options.paces,
-           .pictures = options.models.pictures},
+           .paces = options.paces},
           context));
       continue;
     }
@@ -209,10 +197,7 @@ void add_validate(CLI::App& app, Context& context) {
       ->check(CLI::Range(0, 1000));
   command->add_option("--backend", options->backend, "runtime: cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option(
-      "--emulate", options->emulate,
-      "runtime: instead, steps whose communication overlaps compute, on this system's fabric "
-      "(paced); plans: the fabric to pace to");
+  command->add_option("--emulate", options->emulate, "plans: the fabric to pace to");
   command
       ->add_option("--predictions", options->predictions,
                    "Where the predictions are written before the runs")
@@ -221,7 +206,6 @@ void add_validate(CLI::App& app, Context& context) {
                     "traces: instead, check what-if answers by running them");
   add_model_options(*command, options->models);
   add_from_traces_options(*command, options->from_traces);
-  add_measure_options(*command, options->embedding);
   add_plans_options(*command, options->plans);
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = validate(*options, context); });

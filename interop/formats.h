@@ -9,7 +9,6 @@ using config::Document;
 using config::ForeignFormat;
 using config::join_path;
 using config::Json;
-using config::kByteOrderMark;
 using config::list_of;
 using config::nearest_name;
 using config::OrderedJson;

@@ -36,8 +36,8 @@ class CollectiveValidation {
                        const ValidateModelsOptions& options)
       : table_(table), facts_(facts), options_(options) {}
 
-  ModelValidation run() {
-    result_.suite.name = "collectives";
+  ValidationSuite run() {
+    result_.name = "collectives";
     find_units();
     for (const Unit& unit : units_) {
       const auto system = facts_.systems.find(unit.system);
@@ -227,7 +227,7 @@ class CollectiveValidation {
       op.shape[0] = std::llround(m.bytes * 8 / bits_per_element(m.format, 1));
       const models::Prediction p = cost.collective(op, m.group);
       group_of(rows[r]).add(id_of(rows[r]), m.time.base(), p.time.base(),
-                            {p.in_range, naive.collective(op, m.group).time.base(), m.bytes});
+                            {p.in_range, naive.collective(op, m.group).time.base()});
     }
   }
 
@@ -261,12 +261,12 @@ class CollectiveValidation {
   const ValidateModelsOptions& options_;
   std::vector<Unit> units_;
   std::map<GroupKey, ScoredGroup> groups_;
-  ModelValidation result_;
+  ValidationSuite result_;
 };
 
 }  // namespace
 
-ModelValidation validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
+ValidationSuite validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
                                      const ValidateModelsOptions& options) {
   if (options.holdout == Holdout::kPairs) {
     throw InputError("--holdout",

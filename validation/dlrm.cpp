@@ -15,9 +15,9 @@
 #include "core/config/published_names.h"
 #include "core/device_names.h"
 #include "core/error.h"
+#include "core/input/csv.h"
 #include "core/statistics.h"
 #include "studies/predict/predict.h"
-#include "validation/csv_table.h"
 #include "validation/multi_hot_access.h"
 #include "workloads/embedding_plan/plan_hugectr.h"
 
@@ -41,21 +41,21 @@ void read_file(const std::filesystem::path& file, std::vector<DlrmStepTime>& row
     row.system = table.text("system");
     row.benchmark = table.text("benchmark");
     row.gpu = table.text("gpu");
+    const auto positive = [&](std::string_view column) {
+      return positive_or_say(column, table.text(column), row.unusable);
+    };
     const auto count = [&](std::string_view column) {
-      return static_cast<std::int64_t>(table.positive(column, row.unusable));
+      return static_cast<std::int64_t>(positive(column));
     };
     row.gpus = count("gpus");
     row.nodes = count("nodes");
     row.batch = count("global_batch");
-    row.seconds =
-        table.positive(per_run ? "median_step_ms" : "step_ms_median", row.unusable) * 1e-3;
+    row.seconds = positive(per_run ? "median_step_ms" : "step_ms_median") * 1e-3;
     if (per_run) {
       const std::string run = table.text("run");
       std::from_chars(run.data(), run.data() + run.size(), row.run);
     } else if (row.seconds > 0) {
-      row.spread = (table.positive("step_ms_max_run", row.unusable) -
-                    table.positive("step_ms_min_run", row.unusable)) *
-                   1e-3 / row.seconds;
+      row.spread = (positive("step_ms_max_run") - positive("step_ms_min_run")) * 1e-3 / row.seconds;
     }
     rows.push_back(std::move(row));
   }

@@ -48,21 +48,14 @@ std::int64_t extent_of(const Op& op) {
   return class_of(op.kind) == OpClass::kAttention ? op.shape[3] : op.shape[0];
 }
 
-double size_of(const Op& op) {
-  const OpClass c = class_of(op.kind);
-  return c == OpClass::kGemm || c == OpClass::kAttention
-             ? op.flops.base()
-             : (op.bytes_read + op.bytes_written).base();
-}
-
 class KernelValidation {
  public:
   KernelValidation(const MeasuredTable& table, const ModelFacts& facts,
                    const ValidateModelsOptions& options)
       : table_(table), facts_(facts), options_(options) {}
 
-  ModelValidation run() {
-    result_.suite.name = "kernels";
+  ValidationSuite run() {
+    result_.name = "kernels";
     for (const auto& [key, rows] : groups()) {
       ScoredGroup group;
       group.key = key;
@@ -245,7 +238,7 @@ class KernelValidation {
     }
     const double apart = row.apart.base();  // as measured: in the time of the whole row
     group.add(id_of(i), row.time.base() + apart, predicted * factor + apart,
-              {in_range, plain + apart, size_of(table_.op(row))});
+              {in_range, plain + apart});
   }
 
   /// The device with rows of this kind whose memory bandwidth is nearest.
@@ -311,7 +304,7 @@ class KernelValidation {
   const ModelFacts& facts_;
   const ValidateModelsOptions& options_;
   std::map<GroupKey, Indices> all_;
-  ModelValidation result_;
+  ValidationSuite result_;
 };
 
 }  // namespace
@@ -327,7 +320,7 @@ std::optional<Holdout> holdout_named(std::string_view name) {
 
 std::string_view name_of(Holdout h) { return kHoldouts.at(static_cast<std::size_t>(h)).first; }
 
-ModelValidation validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
+ValidationSuite validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
                                  const ValidateModelsOptions& options) {
   if (options.holdout == Holdout::kRanks) {
     throw InputError("--holdout",

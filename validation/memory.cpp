@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/input/csv.h"
 #include "core/statistics.h"
 #include "simulator/reports/memory_ledger.h"
-#include "validation/csv_table.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::validation {
@@ -58,13 +58,16 @@ std::map<Key, Measured> read(const std::filesystem::path& folder) {
       continue;
     }
     std::string unusable;
-    const double peak = table.positive("mem_max_allocated_GiB", unusable);
+    const auto positive = [&](std::string_view column) {
+      return positive_or_say(column, table.text(column), unusable);
+    };
+    const double peak = positive("mem_max_allocated_GiB");
     const bool unfused = fell_back(table);
     Measured& m = all[{table.text("args_file"), table.text("platform"), unfused}];
     m.unfused = unfused;
     m.platform = table.text("platform");
     m.type = table.text("type");
-    m.devices = table.positive("gpus", unusable);
+    m.devices = positive("gpus");
     m.pipelined = table.text("pp") != "1";
     m.large = table.text("large") == "1";
     m.held_out = table.text("heldout") == "1";

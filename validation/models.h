@@ -40,22 +40,6 @@ struct ValidateModelsOptions {
   std::int64_t thin = 1;          ///< looks at every n-th configuration only
 };
 
-/// One op kind of one device and stack as a picture shows it.
-struct ScoredCurve {
-  std::string kind;   ///< of the op: one picture each
-  std::string label;  ///< the group's name
-  struct Point {
-    double size = 0;  ///< FLOPs of products and attention, else bytes
-    double measured = 0, predicted = 0;
-  };
-  std::vector<Point> points;
-};
-
-struct ModelValidation {
-  ValidationSuite suite;
-  std::vector<ScoredCurve> curves;
-};
-
 /// Refits every (op kind, format, device, stack, variant) without the held-out part and scores the
 /// predictions of the cost model on it. Each group is compared with the roofline of hardware facts.
 /// Rows that cannot have been measured on the device, or cannot be predicted, are listed.
@@ -63,11 +47,11 @@ struct ModelValidation {
 /// Device holdout: constants of the device with rows of this kind whose bandwidth is nearest,
 /// carried over by models/kernels/transfer.h, times exp(median ln(measured / predicted)) over every
 /// 16th configuration, scored on the others.
-ModelValidation validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
+ValidationSuite validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
                                  const ValidateModelsOptions& options);
 /// As above for collectives: all kinds of one system and stack are fitted together, rows of several
 /// machines together with those inside one machine of the same device, as `stepcast fit` does.
-ModelValidation validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
+ValidationSuite validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
                                      const ValidateModelsOptions& options);
 
 }  // namespace stepcast::validation

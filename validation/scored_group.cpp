@@ -164,44 +164,35 @@ void ScoredGroup::skip(std::string id, double measured, std::string reason) {
   rows.push_back({std::move(id), measured, 0, std::move(reason)});
 }
 
-void add_group(ScoredGroup group, const ValidateModelsOptions& options, ModelValidation& to) {
+void add_group(ScoredGroup group, const ValidateModelsOptions& options, ValidationSuite& to) {
   const std::string name = group.key.name() + group.note;
-  to.suite.groups.push_back(statistics(name, {&group}, bar_of(group.key, options)));
-  ScoredCurve curve{std::string(name_of(group.key.kind)), name, {}};
-  std::size_t scored = 0;
-  for (const ValidationRow& row : group.rows) {
-    if (!row.skipped) {
-      curve.points.push_back({group.details[scored++].size, row.measured, row.predicted});
-    }
-  }
-  to.suite.rows.insert(to.suite.rows.end(), std::make_move_iterator(group.rows.begin()),
-                       std::make_move_iterator(group.rows.end()));
-  to.curves.push_back(std::move(curve));
+  to.groups.push_back(statistics(name, {&group}, bar_of(group.key, options)));
+  to.rows.insert(to.rows.end(), std::make_move_iterator(group.rows.begin()),
+                 std::make_move_iterator(group.rows.end()));
 }
 
 void add_summary(const std::string& name, const std::vector<const ScoredGroup*>& groups,
-                 const std::optional<Bar>& bar, ModelValidation& to) {
+                 const std::optional<Bar>& bar, ValidationSuite& to) {
   ValidationGroup summary = statistics(name, groups, bar);
   if (summary.errors.n > 0) {
     summary.skipped = 0;  // counted by the groups
-    to.suite.groups.push_back(std::move(summary));
+    to.groups.push_back(std::move(summary));
   }
 }
 
-void close_suite(const ValidateModelsOptions& options, ModelValidation& to) {
+void close_suite(const ValidateModelsOptions& options, ValidationSuite& to) {
   std::size_t gated = 0;
   std::size_t failed = 0;
   std::size_t skipped = 0;
-  for (const ValidationGroup& g : to.suite.groups) {
+  for (const ValidationGroup& g : to.groups) {
     gated += g.bound.empty() ? 0 : 1;
     failed += g.bound.empty() || g.pass ? 0 : 1;
     skipped += g.skipped;
   }
-  to.suite.pass = failed == 0 && !to.suite.groups.empty();
-  to.suite.bound = gated == 0
-                       ? "no group of these rows has a bar"
-                       : fmt::format("{} of {} groups with a bar meet it", gated - failed, gated);
-  to.suite.notes.push_back(fmt::format(
+  to.pass = failed == 0 && !to.groups.empty();
+  to.bound = gated == 0 ? "no group of these rows has a bar"
+                        : fmt::format("{} of {} groups with a bar meet it", gated - failed, gated);
+  to.notes.push_back(fmt::format(
       "held out: {}; {}; every prediction comes from a fit that did not see the row; {} rows not "
       "scored",
       name_of(options.holdout),

@@ -41,20 +41,19 @@ struct ScoredGroup {
   struct Detail {
     bool in_range = false;
     double naive = 0;  ///< roofline of hardware facts, seconds
-    double size = 0;
   };
   std::vector<Detail> details;  ///< of the rows that are not skipped, in their order
   void add(std::string id, double measured, double predicted, Detail detail);
   void skip(std::string id, double measured, std::string reason);
 };
 
-/// Statistics, bar and curve of a group into the suite. Rows with the same id up to its place
+/// Statistics and bar of a group into the suite. Rows with the same id up to its place
 /// ("shape @ file:line") are repeats: their spread is the noise.
-void add_group(ScoredGroup group, const ValidateModelsOptions& options, ModelValidation& to);
+void add_group(ScoredGroup group, const ValidateModelsOptions& options, ValidationSuite& to);
 /// One line over several groups, before they are added themselves.
 void add_summary(const std::string& name, const std::vector<const ScoredGroup*>& groups,
-                 const std::optional<Bar>& bar, ModelValidation& to);
+                 const std::optional<Bar>& bar, ValidationSuite& to);
 /// After the last group: the suite's bound and whether it passed.
-void close_suite(const ValidateModelsOptions& options, ModelValidation& to);
+void close_suite(const ValidateModelsOptions& options, ValidationSuite& to);
 
 }  // namespace stepcast::validation

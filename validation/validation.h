@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "studies/fit/error_statistics.h"
@@ -54,6 +55,10 @@ struct ValidationSuite {
   std::vector<ValidationRow> rows{};
   std::vector<std::string> notes{};  ///< settings that decide the figures, for the reader
 };
+
+/// A number above 0 and at most 1e15, the whole of `field`; else 0, and `unusable`, where still
+/// empty, says what was found in the column.
+double positive_or_say(std::string_view column, std::string_view field, std::string& unusable);
 
 /// Statistics of `rows`, of which none is skipped.
 ValidationGroup group_of(std::string name, const std::vector<ValidationRow>& rows);

@@ -7,12 +7,10 @@
 #include <limits>
 #include <numeric>
 
-#include "validation/svg.h"
+#include "cli/report/svg.h"
 
 namespace stepcast::cli::report {
 namespace {
-
-namespace svg = validation::svg;
 
 constexpr double kWidth = 960, kPlot = 560, kRow = 22, kTop = 34, kLegend = 20;
 constexpr double kLabels = kWidth - kPlot - 100;  ///< left of bars; values stand right of them

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 
 #include "cli/support/output_files.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/whole_file.h"
 #include "validation/models.h"
-#include "validation/pictures.h"
 
 namespace stepcast::cli {
 namespace {
@@ -46,21 +43,6 @@ validation::ModelFacts facts_of(const models::MeasuredTable& table, const config
   return facts;
 }
 
-void write_pictures(const std::string& folder, const std::string& suite,
-                    const std::vector<validation::ScoredCurve>& curves) {
-  std::filesystem::create_directories(folder);
-  std::map<std::string, std::vector<const validation::ScoredCurve*>> by_kind;
-  for (const validation::ScoredCurve& c : curves) {
-    if (!c.points.empty()) {
-      by_kind[c.kind].push_back(&c);
-    }
-  }
-  for (const auto& [kind, of_kind] : by_kind) {
-    write_whole_file(std::filesystem::path(folder) / (suite + "-" + kind + ".svg"),
-                     validation::accuracy_picture(kind + ", held-out rows", of_kind));
-  }
-}
-
 }  // namespace
 
 void add_model_options(CLI::App& command, ValidateModelsCommand& options) {
@@ -76,8 +58,6 @@ void add_model_options(CLI::App& command, ValidateModelsCommand& options) {
       ->check(CLI::Range(0, 5000));
   command.add_option("--thin", options.thin, "Look at every n-th configuration of kernels only")
       ->check(CLI::Range(1, 1000));
-  command.add_option("--pictures", options.pictures, "Folder for one SVG per op kind")
-      ->check(output_folder());
 }
 
 validation::ValidationSuite validate_models(const std::string& suite,
@@ -108,25 +88,22 @@ validation::ValidationSuite validate_models(const std::string& suite,
   study.stack = options.stack;
   study.max_points = options.points;
   study.thin = options.thin;
-  validation::ModelValidation result = suite == "kernels"
+  validation::ValidationSuite result = suite == "kernels"
                                            ? validation::validate_kernels(table, facts, study)
                                            : validation::validate_collectives(table, facts, study);
   for (const models::MeasuredTable::Skipped& s : table.skipped) {
-    result.suite.rows.push_back({table.place(s.origin), 0, 0, s.reason});
+    result.rows.push_back({table.place(s.origin), 0, 0, s.reason});
   }
   if (!table.skipped.empty()) {
-    result.suite.notes.push_back(
+    result.notes.push_back(
         fmt::format("{} rows of the files cannot be used, the first {}: {}", table.skipped.size(),
                     table.place(table.skipped.front().origin), table.skipped.front().reason));
   }
-  if (result.suite.groups.empty()) {
+  if (result.groups.empty()) {
     throw InputError("--data", "no " + suite + " rows in " + options.data +
                                    (options.device.empty() ? "" : " of " + options.device));
   }
-  if (!options.pictures.empty()) {
-    write_pictures(options.pictures, suite, result.curves);
-  }
-  return std::move(result.suite);
+  return result;
 }
 
 }  // namespace stepcast::cli

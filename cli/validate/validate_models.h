@@ -7,7 +7,7 @@
 namespace stepcast::cli {
 
 struct ValidateModelsCommand {
-  std::string data, system, device, stack, holdout, pictures;
+  std::string data, system, device, stack, holdout;
   bool form_only = false;
   std::size_t points = 1000;
   std::int64_t thin = 1;

@@ -13,25 +13,12 @@
 #include "core/config/published_names.h"
 #include "core/error.h"
 #include "core/whole_file.h"
-#include "validation/pictures.h"
 #include "validation/published/paces.h"
 #include "validation/published/published.h"
 #include "validation/published/select.h"
 #include "validation/published/unseen.h"
 
 namespace stepcast::cli {
-namespace {
-
-/// "SC21", "NeMo 24.07" as part of a file name.
-std::string file_name(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(),
-      [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }, '-');
-  return "published-" + text + ".svg";
-}
-
-}  // namespace
-
 validation::ValidationSuite validate_published(const ValidatePublishedCommand& command,
                                                const Context& context) {
   if (command.data.empty()) {
@@ -64,7 +51,7 @@ validation::ValidationSuite validate_published(const ValidatePublishedCommand& c
   const auto others = unseen ? validation::read_published(command.scalars)
                              : std::vector<validation::PublishedRow>{};
   const auto predictions = predicted(rows);
-  validation::PublishedValidation result =
+  validation::ValidationSuite result =
       unseen ? validation::validate_unseen(predictions, predicted(others))
              : validation::validate_published(predictions, *regime,
                                               regime == validation::PublishedRegime::kShipped
@@ -78,20 +65,10 @@ validation::ValidationSuite validate_published(const ValidatePublishedCommand& c
     write_whole_file(command.paces, config::paces_to_json(table));
     tell_written(command.paces);
   }
-  if (!command.pictures.empty()) {
-    std::filesystem::create_directories(command.pictures);
-    for (const validation::ScoredCurve& curve : result.curves) {
-      if (!curve.points.empty()) {
-        const std::vector<const validation::ScoredCurve*> one{&curve};
-        write_whole_file(std::filesystem::path(command.pictures) / file_name(curve.kind),
-                         validation::accuracy_picture(curve.kind + ", seconds per step", one));
-      }
-    }
-  }
   for (std::string& file : tables.left_out) {
-    result.suite.notes.push_back(std::move(file));
+    result.notes.push_back(std::move(file));
   }
-  return std::move(result.suite);
+  return result;
 }
 
 }  // namespace stepcast::cli

@@ -14,7 +14,6 @@
 #include "cli/validate/print_validation.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "validation/overlap.h"
 #include "validation/runtime.h"
 
 namespace stepcast::cli {
@@ -26,7 +25,6 @@ using validation::RuntimeGroup;
 
 constexpr std::string_view kRuntimeBound =
     "mean <= 0.10, p90 <= 0.20, mean <= half of the linear regression's";
-constexpr double kOverlapBound = 0.10;
 
 DataTable cases_table(const std::vector<RuntimeCase>& cases, Look look) {
   using Row = Numbered<RuntimeCase>;
@@ -190,43 +188,11 @@ int run_suite(const ValidateRuntimeRun& run, const System& system, const Context
   return pass ? 0 : 1;
 }
 
-int run_overlap(const ValidateRuntimeRun& run, const System& paced, runtime::MpiSession& session) {
-  using Case = validation::OverlapCase;
-  Progress progress("validating overlap");
-  const auto cases = validation::validate_overlap(paced, run.seed, session, std::ref(progress));
-  const bool pass = std::all_of(cases.begin(), cases.end(),
-                                [](const Case& c) { return std::abs(c.error()) <= kOverlapBound; });
-  if (session.rank() != 0) {
-    return pass ? 0 : 1;
-  }
-  Report report(run.format);
-  Report& suite = report.item("suites");
-  begin_suite(suite, "overlap", "worst <= 0.10", pass);
-  suite.list("groups");
-  suite.add(table_of(
-      "rows", "",
-      Columns<Case>{
-          {"id", "case", &Case::name},
-          {"", "predicted", [](auto& c) { return seconds(c.predicted); }, kInText},
-          {"measured", "", [](auto& c) { return seconds(c.measured); }},
-          {"predicted", "", [](auto& c) { return seconds(c.predicted); }, kInJson | kInCsv},
-          {"error", "", [](auto& c) { return signed_share(c.error()); }},
-          {"predicted_exposed_s", "exposed communication",
-           [](auto& c) { return seconds(c.predicted_exposed); }},
-          {"repeat_noise", "noise", [](auto& c) { return share(c.noise); }},
-          {"skipped", "", [](auto&) { return empty_cell(); }, kInJson}},
-      cases));
-  suite.line(fmt::format("\noverlap: {} (every case within {})", pass ? "pass" : "FAIL",
-                         percent(kOverlapBound)));
-  report.print(std::cout);
-  return pass ? 0 : 1;
-}
-
 }  // namespace
 
 int validate_runtime(const ValidateRuntimeRun& run, Context& context) {
   const bool cuda = run.backend == "cuda";
-  const bool calibrated = run.emulate.empty() && run.from_traces.traces == 0;
+  const bool calibrated = run.from_traces.traces == 0;
   if (calibrated && run.system.empty()) {
     throw InputError("--system",
                      "is needed: the file that `stepcast calibrate --backend cpu --out FILE` wrote "
@@ -236,19 +202,18 @@ int validate_runtime(const ValidateRuntimeRun& run, Context& context) {
     require_cuda(context);
   }
   System system;
-  if (calibrated || !run.emulate.empty()) {
-    system = config::load_system(calibrated ? run.system : run.emulate, {context.library});
+  if (calibrated) {
+    system = config::load_system(run.system, {context.library});
   }
   const auto session = as_ranks(context, run.ranks, 60);
   if (session == nullptr) {
     return context.exit_code;
   }
   return as_one_rank(*session, [&] {
-    return !run.emulate.empty() ? run_overlap(run, system, *session)
-           : calibrated         ? run_suite(run, system, context, *session)
-                                : validate_from_traces(run.from_traces,
-                                                       {run.seed, run.count, run.predictions, run.format},
-                                                       context, *session);
+    return calibrated ? run_suite(run, system, context, *session)
+                      : validate_from_traces(run.from_traces,
+                                             {run.seed, run.count, run.predictions, run.format},
+                                             context, *session);
   });
 }
 

@@ -11,7 +11,6 @@ namespace stepcast::cli {
 struct ValidateRuntimeRun {
   ValidateFromTracesCommand from_traces;
   std::string system, predictions;
-  std::string emulate;  ///< fabric to pace to: steps whose communication overlaps compute, instead
   std::string backend = "cpu";
   std::uint64_t seed = 1;
   std::int64_t count = 36;

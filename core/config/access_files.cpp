@@ -7,52 +7,16 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "core/config/document.h"
 #include "core/config/lookups/lookup_name.h"
 #include "core/error.h"
-#include "core/input/input.h"
+#include "core/input/csv.h"
 
 namespace stepcast::config {
 namespace {
-
-constexpr std::size_t kLargestFile = std::size_t{256} << 20U;
-
-std::string_view trimmed(std::string_view s) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!s.empty() && blank(s.front())) {
-    s.remove_prefix(1);
-  }
-  while (!s.empty() && blank(s.back())) {
-    s.remove_suffix(1);
-  }
-  return s;
-}
-
-/// Calls `line(number from 1, text)` for each line.
-template <class F>
-void for_each_line(std::string_view text, F&& line) {
-  text.remove_prefix(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
-  std::size_t number = 1;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    line(number++, trimmed(text.substr(0, end)));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
-
-std::vector<std::string_view> cells(std::string_view line) {
-  std::vector<std::string_view> all;
-  while (true) {
-    const std::size_t comma = line.find(',');
-    all.push_back(trimmed(line.substr(0, comma)));
-    if (comma == std::string_view::npos) {
-      return all;
-    }
-    line.remove_prefix(comma + 1);
-  }
-}
 
 double cell_number(std::string_view cell, const std::string& where, std::string_view column) {
   double v = 0;
@@ -67,18 +31,19 @@ double cell_number(std::string_view cell, const std::string& where, std::string_
 }
 
 /// The columns of a histogram file, by name.
-std::map<std::string, std::size_t> header_columns(std::string_view line, const std::string& where) {
+std::map<std::string, std::size_t> header_columns(std::span<const std::string_view> names,
+                                                  const std::string& where) {
   const std::vector<std::string> known = {"reuse_low", "reuse_high", "unique_rows", "accesses",
                                           "n0"};
   std::map<std::string, std::size_t> columns;
-  const auto names = cells(line);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (std::find(known.begin(), known.end(), names[i]) == known.end()) {
-      throw InputError(where, fmt::format("unknown column \"{}\"; {}", names[i].substr(0, 40),
-                                          suggestion(names[i], known)));
+    const std::string_view name = trimmed(names[i]);
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw InputError(where, fmt::format("unknown column \"{}\"; {}", name.substr(0, 40),
+                                          suggestion(name, known)));
     }
-    if (!columns.emplace(names[i], i).second) {
-      throw InputError(where, fmt::format("column \"{}\" appears twice; remove one", names[i]));
+    if (!columns.emplace(name, i).second) {
+      throw InputError(where, fmt::format("column \"{}\" appears twice; remove one", name));
     }
   }
   for (std::size_t i = 0; i < 4; ++i) {
@@ -113,22 +78,6 @@ void check_bin(const ReuseBin& bin, const std::string& where) {
   }
 }
 
-/// Compression undone.
-std::string read_text(const std::filesystem::path& file, std::string_view where) {
-  (void)open_file(file, where);
-  Input input = Input::of_file(file);
-  std::string text;
-  std::vector<char> chunk(std::size_t{1} << 18);
-  while (const std::size_t got = input.read(chunk.data(), chunk.size())) {
-    text.append(chunk.data(), got);
-    if (text.size() > kLargestFile) {
-      throw InputError(where, fmt::format("{} holds more than {} bytes, expected a histogram",
-                                          file.string(), kLargestFile));
-    }
-  }
-  return text;
-}
-
 }  // namespace
 
 bool is_histogram(const std::filesystem::path& file, std::string_view where) {
@@ -136,41 +85,38 @@ bool is_histogram(const std::filesystem::path& file, std::string_view where) {
   (void)open_file(name, where);
   Input input = Input::of_file(name);
   constexpr std::size_t kHead = std::size_t{1} << 16;
-  std::string_view first;
-  for_each_line(input.peek(kHead), [&](std::size_t, std::string_view line) {
-    if (first.empty() && !line.empty() && line.front() != '#') {
-      first = line;
-    }
-  });
-  const auto names = cells(first);
-  const auto has = [&](std::string_view column) {
-    return std::find(names.begin(), names.end(), column) != names.end();
-  };
+  std::string_view text = input.peek(kHead);
+  text.remove_prefix(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+  std::string_view line;
+  while (!text.empty() && (line.empty() || line.front() == '#')) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    line = trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  const auto has = [&](std::string_view column) { return line.find(column) != line.npos; };
   return has("unique_rows") && has("accesses");
 }
 
 ReuseHistogram read_histogram(const std::filesystem::path& file, std::string_view where) {
-  const std::string text = read_text(file, where);
+  (void)open_file(file, where);
+  CsvReader lines(file, '#');
   ReuseHistogram histogram;
   std::map<std::string, std::size_t> columns;
   std::optional<double> n0;
   double accesses = 0;
-  for_each_line(text, [&](std::size_t number, std::string_view line) {
-    if (line.empty() || line.front() == '#') {
-      return;
-    }
-    const std::string at = fmt::format("{}: line {}", file.string(), number);
+  while (lines.next()) {
+    const auto values = lines.fields();
+    const std::string at = lines.place();
     if (columns.empty()) {
-      columns = header_columns(line, at);
-      return;
+      columns = header_columns(values, at);
+      continue;
     }
-    const auto values = cells(line);
     if (values.size() != columns.size()) {
       throw InputError(at, fmt::format("found {} columns, expected {} as in the header",
                                        values.size(), columns.size()));
     }
     const auto value = [&](const char* column) {
-      return cell_number(values[columns.at(column)], at, column);
+      return cell_number(trimmed(values[columns.at(column)]), at, column);
     };
     ReuseBin bin{value("reuse_low"), value("reuse_high"), value("unique_rows"), value("accesses")};
     check_bin(bin, at);
@@ -191,7 +137,7 @@ ReuseHistogram read_histogram(const std::filesystem::path& file, std::string_vie
       accesses += bin.accesses;
       histogram.bins.push_back(bin);
     }
-  });
+  }
   if (histogram.bins.empty()) {
     throw InputError(file.string(),
                      "no bins with rows in it; expected a header and at least one line "

@@ -26,9 +26,6 @@ constexpr std::int64_t kWidestTable = 1 << 16;
 constexpr std::int64_t kWidest = 1 << 20;  ///< of a layer
 constexpr std::int64_t kMostDevices = 1 << 20;
 
-/// What some programs put before a text in UTF-8.
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-
 /// A parsed JSON file and how errors name it.
 struct Document {
   std::string label;

@@ -3,8 +3,10 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <map>
 
+#include "core/input/csv.h"
 #include "interop/embedding_tables/described_tables.h"
 
 // Embedding tables one a line -> workload.
@@ -46,14 +48,6 @@ const std::map<std::string, std::string, std::less<>>& other_names() {
   return names;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r";
-  const std::size_t first = text.find_first_not_of(kBlank);
-  return first == std::string_view::npos
-             ? std::string_view()
-             : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
 std::string lower(std::string_view text) {
   std::string word(text);
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) {
@@ -71,27 +65,13 @@ std::string column_of(const std::string& header) {
                                                                                : header;
 }
 
-/// The cells of a line. In quotes a separator is text and "" is one quote (RFC 4180).
 Cells cells_of(std::string_view line, char separator) {
+  std::string unquoted;
+  std::vector<std::string_view> fields;
+  (void)split_csv(line, separator, unquoted, fields);
   Cells cells;
-  std::string cell;
-  bool quoted = false;
-  const auto close = [&] {
-    cells.emplace_back(trimmed(cell));
-    cell.clear();
-  };
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      cell += line[i++];
-    } else if (line[i] == '"') {
-      quoted = !quoted;
-    } else if (line[i] == separator && !quoted) {
-      close();
-    } else {
-      cell += line[i];
-    }
-  }
-  close();
+  std::transform(fields.begin(), fields.end(), std::back_inserter(cells),
+                 [](std::string_view field) { return std::string(trimmed(field)); });
   return cells;
 }
 

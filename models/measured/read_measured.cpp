@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 
 #include "core/error.h"
-#include "models/measured/csv_file.h"
+#include "core/input/csv.h"
 #include "models/measured/internal/schema.h"
 #include "models/measured/sha256.h"
 
@@ -11,10 +13,6 @@ namespace stepcast::models {
 namespace {
 
 using Fields = std::vector<std::string_view>;
-
-bool is_data_file(const std::filesystem::path& p) {
-  return p.extension() == ".csv" || (p.extension() == ".gz" && p.stem().extension() == ".csv");
-}
 
 struct DataFile {
   std::filesystem::path path;
@@ -32,7 +30,7 @@ std::vector<DataFile> files_of(std::span<const std::filesystem::path> paths) {
     const std::size_t first = files.size();
     for (std::filesystem::recursive_directory_iterator it(path, error), end; !error && it != end;
          it.increment(error)) {
-      if (it->is_regular_file(error) && is_data_file(it->path())) {
+      if (it->is_regular_file(error) && is_csv_name(it->path())) {
         files.push_back({it->path(), false});
       }
     }
@@ -40,7 +38,7 @@ std::vector<DataFile> files_of(std::span<const std::filesystem::path> paths) {
               [](const DataFile& a, const DataFile& b) { return a.path < b.path; });
     if (files.size() == first) {
       throw InputError(path.string(),
-                       "holds no .csv or .csv.gz file; name a folder of measurements");
+                       "holds no .csv, .csv.gz or .csv.zst file; name a folder of measurements");
     }
   }
   return files;
@@ -103,23 +101,25 @@ std::vector<int> positions_of(const Schema& schema, const Fields& header) {
   return positions;
 }
 
+std::string sha256_as_stored(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return sha256(std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
 void read_file(const DataFile& file, TableBuilder& to) {
   const std::string path = file.path.string();
-  std::string bytes = read_bytes(file.path);
-  std::string hash = sha256(bytes);
-  const std::string text = gunzip(std::move(bytes), path);
-  CsvLines lines(text);
-  Fields fields;
-  if (!lines.next(fields)) {
+  CsvReader lines(file.path);
+  if (!lines.next()) {
     throw InputError(path, "is empty; expected a header line and rows");
   }
-  const std::vector<std::string> header_text(fields.begin(), fields.end());
+  const std::vector<std::string> header_text(lines.fields().begin(), lines.fields().end());
   const Fields header(header_text.begin(), header_text.end());
   const Schema& schema = schema_of(header, path);
   const std::vector<int> positions = positions_of(schema, header);
-  to.begin_file(schema, path, std::move(hash), file.named);
+  to.begin_file(schema, path, sha256_as_stored(file.path), file.named);
   const std::size_t first_collective = to.table().collectives.size();
-  while (lines.next(fields)) {
+  while (lines.next()) {
+    const auto fields = lines.fields();
     to.begin_line(lines.line());
     ++to.table().files.back().rows;
     try {

@@ -7,9 +7,21 @@
 
 #include "core/graph/op.h"
 #include "core/units.h"
-#include "runtime/calibration/embedding_sweep.h"
 
 namespace stepcast::runtime::calibration {
+
+/// The shape of an embedding case: `tables` equal tables whose bags are pooled one table after the
+/// other, as an embedding op of a step does.
+struct EmbeddingCase {
+  std::int64_t rows = 1;     ///< of each table
+  std::int64_t dim = 1;      ///< fp32 columns
+  std::int64_t pooling = 1;  ///< lookups per bag, exact
+  std::int64_t batch = 1;    ///< bags
+  double zipf = 0;           ///< exponent; 0 is uniform
+  std::int64_t tables = 1;
+  OptimizerKind optimizer = OptimizerKind::kSgd;
+  [[nodiscard]] std::int64_t lookups() const { return batch * pooling * tables; }
+};
 
 /// Parts of the sweep of a device, each with a share of the time.
 enum class SweepPart : std::uint8_t { kEmbedding, kGemm, kAttention, kMemoryBound, kCount };

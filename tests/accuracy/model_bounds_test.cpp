@@ -52,7 +52,7 @@ std::vector<fs::path> tables_of(const nlohmann::json& recorded) {
   return files;
 }
 
-ModelValidation run(const std::string& suite, const std::vector<fs::path>& tables,
+ValidationSuite run(const std::string& suite, const std::vector<fs::path>& tables,
                     const ValidateModelsOptions& options) {
   const auto table = models::read_measured(tables);
   const ModelFacts facts = facts_of(table);
@@ -61,13 +61,13 @@ ModelValidation run(const std::string& suite, const std::vector<fs::path>& table
 }
 
 /// Bounds of one run: {group name: {"median": m, "p90": p}}.
-void check(const nlohmann::json& bounds, const ModelValidation& result) {
+void check(const nlohmann::json& bounds, const ValidationSuite& result) {
   REQUIRE_FALSE(bounds.empty());
   for (const auto& [name, bound] : bounds.items()) {
-    const auto found = std::find_if(result.suite.groups.begin(), result.suite.groups.end(),
+    const auto found = std::find_if(result.groups.begin(), result.groups.end(),
                                     [&](const ValidationGroup& g) { return g.name == name; });
     INFO(name);
-    REQUIRE(found != result.suite.groups.end());
+    REQUIRE(found != result.groups.end());
     const ErrorStatistics& e = found->errors;
     fmt::print(
         "  {:<72} n {:>5}  median {:5.2f}  mean {:5.2f}  p90 {:6.2f}  naive mean {:5.1f} %\n", name,

@@ -56,7 +56,7 @@ TEST_CASE("published runs stay within the recorded bounds", "[accuracy]") {
   std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/accuracy/bounds.json");
   const nlohmann::json recorded = nlohmann::json::parse(file);
   for (const auto& [regime, groups] : recorded.at("published").items()) {
-    const ValidationSuite suite = validate_published(predictions, *regime_named(regime)).suite;
+    const ValidationSuite suite = validate_published(predictions, *regime_named(regime));
     hold(suite, regime, groups);
   }
 
@@ -83,9 +83,9 @@ TEST_CASE("published runs stay within the recorded bounds", "[accuracy]") {
   const auto runs = read_published(std::filesystem::path(STEPCAST_SOURCE_DIR) / "workloads" /
                                    "published" / "pretraining.csv");
   const auto unseen = predict_published(runs, config::load_published_names(library), library, {});
-  const PublishedValidation validation = validate_unseen(unseen, predictions);
-  CHECK(validation.suite.pass);
-  hold(validation.suite, "unseen", recorded.at("pretraining"));
+  const ValidationSuite validation = validate_unseen(unseen, predictions);
+  CHECK(validation.pass);
+  hold(validation, "unseen", recorded.at("pretraining"));
   const IntervalCount count = count_held(unseen, plain);
   fmt::print("  90 % intervals hold {} of {} unseen runs, {:.0f} % on the mean of sources\n",
              count.held, count.rows, 100 * count.by_source);

@@ -34,7 +34,7 @@ TEST_CASE("a histogram is read with its bins and n0", "[config][access]") {
   const std::string header = "reuse_low,reuse_high,unique_rows,accesses\n";
   bad("reuse_low,reuse_hihg,unique_rows,accesses\n", "did you mean \"reuse_high\"");
   bad("reuse_low,unique_rows,accesses\n", "\"reuse_high\" is missing");
-  bad(header + "0,1,100\n", "line 2: found 3 columns, expected 4");
+  bad(header + "0,1,100\n", "bad.csv:2: found 3 columns, expected 4");
   bad(header + "0,1,-100,100\n", "expected a number of at least 0");
   bad(header + "0,1,nan,100\n", "expected a number of at least 0");
   bad(header + "1,1,100,100\n", "not below reuse_high");

@@ -35,11 +35,10 @@ void read(std::string_view input) {
       stepcast::traces::read_native(manifest, "fuzz", [input](const std::string& name) {
         // "rank-R.csv"
         const auto rank = static_cast<std::size_t>(std::atoi(name.c_str() + 5));
-        auto stream = std::make_unique<std::istringstream>(part_of(input, rank + 1));
         if (rank > 64) {
-          stream->setstate(std::ios::failbit);
+          throw stepcast::InputError(name, "is not there");
         }
-        return stream;
+        return stepcast::Input::of_text(name, part_of(input, rank + 1));
       });
   (void)stepcast::traces::step_seconds(trace, 0);
   for (const stepcast::traces::RankTrace& rank : trace.ranks) {

@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "tests/studies/synthetic_rows.h"
-#include "validation/pictures.h"
 #include "validation/scored_group.h"
 
 using namespace stepcast;
@@ -42,13 +41,13 @@ TEST_CASE("rows that follow a law are predicted unseen", "[studies][validate]") 
   ValidateModelsOptions options;
   options.holdout = holdout;
   options.max_points = 50;
-  const ModelValidation result = validate_kernels(table, t4_facts(), options);
-  REQUIRE(result.suite.groups.size() == 1);
-  CHECK(result.suite.groups[0].errors.n == 150);  // every row is held out of one fold
-  CHECK(result.suite.groups[0].errors.mean < 0.01);
-  CHECK(result.suite.pass);
+  const ValidationSuite result = validate_kernels(table, t4_facts(), options);
+  REQUIRE(result.groups.size() == 1);
+  CHECK(result.groups[0].errors.n == 150);  // every row is held out of one fold
+  CHECK(result.groups[0].errors.mean < 0.01);
+  CHECK(result.pass);
   std::set<std::string> ids;
-  for (const ValidationRow& row : result.suite.rows) {
+  for (const ValidationRow& row : result.rows) {
     ids.insert(row.id);
   }
   CHECK(ids.size() == 150);
@@ -62,30 +61,30 @@ TEST_CASE("what is held out was not fitted", "[studies][validate]") {
   });
   ValidateModelsOptions options;
   options.max_points = 150;
-  const ModelValidation result = validate_kernels(table, t4_facts(), options);
-  const auto& errors = result.suite.groups.at(0).errors;
+  const ValidationSuite result = validate_kernels(table, t4_facts(), options);
+  const auto& errors = result.groups.at(0).errors;
   CHECK(errors.worst > 0.4);
   CHECK(errors.mean > 0.04);
-  CHECK_FALSE(result.suite.pass);  // elementwise: mean <= 1.5 %
-  CHECK(result.suite.groups[0].bound == "mean <= 1.5 %");
+  CHECK_FALSE(result.pass);  // elementwise: mean <= 1.5 %
+  CHECK(result.groups[0].bound == "mean <= 1.5 %");
 }
 
 TEST_CASE("rows that cannot be scored are listed with the reason", "[studies][validate]") {
   const auto table = test::adds("listed", 40, [](double bytes, int row) {
     return test::typical_milliseconds(bytes) / (row == 7 ? 100 : 1);
   });
-  const ModelValidation result = validate_kernels(table, t4_facts(), {});
-  CHECK(result.suite.groups.at(0).errors.n == 39);
-  CHECK(result.suite.groups[0].skipped == 1);
-  const auto skipped = std::find_if(result.suite.rows.begin(), result.suite.rows.end(),
+  const ValidationSuite result = validate_kernels(table, t4_facts(), {});
+  CHECK(result.groups.at(0).errors.n == 39);
+  CHECK(result.groups[0].skipped == 1);
+  const auto skipped = std::find_if(result.rows.begin(), result.rows.end(),
                                     [](const ValidationRow& r) { return r.skipped.has_value(); });
-  REQUIRE(skipped != result.suite.rows.end());
+  REQUIRE(skipped != result.rows.end());
   CHECK_THAT(skipped->id, Contains("listed.csv:9"));
   CHECK_THAT(*skipped->skipped, Contains("above the memory bandwidth"));
   // A device nobody knows: all rows are listed.
-  const ModelValidation unknown = validate_kernels(table, {}, {});
-  CHECK(unknown.suite.groups.at(0).errors.n == 0);
-  CHECK(unknown.suite.groups[0].skipped == 40);
+  const ValidationSuite unknown = validate_kernels(table, {}, {});
+  CHECK(unknown.groups.at(0).errors.n == 0);
+  CHECK(unknown.groups[0].skipped == 40);
 }
 
 TEST_CASE("holdouts of the other suite are refused", "[studies][validate]") {
@@ -118,14 +117,14 @@ TEST_CASE("a rank count between two measured ones is predicted", "[studies][vali
   facts.systems["dgx-a100-80gb"] = config::load_system("dgx-a100-80gb", {STEPCAST_SOURCE_DIR});
   ValidateModelsOptions options;
   options.holdout = Holdout::kRanks;
-  const ModelValidation ranks = validate_collectives(table, facts, options);
-  REQUIRE(ranks.suite.groups.size() == 2);  // the machine as a whole, and the kind
-  CHECK(ranks.suite.groups[0].errors.n == 20);
-  CHECK(ranks.suite.groups[0].errors.median < 0.08);
+  const ValidationSuite ranks = validate_collectives(table, facts, options);
+  REQUIRE(ranks.groups.size() == 2);  // the machine as a whole, and the kind
+  CHECK(ranks.groups[0].errors.n == 20);
+  CHECK(ranks.groups[0].errors.median < 0.08);
   options.holdout = Holdout::kSizes;
-  const ModelValidation sizes = validate_collectives(table, facts, options);
-  CHECK(sizes.suite.groups[0].errors.n == 60);
-  CHECK(sizes.suite.groups[0].errors.median < 0.035);
+  const ValidationSuite sizes = validate_collectives(table, facts, options);
+  CHECK(sizes.groups[0].errors.n == 60);
+  CHECK(sizes.groups[0].errors.median < 0.035);
 }
 
 TEST_CASE("bars ask only for what they name", "[studies][validate]") {
@@ -143,28 +142,4 @@ TEST_CASE("bars ask only for what they name", "[studies][validate]") {
   ValidateModelsOptions form;
   form.form_only = true;
   CHECK(bar_of(gemm, form)->text() == "median <= 5 %, p90 <= 15 %");
-}
-
-TEST_CASE("a picture shows every group and the same points give the same bytes",
-          "[studies][pictures]") {
-  ScoredCurve a{"gemm", "gemm <a> & b", {}};
-  for (int i = 1; i <= 100; ++i) {
-    a.points.push_back({1e6 * i, 1e-6 * i, 1.1e-6 * i});
-  }
-  const ScoredCurve* const curves[] = {&a};
-  const std::string svg = accuracy_picture("gemm", curves);
-  CHECK(svg == accuracy_picture("gemm", curves));
-  // Both axes span 2 decades of time: cells of 2 of 360 pixels are 1 % of time wide or more, so the
-  // ends stand alone and neighbours at the top fall together; a cell is one stroke of no length.
-  const std::size_t cells = count_of(svg, "h0");
-  CHECK(cells > 100);
-  CHECK(cells < 200);
-  CHECK(count_of(svg, "<circle") == 1);  // the legend
-  CHECK_THAT(svg, Contains("gemm &lt;a&gt; &amp; b (100 rows)") && Contains("size (FLOP)"));
-  const ScoredCurve::Point first = a.points.front();
-  a.points.assign(500, first);  // one place, one darkest dot per panel
-  const std::string one = accuracy_picture("gemm", curves);
-  CHECK(count_of(one, "h0") == 2);
-  CHECK(count_of(one, "stroke-opacity=\"1\"") == 2);
-  CHECK(count_of(svg, "<g ") == count_of(svg, "</g>"));
 }

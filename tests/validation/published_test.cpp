@@ -117,7 +117,7 @@ TEST_CASE("scalars come from other sources, or from the first row", "[studies][p
   }
   const auto predictions = predict(rows, names);
   const auto check = [&](PublishedRegime regime, const char* group, double bias, std::size_t n) {
-    const auto suite = validate_published(predictions, regime).suite;
+    const auto suite = validate_published(predictions, regime);
     const auto found = std::find_if(suite.groups.begin(), suite.groups.end(),
                                     [&](const auto& g) { return g.name == group; });
     REQUIRE(found != suite.groups.end());
@@ -139,7 +139,7 @@ TEST_CASE("rows that cannot be predicted say why and are counted", "[studies][pu
                     line("batch", "First", 33, 1) + line("negative", "First", 32, -1) +
                     line("source", "Third", 32, 1) + unknown_gpu + no_heads);
   const auto rows = read_published(table.path());
-  const auto suite = validate_published(predict(rows, names), PublishedRegime::kLoso).suite;
+  const auto suite = validate_published(predict(rows, names), PublishedRegime::kLoso);
   REQUIRE(suite.rows.size() == 7);
   const auto says = [&](std::size_t i, const char* text) {
     REQUIRE(suite.rows[i].skipped);

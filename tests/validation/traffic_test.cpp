@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "validation/traffic.h"
+#include "published_traffic.h"
 
 using namespace stepcast;
 using namespace stepcast::validation;

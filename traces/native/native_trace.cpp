@@ -1,13 +1,13 @@
 #include "traces/native/native_trace.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/input/csv.h"
 #include "core/json_text.h"
 #include "core/whole_file.h"
 #include "traces/native/graph_json.h"
@@ -142,59 +142,17 @@ void put_lines(const json& j, const std::string& indent, std::string& out) {
   out += "\n" + indent + (keyed ? "}" : "]");
 }
 
-/// One line of a rank file: a tag and integers separated by commas.
-class LineReader {
- public:
-  LineReader(const std::string& file, std::size_t number, std::string_view line)
-      : file_(file), number_(number), rest_(line) {}
-  std::string_view word() {
-    if (done_) {
-      fail("has too few columns");
-    }
-    const std::size_t comma = rest_.find(',');
-    const std::string_view w = rest_.substr(0, comma);
-    done_ = comma == std::string_view::npos;
-    rest_ = done_ ? std::string_view() : rest_.substr(comma + 1);
-    return w;
-  }
-  std::int64_t integer() {
-    const std::string_view w = word();
-    std::int64_t v = 0;
-    const auto [end, error] = std::from_chars(w.data(), w.data() + w.size(), v);
-    if (error != std::errc() || end != w.data() + w.size()) {
-      fail(fmt::format("'{}' is not an integer", w.substr(0, 40)));
-    }
-    return v;
-  }
-  /// A time given in nanoseconds: within 2^50 of them, 13 days, sums and differences cannot
-  /// overflow.
-  SimTime time() { return SimTime{within(-kLargest / 8, kLargest / 8) * 1000}; }
-  std::int32_t step() { return static_cast<std::int32_t>(within(0, INT32_MAX)); }
-  std::uint32_t index() { return static_cast<std::uint32_t>(within(0, UINT32_MAX)); }
-  std::int64_t within(std::int64_t least, std::int64_t most) {
-    const std::int64_t v = integer();
-    if (v < least || v > most) {
-      fail(fmt::format("{} is not between {} and {}", v, least, most));
-    }
-    return v;
-  }
-  void finish() {
-    if (!done_) {
-      fail("has too many columns");
-    }
-  }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(fmt::format("{}:{}", file_, number_), what);
-  }
+/// A time given in nanoseconds: within 2^50 of them, 13 days, sums and differences cannot
+/// overflow.
+SimTime time_in(CsvReader& line) { return SimTime{line.whole(-kLargest / 8, kLargest / 8) * 1000}; }
+std::int32_t step_in(CsvReader& line) {
+  return static_cast<std::int32_t>(line.whole(0, INT32_MAX));
+}
+std::uint32_t index_in(CsvReader& line) {
+  return static_cast<std::uint32_t>(line.whole(0, UINT32_MAX));
+}
 
- private:
-  const std::string& file_;
-  std::size_t number_;
-  std::string_view rest_;
-  bool done_ = false;
-};
-
-void check_span(const OpSpan& s, const Program& program, const LineReader& line) {
+void check_span(const OpSpan& s, const Program& program, const CsvReader& line) {
   if (s.ref.call >= program.calls.size()) {
     line.fail(fmt::format("names call {} of {}", s.ref.call, program.calls.size()));
   }
@@ -207,56 +165,49 @@ void check_span(const OpSpan& s, const Program& program, const LineReader& line)
   }
 }
 
-RankTrace read_rank(std::istream& in, const std::string& name, std::int32_t rank,
-                    const Program& program) {
+RankTrace read_rank(CsvReader line, std::int32_t rank, const Program& program) {
   RankTrace trace;
   trace.rank = rank;
-  std::string text;
   bool closed = false;
-  for (std::size_t number = 1; std::getline(in, text); ++number) {
-    LineReader line(name, number, text);
+  while (line.next()) {
     const std::string_view tag = line.word();
     if (tag == "op") {
       OpSpan s;
       s.rank = rank;
-      s.step = line.step();
-      s.ref.call = line.index();
-      s.ref.op = line.index();
-      s.issued = line.time();
-      s.begin = s.ready = line.time();
-      s.end = line.time();
-      s.bytes = static_cast<double>(line.within(0, INT64_MAX));
+      s.step = step_in(line);
+      s.ref.call = index_in(line);
+      s.ref.op = index_in(line);
+      s.issued = time_in(line);
+      s.begin = s.ready = time_in(line);
+      s.end = time_in(line);
+      s.bytes = static_cast<double>(line.whole(0, INT64_MAX));
       check_span(s, program, line);
       trace.ops.push_back(s);
     } else if (tag == "host") {
       HostSpan s;
       s.rank = rank;
-      s.step = line.step();
-      const std::int64_t kind = line.integer();
-      if (kind < 0 || kind > 2) {
-        line.fail(
-            fmt::format("host kind {} is none of 0 issue, 1 queue full, 2 synchronize", kind));
-      }
-      s.kind = static_cast<HostSpan::Kind>(kind);
-      s.begin = line.time();
-      s.end = line.time();
+      s.step = step_in(line);
+      // 0 issue, 1 queue full, 2 synchronize
+      s.kind = static_cast<HostSpan::Kind>(line.whole(0, 2));
+      s.begin = time_in(line);
+      s.end = time_in(line);
       trace.host.push_back(s);
     } else if (tag == "step") {
       StepMark s;
-      s.step = line.step();
-      s.begin = line.time();
-      s.end = line.time();
+      s.step = step_in(line);
+      s.begin = time_in(line);
+      s.end = time_in(line);
       trace.steps.push_back(s);
     } else if (tag == "end") {
-      trace.dropped = static_cast<std::uint64_t>(line.within(0, INT64_MAX));
+      trace.dropped = static_cast<std::uint64_t>(line.whole(0, INT64_MAX));
       closed = true;
     } else {
       line.fail(fmt::format("'{}' is none of op, host, step, end", tag.substr(0, 20)));
     }
-    line.finish();
+    line.end_record();
   }
   if (!closed) {
-    throw InputError(name, "has no closing 'end' line: the rank stopped while writing");
+    throw InputError(line.label(), "has no closing 'end' line: the rank stopped while writing");
   }
   return trace;
 }
@@ -333,7 +284,11 @@ GraphRun read_native(const fs::path& folder) {
     throw InputError(file.string(), "cannot be opened; expected the folder of a stepcast trace");
   }
   return read_native(in, folder.string(), [&folder](const std::string& name) {
-    return std::make_unique<std::ifstream>(folder / name, std::ios::binary);
+    const fs::path part = folder / name;
+    if (!fs::is_regular_file(part)) {
+      throw InputError(part.string(), "cannot be opened; the trace is not whole");
+    }
+    return Input::of_file(part);
   });
 }
 
@@ -343,12 +298,8 @@ GraphRun read_native(std::istream& manifest, const std::string& label, const Ope
   int ranks = 0;
   GraphRun trace = read_manifest(text, file, ranks);
   for (std::int32_t r = 0; r < ranks; ++r) {
-    const std::string name = fmt::format("rank-{}.csv", r);
-    const std::unique_ptr<std::istream> part = open(name);
-    if (!*part) {
-      throw InputError(label + "/" + name, "cannot be opened; the trace is not whole");
-    }
-    trace.ranks.push_back(read_rank(*part, label + "/" + name, r, trace.graph.program_of(r)));
+    CsvReader lines(open(fmt::format("rank-{}.csv", r)));
+    trace.ranks.push_back(read_rank(std::move(lines), r, trace.graph.program_of(r)));
   }
   align_clocks(trace);
   return trace;

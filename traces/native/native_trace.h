@@ -2,9 +2,9 @@
 #include <filesystem>
 #include <functional>
 #include <iosfwd>
-#include <memory>
 #include <string>
 
+#include "core/input/input.h"
 #include "traces/trace.h"
 
 namespace stepcast::traces {
@@ -25,9 +25,9 @@ void write_manifest(const std::filesystem::path& folder, const GraphRun& trace, 
 /// Errors: InputError naming file and line for anything that is not what the format promises;
 /// nothing is skipped silently.
 GraphRun read_native(const std::filesystem::path& folder);
-/// The same from wherever the parts are: `open` yields the text of "rank-R.csv", a failed stream
-/// when there is none; `label` stands for the folder in errors.
-using OpenPart = std::function<std::unique_ptr<std::istream>(const std::string& name)>;
+/// The same from wherever the parts are: `open` yields "rank-R.csv", or throws an InputError where
+/// there is none; `label` stands for the folder in errors.
+using OpenPart = std::function<Input(const std::string& name)>;
 GraphRun read_native(std::istream& manifest, const std::string& label, const OpenPart& open);
 /// True when the folder looks like a native trace (has a manifest).
 bool is_native(const std::filesystem::path& folder);

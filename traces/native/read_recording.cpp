@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 
+#include "core/input/csv.h"
 #include "core/json_text.h"
 #include "traces/events/internal/link_events.h"
 #include "traces/native/internal/json_node.h"
@@ -150,50 +150,43 @@ RankRecording rank_of(const Node& node, const Names& names) {
 class EventsReader {
  public:
   EventsReader(const fs::path& file, RankRecording& rank, const Names& names)
-      : file_(file.string()), in_(file), rank_(rank), names_(names) {
-    if (!in_) {
-      throw InputError(file_, "cannot be read; recording.json names this rank");
-    }
-  }
+      : line_(file), rank_(rank), names_(names) {}
 
   void read() {
     const EventId expected =
         rank_.lanes.empty() ? 0 : rank_.lanes.back().first + rank_.lanes.back().count;
     Dependencies& d = rank_.dependencies;
     bool ended = false;
-    while (!ended && std::getline(in_, line_)) {
-      ++number_;
-      at_ = 0;
-      const std::string_view kind = word();
+    while (!ended && line_.next()) {
+      const std::string_view kind = line_.word();
       if (kind == "event") {
         event(expected);
       } else if (kind == "step") {
         StepRange s;
-        s.number = whole(INT64_MIN, INT64_MAX);
-        s.begin = Nanoseconds(whole(-kLatest, kLatest));
-        s.end = Nanoseconds(whole(s.begin.count(), kLatest));
-        s.event = static_cast<EventId>(whole(0, std::int64_t{expected} - 1));
+        s.number = line_.whole(INT64_MIN, INT64_MAX);
+        s.begin = Nanoseconds(line_.whole(-kLatest, kLatest));
+        s.end = Nanoseconds(line_.whole(s.begin.count(), kLatest));
+        s.event = static_cast<EventId>(line_.whole(0, std::int64_t{expected} - 1));
         rank_.steps.push_back(s);
       } else if (kind == "edge") {
         d.offsets.resize(std::size_t{expected} + 1);
-        const auto from = static_cast<EventId>(whole(last_edge_, std::int64_t{expected} - 1));
+        const auto from = static_cast<EventId>(line_.whole(last_edge_, std::int64_t{expected} - 1));
         last_edge_ = from;
-        d.targets.push_back(static_cast<EventId>(whole(0, std::int64_t{expected} - 1)));
-        d.kinds.push_back(static_cast<Dependencies::Kind>(whole(0, 1)));
+        d.targets.push_back(static_cast<EventId>(line_.whole(0, std::int64_t{expected} - 1)));
+        d.kinds.push_back(static_cast<Dependencies::Kind>(line_.whole(0, 1)));
         ++d.offsets[from + 1];
       } else if (kind == "end") {
-        whole(rank_.events.size() == expected ? expected : -1, expected);
+        line_.whole(rank_.events.size() == expected ? expected : -1, expected);
         ended = rank_.events.size() == expected;
       } else {
-        fail(fmt::format("starts with '{}', none of event, step, edge, end", kind.substr(0, 20)));
+        line_.fail(
+            fmt::format("starts with '{}', none of event, step, edge, end", kind.substr(0, 20)));
       }
-      if (at_ <= line_.size()) {
-        fail("too many columns");
-      }
+      line_.end_record();
     }
     if (!ended) {
-      fail(fmt::format("found {} events; expected {} and a closing 'end' line", rank_.events.size(),
-                       expected));
+      line_.fail(fmt::format("found {} events; expected {} and a closing 'end' line",
+                             rank_.events.size(), expected));
     }
     for (std::size_t i = 1; i < d.offsets.size(); ++i) {
       d.offsets[i] += d.offsets[i - 1];
@@ -203,28 +196,6 @@ class EventsReader {
  private:
   static constexpr std::int64_t kLatest = std::int64_t{1} << 62;
 
-  [[noreturn]] void fail(std::string_view what) const {
-    throw InputError(fmt::format("{}:{}", file_, number_), what);
-  }
-  std::string_view word() {
-    if (at_ > line_.size()) {
-      fail("too few columns");
-    }
-    const std::size_t comma = std::min(line_.find(',', at_), line_.size());
-    const std::string_view w = std::string_view(line_).substr(at_, comma - at_);
-    at_ = comma + 1;
-    return w;
-  }
-  std::int64_t whole(std::int64_t least, std::int64_t most) {
-    const std::string_view w = word();
-    std::int64_t v = 0;
-    const auto [end, error] = std::from_chars(w.data(), w.data() + w.size(), v);
-    if (error != std::errc{} || end != w.data() + w.size() || v < least || v > most) {
-      fail(fmt::format("found '{}'; expected a whole number from {} to {}", w.substr(0, 24), least,
-                       most));
-    }
-    return v;
-  }
   [[nodiscard]] std::size_t details(EventCategory category) const {
     switch (category) {
       case EventCategory::kCpuOp:
@@ -248,44 +219,40 @@ class EventsReader {
     Events& e = rank_.events;
     const auto i = static_cast<EventId>(e.size());
     if (i == expected) {
-      fail("more events than the lanes hold");
+      line_.fail("more events than the lanes hold");
     }
-    const auto lane = static_cast<std::uint16_t>(whole(0, std::ssize(rank_.lanes) - 1));
+    const auto lane = static_cast<std::uint16_t>(line_.whole(0, std::ssize(rank_.lanes) - 1));
     const Lane& l = rank_.lanes[lane];
     if (i < l.first || i - l.first >= l.count) {
-      fail(fmt::format("is of lane {}, out of its turn", lane));
+      line_.fail(fmt::format("is of lane {}, out of its turn", lane));
     }
     e.lane.push_back(lane);
-    e.begin.emplace_back(whole(-kLatest, kLatest));
+    e.begin.emplace_back(line_.whole(-kLatest, kLatest));
     if (rank_.timing == Timing::kTimeline && i > l.first && e.begin[i] < e.begin[i - 1]) {
-      fail("begins before the event above it on its lane");
+      line_.fail("begins before the event above it on its lane");
     }
-    e.duration.emplace_back(whole(0, kLatest / 2));
-    const std::string_view category = word();
+    e.duration.emplace_back(line_.whole(0, kLatest / 2));
+    const std::string_view category = line_.word();
     std::size_t c = 0;
     while (c < static_cast<std::size_t>(EventCategory::kCount) &&
            name_of(static_cast<EventCategory>(c)) != category) {
       ++c;
     }
     if (c == static_cast<std::size_t>(EventCategory::kCount)) {
-      fail(fmt::format("'{}' is no category", category.substr(0, 24)));
+      line_.fail(fmt::format("'{}' is no category", category.substr(0, 24)));
     }
     e.category.push_back(static_cast<EventCategory>(c));
-    const std::int64_t name = whole(-1, static_cast<std::int64_t>(names_.size()) - 1);
+    const std::int64_t name = line_.whole(-1, static_cast<std::int64_t>(names_.size()) - 1);
     e.name.push_back(name < 0 ? kNoName : static_cast<NameId>(name));
-    e.correlation.push_back(whole(INT64_MIN, INT64_MAX));
-    e.external.push_back(whole(INT64_MIN, INT64_MAX));
+    e.correlation.push_back(line_.whole(INT64_MIN, INT64_MAX));
+    e.external.push_back(line_.whole(INT64_MIN, INT64_MAX));
     e.detail.push_back(static_cast<std::int32_t>(
-        whole(-1, static_cast<std::int64_t>(details(e.category.back())) - 1)));
+        line_.whole(-1, static_cast<std::int64_t>(details(e.category.back())) - 1)));
   }
 
-  std::string file_;
-  std::ifstream in_;
+  CsvReader line_;
   RankRecording& rank_;
   const Names& names_;
-  std::string line_;
-  std::size_t at_ = 0;
-  std::size_t number_ = 0;
   std::int64_t last_edge_ = 0;
 };
 

@@ -388,12 +388,12 @@ ValidationGroup published_group(const std::string& name, const std::vector<Scale
   return group;
 }
 
-PublishedValidation published_by_source(const std::vector<ScaledPrediction>& scores) {
-  PublishedValidation out;
-  out.suite.name = "published";
+ValidationSuite published_by_source(const std::vector<ScaledPrediction>& scores) {
+  ValidationSuite out;
+  out.name = "published";
   std::vector<SourceOnDevice> order;
   for (const ScaledPrediction& s : scores) {
-    out.suite.rows.push_back(shown(s));
+    out.rows.push_back(shown(s));
     const SourceOnDevice key = key_of(*s.prediction);
     if (std::find(order.begin(), order.end(), key) == order.end()) {
       order.push_back(key);
@@ -408,25 +408,17 @@ PublishedValidation published_by_source(const std::vector<ScaledPrediction>& sco
       continue;
     }
     const std::string name = group_name(key);
-    out.suite.groups.push_back(published_group(name, of));
-    ScoredCurve curve{key.first, name, {}};
-    for (const ScaledPrediction& s : of) {
-      if (s.prediction->skipped.empty() && s.reference.empty()) {
-        curve.points.push_back({s.prediction->at_peak, s.prediction->measured, s.seconds});
-      }
-    }
-    out.curves.push_back(std::move(curve));
+    out.groups.push_back(published_group(name, of));
   }
-  add_cuts(scores, out.suite);
-  add_counts(scores, out.suite);
+  add_cuts(scores, out);
+  add_counts(scores, out);
   return out;
 }
 
-PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
-                                       PublishedRegime regime, const PaceTable& paces) {
+ValidationSuite validate_published(const std::vector<PublishedPrediction>& predictions,
+                                   PublishedRegime regime, const PaceTable& paces) {
   const Scores scores = scaled(pointers(predictions), regime, paces);
-  PublishedValidation out = published_by_source(scores);
-  ValidationSuite& suite = out.suite;
+  ValidationSuite suite = published_by_source(scores);
   for (std::string& note : add_intervals(predictions, regime, scores, suite.groups)) {
     suite.notes.push_back(std::move(note));
   }
@@ -440,7 +432,7 @@ PublishedValidation validate_published(const std::vector<PublishedPrediction>& p
                              : fmt::format("{} of {} bars are met", met, bars.size());
   suite.groups.insert(suite.groups.end(), std::make_move_iterator(bars.begin()),
                       std::make_move_iterator(bars.end()));
-  return out;
+  return suite;
 }
 
 }  // namespace stepcast::validation

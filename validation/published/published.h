@@ -22,15 +22,11 @@ enum class PublishedRegime : std::uint8_t {
 std::optional<PublishedRegime> regime_named(std::string_view name);
 
 /// Published training runs under one regime: a group per source and GPU with errors, Kendall tau
-/// and regret over the plans of each model, memory where it was measured; compared with the
-/// constant MFU that the same rows calibrate. Then one group per bar, each in the regime that the
-/// bar states. Every row is listed, with the reason where it is not scored.
-struct PublishedValidation {
-  ValidationSuite suite;
-  std::vector<ScoredCurve> curves;  ///< predicted against measured, by source
-};
-PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
-                                       PublishedRegime regime, const PaceTable& paces = {});
+/// and regret over the plans of each model, memory where it was measured; compared with the constant
+/// MFU that the same rows calibrate. Then one group per bar, each in the regime that the bar
+/// states. Every row is listed, with the reason where it is not scored.
+ValidationSuite validate_published(const std::vector<PublishedPrediction>& predictions,
+                                   PublishedRegime regime, const PaceTable& paces = {});
 
 /// The bars of the project on these sets (published_bars.cpp), those without rows left out.
 std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions);
@@ -58,7 +54,7 @@ enum class PlansOf : std::uint8_t { kModel, kTable };
 void rank_plans(const std::vector<ScaledPrediction>& of, PlansOf plans, ValidationGroup& group);
 
 /// Every row, then a group and a curve per source and GPU in the order they appear.
-PublishedValidation published_by_source(const std::vector<ScaledPrediction>& scores);
+ValidationSuite published_by_source(const std::vector<ScaledPrediction>& scores);
 
 /// Statistics of the scored among `of`, ranked by model.
 ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of);

@@ -9,8 +9,9 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/input/csv.h"
 #include "core/lower.h"
-#include "validation/csv_table.h"
+#include "validation/validation.h"
 
 namespace stepcast::validation {
 namespace {

@@ -55,15 +55,14 @@ IntervalCount count_held(const std::vector<PublishedPrediction>& runs, const Ste
   return count;
 }
 
-PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs,
-                                    const std::vector<PublishedPrediction>& others) {
+ValidationSuite validate_unseen(const std::vector<PublishedPrediction>& runs,
+                                const std::vector<PublishedPrediction>& others) {
   const Scores scaled = scaled_from(pointers(runs), pointers(others));
   Scores plain = scaled;
   for (ScaledPrediction& s : plain) {
     s.seconds = s.prediction->skipped.empty() ? s.prediction->seconds(1) : 0;
   }
-  PublishedValidation out = published_by_source(scaled);
-  ValidationSuite& suite = out.suite;
+  ValidationSuite suite = published_by_source(scaled);
   std::size_t skipped = 0;
   for (const PublishedPrediction& p : runs) {
     skipped += p.skipped.empty() ? 0 : 1;
@@ -96,7 +95,7 @@ PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs
   }
   suite.pass = skipped == 0;
   suite.bound = fmt::format("every row is predicted ({} are not)", skipped);
-  return out;
+  return suite;
 }
 
 }  // namespace stepcast::validation

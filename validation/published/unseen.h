@@ -12,8 +12,8 @@ namespace stepcast::validation {
 /// whole runs; those whose plan a source states and those whose plan a rule gives. A note counts
 /// the rows inside the intervals that `others` give, as `predict --intervals` prints them. There
 /// are no bars: the suite passes where every row was predicted.
-PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs,
-                                    const std::vector<PublishedPrediction>& others);
+ValidationSuite validate_unseen(const std::vector<PublishedPrediction>& runs,
+                                const std::vector<PublishedPrediction>& others);
 
 /// Number of rows whose measured step lies in the interval of the one `predict` says.
 struct IntervalCount {

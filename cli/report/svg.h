@@ -5,7 +5,7 @@
 
 /// The few pieces of SVG that pictures are made of. No scripts, no fonts of their own; coordinates
 /// in pixels, to a tenth, so that the same numbers give the same bytes.
-namespace stepcast::validation::svg {
+namespace stepcast::cli::report::svg {
 
 /// Colours of groups, in order; they repeat.
 inline constexpr std::array kColours{"#1f6fb4", "#d1495b", "#2e8b57", "#b8860b",
@@ -24,4 +24,4 @@ std::string dot(double x, double y, double radius, const char* colour, bool fill
                 std::string_view title);
 std::string frame(double x, double y, double width, double height);
 
-}  // namespace stepcast::validation::svg
+}  // namespace stepcast::cli::report::svg

@@ -1,8 +1,8 @@
-#include "validation/svg.h"
+#include "cli/report/svg.h"
 
 #include <fmt/format.h>
 
-namespace stepcast::validation::svg {
+namespace stepcast::cli::report::svg {
 namespace {
 
 std::string titled(std::string_view title) {
@@ -66,4 +66,4 @@ std::string frame(double x, double y, double width, double height) {
       x, y, width, height);
 }
 
-}  // namespace stepcast::validation::svg
+}  // namespace stepcast::cli::report::svg

@@ -1,4 +1,4 @@
-#include "validation/traffic.h"
+#include "published_traffic.h"
 
 #include <fmt/format.h>
 
@@ -12,10 +12,10 @@
 #include "core/error.h"
 #include "core/graph/link_traffic.h"
 #include "core/graph/step_traffic.h"
+#include "core/input/csv.h"
 #include "planner/embedding/ledger.h"
 #include "studies/plan/plan.h"
 #include "studies/plan/plan_comparison.h"
-#include "validation/csv_table.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
 
