@@ -43,8 +43,8 @@ constexpr std::string_view kComputeStream = "compute";
 constexpr double kLengthBytes = 4;  ///< of a bag, int32
 
 /// Writes the program of one class of ranks. The dense half is a list of layers: its parameters in
-/// dlrm_dense.cpp, its ops in dlrm_layers.cpp and dlrm_layers_backward.cpp. The sparse half is in
-/// dlrm_sparse.cpp.
+/// layers/dense.cpp, its ops in layers/. The sparse half is in
+/// sparse.cpp.
 class DlrmStep {
  public:
   /// `rank`: lowest of its class; `shared`: the class has more ranks.
@@ -138,7 +138,7 @@ class DlrmStep {
     double lookups = 0, bags = 0, looked_up_elements = 0, row_elements = 0, bag_elements = 0;
   };
 
-  // dlrm_dense.cpp
+  // dense.cpp
   void declare_parameters();
   void declare_replicas();
   std::size_t add_parameter(std::string name, std::int64_t rows, std::int64_t columns, double scale,
@@ -175,8 +175,20 @@ class DlrmStep {
   [[nodiscard]] TensorId weight(std::size_t p) const { return parameters_[p].weight; }
   [[nodiscard]] TensorId gradient(std::size_t p) const { return parameters_[p].gradient; }
 
-  // dlrm_layers.cpp
+  // layers/layer_table.cpp: how a kind of layer is built
+  struct LayerRow {
+    LayerKind kind;
+    void (DlrmStep::*forward)(const Layer&, LayerState&);
+    void (DlrmStep::*backward)(const Layer&, LayerState&, TensorId dy);
+  };
+  static const LayerRow& layer_row(LayerKind kind);
   void layer_forward(std::size_t index);
+  void layer_backward(std::size_t index);
+
+  // layers/layers.cpp
+  [[nodiscard]] std::int64_t output_rows(const Layer& l) const {
+    return batch_ * list_.output(l).rows;
+  }
   OpEdit layer_op(OpKind kind, const std::string& name, std::initializer_list<std::int64_t> shape);
   TensorId make_value(std::int32_t t, const std::string& name);
   TensorId rows_of(TensorId whole, const std::string& name, std::int64_t first, std::int64_t rows,
@@ -184,42 +196,77 @@ class DlrmStep {
   TensorId as_row(const Layer& l, TensorId x);
   void copy_block(const std::string& name, TensorId from, TensorId to, ColumnBlock block,
                   std::int64_t rows, bool accumulate);
-  void tables_forward(const Layer& l);
-  void concatenate(const Layer& l);
   void transpose(const Layer& l, const std::string& name, TensorId from, TensorId to, bool back);
-  void rope_forward(const Layer& l);
-  void cross_forward(const Layer& l, LayerState& s);
   OpEdit convolution(const Layer& l, OpKind kind, const std::string& name,
                      const std::vector<TensorId>& in, TensorId out);
-  void recurrent_forward(const Layer& l, LayerState& s);
   OpEdit collective(OpKind kind, const std::string& name, const Layer& l, TensorId from,
                     TensorId to);
-  void group_forward(const Layer& l);
+  void tables_forward(const Layer& l, LayerState& s);
+  void linear_forward(const Layer& l, LayerState& s);
+  void activation_forward(const Layer& l, LayerState& s);
+  void norm_forward(const Layer& l, LayerState& s);
+  void elementwise_forward(const Layer& l, LayerState& s);
+  void concatenate_forward(const Layer& l, LayerState& s);
+  void columns_forward(const Layer& l, LayerState& s);
+  void reshape_forward(const Layer& l, LayerState& s);
+  void transpose_forward(const Layer& l, LayerState& s);
+  void matmul_forward(const Layer& l, LayerState& s);
+  void dot_forward(const Layer& l, LayerState& s);
+  void cross_forward(const Layer& l, LayerState& s);
+  void attention_forward(const Layer& l, LayerState& s);
+  void softmax_forward(const Layer& l, LayerState& s);
+  void mean_rows_forward(const Layer& l, LayerState& s);
+  void modulate_forward(const Layer& l, LayerState& s);
+  void gate_forward(const Layer& l, LayerState& s);
+  void positions_forward(const Layer& l, LayerState& s);
+  void rope_forward(const Layer& l, LayerState& s);
+  void token_embedding_forward(const Layer& l, LayerState& s);
+  void convolution_forward(const Layer& l, LayerState& s);
+  void recurrent_forward(const Layer& l, LayerState& s);
+  void group_forward(const Layer& l, LayerState& s);
   void loss(std::size_t index);
   /// The op that core/job/layers.h describes, or its backward kind.
   OpEdit attention(OpKind kind, const std::string& name, const Op& like);
   TensorId& value(std::int32_t t) { return values_[static_cast<std::size_t>(t)]; }
 
-  // dlrm_layers_backward.cpp
-  void layer_backward(std::size_t index);
+  // layers/layers_backward.cpp, layers/layer_gradients.cpp
   std::optional<TensorId>& gradient_of(std::int32_t t) {
     return gradients_[static_cast<std::size_t>(t)];
   }
   void give_gradient(std::int32_t t, TensorId id);
+  TensorId gradient_like(const Layer& l, const char* what, std::int32_t t);
+  void pass_on(const Layer& l, TensorId dy, TensorId dx);
   Target gradient_target(std::int32_t t, const std::string& name);
   TensorId gradient_columns(std::int32_t t);
   TensorId own(TensorId id, const std::string& name);
   void product_gradient(std::int32_t t, const std::string& name, std::array<std::int64_t, 4> shape,
                         std::uint8_t flags, TensorId a, TensorId b);
-  void linear_backward(const Layer& l, const LayerState& s, TensorId dy);
-  void norm_backward(const Layer& l, const LayerState& s, TensorId dy);
-  void matmul_backward(const Layer& l, TensorId dy);
-  void cross_backward(const Layer& l, const LayerState& s, TensorId dy);
-  void convolution_backward(const Layer& l, const LayerState& s, TensorId dy);
-  void recurrent_backward(const Layer& l, const LayerState& s, TensorId dy);
-  void group_backward(const Layer& l, TensorId dy);
+  void tables_backward(const Layer& l, LayerState& s, TensorId dy);
+  void linear_backward(const Layer& l, LayerState& s, TensorId dy);
+  void activation_backward(const Layer& l, LayerState& s, TensorId dy);
+  void norm_backward(const Layer& l, LayerState& s, TensorId dy);
+  void add_backward(const Layer& l, LayerState& s, TensorId dy);
+  void multiply_backward(const Layer& l, LayerState& s, TensorId dy);
+  void concatenate_backward(const Layer& l, LayerState& s, TensorId dy);
+  void columns_backward(const Layer& l, LayerState& s, TensorId dy);
+  void reshape_backward(const Layer& l, LayerState& s, TensorId dy);
+  void transpose_backward(const Layer& l, LayerState& s, TensorId dy);
+  void matmul_backward(const Layer& l, LayerState& s, TensorId dy);
+  void dot_backward(const Layer& l, LayerState& s, TensorId dy);
+  void cross_backward(const Layer& l, LayerState& s, TensorId dy);
+  void attention_backward(const Layer& l, LayerState& s, TensorId dy);
+  void softmax_backward(const Layer& l, LayerState& s, TensorId dy);
+  void mean_rows_backward(const Layer& l, LayerState& s, TensorId dy);
+  void modulate_backward(const Layer& l, LayerState& s, TensorId dy);
+  void gate_backward(const Layer& l, LayerState& s, TensorId dy);
+  void positions_backward(const Layer& l, LayerState& s, TensorId dy);
+  void rope_backward(const Layer& l, LayerState& s, TensorId dy);
+  void token_embedding_backward(const Layer& l, LayerState& s, TensorId dy);
+  void convolution_backward(const Layer& l, LayerState& s, TensorId dy);
+  void recurrent_backward(const Layer& l, LayerState& s, TensorId dy);
+  void group_backward(const Layer& l, LayerState& s, TensorId dy);
 
-  // dlrm_towers.cpp
+  // towers.cpp
   [[nodiscard]] bool in_towers(EmbeddingRoute r) const {
     return job_.sptt && r == EmbeddingRoute::kExchange;
   }
@@ -233,12 +280,12 @@ class DlrmStep {
   OpEdit tower_exchange(const char* name, bool backward, std::int32_t communicator,
                         const std::vector<double>& sent, TensorId in, TensorId out);
 
-  // dlrm_input.cpp
+  // input.cpp
   void load_batch();
   void exchange_indices();
   Indices declare_indices(const std::string& prefix, const Exchange& lengths, const Indices* now);
 
-  // dlrm_tiers.cpp
+  // tiers.cpp
   EmbeddingShard::Cache declare_cache(const EmbeddingShard& shard, const EmbeddingSlice& slice);
   void fetch_rows(EmbeddingRoute r, bool next);
   /// After the update, which records `updated` where it is on another stream.
@@ -246,7 +293,7 @@ class DlrmStep {
   /// Whether rows of slower tiers are fetched beside the step before.
   [[nodiscard]] bool fetched_ahead() const { return ahead(DlrmPipeline::kPrefetch); }
 
-  // dlrm_sparse.cpp
+  // sparse.cpp
   Route& route(EmbeddingRoute r) { return routes_[static_cast<std::size_t>(r)]; }
   void declare_routes();
   EmbeddingShard shard_of(std::int32_t slice, double samples);

@@ -12,8 +12,8 @@ DlrmStep::OpEdit DlrmStep::attention(OpKind kind, const std::string& name, const
   auto op = layer_op(kind, name, {});
   op.op().shape = like.shape;
   op.attributes(like.attributes)
-      .flags(static_cast<std::uint8_t>(like.flags |
-                                       (job_.flash_attention ? 0 : op_flags::kUnfused)));
+      .flags(
+          static_cast<std::uint8_t>(like.flags | (job_.flash_attention ? 0 : op_flags::kUnfused)));
   return op;
 }
 
@@ -66,178 +66,153 @@ void DlrmStep::copy_block(const std::string& name, TensorId from, TensorId to, C
       .work(Flops{}, accumulate ? moved * 2 : moved, moved);
 }
 
-void DlrmStep::layer_forward(std::size_t index) {
-  const Layer& l = list_.layers[index];
-  LayerState& s = layer_states_[index];
-  reads_input_ = std::any_of(l.in.begin(), l.in.end(), [this](std::int32_t t) {
-    return std::find(list_.inputs.begin(), list_.inputs.end(), t) != list_.inputs.end();
-  });
-  if (is_loss(l.kind)) {
-    reads_input_ = list_.inputs.empty();
-    loss(index);
-    return;
+void DlrmStep::linear_forward(const Layer& l, LayerState& s) {
+  const std::int64_t rows = output_rows(l);
+  const std::int64_t width = list_.output(l).columns;
+  const TensorId y = make_value(l.out, l.name);
+  layer_op(OpKind::kGemm, l.name + ".gemm", {rows, width, list_.input(l).columns, 1})
+      .in({value(l.in[0]), weight(s.parameters.back())})
+      .out({y});
+  if (l.bias) {
+    layer_op(OpKind::kBiasActivationForward,
+             l.name + (l.activation == Activation::kRelu ? ".relu" : ".bias"), {rows, width})
+        .attributes(ActivationAttributes{l.activation})
+        .in({y, weight(s.parameters.front())})
+        .out({y});
   }
-  const LayerTensor& y_shape = list_.output(l);
-  const std::int64_t rows = batch_ * y_shape.rows;
-  const std::int64_t width = y_shape.columns;
-  const auto x = [&](std::size_t i) { return value(l.in[i]); };
-  switch (l.kind) {
-    case LayerKind::kTables:
-      tables_forward(l);
-      return;
-    case LayerKind::kLinear: {
-      const TensorId y = make_value(l.out, l.name);
-      layer_op(OpKind::kGemm, l.name + ".gemm", {rows, width, list_.input(l).columns, 1})
-          .in({x(0), weight(s.parameters.back())})
-          .out({y});
-      if (l.bias) {
-        layer_op(OpKind::kBiasActivationForward,
-                 l.name + (l.activation == Activation::kRelu ? ".relu" : ".bias"), {rows, width})
-            .attributes(ActivationAttributes{l.activation})
-            .in({y, weight(s.parameters.front())})
-            .out({y});
-      }
-      return;
-    }
-    case LayerKind::kActivation:
-      layer_op(OpKind::kActivationForward, l.name, {rows, width})
-          .attributes(ActivationAttributes{l.activation})
-          .in({x(0)})
-          .out({make_value(l.out, l.name)});
-      return;
-    case LayerKind::kNorm: {
-      s.saved = b_.activation(l.name + ".statistics", rows, 2, Format::kFp32);
-      std::vector<TensorId> in{x(0)};
-      for (const std::size_t p : s.parameters) {
-        in.push_back(weight(p));
-      }
-      layer_op(OpKind::kNormForward, l.name, {rows, width})
-          .attributes(NormAttributes{l.norm})
-          .in(in)
-          .out({make_value(l.out, l.name), s.saved});
-      return;
-    }
-    case LayerKind::kAdd:
-    case LayerKind::kMultiply:
-      layer_op(l.kind == LayerKind::kAdd ? OpKind::kAdd : OpKind::kMultiplyForward, l.name,
-               {rows, width})
-          .in({x(0), x(1)})
-          .out({make_value(l.out, l.name)});
-      return;
-    case LayerKind::kConcatenate:
-      concatenate(l);
-      return;
-    case LayerKind::kColumns: {
-      const std::int64_t from = list_.input(l).columns;
-      copy_block(l.name, x(0), make_value(l.out, l.name),
-                 {.from_offset = l.first, .from_pitch = from, .to_pitch = width, .columns = width},
-                 rows, false);
-      return;
-    }
-    case LayerKind::kReshape:
-      value(l.out) = rows_of(x(0), l.name, 0, rows, width);
-      return;
-    case LayerKind::kTranspose:
-    case LayerKind::kTimeMajor:
-    case LayerKind::kSampleMajor:
-      transpose(l, l.name, x(0), make_value(l.out, l.name), false);
-      return;
-    case LayerKind::kMatmul: {
-      const LayerTensor& a = list_.input(l);
-      layer_op(OpKind::kGemm, l.name,
-               {y_shape.rows, width, l.transpose_a ? a.rows : a.columns, batch_})
-          .flags(static_cast<std::uint8_t>((l.transpose_a ? op_flags::kTransposeA : 0) |
-                                           (l.transpose_b ? op_flags::kTransposeB : 0)))
-          .in({x(0), x(1)})
-          .out({make_value(l.out, l.name)});
-      return;
-    }
-    case LayerKind::kDot:
-      layer_op(OpKind::kDotInteractionForward, l.name,
-               {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
-          .in({as_row(l, x(0))})
-          .out({make_value(l.out, l.name)});
-      return;
-    case LayerKind::kCross:
-      cross_forward(l, s);
-      return;
-    case LayerKind::kAttention: {
-      const std::int64_t length = y_shape.rows;
-      s.saved =
-          job_.flash_attention
-              ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads, length, Format::kFp32)
-              : b_.activation(l.name + ".scores", batch_ * l.heads * length, length, compute_);
-      const Op like = attention_op(list_, l, batch_);
-      attention(like.kind, l.name, like).in({x(0)}).out({make_value(l.out, l.name), s.saved});
-      return;
-    }
-    case LayerKind::kRope:
-      rope_forward(l);
-      return;
-    case LayerKind::kTokenEmbedding:
-      layer_op(OpKind::kTokenEmbeddingForward, l.name, {rows, width, l.vocabulary})
-          .in({weight(s.parameters.front()), x(0)})
-          .out({make_value(l.out, l.name)});
-      return;
-    case LayerKind::kSoftmax:
-      layer_op(OpKind::kSoftmaxForward, l.name, {rows, width})
-          .in({x(0)})
-          .out({make_value(l.out, l.name)});
-      return;
-    case LayerKind::kMeanRows:
-      layer_op(OpKind::kMeanRowsForward, l.name,
-               {batch_ * list_.input(l).rows, width, list_.input(l).rows / y_shape.rows})
-          .in({x(0)})
-          .out({make_value(l.out, l.name)});
-      return;
-    case LayerKind::kModulate:
-      layer_op(OpKind::kModulateForward, l.name,
-               {rows, width, y_shape.rows, l.first, list_.input(l, 1).columns})
-          .in({x(0), x(1)})
-          .out({make_value(l.out, l.name)});
-      return;
-    case LayerKind::kGate:
-      layer_op(OpKind::kGateForward, l.name,
-               {rows, width, y_shape.rows, l.first, list_.input(l, 2).columns})
-          .in({x(0), x(1), x(2)})
-          .out({make_value(l.out, l.name)});
-      return;
-    case LayerKind::kPositions: {  // a bias as wide as a sample
-      const std::int64_t wide = y_shape.elements();
-      const TensorId y = make_value(l.out, l.name);
-      layer_op(OpKind::kBiasActivationForward, l.name, {batch_, wide})
-          .attributes(ActivationAttributes{Activation::kNone})
-          .in({rows_of(x(0), l.name + ".wide_input", 0, batch_, wide),
-               weight(s.parameters.front())})
-          .out({rows_of(y, l.name + ".wide", 0, batch_, wide)});
-      return;
-    }
-    case LayerKind::kConvolution:
-      convolution(l, OpKind::kConvolutionForward, l.name, {x(0), weight(s.parameters.back())},
-                  make_value(l.out, l.name));
-      if (l.bias) {
-        layer_op(OpKind::kBiasActivationForward, l.name + ".bias", {rows, width})
-            .in({value(l.out), weight(s.parameters.front())})
-            .out({value(l.out)});
-      }
-      return;
-    case LayerKind::kRecurrent:
-      recurrent_forward(l, s);
-      return;
-    case LayerKind::kAllReduce:
-    case LayerKind::kCopyToGroup:
-    case LayerKind::kAllGather:
-    case LayerKind::kReduceScatter:
-    case LayerKind::kAllToAll:
-      group_forward(l);
-      return;
-    default:
-      STEPCAST_FAIL("layer '{}' of kind {}", l.name, name_of(l.kind));
+}
+
+void DlrmStep::activation_forward(const Layer& l, LayerState&) {
+  layer_op(OpKind::kActivationForward, l.name, {output_rows(l), list_.output(l).columns})
+      .attributes(ActivationAttributes{l.activation})
+      .in({value(l.in[0])})
+      .out({make_value(l.out, l.name)});
+}
+
+void DlrmStep::norm_forward(const Layer& l, LayerState& s) {
+  s.saved = b_.activation(l.name + ".statistics", output_rows(l), 2, Format::kFp32);
+  std::vector<TensorId> in{value(l.in[0])};
+  for (const std::size_t p : s.parameters) {
+    in.push_back(weight(p));
+  }
+  layer_op(OpKind::kNormForward, l.name, {output_rows(l), list_.output(l).columns})
+      .attributes(NormAttributes{l.norm})
+      .in(in)
+      .out({make_value(l.out, l.name), s.saved});
+}
+
+void DlrmStep::elementwise_forward(const Layer& l, LayerState&) {
+  layer_op(l.kind == LayerKind::kAdd ? OpKind::kAdd : OpKind::kMultiplyForward, l.name,
+           {output_rows(l), list_.output(l).columns})
+      .in({value(l.in[0]), value(l.in[1])})
+      .out({make_value(l.out, l.name)});
+}
+
+void DlrmStep::columns_forward(const Layer& l, LayerState&) {
+  const std::int64_t width = list_.output(l).columns;
+  copy_block(l.name, value(l.in[0]), make_value(l.out, l.name),
+             {.from_offset = l.first,
+              .from_pitch = list_.input(l).columns,
+              .to_pitch = width,
+              .columns = width},
+             output_rows(l), false);
+}
+
+void DlrmStep::reshape_forward(const Layer& l, LayerState&) {
+  value(l.out) = rows_of(value(l.in[0]), l.name, 0, output_rows(l), list_.output(l).columns);
+}
+
+void DlrmStep::transpose_forward(const Layer& l, LayerState&) {
+  transpose(l, l.name, value(l.in[0]), make_value(l.out, l.name), false);
+}
+
+void DlrmStep::matmul_forward(const Layer& l, LayerState&) {
+  const LayerTensor& a = list_.input(l);
+  const LayerTensor& y = list_.output(l);
+  layer_op(OpKind::kGemm, l.name, {y.rows, y.columns, l.transpose_a ? a.rows : a.columns, batch_})
+      .flags(static_cast<std::uint8_t>((l.transpose_a ? op_flags::kTransposeA : 0) |
+                                       (l.transpose_b ? op_flags::kTransposeB : 0)))
+      .in({value(l.in[0]), value(l.in[1])})
+      .out({make_value(l.out, l.name)});
+}
+
+void DlrmStep::dot_forward(const Layer& l, LayerState&) {
+  layer_op(OpKind::kDotInteractionForward, l.name,
+           {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
+      .in({as_row(l, value(l.in[0]))})
+      .out({make_value(l.out, l.name)});
+}
+
+void DlrmStep::attention_forward(const Layer& l, LayerState& s) {
+  const std::int64_t length = list_.output(l).rows;
+  s.saved = job_.flash_attention
+                ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads, length, Format::kFp32)
+                : b_.activation(l.name + ".scores", batch_ * l.heads * length, length, compute_);
+  const Op like = attention_op(list_, l, batch_);
+  attention(like.kind, l.name, like).in({value(l.in[0])}).out({make_value(l.out, l.name), s.saved});
+}
+
+void DlrmStep::token_embedding_forward(const Layer& l, LayerState& s) {
+  layer_op(OpKind::kTokenEmbeddingForward, l.name,
+           {output_rows(l), list_.output(l).columns, l.vocabulary})
+      .in({weight(s.parameters.front()), value(l.in[0])})
+      .out({make_value(l.out, l.name)});
+}
+
+void DlrmStep::softmax_forward(const Layer& l, LayerState&) {
+  layer_op(OpKind::kSoftmaxForward, l.name, {output_rows(l), list_.output(l).columns})
+      .in({value(l.in[0])})
+      .out({make_value(l.out, l.name)});
+}
+
+void DlrmStep::mean_rows_forward(const Layer& l, LayerState&) {
+  const LayerTensor& x = list_.input(l);
+  layer_op(OpKind::kMeanRowsForward, l.name,
+           {batch_ * x.rows, list_.output(l).columns, x.rows / list_.output(l).rows})
+      .in({value(l.in[0])})
+      .out({make_value(l.out, l.name)});
+}
+
+void DlrmStep::modulate_forward(const Layer& l, LayerState&) {
+  const LayerTensor& y = list_.output(l);
+  layer_op(OpKind::kModulateForward, l.name,
+           {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 1).columns})
+      .in({value(l.in[0]), value(l.in[1])})
+      .out({make_value(l.out, l.name)});
+}
+
+void DlrmStep::gate_forward(const Layer& l, LayerState&) {
+  const LayerTensor& y = list_.output(l);
+  layer_op(OpKind::kGateForward, l.name,
+           {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 2).columns})
+      .in({value(l.in[0]), value(l.in[1]), value(l.in[2])})
+      .out({make_value(l.out, l.name)});
+}
+
+/// A bias as wide as a sample.
+void DlrmStep::positions_forward(const Layer& l, LayerState& s) {
+  const std::int64_t wide = list_.output(l).elements();
+  const TensorId y = make_value(l.out, l.name);
+  layer_op(OpKind::kBiasActivationForward, l.name, {batch_, wide})
+      .attributes(ActivationAttributes{Activation::kNone})
+      .in({rows_of(value(l.in[0]), l.name + ".wide_input", 0, batch_, wide),
+           weight(s.parameters.front())})
+      .out({rows_of(y, l.name + ".wide", 0, batch_, wide)});
+}
+
+void DlrmStep::convolution_forward(const Layer& l, LayerState& s) {
+  convolution(l, OpKind::kConvolutionForward, l.name, {value(l.in[0]), weight(s.parameters.back())},
+              make_value(l.out, l.name));
+  if (l.bias) {
+    layer_op(OpKind::kBiasActivationForward, l.name + ".bias",
+             {output_rows(l), list_.output(l).columns})
+        .in({value(l.out), weight(s.parameters.front())})
+        .out({value(l.out)});
   }
 }
 
 /// In place where nothing else needs what was there.
-void DlrmStep::rope_forward(const Layer& l) {
+void DlrmStep::rope_forward(const Layer& l, LayerState&) {
   const std::int64_t rows = batch_ * list_.output(l).rows;
   const std::int64_t width = list_.output(l).columns;
   const std::int32_t x = l.in.front();
@@ -259,12 +234,12 @@ void DlrmStep::rope_forward(const Layer& l) {
       .out({value(l.out)});
 }
 
-void DlrmStep::tables_forward(const Layer& l) {
+void DlrmStep::tables_forward(const Layer& l, LayerState&) {
   const TensorId before = l.in.empty() ? kNoTensor : value(l.in.front());
   value(l.out) = assemble(before);
 }
 
-void DlrmStep::concatenate(const Layer& l) {
+void DlrmStep::concatenate_forward(const Layer& l, LayerState&) {
   const LayerTensor& shape = list_.output(l);
   const std::int64_t rows = batch_ * shape.rows;
   std::vector<TensorId> in;
@@ -382,7 +357,7 @@ DlrmStep::OpEdit DlrmStep::collective(OpKind kind, const std::string& name, cons
       .out({to});
 }
 
-void DlrmStep::group_forward(const Layer& l) {
+void DlrmStep::group_forward(const Layer& l, LayerState&) {
   const TensorId x = value(l.in[0]);
   if (l.kind == LayerKind::kCopyToGroup) {
     value(l.out) = x;

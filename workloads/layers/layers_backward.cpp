@@ -6,7 +6,6 @@
 // gradients; where two tensors share one gradient, nobody may work on it in place.
 
 namespace stepcast::workloads {
-namespace {}  // namespace
 
 /// `id` holds (a part of) the gradient of tensor t.
 void DlrmStep::give_gradient(std::int32_t t, TensorId id) {
@@ -89,223 +88,186 @@ void DlrmStep::product_gradient(std::int32_t t, const std::string& name,
   }
 }
 
-void DlrmStep::layer_backward(std::size_t index) {
-  const Layer& l = list_.layers[index];
-  const LayerState& s = layer_states_[index];
-  if (is_loss(l.kind) || !list_.output(l).needs_gradient) {
-    return;
+/// A tensor for the gradient of `t`.
+TensorId DlrmStep::gradient_like(const Layer& l, const char* what, std::int32_t t) {
+  const LayerTensor& x = list_.tensor(t);
+  return b_.activation(l.name + what, batch_ * x.rows, x.columns, compute_);
+}
+
+/// `dx` is the gradient of the first input; `dy` was read for the last time.
+void DlrmStep::pass_on(const Layer& l, TensorId dy, TensorId dx) {
+  --holders_[dy];
+  give_gradient(l.in[0], dx);
+}
+
+void DlrmStep::tables_backward(const Layer& l, LayerState&, TensorId dy) {
+  const TensorId before = split(dy);
+  exchange_gradients();
+  dense_gradient(EmbeddingRoute::kReplicated);
+  --holders_[dy];
+  if (!l.in.empty()) {
+    give_gradient(l.in.front(), before);
   }
-  const std::optional<TensorId> arrived = gradient_of(l.out);
-  STEPCAST_CHECK(arrived.has_value(), "layer '{}' has no gradient", l.name);
-  TensorId dy = *arrived;
-  const LayerTensor& shape = list_.output(l);
-  const std::int64_t rows = batch_ * shape.rows;
-  const std::int64_t width = shape.columns;
-  const auto fresh = [&](const char* what, std::int32_t t) {
-    const LayerTensor& x = list_.tensor(t);
-    return b_.activation(l.name + what, batch_ * x.rows, x.columns, compute_);
-  };
-  switch (l.kind) {
-    case LayerKind::kTables: {
-      const TensorId before = split(dy);
-      exchange_gradients();
-      dense_gradient(EmbeddingRoute::kReplicated);
-      --holders_[dy];
-      if (!l.in.empty()) {
-        give_gradient(l.in.front(), before);
-      }
-      return;
+}
+
+void DlrmStep::activation_backward(const Layer& l, LayerState&, TensorId dy) {
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  b_.op(OpKind::kActivationBackward, l.name + ".backward",
+        {output_rows(l), list_.output(l).columns})
+      .attributes(ActivationAttributes{l.activation})
+      .in({dy, value(l.in[0])})
+      .out({dx});
+  pass_on(l, dy, dx);
+}
+
+void DlrmStep::add_backward(const Layer& l, LayerState&, TensorId dy) {
+  give_gradient(l.in[0], dy);
+  --holders_[dy];
+  give_gradient(l.in[1], dy);
+}
+
+void DlrmStep::multiply_backward(const Layer& l, LayerState&, TensorId dy) {
+  const TensorId da = gradient_like(l, ".d_first", l.in[0]);
+  const TensorId db = gradient_like(l, ".d_second", l.in[1]);
+  b_.op(OpKind::kMultiplyBackward, l.name + ".backward", {output_rows(l), list_.output(l).columns})
+      .in({dy, value(l.in[0]), value(l.in[1])})
+      .out({da, db});
+  pass_on(l, dy, da);
+  give_gradient(l.in[1], db);
+}
+
+void DlrmStep::concatenate_backward(const Layer& l, LayerState&, TensorId dy) {
+  std::int64_t column = 0;
+  for (const std::int32_t t : l.in) {
+    const std::int64_t columns = list_.tensor(t).columns;
+    if (list_.tensor(t).needs_gradient) {
+      const TensorId part = gradient_like(l, ".part_gradient", t);
+      copy_block(l.name + ".part", dy, part,
+                 {.from_offset = column,
+                  .from_pitch = list_.output(l).columns,
+                  .to_pitch = columns,
+                  .columns = columns},
+                 output_rows(l), false);
+      give_gradient(t, part);
     }
-    case LayerKind::kLinear:
-      linear_backward(l, s, dy);
-      return;
-    case LayerKind::kActivation: {
-      const TensorId dx = fresh(".d_input", l.in[0]);
-      b_.op(OpKind::kActivationBackward, l.name + ".backward", {rows, width})
-          .attributes(ActivationAttributes{l.activation})
-          .in({dy, value(l.in[0])})
-          .out({dx});
-      --holders_[dy];
-      give_gradient(l.in[0], dx);
-      return;
-    }
-    case LayerKind::kNorm:
-      norm_backward(l, s, dy);
-      return;
-    case LayerKind::kAdd:
-      give_gradient(l.in[0], dy);
-      --holders_[dy];
-      give_gradient(l.in[1], dy);
-      return;
-    case LayerKind::kMultiply: {
-      const TensorId da = fresh(".d_first", l.in[0]);
-      const TensorId db = fresh(".d_second", l.in[1]);
-      b_.op(OpKind::kMultiplyBackward, l.name + ".backward", {rows, width})
-          .in({dy, value(l.in[0]), value(l.in[1])})
-          .out({da, db});
-      --holders_[dy];
-      give_gradient(l.in[0], da);
-      give_gradient(l.in[1], db);
-      return;
-    }
-    case LayerKind::kConcatenate: {
-      std::int64_t column = 0;
-      for (const std::int32_t t : l.in) {
-        const std::int64_t columns = list_.tensor(t).columns;
-        if (list_.tensor(t).needs_gradient) {
-          const TensorId part = fresh(".part_gradient", t);
-          copy_block(
-              l.name + ".part", dy, part,
-              {.from_offset = column, .from_pitch = width, .to_pitch = columns, .columns = columns},
-              rows, false);
-          give_gradient(t, part);
-        }
-        column += columns;
-      }
-      --holders_[dy];
-      return;
-    }
-    case LayerKind::kColumns:
-      if (list_.input(l).needs_gradient) {
-        copy_block(l.name + ".backward", dy, gradient_columns(l.in[0]),
-                   {.from_pitch = width,
-                    .to_offset = l.first,
-                    .to_pitch = list_.input(l).columns,
-                    .columns = width},
-                   rows, true);
-      }
-      --holders_[dy];
-      return;
-    case LayerKind::kReshape: {
-      const LayerTensor& x = list_.input(l);
-      // Its own tensor, so that nobody works in place on what another name still needs.
-      const TensorId whole = own(dy, l.name);
-      give_gradient(l.in[0], rows_of(whole, l.name + ".gradient", 0, batch_ * x.rows, x.columns));
-      return;
-    }
-    case LayerKind::kTranspose:
-    case LayerKind::kTimeMajor:
-    case LayerKind::kSampleMajor: {
-      const TensorId dx = fresh(".d_input", l.in[0]);
-      transpose(l, l.name + ".backward", dy, dx, true);
-      --holders_[dy];
-      give_gradient(l.in[0], dx);
-      return;
-    }
-    case LayerKind::kMatmul:
-      matmul_backward(l, dy);
-      return;
-    case LayerKind::kDot: {
-      const TensorId dx = fresh(".d_input", l.in[0]);
-      b_.op(OpKind::kDotInteractionBackward, l.name + "_backward",
-            {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
-          .in({as_row(l, value(l.in[0])), dy})
-          .out({as_row(l, dx)});
-      --holders_[dy];
-      give_gradient(l.in[0], dx);
-      return;
-    }
-    case LayerKind::kCross:
-      cross_backward(l, s, dy);
-      return;
-    case LayerKind::kAttention: {
-      const TensorId dx = fresh(".d_input", l.in[0]);
-      const Op like = attention_op(list_, l, batch_);
-      attention(traits_of(like.kind).backward, l.name + ".backward", like)
-          .in({value(l.in[0]), value(l.out), s.saved, dy})
-          .out({dx});
-      --holders_[dy];
-      give_gradient(l.in[0], dx);
-      return;
-    }
-    case LayerKind::kRope:
-      dy = own(dy, l.name);
-      b_.op(OpKind::kRopeBackward, l.name + ".backward",
-            {rows, l.heads + l.kv_heads, l.head_dim, l.head_dim})
-          .in({dy})
-          .out({dy});
-      --holders_[dy];
-      give_gradient(l.in[0], dy);
-      return;
-    case LayerKind::kTokenEmbedding: {
-      auto op =
-          b_.op(OpKind::kTokenEmbeddingBackward, l.name + ".gradient", {rows, width, l.vocabulary})
-              .in({dy, value(l.in[0])})
-              .out({gradient(s.parameters.front())});
-      --holders_[dy];
-      gradients_done(op, s.parameters);
-      return;
-    }
-    case LayerKind::kSoftmax: {
-      const TensorId dx = fresh(".d_input", l.in[0]);
-      b_.op(OpKind::kSoftmaxBackward, l.name + ".backward", {rows, width})
-          .in({dy, value(l.out)})
-          .out({dx});
-      --holders_[dy];
-      give_gradient(l.in[0], dx);
-      return;
-    }
-    case LayerKind::kMeanRows: {
-      const TensorId dx = fresh(".d_input", l.in[0]);
-      b_.op(OpKind::kMeanRowsBackward, l.name + ".backward",
-            {batch_ * list_.input(l).rows, width, list_.input(l).rows / shape.rows})
-          .in({dy})
-          .out({dx});
-      --holders_[dy];
-      give_gradient(l.in[0], dx);
-      return;
-    }
-    case LayerKind::kModulate: {
-      const TensorId dx = fresh(".d_input", l.in[0]);
-      const TensorId dc = gradient_columns(l.in[1]);
-      b_.op(OpKind::kModulateBackward, l.name + ".backward",
-            {rows, width, shape.rows, l.first, list_.input(l, 1).columns})
-          .in({dy, value(l.in[0]), value(l.in[1])})
-          .out({dx, dc});
-      --holders_[dy];
-      give_gradient(l.in[0], dx);
-      return;
-    }
-    case LayerKind::kGate: {
-      const TensorId branch = fresh(".d_branch", l.in[1]);
-      const TensorId dc = gradient_columns(l.in[2]);
-      b_.op(OpKind::kGateBackward, l.name + ".backward",
-            {rows, width, shape.rows, l.first, list_.input(l, 2).columns})
-          .in({dy, value(l.in[1]), value(l.in[2])})
-          .out({branch, dc});
-      --holders_[dy];
-      give_gradient(l.in[0], dy);
-      give_gradient(l.in[1], branch);
-      return;
-    }
-    case LayerKind::kPositions: {
-      const TensorId wide = rows_of(dy, l.name + ".wide_gradient", 0, batch_, shape.elements());
-      auto op =
-          b_.op(OpKind::kBiasActivationBackward, l.name + ".backward", {batch_, shape.elements()})
-              .attributes(ActivationAttributes{Activation::kNone})
-              .in({wide})
-              .out({wide, gradient(s.parameters.front())});
-      --holders_[dy];
-      gradients_done(op, s.parameters);
-      give_gradient(l.in[0], dy);
-      return;
-    }
-    case LayerKind::kConvolution:
-      convolution_backward(l, s, dy);
-      return;
-    case LayerKind::kRecurrent:
-      recurrent_backward(l, s, dy);
-      return;
-    case LayerKind::kAllReduce:
-    case LayerKind::kCopyToGroup:
-    case LayerKind::kAllGather:
-    case LayerKind::kReduceScatter:
-    case LayerKind::kAllToAll:
-      group_backward(l, dy);
-      return;
-    default:
-      STEPCAST_FAIL("layer '{}' of kind {}", l.name, name_of(l.kind));
+    column += columns;
   }
+  --holders_[dy];
+}
+
+void DlrmStep::columns_backward(const Layer& l, LayerState&, TensorId dy) {
+  const std::int64_t width = list_.output(l).columns;
+  if (list_.input(l).needs_gradient) {
+    copy_block(l.name + ".backward", dy, gradient_columns(l.in[0]),
+               {.from_pitch = width,
+                .to_offset = l.first,
+                .to_pitch = list_.input(l).columns,
+                .columns = width},
+               output_rows(l), true);
+  }
+  --holders_[dy];
+}
+
+/// Its own tensor, so that no op works in place on what another name still needs.
+void DlrmStep::reshape_backward(const Layer& l, LayerState&, TensorId dy) {
+  const LayerTensor& x = list_.input(l);
+  const TensorId whole = own(dy, l.name);
+  give_gradient(l.in[0], rows_of(whole, l.name + ".gradient", 0, batch_ * x.rows, x.columns));
+}
+
+void DlrmStep::transpose_backward(const Layer& l, LayerState&, TensorId dy) {
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  transpose(l, l.name + ".backward", dy, dx, true);
+  pass_on(l, dy, dx);
+}
+
+void DlrmStep::dot_backward(const Layer& l, LayerState&, TensorId dy) {
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  b_.op(OpKind::kDotInteractionBackward, l.name + "_backward",
+        {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
+      .in({as_row(l, value(l.in[0])), dy})
+      .out({as_row(l, dx)});
+  pass_on(l, dy, dx);
+}
+
+void DlrmStep::attention_backward(const Layer& l, LayerState& s, TensorId dy) {
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  const Op like = attention_op(list_, l, batch_);
+  attention(traits_of(like.kind).backward, l.name + ".backward", like)
+      .in({value(l.in[0]), value(l.out), s.saved, dy})
+      .out({dx});
+  pass_on(l, dy, dx);
+}
+
+void DlrmStep::rope_backward(const Layer& l, LayerState&, TensorId dy) {
+  dy = own(dy, l.name);
+  b_.op(OpKind::kRopeBackward, l.name + ".backward",
+        {output_rows(l), l.heads + l.kv_heads, l.head_dim, l.head_dim})
+      .in({dy})
+      .out({dy});
+  pass_on(l, dy, dy);
+}
+
+void DlrmStep::token_embedding_backward(const Layer& l, LayerState& s, TensorId dy) {
+  auto op = b_.op(OpKind::kTokenEmbeddingBackward, l.name + ".gradient",
+                  {output_rows(l), list_.output(l).columns, l.vocabulary})
+                .in({dy, value(l.in[0])})
+                .out({gradient(s.parameters.front())});
+  --holders_[dy];
+  gradients_done(op, s.parameters);
+}
+
+void DlrmStep::softmax_backward(const Layer& l, LayerState&, TensorId dy) {
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  b_.op(OpKind::kSoftmaxBackward, l.name + ".backward", {output_rows(l), list_.output(l).columns})
+      .in({dy, value(l.out)})
+      .out({dx});
+  pass_on(l, dy, dx);
+}
+
+void DlrmStep::mean_rows_backward(const Layer& l, LayerState&, TensorId dy) {
+  const LayerTensor& x = list_.input(l);
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  b_.op(OpKind::kMeanRowsBackward, l.name + ".backward",
+        {batch_ * x.rows, list_.output(l).columns, x.rows / list_.output(l).rows})
+      .in({dy})
+      .out({dx});
+  pass_on(l, dy, dx);
+}
+
+void DlrmStep::modulate_backward(const Layer& l, LayerState&, TensorId dy) {
+  const LayerTensor& y = list_.output(l);
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  const TensorId dc = gradient_columns(l.in[1]);
+  b_.op(OpKind::kModulateBackward, l.name + ".backward",
+        {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 1).columns})
+      .in({dy, value(l.in[0]), value(l.in[1])})
+      .out({dx, dc});
+  pass_on(l, dy, dx);
+}
+
+void DlrmStep::gate_backward(const Layer& l, LayerState&, TensorId dy) {
+  const LayerTensor& y = list_.output(l);
+  const TensorId branch = gradient_like(l, ".d_branch", l.in[1]);
+  const TensorId dc = gradient_columns(l.in[2]);
+  b_.op(OpKind::kGateBackward, l.name + ".backward",
+        {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 2).columns})
+      .in({dy, value(l.in[1]), value(l.in[2])})
+      .out({branch, dc});
+  pass_on(l, dy, dy);
+  give_gradient(l.in[1], branch);
+}
+
+void DlrmStep::positions_backward(const Layer& l, LayerState& s, TensorId dy) {
+  const std::int64_t wide = list_.output(l).elements();
+  const TensorId rows = rows_of(dy, l.name + ".wide_gradient", 0, batch_, wide);
+  auto op = b_.op(OpKind::kBiasActivationBackward, l.name + ".backward", {batch_, wide})
+                .attributes(ActivationAttributes{Activation::kNone})
+                .in({rows})
+                .out({rows, gradient(s.parameters.front())});
+  --holders_[dy];
+  gradients_done(op, s.parameters);
+  give_gradient(l.in[0], dy);
 }
 
 }  // namespace stepcast::workloads
