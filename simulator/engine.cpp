@@ -19,7 +19,7 @@ SimulationResult Engine::run() {
     if (observer_ != nullptr) {
       observer_->on_step_begin(ranks_[r].rank, options_.step, SimTime{0});
     }
-    enlist(r);
+    wake_rank(r);
   }
   while (true) {
     while (work_first_ < work_.size()) {
@@ -28,28 +28,17 @@ SimulationResult Engine::run() {
     work_.clear();
     work_first_ = 0;
     // Cores are granted, and links shared out, when all that happens now is known.
-    if (!grants_.empty() && (queue_.empty() || queue_.top().time > now_)) {
-      for (const std::uint32_t core : grants_) {
-        cores_[core].listed = false;
-        grant_core(core);
+    if (queue_.present_done()) {
+      if (hosts_.grants_wait()) {
+        hosts_.grant();
+        continue;
       }
-      grants_.clear();
-      continue;
-    }
-    if (network_.dirty() && (queue_.empty() || queue_.top().time > now_)) {
-      network_.settle(now_);
-      if (network_.idle()) {
-        queue_.cancel(network_source_);
-      } else {
-        queue_.schedule(network_source_, network_.next_end());
-      }
+      links_.settle();
     }
     if (queue_.empty()) {
       break;
     }
-    const EventQueue::Event event = queue_.pop();
-    now_ = event.time;
-    handle(event);
+    handle(queue_.pop());
   }
   SimulationResult result;
   finish_ranks(result);
@@ -57,61 +46,26 @@ SimulationResult Engine::run() {
 }
 
 void Engine::handle(const EventQueue::Event& event) {
-  if (event.source < first_core_) {
+  if (event.source >= first_link_) {
+    links_.handle(event);
+  } else if (event.source >= first_core_) {
+    hosts_.handle(event);
+  } else {
     const std::uint32_t r = source_rank_[event.source];
     const std::uint32_t s = event.source - first_source_[r];
-    const Stream& stream = ranks_[r].streams[s];
-    ranks_[r].compute += event.time - stream.begin;
-    cores_[ranks_[r].core].busy = false;
+    ranks_[r].compute += event.time - ranks_[r].streams[s].begin;
+    hosts_.end_compute(r);
     finish_op(r, s, event.time);
     wake(r, s);
-  } else if (event.source < network_source_) {
-    release_core(event.source - first_core_);
-  } else if (event.source == network_source_) {
-    network_.settle(event.time);  // a start at this very time may have changed what ends now
-    if (network_.next_end() > event.time) {
-      queue_.schedule(network_source_, network_.next_end());
-      return;
-    }
-    const std::uint32_t t = network_.finish_next();
-    if (!network_.dirty() && !network_.idle()) {
-      queue_.schedule(network_source_, network_.next_end());
-    }
-    set_in_flight(transfers_[t], -1);
-    complete(t, event.time);
-  } else {
-    const std::uint32_t t = event.source - first_transfer_;
-    Transfer& transfer = transfers_[t];
-    if (transfer.place == Transfer::Place::kScheduled) {
-      fly(t);
-      return;
-    }
-    for (const Party& party : transfer.parties) {
-      release_core(ranks_[static_cast<std::size_t>(party.rank)].core);
-    }
-    complete(t, event.time);
   }
-}
-
-void Engine::enlist(std::uint32_t rank) {
-  if (!ranks_[rank].listed) {
-    ranks_[rank].listed = true;
-    work_.push_back(rank);
-  }
-}
-
-void Engine::wake(std::uint32_t rank, std::uint32_t stream) {
-  ranks_[rank].streams[stream].state = State::kReady;
-  ranks_[rank].runnable |= 1ULL << stream;
-  enlist(rank);
 }
 
 void Engine::drive(std::uint32_t r) {
-  Rank& rank = ranks_[r];
+  RankState& rank = ranks_[r];
   while (true) {
     if (rank.host_ready && !core_) {
       rank.host_ready = false;
-      run_host(rank);
+      hosts_.issue(r);
     } else if (rank.runnable != 0) {
       const auto s = static_cast<std::uint32_t>(std::countr_zero(rank.runnable));
       rank.runnable &= rank.runnable - 1;
@@ -121,13 +75,10 @@ void Engine::drive(std::uint32_t r) {
     }
   }
   rank.listed = false;
-  if (core_ && !cores_[rank.core].busy && !cores_[rank.core].listed) {
-    cores_[rank.core].listed = true;
-    grants_.push_back(rank.core);
-  }
+  hosts_.list_core(r);
 }
 
-void Engine::seek(const Rank& rank, Stream& stream, std::uint32_t stream_index) {
+void Engine::seek(const RankState& rank, StreamState& stream, std::uint32_t stream_index) {
   const ExecutionOrder& order = *rank.order;
   while (stream.at == stream.at_end) {
     ++stream.call;
@@ -137,86 +88,88 @@ void Engine::seek(const Rank& rank, Stream& stream, std::uint32_t stream_index) 
   }
 }
 
-std::int64_t Engine::issue_time(const Rank& rank, const Stream& stream, std::uint32_t op) const {
+std::int64_t Engine::issue_time(const RankState& rank, const StreamState& stream,
+                                std::uint32_t op) const {
   return costs_.step +
          static_cast<std::int64_t>(rank.order->number(stream.call, op) + 1) * costs_.issue;
 }
 
-std::int64_t Engine::unknown_record(const Rank& rank, std::uint32_t call, std::uint32_t op,
-                                    std::int64_t& time) const {
-  const ExecutionOrder& order = *rank.order;
-  for (const ExecutionOrder::Wait wait : order.waits(op)) {
-    const std::int32_t record = order.awaited(call, wait);
-    if (record < 0) {
-      continue;  // the step before has ended
-    }
-    const std::int64_t recorded = rank.record_time[static_cast<std::size_t>(record)];
-    if (recorded == kUnknown) {
-      return record;
-    }
-    time = std::max(time, recorded);
-  }
-  return -1;
-}
-
 void Engine::advance(std::uint32_t r, std::uint32_t s) {
-  Rank& rank = ranks_[r];
-  Stream& stream = rank.streams[s];
+  RankState& rank = ranks_[r];
+  StreamState& stream = rank.streams[s];
   const ExecutionOrder& order = *rank.order;
   while (true) {
     if (stream.next == stream.total) {
-      stream.state = State::kDone;
+      stream.doing = Doing::kDone;
       return;
     }
     if (stream.next == stream.issued) {
-      stream.state = State::kUnissued;
+      stream.doing = Doing::kUnissued;
       return;
     }
     seek(rank, stream, s);
     if (rank.ahead && !jitter_ && order.plain_from(stream.at) > 0) {
-      run_plain(rank, stream, s);
+      run_plain(r, s);
       continue;
     }
     const std::uint32_t op = order.entries()[stream.at];
     stream.issued_at = rank.unbounded ? issue_time(rank, stream, op) : stream.ring[stream.end_slot];
     std::int64_t time = std::max(stream.free, stream.issued_at + latency_of(rank, op));
-    const std::int64_t unknown = unknown_record(rank, stream.call, op, time);
+    const std::int64_t unknown = rank.unknown_record(stream.call, op, time);
     if (unknown >= 0) {
-      stream.state = State::kOnRecord;
+      stream.doing = Doing::kOnRecord;
       stream.record = static_cast<std::uint32_t>(unknown);
       return;
     }
-    switch (order.role(op)) {
-      case OpRole::kCompute:
-        start_compute(r, s, time, op);
-        break;
-      case OpRole::kSend:
-        stream.begin = time + costs_.dispatch;
-        stream.ready = stream.begin;
-        post_send(r, s, op);
-        break;
-      case OpRole::kReceive:
-        stream.begin = time + costs_.dispatch;
-        stream.state = State::kInCollective;
-        post_receive(r, s, op);
+    if (order.role(op) == OpRole::kCompute) {
+      start_compute(r, s, time, op);
+      if (stream.doing != Doing::kReady) {
         return;
-      default:
-        stream.begin = time + costs_.dispatch;
-        if (!rank.alone.empty() && rank.alone[op] != 0) {
-          meet_equals(rank, r, s, op);
-          break;
-        }
-        stream.state = State::kInCollective;
-        arrive(r, s, op);
-        return;
-    }
-    if (stream.state != State::kReady) {
+      }
+    } else if (!start_shared(r, s, op, time + costs_.dispatch)) {
       return;
     }
   }
 }
 
-void Engine::run_plain(Rank& rank, Stream& stream, std::uint32_t stream_index) {
+bool Engine::start_shared(std::uint32_t r, std::uint32_t s, std::uint32_t op, std::int64_t begin) {
+  RankState& rank = ranks_[r];
+  StreamState& stream = rank.streams[s];
+  const OpRole role = rank.order->role(op);
+  stream.begin = begin;
+  const Attendance here{.rank = r, .stream = s, .call = stream.call, .op = op, .time = begin};
+  if (role == OpRole::kSend) {
+    stream.ready = begin;
+    finish_op(r, s, begin);
+    rendezvous_.post_send(here);
+    return true;
+  }
+  if (!rank.alone.empty() && rank.alone[op] != 0) {
+    meet_equals(here);
+    return true;
+  }
+  stream.doing = Doing::kInCollective;
+  if (role == OpRole::kReceive) {
+    rendezvous_.post_receive(here);
+  } else {
+    rendezvous_.reach(here);
+  }
+  return false;
+}
+
+/// A collective of ranks that this one stands for, on links that nothing else uses.
+void Engine::meet_equals(const Attendance& here) {
+  RankState& rank = ranks_[here.rank];
+  StreamState& stream = rank.streams[here.stream];
+  stream.ready = rendezvous_.ready_among_equals(here);
+  rank.wait += stream.ready - stream.begin;
+  rank.transfer += rank.costs->ticks[here.op];
+  finish_op(here.rank, here.stream, stream.ready + rank.costs->ticks[here.op]);
+}
+
+void Engine::run_plain(std::uint32_t r, std::uint32_t s) {
+  RankState& rank = ranks_[r];
+  StreamState& stream = rank.streams[s];
   const ExecutionOrder& order = *rank.order;
   const auto count = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(order.plain_from(stream.at), stream.issued - stream.next));
@@ -252,10 +205,7 @@ void Engine::run_plain(Rank& rank, Stream& stream, std::uint32_t stream_index) {
       }
     }
     stream.end_slot = slot;
-    if (rank.host_block == static_cast<std::int32_t>(stream_index)) {
-      rank.host_block = -1;
-      rank.host_ready = true;
-    }
+    hosts_.make_room(r, s);
   }
   rank.compute += sum - static_cast<std::int64_t>(count) * dispatch;
   stream.free = free;
@@ -263,7 +213,8 @@ void Engine::run_plain(Rank& rank, Stream& stream, std::uint32_t stream_index) {
   stream.at += count;
 }
 
-std::int64_t Engine::jittered(const Rank& rank, const Stream& stream, std::uint32_t op) const {
+std::int64_t Engine::jittered(const RankState& rank, const StreamState& stream,
+                              std::uint32_t op) const {
   const std::uint64_t number = rank.order->number(stream.call, op);
   const Jitter& j = options_.jitter;
   const double z =
@@ -273,50 +224,50 @@ std::int64_t Engine::jittered(const Rank& rank, const Stream& stream, std::uint3
 }
 
 void Engine::start_compute(std::uint32_t r, std::uint32_t s, std::int64_t time, std::uint32_t op) {
-  Rank& rank = ranks_[r];
-  Stream& stream = rank.streams[s];
+  RankState& rank = ranks_[r];
+  StreamState& stream = rank.streams[s];
   stream.work = jitter_ ? jittered(rank, stream, op) : rank.costs->ticks[op];
   if (core_) {
-    stream.state = State::kOnCore;
-    rank.core_tasks.push_back(
-        {.ready = time, .order = s, .stream = static_cast<std::int32_t>(s), .transfer = 0});
+    stream.doing = Doing::kOnCore;
+    hosts_.want_core(
+        r, {.ready = time, .order = s, .stream = static_cast<std::int32_t>(s), .transfer = 0});
   } else if (rank.ahead) {
     stream.begin = time + costs_.dispatch;
     stream.ready = stream.begin;
     rank.compute += stream.work;
     finish_op(r, s, stream.begin + stream.work);
   } else {
-    start_running(r, s, time + costs_.dispatch);
+    begin_compute(r, s, time + costs_.dispatch);
   }
 }
 
-void Engine::start_running(std::uint32_t r, std::uint32_t s, std::int64_t begin) {
-  Rank& rank = ranks_[r];
-  Stream& stream = rank.streams[s];
-  stream.state = State::kRunning;
+void Engine::begin_compute(std::uint32_t r, std::uint32_t s, std::int64_t begin) {
+  RankState& rank = ranks_[r];
+  StreamState& stream = rank.streams[s];
+  stream.doing = Doing::kRunning;
   stream.begin = begin;
   stream.ready = begin;
   stream.mark = begin;
   stream.remaining = static_cast<double>(stream.work);
-  stream.slowed = rank.in_flight > 0 && costs_.slowdown > 1;
+  stream.slowed = links_.in_flight(r) > 0 && costs_.slowdown > 1;
   stream.end =
       begin + (stream.slowed ? std::llround(stream.remaining * costs_.slowdown) : stream.work);
   queue_.schedule(stream_source(r, s), stream.end);
 }
 
-void Engine::rerate(std::uint32_t r) {
-  Rank& rank = ranks_[r];
-  const bool slowed = rank.in_flight > 0;
+void Engine::change_rate(std::uint32_t r) {
+  RankState& rank = ranks_[r];
+  const bool slowed = links_.in_flight(r) > 0;
   for (std::uint32_t s = 0; s < rank.streams.size(); ++s) {
-    Stream& stream = rank.streams[s];
-    if (stream.state != State::kRunning || stream.slowed == slowed) {
+    StreamState& stream = rank.streams[s];
+    if (stream.doing != Doing::kRunning || stream.slowed == slowed) {
       continue;
     }
-    if (now_ > stream.mark) {
-      const double passed = static_cast<double>(now_ - stream.mark);
+    if (queue_.now() > stream.mark) {
+      const double passed = static_cast<double>(queue_.now() - stream.mark);
       stream.remaining =
           std::max(0.0, stream.remaining - (stream.slowed ? passed / costs_.slowdown : passed));
-      stream.mark = now_;
+      stream.mark = queue_.now();
     }
     stream.slowed = slowed;
     stream.end = stream.mark + std::llround(stream.remaining * (slowed ? costs_.slowdown : 1.0));
@@ -325,35 +276,35 @@ void Engine::rerate(std::uint32_t r) {
 }
 
 void Engine::finish_op(std::uint32_t r, std::uint32_t s, std::int64_t end) {
-  Rank& rank = ranks_[r];
-  Stream& stream = rank.streams[s];
+  RankState& rank = ranks_[r];
+  StreamState& stream = rank.streams[s];
   const std::uint32_t op = rank.order->entries()[stream.at];
   if (observer_ != nullptr) {
     emit(rank, stream, op, stream.issued_at, stream.begin, stream.ready, end);
   }
   stream.free = end;
-  leave_queue(rank, stream, s, end);
+  if (!rank.unbounded) {
+    stream.ring[stream.end_slot] = end;
+    stream.end_slot = stream.end_slot + 1 == stream.capacity ? 0 : stream.end_slot + 1;
+    hosts_.make_room(r, s);
+  }
   if (const std::int32_t made = rank.order->record(stream.call, op); made >= 0) {
     const auto record = static_cast<std::uint32_t>(made);
     rank.record_time[record] = end;
-    if (rank.host_record == record) {
-      rank.host_record = -1;
-      rank.host_ready = true;
-      enlist(r);
-    }
+    hosts_.note_record(r, record);
     for (std::uint32_t i = 0; i < rank.streams.size(); ++i) {
-      if (rank.streams[i].state == State::kOnRecord && rank.streams[i].record == record) {
+      if (rank.streams[i].doing == Doing::kOnRecord && rank.streams[i].record == record) {
         wake(r, i);
       }
     }
   }
   ++stream.next;
   ++stream.at;
-  stream.state = State::kReady;
+  stream.doing = Doing::kReady;
 }
 
-void Engine::emit(const Rank& rank, const Stream& stream, std::uint32_t op, std::int64_t issued,
-                  std::int64_t begin, std::int64_t ready, std::int64_t end) {
+void Engine::emit(const RankState& rank, const StreamState& stream, std::uint32_t op,
+                  std::int64_t issued, std::int64_t begin, std::int64_t ready, std::int64_t end) {
   const Op& source = rank.order->program().ops[op];
   observer_->on_op({.rank = rank.rank,
                     .step = options_.step,
@@ -365,17 +316,45 @@ void Engine::emit(const Rank& rank, const Stream& stream, std::uint32_t op, std:
                     .bytes = is_collective(source.kind) ? source.bytes_read.base() : 0});
 }
 
-void Engine::emit_host(const Rank& rank, HostSpan::Kind kind, std::int64_t begin,
-                       std::int64_t end) {
-  if (observer_ != nullptr && end > begin) {
-    observer_->on_host({rank.rank, options_.step, kind, SimTime{begin}, SimTime{end}});
+void Engine::want_cores(std::uint32_t id, const Transfer& transfer) {
+  for (const Transfer::Party& party : transfer.parties) {
+    const auto r = static_cast<std::uint32_t>(party.rank);
+    hosts_.want_core(
+        r, {.ready = transfer.ready, .order = transfer.order, .stream = -1, .transfer = id});
+    wake_rank(r);
+  }
+}
+
+void Engine::give_cores(std::uint32_t transfer, std::size_t parties) {
+  links_.take_cores(transfer, parties);
+}
+
+void Engine::end_transfer(const Transfer& transfer, std::int64_t end) {
+  if (transfer.place == Transfer::Place::kOnCore) {
+    for (const Transfer::Party& party : transfer.parties) {
+      hosts_.release(static_cast<std::uint32_t>(party.rank));
+    }
+  }
+  for (const Transfer::Party& party : transfer.parties) {
+    const auto r = static_cast<std::uint32_t>(party.rank);
+    const auto s = static_cast<std::uint32_t>(party.stream);
+    RankState& rank = ranks_[r];
+    StreamState& stream = rank.streams[s];
+    stream.ready = transfer.ready;
+    rank.wait += stream.ready - stream.begin;
+    rank.transfer += end - stream.ready;
+    if (transfer.meets) {
+      rendezvous_.note_end(r, end);
+    }
+    finish_op(r, s, end);
+    wake(r, s);
   }
 }
 
 void Engine::finish_ranks(SimulationResult& result) {
   bool drained = true;
-  for (const Rank& rank : ranks_) {
-    for (const Stream& stream : rank.streams) {
+  for (const RankState& rank : ranks_) {
+    for (const StreamState& stream : rank.streams) {
       drained = drained && stream.next == stream.total;
     }
   }
@@ -383,15 +362,13 @@ void Engine::finish_ranks(SimulationResult& result) {
     throw InternalError(stuck());
   }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
-    std::int64_t end = rank.host_time;
-    for (const Stream& stream : rank.streams) {
+    const RankState& rank = ranks_[i];
+    const std::int64_t issued = hosts_.time(static_cast<std::uint32_t>(i));
+    std::int64_t end = issued;
+    for (const StreamState& stream : rank.streams) {
       end = std::max(end, stream.free);
     }
-    if (rank.unbounded) {
-      emit_host(rank, HostSpan::Kind::kIssue, 0, rank.host_time);
-    }
-    emit_host(rank, HostSpan::Kind::kSynchronize, rank.host_time, end);
+    hosts_.finish(static_cast<std::uint32_t>(i), end);
     end += costs_.finish;
     if (observer_ != nullptr) {
       observer_->on_step_end(rank.rank, options_.step, SimTime{end});
@@ -399,7 +376,7 @@ void Engine::finish_ranks(SimulationResult& result) {
     result.ops += rank.order->ops();
     result.ranks.push_back({.rank = rank.rank,
                             .ranks = costs_.folding.instances[i].ranks,
-                            .host_end = SimTime{rank.host_time},
+                            .host_end = SimTime{issued},
                             .end = SimTime{end},
                             .compute = SimTime{rank.compute},
                             .wait = SimTime{rank.wait},
@@ -411,6 +388,45 @@ void Engine::finish_ranks(SimulationResult& result) {
     }
     result.makespan = std::max(result.makespan, own.end);
   }
+}
+
+std::string Engine::stuck() const {
+  std::string text = "the ranks wait for each other without end:";
+  int listed = 0;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const RankState& rank = ranks_[r];
+    for (const StreamState& stream : rank.streams) {
+      if (stream.next == stream.total || stream.doing == Doing::kUnissued) {
+        continue;
+      }
+      if (++listed > 8) {
+        return text + " ...";
+      }
+      const std::uint32_t o = rank.order->entries()[stream.at];
+      const Op& op = rank.order->program().ops[o];
+      text += fmt::format(" rank {}, stream '{}': {} '{}' (call {}, microbatch {})", rank.rank,
+                          rank.order->program().streams[op.stream], name_of(op.kind),
+                          rank.order->program().name(op), stream.call,
+                          rank.order->program().calls[stream.call].microbatch);
+      if (stream.doing == Doing::kOnRecord) {
+        text += " waits for an event that is never recorded;";
+      } else if (rank.order->role(o) == OpRole::kReceive) {
+        text += fmt::format(
+            " gets no matching send from rank {};",
+            ranks_[static_cast<std::size_t>(rendezvous_.peer_of(static_cast<std::uint32_t>(r), op))]
+                .rank);
+      } else {
+        text += fmt::format(" on communicator '{}' waits for",
+                            graph_.communicators[static_cast<std::size_t>(op.communicator)].name);
+        for (const std::int32_t absent :
+             rendezvous_.missing(static_cast<std::uint32_t>(r), op.communicator)) {
+          text += fmt::format(" rank {}", ranks_[static_cast<std::size_t>(absent)].rank);
+        }
+        text += ";";
+      }
+    }
+  }
+  return text;
 }
 
 SimulationResult simulate(const ExecutionGraph& graph, const StepCosts& costs,

@@ -12,17 +12,20 @@
 namespace stepcast::simulator {
 namespace {
 
-std::vector<double> link_capacities(const StepCosts& costs) {
-  // Link = (instance, level, direction): 0 sends, 1 receives.
-  std::vector<double> capacity;
-  capacity.reserve(costs.ops.size() * costs.level_capacity.size() * 2);
-  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
-    for (const double c : costs.level_capacity) {
-      capacity.push_back(c);
-      capacity.push_back(c);
-    }
+std::vector<ExecutionOrder> orders_of(const ExecutionGraph& graph) {
+  std::vector<ExecutionOrder> orders;
+  for (const Program& program : graph.programs) {
+    orders.emplace_back(program, graph.communicators.size());
   }
-  return capacity;
+  return orders;
+}
+
+std::uint32_t streams_of(const ExecutionGraph& graph, const StepCosts& costs) {
+  std::size_t streams = 0;
+  for (const Instance& instance : costs.folding.instances) {
+    streams += graph.programs[static_cast<std::size_t>(instance.program)].streams.size();
+  }
+  return static_cast<std::uint32_t>(streams);
 }
 
 }  // namespace
@@ -35,41 +38,30 @@ Engine::Engine(const ExecutionGraph& graph, const StepCosts& costs,
       observer_(observer),
       core_(costs.shares_core),
       jitter_(options.jitter.sigma > 0),
-      network_(link_capacities(costs)) {
+      orders_(orders_of(graph)),
+      ranks_(costs.folding.instances.size()),
+      first_core_(streams_of(graph, costs)),
+      hosts_(costs, queue_, first_core_, ranks_, *this),
+      first_link_(first_core_ + hosts_.cores()),
+      links_(costs, queue_, first_link_, *this),
+      rendezvous_(graph, costs, ranks_, links_) {
   STEPCAST_CHECK(costs.issue >= 0 && costs.dispatch >= 0 && costs.step >= 0, "negative host costs");
   STEPCAST_CHECK(costs.queue_depth >= 1, "queue depth {}", costs.queue_depth);
   STEPCAST_CHECK(costs.slowdown >= 1, "compute slowdown {} < 1", costs.slowdown);
   STEPCAST_CHECK(costs.ops.size() == costs.folding.instances.size(),
                  "costs of {} ranks for {} instances", costs.ops.size(),
                  costs.folding.instances.size());
-  for (const Program& program : graph.programs) {
-    orders_.emplace_back(program, graph.communicators.size());
-  }
-  ranks_.resize(costs.folding.instances.size());
+  hosts_.observe(observer, options.step);
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     prepare(i);
   }
-  STEPCAST_CHECK(costs.core_of.empty() || costs.core_of.size() == ranks_.size(),
-                 "cores of {} ranks for {} instances", costs.core_of.size(), ranks_.size());
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    ranks_[r].core = costs.core_of.empty() ? r : static_cast<std::uint32_t>(costs.core_of[r]);
-    cores_.resize(std::max<std::size_t>(cores_.size(), ranks_[r].core + 1));
-    Core& core = cores_[ranks_[r].core];
-    core.ranks.push_back(r);
-    core.last = core.ranks.front();
-  }
   check_length();
-  first_core_ = static_cast<std::uint32_t>(source_rank_.size());
-  network_source_ = first_core_ + static_cast<std::uint32_t>(cores_.size());
-  first_transfer_ = network_source_ + 1;
-  open_.resize(costs.folding.groups.size());
-  spread_ = costs.straggler.log_sigma * std::sqrt(std::max(0.0, 1 - costs.straggler.rho));
 }
 
 /// Even if nothing of the step overlapped, on any rank, the clock would hold it.
 void Engine::check_length() const {
   double serial = 0;
-  for (const Rank& rank : ranks_) {
+  for (const RankState& rank : ranks_) {
     const Program& program = rank.order->program();
     std::vector<double> of_segment;
     for (const Segment& segment : program.segments) {
@@ -83,8 +75,8 @@ void Engine::check_length() const {
     for (const Call& call : program.calls) {
       serial += of_segment[call.segment];
     }
-    serial +=
-        static_cast<double>(costs_.issue + costs_.dispatch) * static_cast<double>(rank.order->ops());
+    serial += static_cast<double>(costs_.issue + costs_.dispatch) *
+              static_cast<double>(rank.order->ops());
   }
   if (const Seconds time(serial * 1e-12); time > kLongestStep) {
     refuse_longer(ranks_.size() == 1
@@ -96,7 +88,7 @@ void Engine::check_length() const {
 
 void Engine::prepare(std::size_t instance) {
   const Instance& info = costs_.folding.instances[instance];
-  Rank& rank = ranks_[instance];
+  RankState& rank = ranks_[instance];
   rank.order = &orders_[static_cast<std::size_t>(info.program)];
   rank.costs = &costs_.ops[instance];
   rank.rank = info.rank;
@@ -126,7 +118,9 @@ void Engine::prepare(std::size_t instance) {
   if (rank.ahead) {
     find_alone(instance);
   }
-  timed_ = timed_ || core_ || rated || talkers > 1;
+  if (rated || talkers > 1) {
+    links_.time_ends();
+  }
 
   const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
   rank.unbounded =
@@ -137,20 +131,23 @@ void Engine::prepare(std::size_t instance) {
     ring += static_cast<std::size_t>(std::min(total, depth));
   }
   rank.ring_storage.assign(rank.unbounded ? 0 : ring, 0);
-  rank.host_time = costs_.step;
-  rank.host_ready = !core_ && !rank.unbounded;
   if (rank.unbounded) {
-    rank.host_issued = order.ops();
-    rank.host_time += static_cast<std::int64_t>(order.ops()) * costs_.issue;
+    hosts_.issue_all(static_cast<std::uint32_t>(instance));
   }
+  prepare_streams(rank, static_cast<std::uint32_t>(instance));
+}
+
+void Engine::prepare_streams(RankState& rank, std::uint32_t instance) {
+  const ExecutionOrder& order = *rank.order;
   rank.streams.resize(order.streams());
   first_source_.push_back(static_cast<std::uint32_t>(source_rank_.size()));
   std::int64_t* slot = rank.ring_storage.data();
   for (std::size_t s = 0; s < order.streams(); ++s) {
-    Stream& stream = rank.streams[s];
+    StreamState& stream = rank.streams[s];
     stream.total = order.stream_ops()[s];
     stream.issued = rank.unbounded ? stream.total : 0;
-    stream.capacity = static_cast<std::uint32_t>(std::min(stream.total, depth));
+    stream.capacity = static_cast<std::uint32_t>(
+        std::min(stream.total, static_cast<std::uint64_t>(costs_.queue_depth)));
     if (!rank.unbounded) {
       stream.ring = slot;
       slot += stream.capacity;
@@ -160,30 +157,19 @@ void Engine::prepare(std::size_t instance) {
       stream.at = row.first;
       stream.at_end = row.last;
     }
-    source_rank_.push_back(static_cast<std::uint32_t>(instance));
+    source_rank_.push_back(instance);
   }
   rank.runnable = order.streams() == 64 ? ~0ULL : (1ULL << order.streams()) - 1;
-  rank.record_time.assign(order.records(), kUnknown);
+  rank.record_time.assign(order.records(), kUnknownTime);
   rank.prefix.assign(order.entries().size() + 1, 0);
   for (std::size_t i = 0; i < order.entries().size(); ++i) {
     rank.prefix[i + 1] = rank.prefix[i] + costs_.dispatch + rank.costs->ticks[order.entries()[i]];
-  }
-  for (std::int32_t c = 0; c < costs_.folding.communicators; ++c) {
-    const std::int32_t g = costs_.folding.group(static_cast<std::int32_t>(instance), c);
-    std::int32_t member = -1;
-    if (g >= 0) {
-      const auto& distinct = costs_.folding.groups[static_cast<std::size_t>(g)].distinct;
-      member = static_cast<std::int32_t>(
-          std::lower_bound(distinct.begin(), distinct.end(), static_cast<std::int32_t>(instance)) -
-          distinct.begin());
-    }
-    rank.member.push_back(member);
   }
 }
 
 /// Transfers that can be in flight together: one of each stream, and a send to each peer.
 void Engine::find_alone(std::size_t instance) {
-  Rank& rank = ranks_[instance];
+  RankState& rank = ranks_[instance];
   const ExecutionOrder& order = *rank.order;
   const std::vector<Op>& ops = order.program().ops;
   std::map<std::int64_t, std::uint64_t> levels_of;  // by what takes one transfer at a time

@@ -19,6 +19,10 @@ class EventQueue {
 
   [[nodiscard]] bool empty() const { return heap_.empty(); }
   [[nodiscard]] const Event& top() const { return heap_.front(); }
+  /// Time of the event taken last; 0 before the first.
+  [[nodiscard]] std::int64_t now() const { return now_; }
+  /// Whether no more events come at this time.
+  [[nodiscard]] bool present_done() const { return empty() || top().time > now_; }
 
   /// Sets the event of `source`, replacing one it already has.
   void schedule(std::uint32_t source, std::int64_t time) {
@@ -41,6 +45,7 @@ class EventQueue {
   }
   Event pop() {
     const Event first = heap_.front();
+    now_ = first.time;
     remove(0);
     return first;
   }
@@ -91,6 +96,7 @@ class EventQueue {
   std::vector<Event> heap_;
   std::vector<std::uint32_t> place_;
   std::uint64_t order_ = 0;
+  std::int64_t now_ = 0;
 };
 
 }  // namespace stepcast::simulator

@@ -9,15 +9,23 @@
 #include "core/graph/execution_order.h"
 #include "core/graph/op_traits.h"
 #include "models/collectives/since_use.h"
+#include "simulator/pricer.h"
 
 namespace stepcast::simulator {
 namespace {
 
+/// Shapes that a pricer of one graph makes room for at first.
+constexpr std::size_t kShapes = 64;
+
 /// Prices a graph instance by instance; answers are kept by (program, op) or (program, op, ranks).
-class Pricer {
+class GraphCosts {
  public:
-  Pricer(const ExecutionGraph& graph, const models::CostModel& model, StepCosts& costs)
-      : graph_(graph), model_(model), costs_(costs), kernels_(graph.programs.size()) {
+  GraphCosts(const ExecutionGraph& graph, const models::CostModel& model, StepCosts& costs)
+      : graph_(graph),
+        model_(model),
+        pricer_(model, kShapes),
+        costs_(costs),
+        kernels_(graph.programs.size()) {
     for (const Program& program : graph.programs) {
       orders_.emplace_back(program, graph.communicators.size());
     }
@@ -86,7 +94,7 @@ class Pricer {
         if (moves_between_tiers(op.kind)) {
           answer(row, program, o, tier_move(p, op));
         } else if (!is_collective(op.kind)) {
-          answer(row, program, o, model_.kernel(program, op));
+          answer(row, program, o, pricer_.kernel(program, op));
         }
       }
       if (model_.rest_matters()) {
@@ -231,8 +239,7 @@ class Pricer {
   void price_exchange(const Group& group, std::size_t s) {
     const auto c = static_cast<std::size_t>(group.communicator);
     const std::size_t n = group.members.size();
-    std::vector<double> send(n * n, 0.0);
-    Format format = Format::kFp32;
+    std::vector<Pricer::Part> parts;
     Seconds rest(-1);  // the longest: all wait for the coldest
     for (std::size_t i = 0; i < n; ++i) {
       const auto member = static_cast<std::size_t>(group.members[i]);
@@ -241,23 +248,11 @@ class Pricer {
       STEPCAST_CHECK(s < own.size() && program.ops[own[s]].kind == OpKind::kAllToAllV,
                      "collective {} of communicator '{}' is no all_to_all_v on rank {}", s,
                      graph_.communicators[c].name, group.ranks[i]);
-      const Op& op = program.ops[own[s]];
-      const Exchange* parts = program.exchange_of(op);
-      STEPCAST_CHECK(parts != nullptr, "all_to_all_v '{}' has no exchange", program.name(op));
-      format = op.format;
+      parts.push_back({&program, &program.ops[own[s]]});
       rest = std::max(rest, since_use(member, own[s]));
-      const std::vector<double> elements = parts->sent_by(i);
-      STEPCAST_CHECK(elements.size() == n, "exchange of '{}' has {} entries for {} ranks",
-                     program.name(op), elements.size(), n);
-      for (std::size_t j = 0; j < n; ++j) {
-        send[i * n + j] = elements[j] * bits_per_element(op.format, std::int64_t{1} << 20) / 8;
-      }
     }
-    const models::ExchangePrediction exchange =
-        model_.all_to_all_v(send, group.ranks, format, rest);
+    const auto [send, exchange] = pricer_.exchange(parts, group.ranks, rest);
     const std::vector<Seconds>& ends = exchange.ends;
-    STEPCAST_CHECK(ends.size() == n, "all_to_all_v model answered for {} of {} ranks", ends.size(),
-                   n);
     const std::int32_t path =
         path_of(models::group_shape(model_.system(), group.ranks, graph_.ranks()));
     for (const std::int32_t d : group.distinct) {
@@ -305,6 +300,7 @@ class Pricer {
                                   std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>>;
   const ExecutionGraph& graph_;
   const models::CostModel& model_;
+  Pricer pricer_;
   StepCosts& costs_;
   std::vector<OpCosts> kernels_;
   std::vector<std::vector<Seconds>> since_use_;  // by program and op template
@@ -346,7 +342,7 @@ StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
   costs.collectives_hold_core = host.shares_core && options.collectives_hold_core;
   costs.slowdown = model.compute_slowdown();
   costs.straggler = model.straggler();
-  Pricer(graph, model, costs).run();
+  GraphCosts(graph, model, costs).run();
   return costs;
 }
 

@@ -25,7 +25,7 @@ struct ExecutionOrder::SegmentEdges {
 };
 
 ExecutionOrder::SegmentEdges ExecutionOrder::number_edges(const Segment& segment,
-                                                         LatestRecords<Place>& latest) {
+                                                          LatestRecords<Place>& latest) {
   SegmentEdges edges;
   std::vector<std::uint32_t> counts(collectives_.size(), 0);
   for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {

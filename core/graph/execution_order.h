@@ -151,9 +151,9 @@ class ExecutionOrder {
   // By call.
   std::vector<std::uint64_t> first_op_;  // executed ops issued before the call
   std::vector<std::uint32_t> first_record_;
-  std::vector<std::uint32_t> first_external_;    // into external_records_
-  std::vector<std::int32_t> external_records_;   // numbers, -1 none
-  std::vector<std::uint32_t> first_sequence_;    // [call * communicators + communicator]
+  std::vector<std::uint32_t> first_external_;   // into external_records_
+  std::vector<std::int32_t> external_records_;  // numbers, -1 none
+  std::vector<std::uint32_t> first_sequence_;   // [call * communicators + communicator]
 
   std::vector<std::vector<std::uint32_t>> collectives_;
 };

@@ -92,41 +92,17 @@ double pass_temporaries(const ReducedStage& stage) {
 }
 
 StageCosts::StageCosts(const models::CostModel& model, Clock clock, bool beside)
-    : model_(model),
-      clock_(clock),
+    : clock_(clock),
       beside_(beside),
-      memo_(model),
+      pricer_(model),
       dispatch_(model.host().dispatch.base()),
       slowdown_(model.compute_slowdown()) {}
-
-/// Ranks of a stage have equal programs, so they send alike.
-double StageCosts::exchange(const ReducedStage& stage, const Mesh& mesh, const Op& op) const {
-  const std::vector<std::int32_t> ranks = real_ranks(stage, mesh, op.communicator);
-  const Exchange* found = stage.program().exchange_of(op);
-  STEPCAST_CHECK(found != nullptr, "'{}' has no exchange", stage.program().name(op));
-  const Exchange& exchange = *found;
-  STEPCAST_CHECK(exchange.send_elements.size() == ranks.size(),
-                 "an exchange of {} parts for {} ranks", exchange.send_elements.size(),
-                 ranks.size());
-  const double bytes = bits_per_element(op.format, std::int64_t{1} << 20) / 8;
-  std::vector<double> send;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    for (const double e : exchange.sent_by(i)) {
-      send.push_back(e * bytes);
-    }
-  }
-  double longest = 0;
-  for (const Seconds end : model_.all_to_all_v(send, ranks, op.format).ends) {
-    longest = std::max(longest, end.base());
-  }
-  return longest;
-}
 
 /// Seconds by op template; only of the segments asked for.
 std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mesh, bool passes) {
   const Program& program = stage.program();
   std::vector<double> seconds(program.ops.size(), 0.0);
-  std::map<std::int32_t, models::GroupShape> groups;
+  std::map<std::int32_t, simulator::Pricer::GroupOfRanks> groups;
   const bool all = !passes && (beside_ || gathers_first(program));
   for (const Segment& segment : program.segments) {
     const bool is_pass = fields_of(part_of(segment)).has_value();
@@ -136,21 +112,17 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
       const Op& op = program.ops[o];
       if (!is_collective(op.kind)) {
-        seconds[o] = memo_.kernel(program, op).time.base();
+        seconds[o] = pricer_.kernel(program, op).time.base();
       } else if (symmetric(op) && op.communicator >= 0) {
         auto group = groups.find(op.communicator);
         if (group == groups.end()) {
           group = groups
                       .emplace(op.communicator,
-                               models::group_shape(model_.system(),
-                                                   real_ranks(stage, mesh, op.communicator),
-                                                   mesh.size()))
+                               pricer_.group(real_ranks(stage, mesh, op.communicator), mesh.size()))
                       .first;
         }
-        seconds[o] = op.kind == OpKind::kAllToAllV
-                         ? exchange(stage, mesh, op)
-                         : model_.collective(op, group->second).time.base();
-        levels_ |= levels_of(group->second);
+        seconds[o] = pricer_.collective_of_equals(program, op, group->second);
+        levels_ |= levels_of(group->second.shape);
       }
     }
   }
@@ -232,7 +204,7 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
   costs.optimizer.base = use.optimizer.base();
   // The reduced pipeline has more stages than one of two: several of them have one place.
   const Bytes communicators =
-      simulator::communicator_bytes(program, model_.system().device, [&](std::int32_t c) {
+      simulator::communicator_bytes(program, pricer_.model().system().device, [&](std::int32_t c) {
         const std::vector<std::int32_t> ranks = real_ranks(stage, mesh, c);
         return std::set<std::int32_t>(ranks.begin(), ranks.end()).size();
       });

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "models/cost_model.h"
-#include "models/kernels/kernel_memo.h"
 #include "planner/parallel/chunk_costs.h"
 #include "planner/parallel/rank_walk.h"
 #include "planner/parallel/reduced_graph.h"
+#include "simulator/pricer.h"
 
 namespace stepcast::planner {
 
@@ -34,17 +34,15 @@ class StageCosts {
 
  private:
   std::vector<double> price(const ReducedStage& stage, const Mesh& mesh, bool passes);
-  [[nodiscard]] double exchange(const ReducedStage& stage, const Mesh& mesh, const Op& op) const;
   void time_passes(const Program& program, std::span<const double> seconds, ScheduleKind schedule,
                    PassCosts& costs) const;
   [[nodiscard]] RankWalk walk_of(const Program& program, std::span<const double> seconds) const {
     return {program, seconds, dispatch_, slowdown_, clock_};
   }
 
-  const models::CostModel& model_;
   Clock clock_;
   bool beside_;
-  models::KernelMemo memo_;
+  simulator::Pricer pricer_;
   double dispatch_ = 0, slowdown_ = 1;
   std::uint32_t levels_ = 0;
 };

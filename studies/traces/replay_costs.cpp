@@ -7,9 +7,11 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "core/config/suggest.h"
 #include "core/error.h"
+#include "core/graph/execution_order.h"
 #include "core/graph/kernel_kind.h"
 #include "core/graph/op_traits.h"
 #include "models/cost_model.h"
@@ -33,32 +35,37 @@ std::int64_t median_ticks(const std::vector<std::int64_t>& values) {
   return v.empty() ? 0 : std::llround(median_of(std::move(v)));
 }
 
-/// The n-th symmetric collective of a communicator meets the n-th of every member: all get the
-/// least of their durations. Templates are compared in issue order of their first execution.
+/// Members of a symmetric collective all get the least of their durations. A template that is
+/// executed several times is compared in its first execution.
 void share_collectives(const ExecutionGraph& graph, StepCosts& costs) {
-  std::map<std::tuple<std::int32_t, std::int32_t, std::size_t>, std::int64_t> least;
-  for (int pass = 0; pass < 2; ++pass) {
+  std::vector<ExecutionOrder> orders;
+  for (const Program& program : graph.programs) {
+    orders.emplace_back(program, graph.communicators.size());
+  }
+  std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> least;  // by group and number
+  const auto visit = [&](const auto& change) {
     for (std::size_t i = 0; i < costs.ops.size(); ++i) {
-      const Program& program =
-          graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
-      std::map<std::int32_t, std::size_t> count;
-      for (std::size_t o = 0; o < program.ops.size(); ++o) {
-        const Op& op = program.ops[o];
+      const ExecutionOrder& order =
+          orders[static_cast<std::size_t>(costs.folding.instances[i].program)];
+      std::vector<char> seen(costs.ops[i].ticks.size(), 0);
+      for (std::size_t c = 0; c < graph.communicators.size(); ++c) {
         const std::int32_t group =
-            costs.folding.group(static_cast<std::int32_t>(i), op.communicator);
-        if (!ends_together(op.kind) || group < 0) {
-          continue;
-        }
-        const std::tuple key{op.communicator, group, count[op.communicator]++};
-        if (pass == 0) {
-          const auto [it, fresh] = least.try_emplace(key, costs.ops[i].ticks[o]);
-          it->second = std::min(it->second, costs.ops[i].ticks[o]);
-        } else {
-          costs.ops[i].ticks[o] = least.at(key);
+            costs.folding.group(static_cast<std::int32_t>(i), static_cast<std::int32_t>(c));
+        const auto& sequence = order.collectives(c);
+        for (std::size_t n = 0; group >= 0 && n < sequence.size(); ++n) {
+          const std::uint32_t o = sequence[n];
+          if (ends_together(order.program().ops[o].kind) && std::exchange(seen[o], 1) == 0) {
+            change(std::pair{group, n}, costs.ops[i].ticks[o]);
+          }
         }
       }
     }
-  }
+  };
+  visit([&](const auto& key, std::int64_t ticks) {
+    const auto [it, fresh] = least.try_emplace(key, ticks);
+    it->second = std::min(it->second, ticks);
+  });
+  visit([&](const auto& key, std::int64_t& ticks) { ticks = least.at(key); });
 }
 
 /// '*' stands for any text.
