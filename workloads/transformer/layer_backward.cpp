@@ -167,6 +167,9 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
   }
   TensorId d_norm = 0;
   if (shape_.model.mla) {
+    if (trains(at + "attention.latent_down.weight")) {
+      writer_.needs(LayerPart::kFirstNorm, t.layer);
+    }
     d_norm = latent_backward(at, t, core_backward(at, t, dy));
   } else {
     Gathered x{t.norm1};
