@@ -41,8 +41,10 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   const auto mask = [&](const char* name, std::int64_t rows, std::int64_t columns) {
     return kept(keep, at + name, rows, columns, Format::kInt8);
   };
-  if (dropout()) {
+  if (dropout() && !shape_.model.parallel_block) {  // which has one branch, so one mask
     t.attention_masks = {mask("attention.mask", shape_.rows, h)};
+  }
+  if (dropout()) {
     t.mlp_masks = {mask("mlp.mask", shape_.rows, h)};
   }
   if (job_.flash_attention) {
