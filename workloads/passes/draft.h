@@ -2,6 +2,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -101,6 +102,7 @@ struct ProgramOrder {
   std::vector<Product> products;
   /// Values of layers that the backward pass reads, and what each is in any layer: "qkv".
   std::map<TensorId, std::string> values;
+  std::set<TensorId> remade;  ///< temporaries that only recomputation made of values
   std::unordered_map<std::string, TensorId> workspaces;  ///< temporaries, by name
   [[nodiscard]] std::span<const TransferId> awaits_of(const OfOp& op) const {
     return {awaits.data() + op.first_await, op.awaits};

@@ -321,6 +321,7 @@ class Recomputation {
       if (fresh) {
         p_.tensors[t].name = temporary_name(what);
         p_.tensors[t].per_microbatch = false;
+        order_.remade.insert(static_cast<TensorId>(t - now.size()));  // without those before it
       } else {
         now[t] = temporary(what, p_.tensors[t]);
         gone[t] = true;
@@ -358,28 +359,23 @@ void run_recompute(GraphDraft& draft, const Job& job) {
   }
 }
 
-/// A temporary that is made again is read in a backward segment only after it was.
+/// What is made again stands in a segment before an op that reads it, but for one that works in
+/// place.
 std::optional<std::string> verify_recompute(const GraphDraft& draft) {
-  for (const Program& p : draft.graph.programs) {
-    std::set<TensorId> remade;
-    for (const Op& op : p.ops) {
-      for (const TensorId t : p.outputs(op)) {
-        if (op.phase == Phase::kRecompute && !p.tensors[t].per_microbatch) {
-          remade.insert(t);
-        }
-      }
-    }
+  for (std::size_t i = 0; i < draft.orders.size(); ++i) {
+    const Program& p = draft.graph.programs[i];
+    const std::set<TensorId>& remade = draft.orders[i].remade;
     for (const Segment& s : p.segments) {
       std::set<TensorId> made;
       for (const Op& op : p.ops_of(s)) {
+        const auto out = p.outputs(op);
+        made.insert(out.begin(), out.end());
         for (const TensorId t : p.inputs(op)) {
           if (remade.contains(t) && !made.contains(t)) {
             return fmt::format("'{}' in segment '{}' reads '{}' before it is made", p.name(op),
                                s.name, p.tensors[t].name);
           }
         }
-        const auto out = p.outputs(op);
-        made.insert(out.begin(), out.end());
       }
     }
   }
