@@ -132,8 +132,8 @@ void add_list(CLI::App& app, Context& context) {
           "what", options->what,
           "workloads, systems, devices, stacks, formats, models, passes, keys of a job or its "
           "schema")
-      ->check(CLI::IsMember(
-          {"workloads", "systems", "devices", "stacks", "formats", "models", "passes", "keys", "schema"}));
+      ->check(CLI::IsMember({"workloads", "systems", "devices", "stacks", "formats", "models",
+                             "passes", "keys", "schema"}));
   add_format_option(*command, options->format);
   command->callback([options, &context] {
     if (options->what.empty()) {

@@ -54,8 +54,8 @@ void OpWriter::await(Event event) {
 
 TensorId OpWriter::workspace(const std::string& name, std::int64_t rows, std::int64_t columns,
                              Format format) {
-  const auto found = workspaces_.find(name);
-  if (found != workspaces_.end()) {
+  const auto found = order_.workspaces.find(name);
+  if (found != order_.workspaces.end()) {
     const Tensor& t = builder_.tensor_at(found->second);
     STEPCAST_CHECK(t.rows == rows && t.columns == columns, "workspace '{}' is {} x {}, not {} x {}",
                    name, t.rows, t.columns, rows, columns);
@@ -68,7 +68,7 @@ TensorId OpWriter::workspace(const std::string& name, std::int64_t rows, std::in
   t.rows = rows;
   t.columns = columns;
   const TensorId id = builder_.tensor(std::move(t));
-  workspaces_.emplace(name, id);
+  order_.workspaces.emplace(name, id);
   return id;
 }
 

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/graph/program_builder.h"
@@ -10,8 +10,8 @@
 
 namespace stepcast::workloads {
 
-/// A ProgramBuilder that notes what is in which order beside the ops (workloads/passes/draft.h). Ops
-/// are written for the compute stream; a transfer has a lane, and what needs its result says so
+/// A ProgramBuilder that notes what is in which order beside the ops (workloads/passes/draft.h).
+/// Ops are written for the compute stream; a transfer has a lane, and what needs its result says so
 /// with `await`. Which transfers get a stream of their own is decided later
 /// (workloads/passes/streams.h): then one starts once all compute ops written before it are done.
 ///
@@ -41,7 +41,7 @@ class OpWriter {
     std::int32_t routing = -1;          ///< of copies of tokens
     bool after_compute = true;          ///< false: needs nothing of this rank (a receive)
     Event event = kNoTransfer;          ///< its name, where it has one already
-    Event after = kNoTransfer;  ///< a transfer that it waits for where the next op need not
+    Event after = kNoTransfer;          ///< a transfer that it waits for where the next op need not
   };
   Event transfer(Lane lane, const Transfer& t);
   /// A name for a transfer that ops written before it await, as the last one of that name.
@@ -50,6 +50,34 @@ class OpWriter {
   void await(Event event);
   /// The host issues nothing more until the compute stream's latest op is done.
   void synchronise_host() { awaits_.push_back(kHostSynchronises); }
+
+  /// What `write` writes is this part of a layer.
+  template <class Write>
+  void part(LayerPart part, std::int64_t layer, const Write& write, std::int64_t piece = 0) {
+    const std::size_t index = order_.parts.size();
+    order_.parts.push_back({{part, layer, piece}, place(), 0});
+    write();
+    order_.parts[index].end = place().op;
+  }
+  /// The backward pass needs from here on what the part made.
+  void needs(LayerPart part, std::int64_t layer, std::int64_t piece = 0) {
+    order_.needs.push_back({{part, layer, piece}, place()});
+  }
+  /// What `write` writes is a product of a layer.
+  template <class Write>
+  void product(std::vector<ProgramOrder::Product::Matrix> matrices, const Write& write) {
+    const std::size_t index = order_.products.size();
+    order_.products.push_back({std::move(matrices), place().op, 0});
+    write();
+    order_.products[index].end = place().op;
+  }
+  /// A value of a layer that its backward pass reads: of each micro-batch.
+  TensorId value(const std::string& name, std::string what, std::int64_t rows, std::int64_t columns,
+                 Format format) {
+    const TensorId id = builder_.activation(name, rows, columns, format);
+    order_.values.emplace(id, std::move(what));
+    return id;
+  }
 
   /// A temporary of the compute stream, one per name: layers use it one after the other.
   TensorId workspace(const std::string& name, std::int64_t rows, std::int64_t columns,
@@ -70,11 +98,14 @@ class OpWriter {
 
  private:
   void note(ProgramOrder::OfOp of);
+  [[nodiscard]] ProgramOrder::Place place() const {
+    return {static_cast<std::uint32_t>(order_.ops.size()),
+            static_cast<std::uint32_t>(awaits_.size())};
+  }
 
   ProgramBuilder builder_;
   ProgramOrder order_;
   std::vector<TransferId> awaits_;  ///< stated since the latest op
-  std::unordered_map<std::string, TensorId> workspaces_;
 };
 
 }  // namespace stepcast::workloads

@@ -138,6 +138,8 @@ Broken recompute(const Job& job, const TransformerWorkload& w) {
                      : w.moe                           ? "layers with experts"
                      : w.mla                           ? "latent attention"
                      : w.parallel_block                ? "parallel blocks"
+                     : w.dropout                       ? "layers with dropout"
+                     : job.lora                        ? "adapters"
                      : splits_weights(p.schedule) ? "a schedule that makes weight gradients later"
                                                   : nullptr;
   if (what == nullptr) {

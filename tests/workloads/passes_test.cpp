@@ -31,7 +31,8 @@ ExecutionGraph graph_with(const Job& job, const PassOptions& options) {
 
 }  // namespace
 
-TEST_CASE("passes have different names, and the job says which of them run", "[workloads][passes]") {
+TEST_CASE("passes have different names, and the job says which of them run",
+          "[workloads][passes]") {
   std::vector<std::string_view> names;
   for (const GraphPass& pass : graph_passes()) {
     CHECK(std::find(names.begin(), names.end(), pass.name) == names.end());
@@ -81,6 +82,80 @@ TEST_CASE("a job without overlaps has the graph that a step without streams is",
     CHECK(p.streams.size() == 1);
     CHECK(p.events == 0);
   }
+}
+
+TEST_CASE("without recomputation a step is that of a job that recomputes nothing",
+          "[workloads][passes]") {
+  const Job nothing = overlapping_job();
+  const ExecutionGraph plain = graph_with(nothing, {.verify = true});
+  for (const RecomputeKind kind :
+       {RecomputeKind::kSelective, RecomputeKind::kFull, RecomputeKind::kFirstLayers}) {
+    Job job = nothing;
+    job.parallel.recompute = {kind, 1, {.norms = true, .feed_forward = true}};
+    const ExecutionGraph off = graph_with(job, {.off = {"recompute"}, .verify = true});
+    const ExecutionGraph on = graph_with(job, {.verify = true});
+    for (std::size_t i = 0; i < plain.programs.size(); ++i) {
+      CHECK(off.programs[i].ops.size() == plain.programs[i].ops.size());
+      CHECK(memory_use(off.programs[i]).total() == memory_use(plain.programs[i]).total());
+      CHECK(on.programs[i].ops.size() > plain.programs[i].ops.size());
+    }
+    // The first stage holds two micro-batches; the last one, so that it gains nothing.
+    CHECK(memory_use(on.programs[0]).total() < memory_use(plain.programs[0]).total());
+  }
+}
+
+TEST_CASE("a recomputed layer has the ops of its forward pass once more, before its gradients",
+          "[workloads][passes]") {
+  Job job = test::llama_job(2, 64, 4, 2, 128, 32, 128);
+  test::split(job, 1, 1, 1, 1);
+  job.parallel.recompute.kind = RecomputeKind::kFirstLayers;
+  job.parallel.recompute.layers = 1;
+  const ExecutionGraph graph = graph_with(job, {.verify = true});
+  const Program& p = graph.programs.front();
+  // norm, qkv, rope, attention, projection, add; norm, fc1, activation, fc2, add
+  const std::vector<OpKind> layer{OpKind::kNormForward,
+                                  OpKind::kGemm,
+                                  OpKind::kRopeForward,
+                                  OpKind::kAttentionForward,
+                                  OpKind::kGemm,
+                                  OpKind::kAdd,
+                                  OpKind::kNormForward,
+                                  OpKind::kGemm,
+                                  OpKind::kActivationForward,
+                                  OpKind::kGemm,
+                                  OpKind::kAdd};
+  std::vector<OpKind> again;
+  for (const Op& op : p.ops) {
+    if (op.phase == Phase::kRecompute) {
+      again.push_back(op.kind);
+    }
+  }
+  CHECK(again == layer);
+  // Layer 0 is the last of the backward pass: one attention follows, its own.
+  const auto last = std::find_if(p.ops.rbegin(), p.ops.rend(),
+                                 [](const Op& op) { return op.phase == Phase::kRecompute; });
+  const auto gradients = std::count_if(
+      p.ops.rbegin(), last, [](const Op& op) { return op.kind == OpKind::kAttentionBackward; });
+  CHECK(gradients == 1);
+}
+
+TEST_CASE("a verifier finds a temporary that is read before it is made again",
+          "[workloads][passes]") {
+  Job job = test::llama_job(2, 64, 4, 2, 128, 32, 128);
+  test::split(job, 1, 1, 1, 1);
+  job.parallel.recompute.kind = RecomputeKind::kFull;
+  GraphDraft draft = build_transformer(job);
+  const GraphPass& recompute = graph_passes().front();
+  REQUIRE(recompute.name == "recompute");
+  recompute.run(draft, job);
+  CHECK_FALSE(recompute.verify(draft));
+  Program& p = draft.graph.programs.front();
+  const auto again = std::find_if(p.ops.begin(), p.ops.end(), [](const Op& op) {
+    return op.phase == Phase::kRecompute && op.kind == OpKind::kNormForward;
+  });
+  REQUIRE(again != p.ops.end());
+  again->outputs = 0;
+  CHECK(recompute.verify(draft));
 }
 
 TEST_CASE("a verifier finds the wait for an event that nothing records", "[workloads][passes]") {

@@ -1,6 +1,11 @@
 #pragma once
+#include <compare>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/graph/program.h"
@@ -26,6 +31,17 @@ constexpr TransferId kNoTransfer = -1;
 /// of the compute stream is done.
 constexpr TransferId kHostSynchronises = -2;
 
+/// A part of a layer, from the ops that make its values in the forward pass to those of the
+/// backward pass that need them.
+enum class LayerPart : std::uint8_t {
+  kLayer,             ///< all of it, from the residual stream to the residual stream
+  kAttentionCore,     ///< scores and what is kept of them
+  kFirstNorm,         ///< before attention
+  kSecondNorm,        ///< before the feed-forward block or the experts
+  kFeedForward,       ///< a dense feed-forward block from its norm on
+  kExpertActivation,  ///< of one part of the tokens where they travel in several
+};
+
 /// What a builder knows of the order of a program's ops before they have streams: ops of the
 /// compute stream follow one another, a transfer needs what was computed before it, and whatever
 /// reads its result awaits it. The program itself has neither events nor waits then.
@@ -33,7 +49,7 @@ struct ProgramOrder {
   struct OfOp {
     Lane lane = Lane::kCompute;
     bool transfers = false;
-    bool after_compute = true;         ///< false: it needs nothing of this rank (a receive)
+    bool after_compute = true;          ///< false: it needs nothing of this rank (a receive)
     TransferId transfer = kNoTransfer;  ///< its own name
     TransferId after = kNoTransfer;     ///< waited for by it alone
     std::uint32_t first_await = 0, awaits = 0;
@@ -47,6 +63,47 @@ struct ProgramOrder {
     bool early = false;          ///< before it is issued, so that earlier ops can await it
   };
   std::vector<Transfer> transfers;  ///< by TransferId
+
+  /// Which part of which layer; `piece` tells those of one kind apart.
+  struct PartName {
+    LayerPart part = LayerPart::kLayer;
+    std::int64_t layer = 0;
+    std::int64_t piece = 0;
+    auto operator<=>(const PartName&) const = default;
+  };
+  /// A place between two ops: before op `op`, after `awaits` of what is awaited there.
+  struct Place {
+    std::uint32_t op = 0, awaits = 0;
+  };
+  /// The ops of a part in a forward segment; parts nest.
+  struct Part {
+    PartName name;
+    Place begin;
+    std::uint32_t end = 0;  ///< op after the last
+  };
+  std::vector<Part> parts;
+  /// From here on a backward pass needs what the part made.
+  struct Need {
+    PartName name;
+    Place place;
+  };
+  std::vector<Need> needs;  ///< in the order of the ops
+  /// A matrix product of a layer, in the order in which layers have them: several where their
+  /// matrices stand side by side, columns in this order.
+  struct Product {
+    struct Matrix {
+      std::string name;     ///< "query"
+      std::string op_name;  ///< of a product with this one alone: "layer.attention.query"
+      std::int64_t columns = 0;
+    };
+    std::vector<Matrix> matrices;
+    std::uint32_t first = 0, end = 0;  ///< ops
+  };
+  std::vector<Product> products;
+  /// Values of layers that the backward pass reads, and what each is in any layer: "qkv".
+  std::map<TensorId, std::string> values;
+  std::set<TensorId> remade;  ///< temporaries that only recomputation made of values
+  std::unordered_map<std::string, TensorId> workspaces;  ///< temporaries, by name
   [[nodiscard]] std::span<const TransferId> awaits_of(const OfOp& op) const {
     return {awaits.data() + op.first_await, op.awaits};
   }

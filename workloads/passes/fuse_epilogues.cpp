@@ -447,8 +447,8 @@ void fuse_epilogues(ExecutionGraph& graph) {
 
 namespace {
 
-/// Each op with an epilogue is a product that has the operands of it, and an op that reads a mask or
-/// the input of a GELU reads what another makes.
+/// Each op with an epilogue is a product that has the operands of it, and an op that reads a mask
+/// or the input of a GELU reads what another makes.
 std::optional<std::string> verify_epilogues(const GraphDraft& draft) {
   for (const Program& p : draft.graph.programs) {
     std::set<TensorId> made;

@@ -6,12 +6,14 @@
 
 #include "core/error.h"
 #include "workloads/passes/fuse_epilogues.h"
+#include "workloads/passes/recompute.h"
 #include "workloads/passes/streams.h"
 
 namespace stepcast::workloads {
 
 std::span<const GraphPass> graph_passes() {
-  static const std::array<GraphPass, 2> kPasses{streams_pass(), fuse_epilogues_pass()};
+  static const std::array<GraphPass, 3> kPasses{recompute_pass(), streams_pass(),
+                                                fuse_epilogues_pass()};
   return kPasses;
 }
 
@@ -19,14 +21,15 @@ std::vector<PassRun> run_passes(GraphDraft& draft, const Job& job, const PassOpt
   using Clock = std::chrono::steady_clock;
   std::vector<PassRun> runs;
   for (const GraphPass& pass : graph_passes()) {
-    const bool off = std::find(options.off.begin(), options.off.end(), pass.name) !=
-                     options.off.end();
+    const bool off =
+        std::find(options.off.begin(), options.off.end(), pass.name) != options.off.end();
     if (off || !pass.applies(job)) {
       continue;
     }
     const Clock::time_point begin = Clock::now();
     pass.run(draft, job);
-    runs.push_back({pass.name, Seconds(std::chrono::duration<double>(Clock::now() - begin).count())});
+    runs.push_back(
+        {pass.name, Seconds(std::chrono::duration<double>(Clock::now() - begin).count())});
     if (options.verify) {
       const std::optional<std::string> fault = pass.verify(draft);
       STEPCAST_CHECK(!fault, "pass '{}': {}", pass.name, fault.value_or(""));

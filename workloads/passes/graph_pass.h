@@ -37,8 +37,8 @@ struct PassOptions {
   bool verify = true;
 #endif
 };
-/// Runs the passes that the job asks for. Errors: InternalError naming the pass whose verifier finds
-/// fault with the graph.
+/// Runs the passes that the job asks for. Errors: InternalError naming the pass whose verifier
+/// finds fault with the graph.
 std::vector<PassRun> run_passes(GraphDraft& draft, const Job& job, const PassOptions& options = {});
 
 }  // namespace stepcast::workloads

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "workloads/transformer/stage.h"
 
 // One decoder layer forward. y = x + attention(norm1(x)); out = y + mlp(norm2(y)).
@@ -24,51 +26,38 @@ std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
 
 }  // namespace
 
-TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t layer,
-                                                               std::int64_t index_in_stage) {
-  const Recompute& recompute = job_.parallel.recompute;
+TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t layer) {
   LayerTensors t;
+  t.layer = layer;
   t.window = window_of(shape_, layer);
-  t.recompute_layer =
-      recompute.kind == RecomputeKind::kFull ||
-      (recompute.kind == RecomputeKind::kFirstLayers && index_in_stage < recompute.layers);
-  const bool selective = recompute.kind == RecomputeKind::kSelective && !shape_.inference;
-  t.recompute_ops = selective && traits_.selective_per_op;
-  const RecomputeModules& modules = recompute.modules;
-  t.recompute_attention = selective && !t.recompute_ops && modules.attention_core;
   const bool experts = shape_.model.has_experts(layer);
-  t.recompute_mlp = selective && !t.recompute_ops && modules.feed_forward && !experts;
-  t.recompute_norms = selective && !t.recompute_ops && modules.norms;
-  const bool keep = !t.recompute_layer && !t.recompute_ops && !shape_.inference;
+  const bool keep = !shape_.inference;
   const std::string at = layer_name(layer);
   const std::int64_t h = shape_.model.hidden;
-  t.norm1 = kept(keep && !t.recompute_norms && keeps_input(&Lora::qkv), at + "norm1", shape_.rows,
-                 h, compute_);
+  t.norm1 = kept(keep && keeps_input(&Lora::qkv), at + "norm1", shape_.rows, h, compute_);
   t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
   t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, compute_);
   const std::int64_t score_rows = shape_.samples * shape_.heads;
-  const bool keep_core = (keep && !t.recompute_attention) || t.recompute_ops;
-  const auto mask = [&](bool held, const char* name, std::int64_t rows, std::int64_t columns) {
-    return kept(held, at + name, rows, columns, Format::kInt8);
+  const auto mask = [&](const char* name, std::int64_t rows, std::int64_t columns) {
+    return kept(keep, at + name, rows, columns, Format::kInt8);
   };
+  if (dropout() && !shape_.model.parallel_block) {  // which has one branch, so one mask
+    t.attention_masks = {mask("attention.mask", shape_.rows, h)};
+  }
   if (dropout()) {
-    t.attention_masks = {mask(keep, "attention.mask", shape_.rows, h)};
-    t.mlp_masks = {mask(keep, "mlp.mask", shape_.rows, h)};
+    t.mlp_masks = {mask("mlp.mask", shape_.rows, h)};
   }
   if (job_.flash_attention) {
-    t.log_sum_exp = kept(keep_core, at + "log_sum_exp", score_rows, shape_.sequence, Format::kFp32);
+    t.log_sum_exp = kept(keep, at + "log_sum_exp", score_rows, shape_.sequence, Format::kFp32);
   } else {
-    t.scores =
-        kept(keep_core, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
+    t.scores = kept(keep, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
     if (dropout()) {
-      t.dropped_scores = {
-          mask(keep_core, "scores.mask", score_rows * shape_.sequence, shape_.sequence),
-          kept(keep_core, at + "scores.dropped", score_rows * shape_.sequence, shape_.sequence,
-               compute_)};
+      t.dropped_scores = {mask("scores.mask", score_rows * shape_.sequence, shape_.sequence),
+                          kept(keep, at + "scores.dropped", score_rows * shape_.sequence,
+                               shape_.sequence, compute_)};
     }
   }
-  t.attention =
-      kept(keep || t.recompute_ops, at + "attention", shape_.tokens, shape_.query_width, compute_);
+  t.attention = kept(keep, at + "attention", shape_.tokens, shape_.query_width, compute_);
   if (shape_.inference) {
     t.cache = writer_.builder().buffer(
         at + "cache",
@@ -84,25 +73,18 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
     t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
     return t;
   }
-  t.middle = kept(keep || (t.recompute_ops && shape_.sequence_parallel), at + "middle", shape_.rows,
-                  h, compute_);
-  const bool keep_mlp = keep && !t.recompute_mlp;
-  t.norm2 = kept(keep_mlp && !t.recompute_norms && (experts || keeps_input(&Lora::fc1)),
-                 at + "norm2", shape_.rows, h, compute_);
-  t.norm2_statistics = kept(keep_mlp, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
+  t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
+  t.norm2 =
+      kept(keep && (experts || keeps_input(&Lora::fc1)), at + "norm2", shape_.rows, h, compute_);
+  t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
   adapter_tensors(at, keep, t);
   if (experts) {
-    t.experts = expert_tensors(layer, at, keep,
-                               !selective || t.recompute_ops || !modules.expert_activation);
+    t.experts = expert_tensors(layer, at, keep);
     return t;
   }
-  if (t.recompute_ops) {
-    keep_products(at, t);
-  }
-  t.fc1 = kept(keep_mlp || (t.recompute_ops && !shape_.model.gated()), at + "fc1", shape_.tokens,
-               shape_.fc1_width, compute_);
-  t.activated = kept(keep_mlp && keeps_input(&Lora::fc2), at + "activated", shape_.tokens,
-                     shape_.ffn, compute_);
+  t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+  t.activated =
+      kept(keep && keeps_input(&Lora::fc2), at + "activated", shape_.tokens, shape_.ffn, compute_);
   return t;
 }
 
@@ -147,35 +129,42 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
     return;
   }
   const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, Rows::kInput);
-  gemm({"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
-        parameter(at + "attention.qkv.weight").weight, t.qkv, 0, ProductPlace::kQueryKeyValue},
-       x);
+  const std::int64_t keys = shape_.kv_heads * shape_.core_dim;
+  writer_.product({{"query", "layer.attention.query", shape_.query_width},
+                   {"key", "layer.attention.key", keys},
+                   {"value", "layer.attention.value", keys}},
+                  [&] {
+                    gemm({"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
+                          parameter(at + "attention.qkv.weight").weight, t.qkv, 0,
+                          ProductPlace::kQueryKeyValue},
+                         x);
+                  });
   adapter_forward(t.adapters.qkv, x.tensor, t.qkv);
   if (gpt_) {
     writer_.compute(OpKind::kBiasActivationForward, "layer.attention.bias", {n, shape_.qkv_width})
         .in({t.qkv, parameter(at + "attention.qkv.bias").weight})
         .out({t.qkv});
   } else {
-    std::vector<TensorId> out{t.qkv};
-    out.insert(out.end(), t.products.begin(), t.products.end());
     writer_
         .compute(OpKind::kRopeForward, "layer.attention.rope",
                  {n, shape_.heads + shape_.kv_heads, m.head_dim, m.head_dim})
         .in({t.qkv})
-        .out(out);
+        .out({t.qkv});
   }
 }
 
-void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output) {
+void TransformerStage::layer_forward(const LayerTensors& t, TensorId output) {
   const TransformerWorkload& m = shape_.model;
-  const std::string at = layer_name(layer);
+  const std::string at = layer_name(t.layer);
   const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.tokens;
   const TensorId partial = writer_.workspace("partial", n, h, compute_);
 
-  norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
+  writer_.part(LayerPart::kFirstNorm, t.layer, [&] {
+    norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
+  });
   qkv_forward(at, t);
-  attention_forward(t);
+  writer_.part(LayerPart::kAttentionCore, t.layer, [&] { attention_forward(t); });
   const Product projection{"layer.attention.projection",
                            n,
                            h,
@@ -199,24 +188,33 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
     }
     return;
   }
-  const Gathered attended = reduced("layer.attention.reduce", projection);
+  Gathered attended;
+  writer_.product({{"projection", projection.name, h}},
+                  [&] { attended = reduced("layer.attention.reduce", projection); });
   writer_.await(attended.ready);
   adapter_forward(t.adapters.projection, t.attention, attended.tensor);
   add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle,
       t.attention_masks);
 
-  norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics,
-               !m.has_experts(layer));
-  if (m.has_experts(layer)) {
-    experts_forward(at, t, output);
-    drop("layer.mlp.dropout", output, {}, t.mlp_masks);
-  } else {
-    feed_forward_forward(at, t, output);
+  if (!m.has_experts(t.layer)) {
+    writer_.part(LayerPart::kFeedForward, t.layer, [&] { feed_forward_forward(at, t, output); });
+    return;
   }
+  second_norm_forward(at, t);
+  experts_forward(at, t, output);
+  drop("layer.mlp.dropout", output, {}, t.mlp_masks);
+}
+
+void TransformerStage::second_norm_forward(const std::string& at, const LayerTensors& t) {
+  writer_.part(LayerPart::kSecondNorm, t.layer, [&] {
+    norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics,
+                 !shape_.model.has_experts(t.layer));
+  });
 }
 
 void TransformerStage::feed_forward_forward(const std::string& at, const LayerTensors& t,
                                             TensorId output) {
+  second_norm_forward(at, t);
   const TensorId partial =
       writer_.workspace("partial", shape_.tokens, shape_.model.hidden, compute_);
   const FeedForward f{"layer.mlp", at + "mlp", t.fc1, t.activated,
@@ -231,9 +229,16 @@ void TransformerStage::feed_forward_forward(const std::string& at, const LayerTe
 void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
-  gemm({(f.name + ".fc1").c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input.tensor,
-        parameter(f.parameter + ".fc1.weight").weight, f.fc1},
-       input);
+  const std::string fc1 = f.name + ".fc1";
+  std::vector<ProgramOrder::Product::Matrix> matrices{{"fc1", fc1, f.width}};
+  if (m.gated()) {
+    matrices.insert(matrices.begin(), {"gate", f.name + ".gate", f.width});
+  }
+  writer_.product(std::move(matrices), [&] {
+    gemm({fc1.c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input.tensor,
+          parameter(f.parameter + ".fc1.weight").weight, f.fc1},
+         input);
+  });
   if (f.adapters != nullptr) {
     adapter_forward(f.adapters->fc1, input.tensor, f.fc1);
   }
@@ -253,11 +258,15 @@ TransformerStage::Gathered TransformerStage::mlp_out(const FeedForward& f, Tenso
   const Product fc2{name.c_str(), shape_.tokens, shape_.model.hidden,
                     f.width,      f.activated,   parameter(f.parameter + ".fc2.weight").weight,
                     partial,      f.flags};
-  if (sum != nullptr) {
-    return reduced(sum, fc2);
-  }
-  gemm(fc2);
-  return {partial};
+  Gathered made{partial};
+  writer_.product({{"fc2", name, fc2.n}}, [&] {
+    if (sum != nullptr) {
+      made = reduced(sum, fc2);
+    } else {
+      gemm(fc2);
+    }
+  });
+  return made;
 }
 
 }  // namespace stepcast::workloads

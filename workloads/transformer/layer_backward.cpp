@@ -9,27 +9,17 @@ using op_flags::kAccumulate;
 using op_flags::kTransposeA;
 using op_flags::kTransposeB;
 
-void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
-                                      TensorId output_gradient, TensorId input_gradient) {
-  const std::string at = fmt::format("layer.{}.", layer);
-  if (t.recompute_layer) {
-    writer_.set_phase(Phase::kRecompute);
-    layer_forward(
-        layer, t,
-        writer_.workspace("recomputed.output", shape_.rows, shape_.model.hidden, compute_));
-    writer_.set_phase(Phase::kBackward);
-  } else if (t.recompute_ops) {
-    writer_.set_phase(Phase::kRecompute);
-    products_again(layer, t);
-    writer_.set_phase(Phase::kBackward);
-  }
+void TransformerStage::layer_backward(const LayerTensors& t, TensorId output_gradient,
+                                      TensorId input_gradient) {
+  const std::string at = fmt::format("layer.{}.", t.layer);
+  writer_.needs(LayerPart::kLayer, t.layer);
   scope_ = at;
   if (shape_.model.parallel_block) {
     parallel_backward(at, t, output_gradient, input_gradient);
     scope_.clear();
     return;
   }
-  if (shape_.model.has_experts(layer)) {
+  if (shape_.model.has_experts(t.layer)) {
     drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
     experts_backward(at, t, output_gradient);
   } else {
@@ -52,17 +42,12 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
   } else {
     drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
   }
-  if (t.recompute_mlp) {
-    writer_.set_phase(Phase::kRecompute);
-    norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics, true);
-    feed_forward_forward(at, t, writer_.workspace("recomputed.output", shape_.rows, h, compute_));
-    writer_.set_phase(Phase::kBackward);
+  writer_.needs(LayerPart::kFeedForward, t.layer);
+  Gathered x{t.norm2};
+  if (trains(at + "mlp.fc1.weight") || t.adapters.fc1) {
+    writer_.needs(LayerPart::kSecondNorm, t.layer);
+    x = gathered("layer.mlp.gather", t.norm2, Rows::kInput);
   }
-  const bool reads = trains(at + "mlp.fc1.weight") || t.adapters.fc1;
-  const Gathered x =
-      reads ? gathered("layer.mlp.gather", norm_again("layer.norm2", at + "norm2", t, t.norm2),
-                       Rows::kInput)
-            : Gathered{t.norm2};
   const Gathered d_norm = mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn,
                                         gpt_, 0, &t.adapters, output_gradient},
                                        dy, x, partial);
@@ -76,19 +61,6 @@ TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, 
                                                           const Gathered& x, TensorId partial) {
   mlp_out_backward(f, dy);
   return mlp_in_backward(f, x, partial);
-}
-
-/// The output of a norm, made again where it was not kept.
-TensorId TransformerStage::norm_again(const char* name, const std::string& parameter_name,
-                                      const LayerTensors& t, TensorId output) {
-  if (t.recompute_norms && !(t.recompute_mlp && output == t.norm2)) {
-    const bool first = output == t.norm1;
-    writer_.set_phase(Phase::kRecompute);
-    norm_forward(name, parameter_name, first ? t.input : t.middle, output,
-                 first ? t.norm1_statistics : t.norm2_statistics, true);
-    writer_.set_phase(Phase::kBackward);
-  }
-  return output;
 }
 
 /// The gradient of the first product's output, in a workspace of the block.
@@ -195,13 +167,16 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
   }
   TensorId d_norm = 0;
   if (shape_.model.mla) {
+    if (trains(at + "attention.latent_down.weight")) {
+      writer_.needs(LayerPart::kFirstNorm, t.layer);
+    }
     d_norm = latent_backward(at, t, core_backward(at, t, dy));
   } else {
-    const bool reads = trains(at + "attention.qkv.weight") || t.adapters.qkv;
-    const Gathered x =
-        reads ? gathered("layer.attention.gather",
-                         norm_again("layer.norm1", at + "norm1", t, t.norm1), Rows::kInput)
-              : Gathered{t.norm1};
+    Gathered x{t.norm1};
+    if (trains(at + "attention.qkv.weight") || t.adapters.qkv) {
+      writer_.needs(LayerPart::kFirstNorm, t.layer);
+      x = gathered("layer.attention.gather", t.norm1, Rows::kInput);
+    }
     const TensorId d_qkv = core_backward(at, t, dy);
     const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
     const Gathered sum = qkv_backward(at, d_qkv, x, partial, &t.adapters);
@@ -220,11 +195,7 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
       writer_.workspace("gradient.attention", n, shape_.query_width, compute_);
   const TensorId d_qkv = gradient("gradient.qkv", n, shape_.qkv_width);
   const auto& projection = parameter(at + "attention.projection.weight");
-  if (t.recompute_attention) {
-    writer_.set_phase(Phase::kRecompute);
-    attention_forward(t);
-    writer_.set_phase(Phase::kBackward);
-  }
+  writer_.needs(LayerPart::kAttentionCore, t.layer);
   gemm({"layer.attention.projection_input_gradient", n, shape_.query_width, h, dy.tensor,
         projection.weight, d_attention, kTransposeB},
        dy);

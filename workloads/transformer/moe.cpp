@@ -28,8 +28,7 @@ using op_flags::kTransposeA;
 using op_flags::kTransposeB;
 
 TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t layer,
-                                                                 const std::string& at, bool keep,
-                                                                 bool keep_activated) {
+                                                                 const std::string& at, bool keep) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
   const std::int64_t experts = shape_.model.moe->experts;
@@ -39,8 +38,7 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t la
   t.probabilities = kept(keep, at + "moe.probabilities", shape_.rows, experts, Format::kFp32);
   t.input = kept(keep && !job_.lora, at + "moe.input", e.computed_room, h, compute_);
   t.fc1 = kept(keep, at + "moe.fc1", e.computed_room, e.fc1_width, compute_);
-  t.activated = kept(keep && keep_activated && !job_.lora, at + "moe.activated", e.computed_room,
-                     e.ffn, compute_);
+  t.activated = kept(keep && !job_.lora, at + "moe.activated", e.computed_room, e.ffn, compute_);
   t.output = kept(keep, at + "moe.output", e.once ? e.computed_room : e.sent_room, h, compute_);
   if (e.shared_ffn > 0) {
     const std::int64_t width = e.shared_ffn * (shape_.model.gated() ? 2 : 1);
@@ -295,11 +293,14 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
     expert_gemm({"layer.moe.fc1", 0, e.fc1_width, h, x.input,
                  parameter(at + "moe.fc1.weight").weight, x.fc1},
                 part);
-    writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {rows, e.ffn})
-        .in({x.fc1})
-        .out({x.activated})
-        .attributes(ActivationAttributes{m.activation})
-        .routing(routing_ + static_cast<std::int32_t>(part));
+    const auto activate = [&] {
+      writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {rows, e.ffn})
+          .in({x.fc1})
+          .out({x.activated})
+          .attributes(ActivationAttributes{m.activation})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    };
+    writer_.part(LayerPart::kExpertActivation, t.layer, activate, part);
     expert_gemm(
         {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
         part);
@@ -409,18 +410,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
     expert_gemm(
         {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
         part);
-    if (job_.parallel.recompute.kind == RecomputeKind::kSelective &&
-        job_.parallel.recompute.modules.expert_activation && !t.recompute_ops) {
-      writer_.set_phase(Phase::kRecompute);
-      writer_
-          .compute(OpKind::kActivationForward, "layer.moe.activation",
-                   {e.part(e.computed, part), e.ffn})
-          .in({x.fc1})
-          .out({x.activated})
-          .attributes(ActivationAttributes{shape_.model.activation})
-          .routing(routing_ + static_cast<std::int32_t>(part));
-      writer_.set_phase(Phase::kBackward);
-    }
+    writer_.needs(LayerPart::kExpertActivation, t.layer, part);
     expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
                  kTransposeA | kAccumulate},
                 part);
@@ -481,7 +471,7 @@ void TransformerStage::experts_backward(const std::string& at, const LayerTensor
   const bool apart = experts_apart();
   const TensorId routed =
       apart ? writer_.workspace("moe.routed", shape_.rows, h, compute_) : partial;
-  norm_again("layer.norm2", at + "norm2", t, t.norm2);
+  writer_.needs(LayerPart::kSecondNorm, t.layer);
   Gathered d_norm{routed, -1};
   Gathered shared;
   Gathered y;

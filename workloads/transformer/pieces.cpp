@@ -455,11 +455,9 @@ OpWriter::Event TransformerStage::reduce_in_place(const char* name, TensorId val
 
 TensorId TransformerStage::kept(bool keep, const std::string& name, std::int64_t rows,
                                 std::int64_t columns, Format format) {
-  if (keep) {
-    return writer_.builder().activation(name, rows, columns, format);
-  }
-  return writer_.workspace("recomputed" + name.substr(name.find('.', name.find('.') + 1)), rows,
-                           columns, format);
+  std::string what = name.substr(name.find('.', name.find('.') + 1) + 1);  // without its layer
+  return keep ? writer_.value(name, std::move(what), rows, columns, format)
+              : writer_.workspace("recomputed." + what, rows, columns, format);
 }
 
 }  // namespace stepcast::workloads

@@ -36,7 +36,6 @@ OpWriter::Written TransformerStage::write() && {
 void TransformerStage::plan_tensors() {
   ProgramBuilder& b = writer_.builder();
   const std::int64_t h = shape_.model.hidden;
-  std::int64_t index = 0;
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
     const LayerRange& range = shape_.range(stage_, chunk);
     const auto residual = [&](const std::string& name) {
@@ -46,7 +45,7 @@ void TransformerStage::plan_tensors() {
     TensorId next = c.input =
         follows_own(chunk) ? chunks_.back().output : residual(fmt::format("chunk.{}.input", chunk));
     for (std::int64_t i = 0; i < range.count; ++i) {
-      LayerTensors layer = layer_tensors(range.first + i, index++);
+      LayerTensors layer = layer_tensors(range.first + i);
       layer.input = next;
       next = shape_.inference && i + 1 < range.count
                  ? writer_.workspace(i % 2 == 0 ? "residual.0" : "residual.1", shape_.rows, h,
@@ -110,8 +109,7 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   t.peer = static_cast<std::int32_t>(shape_.stages.stage_of(from));
   t.format = compute_;
   t.after_compute = false;
-  writer_.await(
-      writer_.transfer(forward ? Lane::kForward : Lane::kBackward, t));
+  writer_.await(writer_.transfer(forward ? Lane::kForward : Lane::kBackward, t));
   if (traits_.synchronous_messages && !job_.parallel.overlap.pipeline) {
     writer_.synchronise_host();
   }
@@ -171,7 +169,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
     const TensorId output = at + 1 < c.layers.size() ? c.layers[at + 1].input : c.output;
     parameters_.use(range.first + i);
     quantise_layer(range.first + i);
-    layer_forward(range.first + i, c.layers[at], output);
+    writer_.part(LayerPart::kLayer, range.first + i, [&] { layer_forward(c.layers[at], output); });
   }
   if (has_head(chunk)) {
     parameters_.use(head_unit());
@@ -212,7 +210,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
     const TensorId to =
         i == 0 ? c.input_gradient : gradient("gradient", shape_.rows, shape_.model.hidden);
     scope_.clear();
-    layer_backward(range.first + i, c.layers[static_cast<std::size_t>(i)], from, to);
+    layer_backward(c.layers[static_cast<std::size_t>(i)], from, to);
     from = to;
   }
   if (has_embedding(chunk)) {

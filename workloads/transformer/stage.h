@@ -67,8 +67,8 @@ class TransformerStage {
   struct Adapters {
     std::optional<Adapter> qkv, projection, fc1, fc2;
   };
-  /// What the backward pass of a layer reads: per micro-batch when kept, temporaries when
-  /// recomputed.
+  /// What the backward pass of a layer reads, per micro-batch; temporaries where nothing of it
+  /// does.
   struct LayerTensors {
     TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
     TensorId log_sum_exp = 0;  ///< of fused attention
@@ -80,9 +80,7 @@ class TransformerStage {
     LatentTensors latent;
     ExpertTensors experts;
     Adapters adapters;
-    std::vector<TensorId> products;  ///< kept where the rest of the layer is made again op by op
-    bool recompute_layer = false, recompute_attention = false, recompute_ops = false;
-    bool recompute_mlp = false, recompute_norms = false;
+    std::int64_t layer = 0;
     std::int32_t window = 0;  ///< keys a query sees; 0: all before it
   };
   /// Residual stream into and out of a chunk, and its gradients; sent and received instances are
@@ -94,7 +92,7 @@ class TransformerStage {
   struct EndTensors {
     TensorId norm = 0, norm_statistics = 0, logits = 0;
     TensorId input_gradient = 0, weight_gradient = 0;  ///< of a loss in chunks
-    TensorId embedding_mask = 0;  ///< of dropout after the embedding, which nothing recomputes
+    TensorId embedding_mask = 0;                       ///< of dropout after the embedding
   };
   /// All rows of a tensor split by rows: itself without sequence parallelism.
   struct Gathered {
@@ -113,7 +111,8 @@ class TransformerStage {
   void add_embedding_parameters(std::vector<ParameterSpec>& specs) const;
 
   // Layers (transformer_layer.cpp, transformer_layer_backward.cpp).
-  void layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output);
+  void layer_forward(const LayerTensors& t, TensorId output);
+  void second_norm_forward(const std::string& at, const LayerTensors& t);
   void attention_forward(const LayerTensors& t);
 
   // Low-rank adapters (transformer_lora.cpp).
@@ -145,10 +144,6 @@ class TransformerStage {
     return parameter(name).gradient != kNoGradient;
   }
 
-  // Recomputation per op (transformer_recompute.cpp).
-  void keep_products(const std::string& at, LayerTensors& t);
-  void products_again(std::int64_t layer, const LayerTensors& t);
-
   // Context parallelism and cached tokens (transformer_context.cpp).
   struct Attend {
     OpKind kind;
@@ -164,8 +159,7 @@ class TransformerStage {
                         TensorId to);
   void merge_partial(TensorId partial, TensorId into, std::int64_t parts);
   TensorId ring_block(std::int64_t step, std::int64_t elements);
-  void layer_backward(std::int64_t layer, const LayerTensors& t, TensorId output_gradient,
-                      TensorId input_gradient);
+  void layer_backward(const LayerTensors& t, TensorId output_gradient, TensorId input_gradient);
   void feed_forward_forward(const std::string& prefix, const LayerTensors& t, TensorId output);
   void feed_forward_backward(const std::string& prefix, const LayerTensors& t,
                              TensorId output_gradient);
@@ -202,8 +196,7 @@ class TransformerStage {
   TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
 
   // Experts (transformer_moe.cpp).
-  ExpertTensors expert_tensors(std::int64_t layer, const std::string& at, bool keep,
-                               bool keep_activated);
+  ExpertTensors expert_tensors(std::int64_t layer, const std::string& at, bool keep);
   void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
   void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
@@ -308,8 +301,6 @@ class TransformerStage {
            TensorId out, const Masks& masks);
   Gathered mlp_backward(const FeedForward& f, const Gathered& output_gradient,
                         const Gathered& input, TensorId partial);
-  TensorId norm_again(const char* name, const std::string& parameter_name, const LayerTensors& t,
-                      TensorId output);
   TensorId mlp_middle_gradient(const FeedForward& f);
   void mlp_out_backward(const FeedForward& f, const Gathered& output_gradient);
   Gathered mlp_in_backward(const FeedForward& f, const Gathered& input, TensorId partial);
@@ -339,12 +330,13 @@ class TransformerStage {
   Gathered reduced(const char* name, const Product& p);
   OpWriter::Event reduce_in_place(const char* name, TensorId values, std::int64_t elements,
                                   Reduction reduction);
+  /// A value of a layer, of each micro-batch; a temporary where its backward pass does not read it.
   TensorId kept(bool keep, const std::string& name, std::int64_t rows, std::int64_t columns,
                 Format format);
 
   // The stage's step (transformer_stage.cpp).
   void plan_tensors();
-  LayerTensors layer_tensors(std::int64_t layer, std::int64_t index_in_stage);
+  LayerTensors layer_tensors(std::int64_t layer);
   void write_begin();
   std::uint32_t write_forward(std::int64_t chunk, bool first_microbatch);
   std::uint32_t write_backward(std::int64_t chunk, bool last_microbatch);

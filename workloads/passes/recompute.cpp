@@ -1,0 +1,396 @@
+#include "workloads/passes/recompute.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/job/framework_traits.h"
+#include "workloads/passes/kept_products.h"
+#include "workloads/passes/remove_tensors.h"
+
+namespace stepcast::workloads {
+namespace {
+
+using PartName = ProgramOrder::PartName;
+using Part = ProgramOrder::Part;
+
+bool names_module(const RecomputeModules& modules, LayerPart part) {
+  switch (part) {
+    case LayerPart::kLayer:
+      return false;
+    case LayerPart::kAttentionCore:
+      return modules.attention_core;
+    case LayerPart::kFirstNorm:
+    case LayerPart::kSecondNorm:
+      return modules.norms;
+    case LayerPart::kFeedForward:
+      return modules.feed_forward;
+    case LayerPart::kExpertActivation:
+      return modules.expert_activation;
+  }
+  return false;
+}
+
+/// Of these the output is discarded, though the next op reads it; of others what stays inside.
+bool discards_output(LayerPart part) {
+  return part == LayerPart::kFirstNorm || part == LayerPart::kSecondNorm ||
+         part == LayerPart::kExpertActivation;
+}
+
+/// Rewrites one program.
+class Recomputation {
+ public:
+  Recomputation(Program& program, ProgramOrder& order, const Job& job)
+      : p_(program),
+        order_(order),
+        recompute_(job.parallel.recompute),
+        per_op_(recompute_.kind == RecomputeKind::kSelective &&
+                framework_traits(job.system).selective_per_op) {}
+
+  void run() {
+    choose();
+    if (parts_.empty()) {
+      return;
+    }
+    find_readers();
+    for (auto& [name, instances] : parts_) {
+      plan(name, instances);
+    }
+    rewrite();
+    share_temporaries();
+  }
+
+ private:
+  struct Again {
+    std::vector<CopiedOp> ops;
+    const Part* part = nullptr;
+  };
+
+  [[nodiscard]] bool chosen(const PartName& name, std::size_t index_in_stage) const {
+    switch (recompute_.kind) {
+      case RecomputeKind::kNone:
+        return false;
+      case RecomputeKind::kFull:
+        return name.part == LayerPart::kLayer;
+      case RecomputeKind::kFirstLayers:
+        return name.part == LayerPart::kLayer &&
+               static_cast<std::int64_t>(index_in_stage) < recompute_.layers;
+      case RecomputeKind::kSelective:
+        return per_op_ ? name.part == LayerPart::kLayer
+                       : names_module(recompute_.modules, name.part);
+    }
+    return false;
+  }
+
+  /// The parts that are recomputed, each as often as it stands in a forward segment; those inside
+  /// another go with it.
+  void choose() {
+    std::map<std::int64_t, std::size_t> layers;  // in the order of the stage
+    for (const Part& part : order_.parts) {
+      const std::size_t index = layers.try_emplace(part.name.layer, layers.size()).first->second;
+      if (chosen(part.name, index)) {
+        parts_[part.name].push_back(&part);
+      }
+    }
+    std::set<PartName> inside;
+    for (const auto& [name, instances] : parts_) {
+      const Part& inner = *instances.front();
+      for (const auto& [other, others] : parts_) {
+        const Part& outer = *others.front();
+        if (other.layer == name.layer && other != name && outer.begin.op <= inner.begin.op &&
+            inner.end <= outer.end) {
+          inside.insert(name);
+        }
+      }
+    }
+    for (const PartName& name : inside) {
+      parts_.erase(name);
+    }
+    for (const ProgramOrder::Need& need : order_.needs) {
+      if (parts_.contains(need.name)) {
+        needs_[need.name].push_back(need.place.op);
+      }
+    }
+  }
+
+  void find_readers() {
+    readers_.resize(p_.tensors.size());
+    for (const Segment& s : p_.segments) {
+      for (std::uint32_t i = s.first_op; i < s.first_op + s.op_count; ++i) {
+        for (const TensorId t : p_.inputs(p_.ops[i])) {
+          if (order_.values.contains(t)) {
+            readers_[t].push_back({i, &s});
+          }
+        }
+      }
+    }
+  }
+
+  /// What is made again of a part, and which values become temporaries.
+  void plan(const PartName& name, const std::vector<const Part*>& instances) {
+    const Part& part = *instances.front();
+    if (!needs_.contains(name)) {
+      return;
+    }
+    Again& again = again_[name];
+    again.part = &part;
+    std::set<TensorId> kept;
+    if (per_op_) {
+      KeptProducts products(p_, order_, instances);
+      again.ops = products.rest();
+      kept = products.kept();
+    } else {
+      for (std::uint32_t i = part.begin.op; i < part.end; ++i) {
+        again.ops.push_back(copied(p_, i));
+      }
+    }
+    for (std::uint32_t i = part.begin.op; i < part.end; ++i) {
+      auto out = p_.outputs(p_.ops[i]);
+      out = discards_output(name.part) ? out.first(1) : out;
+      for (const TensorId t : out) {
+        if (order_.values.contains(t) && !kept.contains(t) &&
+            (discards_output(name.part) || stays_inside(t, name, instances))) {
+          temporaries_.insert(t);
+        }
+      }
+    }
+    replace_result(part, again.ops);
+  }
+
+  /// Is a value read by no op of the forward pass outside the part, and by none of the backward
+  /// pass before the part is made again?
+  [[nodiscard]] bool stays_inside(TensorId value, const PartName& name,
+                                  const std::vector<const Part*>& instances) const {
+    const std::vector<std::uint32_t>& needs = needs_.at(name);
+    return std::all_of(readers_[value].begin(), readers_[value].end(), [&](const Reader& r) {
+      if (r.segment->kind == SegmentKind::kForward) {
+        return std::any_of(instances.begin(), instances.end(), [&](const Part* part) {
+          return part->begin.op <= r.op && r.op < part->end;
+        });
+      }
+      return std::any_of(needs.begin(), needs.end(), [&](std::uint32_t need) {
+        return r.segment->first_op <= need && need <= r.op;
+      });
+    });
+  }
+
+  /// The residual stream that a part ends on is there already: another goes to a temporary.
+  void replace_result(const Part& part, std::vector<CopiedOp>& ops) {
+    std::set<TensorId> results;
+    for (std::uint32_t i = part.begin.op; i < part.end; ++i) {
+      for (const TensorId t : p_.outputs(p_.ops[i])) {
+        if (t < declared_ && p_.tensors[t].per_microbatch && !order_.values.contains(t)) {
+          results.insert(t);
+        }
+      }
+    }
+    for (const TensorId result : results) {
+      if (std::none_of(ops.begin(), ops.end(), [result](const CopiedOp& op) {
+            return std::find(op.out.begin(), op.out.end(), result) != op.out.end();
+          })) {
+        continue;
+      }
+      const TensorId other = temporary("output", p_.tensors[result]);
+      for (CopiedOp& op : ops) {
+        std::replace(op.in.begin(), op.in.end(), result, other);
+        std::replace(op.out.begin(), op.out.end(), result, other);
+      }
+    }
+  }
+
+  static std::string temporary_name(const std::string& what) { return "recomputed." + what; }
+  /// One that all layers use, as `like`.
+  TensorId temporary(const std::string& what, const Tensor& like) {
+    const std::string name = temporary_name(what);
+    const auto [at, fresh] =
+        order_.workspaces.try_emplace(name, static_cast<TensorId>(p_.tensors.size()));
+    if (fresh) {
+      p_.tensors.push_back({.name = name,
+                            .role = TensorRole::kActivation,
+                            .format = like.format,
+                            .rows = like.rows,
+                            .columns = like.columns,
+                            .pieces = {}});
+    }
+    const Tensor& t = p_.tensors[at->second];
+    STEPCAST_CHECK(t.rows == like.rows && t.columns == like.columns,
+                   "temporary '{}' is {} x {}, not {} x {}", name, t.rows, t.columns, like.rows,
+                   like.columns);
+    return at->second;
+  }
+
+  void rewrite() {
+    std::vector<Op> ops;
+    const std::vector<ProgramOrder::OfOp> orders = std::exchange(order_.ops, {});
+    const std::vector<TransferId> awaits = std::exchange(order_.awaits, {});
+    std::vector<std::uint32_t> place(p_.ops.size() + 1);  // of an old op among the new ones
+    auto need = order_.needs.begin();
+    for (std::uint32_t i = 0; i < p_.ops.size(); ++i) {
+      const auto* stated = awaits.data() + orders[i].first_await;
+      std::uint32_t taken = 0;
+      std::vector<TransferId> pending;
+      for (; need != order_.needs.end() && need->place.op == i; ++need) {
+        const auto again = again_.find(need->name);
+        if (again != again_.end()) {
+          pending.insert(pending.end(), stated + taken, stated + need->place.awaits);
+          taken = need->place.awaits;
+          insert(again->second, orders, awaits, pending, ops);
+        }
+      }
+      pending.insert(pending.end(), stated + taken, stated + orders[i].awaits);
+      place[i] = static_cast<std::uint32_t>(ops.size());
+      ops.push_back(p_.ops[i]);
+      note(orders[i], pending);
+    }
+    place.back() = static_cast<std::uint32_t>(ops.size());
+    STEPCAST_CHECK(need == order_.needs.end(), "a part is needed after the last op");
+    p_.ops = std::move(ops);
+    renumber(place);
+  }
+
+  void renumber(const std::vector<std::uint32_t>& place) {
+    std::uint32_t end = 0;  // what is made again stands before an op, and in its segment
+    for (Segment& s : p_.segments) {
+      const std::uint32_t last = s.first_op + s.op_count;
+      s.op_count = (s.op_count == 0 ? end : place[last - 1] + 1) - end;
+      s.first_op = end;
+      end = s.first_op + s.op_count;
+    }
+    for (ProgramOrder::Transfer& t : order_.transfers) {
+      t.named_at = t.named_at < place.size() ? place[t.named_at] : t.named_at;
+    }
+    order_.parts.clear();  // they have served, and number the ops as they were
+    order_.needs.clear();
+    order_.products.clear();
+    order_.values.clear();
+  }
+
+  void note(ProgramOrder::OfOp of, const std::vector<TransferId>& awaits) {
+    of.first_await = static_cast<std::uint32_t>(order_.awaits.size());
+    of.awaits = static_cast<std::uint32_t>(awaits.size());
+    order_.awaits.insert(order_.awaits.end(), awaits.begin(), awaits.end());
+    order_.ops.push_back(of);
+  }
+
+  /// The first op awaits what is `pending`; transfers have names of their own.
+  void insert(const Again& again, const std::vector<ProgramOrder::OfOp>& orders,
+              const std::vector<TransferId>& awaits, std::vector<TransferId>& pending,
+              std::vector<Op>& ops) {
+    std::map<TransferId, TransferId> renamed{{kHostSynchronises, kHostSynchronises}};
+    for (const CopiedOp& copy : again.ops) {
+      ProgramOrder::OfOp of = orders[copy.from];
+      const std::uint32_t before = copy.from == again.part->begin.op ? again.part->begin.awaits : 0;
+      for (std::uint32_t a = before; a < of.awaits; ++a) {
+        const auto at = renamed.find(awaits[of.first_await + a]);
+        if (at != renamed.end()) {
+          pending.push_back(at->second);
+        }
+      }
+      const auto after = renamed.find(of.after);
+      of.after = after == renamed.end() ? kNoTransfer : after->second;
+      if (of.transfers) {
+        const auto fresh = static_cast<TransferId>(order_.transfers.size());
+        order_.transfers.push_back({of.lane, 0, false});
+        renamed[of.transfer] = fresh;
+        of.transfer = fresh;
+      }
+      Op op = copy.op;
+      op.phase = Phase::kRecompute;
+      op.first_operand = static_cast<std::uint32_t>(p_.operands.size());
+      p_.operands.insert(p_.operands.end(), copy.in.begin(), copy.in.end());
+      p_.operands.insert(p_.operands.end(), copy.out.begin(), copy.out.end());
+      op.inputs = static_cast<std::uint16_t>(copy.in.size());
+      op.outputs = static_cast<std::uint16_t>(copy.out.size());
+      ops.push_back(op);
+      note(of, pending);
+      pending.clear();
+    }
+  }
+
+  /// Layers use the same temporaries, one after the other.
+  void share_temporaries() {
+    std::vector<bool> gone(p_.tensors.size(), false);
+    std::map<TensorId, TensorId> now;
+    for (const TensorId t : temporaries_) {
+      const std::string& what = values_.at(t);
+      const auto [at, fresh] = order_.workspaces.try_emplace(temporary_name(what), t);
+      if (fresh) {
+        p_.tensors[t].name = temporary_name(what);
+        p_.tensors[t].per_microbatch = false;
+        order_.remade.insert(static_cast<TensorId>(t - now.size()));  // without those before it
+      } else {
+        now[t] = temporary(what, p_.tensors[t]);
+        gone[t] = true;
+      }
+    }
+    for (TensorId& id : p_.operands) {
+      const auto at = now.find(id);
+      id = at == now.end() ? id : at->second;
+    }
+    remove_tensors(p_, gone);
+    order_.workspaces.clear();  // they number the tensors as they were
+  }
+
+  struct Reader {
+    std::uint32_t op = 0;
+    const Segment* segment = nullptr;
+  };
+
+  Program& p_;
+  ProgramOrder& order_;
+  const Recompute& recompute_;
+  bool per_op_;
+  std::map<PartName, std::vector<const Part*>> parts_;    ///< that are recomputed
+  std::map<PartName, std::vector<std::uint32_t>> needs_;  ///< ops before which they are
+  std::map<PartName, Again> again_;
+  std::vector<std::vector<Reader>> readers_;  ///< of values, by tensor
+  std::set<TensorId> temporaries_;            ///< values that are not kept
+  const std::map<TensorId, std::string> values_ = order_.values;
+  const std::size_t declared_ = p_.tensors.size();  ///< tensors of the builder
+};
+
+void run_recompute(GraphDraft& draft, const Job& job) {
+  for (std::size_t i = 0; i < draft.orders.size(); ++i) {
+    Recomputation(draft.graph.programs[i], draft.orders[i], job).run();
+  }
+}
+
+/// What is made again stands in a segment before an op that reads it, but for one that works in
+/// place.
+std::optional<std::string> verify_recompute(const GraphDraft& draft) {
+  for (std::size_t i = 0; i < draft.orders.size(); ++i) {
+    const Program& p = draft.graph.programs[i];
+    const std::set<TensorId>& remade = draft.orders[i].remade;
+    for (const Segment& s : p.segments) {
+      std::set<TensorId> made;
+      for (const Op& op : p.ops_of(s)) {
+        const auto out = p.outputs(op);
+        made.insert(out.begin(), out.end());
+        for (const TensorId t : p.inputs(op)) {
+          if (remade.contains(t) && !made.contains(t)) {
+            return fmt::format("'{}' in segment '{}' reads '{}' before it is made", p.name(op),
+                               s.name, p.tensors[t].name);
+          }
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+GraphPass recompute_pass() {
+  return {"recompute", "values of layers made again in the backward pass, not kept",
+          [](const Job& job) {
+            return job.workload.transformer() != nullptr &&
+                   job.parallel.recompute.kind != RecomputeKind::kNone;
+          },
+          run_recompute, verify_recompute};
+}
+
+}  // namespace stepcast::workloads
