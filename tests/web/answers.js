@@ -6,7 +6,8 @@ const os = require("os");
 const path = require("path");
 const { spawnSync } = require("child_process");
 
-const [build, executable, times] = process.argv.slice(2);
+const [build, named, times] = process.argv.slice(2);
+const executable = path.resolve(named);
 const module_ = path.resolve(build, "stepcast_web.js");
 if (!fs.existsSync(module_) || !fs.existsSync(path.join(build, "data.json"))) {
   console.log(`skipped: no ${module_}; scripts/web builds it`);
