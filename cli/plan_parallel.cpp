@@ -1,7 +1,6 @@
 #include "cli/plan_parallel.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -19,6 +18,7 @@
 #include "core/config/quantity.h"
 #include "core/error.h"
 #include "core/job/pace.h"
+#include "core/portable.h"
 #include "core/whole_file.h"
 #include "studies/plan/plan_parallel.h"
 
@@ -407,7 +407,7 @@ double headroom_of(const std::string& text, Bytes memory) {
   }
   double share = 0;
   const char* end = text.data() + text.size() - 1;
-  const auto [stop, error] = std::from_chars(text.data(), end, share);
+  const auto [stop, error] = read_decimal(text.data(), end, share);
   return error == std::errc() && stop == end && share >= 0 && share < 100
              ? memory.base() * share / 100
              : refuse("a share such as 5%, or an amount such as \"4 GiB\"");

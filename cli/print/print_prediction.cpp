@@ -250,7 +250,7 @@ Json memory_json(const StepPrediction& p) {
 
 void add_prediction(const StepPrediction& p, const std::string& usual_stack, Report& report) {
   add_screen(p, usual_stack, report);
-  report.fact("job", [&] { return Json::parse(config::job_to_json(p.job)); });
+  report.fact("job", [&] { return Json::parse(config::job_to_json(p.job, -1)); });
   if (has_tables(p.job)) {
     report.fact("embedding_plan", [&] { return plan_json(p.job); });
   }

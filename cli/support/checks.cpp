@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "core/portable.h"
+
 namespace stepcast::cli {
 
 CLI::Validator positive_number() {
@@ -41,7 +43,7 @@ CLI::Validator positive_count() {
         const bool scaled = power != std::string_view::npos;
         double value = 0;
         const char* end = text.data() + text.size() - (scaled ? 1 : 0);
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        const auto [stop, error] = read_decimal(text.data(), end, value);
         const bool good = error == std::errc() && stop == end && std::isfinite(value) && value > 0;
         if (!good) {
           return fmt::format(

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -14,13 +13,14 @@
 #include "core/config/lookups/lookup_name.h"
 #include "core/error.h"
 #include "core/input/csv.h"
+#include "core/portable.h"
 
 namespace stepcast::config {
 namespace {
 
 double cell_number(std::string_view cell, const std::string& where, std::string_view column) {
   double v = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), v);
+  const auto [end, error] = read_decimal(cell.data(), cell.data() + cell.size(), v);
   const bool infinite = std::isinf(v) && v > 0 && column == "reuse_high";
   if (error != std::errc() || end != cell.data() + cell.size() || !(v >= 0) ||
       (std::isinf(v) && !infinite)) {

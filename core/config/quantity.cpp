@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -11,6 +10,7 @@
 
 #include "core/config/suggest.h"
 #include "core/error.h"
+#include "core/portable.h"
 
 namespace stepcast::config {
 namespace {
@@ -85,7 +85,7 @@ std::optional<std::string> exact_digits(double base, const Unit& unit) {
        {base / unit.factor, unit.factor < 1 ? base * inverse : base / unit.factor}) {
     const std::string digits = fmt::format("{}", number);
     double again = 0;
-    std::from_chars(digits.data(), digits.data() + digits.size(), again);
+    read_decimal(digits.data(), digits.data() + digits.size(), again);
     if (in_base_units(again, unit) == base) {
       return digits;
     }
@@ -120,7 +120,7 @@ std::optional<std::string> bits_in_bytes(double number, std::string_view unit) {
 double parse(std::string_view text, std::string_view where, const Dimension& d) {
   double number = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const auto [rest, error] = read_decimal(text.data(), end, number);
   if (error != std::errc() || !std::isfinite(number)) {
     fail(where, text, fmt::format("expected a number and a unit, such as \"{}\"", d.example));
   }

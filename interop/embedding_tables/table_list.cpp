@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <map>
 
 #include "core/input/csv.h"
+#include "core/portable.h"
 #include "interop/embedding_tables/described_tables.h"
 
 // Embedding tables one a line -> workload.
@@ -175,7 +175,7 @@ class Line {
   [[nodiscard]] double number_in(const std::string& cell, const std::string& column) const {
     double value = 0;
     const char* end = cell.data() + cell.size();
-    const auto [stop, error] = std::from_chars(cell.data(), end, value);
+    const auto [stop, error] = read_decimal(cell.data(), end, value);
     if (error != std::errc() || stop != end) {
       const bool comma = cell.find(',') != std::string::npos;
       const bool word = column == "pooling" && !cell.empty() &&

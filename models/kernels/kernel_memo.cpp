@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/portable.h"
 #include "core/split_mix.h"
 
 namespace stepcast::models {
@@ -28,7 +29,7 @@ std::uint64_t hash_of(const Op& op) {
   for (const std::int64_t extent : op.shape) {
     h = mixed(h, static_cast<std::uint64_t>(extent));
   }
-  return mixed(h, std::bit_cast<std::uint64_t>(op.bytes_read.base()));
+  return mixed(h, bit_pattern(op.bytes_read.base()));
 }
 
 }  // namespace

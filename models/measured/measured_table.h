@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/graph/program.h"
@@ -20,7 +21,11 @@ namespace stepcast::models {
 /// "fp8_block").
 struct Testbed {
   std::string device, system, stack, variant;
-  auto operator<=>(const Testbed&) const = default;
+  bool operator==(const Testbed&) const = default;
+  bool operator<(const Testbed& o) const {
+    return std::tie(device, system, stack, variant) <
+           std::tie(o.device, o.system, o.stack, o.variant);
+  }
 };
 
 /// Measured rows read from published tables and from `stepcast calibrate --rows`, in the types the

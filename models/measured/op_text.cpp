@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"
+#include "core/portable.h"
 #include "models/kernels/kernel_form.h"
 
 namespace stepcast::models {
@@ -27,7 +27,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 
 double number_in(std::string_view text) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto [end, error] = read_decimal(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
       value < 0 || value > 1e18) {
     throw InputError("", fmt::format("found \"{}\", expected a number from 0", text));

@@ -1,13 +1,13 @@
 #include "planner/embedding/embedding_prices.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
 #include "core/graph/program_builder.h"
+#include "core/portable.h"
 #include "core/split_mix.h"
 #include "planner/embedding/placement.h"
 #include "workloads/build_graph.h"
@@ -175,8 +175,8 @@ std::size_t EmbeddingPrices::AskedHash::operator()(const Asked& a) const {
   const Lookups& l = a.lookups;
   std::uint64_t hash = static_cast<std::uint64_t>(a.op->kind) * 2 + (l.unpooled ? 1 : 0);
   for (const std::uint64_t part :
-       {static_cast<std::uint64_t>(l.table), std::bit_cast<std::uint64_t>(l.samples),
-        std::bit_cast<std::uint64_t>(l.share), static_cast<std::uint64_t>(l.dim)}) {
+       {static_cast<std::uint64_t>(l.table), bit_pattern(l.samples),
+        bit_pattern(l.share), static_cast<std::uint64_t>(l.dim)}) {
     hash = split_mix(hash ^ part);
   }
   return hash;

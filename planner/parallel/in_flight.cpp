@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "workloads/schedule/schedule.h"
 
@@ -13,7 +14,9 @@ namespace {
 struct FlightMoment {
   std::vector<std::int32_t> in_flight;
   std::size_t pass = 0;
-  auto operator<=>(const FlightMoment&) const = default;
+  bool operator<(const FlightMoment& o) const {
+    return std::tie(in_flight, pass) < std::tie(o.in_flight, o.pass);
+  }
 };
 
 bool covers(const FlightMoment& a, const FlightMoment& b) {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <thread>
-#include <vector>
+
+#include "core/portable.h"
 
 namespace stepcast::planner {
 
@@ -29,10 +29,10 @@ void parallel_for(std::size_t items, int threads, const Work& work) {
     }
   };
   {
-    std::vector<std::jthread> workers;
+    JoinedThreads workers;
     const auto wanted = std::min(items, static_cast<std::size_t>(std::max(threads, 1)));
     for (std::size_t w = 1; w < wanted; ++w) {
-      workers.emplace_back(run, w);
+      workers.start(run, w);
     }
     run(0);
   }

@@ -131,7 +131,9 @@ class Search {
             consider(w, point);
           }
           point.recompute = RecomputeKind::kFirstLayers;
-          consider_first_layers(w, point, {next, recomputes.end()});
+          consider_first_layers(
+              w, point,
+              std::span(recomputes).subspan(static_cast<std::size_t>(next - recomputes.begin())));
         }
       }
     }

@@ -400,7 +400,9 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   StepPrediction p;
   p.job = job;
   const models::CostModel model(job.system, job.calibration);
-  const auto [costs, result] = simulate_step(graph, model, nullptr, options.host_cost);
+  const SimulatedStep step = simulate_step(graph, model, nullptr, options.host_cost);
+  const simulator::StepCosts& costs = step.costs;
+  const simulator::SimulationResult& result = step.result;
   const SimTime makespan = options.rendezvous ? result.makespan : without_waits(result);
   p.hardware = to_seconds(makespan);
   p.iteration = p.hardware;

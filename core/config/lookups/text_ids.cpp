@@ -9,6 +9,7 @@
 #include "core/config/suggest.h"
 #include "core/error.h"
 #include "core/lower.h"
+#include "core/portable.h"
 
 namespace stepcast::config {
 namespace {
@@ -92,7 +93,7 @@ bool is_hash(std::string_view cell) {
 }
 bool is_number(std::string_view cell) {
   double v = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), v);
+  const auto [end, error] = read_decimal(cell.data(), cell.data() + cell.size(), v);
   return error == std::errc() && end == cell.data() + cell.size();
 }
 

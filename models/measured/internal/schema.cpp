@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "core/device_names.h"
 #include "core/error.h"
+#include "core/portable.h"
 #include "models/measured/names.h"
 #include "models/measured/op_text.h"
 
@@ -36,7 +36,7 @@ std::string_view Row::text(std::string_view column) const {
 double Row::number(std::string_view column) const {
   const std::string_view field = text(column);
   double value = 0;
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  const auto [end, error] = read_decimal(field.data(), field.data() + field.size(), value);
   if (error != std::errc() || end != field.data() + field.size() || !std::isfinite(value)) {
     throw RowError(
         fmt::format("{} is \"{}\", expected a number; mend or remove the row", column, field));

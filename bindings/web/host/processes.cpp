@@ -1,0 +1,10 @@
+#include <cerrno>
+#include <spawn.h>
+
+/// A page starts no programs: the solver that a baseline asks for is not there.
+extern "C" int posix_spawnp(pid_t* /*child*/, const char* /*file*/,
+                            const posix_spawn_file_actions_t* /*actions*/,
+                            const posix_spawnattr_t* /*attributes*/, char* const* /*arguments*/,
+                            char* const* /*environment*/) {
+  return ENOSYS;
+}

@@ -1,0 +1,20 @@
+#include "cli/support/remap_file.h"
+
+#include "core/error.h"
+
+namespace stepcast::cli {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw InputError("--remap-out", "the page writes no files of NumPy; use the executable");
+}
+
+}  // namespace
+
+std::vector<RowRemap> row_remaps(const Job& /*job*/, const EmbeddingPlan& /*plan*/) { refuse(); }
+void expect_remap_file(const std::filesystem::path& /*file*/, std::size_t /*tables*/) { refuse(); }
+void write_remaps(const std::filesystem::path& /*file*/, const std::vector<RowRemap>& /*remaps*/) {
+  refuse();
+}
+
+}  // namespace stepcast::cli

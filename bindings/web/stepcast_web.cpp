@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "bindings/web/timeline.h"
+#include "cli/command.h"
+#include "cli/support/command_line.h"
+#include "interop/import.h"
+
+// What the page calls: commands as they are typed, and the drawing of a step. Texts in, texts out;
+// the answer stays valid until the next call.
+
+namespace {
+
+using stepcast::cli::Context;
+
+/// The page's script puts the data files there before the first call.
+constexpr const char* kLibrary = "/stepcast";
+
+Context context_of(const char* arguments) {
+  Context context;
+  context.library = stepcast::interop::library(kLibrary);
+  context.arguments = nlohmann::json::parse(arguments).get<std::vector<std::string>>();
+  return context;
+}
+
+/// Runs `command` with its standard output as the answer.
+template <class Command>
+const char* answer(const Command& command) {
+  static std::string text;
+  const std::ostringstream output;
+  std::streambuf* before = std::cout.rdbuf(output.rdbuf());
+  const int code = command();
+  std::cout.rdbuf(before);
+  text = fmt::format("{}\n", code) + output.str();
+  return text.c_str();
+}
+
+}  // namespace
+
+extern "C" {
+
+/// `arguments`: a JSON list, as after the executable's name. The answer: the exit code, an end of
+/// line, what the command prints. Errors go to the error stream.
+const char* stepcast_run(const char* arguments) {
+  return answer([&] {
+    CLI::App app{"Forecast a training step before you run it", "stepcast"};
+    app.require_subcommand(1);
+    Context context = context_of(arguments);
+    stepcast::cli::add_predict(app, context);
+    stepcast::cli::add_plan(app, context);
+    stepcast::cli::add_explain(app, context);
+    stepcast::cli::add_list(app, context);
+    return stepcast::cli::run_command_line(app, context);
+  });
+}
+
+/// `arguments` of a job (JOB, --set): what a picture of its step needs, bindings/web/timeline.h.
+const char* stepcast_timeline(const char* arguments) {
+  return answer([&] {
+    CLI::App app{"", "stepcast"};
+    Context context = context_of(arguments);
+    stepcast::cli::add_timeline(app, context);
+    return stepcast::cli::run_command_line(app, context);
+  });
+}
+}

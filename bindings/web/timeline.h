@@ -1,0 +1,20 @@
+#pragma once
+#include "cli/command.h"
+
+namespace stepcast::cli {
+
+/// The command `timeline`: a predicted step as the page draws it, one JSON document. Times are of
+/// the hardware's pace.
+///
+///   ranks       [{rank, class, alike, streams, spans}]: one of each class of ranks that run the
+///               same program; of many classes evenly spaced ones. `spans` is flat, six numbers for
+///               each op: stream, name, call, then its begin since the op before, its wait and its
+///               time, all in nanoseconds
+///   names       of ops, "NAME [PHASE]", as in the ops of predict
+///   calls       of each class: segment and micro-batch, flat
+///   segments    [name, kind]
+///   placement   of models with embedding tables: bytes of each table on each rank, and how long
+///               each rank's ops of each kind take
+void add_timeline(CLI::App& app, Context& context);
+
+}  // namespace stepcast::cli
