@@ -38,7 +38,7 @@ struct MeasuredRank {
   std::int64_t begin = 0, end = 0;  ///< step marks
   std::int64_t stripped = 0;        ///< host time removed: full queues and synchronising calls
   std::vector<OpSpan> spans;        ///< in issue order; for scoring, never an input
-  std::vector<HostSpan> host;       ///< likewise; of our own runtime
+  std::vector<HostSpan> host;       ///< of our own runtime
   /// Captures: the op at which the host ends each step, and when it did. Ops up to it, and after
   /// the mark before, are the step's; the first `carried` stand for work launched before the first.
   struct StepEnd {

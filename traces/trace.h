@@ -50,7 +50,7 @@ struct GraphRun {
   /// Which kernels computed fused attention, where there was a choice ("own", "cudnn 9.19.0"), and
   /// why not the library's. Times of one say nothing of the other.
   std::string attention, attention_reason;
-  /// Likewise which did what products do beside multiplying (core/graph/epilogue.h).
+  /// Ops whose products also did what core/graph/epilogue.h lists.
   std::string epilogues, epilogues_reason;
   ExecutionGraph graph;
   /// Why the graph holds ops, segments and communicators alone: format 1 kept no more, and their
@@ -62,7 +62,7 @@ struct GraphRun {
 /// Puts all ranks on rank 0's clock and fills `ready` of collectives. Offsets are the median
 /// distance between the ends of symmetric collectives (all-reduce, all-gather, reduce-scatter,
 /// barrier), which no rank can leave before the last one came; `ready` is the latest begin among
-/// the members (for all-to-all-v, send and recv likewise an upper bound). Source: reference
+/// the members (for all-to-all-v, send and recv also an upper bound). Source: reference
 /// section 9.
 void align_clocks(GraphRun& trace);
 

@@ -27,10 +27,11 @@ struct PassCosts {
   Line forward, backward, weights;
   Line forward_ops, backward_ops, weights_ops;
   Line kept;             ///< of a micro-batch, from its forward to its backward
-  Line kept_to_weights;  ///< likewise, from its forward to its weight gradients
+  Line kept_to_weights;  ///< from its forward to its weight gradients
   Line gradients_kept;   ///< from its backward to its weight gradients
   Line forward_only, backward_only, weights_only;  ///< of a micro-batch, during one pass
-  Line beside;  ///< seconds of gathers and reductions on a stream of their own, of a micro-batch
+  Line
+      overlapped;  ///< seconds of gathers and reductions on a stream of their own, of a micro-batch
   /// Of the pass that needs most; layers of one kind take turns with them. In a model where some
   /// layers have experts: of those, of the others, of a chunk with both.
   Line temporaries;

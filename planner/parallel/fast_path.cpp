@@ -164,10 +164,10 @@ bool FastPath::applies() {
 
 bool FastPath::bounds_simulator() {
   const Overlap& overlap = job_.parallel.overlap;
-  const bool beside =
+  const bool overlaps =
       (point_.tensor > 1 && overlap.tensor) || (point_.replicas() > 1 && overlap.data) ||
       (point_.expert > 1 && overlap.expert) || (point_.pipeline > 1 && overlap.pipeline);
-  return layers_alike_ && (!beside || applies());
+  return layers_alike_ && (!overlaps || applies());
 }
 
 void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
@@ -236,7 +236,7 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
   passes_.weights.resize(splits ? all : 0);
   pass_ops_.assign(static_cast<std::size_t>(layout_->stages), 0.0);
   const bool least = clock_ == Clock::kLeast;
-  beside_.assign(least ? static_cast<std::size_t>(layout_->stages) : 0, 0.0);
+  overlapped_.assign(least ? static_cast<std::size_t>(layout_->stages) : 0, 0.0);
   std::size_t stage = 0;
   for (std::size_t at = 0; at < all; ++at) {
     const auto role = static_cast<std::size_t>(layout_->role[at]);
@@ -256,7 +256,7 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
     pass_ops_[stage] +=
         mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
     if (least) {
-      beside_[stage] += mixed(a.beside, b.beside, n);
+      overlapped_[stage] += mixed(a.overlapped, b.overlapped, n);
     }
     if (splits) {
       passes_.weights[at] = std::max(mixed(a.weights, b.weights, n), 0.0);
@@ -458,8 +458,8 @@ double FastPath::bound(const ByRole<StateCosts>& states) {
 double FastPath::seconds_of(const ByRole<StateCosts>& states,
                             const std::vector<double>& ends) const {
   double seconds = std::max(end_of(states, ends), host_end(states));
-  for (const double beside : beside_) {  // the last backward pass may have other transfers
-    seconds = std::max(seconds, step_ + static_cast<double>(passes_.microbatches - 1) * beside);
+  for (const double overlapped : overlapped_) {  // the last backward pass may have other transfers
+    seconds = std::max(seconds, step_ + static_cast<double>(passes_.microbatches - 1) * overlapped);
   }
   return seconds;
 }

@@ -16,7 +16,7 @@ struct PipelineLayout {
   std::vector<std::int32_t> dense;  ///< of these, layers without experts in a model that has some
   std::vector<ChunkRole> role;
   std::vector<std::int32_t> fullest;  ///< stages one of which holds most: the others hold no more
-  PipelineSplit split;                ///< that dealt them out
+  PipelineSplit split;                ///< that assigned them
   /// Layers of the stage that has most.
   [[nodiscard]] std::int32_t most_layers() const;
   /// Has the first chunk or the last no layers?
@@ -46,17 +46,17 @@ struct StepForecast {
 /// Within 1 % of the event simulator (tests/planner/fast_path_test.cpp) where `applies` says so:
 ///   ranks are equally fast (no straggler constants), the host has its own core, and no collective
 ///   costs more after a rest;
-///   nothing runs beside compute but tensor-parallel collectives, and those only without replicas:
-///   pipeline transfers and gradient exchange would share links with them;
-///   issuing takes less than three quarters of a stage's time;
-///   messages between stages cannot meet other transfers of a rank: they use fabric levels of their
-///   own and take less than a tenth of the stage's time, or less than a hundredth of it;
-///   where some layers see a window and some all keys, every chunk has the model's share of both.
-/// Elsewhere it orders candidates, and the simulator decides. Where nothing runs beside compute,
+///   nothing overlaps with compute but tensor-parallel collectives, and those only without
+///   replicas: pipeline transfers and gradient exchange would share links with them; issuing takes
+///   less than three quarters of a stage's time; messages between stages cannot meet other
+///   transfers of a rank: they use fabric levels of their own and take less than a tenth of the
+///   stage's time, or less than a hundredth of it; where some layers see a window and some all
+///   keys, every chunk has the model's share of both.
+/// Elsewhere it orders candidates, and the simulator decides. Where nothing overlaps with compute,
 /// all that it leaves out is waiting: the simulator is then nowhere more than 1 % faster.
 ///
-/// With Clock::kLeast it is no forecast but a bound of the simulator (likewise to 1 %) whatever
-/// runs beside compute: transfers on streams of their own cost only what later work waits for, or
+/// With Clock::kLeast it is no forecast but a bound of the simulator (also to 1 %) whatever
+/// overlaps with compute: transfers on streams of their own cost only what later work waits for, or
 /// what their stream has to do in all, and slow nothing.
 class FastPath {
  public:
@@ -81,7 +81,7 @@ class FastPath {
   /// The step itself; walks the pipeline once for all states.
   [[nodiscard]] double step(const ByRole<StateCosts>& states);
   /// A lower bound of the time of every plan of the point's split and micro-batch with its
-  /// schedule, however layers are dealt out, recomputed and sharded: some stage has the mean work
+  /// schedule, however layers are assigned, recomputed and sharded: some stage has the mean work
   /// of all. `passes` are those of whole parameters without recomputation.
   [[nodiscard]] double split_bound(const PlanPoint& point, const Passes& passes) const;
 
@@ -89,7 +89,7 @@ class FastPath {
   StepForecast forecast(const PlanPoint& point);
   /// Of the passes set last.
   [[nodiscard]] bool applies();
-  /// Is the simulator at most 1 % faster? So it is where `applies`, and where nothing runs beside
+  /// True if the simulator is at most 1 % faster: where `applies`, and where nothing overlaps with
   /// compute: waiting for hosts, for other ranks or for a link only adds time.
   [[nodiscard]] bool bounds_simulator();
   [[nodiscard]] std::int64_t microbatches() const { return passes_.microbatches; }
@@ -125,12 +125,12 @@ class FastPath {
   PipelinePasses passes_;
   std::vector<std::int32_t> recomputed_;  // layers, by virtual stage
   std::vector<double> pass_ops_;          // by stage, of one micro-batch
-  std::vector<double> beside_;            // likewise, seconds of transfers, with Clock::kLeast
+  std::vector<double> overlapped_;        // seconds of transfers by stage, with Clock::kLeast
   std::vector<double> bound_ends_;        // of the last backward pass, by stage: at least ...
   std::vector<double> ends_;              // ... and exactly, once it was asked for
   PipelineWalk walk_;
   std::vector<double> keeps_, during_;  // scratch of activations(), by chunk
-  std::vector<double> at_moment_;       // likewise, by moment
+  std::vector<double> at_moment_;       // by moment
   struct Activations {
     std::int32_t stage = 0;
     double bytes = 0, temporaries = 0;

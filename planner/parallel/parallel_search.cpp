@@ -111,19 +111,19 @@ class Search {
         point.embedding_layers = deal.embedding_layers;
         point.head_layers = deal.head_layers;
         point.schedule = schedule;
-        const PipelineLayout& dealt = table_.layout(point.pipeline, deal);
-        const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt, schedule);
+        const PipelineLayout& layout = table_.layout(point.pipeline, deal);
+        const std::vector<RecomputeChoice> recomputes = space_.recomputes(layout, schedule);
         const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
         counts.space += points;
         if (late()) {
           counts.left_out += points;
-        } else if (behind(path, costs, point, dealt, shelf)) {
+        } else if (behind(path, costs, point, layout, shelf)) {
           counts.bounded += points;
           counts.rough += may_be_rough_ ? points : 0;
         } else if (!table_.known(split, path).any_fits()) {
           counts.weights_too_large += points;
         } else {
-          Work w{path, costs, split, dealt, shelf, counts, {}};
+          Work w{path, costs, split, layout, shelf, counts, {}};
           auto next = recomputes.begin();
           for (; next != recomputes.end() && next->kind != RecomputeKind::kFirstLayers; ++next) {
             point.recompute = next->kind;
@@ -161,14 +161,14 @@ class Search {
   /// The same for one schedule of it, under any recomputation and sharding: whole parameters
   /// without recomputation have the shortest passes.
   [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, PlanPoint point,
-                            const PipelineLayout& dealt, const CandidateShelf& shelf) {
+                            const PipelineLayout& layout, const CandidateShelf& shelf) {
     if (by_memory_too() || (!options_.below && std::isinf(shelf.limit()))) {
       return false;
     }
     point.zero = point.shard_level = point.recompute_layers = 0;
     point.recompute = RecomputeKind::kNone;
     Passes& passes = costs.passes(point, point.recompute);
-    path.set_passes(point, dealt, passes, passes, costs.hops(passes, point));
+    path.set_passes(point, layout, passes, passes, costs.hops(passes, point));
     return beaten(shelf, path.bound(), 0);
   }
 
@@ -215,7 +215,7 @@ class Search {
         point.head_layers = deal.head_layers;
         point.schedule = schedule;
         Work w{path, costs, split, table_.layout(point.pipeline, deal), shelf, counts, {}};
-        for (const RecomputeChoice& choice : space_.recomputes(w.dealt, schedule)) {
+        for (const RecomputeChoice& choice : space_.recomputes(w.layout, schedule)) {
           if (choice.kind != RecomputeKind::kFirstLayers) {
             point.recompute = choice.kind;
             point.recompute_layers = 0;
@@ -231,7 +231,7 @@ class Search {
     FastPath& path;
     TaskCosts& costs;
     const Split& split;
-    const PipelineLayout& dealt;
+    const PipelineLayout& layout;
     CandidateShelf& shelf;
     SearchCounts& counts;
     std::vector<char> out;  ///< scratch, by sharding
@@ -296,7 +296,7 @@ class Search {
       const bool fresh = set != &kept;
       if (fresh) {
         Passes& again = mixture ? w.costs.passes(of, RecomputeKind::kFull) : kept;
-        w.path.set_passes(of, w.dealt, kept, again, w.costs.hops(kept, of));
+        w.path.set_passes(of, w.layout, kept, again, w.costs.hops(kept, of));
         set = &kept;
       }
       const States& of_split = w.split.states[z];

@@ -156,7 +156,7 @@ const std::vector<DealChoice>& ParallelSpace::deals(std::int32_t stages) const {
   return it == deals_.end() ? kNone : it->second;
 }
 
-/// With one chunk a stage, the layers dealt out in a way that these stages can have, if any.
+/// With one chunk a stage, a layer assignment that these stages can have, if any.
 Job ParallelSpace::split_job(const PlanPoint& split) const {
   Job job = applied(job_, split);
   PipelineSplit& into = job.parallel.pipeline_split;
@@ -232,7 +232,7 @@ std::vector<std::int32_t> ParallelSpace::degrees(std::int32_t PlanPoint::*field,
     alone.tensor =
         static_cast<std::int32_t>(std::max<std::int64_t>(1, job_.parallel.expert_tensor));
     alone.*field = n;
-    alone.data = field == &PlanPoint::expert ? n : 1;  // experts are dealt out over replicas
+    alone.data = field == &PlanPoint::expert ? n : 1;  // experts are distributed over replicas
     // What experts ask of tensor ranks depends on the experts' degree.
     const bool ask = n > 1 && !(model.moe && field == &PlanPoint::tensor);
     if (n <= most && devices_ % n == 0 && (!ask || possible(alone))) {
@@ -366,7 +366,7 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
 std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& layout,
                                                        ScheduleKind schedule) const {
   const auto possible = [&](RecomputeKind kind) {
-    if (fixed_.stack) {  // may ask how stages are dealt out, too
+    if (fixed_.stack) {  // may depend on the layer assignment, too
       Job job = job_;
       job.parallel.pipeline = layout.stages;
       job.parallel.virtual_stages = layout.chunks;

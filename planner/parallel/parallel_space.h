@@ -21,7 +21,7 @@ struct ZeroChoice {
   std::int32_t level = 0;
 };
 
-/// How many chunks a stage has, and how layers are dealt out to them: PlanPoint's.
+/// How many chunks a stage has, and how layers are assigned to them: PlanPoint's.
 struct DealChoice {
   std::int32_t virtual_stages = 1;
   std::int32_t embedding_layers = 0, head_layers = 0;
@@ -40,8 +40,8 @@ struct ScheduleChoice {
 /// stage, first-k with k = all layers).
 ///
 ///   tensor     divides the devices, heads, widths, vocabulary; with it sequence_parallel
-///   context    likewise, with fused attention; 2 context divides the sequence
-///   expert     likewise; where expert_tensor is fixed, tensor = expert_tensor unless that is 1
+///   context    as tensor, with fused attention; 2 context divides the sequence
+///   expert     as tensor; where expert_tensor is fixed, tensor = expert_tensor unless that is 1
 ///   pipeline   divides what is left, at most one stage per layer
 ///   data       what is left
 ///   micro      divides the samples of a replica

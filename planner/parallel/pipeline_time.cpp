@@ -137,7 +137,7 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<doub
     straight_up += b;
   }
   double forward_after = 0;   // of the last chunk, from this stage on
-  double backward_after = 0;  // likewise
+  double backward_after = 0;  // of the backward pass
   double backward_before = 0;
   double forward_before = 0;  // of the first chunk, before this stage
   for (std::int32_t s = 0; s < p.stages; ++s) {

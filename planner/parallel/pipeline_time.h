@@ -34,7 +34,7 @@ struct PipelinePasses {
 ///     tail_s. The head is the first micro-batch's way to s, either straight (sum_{i < s} f) or
 ///     through the last virtual stage and back, which replaces the warm-up forwards of s; the tail
 ///     mirrors it for the last micro-batch.
-///   ZB-H1        likewise for one chunk, with the weight gradients that the order puts before the
+///   ZB-H1        the same for one chunk, with the weight gradients that the order puts before the
 ///     point where a path leaves its stage, and those that stage i has left, min(m, i + 1), after
 ///     its last backward pass.
 /// For equal stages the first two are (m + p - 1)(f + b) and m v (f + b) + (p - 1)(f + b), exact

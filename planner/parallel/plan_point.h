@@ -48,7 +48,7 @@ inline PlanKind kind_of(const PlanPoint& p) {
 
 constexpr std::int32_t kNodeLevel = -1;
 
-/// How layers are dealt out under the point: by its weights, or as the job lists.
+/// The layer assignment under the point: by its weights, or as the job lists.
 PipelineSplit pipeline_split(const Job& job, const PlanPoint& point);
 /// The job split as the point says, on as many devices as it needs.
 Job applied(Job job, const PlanPoint& point);

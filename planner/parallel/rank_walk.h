@@ -16,7 +16,7 @@ enum class Clock : std::uint8_t { kUsual, kLeast };
 
 /// The clock of one rank whose partners are never late: what segments of its program take by
 /// themselves. The rules are the event engine's (streams run in order, events order streams,
-/// compute slows beside transfers), without queues between ranks.
+/// compute slows while transfers overlap), without queues between ranks.
 ///
 ///   RankWalk walk(program, seconds_by_op, dispatch, slowdown);
 ///   walk.run(forward);

@@ -13,8 +13,8 @@ namespace {
 /// A layer that fills more buckets shares hardly any with the next: of a layer's matrices none is
 /// larger than about a third, so each fills a bucket of its own.
 constexpr double kBucketsOfALayer = 4;
-/// So many layers show how an exchange beside a pass goes on, where layers do not share buckets: it
-/// falls behind by as much with each, or catches up.
+/// So many layers show how an exchange that overlaps with a pass goes on, where layers do not share
+/// buckets: it falls behind by as much with each, or catches up.
 constexpr std::int64_t kSettled = 4;
 /// And so many have all the buffers that layers take in turn.
 constexpr std::int64_t kBuffered = 3;
@@ -53,8 +53,8 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock c
   if (job.phase != JobPhase::kTrain) {
     throw InputError("phase", "plans are searched for training steps; use train");
   }
-  // Layers are told apart by kind, not by place: the reduced job has those with experts only, and
-  // those with a window.
+  // Layers are distinguished by kind, not by place: the reduced job has those with experts only,
+  // and those with a window.
   auto& layers = std::get<TransformerWorkload>(job_.workload.model);
   full_attention_every_ = std::exchange(layers.full_attention_every, 0);
   if (layers.moe) {
@@ -258,21 +258,21 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
   const Mesh mesh = mesh_of(job_, point);
   const PlanPoint key = state_key(point);
   const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
-  const bool beside = point.replicas() > 1 && states_use_passes();
+  const bool overlapped = point.replicas() > 1 && states_use_passes();
   ByRole<StateCosts> costs;
   if (point.pipeline == 1) {
     costs = lines(key, 1, 1, kStateFields, of);
-  } else if (!beside) {
+  } else if (!overlapped) {
     std::vector<StateCosts> stages;
     for (const ReducedStage& stage : stages_of(key, kUnequalStages, kUnequalLayers)) {
       stages.push_back(of(stage));
     }
     costs = by_role(std::move(stages), kStateFields);
   }
-  // Beside passes, or in shared buckets, one layer more is no measure of the exchange: it is priced
-  // at the numbers of layers that chunks have, or at so many that it goes on alike.
+  // Overlapped with passes, or in shared buckets, one layer more is no measure of the exchange: it
+  // is priced at the numbers of layers that chunks have, or at so many that it goes on alike.
   const std::int64_t most = std::max<std::int64_t>(most_layers(point) - 1, 1);
-  if (beside) {
+  if (overlapped) {
     const std::int64_t settled = std::min(most, hidden ? kBuffered : kSettled);
     costs = lines(key, settled, 1, kStateFields, of);
     if (settled == most) {
@@ -284,14 +284,14 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
       return costs;
     }
   }
-  if (beside || (point.replicas() > 1 && layers_share_buckets(costs))) {
+  if (overlapped || (point.replicas() > 1 && layers_share_buckets(costs))) {
     costs = lines(key, most, 1, kStateFields, of);
   }
   return costs;
 }
 
-/// What is exchanged beside passes and catches up with each layer has caught up at some: it then
-/// stays as it is, of which the least is nothing.
+/// An exchange that overlaps with passes and catches up with each layer has caught up at some: it
+/// then stays as it is, of which the least is nothing.
 void ReducedStep::catch_up(ByRole<StateCosts>& states) const {
   for (StateCosts& c : states) {
     for (const auto part : {&StateCosts::exchange, &StateCosts::after_ends}) {

@@ -21,9 +21,9 @@ namespace stepcast::planner {
 /// time (the search keeps them). Of layers of which some see a window and some all keys a chunk has
 /// the model's share of each.
 ///
-/// With Clock::kLeast seconds are those below which the simulator cannot come, whatever runs beside
-/// what: RankWalk's least, transfers between stages on streams of their own take none, and
-/// all layers have the window.
+/// With Clock::kLeast seconds are those below which the simulator cannot come, whatever overlaps
+/// with what: RankWalk's least, transfers between stages on streams of their own take none, and all
+/// layers have the window.
 class ReducedStep {
  public:
   ReducedStep(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
@@ -36,9 +36,9 @@ class ReducedStep {
   void add_mixed(const PlanPoint& point, Passes& passes);
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
-  /// micro and recompute, because the exchange then runs beside the last backward pass.
-  /// `hidden`: as if all that is exchanged beside passes were hidden by them. `ends`: also of
-  /// chunks without layers, which are told apart where the point has some.
+  /// micro and recompute, because the exchange then overlaps with the last backward pass.
+  /// `hidden`: as if all exchanges that overlap with passes were hidden by them. `ends`: also of
+  /// chunks without layers, which are distinguished where the point has some.
   ByRole<StateCosts> states(const PlanPoint& point, bool hidden = false, bool ends = false);
   /// Seconds of a message from one stage to the next: `crossing` is the sending stage, stages - 1
   /// is the way back to stage 0 of an interleaved pipeline.
@@ -51,7 +51,8 @@ class ReducedStep {
   [[nodiscard]] bool least() const { return clock_ == Clock::kLeast; }
   /// Do passes depend on the data-parallel group (weights gathered, gradients scattered inside)?
   [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
-  /// And on which pass follows which, as gathers beside one hold up the next?
+  /// True if it also depends on the order of passes, as gathers that overlap with one delay the
+  /// next.
   [[nodiscard]] bool passes_use_order(const PlanPoint& point) const;
   /// What of the mesh passes depend on where parameters are whole: splits that agree in it have
   /// groups of the same shapes on the fabric.
@@ -80,8 +81,8 @@ class ReducedStep {
   /// With Clock::kLeast: are the point's states those of an exchange that passes hide in full? Then
   /// they do not depend on the passes.
   [[nodiscard]] bool states_hide_exchange(const PlanPoint& point) const;
-  /// Does the exchange depend on how layers are dealt out to virtual stages? `states` are those of
-  /// the same split with one per stage.
+  /// True if the exchange depends on the assignment of layers to virtual stages. `states` are those
+  /// of the same split with one per stage.
   [[nodiscard]] bool states_use_chunks(const PlanPoint& point,
                                        const ByRole<StateCosts>& states) const;
 

@@ -53,9 +53,9 @@ void CandidateShelf::offer(const ParallelCandidate& c) {
     }
     // The kinds among the best change with what is left out, so that is looked at again.
     const auto set_limit = [this] {
-      limit_ = std::min(best_.size() >= keep_ ? best_.back().seconds
-                                              : std::numeric_limits<double>::infinity(),
-                        std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_));
+      limit_ = std::min(
+          best_.size() >= keep_ ? best_.back().seconds : std::numeric_limits<double>::infinity(),
+          std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_));
     };
     set_limit();
     while (best_.size() > keep_ || best_.back().seconds > limit_) {

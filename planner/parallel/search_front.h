@@ -7,8 +7,8 @@
 
 namespace stepcast::planner {
 
-/// The best few candidates, at most so many of a kind, and the front of time and memory, of all that were offered. What it
-/// holds in the end does not depend on the order of offers.
+/// The best few candidates, at most so many of a kind, and the front of time and memory, of all
+/// that were offered. What it holds in the end does not depend on the order of offers.
 class CandidateShelf {
  public:
   explicit CandidateShelf(const ParallelSearchOptions& options);

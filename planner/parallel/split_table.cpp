@@ -110,7 +110,7 @@ double SplitTable::overlapped(FastPath& path, PlanPoint point, const PipelineLay
   double all = 0;
   for (std::size_t at = 0; at < layout.layers.size(); ++at) {
     const PassCosts& of = passes.role[static_cast<std::size_t>(layout.role[at])];
-    all += of.beside.at(layout.layers[at], layout.dense[at]);
+    all += of.overlapped.at(layout.layers[at], layout.dense[at]);
   }
   return all / point.pipeline;
 }

@@ -91,9 +91,9 @@ double pass_temporaries(const ReducedStage& stage) {
   return most;
 }
 
-StageCosts::StageCosts(const models::CostModel& model, Clock clock, bool beside)
+StageCosts::StageCosts(const models::CostModel& model, Clock clock, bool overlapped)
     : clock_(clock),
-      beside_(beside),
+      overlapped_(overlapped),
       pricer_(model),
       dispatch_(model.host().dispatch.base()),
       slowdown_(model.compute_slowdown()) {}
@@ -103,7 +103,7 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
   const Program& program = stage.program();
   std::vector<double> seconds(program.ops.size(), 0.0);
   std::map<std::int32_t, simulator::Pricer::GroupOfRanks> groups;
-  const bool all = !passes && (beside_ || gathers_first(program));
+  const bool all = !passes && (overlapped_ || gathers_first(program));
   for (const Segment& segment : program.segments) {
     const bool is_pass = fields_of(part_of(segment)).has_value();
     if (is_pass != passes && !all) {
@@ -129,12 +129,12 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
   return seconds;
 }
 
-/// Seconds of the passes. Gathers and reductions beside them can hold up the next pass: then it is
-/// what a pass takes once they follow one another, forward and backward in turn or, in GPipe, each
-/// after its like.
+/// Seconds of the passes. Gathers and reductions that overlap with them can delay the next pass:
+/// then it is what a pass takes once they follow one another, forward and backward in turn or, in
+/// GPipe, each after its like.
 void StageCosts::time_passes(const Program& program, std::span<const double> seconds,
                              ScheduleKind schedule, PassCosts& costs) const {
-  const bool held_up = beside_ && clock_ == Clock::kUsual;
+  const bool held_up = overlapped_ && clock_ == Clock::kUsual;
   constexpr int kRounds = 4;
   RankWalk following = walk_of(program, seconds);
   const auto time = [&](const Segment& segment, const PassFields& fields) {
@@ -173,7 +173,7 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
       const bool own = op.stream != 0 && op.communicator >= 0 &&
                        stage.graph->communicators[static_cast<std::size_t>(op.communicator)].role ==
                            CommunicatorRole::kReplicas;
-      costs.beside.base += own ? seconds[o] : 0;
+      costs.overlapped.base += own ? seconds[o] : 0;
     }
     for (const Op& op : program.ops_of(segment)) {
       const TensorId* first = program.operands.data() + op.first_operand;
@@ -218,8 +218,8 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     }
   }
   RankWalk finish = walk_of(program, seconds);
-  double usual = 0;  // of the backward pass that the exchange runs beside
-  if (beside_) {
+  double usual = 0;  // of the backward pass that the exchange overlaps with
+  if (overlapped_) {
     for (const Segment& segment : program.segments) {
       const Part part = part_of(segment);
       if (part == Part::kBackward || part == Part::kWeights) {  // the later one

@@ -23,11 +23,11 @@ double pass_temporaries(const ReducedStage& stage);
 /// are set. One per thread.
 class StageCosts {
  public:
-  /// `beside`: gradients are exchanged beside passes (parallel.overlap.data).
-  StageCosts(const models::CostModel& model, Clock clock, bool beside);
+  /// `overlapped`: gradients are exchanged during passes (parallel.overlap.data).
+  StageCosts(const models::CostModel& model, Clock clock, bool overlapped);
 
   PassCosts passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule);
-  /// `hidden`: as if all that is exchanged beside passes were hidden by them.
+  /// `hidden`: as if all exchanges that overlap with passes were hidden by them.
   StateCosts states(const ReducedStage& stage, const Mesh& mesh, bool hidden);
   /// Fabric levels of the collectives priced since the last call, as bits.
   std::uint32_t take_levels() { return std::exchange(levels_, 0); }
@@ -41,7 +41,7 @@ class StageCosts {
   }
 
   Clock clock_;
-  bool beside_;
+  bool overlapped_;
   simulator::Pricer pricer_;
   double dispatch_ = 0, slowdown_ = 1;
   std::uint32_t levels_ = 0;

@@ -19,19 +19,19 @@ const States& TaskCosts::states(const PlanPoint& point, const States& of_split) 
   ReducedStep& reduced = path_.reduced();
   const bool hidden = reduced.states_hide_exchange(point);
   const bool other = reduced.passes_use_data(point) && path_.microbatches() == 1;
-  const bool beside = reduced.states_use_passes() && !hidden;
+  const bool overlapped = reduced.states_use_passes() && !hidden;
   const bool by_chunk = !hidden && reduced.states_use_chunks(point, of_split);
-  if (!beside && !other && !by_chunk) {
+  if (!overlapped && !other && !by_chunk) {
     return of_split;
   }
   PlanPoint of = point;
-  if (beside && reduced.least() && of.recompute == RecomputeKind::kFirstLayers) {
+  if (overlapped && reduced.least() && of.recompute == RecomputeKind::kFirstLayers) {
     of.recompute = RecomputeKind::kFull;  // of any number of layers it hides most
     of.recompute_layers = 0;
   }
-  const std::tuple key{beside ? of.recompute : RecomputeKind::kNone,
-                       beside ? point.schedule : ScheduleKind::kOneFOneB,
-                       beside || by_chunk ? reduced.most_layers(point) : std::int64_t{1},
+  const std::tuple key{overlapped ? of.recompute : RecomputeKind::kNone,
+                       overlapped ? point.schedule : ScheduleKind::kOneFOneB,
+                       overlapped || by_chunk ? reduced.most_layers(point) : std::int64_t{1},
                        point.pipeline,
                        point.data,
                        point.zero,

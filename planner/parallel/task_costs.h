@@ -16,7 +16,7 @@ class TaskCosts {
  public:
   explicit TaskCosts(FastPath& path) : path_(path) {}
   Passes& passes(PlanPoint point, RecomputeKind kind);
-  /// Those of the split, unless the exchange runs beside the passes.
+  /// Those of the split, unless the exchange overlaps with the passes.
   const States& states(const PlanPoint& point, const States& of_split);
   const Hops& hops(const Passes& passes, const PlanPoint& point);
 

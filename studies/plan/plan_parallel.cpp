@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMostSimulated = 48;
 /// Of the former, where that order is rough.
 constexpr std::size_t kRoughSimulated = 8;
-/// Simulated step over closed form, less one, where nothing runs beside compute
+/// Simulated step over closed form, less one, where nothing overlaps with compute
 /// (tests/planner/fast_path_test.cpp).
 constexpr double kClosedFormError = 0.01;
 /// Candidates of a kind: their closed forms may be in another order than their steps.
@@ -109,7 +109,7 @@ class Planning {
     }
   }
 
-  /// May transfers run beside compute, or layers differ? The order of closed forms is rough then.
+  /// True if transfers may overlap with compute, or layers differ: closed forms then rank roughly.
   [[nodiscard]] bool may_be_rough() const {
     const Overlap& o = request_.job.parallel.overlap;
     return o.data || o.tensor || o.expert || o.pipeline ||

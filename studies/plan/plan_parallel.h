@@ -13,7 +13,7 @@ namespace stepcast::studies {
 struct ParallelPlanOptions {
   std::size_t top = 3;
   int threads = 1;
-  double headroom = 0;               ///< bytes of each device that stay free beside the plan
+  double headroom = 0;               ///< bytes of each device that the plan leaves free
   bool front = false;                ///< also the front of time, memory and devices
   bool fewer_devices = true;         ///< it also over a half, a quarter, ... of the devices
   std::optional<double> time_limit;  ///< seconds of search
@@ -60,7 +60,7 @@ struct ParallelPlanReport {
   bool front_cut = false;  ///< a time limit left fewer devices out of the front
 };
 
-/// How far a plan's least time (planner::FastPath with Clock::kLeast; where nothing runs beside
+/// How far a plan's least time (planner::FastPath with Clock::kLeast; where nothing overlaps with
 /// compute that is the closed form) may lie above its simulated step, as the test of both holds
 /// (tests/planner/least_time_test.cpp).
 constexpr double kLeastTimeError = 0.005;

@@ -27,7 +27,7 @@ struct ReplanReport {
   EmbeddingPlan plan;         ///< with its ledger, predicted step and bound
   double objective = 0;       ///< what the plan decides, seconds
   double from_step = 0;       ///< of the plan in use, seconds
-  double from_objective = 0;  ///< likewise
+  double from_objective = 0;  ///< its objective
   bool from_fits = true;
   EmbeddingPlan in_use;  ///< where rows lie now
   planner::Migration migration;

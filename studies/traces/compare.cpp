@@ -99,7 +99,7 @@ std::vector<ComparisonRow> rows_of(const Program& program,
     row.measured += seconds(m.time);
     row.predicted_wait += p.wait;
     row.measured_wait += seconds(m.wait);
-    if (op.stream == 0) {  // other streams run beside it
+    if (op.stream == 0) {  // other streams overlap with it
       rest.predicted -= p.time + p.wait;
       beyond.measured -= seconds(m.time + m.wait);
     }

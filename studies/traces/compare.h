@@ -10,7 +10,7 @@
 
 namespace stepcast::studies {
 
-/// Predicted beside measured for one op kind, or one named op of one phase, of one rank and step.
+/// Predicted against measured for one op kind, or one named op of one phase, of one rank and step.
 struct ComparisonRow {
   std::string name;
   std::string kind;
@@ -29,7 +29,7 @@ struct ComparedTraffic {
   double counted = 0;  ///< by the ranks, mean of the steps
 };
 
-/// One op kind of a recorded run: its distinct ops priced by the models, beside what they took.
+/// One op kind of a recorded run: its distinct ops priced by the models, against what they took.
 struct ComparedKind {
   std::string kind;
   std::int64_t distinct = 0, calls = 0;
@@ -39,7 +39,7 @@ struct ComparedKind {
   std::optional<Seconds> job;            ///< what the job's own graph has of this kind
 };
 
-/// What was recorded beside what is predicted of it.
+/// A recording against its prediction.
 struct Comparison {
   std::string workload, system;
   std::int64_t ranks = 0, steps = 0;
@@ -65,7 +65,7 @@ struct Comparison {
   std::optional<ByOp> by_op;
 
   /// By shape: what the models say of each distinct op that a capture of another program tells the
-  /// shape of (shaped_work.h), beside its median time.
+  /// shape of (shaped_work.h), against its median time.
   struct ByShape {
     std::vector<ComparedKind> kinds;  ///< by time
     Seconds wait;                     ///< in collectives, for the last member; per step and rank
@@ -75,7 +75,7 @@ struct Comparison {
   std::optional<ByShape> by_shape;
 };
 
-/// Sets a recorded run beside what is predicted on the job's system: of a run of our own runtime
+/// Compares a recorded run with its prediction on the job's system: of a run of our own runtime
 /// `predicted`, whose ops carry the ids of those that ran; of a capture of any program its kernels
 /// and collectives, and `predicted`, where the job is known: its kinds on the critical rank, and
 /// its step. Errors: InputError when the ops of `predicted` are not those that ran, when a run's

@@ -21,7 +21,7 @@ struct ToldKey {
   std::string key, value, reason;
 };
 
-/// A recorded step beside what is predicted of the job.
+/// A recorded step and the step predicted for the job.
 struct RecordedAndPredicted {
   Seconds recorded, predicted;
   Seconds recorded_compute, predicted_compute;  ///< of the rank that computes most

@@ -9,7 +9,7 @@
 namespace stepcast::studies {
 namespace {
 
-/// What traces recorded before packed ids were told apart hold of them is the rest of the shape.
+/// Traces recorded before packed ids had a field of their own hold them in the rest of the shape.
 bool same_shape(const Op& ran, Op of_job) {
   if (ran.kind == OpKind::kIndexPack && ran.shape[3] == 0) {
     of_job.shape[3] = 0;

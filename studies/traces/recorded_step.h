@@ -17,7 +17,7 @@ struct RankStep {
   /// Parts of the mean step (simulator/reports/breakdown.h); they sum to `mean`.
   Seconds compute, exposed_communication, bubble, host, other;
   Seconds communication;  ///< transfers in flight, exposed or not: a sum over streams
-  Seconds wait;           ///< in collectives, for members that came later: likewise
+  Seconds wait;           ///< in collectives, for members that came later
   Seconds issuing;        ///< of the host thread, hidden or not
   Seconds queue_full;     ///< host thread blocked on a full stream
   /// How often this rank was the last to arrive at a collective, and the wait of all others

@@ -27,7 +27,7 @@ struct ReplayedRank {
 
 /// A recorded run simulated again, scored by the rules R1 to R5 of reference
 /// profiling-and-traces: waits are stripped, recorded ends are no input, every error has its
-/// controls beside it, and steps that were not given are predicted.
+/// controls next to it, and steps that were not given are predicted.
 struct Replay {
   std::int64_t ranks = 0, steps = 0;
   /// Captures: steady-state time of a step (StepTimes). Ours, whose steps are apart: median.
@@ -45,8 +45,7 @@ struct Replay {
   double next_step_error = -1, last_step_error = -1, median_step_error = -1;
   /// |replayed - recorded begin| of every op of the last step, from the steps before it.
   Seconds kernel_start_p50, kernel_start_p95;
-  double last_end_error =
-      0;  ///< error of the end of the last device op, share of the step, likewise
+  double last_end_error = 0;  ///< error of the end of the last device op, share of the step
   std::vector<ReplayedRank> by_rank;
   Seconds stripped_wait;  ///< host time removed, per step, sum over ranks
   /// The what-if, if one was asked for: the step with the change, the same without it (captures:

@@ -55,7 +55,7 @@ void scale_device_times(simulator::StepCosts& costs, double factor);
 /// Carries recorded costs over to the same job on another number of ranks: an op of the new graph
 /// takes the time of the recorded op of its name and kind, times the ratio of what the models of
 /// `system` say of both; an op without a counterpart takes what they say times the median of those
-/// ratios' corrections. Collectives likewise, each with its own group.
+/// ratios' corrections. The same for collectives, each with its own group.
 simulator::StepCosts carried_costs(const ExecutionGraph& recorded,
                                    const simulator::StepCosts& recorded_costs,
                                    const ExecutionGraph& graph, const System& system,

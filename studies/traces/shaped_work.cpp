@@ -114,7 +114,7 @@ class Gathering {
   void meet(const ExecutionGraph& graph, const Program& program, const Op& op, const OpSpan& span,
             std::int32_t rank, std::size_t number, double time) {
     if (op.communicator < 0) {
-      refuse("not all members in the trace: wait and transfer cannot be told apart",
+      refuse("not all members in the trace: wait and transfer cannot be separated",
              program.name(op), time);
       return;
     }

@@ -40,7 +40,7 @@ struct MeasuredKernel {
 };
 
 /// Why a recorded run of any program was idle, from its spans, step by step (StepTimes); critical
-/// path and slack from all its steps, replayed back to back with their own times. Beside
+/// path and slack from all its steps, replayed back to back with their own times. With
 /// studies/traces/recorded_step.h.
 struct MeasuredShow {
   std::vector<StreamUse> ranks;

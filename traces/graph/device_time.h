@@ -9,7 +9,7 @@
 
 namespace stepcast::traces {
 
-/// By what device time is told apart.
+/// What device time is grouped by.
 enum class TimeBy : std::uint8_t {
   kKind,    ///< kinds of kernels (core/graph/kernel_kind.h)
   kModule,  ///< the innermost "nn.Module: ..." around the launch, else the innermost range of the

@@ -40,7 +40,7 @@ struct RankGraph {
 /// it to: by recorded event where the profiler wrote the ids, else for the latest work issued to
 /// another stream (PyTorch's pattern around collectives), unless recorded times contradict it.
 /// Synchronising calls, and copies that returned only when the data was there, hold the host until
-/// their work ends; the time they waited is stripped (R2), likewise that of launches into a full
+/// their work ends; the time they waited is stripped (R2), and so is that of launches into a full
 /// queue.
 RankGraph build_rank_graph(const Recording& recording, const RankRecording& rank,
                            const HostOrder& order, Nanoseconds begin,

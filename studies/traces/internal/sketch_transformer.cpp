@@ -199,7 +199,7 @@ void sketch_ffn(const Layer& layer, const SeenRank& rank, std::int64_t tensor, J
   if (layer.ffn == 0) {
     sketch.assume("workload.ffn_hidden", 4 * layer.hidden,
                   "no product with a shape follows attention's: four times the hidden size");
-    sketch.assume("workload.activation", "gelu", "likewise");
+    sketch.assume("workload.activation", "gelu", "the trace does not tell");
     return;
   }
   const bool gated = layer.into_ffn >= 2 * layer.ffn;

@@ -24,14 +24,14 @@ struct IssuedNode {
 /// What a rank issued in a step.
 struct IssuedStep {
   std::vector<IssuedNode> nodes;
-  std::set<std::size_t> carried;  ///< nodes that stand for work of earlier steps
-  std::int64_t stripped = 0;      ///< host time spent waiting
+  std::set<std::size_t> carried;   ///< nodes that stand for work of earlier steps
+  std::int64_t stripped = 0;       ///< host time spent waiting
   std::vector<std::size_t> marks;  ///< by step: the node at which the host ends it
   Nanoseconds begin{};
   std::vector<Nanoseconds> ends;  ///< by step: where the host ends it
 };
 
-/// Writes the step as a program of one call, its measured times beside it.
+/// Writes the step as a program of one call, with its measured times.
 /// Errors: InputError when it uses more streams than a program may have.
 RankGraph rank_graph_of(const Recording& recording, const RankRecording& rank,
                         const HostOrder& order, const IssuedStep& step);

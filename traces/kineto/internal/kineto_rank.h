@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "traces/events/rank_builder.h"
 #include "core/input/input.h"
+#include "traces/events/rank_builder.h"
 #include "traces/kineto/internal/raw_event.h"
 
 namespace stepcast::traces::internal {
@@ -16,7 +16,7 @@ namespace stepcast::traces::internal {
 class KinetoRank {
  public:
   KinetoRank(Input& input, Names& names);
-  /// Any member beside the events: device properties, distributed information, base time, ...
+  /// Any member besides the events: device properties, distributed information, base time, ...
   void member(std::string_view key, std::string_view json);
   void event(const RawEvent& event, std::uint64_t offset);
   void repaired(std::uint64_t windows);
@@ -41,7 +41,8 @@ class KinetoRank {
   RankBuilder builder_;
   std::array<std::uint64_t, 128> phases_{};
   std::uint64_t own_spans_ = 0;
-  std::map<std::pair<std::int64_t, std::int64_t>, NameId> threads_;  ///< names, by process and thread
+  std::map<std::pair<std::int64_t, std::int64_t>, NameId>
+      threads_;                     ///< names, by process and thread
   std::vector<Told> communicates_;  ///< by name
   std::optional<Nanoseconds> first_;
   std::int64_t base_ = 0;
