@@ -29,7 +29,7 @@ class Rendezvous {
   void post_send(const Attendance& at);     ///< the stream goes on
   void post_receive(const Attendance& at);  ///< the stream waits for the message
   /// When a collective is ready of ranks that this one stands for, on links that nothing else uses:
-  /// it is no transfer. It ends its cost later.
+  /// it is no transfer, and ends as much later as it costs.
   std::int64_t ready_among_equals(const Attendance& at);
   /// A collective of the rank has ended.
   void note_end(std::uint32_t rank, std::int64_t end) {

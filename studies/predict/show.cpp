@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/formats.h"
+#include "core/graph/execution_order.h"
 #include "core/graph/op_traits.h"
 
 namespace stepcast::studies {
@@ -26,24 +27,27 @@ void for_each_op(const Program& program, const Visit& visit) {
   }
 }
 
-/// By event: the op templates that record it, ascending.
-std::vector<std::vector<std::size_t>> recorders_of(const Program& program) {
-  std::vector<std::vector<std::size_t>> recorders(static_cast<std::size_t>(program.events));
-  for (std::size_t o = 0; o < program.ops.size(); ++o) {
-    if (program.ops[o].record >= 0) {
-      recorders.at(static_cast<std::size_t>(program.ops[o].record)).push_back(o);
+/// By wait of the program: the op template that makes the record it refers to in the first call
+/// with such a record, else at the end of the step before.
+std::vector<std::int64_t> recorders_of(const Program& program) {
+  std::vector<std::int64_t> recorders(program.waits.size(), -1);
+  LatestRecords<std::int64_t> latest(program, -1);
+  const auto resolve = [&](const Op& op) {
+    std::size_t wait = op.first_wait;
+    latest.for_each_wait(op, [&](std::int32_t, std::int64_t recorder) {
+      recorders[wait] = recorders[wait] < 0 ? recorder : recorders[wait];
+      ++wait;
+    });
+  };
+  for (const Call& call : program.calls) {
+    const Segment& segment = program.segments[call.segment];
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      resolve(program.ops[o]);
+      latest.issue(program.ops[o], o);
     }
   }
+  std::for_each(program.ops.begin(), program.ops.end(), resolve);
   return recorders;
-}
-
-/// The last of them before `index`; else the last of all, of an earlier call.
-std::int64_t recorder_before(const std::vector<std::size_t>& recorders, std::size_t index) {
-  if (recorders.empty()) {
-    return -1;
-  }
-  const auto after = std::lower_bound(recorders.begin(), recorders.end(), index);
-  return static_cast<std::int64_t>(after == recorders.begin() ? recorders.back() : *(after - 1));
 }
 
 /// Most instances of each per-microbatch tensor that are alive at once; 1 for all others.
@@ -119,9 +123,8 @@ std::vector<OpContent> op_list(const ExecutionGraph& graph) {
         if (op.communicator >= 0) {
           row.communicator = graph.communicators[static_cast<std::size_t>(op.communicator)].name;
         }
-        for (const std::int32_t event : program.waits_of(op)) {
-          row.waits.push_back(recorder_before(recorders.at(static_cast<std::size_t>(event)), o));
-        }
+        const auto awaited = recorders.begin() + op.first_wait;
+        row.waits.assign(awaited, awaited + op.waits);
         list.push_back(std::move(row));
       }
     }
