@@ -363,6 +363,48 @@ void finish(const PlacementProblem& problem, const internal::Budget& budget, std
   }
 }
 
+/// Branch and bound over few tables: the bound rises to the best in hand where no placement is
+/// better.
+void prove(const PlacementProblem& problem, const SearchOptions& options, internal::Budget& budget,
+           internal::Incumbents& incumbents, LowerBound& bound) {
+  const Ticks in_hand = incumbents.best();
+  const auto steps = static_cast<std::uint64_t>(
+      options.effort *
+      static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
+  if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
+    if (proof->better) {
+      incumbents.offer(proof->better->first, proof->better->second);
+    }
+    if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
+      if (static_cast<double>(incumbents.best()) > static_cast<double>(bound.value) * (1 + 1e-6)) {
+        bound.reason = "proven optimal";
+      }
+      bound.value = std::max(bound.value, incumbents.best());
+    }
+    budget.add(proof->steps);
+  } else {
+    budget.add(steps);
+  }
+}
+
+/// More tables than sweeps of a local search are worth: a smooth descent places them.
+void search_large(const PlacementProblem& problem, const SearchOptions& options, double scale,
+                  internal::LocalSearch& local, internal::Budget& budget,
+                  internal::Incumbents& incumbents, SearchResult& result) {
+  if (internal::leave_to_rival(problem, options, result)) {
+    return;
+  }
+  greedy_starts(problem, scale, budget, incumbents);
+  const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
+  if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
+    local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
+  }
+  if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
+    internal::search_many(problem, options, proposed, budget, incumbents, local, result);
+  }
+  finish(problem, budget, 0, local, incumbents, result);
+}
+
 }  // namespace
 
 SearchResult search(const PlacementProblem& problem, const SearchOptions& options) {
@@ -394,18 +436,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
   if (large && !problem.moves && options.effort > 0) {
-    if (internal::leave_to_rival(problem, options, result)) {
-      return result;
-    }
-    greedy_starts(problem, scale, budget, incumbents);
-    const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
-    if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
-      local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
-    }
-    if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
-      internal::search_many(problem, options, proposed, budget, incumbents, local, result);
-    }
-    finish(problem, budget, 0, local, incumbents, result);
+    search_large(problem, options, scale, local, budget, incumbents, result);
     return result;
   }
   Homes homes = descend_from_starts(problem, scale, options, local, budget, incumbents);
@@ -463,27 +494,8 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
       moves += anneal(problem, options, enough, local, budget, incumbents);
     }
   } while (budget.timed() && !budget.spent() && !homes.empty() && incumbents.best() > enough);
-  const bool small = static_cast<double>(problem.tables.size()) <= kProofTables;
-  if (small && options.effort > 0 && incumbents.best() > enough && !budget.cut()) {
-    const Ticks in_hand = incumbents.best();
-    const auto steps = static_cast<std::uint64_t>(
-        options.effort *
-        static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
-    if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
-      if (proof->better) {
-        incumbents.offer(proof->better->first, proof->better->second);
-      }
-      if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
-        if (static_cast<double>(incumbents.best()) >
-            static_cast<double>(result.bound.value) * (1 + 1e-6)) {
-          result.bound.reason = "proven optimal";
-        }
-        result.bound.value = std::max(result.bound.value, incumbents.best());
-      }
-      budget.add(proof->steps);
-    } else {
-      budget.add(steps);
-    }
+  if (few && options.effort > 0 && incumbents.best() > enough && !budget.cut()) {
+    prove(problem, options, budget, incumbents, result.bound);
   }
   finish(problem, budget, moves, local, incumbents, result);
   return result;
