@@ -11,7 +11,6 @@
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "planner/baselines/milp.h"
 #include "runtime/cpu/kernels/gemm.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/loaded_module.h"
@@ -88,13 +87,6 @@ std::vector<Part> all_parts(const Context& context) {
   parts.push_back(examined("mpirun", "run --ranks starts its ranks itself",
                            "apt-get install openmpi-bin, or start ranks with srun",
                            [] { return find_program("mpirun"); }));
-  parts.push_back(
-      examined("cbc", "plan --compare with exact planners", "apt-get install coinor-cbc", [] {
-        if (!planner::has_cbc()) {
-          throw EnvironmentError("not in PATH");
-        }
-        return find_program("cbc");
-      }));
   parts.push_back(examined("NVIDIA driver", "CUDA devices", "the driver of the machine's GPUs",
                            [] { return loaded("libcuda.so.1"); }));
   parts.push_back(examined("CUDA backend", "run and calibrate on GPUs", cuda,

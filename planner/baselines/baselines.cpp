@@ -17,7 +17,6 @@ const std::vector<Baseline>& baselines() {
       {"torchrec_greedy", torchrec_greedy_plan},
       {"torchrec_dp", torchrec_dp_plan},
       {"hugectr_auto", hugectr_plan},
-      {"recshard", recshard_plan, true},
   };
   return all;
 }

@@ -20,7 +20,6 @@ struct BaselinePlan {
 struct Baseline {
   std::string_view name;
   BaselinePlan (*make)(const Job& job, const models::CostModel& model, std::uint64_t seed);
-  bool solver = false;  ///< solves an integer program: seconds, not milliseconds
 };
 /// All of them, in the order they are tabled.
 const std::vector<Baseline>& baselines();

@@ -21,6 +21,5 @@ BaselinePlan torchrec_greedy_plan(const Job& job, const models::CostModel& model
                                   std::uint64_t seed);
 BaselinePlan torchrec_dp_plan(const Job& job, const models::CostModel& model, std::uint64_t seed);
 BaselinePlan hugectr_plan(const Job& job, const models::CostModel& model, std::uint64_t seed);
-BaselinePlan recshard_plan(const Job& job, const models::CostModel& model, std::uint64_t seed);
 
 }  // namespace stepcast::planner

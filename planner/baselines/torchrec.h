@@ -56,7 +56,7 @@ PlacementProblem problem(const std::vector<Table>& tables, double global_batch,
 /// rated by the slowest rank.
 Placement greedy(const PlacementProblem& problem);
 /// Dynamic programming over (table, HBM bin) with the least sum of times, 100 bins a device; each
-/// bin's proposal is partitioned and rated likewise.
+/// bin's proposal is partitioned and rated in the same way.
 Placement dynamic_programming(const PlacementProblem& problem);
 
 std::vector<Table> tables_of(const DlrmWorkload& workload);

@@ -71,7 +71,7 @@ class PlanPricer {
   EmbeddingPrices prices_;
   PlanSpace space_;
 };
-/// Of one plan.
+/// The same for one plan.
 std::optional<double> objective_of_plan(const Job& job, const models::CostModel& model,
                                         const EmbeddingPlan& plan);
 

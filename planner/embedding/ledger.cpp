@@ -162,7 +162,7 @@ class Ledger {
     const auto upto = [&](std::int64_t row) { return mass_of_hottest(table(s), row); };
     for (std::int64_t i = 0; i < members; ++i) {
       const HeldRows block = s.row_rule().part(i);
-      // Of a stripe the first member has most, but at most its hottest row more than the mean.
+      // The first member of a stripe has most, but at most its hottest row more than the mean.
       mass[static_cast<std::size_t>(i)] =
           s.split == Split::kBlock
               ? upto(block.first + block.rows) - upto(block.first)

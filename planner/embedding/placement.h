@@ -81,7 +81,7 @@ struct PlacementOption {
   [[nodiscard]] std::vector<std::int32_t> heaviest_first(std::vector<std::int32_t> groups) const;
   /// The busiest member's.
   [[nodiscard]] Load most_extra() const;
-  /// Of all members of all pieces together.
+  /// Sum over all members of all pieces.
   [[nodiscard]] Load sum_of_extras() const;
   [[nodiscard]] Ticks piece_total() const;
 };

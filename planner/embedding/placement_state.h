@@ -38,7 +38,7 @@ class PlacementState {
   [[nodiscard]] const std::vector<std::size_t>& measures() const { return measures_; }
   /// The rank with most of a phase, or of all phases together.
   [[nodiscard]] std::int32_t busiest(std::size_t measure) const;
-  /// Load of a rank in a phase, or in all together, beside what lies on all ranks.
+  /// Load of a rank in a phase, or in all together, without what is on all ranks.
   [[nodiscard]] Ticks own_load(std::int32_t rank, std::size_t measure) const {
     return load_[measure][static_cast<std::size_t>(rank)];
   }

@@ -12,8 +12,9 @@
 #include "planner/embedding/internal/hot_rows.h"
 #include "planner/embedding/internal/plan_choice.h"
 #include "planner/embedding/internal/route_prices.h"
-#include "planner/embedding/internal/tier_options.h"
-#include "planner/embedding/shard_bytes.h"
+#include "planner/embedding/internal/row_tier_options.h"
+#include "planner/embedding/internal/slow_tier_options.h"
+#include "planner/embedding/internal/whole_table_options.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_layout.h"
 
@@ -108,8 +109,6 @@ class PlanSpaceBuilder {
   }
 
  private:
-  using Route = internal::RoutePrices::Route;
-
   void merge_phases() {
     const bool ahead = to_.problem_.arrival_overlaps.has_value();
     to_.problem_.arrival_overlaps.reset();
@@ -127,18 +126,19 @@ class PlanSpaceBuilder {
     }
   }
 
-  /// What the options of a table are made from.
-  void look_at(std::size_t t, const EmbeddingTable& table) {
+  /// What the job asks of a table's placement; nullptr: nothing.
+  [[nodiscard]] const TableConstraint* constraint_on(const EmbeddingTable& table) const {
     const auto bound = std::find_if(job_.plan_constraints.begin(), job_.plan_constraints.end(),
                                     [&](const auto& c) { return c.table == table.name; });
-    constraint_ = bound == job_.plan_constraints.end() ? nullptr : &*bound;
-    lists_ = workloads::list_shares(job_, table);
-    hottest_ = prices_.hottest(t);
+    return bound == job_.plan_constraints.end() ? nullptr : &*bound;
+  }
+
+  [[nodiscard]] internal::WholeTableOptions whole_table(std::size_t t) const {
+    return {job_, t, prices_, routes_, options_.form.row_split};
   }
 
   /// With at least one option, or an InputError.
   void table(std::size_t t, const EmbeddingTable& table) {
-    look_at(t, table);
     offer(t, table);
     if (to_.problem_.tables.back().options.empty()) {
       throw InputError(fmt::format("job: embedding.constraints.{}", table.name),
@@ -152,7 +152,8 @@ class PlanSpaceBuilder {
     to_.problem_.tables.push_back({table.name, {}});
     to_.meanings_.emplace_back();
     const bool alone = job_.devices == 1;
-    add(t, replicated(t, table),
+    const internal::WholeTableOptions whole = whole_table(t);
+    add(t, whole.replicated(),
         {.kind = alone ? ShardingKind::kTableWise : ShardingKind::kDataParallel,
          .group = job_.devices,
          .split = alone ? Split::kBlock : Split::kReplicate});
@@ -162,24 +163,24 @@ class PlanSpaceBuilder {
       }
       return;
     }
-    // The option first: it is what decides between blocks and stripes.
-    PlacementOption rows = split_rows(t, table, job_.devices);
-    add(t, std::move(rows),
-        {.kind = ShardingKind::kRowWise, .group = job_.devices, .split = split_});
+    auto rows = whole.split_rows(job_.devices);
+    add(t, std::move(rows.option),
+        {.kind = ShardingKind::kRowWise, .group = job_.devices, .split = rows.split});
     for (const std::int64_t g : options_.group_sizes) {
       if (g > 1 && g < job_.devices) {
-        PlacementOption grouped = split_rows(t, table, g);
-        add(t, std::move(grouped),
-            {.kind = ShardingKind::kTableRowWise, .group = g, .split = split_});
+        auto grouped = whole.split_rows(g);
+        add(t, std::move(grouped.option),
+            {.kind = ShardingKind::kTableRowWise, .group = g, .split = grouped.split});
       }
     }
-    add(t, columns(t, table, 1), {.kind = ShardingKind::kTableWise});
-    const std::int64_t narrowest = constraint_ != nullptr ? constraint_->narrowest : 0;
+    add(t, whole.columns(1), {.kind = ShardingKind::kTableWise});
+    const TableConstraint* constraint = constraint_on(table);
+    const std::int64_t narrowest = constraint != nullptr ? constraint->narrowest : 0;
     for (const std::int64_t parts :
          options_.form.column_parts
              ? column_parts(table, job_.devices, narrowest, options_.form.column_multiple)
              : std::vector<std::int64_t>{}) {
-      add(t, columns(t, table, parts), {.kind = ShardingKind::kColumnWise, .column_parts = parts});
+      add(t, whole.columns(parts), {.kind = ShardingKind::kColumnWise, .column_parts = parts});
     }
     const bool used = !options_.in_use.empty() && options_.in_use[t] != nullptr &&
                       options_.in_use[t]->frequency_order;
@@ -237,15 +238,15 @@ class PlanSpaceBuilder {
       if (cuts.empty()) {
         continue;
       }
-      look_at(t, table);
+      const internal::WholeTableOptions whole = whole_table(t);
       for (const internal::RowBlocks& cut : cuts) {
-        PlacementOption option = split_rows(t, table, cut.group, cut.blocks);
+        auto rows = whole.split_rows(cut.group, cut.blocks);
         const bool one = cut.group == 1;
-        add(t, std::move(option),
+        add(t, std::move(rows.option),
             {.kind = one ? ShardingKind::kTableWise : ShardingKind::kTableRowWise,
              .row_blocks = cut.blocks,
              .group = cut.group,
-             .split = one ? Split::kBlock : split_});
+             .split = one ? Split::kBlock : rows.split});
       }
     }
   }
@@ -257,15 +258,22 @@ class PlanSpaceBuilder {
 
   void tier_options(std::size_t t) {
     for (auto& [option, meaning] :
-         internal::tier_options(job_, t, prices_, routes_, choice_, options_, to_.problem_.tiers)) {
+         internal::row_tier_options(job_, t, prices_, routes_, choice_, options_)) {
       add(t, std::move(option), std::move(meaning));
+    }
+    if (options_.slow_tiers) {
+      for (auto& [option, meaning] : internal::slow_tier_options(
+               job_, t, prices_, routes_, options_.form.row_split, to_.problem_.tiers)) {
+        add(t, std::move(option), std::move(meaning));
+      }
     }
   }
 
   void add(std::size_t t, PlacementOption option, OptionMeaning meaning) {
     const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+    const TableConstraint* constraint = constraint_on(table);
     if (!in_form(options_.form, table, meaning) ||
-        (constraint_ != nullptr && !meets(*constraint_, meaning, job_.devices == 1))) {
+        (constraint != nullptr && !meets(*constraint, meaning, job_.devices == 1))) {
       return;
     }
     option.form = static_cast<std::int32_t>(to_.meanings_[t].size());
@@ -276,180 +284,12 @@ class PlanSpaceBuilder {
     to_.meanings_[t].push_back(std::move(meaning));
   }
 
-  /// Share of a table's lookups that travel, and are looked up by their holder: with deduplicated
-  /// ids a rank asks once for each distinct row of its batch.
-  [[nodiscard]] double travelling(const EmbeddingTable& table) const {
-    if (table.mode != PoolingMode::kSequence || !job_.embedding_dedup) {
-      return 1;
-    }
-    const double lookups = real(job_.batch.global) / real(job_.devices) * table.pooling;
-    const double repeats =
-        table.session ? dedup_factor(table.session->samples, table.session->keep) : 1;
-    const Access law = table.access ? *table.access : Access::uniform(table.rows);
-    return std::min(1.0, law.unique(lookups / repeats).value / lookups);
-  }
-
-  /// What is left of the table's lists where distinct ones are pooled once, split over `members`
-  /// ranks; all of them where that does not pay.
-  [[nodiscard]] workloads::ListShares lists_over(std::int64_t members) const {
-    return workloads::pays_to_pool_once(job_, lists_, members, job_.devices)
-               ? lists_
-               : workloads::ListShares{};
-  }
-
-  /// `share` of the lookups go to each piece: all to a part of the columns, which sends ids of its
-  /// own.
-  void set_bytes(PlacementOption& o, const EmbeddingTable& table, const HeldPiece& piece,
-                 double share = 1) const {
-    o.bytes[0] = rounded_up(held_bytes(job_, table, piece).total());
-    const double listed = lists_.lists * real(piece.group);
-    HeldPiece sent = piece;
-    sent.share = share;
-    o.bytes_everywhere[0] =
-        o.pieces * rounded_up(arriving_bytes(job_, table, sent, listed).total());
-  }
-
-  PlacementOption replicated(std::size_t t, const EmbeddingTable& table) const {
-    const double local = real(job_.batch.global) / real(job_.devices);
-    PlacementOption o;
-    o.group = to_.problem_.ranks;
-    const double looked_up =
-        local * (workloads::pays_to_pool_locally(lists_, table) ? lists_.ids : 1);
-    const EmbeddingPrices::Lookups lookups{t, looked_up, 1, table.dim, false};
-    o.load[kLookup] = to_load(prices_.forward(lookups));
-    if (job_.devices == 1) {
-      o.load[kUpdate] = to_load(prices_.backward(lookups));
-    } else {
-      const double elements = real(table.rows) * real(table.dim);
-      o.load[kUpdate] = to_load(prices_.gradient(lookups) +
-                                routes_.replica_update(elements) / real(job_.sync_interval));
-      o.synchronised = to_load(routes_.replica_sync(elements) / real(job_.sync_interval));
-      o.load[kExchange] = o.synchronised;
-    }
-    o.routes = internal::RoutePrices::bits({Route::kReplicated});
-    const EmbeddingRoute route =
-        job_.devices == 1 ? EmbeddingRoute::kLocal : EmbeddingRoute::kReplicated;
-    set_bytes(o, table, {route, table.rows, table.dim});
-    return o;
-  }
-
-  PlacementOption columns(std::size_t t, const EmbeddingTable& table, std::int64_t parts) const {
-    const double global = real(job_.batch.global);
-    const bool unpooled = table.mode == PoolingMode::kSequence;
-    const std::int64_t width = table.dim / parts;
-    const workloads::ListShares lists = lists_over(1);
-    const bool once = lists.lists < 1;
-    const bool listed = unpooled || once;
-    PlacementOption o;
-    o.pieces = static_cast<std::int32_t>(parts);
-    o.label = parts > 1 ? fmt::format("column_wise x{}", parts) : "";
-    const double asked = travelling(table);
-    const EmbeddingPrices::Lookups lookups{t, global * lists.ids, asked, width, unpooled};
-    const double ids = global * table.pooling * asked * lists.ids;
-    const double bags = global * real(table.feature_count());
-    const double sent = (unpooled ? ids : bags * lists.lists) * real(width);
-    o.load[kArrival] = to_load(routes_.ids(table, ids, bags));
-    o.load[listed ? kSequenceLookup : kLookup] = to_load(prices_.forward(lookups));
-    o.load[listed ? kSequenceExchange : kExchange] =
-        to_load(routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
-    o.load[kUpdate] = to_load(prices_.backward(lookups));
-    finish_route(o, table, once, Route::kExchange);
-    set_bytes(o, table,
-              {listed ? EmbeddingRoute::kSequence : EmbeddingRoute::kExchange, table.rows, width, 1,
-               1, once});
-    return o;
-  }
-
-  /// Rows in equal blocks, each on one group, or all of them over one.
-  PlacementOption split_rows(std::size_t t, const EmbeddingTable& table, std::int64_t group,
-                             std::int64_t blocks = 1) {
-    const double global = real(job_.batch.global);
-    const bool unpooled = table.mode == PoolingMode::kSequence;
-    const bool all = group == job_.devices;
-    const double share = 1 / real(group * blocks);
-    PlacementOption o;
-    o.group = static_cast<std::int32_t>(group);
-    o.pieces = static_cast<std::int32_t>(blocks);
-    if (blocks > 1) {
-      o.label = group > 1 ? fmt::format("row_blocks x{} over {}", blocks, group)
-                          : fmt::format("row_blocks x{}", blocks);
-    } else if (!all) {
-      o.label = fmt::format("table_row_wise over {}", group);
-    }
-    const internal::HotRows hot =
-        internal::hot_rows(table, *hottest_, group, options_.form.row_split, blocks);
-    split_ = hot.split;
-    const workloads::ListShares lists = blocks > 1 ? workloads::ListShares{} : lists_over(group);
-    const bool once = lists.lists < 1;
-    const bool listed = unpooled || once;
-    const double asked = share * travelling(table);
-    const EmbeddingPrices::Lookups lookups{t, global * lists.ids, asked, table.dim, unpooled};
-    const double arriving = global * table.pooling * asked * lists.ids;
-    const double bags = global * real(table.feature_count());
-    const double sent = (unpooled ? arriving : bags * lists.lists) * real(table.dim);
-    const double exchange =
-        listed || group == 1 ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
-        : all                ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
-              : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
-    o.load[kArrival] = to_load(routes_.ids(table, arriving, bags));
-    const bool pooled_alone = !listed && group == 1;
-    o.load[listed         ? kSequenceLookup
-           : pooled_alone ? kLookup
-                          : kGroupLookup] = to_load(prices_.forward(lookups));
-    o.load[listed         ? kSequenceExchange
-           : pooled_alone ? kExchange
-                          : kGroupExchange] = to_load(exchange);
-    o.load[kUpdate] = to_load(prices_.backward(lookups));
-    const bool distinct = unpooled && job_.embedding_dedup;  // a hot row travels once a rank
-    if (!distinct) {
-      std::array<bool, kPhases> grows{};
-      grows.fill(true);
-      grows[kGroupExchange] = grows[kExchange] = false;
-      grows[kSequenceExchange] = !once;
-      internal::spread_by_shares(o, hot.shares, grows);
-    }
-    finish_route(o, table, once,
-                 all          ? Route::kReduce
-                 : group == 1 ? Route::kExchange
-                              : Route::kNode,
-                 group);
-    const std::int64_t block = (table.rows + blocks - 1) / blocks;
-    const std::int64_t rows = (block + group - 1) / group;
-    set_bytes(o, table,
-              {listed       ? EmbeddingRoute::kSequence
-               : all        ? EmbeddingRoute::kReduce
-               : group == 1 ? EmbeddingRoute::kExchange
-                            : EmbeddingRoute::kNodeReduce,
-               rows, table.dim, std::max(share, hot.most), group, once},
-              1 / real(blocks));
-    return o;
-  }
-
-  /// `once`: distinct lists of a pooled table; each holder sends its sum of them.
-  void finish_route(PlacementOption& o, const EmbeddingTable& table, bool once, Route route,
-                    std::int64_t group = 1) const {
-    if (once || table.mode == PoolingMode::kSequence) {
-      const double local = real(job_.batch.global) / real(job_.devices);
-      const double rows = once ? real(group) : table.pooling;
-      const auto [forward, backward] =
-          routes_.pool_rows(local * rows * real(table.dim), local * real(table.output_columns()));
-      o.everywhere[kSequenceExchange] += to_load(forward + backward);
-      o.routes = internal::RoutePrices::bits({Route::kIds, Route::kSequence});
-    } else {
-      o.routes = internal::RoutePrices::bits({Route::kIds, route}, routes_.group_index(group));
-    }
-  }
-
   const Job& job_;
   const PlanSpaceOptions& options_;
   PlanSpace& to_;
   const EmbeddingPrices& prices_;
   internal::RoutePrices routes_;
   internal::RoutePrices choice_;  ///< what cuts rows: the same in every space of a job
-  workloads::ListShares lists_;   ///< of the table at hand
-  std::shared_ptr<const std::vector<workloads::HotRow>> hottest_;  ///< likewise
-  const TableConstraint* constraint_ = nullptr;                    ///< on it
-  Split split_ = Split::kBlock;
 };
 
 void check_plannable(const Job& job) {

@@ -11,7 +11,7 @@
 #include "planner/embedding/embedding_prices.h"
 #include "planner/embedding/internal/local_search.h"
 #include "planner/embedding/internal/plan_choice.h"
-#include "planner/embedding/internal/tier_options.h"
+#include "planner/embedding/internal/row_tier_options.h"
 #include "planner/embedding/ledger.h"
 #include "planner/embedding/migration.h"
 #include "planner/embedding/overlapped_arrival.h"
@@ -43,7 +43,7 @@ class MoveBytes {
     }
   }
 
-  /// Of all tables, from where they lie to home.
+  /// Bytes of all tables, from where they are to home.
   [[nodiscard]] std::int64_t to_home() const {
     return std::accumulate(to_home_.begin(), to_home_.end(), std::int64_t{0});
   }

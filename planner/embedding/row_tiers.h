@@ -44,7 +44,7 @@ struct RowTierCut {
 RowTierCut cut_rows(const Access& access, double lookups, std::span<const double> thresholds);
 
 /// Cost of a cut table: sum over levels of per_access * u(accesses) + per_row * rows; bytes per
-/// rank likewise. With dedup the level's distinct touches are summed over the law.
+/// rank as well. With dedup the level's distinct touches are summed over the law.
 struct RowTierCost {
   double cost = 0;
   double memory = 0;

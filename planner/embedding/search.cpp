@@ -10,6 +10,7 @@
 #include "core/split_mix.h"
 #include "planner/embedding/internal/annealing.h"
 #include "planner/embedding/internal/branch_and_bound.h"
+#include "planner/embedding/internal/greedy_start.h"
 #include "planner/embedding/internal/local_search.h"
 #include "planner/embedding/internal/many_tables.h"
 #include "planner/embedding/internal/pattern_bound.h"
@@ -37,63 +38,6 @@ constexpr double kWellAbove = 1.05;        // a rival: not annealed; with many t
 constexpr std::size_t kHomes = 3;          // local optima that kicks start from
 constexpr std::size_t kProposed = 3;       // placements of others that descents start from
 
-/// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
-struct Price {
-  double mean = 0;
-  double memory = 0;
-  double piece = 0;
-};
-
-std::vector<std::vector<Price>> prices_of(const PlacementProblem& problem) {
-  std::vector<double> capacity;
-  for (const TierCapacity& tier : problem.tiers) {
-    capacity.push_back(std::accumulate(tier.capacity.begin(), tier.capacity.end(), 1.0));
-  }
-  std::vector<std::vector<Price>> prices;
-  for (const PlacementTable& table : problem.tables) {
-    auto& row = prices.emplace_back();
-    for (const PlacementOption& o : table.options) {
-      Price p;
-      const double share = static_cast<double>(o.pieces) * o.group / problem.ranks;
-      const Load extras = o.sum_of_extras();
-      for (std::size_t phase = 0; phase < kPhases; ++phase) {
-        p.mean += share * load_seconds(o.load[phase]) +
-                  load_seconds(extras[phase]) / problem.ranks + load_seconds(o.everywhere[phase]);
-      }
-      for (std::size_t t = 0; t < problem.tiers.size(); ++t) {
-        p.memory = std::max(p.memory, problem.ranks *
-                                          (share * static_cast<double>(o.bytes[t]) +
-                                           static_cast<double>(o.bytes_everywhere[t])) /
-                                          capacity[t]);
-      }
-      p.piece = load_seconds(o.piece_total());
-      row.push_back(p);
-    }
-  }
-  return prices;
-}
-
-/// The cheapest option of each table whose piece stays under a threshold; the smallest piece where
-/// none does.
-std::vector<std::int32_t> cheapest(const std::vector<std::vector<Price>>& prices, double threshold,
-                                   double memory_price) {
-  std::vector<std::int32_t> choose;
-  for (const auto& row : prices) {
-    std::size_t best = 0;
-    for (std::size_t o = 1; o < row.size(); ++o) {
-      const bool under = row[o].piece <= threshold;
-      const bool best_under = row[best].piece <= threshold;
-      const double cost = row[o].mean + memory_price * row[o].memory;
-      const double best_cost = row[best].mean + memory_price * row[best].memory;
-      if (under != best_under ? under : under ? cost < best_cost : row[o].piece < row[best].piece) {
-        best = o;
-      }
-    }
-    choose.push_back(static_cast<std::int32_t>(best));
-  }
-  return choose;
-}
-
 }  // namespace
 
 double SearchResult::gap() const {
@@ -101,25 +45,6 @@ double SearchResult::gap() const {
                       : static_cast<double>(best.front().first) /
                                 static_cast<double>(std::max<Ticks>(bound.value, 1)) -
                             1;
-}
-
-bool place_greedily(PlacementState& state, const std::vector<std::int32_t>& choose) {
-  const PlacementProblem& problem = state.problem();
-  std::vector<std::size_t> order(problem.tables.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto option = [&](std::size_t t) -> const PlacementOption& {
-    return problem.tables[t].options[static_cast<std::size_t>(choose[t])];
-  };
-  // What lies on all ranks first: it takes room everywhere.
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const bool all_a = option(a).group == problem.ranks;
-    const bool all_b = option(b).group == problem.ranks;
-    return all_a != all_b ? all_a : option(a).piece_total() > option(b).piece_total();
-  });
-  for (const std::size_t t : order) {
-    state.add(t, {choose[t], state.least_loaded(option(t))});
-  }
-  return state.fits();
 }
 
 std::optional<Shortage> shortage_of(const PlacementProblem& problem) {
@@ -200,7 +125,7 @@ struct Start {
 /// where what is cheapest does not fit.
 std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
                                  internal::Budget& budget, internal::Incumbents& incumbents) {
-  const auto prices = prices_of(problem);
+  const auto prices = internal::option_prices(problem);
   std::vector<Start> starts;
   std::set<std::vector<std::int32_t>> seen;
   const std::size_t tables = problem.tables.size();
@@ -210,7 +135,8 @@ std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
   for (double memory_price = 0; memory_price < 1e6 * scale && starts.empty();
        memory_price = memory_price == 0 ? 0.01 * scale : memory_price * 8) {
     for (double threshold = scale; threshold > 0.005 * scale; threshold *= step) {
-      std::vector<std::int32_t> choose = cheapest(prices, threshold, memory_price);
+      std::vector<std::int32_t> choose =
+          internal::cheapest_options(prices, threshold, memory_price);
       if (!seen.insert(choose).second || (budget.spent() && !starts.empty())) {
         continue;
       }
@@ -264,7 +190,8 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
   std::vector<Start> starts = greedy_starts(problem, scale, budget, incumbents);
   const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
   if (starts.empty() && proposed.empty()) {
-    local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
+    local.repair(internal::cheapest_options(internal::option_prices(problem),
+                                            std::numeric_limits<double>::infinity(), 1e9));
     return {};
   }
   starts.resize(std::min(starts.size(), large ? 2 : kDescents));
@@ -350,6 +277,38 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
   return moves;
 }
 
+/// Evaluations to spend. One costs more with more ranks to choose from.
+std::uint64_t evaluations_of(const PlacementProblem& problem, const SearchOptions& options) {
+  const auto tables = static_cast<double>(problem.tables.size());
+  const double by_ranks = (80'000 + 25 * tables) * 64 / (64 + static_cast<double>(problem.ranks));
+  return static_cast<std::uint64_t>(options.effort *
+                                    (problem.tables.size() > kLargeTables
+                                         ? by_ranks / 2 + 15 * tables
+                                         : (tables <= kProofTables ? kFewTables : 1) * by_ranks));
+}
+
+/// Kicks from local optima, then annealing where it is worth it; in turn while the clock decides
+/// and time is left. Moves of the annealing.
+std::uint64_t kick_and_anneal(const PlacementProblem& problem, const SearchOptions& options,
+                              const Homes& homes, Ticks enough, internal::LocalSearch& local,
+                              internal::Budget& budget, internal::Incumbents& incumbents) {
+  const std::size_t tables = problem.tables.size();
+  const bool few = static_cast<double>(tables) <= kProofTables;
+  const bool annealed = incumbents.best() < std::numeric_limits<Ticks>::max() &&
+                        tables <= kLargeTables && !few && problem.phases().size() > 1 &&
+                        !homes.empty() && options.effort > 0;
+  std::uint64_t moves = 0;
+  do {
+    for (const auto& [objective, home] : homes) {
+      local.kick(home, (few ? kFewTables : 1) / static_cast<double>(homes.size()));
+    }
+    if (annealed && !well_above_rival(options, incumbents.best())) {
+      moves += anneal(problem, options, enough, local, budget, incumbents);
+    }
+  } while (budget.timed() && !budget.spent() && !homes.empty() && incumbents.best() > enough);
+  return moves;
+}
+
 /// What the search found; where nothing fits, what a repair of the smallest options finds.
 void finish(const PlacementProblem& problem, const internal::Budget& budget, std::uint64_t moves,
             internal::LocalSearch& local, internal::Incumbents& incumbents, SearchResult& result) {
@@ -357,10 +316,54 @@ void finish(const PlacementProblem& problem, const internal::Budget& budget, std
   result.evaluations += budget.evaluations() + moves;
   result.cut = budget.cut();
   if (result.best.empty()) {
-    local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
+    local.repair(internal::cheapest_options(internal::option_prices(problem),
+                                            std::numeric_limits<double>::infinity(), 1e9));
     result.best = incumbents.take();
     result.shortage = local.closest_shortage();
   }
+}
+
+/// Branch and bound over few tables: the bound rises to the best in hand where no placement is
+/// better.
+void prove(const PlacementProblem& problem, const SearchOptions& options, internal::Budget& budget,
+           internal::Incumbents& incumbents, LowerBound& bound) {
+  const Ticks in_hand = incumbents.best();
+  const auto steps = static_cast<std::uint64_t>(
+      options.effort *
+      static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
+  if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
+    if (proof->better) {
+      incumbents.offer(proof->better->first, proof->better->second);
+    }
+    if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
+      if (static_cast<double>(incumbents.best()) > static_cast<double>(bound.value) * (1 + 1e-6)) {
+        bound.reason = "proven optimal";
+      }
+      bound.value = std::max(bound.value, incumbents.best());
+    }
+    budget.add(proof->steps);
+  } else {
+    budget.add(steps);
+  }
+}
+
+/// More tables than sweeps of a local search are worth: a smooth descent places them.
+void search_large(const PlacementProblem& problem, const SearchOptions& options, double scale,
+                  internal::LocalSearch& local, internal::Budget& budget,
+                  internal::Incumbents& incumbents, SearchResult& result) {
+  if (internal::leave_to_rival(problem, options, result)) {
+    return;
+  }
+  greedy_starts(problem, scale, budget, incumbents);
+  const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
+  if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
+    local.repair(internal::cheapest_options(internal::option_prices(problem),
+                                            std::numeric_limits<double>::infinity(), 1e9));
+  }
+  if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
+    internal::search_many(problem, options, proposed, budget, incumbents, local, result);
+  }
+  finish(problem, budget, 0, local, incumbents, result);
 }
 
 }  // namespace
@@ -376,14 +379,8 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   result.bound = lower_bound(problem);
   const std::size_t tables = problem.tables.size();
   const bool large = tables > kLargeTables;
-  // An evaluation costs more with more ranks to choose from.
   const bool few = static_cast<double>(tables) <= kProofTables;
-  const double by_ranks =
-      (80'000 + 25 * static_cast<double>(tables)) * 64 / (64 + static_cast<double>(problem.ranks));
-  const double evaluations =
-      options.effort *
-      (large ? by_ranks / 2 + 15 * static_cast<double>(tables) : (few ? kFewTables : 1) * by_ranks);
-  internal::Budget budget(options, static_cast<std::uint64_t>(evaluations));
+  internal::Budget budget(options, evaluations_of(problem, options));
   const double tolerance =
       large && options.good_enough > 0 ? std::max(options.good_enough, 0.01) : options.good_enough;
   const auto enough_of = [tolerance](Ticks bound) {
@@ -394,18 +391,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
   if (large && !problem.moves && options.effort > 0) {
-    if (internal::leave_to_rival(problem, options, result)) {
-      return result;
-    }
-    greedy_starts(problem, scale, budget, incumbents);
-    const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
-    if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
-      local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
-    }
-    if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
-      internal::search_many(problem, options, proposed, budget, incumbents, local, result);
-    }
-    finish(problem, budget, 0, local, incumbents, result);
+    search_large(problem, options, scale, local, budget, incumbents, result);
     return result;
   }
   Homes homes = descend_from_starts(problem, scale, options, local, budget, incumbents);
@@ -452,38 +438,10 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   if (large && well_above_rival(options, incumbents.best())) {
     homes.clear();
   }
-  const bool annealed = incumbents.best() < std::numeric_limits<Ticks>::max() && !large && !few &&
-                        problem.phases().size() > 1 && !homes.empty() && options.effort > 0;
-  std::uint64_t moves = 0;
-  do {
-    for (const auto& [objective, home] : homes) {
-      local.kick(home, (few ? kFewTables : 1) / static_cast<double>(homes.size()));
-    }
-    if (annealed && !well_above_rival(options, incumbents.best())) {
-      moves += anneal(problem, options, enough, local, budget, incumbents);
-    }
-  } while (budget.timed() && !budget.spent() && !homes.empty() && incumbents.best() > enough);
-  const bool small = static_cast<double>(problem.tables.size()) <= kProofTables;
-  if (small && options.effort > 0 && incumbents.best() > enough && !budget.cut()) {
-    const Ticks in_hand = incumbents.best();
-    const auto steps = static_cast<std::uint64_t>(
-        options.effort *
-        static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
-    if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
-      if (proof->better) {
-        incumbents.offer(proof->better->first, proof->better->second);
-      }
-      if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
-        if (static_cast<double>(incumbents.best()) >
-            static_cast<double>(result.bound.value) * (1 + 1e-6)) {
-          result.bound.reason = "proven optimal";
-        }
-        result.bound.value = std::max(result.bound.value, incumbents.best());
-      }
-      budget.add(proof->steps);
-    } else {
-      budget.add(steps);
-    }
+  const std::uint64_t moves =
+      kick_and_anneal(problem, options, homes, enough, local, budget, incumbents);
+  if (few && options.effort > 0 && incumbents.best() > enough && !budget.cut()) {
+    prove(problem, options, budget, incumbents, result.bound);
   }
   finish(problem, budget, moves, local, incumbents, result);
   return result;

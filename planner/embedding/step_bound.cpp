@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kBoundNodes = 300;
 
-/// Of a plain problem's objective.
+/// Bound of a plain problem's objective.
 Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
   const Ticks plain = lower_bound(problem).value;
   if (known == nullptr || problem.tables.size() > kLargeTables || problem.phases().size() < 2) {

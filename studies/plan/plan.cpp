@@ -181,7 +181,7 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   }
   for (const ProposedPlan& p : proposed) {
     // Whether all are compared or not, the search starts from the same.
-    if (others && p.plan && p.row.fits && !p.solver) {
+    if (others && p.plan && p.row.fits) {
       search.proposed.push_back(*p.plan);
     }
   }

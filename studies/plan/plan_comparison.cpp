@@ -38,12 +38,9 @@ std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel
   EmbeddingPlan rule = workloads::make_embedding_plan(job, "auto");
   add("auto", std::move(rule), now() - begin, "the rule that predict uses without a plan");
   for (const planner::Baseline& baseline : planner::baselines()) {
-    if (!baseline.solver || options.compare) {
-      begin = now();
-      planner::BaselinePlan made = baseline.make(job, model, options.seed);
-      add(std::string(baseline.name), std::move(made.plan), now() - begin, std::move(made.remark));
-      all.back().solver = baseline.solver;
-    }
+    begin = now();
+    planner::BaselinePlan made = baseline.make(job, model, options.seed);
+    add(std::string(baseline.name), std::move(made.plan), now() - begin, std::move(made.remark));
   }
   std::vector<const EmbeddingPlan*> plans;
   for (const ProposedPlan& p : all) {

@@ -11,11 +11,9 @@ double simulated_step(const Job& job, const models::CostModel& model, const Embe
 struct ProposedPlan {
   ComparedPlan row;
   std::optional<EmbeddingPlan> plan;  ///< with its ledger; empty where the method found none
-  bool solver = false;                ///< made by solving an integer program
 };
 
-/// Plans of the rule `auto` and of other planners, in the planner's prices; those that solve an
-/// integer program only for `--compare`.
+/// Plans of the rule `auto` and of other planners, in the planner's prices.
 std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel& model,
                                          const PlanOptions& options);
 

@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "planner/baselines/milp.h"
 #include "planner/embedding/search.h"
+#include "tests/planner/placement_milp.h"
 #include "tests/planner/problems.h"
 
 using namespace stepcast;

@@ -366,9 +366,6 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     CHECK(objective_of_plan(job, model, best->plan).value() ==
           Approx(best->objective).epsilon(1e-9));
     for (const Baseline& b : baselines()) {
-      if (b.name == "recshard") {
-        continue;  // seconds of CBC, and not in this space
-      }
       const BaselinePlan made = b.make(job, model, 1);
       if (!made.plan) {
         continue;

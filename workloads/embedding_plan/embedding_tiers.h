@@ -19,7 +19,7 @@ double cached_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_
 /// What a cache of `cache_bytes` in front of a shard in a slower tier holds, and what a step moves.
 /// `law` is that of the shard's rows, `lookups` those of a step. `slots` is the expected most rows
 /// at once (RowCacheModel::most_rows) with a margin of 5 %, eight standard deviations and 64 rows.
-/// A pipeline that fetches beside the step before (prefetch, fused) keeps that step's rows as well.
+/// A pipeline that fetches during the step before (prefetch, fused) keeps that step's rows as well.
 /// Repeats inside a session (EmbeddingTable::session) count once.
 struct CacheShape {
   std::int64_t capacity = 0;

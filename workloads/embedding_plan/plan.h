@@ -7,7 +7,7 @@
 
 namespace stepcast::workloads {
 
-/// Of a device's memory, for tables; the rest: activations, buffers, fragmentation.
+/// Share of a device's memory for tables; the rest: activations, buffers, fragmentation.
 constexpr double kUsableMemory = 0.85;
 
 /// A plan with one kind of sharding for every table. Balanced greedily, largest cost first, onto

@@ -10,7 +10,7 @@
 namespace stepcast::workloads {
 namespace {
 
-/// Of what is done without, at most so much is worth the trouble.
+/// Pooling distinct lists once pays where at most this share of the work is left.
 constexpr double kMost = 0.9;
 
 /// Whether sessions leave few enough of the lists of all pooled tables, by their columns. One

@@ -15,7 +15,7 @@ std::string in_tier(const PlanShard& s) {
                              : fmt::format(" in {}", s.tier);
 }
 
-/// Of a shard that spans the rows of its table.
+/// How a shard that spans the rows of its table is placed.
 std::string whole_rows(const PlanShard& s, std::int64_t devices) {
   const auto members = static_cast<std::int64_t>(s.groups.front().size());
   const std::string_view kind = name_of(s.sharding);
@@ -34,7 +34,7 @@ std::string whole_rows(const PlanShard& s, std::int64_t devices) {
          in_tier(s);
 }
 
-/// Of a range of rows: how many copies there are.
+/// How many copies of a range of rows there are.
 std::string range(const PlanShard& s, std::int64_t devices) {
   const auto members = static_cast<std::int64_t>(s.groups.front().size());
   const bool everywhere = s.sharding == ShardingKind::kDataParallel ||

@@ -47,11 +47,11 @@ class RowShares {
   RowShares(const Access* law, const RowSplit& split, std::span<const HotRow> hottest);
 
   [[nodiscard]] double of(std::int64_t position) const;
-  /// Of every member, by position.
+  /// Shares of all members, by position.
   [[nodiscard]] std::vector<double> by_member() const;
   /// Were the hottest rows spread evenly as well.
   [[nodiscard]] double even(std::int64_t position) const;
-  /// Of all members together.
+  /// Sum over all members.
   [[nodiscard]] double total() const { return total_; }
   [[nodiscard]] double most() const { return most_; }
   /// Members whose share is not in proportion to their rows, ascending by position.

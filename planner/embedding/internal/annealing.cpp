@@ -231,7 +231,7 @@ class State {
   static bool holds(const Spot& s, std::int32_t group) {
     return std::find(s.groups.begin(), s.groups.end(), group) != s.groups.end();
   }
-  /// Of two groups that hold none of it the less loaded; -1 where none was found.
+  /// The less loaded of two groups that hold none of it; -1 where none was found.
   std::int32_t place(const Way& w, const Spot& taken) {
     const auto groups = static_cast<std::uint64_t>(problem_.ranks / w.group);
     std::int32_t best = -1;

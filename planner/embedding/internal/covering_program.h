@@ -19,7 +19,7 @@ class CoveringProgram {
   explicit CoveringProgram(const PatternItems& items);
   [[nodiscard]] std::vector<double> duals() const;
   [[nodiscard]] double value() const;
-  /// Of a pattern's parts under values of the tables; above 1 it may enter.
+  /// Worth of a pattern's parts under values of the tables; above 1 it may enter.
   [[nodiscard]] double worth(const Pattern& p, std::span<const double> values) const;
   /// False where the program cannot take it.
   bool enter(const Pattern& p);

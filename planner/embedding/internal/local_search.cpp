@@ -11,7 +11,7 @@
 namespace stepcast::planner::internal {
 namespace {
 
-constexpr std::size_t kAlsoTried = 12;    // tables tried beside those of the busiest ranks
+constexpr std::size_t kAlsoTried = 12;    // tables tried in addition to those of the busiest ranks
 constexpr std::uint64_t kClocked = 1000;  // evaluations between looks at the clock
 constexpr std::size_t kLarge = 100;       // tables: beyond, what is good enough is left alone
 constexpr std::size_t kSwapPartners = 3;  // ranks asked for a table in exchange

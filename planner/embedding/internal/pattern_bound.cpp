@@ -12,7 +12,7 @@
 namespace stepcast::planner::internal {
 namespace {
 
-constexpr std::size_t kCoarse = 832;  // loads told apart while patterns are priced
+constexpr std::size_t kCoarse = 832;  // distinct loads while patterns are priced
 constexpr std::size_t kFine = 8192;   // in the final check
 constexpr double kTolerance = 1e-6;
 constexpr double kClose = 1e-3;  // of the program's optimum: near enough

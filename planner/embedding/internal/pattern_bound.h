@@ -31,7 +31,7 @@ using Mix = std::vector<std::vector<double>>;
 class PatternBound {
  public:
   explicit PatternBound(const PlacementProblem& problem);
-  /// Of the charges that decide the bound; empty where they cannot beat what is in hand.
+  /// The mix under the charges that decide the bound; empty where they cannot beat what is in hand.
   Mix mix(Ticks known, Ticks in_hand, std::uint64_t knapsacks);
   /// A bound of at least `known` and at most `in_hand`, the objective of some placement.
   /// `knapsacks`: to spend on each set of charges that may beat it.

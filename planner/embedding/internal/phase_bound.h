@@ -10,7 +10,7 @@ namespace stepcast::planner::internal {
 ///
 /// Once the options of some tables are fixed, phase p lasts at least
 ///
-///   e_p + q_p    what lies on every rank, and the largest piece of a fixed table beside it,
+///   e_p + q_p    what lies on every rank, plus the largest piece of a fixed table,
 ///   e_p + m_p    what lies on every rank, and the mean over ranks of all else,
 ///
 /// so with any weights 0 <= w_p <= 1 no placement that goes on from there is below

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "planner/embedding/internal/hot_rows.h"
-#include "planner/embedding/internal/tier_options.h"
+#include "planner/embedding/internal/row_tier_options.h"
 #include "planner/embedding/migration.h"
 
 namespace stepcast::planner::internal {

@@ -8,8 +8,8 @@ namespace stepcast::planner::internal {
 namespace {
 
 constexpr std::int32_t kAllPartners = 64;  // ranks: beyond, some are asked in turn
-constexpr std::size_t kMostPieces = 24;    // of a rank that take part
-constexpr std::size_t kTried = 3;          // exchanges tried where capacities stand in the way
+constexpr std::size_t kMostPieces = 24;    // of a rank that are considered
+constexpr std::size_t kTried = 3;          // exchanges tried where a capacity forbids the first
 
 }  // namespace
 
@@ -75,7 +75,7 @@ void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t pa
                          std::vector<Exchange>& found) {
   const Ticks own = state_.own_load(rank, measure);
   const Ticks other = state_.own_load(partner, measure);
-  Load others{};  // of the ranks that do not take part
+  Load others{};  // of the other ranks
   Ticks before = 0;
   Ticks least = 0;  // after any exchange of the two
   for (const std::size_t p : state_.measures()) {

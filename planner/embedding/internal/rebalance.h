@@ -15,7 +15,7 @@ namespace stepcast::planner::internal {
 /// one that lowers the objective most. Repeats while there is one and the placement stays within
 /// capacities; true when it gained. Sums of pieces are sorted and walked from both ends, so a pair
 /// costs a few hundred steps; pairs that could not gain as much as one in hand are not looked at.
-/// Takes part: pieces on single ranks, without skew.
+/// Only pieces on single ranks, without skew, are considered.
 class Rebalance {
  public:
   explicit Rebalance(PlacementState& state) : state_(state) {}

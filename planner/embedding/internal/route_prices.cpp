@@ -15,6 +15,18 @@ double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
 
 }  // namespace
 
+LoadPhase lookup_phase(EmbeddingRoute route) {
+  return is_sequence(route)                                      ? kSequenceLookup
+         : is_local(route) || route == EmbeddingRoute::kExchange ? kLookup
+                                                                 : kGroupLookup;
+}
+
+LoadPhase exchange_phase(EmbeddingRoute route) {
+  return is_sequence(route)                                      ? kSequenceExchange
+         : is_local(route) || route == EmbeddingRoute::kExchange ? kExchange
+                                                                 : kGroupExchange;
+}
+
 RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit)
     : job_(job), prices_(prices), fit_(fit) {
   const DlrmWorkload& w = *job.workload.dlrm();
@@ -65,17 +77,27 @@ double RoutePrices::ids(const EmbeddingTable& table, double lookups, double bags
   return ids_.beyond_start(lookups * table.id_bytes()) +
          lengths_.beyond_start(bags * kLengthBytes) + unpack_.beyond_start(2 * moved);
 }
-double RoutePrices::exchange_forward(double elements) const {
-  return exchange_.beyond_start(elements * forward_bytes_);
-}
-double RoutePrices::exchange_backward(double elements) const {
-  return exchange_back_.beyond_start(elements * backward_bytes_);
-}
-double RoutePrices::reduce_forward(double elements) const {
-  return reduce_.beyond_start(elements * forward_bytes_);
-}
-double RoutePrices::reduce_backward(double elements) const {
-  return gather_.beyond_start(elements * backward_bytes_);
+double RoutePrices::exchange(EmbeddingRoute route, double elements, std::int64_t group) const {
+  const double forward = elements * forward_bytes_;
+  const double backward = elements * backward_bytes_;
+  switch (kind_of(route)) {
+    case EmbeddingRoute::kExchange:
+    case EmbeddingRoute::kSequence:
+      return exchange_.beyond_start(forward) + exchange_back_.beyond_start(backward);
+    case EmbeddingRoute::kReduce:
+      return reduce_.beyond_start(forward) + gather_.beyond_start(backward);
+    case EmbeddingRoute::kNodeReduce: {
+      const NodePrices& p = node(group);
+      return (p.reduce.beyond_start(forward) + p.across.beyond_start(forward / real(group))) +
+             (p.gather.beyond_start(backward) + p.across_back.beyond_start(backward / real(group)));
+    }
+    case EmbeddingRoute::kReplicated:
+    case EmbeddingRoute::kLocal:
+    case EmbeddingRoute::kGroupReduce:
+    case EmbeddingRoute::kGroupSequence:
+      break;
+  }
+  STEPCAST_FAIL("no exchange of one copy by route {}", name_of(route));
 }
 
 const RoutePrices::NodePrices& RoutePrices::node(std::int64_t group) const {
@@ -96,17 +118,6 @@ const RoutePrices::NodePrices& RoutePrices::node(std::int64_t group) const {
                                  group, typical_ * backward_bytes_, fit_);
   }
   return it->second;
-}
-
-double RoutePrices::node_forward(std::int64_t group, double elements) const {
-  const NodePrices& p = node(group);
-  return p.reduce.beyond_start(elements * forward_bytes_) +
-         p.across.beyond_start(elements * forward_bytes_ / real(group));
-}
-double RoutePrices::node_backward(std::int64_t group, double elements) const {
-  const NodePrices& p = node(group);
-  return p.gather.beyond_start(elements * backward_bytes_) +
-         p.across_back.beyond_start(elements * backward_bytes_ / real(group));
 }
 
 bool RoutePrices::arrives_ahead() const {
@@ -149,17 +160,26 @@ std::pair<double, double> RoutePrices::pool_rows(double row_elements, double bag
           pool_backward_.beyond_start(row_elements * backward_bytes_ + bag_elements * compute)};
 }
 
-std::uint32_t RoutePrices::bits(std::initializer_list<Route> routes, std::size_t group_index) {
-  std::uint32_t set = 0;
-  for (const Route r : routes) {
-    set |= 1U << (static_cast<std::uint32_t>(r) +
-                  (r == Route::kNode ? static_cast<std::uint32_t>(group_index) : 0));
+/// In the order of `fixed`: ids, then routes, then node reduces by size of groups.
+std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) const {
+  enum Charge : std::uint32_t { kIds, kExchange, kReduce, kSequence, kReplicated, kNode };
+  const auto with_ids = [](std::size_t charge) { return 1U << kIds | 1U << charge; };
+  switch (kind_of(route)) {
+    case EmbeddingRoute::kReplicated:
+    case EmbeddingRoute::kLocal:
+      return 1U << kReplicated;
+    case EmbeddingRoute::kExchange:
+      return with_ids(kExchange);
+    case EmbeddingRoute::kReduce:
+    case EmbeddingRoute::kGroupReduce:
+      return with_ids(kReduce);
+    case EmbeddingRoute::kSequence:
+    case EmbeddingRoute::kGroupSequence:
+      return with_ids(kSequence);
+    case EmbeddingRoute::kNodeReduce:
+      return with_ids(kNode + node(group).index);
   }
-  return set;
-}
-
-std::size_t RoutePrices::group_index(std::int64_t group) const {
-  return group <= 1 || group >= job_.devices ? 0 : node(group).index;
+  return 0;
 }
 
 std::vector<Ticks> RoutePrices::fixed() const {

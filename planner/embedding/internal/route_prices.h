@@ -1,35 +1,37 @@
 #pragma once
-#include <initializer_list>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "core/graph/embedding_placement.h"
 #include "planner/embedding/embedding_prices.h"
 #include "planner/embedding/placement.h"
 
 namespace stepcast::planner::internal {
+
+/// The phases that a route loads: lookups of its rows, and their exchange.
+LoadPhase lookup_phase(EmbeddingRoute route);
+LoadPhase exchange_phase(EmbeddingRoute route);
 
 /// Prices of the ways looked-up rows travel, linear around the size of this job's exchanges, and
 /// the fixed charge of each way: launches and latencies paid once however many tables use it.
 /// Amounts are elements of one rank's buffer.
 class RoutePrices {
  public:
-  enum class Route : std::uint8_t { kIds, kExchange, kReduce, kSequence, kReplicated, kNode };
   RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit);
 
   /// Ids arrive while the step before runs (parallel.dlrm_pipeline).
   [[nodiscard]] bool arrives_ahead() const;
   /// Ids (with their weights) and lengths that arrive at a rank, and sorting them into bags.
   [[nodiscard]] double ids(const EmbeddingTable& table, double lookups, double bags) const;
-  /// All-to-all of rows over all ranks: elements a rank sends (forward) or receives (backward).
-  [[nodiscard]] double exchange_forward(double elements) const;
-  [[nodiscard]] double exchange_backward(double elements) const;
-  /// Reduce-scatter and all-gather over all ranks: elements before reduction.
-  [[nodiscard]] double reduce_forward(double elements) const;
-  [[nodiscard]] double reduce_backward(double elements) const;
-  /// The same inside a group, then all-to-all between ranks of equal place in their groups.
-  [[nodiscard]] double node_forward(std::int64_t group, double elements) const;
-  [[nodiscard]] double node_backward(std::int64_t group, double elements) const;
+  /// Looked-up rows or their sums by a route of one copy, forward, and their gradients back:
+  ///   kExchange, kSequence  all-to-all over all ranks, of elements that a rank sends
+  ///   kReduce               reduce-scatter and all-gather over all ranks, of elements before
+  ///                         reduction
+  ///   kNodeReduce           the same inside a group of so many ranks, then all-to-all between
+  ///                         ranks of equal place in their groups
+  [[nodiscard]] double exchange(EmbeddingRoute route, double elements,
+                                std::int64_t group = 1) const;
   /// Gradient all-reduce of replicated rows over `copies` ranks `step` apart, per element.
   [[nodiscard]] double replica_sync(double elements) const;
   [[nodiscard]] double replica_sync(double elements, std::int64_t copies, std::int64_t step) const;
@@ -42,8 +44,8 @@ class RoutePrices {
   /// Mean of arrived sequence rows, forward and backward.
   [[nodiscard]] std::pair<double, double> pool_rows(double row_elements, double bag_elements) const;
 
-  static std::uint32_t bits(std::initializer_list<Route> routes, std::size_t group_index = 0);
-  [[nodiscard]] std::size_t group_index(std::int64_t group) const;
+  /// The charges of a route, as bits of `fixed`: of each but the local ones also that of ids.
+  [[nodiscard]] std::uint32_t charges(EmbeddingRoute route, std::int64_t group = 1) const;
   /// Charges by bit; call once all options are made.
   [[nodiscard]] std::vector<Ticks> fixed() const;
   /// All-reduce of dense gradients, which those of replicas join.

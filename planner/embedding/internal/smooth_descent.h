@@ -1,5 +1,7 @@
 #pragma once
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -7,6 +9,9 @@
 #include "planner/embedding/placement.h"
 
 namespace stepcast::planner::internal {
+
+constexpr double kSteepest = 340;  ///< largest exponent: products of two stay finite
+inline double exp_of(double x) { return std::exp(std::min(x, kSteepest)); }
 
 /// Descent on a smooth stand-in for the objective, for many tables and ranks.
 ///
@@ -56,7 +61,7 @@ class SmoothDescent {
     double price;  ///< rise of the smooth objective, and of the price of bytes
     Choice choice;
   };
-  static constexpr std::size_t kMostPieces = 32;  ///< of a rank that take part in exchanges
+  static constexpr std::size_t kMostPieces = 32;  ///< of a rank that are considered for exchanges
   /// Pieces of a rank: exp(b load) by phase, then what it takes to remove them.
   struct Held {
     std::size_t size = 0;
@@ -98,7 +103,7 @@ class SmoothDescent {
   double b_ = 1;
   double byte_price_ = 0;  ///< seconds for all of a tier's capacity on one rank
   Placement placement_;
-  std::array<std::vector<Ticks>, kPhases> load_;  ///< by rank, beside what lies on all
+  std::array<std::vector<Ticks>, kPhases> load_;  ///< by rank, without what is on all ranks
   std::array<std::vector<double>, kPhases> exp_;  ///< exp(b (load - top))
   std::array<Ticks, kPhases> top_{}, even_{};
   std::array<double, kPhases> sum_{};        ///< of `exp_`

@@ -1,4 +1,4 @@
-#include "planner/baselines/milp.h"
+#include "tests/planner/placement_milp.h"
 
 #include <fcntl.h>
 #include <spawn.h>

@@ -9,13 +9,12 @@
 
 namespace stepcast::planner::internal {
 
-/// Options that go below the table: rows by popularity at several replication levels
-/// (`row_tiers`), and tables in slower tiers with a cache in device memory (`slow_tiers`). All lie
-/// on all ranks, or on one.
-std::vector<std::pair<PlacementOption, OptionMeaning>> tier_options(
+/// Options that split a table's rows by popularity over several replication levels
+/// (`options.row_tiers`), and the levels that a plan in use has. All are on all ranks. `choice`
+/// prices what decides where rows are cut.
+std::vector<std::pair<PlacementOption, OptionMeaning>> row_tier_options(
     const Job& job, std::size_t table, const EmbeddingPrices& prices, const RoutePrices& routes,
-    const RoutePrices& choice, const PlanSpaceOptions& options,
-    const std::vector<TierCapacity>& tiers);
+    const RoutePrices& choice, const PlanSpaceOptions& options);
 
 /// The shards of a table under a row-tiered option.
 void add_row_tiers(const Job& job, const EmbeddingTable& table, const OptionMeaning& meaning,

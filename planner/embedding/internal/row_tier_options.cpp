@@ -1,4 +1,4 @@
-#include "planner/embedding/internal/tier_options.h"
+#include "planner/embedding/internal/row_tier_options.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include "planner/embedding/internal/hot_rows.h"
 #include "planner/embedding/migration.h"
 #include "planner/embedding/shard_bytes.h"
-#include "workloads/embedding_plan/embedding_tiers.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_layout.h"
 
@@ -19,11 +18,11 @@ namespace {
 
 /// Options of one table; the pricing of levels follows reference/planner.md 1.3 with the measured
 /// price of each link level in the place of byte counts.
-class TierOptions {
+class RowTierOptions {
  public:
-  TierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
-              const RoutePrices& routes, const RoutePrices& choice, const PlanSpaceOptions& options,
-              const std::vector<TierCapacity>& tiers)
+  RowTierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
+                 const RoutePrices& routes, const RoutePrices& choice,
+                 const PlanSpaceOptions& options)
       : job_(job),
         t_(t),
         table_(job.workload.dlrm()->tables[t]),
@@ -31,7 +30,6 @@ class TierOptions {
         routes_(routes),
         choice_(choice),
         options_(options),
-        tiers_(tiers),
         access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
         global_(real(job.batch.global)),
         lookups_(global_ * table_.pooling) {}
@@ -42,11 +40,6 @@ class TierOptions {
     }
     if (!options_.in_use.empty() && options_.in_use[t_] != nullptr) {
       as_it_is(*options_.in_use[t_]);
-    }
-    if (options_.slow_tiers) {
-      for (std::size_t tier = 1; tier < tiers_.size(); ++tier) {
-        slow_tier(tier);
-      }
     }
     return std::move(made_);
   }
@@ -107,19 +100,16 @@ class TierOptions {
            arriving_bytes(job_, table_, {route(group), 0, table_.dim, share}).total();
   }
 
-  /// What a level costs because it exists, however few rows it has: pooled partial sums.
-  [[nodiscard]] std::pair<double, double> presence(const RoutePrices& routes,
-                                                   std::int64_t group) const {
+  /// What a level costs because it exists, however few rows it has: pooled partial sums. Each
+  /// group reduces those of its own samples only.
+  [[nodiscard]] double presence(const RoutePrices& routes, std::int64_t group) const {
     if (unpooled() || group == 1) {
-      return {0, 0};
+      return 0;
     }
     const double sent = global_ * real(table_.output_columns());
-    if (group == job_.devices) {
-      return {routes.reduce_forward(sent), routes.reduce_backward(sent)};
-    }
-    // Each group reduces the partial sums of its own samples only.
-    const double own = sent * real(group) / real(job_.devices);
-    return {routes.node_forward(group, own), routes.node_backward(group, own)};
+    return group == job_.devices ? routes.exchange(EmbeddingRoute::kReduce, sent)
+                                 : routes.exchange(EmbeddingRoute::kNodeReduce,
+                                                   sent * real(group) / real(job_.devices), group);
   }
 
   void row_tiers() {
@@ -146,8 +136,7 @@ class TierOptions {
           if ((set >> i & 1U) != 0) {
             levels.push_back(all_levels[i]);
             chosen.push_back(sizes[i]);
-            const auto [f, b] = presence(choice_, sizes[i]);
-            cost += f + b;
+            cost += presence(choice_, sizes[i]);
           }
         }
         if (unpooled() && chosen.size() < sizes.size()) {
@@ -257,16 +246,48 @@ class TierOptions {
     add_cut(cut, sizes, count, &in_use);
   }
 
+  /// Seconds and bytes of a rank, over the levels of a cut.
+  struct LevelSums {
+    double arrival = 0, exchange = 0, synchronised = 0, update = 0, bytes = 0;
+  };
+  struct CutLevel {
+    std::int64_t group, rows;
+    double accesses;  ///< share of the lookups
+    double touched;   ///< rows that move, per rank
+    double hottest;   ///< share of a rank's hottest row
+  };
+
+  void add_level(LevelSums& sums, const CutLevel& l) const {
+    const std::int64_t copies = job_.devices / l.group;
+    const std::int64_t held = (l.rows + l.group - 1) / l.group;
+    if (unpooled() && l.group > 1) {
+      const double sent = l.touched * real(table_.dim);
+      sums.exchange += routes_.group_exchange(l.group, sent, true) +
+                       routes_.group_exchange(l.group, sent, false);
+    }
+    if (l.group > 1) {
+      sums.arrival += routes_.group_ids(table_, l.group, l.touched);
+    }
+    sums.exchange += presence(routes_, l.group);
+    if (copies > 1) {
+      const double elements = real(held) * real(table_.dim);
+      sums.synchronised +=
+          routes_.replica_sync(elements, copies, l.group) / real(job_.sync_interval);
+      sums.update += routes_.replica_update(elements) / real(job_.sync_interval);
+    }
+    HeldPiece piece{route(l.group), held, table_.dim, l.accesses / real(job_.devices) + l.hottest,
+                    l.group};
+    sums.bytes += std::ceil(held_bytes(job_, table_, piece).total());
+    piece.share = l.accesses;
+    sums.bytes += std::ceil(arriving_bytes(job_, table_, piece).total());
+  }
+
   void add_cut(const RowTierCut& cut, const std::vector<std::int64_t>& groups_used,
                const AccessCounting& count, const InUse* used = nullptr) {
     PlacementOption o;
     o.group = static_cast<std::int32_t>(job_.devices);
     const double share = 1 / real(job_.devices);
     const double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()});
-    double arrival = 0;
-    double exchange = 0;
-    double synchronised = 0;
-    double backward = 0;
     const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()});
     std::vector<RowLevel> levels;
     for (const std::int64_t g : groups_used) {
@@ -274,53 +295,29 @@ class TierOptions {
     }
     const std::vector<double> touches =
         used != nullptr ? used->touches : cost_of(access_, lookups_, cut, levels, count).touches;
-    double bytes = remap_bytes(table_);
+    LevelSums sums{.bytes = remap_bytes(table_)};
     std::int64_t first = 0;
-    std::string label = used != nullptr ? "row tiers in use" : "row tiers";
+    o.label = used != nullptr ? "row tiers in use" : "row tiers";
     for (std::size_t i = 0; i < groups_used.size(); ++i) {
       const std::int64_t g = groups_used[i];
       const std::int64_t rows = cut.ends[i] - first;
+      if (rows > 0) {
+        o.label += fmt::format(" {:.3g}/{}", real(rows), g);
+        // As the ledger: a stripe's first member has at most its hottest row more than the mean.
+        const double hottest =
+            (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
+            real(job_.devices / g);
+        add_level(sums, {g, rows, cut.accesses[i], touches[i] / real(job_.devices), hottest});
+        sums.update += cut.accesses[i] * update;  // gathering gradients costs as a fused update
+      }
       first = cut.ends[i];
-      if (rows == 0) {
-        continue;
-      }
-      label += fmt::format(" {:.3g}/{}", real(rows), g);
-      const double here = cut.accesses[i];
-      const double touched = touches[i] / real(job_.devices);  // rows that move, per rank
-      const std::int64_t copies = job_.devices / g;
-      if (unpooled() && g > 1) {
-        exchange += routes_.group_exchange(g, touched * real(table_.dim), true) +
-                    routes_.group_exchange(g, touched * real(table_.dim), false);
-      }
-      if (g > 1) {
-        arrival += routes_.group_ids(table_, g, touched);
-      }
-      const auto [f, b] = presence(routes_, g);
-      exchange += f + b;
-      const std::int64_t held = (rows + g - 1) / g;
-      if (copies > 1) {
-        const double elements = real(held) * real(table_.dim);
-        synchronised += routes_.replica_sync(elements, copies, g) / real(job_.sync_interval);
-        backward += routes_.replica_update(elements) / real(job_.sync_interval);
-        backward += here * update;  // gathering gradients costs as in a fused update
-      } else {
-        backward += here * update;
-      }
-      // As the ledger: a stripe's first member has at most its hottest row more than the mean.
-      const double hottest =
-          (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
-          real(copies);
-      const double arrives = here / real(job_.devices) + hottest;
-      bytes +=
-          std::ceil(held_bytes(job_, table_, {route(g), held, table_.dim, arrives, g}).total());
-      bytes += std::ceil(arriving_bytes(job_, table_, {route(g), held, table_.dim, here}).total());
     }
-    o.label = label;
-    o.load[kArrival] = to_load(arrival);
-    o.load[unpooled() ? kSequenceLookup : kGroupLookup] = to_load(forward);
-    o.synchronised = to_load(synchronised);
-    o.load[unpooled() ? kSequenceExchange : kGroupExchange] = to_load(exchange) + o.synchronised;
-    o.load[kUpdate] = to_load(backward);
+    o.load[kArrival] = to_load(sums.arrival);
+    const EmbeddingRoute travels = route(job_.devices);
+    o.load[lookup_phase(travels)] = to_load(forward);
+    o.synchronised = to_load(sums.synchronised);
+    o.load[exchange_phase(travels)] = to_load(sums.exchange) + o.synchronised;
+    o.load[kUpdate] = to_load(sums.update);
     if (!(unpooled() && job_.embedding_dedup)) {
       std::array<bool, kPhases> grows{};
       grows.fill(true);
@@ -328,10 +325,8 @@ class TierOptions {
       spread_by_shares(o, shares_of_ranks(cut, groups_used, used), grows);
     }
     o.bytes[0] =
-        rounded_up(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
-    o.routes =
-        RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
-                                                                : RoutePrices::Route::kReduce});
+        rounded_up(sums.bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
+    o.routes = routes_.charges(travels);
     OptionMeaning m;
     m.kind = ShardingKind::kRowWise;
     m.group = job_.devices;
@@ -373,116 +368,6 @@ class TierOptions {
     return shares;
   }
 
-  /// Row-wise over all ranks in a slower tier, with caches of some sizes; whole on one rank too.
-  void slow_tier(std::size_t tier) {
-    const Tier* slow = nullptr;
-    for (const Tier& candidate : job_.system.tiers) {
-      slow = candidate.name == tiers_[tier].name ? &candidate : slow;
-    }
-    STEPCAST_CHECK(slow != nullptr, "tier '{}'", tiers_[tier].name);
-    const double bandwidth =
-        slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
-    const double row = workloads::cached_row_bytes(job_, table_, table_.dim);
-    const workloads::ListShares distinct = workloads::list_shares(job_, table_);
-    const auto hottest = prices_.hottest(t_);
-    const bool alone = job_.devices == 1;
-    for (const std::int64_t members :
-         alone ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, job_.devices}) {
-      const HotRows hot =
-          members > 1 ? hot_rows(table_, *hottest, members, options_.form.row_split) : HotRows{};
-      const double most = hot.most;
-      const std::int64_t rows = (table_.rows + members - 1) / members;
-      const Access law = members > 1 ? access_.random_subset(rows) : access_;
-      for (const double fraction : {0.0, 0.05, 0.2, 0.5}) {
-        const double share = 1 / real(members);
-        const double cache = std::ceil(fraction * real(rows)) * row;
-        const auto shape = [&](RowCachePolicy policy) {
-          return workloads::cache_shape(job_, table_, law, rows, table_.dim, lookups_ * most, cache,
-                                        policy);
-        };
-        workloads::CacheShape fullest = shape(RowCachePolicy::kLru);
-        RowCachePolicy policy = RowCachePolicy::kLru;
-        if (auto counted = shape(RowCachePolicy::kLfu);
-            cache > 0 && counted.expected.fetched_bytes < fullest.expected.fetched_bytes) {
-          policy = RowCachePolicy::kLfu;
-          fullest = counted;
-        }
-        const RowTraffic& moved = fullest.expected;
-        PlacementOption o;
-        o.group = static_cast<std::int32_t>(members);
-        const bool all = members > 1;
-        const bool once = workloads::pays_to_pool_once(job_, distinct, members, job_.devices);
-        const workloads::ListShares lists = once ? distinct : workloads::ListShares{};
-        const bool listed = unpooled() || once;
-        const bool reduced = all && !listed;
-        const double sent = unpooled() ? lookups_ * share * real(table_.dim)
-                                       : global_ * lists.lists * real(table_.output_columns());
-        const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim,
-                                               unpooled()};
-        o.load[kArrival] = to_load(routes_.ids(table_, lookups_ * lists.ids * share,
-                                               global_ * real(table_.feature_count())));
-        const LoadPhase looked_up = listed ? kSequenceLookup : all ? kGroupLookup : kLookup;
-        o.load[looked_up] = to_load(prices_.forward(lookups));
-        o.load[listed ? kSequenceExchange
-               : all  ? kGroupExchange
-                      : kExchange] =
-            to_load(reduced ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
-                            : routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
-        o.load[kUpdate] = to_load(prices_.backward(lookups));
-        if (all && !(unpooled() && job_.embedding_dedup)) {
-          std::array<bool, kPhases> grows{};
-          grows.fill(true);
-          grows[kGroupExchange] = false;
-          grows[kSequenceExchange] = !once;
-          spread_by_shares(o, hot.shares, grows);
-        }
-        o.load[looked_up] += to_load(moved.fetched_bytes / bandwidth);
-        o.load[kUpdate] += to_load(moved.written_bytes / bandwidth);
-        HeldPiece piece{alone    ? EmbeddingRoute::kLocal
-                        : listed ? EmbeddingRoute::kSequence
-                        : all    ? EmbeddingRoute::kReduce
-                                 : EmbeddingRoute::kExchange,
-                        rows,
-                        table_.dim,
-                        most,
-                        members,
-                        once};
-        const BytesByPurpose held = held_bytes(job_, table_, piece);
-        piece.share = 1;
-        // A few rows more than the ledger counts, whose members are not all the fullest.
-        o.bytes[0] =
-            rounded_up(held.buffers + cache + (real(fullest.slots - fullest.capacity) + 64) * row);
-        o.bytes[tier] = rounded_up(held.weights + held.optimizer);
-        for (std::size_t host = 1; policy == RowCachePolicy::kLfu && host < tiers_.size(); ++host) {
-          o.bytes[host] +=
-              tiers_[host].name == kHostTier ? rounded_up(real(rows) * kCounterBytes) : 0;
-        }
-        const double rows_back = lists.lists * real(members);
-        o.bytes_everywhere[0] = rounded_up(arriving_bytes(job_, table_, piece, rows_back).total());
-        if (once) {
-          const double local = global_ / real(job_.devices) * real(table_.dim);
-          const auto [there, back] = routes_.pool_rows(local * real(members), local);
-          o.everywhere[kSequenceExchange] += to_load(there + back);
-        }
-        o.routes = alone ? RoutePrices::bits({RoutePrices::Route::kReplicated})
-                         : RoutePrices::bits(
-                               {RoutePrices::Route::kIds, listed ? RoutePrices::Route::kSequence
-                                                          : all  ? RoutePrices::Route::kReduce
-                                                                 : RoutePrices::Route::kExchange});
-        o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
-                              fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
-        OptionMeaning m;
-        m.kind = all ? ShardingKind::kRowWise : ShardingKind::kTableWise;
-        m.group = members;
-        m.split = hot.split;
-        m.tier = slow->name;
-        m.cache_bytes = std::ceil(cache);
-        m.cache_policy = policy;
-        made_.emplace_back(std::move(o), std::move(m));
-      }
-    }
-  }
-
   const Job& job_;
   std::size_t t_;
   const EmbeddingTable& table_;
@@ -490,7 +375,6 @@ class TierOptions {
   const RoutePrices& routes_;
   const RoutePrices& choice_;  ///< what decides where rows are cut
   const PlanSpaceOptions& options_;
-  const std::vector<TierCapacity>& tiers_;
   Access access_;
   double global_;
   double lookups_;
@@ -499,11 +383,10 @@ class TierOptions {
 
 }  // namespace
 
-std::vector<std::pair<PlacementOption, OptionMeaning>> tier_options(
+std::vector<std::pair<PlacementOption, OptionMeaning>> row_tier_options(
     const Job& job, std::size_t table, const EmbeddingPrices& prices, const RoutePrices& routes,
-    const RoutePrices& choice, const PlanSpaceOptions& options,
-    const std::vector<TierCapacity>& tiers) {
-  return TierOptions(job, table, prices, routes, choice, options, tiers).all();
+    const RoutePrices& choice, const PlanSpaceOptions& options) {
+  return RowTierOptions(job, table, prices, routes, choice, options).all();
 }
 
 void add_row_tiers(const Job& job, const EmbeddingTable& table, const OptionMeaning& m,

@@ -1,0 +1,188 @@
+#include "planner/embedding/internal/slow_tier_options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/job/tier_units.h"
+#include "core/numbers.h"
+#include "planner/embedding/internal/hot_rows.h"
+#include "planner/embedding/shard_bytes.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
+#include "workloads/embedding_plan/plan_layout.h"
+
+namespace stepcast::planner::internal {
+namespace {
+
+constexpr std::array kCachedRows{0.0, 0.05, 0.2, 0.5};  // of a shard
+/// Rows more than the ledger counts, whose members are not all the fullest.
+constexpr double kMoreRows = 64;
+
+class SlowTierOptions {
+ public:
+  SlowTierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
+                  const RoutePrices& routes, std::optional<Split> row_split,
+                  const std::vector<TierCapacity>& tiers)
+      : job_(job),
+        t_(t),
+        table_(job.workload.dlrm()->tables[t]),
+        prices_(prices),
+        routes_(routes),
+        row_split_(row_split),
+        tiers_(tiers),
+        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
+        global_(real(job.batch.global)),
+        lookups_(global_ * table_.pooling),
+        row_(workloads::cached_row_bytes(job, table_, table_.dim)),
+        distinct_(workloads::list_shares(job, table_)) {}
+
+  std::vector<std::pair<PlacementOption, OptionMeaning>> all() {
+    const bool alone = job_.devices == 1;
+    for (std::size_t tier = 1; tier < tiers_.size(); ++tier) {
+      for (const std::int64_t members :
+           alone ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, job_.devices}) {
+        const Shard shard = shard_over(members);
+        for (const double fraction : kCachedRows) {
+          add(tier, shard, fraction);
+        }
+      }
+    }
+    return std::move(made_);
+  }
+
+ private:
+  /// What each of so many members holds.
+  struct Shard {
+    std::int64_t members = 1;
+    HotRows hot;
+    std::int64_t rows = 0;
+    Access law;
+  };
+  struct Cache {
+    double bytes = 0;
+    workloads::CacheShape shape;
+    RowCachePolicy policy = RowCachePolicy::kLru;
+  };
+
+  [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
+
+  [[nodiscard]] Shard shard_over(std::int64_t members) const {
+    const std::int64_t rows = (table_.rows + members - 1) / members;
+    return {members,
+            members > 1 ? hot_rows(table_, *prices_.hottest(t_), members, row_split_) : HotRows{},
+            rows, members > 1 ? access_.random_subset(rows) : access_};
+  }
+
+  /// A cache of a share of the rows, under the policy that fetches less.
+  [[nodiscard]] Cache cache_of(const Shard& shard, double fraction) const {
+    const double bytes = std::ceil(fraction * real(shard.rows)) * row_;
+    const auto shape = [&](RowCachePolicy policy) {
+      return workloads::cache_shape(job_, table_, shard.law, shard.rows, table_.dim,
+                                    lookups_ * shard.hot.most, bytes, policy);
+    };
+    Cache cache{bytes, shape(RowCachePolicy::kLru), RowCachePolicy::kLru};
+    if (auto counted = shape(RowCachePolicy::kLfu);
+        bytes > 0 && counted.expected.fetched_bytes < cache.shape.expected.fetched_bytes) {
+      cache.policy = RowCachePolicy::kLfu;
+      cache.shape = counted;
+    }
+    return cache;
+  }
+
+  void add(std::size_t tier, const Shard& shard, double fraction) {
+    const std::optional<Tier> slow = tier_named(job_.system, tiers_[tier].name);
+    STEPCAST_CHECK(slow, "tier '{}'", tiers_[tier].name);
+    const double bandwidth =
+        slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
+    const Cache cache = cache_of(shard, fraction);
+    const bool all = shard.members > 1;
+    const bool once = workloads::pays_to_pool_once(job_, distinct_, shard.members, job_.devices);
+    const EmbeddingRoute travels = unpooled() || once ? EmbeddingRoute::kSequence
+                                   : all              ? EmbeddingRoute::kReduce
+                                                      : EmbeddingRoute::kExchange;
+    const EmbeddingRoute route = job_.devices == 1 ? EmbeddingRoute::kLocal : travels;
+    PlacementOption o;
+    o.group = static_cast<std::int32_t>(shard.members);
+    o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
+                          fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
+    load(o, shard, travels, once);
+    o.load[lookup_phase(travels)] += to_load(cache.shape.expected.fetched_bytes / bandwidth);
+    o.load[kUpdate] += to_load(cache.shape.expected.written_bytes / bandwidth);
+    set_bytes(o, tier, shard, cache, route, once);
+    o.routes = routes_.charges(route);
+    OptionMeaning m;
+    m.kind = all ? ShardingKind::kRowWise : ShardingKind::kTableWise;
+    m.group = shard.members;
+    m.split = shard.hot.split;
+    m.tier = slow->name;
+    m.cache_bytes = std::ceil(cache.bytes);
+    m.cache_policy = cache.policy;
+    made_.emplace_back(std::move(o), std::move(m));
+  }
+
+  /// As in device memory. `once`: distinct lists are pooled once.
+  void load(PlacementOption& o, const Shard& shard, EmbeddingRoute travels, bool once) const {
+    const workloads::ListShares lists = once ? distinct_ : workloads::ListShares{};
+    const double share = 1 / real(shard.members);
+    const double sent = unpooled() ? lookups_ * share * real(table_.dim)
+                                   : global_ * lists.lists * real(table_.output_columns());
+    const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim, unpooled()};
+    o.load[kArrival] = to_load(
+        routes_.ids(table_, lookups_ * lists.ids * share, global_ * real(table_.feature_count())));
+    o.load[lookup_phase(travels)] = to_load(prices_.forward(lookups));
+    o.load[exchange_phase(travels)] = to_load(routes_.exchange(travels, sent));
+    o.load[kUpdate] = to_load(prices_.backward(lookups));
+    if (shard.members > 1 && !(unpooled() && job_.embedding_dedup)) {
+      std::array<bool, kPhases> grows{};
+      grows.fill(true);
+      grows[kGroupExchange] = false;
+      grows[kSequenceExchange] = !once;
+      spread_by_shares(o, shard.hot.shares, grows);
+    }
+    if (once) {
+      const double local = global_ / real(job_.devices) * real(table_.dim);
+      const auto [there, back] = routes_.pool_rows(local * real(shard.members), local);
+      o.everywhere[kSequenceExchange] += to_load(there + back);
+    }
+  }
+
+  void set_bytes(PlacementOption& o, std::size_t tier, const Shard& shard, const Cache& cache,
+                 EmbeddingRoute route, bool once) const {
+    HeldPiece piece{route, shard.rows, table_.dim, shard.hot.most, shard.members, once};
+    const BytesByPurpose held = held_bytes(job_, table_, piece);
+    const double fetched = real(cache.shape.slots - cache.shape.capacity) + kMoreRows;
+    o.bytes[0] = rounded_up(held.buffers + cache.bytes + fetched * row_);
+    o.bytes[tier] = rounded_up(held.weights + held.optimizer);
+    for (std::size_t host = 1; cache.policy == RowCachePolicy::kLfu && host < tiers_.size();
+         ++host) {
+      o.bytes[host] +=
+          tiers_[host].name == kHostTier ? rounded_up(real(shard.rows) * kCounterBytes) : 0;
+    }
+    piece.share = 1;
+    const double rows_back = once ? distinct_.lists * real(shard.members) : real(shard.members);
+    o.bytes_everywhere[0] = rounded_up(arriving_bytes(job_, table_, piece, rows_back).total());
+  }
+
+  const Job& job_;
+  std::size_t t_;
+  const EmbeddingTable& table_;
+  const EmbeddingPrices& prices_;
+  const RoutePrices& routes_;
+  std::optional<Split> row_split_;
+  const std::vector<TierCapacity>& tiers_;
+  Access access_;
+  double global_, lookups_;
+  double row_;  ///< bytes of a cached row
+  workloads::ListShares distinct_;
+  std::vector<std::pair<PlacementOption, OptionMeaning>> made_;
+};
+
+}  // namespace
+
+std::vector<std::pair<PlacementOption, OptionMeaning>> slow_tier_options(
+    const Job& job, std::size_t table, const EmbeddingPrices& prices, const RoutePrices& routes,
+    std::optional<Split> row_split, const std::vector<TierCapacity>& tiers) {
+  return SlowTierOptions(job, table, prices, routes, row_split, tiers).all();
+}
+
+}  // namespace stepcast::planner::internal
