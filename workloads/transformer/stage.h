@@ -153,6 +153,8 @@ class TransformerStage {
   void attend(const Attend& a);
   void attend_within(const Attend& a, std::int32_t window);
   void context_forward(const LayerTensors& t);
+  void pass_queries(Attend a, const LayerTensors& t);
+  void exchange_heads(Attend a, const LayerTensors& t);
   void context_backward(const LayerTensors& t, TensorId d_attention, TensorId d_qkv);
   OpWriter::Event shift(const char* name, std::int64_t elements, TensorId from, TensorId to);
   void exchange_context(OpKind kind, const char* name, std::int64_t elements, TensorId from,
