@@ -105,41 +105,50 @@ void TransformerStage::context_forward(const LayerTensors& t) {
       }
       return;
     }
-    case ContextAlgorithm::kPassQ: {
-      const std::int64_t queries = n * shape_.query_width;
-      const TensorId partial = writer_.workspace("context.partial", c, queries, compute_);
-      const TensorId own = writer_.workspace("context.partial_own", c, queries, compute_);
-      a.out[0] = partial;
-      for (std::int64_t s = 0; s < c; ++s) {
-        const TensorId next = ring_block(s + 1, queries);
-        const auto arrived =
-            s + 1 < c ? shift("layer.attention.pass_q", queries, a.in[0], next) : -1;
-        attend(a);
-        writer_.await(arrived);
-        a.in[0] = next;
-      }
-      exchange_context(OpKind::kAllToAll, "layer.attention.return_partial", c * queries, partial,
-                       own);
-      merge_partial(own, t.attention, c);
+    case ContextAlgorithm::kPassQ:
+      pass_queries(a, t);
       return;
-    }
-    case ContextAlgorithm::kAllToAll: {
-      const TensorId whole = writer_.workspace("context.qkv", n, shape_.qkv_width, compute_);
-      const TensorId out = writer_.workspace("context.out", n, shape_.query_width, compute_);
-      exchange_context(OpKind::kAllToAll, "layer.attention.scatter_heads", n * shape_.qkv_width,
-                       t.qkv, whole);
-      a.heads /= c;
-      a.kv_heads /= c;
-      a.queries *= c;
-      a.keys *= c;
-      a.in = {whole, whole};
-      a.out[0] = out;
-      attend(a);
-      exchange_context(OpKind::kAllToAll, "layer.attention.gather_heads", n * shape_.query_width,
-                       out, t.attention);
+    case ContextAlgorithm::kAllToAll:
+      exchange_heads(a, t);
       return;
-    }
   }
+}
+
+/// Each rank attends to its own keys for the queries of all; partial sums return to their rank.
+void TransformerStage::pass_queries(Attend a, const LayerTensors& t) {
+  const std::int64_t c = shape_.context;
+  const std::int64_t queries = shape_.tokens * shape_.query_width;
+  const TensorId partial = writer_.workspace("context.partial", c, queries, compute_);
+  const TensorId own = writer_.workspace("context.partial_own", c, queries, compute_);
+  a.out[0] = partial;
+  for (std::int64_t s = 0; s < c; ++s) {
+    const TensorId next = ring_block(s + 1, queries);
+    const auto arrived = s + 1 < c ? shift("layer.attention.pass_q", queries, a.in[0], next) : -1;
+    attend(a);
+    writer_.await(arrived);
+    a.in[0] = next;
+  }
+  exchange_context(OpKind::kAllToAll, "layer.attention.return_partial", c * queries, partial, own);
+  merge_partial(own, t.attention, c);
+}
+
+/// Parts of sequences become parts of the heads, and back.
+void TransformerStage::exchange_heads(Attend a, const LayerTensors& t) {
+  const std::int64_t c = shape_.context;
+  const std::int64_t n = shape_.tokens;
+  const TensorId whole = writer_.workspace("context.qkv", n, shape_.qkv_width, compute_);
+  const TensorId out = writer_.workspace("context.out", n, shape_.query_width, compute_);
+  exchange_context(OpKind::kAllToAll, "layer.attention.scatter_heads", n * shape_.qkv_width, t.qkv,
+                   whole);
+  a.heads /= c;
+  a.kv_heads /= c;
+  a.queries *= c;
+  a.keys *= c;
+  a.in = {whole, whole};
+  a.out[0] = out;
+  attend(a);
+  exchange_context(OpKind::kAllToAll, "layer.attention.gather_heads", n * shape_.query_width, out,
+                   t.attention);
 }
 
 void TransformerStage::context_backward(const LayerTensors& t, TensorId d_attention,

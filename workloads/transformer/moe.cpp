@@ -1,6 +1,3 @@
-#include <cmath>
-#include <numeric>
-
 #include "workloads/transformer/stage.h"
 
 // The second half of a layer with experts. Tokens are routed where their rows are; copies go to the
@@ -83,165 +80,33 @@ bool TransformerStage::experts_apart() const {
   return shape_.sequence_parallel || (job_.parallel.overlap.expert && shape_.tensor == 1);
 }
 
-/// The transpose of an exchange keeps every port as busy, so the way back has the sizes of the way
-/// there.
-OpWriter::Event TransformerStage::exchange_copies(const std::string& name, TensorId from,
-                                                  TensorId to, CopyWay way, std::int64_t part) {
-  const ExpertShape& e = *shape_.experts;
-  const std::int64_t h = shape_.model.hidden;
-  OpWriter::Transfer t;
-  t.kind = e.to.empty() && !e.once ? OpKind::kAllToAll : OpKind::kAllToAllV;
-  t.name = name;
-  t.elements = e.part(e.sent, part) * h;
-  t.in = {from};
-  t.out = {to};
-  t.communicator = communicators_.expert;
-  t.format = way == CopyWay::kThere ? job_.formats.expert_dispatch.value_or(compute_) : compute_;
-  t.attributes.way = way;
-  t.routing = routing_ + static_cast<std::int32_t>(part);
-  if (!e.to.empty()) {
-    Exchange exchange;
-    for (const double copies : e.to) {
-      exchange.send_elements.push_back(copies * static_cast<double>(h) /
-                                       static_cast<double>(e.chunks));
-    }
-    t.attributes.exchange = writer_.builder().exchange(std::move(exchange));
-  }
-  if (e.once) {
-    Exchange exchange;
-    exchange.send_elements.assign(static_cast<std::size_t>(e.ranks), 0.0);
-    const ExpertMachines& m = *e.once;
-    const double width = static_cast<double>(h) / static_cast<double>(e.chunks);
-    exchange.forwarded = {static_cast<std::size_t>(m.machines), m.to_machine * width,
-                          static_cast<double>(m.machines) * m.to_rank * width, m.to_rank * width};
-    const std::vector<double> elements = exchange.sent_by(0);
-    t.elements = std::llround(std::accumulate(elements.begin(), elements.end(), 0.0));
-    t.attributes.exchange = writer_.builder().exchange(std::move(exchange));
-  }
-  return writer_.transfer(Lane::kExpert, t);
-}
-
-void TransformerStage::move_rows(OpKind kind, const char* name, TensorId from, TensorId to,
-                                 std::int64_t part) {
-  OpWriter::Transfer t;
-  t.kind = kind;
-  t.name = name;
-  t.elements = shape_.experts->part(shape_.experts->computed, part) * shape_.model.hidden;
-  t.in = {from};
-  t.out = {to};
-  t.communicator = communicators_.tensor;
-  t.format = compute_;
-  t.routing = routing_ + static_cast<std::int32_t>(part);
-  writer_.transfer(Lane::kCompute, t);
-}
-
-bool TransformerStage::sorts_copies() const {
-  const ExpertShape& e = *shape_.experts;
-  return !e.once && e.local > 1 && (e.ranks > 1 || e.gathers);
-}
-
-/// Copies leave for the ranks of their experts, in the order of those ranks, or rows for their
-/// machines; when each part has arrived.
-std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& name, TensorId copies,
-                                                           TensorId rows) {
-  const ExpertShape& e = *shape_.experts;
-  if (e.ranks > 1 && bits_per_element(job_.formats.expert_dispatch.value_or(compute_), 1024) <
-                         bits_per_element(compute_)) {
-    narrow_copies(name + ".quantise", copies);
-  }
-  std::vector<OpWriter::Event> arrived;
-  for (std::int64_t part = 0; e.ranks > 1 && part < e.chunks; ++part) {
-    arrived.push_back(
-        exchange_copies(name + ".exchange", copies, received(rows), CopyWay::kThere, part));
-  }
-  return arrived;
-}
-
-/// What leaves in a narrow format is written in it first.
-void TransformerStage::narrow_copies(const std::string& name, TensorId copies) {
-  const ExpertShape& e = *shape_.experts;
-  const Format format = *job_.formats.expert_dispatch;
-  const std::int64_t elements = (e.once ? shape_.rows : e.sent) * shape_.model.hidden;
-  auto op = writer_.compute(OpKind::kCast, name, {elements});
-  op.in({copies}).out({copies}).format(format);
-  const auto n = static_cast<double>(elements);
-  op.work(Flops(2 * n), Bytes(n * bits_per_element(compute_) / 8),
-          Bytes(n * bits_per_element(format, 1024) / 8));
-}
-
-/// Where copies arrive: where the experts read them, if nothing is done to them first.
-TensorId TransformerStage::received(TensorId rows) {
-  const ExpertShape& e = *shape_.experts;
-  if (e.once) {
-    return writer_.workspace("moe.received", e.once->received, shape_.model.hidden, compute_);
-  }
-  return e.gathers || sorts_copies()
-             ? writer_.workspace("moe.received", e.received_room, shape_.model.hidden, compute_)
-             : rows;
-}
-
-/// Between the order in which a part of the copies comes and goes and that of this rank's experts.
-void TransformerStage::sort_copies(const std::string& name, CopyWay way, TensorId from, TensorId to,
-                                   std::int64_t part) {
-  const ExpertShape& e = *shape_.experts;
-  writer_.compute(OpKind::kDispatchForward, name, {e.part(e.computed, part), shape_.model.hidden})
-      .in({from})
-      .out({to})
-      .attributes(DispatchAttributes{way})
-      .routing(routing_ + static_cast<std::int32_t>(part));
-}
-
-/// From a part of the copies as they arrived to `rows` of this rank's experts, expert by expert.
-/// Where rows arrive once, what copies them depends on the pass.
-void TransformerStage::to_experts(const std::string& name, TensorId copies, TensorId rows,
-                                  std::int64_t part) {
-  const ExpertShape& e = *shape_.experts;
-  const std::int64_t h = shape_.model.hidden;
-  TensorId at = e.ranks > 1 ? received(rows) : copies;
-  if (e.gathers) {
-    const TensorId gathered =
-        sorts_copies() ? writer_.workspace("moe.unsorted", e.computed_room, h, compute_) : rows;
-    move_rows(OpKind::kAllGather, (name + ".gather").c_str(), at, gathered, part);
-    at = gathered;
-  }
-  if (sorts_copies()) {
-    sort_copies(name + ".sort", CopyWay::kThere, at, rows, part);
-  }
-}
-
-/// The way back: what the experts made of each copy of a part, on the rank of its token. When they
-/// are there.
-OpWriter::Event TransformerStage::from_experts(const std::string& name, TensorId rows,
-                                               TensorId copies, std::int64_t part) {
-  const ExpertShape& e = *shape_.experts;
-  const std::int64_t h = shape_.model.hidden;
-  if (e.once) {
-    return exchange_copies(name + ".exchange", received(rows), copies, CopyWay::kBack, part);
-  }
-  TensorId at = rows;
-  if (sorts_copies()) {
-    const TensorId unsorted = writer_.workspace("moe.unsorted", e.computed_room, h, compute_);
-    sort_copies(name + ".unsort", CopyWay::kBack, at, unsorted, part);
-    at = unsorted;
-  }
-  if (e.gathers) {
-    const TensorId own =
-        e.ranks > 1 ? writer_.workspace("moe.received", e.received_room, h, compute_) : copies;
-    move_rows(OpKind::kReduceScatter, (name + ".reduce").c_str(), at, own, part);
-    at = own;
-  }
-  return e.ranks > 1 ? exchange_copies(name + ".exchange", at, copies, CopyWay::kBack, part) : -1;
-}
-
-/// Sums of this rank's tokens as they come back, where several experts made one.
-TensorId TransformerStage::rows_returned() {
-  return writer_.workspace("moe.returned", shape_.experts->once->returned, shape_.model.hidden,
-                           compute_);
-}
-
 /// Do rows go through anything on their way to the experts?
 bool TransformerStage::experts_are_near() const {
   return shape_.experts->ranks == 1 && !shape_.experts->gathers;
+}
+
+/// Through both products of the experts here, on a part of the copies.
+void TransformerStage::expert_products_forward(const std::string& at, const LayerTensors& t,
+                                               TensorId made, std::int64_t part) {
+  const ExpertShape& e = *shape_.experts;
+  const ExpertTensors& x = t.experts;
+  const std::int64_t h = shape_.model.hidden;
+  expert_gemm(
+      {"layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight, x.fc1},
+      part);
+  const auto activate = [&] {
+    writer_
+        .compute(OpKind::kActivationForward, "layer.moe.activation",
+                 {e.part(e.computed, part), e.ffn})
+        .in({x.fc1})
+        .out({x.activated})
+        .attributes(ActivationAttributes{shape_.model.activation})
+        .routing(routing_ + static_cast<std::int32_t>(part));
+  };
+  writer_.part(LayerPart::kExpertActivation, t.layer, activate, part);
+  expert_gemm(
+      {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
+      part);
 }
 
 void TransformerStage::routed_forward(const std::string& at, const LayerTensors& t, TensorId output,
@@ -290,20 +155,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
     } else {
       to_experts("layer.moe.dispatch", copies, x.input, part);
     }
-    expert_gemm({"layer.moe.fc1", 0, e.fc1_width, h, x.input,
-                 parameter(at + "moe.fc1.weight").weight, x.fc1},
-                part);
-    const auto activate = [&] {
-      writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {rows, e.ffn})
-          .in({x.fc1})
-          .out({x.activated})
-          .attributes(ActivationAttributes{m.activation})
-          .routing(routing_ + static_cast<std::int32_t>(part));
-    };
-    writer_.part(LayerPart::kExpertActivation, t.layer, activate, part);
-    expert_gemm(
-        {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
-        part);
+    expert_products_forward(at, t, made, part);
     if (e.once) {
       writer_
           .compute(OpKind::kCombineForward, "layer.moe.combine_here",
@@ -360,31 +212,85 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
   }
 }
 
+/// Through both products of the experts here, on a part of the copies, in place of their gradients.
+void TransformerStage::expert_products_backward(const std::string& at, const LayerTensors& t,
+                                                TensorId rows, std::int64_t part) {
+  const ExpertShape& e = *shape_.experts;
+  const ExpertTensors& x = t.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const auto& fc1 = parameter(at + "moe.fc1.weight");
+  const auto& fc2 = parameter(at + "moe.fc2.weight");
+  const TensorId d_activated =
+      writer_.workspace("moe.gradient.activated", e.computed_room, e.ffn, compute_);
+  const TensorId d_fc1 =
+      writer_.workspace("moe.gradient.fc1", e.computed_room, e.fc1_width, compute_);
+  const bool last = part + 1 == e.chunks;
+  expert_gemm(
+      {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
+      part);
+  writer_.needs(LayerPart::kExpertActivation, t.layer, part);
+  expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
+               kTransposeA | kAccumulate},
+              part);
+  if (last) {
+    parameters_.finished(at + "moe.fc2.weight");
+  }
+  writer_
+      .compute(OpKind::kActivationBackward, "layer.moe.activation_gradient",
+               {e.part(e.computed, part), e.ffn})
+      .in({d_activated, x.fc1})
+      .out({d_fc1})
+      .attributes(ActivationAttributes{shape_.model.activation})
+      .routing(routing_ + static_cast<std::int32_t>(part));
+  expert_gemm(
+      {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},
+      part);
+  expert_gemm({"layer.moe.fc1_weight_gradient", h, e.fc1_width, 0, x.input, d_fc1, fc1.gradient,
+               kTransposeA | kAccumulate},
+              part);
+  if (last) {
+    parameters_.finished(at + "moe.fc1.weight");
+  }
+}
+
+/// From the gradient of the experts' weights to that of the router and its input.
+void TransformerStage::router_backward(const std::string& at, const LayerTensors& t,
+                                       TensorId weights, TensorId input_gradient) {
+  const ExpertTensors& x = t.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t n = shape_.rows;
+  const std::int64_t experts = shape_.model.moe->experts;
+  const auto& router = parameter(at + "moe.router.weight");
+  writer_
+      .compute(OpKind::kRouteBackward, "layer.moe.route_gradient",
+               {n, experts, shape_.model.moe->per_token})
+      .in({x.logits, x.probabilities, weights})
+      .out({weights})
+      .format(Format::kFp32)
+      .routing(routing_);
+  gemm({"layer.moe.router_input_gradient", n, h, experts, weights, router.weight, input_gradient,
+        kTransposeB | kAccumulate, ProductPlace::kRouter});
+  gemm({"layer.moe.router_weight_gradient", h, experts, n, t.norm2, weights, router.gradient,
+        kTransposeA | kAccumulate, ProductPlace::kRouter});
+  parameters_.finished(at + "moe.router.weight");
+}
+
 /// From the gradient of what the experts of this rank's tokens made to that of the norm's output,
 /// as far as it comes through the routed experts and the router.
 void TransformerStage::routed_backward(const std::string& at, const LayerTensors& t,
                                        TensorId output_gradient, TensorId input_gradient,
                                        const BesideExchanges& beside) {
-  const TransformerWorkload& m = shape_.model;
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
-  const std::int64_t h = m.hidden;
+  const std::int64_t h = shape_.model.hidden;
   const std::int64_t n = shape_.rows;
-  const std::int64_t experts = m.moe->experts;
+  const std::int64_t experts = shape_.model.moe->experts;
   routing_ = x.routing;
-  const auto& fc1 = parameter(at + "moe.fc1.weight");
-  const auto& fc2 = parameter(at + "moe.fc2.weight");
-  const auto& router = parameter(at + "moe.router.weight");
   const TensorId copies =
       e.once ? rows_returned() : writer_.workspace("moe.copies", e.sent_room, h, compute_);
   const TensorId rows =
       experts_are_near() ? copies : writer_.workspace("moe.rows", e.computed_room, h, compute_);
   const TensorId weights = writer_.workspace("moe.gradient.logits", n, experts, Format::kFp32);
-  const TensorId d_activated =
-      writer_.workspace("moe.gradient.activated", e.computed_room, e.ffn, compute_);
-  const TensorId d_fc1 =
-      writer_.workspace("moe.gradient.fc1", e.computed_room, e.fc1_width, compute_);
-
   if (!e.once) {
     writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {e.sent, h})
         .in({output_gradient, x.output, x.probabilities})
@@ -397,7 +303,6 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t own = e.part(e.computed, part);
-    const bool last = part + 1 == e.chunks;
     writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
     if (e.once) {
       writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {own, h})
@@ -407,30 +312,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
     } else {
       to_experts("layer.moe.combine_gradient", copies, rows, part);
     }
-    expert_gemm(
-        {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
-        part);
-    writer_.needs(LayerPart::kExpertActivation, t.layer, part);
-    expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
-                 kTransposeA | kAccumulate},
-                part);
-    if (last) {
-      parameters_.finished(at + "moe.fc2.weight");
-    }
-    writer_.compute(OpKind::kActivationBackward, "layer.moe.activation_gradient", {own, e.ffn})
-        .in({d_activated, x.fc1})
-        .out({d_fc1})
-        .attributes(ActivationAttributes{m.activation})
-        .routing(routing_ + static_cast<std::int32_t>(part));
-    expert_gemm(
-        {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},
-        part);
-    expert_gemm({"layer.moe.fc1_weight_gradient", h, e.fc1_width, 0, x.input, d_fc1, fc1.gradient,
-                 kTransposeA | kAccumulate},
-                part);
-    if (last) {
-      parameters_.finished(at + "moe.fc1.weight");
-    }
+    expert_products_backward(at, t, rows, part);
     if (e.once) {
       writer_
           .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient_here",
@@ -449,17 +331,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
       .in({copies, x.probabilities})
       .out({input_gradient})
       .routing(routing_);
-  writer_
-      .compute(OpKind::kRouteBackward, "layer.moe.route_gradient", {n, experts, m.moe->per_token})
-      .in({x.logits, x.probabilities, weights})
-      .out({weights})
-      .format(Format::kFp32)
-      .routing(routing_);
-  gemm({"layer.moe.router_input_gradient", n, h, experts, weights, router.weight, input_gradient,
-        kTransposeB | kAccumulate, ProductPlace::kRouter});
-  gemm({"layer.moe.router_weight_gradient", h, experts, n, t.norm2, weights, router.gradient,
-        kTransposeA | kAccumulate, ProductPlace::kRouter});
-  parameters_.finished(at + "moe.router.weight");
+  router_backward(at, t, weights, input_gradient);
 }
 
 /// From the gradient of the layer's output to that of its middle, in the workspace "gradient".

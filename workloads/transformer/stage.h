@@ -104,18 +104,18 @@ class TransformerStage {
     TensorId branch, input, statistics, residual, out;
   };
 
-  // Parameters (transformer_parameters.cpp).
+  // Parameters (parameters.cpp).
   void declare_parameters();
   std::vector<ParameterSpec> chunk_parameters(std::int64_t chunk) const;
   void add_layer_parameters(std::int64_t layer, std::vector<ParameterSpec>& specs) const;
   void add_embedding_parameters(std::vector<ParameterSpec>& specs) const;
 
-  // Layers (transformer_layer.cpp, transformer_layer_backward.cpp).
+  // Layers (layer.cpp, layer_backward.cpp).
   void layer_forward(const LayerTensors& t, TensorId output);
   void second_norm_forward(const std::string& at, const LayerTensors& t);
   void attention_forward(const LayerTensors& t);
 
-  // Low-rank adapters (transformer_lora.cpp).
+  // Low-rank adapters (lora.cpp).
   void freeze(std::vector<ParameterSpec>& specs, std::size_t first, bool of_layer) const;
   void add_adapter_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   Adapter adapter(bool keep, const std::string& at, const char* name, std::int64_t inputs,
@@ -144,7 +144,7 @@ class TransformerStage {
     return parameter(name).gradient != kNoGradient;
   }
 
-  // Context parallelism and cached tokens (transformer_context.cpp).
+  // Context parallelism and cached tokens (context.cpp).
   struct Attend {
     OpKind kind;
     std::int64_t batch, heads, kv_heads, queries, keys;
@@ -153,6 +153,8 @@ class TransformerStage {
   void attend(const Attend& a);
   void attend_within(const Attend& a, std::int32_t window);
   void context_forward(const LayerTensors& t);
+  void pass_queries(Attend a, const LayerTensors& t);
+  void exchange_heads(Attend a, const LayerTensors& t);
   void context_backward(const LayerTensors& t, TensorId d_attention, TensorId d_qkv);
   OpWriter::Event shift(const char* name, std::int64_t elements, TensorId from, TensorId to);
   void exchange_context(OpKind kind, const char* name, std::int64_t elements, TensorId from,
@@ -189,13 +191,13 @@ class TransformerStage {
   Gathered qkv_backward(const std::string& prefix, TensorId d_qkv, const Gathered& x,
                         TensorId partial, const Adapters* reduces);
 
-  // Multi-head latent attention (transformer_mla.cpp).
+  // Multi-head latent attention (mla.cpp).
   LatentTensors latent_tensors(const std::string& at, bool keep);
   void add_latent_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void latent_forward(const std::string& at, const LayerTensors& t);
   TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
 
-  // Experts (transformer_moe.cpp).
+  // Experts (moe.cpp).
   ExpertTensors expert_tensors(std::int64_t layer, const std::string& at, bool keep);
   void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
@@ -208,6 +210,14 @@ class TransformerStage {
                       const BesideExchanges& beside);
   void routed_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient,
                        TensorId input_gradient, const BesideExchanges& beside);
+  void expert_products_forward(const std::string& at, const LayerTensors& t, TensorId made,
+                               std::int64_t part);
+  void expert_products_backward(const std::string& at, const LayerTensors& t, TensorId rows,
+                                std::int64_t part);
+  void router_backward(const std::string& at, const LayerTensors& t, TensorId weights,
+                       TensorId input_gradient);
+
+  // Exchanges with experts (moe_exchange.cpp).
   std::vector<OpWriter::Event> send_copies(const std::string& name, TensorId copies, TensorId rows);
   TensorId received(TensorId rows);
   void to_experts(const std::string& name, TensorId copies, TensorId rows, std::int64_t part);
@@ -226,7 +236,7 @@ class TransformerStage {
   std::int32_t add_routing(std::int64_t layer);
   [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
 
-  // Embedding (transformer_ends.cpp), head and loss (transformer_head.cpp).
+  // Embedding (ends.cpp), head and loss (head.cpp).
   OpWriter::Event embedding_forward(TensorId output, bool alone);
   void embedding_backward(TensorId gradient);
   void head_forward(TensorId input);
@@ -239,7 +249,7 @@ class TransformerStage {
   void eager_loss();
   void head_backward(TensorId input, TensorId input_gradient);
 
-  // Shared pieces (transformer_pieces.cpp).
+  // Shared pieces (pieces.cpp).
   [[nodiscard]] const ProgramBuilder::Parameter& parameter(const std::string& name) const {
     return parameters_.at(name);
   }
@@ -334,7 +344,7 @@ class TransformerStage {
   TensorId kept(bool keep, const std::string& name, std::int64_t rows, std::int64_t columns,
                 Format format);
 
-  // The stage's step (transformer_stage.cpp).
+  // The stage's step (stage.cpp).
   void plan_tensors();
   LayerTensors layer_tensors(std::int64_t layer);
   void write_begin();
