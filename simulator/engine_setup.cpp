@@ -101,7 +101,7 @@ void Engine::prepare(std::size_t instance) {
   STEPCAST_CHECK(rank.costs->latency.empty() || rank.costs->latency.size() == templates,
                  "{} latencies for {} op templates", rank.costs->latency.size(), templates);
 
-  // Can two of its transfers be in flight at once, or a transfer beside compute?
+  // True if two of its transfers, or a transfer and compute, can be in flight at once.
   std::uint64_t talking = 0;
   bool sends = false;
   for (std::size_t o = 0; o < templates; ++o) {

@@ -108,7 +108,7 @@ class GraphCosts {
     return row;
   }
 
-  /// The slowest of the ranks that run this program, beside what the ranks that share its tier move
+  /// The slowest of the ranks that run this program, given what the ranks that share its tier move
   /// in the same op.
   models::Prediction tier_move(std::size_t p, const Op& op) {
     const Program& program = graph_.programs[p];

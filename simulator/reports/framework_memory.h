@@ -8,15 +8,15 @@
 
 namespace stepcast::simulator {
 
-/// What drivers and libraries take of a device's memory beside the tensors of a step. From the
-/// device's fitted "memory" (0 where nothing is known; a constant is data, with its source):
+/// What drivers and libraries take of a device's memory in addition to the tensors of a step. From
+/// the device's fitted "memory" (0 where nothing is known; a constant is data, with its source):
 ///   reserve            device context and loaded kernels, bytes
 ///   communicator       buffers of one communicator the rank talks on, bytes
-///   communicator_pair  likewise where it joins two ranks; without it as any other
+///   communicator_pair  the same where it joins two ranks; without it as any other
 ///   fragmentation      share of activations and temporaries that the allocator loses
 ///   blas_workspace     scratch of one handle of the library of matrix products; a framework has
 ///                      two, for forward and backward passes
-///   engine_workspace   likewise of a library of layers beside it
+///   engine_workspace   the same of a library of layers
 /// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
 struct FrameworkMemory {
   Bytes context, communicators, fragmentation;

@@ -15,13 +15,13 @@ namespace stepcast::simulator {
 /// Weights, gradients, optimizer states, embeddings and buffers are there for the whole step.
 /// Activations are the peak of live per-micro-batch tensors over the calls of the step, so what a
 /// pipeline schedule has in flight, plus the temporaries of the largest segment. Logits (fp32) and
-/// the gather buffers of sharded models are told apart, as is the cache of keys and values.
+/// the gather buffers of sharded models are listed apart, as is the cache of keys and values.
 ///
 /// Outside the framework, from the device's fitted "memory" (0 where nothing is known; a constant
 /// is data, with its source):
 ///   reserve        device context and loaded kernels, bytes
 ///   communicator   buffers of one communicator the rank talks on, bytes
-///   communicator_pair  likewise where it joins two ranks; without it as any other
+///   communicator_pair  the same where it joins two ranks; without it as any other
 ///   fragmentation  share of activations and temporaries that the allocator loses
 ///   blas_workspace, engine_workspace  scratch of libraries, as part of the context
 ///                  (framework_memory.h)

@@ -24,14 +24,15 @@ namespace stepcast::workloads {
 /// batch.
 ///
 /// With parallel.dlrm_pipeline the program is one steady-state step of a pipeline over batches: ops
-/// of op_flags::kNextBatch work on batch i + 1 beside or after those of batch i, and fill tensors
-/// that trade places with this step's between steps (Tensor::next_of).
+/// of op_flags::kNextBatch work on batch i + 1, overlapped with or after those of batch i, and fill
+/// tensors that trade places with this step's between steps (Tensor::next_of).
 ///
-///   sparse_dist   load_batch and the index exchange of i + 1, on the stream "input", beside all of
+///   sparse_dist   load_batch and the index exchange of i + 1, on the stream "input", overlapped
+///   with all of
 ///                 i (TorchRec TrainPipelineSparseDist, HugeCTR)
 ///   prefetch      and the lookups of i + 1, right after the update by i, while the last gradients
 ///                 of i are reduced; not of replicated tables, which the dense optimizer updates
-///   fused         and their exchange, beside the dense optimizer of i
+///   fused         and their exchange, overlapped with the dense optimizer of i
 ///   (TrainPipelineFusedSparseDist,
 ///                 but never on rows older than the update)
 ///

@@ -117,8 +117,8 @@ Program DlrmStep::build() && {
   embedding_backward();
   b_.end_segment();
 
-  // On the compute stream: lookups fill the device, so beside other kernels they would gain
-  // nothing. They run while the last gradients are reduced.
+  // On the compute stream: lookups fill the device, so overlapped with other kernels they would
+  // gain nothing. They run while the last gradients are reduced.
   if (ahead(DlrmPipeline::kPrefetch)) {
     b_.set_phase(Phase::kForward);
     segments.push_back(b_.begin_segment("lookup_ahead"));

@@ -35,7 +35,7 @@ struct DlrmCommunicators {
   };
   Grid tower;                     ///< ranks of a node; only with towers
   std::vector<Grid> node;         ///< row splits inside groups, by size; -1 where the plan has none
-  std::vector<Grid> group;        ///< several copies of rows, one a group, likewise
+  std::vector<Grid> group;        ///< several copies of rows, one a group
   std::int32_t first_group = -1;  ///< ranks that share a sample: the list's groups in order
 };
 
@@ -290,7 +290,7 @@ class DlrmStep {
   void fetch_rows(EmbeddingRoute r, bool next);
   /// After the update, which records `updated` where it is on another stream.
   void write_rows_back(EmbeddingRoute r, std::int32_t updated);
-  /// Whether rows of slower tiers are fetched beside the step before.
+  /// True if the fetch of slower tiers' rows overlaps with the step before.
   [[nodiscard]] bool fetched_ahead() const { return ahead(DlrmPipeline::kPrefetch); }
 
   // sparse.cpp
@@ -410,7 +410,7 @@ class DlrmStep {
   std::vector<Bucket> buckets_;
   std::vector<LayerState> layer_states_;
   std::vector<TensorId> values_;                    ///< by tensor of the list
-  std::vector<std::optional<TensorId>> gradients_;  ///< likewise
+  std::vector<std::optional<TensorId>> gradients_;  ///< their gradients
   std::map<TensorId, int> holders_;                 ///< tensors of the list with this gradient
   std::int64_t before_tables_ = 0;                  ///< columns put before those of the tables
   bool reads_input_ = false;                        ///< the layer being written

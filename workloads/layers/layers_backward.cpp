@@ -3,7 +3,7 @@
 #include "workloads/dlrm/step.h"
 
 // The backward pass of the dense half. A tensor that several layers read has the sum of their
-// gradients; where two tensors share one gradient, nobody may work on it in place.
+// gradients; where two tensors share one gradient, no op may work on it in place.
 
 namespace stepcast::workloads {
 
@@ -55,7 +55,7 @@ TensorId DlrmStep::gradient_columns(std::int32_t t) {
   return made;
 }
 
-/// The same values in a tensor nobody else reads.
+/// The same values in a tensor that no other op reads.
 TensorId DlrmStep::own(TensorId id, const std::string& name) {
   if (holders_[id] <= 1) {
     return id;

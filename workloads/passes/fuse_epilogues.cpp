@@ -203,7 +203,7 @@ class Fusion {
              return (op.record < 0 || op.stream != moved.stream) && independent(p_, moved, op);
            });
   }
-  /// Likewise for what the ops between wait for.
+  /// The same for what the ops between wait for.
   [[nodiscard]] bool moves_earlier(std::size_t first, std::size_t second) const {
     const Op& moved = p_.ops[second];
     return moved.record < 0 && between(first, second, [&](const Op& op) {

@@ -6,11 +6,11 @@
 
 // Low-rank adapters: y = x W + alpha / rank * (dropout(x) A) B, W not trained (arXiv 2106.09685).
 //
-// Beside a matrix whose columns are split over tensor ranks (qkv, fc1) A is whole on each, B split
-// likewise: the adapter adds to what the base product makes, forward and backward, and its share of
-// the input's gradient travels in the base's sum. Beside one split by rows (projection, fc2) A is
-// split likewise and B whole: dropout(x) A is summed over tensor ranks, `rank` columns wide, and
-// the adapter adds to this rank's rows of the base's sum. Source: NVIDIA NeMo,
+// On a matrix whose columns are split over tensor ranks (qkv, fc1) A is whole on each, B split
+// the same way: the adapter adds to what the base product makes, forward and backward, and its
+// share of the input's gradient travels in the base's sum. On one split by rows (projection, fc2) A
+// is split the same way and B whole: dropout(x) A is summed over tensor ranks, `rank` columns wide,
+// and the adapter adds to this rank's rows of the base's sum. Source: NVIDIA NeMo,
 // collections/llm/peft/lora.py and megatron_gpt_peft, ParallelLinearAdapter.
 namespace stepcast::workloads {
 
@@ -31,7 +31,7 @@ ParameterSpec matrix(const std::string& name, std::int64_t rows, std::int64_t co
 
 }  // namespace
 
-/// Nothing of the model is trained beside adapters.
+/// Only adapters are trained.
 void TransformerStage::freeze(std::vector<ParameterSpec>& specs, std::size_t first,
                               bool of_layer) const {
   for (std::size_t i = first; job_.lora && i < specs.size(); ++i) {

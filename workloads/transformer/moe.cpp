@@ -10,9 +10,9 @@
 // With sequence parallelism the sum over tensor ranks happens among the copies; without it the
 // combined rows are partial sums, to which the shared experts add before the usual reduction.
 // With overlap.expert the exchanges have a stream of their own: the shared experts' first half runs
-// beside the way to the routed experts and their second half beside the way back
+// overlapped with the dispatch to the routed experts and their second half with the combine
 // (Megatron-LM's --moe-shared-expert-overlap), and with expert_chunks the copies travel in parts,
-// so that experts work on one while the next is under way (Tutel, arXiv 2206.03382, section 3.2).
+// so that experts work on one while the next is in transfer (Tutel, arXiv 2206.03382, section 3.2).
 // Where a token goes to each machine once (ExpertDispatch::kPerMachine) rows leave as they are and
 // are copied for their experts where they arrive; what those made of a row is summed up there:
 //

@@ -39,7 +39,7 @@ struct ExpertShape {
   std::int64_t sent = 0;        ///< copies of its tokens that a rank sends, itself included
   std::int64_t received = 0;    ///< copies that come to the rank
   std::int64_t computed = 0;    ///< rows of its products: those of all `tensor` ranks that gather
-  /// Likewise at most, as their draw may fall: room for them. Without capacity all are sent.
+  /// The most, as their draw may fall: room for them. Without capacity all are sent.
   std::int64_t sent_room = 0, received_room = 0, computed_room = 0;
   std::int64_t chunks = 1;    ///< in which copies travel and are computed
   std::int64_t capacity = 0;  ///< copies of one rank's tokens that an expert takes

@@ -76,7 +76,7 @@ void TransformerStage::plan_tensors() {
   }
 }
 
-/// Messages between two stages are told apart by the receiving chunk and the direction; within
+/// Messages between two stages are identified by the receiving chunk and the direction; within
 /// those, micro-batches go in order.
 void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, bool forward,
                             OpWriter::Event after) {

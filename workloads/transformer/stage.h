@@ -187,7 +187,7 @@ class TransformerStage {
   /// From the gradient of the layer's middle to that of the attention's q, k and v.
   TensorId core_backward(const std::string& prefix, const LayerTensors& t, const Gathered& dy);
   /// Through the matrix of q, k and v; the input's gradient is added to or written into `partial`
-  /// and, with `reduces`, the adapters beside it, summed over tensor ranks.
+  /// and, with `reduces`, its adapters, summed over tensor ranks.
   Gathered qkv_backward(const std::string& prefix, TensorId d_qkv, const Gathered& x,
                         TensorId partial, const Adapters* reduces);
 
@@ -202,7 +202,8 @@ class TransformerStage {
   void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
   void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
-  /// Work of the shared experts beside the exchanges of the routed ones; nothing where in order.
+  /// Work of the shared experts overlapped with the exchanges of the routed ones; none where in
+  /// order.
   struct BesideExchanges {
     std::function<void()> there = [] {}, back = [] {};
   };
@@ -256,8 +257,8 @@ class TransformerStage {
   /// Which formats a product's operands have, and which part of it tensor ranks repeat.
   enum class ProductPlace : std::uint8_t {
     kLayer,          ///< in the format of products
-    kQueryKeyValue,  ///< likewise; some tensor ranks hold the same keys and values
-    kWholeOnEach,    ///< likewise, and not split over tensor ranks
+    kQueryKeyValue,  ///< by columns; some tensor ranks hold the same keys and values
+    kWholeOnEach,    ///< by columns, and not split over tensor ranks
     kRouter,         ///< as wide as activations, and not split
     kWide            ///< as wide as activations: head and adapters
   };

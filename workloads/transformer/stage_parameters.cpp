@@ -151,7 +151,7 @@ std::vector<StageParameters::SlotKey> StageParameters::slot_keys(
 }
 
 /// Buffers for the weights and gradients of the unit at work; with an overlap another set, so that
-/// one is filled or drained beside it.
+/// one is filled or drained meanwhile.
 void StageParameters::plan_slots(const std::vector<Group>& groups) {
   const std::vector<SlotKey> keys = slot_keys(groups);
   for (std::size_t i = 0; i < groups.size(); ++i) {

@@ -24,7 +24,7 @@ enum class GradientSum : std::uint8_t {
   kOverKeyValue,  ///< tensor ranks with the same key and value heads each saw their own queries
   kOverEnds,      ///< first and last stage each hold a copy of the tied embedding
   kFrozen,        ///< there is none: the parameter is not trained
-  kFrozenNarrow,  ///< likewise, and it is kept in RoleFormats::frozen
+  kFrozenNarrow,  ///< frozen, and it is kept in RoleFormats::frozen
 };
 
 /// ProgramBuilder::Parameter::gradient of a parameter that is not trained.
@@ -94,7 +94,7 @@ struct ReplicaGroup {
 /// Exchanges and gathers over n shards, per bucket of P elements:
 ///   ZeRO 0  all-reduce of the gradients, once a step
 ///   ZeRO 1  reduce-scatter of the gradients and all-gather of the weights, once a step; with
-///           overlap.parameters the gathers of the last step run beside the first forward pass
+///           overlap.parameters the gathers of the last step overlap with the first forward pass
 ///   ZeRO 2  reduce-scatter after each micro-batch's backward pass, all-gather once a step; the
 ///           gradients' buffer is shared by all layers
 ///   ZeRO 3  all-gather before forward and again before backward of each micro-batch,
@@ -103,8 +103,8 @@ struct ReplicaGroup {
 ///           (embedding, head) stay gathered between the passes. Without resharding: one all-gather
 ///           before the first forward pass, one reduce-scatter, once a step.
 /// HSDP adds an all-reduce of P / n gradients across the replicas, once a step. With overlap.data
-/// these run on the stream "data", the next unit's gather beside the work on this one: buffers are
-/// double then. A sum over tensor ranks keeps its (small) parameters as in ZeRO 1.
+/// these run on the stream "data", the next unit's gather overlapped with the work on this one:
+/// buffers are double then. A sum over tensor ranks keeps its (small) parameters as in ZeRO 1.
 /// Source: Rajbhandari et al., arXiv 1910.02054; Zhao et al., arXiv 2304.11277 (FSDP, HSDP).
 class StageParameters {
  public:
@@ -206,7 +206,7 @@ class StageParameters {
   bool in_backward_ = false, overlapping_ = false, holding_ = false;
   std::vector<std::string> held_;
   std::size_t released_ = 0;
-  std::vector<std::int64_t> pass_;                           ///< units of the pass under way
+  std::vector<std::int64_t> pass_;                           ///< units of the current pass
   std::vector<std::vector<OpWriter::Event>> gather_events_;  ///< by position in `pass_`
   std::size_t next_ = 0;                                     ///< first unit of it not used yet
 };

@@ -19,10 +19,10 @@ class Budget {
   /// So many more from now on, where no clock decides.
   void allow(std::uint64_t more) { allowed_ = evaluations_ + more; }
   void add(std::uint64_t evaluations) { evaluations_ += evaluations; }
-  /// The time is over, or the evaluations with `more` under way. Looks at the clock, but not each
-  /// time it is asked.
+  /// The time is over, or the evaluations, with `more` in progress, are used up. Looks at the
+  /// clock, but not each time it is asked.
   [[nodiscard]] bool spent(std::uint64_t more = 0);
-  /// Evaluations left with `more` under way; some, where a clock decides.
+  /// Evaluations left with `more` in progress; some, where a clock decides.
   [[nodiscard]] std::uint64_t left(std::uint64_t more) const;
   [[nodiscard]] bool timed() const { return limit_.has_value(); }
   [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
