@@ -65,9 +65,10 @@ class OpWriter {
   }
   /// What `write` writes is a product of a layer.
   template <class Write>
-  void product(std::vector<ProgramOrder::Product::Matrix> matrices, const Write& write) {
+  void product(std::string block, std::vector<ProgramOrder::Product::Matrix> matrices,
+               const Write& write) {
     const std::size_t index = order_.products.size();
-    order_.products.push_back({std::move(matrices), place().op, 0});
+    order_.products.push_back({std::move(block), std::move(matrices), place().op, 0});
     write();
     order_.products[index].end = place().op;
   }

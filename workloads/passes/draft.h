@@ -92,10 +92,10 @@ struct ProgramOrder {
   /// matrices stand side by side, columns in this order.
   struct Product {
     struct Matrix {
-      std::string name;     ///< "query"
-      std::string op_name;  ///< of a product with this one alone: "layer.attention.query"
+      const char* name = "";  ///< "query", of a product with this one alone after `block`
       std::int64_t columns = 0;
     };
+    std::string block;  ///< "layer.attention"
     std::vector<Matrix> matrices;
     std::uint32_t first = 0, end = 0;  ///< ops
   };

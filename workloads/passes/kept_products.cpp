@@ -211,7 +211,7 @@ CopiedOp KeptProducts::narrowed(std::uint32_t op, const Choice& choice) const {
       std::find_if(p_.ops.begin() + choice.product->first, p_.ops.begin() + choice.product->end,
                    [](const Op& o) { return o.kind == OpKind::kGemm; });
   const std::string rest = p_.name(copy.op).substr(p_.name(*gemm).size());  // of casts before it
-  copy.op.name = name(choice.again.front()->op_name + rest);
+  copy.op.name = name(choice.product->block + "." + choice.again.front()->name + rest);
   if (copy.op.kind == OpKind::kGemm) {
     copy.op.attributes = GemmAttributes{};
     std::int64_t columns = 0;

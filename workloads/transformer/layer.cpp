@@ -130,15 +130,13 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
   }
   const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, Rows::kInput);
   const std::int64_t keys = shape_.kv_heads * shape_.core_dim;
-  writer_.product({{"query", "layer.attention.query", shape_.query_width},
-                   {"key", "layer.attention.key", keys},
-                   {"value", "layer.attention.value", keys}},
-                  [&] {
-                    gemm({"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
-                          parameter(at + "attention.qkv.weight").weight, t.qkv, 0,
-                          ProductPlace::kQueryKeyValue},
-                         x);
-                  });
+  writer_.product(
+      "layer.attention", {{"query", shape_.query_width}, {"key", keys}, {"value", keys}}, [&] {
+        gemm(
+            {"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
+             parameter(at + "attention.qkv.weight").weight, t.qkv, 0, ProductPlace::kQueryKeyValue},
+            x);
+      });
   adapter_forward(t.adapters.qkv, x.tensor, t.qkv);
   if (gpt_) {
     writer_.compute(OpKind::kBiasActivationForward, "layer.attention.bias", {n, shape_.qkv_width})
@@ -189,7 +187,7 @@ void TransformerStage::layer_forward(const LayerTensors& t, TensorId output) {
     return;
   }
   Gathered attended;
-  writer_.product({{"projection", projection.name, h}},
+  writer_.product("layer.attention", {{"projection", h}},
                   [&] { attended = reduced("layer.attention.reduce", projection); });
   writer_.await(attended.ready);
   adapter_forward(t.adapters.projection, t.attention, attended.tensor);
@@ -230,11 +228,11 @@ void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
   const std::string fc1 = f.name + ".fc1";
-  std::vector<ProgramOrder::Product::Matrix> matrices{{"fc1", fc1, f.width}};
+  std::vector<ProgramOrder::Product::Matrix> matrices{{"fc1", f.width}};
   if (m.gated()) {
-    matrices.insert(matrices.begin(), {"gate", f.name + ".gate", f.width});
+    matrices.insert(matrices.begin(), {"gate", f.width});
   }
-  writer_.product(std::move(matrices), [&] {
+  writer_.product(f.name, std::move(matrices), [&] {
     gemm({fc1.c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input.tensor,
           parameter(f.parameter + ".fc1.weight").weight, f.fc1},
          input);
@@ -259,7 +257,7 @@ TransformerStage::Gathered TransformerStage::mlp_out(const FeedForward& f, Tenso
                     f.width,      f.activated,   parameter(f.parameter + ".fc2.weight").weight,
                     partial,      f.flags};
   Gathered made{partial};
-  writer_.product({{"fc2", name, fc2.n}}, [&] {
+  writer_.product(f.name, {{"fc2", fc2.n}}, [&] {
     if (sum != nullptr) {
       made = reduced(sum, fc2);
     } else {
