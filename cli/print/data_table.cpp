@@ -33,7 +33,6 @@ Cell short_name(const std::string& name) { return {short_text(name), name}; }
 Cell empty_cell(std::string text) { return {std::move(text), nullptr}; }
 Cell absent_cell(std::string text) { return {std::move(text), Json(Json::value_t::discarded)}; }
 Cell code(Json value) { return {"", std::move(value)}; }
-Cell only_text(std::string text) { return absent_cell(std::move(text)); }
 Cell name_cell(std::string key, std::string title) { return {std::move(title), std::move(key)}; }
 
 namespace {

@@ -39,7 +39,6 @@ Cell decimal(double number, int digits);
 Cell empty_cell(std::string text = "");   ///< null for programs
 Cell absent_cell(std::string text = "");  ///< programs do not find the key at all
 Cell code(Json value);                    ///< for programs alone
-Cell only_text(std::string text);
 Cell short_name(const std::string& name);  ///< whole for programs, cut for people (kernel names)
 Cell name_cell(std::string key, std::string title);  ///< a name for programs, another for people
 /// The cell of a value that may be missing: "-" and null.

@@ -58,8 +58,6 @@ std::size_t PacedFabric::links_needed(const System& system, int devices) {
   return system.fabric.size() * kKinds * static_cast<std::size_t>(devices);
 }
 
-std::int64_t PacedFabric::widest_latency() const { return levels_.back().latency; }
-
 std::size_t PacedFabric::level_between(int from, int to) const {
   std::size_t level = 0;
   while (level + 1 < levels_.size() && from / levels_[level].unit != to / levels_[level].unit) {

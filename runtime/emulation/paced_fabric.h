@@ -41,8 +41,6 @@ class PacedFabric {
   void exchange(std::span<const std::int32_t> members, std::span<const double> bytes,
                 std::int64_t start, std::span<std::int64_t> ends);
 
-  /// One-way latency of the widest level that the fabric has.
-  [[nodiscard]] std::int64_t widest_latency() const;
   [[nodiscard]] std::size_t levels() const { return levels_.size(); }
   /// Devices in one unit of a level.
   [[nodiscard]] std::int64_t unit(std::size_t level) const { return levels_[level].unit; }
