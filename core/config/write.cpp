@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "core/config/internal/loaders.h"
+#include "core/fnv1a.h"
 
 namespace stepcast::config {
 namespace {
@@ -26,15 +27,6 @@ OrderedJson ledger_json(const std::vector<LedgerLine>& ledger) {
     lines.push_back(std::move(j));
   }
   return lines;
-}
-
-/// FNV-1a, 64 bits: names a plan by what it places where, and lists of ids.
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
-  return hash;
 }
 
 }  // namespace

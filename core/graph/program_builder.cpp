@@ -4,17 +4,12 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/fnv1a.h"
 #include "core/graph/op_traits.h"
 
 namespace stepcast {
 
-std::uint64_t parameter_key(std::string_view name) {
-  std::uint64_t h = 14695981039346656037ULL;
-  for (const char c : name) {
-    h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return h;
-}
+std::uint64_t parameter_key(std::string_view name) { return fnv1a(name); }
 
 using OpEdit = ProgramBuilder::OpEdit;
 

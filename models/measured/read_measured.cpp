@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 
 #include "core/error.h"
 #include "core/input/csv.h"
@@ -103,6 +105,11 @@ std::vector<int> positions_of(const Schema& schema, const Fields& header) {
   return positions;
 }
 
+std::string sha256_as_stored(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return sha256(std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
 void read_file(const DataFile& file, TableBuilder& to) {
   const std::string path = file.path.string();
   CsvReader lines(file.path);
@@ -113,7 +120,7 @@ void read_file(const DataFile& file, TableBuilder& to) {
   const Fields header(header_text.begin(), header_text.end());
   const Schema& schema = schema_of(header, path);
   const std::vector<int> positions = positions_of(schema, header);
-  to.begin_file(schema, path, sha256_of_file(file.path), file.named);
+  to.begin_file(schema, path, sha256_as_stored(file.path), file.named);
   const std::size_t first_collective = to.table().collectives.size();
   while (lines.next()) {
     const auto fields = lines.fields();

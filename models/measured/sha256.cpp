@@ -1,32 +1,90 @@
 #include "models/measured/sha256.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <nettle/sha2.h>
-
 #include <array>
+#include <bit>
 #include <cstdint>
-#include <fstream>
-
-#include "core/error.h"
 
 namespace stepcast::models {
+namespace {
 
-std::string sha256_of_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  sha256_ctx state;
-  sha256_init(&state);
-  std::array<char, 1 << 16> block{};
-  while (in.read(block.data(), block.size()) || in.gcount() > 0) {
-    sha256_update(&state, static_cast<std::size_t>(in.gcount()),
-                  reinterpret_cast<const std::uint8_t*>(block.data()));
+/// First 32 bits of the fractional parts of the cube roots of the first 64 primes.
+constexpr std::array<std::uint32_t, 64> kRound{
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+/// First 32 bits of the fractional parts of the square roots of the first 8 primes.
+constexpr std::array<std::uint32_t, 8> kStart{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                              0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+
+void absorb(std::array<std::uint32_t, 8>& state, const unsigned char* block) {
+  std::array<std::uint32_t, 64> w{};
+  for (std::size_t t = 0; t < 16; ++t) {
+    w[t] = std::uint32_t{block[4 * t]} << 24U | std::uint32_t{block[4 * t + 1]} << 16U |
+           std::uint32_t{block[4 * t + 2]} << 8U | std::uint32_t{block[4 * t + 3]};
   }
-  if (!in.eof() || in.bad()) {
-    throw InputError(file.string(), "cannot be read; check that it is a file and its permissions");
+  for (std::size_t t = 16; t < 64; ++t) {
+    const std::uint32_t s0 = std::rotr(w[t - 15], 7) ^ std::rotr(w[t - 15], 18) ^ w[t - 15] >> 3U;
+    const std::uint32_t s1 = std::rotr(w[t - 2], 17) ^ std::rotr(w[t - 2], 19) ^ w[t - 2] >> 10U;
+    w[t] = w[t - 16] + s0 + w[t - 7] + s1;
   }
-  std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
-  sha256_digest(&state, digest.size(), digest.data());
-  return fmt::format("{:02x}", fmt::join(digest, ""));
+  auto [a, b, c, d, e, f, g, h] = state;
+  for (std::size_t t = 0; t < 64; ++t) {
+    const std::uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) +
+                             ((e & f) ^ (~e & g)) + kRound[t] + w[t];
+    const std::uint32_t t2 =
+        (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    h = g;
+    g = f;
+    f = e;
+    e = d + t1;
+    d = c;
+    c = b;
+    b = a;
+    a = t1 + t2;
+  }
+  const std::array<std::uint32_t, 8> add{a, b, c, d, e, f, g, h};
+  for (std::size_t i = 0; i < 8; ++i) {
+    state[i] += add[i];
+  }
+}
+
+}  // namespace
+
+std::string sha256(std::string_view bytes) {
+  std::array<std::uint32_t, 8> state = kStart;
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  const std::size_t whole = bytes.size() / 64 * 64;
+  for (std::size_t at = 0; at < whole; at += 64) {
+    absorb(state, data + at);
+  }
+  // The rest, a 1 bit, zeros, and the length in bits as 64-bit big-endian: one block or two.
+  std::array<unsigned char, 128> tail{};
+  const std::size_t rest = bytes.size() - whole;
+  for (std::size_t i = 0; i < rest; ++i) {
+    tail[i] = data[whole + i];
+  }
+  tail[rest] = 0x80;
+  const std::size_t end = rest < 56 ? 64 : 128;
+  const std::uint64_t bits = std::uint64_t{bytes.size()} * 8;
+  for (std::size_t i = 0; i < 8; ++i) {
+    tail[end - 1 - i] = static_cast<unsigned char>(bits >> (8 * i));
+  }
+  for (std::size_t at = 0; at < end; at += 64) {
+    absorb(state, tail.data() + at);
+  }
+  std::string hex;
+  for (const std::uint32_t word : state) {
+    for (int shift = 28; shift >= 0; shift -= 4) {
+      hex += "0123456789abcdef"[word >> static_cast<unsigned>(shift) & 15U];
+    }
+  }
+  return hex;
 }
 
 }  // namespace stepcast::models

@@ -1,11 +1,10 @@
 #pragma once
-#include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace stepcast::models {
 
-/// SHA-256 of a file as stored, 64 hexadecimal digits (what `sha256sum` prints): which data a fit
-/// was made from. Source: FIPS 180-4. Errors: InputError for a file that cannot be read.
-std::string sha256_of_file(const std::filesystem::path& file);
+/// SHA-256 of the bytes, 64 hexadecimal digits: which data a fit was made from. Source: FIPS 180-4.
+std::string sha256(std::string_view bytes);
 
 }  // namespace stepcast::models

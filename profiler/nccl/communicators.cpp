@@ -3,12 +3,7 @@
 namespace stepcast::profiler {
 
 std::uint64_t Communicators::hash(const void* bytes, std::size_t size, std::uint64_t seed) {
-  const auto* at = static_cast<const unsigned char*>(bytes);
-  std::uint64_t hash = seed;
-  for (std::size_t i = 0; i < size; ++i) {
-    hash = (hash ^ at[i]) * 0x100000001b3ULL;  // FNV-1a
-  }
-  return hash;
+  return fnv1a({static_cast<const char*>(bytes), size}, seed);
 }
 
 void Communicators::add(const void* handle, std::uint64_t id, std::int32_t members,

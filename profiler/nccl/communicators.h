@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/fnv1a.h"
+
 namespace stepcast::profiler {
 
 /// The NCCL communicators of a process, by their handles. An id is equal on all members and differs
@@ -20,7 +22,7 @@ class Communicators {
     std::int64_t children = 0;
   };
   static std::uint64_t hash(const void* bytes, std::size_t size,
-                            std::uint64_t seed = 0xcbf29ce484222325ULL);
+                            std::uint64_t seed = fnv1a({}));
 
   void add(const void* handle, std::uint64_t id, std::int32_t members, std::int32_t rank);
   void remove(const void* handle);

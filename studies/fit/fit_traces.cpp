@@ -10,6 +10,7 @@
 #include "core/config/config.h"
 #include "core/device_names.h"
 #include "core/error.h"
+#include "core/fnv1a.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
 #include "studies/fit/shadowed_models.h"
@@ -22,18 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// FNV-1a over the bytes of files, in order.
+/// Over the bytes of files, in order.
 std::string hash_of(const std::vector<fs::path>& files) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  std::uint64_t hash = fnv1a({});
   for (const fs::path& file : files) {
     std::ifstream in(file, std::ios::binary);
     std::array<char, 65536> block{};
     while (in) {
       in.read(block.data(), block.size());
-      for (std::streamsize i = 0; i < in.gcount(); ++i) {
-        hash = (hash ^ static_cast<unsigned char>(block[static_cast<std::size_t>(i)])) *
-               0x100000001b3ULL;
-      }
+      hash = fnv1a({block.data(), static_cast<std::size_t>(in.gcount())}, hash);
     }
   }
   return fmt::format("{:016x}", hash);
