@@ -13,6 +13,7 @@
 #include "cli/support/output_files.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/input/csv.h"
 #include "models/kernels/transfer.h"
 #include "studies/fit/fit_traces.h"
 #include "traces/formats.h"
@@ -35,10 +36,6 @@ std::string system_text(const FitCommand& options, const System& system) {
       system, 2, options.name_device ? config::DeviceAs::kName : config::DeviceAs::kInline);
 }
 
-bool is_table(const fs::path& p) {
-  return p.extension() == ".csv" || (p.extension() == ".gz" && p.stem().extension() == ".csv");
-}
-
 /// A folder with a CSV file anywhere below it holds measurements; any other folder, or a file that
 /// is no CSV, is a captured trace.
 bool is_data(const fs::path& path) {
@@ -47,11 +44,11 @@ bool is_data(const fs::path& path) {
   }
   std::error_code error;
   if (!fs::is_directory(path, error)) {
-    return is_table(path) || !fs::exists(path, error);
+    return is_csv_name(path) || !fs::exists(path, error);
   }
   const fs::recursive_directory_iterator files(path, error);
   return !error && std::any_of(begin(files), end(files),
-                               [](const fs::directory_entry& e) { return is_table(e.path()); });
+                               [](const fs::directory_entry& e) { return is_csv_name(e.path()); });
 }
 
 /// The facts to fit on: the named system with the named device in it.
@@ -327,7 +324,7 @@ void add_fit(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("fit", "Fit device and system constants to measured rows or traces");
   command->add_option("data", options->inputs,
-                      "Tables of measurements (.csv, .csv.gz), folders of them, or traces");
+                      "Tables of measurements (.csv, .csv.gz, .csv.zst), folders of them, or traces");
   command->add_option(
       "--transfer", options->transfer,
       "Instead of data: the measured device (with --system: system) whose "

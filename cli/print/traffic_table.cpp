@@ -74,11 +74,6 @@ void add_traffic_options(CLI::App& command, TrafficOptions& options) {
       ->check(CLI::PositiveNumber)
       ->needs(nodes);
   command
-      .add_option("--batch-lookups", options.lookups,
-                  "Lookups of a global batch (default: all that were recorded)")
-      ->check(CLI::PositiveNumber)
-      ->needs(nodes);
-  command
       .add_option("--system", options.system,
                   "Adds times at the bandwidth of its link between nodes")
       ->needs(nodes);
@@ -115,7 +110,7 @@ DataTable traffic_table(const TrafficOptions& options, const Access& access,
                    {{"counted_saved", "saved, counted"}, {"counted_net", "net, counted"}});
   }
   DataTable t("traffic", "traffic between nodes with copies of hot rows", columns);
-  const double lookups = options.lookups > 0 ? options.lookups : access.sample_lookups();
+  const double lookups = access.sample_lookups();
   for (const double nodes : options.nodes) {
     for (const double every : options.sync_every) {
       const planner::TrafficCut cut = planner::traffic_cut(

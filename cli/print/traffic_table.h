@@ -15,7 +15,6 @@ struct TrafficOptions {
   double per_node = 8;
   std::vector<double> sync_every{1};
   double row_bytes = 512;
-  double lookups = 0;  ///< per global batch; 0: all that were recorded
   std::string system;
   std::string counted_on;  ///< another recording, on which the plan is counted
 };

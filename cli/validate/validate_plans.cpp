@@ -196,7 +196,6 @@ System calibrated(const ValidatePlansCommand& options, const ValidatePlansRun& r
   Progress progress("calibrating");
   studies::PacedCalibrationOptions calibrate;
   calibrate.emulate = &fabric;
-  calibrate.seconds = options.calibrate_seconds;
   calibrate.seed = run.seed;
   calibrate.date = today();
   calibrate.job = [&](std::int64_t i) {
@@ -248,10 +247,6 @@ void add_plans_options(CLI::App& command, ValidatePlansCommand& options) {
       .add_option("--budget", options.budget,
                   "plans: seconds of runs after which no further task begins (default: none)")
       ->check(CLI::Range(1.0, 86400.0));
-  command
-      .add_option("--calibrate-seconds", options.calibrate_seconds,
-                  "plans: time to train for calibration (default: 90), without --system")
-      ->check(CLI::Range(1.0, 3600.0));
   command
       .add_option("--save-system", options.save_system,
                   "plans: where the calibrated system is written, for --system")

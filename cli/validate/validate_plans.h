@@ -9,7 +9,6 @@ namespace stepcast::cli {
 /// What only `validate plans` takes.
 struct ValidatePlansCommand {
   double budget = 0;
-  double calibrate_seconds = 90;
   std::string save_system;
 };
 void add_plans_options(CLI::App& command, ValidatePlansCommand& options);

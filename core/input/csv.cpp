@@ -52,6 +52,11 @@ bool split_csv(std::string_view record, char separator, std::string& unquoted,
   return false;
 }
 
+bool is_csv_name(const std::filesystem::path& file) {
+  const std::filesystem::path ending = file.extension();
+  return (ending == ".gz" || ending == ".zst" ? file.stem().extension() : ending) == ".csv";
+}
+
 std::string_view trimmed(std::string_view field) {
   constexpr std::string_view kBlank = " \t\r";
   const std::size_t first = field.find_first_not_of(kBlank);

@@ -19,6 +19,9 @@ namespace stepcast {
 bool split_csv(std::string_view record, char separator, std::string& unquoted,
                std::vector<std::string_view>& fields);
 
+/// Is a file called as CSV is: .csv, .csv.gz or .csv.zst?
+bool is_csv_name(const std::filesystem::path& file);
+
 /// Without the blanks around it.
 std::string_view trimmed(std::string_view field);
 

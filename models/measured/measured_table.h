@@ -109,9 +109,9 @@ struct ReadOptions {
   std::string device = {}, system = {};
 };
 
-/// Reads CSV files, plain or gzip, whose header line is one of the known schemas
-/// (docs/reference/measurement-tables.md lists them); a folder stands for every .csv and .csv.gz
-/// below it, in order of name. A row that cannot be used (time not positive, unknown number format,
+/// Reads CSV files, plain, gzip or zstd, whose header line is one of the known schemas
+/// (docs/reference/measurement-tables.md lists them); a folder stands for every CSV file below it,
+/// in order of name. A row that cannot be used (time not positive, unknown number format,
 /// not a number, a shape below 1) is listed in `skipped`. Errors: InputError naming the file when
 /// it cannot be read, has no rows, or its header is not a known one (with the nearest schema and
 /// the column that is missing).

@@ -14,10 +14,6 @@ namespace {
 
 using Fields = std::vector<std::string_view>;
 
-bool is_data_file(const std::filesystem::path& p) {
-  return p.extension() == ".csv" || (p.extension() == ".gz" && p.stem().extension() == ".csv");
-}
-
 struct DataFile {
   std::filesystem::path path;
   bool named = false;  ///< by the user, not found in a folder
@@ -34,7 +30,7 @@ std::vector<DataFile> files_of(std::span<const std::filesystem::path> paths) {
     const std::size_t first = files.size();
     for (std::filesystem::recursive_directory_iterator it(path, error), end; !error && it != end;
          it.increment(error)) {
-      if (it->is_regular_file(error) && is_data_file(it->path())) {
+      if (it->is_regular_file(error) && is_csv_name(it->path())) {
         files.push_back({it->path(), false});
       }
     }
@@ -42,7 +38,7 @@ std::vector<DataFile> files_of(std::span<const std::filesystem::path> paths) {
               [](const DataFile& a, const DataFile& b) { return a.path < b.path; });
     if (files.size() == first) {
       throw InputError(path.string(),
-                       "holds no .csv or .csv.gz file; name a folder of measurements");
+                       "holds no .csv, .csv.gz or .csv.zst file; name a folder of measurements");
     }
   }
   return files;

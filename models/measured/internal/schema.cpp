@@ -82,7 +82,7 @@ void TableBuilder::begin_file(const Schema& schema, const std::string& path, std
   table_.files.push_back({path, std::string(schema.name), std::move(sha), 0});
   named_configurations_.clear();
   std::string name = std::filesystem::path(path).filename().string();
-  for (const std::string_view ending : {".gz", ".csv"}) {
+  for (const std::string_view ending : {".gz", ".zst", ".csv"}) {
     if (name.size() > ending.size() &&
         name.compare(name.size() - ending.size(), ending.size(), ending) == 0) {
       name.resize(name.size() - ending.size());
