@@ -323,8 +323,9 @@ void add_fit(CLI::App& app, Context& context) {
   auto options = std::make_shared<FitCommand>();
   CLI::App* command =
       app.add_subcommand("fit", "Fit device and system constants to measured rows or traces");
-  command->add_option("data", options->inputs,
-                      "Tables of measurements (.csv, .csv.gz, .csv.zst), folders of them, or traces");
+  command->add_option(
+      "data", options->inputs,
+      "Tables of measurements (.csv, .csv.gz, .csv.zst), folders of them, or traces");
   command->add_option(
       "--transfer", options->transfer,
       "Instead of data: the measured device (with --system: system) whose "

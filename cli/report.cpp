@@ -4,10 +4,10 @@
 
 #include "cli/command.h"
 #include "cli/report/chapters.h"
+#include "cli/report/svg.h"
 #include "cli/support/output_files.h"
 #include "core/error.h"
 #include "core/json_text.h"
-#include "cli/report/svg.h"
 
 namespace stepcast::cli {
 namespace {

@@ -55,8 +55,7 @@ void read_file(const std::filesystem::path& file, std::vector<DlrmStepTime>& row
       const std::string run = table.text("run");
       std::from_chars(run.data(), run.data() + run.size(), row.run);
     } else if (row.seconds > 0) {
-      row.spread =
-          (positive("step_ms_max_run") - positive("step_ms_min_run")) * 1e-3 / row.seconds;
+      row.spread = (positive("step_ms_max_run") - positive("step_ms_min_run")) * 1e-3 / row.seconds;
     }
     rows.push_back(std::move(row));
   }

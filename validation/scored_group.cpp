@@ -168,7 +168,7 @@ void add_group(ScoredGroup group, const ValidateModelsOptions& options, Validati
   const std::string name = group.key.name() + group.note;
   to.groups.push_back(statistics(name, {&group}, bar_of(group.key, options)));
   to.rows.insert(to.rows.end(), std::make_move_iterator(group.rows.begin()),
-                       std::make_move_iterator(group.rows.end()));
+                 std::make_move_iterator(group.rows.end()));
 }
 
 void add_summary(const std::string& name, const std::vector<const ScoredGroup*>& groups,
@@ -190,9 +190,8 @@ void close_suite(const ValidateModelsOptions& options, ValidationSuite& to) {
     skipped += g.skipped;
   }
   to.pass = failed == 0 && !to.groups.empty();
-  to.bound = gated == 0
-                       ? "no group of these rows has a bar"
-                       : fmt::format("{} of {} groups with a bar meet it", gated - failed, gated);
+  to.bound = gated == 0 ? "no group of these rows has a bar"
+                        : fmt::format("{} of {} groups with a bar meet it", gated - failed, gated);
   to.notes.push_back(fmt::format(
       "held out: {}; {}; every prediction comes from a fit that did not see the row; {} rows not "
       "scored",

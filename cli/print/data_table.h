@@ -36,9 +36,9 @@ Cell signed_share(double fraction);   ///< "+12.3 %"
 Cell bytes_cell(std::int64_t bytes);  ///< whole bytes
 Cell rate(double number);             ///< "1,279,000"
 Cell decimal(double number, int digits);
-Cell empty_cell(std::string text = "");   ///< null for programs
-Cell absent_cell(std::string text = "");  ///< programs do not find the key at all
-Cell code(Json value);                    ///< for programs alone
+Cell empty_cell(std::string text = "");    ///< null for programs
+Cell absent_cell(std::string text = "");   ///< programs do not find the key at all
+Cell code(Json value);                     ///< for programs alone
 Cell short_name(const std::string& name);  ///< whole for programs, cut for people (kernel names)
 Cell name_cell(std::string key, std::string title);  ///< a name for programs, another for people
 /// The cell of a value that may be missing: "-" and null.

@@ -247,8 +247,7 @@ std::string chapter_of(const Document& document) {
                          known_documents());
   }
   return "<section>\n" + kind->chapter(Field(document.json, document.label + ": ")) +
-         fmt::format("<p class=\"source\">{}</p>\n</section>\n",
-                     svg::escaped(document.label));
+         fmt::format("<p class=\"source\">{}</p>\n</section>\n", svg::escaped(document.label));
 }
 
 std::string chapters_of(std::span<const Document> documents) {

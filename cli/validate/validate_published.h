@@ -10,7 +10,7 @@ struct ValidatePublishedCommand {
   std::string data;
   std::string scalars;  ///< another table: its rows alone give the scalars of `data`; empty: none
   std::string calibrate;
-  std::string paces;     ///< file to write the paces that the rows show to; empty: none
+  std::string paces;  ///< file to write the paces that the rows show to; empty: none
 };
 validation::ValidationSuite validate_published(const ValidatePublishedCommand& command,
                                                const Context& context);

@@ -96,22 +96,30 @@ bool CsvReader::line_at(std::size_t from, std::size_t& end) {
   }
 }
 
+std::string_view CsvReader::record_to(std::size_t end) const {
+  std::string_view record(buffer_.data() + begin_, end);
+  record.remove_suffix(record.ends_with('\r') ? 1 : 0);
+  return record;
+}
+
 bool CsvReader::next() {
   std::size_t end = 0;
-  while (line_at(0, end)) {
-    line_ = next_line_++;
-    std::string_view record(buffer_.data() + begin_, end);
-    record.remove_suffix(record.ends_with('\r') ? 1 : 0);
+  for (line_ = next_line_; line_at(0, end); line_ = next_line_) {
+    ++next_line_;
+    std::string_view record = record_to(end);
     const std::size_t first = record.find_first_not_of(" \t");
-    const bool says = first != std::string_view::npos &&
-                      (comment_ == '\0' || record[first] != comment_);
+    const bool says =
+        first != std::string_view::npos && (comment_ == '\0' || record[first] != comment_);
     while (says && split_csv(record, ',', unquoted_, fields_)) {
-      if (!line_at(end + 1, end)) {
-        fail_record("a quote is opened that nothing closes; close it, or write it twice");
+      // Only a line with a quote can close it.
+      for (bool quote = false; !quote; ++next_line_) {
+        const std::size_t from = end + 1;
+        if (!line_at(from, end)) {
+          fail_record("a quote is opened that nothing closes; close it, or write it twice");
+        }
+        record = record_to(end);
+        quote = record.find('"', std::min(from, record.size())) != std::string_view::npos;
       }
-      ++next_line_;
-      record = std::string_view(buffer_.data() + begin_, end);
-      record.remove_suffix(record.ends_with('\r') ? 1 : 0);
     }
     begin_ = std::min(begin_ + end + 1, buffer_.size());
     if (says) {

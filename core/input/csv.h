@@ -12,10 +12,10 @@
 
 namespace stepcast {
 
-/// The fields of one record. A field that begins with a quote (blanks before it are dropped) may hold separators and line ends; in
-/// it "" is a quote (RFC 4180, section 2). Text behind the closing quote is kept as it is. Fields
-/// are views of `record`, or of `unquoted` where they had quotes.
-/// Out: whether a quote is left open at the end of the record.
+/// The fields of one record. A field that begins with a quote (blanks before it are dropped) may
+/// hold separators and line ends; in it "" is a quote (RFC 4180, section 2). Text behind the
+/// closing quote is kept as it is. Fields are views of `record`, or of `unquoted` where they had
+/// quotes. Out: whether a quote is left open at the end of the record.
 bool split_csv(std::string_view record, char separator, std::string& unquoted,
                std::vector<std::string_view>& fields);
 
@@ -53,12 +53,13 @@ class CsvReader {
 
  private:
   [[nodiscard]] bool line_at(std::size_t from, std::size_t& end);
+  [[nodiscard]] std::string_view record_to(std::size_t end) const;
   [[noreturn]] void fail_record(std::string_view what) const;
   Input input_;
   char comment_;
   std::string buffer_;
-  std::size_t begin_ = 0;      ///< of what is not read yet
-  bool ended_ = false;         ///< the buffer holds the end of the input
+  std::size_t begin_ = 0;  ///< of what is not read yet
+  bool ended_ = false;     ///< the buffer holds the end of the input
   std::uint32_t next_line_ = 1, line_ = 0;
   std::string unquoted_;
   std::vector<std::string_view> fields_;

@@ -21,8 +21,7 @@ class Communicators {
     std::int64_t exchanges = 0;    ///< groups of sends and receives, likewise
     std::int64_t children = 0;
   };
-  static std::uint64_t hash(const void* bytes, std::size_t size,
-                            std::uint64_t seed = fnv1a({}));
+  static std::uint64_t hash(const void* bytes, std::size_t size, std::uint64_t seed = fnv1a({}));
 
   void add(const void* handle, std::uint64_t id, std::int32_t members, std::int32_t rank);
   void remove(const void* handle);

@@ -144,10 +144,10 @@ void put_lines(const json& j, const std::string& indent, std::string& out) {
 
 /// A time given in nanoseconds: within 2^50 of them, 13 days, sums and differences cannot
 /// overflow.
-SimTime time_in(CsvReader& line) {
-  return SimTime{line.whole(-kLargest / 8, kLargest / 8) * 1000};
+SimTime time_in(CsvReader& line) { return SimTime{line.whole(-kLargest / 8, kLargest / 8) * 1000}; }
+std::int32_t step_in(CsvReader& line) {
+  return static_cast<std::int32_t>(line.whole(0, INT32_MAX));
 }
-std::int32_t step_in(CsvReader& line) { return static_cast<std::int32_t>(line.whole(0, INT32_MAX)); }
 std::uint32_t index_in(CsvReader& line) {
   return static_cast<std::uint32_t>(line.whole(0, UINT32_MAX));
 }

@@ -179,13 +179,14 @@ class EventsReader {
         line_.whole(rank_.events.size() == expected ? expected : -1, expected);
         ended = rank_.events.size() == expected;
       } else {
-        line_.fail(fmt::format("starts with '{}', none of event, step, edge, end", kind.substr(0, 20)));
+        line_.fail(
+            fmt::format("starts with '{}', none of event, step, edge, end", kind.substr(0, 20)));
       }
       line_.end_record();
     }
     if (!ended) {
-      line_.fail(fmt::format("found {} events; expected {} and a closing 'end' line", rank_.events.size(),
-                       expected));
+      line_.fail(fmt::format("found {} events; expected {} and a closing 'end' line",
+                             rank_.events.size(), expected));
     }
     for (std::size_t i = 1; i < d.offsets.size(); ++i) {
       d.offsets[i] += d.offsets[i - 1];

@@ -415,7 +415,7 @@ ValidationSuite published_by_source(const std::vector<ScaledPrediction>& scores)
 }
 
 ValidationSuite validate_published(const std::vector<PublishedPrediction>& predictions,
-                                       PublishedRegime regime, const PaceTable& paces) {
+                                   PublishedRegime regime, const PaceTable& paces) {
   const Scores scores = scaled(pointers(predictions), regime, paces);
   ValidationSuite suite = published_by_source(scores);
   for (std::string& note : add_intervals(predictions, regime, scores, suite.groups)) {

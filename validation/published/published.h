@@ -26,7 +26,7 @@ std::optional<PublishedRegime> regime_named(std::string_view name);
 /// MFU that the same rows calibrate. Then one group per bar, each in the regime that the bar
 /// states. Every row is listed, with the reason where it is not scored.
 ValidationSuite validate_published(const std::vector<PublishedPrediction>& predictions,
-                                       PublishedRegime regime, const PaceTable& paces = {});
+                                   PublishedRegime regime, const PaceTable& paces = {});
 
 /// The bars of the project on these sets (published_bars.cpp), those without rows left out.
 std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions);

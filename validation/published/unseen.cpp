@@ -56,7 +56,7 @@ IntervalCount count_held(const std::vector<PublishedPrediction>& runs, const Ste
 }
 
 ValidationSuite validate_unseen(const std::vector<PublishedPrediction>& runs,
-                                    const std::vector<PublishedPrediction>& others) {
+                                const std::vector<PublishedPrediction>& others) {
   const Scores scaled = scaled_from(pointers(runs), pointers(others));
   Scores plain = scaled;
   for (ScaledPrediction& s : plain) {

@@ -13,7 +13,7 @@ namespace stepcast::validation {
 /// the rows inside the intervals that `others` give, as `predict --intervals` prints them. There
 /// are no bars: the suite passes where every row was predicted.
 ValidationSuite validate_unseen(const std::vector<PublishedPrediction>& runs,
-                                    const std::vector<PublishedPrediction>& others);
+                                const std::vector<PublishedPrediction>& others);
 
 /// Of rows beside the steps `predict` says, how many lie in the interval.
 struct IntervalCount {
