@@ -296,7 +296,7 @@ std::string rows_of(const std::string& name, const Field& list) {
   if (rows.empty()) {
     return "";
   }
-  return "<h3>" + validation::svg::escaped(name) + "</h3>\n" + table(titles, rows) +
+  return "<h3>" + svg::escaped(name) + "</h3>\n" + table(titles, rows) +
          (more > 0 ? paragraph(fmt::format("... and {} more", more)) : "");
 }
 

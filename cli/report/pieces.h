@@ -8,7 +8,7 @@
 #include "cli/print/step_parts.h"
 #include "cli/report/charts.h"
 #include "cli/report/fields.h"
-#include "validation/svg.h"
+#include "cli/report/svg.h"
 
 /// What chapters are made of beside charts.
 namespace stepcast::cli::report {
@@ -21,10 +21,10 @@ inline const Scale kCount{count};
 inline const Scale kShare{percent};
 
 inline std::string heading(const std::string& text) {
-  return "<h2>" + validation::svg::escaped(text) + "</h2>\n";
+  return "<h2>" + svg::escaped(text) + "</h2>\n";
 }
 inline std::string paragraph(const std::string& text) {
-  return "<p>" + validation::svg::escaped(text) + "</p>\n";
+  return "<p>" + svg::escaped(text) + "</p>\n";
 }
 
 /// A table whose first column is text.
@@ -32,13 +32,13 @@ inline std::string table(const std::vector<std::string>& titles,
                          const std::vector<std::vector<std::string>>& rows) {
   std::string out = "<table><tr>";
   for (const std::string& title : titles) {
-    out += "<th>" + validation::svg::escaped(title) + "</th>";
+    out += "<th>" + svg::escaped(title) + "</th>";
   }
   out += "</tr>\n";
   for (const auto& row : rows) {
     out += "<tr>";
     for (const std::string& cell : row) {
-      out += "<td>" + validation::svg::escaped(cell) + "</td>";
+      out += "<td>" + svg::escaped(cell) + "</td>";
     }
     out += "</tr>\n";
   }
