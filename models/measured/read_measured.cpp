@@ -23,6 +23,9 @@ std::vector<DataFile> files_of(std::span<const std::filesystem::path> paths) {
   std::vector<DataFile> files;
   for (const std::filesystem::path& path : paths) {
     std::error_code error;
+    if (!std::filesystem::exists(path, error)) {
+      throw InputError(path.string(), "no such file; check the path");
+    }
     if (!std::filesystem::is_directory(path, error)) {
       files.push_back({path, true});
       continue;

@@ -203,7 +203,7 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   refused("op,0,0,9,1,2,3,4\nend,0\n", "not in segment");
   refused("op,0,7,0,1,2,3,4\nend,0\n", "names call 7");
   refused("op,0,0,0,1,5,3,4\nend,0\n", "ends before it begins");
-  refused("op,0,0,0,1,99999999999999999999,3,4\nend,0\n", "column 5: found '99999999999999999999'");
+  refused("op,0,0,0,1,99999999999999999999,3,4\nend,0\n", "column 6: found '99999999999999999999'");
   refused("zap,1\nend,0\n", "none of op, host, step, end");
   put(folder.path / "rank-1.csv", good);
   CHECK_NOTHROW(read_native(folder.path));
