@@ -47,7 +47,7 @@ class EmbeddingSharedCache final : public KernelForm {
 /// misses_x: lookups that leave level x of capacity near / far bytes. While a table is walked it
 /// has the level to itself; from one step to the next all tables and everything else the step
 /// streams pass through it (embedding_traffic.h). lines = row bytes / 64. Source: derived from
-/// Denning & Schwartz (1972). Checked by `stepcast validate kernels --measure embedding`.
+/// Denning & Schwartz (1972).
 class EmbeddingForwardLevels final : public KernelForm {
  public:
   std::string_view name() const override { return "embedding_forward.levels"; }
