@@ -123,8 +123,8 @@ TEST_CASE("constants that matter are recovered", "[models][fit]") {
 TEST_CASE("constants of jagged attention are recovered, and its range told", "[models][fit]") {
   const KernelForm& form = *kernel_form_named("attention.parts");
   FittedModel truth;
-  truth.constants = {{"start", 1e-6},    {"call", 2e-6},     {"rate", 8e10},    {"half_dim", 16},
-                     {"half_keys", 40},  {"softmax", 4e-10}, {"bandwidth", 6e9}};
+  truth.constants = {{"start", 1e-6},   {"call", 2e-6},     {"rate", 8e10},    {"half_dim", 16},
+                     {"half_keys", 40}, {"softmax", 4e-10}, {"bandwidth", 6e9}};
   std::mt19937_64 engine(5);
   const auto between = [&](double low, double high) {
     std::uniform_real_distribution<double> size(std::log(low), std::log(high));
@@ -144,8 +144,8 @@ TEST_CASE("constants of jagged attention are recovered, and its range told", "[m
   };
   Bench bench;
   for (int i = 0; i < 200; ++i) {
-    bench.add(program(between(1, 64), between(1, 16), 1024, between(4, 400), between(8, 128)),
-              form, core(), truth, 0);
+    bench.add(program(between(1, 64), between(1, 16), 1024, between(4, 400), between(8, 128)), form,
+              core(), truth, 0);
   }
   FitOptions options;
   options.max_points = 0;

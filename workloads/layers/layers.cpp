@@ -12,8 +12,8 @@ DlrmStep::OpEdit DlrmStep::attention(OpKind kind, const std::string& name, const
   auto op = layer_op(kind, name, {});
   op.op().shape = like.shape;
   op.attributes(like.attributes)
-      .flags(static_cast<std::uint8_t>(like.flags |
-                                       (job_.flash_attention ? 0 : op_flags::kUnfused)));
+      .flags(
+          static_cast<std::uint8_t>(like.flags | (job_.flash_attention ? 0 : op_flags::kUnfused)));
   return op;
 }
 
