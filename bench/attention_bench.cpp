@@ -1,5 +1,6 @@
-// Attention on one core over sequences of very different lengths: padded to the longest, and jagged.
-// Sequences of a lognormal law (median 40, deviation 1.2) fill 8 samples of 1,024 rows; 4 heads of 64.
+// Attention on one core over sequences of very different lengths: padded to the longest, and
+// jagged. Sequences of a lognormal law (median 40, deviation 1.2) fill 8 samples of 1,024 rows; 4
+// heads of 64.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -66,8 +67,8 @@ void jagged(benchmark::State& state) {
     const auto n = static_cast<double>(offsets[i + 1] - offsets[i]);
     pairs += n * (n + 1) / 2;
   }
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(4e-9 * kHeads * kDim * pairs, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(4e-9 * kHeads * kDim * pairs,
+                                                 benchmark::Counter::kIsIterationInvariantRate);
 }
 
 BENCHMARK(padded)->Unit(benchmark::kMillisecond);

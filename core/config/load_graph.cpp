@@ -276,8 +276,7 @@ class GraphReader {
       if (items.size() != 2) {
         value.fail("[median, standard deviation of the logarithm]");
       }
-      return LengthLaw{LengthKind::kLogNormal,
-                       static_cast<float>(items[0].number(1, kLongestAxis)),
+      return LengthLaw{LengthKind::kLogNormal, static_cast<float>(items[0].number(1, kLongestAxis)),
                        static_cast<float>(items[1].number(0.01, 10))};
     }
     given->fail(expected);

@@ -106,8 +106,8 @@ std::vector<std::int32_t> draw_offsets(const LengthLaw& law, std::int64_t rows, 
 std::vector<std::int32_t> draw_offsets(const ExecutionGraph& graph, const Op& op, std::int32_t rank,
                                        std::int32_t microbatch, std::int64_t step) {
   const std::int64_t samples = op.shape[0];
-  const std::int64_t first = graph.mesh.coordinate(rank, Axis::kData) *
-                             (graph.inputs.batch.global / graph.mesh.data);
+  const std::int64_t first =
+      graph.mesh.coordinate(rank, Axis::kData) * (graph.inputs.batch.global / graph.mesh.data);
   return draw_offsets(op.as<JaggedAttributes>().lengths, op.shape[3], step,
                       first + microbatch * samples, samples);
 }

@@ -261,13 +261,12 @@ void LayerBuilder::jagged(Layer& layer, const LengthLaw& lengths) const {
   if (layer.window > 0) {
     refuse(fmt::format("'{}' has lengths and a window; leave one of them out", layer.name));
   }
-  const auto like = std::find_if(
-      list_.layers.begin(), list_.layers.end(), [&](const Layer& other) {
-        return other.lengths == lengths && other.causal == layer.causal &&
-               list_.input(other).rows == rows;
-      });
-  layer.pairs = like != list_.layers.end() ? like->pairs
-                                           : expected_pairs(lengths, rows, layer.causal);
+  const auto like = std::find_if(list_.layers.begin(), list_.layers.end(), [&](const Layer& other) {
+    return other.lengths == lengths && other.causal == layer.causal &&
+           list_.input(other).rows == rows;
+  });
+  layer.pairs =
+      like != list_.layers.end() ? like->pairs : expected_pairs(lengths, rows, layer.causal);
   layer.lengths = lengths;
 }
 

@@ -203,7 +203,7 @@ double forward_flops(const LayerList& list, const Layer& l) {
     case LayerKind::kAttention:
       return l.lengths ? 4 * l.pairs * real(l.heads) * real(l.head_dim)
                        : 4 * real(out.rows) * real(out.rows) * real(l.heads) * real(l.head_dim) *
-             (l.causal ? 0.5 : 1);
+                             (l.causal ? 0.5 : 1);
     case LayerKind::kConvolution:
       return 2 * outputs * real(kernel_elements(list, l));
     case LayerKind::kRecurrent:

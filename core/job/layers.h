@@ -82,7 +82,7 @@ struct Layer {
   std::int64_t window = 0;
   std::optional<LengthLaw> lengths{};  ///< attention: within sequences of these lengths
   double pairs = 0;                    ///< then: of a query and a key, expected in a sample
-  std::int64_t rank = 0;        ///< cross: width between the two products
+  std::int64_t rank = 0;               ///< cross: width between the two products
   std::int64_t first = 0;       ///< columns: the first; modulate, gate: where shift or gate begins
   std::int64_t vocabulary = 0;  ///< token embedding
   std::int64_t labels = 0;      ///< connectionist: labels of a sample

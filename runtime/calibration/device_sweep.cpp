@@ -162,8 +162,10 @@ void add_attention(std::vector<DeviceCase>& cases) {
 /// Sequences of one length, of few lengths and of very different ones; as many pairs as a first
 /// step draws.
 void add_jagged_attention(std::vector<DeviceCase>& cases) {
-  for (const LengthLaw& law : {LengthLaw{LengthKind::kFixed, 64}, {LengthKind::kFixed, 512},
-                               {LengthKind::kUniform, 1, 512}, {LengthKind::kGeometric, 64},
+  for (const LengthLaw& law : {LengthLaw{LengthKind::kFixed, 64},
+                               {LengthKind::kFixed, 512},
+                               {LengthKind::kUniform, 1, 512},
+                               {LengthKind::kGeometric, 64},
                                {LengthKind::kLogNormal, 100, 1.2F}}) {
     for (const auto& [batch, rows] : {std::pair{4L, 1024L}, {16L, 4096L}}) {
       const std::vector<std::int32_t> offsets = draw_offsets(law, rows, 0, 0, batch);

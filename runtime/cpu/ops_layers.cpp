@@ -187,8 +187,8 @@ void gate_backward(OpContext& c) {
 struct Jagged {
   explicit Jagged(const OpContext& c)
       : offsets(draw_offsets(c.graph, c.op, c.rank, c.microbatch, c.step)),
-        shape{offsets, c.op.shape[3], c.op.shape[1], c.op.shape[2], c.op.shape[5],
-              (c.op.flags & op_flags::kCausal) != 0} {}
+        shape{offsets,       c.op.shape[3], c.op.shape[1],
+              c.op.shape[2], c.op.shape[5], (c.op.flags & op_flags::kCausal) != 0} {}
   [[nodiscard]] kernels::MatrixView part(const Matrix& qkv, int which) const {
     const std::int64_t queries = shape.heads * shape.head_dim;
     const std::int64_t keys = shape.kv_heads * shape.head_dim;

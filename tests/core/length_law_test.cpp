@@ -11,10 +11,10 @@ using namespace stepcast;
 
 namespace {
 
-const std::vector<LengthLaw> kLengthLaws{{LengthKind::kFixed, 4},        {LengthKind::kFixed, 5},
-                                   {LengthKind::kUniform, 1, 9},   {LengthKind::kUniform, 3, 3},
-                                   {LengthKind::kGeometric, 1},    {LengthKind::kGeometric, 3.5},
-                                   {LengthKind::kLogNormal, 3, 1}, {LengthKind::kLogNormal, 40, 2}};
+const std::vector<LengthLaw> kLengthLaws{
+    {LengthKind::kFixed, 4},        {LengthKind::kFixed, 5},        {LengthKind::kUniform, 1, 9},
+    {LengthKind::kUniform, 3, 3},   {LengthKind::kGeometric, 1},    {LengthKind::kGeometric, 3.5},
+    {LengthKind::kLogNormal, 3, 1}, {LengthKind::kLogNormal, 40, 2}};
 
 double pairs_within(double n, bool causal) { return causal ? n * (n + 1) / 2 : n * n; }
 
@@ -47,8 +47,7 @@ TEST_CASE("a law of lengths gives each length its share", "[core][lengths]") {
   CHECK(LengthLaw{LengthKind::kGeometric, 4}.at_most(2) == Approx(1 - 0.75 * 0.75));
   // A length of at most the median; e^(1.5) = 4.48 times it is one standard deviation off.
   CHECK(LengthLaw{LengthKind::kLogNormal, 20, 1.5F}.at_most(20) == Approx(0.5));
-  CHECK(LengthLaw{LengthKind::kLogNormal, 100, 1.5F}.at_most(448) ==
-        Approx(0.8413).margin(2e-4));
+  CHECK(LengthLaw{LengthKind::kLogNormal, 100, 1.5F}.at_most(448) == Approx(0.8413).margin(2e-4));
   for (const LengthLaw& law : kLengthLaws) {
     CHECK(law.at_most(0) == 0);
     CHECK(law.at_most(std::int64_t{1} << 40) == Approx(1));

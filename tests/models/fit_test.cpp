@@ -120,6 +120,58 @@ TEST_CASE("constants that matter are recovered", "[models][fit]") {
   CHECK(model.samples == 240);
 }
 
+TEST_CASE("constants of jagged attention are recovered, and its range told", "[models][fit]") {
+  const KernelForm& form = *kernel_form_named("attention.parts");
+  FittedModel truth;
+  truth.constants = {{"start", 1e-6},   {"call", 2e-6},     {"rate", 8e10},    {"half_dim", 16},
+                     {"half_keys", 40}, {"softmax", 4e-10}, {"bandwidth", 6e9}};
+  std::mt19937_64 engine(5);
+  const auto between = [&](double low, double high) {
+    std::uniform_real_distribution<double> size(std::log(low), std::log(high));
+    return static_cast<std::int64_t>(std::exp(size(engine)));
+  };
+  const auto program = [](std::int64_t samples, std::int64_t heads, std::int64_t rows,
+                          std::int64_t mean, std::int64_t dim) {
+    Program p;
+    Op op;
+    op.kind = OpKind::kJaggedAttentionForward;
+    // Rows of sequences twice as long as the mean: geometric lengths, seen from a row.
+    op.shape = {samples, heads, heads, rows, samples * rows * 2 * mean, dim};
+    op.attributes = JaggedAttributes{{LengthKind::kGeometric, static_cast<float>(mean)}};
+    fill_work(op);
+    p.ops.push_back(op);
+    return p;
+  };
+  Bench bench;
+  for (int i = 0; i < 200; ++i) {
+    bench.add(program(between(1, 64), between(1, 16), 1024, between(4, 400), between(8, 128)), form,
+              core(), truth, 0);
+  }
+  FitOptions options;
+  options.max_points = 0;
+  const FittedModels fitted = fit_kernels(core(), bench.rows, options);
+  const FittedModel& model = fitted.at("jagged_attention_forward");
+  CHECK(model.form == "attention.parts");
+  CHECK(model.constants.at("rate") == Approx(8e10).epsilon(0.05));
+  // A pair costs 4 half_dim / rate + softmax beside its 4 dim FLOPs: rows tell the sum alone,
+  // 4 * 16 / 8e10 + 4e-10.
+  CHECK(4 * model.constants.at("half_dim") / model.constants.at("rate") +
+            model.constants.at("softmax") ==
+        Approx(1.2e-9).epsilon(0.1));
+  CHECK(model.error.p90 < 0.005);
+  System system;
+  system.device = core();
+  system.device.fitted["jagged_attention_forward"] = model;
+  const CostModel cost(system, {});
+  const Program inside = program(8, 4, 1024, 50, 64);
+  const Program outside = program(8, 4, 1024, 50, 512);
+  CHECK(cost.kernel(inside, inside.ops[0]).in_range);
+  CHECK_FALSE(cost.kernel(outside, outside.ops[0]).in_range);
+  // Half the pairs.
+  const Program shorter = program(8, 4, 1024, 25, 64);
+  CHECK(cost.kernel(shorter, shorter.ops[0]).time < cost.kernel(inside, inside.ops[0]).time);
+}
+
 TEST_CASE("noise and outliers leave the fit where it is", "[models][fit]") {
   const Bench bench = gemm_bench(0.03, 2, true);
   FitOptions options;

@@ -34,8 +34,8 @@ STEPCAST_INLINE void multiply(Index rows, Index columns, Index depth, const Left
       Vector sum[kRows];
 #pragma GCC unroll 8
       for (Index i = 0; i < kRows; ++i) {
-        sum[i] = accumulate ? *reinterpret_cast<const Vector*>(c + (i0 + i) * pitch_c + j0)
-                            : Vector{};
+        sum[i] =
+            accumulate ? *reinterpret_cast<const Vector*>(c + (i0 + i) * pitch_c + j0) : Vector{};
       }
       const float* left = a.data + i0 * a.row;
       for (Index k = 0; k < depth; ++k) {
@@ -281,9 +281,9 @@ void check_jagged(const JaggedShape& shape, ConstMatrixView q, ConstMatrixView k
   STEPCAST_CHECK(!shape.offsets.empty() && shape.offsets.back() == q.rows && k.rows == q.rows,
                  "sequences of {} rows over {} queries and {} keys",
                  shape.offsets.empty() ? 0 : shape.offsets.back(), q.rows, k.rows);
-  STEPCAST_CHECK(q.columns == shape.heads * shape.head_dim &&
-                     k.columns == shape.kv_heads * shape.head_dim,
-                 "{} and {} columns", q.columns, k.columns);
+  STEPCAST_CHECK(
+      q.columns == shape.heads * shape.head_dim && k.columns == shape.kv_heads * shape.head_dim,
+      "{} and {} columns", q.columns, k.columns);
 }
 
 /// Calls visit(sequence, sample, first row within it).
@@ -332,12 +332,9 @@ void jagged_attention_backward(const JaggedShape& shape, const AttentionBackward
       for (Index g = 0; g < group; ++g) {
         const Index h = kv * group + g;
         heads[static_cast<std::size_t>(g)] = {
-            of(b.q, h),
-            of(b.k, kv),
-            of(b.v, kv),
-            of(b.out, h),
-            of(b.d_out, h),
-            b.log_sum_exp + (sample * shape.heads + h) * shape.sample_rows + row,
+            of(b.q, h),     of(b.k, kv),
+            of(b.v, kv),    of(b.out, h),
+            of(b.d_out, h), b.log_sum_exp + (sample * shape.heads + h) * shape.sample_rows + row,
             of(b.d_q, h)};
         clear(of(b.d_q, h));
       }

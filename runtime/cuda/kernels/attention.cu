@@ -34,10 +34,10 @@ AttentionShape checked(AttentionShape shape, const ConstMatrixView& q, const Con
       "keys are [batch * kv_length, kv_heads * head_dim]");
   internal::require(shape.head_dim <= kWidestPlain, "heads of up to 256 elements");
   shape.window = shape.causal ? shape.window : 0;
-  internal::require(shape.begins == nullptr ||
-                        (shape.ends != nullptr && shape.query_length == shape.kv_length &&
-                         shape.window == 0),
-                    "sequences have as many keys as queries, and no window");
+  internal::require(
+      shape.begins == nullptr ||
+          (shape.ends != nullptr && shape.query_length == shape.kv_length && shape.window == 0),
+      "sequences have as many keys as queries, and no window");
   if (shape.scale == 0) {
     shape.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
   }

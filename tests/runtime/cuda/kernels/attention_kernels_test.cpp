@@ -149,9 +149,8 @@ void check_sequences(bool causal, Index head_dim, Index rows,
     const auto part = [&](const Numbers& x, Index columns) {
       return Numbers(x.begin() + first * columns, x.begin() + (first + length) * columns);
     };
-    const Exact own =
-        exact({1, kHeads, kKeyHeads, length, length, head_dim, causal, 0, 0}, part(q, wide),
-              part(k, narrow), part(v, narrow), part(d_out, wide));
+    const Exact own = exact({1, kHeads, kKeyHeads, length, length, head_dim, causal, 0, 0},
+                            part(q, wide), part(k, narrow), part(v, narrow), part(d_out, wide));
     const auto join = [](Numbers& to, const Numbers& from) {
       to.insert(to.end(), from.begin(), from.end());
     };
