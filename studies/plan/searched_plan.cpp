@@ -9,7 +9,10 @@ Job with_searched_plan(Job job) {
     return job;
   }
   job.embedding_choice = "auto";
-  PlanReport report = plan(job, {.top = 1, .effort = PlanEffort::kQuick});
+  PlanOptions options;
+  options.top = 1;
+  options.effort = PlanEffort::kQuick;
+  PlanReport report = plan(job, options);
   if (report.plans.empty()) {
     return job;
   }

@@ -49,7 +49,8 @@ std::vector<Change> changes(const Job& job) {
   }
   if (trains && p.recompute.kind != RecomputeKind::kFull) {
     all.push_back({"parallel.recompute=full", [](Job& j) {
-                     j.parallel.recompute = {RecomputeKind::kFull, 0};
+                     j.parallel.recompute = {};
+                     j.parallel.recompute.kind = RecomputeKind::kFull;
                    }});
   }
   for (std::int64_t micro = job.batch.micro / 2; micro >= 1; micro /= 2) {

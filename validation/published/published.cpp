@@ -221,11 +221,11 @@ std::vector<std::string> add_intervals(const std::vector<PublishedPrediction>& p
                                        PublishedRegime regime,
                                        const std::vector<ScaledPrediction>& scores,
                                        std::vector<ValidationGroup>& groups) {
-  constexpr double kLevel = 0.8;
+  constexpr double kShare = 0.8;
   if (regime == PublishedRegime::kShipped) {
     return {};  // the table has seen the rows
   }
-  const std::vector<IntervalCheck> checks = check_intervals(predictions, regime, kLevel);
+  const std::vector<IntervalCheck> checks = check_intervals(predictions, regime, kShare);
   if (checks.size() < 2) {
     return {};
   }
@@ -256,7 +256,7 @@ std::vector<std::string> add_intervals(const std::vector<PublishedPrediction>& p
   };
   return {fmt::format("intervals from the other sources, said to hold {:.0f} %, hold {:.0f} % of "
                       "rows, {:.0f} % on the mean of {} sources",
-                      100 * kLevel, 100.0 * static_cast<double>(held) / static_cast<double>(rows),
+                      100 * kShare, 100.0 * static_cast<double>(held) / static_cast<double>(rows),
                       100 * mean_coverage(checks), checks.size()),
           fmt::format("a source to come, 80 and 90 % of its rows: {}, {} of the prediction; {}, {} "
                       "once a row of it gave a scalar",
