@@ -16,7 +16,7 @@
 #include "runtime/op_operands.h"
 #include "tests/runtime/cuda/device_fixture.h"
 #include "tests/runtime/listed_models.h"
-#include "workloads/fuse_epilogues.h"
+#include "workloads/passes/fuse_epilogues.h"
 
 // Every op of small models alone, on the GPU and on the CPU backend: random inputs, outputs that
 // the op must overwrite poisoned with NaN.
