@@ -88,9 +88,9 @@ function paintLane(lane, y, height, from, to, x) {
     flush();
     const gap = right - left > 6 ? 0.8 : 0;
     shapes.push(svg("rect", { x: left, y, width: right - left - gap, height, fill }));
-    const room = Math.floor((right - left - 6) / 6.2);
+    const room = Math.floor((right - left - 3) / 5.8);
     if (item.label && room >= Math.min(item.label.length, 6)) {
-      shapes.push(svg("text", { x: left + 3, y: y + height / 2 + 4, class: "in-block" }, item.label.slice(0, room)));
+      shapes.push(svg("text", { x: left + 2, y: y + height / 2 + 4, class: "in-block" }, item.label.slice(0, room)));
     }
   }
   flush();
