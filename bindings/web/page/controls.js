@@ -50,8 +50,8 @@ function controls(catalogue, offer) {
   const system = element("select", { id: "system", onchange: () => offer({ system: system.value }) }, systems.map((s) => element("option", { value: s.name }, s.name)));
   const devices = element("input", { id: "devices", type: "number", min: 1, max: 1048576, inputmode: "numeric", oninput: () => devices.value && offer({ devices: devices.value }) });
   const steps = element("span", { class: "steps" },
-    element("button", { type: "button", "aria-label": "half the devices", onclick: () => offer({ devices: String(Math.max(1, Math.floor(devices.value / 2))) }) }, "÷2"),
-    element("button", { type: "button", "aria-label": "twice the devices", onclick: () => offer({ devices: String(devices.value * 2) }) }, "×2"));
+    element("button", { type: "button", "aria-label": "÷2: half the devices", onclick: () => offer({ devices: String(Math.max(1, Math.floor(devices.value / 2))) }) }, "÷2"),
+    element("button", { type: "button", "aria-label": "×2: twice the devices", onclick: () => offer({ devices: String(devices.value * 2) }) }, "×2"));
   const field = (id, label, ...control) => element("div", { class: "field" }, element("label", { for: id }, label), element("span", { class: "control" }, control));
 
   for (const key of keys) {

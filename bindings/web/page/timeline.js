@@ -179,7 +179,7 @@ function timelinePicture(t, p) {
       picture.querySelector("svg")?.focus();
     }
   } },
-    element("div", { class: "row" }, choose, button("+", "zoom in", () => zoom(0.6)), button("−", "zoom out", () => zoom(1.7)), button("all", "show the whole step", () => zoom(1e12)),
+    element("div", { class: "row" }, choose, button("+", "zoom in", () => zoom(0.6)), button("−", "zoom out", () => zoom(1.7)), button("all", "all: show the whole step", () => zoom(1e12)),
       element("small", {}, `${t.ranks.length < t.classes ? `${t.ranks.length} of ${t.classes} kinds of ranks; ` : ""}drag to move, Ctrl and wheel or + and − to zoom; at the hardware's pace`)),
     element("ul", { class: "legend" }, kinds.filter((k) => k !== "wait").map((k) => element("li", {}, element("i", { style: `background:${colour(kSegmentColours[k] ?? 4)}` }), element("span", {}, k)))),
     picture, tip);
