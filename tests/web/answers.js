@@ -26,8 +26,8 @@ function close(a, b) {
   return x.every((v, i) => Math.abs(v - y[i]) <= 1e-12 * Math.abs(v));
 }
 
-/** What may differ: who made it, and how long that took. */
-const told = (text) => text.replace(/"git": "[^"]*"/, '"git"').replace(/"(seconds|simulation_seconds|fewer_devices_seconds)": [^,\n]*/g, '"$1"');
+/** What may differ: who made it, how long that took, and how many plans a search priced before their bounds ruled them out. */
+const told = (text) => text.replace(/"git": "[^"]*"/, '"git"').replace(/"(seconds|simulation_seconds|fewer_devices_seconds|evaluations|bounded)": [^,\n]*/g, '"$1"');
 const set = (...keys) => keys.flatMap((k) => ["--set", k]);
 
 (async () => {
