@@ -13,7 +13,8 @@ namespace fs = std::filesystem;
 
 /// Beside the other data files of a package; in the source tree where scripts/web writes it.
 fs::path find_page(const fs::path& root) {
-  for (const fs::path& page : {root / "web" / "index.html", root / "build" / "web" / "index.html"}) {
+  for (const fs::path& page :
+       {root / "web" / "index.html", root / "build" / "web" / "index.html"}) {
     if (fs::is_regular_file(page)) {
       return page;
     }

@@ -69,8 +69,8 @@ std::vector<std::size_t> drawn_classes(const ExecutionGraph& graph) {
   return classes;
 }
 
-Json drawn_rank(const RankClass& of, const Program& program,
-                const simulator::Timeline& timeline, Names& names, Names& segments) {
+Json drawn_rank(const RankClass& of, const Program& program, const simulator::Timeline& timeline,
+                Names& names, Names& segments) {
   const std::int32_t rank = of.ranks.front();
   std::vector<std::size_t> name_of_op;
   for (const Op& op : program.ops) {
@@ -85,10 +85,10 @@ Json drawn_rank(const RankClass& of, const Program& program,
     const Op& op = program.ops[s.ref.op];
     const std::int64_t begin = nanoseconds(s.begin);
     const std::int64_t ready = nanoseconds(s.ready);
-    for (const auto v : {static_cast<std::int64_t>(op.stream),
-                         static_cast<std::int64_t>(name_of_op[s.ref.op]),
-                         static_cast<std::int64_t>(s.ref.call), begin - before, ready - begin,
-                         nanoseconds(s.end) - ready}) {
+    for (const auto v :
+         {static_cast<std::int64_t>(op.stream), static_cast<std::int64_t>(name_of_op[s.ref.op]),
+          static_cast<std::int64_t>(s.ref.call), begin - before, ready - begin,
+          nanoseconds(s.end) - ready}) {
       spans.push_back(v);
     }
     before = begin;
@@ -99,8 +99,11 @@ Json drawn_rank(const RankClass& of, const Program& program,
     calls.push_back(segments.of(fmt::format("{}\t{}", segment.name, name_of(segment.kind))));
     calls.push_back(call.microbatch);
   }
-  return {{"rank", rank},       {"alike", of.ranks.size()}, {"streams", program.streams},
-          {"calls", std::move(calls)}, {"spans", std::move(spans)}};
+  return {{"rank", rank},
+          {"alike", of.ranks.size()},
+          {"streams", program.streams},
+          {"calls", std::move(calls)},
+          {"spans", std::move(spans)}};
 }
 
 /// Bytes of each table on the ranks of a class.
@@ -118,8 +121,7 @@ Json held_bytes(const Program& program, std::size_t tables) {
 /// How long ops of each kind take on a rank; collectives without their wait.
 Json loads_of(std::int32_t rank, const Program& program, const simulator::Timeline& timeline) {
   std::map<std::string, double> seconds;
-  const std::vector<studies::TemplateTime> times =
-      studies::template_times(timeline, program, rank);
+  const std::vector<studies::TemplateTime> times = studies::template_times(timeline, program, rank);
   for (std::size_t i = 0; i < times.size(); ++i) {
     seconds[studies::row_name(program, program.ops[i], false)] += times[i].time.base();
   }
@@ -151,8 +153,8 @@ Json placement_of(const DlrmWorkload& dlrm, const ExecutionGraph& graph,
 }
 
 int timeline(const JobOptions& options, const Context& context) {
-  auto loaded = config::load_job_on_usual_stack(job_source(options), options.overrides,
-                                                {context.library});
+  auto loaded =
+      config::load_job_on_usual_stack(job_source(options), options.overrides, {context.library});
   const Job job = studies::with_searched_plan(std::move(loaded.job));
   const ExecutionGraph graph = workloads::build_graph(job);
   const auto* dlrm = std::get_if<DlrmWorkload>(&job.workload.model);

@@ -66,14 +66,13 @@ int with_exit_code(const Run& run) {
       "stepcast " + (chosen.empty() ? "" : command.get_name() + " ") + "--help";
   if (first == left.end()) {
     throw InputError(left.empty() ? "" : left.front(),
-                               fmt::format("has no place here; `{}` says what is expected", help));
+                     fmt::format("has no place here; `{}` says what is expected", help));
   }
-  const std::string meant =
-      config::nearest_name(first->substr(0, first->find('=')), known);
-  throw InputError(
-      *first, fmt::format("is no option of {}; {}`{}` lists them all",
-                          chosen.empty() ? "stepcast" : command.get_name(),
-                          meant.empty() ? "" : fmt::format("did you mean {}? ", meant), help));
+  const std::string meant = config::nearest_name(first->substr(0, first->find('=')), known);
+  throw InputError(*first,
+                   fmt::format("is no option of {}; {}`{}` lists them all",
+                               chosen.empty() ? "stepcast" : command.get_name(),
+                               meant.empty() ? "" : fmt::format("did you mean {}? ", meant), help));
 }
 
 }  // namespace
@@ -94,9 +93,8 @@ int run_command_line(CLI::App& app, const Context& context) {
         return after_output(0);
       }
       const std::vector<CLI::App*> chosen = app.get_subcommands();
-      throw InputError(
-          "", fmt::format("{}; `stepcast {}--help` says what is expected", e.what(),
-                          chosen.empty() ? "" : chosen.back()->get_name() + " "));
+      throw InputError("", fmt::format("{}; `stepcast {}--help` says what is expected", e.what(),
+                                       chosen.empty() ? "" : chosen.back()->get_name() + " "));
     }
     return after_output(context.exit_code);
   });

@@ -174,9 +174,8 @@ bool EmbeddingPrices::Asked::operator==(const Asked& o) const {
 std::size_t EmbeddingPrices::AskedHash::operator()(const Asked& a) const {
   const Lookups& l = a.lookups;
   std::uint64_t hash = static_cast<std::uint64_t>(a.op->kind) * 2 + (l.unpooled ? 1 : 0);
-  for (const std::uint64_t part :
-       {static_cast<std::uint64_t>(l.table), bit_pattern(l.samples),
-        bit_pattern(l.share), static_cast<std::uint64_t>(l.dim)}) {
+  for (const std::uint64_t part : {static_cast<std::uint64_t>(l.table), bit_pattern(l.samples),
+                                   bit_pattern(l.share), static_cast<std::uint64_t>(l.dim)}) {
     hash = split_mix(hash ^ part);
   }
   return hash;

@@ -225,7 +225,10 @@ try:
         show(browser, {"workload": "llama3-70b", "system": "dgx-h100", "devices": 512, "parallel.tensor": 8, "parallel.pipeline": 4})
         picture(browser, "web-forecast")
         picture(browser, "web-dark", dark=True)
-        picture(browser, "web-phone", width=390, height=844)
+        browser.devtools("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+        browser.run("location.reload()")
+        browser.wait("document.body.dataset.state === 'drawn'")
+        picture(browser, "web-phone", width=390, height=1100)
     errors = [entry["message"] for entry in browser.ask("POST", "/se/log", {"type": "browser"}) if entry["level"] == "SEVERE"]
     expect(not errors, f"errors on the console: {errors[:5]}")
 finally:

@@ -1,5 +1,5 @@
-#include <cerrno>
 #include <spawn.h>
+#include <cerrno>
 
 /// A page starts no programs: the solver that a baseline asks for is not there.
 extern "C" int posix_spawnp(pid_t* /*child*/, const char* /*file*/,

@@ -39,6 +39,7 @@ const kFirstGroups = ["batch", "parallel"];
 function controls(catalogue, offer) {
   const { keys, workloads, systems } = catalogue;
   const inputs = new Map();
+  const wide = matchMedia("(min-width: 901px)").matches;
   const groups = new Map();
   const facts = (name) => workloads.find((w) => w.name === name)?.facts ?? "";
 
@@ -49,16 +50,16 @@ function controls(catalogue, offer) {
   const system = element("select", { id: "system", onchange: () => offer({ system: system.value }) }, systems.map((s) => element("option", { value: s.name }, s.name)));
   const devices = element("input", { id: "devices", type: "number", min: 1, max: 1048576, inputmode: "numeric", oninput: () => devices.value && offer({ devices: devices.value }) });
   const steps = element("span", { class: "steps" },
-    element("button", { type: "button", "aria-label": "half the devices", onclick: () => offer({ devices: String(Math.max(1, Math.floor(devices.value / 2))) }) }, "÷2"),
-    element("button", { type: "button", "aria-label": "twice the devices", onclick: () => offer({ devices: String(devices.value * 2) }) }, "×2"));
+    element("button", { type: "button", "aria-label": "÷2: half the devices", onclick: () => offer({ devices: String(Math.max(1, Math.floor(devices.value / 2))) }) }, "÷2"),
+    element("button", { type: "button", "aria-label": "×2: twice the devices", onclick: () => offer({ devices: String(devices.value * 2) }) }, "×2"));
   const field = (id, label, ...control) => element("div", { class: "field" }, element("label", { for: id }, label), element("span", { class: "control" }, control));
 
   for (const key of keys) {
     const id = "key-" + key.path.replaceAll(".", "-");
     const told = () => offer({ [key.path]: input.value });
-    const usual = key.usual === "" ? "" : `usual: ${typeof key.usual === "object" ? JSON.stringify(key.usual) : key.usual}`;
+    const usual = typeof key.usual === "object" ? JSON.stringify(key.usual) : String(key.usual);
     const input = key.values
-      ? element("select", { id, onchange: told }, element("option", { value: "" }, usual || "as usual"), key.values.map((v) => element("option", { value: v }, v)))
+      ? element("select", { id, onchange: told }, element("option", { value: "" }, usual === "" ? "as usual" : `${usual} (usual)`), key.values.map((v) => element("option", { value: v }, v)))
       : element("input", { id, type: key.text ? "text" : "number", min: key.low, max: key.high, placeholder: usual, oninput: told });
     input.title = key.help;
     input.setAttribute("aria-describedby", id + "-help");
@@ -69,7 +70,7 @@ function controls(catalogue, offer) {
     groups.get(key.group).push(row);
   }
   const sections = [...groups].map(([name, rows]) =>
-    element("details", { open: kFirstGroups.includes(name) }, element("summary", {}, name === "job" ? "other keys" : name), element("div", { class: "fields" }, rows)));
+    element("details", { open: wide && kFirstGroups.includes(name) }, element("summary", {}, name === "job" ? "other keys" : name), element("div", { class: "fields" }, rows)));
 
   // A text of the user's: a job of ours replaces all choices; another tool's file becomes the workload.
   const text = element("textarea", { id: "paste", rows: 6, spellcheck: "false", placeholder: "job.json, config.json of Hugging Face, arguments of Megatron-LM, a table list (CSV)" });
@@ -122,6 +123,16 @@ function controls(catalogue, offer) {
     for (const section of sections) section.hidden = [...section.querySelectorAll(".field")].every((r) => r.hidden);
     unlisted = Object.keys(state.keys).filter((k) => !inputs.has(k) && !kPlace.includes(k));
     more.value = unlisted.filter((k) => state.keys[k] !== "").map((k) => `${k}=${state.keys[k]}`).join("\n");
+  };
+  /** What the keys that are not set came to in a job that was resolved. */
+  form.resolved = (job) => {
+    for (const [path, { input, key }] of inputs) {
+      const value = path.split(".").reduce((at, part) => at?.[part], job);
+      if (value === undefined || (typeof value === "object" && value !== null)) continue;
+      if (key.values) input.options[0].textContent = `${value} (usual)`;
+      else input.placeholder = String(value);
+      if (input.value !== "" && key.values) input.options[0].textContent = "as usual";
+    }
   };
   return form;
 }

@@ -94,6 +94,7 @@ async function start() {
     shown = { state: asked, prediction, answer };
     fresh.replaceChildren(...forecast(prediction).filter(Boolean));
     offerRemedy(prediction);
+    form.resolved(prediction.job);
     opsBox.replaceChildren(opTable(prediction));
     results.classList.remove("old");
     status.className = "status";

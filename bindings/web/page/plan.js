@@ -37,7 +37,7 @@ function frontPicture(points, take) {
     shapes.push(svg("polyline", { points: line.map((p) => `${x(p.memory_bytes / 2 ** 30)},${y(p.step_s)}`).join(" "), class: "front" }));
     for (const p of line) {
       const label = `${seconds(p.step_s)}, ${bytes(p.memory_bytes)}: ${pointText(p)}`;
-      const dot = svg("circle", { cx: x(p.memory_bytes / 2 ** 30), cy: y(p.step_s), r: 6, class: "dot", tabindex: 0, role: "button", "aria-label": label }, svg("title", {}, label));
+      const dot = svg("circle", { cx: x(p.memory_bytes / 2 ** 30), cy: y(p.step_s), r: 5, class: "dot", tabindex: 0, role: "button", "aria-label": label }, svg("title", {}, label));
       dot.addEventListener("click", () => take(p));
       dot.addEventListener("keydown", (e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), take(p)));
       shapes.push(dot);
@@ -55,7 +55,7 @@ function plansTable(answer, take) {
     ...(parallel
       ? [{ title: "MFU", of: (p) => percent(p.mfu), sort: (p) => p.mfu, number: true }, { title: "memory", of: (p) => bytes(p.memory_bytes.total), sort: (p) => p.memory_bytes.total, number: true }, { title: "plan", of: (p) => pointText(p.plan) }]
       : [{ title: "found by", of: (p) => p.planner }, { title: "tables by sharding", of: (p) => Object.entries(p.mix).map(([k, n]) => `${n} ${k}`).join(", ") }]),
-    { title: "", of: (p) => element("button", { type: "button", onclick: () => take(p) }, "use"), sort: () => 0 },
+    { title: "take over", of: (p) => element("button", { type: "button", onclick: () => take(p) }, "use"), sort: () => 0 },
   ];
   return sortableTable(columns, answer.plans, "Fastest plans");
 }

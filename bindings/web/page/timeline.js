@@ -88,9 +88,9 @@ function paintLane(lane, y, height, from, to, x) {
     flush();
     const gap = right - left > 6 ? 0.8 : 0;
     shapes.push(svg("rect", { x: left, y, width: right - left - gap, height, fill }));
-    const room = Math.floor((right - left - 6) / 6.2);
+    const room = Math.floor((right - left - 3) / 5.8);
     if (item.label && room >= Math.min(item.label.length, 6)) {
-      shapes.push(svg("text", { x: left + 3, y: y + height / 2 + 4, class: "in-block" }, item.label.slice(0, room)));
+      shapes.push(svg("text", { x: left + 2, y: y + height / 2 + 4, class: "in-block" }, item.label.slice(0, room)));
     }
   }
   flush();
@@ -179,7 +179,7 @@ function timelinePicture(t, p) {
       picture.querySelector("svg")?.focus();
     }
   } },
-    element("div", { class: "row" }, choose, button("+", "zoom in", () => zoom(0.6)), button("−", "zoom out", () => zoom(1.7)), button("all", "show the whole step", () => zoom(1e12)),
+    element("div", { class: "row" }, choose, button("+", "zoom in", () => zoom(0.6)), button("−", "zoom out", () => zoom(1.7)), button("all", "all: show the whole step", () => zoom(1e12)),
       element("small", {}, `${t.ranks.length < t.classes ? `${t.ranks.length} of ${t.classes} kinds of ranks; ` : ""}drag to move, Ctrl and wheel or + and − to zoom; at the hardware's pace`)),
     element("ul", { class: "legend" }, kinds.filter((k) => k !== "wait").map((k) => element("li", {}, element("i", { style: `background:${colour(kSegmentColours[k] ?? 4)}` }), element("span", {}, k)))),
     picture, tip);
