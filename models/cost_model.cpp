@@ -4,8 +4,11 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"
@@ -50,11 +53,30 @@ bool inside(const FittedModel& model, std::span<const std::string_view> names,
   return true;
 }
 
-struct Kernel {
-  const KernelForm* form = nullptr;
-  const FittedModel* fitted = nullptr;
+class Kernel {
+ public:
+  Kernel(const KernelForm* of, const FittedModel* fit, std::vector<double> values)
+      : form(of), fitted(fit), constants(std::move(values)) {}
+
+  const KernelForm* form;
+  const FittedModel* fitted;
   std::vector<double> constants;
-  ResidualSurface residual;
+
+  /// Solved for when the first op asks: a device holds more fits than a step has kinds of ops, and
+  /// each costs O(points^3).
+  [[nodiscard]] const ResidualSurface& residual() const {
+    std::call_once(surface_->once, [this] {
+      surface_->residual = fitted != nullptr ? ResidualSurface(*fitted) : ResidualSurface();
+    });
+    return surface_->residual;
+  }
+
+ private:
+  struct Surface {
+    std::once_flag once;
+    ResidualSurface residual;
+  };
+  std::shared_ptr<Surface> surface_ = std::make_shared<Surface>();
 };
 
 struct Collective {
@@ -118,13 +140,12 @@ struct CostModel::Impl {
     traits = framework_traits(system);
     scale = calibration.kind == Calibration::Kind::kScale ? calibration.scale : 1;
     for (const auto& form : builtin_kernel_forms()) {
-      plain_kernels.push_back(
-          {form.get(), nullptr, constants_of(*form, system.device, nullptr), {}});
+      plain_kernels.emplace_back(form.get(), nullptr, constants_of(*form, system.device, nullptr));
     }
     for (const auto& [key, model] : system.device.fitted) {
       if (const KernelForm* form = kernel_form_named(model.form)) {
-        fitted_kernels[key] = {form, &model, constants_of(*form, system.device, &model),
-                               ResidualSurface(model)};
+        fitted_kernels.emplace(key,
+                               Kernel(form, &model, constants_of(*form, system.device, &model)));
       }
     }
     for (auto kind = static_cast<int>(OpKind::kAllReduce);
@@ -255,8 +276,8 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
     p.log_sigma = k.fitted->log_sigma;
     const bool alike = k.form->like_measured(op);
     p.in_range = alike && inside(*k.fitted, k.form->coordinate_names(), coordinates);
-    if (alike && !k.residual.empty()) {
-      p.time *= std::exp(k.residual.at(coordinates));
+    if (alike && !k.residual().empty()) {
+      p.time *= std::exp(k.residual().at(coordinates));
       p.time = std::max(p.time, k.form->limit(facts, impl_->system.device));
     }
   }

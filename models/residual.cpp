@@ -25,6 +25,24 @@ double constant(const FittedModel& model, const std::string& name, double otherw
   return it == model.constants.end() ? otherwise : it->second;
 }
 
+/// K + noise I.
+Eigen::MatrixXd covariance(const std::vector<FittedModel::Point>& points, double scale,
+                           double noise) {
+  const auto n = static_cast<Eigen::Index>(points.size());
+  Eigen::MatrixXd k(n, n);
+  for (Eigen::Index i = 0; i < n; ++i) {
+    const auto& a = points[static_cast<std::size_t>(i)];
+    STEPCAST_CHECK(a.features.size() == points[0].features.size(),
+                   "residual points of unequal dimension");
+    for (Eigen::Index j = 0; j <= i; ++j) {
+      k(i, j) = k(j, i) =
+          std::exp(-distance(a.features, points[static_cast<std::size_t>(j)].features) / scale);
+    }
+    k(i, i) += std::max(noise, 1e-6);
+  }
+  return k;
+}
+
 std::string knot_name(std::size_t i) { return fmt::format("residual_knot_{:02}", i); }
 
 }  // namespace
@@ -50,12 +68,11 @@ ResidualSurface::ResidualSurface(const FittedModel& model)
 
 ResidualSurface::ResidualSurface(std::vector<FittedModel::Point> points, double scale, double noise,
                                  std::vector<double> knots)
-    : points_(std::move(points)), knots_(std::move(knots)), scale_(scale) {
+    : points_(std::move(points)), knots_(std::move(knots)), scale_(scale), noise_(noise) {
   const auto n = static_cast<Eigen::Index>(points_.size());
   if (n == 0) {
     return;
   }
-  Eigen::MatrixXd k(n, n);
   const std::size_t values = std::max<std::size_t>(1, knots_.size());
   for (FittedModel::Point& p : points_) {
     STEPCAST_CHECK(p.features.size() + 1 > values, "a curve has no value for each of {} knots",
@@ -71,25 +88,8 @@ ResidualSurface::ResidualSurface(std::vector<FittedModel::Point> points, double 
     }
     features.resize(place);
   }
-  for (Eigen::Index i = 0; i < n; ++i) {
-    const auto& a = points_[static_cast<std::size_t>(i)];
-    STEPCAST_CHECK(a.features.size() == points_[0].features.size(),
-                   "residual points of unequal dimension");
-    for (Eigen::Index j = 0; j <= i; ++j) {
-      k(i, j) = k(j, i) =
-          std::exp(-distance(a.features, points_[static_cast<std::size_t>(j)].features) / scale_);
-    }
-    k(i, i) += std::max(noise, 1e-6);
-  }
-  const Eigen::LLT<Eigen::MatrixXd> factor = k.llt();
-  const Eigen::MatrixXd w = factor.solve(r);
+  const Eigen::MatrixXd w = covariance(points_, scale_, noise_).llt().solve(r);
   weights_.assign(w.data(), w.data() + w.size());  // knot by knot
-  if (!knots_.empty()) {
-    return;
-  }
-  const Eigen::MatrixXd inverse = factor.solve(Eigen::MatrixXd::Identity(n, n));
-  const Eigen::VectorXd diagonal = inverse.diagonal();
-  inverse_diagonal_.assign(diagonal.data(), diagonal.data() + n);
 }
 
 double ResidualSurface::at(std::span<const double> coordinates) const {
@@ -127,8 +127,15 @@ double ResidualSurface::along_curves(std::span<const double> coordinates) const 
 std::vector<double> ResidualSurface::leave_one_out() const {
   STEPCAST_CHECK(knots_.empty(), "no leave-one-out of curves");
   std::vector<double> out(points_.size());
+  if (out.empty()) {
+    return out;
+  }
+  const auto n = static_cast<Eigen::Index>(points_.size());
+  const Eigen::MatrixXd inverse =
+      covariance(points_, scale_, noise_).llt().solve(Eigen::MatrixXd::Identity(n, n));
   for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = weights_[i] / inverse_diagonal_[i];
+    const auto at = static_cast<Eigen::Index>(i);
+    out[i] = weights_[i] / inverse(at, at);
   }
   return out;
 }

@@ -36,8 +36,8 @@ class ResidualSurface {
   [[nodiscard]] double at(
       std::span<const double> coordinates) const;  ///< ln(measured / analytical), 0 without points
   [[nodiscard]] bool empty() const { return points_.empty(); }
-  /// Leave-one-out residuals r_i - r_without_i(x_i) in closed form (eq. 5.12). Valid: not of
-  /// curves.
+  /// Leave-one-out residuals r_i - r_without_i(x_i) in closed form (eq. 5.12), O(n^3). Valid: not
+  /// of curves.
   [[nodiscard]] std::vector<double> leave_one_out() const;
 
  private:
@@ -46,8 +46,8 @@ class ResidualSurface {
   std::vector<FittedModel::Point> points_;
   std::vector<double> knots_;
   std::vector<double> weights_;  ///< of each point, or of each curve at each knot
-  std::vector<double> inverse_diagonal_;
   double scale_ = 1;
+  double noise_ = 0;
 };
 
 }  // namespace stepcast::models

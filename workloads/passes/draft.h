@@ -1,11 +1,11 @@
 #pragma once
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/graph/program.h"
@@ -40,6 +40,23 @@ enum class LayerPart : std::uint8_t {
   kSecondNorm,        ///< before the feed-forward block or the experts
   kFeedForward,       ///< a dense feed-forward block from its norm on
   kExpertActivation,  ///< of one part of the tokens where they travel in several
+};
+
+/// Values of layers that the backward pass reads, and what each is in any layer: "qkv".
+class LayerValues {
+ public:
+  void emplace(TensorId id, std::string what) {
+    if (what_.size() <= id) {
+      what_.resize(id + 1);
+    }
+    what_[id] = std::move(what);
+  }
+  [[nodiscard]] bool contains(TensorId id) const { return id < what_.size() && !what_[id].empty(); }
+  [[nodiscard]] const std::string& at(TensorId id) const { return what_.at(id); }
+  void clear() { what_.clear(); }
+
+ private:
+  std::vector<std::string> what_;  ///< by tensor; empty: no such value
 };
 
 /// What a builder knows of the order of a program's ops before they have streams: ops of the
@@ -100,8 +117,7 @@ struct ProgramOrder {
     std::uint32_t first = 0, end = 0;  ///< ops
   };
   std::vector<Product> products;
-  /// Values of layers that the backward pass reads, and what each is in any layer: "qkv".
-  std::map<TensorId, std::string> values;
+  LayerValues values;
   std::set<TensorId> remade;  ///< temporaries that only recomputation made of values
   std::unordered_map<std::string, TensorId> workspaces;  ///< temporaries, by name
   [[nodiscard]] std::span<const TransferId> awaits_of(const OfOp& op) const {

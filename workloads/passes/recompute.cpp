@@ -266,7 +266,6 @@ class Recomputation {
     order_.parts.clear();  // they have served, and number the ops as they were
     order_.needs.clear();
     order_.products.clear();
-    order_.values.clear();
   }
 
   void note(ProgramOrder::OfOp of, const std::vector<TransferId>& awaits) {
@@ -316,7 +315,7 @@ class Recomputation {
     std::vector<bool> gone(p_.tensors.size(), false);
     std::map<TensorId, TensorId> now;
     for (const TensorId t : temporaries_) {
-      const std::string& what = values_.at(t);
+      const std::string& what = order_.values.at(t);
       const auto [at, fresh] = order_.workspaces.try_emplace(temporary_name(what), t);
       if (fresh) {
         p_.tensors[t].name = temporary_name(what);
@@ -332,7 +331,8 @@ class Recomputation {
       id = at == now.end() ? id : at->second;
     }
     remove_tensors(p_, gone);
-    order_.workspaces.clear();  // they number the tensors as they were
+    order_.workspaces.clear();  // they number the tensors as they were, and so do the values
+    order_.values.clear();
   }
 
   struct Reader {
@@ -349,7 +349,6 @@ class Recomputation {
   std::map<PartName, Again> again_;
   std::vector<std::vector<Reader>> readers_;  ///< of values, by tensor
   std::set<TensorId> temporaries_;            ///< values that are not kept
-  const std::map<TensorId, std::string> values_ = order_.values;
   const std::size_t declared_ = p_.tensors.size();  ///< tensors of the builder
 };
 

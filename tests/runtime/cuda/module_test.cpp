@@ -37,6 +37,7 @@ TEST_CASE("errors of the module are those of the program", "[runtime][cuda]") {
   }
   ExecutionGraph graph;
   graph.programs.resize(1);
+  graph.programs.front().streams = {"compute"};
   graph.classes.push_back({0, {0}});
   // Thrown in one library, caught by type in another; the message names the call and its code.
   CHECK_THROWS_AS(module.executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
