@@ -257,6 +257,50 @@ RawStep chain_of(const Recording& recording, const std::vector<HostOrder>& order
   return chain;
 }
 
+/// How far each rank's clock is from the first's, by the ends of symmetric collectives; a rank that
+/// shares too few keeps its clock, and the run warns.
+std::vector<std::int64_t> clock_offsets(const Recording& recording,
+                                        const std::vector<std::vector<double>>& distances,
+                                        MeasuredRun& run) {
+  std::vector<std::int64_t> offsets(recording.ranks.size(), 0);
+  std::map<std::size_t, std::vector<std::int32_t>> as_they_stand;  // by what they share
+  for (std::size_t r = 1; r < offsets.size(); ++r) {
+    if (distances[r].size() >= kUsableEnds) {
+      offsets[r] = std::llround(median_of(distances[r]));
+    } else {
+      as_they_stand[distances[r].size()].push_back(recording.ranks[r].rank);
+    }
+  }
+  for (const auto& [shared, ranks] : as_they_stand) {
+    run.warnings.push_back(fmt::format(
+        "clock{} of rank{} {} not aligned: {} symmetric collectives shared with rank {}, {} "
+        "needed; taken as {}",
+        ranks.size() == 1 ? "" : "s", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), shared,
+        recording.ranks[0].rank, kUsableEnds, ranks.size() == 1 ? "it stands" : "they stand"));
+  }
+  return offsets;
+}
+
+/// Warns of what the recording lacks and what was assumed in its place.
+void note_assumptions(const Recording& recording, std::uint64_t alone,
+                      const GraphAssumptions& assumptions, MeasuredRun& run) {
+  const Oddities oddities = recording.all_oddities();
+  run.dropped = oddities[Oddity::kDropped].count;
+  const auto note = [&run](std::uint64_t count, std::string_view what) {
+    if (count > 0) {
+      run.warnings.push_back(fmt::format("{} {}", count, what));
+    }
+  };
+  note(run.dropped,
+       "times the profiler says it lost records (its buffers ran out); replayed times are too low");
+  note(alone, "collectives stand alone, waits included: not all their members are in the trace");
+  note(assumptions.inferred_edges,
+       "stream waits without event ids, inferred from the order of calls");
+  note(assumptions.refuted_edges, "such waits contradict the recorded times and are left out");
+  note(assumptions.orphans, "pieces of device work have no launch: kept in stream order");
+  note(assumptions.full_queues, "launches waited for room in the queue: stripped");
+}
+
 }  // namespace
 
 MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
@@ -323,22 +367,7 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
     throw InputError(recording.ranks.front().source,
                      "has no step with device work; was the device recorded?");
   }
-  std::vector<std::int64_t> offsets(recording.ranks.size(), 0);
-  std::map<std::size_t, std::vector<std::int32_t>> as_they_stand;  // by what they share
-  for (std::size_t r = 1; r < offsets.size(); ++r) {
-    if (distances[r].size() >= kUsableEnds) {
-      offsets[r] = std::llround(median_of(distances[r]));
-    } else {
-      as_they_stand[distances[r].size()].push_back(recording.ranks[r].rank);
-    }
-  }
-  for (const auto& [shared, ranks] : as_they_stand) {
-    run.warnings.push_back(fmt::format(
-        "clock{} of rank{} {} not aligned: {} symmetric collectives shared with rank {}, {} "
-        "needed; taken as {}",
-        ranks.size() == 1 ? "" : "s", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), shared,
-        recording.ranks[0].rank, kUsableEnds, ranks.size() == 1 ? "it stands" : "they stand"));
-  }
+  const std::vector<std::int64_t> offsets = clock_offsets(recording, distances, run);
   for (RawStep& step : steps) {
     run.steps.push_back(finish(step, offsets));
   }
@@ -350,21 +379,7 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
     run.chain = std::make_shared<const MeasuredStep>(finish(whole, offsets));
     time_steps(run);
   }
-  const Oddities oddities = recording.all_oddities();
-  run.dropped = oddities[Oddity::kDropped].count;
-  const auto note = [&run](std::uint64_t count, std::string_view what) {
-    if (count > 0) {
-      run.warnings.push_back(fmt::format("{} {}", count, what));
-    }
-  };
-  note(run.dropped,
-       "times the profiler says it lost records (its buffers ran out); replayed times are too low");
-  note(alone, "collectives stand alone, waits included: not all their members are in the trace");
-  note(assumptions.inferred_edges,
-       "stream waits without event ids, inferred from the order of calls");
-  note(assumptions.refuted_edges, "such waits contradict the recorded times and are left out");
-  note(assumptions.orphans, "pieces of device work have no launch: kept in stream order");
-  note(assumptions.full_queues, "launches waited for room in the queue: stripped");
+  note_assumptions(recording, alone, assumptions, run);
   return run;
 }
 

@@ -37,12 +37,7 @@ void read_oddities(const Node& node, Oddities& to) {
   }
 }
 
-RankRecording rank_of(const Node& node, const Names& names) {
-  RankRecording rank;
-  rank.rank = node["rank"].whole<std::int32_t>(0);
-  rank.world_size = node["world_size"].whole<std::int32_t>(0);
-  rank.source = node["source"].text();
-  rank.timing = static_cast<Timing>(node["timing"].whole<int>(0, 2));
+void read_lanes(const Node& node, const Names& names, RankRecording& rank) {
   const Node lanes = node["lanes"];
   EventId first = 0;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
@@ -63,12 +58,9 @@ RankRecording rank_of(const Node& node, const Names& names) {
     first += l.count;
     rank.lanes.push_back(l);
   }
-  const Node groups = node["groups"];
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const Node n = groups[i];
-    rank.groups.push_back(
-        {n[0].text(), n[1].text(), n[2].list<std::int32_t>(), n[3].whole<std::int32_t>(0)});
-  }
+}
+
+void read_collectives(const Node& node, const Names& names, RankRecording& rank) {
   const Node collectives = node["collectives"];
   const auto last_group = static_cast<std::int64_t>(rank.groups.size()) - 1;
   for (std::size_t i = 0; i < collectives.size(); ++i) {
@@ -92,6 +84,9 @@ RankRecording rank_of(const Node& node, const Names& names) {
     c.from_host = n[11].truth();
     rank.collectives.push_back(std::move(c));
   }
+}
+
+void read_ops(const Node& node, const Names& names, RankRecording& rank) {
   const Node ops = node["ops"];
   const auto last_collective = static_cast<std::int64_t>(rank.collectives.size()) - 1;
   for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -104,6 +99,9 @@ RankRecording rank_of(const Node& node, const Names& names) {
                         .record_function = n[4].whole<std::int64_t>(),
                         .forward_thread = n[5].whole<std::int64_t>()});
   }
+}
+
+void read_launches(const Node& node, RankRecording& rank) {
   const Node launches = node["launches"];
   for (std::size_t i = 0; i < launches.size(); ++i) {
     const Node n = launches[i];
@@ -120,6 +118,24 @@ RankRecording rank_of(const Node& node, const Names& names) {
     }
     rank.launches.push_back(l);
   }
+}
+
+RankRecording rank_of(const Node& node, const Names& names) {
+  RankRecording rank;
+  rank.rank = node["rank"].whole<std::int32_t>(0);
+  rank.world_size = node["world_size"].whole<std::int32_t>(0);
+  rank.source = node["source"].text();
+  rank.timing = static_cast<Timing>(node["timing"].whole<int>(0, 2));
+  read_lanes(node, names, rank);
+  const Node groups = node["groups"];
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const Node n = groups[i];
+    rank.groups.push_back(
+        {n[0].text(), n[1].text(), n[2].list<std::int32_t>(), n[3].whole<std::int32_t>(0)});
+  }
+  read_collectives(node, names, rank);
+  read_ops(node, names, rank);
+  read_launches(node, rank);
   const Node copies = node["copies"];
   for (std::size_t i = 0; i < copies.size(); ++i) {
     rank.copies.push_back(

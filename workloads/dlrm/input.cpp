@@ -153,14 +153,12 @@ double DlrmStep::arriving_weights() {
   return sum;
 }
 
-void DlrmStep::exchange_indices() {
-  if (!layout_.exchanges_ids()) {
-    return;
-  }
-  Exchange lengths{std::vector<double>(static_cast<std::size_t>(devices()))};
-  Exchange ids = lengths;
-  Exchange weights = lengths;
-  double by_row = 0;
+/// What this rank sends to each rank that holds rows its lookups may fall to.
+DlrmStep::SentIndices DlrmStep::sent_indices() {
+  SentIndices sent;
+  auto& [lengths, ids, weights, by_row] = sent;
+  lengths.send_elements.resize(static_cast<std::size_t>(devices()));
+  ids = weights = lengths;
   for (const std::int64_t size : layout_.group_sizes) {
     lengths.unit_elements.emplace_back(static_cast<std::size_t>(size));
   }
@@ -189,6 +187,14 @@ void DlrmStep::exchange_indices() {
       }
     }
   }
+  return sent;
+}
+
+void DlrmStep::exchange_indices() {
+  if (!layout_.exchanges_ids()) {
+    return;
+  }
+  auto [lengths, ids, weights, by_row] = sent_indices();
   const double sent_ids = total(ids);
   const double sent_lengths = total(lengths);
   const double lengths_here = arriving_lengths();
@@ -215,37 +221,25 @@ void DlrmStep::exchange_indices() {
                   .work(Flops{}, traffic(sent_ids, sent_lengths, sent_weights),
                         traffic(sent_ids, sent_lengths, sent_weights));
   mark(pack, next);
-  auto exchange_lengths =
-      b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
-          .format(Format::kInt32)
-          .communicator(comm_.input)
-          .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(lengths))})
-          .traffic(TrafficKind::kIds)
-          .in({next_indices_.sent_lengths})
-          .out({next_indices_.lengths})
-          .on(input_stream_);
-  mark(exchange_lengths, next);
-  auto exchange_ids = b_.op(OpKind::kAllToAllV, "ids.all_to_all", {rounded(sent_ids)})
-                          .format(id_format())
-                          .communicator(comm_.input)
-                          .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(ids))})
-                          .traffic(TrafficKind::kIds)
-                          .in({ids_sent})
-                          .out({next_indices_.ids})
-                          .on(input_stream_);
-  mark(exchange_ids, next);
+  const auto exchange = [&](const char* name, double elements, Format format, Exchange what,
+                            TensorId from, TensorId to) {
+    auto op = b_.op(OpKind::kAllToAllV, name, {rounded(elements)})
+                  .format(format)
+                  .communicator(comm_.input)
+                  .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(what))})
+                  .traffic(TrafficKind::kIds)
+                  .in({from})
+                  .out({to})
+                  .on(input_stream_);
+    mark(op, next);
+  };
+  exchange("lengths.all_to_all", sent_lengths, Format::kInt32, std::move(lengths),
+           next_indices_.sent_lengths, next_indices_.lengths);
+  exchange("ids.all_to_all", sent_ids, id_format(), std::move(ids), ids_sent, next_indices_.ids);
   std::vector<TensorId> arrived{next_indices_.lengths, next_indices_.ids};
   if (weighted()) {  // a collective of its own, as TorchRec's KJTAllToAll sends each tensor
-    auto exchange_weights =
-        b_.op(OpKind::kAllToAllV, "weights.all_to_all", {rounded(sent_weights)})
-            .format(Format::kFp32)
-            .communicator(comm_.input)
-            .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(weights))})
-            .traffic(TrafficKind::kIds)
-            .in({packed.back()})
-            .out({*next_indices_.weights})
-            .on(input_stream_);
-    mark(exchange_weights, next);
+    exchange("weights.all_to_all", sent_weights, Format::kFp32, std::move(weights), packed.back(),
+             *next_indices_.weights);
     arrived.push_back(*next_indices_.weights);
   }
   // Both streams wait: an exchange starts from here where this rank holds none of its slices.

@@ -282,6 +282,11 @@ class DlrmStep {
 
   // input.cpp
   void load_batch();
+  struct SentIndices {
+    Exchange lengths{}, ids{}, weights{};
+    double by_row = 0;  ///< ids that are sent one by one
+  };
+  SentIndices sent_indices();
   void exchange_indices();
   Indices declare_indices(const std::string& prefix, const Exchange& lengths, const Indices* now);
 
