@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/graph/op_traits.h"
 #include "core/graph/program_builder.h"
 #include "models/cost_model.h"
 #include "models/kernels/kernel_form.h"
