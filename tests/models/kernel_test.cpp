@@ -101,9 +101,11 @@ TEST_CASE("a batch of products costs as much as its parts", "[models][gemm]") {
 TEST_CASE("without calibration no kernel is below the roofline or above it", "[models][property]") {
   for (auto kind = 0; kind < static_cast<int>(OpKind::kAllReduce); ++kind) {
     const auto k = static_cast<OpKind>(kind);
-    // Of drawn lengths the fifth size is the pairs: 40 keys for each of the 64 * 128 rows.
+    // Of drawn lengths the fifth size is the pairs: whole tiles where each of 64 * 128 rows sees
+    // 128.
     const bool jagged = std::holds_alternative<JaggedAttributes>(traits_of(k).attributes);
-    const Op op = op_of(k, {64, 32, 32, 128, jagged ? 64 * 128 * 40 : 128, 32});
+    Op op = op_of(k, {64, 32, 32, 128, jagged ? 64 * 128 * 128 : 128, 32});
+    op.attributes = traits_of(k).attributes;
     const Prediction p = predict(toy(1e-6), op);
     CAPTURE(name_of(k));
     const double memory = (op.bytes_read + op.bytes_written).base() / 100e9;
