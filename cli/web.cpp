@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Beside the other data files of a package; in the source tree where scripts/web writes it.
+/// With the other data files of a package; in the source tree where scripts/web writes it.
 fs::path find_page(const fs::path& root) {
   for (const fs::path& page :
        {root / "web" / "index.html", root / "build" / "web" / "index.html"}) {

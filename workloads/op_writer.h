@@ -10,7 +10,7 @@
 
 namespace stepcast::workloads {
 
-/// A ProgramBuilder that notes what is in which order beside the ops (workloads/passes/draft.h).
+/// A ProgramBuilder that also notes the order of what it writes (workloads/passes/draft.h).
 /// Ops are written for the compute stream; a transfer has a lane, and what needs its result says so
 /// with `await`. Which transfers get a stream of their own is decided later
 /// (workloads/passes/streams.h): then one starts once all compute ops written before it are done.

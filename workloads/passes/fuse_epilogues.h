@@ -4,7 +4,7 @@
 
 namespace stepcast::workloads {
 
-/// Makes one op of a product and the bias or activation that stands beside it with nothing between,
+/// Makes one op of a product and the bias or activation next to it with nothing between,
 /// where a library has an epilogue for it (core/graph/epilogue.h):
 ///
 ///   product; y = act(y + bias)                  act none or ReLU

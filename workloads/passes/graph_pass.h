@@ -15,7 +15,7 @@ namespace stepcast::workloads {
 struct GraphPass {
   std::string_view name;
   std::string_view what;  ///< in one line
-  /// Does the job ask for it?
+  /// True if the job asks for it.
   bool (*applies)(const Job& job);
   void (*run)(GraphDraft& draft, const Job& job);
   /// What the pass promises and a graph after it lacks; nullopt: nothing.

@@ -204,7 +204,7 @@ std::vector<CopiedOp> KeptProducts::rest() const {
   return ops;
 }
 
-/// A product of the matrices alone that are made again.
+/// A product of the matrices alone that are recomputed.
 CopiedOp KeptProducts::narrowed(std::uint32_t op, const Choice& choice) const {
   CopiedOp copy = copied(p_, op);
   const auto gemm =

@@ -18,7 +18,7 @@ struct CopiedOp {
 CopiedOp copied(const Program& program, std::uint32_t op);
 
 /// What the forward pass of a layer keeps where recomputation goes op by op
-/// (workloads/passes/recompute.h), and the ops that make the rest again.
+/// (workloads/passes/recompute.h), and the ops that recompute the rest.
 class KeptProducts {
  public:
   /// `instances`: a layer in each forward segment that it stands in. Declares the tensors that the

@@ -130,7 +130,7 @@ class Recomputation {
     }
   }
 
-  /// What is made again of a part, and which values become temporaries.
+  /// The ops of a part that are recomputed, and which values become temporaries.
   void plan(const PartName& name, const std::vector<const Part*>& instances) {
     const Part& part = *instances.front();
     if (!needs_.contains(name)) {
@@ -161,8 +161,8 @@ class Recomputation {
     replace_result(part, again.ops);
   }
 
-  /// Is a value read by no op of the forward pass outside the part, and by none of the backward
-  /// pass before the part is made again?
+  /// True if a value is read by no op of the forward pass outside the part, and by none of the
+  /// backward pass before the part is recomputed.
   [[nodiscard]] bool stays_inside(TensorId value, const PartName& name,
                                   const std::vector<const Part*>& instances) const {
     const std::vector<std::uint32_t>& needs = needs_.at(name);
@@ -253,7 +253,7 @@ class Recomputation {
   }
 
   void renumber(const std::vector<std::uint32_t>& place) {
-    std::uint32_t end = 0;  // what is made again stands before an op, and in its segment
+    std::uint32_t end = 0;  // recomputed ops come before an op, and in its segment
     for (Segment& s : p_.segments) {
       const std::uint32_t last = s.first_op + s.op_count;
       s.op_count = (s.op_count == 0 ? end : place[last - 1] + 1) - end;
@@ -347,8 +347,8 @@ class Recomputation {
   std::map<PartName, std::vector<const Part*>> parts_;    ///< that are recomputed
   std::map<PartName, std::vector<std::uint32_t>> needs_;  ///< ops before which they are
   std::map<PartName, Again> again_;
-  std::vector<std::vector<Reader>> readers_;  ///< of values, by tensor
-  std::set<TensorId> temporaries_;            ///< values that are not kept
+  std::vector<std::vector<Reader>> readers_;        ///< of values, by tensor
+  std::set<TensorId> temporaries_;                  ///< values that are not kept
   const std::size_t declared_ = p_.tensors.size();  ///< tensors of the builder
 };
 
@@ -358,7 +358,7 @@ void run_recompute(GraphDraft& draft, const Job& job) {
   }
 }
 
-/// What is made again stands in a segment before an op that reads it, but for one that works in
+/// Recomputed ops come in a segment before an op that reads it, but for one that works in
 /// place.
 std::optional<std::string> verify_recompute(const GraphDraft& draft) {
   for (std::size_t i = 0; i < draft.orders.size(); ++i) {
@@ -384,7 +384,7 @@ std::optional<std::string> verify_recompute(const GraphDraft& draft) {
 }  // namespace
 
 GraphPass recompute_pass() {
-  return {"recompute", "values of layers made again in the backward pass, not kept",
+  return {"recompute", "values of layers are recomputed in the backward pass, not kept",
           [](const Job& job) {
             return job.workload.transformer() != nullptr &&
                    job.parallel.recompute.kind != RecomputeKind::kNone;

@@ -15,9 +15,9 @@ namespace stepcast::workloads {
 /// names (Megatron-LM's --recompute-modules; Korthikanti et al., arXiv 2205.05198, section 5).
 /// Where the stack chooses op by op (FrameworkTraits::selective_per_op) the forward pass keeps what
 /// attention, every second matrix product and the sums over tensor ranks made; the rest of a layer
-/// is made again, up to the last value that its backward pass reads. Products count in the order
+/// is recomputed, up to the last value that its backward pass reads. Products count in the order
 /// query, key, value, projection, fc1 (its gate first), fc2; the odd ones are kept. Where matrices
-/// stand side by side the columns of the others are made again.
+/// stand side by side the columns of the others are recomputed.
 /// Source: torchtitan at 004b3148, torchtitan/parallelisms/parallelize_llama.py, selective
 /// activation checkpointing, option "op".
 ///
