@@ -1,6 +1,7 @@
 #include "studies/fit_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -80,22 +81,25 @@ std::string program_of(Job job) {
   return config::job_to_json(job, -1);
 }
 
-void add_ops(FitRows& all, const Job& job, const ExecutionGraph& graph,
-             const traces::GraphRun& trace, const Paces& paces, Unused& unused) {
-  const std::string program_id = program_of(job);
-  struct Rendezvous {
-    models::MeasuredCollective row;
-    double seconds;
-    std::optional<double> exchange;  ///< its pace
-  };
-  // By executed op and first member of its group: ranks of one class meet at equal ids.
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::int32_t>, Rendezvous> least;
-  const auto index = static_cast<std::int64_t>(all.graphs.size()) - 1;
-  for (const traces::RankTrace& rank : trace.ranks) {
-    const Program& program = graph.program_of(rank.rank);
-    const double pace = paces.of_rank[static_cast<std::size_t>(&rank - trace.ranks.data())];
+/// Gathers the ops of one job's traced ranks as rows to fit: each local op once a template, each
+/// collective in which all members end together once, by the member that waited least.
+class OpRows {
+ public:
+  OpRows(FitRows& all, const Job& job, const ExecutionGraph& graph, const traces::GraphRun& trace,
+         const Paces& paces, Unused& unused)
+      : all_(all),
+        job_(job),
+        graph_(graph),
+        trace_(trace),
+        paces_(paces),
+        unused_(unused),
+        program_id_(program_of(job)) {}
+
+  void add_rank(const traces::RankTrace& rank) {
+    const Program& program = graph_.program_of(rank.rank);
+    const double pace = paces_.of_rank[static_cast<std::size_t>(&rank - trace_.ranks.data())];
     std::map<std::uint32_t, std::vector<double>> by_template;
-    const std::vector<traces::OpSamples> samples = traces::samples_of(trace, rank.rank, 0);
+    const std::vector<traces::OpSamples> samples = traces::samples_of(trace_, rank.rank, 0);
     const std::vector<Seconds> since_use =
         models::since_last_use(program, op_times(program, samples));
     for (const traces::OpSamples& s : samples) {
@@ -104,81 +108,102 @@ void add_ops(FitRows& all, const Job& job, const ExecutionGraph& graph,
       }
       const Op& op = program.ops[s.ref.op];
       const double time = std::accumulate(s.seconds.begin(), s.seconds.end(), 0.0);
-      all.seconds += time;
+      const auto count = static_cast<std::int64_t>(s.seconds.size());
+      all_.seconds += time;
       if (const std::string_view reason = refusal(program, op); !reason.empty()) {
-        unused.add(std::string(reason), program.name(op),
-                   static_cast<std::int64_t>(s.seconds.size()), time);
+        unused_.add(std::string(reason), program.name(op), count, time);
         continue;
       }
-      const double measured = without(median_of(s.seconds), trace.clock_cost);
+      const double measured = without(median_of(s.seconds), trace_.clock_cost);
       if (!is_collective(op.kind)) {
         by_template[s.ref.op].push_back(measured / pace);
-        continue;
-      }
-      if (op.communicator < 0) {
-        continue;
-      }
-      if (measured <= 0) {  // of one rank: nothing to do on a device
-        unused.add("shorter than the clock's tick", program.name(op),
-                   static_cast<std::int64_t>(s.seconds.size()));
-        continue;
-      }
-      const auto members = graph.members(op.communicator, rank.rank);
-      const auto self = static_cast<std::size_t>(
-          std::find(members.begin(), members.end(), rank.rank) - members.begin());
-      const models::GroupShape group = models::group_shape(job.system, members);
-      const double bytes = collective_bytes(program, op, self, static_cast<double>(members.size()));
-      const auto exchange =
-          from_core_to_core(Bytes(bytes), job.system) ? paces.exchange : std::nullopt;
-      const double typical = measured / (exchange ? 1 : pace);
-      Rendezvous r{{op.kind, bytes, group, seconds(typical), op.format, since_use[s.ref.op]},
-                   typical,
-                   exchange};
-      if (traits_of(op.kind).role != OpRole::kSymmetric &&
-          traits_of(op.kind).role != OpRole::kBroadcast) {
-        all.collectives.push_back(r.row);  // each rank ends for itself
-        all.collective_origins.push_back({program_id, rank.rank, s.ref.call, s.ref.op});
-        all.exchanged.push_back({exchange, all.rows.size()});
-        all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
-                            codes_of(op).sizes, 0, r.row.bytes, typical, 1});
-        continue;
-      }
-      const auto [it, fresh] = least.try_emplace({s.ref.call, s.ref.op, members.front()}, r);
-      if (!fresh && typical < it->second.seconds) {
-        it->second = r;
+      } else if (op.communicator >= 0 && measured > 0) {
+        add_collective(rank.rank, program, s.ref, measured, pace, since_use[s.ref.op]);
+      } else if (op.communicator >= 0) {  // of one rank: nothing to do on a device
+        unused_.add(kShorterThanTick, program.name(op), count);
       }
     }
     for (const auto& [o, typical] : by_template) {
-      const Op& op = program.ops[o];
-      const double t = median_of(typical);
-      if (t <= 0) {
-        unused.add("shorter than the clock's tick", program.name(op),
-                   static_cast<std::int64_t>(typical.size()));
-        continue;
-      }
-      all.ops.push_back({&program, &op, seconds(t), index});
-      all.op_origins.push_back({program_id, rank.rank, 0, o});
-      all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
-                          codes_of(op).sizes, op.flops.base(),
-                          (op.bytes_read + op.bytes_written).base(), t,
-                          static_cast<std::int64_t>(typical.size())});
+      add_local(rank.rank, program, o, typical);
     }
   }
-  for (const auto& [id, r] : least) {
-    all.collectives.push_back(r.row);
-    const auto [call, op, first_member] = id;
-    all.collective_origins.push_back({program_id, first_member, call, op});
-    all.exchanged.push_back({r.exchange, all.rows.size()});
-    all.rows.push_back({job.workload.name,
-                        std::string(name_of(r.row.kind)),
-                        "",
-                        {},
-                        0,
-                        r.row.bytes,
-                        r.seconds,
-                        1});
+
+  /// After the last rank.
+  void add_rendezvous() {
+    for (const auto& [id, r] : least_) {
+      const auto [call, op, first_member] = id;
+      add_row(r, {program_id_, first_member, call, op}, "", {});
+    }
   }
-}
+
+ private:
+  struct Rendezvous {
+    models::MeasuredCollective row;
+    double seconds;
+    std::optional<double> exchange;  ///< its pace
+  };
+  static constexpr const char* kShorterThanTick = "shorter than the clock's tick";
+
+  void add_collective(std::int32_t rank, const Program& program, OpRef ref, double measured,
+                      double pace, Seconds since_use) {
+    const Op& op = program.ops[ref.op];
+    const auto members = graph_.members(op.communicator, rank);
+    const auto self =
+        static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
+    const models::GroupShape group = models::group_shape(job_.system, members);
+    const double bytes = collective_bytes(program, op, self, static_cast<double>(members.size()));
+    const auto exchange =
+        from_core_to_core(Bytes(bytes), job_.system) ? paces_.exchange : std::nullopt;
+    const double typical = measured / (exchange ? 1 : pace);
+    const Rendezvous r{
+        {op.kind, bytes, group, seconds(typical), op.format, since_use}, typical, exchange};
+    const OpRole role = traits_of(op.kind).role;
+    if (role != OpRole::kSymmetric && role != OpRole::kBroadcast) {  // each rank ends for itself
+      add_row(r, {program_id_, rank, ref.call, ref.op}, program.name(op), codes_of(op).sizes);
+      return;
+    }
+    const auto [it, fresh] = least_.try_emplace({ref.call, ref.op, members.front()}, r);
+    if (!fresh && typical < it->second.seconds) {
+      it->second = r;
+    }
+  }
+
+  void add_row(const Rendezvous& r, FitRows::Origin origin, std::string name,
+               std::array<std::int64_t, 6> shape) {
+    all_.collectives.push_back(r.row);
+    all_.collective_origins.push_back(std::move(origin));
+    all_.exchanged.push_back({r.exchange, all_.rows.size()});
+    all_.rows.push_back({job_.workload.name, std::string(name_of(r.row.kind)), std::move(name),
+                         shape, 0, r.row.bytes, r.seconds, 1});
+  }
+
+  void add_local(std::int32_t rank, const Program& program, std::uint32_t o,
+                 const std::vector<double>& typical) {
+    const Op& op = program.ops[o];
+    const double t = median_of(typical);
+    const auto count = static_cast<std::int64_t>(typical.size());
+    if (t <= 0) {
+      unused_.add(kShorterThanTick, program.name(op), count);
+      return;
+    }
+    all_.ops.push_back(
+        {&program, &op, seconds(t), static_cast<std::int64_t>(all_.graphs.size()) - 1});
+    all_.op_origins.push_back({program_id_, rank, 0, o});
+    all_.rows.push_back({job_.workload.name, std::string(name_of(op.kind)), program.name(op),
+                         codes_of(op).sizes, op.flops.base(),
+                         (op.bytes_read + op.bytes_written).base(), t, count});
+  }
+
+  FitRows& all_;
+  const Job& job_;
+  const ExecutionGraph& graph_;
+  const traces::GraphRun& trace_;
+  const Paces& paces_;
+  Unused& unused_;
+  std::string program_id_;
+  /// By executed op and first member of its group: ranks of one class meet at equal ids.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::int32_t>, Rendezvous> least_;
+};
 
 std::vector<const OpSpan*> compute_spans(const Program& program, const traces::RankTrace& rank,
                                          std::int32_t step) {
@@ -320,7 +345,11 @@ std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, trace
     for (double& s : steps) {
       s /= paces.slowest;
     }
-    add_ops(all, job, kept, trace, paces, unused);
+    OpRows ops(all, job, kept, trace, paces, unused);
+    for (const traces::RankTrace& rank : trace.ranks) {
+      ops.add_rank(rank);
+    }
+    ops.add_rendezvous();
     all.hosts.push_back({program_of(job), median_of(steps), {}, {}});
     for (const traces::RankTrace& rank : trace.ranks) {
       add_host(all.hosts.back(), kept.program_of(rank.rank), rank, trace);

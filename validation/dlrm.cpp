@@ -148,7 +148,8 @@ struct Scored {
   const DlrmStepTime* row = nullptr;
   const DlrmStepTime* reference = nullptr;  ///< of its round
   Predicted predicted;
-  double of_round = 0;   ///< the models' times the scalar of the round
+  double scale = 0;      ///< what the round's reference took, over what the models say of it
+  double of_round = 0;   ///< the models' times that scale; 0 for a round of several GPUs
   double of_others = 0;  ///< times that of the other generations; 0 where there are none
   double naive_others = 0;
   [[nodiscard]] bool is_reference() const { return same_system(*row, *reference); }
@@ -347,14 +348,14 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
   return job;
 }
 
-ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
-                              DlrmRegime regime) {
-  ValidationSuite suite;
-  suite.name = "dlrm";
+namespace {
+
+/// Every usable row with its predictions; `refused[i]` says why `rows[i]` is none.
+Rows scored_rows(const std::vector<DlrmStepTime>& rows, const config::Library& library,
+                 std::vector<std::string>& refused) {
   const auto references = reference_rows(rows);
   PlanPredictions predictions(library);
   Rows scored;
-  std::vector<std::string> refused(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const DlrmStepTime& row = rows[i];
     if (!row.unusable.empty()) {
@@ -366,6 +367,7 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
       s.row = &row;
       s.reference = references.at(row.round);
       s.predicted = predictions.of(row);
+      s.scale = s.reference->seconds / predictions.of(*s.reference).models;
       scored.push_back(std::move(s));
     } catch (const InputError& e) {
       refused[i] = e.what();
@@ -373,43 +375,38 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
   }
   const auto one_gpu = rounds_of_one_gpu(scored);
   for (Scored& s : scored) {
-    s.of_round = one_gpu.contains(s.row->round) ? s.predicted.models * s.reference->seconds /
-                                                      predictions.of(*s.reference).models
-                                                : 0;
+    s.of_round = one_gpu.contains(s.row->round) ? s.predicted.models * s.scale : 0;
   }
   scale_by_others(scored);
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    ValidationRow shown{rows[i].id(), rows[i].seconds, 0, {}};
-    if (!refused[i].empty()) {
-      shown.skipped = refused[i];
-      suite.rows.push_back(std::move(shown));
-      continue;
-    }
-    const Scored& s = scored[next++];
-    const double scaled = s.of_round > 0 ? s.of_round : s.of_others;
-    shown.predicted = regime == DlrmRegime::kFacts    ? s.predicted.facts
-                      : regime == DlrmRegime::kModels ? s.predicted.models
-                                                      : scaled;
-    const double scale = s.reference->seconds / predictions.of(*s.reference).models;
-    if (regime == DlrmRegime::kOneRow && s.of_round > 0 && s.is_reference()) {
-      shown.skipped = fmt::format("{} the scalar of {}, x{:.4g}",
-                                  s.row == s.reference ? "gives" : "of the system that gives",
-                                  s.row->round, scale);
-    } else if (regime == DlrmRegime::kOneRow && scaled == 0) {
-      shown.skipped = "no row of another generation or round gives a scalar";
-    }
-    if (s.row == s.reference) {
-      suite.notes.push_back(
-          s.of_round > 0
-              ? fmt::format("scalar of {} from {} {}: x{:.4g}", s.row->round, s.row->organisation,
-                            s.row->system, scale)
-              : fmt::format("{} {} {}", s.row->round, s.row->organisation, s.row->system));
-      suite.notes.push_back(fmt::format("  without a scalar {:.2f} ms: {}",
-                                        s.predicted.models * 1e3, s.predicted.parts));
-    }
-    suite.rows.push_back(std::move(shown));
+  return scored;
+}
+
+ValidationRow shown_row(const Scored& s, DlrmRegime regime) {
+  const double scaled = s.of_round > 0 ? s.of_round : s.of_others;
+  ValidationRow shown{s.row->id(), s.row->seconds, 0, {}};
+  shown.predicted = regime == DlrmRegime::kFacts    ? s.predicted.facts
+                    : regime == DlrmRegime::kModels ? s.predicted.models
+                                                    : scaled;
+  if (regime == DlrmRegime::kOneRow && s.of_round > 0 && s.is_reference()) {
+    shown.skipped = fmt::format("{} the scalar of {}, x{:.4g}",
+                                s.row == s.reference ? "gives" : "of the system that gives",
+                                s.row->round, s.scale);
+  } else if (regime == DlrmRegime::kOneRow && scaled == 0) {
+    shown.skipped = "no row of another generation or round gives a scalar";
   }
+  return shown;
+}
+
+void add_reference_notes(const Scored& s, std::vector<std::string>& notes) {
+  notes.push_back(s.of_round > 0
+                      ? fmt::format("scalar of {} from {} {}: x{:.4g}", s.row->round,
+                                    s.row->organisation, s.row->system, s.scale)
+                      : fmt::format("{} {} {}", s.row->round, s.row->organisation, s.row->system));
+  notes.push_back(
+      fmt::format("  without a scalar {:.2f} ms: {}", s.predicted.models * 1e3, s.predicted.parts));
+}
+
+void add_rounds(const Rows& scored, std::int64_t refused, ValidationSuite& suite) {
   const auto facts = [](const Scored& s) { return s.predicted.facts; };
   const auto models = [](const Scored& s) { return s.predicted.models; };
   const auto scaled = [](const Scored& s) { return s.of_round; };
@@ -417,13 +414,12 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
   const auto held_out = [](const Scored& s) { return s.of_round > 0 && !s.is_reference(); };
   const bool runs_only = std::none_of(scored.begin(), scored.end(), median_row);
   const auto gate = [&](const Scored& s) { return held_out(s) && (runs_only || s.is_median()); };
-  add_generations(scored, suite);
   ValidationGroup rounds = group("one scalar per round", scored, gate, scaled);
-  rounds.skipped = rows.size() - scored.size();
+  rounds.skipped = refused;
   rounds.bound = fmt::format("mean <= {:g} %", 100 * kBound);
   rounds.pass = rounds.errors.mean <= kBound;
   suite.groups.push_back(std::move(rounds));
-  for (const std::string& round : one_gpu) {
+  for (const std::string& round : rounds_of_one_gpu(scored)) {
     suite.groups.push_back(group(
         "one scalar, " + round, scored,
         [&](const Scored& s) { return gate(s) && s.row->round == round; }, scaled));
@@ -435,6 +431,30 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
         "one scalar, run by run", scored,
         [&](const Scored& s) { return held_out(s) && !s.is_median(); }, scaled));
   }
+}
+
+}  // namespace
+
+ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
+                              DlrmRegime regime) {
+  ValidationSuite suite;
+  suite.name = "dlrm";
+  std::vector<std::string> refused(rows.size());
+  const Rows scored = scored_rows(rows, library, refused);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!refused[i].empty()) {
+      suite.rows.push_back({rows[i].id(), rows[i].seconds, 0, refused[i]});
+      continue;
+    }
+    const Scored& s = scored[next++];
+    suite.rows.push_back(shown_row(s, regime));
+    if (s.row == s.reference) {
+      add_reference_notes(s, suite.notes);
+    }
+  }
+  add_generations(scored, suite);
+  add_rounds(scored, std::ssize(rows) - std::ssize(scored), suite);
   std::erase_if(suite.groups, [](const ValidationGroup& g) { return g.errors.n == 0; });
   std::vector<std::string> bounds;
   for (const ValidationGroup& g : suite.groups) {
