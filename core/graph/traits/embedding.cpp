@@ -16,99 +16,68 @@ void token_embedding_work(const OpTraits& traits, Op& op) {
   op.bytes_written = Bytes(extent(op, 0) * extent(op, 1) * e);
 }
 
+/// An op on bags of rows: its builder sets the work.
+OpTraits bags(OpKind kind, std::string_view name) {
+  return {.kind = kind,
+          .name = name,
+          .op_class = OpClass::kEmbedding,
+          .kernel = KernelKind::kEmbedding,
+          .main = {0, -1, -1, -1},
+          .work = no_work};
+}
+
+OpTraits pack(OpTraits traits) {
+  traits.runs = pack_runs;
+  return traits;
+}
+
+OpTraits as_forward(OpTraits traits, OpFamily family, OpAttributes attributes, OpKind backward) {
+  traits.family = family;
+  traits.pass = OpPass::kForward;
+  traits.backward = backward;
+  traits.attributes = attributes;
+  return traits;
+}
+
+OpTraits as_backward(OpTraits traits, OpFamily family, OpAttributes attributes) {
+  traits.family = family;
+  traits.pass = OpPass::kBackward;
+  traits.attributes = attributes;
+  return traits;
+}
+
 }  // namespace
 
 std::span<const OpTraits> embedding_traits() {
-  static const std::array rows{OpTraits{.kind = OpKind::kIndexPack,
-                                        .name = "index_pack",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work,
-                                        .runs = pack_runs},
-                               OpTraits{.kind = OpKind::kIndexUnpack,
-                                        .name = "index_unpack",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work},
-                               OpTraits{.kind = OpKind::kEmbeddingForward,
-                                        .name = "embedding_forward",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .family = OpFamily::kLookup,
-                                        .pass = OpPass::kForward,
-                                        .backward = OpKind::kEmbeddingBackward,
-                                        .attributes = EmbeddingAttributes{},
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work},
-                               OpTraits{.kind = OpKind::kEmbeddingBackward,
-                                        .name = "embedding_backward",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .family = OpFamily::kLookup,
-                                        .pass = OpPass::kBackward,
-                                        .attributes = EmbeddingAttributes{},
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work},
-                               OpTraits{.kind = OpKind::kEmbeddingGradient,
-                                        .name = "embedding_gradient",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .family = OpFamily::kLookup,
-                                        .pass = OpPass::kBackward,
-                                        .attributes = EmbeddingAttributes{},
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work},
-                               OpTraits{.kind = OpKind::kTierFetch,
-                                        .name = "tier_fetch",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .family = OpFamily::kTierMove,
-                                        .pass = OpPass::kForward,
-                                        .backward = OpKind::kTierWriteBack,
-                                        .attributes = TierAttributes{},
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work},
-                               OpTraits{.kind = OpKind::kTierWriteBack,
-                                        .name = "tier_write_back",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .family = OpFamily::kTierMove,
-                                        .pass = OpPass::kBackward,
-                                        .attributes = TierAttributes{},
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work},
-                               OpTraits{.kind = OpKind::kSequencePoolForward,
-                                        .name = "sequence_pool_forward",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .family = OpFamily::kSequencePool,
-                                        .pass = OpPass::kForward,
-                                        .backward = OpKind::kSequencePoolBackward,
-                                        .attributes = PoolAttributes{},
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work},
-                               OpTraits{.kind = OpKind::kSequencePoolBackward,
-                                        .name = "sequence_pool_backward",
-                                        .op_class = OpClass::kEmbedding,
-                                        .kernel = KernelKind::kEmbedding,
-                                        .family = OpFamily::kSequencePool,
-                                        .pass = OpPass::kBackward,
-                                        .attributes = PoolAttributes{},
-                                        .main = {0, -1, -1, -1},
-                                        .work = no_work},
-                               OpTraits{.kind = OpKind::kTokenEmbeddingForward,
-                                        .name = "token_embedding_forward",
-                                        .kernel = KernelKind::kEmbedding,
-                                        .pass = OpPass::kForward,
-                                        .backward = OpKind::kTokenEmbeddingBackward,
-                                        .work = token_embedding_work},
-                               OpTraits{.kind = OpKind::kTokenEmbeddingBackward,
-                                        .name = "token_embedding_backward",
-                                        .kernel = KernelKind::kEmbedding,
-                                        .pass = OpPass::kBackward,
-                                        .work = token_embedding_work}};
+  using enum OpKind;
+  static const std::array rows{
+      pack(bags(kIndexPack, "index_pack")),
+      bags(kIndexUnpack, "index_unpack"),
+      as_forward(bags(kEmbeddingForward, "embedding_forward"), OpFamily::kLookup,
+                 EmbeddingAttributes{}, kEmbeddingBackward),
+      as_backward(bags(kEmbeddingBackward, "embedding_backward"), OpFamily::kLookup,
+                  EmbeddingAttributes{}),
+      as_backward(bags(kEmbeddingGradient, "embedding_gradient"), OpFamily::kLookup,
+                  EmbeddingAttributes{}),
+      as_forward(bags(kTierFetch, "tier_fetch"), OpFamily::kTierMove, TierAttributes{},
+                 kTierWriteBack),
+      as_backward(bags(kTierWriteBack, "tier_write_back"), OpFamily::kTierMove, TierAttributes{}),
+      as_forward(bags(kSequencePoolForward, "sequence_pool_forward"), OpFamily::kSequencePool,
+                 PoolAttributes{}, kSequencePoolBackward),
+      as_backward(bags(kSequencePoolBackward, "sequence_pool_backward"), OpFamily::kSequencePool,
+                  PoolAttributes{}),
+      OpTraits{.kind = kTokenEmbeddingForward,
+               .name = "token_embedding_forward",
+               .kernel = KernelKind::kEmbedding,
+               .pass = OpPass::kForward,
+               .backward = kTokenEmbeddingBackward,
+               .work = token_embedding_work},
+      OpTraits{.kind = kTokenEmbeddingBackward,
+               .name = "token_embedding_backward",
+               .kernel = KernelKind::kEmbedding,
+               .pass = OpPass::kBackward,
+               .work = token_embedding_work},
+  };
   return rows;
 }
 
