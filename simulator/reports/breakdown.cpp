@@ -23,9 +23,12 @@ class Cover {
       intervals_.push_back({begin, end, op});
     }
   }
+  /// A stream runs its ops in order, so there is rarely anything to sort.
   void close() {
-    std::stable_sort(intervals_.begin(), intervals_.end(),
-                     [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+    const auto before = [](const Interval& a, const Interval& b) { return a.begin < b.begin; };
+    if (!std::is_sorted(intervals_.begin(), intervals_.end(), before)) {
+      std::stable_sort(intervals_.begin(), intervals_.end(), before);
+    }
   }
   /// The interval that `time` is inside, or null. `until` falls to the next time at which the
   /// answer may change.
@@ -80,12 +83,15 @@ Activity activity_of(const Program& program, const Timeline& timeline, std::int3
                      const BreakdownOptions& options) {
   const std::size_t streams = std::max<std::size_t>(1, program.streams.size());
   Activity activity{Covers(streams), Covers(streams), Covers(streams), {}, {}};
-  std::vector<const OpSpan*> starts;
+  struct Start {
+    std::int64_t begin = 0, issued = 0;
+  };
+  std::vector<Start> starts;
   for (const OpSpan& span : timeline.ops()) {
     if (span.rank != rank) {
       continue;
     }
-    starts.push_back(&span);
+    starts.push_back({ticks(span.begin), ticks(span.issued)});
     const Op& op = program.ops.at(span.ref.op);
     if (is_collective(op.kind)) {
       activity.wait.at(op.stream).add(ticks(span.begin), ticks(span.ready), span.ref.op);
@@ -95,11 +101,11 @@ Activity activity_of(const Program& program, const Timeline& timeline, std::int3
     }
   }
   std::stable_sort(starts.begin(), starts.end(),
-                   [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+                   [](const Start& a, const Start& b) { return a.begin < b.begin; });
   std::int64_t reached = ticks(options.begin);
-  for (const OpSpan* span : starts) {
-    activity.unissued.add(reached, std::min(ticks(span->issued), ticks(span->begin)));
-    reached = std::max(reached, ticks(span->begin));
+  for (const Start& start : starts) {
+    activity.unissued.add(reached, std::min(start.issued, start.begin));
+    reached = std::max(reached, start.begin);
   }
   for (const HostSpan& span : timeline.hosts()) {
     const bool tail = ticks(span.begin) >= reached;  // issuing with nothing left to begin
