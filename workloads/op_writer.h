@@ -70,6 +70,16 @@ class OpWriter {
   void needs(LayerPart part, std::int64_t layer, std::int64_t piece = 0) {
     order_.needs.push_back({{part, layer, piece}, place()});
   }
+  /// From here on the segment reads weights of the unit.
+  void uses_weights(std::int64_t unit) {
+    order_.unit_uses.push_back({unit, false, segment_, place()});
+  }
+  /// From here on the segment adds to gradients of the unit.
+  void adds_gradients(std::int64_t unit) {
+    order_.unit_uses.push_back({unit, true, segment_, place()});
+  }
+  /// What follows would stand before op `instead_of` of the backward pass, which left it.
+  void left_over(std::uint32_t instead_of) { order_.left_over.push_back({instead_of, place().op}); }
   /// What `write` writes is a product of a layer.
   template <class Write>
   void product(std::string block, std::vector<ProgramOrder::Product::Matrix> matrices,
@@ -93,7 +103,7 @@ class OpWriter {
 
   std::uint32_t begin_segment(std::string name, SegmentKind kind,
                               MicrobatchRole microbatches = MicrobatchRole::kAny) {
-    return builder_.begin_segment(std::move(name), kind, microbatches);
+    return segment_ = builder_.begin_segment(std::move(name), kind, microbatches);
   }
   void end_segment();
   /// Between the op written last and the next one, after what is awaited so far.
@@ -116,6 +126,7 @@ class OpWriter {
   ProgramBuilder builder_;
   ProgramOrder order_;
   std::vector<TransferId> awaits_;  ///< stated since the latest op
+  std::uint32_t segment_ = 0;
 };
 
 }  // namespace stepcast::workloads

@@ -62,12 +62,12 @@ void ProgramEditor::keep_tensors() {
   }
 }
 
-void ProgramEditor::begin_segment(const Segment& was, std::string name,
-                                  MicrobatchRole microbatches) {
+std::uint32_t ProgramEditor::begin_segment(const Segment& was, std::string name,
+                                           MicrobatchRole microbatches) {
   first_ = was.first_op;
   end_ = was.first_op + was.op_count;
   at_ = {first_, 0};
-  writer_.begin_segment(std::move(name), was.kind, microbatches);
+  return writer_.begin_segment(std::move(name), was.kind, microbatches);
 }
 
 void ProgramEditor::await_to(std::uint32_t awaits) {
@@ -154,7 +154,7 @@ void ProgramEditor::carry_marks() {
 }
 
 void ProgramEditor::end_segment() {
-  keep_to({end_, 0});
+  keep_rest();
   carry_marks();
   writer_.end_segment();
 }

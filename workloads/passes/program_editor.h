@@ -28,6 +28,7 @@ class ProgramEditor {
 
   /// As they were; a tensor until it is kept.
   [[nodiscard]] Program& program() { return was_; }
+  [[nodiscard]] const Program& program() const { return was_; }
   [[nodiscard]] const ProgramOrder& order() const { return order_; }
   OpWriter& writer() { return writer_; }
 
@@ -37,7 +38,7 @@ class ProgramEditor {
   void keep_tensors();
 
   /// Begins to write a segment, once more where it was written already.
-  void begin_segment(const Segment& was, std::string name, MicrobatchRole microbatches);
+  std::uint32_t begin_segment(const Segment& was, std::string name, MicrobatchRole microbatches);
   /// Writes its ops before a place, and states what is awaited before it.
   void keep_to(ProgramOrder::Place place);
   /// Writes the rest of its ops.
