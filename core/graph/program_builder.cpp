@@ -77,6 +77,14 @@ ProgramBuilder::ProgramBuilder(std::vector<std::string> streams) {
   program_.streams = std::move(streams);
 }
 
+ProgramBuilder::ProgramBuilder(Program begun) : program_(std::move(begun)) {
+  STEPCAST_CHECK(program_.ops.empty() && program_.segments.empty() && program_.calls.empty(),
+                 "a program with {} ops is written already", program_.ops.size());
+  for (std::size_t i = 0; i < program_.names.size(); ++i) {
+    name_ids_.emplace(program_.names[i], static_cast<std::uint32_t>(i));
+  }
+}
+
 TensorId ProgramBuilder::tensor(Tensor t) {
   STEPCAST_CHECK(t.rows >= 0 && t.columns >= 0, "tensor '{}' is [{}, {}]", t.name, t.rows,
                  t.columns);
@@ -140,17 +148,12 @@ OpEdit ProgramBuilder::op(OpKind kind, std::string_view name,
                           std::initializer_list<std::int64_t> shape) {
   STEPCAST_CHECK(open_, "op '{}' outside a segment", name);
   STEPCAST_CHECK(shape.size() <= 6, "op '{}' has {} shape entries", name, shape.size());
-  const auto [it, fresh] =
-      name_ids_.try_emplace(std::string(name), static_cast<std::uint32_t>(program_.names.size()));
-  if (fresh) {
-    program_.names.emplace_back(name);
-  }
   Op op;
   op.kind = kind;
   op.attributes = traits_of(kind).attributes;
   op.phase = phase_;
   op.format = format_;
-  op.name = it->second;
+  op.name = this->name(name);
   op.first_operand = static_cast<std::uint32_t>(program_.operands.size());
   op.first_wait = static_cast<std::uint32_t>(program_.waits.size());
   std::size_t i = 0;
@@ -161,6 +164,27 @@ OpEdit ProgramBuilder::op(OpKind kind, std::string_view name,
   fill_work(op);
   program_.ops.push_back(op);
   return OpEdit(*this);
+}
+
+void ProgramBuilder::copy(const Op& op, std::uint32_t name, std::span<const TensorId> in,
+                          std::span<const TensorId> out) {
+  STEPCAST_CHECK(open_, "op '{}' outside a segment", program_.names.at(name));
+  Op& copy = program_.ops.emplace_back(op);
+  copy.name = name;
+  copy.first_operand = static_cast<std::uint32_t>(program_.operands.size());
+  copy.inputs = static_cast<std::uint16_t>(in.size());
+  copy.outputs = static_cast<std::uint16_t>(out.size());
+  program_.operands.insert(program_.operands.end(), in.begin(), in.end());
+  program_.operands.insert(program_.operands.end(), out.begin(), out.end());
+}
+
+std::uint32_t ProgramBuilder::name(std::string_view text) {
+  const auto [it, fresh] =
+      name_ids_.try_emplace(std::string(text), static_cast<std::uint32_t>(program_.names.size()));
+  if (fresh) {
+    program_.names.emplace_back(text);
+  }
+  return it->second;
 }
 
 std::int32_t ProgramBuilder::embedding_group(EmbeddingGroup g) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/graph/program.h"
+#include "workloads/passes/parameters.h"
 
 namespace stepcast::workloads {
 
@@ -117,6 +119,30 @@ struct ProgramOrder {
     std::uint32_t first = 0, end = 0;  ///< ops
   };
   std::vector<Product> products;
+
+  std::vector<DeclaredParameter> parameters;
+  /// A chunk of the model: its parameters, in the order in which its backward pass finishes their
+  /// gradients, and the segments of its passes.
+  struct Chunk {
+    std::uint32_t first_parameter = 0, end_parameter = 0;
+    std::optional<std::uint32_t> forward{}, backward{}, weights{};
+  };
+  std::vector<Chunk> chunks;
+  /// From here on a segment reads the weights of a unit, or adds to its gradients.
+  struct UnitUse {
+    std::int64_t unit = 0;
+    bool gradients = false;
+    std::uint32_t segment = 0;
+    Place place;
+  };
+  std::vector<UnitUse> unit_uses;  ///< in the order of the ops
+  /// Ops of a weight gradient that the backward pass left to a segment of its own.
+  struct LeftOver {
+    std::uint32_t instead_of = 0;  ///< where the backward pass would have them: before this op
+    std::uint32_t first = 0;       ///< where they are
+  };
+  std::vector<LeftOver> left_over;
+
   LayerValues values;
   std::set<TensorId> remade;  ///< temporaries that only recomputation made of values
   std::unordered_map<std::string, TensorId> workspaces;  ///< temporaries, by name
@@ -128,6 +154,7 @@ struct ProgramOrder {
 /// A graph on its way through the passes.
 struct GraphDraft {
   ExecutionGraph graph;
+  ParameterHolders holders{};
   /// By program; empty once streams and events are chosen, and from builders that choose them.
   std::vector<ProgramOrder> orders{};
 };

@@ -87,7 +87,6 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
   }
   gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, dy.tensor,
         fc2.gradient, kTransposeA | kAccumulate});
-  parameters_.finished(f.parameter + ".fc2.weight");
   std::vector<TensorId> in{d_activated, f.fc1};
   std::vector<TensorId> out{d_fc1};
   if (f.biases) {
@@ -100,9 +99,6 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
       .in(in)
       .out(out)
       .attributes(ActivationAttributes{m.activation});
-  if (f.biases) {
-    parameters_.finished(f.parameter + ".fc1.bias");
-  }
 }
 
 /// Sums the gradient of its input over tensor ranks while the last weight gradient is made.
@@ -122,7 +118,6 @@ TransformerStage::Gathered TransformerStage::mlp_in_backward(const FeedForward& 
   writer_.await(x.ready);
   gemm({(f.name + ".fc1_weight_gradient").c_str(), h, fc1_width, n, x.tensor, d_fc1, fc1.gradient,
         kTransposeA | kAccumulate});
-  parameters_.finished(f.parameter + ".fc1.weight");
   return d_input;
 }
 
@@ -205,7 +200,6 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
   }
   gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
         dy.tensor, projection.gradient, kTransposeA | kAccumulate});
-  parameters_.finished(at + "attention.projection.weight");
   if (shape_.context > 1) {
     context_backward(t, d_attention, d_qkv);
     return d_qkv;
@@ -252,7 +246,6 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
   writer_.await(x.ready);
   gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
         qkv.gradient, kTransposeA | kAccumulate, ProductPlace::kQueryKeyValue});
-  parameters_.finished(at + "attention.qkv.weight");
   return d_norm;
 }
 
