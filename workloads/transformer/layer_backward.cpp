@@ -44,7 +44,7 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
   }
   writer_.needs(LayerPart::kFeedForward, t.layer);
   Gathered x{t.norm2};
-  if (trains(at + "mlp.fc1.weight") || t.adapters.fc1) {
+  if (trains(at + "mlp.fc1.weight") || (t.adapters.fc1 && job_.lora->dropout == 0)) {
     writer_.needs(LayerPart::kSecondNorm, t.layer);
     x = gathered("layer.mlp.gather", t.norm2, Rows::kInput);
   }
@@ -147,7 +147,8 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
                 {d_norm.tensor, t.input, t.norm1_statistics, output_gradient, input_gradient});
 }
 
-/// From the gradient of the layer's middle to that of its input.
+/// From the gradient of the layer's middle to that of its input. An adapter with dropout reads the
+/// copy of the norm that it kept, not the norm.
 void TransformerStage::attention_backward(const std::string& at, const LayerTensors& t,
                                           TensorId input_gradient) {
   const std::int64_t h = shape_.model.hidden;
@@ -168,7 +169,7 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
     d_norm = latent_backward(at, t, core_backward(at, t, dy));
   } else {
     Gathered x{t.norm1};
-    if (trains(at + "attention.qkv.weight") || t.adapters.qkv) {
+    if (trains(at + "attention.qkv.weight") || (t.adapters.qkv && job_.lora->dropout == 0)) {
       writer_.needs(LayerPart::kFirstNorm, t.layer);
       x = gathered("layer.attention.gather", t.norm1, Rows::kInput);
     }
