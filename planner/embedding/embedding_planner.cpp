@@ -105,20 +105,21 @@ class Planning {
 
  private:
   /// Sizes of row-split groups of each search. Each by itself is a smaller search; then machines,
-  /// racks, pods in one plan. Very many tables: the machine only.
+  /// racks, pods in one plan. Many tables: all sizes in one search, as most of what each would look
+  /// at is common to all; very many: the machine only.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> spaces_of_groups() const {
-    const bool few = job_.workload.dlrm()->tables.size() <= kManyTables;
-    std::vector<std::vector<std::int64_t>> spaces;
-    for (const std::int64_t size : group_sizes(job_, options_.form)) {
-      if (few || spaces.empty()) {
-        spaces.push_back({size});
-      }
+    const std::size_t tables = job_.workload.dlrm()->tables.size();
+    std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
+    if (sizes.empty() || tables > kLargeTables) {
+      sizes.resize(std::min(sizes.size(), tables > kManyTables ? 1 : kMostGroupSizes));
+      return {sizes};
     }
-    if (spaces.empty()) {
-      spaces.emplace_back();
+    std::vector<std::vector<std::int64_t>> spaces;
+    for (const std::int64_t size : sizes) {
+      spaces.push_back({size});
     }
     const auto nested = workloads::nested_units(job_);
-    if (nested.size() > 1 && !options_.form.machine_groups && few) {
+    if (nested.size() > 1 && !options_.form.machine_groups) {
       spaces.push_back(nested);
     }
     return spaces;

@@ -18,7 +18,7 @@ Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
     return plain;
   }
   const Ticks best = objective_of(problem, *known);
-  return std::max(plain, internal::PhaseBound::solve(problem, best, best, kBoundNodes, 0).value);
+  return std::max(plain, internal::PhaseBound(problem, 0).raise(best, best, kBoundNodes));
 }
 
 /// Without the all-reduces of copies' gradients that are overlapped with compute.
