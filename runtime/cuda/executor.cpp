@@ -104,6 +104,13 @@ void Executor::compile(const ExecutionGraph& graph) {
   const OpDispatch<OpFamily, kFamilies> dispatch(
       {generic_ops(), collective_ops(), dlrm_ops(), expert_ops(), layer_ops(), transformer_ops()},
       "cuda");
+  std::vector<AttentionProblem> attention;
+  for (const Issue& issue : order_.issues) {
+    if (is_fused_attention(*issue.op)) {
+      attention.push_back(attention_problem(program_, *issue.op, *tensors_, issue.microbatch));
+    }
+  }
+  attention_.prepare(attention);
   tasks_.reserve(order_.issues.size());
   for (const Issue& issue : order_.issues) {
     const Op& op = *issue.op;
@@ -123,7 +130,6 @@ void Executor::compile(const ExecutionGraph& graph) {
     }
     if (is_fused_attention(op)) {
       const AttentionProblem problem = attention_problem(program_, op, *tensors_, issue.microbatch);
-      attention_.prepare(problem);
       scratch_[op.stream].reserve(attention_.workspace_bytes(problem));
     }
     Task task;

@@ -116,7 +116,10 @@ const void* quantised(const MatmulPlan::Matrix& m, const kernels::ConstMatrixVie
   void* out = take(static_cast<std::size_t>(m.rows * m.columns));
   const kernels::Workspace scales{take(kernels::kQuantiseWorkspace), kernels::kQuantiseWorkspace};
   const kernels::Fp8 format = m.gradient ? kernels::Fp8::kE5m2 : kernels::Fp8::kE4m3;
-  factor = kernels::quantise({x, transpose, format, out, m.rows}, scales, stream);
+  const kernels::QuantisedRows rows{out, m.rows};
+  factor = kernels::quantise({x, format, transpose ? kernels::QuantisedRows() : rows,
+                              transpose ? rows : kernels::QuantisedRows()},
+                             scales, stream);
   return out;
 }
 
