@@ -13,7 +13,7 @@ std::uint64_t parameter_key(std::string_view name) { return fnv1a(name); }
 
 using OpEdit = ProgramBuilder::OpEdit;
 
-OpEdit& OpEdit::in(const std::vector<TensorId>& ids) {
+OpEdit& OpEdit::in(std::span<const TensorId> ids) {
   STEPCAST_CHECK(op().outputs == 0, "inputs of '{}' after its outputs",
                  builder_.program_.name(op()));
   builder_.program_.operands.insert(builder_.program_.operands.end(), ids.begin(), ids.end());
@@ -21,7 +21,7 @@ OpEdit& OpEdit::in(const std::vector<TensorId>& ids) {
   return *this;
 }
 
-OpEdit& OpEdit::out(const std::vector<TensorId>& ids) {
+OpEdit& OpEdit::out(std::span<const TensorId> ids) {
   builder_.program_.operands.insert(builder_.program_.operands.end(), ids.begin(), ids.end());
   op().outputs = static_cast<std::uint16_t>(op().outputs + ids.size());
   return *this;
@@ -179,12 +179,14 @@ void ProgramBuilder::copy(const Op& op, std::uint32_t name, std::span<const Tens
 }
 
 std::uint32_t ProgramBuilder::name(std::string_view text) {
-  const auto [it, fresh] =
-      name_ids_.try_emplace(std::string(text), static_cast<std::uint32_t>(program_.names.size()));
-  if (fresh) {
-    program_.names.emplace_back(text);
+  const auto known = name_ids_.find(text);
+  if (known != name_ids_.end()) {
+    return known->second;
   }
-  return it->second;
+  const auto id = static_cast<std::uint32_t>(program_.names.size());
+  name_ids_.emplace(text, id);
+  program_.names.emplace_back(text);
+  return id;
 }
 
 std::int32_t ProgramBuilder::embedding_group(EmbeddingGroup g) {

@@ -26,6 +26,9 @@ ProgramBuilder begun(const Program& was, ProgramEditor::Names names) {
   p.column_copies = was.column_copies;
   p.microbatches = was.microbatches;
   p.interval = was.interval;
+  p.ops.reserve(was.ops.size() + was.ops.size() / 4);
+  p.operands.reserve(was.operands.size() + was.operands.size() / 4);
+  p.tensors.reserve(was.tensors.size() + was.tensors.size() / 4);
   return ProgramBuilder(std::move(p));
 }
 
@@ -45,6 +48,7 @@ ProgramEditor::ProgramEditor(Program& program, ProgramOrder& order, Names names)
     }
   }
   std::sort(early_.begin(), early_.end());
+  writer_.order().ops.reserve(was_.ops.size() + was_.ops.size() / 4);
 }
 
 void ProgramEditor::keep_tensors() {
@@ -164,11 +168,8 @@ void ProgramEditor::finish(Program& program, ProgramOrder& order) {
   for (const TransferId t : order_.unused) {
     written.order.unused.push_back(transfer_now(t));
   }
-  for (TensorId id = 0; id < now_.size(); ++id) {
-    if (order_.values.contains(id)) {
-      written.order.values.emplace(now_[id], order_.values.at(id));
-    }
-  }
+  order_.values.renumber(now_);
+  written.order.values = std::move(order_.values);
   for (const auto& [name, id] : order_.workspaces) {
     written.order.workspaces.emplace(name, now_[id]);
   }
