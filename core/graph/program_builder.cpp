@@ -80,9 +80,6 @@ ProgramBuilder::ProgramBuilder(std::vector<std::string> streams) {
 ProgramBuilder::ProgramBuilder(Program begun) : program_(std::move(begun)) {
   STEPCAST_CHECK(program_.ops.empty() && program_.segments.empty() && program_.calls.empty(),
                  "a program with {} ops is written already", program_.ops.size());
-  for (std::size_t i = 0; i < program_.names.size(); ++i) {
-    name_ids_.emplace(program_.names[i], static_cast<std::uint32_t>(i));
-  }
 }
 
 TensorId ProgramBuilder::tensor(Tensor t) {
@@ -179,6 +176,9 @@ void ProgramBuilder::copy(const Op& op, std::uint32_t name, std::span<const Tens
 }
 
 std::uint32_t ProgramBuilder::name(std::string_view text) {
+  for (std::size_t i = name_ids_.size(); i < program_.names.size(); ++i) {  // of a program begun
+    name_ids_.emplace(program_.names[i], static_cast<std::uint32_t>(i));
+  }
   const auto known = name_ids_.find(text);
   if (known != name_ids_.end()) {
     return known->second;

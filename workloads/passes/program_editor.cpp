@@ -12,18 +12,18 @@ namespace {
 
 constexpr auto kUnnamed = static_cast<std::uint32_t>(-1);
 
-/// What a program has besides tensors, ops, segments and calls.
-ProgramBuilder begun(const Program& was, ProgramEditor::Names names) {
+/// Takes from a program what it has besides tensors, ops, segments and calls.
+ProgramBuilder begun(Program& was, ProgramEditor::Names names) {
   Program p;
-  p.streams = was.streams;
+  p.streams = std::move(was.streams);
   if (names == ProgramEditor::Names::kKept) {
-    p.names = was.names;
+    p.names = std::move(was.names);
   }
-  p.tiers = was.tiers;
-  p.embeddings = was.embeddings;
-  p.exchanges = was.exchanges;
-  p.routings = was.routings;
-  p.column_copies = was.column_copies;
+  p.tiers = std::move(was.tiers);
+  p.embeddings = std::move(was.embeddings);
+  p.exchanges = std::move(was.exchanges);
+  p.routings = std::move(was.routings);
+  p.column_copies = std::move(was.column_copies);
   p.microbatches = was.microbatches;
   p.interval = was.interval;
   p.ops.reserve(was.ops.size() + was.ops.size() / 4);
@@ -39,7 +39,7 @@ ProgramEditor::ProgramEditor(Program& program, ProgramOrder& order, Names names)
       order_(std::move(order)),
       writer_(begun(was_, names)),
       now_(was_.tensors.size(), kNotKept),
-      names_(was_.names.size(), kUnnamed),
+      names_(was_.names.size(), kUnnamed),  // none where they are kept
       transfers_(order_.transfers.size(), kNoTransfer),
       ops_(was_.ops.size()) {
   for (std::size_t t = 0; t < order_.transfers.size(); ++t) {
@@ -110,8 +110,9 @@ void ProgramEditor::write_op(std::uint32_t i) {
     of.transfer = transfers_[t];
   }
   of.after = transfer_now(of.after);
-  std::uint32_t& name = names_[op.name];
-  name = name == kUnnamed ? writer_.builder().name(was_.names[op.name]) : name;
+  if (!names_.empty() && names_[op.name] == kUnnamed) {
+    names_[op.name] = writer_.builder().name(was_.names[op.name]);
+  }
   operands_.clear();
   const TensorId* const first = was_.operands.data() + op.first_operand;
   std::transform(first, first + op.inputs + op.outputs, std::back_inserter(operands_),
@@ -119,8 +120,8 @@ void ProgramEditor::write_op(std::uint32_t i) {
   const ProgramOrder::Place place = writer_.place();
   ops_[i] = {place.op,
              static_cast<std::int32_t>(place.awaits) - static_cast<std::int32_t>(of.awaits)};
-  writer_.copy(op, of, name, std::span(operands_).first(op.inputs),
-               std::span(operands_).subspan(op.inputs));
+  writer_.copy(op, of, names_.empty() ? op.name : names_[op.name],
+               std::span(operands_).first(op.inputs), std::span(operands_).subspan(op.inputs));
 }
 
 ProgramOrder::Place ProgramEditor::place_now(const ProgramOrder::Place& was) const {

@@ -26,7 +26,7 @@ class ProgramEditor {
   /// Takes both: they are as they were again, with the changes, after `finish`.
   ProgramEditor(Program& program, ProgramOrder& order, Names names);
 
-  /// As they were; a tensor until it is kept.
+  /// Tensors, ops, segments and calls as they were; a tensor until it is kept.
   [[nodiscard]] Program& program() { return was_; }
   [[nodiscard]] const Program& program() const { return was_; }
   [[nodiscard]] const ProgramOrder& order() const { return order_; }
@@ -63,7 +63,7 @@ class ProgramEditor {
   ProgramOrder order_;
   OpWriter writer_;
   std::vector<TensorId> now_;          ///< by tensor
-  std::vector<std::uint32_t> names_;   ///< by name
+  std::vector<std::uint32_t> names_;   ///< by name; empty: as they were
   std::vector<TransferId> transfers_;  ///< by transfer: the latest of its copies
   std::vector<std::pair<std::uint32_t, TransferId>> early_;  ///< where they are named
   struct Now {
