@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -12,12 +13,15 @@ namespace {
 
 constexpr auto kUnnamed = static_cast<std::uint32_t>(-1);
 
-/// Takes from a program what it has besides tensors, ops, segments and calls.
-ProgramBuilder begun(Program& was, ProgramEditor::Names names) {
+/// Takes from a program what is not written anew.
+ProgramBuilder begun(Program& was, ProgramEditor::Tables tables) {
   Program p;
   p.streams = std::move(was.streams);
-  if (names == ProgramEditor::Names::kKept) {
+  if (tables == ProgramEditor::Tables::kKept) {
     p.names = std::move(was.names);
+    p.tensors = std::move(was.tensors);
+  } else {
+    p.tensors.reserve(was.tensors.size() + was.tensors.size() / 4);
   }
   p.tiers = std::move(was.tiers);
   p.embeddings = std::move(was.embeddings);
@@ -28,20 +32,22 @@ ProgramBuilder begun(Program& was, ProgramEditor::Names names) {
   p.interval = was.interval;
   p.ops.reserve(was.ops.size() + was.ops.size() / 4);
   p.operands.reserve(was.operands.size() + was.operands.size() / 4);
-  p.tensors.reserve(was.tensors.size() + was.tensors.size() / 4);
   return ProgramBuilder(std::move(p));
 }
 
 }  // namespace
 
-ProgramEditor::ProgramEditor(Program& program, ProgramOrder& order, Names names)
+ProgramEditor::ProgramEditor(Program& program, ProgramOrder& order, Tables tables)
     : was_(std::move(program)),
       order_(std::move(order)),
-      writer_(begun(was_, names)),
       now_(was_.tensors.size(), kNotKept),
+      writer_(begun(was_, tables)),
       names_(was_.names.size(), kUnnamed),  // none where they are kept
       transfers_(order_.transfers.size(), kNoTransfer),
       ops_(was_.ops.size()) {
+  if (tables == Tables::kKept) {
+    std::iota(now_.begin(), now_.end(), TensorId{0});
+  }
   for (std::size_t t = 0; t < order_.transfers.size(); ++t) {
     if (order_.transfers[t].early) {
       early_.emplace_back(order_.transfers[t].named_at, static_cast<TransferId>(t));

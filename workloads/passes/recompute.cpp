@@ -229,8 +229,7 @@ class Recomputation {
     const std::vector<Part> parts = std::exchange(order_.parts, {});  // `again_` refers to them
     const std::vector<ProgramOrder::Need> needs = std::exchange(order_.needs, {});
     order_.products.clear();
-    ProgramEditor edit(p_, order_, ProgramEditor::Names::kKept);
-    edit.keep_tensors();
+    ProgramEditor edit(p_, order_, ProgramEditor::Tables::kKept);
     auto need = needs.begin();
     for (const Segment& s : edit.program().segments) {
       edit.begin_segment(s, s.name, s.microbatches);
