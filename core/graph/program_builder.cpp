@@ -13,7 +13,7 @@ std::uint64_t parameter_key(std::string_view name) { return fnv1a(name); }
 
 using OpEdit = ProgramBuilder::OpEdit;
 
-OpEdit& OpEdit::in(const std::vector<TensorId>& ids) {
+OpEdit& OpEdit::in(std::span<const TensorId> ids) {
   STEPCAST_CHECK(op().outputs == 0, "inputs of '{}' after its outputs",
                  builder_.program_.name(op()));
   builder_.program_.operands.insert(builder_.program_.operands.end(), ids.begin(), ids.end());
@@ -21,7 +21,7 @@ OpEdit& OpEdit::in(const std::vector<TensorId>& ids) {
   return *this;
 }
 
-OpEdit& OpEdit::out(const std::vector<TensorId>& ids) {
+OpEdit& OpEdit::out(std::span<const TensorId> ids) {
   builder_.program_.operands.insert(builder_.program_.operands.end(), ids.begin(), ids.end());
   op().outputs = static_cast<std::uint16_t>(op().outputs + ids.size());
   return *this;
@@ -80,9 +80,6 @@ ProgramBuilder::ProgramBuilder(std::vector<std::string> streams) {
 ProgramBuilder::ProgramBuilder(Program begun) : program_(std::move(begun)) {
   STEPCAST_CHECK(program_.ops.empty() && program_.segments.empty() && program_.calls.empty(),
                  "a program with {} ops is written already", program_.ops.size());
-  for (std::size_t i = 0; i < program_.names.size(); ++i) {
-    name_ids_.emplace(program_.names[i], static_cast<std::uint32_t>(i));
-  }
 }
 
 TensorId ProgramBuilder::tensor(Tensor t) {
@@ -179,12 +176,17 @@ void ProgramBuilder::copy(const Op& op, std::uint32_t name, std::span<const Tens
 }
 
 std::uint32_t ProgramBuilder::name(std::string_view text) {
-  const auto [it, fresh] =
-      name_ids_.try_emplace(std::string(text), static_cast<std::uint32_t>(program_.names.size()));
-  if (fresh) {
-    program_.names.emplace_back(text);
+  for (std::size_t i = name_ids_.size(); i < program_.names.size(); ++i) {  // of a program begun
+    name_ids_.emplace(program_.names[i], static_cast<std::uint32_t>(i));
   }
-  return it->second;
+  const auto known = name_ids_.find(text);
+  if (known != name_ids_.end()) {
+    return known->second;
+  }
+  const auto id = static_cast<std::uint32_t>(program_.names.size());
+  name_ids_.emplace(text, id);
+  program_.names.emplace_back(text);
+  return id;
 }
 
 std::int32_t ProgramBuilder::embedding_group(EmbeddingGroup g) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <span>
@@ -26,10 +27,14 @@ class ProgramBuilder {
   /// Refers to an op under construction; valid until the next op is added.
   class OpEdit {
    public:
-    OpEdit& in(std::initializer_list<TensorId> ids) { return in(std::vector<TensorId>(ids)); }
-    OpEdit& in(const std::vector<TensorId>& ids);
-    OpEdit& out(std::initializer_list<TensorId> ids) { return out(std::vector<TensorId>(ids)); }
-    OpEdit& out(const std::vector<TensorId>& ids);  ///< after in()
+    OpEdit& in(std::initializer_list<TensorId> ids) {
+      return in(std::span(ids.begin(), ids.end()));
+    }
+    OpEdit& in(std::span<const TensorId> ids);
+    OpEdit& out(std::initializer_list<TensorId> ids) {
+      return out(std::span(ids.begin(), ids.end()));
+    }
+    OpEdit& out(std::span<const TensorId> ids);  ///< after in()
     OpEdit& on(std::string_view stream);
     OpEdit& phase(Phase p) {
       op().phase = p;
@@ -132,7 +137,13 @@ class ProgramBuilder {
 
  private:
   Program program_;
-  std::unordered_map<std::string, std::uint32_t> name_ids_;
+  struct NameHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  std::unordered_map<std::string, std::uint32_t, NameHash, std::equal_to<>> name_ids_;
   Phase phase_ = Phase::kForward;
   Format format_ = Format::kFp32;
   bool open_ = false;

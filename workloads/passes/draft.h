@@ -56,6 +56,16 @@ class LayerValues {
   [[nodiscard]] bool contains(TensorId id) const { return id < what_.size() && !what_[id].empty(); }
   [[nodiscard]] const std::string& at(TensorId id) const { return what_.at(id); }
   void clear() { what_.clear(); }
+  /// By the number that is `now` a tensor's.
+  void renumber(const std::vector<TensorId>& now) {
+    LayerValues renumbered;
+    for (TensorId id = 0; id < what_.size(); ++id) {
+      if (contains(id)) {
+        renumbered.emplace(now[id], std::move(what_[id]));
+      }
+    }
+    what_ = std::move(renumbered.what_);
+  }
 
  private:
   std::vector<std::string> what_;  ///< by tensor; empty: no such value

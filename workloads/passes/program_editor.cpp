@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -12,39 +13,48 @@ namespace {
 
 constexpr auto kUnnamed = static_cast<std::uint32_t>(-1);
 
-/// What a program has besides tensors, ops, segments and calls.
-ProgramBuilder begun(const Program& was, ProgramEditor::Names names) {
+/// Takes from a program what is not written anew.
+ProgramBuilder begun(Program& was, ProgramEditor::Tables tables) {
   Program p;
-  p.streams = was.streams;
-  if (names == ProgramEditor::Names::kKept) {
-    p.names = was.names;
+  p.streams = std::move(was.streams);
+  if (tables == ProgramEditor::Tables::kKept) {
+    p.names = std::move(was.names);
+    p.tensors = std::move(was.tensors);
+  } else {
+    p.tensors.reserve(was.tensors.size() + was.tensors.size() / 4);
   }
-  p.tiers = was.tiers;
-  p.embeddings = was.embeddings;
-  p.exchanges = was.exchanges;
-  p.routings = was.routings;
-  p.column_copies = was.column_copies;
+  p.tiers = std::move(was.tiers);
+  p.embeddings = std::move(was.embeddings);
+  p.exchanges = std::move(was.exchanges);
+  p.routings = std::move(was.routings);
+  p.column_copies = std::move(was.column_copies);
   p.microbatches = was.microbatches;
   p.interval = was.interval;
+  p.ops.reserve(was.ops.size() + was.ops.size() / 4);
+  p.operands.reserve(was.operands.size() + was.operands.size() / 4);
   return ProgramBuilder(std::move(p));
 }
 
 }  // namespace
 
-ProgramEditor::ProgramEditor(Program& program, ProgramOrder& order, Names names)
+ProgramEditor::ProgramEditor(Program& program, ProgramOrder& order, Tables tables)
     : was_(std::move(program)),
       order_(std::move(order)),
-      writer_(begun(was_, names)),
       now_(was_.tensors.size(), kNotKept),
-      names_(was_.names.size(), kUnnamed),
+      writer_(begun(was_, tables)),
+      names_(was_.names.size(), kUnnamed),  // none where they are kept
       transfers_(order_.transfers.size(), kNoTransfer),
       ops_(was_.ops.size()) {
+  if (tables == Tables::kKept) {
+    std::iota(now_.begin(), now_.end(), TensorId{0});
+  }
   for (std::size_t t = 0; t < order_.transfers.size(); ++t) {
     if (order_.transfers[t].early) {
       early_.emplace_back(order_.transfers[t].named_at, static_cast<TransferId>(t));
     }
   }
   std::sort(early_.begin(), early_.end());
+  writer_.order().ops.reserve(was_.ops.size() + was_.ops.size() / 4);
 }
 
 void ProgramEditor::keep_tensors() {
@@ -106,8 +116,9 @@ void ProgramEditor::write_op(std::uint32_t i) {
     of.transfer = transfers_[t];
   }
   of.after = transfer_now(of.after);
-  std::uint32_t& name = names_[op.name];
-  name = name == kUnnamed ? writer_.builder().name(was_.names[op.name]) : name;
+  if (!names_.empty() && names_[op.name] == kUnnamed) {
+    names_[op.name] = writer_.builder().name(was_.names[op.name]);
+  }
   operands_.clear();
   const TensorId* const first = was_.operands.data() + op.first_operand;
   std::transform(first, first + op.inputs + op.outputs, std::back_inserter(operands_),
@@ -115,8 +126,8 @@ void ProgramEditor::write_op(std::uint32_t i) {
   const ProgramOrder::Place place = writer_.place();
   ops_[i] = {place.op,
              static_cast<std::int32_t>(place.awaits) - static_cast<std::int32_t>(of.awaits)};
-  writer_.copy(op, of, name, std::span(operands_).first(op.inputs),
-               std::span(operands_).subspan(op.inputs));
+  writer_.copy(op, of, names_.empty() ? op.name : names_[op.name],
+               std::span(operands_).first(op.inputs), std::span(operands_).subspan(op.inputs));
 }
 
 ProgramOrder::Place ProgramEditor::place_now(const ProgramOrder::Place& was) const {
@@ -164,11 +175,8 @@ void ProgramEditor::finish(Program& program, ProgramOrder& order) {
   for (const TransferId t : order_.unused) {
     written.order.unused.push_back(transfer_now(t));
   }
-  for (TensorId id = 0; id < now_.size(); ++id) {
-    if (order_.values.contains(id)) {
-      written.order.values.emplace(now_[id], order_.values.at(id));
-    }
-  }
+  order_.values.renumber(now_);
+  written.order.values = std::move(order_.values);
   for (const auto& [name, id] : order_.workspaces) {
     written.order.workspaces.emplace(name, now_[id]);
   }

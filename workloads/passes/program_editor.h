@@ -10,8 +10,7 @@ namespace stepcast::workloads {
 /// Writes a program once more, with ops between those that it had. An op that is inserted stands as
 /// if the builder had written it there: it takes what is awaited at its place.
 ///
-///   ProgramEditor edit(program, order, ProgramEditor::Names::kKept);
-///   edit.keep_tensors();
+///   ProgramEditor edit(program, order, ProgramEditor::Tables::kKept);
 ///   for (const Segment& s : edit.program().segments) {
 ///     edit.begin_segment(s, s.name, s.microbatches);
 ///     edit.keep_to(place);
@@ -21,18 +20,19 @@ namespace stepcast::workloads {
 ///   edit.finish(program, order);  // after the calls
 class ProgramEditor {
  public:
-  enum class Names : std::uint8_t { kKept, kByFirstUse };
+  /// Names and tensors: as they are, or declared anew, names by their first use.
+  enum class Tables : std::uint8_t { kKept, kAnew };
 
   /// Takes both: they are as they were again, with the changes, after `finish`.
-  ProgramEditor(Program& program, ProgramOrder& order, Names names);
+  ProgramEditor(Program& program, ProgramOrder& order, Tables tables);
 
-  /// As they were; a tensor until it is kept.
+  /// Ops, segments and calls as they were; with tables anew tensors too, each until it is kept.
   [[nodiscard]] Program& program() { return was_; }
   [[nodiscard]] const Program& program() const { return was_; }
   [[nodiscard]] const ProgramOrder& order() const { return order_; }
   OpWriter& writer() { return writer_; }
 
-  /// The program's tensor `was` is `now`, which has been declared.
+  /// With tables anew: the program's tensor `was` is `now`, which has been declared.
   void replace_tensor(TensorId was, TensorId now) { now_[was] = now; }
   /// Declares all tensors that have not been replaced, in their order.
   void keep_tensors();
@@ -61,9 +61,9 @@ class ProgramEditor {
 
   Program was_;
   ProgramOrder order_;
+  std::vector<TensorId> now_;  ///< by tensor
   OpWriter writer_;
-  std::vector<TensorId> now_;          ///< by tensor
-  std::vector<std::uint32_t> names_;   ///< by name
+  std::vector<std::uint32_t> names_;   ///< by name; empty: as they were
   std::vector<TransferId> transfers_;  ///< by transfer: the latest of its copies
   std::vector<std::pair<std::uint32_t, TransferId>> early_;  ///< where they are named
   struct Now {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -228,8 +229,7 @@ class Recomputation {
     const std::vector<Part> parts = std::exchange(order_.parts, {});  // `again_` refers to them
     const std::vector<ProgramOrder::Need> needs = std::exchange(order_.needs, {});
     order_.products.clear();
-    ProgramEditor edit(p_, order_, ProgramEditor::Names::kKept);
-    edit.keep_tensors();
+    ProgramEditor edit(p_, order_, ProgramEditor::Tables::kKept);
     auto need = needs.begin();
     for (const Segment& s : edit.program().segments) {
       edit.begin_segment(s, s.name, s.microbatches);
@@ -278,22 +278,24 @@ class Recomputation {
   /// Layers use the same temporaries, one after the other.
   void share_temporaries() {
     std::vector<bool> gone(p_.tensors.size(), false);
-    std::map<TensorId, TensorId> now;
+    TensorId before = 0;  // that are gone
+    std::vector<TensorId> now(p_.tensors.size());
+    std::iota(now.begin(), now.end(), TensorId{0});
     for (const TensorId t : temporaries_) {
       const std::string& what = order_.values.at(t);
       const auto [at, fresh] = order_.workspaces.try_emplace(temporary_name(what), t);
       if (fresh) {
         p_.tensors[t].name = temporary_name(what);
         p_.tensors[t].per_microbatch = false;
-        order_.remade.insert(static_cast<TensorId>(t - now.size()));  // without those before it
+        order_.remade.insert(t - before);  // without those before it
       } else {
         now[t] = temporary(what, p_.tensors[t]);
         gone[t] = true;
+        ++before;
       }
     }
     for (TensorId& id : p_.operands) {
-      const auto at = now.find(id);
-      id = at == now.end() ? id : at->second;
+      id = now[id];
     }
     remove_tensors(p_, gone);
     order_.workspaces.clear();  // they number the tensors as they were, and so do the values

@@ -23,7 +23,7 @@ class ParameterSharding {
                     const ParameterHolders& holders)
       : p_(program),
         order_(order),
-        edit_(program, order, ProgramEditor::Names::kByFirstUse),
+        edit_(program, order, ProgramEditor::Tables::kAnew),
         buckets_(edit_, job, holders),
         overlaps_(job.parallel.overlap.data && buckets_.exchanges()),
         trains_(job.phase == JobPhase::kTrain) {

@@ -1,14 +1,16 @@
 #include "workloads/transformer/stage_parameters.h"
 
+#include <utility>
+
 #include "core/error.h"
 
 namespace stepcast::workloads {
 
-void StageParameters::declare(const std::vector<ParameterSpec>& chunk) {
+void StageParameters::declare(std::vector<ParameterSpec> chunk) {
   ProgramBuilder& b = writer_.builder();
   ProgramOrder& order = writer_.order();
   const auto first = static_cast<std::uint32_t>(order.parameters.size());
-  for (const ParameterSpec& spec : chunk) {
+  for (ParameterSpec& spec : chunk) {
     const bool narrow = spec.sum == GradientSum::kFrozenNarrow;
     const TensorId weight =
         b.tensor({.name = spec.name,
@@ -17,7 +19,7 @@ void StageParameters::declare(const std::vector<ParameterSpec>& chunk) {
                                    : job_.formats.compute,
                   .rows = spec.rows,
                   .columns = spec.columns,
-                  .pieces = spec.pieces});
+                  .pieces = std::move(spec.pieces)});
     const bool trained = !narrow && spec.sum != GradientSum::kFrozen;
     const TensorId gradient = !trained ? kNoGradient
                                        : b.tensor({.name = spec.name + ".gradient",

@@ -35,7 +35,7 @@ class StageParameters {
 
   /// Declares the parameters of the next chunk, in the order in which its backward pass finishes
   /// their gradients.
-  void declare(const std::vector<ParameterSpec>& chunk);
+  void declare(std::vector<ParameterSpec> chunk);
   [[nodiscard]] const ProgramBuilder::Parameter& at(const std::string& name) const {
     return parameters_.at(name);
   }
