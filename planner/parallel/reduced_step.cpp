@@ -1,11 +1,14 @@
 #include "planner/parallel/reduced_step.h"
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
 #include "core/job/layer_split.h"
 #include "planner/parallel/internal/role_lines.h"
+#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {
@@ -44,6 +47,14 @@ void note_messages(const Program& program, Passes& passes) {
   }
 }
 
+/// Do the points agree in all that a search task holds fixed?
+bool of_one_task(const PlanPoint& a, const PlanPoint& b) {
+  const auto held = [](const PlanPoint& p) {
+    return std::tuple(p.tensor, p.sequence_parallel, p.context, p.micro);
+  };
+  return held(a) == held(b);
+}
+
 }  // namespace
 
 ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock clock)
@@ -63,10 +74,13 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock c
   }
 }
 
+/// Where context ranks lie decides how attention works over them.
+bool ReducedStep::context_apart(const PlanPoint& point) const {
+  return point.context > 1 && job_.parallel.order[1] != Axis::kContext;
+}
+
 bool ReducedStep::passes_use_data(const PlanPoint& point) const {
-  // Where context ranks lie decides how attention works over them.
-  const bool context_apart = point.context > 1 && job_.parallel.order[1] != Axis::kContext;
-  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart);
+  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart(point));
 }
 
 bool ReducedStep::states_use_chunks(const PlanPoint& point,
@@ -148,8 +162,8 @@ ByRole<T> ReducedStep::lines(const PlanPoint& key, std::int64_t fewer, std::int6
 }
 
 template <class T, class Costs>
-void ReducedStep::add_ends(const PlanPoint& key, ByRole<T>& role, const Costs& costs) const {
-  const auto stages = stages_of(key, kEqualStages, kEmptyEnds);
+void ReducedStep::add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
+                           const Costs& costs) {
   role[static_cast<std::size_t>(ChunkRole::kEmbedding)] = costs(stages.front());
   role[static_cast<std::size_t>(ChunkRole::kHead)] = costs(stages.back());
 }
@@ -178,7 +192,42 @@ PlanPoint ReducedStep::pass_point(const PlanPoint& point) const {
     key.shard_level = 0;
   }
   key.data = passes_use_data(point) ? point.data : 1;
+  if (key.zero < 2 && key.data > 1 && point.replicas() % point.expert == 0 &&
+      !context_apart(point) && job_.parallel.expert_dispatch != ExpertDispatch::kPerMachine) {
+    key.data = point.expert / std::gcd(point.expert, point.context);  // of whole parameters one
+  }                                                                   // group of experts says all
   return key;
+}
+
+const std::vector<ReducedStage>& ReducedStep::pass_stages(const PlanPoint& key, std::int32_t stages,
+                                                          std::int64_t layers) {
+  const TransformerWorkload& model = *job_.workload.transformer();
+  GraphKey of{key,
+              {},
+              stages,
+              layers,
+              model.moe ? model.moe->first_dense_layers : 0,
+              model.window,
+              model.moe.has_value()};
+  if (key.shard_level == 0 && job_.parallel.expert_dispatch != ExpertDispatch::kPerMachine) {
+    of.context = key.context > 1 ? workloads::context_algorithm(applied(job_, key))
+                                 : ContextAlgorithm::kAuto;
+    of.point.pipeline = 1;
+  }
+  of.point.virtual_stages = 1;
+  of.point.embedding_layers = of.point.head_layers = 0;
+  if (!splits_weights(key.schedule)) {
+    of.point.schedule = ScheduleKind::kOneFOneB;
+  }
+  // The tasks of a search come one after the other, each with a few graphs.
+  if (!graphs_.empty() && !of_one_task(graphs_.begin()->first.point, key)) {
+    graphs_.clear();
+  }
+  auto it = graphs_.find(of);
+  if (it == graphs_.end()) {
+    it = graphs_.emplace(of, stages_of(key, stages, layers)).first;
+  }
+  return it->second;
 }
 
 ReducedStep::PassKey ReducedStep::pass_key(const PlanPoint& point) const {
@@ -220,13 +269,13 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
     passes.role = lines(key, fewer, more, kPassFields, costs);
   } else {
     std::vector<PassCosts> by_stage;
-    for (const ReducedStage& stage : stages_of(key, kUnequalStages, kUnequalLayers)) {
+    for (const ReducedStage& stage : pass_stages(key, kUnequalStages, kUnequalLayers)) {
       by_stage.push_back(costs(stage));
     }
     passes.role = by_role(std::move(by_stage), kPassFields);
   }
   if (empty_ends(point)) {
-    add_ends(key, passes.role, costs);
+    add_ends(pass_stages(key, kEqualStages, kEmptyEnds), passes.role, costs);
   }
   passes.levels = costs_.take_levels();
   return passes;
@@ -362,7 +411,7 @@ void ReducedStep::add_mixed(const PlanPoint& point, Passes& passes) {
   const std::int32_t parts = whole ? 1 : kEqualStages;
   for (std::int32_t stage = 0; stage < parts; ++stage) {
     experts.first_dense_layers = 2 * stage + 1;
-    const auto stages = stages_of(key, parts, std::int64_t{2} * parts);
+    const auto& stages = pass_stages(key, parts, std::int64_t{2} * parts);
     const ChunkRole at = whole ? ChunkRole::kWhole : kRoles[static_cast<std::size_t>(stage)];
     passes.role[static_cast<std::size_t>(at)].mixed_temporaries =
         pass_temporaries(stages[static_cast<std::size_t>(stage)]);
@@ -375,7 +424,7 @@ ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden, bool
   ByRole<StateCosts> states = states_of(point, hidden);
   if (ends || empty_ends(point)) {
     const Mesh mesh = mesh_of(job_, point);
-    add_ends(state_key(point), states,
+    add_ends(stages_of(state_key(point), kEqualStages, kEmptyEnds), states,
              [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); });
   }
   if (dense_layers_ > 0) {
