@@ -17,21 +17,6 @@
 namespace stepcast::runtime::cuda {
 namespace {
 
-struct Planned {
-  CudnnGraph graph;
-  CudnnDescriptor configuration, plan;
-  std::size_t of_plan = 0;  ///< bytes of workspace, rounded up: scratch tensors stand behind
-  std::size_t of_scratch = 0;
-};
-
-/// What came of asking for a problem on a device.
-struct Answer {
-  AttentionProblem problem;
-  int device = 0;
-  std::string why_not;
-  std::optional<Planned> planned;
-};
-
 int current_device() {
   int device = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
@@ -40,28 +25,24 @@ int current_device() {
 
 constexpr std::size_t kAlignment = 256;
 
-/// The first configuration of the graph that compiles.
-std::optional<Planned> planned(const CudnnTarget& target, const AttentionProblem& problem,
-                               CudnnGraph graph, std::string& why) {
-  why = "no engine supports the graph";
-  for (CudnnDescriptor& configuration : engine_configurations(target, graph.graph)) {
-    try {
-      CudnnDescriptor plan = execution_plan(target, configuration);
-      const auto bytes = plan.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
-      const std::size_t rounded =
-          (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
-      const std::size_t scratch = scratch_bytes(graph, problem);
-      return Planned{std::move(graph), std::move(configuration), std::move(plan), rounded, scratch};
-    } catch (const CudnnRefusal& e) {
-      why = e.what();
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 struct CudnnAttention::Impl {
+  struct Planned {
+    CudnnGraph graph;
+    CudnnDescriptor configuration, plan;
+    std::size_t of_plan = 0;  ///< bytes of workspace, rounded up: scratch tensors stand behind
+    std::size_t of_scratch = 0;
+  };
+
+  /// What came of asking for a problem on a device.
+  struct Answer {
+    AttentionProblem problem;
+    int device = 0;
+    std::string why_not;
+    std::unique_ptr<const Planned> planned;
+  };
+
   explicit Impl(const CudnnFunctions& f) : cudnn(f), handle(new_handle()) {
     const std::size_t v = cudnn.version();
     version = fmt::format("cudnn {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
@@ -85,9 +66,14 @@ struct CudnnAttention::Impl {
   }
   [[nodiscard]] const Planned& of(const AttentionProblem& problem) const {
     const Answer* answer = known(problem);
-    STEPCAST_CHECK(answer != nullptr && answer->planned, "attention that cuDNN has not planned");
+    STEPCAST_CHECK(answer != nullptr && answer->planned != nullptr,
+                   "attention that cuDNN has not planned");
     return *answer->planned;
   }
+  /// The first configuration of the graph that compiles; null and why, where none does.
+  static std::unique_ptr<const Planned> planned(const CudnnTarget& target,
+                                                const AttentionProblem& problem, CudnnGraph graph,
+                                                std::string& why);
   [[nodiscard]] Answer ask(const AttentionProblem& problem, cudnnHandle_t by) const;
 
   const CudnnFunctions cudnn;
@@ -122,8 +108,29 @@ CudnnAttention::Opened CudnnAttention::open() {
 
 const std::string& CudnnAttention::version() const { return impl_->version; }
 
-Answer CudnnAttention::Impl::ask(const AttentionProblem& problem, cudnnHandle_t by) const {
-  Answer answer{problem, current_device(), not_for_cudnn(problem), std::nullopt};
+std::unique_ptr<const CudnnAttention::Impl::Planned> CudnnAttention::Impl::planned(
+    const CudnnTarget& target, const AttentionProblem& problem, CudnnGraph graph,
+    std::string& why) {
+  why = "no engine supports the graph";
+  for (CudnnDescriptor& configuration : engine_configurations(target, graph.graph)) {
+    try {
+      CudnnDescriptor plan = execution_plan(target, configuration);
+      const auto bytes = plan.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+      const std::size_t rounded =
+          (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+      const std::size_t scratch = scratch_bytes(graph, problem);
+      return std::make_unique<const Planned>(
+          Planned{std::move(graph), std::move(configuration), std::move(plan), rounded, scratch});
+    } catch (const CudnnRefusal& e) {
+      why = e.what();
+    }
+  }
+  return nullptr;
+}
+
+CudnnAttention::Impl::Answer CudnnAttention::Impl::ask(const AttentionProblem& problem,
+                                                       cudnnHandle_t by) const {
+  Answer answer{problem, current_device(), not_for_cudnn(problem), nullptr};
   if (!answer.why_not.empty()) {
     return answer;
   }
@@ -139,7 +146,7 @@ Answer CudnnAttention::Impl::ask(const AttentionProblem& problem, cudnnHandle_t 
     } catch (const CudnnRefusal& e) {
       answer.why_not = e.what();
     }
-    if (answer.planned) {
+    if (answer.planned != nullptr) {
       answer.why_not.clear();
       break;
     }
@@ -148,10 +155,10 @@ Answer CudnnAttention::Impl::ask(const AttentionProblem& problem, cudnnHandle_t 
 }
 
 std::string CudnnAttention::plan(const AttentionProblem& problem) {
-  if (const Answer* answer = impl_->known(problem); answer != nullptr) {
+  if (const Impl::Answer* answer = impl_->known(problem); answer != nullptr) {
     return answer->why_not;
   }
-  Answer answer = impl_->ask(problem, impl_->handle);
+  Impl::Answer answer = impl_->ask(problem, impl_->handle);
   const std::lock_guard lock(impl_->mutex);
   return impl_->answers.emplace_back(std::move(answer)).why_not;
 }
@@ -174,7 +181,7 @@ void CudnnAttention::plan_all(std::span<const AttentionProblem> problems) {
       check(cudaSetDevice(device), "cudaSetDevice");
       const cudnnHandle_t own = impl_->new_handle();  // its plans keep it
       for (std::size_t i = next++; i < fresh.size(); i = next++) {
-        Answer answer = impl_->ask(*fresh[i], own);
+        Impl::Answer answer = impl_->ask(*fresh[i], own);
         const std::lock_guard lock(impl_->mutex);
         impl_->answers.push_back(std::move(answer));
       }
@@ -192,13 +199,13 @@ void CudnnAttention::plan_all(std::span<const AttentionProblem> problems) {
 }
 
 std::size_t CudnnAttention::workspace_bytes(const AttentionProblem& problem) const {
-  const Planned& planned = impl_->of(problem);
+  const Impl::Planned& planned = impl_->of(problem);
   return planned.of_plan + planned.of_scratch;
 }
 
 void CudnnAttention::run(const AttentionProblem& problem, const AttentionTensors& t,
                          kernels::Workspace workspace, cudaStream_t stream) const {
-  const Planned& planned = impl_->of(problem);
+  const Impl::Planned& planned = impl_->of(problem);
   float scale = attention_scale(problem.shape);
   float one = 1;
   // dQ first: its rows are multiples of 16 bytes.

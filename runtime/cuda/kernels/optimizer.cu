@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) row_kernel(Tasks tasks, Rule rule) {
   }
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const bool adagrad = rule.kind == OptimizerKind::kRowwiseAdagrad;
-  const float before = adagrad ? t.first[row] : 0.0F;
+  const float before = adagrad && lane == 0 ? t.first[row] : 0.0F;  // whose lane writes it too
   float squares = 0;
   for (Index j = lane * N; j < t.columns; j += 32 * N) {
     float g[N];
@@ -150,7 +150,8 @@ __global__ void __launch_bounds__(kThreads) row_kernel(Tasks tasks, Rule rule) {
   }
   Rule applied = rule;
   if (adagrad) {
-    const float state = before + squares / static_cast<float>(t.columns);
+    const float state =
+        __shfl_sync(0xFFFFFFFFU, before, 0) + squares / static_cast<float>(t.columns);
     if (lane == 0) {
       t.first[row] = state;
     }
