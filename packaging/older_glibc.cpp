@@ -1,4 +1,4 @@
-// Linked into the packaged executable, so that one built with the C library of today starts with those of the last years (2.27 on). References
+// Linked into the packaged executable and Python's module, so that one built with the C library of today starts with those of the last years (2.27 on). References
 // to functions whose symbols got new versions since then are bound to the versions before; the few functions that are new are put in
 // place of. cmake/StepcastPortable.cmake has the linker take `__wrap_X` for each X named here.
 #include <elf.h>
@@ -132,6 +132,7 @@ int REPLACED(_dl_find_object)(void* address, dl_find_object* found) {
   return dl_iterate_phdr(look, &search) == 1 ? 0 : -1;
 }
 
+#ifdef __PIE__  // no module
 // Since 2.34 the C library runs a program's constructors; before, the program brought the function that does.
 asm(".symver older_libc_start_main, __libc_start_main@GLIBC_2.2.5");
 using Main = int(int, char**, char**);
@@ -157,5 +158,6 @@ static int run_constructors(int argc, char** argv, char** environment) {
 int REPLACED(__libc_start_main)(Main* main, int argc, char** argv, Main*, void (*)(), void (*loader_fini)(), void* stack_end) {
   return older_libc_start_main(main, argc, argv, run_constructors, nullptr, loader_fini, stack_end);
 }
+#endif
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cli/command.h"
+#include "cli/support/console.h"
 #include "cli/support/launch_ranks.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -70,7 +71,7 @@ config::Source job_source(const JobOptions& options) {
   if (options.job == "-") {
     return config::text_source(standard_input(), "standard input");
   }
-  return config::file_source(options.job);
+  return named_source(options.job);
 }
 
 Job load_job(const JobOptions& options, const Context& context) {

@@ -52,15 +52,16 @@ class Search {
       std::vector<SearchCounts> counts(count);
       parallel_for(count, options_.threads, [&](std::size_t worker, std::size_t i) {
         work(*paths_[worker], tasks_[done + i], shelves[i], counts[i]);
+        if (worker == 0) {
+          tell(done + i + 1);
+        }
       });
       for (std::size_t i = 0; i < count; ++i) {
         shelf_.take(shelves[i]);
         counts_ += counts[i];
       }
       done += count;
-      if (options_.on_progress) {
-        options_.on_progress(static_cast<double>(done) / static_cast<double>(tasks_.size()));
-      }
+      tell(done);
     }
     ParallelSearchResult result;
     result.best = shelf_.best();
@@ -75,6 +76,12 @@ class Search {
   }
 
  private:
+  /// From the calling thread.
+  void tell(std::size_t done) const {
+    if (options_.on_progress) {
+      options_.on_progress(static_cast<double>(done) / static_cast<double>(tasks_.size()));
+    }
+  }
   [[nodiscard]] bool late() {
     if (options_.time_limit && options_.clock && options_.clock() - begin_ > *options_.time_limit) {
       cut_ = true;
