@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -70,6 +71,14 @@ config::Source job_source(const JobOptions& options) {
   }
   if (options.job == "-") {
     return config::text_source(standard_input(), "standard input");
+  }
+  const std::filesystem::path file(options.job);
+  std::error_code error;
+  const bool given = console() != nullptr && console()->documents.contains(options.job);
+  if (!given && !file.has_extension() && !std::filesystem::exists(file, error)) {
+    throw InputError(options.job, fmt::format("no such file; a built-in workload is chosen by "
+                                              "--set workload={} (`stepcast list workloads`)",
+                                              options.job));
   }
   return named_source(options.job);
 }
