@@ -276,7 +276,8 @@ void run_sharding(GraphDraft& draft, const Job& job) {
   }
 }
 
-/// A weight in a buffer that units share is read while the last gather into it was of its own unit.
+/// A pass reads a weight in a buffer that units share while the last gather into it was of its own
+/// unit. (Narrow copies of weights are made before all passes, as if of the shards.)
 std::optional<std::string> verify_sharding(const GraphDraft& draft) {
   for (const Program& p : draft.graph.programs) {
     std::vector<const Tensor*> holds(p.tensors.size(), nullptr);  // by buffer: the shard gathered
@@ -290,7 +291,8 @@ std::optional<std::string> verify_sharding(const GraphDraft& draft) {
       for (const Op& op : p.ops_of(p.segments[call.segment])) {
         for (const TensorId id : p.inputs(op)) {
           const auto buffer = buffer_of(id);
-          if (!buffer || p.tensors[id].role != TensorRole::kParameter) {
+          if (!buffer || p.tensors[id].role != TensorRole::kParameter ||
+              p.segments[call.segment].kind == SegmentKind::kBegin) {
             continue;
           }
           const Tensor* shard = holds[*buffer];
