@@ -10,7 +10,7 @@ namespace stepcast::planner {
 namespace {
 
 constexpr std::uint64_t kBoundNodes = 300;
-constexpr std::uint64_t kTableNodes = 30'000;  // nodes times tables, where there are many
+constexpr std::uint64_t kNodesTimesTables = 30'000;  // nodes times tables, where there are many
 
 /// Bound of a plain problem's objective.
 Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
@@ -20,7 +20,7 @@ Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
   }
   const Ticks best = objective_of(problem, *known);
   const std::uint64_t nodes =
-      std::min<std::uint64_t>(kBoundNodes, kTableNodes / problem.tables.size());
+      std::min<std::uint64_t>(kBoundNodes, kNodesTimesTables / problem.tables.size());
   return std::max(plain, internal::PhaseBound(problem, 0).raise(best, best, nodes));
 }
 
