@@ -352,7 +352,7 @@ void search_large(const PlacementProblem& problem, const SearchOptions& options,
                   internal::LocalSearch& local, internal::Budget& budget,
                   internal::Incumbents& incumbents, SearchResult& result) {
   internal::PhaseBound phases(problem, internal::kManyStarts);
-  if (internal::leave_to_rival(phases, options, result)) {
+  if (internal::leave_to_rival(problem, phases, options, result)) {
     return;
   }
   greedy_starts(problem, scale, budget, incumbents);

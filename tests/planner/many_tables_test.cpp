@@ -64,6 +64,9 @@ TEST_CASE("the bound that caps phases is never above the optimum",
         REQUIRE(found <= optimum);
         ++checked;
         sharper += found > root + root / 100 ? 1 : 0;
+        // It goes on: no lower with more nodes, and as true for a better plan in hand.
+        REQUIRE(phases.raise(optimum, optimum, nodes) >= std::min(found, optimum));
+        REQUIRE(phases.raise(optimum, optimum, nodes) <= optimum);
       }
     }
   }

@@ -9,7 +9,8 @@ constexpr std::size_t kManyStarts = 8;  ///< of the bound of phases
 
 /// With a rival: whether the bound of phases, which is noted, is so near it that the problem is not
 /// searched.
-bool leave_to_rival(PhaseBound& phases, const SearchOptions& options, SearchResult& result);
+bool leave_to_rival(const PlacementProblem& problem, PhaseBound& phases,
+                    const SearchOptions& options, SearchResult& result);
 
 /// Improves on the greedy starts of a problem with many tables, and on its bound.
 ///

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/numbers.h"
 #include "planner/embedding/internal/hot_rows.h"
+#include "planner/embedding/internal/options_of_table.h"
 #include "planner/embedding/migration.h"
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/plan.h"
@@ -18,23 +19,14 @@ namespace {
 
 /// Options of one table; the pricing of levels follows reference/planner.md 1.3 with the measured
 /// price of each link level in the place of byte counts.
-class RowTierOptions {
+class RowTierOptions : private OptionsOfTable {
  public:
   RowTierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
                  const RoutePrices& routes, const RoutePrices& choice,
                  const PlanSpaceOptions& options)
-      : job_(job),
-        t_(t),
-        table_(job.workload.dlrm()->tables[t]),
-        prices_(prices),
-        routes_(routes),
-        choice_(choice),
-        options_(options),
-        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
-        global_(real(job.batch.global)),
-        lookups_(global_ * table_.pooling) {}
+      : OptionsOfTable(job, t, prices, routes), choice_(choice), options_(options) {}
 
-  std::vector<std::pair<PlacementOption, OptionMeaning>> all() {
+  Made all() {
     if (options_.row_tiers) {
       row_tiers();
     }
@@ -45,8 +37,6 @@ class RowTierOptions {
   }
 
  private:
-  [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
-
   /// Levels by group size: 1, then the groups, then all ranks (one copy).
   [[nodiscard]] std::vector<std::int64_t> groups() const {
     std::vector<std::int64_t> sizes{1};
@@ -368,17 +358,8 @@ class RowTierOptions {
     return shares;
   }
 
-  const Job& job_;
-  std::size_t t_;
-  const EmbeddingTable& table_;
-  const EmbeddingPrices& prices_;
-  const RoutePrices& routes_;
   const RoutePrices& choice_;  ///< what decides where rows are cut
   const PlanSpaceOptions& options_;
-  Access access_;
-  double global_;
-  double lookups_;
-  std::vector<std::pair<PlacementOption, OptionMeaning>> made_;
 };
 
 }  // namespace
