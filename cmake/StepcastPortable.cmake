@@ -58,6 +58,7 @@ endfunction()
 function(link_archives)
   use_archives(fmt::fmt fmt)
   use_archives(simdjson::simdjson simdjson)
+  use_archives(SQLite::SQLite3 sqlite3)
   use_archives(ZLIB::ZLIB z)
   use_archives(zstd zstd)
   # libarchive lists a writer that needs libxml2 among all it has; nothing here asks for that format.

@@ -42,14 +42,16 @@ template <Described (*describe)(const Value&)>
 ForeignFormat tables_format(std::string_view what, bool (*told)(const Json& root)) {
   return {.what = what,
           .told_by_keys = told,
-          .job_of = [](Document d, const std::vector<std::string>&) {
-            Described found = describe(Value::root_of(d));
-            return as_job(std::move(d), std::move(found));
-          },
-          .workload_of = [](Document d) {
-            Described found = describe(Value::root_of(d));
-            return as_workload(std::move(d), std::move(found));
-          }};
+          .job_of =
+              [](Document d, const std::vector<std::string>&) {
+                Described found = describe(Value::root_of(d));
+                return as_job(std::move(d), std::move(found));
+              },
+          .workload_of =
+              [](Document d) {
+                Described found = describe(Value::root_of(d));
+                return as_workload(std::move(d), std::move(found));
+              }};
 }
 
 }  // namespace stepcast::interop

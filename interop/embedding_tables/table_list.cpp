@@ -344,16 +344,18 @@ Described described_by_list(const Value& v) {
 ForeignFormat table_list_format() {
   return {.what = "a list of embedding tables",
           .told_by_text = is_table_list,
-          .job_of = [](Document d, const std::vector<std::string>&) {
-            d = parsed_list(std::move(d));
-            Described found = described_by_list(Value::root_of(d));
-            return as_job(std::move(d), std::move(found));
-          },
-          .workload_of = [](Document d) {
-            d = parsed_list(std::move(d));
-            Described found = described_by_list(Value::root_of(d));
-            return as_workload(std::move(d), std::move(found));
-          }};
+          .job_of =
+              [](Document d, const std::vector<std::string>&) {
+                d = parsed_list(std::move(d));
+                Described found = described_by_list(Value::root_of(d));
+                return as_job(std::move(d), std::move(found));
+              },
+          .workload_of =
+              [](Document d) {
+                d = parsed_list(std::move(d));
+                Described found = described_by_list(Value::root_of(d));
+                return as_workload(std::move(d), std::move(found));
+              }};
 }
 
 }  // namespace stepcast::interop
