@@ -11,15 +11,20 @@
 #include <vector>
 
 #include "core/error.h"
-#include "runtime/cuda/check.h"
 #include "runtime/cuda/cudnn_graph.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
 
+void require(cudaError_t code, const char* call) {
+  if (code != cudaSuccess) {
+    throw RunError(fmt::format("{}: {}", call, cudaGetErrorString(code)));
+  }
+}
+
 int current_device() {
   int device = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
+  require(cudaGetDevice(&device), "cudaGetDevice");
   return device;
 }
 
@@ -178,7 +183,7 @@ void CudnnAttention::plan_all(std::span<const AttentionProblem> problems) {
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
     try {
-      check(cudaSetDevice(device), "cudaSetDevice");
+      require(cudaSetDevice(device), "cudaSetDevice");
       const cudnnHandle_t own = impl_->new_handle();  // its plans keep it
       for (std::size_t i = next++; i < fresh.size(); i = next++) {
         Impl::Answer answer = impl_->ask(*fresh[i], own);

@@ -202,6 +202,11 @@ double Executor::run_ops() {
     const std::int64_t issue_begin = now_ns();
     const bool replayed = options_.graph && captured_.serves(batch_->layout());
     if (replayed) {
+      for (auto& state : states_) {
+        if (state != nullptr) {
+          state->replay(step_);
+        }
+      }
       const std::int64_t launched = captured_.launch(streams_.front(), [this] { issue_all(true); });
       for (Task& task : tasks_) {
         task.issued_ns = launched;

@@ -11,6 +11,7 @@ namespace stepcast::runtime::cuda {
 namespace {
 
 /// What NVIDIA recommends for Hopper; older devices ask for less.
+constexpr std::size_t kMostPlans = 4096;
 constexpr std::size_t kLibraryWorkspace = std::size_t{32} << 20;
 
 cudaDataType_t type_of(const MatmulPlan::Matrix& m) {
@@ -258,6 +259,9 @@ std::string Matmul::refusal(const MatmulPlan& plan, const EpilogueOperands& epil
 
 Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors,
                                    const EpilogueOperands& epilogue, void* sums) {
+  if (cache_.size() >= kMostPlans) {  // experts get other numbers of rows in each step
+    cache_.clear();
+  }
   Prepared& p = cache_.try_emplace(plan, plan).first->second;
   if (plan.epilogue != Epilogue::kNone) {
     p.set_epilogue(plan, plan.sums() ? sums : epilogue.bias.data,
