@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <system_error>
 
 #include "core/error.h"
+#include "core/portable.h"
 #include "planner/parallel/parallel_for.h"
 #include "studies/plan/searched_plan.h"
 #include "studies/predict/predict.h"
@@ -172,7 +173,7 @@ void gather_points(const std::vector<SweepAxis>& axes, std::vector<SweepPoint>& 
 
 double number_of(const SweepAxis& axis, const std::string& text) {
   double v = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+  const auto [end, error] = read_decimal(text.data(), text.data() + text.size(), v);
   if (error != std::errc() || end != text.data() + text.size()) {
     throw InputError("--pareto", fmt::format("{}: '{}' is not a number; a front over a swept key "
                                              "needs numbers",
