@@ -12,8 +12,8 @@
 #include "core/job/layer_split.h"
 #include "core/job/plan.h"
 #include "core/job/schedule.h"
-#include "core/job/system.h"
 #include "core/job/workload.h"
+#include "core/system.h"
 
 namespace stepcast {
 

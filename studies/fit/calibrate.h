@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/calibration/device_sweep.h"
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"

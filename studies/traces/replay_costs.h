@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "simulator/step_costs.h"
 #include "traces/measured_step.h"
 
