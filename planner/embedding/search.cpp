@@ -207,6 +207,8 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
     }
     homes.emplace_back(state.objective(), state.placement());
   }
+  // Descents from others' plans leave the search as many evaluations of its own.
+  const std::uint64_t before = budget.evaluations();
   for (const Placement& start : proposed) {
     if (budget.spent()) {
       break;
@@ -218,6 +220,7 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
     local.descend(state);
     homes.emplace_back(state.objective(), state.placement());
   }
+  budget.extend(budget.evaluations() - before);
   return homes;
 }
 

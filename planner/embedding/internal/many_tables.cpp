@@ -10,8 +10,8 @@ namespace stepcast::planner::internal {
 namespace {
 
 constexpr std::uint64_t kMostNodes = 200;  // of the bound before the search, as many after it
-constexpr std::uint64_t kManyTableNodes =
-    400'000;                         // nodes times tables, where there are very many
+// Nodes times tables, where there are very many.
+constexpr std::uint64_t kManyTableNodes = 400'000;
 constexpr double kDescent = 10'000;  // evaluations of a descent, fewer with many ranks
 constexpr double kQuickGap = 0.015;  // a plan so near its bound is good enough
 constexpr double kGap = 0.003;
@@ -38,8 +38,8 @@ std::vector<std::int32_t> options_of(const Placement& placement) {
 }
 
 void raise(PhaseBound& phases, Ticks in_hand, std::size_t tables, SearchResult& result) {
-  const Ticks bound = phases.raise(in_hand, in_hand,
-                                   std::min<std::uint64_t>(kMostNodes, kManyTableNodes / tables));
+  const Ticks bound =
+      phases.raise(in_hand, in_hand, std::min<std::uint64_t>(kMostNodes, kManyTableNodes / tables));
   if (bound > result.bound.value) {
     result.bound.value = bound;
     result.bound.reason = "slowest rank of each phase";
