@@ -79,6 +79,15 @@ bool ReducedStep::context_apart(const PlanPoint& point) const {
   return point.context > 1 && job_.parallel.order[1] != Axis::kContext;
 }
 
+ReducedStep::ReducedStep(const ReducedStep& other, Clock clock)
+    : job_(other.job_),
+      model_(other.model_),
+      clock_(clock),
+      costs_(other.model_, clock, other.job_.parallel.overlap.data),
+      dense_layers_(other.dense_layers_),
+      full_attention_every_(other.full_attention_every_),
+      graphs_(other.graphs_) {}
+
 bool ReducedStep::passes_use_data(const PlanPoint& point) const {
   return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart(point));
 }
@@ -139,17 +148,17 @@ ReducedStep::Hop ReducedStep::hop(const Op& message, const PlanPoint& point,
   return {least ? 0 : model_.collective(message, pair).time.base(), levels_of(pair)};
 }
 
-template <class T, std::size_t N, class Costs>
-ByRole<T> ReducedStep::lines(const PlanPoint& key, std::int64_t fewer, std::int64_t more,
-                             const std::array<Line T::*, N>& fields, const Costs& costs) const {
-  const bool whole = key.pipeline == 1;
+template <class T, std::size_t N, class Stages, class Costs>
+ByRole<T> ReducedStep::lines(bool whole, std::int64_t fewer, std::int64_t more,
+                             const std::array<Line T::*, N>& fields, const Stages& stages,
+                             const Costs& costs) {
   const std::int32_t parts = whole ? 1 : kEqualStages;
   std::vector<T> low;
-  for (const ReducedStage& stage : stages_of(key, parts, parts * fewer)) {
+  for (const ReducedStage& stage : stages(parts, parts * fewer)) {
     low.push_back(costs(stage));
   }
   std::size_t i = 0;
-  for (const ReducedStage& stage : stages_of(key, parts, parts * (fewer + more))) {
+  for (const ReducedStage& stage : stages(parts, parts * (fewer + more))) {
     to_lines(low[i++], costs(stage), fields, static_cast<double>(fewer), static_cast<double>(more));
   }
   ByRole<T> role;
@@ -220,12 +229,12 @@ const std::vector<ReducedStage>& ReducedStep::pass_stages(const PlanPoint& key, 
     of.point.schedule = ScheduleKind::kOneFOneB;
   }
   // The tasks of a search come one after the other, each with a few graphs.
-  if (!graphs_.empty() && !of_one_task(graphs_.begin()->first.point, key)) {
-    graphs_.clear();
+  if (!graphs_->empty() && !of_one_task(graphs_->begin()->first.point, key)) {
+    graphs_->clear();
   }
-  auto it = graphs_.find(of);
-  if (it == graphs_.end()) {
-    it = graphs_.emplace(of, stages_of(key, stages, layers)).first;
+  auto it = graphs_->find(of);
+  if (it == graphs_->end()) {
+    it = graphs_->emplace(of, stages_of(key, stages, layers)).first;
   }
   return it->second;
 }
@@ -266,7 +275,10 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
     const std::int64_t most = std::min(most_layers(point), kMostToldApart);
     const std::int64_t fewer = held_up ? std::max<std::int64_t>(most - 2, 1) : 1;
     const std::int64_t more = held_up ? std::clamp<std::int64_t>(most - fewer, 1, 2) : 1;
-    passes.role = lines(key, fewer, more, kPassFields, costs);
+    const auto stages = [&](std::int32_t parts, std::int64_t layers) {
+      return held_up ? stages_of(key, parts, layers) : pass_stages(key, parts, layers);
+    };
+    passes.role = lines(point.pipeline == 1, fewer, more, kPassFields, stages, costs);
   } else {
     std::vector<PassCosts> by_stage;
     for (const ReducedStage& stage : pass_stages(key, kUnequalStages, kUnequalLayers)) {
@@ -308,22 +320,26 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
   const PlanPoint key = state_key(point);
   const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
   const bool overlapped = point.replicas() > 1 && states_use_passes();
+  const auto stages = [&](std::int32_t parts, std::int64_t layers) {
+    return stages_of(key, parts, layers);
+  };
+  const bool whole = point.pipeline == 1;
   ByRole<StateCosts> costs;
-  if (point.pipeline == 1) {
-    costs = lines(key, 1, 1, kStateFields, of);
+  if (whole) {
+    costs = lines(whole, 1, 1, kStateFields, stages, of);
   } else if (!overlapped) {
-    std::vector<StateCosts> stages;
-    for (const ReducedStage& stage : stages_of(key, kUnequalStages, kUnequalLayers)) {
-      stages.push_back(of(stage));
+    std::vector<StateCosts> by_stage;
+    for (const ReducedStage& stage : stages(kUnequalStages, kUnequalLayers)) {
+      by_stage.push_back(of(stage));
     }
-    costs = by_role(std::move(stages), kStateFields);
+    costs = by_role(std::move(by_stage), kStateFields);
   }
   // Overlapped with passes, or in shared buckets, one layer more is no measure of the exchange: it
   // is priced at the numbers of layers that chunks have, or at so many that it goes on alike.
   const std::int64_t most = std::max<std::int64_t>(most_layers(point) - 1, 1);
   if (overlapped) {
     const std::int64_t settled = std::min(most, hidden ? kBuffered : kSettled);
-    costs = lines(key, settled, 1, kStateFields, of);
+    costs = lines(whole, settled, 1, kStateFields, stages, of);
     if (settled == most) {
       return costs;
     }
@@ -334,7 +350,7 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
     }
   }
   if (overlapped || (point.replicas() > 1 && layers_share_buckets(costs))) {
-    costs = lines(key, most, 1, kStateFields, of);
+    costs = lines(whole, most, 1, kStateFields, stages, of);
   }
   return costs;
 }

@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "core/job/job.h"
@@ -27,6 +28,8 @@ namespace stepcast::planner {
 class ReducedStep {
  public:
   ReducedStep(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
+  /// Of the same job by another clock, from the same graphs.
+  ReducedStep(const ReducedStep& other, Clock clock);
 
   /// Passes under the point's tensor, context, expert, micro, sequence_parallel, recompute (kNone,
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
@@ -98,10 +101,12 @@ class ReducedStep {
   template <class T, class Costs>
   static void add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
                        const Costs& costs);
-  /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines. `costs(stage)`.
-  template <class T, std::size_t N, class Costs>
-  ByRole<T> lines(const PlanPoint& key, std::int64_t fewer, std::int64_t more,
-                  const std::array<Line T::*, N>& fields, const Costs& costs) const;
+  /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines; of the `whole` model or
+  /// of a pipeline. `stages(parts, layers)`, `costs(stage)`.
+  template <class T, std::size_t N, class Stages, class Costs>
+  static ByRole<T> lines(bool whole, std::int64_t fewer, std::int64_t more,
+                         const std::array<Line T::*, N>& fields, const Stages& stages,
+                         const Costs& costs);
   [[nodiscard]] std::vector<ReducedStage> stages_of(const PlanPoint& key, std::int32_t stages,
                                                     std::int64_t layers) const {
     return reduced_stages(job_, key, stages, layers, passes_use_data(key));
@@ -132,7 +137,8 @@ class ReducedStep {
     bool experts = false;
     auto operator<=>(const GraphKey&) const = default;
   };
-  std::map<GraphKey, std::vector<ReducedStage>> graphs_;  ///< of one task: see pass_stages
+  using Graphs = std::map<GraphKey, std::vector<ReducedStage>>;
+  std::shared_ptr<Graphs> graphs_ = std::make_shared<Graphs>();  ///< of one task: see pass_stages
 };
 
 }  // namespace stepcast::planner
