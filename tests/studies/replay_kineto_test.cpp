@@ -195,14 +195,16 @@ TEST_CASE("every name that a what-if offers changes something", "[studies][repla
   for (const traces::MeasuredRun& run : runs) {
     const ExecutionGraph& graph = *run.chain->graph;
     const simulator::StepCosts costs = studies::measured_costs(run, std::span(run.chain.get(), 1));
-    const auto with = [&](const studies::ReplayChange& change) {
+    const auto with = [&](const auto& choose) {
+      studies::ReplayChange change;
+      choose(change);
       simulator::StepCosts other = costs;
       studies::apply(change, graph, other);
       return studies::changed_share(graph, costs, other);
     };
     std::string offered;
     try {
-      (void)with({.scales = {{"nothing is called so, not nearly", 0.5}}});
+      (void)with([](auto& c) { c.scales = {{"nothing is called so, not nearly", 0.5}}; });
     } catch (const InputError& e) {
       offered = e.what();
     }
@@ -215,13 +217,13 @@ TEST_CASE("every name that a what-if offers changes something", "[studies][repla
     int asked = 0;
     for (std::string name; std::getline(names >> std::ws, name, ',');) {
       CAPTURE(name);
-      const studies::ChangedShare scaled = with({.scales = {{name, 0.5}}});
+      const studies::ChangedShare scaled = with([&](auto& c) { c.scales = {{name, 0.5}}; });
       CHECK((name == "host" ? scaled.host : scaled.device) > 0);
-      const studies::ChangedShare dropped = with({.drops = {name}});
+      const studies::ChangedShare dropped = with([&](auto& c) { c.drops = {name}; });
       CHECK((name == "host" ? dropped.host : dropped.device) > 0);
       ++asked;
     }
     CHECK(asked >= 5);  // host, all, compute, an op kind, a kind of kernel
-    CHECK(with({.graphs = true}).host > 0);
+    CHECK(with([](auto& c) { c.graphs = true; }).host > 0);
   }
 }
