@@ -213,12 +213,13 @@ def check_axe(browser):
     if not axe.exists():
         print("axe-core is not installed: its rules were not checked")
         return
+    show(browser, {"workload": "mlperf-dlrm-v2", "system": "dgx-h100", "devices": 8})
+    browser.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    browser.run(axe.read_text())
     for dark, width in [(False, 1280), (True, 1280), (False, 390)]:
         browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         browser.devtools("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
-        show(browser, {"workload": "mlperf-dlrm-v2", "system": "dgx-h100", "devices": 8})
-        browser.run("document.querySelectorAll('details').forEach(d => d.open = true)")
-        browser.run(axe.read_text())
+        time.sleep(0.5)  # pictures are drawn anew
         faults = browser.later("axe.run().then(r => arguments[0](r.violations.map(v => [v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 160)])))")
         rules = browser.run("return axe.version")
         serious = [f for f in faults if f[0] in ("serious", "critical")]

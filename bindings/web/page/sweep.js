@@ -67,7 +67,7 @@ function sweepPanel(state, keys, take) {
       const text = (measureOf) => (p) => (p.iteration_time_s === undefined ? "" : kMeasures[measureOf].text(kMeasures[measureOf].of(p)));
       const column = (name) => ({ title: name, of: text(name), sort: (p) => kMeasures[name].of(p) ?? Infinity, number: true });
       table.replaceChildren(
-        sortableTable([{ title: "point", of: sets }, { title: "", of: (p) => (p.status === "ok" ? "" : p.status), exact: (p) => p.reason }, ...Object.keys(kMeasures).map(column),
+        sortableTable([{ title: "point", of: sets }, { title: "status", of: (p) => p.status, exact: (p) => p.reason }, ...Object.keys(kMeasures).map(column),
           { title: "take over", of: (p) => element("button", { type: "button", onclick: () => take(Object.fromEntries(Object.entries(p.set).map(([k, v]) => [k, written(v)]))) }, "use"), sort: () => 0 }], found.points, "Points of the sweep"),
         element("p", { class: "row" }, element("button", { type: "button", onclick: () => download("sweep.json", answer.output, "application/json") }, "download sweep.json"), element("code", {}, asked.line)));
       return `${found.points.length} forecasts in ${seconds(answer.milliseconds / 1000)}${fastest ? `; the fastest that fits: ${sets(fastest)}, ${seconds(fastest.iteration_time_s)}` : "; none fits"}.`;
