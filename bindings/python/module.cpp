@@ -22,6 +22,7 @@
 #include "cli/support/command_line.h"
 #include "cli/support/console.h"
 #include "cli/version.h"
+#include "core/config/catalogue.h"
 #include "core/error.h"
 #include "interop/import.h"
 
@@ -128,11 +129,13 @@ using Progress = std::function<void(double, const std::string&)>;
 /// Holds what stays between calls.
 class Engine {
  public:
-  explicit Engine(const std::string& root) : library_(interop::library(root)) {}
+  explicit Engine(const std::string& root) : library_(interop::library(root)) {
+    library_.catalogue = &catalogue_;
+  }
 
   std::tuple<int, std::string, std::string> run(std::vector<std::string> arguments,
                                                 std::map<std::string, std::string> documents,
-                                                const std::optional<Progress>& progress) const {
+                                                const std::optional<Progress>& progress) {
     const py::gil_scoped_release others_go_on;
     RunningCommand call(std::move(arguments), std::move(documents), library_);
     while (!call.ended_after(50ms)) {
@@ -148,6 +151,7 @@ class Engine {
   }
 
  private:
+  config::Catalogue catalogue_;
   config::Library library_;
 };
 

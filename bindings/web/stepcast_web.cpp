@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/support/command_line.h"
 #include "cli/support/console.h"
+#include "core/config/catalogue.h"
 #include "interop/import.h"
 
 // What the page calls: commands as they are typed, and the drawing of a step. Texts in, texts out;
@@ -30,8 +31,10 @@ using stepcast::cli::Context;
 constexpr const char* kLibrary = "/stepcast";
 
 Context context_of(const char* arguments) {
+  static stepcast::config::Catalogue catalogue;  // a page's module lives as long as its worker
   Context context;
   context.library = stepcast::interop::library(kLibrary);
+  context.library.catalogue = &catalogue;
   context.arguments = nlohmann::json::parse(arguments).get<std::vector<std::string>>();
   return context;
 }

@@ -145,6 +145,19 @@ class Failures(unittest.TestCase):
         with self.assertRaises(Enough):  # what it raises ends the call
             stepcast.plan({"workload": "gpt3-175b", "system": "dgx-a100-80gb", "devices": 4096}, progress=stop)
 
+    def test_what_is_kept_between_calls_is_the_library_s_alone(self):
+        before = stepcast.predict(SMALL).to_dict()
+        slow = stepcast.predict(SMALL, set={"system.device.bandwidth": "100 GB/s"})
+        self.assertGreater(slow.iteration_time_s, before["iteration_time_s"])
+        self.assertEqual(stepcast.predict(SMALL).to_dict(), before)
+        with tempfile.TemporaryDirectory() as folder:  # a file of the user's is read each time
+            file = pathlib.Path(folder) / "mine.json"
+            for memory in ("100 GB", "200 GB"):
+                device = {**before["job"]["system"]["device"], "memory": memory}
+                file.write_text(json.dumps({**before["job"]["system"], "device": device}))
+                answer = stepcast.predict({"workload": "rm1", "system": str(file)})
+                self.assertEqual(answer.job["system"]["device"]["memory"], memory)
+
     def test_calls_at_once_do_not_mix(self):
         expected = {n: stepcast.predict(SMALL, set={"devices": n}).to_dict() for n in (1, 2, 4, 8)}
         got = {}
