@@ -7,6 +7,7 @@ set(STEPCAST_ARCHIVES "" CACHE PATH "Folder with libfmt.a, libsimdjson.a and lib
 function(use_archives target)
   set(files "")
   foreach(name ${ARGN})
+    unset(STEPCAST_ARCHIVE_${name} CACHE)  # an archive of ours may be newer than the cache
     find_library(STEPCAST_ARCHIVE_${name} NAMES lib${name}.a HINTS ${STEPCAST_ARCHIVES} REQUIRED)
     mark_as_advanced(STEPCAST_ARCHIVE_${name})
     list(APPEND files ${STEPCAST_ARCHIVE_${name}})
