@@ -1,9 +1,13 @@
 #include "planner/embedding/internal/row_tier_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/numbers.h"
@@ -17,8 +21,19 @@
 namespace stepcast::planner::internal {
 namespace {
 
-/// Options of one table; the pricing of levels follows reference/planner.md 1.3 with the measured
-/// price of each link level in the place of byte counts.
+/// "264", "12.6k", "40M": a number of rows to three digits.
+std::string shown_rows(std::int64_t rows) {
+  constexpr std::array<std::string_view, 4> kUnits{"", "k", "M", "G"};
+  double shown = real(rows);
+  std::size_t unit = 0;
+  for (; shown >= 999.5 && unit + 1 < kUnits.size(); ++unit) {
+    shown /= 1000;
+  }
+  return fmt::format("{:.3g}{}", shown, kUnits[unit]);
+}
+
+/// Options of one table. Levels as in FlexShard (arXiv 2301.02959), with the measured price of each
+/// link level in the place of byte counts.
 class RowTierOptions : private OptionsOfTable {
  public:
   RowTierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
@@ -292,7 +307,7 @@ class RowTierOptions : private OptionsOfTable {
       const std::int64_t g = groups_used[i];
       const std::int64_t rows = cut.ends[i] - first;
       if (rows > 0) {
-        o.label += fmt::format(" {:.3g}/{}", real(rows), g);
+        o.label += fmt::format(" {}/{}", shown_rows(rows), g);
         // As the ledger: a stripe's first member has at most its hottest row more than the mean.
         const double hottest =
             (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
