@@ -141,9 +141,9 @@ void add_attention(std::vector<DeviceCase>& cases) {
         for (const std::int64_t length : {256L, 512L, 1024L, 2048L, 4096L, 8192L}) {
           for (const std::uint8_t flags : {op_flags::kCausal, std::uint8_t{0}}) {
             for (const OpKind kind : {OpKind::kAttentionForward, OpKind::kAttentionBackward}) {
-              DeviceCase c =
-                  op_case(SweepPart::kAttention, kind,
-                          {batch, heads, kv_heads, length, length, head_dim}, Format::kBf16, flags);
+              DeviceCase c = op_case(SweepPart::kAttention, kind,
+                                     {batch, heads, kv_heads, length, length, head_dim},
+                                     Format::kBf16, flags, AttentionAttributes{});
               if (c.op.flops.base() <= 6e12) {
                 cases.push_back(c);
                 if (batch == 2) {
@@ -331,14 +331,15 @@ double share_of(SweepPart part) {
 std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory) {
   std::vector<DeviceCase> cases;
   std::mt19937_64 random(seed);
-  const auto shuffle_from = [&](std::size_t first) {
+  const auto shuffle_from = [&](std::size_t first) {  // what stands behind the anchors
+    const auto others =
+        std::stable_partition(cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end(),
+                              [](const DeviceCase& c) { return is_anchor(c); });
+    first = static_cast<std::size_t>(others - cases.begin());
     for (std::size_t i = cases.size(); i > first + 1;
          --i) {  // not std::shuffle: the same order everywhere
       std::swap(cases[i - 1], cases[first + random() % (i - first)]);
     }
-    std::stable_sort(
-        cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end(),
-        [](const DeviceCase& a, const DeviceCase& b) { return is_anchor(a) > is_anchor(b); });
   };
   std::size_t first = 0;
   add_embeddings(cases, memory.base());
