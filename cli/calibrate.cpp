@@ -77,6 +77,7 @@ std::string facts_json(const runtime::calibration::DeviceSweep& sweep) {
             {"launch_s", f.launch},
             {"kernel_gap_s", f.kernel_gap},
             {"graph_node_s", f.graph_node.base()},
+            {"event_pair_s", f.event_pair.base()},
             {"ops", sweep.samples.size()},
             {"left_out", sweep.left_out},
             {"transfers", Json::array()},
@@ -103,6 +104,13 @@ studies::CalibrationResult measure_cuda(const CalibrateCommand& options,
                                         studies::CalibrateOptions calibrate_options,
                                         const Context& context, runtime::MpiSession& session) {
   const double seconds = options.seconds > 0 ? options.seconds : options.quick ? 60 : 420;
+  // CUPTI is loaded before the first CUDA call; it records the jobs, not the sweep.
+  if (const studies::OpClock clock = op_clock("auto", context, session); clock.cupti != nullptr) {
+    clock.cupti->stop({session.rank(), session.size()});
+    calibrate_options.op_clock = [&context, &session] {
+      return op_clock("auto", context, session);
+    };
+  }
   calibrate_options.executor = timed_cuda_executors(context, session);
   calibrate_options.seconds = seconds / 3;
   runtime::calibration::DeviceSweep sweep;

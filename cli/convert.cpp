@@ -1,11 +1,12 @@
+#include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 
 #include "cli/command.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "cli/support/step_range.h"
@@ -41,7 +42,7 @@ void convert_recording(const ConvertOptions& options, const Context& context) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
     const auto kind = static_cast<Oddity>(k);
     if (oddities[kind].count > 0) {
-      fmt::print(stderr, "stepcast: {}: {} {} ({}), e.g. {}\n", options.input, oddities[kind].count,
+      fmt::print(notes(), "stepcast: {}: {} {} ({}), e.g. {}\n", options.input, oddities[kind].count,
                  name_of(kind), meaning_of(kind), oddities[kind].example);
     }
   }
@@ -56,7 +57,7 @@ void convert_recording(const ConvertOptions& options, const Context& context) {
     traces::anonymize(recording);
   }
   for (const traces::Loss& loss : format.write(options.output, recording)) {
-    fmt::print(stderr, "stepcast: {}: {} cannot hold and leaves out: {} {}\n", options.output,
+    fmt::print(notes(), "stepcast: {}: {} cannot hold and leaves out: {} {}\n", options.output,
                options.to, loss.count, loss.what);
   }
 }
@@ -132,7 +133,7 @@ int convert_to_standard_output(ConvertOptions options, const Context& context) {
   if (std::filesystem::is_directory(file)) {
     throw InputError("-", "the result is a folder of several files; name one");
   }
-  std::cout << std::ifstream(file, std::ios::binary).rdbuf();
+  answer() << std::ifstream(file, std::ios::binary).rdbuf();
   return 0;
 }
 

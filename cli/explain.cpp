@@ -1,10 +1,9 @@
 #include "studies/predict/explain.h"
 
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <algorithm>
 #include <array>
-#include <iostream>
 #include <optional>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "cli/print/human.h"
 #include "cli/print/replan.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/recordings.h"
 #include "core/error.h"
 #include "core/json_text.h"
@@ -298,7 +298,7 @@ int explain(const ExplainCommand& options, const Context& context) {
     const std::string y = model_of(b);
     if (!x.empty() && !y.empty() && x != y) {
       fmt::print(
-          stderr,
+          notes(),
           "stepcast: warning: A is a step of {} and B one of {}: only their totals compare\n", x,
           y);
     }
@@ -329,7 +329,7 @@ int explain(const ExplainCommand& options, const Context& context) {
   }
   std::vector<DataTable> tables = tables_of(e);
   tables.insert(tables.end(), placement.begin(), placement.end());
-  print_tables(tables, options.format, std::cout);
+  print_tables(tables, options.format, answer());
   return 0;
 }
 

@@ -79,6 +79,24 @@ void add_errors(Columns<Row>& columns, Fit fit) {
   }
 }
 
+/// Where too few configurations are left to hold any out, errors are those of the fitted rows; the
+/// model's source says so.
+std::string errors_title(const FittedModels& models) {
+  std::vector<std::string> fitted, held_out;
+  for (const auto& [name, model] : models) {
+    if (model.samples > 1) {
+      const bool seen = model.source.find("(errors on the fitted rows)") != std::string::npos;
+      (seen ? fitted : held_out).push_back(name);
+    }
+  }
+  if (fitted.empty()) {
+    return "held-out errors";
+  }
+  return held_out.empty() ? "errors on the fitted rows"
+                          : fmt::format("held-out errors; of {} errors on the fitted rows",
+                                        fmt::join(fitted, ", "));
+}
+
 DataTable models_table(const studies::FitDataResult& result) {
   using L = studies::FittedLine;
   Columns<L> columns{{"model", "", &L::key, kLeft},
@@ -90,7 +108,11 @@ DataTable models_table(const studies::FitDataResult& result) {
   columns.emplace_back("stack", "", &L::stack, kLeft);
   std::vector<L> lines = result.kernels;
   lines.insert(lines.end(), result.collectives.begin(), result.collectives.end());
-  return table_of("models", "held-out errors", columns, lines);
+  FittedModels models;
+  for (const L& l : lines) {
+    models[l.key] = l.model;
+  }
+  return table_of("models", errors_title(models), columns, lines);
 }
 
 DataTable skipped_table(const std::vector<studies::SkippedRow>& rows) {
@@ -167,7 +189,8 @@ DataTable models_table(const studies::FitTracesResult& result) {
   add_errors(columns, [](const Entry& m) {  // nothing is left to hold out of a single row
     return m.second.samples > 1 ? std::optional(m.second.error) : std::nullopt;
   });
-  return table_of("models", "held-out errors", columns, fitted);
+  return table_of("models", errors_title(FittedModels(fitted.begin(), fitted.end())), columns,
+                  fitted);
 }
 
 DataTable traces_table(const studies::FitTracesResult& result) {

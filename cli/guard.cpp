@@ -1,11 +1,11 @@
 #include "cli/guard.h"
 
-#include <iostream>
 
 #include "cli/print/bencher.h"
 #include "cli/print/guard_report.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/version.h"
 #include "core/config/baseline.h"
@@ -29,7 +29,7 @@ int update(const GuardCommand& options, const std::vector<studies::GuardSamples>
                           baseline.ops.size(), options.update));
   report.text("the first run against it: ");
   add_guard(self, report.section("guard"));
-  report.print(std::cout);
+  report.print(answer());
   return 0;
 }
 
@@ -113,7 +113,7 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
   Report report(format);
   report.fact("baseline", options.baseline);
   add_guard(result, report.section("guard"));
-  report.print(std::cout);
+  report.print(answer());
   switch (result.verdict()) {
     case studies::GuardResult::Verdict::kPass:
       return 0;

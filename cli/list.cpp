@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include <iostream>
 
 #include "cli/command.h"
 #include "cli/print/data_table.h"
+#include "cli/support/console.h"
 #include "core/config/config.h"
 #include "core/config/job_keys.h"
 #include "core/config/published_names.h"
@@ -111,13 +111,13 @@ void print(const std::vector<config::Entry>& entries, OutputFormat format) {
       entries);
   switch (format) {
     case OutputFormat::kText:
-      table.print_text(std::cout);
+      table.print_text(answer());
       break;
     case OutputFormat::kJson:
-      std::cout << table.json().dump(2) << '\n';
+      answer() << table.json().dump(2) << '\n';
       break;
     case OutputFormat::kCsv:
-      table.print_csv(std::cout);
+      table.print_csv(answer());
       break;
   }
 }
@@ -143,11 +143,11 @@ void add_list(CLI::App& app, Context& context) {
           "such as `stepcast list workloads`");
     }
     if (options->what == "schema") {
-      std::cout << config::job_schema();
+      answer() << config::job_schema();
       return;
     }
     if (options->what == "keys" && options->format == OutputFormat::kText) {
-      std::cout << config::job_keys_page();
+      answer() << config::job_keys_page();
       return;
     }
     print(entries_of(options->what, {context.library}), options->format);

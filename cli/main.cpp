@@ -25,6 +25,7 @@ fs::path find_library(const fs::path& executable) {
 
 int main(int argc, char** argv) {
   const stepcast::cli::PrintableStream printable_output(std::cout);
+  std::cerr.tie(nullptr);  // what is told does not wait for the answer
   CLI::App app{"Forecast a training step before you run it", "stepcast"};
   app.require_subcommand(1);
   app.set_version_flag("--version", stepcast::cli::version_report);

@@ -1,5 +1,7 @@
 #include "studies/plan/plan.h"
 
+#include <fmt/ostream.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -9,6 +11,7 @@
 #include "cli/print/print_embedding_plans.h"
 #include "cli/print/replan.h"
 #include "cli/support/checks.h"
+#include "cli/support/console.h"
 #include "cli/support/framework_export.h"
 #include "cli/support/output_files.h"
 #include "cli/support/plan_export.h"
@@ -214,7 +217,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
                                          defaults_of(options.stack, options.export_as));
   Job job = request.job;
   if (!refused.empty()) {
-    fmt::print(stderr, "stepcast: no stack is named, and {}: steps are at the hardware's pace\n",
+    fmt::print(notes(), "stepcast: no stack is named, and {}: steps are at the hardware's pace\n",
                refused);
   }
   if (const DlrmWorkload* dlrm = job.workload.dlrm(); dlrm != nullptr && dlrm->tables.empty()) {
@@ -235,7 +238,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   expect_exportable(options.export_as, job);
   refuse_set_plan(options.job.overrides);
   if (job.embedding_chosen && job.embedding_choice != "auto" && job.embedding_choice != "search") {
-    fmt::print(stderr,
+    fmt::print(notes(),
                "stepcast: the job's own embedding.plan ({}) has no part in the search; --from FILE "
                "starts from a plan in use\n",
                job.embedding_choice);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <iostream>
 #include <optional>
 #include <thread>
 
 #include "cli/print/human.h"
 #include "cli/print/print_embedding_plans.h"
 #include "cli/print/print_prediction.h"
+#include "cli/support/console.h"
 #include "cli/support/framework_export.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
@@ -381,7 +381,7 @@ int search(PlanRequest request, const ParallelPlanCommand& options, const std::s
   if (!shown.empty()) {
     printed.text(fmt::format("\nplan 1 for {}\n{}", name_of(exported->stack), shown));
   }
-  printed.print(std::cout);
+  printed.print(answer());
   if (!options.out.empty()) {
     write_output(options.out, plan_document(report, report.plans.front()).dump(2) + "\n");
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iostream>
 #include <optional>
 
 #include "cli/command.h"
@@ -11,6 +10,7 @@
 #include "cli/print/print_details.h"
 #include "cli/print/print_prediction.h"
 #include "cli/support/checks.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/whole_run.h"
 #include "core/config/quantity.h"
@@ -248,7 +248,7 @@ int predict(const PredictCommand& options, const Context& context) {
   if (options.details) {
     add_details(p, report);
   }
-  report.print(std::cout);
+  report.print(answer());
   doubt_length(options.run);
   return options.strict && !p.fits ? 1 : 0;
 }

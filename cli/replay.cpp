@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iostream>
 
 #include "cli/command.h"
 #include "cli/guard.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
 #include "cli/support/checks.h"
+#include "cli/support/console.h"
 #include "cli/support/recordings.h"
 #include "core/error.h"
 
@@ -245,7 +245,7 @@ int replay(const ReplayCommand& options, const Context& context) {
     }
     add_replay(all[i].first, all[i].second, report.item("replays"));
   }
-  report.print(std::cout);
+  report.print(answer());
   const bool doubtful =
       std::any_of(all.begin(), all.end(), [](const auto& r) { return !r.second.doubts.empty(); });
   return options.strict && doubtful ? 1 : 0;

@@ -1,10 +1,6 @@
-#include <fmt/format.h>
-
-#include <iostream>
-
 #include "cli/command.h"
 #include "cli/report/chapters.h"
-#include "cli/report/svg.h"
+#include "cli/report/style.h"
 #include "cli/support/output_files.h"
 #include "core/error.h"
 #include "core/json_text.h"
@@ -17,13 +13,6 @@ struct ReportCommand {
   std::string html;
   std::string title = "stepcast";
 };
-
-constexpr const char* kStyle =
-    "body{font-family:sans-serif;max-width:960px;margin:2em auto;color:#222;background:#fff}"
-    "section{margin:2em 0;border-top:1px solid #ccc}svg{display:block;margin:1em 0;max-width:100%;"
-    "height:auto}table{border-collapse:collapse;font-size:13px}td,th{padding:2px 8px;text-align:"
-    "right;border-bottom:1px solid #eee}td:first-child,th:first-child{text-align:left}"
-    ".source{color:#777;font-size:12px}";
 
 report::Document read_document(const std::string& file) {
   const std::string text = read_document_text(file);
@@ -41,12 +30,7 @@ void write_report(const ReportCommand& options) {
   for (const std::string& input : options.inputs) {
     documents.push_back(read_document(input));
   }
-  const std::string title = report::svg::escaped(options.title);
-  write_output(options.html,
-               fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                           "<title>{0}</title><style>{1}</style></head>\n<body>\n<h1>{0}</h1>\n{2}"
-                           "</body></html>\n",
-                           title, kStyle, report::chapters_of(documents)));
+  write_output(options.html, report::page(options.title, report::chapters_of(documents)));
 }
 
 }  // namespace

@@ -231,7 +231,7 @@ Report report_of(const Job& job, const runtime::RunResult& r, const Expected& pr
 /// nothing.
 runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context& context,
                                         runtime::MpiSession& session) {
-  const auto& module = runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+  const auto& module = cuda_module(context);
   const runtime::cuda::Probe probe = module.probe();
   std::vector<double> keys(static_cast<std::size_t>(session.size()), 0.0);
   keys[static_cast<std::size_t>(session.rank())] =
@@ -264,7 +264,7 @@ void check_backend(const RunCommand& options, const Context& context) {
       throw InputError("--emulate", "paces the collectives of --backend cpu only; leave it out");
     }
     // Asked before the ranks start, so that what is missing is told once.
-    runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+    require_cuda(context);
   } else if (options.cuda_graph) {
     throw InputError("--cuda-graph", "needs --backend cuda");
   } else if (options.op_clock != "auto") {

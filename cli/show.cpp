@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <iostream>
 #include <optional>
 
 #include "cli/command.h"
@@ -8,6 +7,7 @@
 #include "cli/print/show_file.h"
 #include "cli/print/show_tables.h"
 #include "cli/support/checks.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
@@ -175,10 +175,10 @@ void add_show(CLI::App& app, Context& context) {
           t.limit(options->details ? 0 : options->top);
         }
       }
-      print_tables(tables, options->job.format, std::cout);
+      print_tables(tables, options->job.format, answer());
     };
     if (shows_foreign(*options)) {
-      std::cout << interop::import_to_json(config::file_source(options->job.job));
+      answer() << interop::import_to_json(config::file_source(options->job.job));
       return;
     }
     if (!options->sections() && options->job.overrides.empty()) {

@@ -1,9 +1,9 @@
 #include "studies/predict/sweep.h"
 
+#include <fmt/ostream.h>
 #include <fmt/ranges.h>
 #include <algorithm>
 
-#include <iostream>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
@@ -243,12 +244,12 @@ int exit_code(const std::vector<SweepPoint>& points) {
     failed += p.status == SweepStatus::kFailed ? 1 : 0;
   }
   if (failed > 0) {
-    fmt::print(stderr, "stepcast: {} of {} points failed; see their reason\n", failed,
+    fmt::print(notes(), "stepcast: {} of {} points failed; see their reason\n", failed,
                points.size());
     return 70;
   }
   if (invalid == points.size()) {
-    fmt::print(stderr, "stepcast: no point of the sweep is a valid job: {}\n",
+    fmt::print(notes(), "stepcast: no point of the sweep is a valid job: {}\n",
                points.front().reason);
     return 2;
   }
@@ -278,7 +279,7 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
                       options.pareto.empty();
   const Columns<SweepPoint> columns = columns_of(axes, options, false);
   if (stream) {
-    table_of("points", "", columns, std::vector<SweepPoint>{}).print_csv(std::cout);
+    table_of("points", "", columns, std::vector<SweepPoint>{}).print_csv(answer());
   }
   std::vector<SweepPoint> points;
   {
@@ -300,8 +301,8 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
     }
     if (stream) {
       work.on_point = [&](const SweepPoint& p) {
-        table_of("points", "", columns, std::vector{p}).print_csv(std::cout, false);
-        std::cout << std::flush;
+        table_of("points", "", columns, std::vector{p}).print_csv(answer(), false);
+        answer() << std::flush;
       };
     }
     points = studies::sweep(axes, make_job, work);
@@ -313,7 +314,7 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   if (!stream) {
     std::ostringstream text;
     report_of(axes, points, options, usual_stacks)
-        .print(options.out.empty() ? static_cast<std::ostream&>(std::cout) : text);
+        .print(options.out.empty() ? answer() : static_cast<std::ostream&>(text));
     if (!options.out.empty()) {
       write_output(options.out, text.str());
     }

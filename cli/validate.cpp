@@ -99,7 +99,7 @@ int validate(const ValidateCommand& options, Context& context) {
   for (const std::string& suite : options.suites) {
     if (suite == "traces") {
       return options.run ? validate_what_if(options.seed, options.count, options.format, context)
-                         : validate_traces(options.data, options.format);
+                         : validate_traces(options.data, options.format, context);
     }
     if (suite == "runtime") {
       return validate_runtime({.from_traces = options.from_traces,

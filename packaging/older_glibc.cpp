@@ -1,7 +1,8 @@
-// Linked into the packaged executable, so that one built with the C library of today starts with those of the last years (2.27 on). References
+// Linked into the packaged executable and Python's module, so that one built with the C library of today starts with those of the last years (2.27 on). References
 // to functions whose symbols got new versions since then are bound to the versions before; the few functions that are new are put in
 // place of. cmake/StepcastPortable.cmake has the linker take `__wrap_X` for each X named here.
 #include <elf.h>
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <sys/random.h>
@@ -26,6 +27,7 @@ OLDER(log2, "GLIBC_2.2.5");
 OLDER(pow, "GLIBC_2.2.5");
 OLDER(hypot, "GLIBC_2.2.5");
 // Since 2.34 in the C library itself; before, in libraries of their own.
+OLDER(dlclose, "GLIBC_2.2.5");
 OLDER(dlopen, "GLIBC_2.2.5");
 OLDER(dlsym, "GLIBC_2.2.5");
 OLDER(dlerror, "GLIBC_2.2.5");
@@ -37,6 +39,10 @@ OLDER(pthread_getspecific, "GLIBC_2.2.5");
 OLDER(pthread_join, "GLIBC_2.2.5");
 OLDER(pthread_key_create, "GLIBC_2.2.5");
 OLDER(pthread_key_delete, "GLIBC_2.2.5");
+OLDER(pthread_mutex_trylock, "GLIBC_2.2.5");
+OLDER(pthread_mutexattr_destroy, "GLIBC_2.2.5");
+OLDER(pthread_mutexattr_init, "GLIBC_2.2.5");
+OLDER(pthread_mutexattr_settype, "GLIBC_2.2.5");
 OLDER(pthread_once, "GLIBC_2.2.5");
 OLDER(pthread_rwlock_rdlock, "GLIBC_2.2.5");
 OLDER(pthread_rwlock_unlock, "GLIBC_2.2.5");
@@ -60,12 +66,16 @@ int __fxstatat(int version, int folder, const char* path, struct stat* out, int 
 constexpr int kStatVersion = 1;  // of x86-64
 int REPLACED(stat)(const char* path, struct stat* out) { return __xstat(kStatVersion, path, out); }
 int REPLACED(stat64)(const char* path, struct stat* out) { return __xstat(kStatVersion, path, out); }
+int REPLACED(lstat64)(const char* path, struct stat* out) { return __lxstat(kStatVersion, path, out); }
 int REPLACED(lstat)(const char* path, struct stat* out) { return __lxstat(kStatVersion, path, out); }
 int REPLACED(fstat)(int file, struct stat* out) { return __fxstat(kStatVersion, file, out); }
 int REPLACED(fstat64)(int file, struct stat* out) { return __fxstat(kStatVersion, file, out); }
 int REPLACED(fstatat)(int folder, const char* path, struct stat* out, int flags) {
   return __fxstatat(kStatVersion, folder, path, out, flags);
 }
+
+// On 64-bit systems fcntl has always had 64-bit locks.
+int REPLACED(fcntl64)(int file, int command, void* argument) { return fcntl(file, command, argument); }
 
 void REPLACED(arc4random_buf)(void* data, std::size_t size) {
   auto* bytes = static_cast<char*>(data);
@@ -132,6 +142,7 @@ int REPLACED(_dl_find_object)(void* address, dl_find_object* found) {
   return dl_iterate_phdr(look, &search) == 1 ? 0 : -1;
 }
 
+#ifdef __PIE__  // no module
 // Since 2.34 the C library runs a program's constructors; before, the program brought the function that does.
 asm(".symver older_libc_start_main, __libc_start_main@GLIBC_2.2.5");
 using Main = int(int, char**, char**);
@@ -157,5 +168,6 @@ static int run_constructors(int argc, char** argv, char** environment) {
 int REPLACED(__libc_start_main)(Main* main, int argc, char** argv, Main*, void (*)(), void (*loader_fini)(), void* stack_end) {
   return older_libc_start_main(main, argc, argv, run_constructors, nullptr, loader_fini, stack_end);
 }
+#endif
 
 }  // extern "C"

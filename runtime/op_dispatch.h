@@ -18,6 +18,9 @@ struct OpState {
   virtual ~OpState() = default;
   /// What a pipelined step prepared for the next batch becomes that of the current batch.
   virtual void begin_next_batch() {}
+  /// A step begins whose ops are replayed instead of issued: what the host draws for them anew goes
+  /// where they read it.
+  virtual void replay(std::int64_t /*step*/) {}
   /// Moved between memory tiers since the run began, by tier of the program; empty: nothing.
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
 };

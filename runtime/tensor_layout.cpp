@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/graph/op_traits.h"
 #include "core/split_mix.h"
+#include "runtime/initial_value.h"
 
 namespace stepcast::runtime {
 namespace {
@@ -14,16 +15,9 @@ constexpr std::size_t kLarge = std::size_t{2}
 
 /// One row of hashed values: 32-bit arithmetic only, so that the loop vectorises.
 __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) void fill_row(
-    std::uint32_t seed, std::uint32_t step, std::uint32_t first_column, std::int64_t columns,
-    float scale, float* out) {
+    std::uint64_t row, std::uint32_t first_column, std::int64_t columns, float scale, float* out) {
   for (std::int64_t j = 0; j < columns; ++j) {
-    std::uint32_t h = seed + (first_column + static_cast<std::uint32_t>(j)) * step;
-    h = (h ^ (h >> 16)) * 0x85ebca6bU;
-    h = (h ^ (h >> 13)) * 0xc2b2ae35U;
-    h ^= h >> 16;
-    // The upper 24 bits are exact in fp32: 2 h / 2^24 - 1 in [-1, 1).
-    const float unit = static_cast<float>(static_cast<std::int32_t>(h >> 8)) * 0x1p-23F - 1.0F;
-    out[j] = unit * scale;
+    out[j] = initial_value(row, first_column + static_cast<std::uint32_t>(j), scale);
   }
 }
 
@@ -302,27 +296,29 @@ void TensorTable::begin_next_batch(const Program& program) {
   }
 }
 
-void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t rows,
-                std::int64_t pitch, float* matrix) {
+std::uint64_t row_hash(const ParameterPiece& piece, std::int32_t rank, std::int64_t i) {
   const std::int64_t place = piece.row_ranks > 0 ? rank % piece.row_ranks : rank;
   const std::int64_t first_row = piece.row + place * piece.row_per_rank;
+  const std::int64_t group = piece.row_group > 0 ? i / piece.row_group : 0;
+  const std::int64_t in_group = i - group * piece.row_group;
+  const std::int64_t in_order =
+      first_row + group * piece.row_group_step + in_group * piece.row_stride;
+  const auto row =
+      static_cast<std::uint64_t>(piece.row_order != nullptr ? piece.row_order->row_at(in_order)
+                                 : piece.order != nullptr   ? piece.order->row_of_rank(in_order)
+                                                            : in_order);
+  return split_mix(piece.key ^ split_mix(row));
+}
+
+void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t rows,
+                std::int64_t pitch, float* matrix) {
   for (std::int64_t i = 0; i < rows; ++i) {
     float* out = matrix + i * pitch + piece.local_column;
     if (piece.scale == 0) {
       std::fill_n(out, piece.columns, static_cast<float>(piece.constant));
       continue;
     }
-    const std::int64_t group = piece.row_group > 0 ? i / piece.row_group : 0;
-    const std::int64_t in_group = i - group * piece.row_group;
-    const std::int64_t in_order =
-        first_row + group * piece.row_group_step + in_group * piece.row_stride;
-    const auto row =
-        static_cast<std::uint64_t>(piece.row_order != nullptr ? piece.row_order->row_at(in_order)
-                                   : piece.order != nullptr   ? piece.order->row_of_rank(in_order)
-                                                              : in_order);
-    const std::uint64_t h = split_mix(piece.key ^ split_mix(row));
-    fill_row(static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(h >> 32) | 1U,
-             static_cast<std::uint32_t>(piece.column), piece.columns,
+    fill_row(row_hash(piece, rank, i), static_cast<std::uint32_t>(piece.column), piece.columns,
              static_cast<float>(piece.scale), out);
   }
 }

@@ -59,6 +59,9 @@ class TensorTable {
   std::vector<bool> per_microbatch_;
 };
 
+/// Which row of the parameter the piece's row i is on a rank, hashed with the parameter's key.
+std::uint64_t row_hash(const ParameterPiece& piece, std::int32_t rank, std::int64_t i);
+
 /// Writes rows x piece.columns initial values of one piece into a row-major matrix with `pitch`
 /// elements per row. Element (i, j) depends only on (piece.key, global row, global column):
 /// uniform in [-scale, scale] by a counter-based hash, or `constant`. About 1 ns per element.

@@ -10,7 +10,7 @@
 #include "core/graph/observer.h"
 #include "core/graph/program.h"
 #include "core/graph/step_traffic.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/mpi/session.h"
 #include "runtime/step_executor.h"
 

@@ -219,13 +219,20 @@ std::vector<const OpSpan*> compute_spans(const Program& program, const traces::R
 }
 
 /// The host's part of every step of one rank: issuing per op, gaps of the stream between ops, and
-/// what is left of the step.
+/// what is left of the step. `alone`: where steps and issuing were measured, if not with the ops.
 void add_host(FitRows::HostOfJob& host, const Program& program, const traces::RankTrace& rank,
-              const traces::GraphRun& trace) {
+              const traces::GraphRun& trace, const traces::RankTrace* alone) {
+  const traces::RankTrace& timed = alone != nullptr ? *alone : rank;
   const double recording = (trace.clock_cost + trace.store_cost).base();
   const auto executed = static_cast<double>(program.executed_ops());
   models::MeasuredHost steps;
-  for (const traces::StepMark& mark : rank.steps) {
+  for (const traces::StepMark& kept : rank.steps) {
+    const auto found = std::find_if(timed.steps.begin(), timed.steps.end(),
+                                    [&](const auto& m) { return m.step == kept.step; });
+    if (found == timed.steps.end()) {
+      continue;
+    }
+    const traces::StepMark& mark = *found;
     std::int64_t issue = 0, busy = 0, gaps = 0, last_end = -1;
     double gap_count = 0;
     for (const OpSpan* s : compute_spans(program, rank, mark.step)) {
@@ -238,7 +245,7 @@ void add_host(FitRows::HostOfJob& host, const Program& program, const traces::Ra
       }
       last_end = ticks(s->end);
     }
-    for (const HostSpan& s : rank.host) {
+    for (const HostSpan& s : timed.host) {
       issue += s.step == mark.step && s.kind == HostSpan::Kind::kIssue
                    ? ticks(s.end) - ticks(s.begin)
                    : 0;
@@ -248,7 +255,10 @@ void add_host(FitRows::HostOfJob& host, const Program& program, const traces::Ra
     if (gap_count > 0) {
       steps.dispatch.push_back(std::max(0.0, in_seconds(gaps) / gap_count - recording));
     }
-    const double rest = in_seconds(ticks(mark.end) - ticks(mark.begin) - issue - busy - gaps);
+    // A device works while the host issues: the longer of the two is what the step waits for.
+    const std::int64_t known =
+        trace.op_clock.empty() ? issue + busy + gaps : std::max(issue, busy + gaps);
+    const double rest = in_seconds(ticks(mark.end) - ticks(mark.begin) - known);
     steps.step.push_back(std::max(0.0, rest));
   }
   const auto add_median = [](std::vector<double>& to, const std::vector<double>& from) {
@@ -261,6 +271,21 @@ void add_host(FitRows::HostOfJob& host, const Program& program, const traces::Ra
   add_median(host.medians.step, steps.step);
   host.all.issue.insert(host.all.issue.end(), steps.issue.begin(), steps.issue.end());
   host.all.step.insert(host.all.step.end(), steps.step.begin(), steps.step.end());
+}
+
+/// Of each step, the longest over the ranks.
+std::vector<double> durations_of(const std::vector<traces::RankTrace>& ranks) {
+  std::map<std::int32_t, double> longest;
+  for (const traces::RankTrace& rank : ranks) {
+    for (const traces::StepMark& m : rank.steps) {
+      longest[m.step] = std::max(longest[m.step], seconds_between(m.begin, m.end));
+    }
+  }
+  std::vector<double> durations;
+  for (const auto& [step, seconds] : longest) {
+    durations.push_back(seconds);
+  }
+  return durations;
 }
 
 /// Compute time of one rank's step between its rendezvous.
@@ -335,11 +360,15 @@ void FitRows::HostOfJob::scale(double factor) {
   }
 }
 
-std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, traces::GraphRun trace) {
+std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, traces::GraphRun trace,
+                       const std::vector<traces::RankTrace>& alone) {
   Unused unused;
   std::vector<double> steps = keep_quiet_steps(trace, unused);
   std::int64_t used = 0;
   if (!steps.empty()) {
+    if (!alone.empty()) {
+      steps = durations_of(alone);
+    }
     const ExecutionGraph& kept = all.graphs.emplace_back(std::move(graph));
     const Paces paces = paces_of(all, kept, trace);
     for (double& s : steps) {
@@ -352,7 +381,8 @@ std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, trace
     ops.add_rendezvous();
     all.hosts.push_back({program_of(job), median_of(steps), {}, {}});
     for (const traces::RankTrace& rank : trace.ranks) {
-      add_host(all.hosts.back(), kept.program_of(rank.rank), rank, trace);
+      add_host(all.hosts.back(), kept.program_of(rank.rank), rank, trace,
+               alone.empty() ? nullptr : &alone.at(static_cast<std::size_t>(rank.rank)));
     }
     all.hosts.back().scale(1 / paces.slowest);
     add_segments(all, kept, trace);

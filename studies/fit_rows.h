@@ -81,11 +81,14 @@ struct FitRows {
 
 /// Adds the quieter half of a trace's steps: kernels from op durations (median per op and rank),
 /// collectives from transfer times (last arrival to end; the least over ranks, except where each
-/// ends for itself), the host from the gaps between ops. Where the trace holds probes of its cores,
+/// ends for itself), the host from the gaps between ops. `alone`, where it is not empty: of every
+/// rank, steps and the host's part of a run whose ops nothing recorded, which take the place of the
+/// trace's. Where the trace holds probes of its cores,
 /// times are as cores of the reference pace would take them (core_pace.h). `graph` is the one the
 /// trace ran, with tables and exchanges as far as they are known. A step that is not whole on every
 /// rank is not used but listed. Returns the number of steps used.
-std::int64_t add_steps(FitRows& rows, const Job& job, ExecutionGraph graph, traces::GraphRun trace);
+std::int64_t add_steps(FitRows& rows, const Job& job, ExecutionGraph graph, traces::GraphRun trace,
+                       const std::vector<traces::RankTrace>& alone = {});
 
 /// Records that the recorders of these traces lost: gaps and issue times beside them are wrong.
 std::uint64_t dropped_records(const FitRows& rows);

@@ -12,8 +12,11 @@
 #include "traces/kineto/kineto_writer.h"
 #include "traces/native/native_trace.h"
 #include "traces/native/recording_files.h"
+#include "traces/nsys/nsys_reader.h"
 #include "traces/perfetto/perfetto_writer.h"
+#include "traces/pytorch_et/link_execution_trace.h"
 #include "traces/pytorch_et/pytorch_et_reader.h"
+#include "traces/rocprof/rocprof_reader.h"
 
 namespace stepcast::traces {
 namespace {
@@ -58,6 +61,10 @@ bool may_be_pytorch_et(std::string_view head) {
 bool is_pytorch_et(std::string_view head) {
   return may_be_pytorch_et(head) && has(head, "\"nodes\"");
 }
+bool is_nsys(std::string_view head) { return head.starts_with("SQLite format 3"); }
+bool is_rocprof(std::string_view head) {
+  return is_json(head) && has(head, "\"rocprofiler-sdk-tool\"");
+}
 bool is_kineto(std::string_view head) {
   return is_json(head) &&
          (has(head, "\"traceEvents\"") || head[head.find_first_not_of(" \t\r\n")] == '[');
@@ -98,7 +105,7 @@ Losses write_viewed(const fs::path& file, const Recording& recording) {
   return {};
 }
 
-constexpr std::array<TraceFormat, 6> kFormats{{
+constexpr std::array<TraceFormat, 8> kFormats{{
     {.name = "chakra",
      .description = "Chakra execution trace (protobuf)",
      .is_file = is_chakra,
@@ -112,7 +119,16 @@ constexpr std::array<TraceFormat, 6> kFormats{{
      .description = "PyTorch execution trace 1.0.1 to 1.1.1 (JSON)",
      .is_file = is_pytorch_et,
      .may_be_file = may_be_pytorch_et,
-     .read_rank = read_pytorch_et},
+     .read_rank = read_pytorch_et,
+     .link = link_execution_trace},
+    {.name = "nsys",
+     .description = "Nsight Systems, exported with --type sqlite",
+     .is_file = is_nsys,
+     .read_rank = read_nsys},
+    {.name = "rocprofv3",
+     .description = "rocprofv3 --output-format json",
+     .is_file = is_rocprof,
+     .read_rank = read_rocprof},
     {.name = "kineto",
      .description = "Kineto and other Chrome trace JSON",
      .is_file = is_kineto,

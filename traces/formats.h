@@ -18,6 +18,9 @@ struct TraceFormat {
   bool (*is_file)(std::string_view head) = nullptr;
   bool (*may_be_file)(std::string_view head) = nullptr;
   RankRecording (*read_rank)(Input& input, Names& names) = nullptr;
+  /// Formats of execution graphs that may stand beside the timeline of the same step: adds to the
+  /// timeline what the graph knows.
+  void (*link)(RankRecording& timeline, const RankRecording& graph) = nullptr;
   /// Folders that hold a run.
   bool (*is_folder)(const std::filesystem::path& folder) = nullptr;
   Recording (*read_folder)(const std::filesystem::path& folder) = nullptr;

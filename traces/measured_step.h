@@ -10,6 +10,7 @@
 
 #include "core/graph/observer.h"
 #include "core/graph/program.h"
+#include "traces/events/operator_traffic.h"
 #include "traces/events/recording.h"
 #include "traces/trace.h"
 
@@ -33,6 +34,8 @@ struct MeasuredRank {
   /// By op template: the operator (else the kernel) of device work that is none of our ops, or was
   /// recorded without a shape.
   std::map<std::int32_t, std::string> unexplained;
+  /// Of these, what the whole call of the operator moves and multiplies, where its inputs tell it.
+  std::map<std::int32_t, OperatorTraffic> traffic;
   std::int64_t dispatch = 0;  ///< mean gap of a stream between two ops that nothing held up
   std::int64_t finish = 0;    ///< host, from the end of its last op or call to the end of the step
   std::int64_t begin = 0, end = 0;  ///< step marks

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Part {
-  std::string_view format;
+  const TraceFormat* format = nullptr;
   RankRecording rank;
 };
 
@@ -40,7 +40,7 @@ Part read_part(Input& input, Names& names) {
     input.fail(0, "the file is empty; expected a trace");
   }
   if (const TraceFormat* format = format_of(head)) {
-    return {format->name, format->read_rank(input, names)};
+    return {format, format->read_rank(input, names)};
   }
   std::string known;
   for (const TraceFormat& f : formats()) {
@@ -252,6 +252,7 @@ class Opener {
     return true;
   }
   Recording finish(bool whole) && {
+    link_graphs();
     if (recording_.ranks.empty()) {
       throw InputError("trace", "no file given; expected at least one");
     }
@@ -264,16 +265,52 @@ class Opener {
  private:
   void add(Input& input) {
     Part part = read_part(input, recording_.names);
-    if (!recording_.format.empty() && recording_.format != part.format) {
-      throw InputError(
-          input.label(),
-          fmt::format("is a {} trace, {} a {} trace; expected one format in one run", part.format,
-                      recording_.ranks.front().source, recording_.format));
+    if (const TraceFormat& f = *part.format; f.link != nullptr) {
+      graphs_.push_back(std::move(part.rank));
+      graph_format_ = &f;
+      return;
     }
-    recording_.format = part.format;
+    const std::string_view format = part.format->name;
+    if (!recording_.format.empty() && recording_.format != format) {
+      throw InputError(input.label(),
+                       fmt::format("is a {} trace, {} a {} trace; expected one format in one run",
+                                   format, recording_.ranks.front().source, recording_.format));
+    }
+    recording_.format = format;
     recording_.ranks.push_back(std::move(part.rank));
   }
+
+  /// Execution graphs stand beside the timelines of the same ranks, or alone.
+  void link_graphs() {
+    if (graphs_.empty()) {
+      return;
+    }
+    if (recording_.ranks.empty()) {
+      recording_.format = graph_format_->name;
+      recording_.ranks = std::move(graphs_);
+      return;
+    }
+    if (graphs_.size() != recording_.ranks.size()) {
+      throw InputError(graphs_.front().source,
+                       fmt::format("is one of {} execution traces beside {} timelines; expected "
+                                   "one of each rank",
+                                   graphs_.size(), recording_.ranks.size()));
+    }
+    guess_ranks(recording_.ranks);
+    guess_ranks(graphs_);
+    const auto by_rank = [](const RankRecording& a, const RankRecording& b) {
+      return a.rank < b.rank;
+    };
+    std::stable_sort(recording_.ranks.begin(), recording_.ranks.end(), by_rank);
+    std::stable_sort(graphs_.begin(), graphs_.end(), by_rank);
+    for (std::size_t i = 0; i < graphs_.size(); ++i) {
+      graph_format_->link(recording_.ranks[i], graphs_[i]);
+    }
+  }
+
   Recording recording_;
+  std::vector<RankRecording> graphs_;
+  const TraceFormat* graph_format_ = nullptr;
 };
 
 /// A trace is read more than once: first to tell its format.

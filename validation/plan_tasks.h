@@ -5,7 +5,7 @@
 
 #include "core/job/job.h"
 #include "core/job/plan.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "models/cost_model.h"
 #include "studies/run/runtime_cases.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/mpi/session.h"
 #include "validation/plan_scores.h"
 #include "validation/plan_tasks.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"
 #include "studies/fit/error_statistics.h"

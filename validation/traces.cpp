@@ -1,8 +1,10 @@
 #include "validation/traces.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "core/device_names.h"
 #include "core/error.h"
 #include "traces/events/open_native.h"
 #include "traces/formats.h"
@@ -124,7 +126,66 @@ void add_sets(const fs::path& path, const fs::path& root, std::vector<TraceSet>&
   }
 }
 
+/// By program: the devices it was recorded on, and where.
+std::map<std::string, std::map<std::string, fs::path>> programs_by_device(const fs::path& data) {
+  std::map<std::string, std::map<std::string, fs::path>> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(data)) {
+    const std::string name = entry.path().filename().string();
+    const std::size_t end = name.find('_');
+    if (entry.is_regular_file() && end != std::string::npos && end > 0) {
+      files[name.substr(end + 1)][name.substr(0, end)] = entry.path();
+    }
+  }
+  std::erase_if(files, [](const auto& f) { return f.second.size() < 2; });
+  return files;
+}
+
+/// A program as recorded on one of its devices.
+struct OnDevice {
+  traces::MeasuredRun run;
+  std::string device;
+  Seconds busy;
+};
+
 }  // namespace
+
+std::vector<MovedTrace> moved_traces(const fs::path& data, const config::Library& library) {
+  std::vector<MovedTrace> all;
+  if (!fs::is_directory(data)) {
+    return all;
+  }
+  for (const auto& [program, files] : programs_by_device(data)) {
+    std::vector<OnDevice> runs;
+    for (const auto& [prefix, file] : files) {
+      try {
+        const traces::Recording recording = traces::open_trace(file);
+        const auto& devices = recording.ranks.front().devices;
+        const auto device = devices.empty() ? std::nullopt : device_named(devices.front());
+        if (device && device->device.starts_with(prefix)) {
+          OnDevice on{traces::measured_run(recording), std::string(device->device), {}};
+          on.busy = studies::replay(on.run).by_rank.front().measured_busy;
+          runs.push_back(std::move(on));
+        }
+      } catch (const InputError&) {  // listed among the runs, with the reason
+        continue;
+      }
+    }
+    for (const OnDevice& from : runs) {
+      for (const OnDevice& to : runs) {
+        if (from.device != to.device) {
+          const Device device = config::load_device(to.device, library);
+          studies::ReplayOptions options;
+          options.library = library;
+          options.change.device = &device;
+          const studies::Replay moved = studies::replay(from.run, options);
+          all.push_back({program, from.device, to.device, from.busy,
+                         moved.changed_by_rank.front().busy, to.busy, moved.changed_share->device});
+        }
+      }
+    }
+  }
+  return all;
+}
 
 std::vector<TraceSet> replay_sets(const fs::path& data) {
   if (!fs::exists(data)) {

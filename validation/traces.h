@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/config.h"
 #include "studies/traces/replay.h"
 
 namespace stepcast::validation {
@@ -29,5 +30,21 @@ struct TraceSet {
 /// predict nothing. Not scored: runs that are host-bound (rule R1).
 /// Errors: InputError when the folder holds no trace.
 std::vector<TraceSet> replay_sets(const std::filesystem::path& data);
+
+/// A program recorded on one device, moved to another on which it was recorded too: device time of
+/// a step, without communication.
+struct MovedTrace {
+  std::string name, device, to;
+  Seconds recorded, predicted, truth;  ///< on `device`; `to` by the models; recorded on `to`
+  double covered = 0;                  ///< share of device time that models moved
+  [[nodiscard]] double error() const { return predicted / truth - 1; }
+  [[nodiscard]] double naive_error() const { return recorded / truth - 1; }  ///< nothing changes
+};
+
+/// Files of a folder named DEVICE_PROGRAM of which several have the same PROGRAM and DEVICE begins
+/// the name of the device they were recorded on ("h100_vit.json.gz", "mi300_vit.json.gz"): each as
+/// on each other one's device. Empty where there are none.
+std::vector<MovedTrace> moved_traces(const std::filesystem::path& data,
+                                     const config::Library& library);
 
 }  // namespace stepcast::validation

@@ -21,17 +21,19 @@ void OpWriter::note(ProgramOrder::OfOp of) {
   order_.ops.push_back(of);
 }
 
-OpWriter::Event OpWriter::name_transfer(Lane lane) {
-  order_.transfers.push_back({lane, static_cast<std::uint32_t>(order_.ops.size()), true});
+void OpWriter::copy(const Op& op, const ProgramOrder::OfOp& of, std::uint32_t name,
+                    std::span<const TensorId> in, std::span<const TensorId> out) {
+  note(of);
+  builder_.copy(op, name, in, out);
+}
+
+OpWriter::Event OpWriter::name_transfer(Lane lane, bool early) {
+  order_.transfers.push_back({lane, static_cast<std::uint32_t>(order_.ops.size()), early});
   return static_cast<Event>(order_.transfers.size() - 1);
 }
 
 OpWriter::Event OpWriter::transfer(Lane lane, const Transfer& t) {
-  Event done = t.event;
-  if (done == kNoTransfer) {
-    done = name_transfer(lane);
-    order_.transfers.back().early = false;
-  }
+  const Event done = t.event == kNoTransfer ? name_transfer(lane, false) : t.event;
   note({.lane = lane,
         .transfers = true,
         .after_compute = t.after_compute,

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,6 +26,8 @@ class OpWriter {
   using Event = TransferId;  ///< when a transfer is done
 
   explicit OpWriter(Format compute) { builder_.set_format(compute); }
+  /// Writes a program that is begun.
+  explicit OpWriter(ProgramBuilder builder) : builder_(std::move(builder)) {}
 
   OpEdit compute(OpKind kind, std::string_view name, std::initializer_list<std::int64_t> shape);
 
@@ -44,8 +47,12 @@ class OpWriter {
     Event after = kNoTransfer;          ///< a transfer that it waits for where the next op need not
   };
   Event transfer(Lane lane, const Transfer& t);
-  /// A name for a transfer that ops written before it await, as the last one of that name.
-  Event name_transfer(Lane lane);
+  /// A name for a transfer; `early` where ops written before it await it, as the last one of that
+  /// name.
+  Event name_transfer(Lane lane, bool early = true);
+  /// An op as it is (ProgramBuilder::copy); `of` says all but what it awaits.
+  void copy(const Op& op, const ProgramOrder::OfOp& of, std::uint32_t name,
+            std::span<const TensorId> in, std::span<const TensorId> out);
   /// The next compute op waits for the transfer.
   void await(Event event);
   /// The host issues nothing more until the compute stream's latest op is done.
@@ -63,6 +70,16 @@ class OpWriter {
   void needs(LayerPart part, std::int64_t layer, std::int64_t piece = 0) {
     order_.needs.push_back({{part, layer, piece}, place()});
   }
+  /// From here on the segment reads weights of the unit.
+  void uses_weights(std::int64_t unit) {
+    order_.unit_uses.push_back({unit, false, segment_, place()});
+  }
+  /// From here on the segment adds to gradients of the unit.
+  void adds_gradients(std::int64_t unit) {
+    order_.unit_uses.push_back({unit, true, segment_, place()});
+  }
+  /// What follows would stand before op `instead_of` of the backward pass, which left it.
+  void left_over(std::uint32_t instead_of) { order_.left_over.push_back({instead_of, place().op}); }
   /// What `write` writes is a product of a layer.
   template <class Write>
   void product(std::string block, std::vector<ProgramOrder::Product::Matrix> matrices,
@@ -86,11 +103,17 @@ class OpWriter {
 
   std::uint32_t begin_segment(std::string name, SegmentKind kind,
                               MicrobatchRole microbatches = MicrobatchRole::kAny) {
-    return builder_.begin_segment(std::move(name), kind, microbatches);
+    return segment_ = builder_.begin_segment(std::move(name), kind, microbatches);
   }
   void end_segment();
+  /// Between the op written last and the next one, after what is awaited so far.
+  [[nodiscard]] ProgramOrder::Place place() const {
+    return {static_cast<std::uint32_t>(order_.ops.size()),
+            static_cast<std::uint32_t>(awaits_.size())};
+  }
   void set_phase(Phase phase) { builder_.set_phase(phase); }
   ProgramBuilder& builder() { return builder_; }
+  ProgramOrder& order() { return order_; }
   struct Written {
     Program program;
     ProgramOrder order;
@@ -99,14 +122,11 @@ class OpWriter {
 
  private:
   void note(ProgramOrder::OfOp of);
-  [[nodiscard]] ProgramOrder::Place place() const {
-    return {static_cast<std::uint32_t>(order_.ops.size()),
-            static_cast<std::uint32_t>(awaits_.size())};
-  }
 
   ProgramBuilder builder_;
   ProgramOrder order_;
   std::vector<TransferId> awaits_;  ///< stated since the latest op
+  std::uint32_t segment_ = 0;
 };
 
 }  // namespace stepcast::workloads

@@ -34,7 +34,7 @@ def licence(package):
     return (pathlib.Path("/usr/share/doc") / package / "copyright").read_text()
 
 
-scripts = ["draw", "engine", "state", "controls", "forecast", "timeline", "compare", "placement", "plan", "main"]
+scripts = ["draw", "engine", "state", "controls", "forecast", "timeline", "compare", "placement", "task", "plan", "sweep", "main"]
 libraries = {"Emscripten and its C and C++ libraries": "emscripten", "fmt": "libfmt-dev", "JSON for Modern C++": "nlohmann-json3-dev",
              "CLI11": "libcli11-dev", "Boost": "libboost-dev", "Eigen": "libeigen3-dev"}
 notices = [(root / "LICENSE").read_text()] + [f"==== {name}\n\n{licence(package)}" for name, package in libraries.items()

@@ -1,6 +1,6 @@
+#include <emscripten.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -8,10 +8,20 @@
 #include "bindings/web/timeline.h"
 #include "cli/command.h"
 #include "cli/support/command_line.h"
+#include "cli/support/console.h"
+#include "core/config/catalogue.h"
 #include "interop/import.h"
 
 // What the page calls: commands as they are typed, and the drawing of a step. Texts in, texts out;
 // the answer stays valid until the next call.
+
+// The page's worker sets Module.onProgress; told at most twenty times a second.
+EM_JS(void, tell_progress, (double share, const char* note), {
+  const now = Date.now();
+  if (!Module["onProgress"] || now - (Module["told"] || 0) < 50) return;
+  Module["told"] = now;
+  Module["onProgress"](share, UTF8ToString(note));
+});
 
 namespace {
 
@@ -21,20 +31,25 @@ using stepcast::cli::Context;
 constexpr const char* kLibrary = "/stepcast";
 
 Context context_of(const char* arguments) {
+  static stepcast::config::Catalogue catalogue;  // a page's module lives as long as its worker
   Context context;
   context.library = stepcast::interop::library(kLibrary);
+  context.library.catalogue = &catalogue;
   context.arguments = nlohmann::json::parse(arguments).get<std::vector<std::string>>();
   return context;
 }
 
-/// Runs `command` with its standard output as the answer.
+/// Runs `command` with what it prints as the answer.
 template <class Command>
-const char* answer(const Command& command) {
+const char* answer_of(const Command& command) {
   static std::string text;
-  const std::ostringstream output;
-  std::streambuf* before = std::cout.rdbuf(output.rdbuf());
+  std::ostringstream output;
+  const stepcast::cli::Console console{
+      &output, &std::cerr,
+      [](double share, const std::string& note) { tell_progress(share, note.c_str()); },
+      {}};
+  const stepcast::cli::ConsoleScope scope(console);
   const int code = command();
-  std::cout.rdbuf(before);
   text = fmt::format("{}\n", code) + output.str();
   return text.c_str();
 }
@@ -46,11 +61,12 @@ extern "C" {
 /// `arguments`: a JSON list, as after the executable's name. The answer: the exit code, an end of
 /// line, what the command prints. Errors go to the error stream.
 const char* stepcast_run(const char* arguments) {
-  return answer([&] {
+  return answer_of([&] {
     CLI::App app{"Forecast a training step before you run it", "stepcast"};
     app.require_subcommand(1);
     Context context = context_of(arguments);
     stepcast::cli::add_predict(app, context);
+    stepcast::cli::add_sweep(app, context);
     stepcast::cli::add_plan(app, context);
     stepcast::cli::add_explain(app, context);
     stepcast::cli::add_list(app, context);
@@ -60,7 +76,7 @@ const char* stepcast_run(const char* arguments) {
 
 /// `arguments` of a job (JOB, --set): what a picture of its step needs, bindings/web/timeline.h.
 const char* stepcast_timeline(const char* arguments) {
-  return answer([&] {
+  return answer_of([&] {
     CLI::App app{"", "stepcast"};
     Context context = context_of(arguments);
     stepcast::cli::add_timeline(app, context);

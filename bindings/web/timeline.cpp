@@ -1,10 +1,10 @@
 #include "bindings/web/timeline.h"
 
 #include <algorithm>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/support/console.h"
 #include "core/config/usual_stack.h"
 #include "core/numbers.h"
 #include "models/cost_model.h"
@@ -189,7 +189,7 @@ int timeline(const JobOptions& options, const Context& context) {
   if (places) {
     document["placement"] = placement_of(*dlrm, graph, spans, all_ranks);
   }
-  std::cout << document.dump();
+  answer() << document.dump();
   return 0;
 }
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 
 namespace stepcast::cli {
 namespace {
@@ -87,7 +87,7 @@ DataTable tables(const DriftReport& r) {
 }  // namespace
 
 void print_drift(const DriftReport& report, OutputFormat format) {
-  print_tables({summary(report), tables(report)}, format, std::cout);
+  print_tables({summary(report), tables(report)}, format, answer());
 }
 
 }  // namespace stepcast::cli

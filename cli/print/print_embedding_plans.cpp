@@ -1,14 +1,14 @@
 #include "cli/print/print_embedding_plans.h"
 
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 
 #include "cli/print/human.h"
 #include "cli/print/report.h"
 #include "cli/print/step_parts.h"
+#include "cli/support/console.h"
 #include "core/config/config.h"
 #include "core/job/tier_units.h"
 #include "studies/predict/memory_remedy.h"
@@ -223,7 +223,7 @@ void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat form
   if (!headroom) {
     warn_of_full_devices(r, report);
   }
-  report.print(std::cout);
+  report.print(answer());
 }
 
 int print_infeasible(const std::string& why, OutputFormat format) {
@@ -231,9 +231,9 @@ int print_infeasible(const std::string& why, OutputFormat format) {
     Report report(format);
     report.list("plans");
     report.fact("infeasible", why);
-    report.print(std::cout);
+    report.print(answer());
   }
-  fmt::print(stderr, "stepcast: {}\n", why);
+  fmt::print(notes(), "stepcast: {}\n", why);
   return 1;
 }
 

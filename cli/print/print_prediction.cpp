@@ -9,7 +9,7 @@
 #include "cli/print/human.h"
 #include "cli/print/print_details.h"
 #include "cli/print/step_parts.h"
-#include "core/config/config.h"
+#include "core/config/document.h"
 #include "planner/parallel/plan_point.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_summary.h"
@@ -250,7 +250,7 @@ Json memory_json(const StepPrediction& p) {
 
 void add_prediction(const StepPrediction& p, const std::string& usual_stack, Report& report) {
   add_screen(p, usual_stack, report);
-  report.fact("job", [&] { return Json::parse(config::job_to_json(p.job, -1)); });
+  report.fact("job", [&] { return config::job_json(p.job); });
   if (has_tables(p.job)) {
     report.fact("embedding_plan", [&] { return plan_json(p.job); });
   }

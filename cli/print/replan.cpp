@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
 
@@ -148,7 +148,7 @@ void print_replan(const ReplanReport& r, const planner::AdaptedPlan& adapted, Ou
     add_difference(studies::plan_difference(r.job, r.in_use, r.plan), tables);
   }
   if (format != OutputFormat::kJson) {
-    print_tables(tables, format, std::cout);
+    print_tables(tables, format, answer());
     return;
   }
   nlohmann::ordered_json j;
@@ -164,7 +164,7 @@ void print_replan(const ReplanReport& r, const planner::AdaptedPlan& adapted, Ou
                          {"removed", adapted.removed},
                          {"moved", adapted.moved}};
   }
-  std::cout << j.dump(2) << '\n';
+  answer() << j.dump(2) << '\n';
 }
 
 std::string plan_override(const std::string& file) {

@@ -110,7 +110,7 @@ void Report::print(std::ostream& out) const {
       print_text(out);
       break;
     case OutputFormat::kJson:
-      out << json().dump(2) << '\n';
+      out << json().dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
       break;
     case OutputFormat::kCsv: {
       std::string table_before;

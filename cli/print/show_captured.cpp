@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -7,6 +7,7 @@
 
 #include "cli/print/show_measured.h"
 #include "cli/print/show_tables.h"
+#include "cli/support/console.h"
 #include "traces/graph/device_time.h"
 #include "traces/measured_step.h"
 
@@ -17,7 +18,7 @@ Tables run_tables(const traces::Recording& recording, const std::string& name, s
   const traces::MeasuredRun run = traces::measured_run(recording, mark);
   const studies::RecordedStep step = studies::recorded_step(run, skip);
   for (const std::string& w : step.warnings) {
-    fmt::print(stderr, "stepcast: {}: {}\n", name, w);
+    fmt::print(notes(), "stepcast: {}: {}\n", name, w);
   }
   Tables tables = recorded_tables(step);
   if (!run.of_our_own()) {

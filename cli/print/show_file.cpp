@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/print/human.h"
+#include "cli/support/console.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/json_text.h"
@@ -211,10 +212,11 @@ std::optional<Tables> file_tables(const std::string& file, const Context& contex
   if (file.empty() || file == "-") {
     return std::nullopt;
   }
-  if (!std::filesystem::is_regular_file(file, error)) {
+  const bool document = console() != nullptr && console()->documents.contains(file);
+  if (!document && !std::filesystem::is_regular_file(file, error)) {
     return std::filesystem::exists(file, error) ? std::nullopt : built_in_tables(file, context);
   }
-  const config::Source source = config::file_source(file);
+  const config::Source source = named_source(file);
   expect_shallow_json(source.text, source.label);
   const json j = json::parse(source.text, nullptr, false, true);
   if (!j.is_object()) {

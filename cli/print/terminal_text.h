@@ -12,6 +12,10 @@ std::string short_text(const std::string& name);
 /// escape sequences, and a terminal would obey them.
 std::string printable(std::string_view text);
 
+/// Characters a line has on the terminal that the stream writes to, by COLUMNS, else as the
+/// terminal says; 0 for anything but standard output on a terminal.
+std::size_t terminal_columns(const std::ostream& out);
+
 /// While it lives, what goes to the stream is made printable.
 class PrintableStream {
  public:

@@ -10,6 +10,9 @@ namespace stepcast::cli {
 ///   TextTable t({"op", "time", "share"});
 ///   t.row({"gemm", "12.4 ms", "61 %"});
 ///   t.print(std::cout);
+///
+/// On a terminal too narrow for it, texts are cut, down to 20 characters, and columns that still
+/// have no room follow below, each part beginning with the first column. Files and pipes get all.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header) : rows_{std::move(header)} {}
@@ -17,8 +20,14 @@ class TextTable {
   /// The column is text: left-aligned.
   void left(std::size_t column) { left_.push_back(column); }
   void print(std::ostream& out, const std::string& indent = "") const;
+  /// In lines of at most `columns` characters where the widths of two columns allow it; 0: any.
+  void print_within(std::size_t columns, std::ostream& out, const std::string& indent = "") const;
 
  private:
+  [[nodiscard]] bool is_left(std::size_t column) const;
+  [[nodiscard]] std::vector<std::size_t> widths(std::size_t room) const;
+  void print_part(const std::vector<std::size_t>& columns, const std::vector<std::size_t>& width,
+                  std::ostream& out, const std::string& indent) const;
   std::vector<std::vector<std::string>> rows_;
   std::vector<std::size_t> left_{0};
 };

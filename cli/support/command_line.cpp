@@ -1,13 +1,13 @@
 #include "cli/support/command_line.h"
 
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <new>
 
 #include "cli/print/terminal_text.h"
+#include "cli/support/console.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 
@@ -15,13 +15,13 @@ namespace stepcast::cli {
 namespace {
 
 int fail(int code, std::string_view what) {
-  fmt::print(stderr, "stepcast: {}\n", printable(what));
+  fmt::print(notes(), "stepcast: {}\n", printable(what));
   return code;
 }
 
 /// What was printed is only done once it has arrived: a full disk shows when it is flushed.
 int after_output(int code) {
-  if (std::cout.flush() && std::fflush(stdout) == 0) {
+  if (answer().flush() && std::fflush(stdout) == 0) {
     return code;
   }
   return fail(code != 0 ? code : 4,
@@ -89,7 +89,7 @@ int run_command_line(CLI::App& app, const Context& context) {
         throw InputError(given.front(), "is no command; `stepcast --help` lists them all");
       }
       if (e.get_exit_code() == 0) {  // --help, --version
-        (void)app.exit(e, std::cout, std::cerr);
+        (void)app.exit(e, answer(), notes());
         return after_output(0);
       }
       const std::vector<CLI::App*> chosen = app.get_subcommands();

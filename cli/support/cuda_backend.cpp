@@ -1,18 +1,23 @@
 #include "cli/support/cuda_backend.h"
 
+#include <cstdlib>
+
 #include "core/error.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/loaded_module.h"
 
 namespace stepcast::cli {
 
-void require_cuda(const Context& context) {
-  runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+const runtime::cuda::Module& cuda_module(const Context& context) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // the most; read with the first CUDA call
+  return runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
 }
+
+void require_cuda(const Context& context) { cuda_module(context); }
 
 runtime::ExecutorFactory timed_cuda_executors(const Context& context,
                                               const runtime::MpiSession& session) {
-  const auto& module = runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+  const auto& module = cuda_module(context);
   const int devices = module.probe().devices;
   if (session.local_size() > devices) {
     throw InputError(

@@ -9,6 +9,11 @@
 
 namespace stepcast::cli {
 
+/// The backend's module, its environment set: streams beyond the eighth get queues of their own,
+/// so that a send that waits holds back no receive. Errors: EnvironmentError saying what this
+/// machine lacks.
+const runtime::cuda::Module& cuda_module(const Context& context);
+
 /// What every command with --backend cuda asks for before it starts ranks, so that what is missing
 /// is told once. Errors: EnvironmentError saying what this machine lacks.
 void require_cuda(const Context& context);

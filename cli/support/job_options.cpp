@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "cli/command.h"
+#include "cli/support/console.h"
 #include "cli/support/launch_ranks.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -70,7 +72,15 @@ config::Source job_source(const JobOptions& options) {
   if (options.job == "-") {
     return config::text_source(standard_input(), "standard input");
   }
-  return config::file_source(options.job);
+  const std::filesystem::path file(options.job);
+  std::error_code error;
+  const bool given = console() != nullptr && console()->documents.contains(options.job);
+  if (!given && !file.has_extension() && !std::filesystem::exists(file, error)) {
+    throw InputError(options.job, fmt::format("no such file; a built-in workload is chosen by "
+                                              "--set workload={} (`stepcast list workloads`)",
+                                              options.job));
+  }
+  return named_source(options.job);
 }
 
 Job load_job(const JobOptions& options, const Context& context) {

@@ -1,9 +1,10 @@
 #include "cli/support/output_files.h"
 
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <cstdio>
 
+#include "cli/support/console.h"
 #include "core/whole_file.h"
 
 namespace stepcast::cli {
@@ -32,7 +33,7 @@ void write_output(const std::filesystem::path& file, std::string_view text) {
 }
 
 void tell_written(const std::filesystem::path& path) {
-  fmt::print(stderr, "stepcast: {} written\n", path.string());
+  fmt::print(notes(), "stepcast: {} written\n", path.string());
 }
 
 }  // namespace stepcast::cli

@@ -10,6 +10,7 @@ namespace stepcast::cli {
 
 Progress::Progress(std::string what)
     : what_(std::move(what)),
+      console_(console()),
       start_(std::chrono::steady_clock::now()),
       last_(start_),
       terminal_(isatty(STDERR_FILENO) == 1) {}
@@ -23,12 +24,18 @@ Progress::~Progress() {
 
 void Progress::update(double done, double total, const std::string& note) {
   using namespace std::chrono_literals;
+  const double share = total > 0 ? std::clamp(done / total, 0.0, 1.0) : 0;
+  if (console_ != nullptr) {
+    if (console_->progress) {
+      console_->progress(share, note);
+    }
+    return;
+  }
   const auto now = std::chrono::steady_clock::now();
   if (now - last_ < (terminal_ ? 100ms : 30000ms) || now - start_ < 1s) {
     return;
   }
   last_ = now;
-  const double share = total > 0 ? std::clamp(done / total, 0.0, 1.0) : 0;
   if (!terminal_) {
     fmt::print(stderr, "stepcast: {} {:.0f} % after {:.0f} s\n", what_, share * 100,
                std::chrono::duration<double>(now - start_).count());

@@ -2,10 +2,12 @@
 #include <chrono>
 #include <string>
 
+#include "cli/support/console.h"
+
 namespace stepcast::cli {
 
-/// Progress on stderr. On a terminal a bar, when the work takes over a second, erased when done;
-/// elsewhere a line every half minute.
+/// Progress on the console of the thread, each time; without one on stderr: on a terminal a bar,
+/// when the work takes over a second, erased when done; elsewhere a line every half minute.
 class Progress {
  public:
   explicit Progress(std::string what);
@@ -19,6 +21,7 @@ class Progress {
 
  private:
   std::string what_;
+  const Console* console_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_;
   bool terminal_;

@@ -1,6 +1,6 @@
 #include "cli/support/recordings.h"
 
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include <iostream>
 #include <vector>
 
+#include "cli/support/console.h"
 #include "core/error.h"
 #include "studies/traces/open_recording.h"
 #include "traces/formats.h"
@@ -56,7 +57,7 @@ traces::Recording open_recording(const std::string& path, const Context& context
   const traces::Oddities oddities = recording.all_oddities();
   const traces::Oddities::Entry& missing = oddities[traces::Oddity::kMissingRank];
   if (missing.count > 0) {
-    fmt::print(stderr, "stepcast: {}: {} {} ({}), e.g. {}\n", path, missing.count,
+    fmt::print(notes(), "stepcast: {}: {} {} ({}), e.g. {}\n", path, missing.count,
                traces::name_of(traces::Oddity::kMissingRank),
                traces::meaning_of(traces::Oddity::kMissingRank), missing.example);
   }

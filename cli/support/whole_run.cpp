@@ -1,8 +1,9 @@
 #include "cli/support/whole_run.h"
 
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include "cli/support/checks.h"
+#include "cli/support/console.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
 
@@ -58,7 +59,7 @@ void add_whole_run_options(CLI::App& command, WholeRunOptions& options) {
 
 void doubt_length(const WholeRunOptions& options) {
   if (options.length.tokens > kMostTokens) {
-    fmt::print(stderr,
+    fmt::print(notes(),
                "stepcast: warning: --tokens: {:.3g} is far beyond any run (15e12 is a large "
                "one); is the number meant?\n",
                options.length.tokens);

@@ -75,7 +75,26 @@ Columns<TraceSet> replay_columns() {
        "median_step_error"}};
 }
 
-Report report_of(const std::vector<TraceSet>& sets, bool pass, OutputFormat format) {
+DataTable moved_table(const std::vector<validation::MovedTrace>& moved) {
+  using M = validation::MovedTrace;
+  DataTable table = table_of(
+      "moved", "device time of a step, moved to another device",
+      Columns<M>{
+          {"program", "", [](auto& m) { return short_name(m.name); }},
+          {"device", "recorded on", &M::device, kLeft},
+          {"to", "", &M::to, kLeft},
+          {"covered", "", [](auto& m) { return share(m.covered); }},
+          {"recorded", "", &M::recorded, 0, "recorded_s"},
+          {"predicted", "", &M::predicted, 0, "predicted_s"},
+          {"truth", "recorded there", &M::truth, 0, "truth_s"},
+          {"error", "", [](auto& m) { return signed_share(m.error()); }},
+          {"naive_error", "as recorded", [](auto& m) { return signed_share(m.naive_error()); }}},
+      moved);
+  return table;
+}
+
+Report report_of(const std::vector<TraceSet>& sets,
+                 const std::vector<validation::MovedTrace>& moved, bool pass, OutputFormat format) {
   Report report(format);
   Report& suite = report.item("suites");
   begin_suite(suite, "traces", kTracesBoundText, pass);
@@ -97,20 +116,24 @@ Report report_of(const std::vector<TraceSet>& sets, bool pass, OutputFormat form
   std::erase_if(with_replay, [](const TraceSet& s) { return !s.replay; });
   suite.add(table_of("rows", "", replays, with_replay, kInText));
   suite.add(table_of("rows", "", all, sets, kInJson | kInCsv));
+  if (!moved.empty()) {
+    suite.line();
+    suite.add(moved_table(moved));
+  }
   suite.line(fmt::format("\ntraces: {} ({})", pass ? "pass" : "FAIL", kTracesBoundText));
   return report;
 }
 
 }  // namespace
 
-int validate_traces(const std::string& data, OutputFormat format) {
+int validate_traces(const std::string& data, OutputFormat format, const Context& context) {
   if (data.empty()) {
     throw InputError("--data",
                      "is needed: a folder of traces (or --run, to check what-if answers)");
   }
   const std::vector<TraceSet> sets = validation::replay_sets(data);
   const bool pass = std::all_of(sets.begin(), sets.end(), within_bound);
-  report_of(sets, pass, format).print(std::cout);
+  report_of(sets, validation::moved_traces(data, {context.library}), pass, format).print(std::cout);
   return pass ? 0 : 1;
 }
 

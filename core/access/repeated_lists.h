@@ -19,7 +19,7 @@ struct DistinctLists {
 ///   E = sum_T 1 - exp(-n P(T)) = n E_T[(1 - exp(-n P(T))) / (n P(T))],
 /// an expectation over ln P(T), which is the sum of ln p over the list's ids: the law of ln p
 /// convolved with itself, on a grid. Pooling that is no integer is the mean of a Poisson. Within
-/// 1 % of sampled lists (tests/core/test_repeated_lists.cpp). `samples` >= 1.
+/// 1 % of sampled lists (tests/core/repeated_lists_test.cpp). `samples` >= 1.
 DistinctLists distinct_lists(const EmbeddingTable& table, double samples);
 
 /// The same of recorded lists: list i has the ids [begins[i], begins[i + 1]), the last one the

@@ -35,7 +35,7 @@ enum class RowCachePolicy : std::uint8_t { kLru, kLfu };
 /// Counts find the hottest rows in the long run; from an empty cache on lfu is taken to fetch what
 /// was never seen before, and at least what it fetches in the long run: a lower bound.
 /// Valid:   independent lookups. Checked against a simulated cache by
-///          tests/core/test_row_cache_model.cpp and against the runtime's by tests/runtime.
+///          tests/core/row_cache_model_test.cpp and against the runtime's by tests/runtime.
 class RowCacheModel {
  public:
   /// `under_way`: lookups of a batch that is still in use, whose rows stay too.

@@ -21,12 +21,15 @@
 namespace stepcast::config {
 
 struct ForeignFormat;  // core/config/foreign.h
+class Catalogue;       // core/config/catalogue.h
 
 /// Where the built-in data lies: `root`/workloads/zoo, `root`/models/devices,
-/// `root`/models/systems; and which files of other tools may stand where ours do.
+/// `root`/models/systems; which files of other tools may stand where ours do; and what keeps the
+/// files that were read.
 struct Library {
   std::filesystem::path root;
   const std::vector<ForeignFormat>* foreign = nullptr;  ///< null: none
+  Catalogue* catalogue = nullptr;                       ///< null: each is read when it is asked for
 };
 
 /// A JSON text, the name errors give it, and the folder that files named inside it are relative to.

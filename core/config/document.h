@@ -61,6 +61,8 @@ std::string shown(const Json& value, std::size_t limit = 60);
 
 /// JSON text with short objects and lists of numbers on one line; `indent` < 0: all on one line.
 std::string pretty(const OrderedJson& value, int indent);
+/// What job_to_json writes.
+OrderedJson job_json(const Job& job);
 
 /// One value of a document with its path: every accessor checks type and range and fails with
 /// place, value, expectation.

@@ -106,12 +106,14 @@ std::filesystem::path built_in_folder(FileKind kind, const Library& library) {
   return library.root;
 }
 
+bool names_file(const std::string& text, FileKind kind) {
+  return text.find('/') != std::string::npos || (text.size() > 5 && text.ends_with(".json")) ||
+         (kind == FileKind::kWorkload && text.ends_with(".csv"));
+}
+
 Document open_named(const std::string& text, FileKind kind, const std::filesystem::path& folder,
                     const std::string& where, const Library& library) {
-  const bool path = text.find('/') != std::string::npos ||
-                    (text.size() > 5 && text.ends_with(".json")) ||
-                    (kind == FileKind::kWorkload && text.ends_with(".csv"));
-  if (path) {
+  if (names_file(text, kind)) {
     const std::filesystem::path file = (folder / text).lexically_normal();
     if (kind != FileKind::kWorkload) {
       return read_document(file, where);

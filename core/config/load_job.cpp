@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <span>
 
+#include "core/config/catalogue.h"
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/loaders.h"
 #include "core/config/internal/stacks.h"
@@ -18,10 +19,10 @@ std::int64_t ranks_per_sample(const Job& j) {
 }
 
 /// The workload or system of a job: the document an override opened, a name or path, or an inline
-/// object.
+/// object. `built_in`: of a name nothing but the library decides.
 template <class Make>
 auto resolve(const Value& job, const char* key, FileKind kind,
-             const std::optional<Document>& opened, const Library& library, Make&& make) {
+             const std::optional<Document>& opened, const Library& library, bool built_in, Make&& make) {
   if (opened) {
     return make(Value::root_of(*opened));
   }
@@ -29,8 +30,14 @@ auto resolve(const Value& job, const char* key, FileKind kind,
   if (!v.is_string()) {
     return make(v);
   }
-  const Document d = open_named(v.text(""), kind, v.folder(), v.where(), library);
-  return make(Value::root_of(d));
+  const auto read = [&] {
+    const Document d = open_named(v.text(""), kind, v.folder(), v.where(), library);
+    return make(Value::root_of(d));
+  };
+  const std::string name = v.text("");
+  return built_in && !names_file(name, kind)
+             ? read_once<std::decay_t<decltype(read())>>(library, name, read)
+             : read();
 }
 
 /// The batch is not given; the other keys are read before this is said, so that it hides no mistake
@@ -412,10 +419,11 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
     (void)version->integer(1, 1);
   }
   Job j;
-  j.workload = resolve(v, "workload", FileKind::kWorkload, documents.workload, library,
+  j.workload = resolve(v, "workload", FileKind::kWorkload, documents.workload, library, true,
                        [](const Value& w) { return workload_from(w); });
-  j.system =
-      resolve(v, "system", FileKind::kSystem, documents.system, library, [&](const Value& s) {
+  j.system = resolve(
+      v, "system", FileKind::kSystem, documents.system, library, !documents.device,
+      [&](const Value& s) {
         return system_from(s, library, documents.device ? &*documents.device : nullptr);
       });
   read_host(v, j);

@@ -181,6 +181,22 @@ Key<Parallel> degree_key(std::string_view name, std::int64_t Parallel::*member, 
   return key;
 }
 
+/// A degree, or "auto", held as 0: what follows from the others.
+Key<Parallel> resolved_key(std::string_view name, std::int64_t Parallel::*member,
+                           std::string_view help) {
+  Key<Parallel> key = degree_key(name, member, kTransformers, help).terse_usual("auto");
+  key.facts.form = any_form({choice_form({"auto"}), key.facts.form});
+  key.read = [number = key.read](const Value& v, Parallel& p, const Reading& reading) {
+    if (!v.is("auto")) {
+      number(v, p, reading);
+    }
+  };
+  key.write = [member](const Parallel& p, const Writing&) {
+    return p.*member > 0 ? OrderedJson(p.*member) : OrderedJson("auto");
+  };
+  return key;
+}
+
 /// Axes of the ranks: their numbers follow from them.
 std::string order_text(const MeshOrder& order) {
   std::string text;
@@ -232,18 +248,6 @@ OrderedJson pipeline_split_json(const PipelineSplit& split) {
 
 Keys<Parallel> degrees() {
   using P = Parallel;
-  Key<P> columns = degree_key("expert_tensor", &P::expert_tensor, kTransformers,
-                              "ranks that share one expert's matrices")
-                       .terse_usual("auto");
-  columns.facts.form = any_form({choice_form({"auto"}), columns.facts.form});
-  columns.read = [number = columns.read](const Value& v, P& p, const Reading& reading) {
-    if (!v.is("auto")) {
-      number(v, p, reading);
-    }
-  };
-  columns.write = [](const P& p, const Writing&) {
-    return p.expert_tensor > 0 ? OrderedJson(p.expert_tensor) : OrderedJson("auto");
-  };
   return {degree_key("tensor", &P::tensor, kSplitByTensor, "ranks that share a layer's matrices")
               .searched(),
           degree_key("context", &P::context, kSplit, "ranks that share a sequence").searched(),
@@ -251,7 +255,7 @@ Keys<Parallel> degrees() {
           degree_key("expert", &P::expert, kTransformers,
                      "ranks with different experts; divides context data tensor")
               .searched(),
-          std::move(columns),
+          resolved_key("expert_tensor", &P::expert_tensor, "ranks that share one expert's matrices"),
           degree_key("expert_chunks", &P::expert_chunks, kTransformers,
                      "with overlap.expert: parts in which tokens travel to the experts and back")
               .terse_usual(1),
@@ -267,7 +271,9 @@ Keys<Parallel> degrees() {
               .searched(),
           degree_key("virtual_stages", &P::virtual_stages, kTransformers,
                      "chunks of layers of a stage; more than 1 is interleaved")
-              .searched()};
+              .searched(),
+          resolved_key("chunk_microbatches", &P::chunk_microbatches,
+                       "micro-batches that a chunk runs before the next chunk's turn")};
 }
 
 Key<Parallel> dlrm_pipeline_key() {

@@ -1,5 +1,6 @@
 #include "core/config/paces.h"
 
+#include "core/config/catalogue.h"
 #include "core/config/internal/loaders.h"
 
 namespace stepcast::config {
@@ -38,7 +39,9 @@ PaceTable read_paces(const Source& source) {
 }
 
 PaceTable load_paces(const Library& library) {
-  return read_paces(file_source(library.root / "models" / "stacks" / "paces.json"));
+  return read_once<PaceTable>(library, "paces", [&] {
+    return read_paces(file_source(library.root / "models" / "stacks" / "paces.json"));
+  });
 }
 
 std::string paces_to_json(const PaceTable& table) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/config/catalogue.h"
 #include "core/config/document.h"
 #include "core/config/suggest.h"
 #include "core/lower.h"
@@ -225,8 +226,11 @@ PublishedNames read_published_names(const Source& source, const Source& stacks) 
 }
 
 PublishedNames load_published_names(const Library& library) {
-  return read_published_names(file_source(library.root / "workloads" / "published" / "names.json"),
-                              file_source(library.root / "models" / "stacks" / "stacks.json"));
+  return read_once<PublishedNames>(library, "names", [&] {
+    return read_published_names(
+        file_source(library.root / "workloads" / "published" / "names.json"),
+        file_source(library.root / "models" / "stacks" / "stacks.json"));
+  });
 }
 
 }  // namespace stepcast::config

@@ -13,7 +13,7 @@ std::uint64_t parameter_key(std::string_view name) { return fnv1a(name); }
 
 using OpEdit = ProgramBuilder::OpEdit;
 
-OpEdit& OpEdit::in(const std::vector<TensorId>& ids) {
+OpEdit& OpEdit::in(std::span<const TensorId> ids) {
   STEPCAST_CHECK(op().outputs == 0, "inputs of '{}' after its outputs",
                  builder_.program_.name(op()));
   builder_.program_.operands.insert(builder_.program_.operands.end(), ids.begin(), ids.end());
@@ -21,7 +21,7 @@ OpEdit& OpEdit::in(const std::vector<TensorId>& ids) {
   return *this;
 }
 
-OpEdit& OpEdit::out(const std::vector<TensorId>& ids) {
+OpEdit& OpEdit::out(std::span<const TensorId> ids) {
   builder_.program_.operands.insert(builder_.program_.operands.end(), ids.begin(), ids.end());
   op().outputs = static_cast<std::uint16_t>(op().outputs + ids.size());
   return *this;
@@ -75,6 +75,11 @@ OpEdit& OpEdit::work(Flops flops, Bytes read, Bytes written) {
 
 ProgramBuilder::ProgramBuilder(std::vector<std::string> streams) {
   program_.streams = std::move(streams);
+}
+
+ProgramBuilder::ProgramBuilder(Program begun) : program_(std::move(begun)) {
+  STEPCAST_CHECK(program_.ops.empty() && program_.segments.empty() && program_.calls.empty(),
+                 "a program with {} ops is written already", program_.ops.size());
 }
 
 TensorId ProgramBuilder::tensor(Tensor t) {
@@ -140,17 +145,12 @@ OpEdit ProgramBuilder::op(OpKind kind, std::string_view name,
                           std::initializer_list<std::int64_t> shape) {
   STEPCAST_CHECK(open_, "op '{}' outside a segment", name);
   STEPCAST_CHECK(shape.size() <= 6, "op '{}' has {} shape entries", name, shape.size());
-  const auto [it, fresh] =
-      name_ids_.try_emplace(std::string(name), static_cast<std::uint32_t>(program_.names.size()));
-  if (fresh) {
-    program_.names.emplace_back(name);
-  }
   Op op;
   op.kind = kind;
   op.attributes = traits_of(kind).attributes;
   op.phase = phase_;
   op.format = format_;
-  op.name = it->second;
+  op.name = this->name(name);
   op.first_operand = static_cast<std::uint32_t>(program_.operands.size());
   op.first_wait = static_cast<std::uint32_t>(program_.waits.size());
   std::size_t i = 0;
@@ -161,6 +161,32 @@ OpEdit ProgramBuilder::op(OpKind kind, std::string_view name,
   fill_work(op);
   program_.ops.push_back(op);
   return OpEdit(*this);
+}
+
+void ProgramBuilder::copy(const Op& op, std::uint32_t name, std::span<const TensorId> in,
+                          std::span<const TensorId> out) {
+  STEPCAST_CHECK(open_, "op '{}' outside a segment", program_.names.at(name));
+  Op& copy = program_.ops.emplace_back(op);
+  copy.name = name;
+  copy.first_operand = static_cast<std::uint32_t>(program_.operands.size());
+  copy.inputs = static_cast<std::uint16_t>(in.size());
+  copy.outputs = static_cast<std::uint16_t>(out.size());
+  program_.operands.insert(program_.operands.end(), in.begin(), in.end());
+  program_.operands.insert(program_.operands.end(), out.begin(), out.end());
+}
+
+std::uint32_t ProgramBuilder::name(std::string_view text) {
+  for (std::size_t i = name_ids_.size(); i < program_.names.size(); ++i) {  // of a program begun
+    name_ids_.emplace(program_.names[i], static_cast<std::uint32_t>(i));
+  }
+  const auto known = name_ids_.find(text);
+  if (known != name_ids_.end()) {
+    return known->second;
+  }
+  const auto id = static_cast<std::uint32_t>(program_.names.size());
+  name_ids_.emplace(text, id);
+  program_.names.emplace_back(text);
+  return id;
 }
 
 std::int32_t ProgramBuilder::embedding_group(EmbeddingGroup g) {

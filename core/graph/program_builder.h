@@ -1,6 +1,9 @@
 #pragma once
+#include <cstddef>
+#include <functional>
 #include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -24,10 +27,14 @@ class ProgramBuilder {
   /// Refers to an op under construction; valid until the next op is added.
   class OpEdit {
    public:
-    OpEdit& in(std::initializer_list<TensorId> ids) { return in(std::vector<TensorId>(ids)); }
-    OpEdit& in(const std::vector<TensorId>& ids);
-    OpEdit& out(std::initializer_list<TensorId> ids) { return out(std::vector<TensorId>(ids)); }
-    OpEdit& out(const std::vector<TensorId>& ids);  ///< after in()
+    OpEdit& in(std::initializer_list<TensorId> ids) {
+      return in(std::span(ids.begin(), ids.end()));
+    }
+    OpEdit& in(std::span<const TensorId> ids);
+    OpEdit& out(std::initializer_list<TensorId> ids) {
+      return out(std::span(ids.begin(), ids.end()));
+    }
+    OpEdit& out(std::span<const TensorId> ids);  ///< after in()
     OpEdit& on(std::string_view stream);
     OpEdit& phase(Phase p) {
       op().phase = p;
@@ -68,6 +75,8 @@ class ProgramBuilder {
   };
 
   explicit ProgramBuilder(std::vector<std::string> streams = {"compute"});
+  /// Writes a program of which there are tensors, side tables and names, but no ops yet.
+  explicit ProgramBuilder(Program begun);
 
   TensorId tensor(Tensor t);
   /// Tensor::tier of a slower memory tier, by its name.
@@ -90,6 +99,11 @@ class ProgramBuilder {
   void set_phase(Phase p) { phase_ = p; }  ///< default of the ops that follow
   void set_format(Format f) { format_ = f; }
   OpEdit op(OpKind kind, std::string_view name, std::initializer_list<std::int64_t> shape);
+  /// An op as it is, but for its operands and its name.
+  void copy(const Op& op, std::uint32_t name, std::span<const TensorId> in,
+            std::span<const TensorId> out);
+  /// Op::name.
+  std::uint32_t name(std::string_view text);
   std::int32_t event() { return program_.events++; }
   std::int32_t embedding_group(EmbeddingGroup g);
   std::int32_t exchange(Exchange e);
@@ -110,6 +124,7 @@ class ProgramBuilder {
   void set_microbatches(std::int32_t n) { program_.microbatches = n; }
   void set_interval(std::int64_t steps) { program_.interval = steps; }
   [[nodiscard]] const Tensor& tensor_at(TensorId id) const { return program_.tensors[id]; }
+  [[nodiscard]] std::size_t tensors() const { return program_.tensors.size(); }
   void set_purpose(TensorId id, TensorPurpose purpose) { program_.tensors[id].purpose = purpose; }
   /// Tensor::master of a parameter.
   void set_master(TensorId parameter, TensorId master) {
@@ -122,7 +137,13 @@ class ProgramBuilder {
 
  private:
   Program program_;
-  std::unordered_map<std::string, std::uint32_t> name_ids_;
+  struct NameHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  std::unordered_map<std::string, std::uint32_t, NameHash, std::equal_to<>> name_ids_;
   Phase phase_ = Phase::kForward;
   Format format_ = Format::kFp32;
   bool open_ = false;

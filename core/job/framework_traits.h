@@ -1,5 +1,5 @@
 #pragma once
-#include "core/job/system.h"
+#include "core/system.h"
 
 namespace stepcast {
 

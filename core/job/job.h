@@ -12,8 +12,8 @@
 #include "core/job/layer_split.h"
 #include "core/job/plan.h"
 #include "core/job/schedule.h"
-#include "core/job/system.h"
 #include "core/job/workload.h"
+#include "core/system.h"
 
 namespace stepcast {
 
@@ -134,6 +134,12 @@ struct Parallel {
         static_cast<std::int32_t>(by_columns ? tensor : std::max<std::int64_t>(1, expert_tensor))};
   }
   std::int64_t virtual_stages = 1;
+  /// Micro-batches that a chunk of an interleaved stage runs before the next chunk's turn; 0: as
+  /// many as there are stages.
+  std::int64_t chunk_microbatches = 0;
+  [[nodiscard]] std::int64_t turn_of_chunk() const {
+    return chunk_microbatches > 0 ? chunk_microbatches : pipeline;
+  }
   [[nodiscard]] VirtualStages stages() const {
     return {pipeline, virtual_stages, traits_of(schedule).placement};
   }

@@ -11,6 +11,30 @@
 namespace stepcast::internal {
 namespace {
 
+/// A stage starts its next chunk when the last one has its first micro-batch back, so the last turn,
+/// too, has at least as many micro-batches as there are stages.
+Broken turns_of_chunks(const Job& job) {
+  const Parallel& p = job.parallel;
+  const std::int64_t turn = p.turn_of_chunk();
+  if (turn < p.pipeline) {
+    return BrokenRule{"parallel.chunk_microbatches",
+                      fmt::format("found {}, expected at least pipeline = {}, or auto", turn,
+                                  p.pipeline)};
+  }
+  const std::int64_t rest = job.microbatches() % turn;
+  if (rest == 0 || rest >= p.pipeline) {
+    return std::nullopt;
+  }
+  const std::int64_t unit = p.data * job.batch.micro * turn;
+  return BrokenRule{
+      "batch.global",
+      fmt::format("{} makes {} micro-batches, but virtual_stages = {} needs a multiple of {} = {}; "
+                  "use {}",
+                  job.batch.global, job.microbatches(), p.virtual_stages,
+                  p.chunk_microbatches > 0 ? "chunk_microbatches" : "pipeline", turn,
+                  around(job.batch.global, unit))};
+}
+
 Broken pipeline(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
   const bool evenly = p.pipeline_split == PipelineSplit{};
@@ -27,6 +51,13 @@ Broken pipeline(const Job& job, const TransformerWorkload& w) {
         fmt::format("found {}, but {} gives each stage {} chunks; use {}", p.virtual_stages,
                     schedule.name, schedule.least_chunks, schedule.least_chunks)};
   }
+  if (p.chunk_microbatches > 0 &&
+      (p.virtual_stages == 1 || schedule.placement != ChunkPlacement::kRound)) {
+    return BrokenRule{"parallel.chunk_microbatches",
+                      fmt::format("found {}, but chunks take turns on interleaved stages alone; "
+                                  "use auto, or virtual_stages > 1 with 1f1b or gpipe",
+                                  p.chunk_microbatches)};
+  }
   if (p.virtual_stages == 1) {
     return std::nullopt;
   }
@@ -41,13 +72,10 @@ Broken pipeline(const Job& job, const TransformerWorkload& w) {
                                   "virtual_stages {}",
                                   p.virtual_stages, schedule.most_chunks)};
   }
-  if (schedule.placement == ChunkPlacement::kRound && job.microbatches() % p.pipeline != 0) {
-    const std::int64_t unit = p.data * job.batch.micro * p.pipeline;
-    return BrokenRule{"batch.global",
-                      fmt::format("{} makes {} micro-batches, but virtual_stages = {} needs a "
-                                  "multiple of pipeline = {}; use {}",
-                                  job.batch.global, job.microbatches(), p.virtual_stages,
-                                  p.pipeline, around(job.batch.global, unit))};
+  if (schedule.placement == ChunkPlacement::kRound) {
+    if (Broken broken = turns_of_chunks(job)) {
+      return broken;
+    }
   }
   if (evenly && p.pipeline * p.virtual_stages > w.layers) {
     return BrokenRule{

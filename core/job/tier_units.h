@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 
 namespace stepcast {
 

@@ -40,18 +40,18 @@ Document as_job(Document d, Described found);
 /// The format of files of JSON that `describe` reads.
 template <Described (*describe)(const Value&)>
 ForeignFormat tables_format(std::string_view what, bool (*told)(const Json& root)) {
-  ForeignFormat format;
-  format.what = what;
-  format.told_by_keys = told;
-  format.workload_of = [](Document d) {
-    Described found = describe(Value::root_of(d));
-    return as_workload(std::move(d), std::move(found));
-  };
-  format.job_of = [](Document d, const std::vector<std::string>&) {
-    Described found = describe(Value::root_of(d));
-    return as_job(std::move(d), std::move(found));
-  };
-  return format;
+  return {.what = what,
+          .told_by_keys = told,
+          .job_of =
+              [](Document d, const std::vector<std::string>&) {
+                Described found = describe(Value::root_of(d));
+                return as_job(std::move(d), std::move(found));
+              },
+          .workload_of =
+              [](Document d) {
+                Described found = describe(Value::root_of(d));
+                return as_workload(std::move(d), std::move(found));
+              }};
 }
 
 }  // namespace stepcast::interop

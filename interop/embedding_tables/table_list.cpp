@@ -342,20 +342,20 @@ Described described_by_list(const Value& v) {
 }  // namespace
 
 ForeignFormat table_list_format() {
-  ForeignFormat format;
-  format.what = "a list of embedding tables";
-  format.told_by_text = is_table_list;
-  format.workload_of = [](Document d) {
-    d = parsed_list(std::move(d));
-    Described found = described_by_list(Value::root_of(d));
-    return as_workload(std::move(d), std::move(found));
-  };
-  format.job_of = [](Document d, const std::vector<std::string>&) {
-    d = parsed_list(std::move(d));
-    Described found = described_by_list(Value::root_of(d));
-    return as_job(std::move(d), std::move(found));
-  };
-  return format;
+  return {.what = "a list of embedding tables",
+          .told_by_text = is_table_list,
+          .job_of =
+              [](Document d, const std::vector<std::string>&) {
+                d = parsed_list(std::move(d));
+                Described found = described_by_list(Value::root_of(d));
+                return as_job(std::move(d), std::move(found));
+              },
+          .workload_of =
+              [](Document d) {
+                d = parsed_list(std::move(d));
+                Described found = described_by_list(Value::root_of(d));
+                return as_workload(std::move(d), std::move(found));
+              }};
 }
 
 }  // namespace stepcast::interop

@@ -259,6 +259,9 @@ std::string nemo_config(const Job& job) {
   }
   y.entry(2, "virtual_pipeline_model_parallel_size",
           p.virtual_stages > 1 ? fmt::format("{}", p.virtual_stages) : "null");
+  if (p.chunk_microbatches > 0) {
+    y.entry(2, "microbatch_group_size_per_vp_stage", p.chunk_microbatches);
+  }
   if (p.pipeline_split.embedding + p.pipeline_split.head > 0) {
     y.entry(2, "account_for_embedding_in_pipeline_split", yes(p.pipeline_split.embedding > 0));
     y.entry(2, "account_for_loss_in_pipeline_split", yes(p.pipeline_split.head > 0));

@@ -200,11 +200,9 @@ EmbeddingPlan plan_of_hugectr(const Value& v, const Job& job) {
 }  // namespace
 
 ForeignFormat hugectr_sharding_plan() {
-  ForeignFormat format;
-  format.what = "shard_matrix and shard_strategy of HugeCTR";
-  format.told_by_keys = is_hugectr_plan;
-  format.plan_of = plan_of_hugectr;
-  return format;
+  return {.what = "shard_matrix and shard_strategy of HugeCTR",
+          .told_by_keys = is_hugectr_plan,
+          .plan_of = plan_of_hugectr};
 }
 
 std::string hugectr_loader(const std::string& plan_file) {

@@ -489,11 +489,9 @@ Document workload_of_hugging_face(Document d) {
 }  // namespace
 
 ForeignFormat hugging_face_config() {
-  ForeignFormat format;
-  format.what = "config.json of a Hugging Face model";
-  format.told_by_keys = is_hugging_face;
-  format.workload_of = workload_of_hugging_face;
-  return format;
+  return {.what = "config.json of a Hugging Face model",
+          .told_by_keys = is_hugging_face,
+          .workload_of = workload_of_hugging_face};
 }
 
 }  // namespace stepcast::interop

@@ -207,6 +207,9 @@ void add_pipeline(const Job& job, MegatronArguments& out) {
   if (p.pipeline > 1) {
     add_pipeline_split(job, out);
   }
+  if (p.chunk_microbatches > 0) {
+    number(a, "microbatch-group-size-per-virtual-pipeline-stage", p.chunk_microbatches);
+  }
   if (p.virtual_stages > 1 && !p.overlap.pipeline) {
     a.emplace_back("--no-overlap-p2p-communication");
   }

@@ -75,11 +75,9 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
 }  // namespace
 
 ForeignFormat megatron_launch_script() {
-  ForeignFormat format;
-  format.what = "arguments of Megatron-LM";
-  format.told_by_text = is_megatron;
-  format.job_of = job_of_megatron;
-  return format;
+  return {.what = "arguments of Megatron-LM",
+          .told_by_text = is_megatron,
+          .job_of = job_of_megatron};
 }
 
 }  // namespace stepcast::interop

@@ -250,12 +250,7 @@ Json megatron_parallel(Arguments& a, std::int64_t layers) {
   read_chunks(a, layers, pipeline, p);
   if (const auto group = a.size("microbatch-group-size-per-virtual-pipeline-stage");
       group && *group != pipeline && p["virtual_stages"] > 1) {
-    a.approximate(
-        fmt::format("chunks that take turns every {} micro-batches as one chunk a stage "
-                    "(longer bubble)",
-                    *group));
-    p["virtual_stages"] = 1;
-    p.erase("pipeline_split");
+    p["chunk_microbatches"] = *group;
   }
   p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
   p["zero"] = zero_stage(a);

@@ -255,11 +255,9 @@ EmbeddingPlan plan_of_torchrec(const Value& v, const Job& job) {
 }  // namespace
 
 ForeignFormat torchrec_sharding_plan() {
-  ForeignFormat format;
-  format.what = "a ShardingPlan of TorchRec";
-  format.told_by_keys = is_torchrec_plan;
-  format.plan_of = plan_of_torchrec;
-  return format;
+  return {.what = "a ShardingPlan of TorchRec",
+          .told_by_keys = is_torchrec_plan,
+          .plan_of = plan_of_torchrec};
 }
 
 }  // namespace stepcast::interop

@@ -2,7 +2,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "models/cost_model.h"
 
 namespace stepcast::models {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/graph/op.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "models/cost_model.h"
 #include "models/kernels/kernel_form.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <span>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "models/fit/fit.h"
 
 namespace stepcast::models {

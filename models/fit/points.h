@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 
 namespace stepcast::models {
 

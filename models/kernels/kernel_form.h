@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/graph/program.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "models/cost_model.h"
 #include "models/kernels/embedding_traffic.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/graph/program.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "models/fit/fit.h"
 
 namespace stepcast::models {

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "core/units.h"
 #include "models/ptx/counts.h"
 

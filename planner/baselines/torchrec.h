@@ -36,7 +36,7 @@ struct Table {
 enum class Kind : std::uint8_t { kTableWise, kColumnWise, kRowWise, kTableRowWise, kDataParallel };
 
 /// One shard's time in that planner's model, seconds: forward and backward compute and
-/// communication summed, no overlap; fp32. Formulas: reference/planner.md 3.2.
+/// communication summed, no overlap; fp32. Formulas: TorchRec, planner/shard_estimators.py.
 double shard_seconds(const Table& table, Kind kind, std::int64_t columns, double local_batch,
                      const Topology& topology);
 /// One shard's HBM bytes: weights, row-wise or element-wise optimizer state, input and output

@@ -55,6 +55,15 @@ double fullness(const PlacementProblem& problem, const Placement& placement) {
   return most;
 }
 
+std::vector<std::pair<std::string, std::int64_t>> mix_of(const PlacementProblem& problem,
+                                                         const Placement& placement) {
+  std::map<std::string, std::int64_t> mix;
+  for (std::size_t t = 0; t < placement.size(); ++t) {
+    ++mix[problem.tables[t].options[static_cast<std::size_t>(placement[t].option)].label];
+  }
+  return {mix.begin(), mix.end()};
+}
+
 class Planning {
  public:
   Planning(const Job& job, const models::CostModel& model, const PlannerOptions& options)
@@ -105,20 +114,21 @@ class Planning {
 
  private:
   /// Sizes of row-split groups of each search. Each by itself is a smaller search; then machines,
-  /// racks, pods in one plan. Very many tables: the machine only.
+  /// racks, pods in one plan. Many tables: all sizes in one search, as most of what each would look
+  /// at is common to all; very many: the machine only.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> spaces_of_groups() const {
-    const bool few = job_.workload.dlrm()->tables.size() <= kManyTables;
-    std::vector<std::vector<std::int64_t>> spaces;
-    for (const std::int64_t size : group_sizes(job_, options_.form)) {
-      if (few || spaces.empty()) {
-        spaces.push_back({size});
-      }
+    const std::size_t tables = job_.workload.dlrm()->tables.size();
+    std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
+    if (sizes.empty() || tables > kLargeTables) {
+      sizes.resize(std::min(sizes.size(), tables > kManyTables ? 1 : kMostGroupSizes));
+      return {sizes};
     }
-    if (spaces.empty()) {
-      spaces.emplace_back();
+    std::vector<std::vector<std::int64_t>> spaces;
+    for (const std::int64_t size : sizes) {
+      spaces.push_back({size});
     }
     const auto nested = workloads::nested_units(job_);
-    if (nested.size() > 1 && !options_.form.machine_groups && few) {
+    if (nested.size() > 1 && !options_.form.machine_groups) {
       spaces.push_back(nested);
     }
     return spaces;
@@ -139,6 +149,25 @@ class Planning {
     --spaces_left_;
   }
 
+  /// How a space is searched: its share of the time, the best plan so far, the proposed plans.
+  [[nodiscard]] SearchOptions searching_in(const Job& job, const PlanSpace& space) const {
+    SearchOptions searching = options_.search;
+    if (searching.time_limit && searching.clock) {
+      // What is left of the time is shared by the spaces that are left.
+      const double left = *searching.time_limit - (searching.clock() - begin_);
+      searching.time_limit = std::max(0.0, left) / std::max(1.0, spaces_left_);
+    }
+    if (const PlannedCandidate* best = result_.best(); best != nullptr) {
+      searching.rival = to_load(best->objective);
+    }
+    for (const EmbeddingPlan* plan : proposed_) {
+      if (auto start = internal::placement_of(job, space, *plan)) {
+        searching.starts.push_back(std::move(*start));
+      }
+    }
+    return searching;
+  }
+
   /// Bytes that communicators take of plans that were found and have no room, beyond what every
   /// plan needs; nullopt: all have.
   std::optional<Bytes> explored(const Job& job, const PlanSpaceOptions& space_options, bool wide,
@@ -157,21 +186,7 @@ class Planning {
         return std::nullopt;
       }
     }
-    SearchOptions searching = options_.search;
-    if (searching.time_limit && searching.clock) {
-      // What is left of the time is shared by the spaces that are left.
-      const double left = *searching.time_limit - (searching.clock() - begin_);
-      searching.time_limit = std::max(0.0, left) / std::max(1.0, spaces_left_);
-    }
-    if (const PlannedCandidate* best = result_.best(); best != nullptr) {
-      searching.rival = to_load(best->objective);
-    }
-    for (const EmbeddingPlan* plan : proposed_) {
-      if (auto start = internal::placement_of(job, space, *plan)) {
-        searching.starts.push_back(std::move(*start));
-      }
-    }
-    const SearchResult found = searched(space.problem(), searching, again);
+    const SearchResult found = searched(space.problem(), searching_in(job, space), again);
     if (!again && !found.shortage) {
       note_step_bound(space_options, found.best.empty() ? nullptr : &found.best.front().second);
     }
@@ -217,14 +232,7 @@ class Planning {
       const auto broken = workloads::broken_rule(job_, c.plan);
       STEPCAST_CHECK(!broken, "{}: {}", broken->key, broken->what);
       c.wide = wide;
-      std::map<std::string, std::int64_t> mix;
-      for (std::size_t t = 0; t < placement.size(); ++t) {
-        ++mix[space.problem()
-                  .tables[t]
-                  .options[static_cast<std::size_t>(placement[t].option)]
-                  .label];
-      }
-      c.mix.assign(mix.begin(), mix.end());
+      c.mix = mix_of(space.problem(), placement);
       result_.candidates.push_back(std::move(c));
     }
     return lacking;

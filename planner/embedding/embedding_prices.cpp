@@ -278,8 +278,13 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
   if (dense_) {
     return *dense_;
   }
-  // Any plan has the same dense half; even row-wise tables give all ranks one program.
+  // Any plan has the same dense half, on any number of devices with as many samples each; even
+  // row-wise tables give all ranks one program. Towers are one for each machine.
   Job job = job_;
+  if (!job.sptt && job.devices > 2) {
+    job.devices = job.parallel.data = 2;
+    job.batch.global = job_.batch.global / job_.devices * job.devices;
+  }
   job.embedding_plan.reset();
   job.embedding_choice = "row_wise";
   job.parallel.overlap = {.output_all_to_all = true};  // rows are exchanged as early as they can be

@@ -51,7 +51,8 @@ class Ledger {
         arriving +=
             arriving_bytes(job_, table(*s), piece, s->list_share * real(s->members())).total();
       }
-      const bool remapped = first->frequency_order && last - first > 1;
+      const bool remapped =
+          std::any_of(first, last, [](const EmbeddingSlice& s) { return s.remapped(); });
       for (LedgerLine& at : lines_["hbm"]) {
         at.buffers += arriving;
         at.remap += remapped ? remap_bytes(table(*first)) : 0;

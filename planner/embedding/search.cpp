@@ -207,6 +207,8 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
     }
     homes.emplace_back(state.objective(), state.placement());
   }
+  // Descents from others' plans leave the search as many evaluations of its own.
+  const std::uint64_t before = budget.evaluations();
   for (const Placement& start : proposed) {
     if (budget.spent()) {
       break;
@@ -218,6 +220,7 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
     local.descend(state);
     homes.emplace_back(state.objective(), state.placement());
   }
+  budget.extend(budget.evaluations() - before);
   return homes;
 }
 
@@ -351,7 +354,8 @@ void prove(const PlacementProblem& problem, const SearchOptions& options, intern
 void search_large(const PlacementProblem& problem, const SearchOptions& options, double scale,
                   internal::LocalSearch& local, internal::Budget& budget,
                   internal::Incumbents& incumbents, SearchResult& result) {
-  if (internal::leave_to_rival(problem, options, result)) {
+  internal::PhaseBound phases(problem, internal::kManyStarts);
+  if (internal::leave_to_rival(problem, phases, options, result)) {
     return;
   }
   greedy_starts(problem, scale, budget, incumbents);
@@ -361,7 +365,7 @@ void search_large(const PlacementProblem& problem, const SearchOptions& options,
                                             std::numeric_limits<double>::infinity(), 1e9));
   }
   if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
-    internal::search_many(problem, options, proposed, budget, incumbents, local, result);
+    internal::search_many(problem, options, proposed, phases, budget, incumbents, local, result);
   }
   finish(problem, budget, 0, local, incumbents, result);
 }
@@ -410,12 +414,11 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   if (unfinished() && problem.phases().size() > 1) {
     const Ticks plain = result.bound.value;
     const auto close = static_cast<Ticks>(static_cast<double>(incumbents.best()) / (1 + tolerance));
-    const auto found =
-        internal::PhaseBound::solve(problem, incumbents.best(), close,
-                                    large ? kTableNodes / tables : kNodes, large ? 0 : kNodeStarts);
-    raise(found.value, "slowest rank of each phase");
+    internal::PhaseBound phases(problem, large ? 0 : kNodeStarts);
+    raise(phases.raise(incumbents.best(), close, large ? kTableNodes / tables : kNodes),
+          "slowest rank of each phase");
     by_phases = static_cast<double>(result.bound.value) > 1.01 * static_cast<double>(plain);
-    for (const auto& choose : found.starts) {
+    for (const auto& choose : phases.starts()) {
       if (!unfinished() || budget.spent()) {
         break;
       }

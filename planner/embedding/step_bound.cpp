@@ -10,15 +10,18 @@ namespace stepcast::planner {
 namespace {
 
 constexpr std::uint64_t kBoundNodes = 300;
+constexpr std::uint64_t kNodesTimesTables = 30'000;  // nodes times tables, where there are many
 
 /// Bound of a plain problem's objective.
 Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
   const Ticks plain = lower_bound(problem).value;
-  if (known == nullptr || problem.tables.size() > kLargeTables || problem.phases().size() < 2) {
+  if (known == nullptr || problem.phases().size() < 2) {
     return plain;
   }
   const Ticks best = objective_of(problem, *known);
-  return std::max(plain, internal::PhaseBound::solve(problem, best, best, kBoundNodes, 0).value);
+  const std::uint64_t nodes =
+      std::min<std::uint64_t>(kBoundNodes, kNodesTimesTables / problem.tables.size());
+  return std::max(plain, internal::PhaseBound(problem, 0).raise(best, best, nodes));
 }
 
 /// Without the all-reduces of copies' gradients that are overlapped with compute.

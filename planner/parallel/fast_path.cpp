@@ -136,6 +136,15 @@ FastPath::FastPath(const Job& job, const models::CostModel& model, Clock clock)
       simulator::framework_memory(model.system().device, {}, Bytes(1)).fragmentation.base();
 }
 
+FastPath::FastPath(const FastPath& other, Clock clock)
+    : job_(other.job_),
+      model_(other.model_),
+      reduced_(other.reduced_, clock),
+      clock_(clock),
+      issue_(other.issue_),
+      step_(other.step_),
+      fragmentation_(other.fragmentation_) {}
+
 bool FastPath::applies() {
   time();
   const Overlap& overlap = job_.parallel.overlap;
@@ -490,16 +499,13 @@ StepForecast FastPath::forecast(const PlanPoint& point) {
 double FastPath::split_bound(const PlanPoint& point, const Passes& passes) const {
   const TransformerWorkload& model = *job_.workload.transformer();
   const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
-  const bool splits = splits_weights(point.schedule);
   const auto whole = [&](std::int64_t chunks) {  // of a micro-batch, all stages together
     double seconds = 0;
     const auto add = [&](ChunkRole role, double share, std::int64_t layers, std::int64_t of_dense) {
       const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
-      for (const auto field : {&PassCosts::forward, &PassCosts::backward, &PassCosts::weights}) {
+      for (const auto field : {&PassCosts::forward, &PassCosts::backward}) {
         const Line& line = c.*field;
-        if (field != &PassCosts::weights || splits) {
-          seconds += line.at(layers, of_dense) - line.base + share * line.base;
-        }
+        seconds += line.at(layers, of_dense) - line.base + share * line.base;
       }
     };
     if (point.pipeline == 1) {

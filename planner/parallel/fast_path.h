@@ -61,6 +61,8 @@ struct StepForecast {
 class FastPath {
  public:
   FastPath(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
+  /// The same by another clock; both read the same graphs and are used by one thread.
+  FastPath(const FastPath& other, Clock clock);
 
   /// One pass of every virtual stage and the memory of activations. `recomputed` are the passes of
   /// layers that are recomputed: those of `kept` again unless the point recomputes the first k.
@@ -80,9 +82,9 @@ class FastPath {
   [[nodiscard]] bool trades_memory_for_time() const;
   /// The step itself; walks the pipeline once for all states.
   [[nodiscard]] double step(const ByRole<StateCosts>& states);
-  /// A lower bound of the time of every plan of the point's split and micro-batch with its
-  /// schedule, however layers are assigned, recomputed and sharded: some stage has the mean work
-  /// of all. `passes` are those of whole parameters without recomputation.
+  /// A lower bound of the time of every plan of the point's split and micro-batch, however layers
+  /// are scheduled, assigned, recomputed and sharded: some stage has the mean work of all. `passes`
+  /// are those of 1f1b, whole parameters and no recomputation.
   [[nodiscard]] double split_bound(const PlanPoint& point, const Passes& passes) const;
 
   /// All of it for one point, nothing kept: for tests and single answers. Errors: InputError.

@@ -37,12 +37,21 @@ class Search {
     const int threads = std::max(options.threads, 1);
     for (int t = 0; t < threads; ++t) {
       paths_.push_back(std::make_unique<FastPath>(job_, model, clock_));
+      if (options.bound_splits) {
+        least_.push_back(std::make_unique<FastPath>(*paths_.back(), Clock::kLeast));
+      }
     }
   }
 
   ParallelSearchResult run() {
     tasks_ = table_.tasks();
     look_around();
+    std::vector<std::size_t> first(tasks_.size() + 1, 0);  // split of each task, over all tasks
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      first[t + 1] = first[t] + tasks_[t].splits.size();
+    }
+    bounds_ = options_.split_bounds;
+    bounds_.resize(first.back());
     // Rounds: what a round may leave out depends on the rounds before it alone, so the counts do
     // not depend on how threads took turns.
     std::size_t done = 0;
@@ -51,16 +60,22 @@ class Search {
       std::vector<CandidateShelf> shelves(count, shelf_);
       std::vector<SearchCounts> counts(count);
       parallel_for(count, options_.threads, [&](std::size_t worker, std::size_t i) {
-        work(*paths_[worker], tasks_[done + i], shelves[i], counts[i]);
+        const std::size_t t = done + i;
+        const std::span bounds = std::span(bounds_).subspan(first[t], tasks_[t].splits.size());
+        work(*paths_[worker], tasks_[t], shelves[i], counts[i], bounds);
+        if (options_.bound_splits) {
+          bound_splits(*least_[worker], tasks_[t], bounds);
+        }
+        if (worker == 0) {
+          tell(done + i + 1);
+        }
       });
       for (std::size_t i = 0; i < count; ++i) {
         shelf_.take(shelves[i]);
         counts_ += counts[i];
       }
       done += count;
-      if (options_.on_progress) {
-        options_.on_progress(static_cast<double>(done) / static_cast<double>(tasks_.size()));
-      }
+      tell(done);
     }
     ParallelSearchResult result;
     result.best = shelf_.best();
@@ -68,6 +83,7 @@ class Search {
     result.others_at_least = shelf_.others_at_least();
     result.counts = counts_;
     result.cut = cut_;
+    result.split_bounds = std::move(bounds_);
     if (result.best.empty()) {
       result.least_bytes = table_.least_bytes();
     }
@@ -75,6 +91,12 @@ class Search {
   }
 
  private:
+  /// From the calling thread.
+  void tell(std::size_t done) const {
+    if (options_.on_progress) {
+      options_.on_progress(static_cast<double>(done) / static_cast<double>(tasks_.size()));
+    }
+  }
   [[nodiscard]] bool late() {
     if (options_.time_limit && options_.clock && options_.clock() - begin_ > *options_.time_limit) {
       cut_ = true;
@@ -82,9 +104,12 @@ class Search {
     return cut_;
   }
 
-  void work(FastPath& path, const SearchTask& task, CandidateShelf& shelf, SearchCounts& counts) {
+  /// `bounds` of the task's splits.
+  void work(FastPath& path, const SearchTask& task, CandidateShelf& shelf, SearchCounts& counts,
+            std::span<const double> bounds) {
     TaskCosts costs(path);
-    for (const std::size_t i : task.splits) {
+    for (std::size_t s = 0; s < task.splits.size(); ++s) {
+      const std::size_t i = task.splits[s];
       if (late()) {
         ++counts.space;  // no more is known of it
         ++counts.left_out;
@@ -94,7 +119,8 @@ class Search {
       PlanPoint point = split.point;
       point.micro = task.micro;
       const std::vector<ScheduleChoice> schedules = space_.schedules(point);
-      if (behind(path, costs, point, schedules, shelf)) {
+      const bool known_behind = options_.below && bounds[s] > *options_.below;
+      if (known_behind || behind(path, costs, point, schedules, shelf)) {
         for (const auto& [deal, schedule] : schedules) {
           const auto points =
               split.count(schedule) *
@@ -139,7 +165,17 @@ class Search {
     }
   }
 
-  /// True if no plan of the split, under any schedule, can be among the answers.
+  void bound_splits(FastPath& path, const SearchTask& task, std::span<double> bounds) {
+    TaskCosts costs(path);
+    for (std::size_t s = 0; s < bounds.size() && !late(); ++s) {
+      PlanPoint point = table_.sharded(task.splits[s]).point;
+      point.micro = task.micro;
+      bounds[s] = path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
+    }
+  }
+
+  /// True if no plan of the split, under any schedule, can be among the answers. Passes whose
+  /// weight gradients are made apart take no less.
   [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, PlanPoint point,
                             const std::vector<ScheduleChoice>& schedules,
                             const CandidateShelf& shelf) {
@@ -147,15 +183,7 @@ class Search {
       return false;
     }
     point.zero = point.shard_level = 0;
-    const auto is_behind = [&](ScheduleKind kind) {
-      point.schedule = kind;
-      const double seconds = path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
-      return beaten(shelf, seconds, 0);
-    };
-    const auto apart = [](const ScheduleChoice& s) { return splits_weights(s.kind); };
-    return is_behind(ScheduleKind::kOneFOneB) &&
-           (std::none_of(schedules.begin(), schedules.end(), apart) ||
-            is_behind(ScheduleKind::kZbH1));
+    return beaten(shelf, path.split_bound(point, costs.passes(point, RecomputeKind::kNone)), 0);
   }
 
   /// The same for one schedule of it, under any recomputation and sharding: whole parameters
@@ -464,6 +492,8 @@ class Search {
   Clock clock_;
   bool may_be_rough_ = false;                     // true if some plan may be
   std::vector<std::unique_ptr<FastPath>> paths_;  // by worker
+  std::vector<std::unique_ptr<FastPath>> least_;  // likewise, where splits are bounded
+  std::vector<double> bounds_;                    // by task and split
   SplitTable table_{job_, space_, options_};
   std::vector<SearchTask> tasks_;
   CandidateShelf shelf_;

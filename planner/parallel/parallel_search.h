@@ -53,6 +53,10 @@ struct ParallelSearchOptions {
   /// that FastPath with Clock::kLeast does not keep from so short a step: `best` are those with the
   /// least such time, all of them where they are fewer than `keep`. There is no front.
   std::optional<double> below;
+  /// Also bound every split for such a search: ParallelSearchResult::split_bounds.
+  bool bound_splits = false;
+  /// What a search of the same request and shard said of its splits.
+  std::vector<double> split_bounds;
   int threads = 1;
   // One shard of several: this process looks at every `shards`-th part of the space.
   int shard = 0, shards = 1;
@@ -69,6 +73,9 @@ struct ParallelSearchResult {
   SearchCounts counts;
   double least_bytes = 0;  ///< of all points that did not fit; 0 when one fits
   bool cut = false;
+  /// Seconds that FastPath with Clock::kLeast keeps every plan of a split and micro-batch from, in
+  /// the order of this shard's search; 0 where nothing is known.
+  std::vector<double> split_bounds;
 };
 
 /// Every legal parallel plan of the request, exactly: the `keep` best by closed-form time, and the

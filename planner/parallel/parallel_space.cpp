@@ -80,6 +80,12 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
                                  "sweep jobs that have it",
                                  name_of(*fixed.schedule)));
   }
+  if (p.chunk_microbatches > 0) {
+    throw InputError("parallel.chunk_microbatches",
+                     fmt::format("found {}, which is not searched; leave it out, or predict and "
+                                 "sweep jobs that have it",
+                                 p.chunk_microbatches));
+  }
   fixed_level_ = point_of(job).shard_level;
   most_head_ = head_in_layers(*job.workload.transformer());
   for (const std::int32_t stages : divisors_of(devices_)) {

@@ -43,6 +43,7 @@ Job applied(Job job, const PlanPoint& point) {
   p.pipeline = point.pipeline;
   p.data = point.data;
   p.virtual_stages = point.virtual_stages;
+  p.chunk_microbatches = 0;
   p.pipeline_split = pipeline_split(job, point);
   p.schedule = point.schedule;
   p.sequence_parallel = point.sequence_parallel;

@@ -1,11 +1,14 @@
 #include "planner/parallel/reduced_step.h"
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
 #include "core/job/layer_split.h"
 #include "planner/parallel/internal/role_lines.h"
+#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {
@@ -44,6 +47,14 @@ void note_messages(const Program& program, Passes& passes) {
   }
 }
 
+/// Do the points agree in all that a search task holds fixed?
+bool of_one_task(const PlanPoint& a, const PlanPoint& b) {
+  const auto held = [](const PlanPoint& p) {
+    return std::tuple(p.tensor, p.sequence_parallel, p.context, p.micro);
+  };
+  return held(a) == held(b);
+}
+
 }  // namespace
 
 ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock clock)
@@ -63,10 +74,22 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock c
   }
 }
 
+/// Where context ranks lie decides how attention works over them.
+bool ReducedStep::context_apart(const PlanPoint& point) const {
+  return point.context > 1 && job_.parallel.order[1] != Axis::kContext;
+}
+
+ReducedStep::ReducedStep(const ReducedStep& other, Clock clock)
+    : job_(other.job_),
+      model_(other.model_),
+      clock_(clock),
+      costs_(other.model_, clock, other.job_.parallel.overlap.data),
+      dense_layers_(other.dense_layers_),
+      full_attention_every_(other.full_attention_every_),
+      graphs_(other.graphs_) {}
+
 bool ReducedStep::passes_use_data(const PlanPoint& point) const {
-  // Where context ranks lie decides how attention works over them.
-  const bool context_apart = point.context > 1 && job_.parallel.order[1] != Axis::kContext;
-  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart);
+  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart(point));
 }
 
 bool ReducedStep::states_use_chunks(const PlanPoint& point,
@@ -125,17 +148,17 @@ ReducedStep::Hop ReducedStep::hop(const Op& message, const PlanPoint& point,
   return {least ? 0 : model_.collective(message, pair).time.base(), levels_of(pair)};
 }
 
-template <class T, std::size_t N, class Costs>
-ByRole<T> ReducedStep::lines(const PlanPoint& key, std::int64_t fewer, std::int64_t more,
-                             const std::array<Line T::*, N>& fields, const Costs& costs) const {
-  const bool whole = key.pipeline == 1;
+template <class T, std::size_t N, class Stages, class Costs>
+ByRole<T> ReducedStep::lines(bool whole, std::int64_t fewer, std::int64_t more,
+                             const std::array<Line T::*, N>& fields, const Stages& stages,
+                             const Costs& costs) {
   const std::int32_t parts = whole ? 1 : kEqualStages;
   std::vector<T> low;
-  for (const ReducedStage& stage : stages_of(key, parts, parts * fewer)) {
+  for (const ReducedStage& stage : stages(parts, parts * fewer)) {
     low.push_back(costs(stage));
   }
   std::size_t i = 0;
-  for (const ReducedStage& stage : stages_of(key, parts, parts * (fewer + more))) {
+  for (const ReducedStage& stage : stages(parts, parts * (fewer + more))) {
     to_lines(low[i++], costs(stage), fields, static_cast<double>(fewer), static_cast<double>(more));
   }
   ByRole<T> role;
@@ -148,8 +171,8 @@ ByRole<T> ReducedStep::lines(const PlanPoint& key, std::int64_t fewer, std::int6
 }
 
 template <class T, class Costs>
-void ReducedStep::add_ends(const PlanPoint& key, ByRole<T>& role, const Costs& costs) const {
-  const auto stages = stages_of(key, kEqualStages, kEmptyEnds);
+void ReducedStep::add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
+                           const Costs& costs) {
   role[static_cast<std::size_t>(ChunkRole::kEmbedding)] = costs(stages.front());
   role[static_cast<std::size_t>(ChunkRole::kHead)] = costs(stages.back());
 }
@@ -178,7 +201,42 @@ PlanPoint ReducedStep::pass_point(const PlanPoint& point) const {
     key.shard_level = 0;
   }
   key.data = passes_use_data(point) ? point.data : 1;
+  if (key.zero < 2 && key.data > 1 && point.replicas() % point.expert == 0 &&
+      !context_apart(point) && job_.parallel.expert_dispatch != ExpertDispatch::kPerMachine) {
+    key.data = point.expert / std::gcd(point.expert, point.context);  // of whole parameters one
+  }                                                                   // group of experts says all
   return key;
+}
+
+const std::vector<ReducedStage>& ReducedStep::pass_stages(const PlanPoint& key, std::int32_t stages,
+                                                          std::int64_t layers) {
+  const TransformerWorkload& model = *job_.workload.transformer();
+  GraphKey of{key,
+              {},
+              stages,
+              layers,
+              model.moe ? model.moe->first_dense_layers : 0,
+              model.window,
+              model.moe.has_value()};
+  if (key.shard_level == 0 && job_.parallel.expert_dispatch != ExpertDispatch::kPerMachine) {
+    of.context = key.context > 1 ? workloads::context_algorithm(applied(job_, key))
+                                 : ContextAlgorithm::kAuto;
+    of.point.pipeline = 1;
+  }
+  of.point.virtual_stages = 1;
+  of.point.embedding_layers = of.point.head_layers = 0;
+  if (!splits_weights(key.schedule)) {
+    of.point.schedule = ScheduleKind::kOneFOneB;
+  }
+  // The tasks of a search come one after the other, each with a few graphs.
+  if (!graphs_->empty() && !of_one_task(graphs_->begin()->first.point, key)) {
+    graphs_->clear();
+  }
+  auto it = graphs_->find(of);
+  if (it == graphs_->end()) {
+    it = graphs_->emplace(of, stages_of(key, stages, layers)).first;
+  }
+  return it->second;
 }
 
 ReducedStep::PassKey ReducedStep::pass_key(const PlanPoint& point) const {
@@ -217,16 +275,19 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
     const std::int64_t most = std::min(most_layers(point), kMostToldApart);
     const std::int64_t fewer = held_up ? std::max<std::int64_t>(most - 2, 1) : 1;
     const std::int64_t more = held_up ? std::clamp<std::int64_t>(most - fewer, 1, 2) : 1;
-    passes.role = lines(key, fewer, more, kPassFields, costs);
+    const auto stages = [&](std::int32_t parts, std::int64_t layers) {
+      return held_up ? stages_of(key, parts, layers) : pass_stages(key, parts, layers);
+    };
+    passes.role = lines(point.pipeline == 1, fewer, more, kPassFields, stages, costs);
   } else {
     std::vector<PassCosts> by_stage;
-    for (const ReducedStage& stage : stages_of(key, kUnequalStages, kUnequalLayers)) {
+    for (const ReducedStage& stage : pass_stages(key, kUnequalStages, kUnequalLayers)) {
       by_stage.push_back(costs(stage));
     }
     passes.role = by_role(std::move(by_stage), kPassFields);
   }
   if (empty_ends(point)) {
-    add_ends(key, passes.role, costs);
+    add_ends(pass_stages(key, kEqualStages, kEmptyEnds), passes.role, costs);
   }
   passes.levels = costs_.take_levels();
   return passes;
@@ -259,22 +320,26 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
   const PlanPoint key = state_key(point);
   const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
   const bool overlapped = point.replicas() > 1 && states_use_passes();
+  const auto stages = [&](std::int32_t parts, std::int64_t layers) {
+    return stages_of(key, parts, layers);
+  };
+  const bool whole = point.pipeline == 1;
   ByRole<StateCosts> costs;
-  if (point.pipeline == 1) {
-    costs = lines(key, 1, 1, kStateFields, of);
+  if (whole) {
+    costs = lines(whole, 1, 1, kStateFields, stages, of);
   } else if (!overlapped) {
-    std::vector<StateCosts> stages;
-    for (const ReducedStage& stage : stages_of(key, kUnequalStages, kUnequalLayers)) {
-      stages.push_back(of(stage));
+    std::vector<StateCosts> by_stage;
+    for (const ReducedStage& stage : stages(kUnequalStages, kUnequalLayers)) {
+      by_stage.push_back(of(stage));
     }
-    costs = by_role(std::move(stages), kStateFields);
+    costs = by_role(std::move(by_stage), kStateFields);
   }
   // Overlapped with passes, or in shared buckets, one layer more is no measure of the exchange: it
   // is priced at the numbers of layers that chunks have, or at so many that it goes on alike.
   const std::int64_t most = std::max<std::int64_t>(most_layers(point) - 1, 1);
   if (overlapped) {
     const std::int64_t settled = std::min(most, hidden ? kBuffered : kSettled);
-    costs = lines(key, settled, 1, kStateFields, of);
+    costs = lines(whole, settled, 1, kStateFields, stages, of);
     if (settled == most) {
       return costs;
     }
@@ -285,7 +350,7 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
     }
   }
   if (overlapped || (point.replicas() > 1 && layers_share_buckets(costs))) {
-    costs = lines(key, most, 1, kStateFields, of);
+    costs = lines(whole, most, 1, kStateFields, stages, of);
   }
   return costs;
 }
@@ -362,7 +427,7 @@ void ReducedStep::add_mixed(const PlanPoint& point, Passes& passes) {
   const std::int32_t parts = whole ? 1 : kEqualStages;
   for (std::int32_t stage = 0; stage < parts; ++stage) {
     experts.first_dense_layers = 2 * stage + 1;
-    const auto stages = stages_of(key, parts, std::int64_t{2} * parts);
+    const auto& stages = pass_stages(key, parts, std::int64_t{2} * parts);
     const ChunkRole at = whole ? ChunkRole::kWhole : kRoles[static_cast<std::size_t>(stage)];
     passes.role[static_cast<std::size_t>(at)].mixed_temporaries =
         pass_temporaries(stages[static_cast<std::size_t>(stage)]);
@@ -375,7 +440,7 @@ ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden, bool
   ByRole<StateCosts> states = states_of(point, hidden);
   if (ends || empty_ends(point)) {
     const Mesh mesh = mesh_of(job_, point);
-    add_ends(state_key(point), states,
+    add_ends(stages_of(state_key(point), kEqualStages, kEmptyEnds), states,
              [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); });
   }
   if (dense_layers_ > 0) {

@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "core/job/job.h"
@@ -27,6 +28,8 @@ namespace stepcast::planner {
 class ReducedStep {
  public:
   ReducedStep(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
+  /// Of the same job by another clock, from the same graphs.
+  ReducedStep(const ReducedStep& other, Clock clock);
 
   /// Passes under the point's tensor, context, expert, micro, sequence_parallel, recompute (kNone,
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
@@ -90,20 +93,28 @@ class ReducedStep {
   /// Of layers that all have the window, or none: with experts and without.
   Passes passes_of_kinds(const PlanPoint& point);
   Passes passes_of(const PlanPoint& point);
+  [[nodiscard]] bool context_apart(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint pass_point(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;
   ByRole<StateCosts> states_of(const PlanPoint& point, bool hidden);
   /// Into `role` what chunks cost that hold one end and no layer. `costs(stage)`.
   template <class T, class Costs>
-  void add_ends(const PlanPoint& key, ByRole<T>& role, const Costs& costs) const;
-  /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines. `costs(stage)`.
-  template <class T, std::size_t N, class Costs>
-  ByRole<T> lines(const PlanPoint& key, std::int64_t fewer, std::int64_t more,
-                  const std::array<Line T::*, N>& fields, const Costs& costs) const;
+  static void add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
+                       const Costs& costs);
+  /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines; of the `whole` model or
+  /// of a pipeline. `stages(parts, layers)`, `costs(stage)`.
+  template <class T, std::size_t N, class Stages, class Costs>
+  static ByRole<T> lines(bool whole, std::int64_t fewer, std::int64_t more,
+                         const std::array<Line T::*, N>& fields, const Stages& stages,
+                         const Costs& costs);
   [[nodiscard]] std::vector<ReducedStage> stages_of(const PlanPoint& key, std::int32_t stages,
                                                     std::int64_t layers) const {
     return reduced_stages(job_, key, stages, layers, passes_use_data(key));
   }
+  /// The same of a point of pass_point(), kept: splits that differ in where ranks lie have other
+  /// prices in one graph.
+  const std::vector<ReducedStage>& pass_stages(const PlanPoint& key, std::int32_t stages,
+                                               std::int64_t layers);
   [[nodiscard]] bool layers_share_buckets(const ByRole<StateCosts>& states) const;
   void catch_up(ByRole<StateCosts>& states) const;
   /// Runs `make` on the job as if none of its layers had experts.
@@ -117,6 +128,17 @@ class ReducedStep {
   std::int64_t dense_layers_ = 0;
   std::int64_t full_attention_every_ = 0;
   std::map<PassKey, Passes> dense_;  ///< of layers without experts: for any split of the experts
+  /// What a reduced graph of passes is built from, with the job.
+  struct GraphKey {
+    PlanPoint point;
+    ContextAlgorithm context{};  ///< that the mesh asks for
+    std::int32_t stages = 0;
+    std::int64_t layers = 0, dense_layers = 0, window = 0;
+    bool experts = false;
+    auto operator<=>(const GraphKey&) const = default;
+  };
+  using Graphs = std::map<GraphKey, std::vector<ReducedStage>>;
+  std::shared_ptr<Graphs> graphs_ = std::make_shared<Graphs>();  ///< of one task: see pass_stages
 };
 
 }  // namespace stepcast::planner

@@ -73,6 +73,12 @@ std::int32_t small(std::uint64_t value) {
   return value <= INT32_MAX ? static_cast<std::int32_t>(value) : -1;
 }
 
+void add_unread(const Record& record, traces::RankRecording& rank) {
+  rank.oddities.add(Oddity::kUnreadRecord, [&] {
+    return fmt::format("{}: activity kind {}", rank.source, static_cast<int>(record.kind));
+  });
+}
+
 }  // namespace
 
 RecordParser::RecordParser(std::string source, ApiName api_name) : api_name_(std::move(api_name)) {
@@ -188,22 +194,17 @@ void RecordParser::add(const Record& record) {
       ++counts["device"];
       add_device(as<DeviceRecord>(record));
       return;
-    case CUPTI_ACTIVITY_KIND_CONTEXT: {
+    case CUPTI_ACTIVITY_KIND_CONTEXT:
       ++counts["context"];
-      const auto r = as<ContextRecord>(record);
-      devices_[r.contextId] = r.deviceId;
+      devices_[as<ContextRecord>(record).contextId] = as<ContextRecord>(record).deviceId;
       return;
-    }
     case CUPTI_ACTIVITY_KIND_STREAM:
       ++counts["stream"];
       add_stream(as<StreamRecord>(record));
       return;
     default:
       ++counts["other"];
-      builder_->rank().oddities.add(Oddity::kUnreadRecord, [&] {
-        return fmt::format("{}: activity kind {}", builder_->rank().source,
-                           static_cast<int>(record.kind));
-      });
+      add_unread(record, builder_->rank());
   }
 }
 

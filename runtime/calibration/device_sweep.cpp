@@ -141,9 +141,9 @@ void add_attention(std::vector<DeviceCase>& cases) {
         for (const std::int64_t length : {256L, 512L, 1024L, 2048L, 4096L, 8192L}) {
           for (const std::uint8_t flags : {op_flags::kCausal, std::uint8_t{0}}) {
             for (const OpKind kind : {OpKind::kAttentionForward, OpKind::kAttentionBackward}) {
-              DeviceCase c =
-                  op_case(SweepPart::kAttention, kind,
-                          {batch, heads, kv_heads, length, length, head_dim}, Format::kBf16, flags);
+              DeviceCase c = op_case(SweepPart::kAttention, kind,
+                                     {batch, heads, kv_heads, length, length, head_dim},
+                                     Format::kBf16, flags, AttentionAttributes{});
               if (c.op.flops.base() <= 6e12) {
                 cases.push_back(c);
                 if (batch == 2) {
@@ -188,16 +188,52 @@ void add_jagged_attention(std::vector<DeviceCase>& cases) {
   }
 }
 
+void add_op(std::vector<DeviceCase>& cases, OpKind kind, std::array<std::int64_t, 6> shape,
+            Format format, const OpAttributes& attributes = {}) {
+  for (const bool cold : {true, false}) {
+    DeviceCase c = op_case(SweepPart::kMemoryBound, kind, shape, format, 0, attributes);
+    c.cold = cold;
+    if (c.op.bytes_read.base() + c.op.bytes_written.base() < 4e9) {
+      cases.push_back(c);
+    }
+  }
+}
+
+/// What a step does to whole matrices.
+void add_matrix_ops(std::vector<DeviceCase>& cases, std::int64_t rows, std::int64_t width,
+                    Format format) {
+  const auto add = [&](OpKind kind, std::array<std::int64_t, 6> shape,
+                       const OpAttributes& attributes = {}) {
+    add_op(cases, kind, shape, format, attributes);
+  };
+  for (const OpKind kind :
+       {OpKind::kAdd, OpKind::kCopyColumns, OpKind::kCrossForward, OpKind::kCrossBackward}) {
+    add(kind, {rows, width});
+  }
+  for (const OpKind kind : {OpKind::kBiasActivationForward, OpKind::kBiasActivationBackward}) {
+    add(kind, {rows, width}, ActivationAttributes{Activation::kRelu});
+  }
+  for (const OpKind kind : {OpKind::kActivationForward, OpKind::kActivationBackward}) {
+    add(kind, {rows, width}, ActivationAttributes{Activation::kGelu});
+    add(kind, {rows, width}, ActivationAttributes{Activation::kSwiGlu});
+  }
+  for (const OpKind kind : {OpKind::kNormForward, OpKind::kNormBackward}) {
+    add(kind, {rows, width}, NormAttributes{Norm::kLayerNorm});
+    add(kind, {rows, width}, NormAttributes{Norm::kRmsNorm});
+  }
+  for (const OpKind kind : {OpKind::kTokenEmbeddingForward, OpKind::kTokenEmbeddingBackward}) {
+    add(kind, {rows, width, 50'304});
+  }
+  if (width >= 1024) {
+    add(OpKind::kRopeForward, {rows, width / 64, 64, width});
+    add(OpKind::kRopeBackward, {rows, width / 64, 64, width});
+  }
+}
+
 void add_memory_bound(std::vector<DeviceCase>& cases) {
   const auto add = [&](OpKind kind, std::array<std::int64_t, 6> shape, Format format,
                        const OpAttributes& attributes = {}) {
-    for (const bool cold : {true, false}) {
-      DeviceCase c = op_case(SweepPart::kMemoryBound, kind, shape, format, 0, attributes);
-      c.cold = cold;
-      if (c.op.bytes_read.base() + c.op.bytes_written.base() < 4e9) {
-        cases.push_back(c);
-      }
-    }
+    add_op(cases, kind, shape, format, attributes);
   };
   // bf16 read, as the transformer builder counts it; two layouts written.
   const auto add_quantising = [&](std::int64_t n) {
@@ -208,30 +244,7 @@ void add_memory_bound(std::vector<DeviceCase>& cases) {
   for (const std::int64_t rows : {256L, 1024L, 4096L, 16384L, 65536L}) {
     for (const std::int64_t width : {64L, 256L, 1024L, 2048L, 4096L, 8192L}) {
       for (const Format format : {Format::kBf16, Format::kFp32}) {
-        for (const OpKind kind :
-             {OpKind::kAdd, OpKind::kCopyColumns, OpKind::kCrossForward, OpKind::kCrossBackward}) {
-          add(kind, {rows, width}, format);
-        }
-        for (const OpKind kind :
-             {OpKind::kBiasActivationForward, OpKind::kBiasActivationBackward}) {
-          add(kind, {rows, width}, format, ActivationAttributes{Activation::kRelu});
-        }
-        for (const OpKind kind : {OpKind::kActivationForward, OpKind::kActivationBackward}) {
-          add(kind, {rows, width}, format, ActivationAttributes{Activation::kGelu});
-          add(kind, {rows, width}, format, ActivationAttributes{Activation::kSwiGlu});
-        }
-        for (const OpKind kind : {OpKind::kNormForward, OpKind::kNormBackward}) {
-          add(kind, {rows, width}, format, NormAttributes{Norm::kLayerNorm});
-          add(kind, {rows, width}, format, NormAttributes{Norm::kRmsNorm});
-        }
-        for (const OpKind kind :
-             {OpKind::kTokenEmbeddingForward, OpKind::kTokenEmbeddingBackward}) {
-          add(kind, {rows, width, 50'304}, format);
-        }
-        if (width >= 1024) {
-          add(OpKind::kRopeForward, {rows, width / 64, 64, width}, format);
-          add(OpKind::kRopeBackward, {rows, width / 64, 64, width}, format);
-        }
+        add_matrix_ops(cases, rows, width, format);
       }
       for (const OpKind kind :
            {OpKind::kCrossEntropyMax, OpKind::kCrossEntropySum, OpKind::kCrossEntropyLoss}) {
@@ -264,13 +277,45 @@ void add_memory_bound(std::vector<DeviceCase>& cases) {
         for (const OpKind kind :
              {OpKind::kDotInteractionForward, OpKind::kDotInteractionBackward}) {
           add(kind, {rows, features, dim}, Format::kFp32);
+          add(kind, {rows, features, dim}, Format::kBf16);
         }
       }
     }
   }
 }
 
+/// Where `shape` begins with the sizes of one of `those`.
+template <std::size_t N>
+bool among(const Op& op, std::initializer_list<std::array<std::int64_t, N>> those) {
+  return std::any_of(those.begin(), those.end(), [&](const auto& sizes) {
+    return std::equal(sizes.begin(), sizes.end(), op.shape.begin());
+  });
+}
+
 }  // namespace
+
+bool is_anchor(const DeviceCase& c) {
+  const bool causal = (c.op.flags & op_flags::kCausal) != 0;
+  switch (c.part) {
+    case SweepPart::kEmbedding:
+      return c.cold && c.embedding.rows == 10'000'000 && c.embedding.pooling == 32 &&
+             c.embedding.batch == 16384 && (c.embedding.zipf == 0 || c.embedding.zipf == 1.05);
+    case SweepPart::kGemm:
+      return c.cold && c.op.shape[3] == 1 &&
+             among<3>(
+                 c.op,
+                 {{4096, 4096, 4096}, {8192, 8192, 8192}, {8192, 1024, 4096}, {16384, 512, 1024}});
+    case SweepPart::kAttention:
+      return c.cold && causal && std::holds_alternative<AttentionAttributes>(c.op.attributes) &&
+             among<6>(c.op, {{8, 16, 16, 1024, 1024, 64},
+                             {2, 16, 16, 2048, 2048, 128},
+                             {1, 32, 32, 4096, 4096, 128},
+                             {1, 32, 8, 8192, 8192, 128}});
+    default:
+      return c.cold && (among<2>(c.op, {{16384, 4096}, {65536, 27}}) ||
+                        among<1>(c.op, {{std::int64_t{16384} * 4096}}));
+  }
+}
 
 std::string_view name_of(SweepPart part) {
   constexpr std::array<std::string_view, 4> kNames{"embedding", "gemm", "attention",
@@ -286,7 +331,11 @@ double share_of(SweepPart part) {
 std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory) {
   std::vector<DeviceCase> cases;
   std::mt19937_64 random(seed);
-  const auto shuffle_from = [&](std::size_t first) {
+  const auto shuffle_from = [&](std::size_t first) {  // what stands behind the anchors
+    const auto others =
+        std::stable_partition(cases.begin() + static_cast<std::ptrdiff_t>(first), cases.end(),
+                              [](const DeviceCase& c) { return is_anchor(c); });
+    first = static_cast<std::size_t>(others - cases.begin());
     for (std::size_t i = cases.size(); i > first + 1;
          --i) {  // not std::shuffle: the same order everywhere
       std::swap(cases[i - 1], cases[first + random() % (i - first)]);

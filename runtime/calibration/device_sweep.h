@@ -69,8 +69,9 @@ struct DeviceFacts {
   BytesPerSecond copy;         ///< device to device, bytes read plus bytes written
   std::vector<double> launch;  ///< seconds the host takes to launch one kernel, by batch
   std::vector<double>
-      kernel_gap;      ///< seconds from one tiny kernel to the next on a full queue, by batch
+      kernel_gap;  ///< seconds from one tiny kernel to the next with all of them enqueued, by batch
   Seconds graph_node;  ///< the same inside a CUDA graph
+  Seconds event_pair;  ///< between two events with nothing between them; times are net of it
   std::vector<TransferSample> transfers;
 };
 
@@ -89,13 +90,18 @@ struct DeviceSweep {
       refused;  ///< case and why: too large, not supported
 };
 
-/// All cases in the order in which they run: by part, shuffled within it, so that any budget sees
-/// every kind of shape. Embedding: rows x dim x pooling x zipf x batch, forward and backward with a
-/// fused optimizer, tables from what the second level cache holds to a hundred times that. GEMM:
-/// sizes of DLRM and transformer layers with their three layouts (forward, data gradient, weight
-/// gradient) in bf16, fp32, tf32, fp16 and fp8, the last on operands that stand quantised; products
-/// of 2 to 32 experts with few rows each. Attention: heads, head widths, lengths, causal or not,
-/// both passes. Memory-bound: every kind a step has. `memory`: what a case may allocate.
+/// Whether a case is one of some hundred that every sweep begins with, whatever its seed and
+/// budget: those that other libraries and other visits are compared with.
+bool is_anchor(const DeviceCase& c);
+
+/// All cases in the order in which they run: by part, its anchors, then the others shuffled, so
+/// that any budget sees every kind of shape. Embedding: rows x dim x pooling x zipf x batch,
+/// forward and backward with a fused optimizer, tables from what the second level cache holds to a
+/// hundred times that. GEMM: sizes of DLRM and transformer layers with their three layouts
+/// (forward, data gradient, weight gradient) in bf16, fp32, tf32, fp16 and fp8, the last on
+/// operands that stand quantised; products of 2 to 32 experts with few rows each. Attention: heads,
+/// head widths, lengths, causal or not, both passes. Memory-bound: every kind a step has. `memory`:
+/// what a case may allocate.
 std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory);
 
 /// How many cases of each part there are and what time they get, for people, before a sweep begins.

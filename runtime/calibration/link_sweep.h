@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/graph/op.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "core/units.h"
 #include "runtime/mpi/session.h"
 

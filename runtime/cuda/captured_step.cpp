@@ -50,11 +50,6 @@ void refuse_capture(const Program& program, bool pipelined) {
                                    "runs; leave --cuda-graph out",
                                    program.name(op)));
     }
-    if (std::holds_alternative<JaggedAttributes>(op.attributes)) {
-      throw InputError("--cuda-graph",
-                       fmt::format("each step draws other lengths for '{}'; leave --cuda-graph out",
-                                   program.name(op)));
-    }
     if ((op.flags & op_flags::kEveryInterval) != 0) {
       throw InputError(
           "--cuda-graph",

@@ -16,6 +16,7 @@ CudnnAttention::Opened CudnnAttention::open() {
 }
 const std::string& CudnnAttention::version() const { return impl_->version; }
 std::string CudnnAttention::plan(const AttentionProblem& /*problem*/) { return open().missing; }
+void CudnnAttention::plan_all(std::span<const AttentionProblem> /*problems*/) {}
 std::size_t CudnnAttention::workspace_bytes(const AttentionProblem& /*problem*/) const { return 0; }
 void CudnnAttention::run(const AttentionProblem& /*problem*/, const AttentionTensors& /*tensors*/,
                          kernels::Workspace /*workspace*/, cudaStream_t /*stream*/) const {}

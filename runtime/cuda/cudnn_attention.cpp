@@ -1,8 +1,13 @@
 #include "runtime/cuda/cudnn_attention.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <limits>
+#include <list>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
@@ -11,19 +16,106 @@
 namespace stepcast::runtime::cuda {
 namespace {
 
-struct Planned {
-  AttentionProblem problem;
-  CudnnGraph graph;
-  CudnnDescriptor configuration, plan;
-  std::size_t of_plan = 0;  ///< bytes of workspace, rounded up: scratch tensors stand behind
-  std::size_t of_scratch = 0;
-};
+void require(cudaError_t code, const char* call) {
+  if (code != cudaSuccess) {
+    throw RunError(fmt::format("{}: {}", call, cudaGetErrorString(code)));
+  }
+}
+
+int current_device() {
+  int device = 0;
+  require(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
 
 constexpr std::size_t kAlignment = 256;
 
-/// The first configuration of the graph that compiles.
-std::optional<Planned> planned(const CudnnTarget& target, const AttentionProblem& problem,
-                               CudnnGraph graph, std::string& why) {
+}  // namespace
+
+struct CudnnAttention::Impl {
+  struct Planned {
+    CudnnGraph graph;
+    CudnnDescriptor configuration, plan;
+    std::size_t of_plan = 0;  ///< bytes of workspace, rounded up: scratch tensors stand behind
+    std::size_t of_scratch = 0;
+  };
+
+  /// What came of asking for a problem on a device.
+  struct Answer {
+    AttentionProblem problem;
+    int device = 0;
+    std::string why_not;
+    std::unique_ptr<const Planned> planned;
+  };
+
+  explicit Impl(const CudnnFunctions& f) : cudnn(f), handle(new_handle()) {
+    const std::size_t v = cudnn.version();
+    version = fmt::format("cudnn {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  [[nodiscard]] cudnnHandle_t new_handle() const {
+    cudnnHandle_t made = nullptr;
+    check(cudnn, cudnn.create(&made), "cudnnCreate");
+    return made;
+  }
+  /// Null where nobody has asked.
+  [[nodiscard]] const Answer* known(const AttentionProblem& problem) const {
+    const int device = current_device();
+    const std::lock_guard lock(mutex);
+    const auto found = std::find_if(answers.begin(), answers.end(), [&](const Answer& a) {
+      return a.device == device && a.problem == problem;
+    });
+    return found != answers.end() ? &*found : nullptr;
+  }
+  [[nodiscard]] const Planned& of(const AttentionProblem& problem) const {
+    const Answer* answer = known(problem);
+    STEPCAST_CHECK(answer != nullptr && answer->planned != nullptr,
+                   "attention that cuDNN has not planned");
+    return *answer->planned;
+  }
+  /// The first configuration of the graph that compiles; null and why, where none does.
+  static std::unique_ptr<const Planned> planned(const CudnnTarget& target,
+                                                const AttentionProblem& problem, CudnnGraph graph,
+                                                std::string& why);
+  [[nodiscard]] Answer ask(const AttentionProblem& problem, cudnnHandle_t by) const;
+
+  const CudnnFunctions cudnn;
+  const cudnnHandle_t handle;  ///< of the thread that runs; others plan with their own
+  std::string version;
+  mutable std::mutex mutex;
+  std::list<Answer> answers;  ///< stay where they are
+};
+
+CudnnAttention::CudnnAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CudnnAttention::~CudnnAttention() = default;
+
+CudnnAttention::Opened CudnnAttention::open() {
+  static std::mutex one_at_a_time;
+  static CudnnAttention* opened = nullptr;  // kept to the end: plans outlive whoever asked for them
+  const std::lock_guard lock(one_at_a_time);
+  if (opened != nullptr) {
+    return {opened, {}};
+  }
+  std::string missing;
+  const auto functions = cudnn_functions(missing);
+  if (!functions) {
+    return {nullptr, missing};
+  }
+  try {
+    opened = new CudnnAttention(std::make_unique<Impl>(*functions));
+    return {opened, {}};
+  } catch (const CudnnRefusal& e) {
+    return {nullptr, e.what()};
+  }
+}
+
+const std::string& CudnnAttention::version() const { return impl_->version; }
+
+std::unique_ptr<const CudnnAttention::Impl::Planned> CudnnAttention::Impl::planned(
+    const CudnnTarget& target, const AttentionProblem& problem, CudnnGraph graph,
+    std::string& why) {
   why = "no engine supports the graph";
   for (CudnnDescriptor& configuration : engine_configurations(target, graph.graph)) {
     try {
@@ -32,68 +124,22 @@ std::optional<Planned> planned(const CudnnTarget& target, const AttentionProblem
       const std::size_t rounded =
           (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
       const std::size_t scratch = scratch_bytes(graph, problem);
-      return Planned{problem,         std::move(graph), std::move(configuration),
-                     std::move(plan), rounded,          scratch};
+      return std::make_unique<const Planned>(
+          Planned{std::move(graph), std::move(configuration), std::move(plan), rounded, scratch});
     } catch (const CudnnRefusal& e) {
       why = e.what();
     }
   }
-  return std::nullopt;
+  return nullptr;
 }
 
-}  // namespace
-
-struct CudnnAttention::Impl {
-  explicit Impl(const CudnnFunctions& f) : cudnn(f) {
-    check(cudnn, cudnn.create(&handle), "cudnnCreate");
-    const std::size_t v = cudnn.version();
-    version = fmt::format("cudnn {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+CudnnAttention::Impl::Answer CudnnAttention::Impl::ask(const AttentionProblem& problem,
+                                                       cudnnHandle_t by) const {
+  Answer answer{problem, current_device(), not_for_cudnn(problem), nullptr};
+  if (!answer.why_not.empty()) {
+    return answer;
   }
-  ~Impl() {
-    plans.clear();
-    static_cast<void>(cudnn.destroy(handle));  // nothing can be done about it
-  }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
-  [[nodiscard]] const Planned& of(const AttentionProblem& problem) const {
-    const auto found = std::find_if(plans.begin(), plans.end(),
-                                    [&](const Planned& p) { return p.problem == problem; });
-    STEPCAST_CHECK(found != plans.end(), "attention that cuDNN has not planned");
-    return *found;
-  }
-
-  const CudnnFunctions cudnn;
-  cudnnHandle_t handle = nullptr;
-  std::string version;
-  std::vector<Planned> plans;
-};
-
-CudnnAttention::CudnnAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-CudnnAttention::~CudnnAttention() = default;
-
-CudnnAttention::Opened CudnnAttention::open() {
-  std::string missing;
-  const auto functions = cudnn_functions(missing);
-  if (!functions) {
-    return {nullptr, missing};
-  }
-  try {
-    return {std::unique_ptr<CudnnAttention>(new CudnnAttention(std::make_unique<Impl>(*functions))),
-            {}};
-  } catch (const CudnnRefusal& e) {
-    return {nullptr, e.what()};
-  }
-}
-
-const std::string& CudnnAttention::version() const { return impl_->version; }
-
-std::string CudnnAttention::plan(const AttentionProblem& problem) {
-  std::string why = not_for_cudnn(problem);
-  if (!why.empty()) {
-    return why;
-  }
-  const CudnnTarget target{impl_->cudnn, impl_->handle, nullptr};
+  const CudnnTarget target{cudnn, by, nullptr};
   for (const bool one_op : {true, false}) {
     if (one_op && problem.shape.causal) {
       continue;
@@ -101,25 +147,70 @@ std::string CudnnAttention::plan(const AttentionProblem& problem) {
     try {
       CudnnGraph graph =
           one_op ? attention_as_one_op(target, problem) : attention_op_by_op(target, problem);
-      if (auto found = planned(target, problem, std::move(graph), why)) {
-        impl_->plans.push_back(std::move(*found));
-        return {};
-      }
+      answer.planned = planned(target, problem, std::move(graph), answer.why_not);
     } catch (const CudnnRefusal& e) {
-      why = e.what();
+      answer.why_not = e.what();
+    }
+    if (answer.planned != nullptr) {
+      answer.why_not.clear();
+      break;
     }
   }
-  return why;
+  return answer;
+}
+
+std::string CudnnAttention::plan(const AttentionProblem& problem) {
+  if (const Impl::Answer* answer = impl_->known(problem); answer != nullptr) {
+    return answer->why_not;
+  }
+  Impl::Answer answer = impl_->ask(problem, impl_->handle);
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->answers.emplace_back(std::move(answer)).why_not;
+}
+
+void CudnnAttention::plan_all(std::span<const AttentionProblem> problems) {
+  std::vector<const AttentionProblem*> fresh;
+  for (const AttentionProblem& p : problems) {
+    const auto same = [&](const AttentionProblem* other) { return *other == p; };
+    if (impl_->known(p) == nullptr && std::none_of(fresh.begin(), fresh.end(), same)) {
+      fresh.push_back(&p);
+    }
+  }
+  if (fresh.size() < 2) {
+    return;  // plan() does as well
+  }
+  const int device = current_device();
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    try {
+      require(cudaSetDevice(device), "cudaSetDevice");
+      const cudnnHandle_t own = impl_->new_handle();  // its plans keep it
+      for (std::size_t i = next++; i < fresh.size(); i = next++) {
+        Impl::Answer answer = impl_->ask(*fresh[i], own);
+        const std::lock_guard lock(impl_->mutex);
+        impl_->answers.push_back(std::move(answer));
+      }
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): plan() asks again, and says
+    }
+  };
+  std::vector<std::thread> threads;
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  for (std::size_t t = 0; t < std::min(cores, fresh.size()); ++t) {
+    threads.emplace_back(work);
+  }
+  for (std::thread& t : threads) {
+    t.join();
+  }
 }
 
 std::size_t CudnnAttention::workspace_bytes(const AttentionProblem& problem) const {
-  const Planned& planned = impl_->of(problem);
+  const Impl::Planned& planned = impl_->of(problem);
   return planned.of_plan + planned.of_scratch;
 }
 
 void CudnnAttention::run(const AttentionProblem& problem, const AttentionTensors& t,
                          kernels::Workspace workspace, cudaStream_t stream) const {
-  const Planned& planned = impl_->of(problem);
+  const Impl::Planned& planned = impl_->of(problem);
   float scale = attention_scale(problem.shape);
   float one = 1;
   // dQ first: its rows are multiples of 16 bytes.

@@ -1,21 +1,23 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "runtime/cuda/attention_problem.h"
 
 namespace stepcast::runtime::cuda {
 
-/// cuDNN's fused attention on the current device, where this build and this machine have it. The
-/// library is opened at run time and asked for a plan of each problem.
+/// cuDNN's fused attention, where this build and this machine have it. There is one of it a
+/// process: the library is opened at run time and asked once for a plan of each problem on a
+/// device, whoever needs it.
 ///
 ///   auto [cudnn, missing] = CudnnAttention::open();
 ///   if (cudnn != nullptr && cudnn->plan(problem).empty()) cudnn->run(problem, ...);
 class CudnnAttention {
  public:
   struct Opened {
-    std::unique_ptr<CudnnAttention> library;  ///< null: see `missing`
+    CudnnAttention* library = nullptr;  ///< never ends; null: see `missing`
     std::string missing;
   };
   static Opened open();
@@ -25,8 +27,11 @@ class CudnnAttention {
 
   /// "cudnn 9.19.0"
   [[nodiscard]] const std::string& version() const;
-  /// Asks for a plan and keeps it; empty, or why there is none. May compile kernels: seconds.
+  /// Asks for a plan on the current device, or remembers what came of it; empty, or why there is
+  /// none. Compiles kernels: about half a second. Threads may ask at once.
   std::string plan(const AttentionProblem& problem);
+  /// Asks for all of them, on as many threads as there are cores.
+  void plan_all(std::span<const AttentionProblem> problems);
   /// Of a planned problem.
   [[nodiscard]] std::size_t workspace_bytes(const AttentionProblem& problem) const;
   /// Enqueues a planned problem. Errors: RunError when cuDNN fails.

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/matmul_plan.h"
 #include "runtime/op_operands.h"
 
@@ -94,6 +95,29 @@ void upload(void* target, std::span<const float> values, Format format) {
   copy_in(target, bytes.data(), bytes.size(), "a tensor's values");
 }
 
+/// fill_piece on the device: the host hashes rows, some at a time, the device their columns.
+void draw_piece(const ParameterPiece& piece, std::int32_t rank, const kernels::MatrixView& out) {
+  if (piece.scale == 0) {
+    kernels::fill(out, static_cast<float>(piece.constant), nullptr);
+    return;
+  }
+  constexpr std::int64_t kRows = std::int64_t{1} << 20;
+  Buffer memory(Buffer::Kind::kDevice, "hashes of rows");
+  std::vector<std::uint64_t> hashes;
+  for (std::int64_t first = 0; first < out.rows; first += kRows) {
+    const std::int64_t rows = std::min(kRows, out.rows - first);
+    hashes.clear();
+    for (std::int64_t i = 0; i < rows; ++i) {
+      hashes.push_back(row_hash(piece, rank, first + i));
+    }
+    auto* on_device = memory.reserve_of<std::uint64_t>(hashes.size());
+    copy_in(on_device, hashes.data(), hashes.size() * sizeof(std::uint64_t), "hashes of rows");
+    kernels::fill_initial(out.slice(first, rows), on_device, piece.column,
+                          static_cast<float>(piece.scale), nullptr);
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+}
+
 }  // namespace
 
 DeviceTensors::DeviceTensors(const Program& program, std::int32_t rank, const Mesh& mesh,
@@ -176,9 +200,16 @@ void DeviceTensors::initialise(const TensorLayout& layout, std::int32_t rank, co
   }
 }
 
-/// Large tables, some rows at a time.
+/// Large tables, some rows at a time: the device draws what is in its own memory.
 void DeviceTensors::fill_rows(const Tensor& tensor, const std::vector<ParameterPiece>& pieces,
                               std::int32_t rank, std::byte* target) {
+  if (tensor.tier == 0 && kernels::element_bytes(tensor.format) > 0) {
+    const kernels::MatrixView all(target, tensor.format, tensor.rows, tensor.columns);
+    for (const ParameterPiece& piece : pieces) {
+      draw_piece(piece, rank, all.block(piece.local_column, piece.columns));
+    }
+    return;
+  }
   const std::int64_t rows_at_once = std::max<std::int64_t>(1, kChunk / tensor.columns);
   std::vector<float> values;
   for (std::int64_t row = 0; row < tensor.rows; row += rows_at_once) {

@@ -104,6 +104,13 @@ void Executor::compile(const ExecutionGraph& graph) {
   const OpDispatch<OpFamily, kFamilies> dispatch(
       {generic_ops(), collective_ops(), dlrm_ops(), expert_ops(), layer_ops(), transformer_ops()},
       "cuda");
+  std::vector<AttentionProblem> attention;
+  for (const Issue& issue : order_.issues) {
+    if (is_fused_attention(*issue.op)) {
+      attention.push_back(attention_problem(program_, *issue.op, *tensors_, issue.microbatch));
+    }
+  }
+  attention_.prepare(attention);
   tasks_.reserve(order_.issues.size());
   for (const Issue& issue : order_.issues) {
     const Op& op = *issue.op;
@@ -123,7 +130,6 @@ void Executor::compile(const ExecutionGraph& graph) {
     }
     if (is_fused_attention(op)) {
       const AttentionProblem problem = attention_problem(program_, op, *tensors_, issue.microbatch);
-      attention_.prepare(problem);
       scratch_[op.stream].reserve(attention_.workspace_bytes(problem));
     }
     Task task;
@@ -196,6 +202,11 @@ double Executor::run_ops() {
     const std::int64_t issue_begin = now_ns();
     const bool replayed = options_.graph && captured_.serves(batch_->layout());
     if (replayed) {
+      for (auto& state : states_) {
+        if (state != nullptr) {
+          state->replay(step_);
+        }
+      }
       const std::int64_t launched = captured_.launch(streams_.front(), [this] { issue_all(true); });
       for (Task& task : tasks_) {
         task.issued_ns = launched;

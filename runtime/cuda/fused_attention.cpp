@@ -19,6 +19,26 @@ std::string text_of(const AttentionProblem& p) {
 
 void FusedAttention::prepare(const AttentionProblem& problem) { choice(problem); }
 
+void FusedAttention::prepare(std::span<const AttentionProblem> problems) {
+  if (wanted_ != AttentionKernels::kOwn && !problems.empty()) {
+    open_library();
+    if (cudnn_ != nullptr) {
+      cudnn_->plan_all(problems);
+    }
+  }
+  for (const AttentionProblem& p : problems) {
+    choice(p);
+  }
+}
+
+void FusedAttention::open_library() {
+  if (cudnn_ == nullptr && missing_.empty()) {
+    const auto [library, missing] = CudnnAttention::open();
+    cudnn_ = library;
+    missing_ = missing;
+  }
+}
+
 /// Where in `choices_` a problem's is, made now where there is none.
 std::size_t FusedAttention::choice(const AttentionProblem& problem) {
   const auto known = std::find_if(choices_.begin(), choices_.end(),
@@ -28,11 +48,7 @@ std::size_t FusedAttention::choice(const AttentionProblem& problem) {
   }
   Choice made{problem, false, {}, false};
   if (wanted_ != AttentionKernels::kOwn) {
-    if (cudnn_ == nullptr && missing_.empty()) {
-      auto [library, missing] = CudnnAttention::open();
-      cudnn_ = std::move(library);
-      missing_ = missing;
-    }
+    open_library();
     made.why_not = cudnn_ == nullptr ? missing_ : cudnn_->plan(problem);
     made.cudnn = made.why_not.empty();
     if (wanted_ == AttentionKernels::kCudnn && cudnn_ == nullptr) {

@@ -1,5 +1,4 @@
 #pragma once
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +22,8 @@ class FusedAttention {
   /// Decides. Errors: EnvironmentError where cuDNN is wanted and cannot be had, InputError where it
   /// has no plan for the problem.
   void prepare(const AttentionProblem& problem);
+  /// All of them; cuDNN's plans are made on several threads.
+  void prepare(std::span<const AttentionProblem> problems);
   [[nodiscard]] std::size_t workspace_bytes(const AttentionProblem& problem);
   /// Enqueues the forward or the backward. Where cuDNN's plan fails in its first run the backend's
   /// own kernels take its place, unless cuDNN is insisted on.
@@ -41,11 +42,12 @@ class FusedAttention {
     bool ran = false;     ///< by cuDNN, once at least
   };
   std::size_t choice(const AttentionProblem& problem);
+  void open_library();
   [[nodiscard]] KernelUse use_of(std::span<const Choice> choices) const;
 
   const AttentionKernels wanted_;
   std::string missing_;
-  std::unique_ptr<CudnnAttention> cudnn_;
+  CudnnAttention* cudnn_ = nullptr;
   std::vector<Choice> choices_;  ///< a program has few
   std::size_t last_ = 0;
 };

@@ -11,6 +11,7 @@ namespace stepcast::runtime::cuda {
 namespace {
 
 /// What NVIDIA recommends for Hopper; older devices ask for less.
+constexpr std::size_t kMostPlans = 4096;
 constexpr std::size_t kLibraryWorkspace = std::size_t{32} << 20;
 
 cudaDataType_t type_of(const MatmulPlan::Matrix& m) {
@@ -116,7 +117,10 @@ const void* quantised(const MatmulPlan::Matrix& m, const kernels::ConstMatrixVie
   void* out = take(static_cast<std::size_t>(m.rows * m.columns));
   const kernels::Workspace scales{take(kernels::kQuantiseWorkspace), kernels::kQuantiseWorkspace};
   const kernels::Fp8 format = m.gradient ? kernels::Fp8::kE5m2 : kernels::Fp8::kE4m3;
-  factor = kernels::quantise({x, transpose, format, out, m.rows}, scales, stream);
+  const kernels::QuantisedRows rows{out, m.rows};
+  factor = kernels::quantise({x, format, transpose ? kernels::QuantisedRows() : rows,
+                              transpose ? rows : kernels::QuantisedRows()},
+                             scales, stream);
   return out;
 }
 
@@ -255,6 +259,9 @@ std::string Matmul::refusal(const MatmulPlan& plan, const EpilogueOperands& epil
 
 Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors,
                                    const EpilogueOperands& epilogue, void* sums) {
+  if (cache_.size() >= kMostPlans) {  // experts get other numbers of rows in each step
+    cache_.clear();
+  }
   Prepared& p = cache_.try_emplace(plan, plan).first->second;
   if (plan.epilogue != Epilogue::kNone) {
     p.set_epilogue(plan, plan.sums() ? sums : epilogue.bias.data,

@@ -93,12 +93,45 @@ void gate_backward(OpContext& c) {
                          c.stream);
 }
 
-/// Where the sequences of rows begin and end, page-locked and on the device, by the op's place in
-/// the step: what a step reads stays until it has ended.
+/// Where the sequences of an op's rows begin and end, page-locked and on the device: what a step
+/// reads stays until it has ended.
+struct SequenceBounds {
+  const Op* op;
+  std::int32_t microbatch;
+  Buffer host, device;
+
+  [[nodiscard]] std::size_t rows() const {
+    return static_cast<std::size_t>(op->shape[0] * op->shape[3]);
+  }
+  /// Draws those of a step into the host's copy.
+  void draw(const ExecutionGraph& graph, std::int32_t rank, std::int64_t step) {
+    const auto offsets = draw_offsets(graph, *op, rank, microbatch, step);
+    const std::int64_t length = op->shape[3];
+    auto* begins = host.reserve_of<std::int32_t>(2 * rows());
+    auto* ends = begins + rows();
+    for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+      const auto sample = static_cast<std::int32_t>(offsets[i] / length * length);
+      for (std::int32_t row = offsets[i]; row < offsets[i + 1]; ++row) {
+        begins[row] = offsets[i] - sample;
+        ends[row] = offsets[i + 1] - sample;
+      }
+    }
+  }
+};
+
+/// By the op's place in the step.
 struct LayerState : OpState {
-  explicit LayerState(Ledger& to) : ledger(to) {}
+  LayerState(const ExecutionGraph& of, std::int32_t of_rank, Ledger& to)
+      : graph(of), rank(of_rank), ledger(to) {}
+  void replay(std::int64_t step) override {
+    for (auto& [issue, b] : bounds) {
+      b.draw(graph, rank, step);
+    }
+  }
+  const ExecutionGraph& graph;
+  const std::int32_t rank;
   Ledger& ledger;
-  std::map<std::size_t, std::pair<Buffer, Buffer>> bounds;
+  std::map<std::size_t, SequenceBounds> bounds;
 };
 
 /// The shape of a jagged op, its sequences drawn and on their way to the device.
@@ -110,29 +143,19 @@ kernels::AttentionShape jagged_shape(OpContext& c) {
   s.query_length = s.kv_length = c.op.shape[3];
   s.head_dim = c.op.shape[5];
   s.causal = c.has(op_flags::kCausal);
-  const auto offsets = draw_offsets(c.graph, c.op, c.rank, c.microbatch, c.step);
   auto& state = static_cast<LayerState&>(*c.state);
-  auto& [host, device] =
+  SequenceBounds& b =
       state.bounds
-          .try_emplace(c.issue, std::piecewise_construct,
-                       std::forward_as_tuple(Buffer::Kind::kPinned, "sequences"),
-                       std::forward_as_tuple(Buffer::Kind::kDevice, "sequences", &state.ledger))
+          .try_emplace(c.issue, &c.op, c.microbatch, Buffer(Buffer::Kind::kPinned, "sequences"),
+                       Buffer(Buffer::Kind::kDevice, "sequences", &state.ledger))
           .first->second;
-  const auto rows = static_cast<std::size_t>(s.batch * s.query_length);
-  auto* begins = host.reserve_of<std::int32_t>(2 * rows);
-  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
-    const auto sample = static_cast<std::int32_t>(offsets[i] / s.query_length * s.query_length);
-    for (std::int32_t row = offsets[i]; row < offsets[i + 1]; ++row) {
-      begins[row] = offsets[i] - sample;
-      begins[rows + static_cast<std::size_t>(row)] = offsets[i + 1] - sample;
-    }
-  }
-  auto* on_device = device.reserve_of<std::int32_t>(2 * rows);
-  check(cudaMemcpyAsync(on_device, begins, 2 * rows * sizeof(std::int32_t), cudaMemcpyHostToDevice,
-                        c.stream),
+  b.draw(c.graph, c.rank, c.step);
+  auto* on_device = b.device.reserve_of<std::int32_t>(2 * b.rows());
+  check(cudaMemcpyAsync(on_device, b.host.data(), 2 * b.rows() * sizeof(std::int32_t),
+                        cudaMemcpyHostToDevice, c.stream),
         "cudaMemcpyAsync of sequences");
   s.begins = on_device;
-  s.ends = on_device + rows;
+  s.ends = on_device + b.rows();
   return s;
 }
 
@@ -161,9 +184,9 @@ void jagged_attention_backward(OpContext& c) {
       c.workspace(kernels::attention_backward_workspace(s)), c.stream);
 }
 
-std::unique_ptr<OpState> make_layer_state(const ExecutionGraph&, const Program&, std::int32_t,
-                                          Ledger& ledger) {
-  return std::make_unique<LayerState>(ledger);
+std::unique_ptr<OpState> make_layer_state(const ExecutionGraph& graph, const Program&,
+                                          std::int32_t rank, Ledger& ledger) {
+  return std::make_unique<LayerState>(graph, rank, ledger);
 }
 
 }  // namespace

@@ -26,17 +26,15 @@ void QuantisedCopies::make(std::size_t issue, const kernels::ConstMatrixView& va
   }
   const QuantisedPlan::Cast& cast = plan_.casts[static_cast<std::size_t>(number)];
   const kernels::Fp8 format = cast.gradient ? kernels::Fp8::kE5m2 : kernels::Fp8::kE4m3;
-  bool scaled = false;
-  for (const std::int32_t layout : {cast.plain, cast.turned}) {
+  const auto rows_of = [&](std::int32_t layout) {
     if (layout == QuantisedPlan::kNone) {
-      continue;
+      return kernels::QuantisedRows();
     }
     const QuantisedPlan::Copy& copy = plan_.copies[static_cast<std::size_t>(layout)];
-    const kernels::Quantise q{values, layout == cast.turned, format, at(copy.offset), copy.pitch};
-    scaled ? kernels::quantise_again(q, scales(number), stream)
-           : kernels::quantise(q, scales(number), stream);
-    scaled = true;
-  }
+    return kernels::QuantisedRows{at(copy.offset), copy.pitch};
+  };
+  kernels::quantise({values, format, rows_of(cast.plain), rows_of(cast.turned)}, scales(number),
+                    stream);
 }
 
 QuantisedOperand QuantisedCopies::of(std::int32_t copy) const {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/graph/program.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/collectives.h"
 #include "runtime/emulation/core_lease.h"
 #include "runtime/emulation/paced_fabric.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 
 namespace stepcast::runtime {
 

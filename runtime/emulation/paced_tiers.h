@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/emulation/paced_fabric.h"
 #include "runtime/tiers/tier_port.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/graph/program.h"
-#include "core/job/system.h"
+#include "core/system.h"
 
 namespace stepcast::simulator {
 

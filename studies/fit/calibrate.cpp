@@ -37,16 +37,30 @@ runtime::RunOptions run_options(const ExecutionGraph& graph, const CalibrateOpti
   return run;
 }
 
-void measure(FitRows& all, const Job& job, ExecutionGraph graph, const CalibrateOptions& options,
-             runtime::MpiSession& session) {
+/// Runs one job. Where CUPTI recorded nothing of one rank alone, events time its ops, and those of
+/// the jobs that follow.
+RecordedRun run_timed(const Job& job, const ExecutionGraph& graph, CalibrateOptions& options,
+                      runtime::MpiSession& session) {
   const runtime::RunOptions run = run_options(graph, options);
-  RecordedRun recorded = run_recorded(job, graph, run, session);
+  if (options.op_clock && session.size() == 1) {
+    try {
+      return run_recorded(job, graph, run, session, options.op_clock());
+    } catch (const RunError&) {
+      options.op_clock = {};
+    }
+  }
+  return run_recorded(job, graph, run, session, options.op_clock ? options.op_clock() : OpClock());
+}
+
+void measure(FitRows& all, const Job& job, ExecutionGraph graph, CalibrateOptions& options,
+             runtime::MpiSession& session) {
+  RecordedRun recorded = run_timed(job, graph, options, session);
   if (session.rank() == 0) {
     if (!options.traces.empty()) {
       write_recorded(options.traces / fmt::format("job-{:03}", all.graphs.size()), job,
                      recorded.trace);
     }
-    add_steps(all, job, std::move(graph), std::move(recorded.trace));
+    add_steps(all, job, std::move(graph), std::move(recorded.trace), recorded.alone);
   }
 }
 
@@ -62,7 +76,7 @@ bool on_all_devices(const ExecutionGraph& graph, const System& system,
 constexpr std::int64_t kExpertsEvery = 7;
 
 /// Really trains random small jobs until the budget is spent; returns how many. All ranks together.
-std::int64_t measure_jobs(FitRows& all, const System& system, const CalibrateOptions& options,
+std::int64_t measure_jobs(FitRows& all, const System& system, CalibrateOptions options,
                           double budget, runtime::MpiSession& session) {
   std::int64_t configurations = 0;
   const auto begin = Clock::now();

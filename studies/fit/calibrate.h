@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/calibration/device_sweep.h"
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"
 #include "studies/fit_rows.h"
+#include "studies/run/recorded_run.h"
 
 namespace stepcast::studies {
 
@@ -18,7 +19,9 @@ struct CalibrateOptions {
   const System* emulate = nullptr;    ///< paces collectives; the fit sees only the times
   std::string date;                   ///< written into the source of every model
   runtime::ExecutorFactory executor;  ///< of the backend the jobs run on; empty: CPU
-  double seconds = 0;                 ///< of all measurements; 0: 220, 40 if quick
+  /// Starts what times ops on devices, for one job; empty: events around each op.
+  std::function<OpClock()> op_clock;
+  double seconds = 0;            ///< of all measurements; 0: 220, 40 if quick
   std::filesystem::path traces;  ///< folder that keeps the trace of every job; empty: none is kept
   std::function<void(double done, const std::string& what)>
       progress;  ///< on rank 0; done in [0, 1]

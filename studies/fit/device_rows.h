@@ -1,5 +1,5 @@
 #pragma once
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/calibration/device_sweep.h"
 #include "studies/fit_rows.h"
 

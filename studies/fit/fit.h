@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "models/measured/measured_table.h"
 
 namespace stepcast::studies {

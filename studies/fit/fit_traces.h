@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 #include "studies/fit_rows.h"
 
 namespace stepcast::studies {

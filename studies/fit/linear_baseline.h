@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/graph/program.h"
-#include "core/job/system.h"
+#include "core/system.h"
 
 namespace stepcast::studies {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/calibration/link_sweep.h"
 #include "runtime/mpi/session.h"
 

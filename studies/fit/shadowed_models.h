@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job/system.h"
+#include "core/system.h"
 
 namespace stepcast::studies {
 

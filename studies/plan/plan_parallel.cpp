@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "core/error.h"
 #include "models/cost_model.h"
@@ -140,7 +141,9 @@ class Planning {
       o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) * most_pace() / least_pace() - 1;
     }
     o.front = options_.front;
+    o.bound_splits = may_be_rough() && devices == request_.job.devices && !below;
     if (below) {
+      o.split_bounds = std::move(split_bounds_);
       o.each = std::numeric_limits<std::size_t>::max();
       o.margin = std::numeric_limits<double>::infinity();
       o.keep += kMostSimulated;  // some of them were simulated
@@ -161,6 +164,9 @@ class Planning {
       };
     }
     planner::ParallelSearchResult found = planner::search_parallel(request, model_, o);
+    if (o.bound_splits) {
+      split_bounds_ = std::move(found.split_bounds);
+    }
     if (options_.gather) {
       found = planner::merged(options_.gather(found), o);
     }
@@ -200,26 +206,33 @@ class Planning {
     double seconds = std::numeric_limits<double>::infinity();  ///< for want of time
     std::size_t turn = 0;
     planner::ParallelCandidate candidate;
-    std::optional<StepPrediction> prediction;  ///< of those likely to be shown
     bool fits = true;  ///< by the ledger; the closed form's memory may be a few percent short of it
+    /// Of those that may be shown.
+    std::shared_ptr<const ExecutionGraph> graph;
+    std::shared_ptr<const SimulatedStep> step;
   };
 
-  [[nodiscard]] bool holds(const simulator::MemoryLedger& ledger) const {
-    return report_.capacity <= 0 || ledger.total().base() <= report_.capacity;
+  [[nodiscard]] Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn) const {
+    const Job job = planner::applied(request_.job, c.point);
+    auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(job));
+    const double bytes = simulator::fullest_ledger(*graph, job.system.device).total().base();
+    auto step = std::make_shared<const SimulatedStep>(simulate_step(*graph, model_));
+    const double seconds = to_seconds(step->result.makespan).base() * pace(c.point);
+    return {seconds,          turn, c, report_.capacity <= 0 || bytes <= report_.capacity,
+            std::move(graph), std::move(step)};
   }
 
-  Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn) const {
-    const Job job = planner::applied(request_.job, c.point);
-    if (turn < options_.top) {
-      StepPrediction prediction = predict(job);
-      const double seconds = prediction.iteration.base();
-      const bool fits = holds(prediction.ledger);
-      return {seconds, turn, c, std::move(prediction), fits};
+  /// Keeps graphs of the plans that are to be shown so far.
+  void forget_others() {
+    const std::vector<const Simulated*> best = best_of_kinds();
+    const auto shown = best.begin() +
+                       static_cast<std::ptrdiff_t>(std::min(best.size(), options_.top));
+    for (Simulated& s : steps_) {
+      if (std::find(best.begin(), shown, &s) == shown) {
+        s.graph.reset();
+        s.step.reset();
+      }
     }
-    const ExecutionGraph graph = workloads::build_graph(job);
-    const bool fits = holds(simulator::fullest_ledger(graph, job.system.device));
-    const SimulatedStep step = simulate_step(graph, model_);
-    return {to_seconds(step.result.makespan).base() * pace(c.point), turn, c, std::nullopt, fits};
   }
 
   /// Expected over simulated step of such a plan: families of plans have paces of their own.
@@ -268,6 +281,7 @@ class Planning {
         }
       });
       done += some.size();
+      forget_others();
     }
     std::erase_if(steps_, [](const Simulated& s) { return std::isinf(s.seconds); });
   }
@@ -387,9 +401,6 @@ class Planning {
   }
 
   void rank() {
-    if (late()) {  // the rest of the report of the others would take a simulation each
-      std::erase_if(steps_, [](const Simulated& s) { return !s.prediction; });
-    }
     std::vector<Simulated> shown;
     for (const Simulated* s : best_of_kinds()) {
       shown.push_back(*s);
@@ -404,7 +415,7 @@ class Planning {
       plan.point = c.point;
       plan.closed_form = planner::FastPath(request_.job, model_).forecast(c.point).seconds;
       plan.bytes = c.bytes;
-      plan.prediction = steps_[i].prediction ? std::move(*steps_[i].prediction) : predict(plan.job);
+      plan.prediction = predict(plan.job, *steps_[i].graph, *steps_[i].step);
     });
     if (!report_.plans.empty()) {
       report_.lower_bound =
@@ -417,6 +428,7 @@ class Planning {
   models::CostModel model_;
   double begin_ = 0;
   std::vector<Simulated> steps_;
+  std::vector<double> split_bounds_;  // ParallelSearchResult's
   ParallelPlanReport report_;
 };
 

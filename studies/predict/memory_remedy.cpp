@@ -72,7 +72,10 @@ std::vector<Change> changes(const Job& job) {
   return all;
 }
 
-std::string gib(Bytes b) { return fmt::format("{:.3g} GiB", b.base() / 0x1p30); }
+std::string gib(Bytes b) {
+  return b.base() < 1000 * 0x1p30 ? fmt::format("{:.3g} GiB", b.base() / 0x1p30)
+                                  : fmt::format("{:.3g} TiB", b.base() / 0x1p40);
+}
 
 /// In full: bytes of the fullest device, and seconds.
 std::pair<Bytes, Seconds> simulated(const Job& job, const models::CostModel& model) {
@@ -166,8 +169,10 @@ std::string memory_remedy(const Job& job) {
     }
     const auto [total, seconds] = simulated(t.job, model);
     if (total <= memory) {
-      return fmt::format("use {} ({}, {:.3g} s a step), the fastest change that fits", t.text,
-                         gib(total), seconds.base());
+      return fmt::format(
+          "use {} ({}, {:.3g} s a step), the fastest change that fits, or "
+          "search with `stepcast plan`",
+          t.text, gib(total), seconds.base());
     }
   }
   const auto smallest = std::min_element(

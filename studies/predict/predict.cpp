@@ -397,10 +397,14 @@ StepPrediction predict(const Job& job, const PredictOptions& options) {
 }
 
 StepPrediction predict(const Job& job, const ExecutionGraph& graph, const PredictOptions& options) {
+  const models::CostModel model(job.system, job.calibration);
+  return predict(job, graph, simulate_step(graph, model, nullptr, options.host_cost), options);
+}
+
+StepPrediction predict(const Job& job, const ExecutionGraph& graph, const SimulatedStep& step,
+                       const PredictOptions& options) {
   StepPrediction p;
   p.job = job;
-  const models::CostModel model(job.system, job.calibration);
-  const SimulatedStep step = simulate_step(graph, model, nullptr, options.host_cost);
   const simulator::StepCosts& costs = step.costs;
   const simulator::SimulationResult& result = step.result;
   const SimTime makespan = options.rendezvous ? result.makespan : without_waits(result);

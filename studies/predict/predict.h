@@ -39,6 +39,8 @@ struct RankAccount {
   std::vector<OpRow> by_kind;  ///< descending by time
 };
 
+struct SimulatedStep;  // studies/predict/simulated_step.h
+
 struct PredictOptions {
   bool timeline = false;   ///< keep every op's span
   bool intervals = false;  ///< p5 and p95: of the fitted residuals, and the spread of whole steps
@@ -93,6 +95,9 @@ Bytes reserve_of(const Device& device);
 /// Builds the graph, costs it, simulates one step.
 StepPrediction predict(const Job& job, const PredictOptions& options = {});
 StepPrediction predict(const Job& job, const ExecutionGraph& graph,
+                       const PredictOptions& options = {});
+/// The same from the step of the graph as it was simulated.
+StepPrediction predict(const Job& job, const ExecutionGraph& graph, const SimulatedStep& step,
                        const PredictOptions& options = {});
 
 }  // namespace stepcast::studies

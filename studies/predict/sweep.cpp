@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <charconv>
-#include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <thread>
+#include <system_error>
 
 #include "core/error.h"
+#include "core/portable.h"
+#include "planner/parallel/parallel_for.h"
 #include "studies/plan/searched_plan.h"
 #include "studies/predict/predict.h"
 #include "workloads/embedding_plan/plan_summary.h"
@@ -102,15 +100,6 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
   return point;
 }
 
-/// Points in progress: workers fill slots, the calling thread hands them out in order.
-struct Work {
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  std::condition_variable finished;
-  std::vector<char> done;  // under mutex
-  std::size_t count = 0;   // under mutex
-};
-
 /// What is known of a point besides its values, as bytes for another process of the same
 /// executable.
 struct PackedPoint {
@@ -184,7 +173,7 @@ void gather_points(const std::vector<SweepAxis>& axes, std::vector<SweepPoint>& 
 
 double number_of(const SweepAxis& axis, const std::string& text) {
   double v = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+  const auto [end, error] = read_decimal(text.data(), text.data() + text.size(), v);
   if (error != std::errc() || end != text.data() + text.size()) {
     throw InputError("--pareto", fmt::format("{}: '{}' is not a number; a front over a swept key "
                                              "needs numbers",
@@ -300,38 +289,38 @@ std::vector<SweepPoint> sweep(const std::vector<SweepAxis>& axes, const MakeJob&
   const auto shard = static_cast<std::size_t>(options.shard);
   const std::size_t own = points.size() / shards + (points.size() % shards > shard ? 1 : 0);
   const auto point_of = [&](std::size_t i) -> std::size_t { return i * shards + shard; };
-  Work work;
-  work.done.assign(own, 0);
-  const auto worker = [&](const std::stop_token& stop) {
-    for (std::size_t i = work.next++; i < own && !stop.stop_requested(); i = work.next++) {
-      points[point_of(i)] = evaluate(axes, point_of(i), make_job, options);
-      const std::lock_guard lock(work.mutex);
-      work.done[i] = 1;
-      ++work.count;
-      work.finished.notify_one();
-    }
-  };
-  const std::size_t threads = std::min(own, static_cast<std::size_t>(std::max(1, options.threads)));
-  std::vector<std::jthread> workers;
-  for (std::size_t t = 0; t < threads; ++t) {
-    workers.emplace_back(worker);
-  }
-  for (std::size_t handed = 0; handed < own;) {
-    std::unique_lock lock(work.mutex);
-    const bool ready = work.finished.wait_for(lock, std::chrono::milliseconds(100),
-                                              [&] { return work.done[handed] != 0; });
-    const std::size_t count = work.count;
-    lock.unlock();
-    if (options.on_progress) {
-      options.on_progress(count * shards);
-    }
-    if (ready) {
-      if (options.on_point && shards == 1) {
-        options.on_point(points[handed]);
-      }
+  std::mutex mutex;  // guards the next two
+  std::vector<char> done(own, 0);
+  std::size_t count = 0;
+  std::size_t handed = 0;
+  // The calling thread hands points out in order, as far as they are done.
+  const auto hand_out = [&] {
+    const std::size_t from = handed;
+    std::unique_lock lock(mutex);
+    while (handed < own && done[handed] != 0) {
       ++handed;
     }
-  }
+    const std::size_t now = count;
+    lock.unlock();
+    if (options.on_progress) {
+      options.on_progress(now * shards);
+    }
+    for (std::size_t i = from; i < handed && options.on_point && shards == 1; ++i) {
+      options.on_point(points[i]);
+    }
+  };
+  planner::parallel_for(own, options.threads, [&](std::size_t worker, std::size_t i) {
+    points[point_of(i)] = evaluate(axes, point_of(i), make_job, options);
+    {
+      const std::lock_guard lock(mutex);
+      done[i] = 1;
+      ++count;
+    }
+    if (worker == 0) {
+      hand_out();
+    }
+  });
+  hand_out();
   if (shards > 1) {
     gather_points(axes, points, options);
     for (std::size_t i = 0; i < points.size() && options.on_point; ++i) {

@@ -5,7 +5,7 @@
 
 #include "core/graph/observer.h"
 #include "core/graph/program.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "runtime/mpi/session.h"
 
 namespace stepcast::studies {

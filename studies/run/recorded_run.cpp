@@ -76,7 +76,7 @@ void describe(traces::GraphRun& trace, const runtime::RunOptions& options, const
     trace.store_cost = cost.store;
     return;
   }
-  // Times come from the device's own clock, recording costs it nothing.
+  // Times come from the device's own clock, net of what events around an op cost where they do.
   trace.shares_core = trace.collectives_hold_core = false;
   trace.op_clock = clock.cupti != nullptr ? "cupti" : "events";
   trace.op_clock_reason = clock.reason;
@@ -85,6 +85,26 @@ void describe(traces::GraphRun& trace, const runtime::RunOptions& options, const
   trace.epilogues = result.epilogues.kernels;
   trace.epilogues_reason = result.epilogues.reason;
 }
+
+/// Records steps and what the host does in them, and asks for no op's time.
+class HostOnly final : public Observer {
+ public:
+  HostOnly(std::int32_t rank, const Program& program, std::int32_t steps)
+      : host_(rank, program, steps) {}
+  void on_step_begin(std::int32_t rank, std::int32_t step, SimTime at) override {
+    host_.on_step_begin(rank, step, at);
+  }
+  void on_op(const OpSpan& /*span*/) override {}
+  void on_host(const HostSpan& span) override { host_.on_host(span); }
+  void on_step_end(std::int32_t rank, std::int32_t step, SimTime at) override {
+    host_.on_step_end(rank, step, at);
+  }
+  [[nodiscard]] bool measures_ops() const override { return true; }
+  [[nodiscard]] traces::RankTrace finish() { return host_.finish(); }
+
+ private:
+  profiler::HostRecorder host_;
+};
 
 RankRun record(const Job& job, const ExecutionGraph& graph, const runtime::RunOptions& options,
                runtime::MpiSession& session, const OpClock& clock) {
@@ -113,8 +133,24 @@ RankRun record(const Job& job, const ExecutionGraph& graph, const runtime::RunOp
 }  // namespace
 
 RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
-                         const runtime::RunOptions& options, runtime::MpiSession& session) {
-  RankRun run = record(job, graph, options, session, {});
+                         const runtime::RunOptions& options, runtime::MpiSession& session,
+                         const OpClock& clock) {
+  RankRun run = record(job, graph, options, session, clock);
+  std::vector<traces::RankTrace> alone;
+  if (clock.cupti != nullptr) {
+    HostOnly host(session.rank(), graph.program_of(session.rank()),
+                  static_cast<std::int32_t>(options.steps));
+    run.result = runtime::run_training(graph, job.system, options, session, &host);
+    const traces::RankTrace own = host.finish();
+    auto spans = gather(own.host, session);
+    auto marks = gather(own.steps, session);
+    for (std::size_t r = 0; session.rank() == 0 && r < marks.size(); ++r) {
+      traces::RankTrace& rank = alone.emplace_back();
+      rank.rank = static_cast<std::int32_t>(r);
+      rank.host = std::move(spans[r]);
+      rank.steps = std::move(marks[r]);
+    }
+  }
   auto ops = gather(run.own.ops, session);
   auto host = gather(run.own.host, session);
   auto steps = gather(run.own.steps, session);
@@ -131,7 +167,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
     }
     traces::align_clocks(run.of_all);
   }
-  return {std::move(run.result), std::move(run.of_all)};
+  return {std::move(run.result), std::move(run.of_all), std::move(alone)};
 }
 
 void write_recorded(const std::filesystem::path& folder, const Job& job, traces::GraphRun trace) {

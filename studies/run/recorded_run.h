@@ -15,16 +15,10 @@ namespace stepcast::studies {
 struct RecordedRun {
   runtime::RunResult result;
   traces::GraphRun trace;
+  /// Of every rank, steps and the host's part of a second run, whose ops nothing recorded; empty:
+  /// the trace's own.
+  std::vector<traces::RankTrace> alone;
 };
-
-/// Runs a job for real on this session's ranks and records every op; all ranks call it together. On
-/// rank 0 the trace holds all ranks, on one clock, waits separated from transfers. Nothing is
-/// written.
-RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
-                         const runtime::RunOptions& options, runtime::MpiSession& session);
-
-/// Writes what `run_recorded` recorded as a native trace; rank 0 calls it.
-void write_recorded(const std::filesystem::path& folder, const Job& job, traces::GraphRun trace);
 
 /// What measures when ops run on a device.
 struct OpClock {
@@ -32,6 +26,17 @@ struct OpClock {
   profiler::CuptiModule* cupti = nullptr;
   std::string reason;  ///< why it is not CUPTI; goes into the trace
 };
+
+/// Runs a job for real on this session's ranks and records every op; all ranks call it together. On
+/// rank 0 the trace holds all ranks, on one clock, waits separated from transfers. Nothing is
+/// written. With CUPTI the ops are those of a run that it recorded, steps and the host's part those
+/// of a second run, of which nothing is recorded but them: neither is in the other's way.
+RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
+                         const runtime::RunOptions& options, runtime::MpiSession& session,
+                         const OpClock& clock = {});
+
+/// Writes what `run_recorded` recorded as a native trace; rank 0 calls it.
+void write_recorded(const std::filesystem::path& folder, const Job& job, traces::GraphRun trace);
 
 /// Starts CUPTI's recording of this process through the module at `file` (libstepcast_cupti.so), or
 /// says why that cannot be. Never throws for what the machine lacks: that is its answer.

@@ -284,8 +284,8 @@ std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRu
   simulator::StepCosts costs = measured_costs(run, known);
   ExecutionGraph graph = *known.front().graph;
   if (run.job.empty() && options.ranks == 0) {  // a capture: told by the shapes it recorded
-    if (options.change.device != nullptr &&
-        move_kernels(graph, recorded_on(run, options), *options.change.device, {}, costs) == 0) {
+    if (options.change.device != nullptr && move_kernels(known.front(), recorded_on(run, options),
+                                                         *options.change.device, {}, costs) == 0) {
       throw InputError("--device",
                        "needs the shapes of the trace's kernels, and it tells none; record it with "
                        "shapes (PyTorch profiler: record_shapes=True)");
@@ -297,7 +297,7 @@ std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRu
       throw InputError("trace", run.lacks);
     }
     if (options.change.device != nullptr) {
-      move_kernels(graph, job.system, *options.change.device, job.calibration, costs);
+      move_kernels(known.front(), job.system, *options.change.device, job.calibration, costs);
     }
     if (options.ranks > 0 && options.ranks != known.front().graph->ranks()) {
       std::vector<std::string> overrides{fmt::format("devices={}", options.ranks),

@@ -394,9 +394,19 @@ StepCosts carried_costs(const ExecutionGraph& recorded, const StepCosts& recorde
   return after;
 }
 
-std::int64_t move_kernels(const ExecutionGraph& recorded, const System& from, const Device& to,
+namespace {
+
+/// 0 where the device has no such peak.
+double roofline(const traces::OperatorTraffic& t, const Device& device) {
+  const auto peak = device.peak_of(t.format);
+  return peak ? std::max(t.flops / peak->base(), t.bytes / device.bandwidth.base()) : 0;
+}
+
+}  // namespace
+
+std::int64_t move_kernels(const traces::MeasuredStep& step, const System& from, const Device& to,
                           const Calibration& calibration, StepCosts& costs) {
-  const ExecutionGraph graph = priceable(recorded);
+  const ExecutionGraph graph = priceable(*step.graph);
   std::int64_t moved_kernels = 0;
   System moved = from;
   moved.device = to;
@@ -405,14 +415,21 @@ std::int64_t move_kernels(const ExecutionGraph& recorded, const System& from, co
   const StepCosts before = simulator::price(graph, models::CostModel(from, calibration), pricing);
   const StepCosts after = simulator::price(graph, models::CostModel(moved, calibration), pricing);
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
-    const Program& program =
-        graph.programs[static_cast<std::size_t>(before.folding.instances[i].program)];
+    const auto& instance = before.folding.instances[i];
+    const Program& program = graph.programs[static_cast<std::size_t>(instance.program)];
+    const auto& traffic = step.ranks[static_cast<std::size_t>(instance.rank)].traffic;
     for (std::size_t o = 0; o < program.ops.size(); ++o) {
       const OpKind kind = program.ops[o].kind;
+      double ratio = 0;
       if (!is_collective(kind) && kind != OpKind::kRecorded && before.ops[i].ticks[o] > 0) {
+        ratio = static_cast<double>(after.ops[i].ticks[o]) /
+                static_cast<double>(before.ops[i].ticks[o]);
+      } else if (const auto known = traffic.find(static_cast<std::int32_t>(o));
+                 known != traffic.end() && roofline(known->second, from.device) > 0) {
+        ratio = roofline(known->second, to) / roofline(known->second, from.device);
+      }
+      if (ratio > 0) {
         ++moved_kernels;
-        const double ratio = static_cast<double>(after.ops[i].ticks[o]) /
-                             static_cast<double>(before.ops[i].ticks[o]);
         std::int64_t& ticks = costs.ops[i].ticks[o];
         ticks = std::llround(static_cast<double>(ticks) * ratio);
       }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "simulator/step_costs.h"
 #include "traces/measured_step.h"
 
@@ -62,10 +62,12 @@ simulator::StepCosts carried_costs(const ExecutionGraph& recorded,
                                    const Calibration& calibration);
 
 /// Kernels as on another device: the recorded time of each, times what the models say of it on `to`
-/// over what they say of it on `from`, where it was recorded. Needs the shapes of `graph`: the
-/// job's own, or those a capture recorded. What has none, collectives, and the host, stay as
+/// over what they say of it on `from`, where it was recorded. Needs the shapes of the step's graph:
+/// the job's own, or those a capture recorded. Work that is no op of ours moves by the ratio of its
+/// rooflines, max(FLOPs / peak, bytes / bandwidth), where its operator tells them
+/// (traces/events/operator_traffic.h). What has neither, collectives, and the host, stay as
 /// recorded. Returns how many kernels moved.
-std::int64_t move_kernels(const ExecutionGraph& graph, const System& from, const Device& to,
+std::int64_t move_kernels(const traces::MeasuredStep& step, const System& from, const Device& to,
                           const Calibration& calibration, simulator::StepCosts& costs);
 
 }  // namespace stepcast::studies

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/graph/program.h"
-#include "core/job/system.h"
+#include "core/system.h"
 #include "models/cost_model.h"
 #include "studies/fit_rows.h"
 #include "traces/measured_step.h"

@@ -75,6 +75,74 @@ TEST_CASE("so it is with weight gradients in a pass of their own",
   CHECK(result.applied >= 15);
 }
 
+/// Of a micro-batch on one middle layer, and on the ends without layers.
+double whole_pass(const Passes& passes, ChunkRole role, std::int64_t layers) {
+  const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
+  return c.forward.at(layers, 0) + c.backward.at(layers, 0) + c.weights.at(layers, 0);
+}
+
+TEST_CASE("weight gradients in a pass of their own make no micro-batch cheaper",
+          "[planner][parallel][fast_path][property]") {
+  std::mt19937 rng(19);
+  int compared = 0;
+  for (int i = 0; i < 150; ++i) {
+    Job job = testing::random_job(rng);
+    job.parallel.overlap.tensor = i % 2 == 0;
+    job.parallel.overlap.tensor_products = i % 4 == 0;
+    job.parallel.overlap.data = i % 3 == 0;
+    auto point = random_point(job, rng, ScheduleKind::kZbH1);
+    if (!point || point->zero >= 2) {
+      continue;
+    }
+    const models::CostModel model(job.system, job.calibration);
+    for (const Clock clock : {Clock::kUsual, Clock::kLeast}) {
+      ReducedStep reduced(job, model, clock);
+      point->recompute = RecomputeKind::kNone;
+      point->recompute_layers = 0;
+      point->schedule = ScheduleKind::kZbH1;
+      const Passes apart = reduced.passes(*point);
+      point->schedule = ScheduleKind::kOneFOneB;
+      const Passes joint = reduced.passes(*point);
+      INFO(describe(*point) << ", clock " << static_cast<int>(clock) << ", job " << i);
+      for (const ChunkRole role : {ChunkRole::kMiddle, ChunkRole::kFirst, ChunkRole::kLast}) {
+        for (const std::int64_t layers : {0, 1, 40}) {
+          const double least = whole_pass(joint, role, layers);
+          CHECK(whole_pass(apart, role, layers) >= least * (1 - 1e-9) - 1e-12);
+        }
+      }
+      ++compared;
+    }
+  }
+  CHECK(compared >= 30);
+}
+
+TEST_CASE("two clocks over the same graphs say what each says over its own",
+          "[planner][parallel][fast_path]") {
+  std::mt19937 rng(23);
+  int compared = 0;
+  for (int i = 0; i < 60; ++i) {
+    Job job = testing::random_job(rng);
+    job.parallel.overlap.data = i % 2 == 0;
+    auto point = random_point(job, rng);
+    if (!point || point->zero >= 2) {
+      continue;
+    }
+    point->recompute = RecomputeKind::kNone;
+    point->recompute_layers = 0;
+    const models::CostModel model(job.system, job.calibration);
+    FastPath usual(job, model);
+    FastPath least(usual, Clock::kLeast);
+    FastPath apart(job, model, Clock::kLeast);
+    (void)usual.reduced().passes(*point);  // makes the graphs
+    const double bound = least.split_bound(*point, least.reduced().passes(*point));
+    INFO(describe(*point));
+    CHECK(bound == apart.split_bound(*point, apart.reduced().passes(*point)));
+    CHECK(bound <= usual.forecast(*point).seconds * (1 + 1e-9));
+    ++compared;
+  }
+  CHECK(compared >= 20);
+}
+
 TEST_CASE("so it is with tensor-parallel collectives beside compute",
           "[planner][parallel][fast_path]") {
   Overlap overlap;

@@ -54,15 +54,19 @@ TEST_CASE("the bound that caps phases is never above the optimum",
       continue;
     }
     const PlacementProblem p = with_idle_tables(small);
-    const Ticks root = internal::PhaseBound::solve(p, optimum * 2, optimum * 2, 0, 0).value;
+    const Ticks root = internal::PhaseBound(p, 0).raise(optimum * 2, optimum * 2, 0);
     for (const std::uint64_t nodes : {4, 40, 400}) {
       for (const double above : {1.0, 1.3}) {
         const auto in_hand = static_cast<Ticks>(static_cast<double>(optimum) * above);
-        const auto found = internal::PhaseBound::solve(p, in_hand, in_hand, nodes, 4);
+        internal::PhaseBound phases(p, 4);
+        const Ticks found = phases.raise(in_hand, in_hand, nodes);
         CAPTURE(i, ranks, nodes, above, optimum);
-        REQUIRE(found.value <= optimum);
+        REQUIRE(found <= optimum);
         ++checked;
-        sharper += found.value > root + root / 100 ? 1 : 0;
+        sharper += found > root + root / 100 ? 1 : 0;
+        // It goes on: no lower with more nodes, and as true for a better plan in hand.
+        REQUIRE(phases.raise(optimum, optimum, nodes) >= std::min(found, optimum));
+        REQUIRE(phases.raise(optimum, optimum, nodes) <= optimum);
       }
     }
   }
@@ -85,7 +89,7 @@ TEST_CASE("a phase that one piece decides is seen by the bound", "[planner][boun
   whole.load[kLookup] = 50 * kMs;
   p.tables.push_back({"large", {whole}});
   const auto bound = [&] {
-    return static_cast<double>(internal::PhaseBound::solve(p, 200 * kMs, 200 * kMs, 50, 0).value);
+    return static_cast<double>(internal::PhaseBound(p, 0).raise(200 * kMs, 200 * kMs, 50));
   };
   CHECK(bound() == Approx(50.0 * kMs).epsilon(1e-6));
   PlacementOption all;

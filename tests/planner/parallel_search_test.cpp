@@ -200,6 +200,16 @@ TEST_CASE("plans keep the cap on micro-batches that a job has", "[planner][paral
   CHECK(none.counts.space == 0);
 }
 
+TEST_CASE("turns of chunks are not searched, and a job that gives them says so",
+          "[planner][parallel]") {
+  PlanRequest r = small_request(4);
+  CHECK_NOTHROW(ParallelSpace(r.job, r.fixed));
+  r.job.parallel.chunk_microbatches = 4;
+  CHECK_THROWS_WITH(
+      ParallelSpace(r.job, r.fixed),
+      Catch::StartsWith("parallel.chunk_microbatches: ") && Catch::Contains("leave it out"));
+}
+
 TEST_CASE("the search finds what brute force finds", "[planner][parallel][search]") {
   const PlanRequest request = two_machines_of_two();
   const models::CostModel model(request.job.system, request.job.calibration);

@@ -9,7 +9,7 @@ using namespace stepcast::planner;
 namespace {
 
 /// Inter-node and intra-node bytes of one row per step, forward and backward, as lines in the
-/// accesses (reference/planner.md 1.3): v bytes a row, N nodes of L, sync every k steps.
+/// accesses (FlexShard, arXiv 2301.02959): v bytes a row, N nodes of L, sync every k steps.
 struct ByteLevels {
   double nodes, local, k, v;
   [[nodiscard]] std::vector<RowLevel> inter_node() const {

@@ -178,7 +178,7 @@ TEST_CASE("the bound of phases sees that each waits for its own slowest rank", "
   p.ranks = 2;
   p.tables = {{"a", {on_one_rank(4 * kMs, 0)}}, {"b", {on_one_rank(0, 4 * kMs)}}};
   CHECK(static_cast<double>(lower_bound(p).value) == Approx(4.0 * kMs).epsilon(1e-6));
-  const Ticks bound = internal::PhaseBound::solve(p, 9 * kMs, 9 * kMs, 100, 1).value;
+  const Ticks bound = internal::PhaseBound(p, 1).raise(9 * kMs, 9 * kMs, 100);
   CHECK(static_cast<double>(bound) == Approx(8.0 * kMs).epsilon(1e-6));
   // Split over both ranks at 3 ms each, the lookup takes 3 ms; what lies on all ranks adds to it.
   PlacementOption rows;
@@ -186,7 +186,7 @@ TEST_CASE("the bound of phases sees that each waits for its own slowest rank", "
   rows.load[kLookup] = 3 * kMs;
   p.tables[0].options.push_back(rows);
   p.tables.push_back({"c", {rows}});
-  const Ticks split = internal::PhaseBound::solve(p, 12 * kMs, 12 * kMs, 100, 1).value;
+  const Ticks split = internal::PhaseBound(p, 1).raise(12 * kMs, 12 * kMs, 100);
   CHECK(static_cast<double>(split) == Approx(10.0 * kMs).epsilon(1e-6));
 }
 
@@ -205,12 +205,13 @@ TEST_CASE("the bound of phases is never above the optimum", "[planner][bound][or
     for (const std::uint64_t nodes : {0, 5, 1000}) {
       for (const double above : {1.0, 1.3}) {
         const auto in_hand = static_cast<Ticks>(static_cast<double>(optimum) * above);
-        const auto found = internal::PhaseBound::solve(p, in_hand, in_hand, nodes, 4);
+        internal::PhaseBound phases(p, 4);
+        const Ticks found = phases.raise(in_hand, in_hand, nodes);
         CAPTURE(i, ranks, nodes, above, plain, optimum);
-        REQUIRE(found.value <= optimum);
+        REQUIRE(found <= optimum);
         ++checked;
-        sharper += found.value > plain + plain / 100 ? 1 : 0;
-        for (const auto& start : found.starts) {
+        sharper += found > plain + plain / 100 ? 1 : 0;
+        for (const auto& start : phases.starts()) {
           REQUIRE(start.size() == p.tables.size());
         }
       }

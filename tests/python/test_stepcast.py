@@ -1,6 +1,8 @@
-"""The Python package against the commands it calls: same numbers, same words."""
+"""The Python package against the executable (STEPCAST in the environment): same numbers, same words."""
 
+import dataclasses
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -11,14 +13,16 @@ import time
 import unittest
 
 import stepcast
+from stepcast import _engine
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXECUTABLE = os.environ["STEPCAST"]
 SMALL = {"workload": "rm1", "system": "dgx-h100"}
 
 
 def command(*arguments):
     """The document the command line prints."""
-    return json.loads(subprocess.run([stepcast.executable(), *arguments, "--format", "json"], check=True, capture_output=True).stdout)
+    return json.loads(subprocess.run([EXECUTABLE, *arguments, "--format", "json"], check=True, capture_output=True).stdout)
 
 
 class Answers(unittest.TestCase):
@@ -36,6 +40,23 @@ class Answers(unittest.TestCase):
     def test_resolved_job_of_an_answer_is_a_job(self):
         once = stepcast.predict(SMALL, set={"batch.global": 4096})
         self.assertEqual(stepcast.predict(once.job).iteration_time_s, once.iteration_time_s)
+
+    def test_a_dataclass_is_a_job(self):
+        @dataclasses.dataclass
+        class Batch:
+            micro: int = 2
+
+        @dataclasses.dataclass
+        class Job:
+            workload: str = "llama3-8b"
+            system: str = "dgx-h100"
+            devices: int = 8
+            parallel: dict = dataclasses.field(default_factory=lambda: {"tensor": 2})
+            batch: Batch = dataclasses.field(default_factory=Batch)
+            stack: str = None  # is not said
+
+        as_dict = {"workload": "llama3-8b", "system": "dgx-h100", "devices": 8, "parallel": {"tensor": 2}, "batch": {"micro": 2}}
+        self.assertEqual(stepcast.predict(Job()).to_dict(), stepcast.predict(as_dict).to_dict())
 
     def test_lists_are_a_sweep(self):
         points = stepcast.sweep(SMALL, set={"devices": [8, 16], "formats.all_to_all_forward": ["fp32", "fp16"]})
@@ -81,7 +102,7 @@ class Answers(unittest.TestCase):
 
 class Failures(unittest.TestCase):
     def test_words_are_the_command_s(self):
-        told = subprocess.run([stepcast.executable(), "predict", "--set", "workload=rm11", "--set", "system=dgx-h100"], capture_output=True, text=True)
+        told = subprocess.run([EXECUTABLE, "predict", "--set", "workload=rm11", "--set", "system=dgx-h100"], capture_output=True, text=True)
         with self.assertRaises(stepcast.InputError) as caught:
             stepcast.predict(set={**SMALL, "workload": "rm11"})
         self.assertEqual(f"stepcast: {caught.exception}", told.stderr.strip())
@@ -105,9 +126,55 @@ class Failures(unittest.TestCase):
         time.sleep(0.2)
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
-        self.assertNotEqual(process.wait(10), 0)
-        self.assertLess(time.monotonic() - begin, 10)
+        self.assertNotEqual(process.wait(30), 0)
+        self.assertLess(time.monotonic() - begin, 30)
         process.stdout.close()
+
+    def test_a_long_call_tells_how_far_it_is(self):
+        told = []
+        stepcast.plan({"workload": "llama3-70b", "system": "dgx-h100", "devices": 64}, progress=lambda share, note: told.append((share, note)))
+        self.assertGreater(len(told), 0)
+        self.assertTrue(all(0 <= share <= 1 for share, _ in told))
+
+        class Enough(Exception):
+            pass
+
+        def stop(share, note):
+            raise Enough
+
+        with self.assertRaises(Enough):  # what it raises ends the call
+            stepcast.plan({"workload": "gpt3-175b", "system": "dgx-a100-80gb", "devices": 4096}, progress=stop)
+
+    def test_what_is_kept_between_calls_is_the_library_s_alone(self):
+        before = stepcast.predict(SMALL).to_dict()
+        slow = stepcast.predict(SMALL, set={"system.device.bandwidth": "100 GB/s"})
+        self.assertGreater(slow.iteration_time_s, before["iteration_time_s"])
+        self.assertEqual(stepcast.predict(SMALL).to_dict(), before)
+        with tempfile.TemporaryDirectory() as folder:  # a file of the user's is read each time
+            file = pathlib.Path(folder) / "mine.json"
+            for memory in ("100 GB", "200 GB"):
+                device = {**before["job"]["system"]["device"], "memory": memory}
+                file.write_text(json.dumps({**before["job"]["system"], "device": device}))
+                answer = stepcast.predict({"workload": "rm1", "system": str(file)})
+                self.assertEqual(answer.job["system"]["device"]["memory"], memory)
+
+    def test_calls_at_once_do_not_mix(self):
+        expected = {n: stepcast.predict(SMALL, set={"devices": n}).to_dict() for n in (1, 2, 4, 8)}
+        got = {}
+        threads = [threading.Thread(target=lambda n=n: got.update({n: stepcast.predict(SMALL, set={"devices": n}).to_dict()})) for n in expected]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(got, expected)
+
+    def test_a_call_takes_under_a_millisecond_beyond_the_forecast(self):
+        def call():
+            begin = time.process_time()
+            _engine.run("predict", [SMALL], set={"devices": 8, "batch.global": 4096}, help=True)  # all but the forecast
+            return time.process_time() - begin
+
+        self.assertLess(sorted(call() for _ in range(41))[20], 1e-3)
 
     def test_other_threads_go_on(self):
         counted = 0

@@ -59,7 +59,22 @@ TEST_CASE("cases of a sweep have work, fit the memory and come in one order", "[
   for (std::size_t i = 0; i < cases.size(); i += 97) {
     CHECK(text_of(again[i]) == text_of(cases[i]));
   }
-  CHECK(text_of(runtime::calibration::device_cases(2, GB(20))[0]) != text_of(cases[0]));
+  // Anchors first, in one order whatever the seed; then the others, shuffled.
+  const auto other = runtime::calibration::device_cases(2, GB(20));
+  std::size_t anchors = 0;
+  while (is_anchor(cases[anchors])) {
+    CHECK(text_of(other[anchors]) == text_of(cases[anchors]));
+    ++anchors;
+  }
+  CHECK(anchors >= 20);
+  CHECK(text_of(other[anchors]) != text_of(cases[anchors]));
+  std::set<SweepPart> with_anchors;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    with_anchors.insert(is_anchor(cases[i]) ? cases[i].part : SweepPart::kCount);
+    CHECK((!is_anchor(cases[i]) || i == 0 || cases[i].part != cases[i - 1].part ||
+           is_anchor(cases[i - 1])));
+  }
+  CHECK(with_anchors.size() == 5);  // all four parts, and what is none
   double shares = 0;
   for (const SweepPart p :
        {SweepPart::kEmbedding, SweepPart::kGemm, SweepPart::kAttention, SweepPart::kMemoryBound}) {

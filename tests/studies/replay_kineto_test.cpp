@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include "core/error.h"
 #include "simulator/reports/timeline.h"
@@ -179,4 +180,50 @@ TEST_CASE("execution graphs without times cannot be replayed", "[studies][replay
   recording.ranks.emplace_back();
   recording.ranks.front().timing = traces::Timing::kNone;
   CHECK_THROWS_WITH(traces::measured_run(recording), Catch::Contains("recorded timeline"));
+}
+
+TEST_CASE("every name that a what-if offers changes something", "[studies][replay][kineto]") {
+  const fs::path shared = STEPCAST_SHARED_DATA;
+  std::vector<traces::MeasuredRun> runs;
+  runs.push_back(traces::measured_run(overlapped_step().open()));
+  for (const char* name : {"traces/dlrm8-kineto", "traces/param/linear_kineto.json.gz",
+                           "two_vendors/h100_Falconsai_nsfw_image_detection__1016002.json.gz"}) {
+    if (fs::exists(shared / name)) {
+      runs.push_back(traces::measured_run(traces::open_trace(shared / name)));
+    }
+  }
+  for (const traces::MeasuredRun& run : runs) {
+    const ExecutionGraph& graph = *run.chain->graph;
+    const simulator::StepCosts costs = studies::measured_costs(run, std::span(run.chain.get(), 1));
+    const auto with = [&](const auto& choose) {
+      studies::ReplayChange change;
+      choose(change);
+      simulator::StepCosts other = costs;
+      studies::apply(change, graph, other);
+      return studies::changed_share(graph, costs, other);
+    };
+    std::string offered;
+    try {
+      (void)with([](auto& c) { c.scales = {{"nothing is called so, not nearly", 0.5}}; });
+    } catch (const InputError& e) {
+      offered = e.what();
+    }
+    const std::string before = "expected one of ", after = ", or the name of a kernel";
+    const std::size_t from = offered.find(before);
+    const std::size_t to = offered.find(after);
+    REQUIRE(from != std::string::npos);
+    REQUIRE(to != std::string::npos);
+    std::istringstream names(offered.substr(from + before.size(), to - from - before.size()) + ",");
+    int asked = 0;
+    for (std::string name; std::getline(names >> std::ws, name, ',');) {
+      CAPTURE(name);
+      const studies::ChangedShare scaled = with([&](auto& c) { c.scales = {{name, 0.5}}; });
+      CHECK((name == "host" ? scaled.host : scaled.device) > 0);
+      const studies::ChangedShare dropped = with([&](auto& c) { c.drops = {name}; });
+      CHECK((name == "host" ? dropped.host : dropped.device) > 0);
+      ++asked;
+    }
+    CHECK(asked >= 5);  // host, all, compute, an op kind, a kind of kernel
+    CHECK(with([](auto& c) { c.graphs = true; }).host > 0);
+  }
 }

@@ -46,3 +46,20 @@ TEST_CASE("folders of ranks are one run, files of other runs are not; host-bound
   CHECK(dlrm.replay->kernel_start_p95 <= microseconds(500));
   CHECK(dlrm.replay->stripped_wait > microseconds(1000));
 }
+
+TEST_CASE("programs recorded on two devices are moved closer than by leaving them as they are",
+          "[studies][validate][kineto]") {
+  const std::filesystem::path folder = std::filesystem::path(STEPCAST_SHARED_DATA) / "two_vendors";
+  if (!std::filesystem::exists(folder)) {
+    std::cout << "skipped: no " << folder << '\n';
+    return;
+  }
+  const auto moved = validation::moved_traces(folder, {STEPCAST_SOURCE_DIR});
+  REQUIRE(moved.size() == 4);  // two programs, from each device to the other
+  for (const validation::MovedTrace& m : moved) {
+    CAPTURE(m.name, m.device, m.to);
+    CHECK(m.covered > 0.99);
+    CHECK(std::abs(m.error()) < std::abs(m.naive_error()));
+    CHECK(std::abs(m.error()) < 0.25);
+  }
+}

@@ -60,6 +60,7 @@ const set = (...keys) => keys.flatMap((k) => ["--set", k]);
   compare(["predict", ...set("workload=llama3-70b", "system=dgx-h100", "devices=512", "parallel.tensor=8", "parallel.pipeline=4"), "--format", "csv"]);
   compare(["predict", ...set("workload=./config.json", "system=dgx-a100-80gb", "batch.global=64", "batch.micro=1", "batch.sequence=2048"), "--format", "json"], { "config.json": config });
   compare(["predict", ...set("workload=./tables.csv", "system=dgx-a100-80gb", "batch.global=4096"), "--format", "json"], { "tables.csv": tables });
+  compare(["sweep", ...set("workload=llama3-8b", "system=dgx-h100", "devices=8,16", "parallel.tensor=1,2,16"), "--format", "json"]);
   compare(["plan", ...set("workload=llama3-8b", "system=dgx-h100", "devices=8"), "--front", "--same-devices", "--jobs", "1", "--format", "json"], {}, close);
   compare(["plan", ...set("workload=dlrm-default", "system=dgx-a100-80gb", "devices=8"), "--format", "json"], {}, close);
   compare(["explain", "a.json", "b.json", "--format", "json"], {

@@ -55,6 +55,10 @@ class Browser:
     def run(self, script, *args):
         return self.ask("POST", "/execute/sync", {"script": script, "args": list(args)})
 
+    def later(self, script):
+        """What the script hands to arguments[0]."""
+        return self.ask("POST", "/execute/async", {"script": script, "args": []})
+
     def devtools(self, command, **parameters):
         return self.ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
@@ -186,6 +190,44 @@ def check_search(browser):
     expect("parallel.pipeline=" in browser.run("return location.hash"), "a click on the front takes the plan over")
 
 
+def check_sweep(browser):
+    keys = {"workload": "llama3-8b", "system": "dgx-h100"}
+    show(browser, {**keys, "devices": 8})
+    browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'sweep').click()")
+    said = browser.wait("[...document.querySelectorAll('p')].find(p => p.textContent.includes('forecasts in'))?.textContent")
+    expect(said.startswith("4 forecasts"), f"a sweep of four points: {said}")
+    expected = predicted({**keys, "devices": 16})["iteration_time_s"]
+    shown = browser.run("return [...document.querySelectorAll('td')].find(td => td.textContent === 'devices=16').parentElement.children[2].textContent")
+    expect(abs(float(shown.split()[0]) / expected - 1) < 0.01, f"16 devices take {expected} s, the sweep shows {shown}")
+    expect(browser.run("return document.querySelectorAll('section svg circle[r=\"4.5\"]').length") == 4, "a dot for each point")
+    picture(browser, "web-sweep", height=700, scroll="Sweep")
+    browser.run("""document.body.dataset.state = 'asked';
+      [...document.querySelectorAll('td')].find(td => td.textContent === 'devices=32').parentElement.querySelector('button').click()""")
+    browser.wait("document.body.dataset.state === 'drawn'")
+    expect("devices=32" in browser.run("return location.hash"), "a point of the sweep is taken over")
+
+
+def check_axe(browser):
+    """axe-core (scripts/setup --web) finds no serious fault, light and dark, wide and on a phone."""
+    axe = pathlib.Path(__file__).resolve().parents[2] / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        print("axe-core is not installed: its rules were not checked")
+        return
+    show(browser, {"workload": "mlperf-dlrm-v2", "system": "dgx-h100", "devices": 8})
+    browser.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    browser.run(axe.read_text())
+    for dark, width in [(False, 1280), (True, 1280), (False, 390)]:
+        browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        browser.devtools("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        time.sleep(0.5)  # pictures are drawn anew
+        faults = browser.later("axe.run().then(r => arguments[0](r.violations.map(v => [v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 160)])))")
+        rules = browser.run("return axe.version")
+        serious = [f for f in faults if f[0] in ("serious", "critical")]
+        expect(not serious, f"axe-core {rules}, {'dark' if dark else 'light'}, {width} wide: {serious}")
+    browser.devtools("Emulation.setEmulatedMedia", features=[])
+    browser.devtools("Emulation.clearDeviceMetricsOverride")
+
+
 def check_placement(browser):
     show(browser, {"workload": "mlperf-dlrm-v2", "system": "dgx-h100", "devices": 8, "embedding.plan": "search"})
     expect(browser.run("return document.querySelectorAll('section:not([hidden]) rect[fill-opacity]').length") >= 26, "every table has a cell in the heat map")
@@ -218,7 +260,7 @@ try:
     if times:
         print(f"from nothing to the first forecast drawn: {time.time() - begin:.2f} s; module, data and lists: {float(browser.run('return document.body.dataset.opened')) / 1000:.2f} s; "
               + browser.run("const m = performance.getEntriesByType('navigation')[0]; return `page parsed after ${Math.round(m.domContentLoadedEventEnd)} ms`"))
-    checks = [check_workloads, check_refusal, check_paste, check_pipeline, check_pin, check_search, check_placement, check_names, check_narrow]
+    checks = [check_workloads, check_refusal, check_paste, check_pipeline, check_pin, check_search, check_sweep, check_placement, check_names, check_axe, check_narrow]
     for check in checks:
         check(browser)
     if pictures:

@@ -23,6 +23,13 @@ Job overlapping_job() {
   return job;
 }
 
+const GraphPass& pass_named(std::string_view name) {
+  const auto at = std::find_if(graph_passes().begin(), graph_passes().end(),
+                               [name](const GraphPass& p) { return p.name == name; });
+  REQUIRE(at != graph_passes().end());
+  return *at;
+}
+
 ExecutionGraph graph_with(const Job& job, const PassOptions& options) {
   GraphDraft draft = build_transformer(job);
   run_passes(draft, job, options);
@@ -45,6 +52,7 @@ TEST_CASE("passes have different names, and the job says which of them run",
   const auto ran = [&runs](std::string_view name) {
     return std::any_of(runs.begin(), runs.end(), [&](const PassRun& r) { return r.name == name; });
   };
+  CHECK(ran("shard_parameters"));
   CHECK(ran("streams"));
   CHECK_FALSE(ran("fuse_epilogues"));
   for (const PassRun& run : runs) {
@@ -104,6 +112,92 @@ TEST_CASE("without recomputation a step is that of a job that recomputes nothing
   }
 }
 
+TEST_CASE("sharding adds exchanges, zeroes and updates to a micro-batch, and nothing else",
+          "[workloads][passes]") {
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const bool overlaps : {false, true}) {
+      CAPTURE(zero, overlaps);
+      Job job = overlapping_job();
+      job.parallel.zero = zero;
+      job.parallel.overlap.data = overlaps;
+      const ExecutionGraph with = graph_with(job, {.verify = true});
+      const ExecutionGraph without = graph_with(job, {.off = {"shard_parameters"}, .verify = true});
+      const auto added = [&](const Op& op) {
+        return op.kind == OpKind::kFill || op.phase == Phase::kGradientSync ||
+               (op.communicator >= 0 &&
+                with.communicators[static_cast<std::size_t>(op.communicator)].role ==
+                    CommunicatorRole::kReplicas);
+      };
+      for (std::size_t i = 0; i < with.programs.size(); ++i) {
+        const Program& p = with.programs[i];
+        const Program& plain = without.programs[i];
+        // Begin, forward, backward, update; the overlapped exchange has a backward pass of its own.
+        REQUIRE(plain.segments.size() == 4);
+        REQUIRE(p.segments.size() == (overlaps ? 5 : 4));
+        for (const std::size_t s : {1, 2}) {
+          std::vector<std::string> kept;
+          for (const Op& op : p.ops_of(p.segments[s])) {
+            if (!added(op)) {
+              kept.push_back(p.name(op));
+            }
+          }
+          std::vector<std::string> all;
+          for (const Op& op : plain.ops_of(plain.segments[s])) {
+            CHECK_FALSE(added(op));
+            all.push_back(plain.name(op));
+          }
+          CHECK(kept == all);
+        }
+        CHECK(plain.segments.back().op_count == 0);
+        CHECK(p.segments.back().op_count > 0);
+        for (const Tensor& t : plain.tensors) {
+          CHECK_FALSE(t.is_view());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("each weight is updated once, whatever the sharding", "[workloads][passes]") {
+  const Job plain = overlapping_job();
+  const ExecutionGraph whole = graph_with(plain, {.off = {"shard_parameters"}});
+  for (const int zero : {0, 1, 2, 3}) {
+    CAPTURE(zero);
+    Job job = plain;
+    job.parallel.zero = zero;
+    const ExecutionGraph graph = graph_with(job, {.verify = true});
+    for (std::size_t i = 0; i < graph.programs.size(); ++i) {
+      std::int64_t weights = 0;
+      for (const Tensor& t : whole.programs[i].tensors) {
+        weights += t.role == TensorRole::kParameter ? t.elements() : 0;
+      }
+      std::int64_t updated = 0;
+      for (const Op& op : graph.programs[i].ops) {
+        updated += op.kind == OpKind::kOptimizer ? op.shape[0] : 0;
+      }
+      // Two shards with ZeRO; sizes here are even, so that nothing is padded.
+      CHECK(updated * (zero > 0 ? 2 : 1) == weights);
+    }
+  }
+}
+
+TEST_CASE("a verifier finds a weight that is read before it is gathered", "[workloads][passes]") {
+  Job job = overlapping_job();
+  GraphDraft draft = build_transformer(job);
+  const GraphPass& sharding = pass_named("shard_parameters");
+  sharding.run(draft, job);
+  CHECK_FALSE(sharding.verify(draft));
+  Program& p = draft.graph.programs.front();
+  const auto gather = std::find_if(p.ops.begin(), p.ops.end(), [&](const Op& op) {
+    return op.kind == OpKind::kAllGather &&
+           draft.graph.communicators[static_cast<std::size_t>(op.communicator)].role ==
+               CommunicatorRole::kReplicas;
+  });
+  REQUIRE(gather != p.ops.end());
+  gather->kind = OpKind::kBroadcast;
+  CHECK(sharding.verify(draft));
+}
+
 TEST_CASE("a recomputed layer has the ops of its forward pass once more, before its gradients",
           "[workloads][passes]") {
   Job job = test::llama_job(2, 64, 4, 2, 128, 32, 128);
@@ -145,8 +239,7 @@ TEST_CASE("a verifier finds a temporary that is read before it is made again",
   test::split(job, 1, 1, 1, 1);
   job.parallel.recompute.kind = RecomputeKind::kFull;
   GraphDraft draft = build_transformer(job);
-  const GraphPass& recompute = graph_passes().front();
-  REQUIRE(recompute.name == "recompute");
+  const GraphPass& recompute = pass_named("recompute");
   recompute.run(draft, job);
   CHECK_FALSE(recompute.verify(draft));
   Program& p = draft.graph.programs.front();
@@ -162,14 +255,12 @@ TEST_CASE("a verifier finds the wait for an event that nothing records", "[workl
   const Job job = overlapping_job();
   GraphDraft draft = build_transformer(job);
   run_passes(draft, job, {.verify = true});
-  const auto streams = std::find_if(graph_passes().begin(), graph_passes().end(),
-                                    [](const GraphPass& p) { return p.name == "streams"; });
-  REQUIRE(streams != graph_passes().end());
-  CHECK_FALSE(streams->verify(draft));
+  const GraphPass& streams = pass_named("streams");
+  CHECK_FALSE(streams.verify(draft));
   Program& program = draft.graph.programs.front();
   const std::int32_t event = program.waits.front();
   for (Op& op : program.ops) {
     op.record = op.record == event ? program.events++ : op.record;
   }
-  CHECK(streams->verify(draft));
+  CHECK(streams.verify(draft));
 }

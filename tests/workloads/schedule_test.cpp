@@ -28,6 +28,12 @@ std::vector<Case> cases() {
           all.push_back({ScheduleKind::kGpipe, {p, v, m}});
           all.push_back({ScheduleKind::kOneFOneB, {p, v, m}});
         }
+        // Turns longer than the pipeline, the last one shorter or not.
+        for (const std::int32_t turn : {p + 1, 2 * p}) {
+          if (p > 1 && (m % turn == 0 || m % turn >= p)) {
+            all.push_back({ScheduleKind::kOneFOneB, {p, v, m, turn}});
+          }
+        }
       }
     }
   }
@@ -38,7 +44,7 @@ std::vector<Case> cases() {
 /// neighbour's pass before. Forward takes 1, backward 2. Empty when stages wait for each other for
 /// ever.
 std::map<std::tuple<Pass, std::int64_t, std::int32_t>, std::int64_t> run(const Case& c) {
-  const auto& [stages, chunks, microbatches] = c.shape;
+  const auto& [stages, chunks, microbatches, turn] = c.shape;
   const std::int64_t last = std::int64_t{stages} * chunks - 1;
   std::vector<std::vector<ScheduleStep>> lists;
   for (std::int32_t i = 0; i < stages; ++i) {
@@ -118,7 +124,8 @@ TEST_CASE("activations in flight are those of the schedule's name", "[workloads]
       } else if (v == 1) {
         CHECK(most == std::min(m, p - i));
       } else {  // in chunks; / v gives micro-batch equivalents of the stage
-        CHECK(most == std::min(m * v, (v - 1) * p + 2 * (p - i) - 1));
+        const std::int64_t turn = c.shape.turn > 0 ? c.shape.turn : p;
+        CHECK(most == std::min(m * v, (v - 1) * turn + 2 * (p - i) - 1));
       }
     }
   }
@@ -137,7 +144,7 @@ TEST_CASE("no pipeline waits for itself, and its bubble is the ideal one",
     }
     const std::int64_t v = c.shape.chunks;
     const std::int64_t m = c.shape.microbatches;
-    if (v == 1 || c.kind == ScheduleKind::kOneFOneB) {
+    if (v == 1 || (c.kind == ScheduleKind::kOneFOneB && c.shape.turn == 0)) {
       // Work of a stage is m v (1 + 2); the bubble is p - 1 passes of one chunk: a fraction (p - 1)
       // / (v m) of it.
       CHECK(makespan == 3 * (m * v + c.shape.stages - 1));
@@ -149,6 +156,9 @@ TEST_CASE("an interleaved pipeline names the batch that does not fit it", "[work
   CHECK_THROWS_AS(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 6}, 0), InputError);
   CHECK_THROWS_WITH(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 6}, 0),
                     Catch::StartsWith("parallel.virtual_stages: ") && Catch::Contains("(6)"));
+  // 5 micro-batches in turns of 5; of 7 two are left, fewer than the stages.
+  CHECK_NOTHROW(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 5, 5}, 0));
+  CHECK_THROWS_AS(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 7, 5}, 0), InputError);
 }
 
 namespace {

@@ -180,6 +180,22 @@ TEST_CASE("adapters of tensor ranks sum what each saw of the input", "[workloads
   CHECK(broken_rule(job)->key == "parallel.pipeline_split");
 }
 
+TEST_CASE("the backward pass of an adapter with dropout reads what it kept, not the norm",
+          "[workloads][training]") {
+  Job job = adapted(llama(), GENERATE(0.0, 0.1));
+  split(job, 2, 1, 1, 1);
+  job.parallel.sequence_parallel = true;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  std::int64_t gathers = 0;
+  for (const Call& call : program.calls) {
+    for (const Op& op : program.ops_of(program.segments[call.segment])) {
+      gathers += program.name(op) == "layer.attention.gather" ? 1 : 0;
+    }
+  }
+  CHECK(gathers == (job.lora->dropout > 0 ? 1 : 2) * 4);  // of four layers: forward, and backward
+}
+
 TEST_CASE("frozen weights may be kept narrower, and are made wide where they are read",
           "[workloads][training]") {
   Job job = adapted(llama());

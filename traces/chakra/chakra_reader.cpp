@@ -47,7 +47,8 @@ Attribute attribute_of(const Input& input, const WireField& field) {
   return a;
 }
 
-void set_attribute(ChakraNode& n, const Attribute& a) {
+/// False for one that nothing of a node holds.
+bool set_attribute(ChakraNode& n, const Attribute& a) {
   const std::pair<std::string_view, std::int64_t*> numbers[] = {
       {"rf_id", &n.record_function}, {"seq_id", &n.sequence},      {"fw_tid", &n.forward_thread},
       {"comm_type", &n.comm_type},   {"comm_size", &n.comm_bytes}, {"comm_dst", &n.peer},
@@ -57,7 +58,7 @@ void set_attribute(ChakraNode& n, const Attribute& a) {
   for (const auto& [name, number] : numbers) {
     if (name == a.name) {
       *number = a.number;
-      return;
+      return true;
     }
   }
   const std::pair<std::string_view, std::optional<std::int64_t>*> ours[] = {
@@ -67,7 +68,7 @@ void set_attribute(ChakraNode& n, const Attribute& a) {
   for (const auto& [name, number] : ours) {
     if (name == a.name) {
       *number = a.number;
-      return;
+      return true;
     }
   }
   if (a.name == "tid") {
@@ -80,7 +81,10 @@ void set_attribute(ChakraNode& n, const Attribute& a) {
     n.lane_name = std::string(a.text);
   } else if (a.name == "pg_name" && a.is_text) {
     n.group = std::string(a.text);
+  } else {
+    return false;
   }
+  return true;
 }
 
 void add_numbers(const Input& input, const WireField& field, std::vector<std::int64_t>& to) {
@@ -139,8 +143,13 @@ ChakraNode node_of(const Input& input, const std::string& message, std::uint64_t
       case 8:
         set_operands(input, f, n);
         break;
+      case 9:  // outputs
+        internal::put_bytes(n.fields, f.number, f.bytes);
+        break;
       case 10:
-        set_attribute(n, attribute_of(input, f));
+        if (!set_attribute(n, attribute_of(input, f))) {
+          internal::put_bytes(n.fields, f.number, f.bytes);
+        }
         break;
       default:
         break;

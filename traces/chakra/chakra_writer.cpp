@@ -68,7 +68,8 @@ class RankWriter {
   RankWriter(const Recording& recording, const RankRecording& rank)
       : recording_(recording),
         rank_(rank),
-        graph_(rank.timing != Timing::kTimeline || !rank.dependencies.empty()),
+        graph_(rank.timing != Timing::kTimeline ||
+               (!rank.dependencies.empty() && !rank.dependencies.added)),
         own_(internal::own_times(rank, recording.names)) {}
 
   std::string file(Losses& losses) {
@@ -209,6 +210,10 @@ class RankWriter {
     }
     put_collective(n, c);
     put_ours(n, i, lane);
+    const auto more = graph_ ? rank_.node_fields.find(ids_[i]) : rank_.node_fields.end();
+    if (more != rank_.node_fields.end()) {
+      n += more->second;
+    }
     return n;
   }
 

@@ -42,6 +42,7 @@ void keep_events(RankRecording& rank, const std::vector<bool>& kept) {
     lane.count = count;
   }
   Dependencies left;
+  left.added = rank.dependencies.added;
   if (!rank.dependencies.offsets.empty()) {
     left.offsets.push_back(0);
     for (EventId i = 0; i < e.size(); ++i) {
@@ -277,6 +278,7 @@ void anonymize(Recording& recording) {
       g.name = fmt::format("group {}", &g - rank.groups.data());
       g.description.clear();
     }
+    rank.node_fields.clear();
     rank.metadata.clear();
     rank.devices.clear();
     rank.oddities = {};

@@ -13,7 +13,7 @@ namespace stepcast::traces {
 ///
 ///   KernelKinds::built_in().of("cudnn::bn_bw_1C11_kernel_new<float>(...)").kind  // kNorm
 ///
-/// Accuracy: docs/accuracy/traces.md, tests/traces/test_kernel_kinds.cpp.
+/// Accuracy: docs/accuracy/traces.md, tests/traces/kernel_kinds_test.cpp.
 class KernelKinds {
  public:
   /// The rules that ship: traces/kernel_kinds.json as it was built.

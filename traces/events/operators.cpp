@@ -23,29 +23,6 @@ std::int64_t elements_of(const Shape& shape) {
   return n;
 }
 
-/// How many bytes an element has, and the format that stands for it.
-struct Element {
-  Format format = Format::kFp32;
-  double bytes = 4;
-};
-
-std::optional<Element> element_of(std::string_view type) {
-  const auto bytes = element_bytes_of(type);
-  if (!bytes) {
-    return std::nullopt;
-  }
-  if (type.find("BFloat16") != std::string_view::npos) {
-    return Element{Format::kBf16, 2};
-  }
-  if (type.find("Half") != std::string_view::npos) {
-    return Element{Format::kFp16, 2};
-  }
-  if (*bytes == 1 && type.find("loat8") != std::string_view::npos) {
-    return Element{Format::kFp8, 1};
-  }
-  return Element{Format::kFp32, static_cast<double>(*bytes)};
-}
-
 class Reading {
  public:
   explicit Reading(const OperatorCall& call) : call_(call) {}
@@ -467,6 +444,23 @@ constexpr std::array kOperators{
 };
 
 }  // namespace
+
+std::optional<Element> element_of(std::string_view type) {
+  const auto bytes = element_bytes_of(type);
+  if (!bytes) {
+    return std::nullopt;
+  }
+  if (type.find("BFloat16") != std::string_view::npos) {
+    return Element{Format::kBf16, 2};
+  }
+  if (type.find("Half") != std::string_view::npos) {
+    return Element{Format::kFp16, 2};
+  }
+  if (*bytes == 1 && type.find("loat8") != std::string_view::npos) {
+    return Element{Format::kFp8, 1};
+  }
+  return Element{Format::kFp32, static_cast<double>(*bytes)};
+}
 
 std::optional<OperatorWork> work_of(const OperatorCall& call) {
   std::string_view name = call.name;

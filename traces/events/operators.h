@@ -35,6 +35,14 @@ struct OperatorWork {
 /// Source: signatures in PyTorch's native_functions.yaml and FBGEMM's lookup functions.
 std::optional<OperatorWork> work_of(const OperatorCall& call);
 
+/// How many bytes an element of a tensor has, and the format that stands for it.
+struct Element {
+  Format format = Format::kFp32;
+  double bytes = 4;
+};
+/// By the type as a profiler writes it ("float", "c10::BFloat16"); nullopt for what is no tensor.
+std::optional<Element> element_of(std::string_view type);
+
 /// The items of a flat JSON list as texts without their quotes; a list inside counts as one item.
 std::vector<std::string> items_of(std::string_view text);
 

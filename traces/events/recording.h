@@ -176,6 +176,8 @@ struct Dependencies {
   std::vector<std::uint32_t> offsets;
   std::vector<EventId> targets;
   std::vector<Kind> kinds;
+  /// Of a timeline: edges that an execution graph added to what its times and launches imply.
+  bool added = false;
   [[nodiscard]] bool empty() const { return targets.empty(); }
   [[nodiscard]] std::span<const EventId> of(EventId e) const {
     return offsets.empty() ? std::span<const EventId>{}
@@ -211,6 +213,9 @@ struct RankRecording {
   std::vector<Group> groups;
   std::vector<StepRange> steps;  ///< by begin; empty where the trace marks none
   Dependencies dependencies;
+  /// Of execution graphs, by node id (Events::external): what a node holds beyond the events, such
+  /// as its outputs, as fields of a node in Chakra's wire format.
+  std::map<std::int64_t, std::string> node_fields;
   std::vector<std::string> devices;  ///< names, by device number
   /// What else the file says of itself: "backend", "nccl_version", "schema", ... in words.
   std::map<std::string, std::string> metadata;

@@ -97,6 +97,25 @@ KernelKinds::Kind OperatorJoin::kind_of(EventId device_work) const {
   return kind;
 }
 
+OperatorCall OperatorJoin::call_of(EventId op) const {
+  const OpInfo& info = rank_.ops[static_cast<std::size_t>(rank_.events.detail[op])];
+  const auto text = [this](NameId id) {
+    return id == kNoName ? std::string_view{} : recording_.names.view(id);
+  };
+  return {.name = recording_.names.view(rank_.events.name[op]),
+          .shapes = shapes_of(text(info.shapes)),
+          .types = items_of(text(info.types)),
+          .values = items_of(text(info.inputs))};
+}
+
+std::optional<OperatorTraffic> OperatorJoin::traffic_of(EventId device_work) const {
+  const EventId op = innermost(device_work);
+  if (op == kNoEvent || rank_.events.detail[op] == kNoDetail) {
+    return std::nullopt;
+  }
+  return traces::traffic_of(call_of(op), kind_of(device_work).kind);
+}
+
 const std::optional<OperatorWork>& OperatorJoin::work(EventId event) const {
   const auto [at, fresh] = known_.try_emplace(event);
   if (!fresh) {
@@ -110,14 +129,7 @@ const std::optional<OperatorWork>& OperatorJoin::work(EventId event) const {
   }
   const auto index = static_cast<std::size_t>(detail);
   if (e.category[event] == EventCategory::kCpuOp) {
-    const OpInfo& info = rank_.ops[index];
-    const auto text = [this](NameId id) {
-      return id == kNoName ? std::string_view{} : recording_.names.view(id);
-    };
-    at->second = work_of({.name = name,
-                          .shapes = shapes_of(text(info.shapes)),
-                          .types = items_of(text(info.types)),
-                          .values = items_of(text(info.inputs))});
+    at->second = work_of(call_of(event));
   } else {
     at->second = transfer(name, e.category[event], rank_.copies[index].bytes);
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "traces/events/kernel_kinds.h"
+#include "traces/events/operator_traffic.h"
 #include "traces/events/operators.h"
 #include "traces/events/recording.h"
 
@@ -24,11 +25,14 @@ class OperatorJoin {
   [[nodiscard]] Joined of(EventId device_work) const;
   /// The innermost operator around the launch of device work; kNoEvent where none was recorded.
   [[nodiscard]] EventId innermost(EventId device_work) const;
+  /// What the innermost operator moves and multiplies, where it is none of ours.
+  [[nodiscard]] std::optional<OperatorTraffic> traffic_of(EventId device_work) const;
   /// What device work is, by its name and the operators around its launch.
   [[nodiscard]] KernelKinds::Kind kind_of(EventId device_work) const;
 
  private:
   [[nodiscard]] const std::optional<OperatorWork>& work(EventId call) const;
+  [[nodiscard]] OperatorCall call_of(EventId op) const;
 
   const Recording& recording_;
   const RankRecording& rank_;

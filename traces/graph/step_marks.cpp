@@ -162,8 +162,8 @@ StepMarks repeated_ranges(const Recording& recording) {
     }
     std::vector<std::vector<StepRange>> ranks;
     for (const RankRecording& rank : recording.ranks) {
-      ranks.push_back(ranges_of(recording, rank, [&family](std::string_view n) {
-        return without_number(n) == family;
+      ranks.push_back(ranges_of(recording, rank, [&wanted = family](std::string_view n) {
+        return without_number(n) == wanted;
       }));
     }
     if (launched_in(first, ranks.front()) < kMost) {

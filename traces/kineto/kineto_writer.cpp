@@ -102,10 +102,13 @@ std::string document_of(const Recording& recording, const ArgumentWriter& writer
 Losses losses_of(const Recording& recording) {
   Losses losses;
   std::uint64_t edges = 0;
+  std::uint64_t fields = 0;
   for (const RankRecording& rank : recording.ranks) {
     edges += rank.dependencies.targets.size();
+    fields += rank.node_fields.size();
   }
   add_loss(losses, "dependencies", edges);
+  add_loss(losses, "outputs and attributes of nodes", fields);
   add_loss(losses, "job", recording.job.empty() ? 0 : 1);
   return losses;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 
 #include "core/input/csv.h"
@@ -158,6 +159,7 @@ RankRecording rank_of(const Node& node, const Names& names) {
   for (const auto& [key, value] : node["records"].object().items()) {
     rank.records[key] = node["records"].member(key).whole<std::uint64_t>(0);
   }
+  rank.dependencies.added = node.has("edges_added");
   read_oddities(node["oddities"], rank.oddities);
   return rank;
 }
@@ -191,12 +193,15 @@ class EventsReader {
         d.targets.push_back(static_cast<EventId>(line_.whole(0, std::int64_t{expected} - 1)));
         d.kinds.push_back(static_cast<Dependencies::Kind>(line_.whole(0, 1)));
         ++d.offsets[from + 1];
+      } else if (kind == "node") {
+        const std::int64_t node = line_.whole(INT64_MIN, INT64_MAX);
+        rank_.node_fields[node] = fields(line_.word());
       } else if (kind == "end") {
         line_.whole(rank_.events.size() == expected ? expected : -1, expected);
         ended = rank_.events.size() == expected;
       } else {
-        line_.fail(
-            fmt::format("starts with '{}', none of event, step, edge, end", kind.substr(0, 20)));
+        line_.fail(fmt::format("starts with '{}', none of event, step, edge, node, end",
+                               kind.substr(0, 20)));
       }
       line_.end_record();
     }
@@ -230,6 +235,19 @@ class EventsReader {
       default:
         return 0;
     }
+  }
+  /// Bytes written as pairs of hexadecimal digits.
+  std::string fields(std::string_view digits) {
+    std::string bytes;
+    for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
+      unsigned char byte = 0;
+      const auto [end, error] = std::from_chars(&digits[i], &digits[i] + 2, byte, 16);
+      if (error != std::errc{} || end != &digits[i] + 2) {
+        line_.fail("found fields of a node that are no hexadecimal digits");
+      }
+      bytes += static_cast<char>(byte);
+    }
+    return bytes;
   }
   void event(EventId expected) {
     Events& e = rank_.events;

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -33,6 +33,12 @@ std::string csv_of(const RankRecording& rank) {
       fmt::format_to(line, "edge,{},{},{}\n", i, rank.dependencies.targets[d],
                      static_cast<int>(rank.dependencies.kinds[d]));
     }
+  }
+  for (const auto& [node, fields] : rank.node_fields) {
+    fmt::format_to(
+        line, "node,{},{:02x}\n", node,
+        fmt::join(std::span(reinterpret_cast<const unsigned char*>(fields.data()), fields.size()),
+                  ""));
   }
   fmt::format_to(line, "end,{}\n", e.size());
   return fmt::to_string(out);
@@ -87,21 +93,25 @@ json json_of(const RankRecording& rank) {
   for (const Group& g : rank.groups) {
     groups.push_back({g.name, g.description, g.ranks, g.size});
   }
-  return {{"rank", rank.rank},
-          {"world_size", rank.world_size},
-          {"source", rank.source},
-          {"timing", static_cast<int>(rank.timing)},
-          {"lanes", lanes},
-          {"ops", ops},
-          {"launches", launches},
-          {"copies", copies},
-          {"collectives", collectives},
-          {"syncs", syncs},
-          {"groups", groups},
-          {"devices", rank.devices},
-          {"metadata", rank.metadata},
-          {"records", rank.records},
-          {"oddities", json_of(rank.oddities)}};
+  json j = {{"rank", rank.rank},
+            {"world_size", rank.world_size},
+            {"source", rank.source},
+            {"timing", static_cast<int>(rank.timing)},
+            {"lanes", lanes},
+            {"ops", ops},
+            {"launches", launches},
+            {"copies", copies},
+            {"collectives", collectives},
+            {"syncs", syncs},
+            {"groups", groups},
+            {"devices", rank.devices},
+            {"metadata", rank.metadata},
+            {"records", rank.records},
+            {"oddities", json_of(rank.oddities)}};
+  if (rank.dependencies.added) {
+    j["edges_added"] = true;
+  }
+  return j;
 }
 
 }  // namespace

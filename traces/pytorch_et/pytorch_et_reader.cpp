@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "traces/chakra/internal/wire.h"
 #include "traces/events/host_calls.h"
 #include "traces/events/rank_builder.h"
 #include "traces/input/internal/json_stream.h"
@@ -29,7 +30,7 @@ struct RawNode {
   std::optional<std::int64_t> id;
   std::int64_t parent = -1, record_function = -1, sequence = -1, scope = 0, thread = 0,
                forward_thread = -1;
-  std::string_view name, inputs, shapes, types, outputs;
+  std::string_view name, inputs, shapes, types, outputs, output_shapes, output_types, schema;
   std::string_view collective, dtype, group_name, group_description;
   std::int64_t elements_in = -1, elements_out = -1, group_size = 0;
 };
@@ -91,6 +92,9 @@ error_code set_field(std::string_view key, value& v, RawNode& node) {
       {"name", &node.name},
       {"input_shapes", &node.shapes},
       {"input_types", &node.types},
+      {"output_shapes", &node.output_shapes},
+      {"output_types", &node.output_types},
+      {"op_schema", &node.schema},
       {"collective_name", &node.collective},
       {"dtype", &node.dtype},
       {"pg_name", &node.group_name},
@@ -107,8 +111,8 @@ error_code set_field(std::string_view key, value& v, RawNode& node) {
   return SUCCESS;
 }
 
-error_code set_operands(value& v, std::string_view& values, std::string_view* shapes,
-                        std::string_view* types) {
+error_code set_operands(value& v, std::string_view& values, std::string_view& shapes,
+                        std::string_view& types) {
   if (*v.raw_json_token().data() != '{') {  // 1.0.1
     return text_of(v, values);
   }
@@ -120,10 +124,10 @@ error_code set_operands(value& v, std::string_view& values, std::string_view* sh
     if (key == "values") {
       return text_of(part, values);
     }
-    if (key == "shapes" && shapes != nullptr) {
-      return text_of(part, *shapes);
+    if (key == "shapes") {
+      return text_of(part, shapes);
     }
-    return key == "types" && types != nullptr ? text_of(part, *types) : SUCCESS;
+    return key == "types" ? text_of(part, types) : SUCCESS;
   });
 }
 
@@ -155,13 +159,31 @@ error_code set_attributes(value& v, RawNode& node) {
 error_code parse_node(object& fields, RawNode& node) {
   return for_each_field(fields, [&node](std::string_view key, value& v) {
     if (key == "inputs") {
-      return set_operands(v, node.inputs, &node.shapes, &node.types);
+      return set_operands(v, node.inputs, node.shapes, node.types);
     }
     if (key == "outputs") {
-      return set_operands(v, node.outputs, nullptr, nullptr);
+      return set_operands(v, node.outputs, node.output_shapes, node.output_types);
     }
     return key == "attrs" ? set_attributes(v, node) : set_field(key, v, node);
   });
+}
+
+/// Outputs and signature of a node, as Chakra spells them.
+std::string chakra_fields(const RawNode& n) {
+  std::string fields, outputs, schema;
+  if (!n.outputs.empty()) {
+    internal::put_bytes(outputs, 1, n.outputs);
+    internal::put_bytes(outputs, 2, n.output_shapes);
+    internal::put_bytes(outputs, 3, n.output_types);
+    internal::put_bytes(fields, 9, outputs);
+  }
+  if (!n.schema.empty()) {
+    constexpr std::uint32_t kStringValue = 29;
+    internal::put_bytes(schema, 1, "op_schema");
+    internal::put_bytes(schema, kStringValue, n.schema);
+    internal::put_bytes(fields, 10, schema);
+  }
+  return fields;
 }
 
 /// The ids of the tensors in a list of values: [tensor, storage, offset, elements, bytes, "device"]
@@ -233,6 +255,9 @@ class PytorchRank {
     event.external = *n.id;
     event.detail = static_cast<std::int32_t>(rank.ops.size() - 1);
     const EventId added = builder_.add(event);
+    if (std::string fields = chakra_fields(n); !fields.empty()) {
+      rank.node_fields[*n.id] = std::move(fields);
+    }
     if (n.parent >= 0 && n.parent != *n.id) {
       parents_.emplace_back(added, n.parent);
     }

@@ -1,6 +1,6 @@
 #pragma once
-#include "traces/events/recording.h"
 #include "core/input/input.h"
+#include "traces/events/recording.h"
 
 namespace stepcast::traces {
 

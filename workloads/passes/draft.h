@@ -1,6 +1,7 @@
 #pragma once
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/graph/program.h"
+#include "workloads/passes/parameters.h"
 
 namespace stepcast::workloads {
 
@@ -54,6 +56,16 @@ class LayerValues {
   [[nodiscard]] bool contains(TensorId id) const { return id < what_.size() && !what_[id].empty(); }
   [[nodiscard]] const std::string& at(TensorId id) const { return what_.at(id); }
   void clear() { what_.clear(); }
+  /// By the number that is `now` a tensor's.
+  void renumber(const std::vector<TensorId>& now) {
+    LayerValues renumbered;
+    for (TensorId id = 0; id < what_.size(); ++id) {
+      if (contains(id)) {
+        renumbered.emplace(now[id], std::move(what_[id]));
+      }
+    }
+    what_ = std::move(renumbered.what_);
+  }
 
  private:
   std::vector<std::string> what_;  ///< by tensor; empty: no such value
@@ -117,6 +129,30 @@ struct ProgramOrder {
     std::uint32_t first = 0, end = 0;  ///< ops
   };
   std::vector<Product> products;
+
+  std::vector<DeclaredParameter> parameters;
+  /// A chunk of the model: its parameters, in the order in which its backward pass finishes their
+  /// gradients, and the segments of its passes.
+  struct Chunk {
+    std::uint32_t first_parameter = 0, end_parameter = 0;
+    std::optional<std::uint32_t> forward{}, backward{}, weights{};
+  };
+  std::vector<Chunk> chunks;
+  /// From here on a segment reads the weights of a unit, or adds to its gradients.
+  struct UnitUse {
+    std::int64_t unit = 0;
+    bool gradients = false;
+    std::uint32_t segment = 0;
+    Place place;
+  };
+  std::vector<UnitUse> unit_uses;  ///< in the order of the ops
+  /// Ops of a weight gradient that the backward pass left to a segment of its own.
+  struct LeftOver {
+    std::uint32_t instead_of = 0;  ///< where the backward pass would have them: before this op
+    std::uint32_t first = 0;       ///< where they are
+  };
+  std::vector<LeftOver> left_over;
+
   LayerValues values;
   std::set<TensorId> remade;  ///< temporaries that only recomputation made of values
   std::unordered_map<std::string, TensorId> workspaces;  ///< temporaries, by name
@@ -128,6 +164,7 @@ struct ProgramOrder {
 /// A graph on its way through the passes.
 struct GraphDraft {
   ExecutionGraph graph;
+  ParameterHolders holders{};
   /// By program; empty once streams and events are chosen, and from builders that choose them.
   std::vector<ProgramOrder> orders{};
 };

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "core/graph/epilogue.h"
@@ -15,9 +16,7 @@
 namespace stepcast::workloads {
 namespace {
 
-using Operands = std::vector<TensorId>;
-
-bool contains(const Operands& ids, TensorId id) {
+bool contains(std::span<const TensorId> ids, TensorId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
@@ -60,14 +59,8 @@ class Fusion {
   }
   static bool is_gelu_backward(const Pair& pair) { return reads_gelu_input(pair.epilogue); }
 
-  [[nodiscard]] Operands inputs(const Op& op) const {
-    const auto ids = p_.inputs(op);
-    return {ids.begin(), ids.end()};
-  }
-  [[nodiscard]] Operands outputs(const Op& op) const {
-    const auto ids = p_.outputs(op);
-    return {ids.begin(), ids.end()};
-  }
+  [[nodiscard]] std::span<const TensorId> inputs(const Op& op) const { return p_.inputs(op); }
+  [[nodiscard]] std::span<const TensorId> outputs(const Op& op) const { return p_.outputs(op); }
 
   /// With a bias already, or as it was built.
   static bool is_product(const Op& op) {
@@ -92,8 +85,8 @@ class Fusion {
   /// What a product and an op that goes over its result become.
   [[nodiscard]] Epilogue after_product(const Op& first, const Op& second) const {
     const TensorId c = outputs(first)[0];
-    const Operands in = inputs(second);
-    const Operands out = outputs(second);
+    const auto in = inputs(second);
+    const auto out = outputs(second);
     const bool alike = second.shape[0] == first.shape[0] && second.shape[1] == first.shape[1];
     if (!alike || in.empty() || in[0] != c || (first.flags & op_flags::kAccumulate) != 0) {
       return Epilogue::kNone;
@@ -103,7 +96,7 @@ class Fusion {
     const bool relu = activation == Activation::kRelu;
     const bool gelu = activation == Activation::kGelu && replaces(c, out[0]);
     if (second.kind == OpKind::kBiasActivationForward && plain && in.size() == 2 &&
-        out == Operands{c}) {
+        out.size() == 1 && out[0] == c) {
       return activation == Activation::kNone ? Epilogue::kBias
              : relu                          ? Epilogue::kBiasRelu
                                              : Epilogue::kNone;
@@ -135,10 +128,12 @@ class Fusion {
     if (is_product(first)) {
       return after_product(first, second);
     }
+    if (first.kind != OpKind::kBiasActivationBackward) {
+      return Epilogue::kNone;
+    }
     Op usual = first;  // one that does more, as a dropout, reads more
     fill_work(usual);
-    const bool sums = first.kind == OpKind::kBiasActivationBackward &&
-                      first.bytes_read <= usual.bytes_read &&
+    const bool sums = first.bytes_read <= usual.bytes_read &&
                       activation_of(first) == Activation::kNone && first.outputs == 2 &&
                       outputs(first)[0] == inputs(first)[0];
     return sums && is_plain_product(second) && (second.flags & op_flags::kTransposeA) != 0 &&
@@ -346,8 +341,8 @@ class Fusion {
     const bool sums_first = pair.epilogue == Epilogue::kColumnSums;
     const Op& product = sums_first ? second : first;
     const Op& other = sums_first ? first : second;
-    Operands in = inputs(product);
-    Operands out = outputs(product);
+    std::vector<TensorId> in(inputs(product).begin(), inputs(product).end());
+    std::vector<TensorId> out(outputs(product).begin(), outputs(product).end());
     if (!sums_first && !reads_gelu_input(pair.epilogue) && other.inputs > 1) {
       in.push_back(inputs(other)[1]);  // bias, or y
     }
@@ -413,7 +408,7 @@ class Fusion {
   /// Results of products that nothing names any more take no memory.
   void remove_unused() {
     for (const Op& op : p_.ops) {
-      for (const Operands& ids : {inputs(op), outputs(op)}) {
+      for (const auto ids : {inputs(op), outputs(op)}) {
         for (const TensorId id : ids) {
           replaced_.erase(id);
         }

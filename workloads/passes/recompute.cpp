@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "core/job/framework_traits.h"
 #include "workloads/passes/kept_products.h"
+#include "workloads/passes/program_editor.h"
 #include "workloads/passes/remove_tensors.h"
 
 namespace stepcast::workloads {
@@ -224,111 +226,76 @@ class Recomputation {
   }
 
   void rewrite() {
-    std::vector<Op> ops;
-    const std::vector<ProgramOrder::OfOp> orders = std::exchange(order_.ops, {});
-    const std::vector<TransferId> awaits = std::exchange(order_.awaits, {});
-    std::vector<std::uint32_t> place(p_.ops.size() + 1);  // of an old op among the new ones
-    auto need = order_.needs.begin();
-    for (std::uint32_t i = 0; i < p_.ops.size(); ++i) {
-      const auto* stated = awaits.data() + orders[i].first_await;
-      std::uint32_t taken = 0;
-      std::vector<TransferId> pending;
-      for (; need != order_.needs.end() && need->place.op == i; ++need) {
+    const std::vector<Part> parts = std::exchange(order_.parts, {});  // `again_` refers to them
+    const std::vector<ProgramOrder::Need> needs = std::exchange(order_.needs, {});
+    order_.products.clear();
+    ProgramEditor edit(p_, order_, ProgramEditor::Tables::kKept);
+    auto need = needs.begin();
+    for (const Segment& s : edit.program().segments) {
+      edit.begin_segment(s, s.name, s.microbatches);
+      for (; need != needs.end() && need->place.op < s.first_op + s.op_count; ++need) {
         const auto again = again_.find(need->name);
         if (again != again_.end()) {
-          pending.insert(pending.end(), stated + taken, stated + need->place.awaits);
-          taken = need->place.awaits;
-          insert(again->second, orders, awaits, pending, ops);
+          edit.keep_to(need->place);
+          insert(again->second, edit);
         }
       }
-      pending.insert(pending.end(), stated + taken, stated + orders[i].awaits);
-      place[i] = static_cast<std::uint32_t>(ops.size());
-      ops.push_back(p_.ops[i]);
-      note(orders[i], pending);
+      edit.end_segment();
     }
-    place.back() = static_cast<std::uint32_t>(ops.size());
-    STEPCAST_CHECK(need == order_.needs.end(), "a part is needed after the last op");
-    p_.ops = std::move(ops);
-    renumber(place);
+    STEPCAST_CHECK(need == needs.end(), "a part is needed after the last op");
+    for (const Call& call : edit.program().calls) {
+      edit.writer().builder().call(call.segment, call.microbatch);
+    }
+    edit.finish(p_, order_);
   }
 
-  void renumber(const std::vector<std::uint32_t>& place) {
-    std::uint32_t end = 0;  // recomputed ops come before an op, and in its segment
-    for (Segment& s : p_.segments) {
-      const std::uint32_t last = s.first_op + s.op_count;
-      s.op_count = (s.op_count == 0 ? end : place[last - 1] + 1) - end;
-      s.first_op = end;
-      end = s.first_op + s.op_count;
-    }
-    for (ProgramOrder::Transfer& t : order_.transfers) {
-      t.named_at = t.named_at < place.size() ? place[t.named_at] : t.named_at;
-    }
-    order_.parts.clear();  // they have served, and number the ops as they were
-    order_.needs.clear();
-    order_.products.clear();
-  }
-
-  void note(ProgramOrder::OfOp of, const std::vector<TransferId>& awaits) {
-    of.first_await = static_cast<std::uint32_t>(order_.awaits.size());
-    of.awaits = static_cast<std::uint32_t>(awaits.size());
-    order_.awaits.insert(order_.awaits.end(), awaits.begin(), awaits.end());
-    order_.ops.push_back(of);
-  }
-
-  /// The first op awaits what is `pending`; transfers have names of their own.
-  void insert(const Again& again, const std::vector<ProgramOrder::OfOp>& orders,
-              const std::vector<TransferId>& awaits, std::vector<TransferId>& pending,
-              std::vector<Op>& ops) {
+  /// The first op awaits what is awaited at its place; transfers have names of their own.
+  static void insert(const Again& again, ProgramEditor& edit) {
+    const ProgramOrder& order = edit.order();
+    OpWriter& w = edit.writer();
     std::map<TransferId, TransferId> renamed{{kHostSynchronises, kHostSynchronises}};
     for (const CopiedOp& copy : again.ops) {
-      ProgramOrder::OfOp of = orders[copy.from];
+      ProgramOrder::OfOp of = order.ops[copy.from];
+      const auto stated = order.awaits_of(of);
       const std::uint32_t before = copy.from == again.part->begin.op ? again.part->begin.awaits : 0;
-      for (std::uint32_t a = before; a < of.awaits; ++a) {
-        const auto at = renamed.find(awaits[of.first_await + a]);
-        if (at != renamed.end()) {
-          pending.push_back(at->second);
-        }
+      for (const TransferId t : stated.subspan(before)) {
+        const auto at = renamed.find(t);
+        w.await(at == renamed.end() ? kNoTransfer : at->second);
       }
       const auto after = renamed.find(of.after);
       of.after = after == renamed.end() ? kNoTransfer : after->second;
       if (of.transfers) {
-        const auto fresh = static_cast<TransferId>(order_.transfers.size());
-        order_.transfers.push_back({of.lane, 0, false});
+        const TransferId fresh = w.name_transfer(of.lane, false);
         renamed[of.transfer] = fresh;
         of.transfer = fresh;
       }
       Op op = copy.op;
       op.phase = Phase::kRecompute;
-      op.first_operand = static_cast<std::uint32_t>(p_.operands.size());
-      p_.operands.insert(p_.operands.end(), copy.in.begin(), copy.in.end());
-      p_.operands.insert(p_.operands.end(), copy.out.begin(), copy.out.end());
-      op.inputs = static_cast<std::uint16_t>(copy.in.size());
-      op.outputs = static_cast<std::uint16_t>(copy.out.size());
-      ops.push_back(op);
-      note(of, pending);
-      pending.clear();
+      w.copy(op, of, op.name, copy.in, copy.out);
     }
   }
 
   /// Layers use the same temporaries, one after the other.
   void share_temporaries() {
     std::vector<bool> gone(p_.tensors.size(), false);
-    std::map<TensorId, TensorId> now;
+    TensorId before = 0;  // that are gone
+    std::vector<TensorId> now(p_.tensors.size());
+    std::iota(now.begin(), now.end(), TensorId{0});
     for (const TensorId t : temporaries_) {
       const std::string& what = order_.values.at(t);
       const auto [at, fresh] = order_.workspaces.try_emplace(temporary_name(what), t);
       if (fresh) {
         p_.tensors[t].name = temporary_name(what);
         p_.tensors[t].per_microbatch = false;
-        order_.remade.insert(static_cast<TensorId>(t - now.size()));  // without those before it
+        order_.remade.insert(t - before);  // without those before it
       } else {
         now[t] = temporary(what, p_.tensors[t]);
         gone[t] = true;
+        ++before;
       }
     }
     for (TensorId& id : p_.operands) {
-      const auto at = now.find(id);
-      id = at == now.end() ? id : at->second;
+      id = now[id];
     }
     remove_tensors(p_, gone);
     order_.workspaces.clear();  // they number the tensors as they were, and so do the values

@@ -2,10 +2,18 @@
 
 #include <algorithm>
 #include <iterator>
-#include <type_traits>
 #include <utility>
 
 namespace stepcast::workloads {
+
+void renumber(Tensor& tensor, const std::vector<TensorId>& now) {
+  for (std::int32_t* id : {&tensor.view_of, &tensor.next_of, &tensor.master}) {
+    *id = *id < 0 ? *id : static_cast<std::int32_t>(now[static_cast<std::size_t>(*id)]);
+  }
+  for (Tensor::Source& source : tensor.sources) {
+    source.tensor = now[source.tensor];
+  }
+}
 
 void remove_tensors(Program& program, const std::vector<bool>& gone) {
   std::vector<TensorId> now(program.tensors.size());  // of an old id
@@ -16,18 +24,8 @@ void remove_tensors(Program& program, const std::vector<bool>& gone) {
       tensors.push_back(std::move(program.tensors[id]));
     }
   }
-  const auto renew = [&now](auto& id) {
-    if (id >= 0) {
-      id = static_cast<std::decay_t<decltype(id)>>(now[static_cast<std::size_t>(id)]);
-    }
-  };
   for (Tensor& t : tensors) {
-    renew(t.view_of);
-    renew(t.next_of);
-    renew(t.master);
-    for (Tensor::Source& source : t.sources) {
-      source.tensor = now[source.tensor];
-    }
+    renumber(t, now);
   }
   std::vector<TensorId> operands;  // without those of ops that are gone
   for (Op& op : program.ops) {

@@ -9,14 +9,19 @@
 namespace stepcast::workloads {
 namespace {
 
-/// The k-th forward (or backward) of a stage: groups of p micro-batches visit the chunks one after
-/// the other.
+std::int64_t turn_of(const PipelineShape& shape) {
+  return shape.turn > 0 ? shape.turn : shape.stages;
+}
+
+/// The k-th forward (or backward) of a stage: groups of as many micro-batches as a turn has visit
+/// the chunks one after the other; the last group has what is left.
 ScheduleStep nth_step(Pass pass, std::int64_t k, const PipelineShape& shape) {
-  const std::int64_t group = std::int64_t{shape.stages} * shape.chunks;
-  const std::int64_t in_group = k % group;
-  const auto chunk = static_cast<std::int32_t>(in_group / shape.stages);
-  const auto microbatch =
-      static_cast<std::int32_t>(k / group * shape.stages + in_group % shape.stages);
+  const std::int64_t turn = turn_of(shape);
+  const std::int64_t first = k / (turn * shape.chunks) * turn;
+  const std::int64_t size = std::min(turn, shape.microbatches - first);
+  const std::int64_t in_group = k - first * shape.chunks;
+  const auto chunk = static_cast<std::int32_t>(in_group / size);
+  const auto microbatch = static_cast<std::int32_t>(first + in_group % size);
   return {pass, pass == Pass::kForward ? chunk : shape.chunks - 1 - chunk, microbatch};
 }
 
@@ -116,11 +121,12 @@ std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineSha
     STEPCAST_CHECK(shape.chunks == 2, "zb-v with {} chunks", shape.chunks);
     return zero_bubble_v(shape, stage);
   }
-  if (shape.chunks > 1 && shape.microbatches % shape.stages != 0) {
+  const std::int64_t rest = shape.microbatches % turn_of(shape);
+  if (shape.chunks > 1 && rest > 0 && rest < shape.stages) {
     throw InputError("parallel.virtual_stages",
                      fmt::format("an interleaved pipeline needs micro-batches ({}) in multiples of "
-                                 "the pipeline ({}); change batch.global or batch.micro",
-                                 shape.microbatches, shape.stages));
+                                 "{}; change batch.global or batch.micro",
+                                 shape.microbatches, turn_of(shape)));
   }
   const std::int64_t total = std::int64_t{shape.microbatches} * shape.chunks;
   const std::int64_t behind = shape.stages - 1 - stage;
@@ -131,7 +137,7 @@ std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineSha
   }
   if (kind == ScheduleKind::kOneFOneB) {
     warm_up =
-        shape.chunks == 1 ? behind : 2 * behind + std::int64_t{shape.chunks - 1} * shape.stages;
+        shape.chunks == 1 ? behind : 2 * behind + (shape.chunks - 1) * turn_of(shape);
     warm_up = std::min(warm_up, total);
   }
   // With one chunk, groups only permute nothing: the k-th step is micro-batch k.

@@ -22,6 +22,8 @@ struct PipelineShape {
   std::int32_t stages = 1;
   std::int32_t chunks = 1;  ///< virtual stages per stage; > 1 is interleaved
   std::int32_t microbatches = 1;
+  /// Micro-batches that a chunk runs before the next chunk's turn; 0: as many as stages.
+  std::int32_t turn = 0;
 };
 
 /// The order in which stage `stage` works: the one place that expands micro-batches.
@@ -30,9 +32,10 @@ struct PipelineShape {
 /// backwards:
 ///   GPipe         w = all;
 ///   1F1B          w = min(m, p - 1 - i);
-///   interleaved   w = min(m v, 2 (p - 1 - i) + (v - 1) p), forwards in groups of p micro-batches
-///   per chunk, backwards alike from
-///                 the last chunk on; needs m to be a multiple of p.
+///   interleaved   w = min(m v, 2 (p - 1 - i) + (v - 1) g), forwards in turns of g micro-batches
+///   per chunk, backwards alike from the last chunk on. g is p where nothing is said; the last turn
+///   has m mod g micro-batches, none or at least p (Megatron-LM,
+///   --microbatch-group-size-per-virtual-pipeline-stage).
 ///   ZB-H1         1F1B with weight gradients apart: those of micro-batch k follow backward k + i,
 ///   so every stage has min(m, p) micro-batches in flight and the bubble is (p - 1) (F + B - W) for
 ///   W <= B and m >= p, where 1F1B's is (p - 1) (F + B + W). Qi et al., arXiv 2401.10241,
@@ -43,7 +46,7 @@ struct PipelineShape {
 ///   most, as much as on 1F1B's first stage. With passes of equal time and m >= 2 p a step takes 6
 ///   m + p - 1 of them, where 1F1B takes 6 (m + p - 1). Qi et al., arXiv 2401.10241, section 6.
 /// Forwards of a chunk go in the order of micro-batches, and backwards too, so messages match
-/// first-in first-out. Errors: InputError for an interleaved pipeline with m mod p != 0. Source:
+/// first-in first-out. Errors: InputError for an interleaved pipeline with 0 < m mod g < p. Source:
 /// Narayanan et al., arXiv 2104.04473, section 2.2; Huang et al., arXiv 1811.06965.
 std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineShape& shape,
                                             std::int32_t stage);

@@ -59,10 +59,6 @@ void TransformerStage::embedding_backward(TensorId gradient) {
                {shape_.tokens, shape_.model.hidden, shape_.vocabulary})
       .in(dropout() ? std::vector{dy.tensor, ends_.embedding_mask} : std::vector{dy.tensor})
       .out(out);
-  if (gpt_) {
-    parameters_.finished("embedding.positions");
-  }
-  parameters_.finished("embedding.weight");
 }
 
 }  // namespace stepcast::workloads

@@ -197,9 +197,6 @@ void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {
     gemm({"head.weight_gradient", v, h, n, product_logits(), x.tensor, head.gradient,
           op_flags::kTransposeA | op_flags::kAccumulate, ProductPlace::kWide});
   }
-  if (!shape_.model.tied_embeddings || shape_.ends_apart()) {
-    parameters_.finished(head_weight());  // else the embedding's backward pass adds to it
-  }
   writer_.await(d_norm.ready);
   norm_backward("head.norm_gradient", "head.norm",
                 {d_norm.tensor, input, ends_.norm_statistics, d_norm.tensor, input_gradient});

@@ -44,7 +44,7 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
   }
   writer_.needs(LayerPart::kFeedForward, t.layer);
   Gathered x{t.norm2};
-  if (trains(at + "mlp.fc1.weight") || t.adapters.fc1) {
+  if (trains(at + "mlp.fc1.weight") || (t.adapters.fc1 && job_.lora->dropout == 0)) {
     writer_.needs(LayerPart::kSecondNorm, t.layer);
     x = gathered("layer.mlp.gather", t.norm2, Rows::kInput);
   }
@@ -87,7 +87,6 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
   }
   gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, dy.tensor,
         fc2.gradient, kTransposeA | kAccumulate});
-  parameters_.finished(f.parameter + ".fc2.weight");
   std::vector<TensorId> in{d_activated, f.fc1};
   std::vector<TensorId> out{d_fc1};
   if (f.biases) {
@@ -100,9 +99,6 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
       .in(in)
       .out(out)
       .attributes(ActivationAttributes{m.activation});
-  if (f.biases) {
-    parameters_.finished(f.parameter + ".fc1.bias");
-  }
 }
 
 /// Sums the gradient of its input over tensor ranks while the last weight gradient is made.
@@ -122,7 +118,6 @@ TransformerStage::Gathered TransformerStage::mlp_in_backward(const FeedForward& 
   writer_.await(x.ready);
   gemm({(f.name + ".fc1_weight_gradient").c_str(), h, fc1_width, n, x.tensor, d_fc1, fc1.gradient,
         kTransposeA | kAccumulate});
-  parameters_.finished(f.parameter + ".fc1.weight");
   return d_input;
 }
 
@@ -152,7 +147,8 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
                 {d_norm.tensor, t.input, t.norm1_statistics, output_gradient, input_gradient});
 }
 
-/// From the gradient of the layer's middle to that of its input.
+/// From the gradient of the layer's middle to that of its input. An adapter with dropout reads the
+/// copy of the norm that it kept, not the norm.
 void TransformerStage::attention_backward(const std::string& at, const LayerTensors& t,
                                           TensorId input_gradient) {
   const std::int64_t h = shape_.model.hidden;
@@ -173,7 +169,7 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
     d_norm = latent_backward(at, t, core_backward(at, t, dy));
   } else {
     Gathered x{t.norm1};
-    if (trains(at + "attention.qkv.weight") || t.adapters.qkv) {
+    if (trains(at + "attention.qkv.weight") || (t.adapters.qkv && job_.lora->dropout == 0)) {
       writer_.needs(LayerPart::kFirstNorm, t.layer);
       x = gathered("layer.attention.gather", t.norm1, Rows::kInput);
     }
@@ -205,7 +201,6 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
   }
   gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
         dy.tensor, projection.gradient, kTransposeA | kAccumulate});
-  parameters_.finished(at + "attention.projection.weight");
   if (shape_.context > 1) {
     context_backward(t, d_attention, d_qkv);
     return d_qkv;
@@ -252,7 +247,6 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
   writer_.await(x.ready);
   gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
         qkv.gradient, kTransposeA | kAccumulate, ProductPlace::kQueryKeyValue});
-  parameters_.finished(at + "attention.qkv.weight");
   return d_norm;
 }
 

@@ -172,7 +172,6 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
         ProductPlace::kWide});
   gemm({(a.op + ".b_weight_gradient").c_str(), r, a.outputs, rows, a.low, dy, pb.gradient,
         kTransposeA | kAccumulate, ProductPlace::kWide});
-  parameters_.finished(a.parameter + ".lora_b");
   Gathered low{d_low};
   if (a.by_rows) {
     low = gathered((a.op + ".gather_gradient").c_str(), d_low, Rows::kAdapter);
@@ -184,7 +183,6 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
   gemm({(a.op + ".a_weight_gradient").c_str(), a.inputs, r, n,
         job_.lora->dropout > 0 ? a.dropped : in, low.tensor, pa.gradient, kTransposeA | kAccumulate,
         ProductPlace::kWide});
-  parameters_.finished(a.parameter + ".lora_a");
   if (job_.lora->dropout > 0) {
     pass_over(a.op + ".dropout_gradient", n, a.inputs, {dx, a.mask}, {dx}, each + 1, each);
   }

@@ -115,7 +115,6 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
     writer_.await(x.ready);
     gemm({"layer.attention.query_up_weight_gradient", a.q_rank, queries, n, x.tensor, d_query,
           query_up.gradient, kTransposeA | kAccumulate});
-    parameters_.finished(at + "attention.query_up.weight");
     writer_.await(sum.ready);
     norm_backward("layer.attention.query_norm_gradient", at + "attention.query_norm",
                   {sum.tensor, t.latent.query, t.latent.query_statistics, sum.tensor, sum.tensor});
@@ -124,7 +123,6 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
           query_down.weight, d_norm, kTransposeB, ProductPlace::kWholeOnEach});
     gemm({"layer.attention.query_down_weight_gradient", h, a.q_rank, shape_.rows, t.norm1,
           sum.tensor, query_down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
-    parameters_.finished(at + "attention.query_down.weight");
   } else {
     const TensorId partial = writer_.workspace("partial", n, h, compute_);
     const Gathered x = gathered("layer.attention.gather", t.norm1, Rows::kInput);
@@ -134,7 +132,6 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
     writer_.await(x.ready);
     gemm({"layer.attention.query_up_weight_gradient", h, queries, n, x.tensor, d_query,
           query_up.gradient, kTransposeA | kAccumulate});
-    parameters_.finished(at + "attention.query_up.weight");
     writer_.await(sum.ready);
     d_norm = sum.tensor;
   }
@@ -147,7 +144,6 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
   writer_.await(x.ready);
   gemm({"layer.attention.latent_up_weight_gradient", a.kv_rank, keys, n, x.tensor, d_key_value,
         latent_up.gradient, kTransposeA | kAccumulate});
-  parameters_.finished(at + "attention.latent_up.weight");
   writer_.await(sum.ready);
   norm_backward("layer.attention.latent_norm_gradient", at + "attention.latent_norm",
                 {sum.tensor, t.latent.key, t.latent.key_statistics, sum.tensor, sum.tensor});
@@ -155,7 +151,6 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
         latent_down.weight, d_norm, kTransposeB | kAccumulate, ProductPlace::kWholeOnEach});
   gemm({"layer.attention.latent_down_weight_gradient", h, latent, shape_.rows, t.norm1, sum.tensor,
         latent_down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
-  parameters_.finished(at + "attention.latent_down.weight");
   return d_norm;
 }
 

@@ -224,7 +224,6 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
       writer_.workspace("moe.gradient.activated", e.computed_room, e.ffn, compute_);
   const TensorId d_fc1 =
       writer_.workspace("moe.gradient.fc1", e.computed_room, e.fc1_width, compute_);
-  const bool last = part + 1 == e.chunks;
   expert_gemm(
       {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
       part);
@@ -232,9 +231,6 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
   expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
                kTransposeA | kAccumulate},
               part);
-  if (last) {
-    parameters_.finished(at + "moe.fc2.weight");
-  }
   writer_
       .compute(OpKind::kActivationBackward, "layer.moe.activation_gradient",
                {e.part(e.computed, part), e.ffn})
@@ -248,9 +244,6 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
   expert_gemm({"layer.moe.fc1_weight_gradient", h, e.fc1_width, 0, x.input, d_fc1, fc1.gradient,
                kTransposeA | kAccumulate},
               part);
-  if (last) {
-    parameters_.finished(at + "moe.fc1.weight");
-  }
 }
 
 /// From the gradient of the experts' weights to that of the router and its input.
@@ -272,7 +265,6 @@ void TransformerStage::router_backward(const std::string& at, const LayerTensors
         kTransposeB | kAccumulate, ProductPlace::kRouter});
   gemm({"layer.moe.router_weight_gradient", h, experts, n, t.norm2, weights, router.gradient,
         kTransposeA | kAccumulate, ProductPlace::kRouter});
-  parameters_.finished(at + "moe.router.weight");
 }
 
 /// From the gradient of what the experts of this rank's tokens made to that of the norm's output,

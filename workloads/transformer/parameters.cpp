@@ -62,11 +62,9 @@ ParameterSpec fused_columns(const std::string& name, std::int64_t rows,
 }  // namespace
 
 void TransformerStage::declare_parameters() {
-  std::vector<std::vector<ParameterSpec>> chunks;
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
-    chunks.push_back(chunk_parameters(chunk));
+    parameters_.declare(chunk_parameters(chunk));
   }
-  parameters_.declare(chunks);
 }
 
 std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk) const {

@@ -48,7 +48,7 @@ void TransformerStage::gemm(const Product& p) {
     return;  // of a matrix that is not trained
   }
   if (deferrable(p)) {
-    deferred_.push_back({p.name, p, parameters_.held()});
+    deferred_.push_back({p.name, p, writer_.place().op});
     return;
   }
   if (traits_.separate_accumulation && (p.flags & op_flags::kAccumulate) != 0) {
@@ -279,10 +279,6 @@ void TransformerStage::norm_backward(const char* name, const std::string& parame
   if (residual) {
     op.work(op.op().flops, op.op().bytes_read * 1.5, op.op().bytes_written);
   }
-  parameters_.finished(parameter_name + ".gamma");
-  if (gpt_) {
-    parameters_.finished(parameter_name + ".beta");
-  }
 }
 
 /// Column sums only: the gradient itself stays as it is.
@@ -305,7 +301,6 @@ void TransformerStage::bias_gradient(const char* name, const std::string& parame
   } else {  // the gradient of the branch is masked first, then summed
     op.work(sums, all * 2 + Bytes(static_cast<double>(rows * columns)), all);
   }
-  parameters_.finished(parameter_name);
 }
 
 /// Dropout by a kernel of its own: a byte of mask for each value. Nothing without masks.

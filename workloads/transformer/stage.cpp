@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -19,7 +18,7 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       communicators_(communicators),
       stage_(stage),
       writer_(job.formats.compute),
-      parameters_(writer_, job, shape, communicators.data, communicators.expert_data),
+      parameters_(writer_, job),
       compute_(job.formats.compute),
       products_(products),
       gpt_(!shape.model.llama_style()),
@@ -134,32 +133,17 @@ void TransformerStage::write_begin() {
     writer_.compute(OpKind::kLoadBatch, "batch.load", {4 * tokens}).format(Format::kInt32);
   }
   quantise_weights();
-  if (shape_.inference) {
-    return;
-  }
-  writer_.set_phase(Phase::kBackward);
-  parameters_.zero_gradients();
 }
 
-std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_microbatch) {
+std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
   const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
   const LayerRange& range = shape_.range(stage_, chunk);
-  const std::uint32_t segment = writer_.begin_segment(
-      fmt::format("{}.{}", first_microbatch ? "forward_first" : "forward", chunk),
-      SegmentKind::kForward, first_microbatch ? MicrobatchRole::kFirst : MicrobatchRole::kAny);
+  const std::uint32_t segment =
+      writer_.begin_segment(fmt::format("forward.{}", chunk), SegmentKind::kForward);
   writer_.set_phase(Phase::kForward);
-  std::vector<std::int64_t> units(static_cast<std::size_t>(range.count));
-  std::iota(units.begin(), units.end(), range.first);
-  if (has_embedding(chunk)) {
-    units.insert(units.begin(), kEmbeddingUnit);
-  }
-  if (has_head(chunk) && head_unit() == kHeadUnit) {
-    units.push_back(kHeadUnit);
-  }
-  parameters_.begin_pass(units, parameters_.gathers_each_pass() || first_microbatch);
   OpWriter::Event looked_up = -1;
   if (has_embedding(chunk)) {
-    parameters_.use(kEmbeddingUnit);
+    writer_.uses_weights(kEmbeddingUnit);
     looked_up = embedding_forward(c.input, range.count == 0);
   } else if (!follows_own(chunk)) {
     receive("pipeline.receive", c.input, virtual_stage(chunk), true);
@@ -167,12 +151,14 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
   for (std::int64_t i = 0; i < range.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const TensorId output = at + 1 < c.layers.size() ? c.layers[at + 1].input : c.output;
-    parameters_.use(range.first + i);
+    writer_.uses_weights(range.first + i);
     quantise_layer(range.first + i);
     writer_.part(LayerPart::kLayer, range.first + i, [&] { layer_forward(c.layers[at], output); });
   }
   if (has_head(chunk)) {
-    parameters_.use(head_unit());
+    if (head_unit() == kHeadUnit) {
+      writer_.uses_weights(kHeadUnit);
+    }
     head_forward(c.output);
   } else if (!precedes_own(chunk)) {
     send("pipeline.send", c.output, virtual_stage(chunk) + 1, true, looked_up);
@@ -181,21 +167,15 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
   return segment;
 }
 
-std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_microbatch) {
+std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
   const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
   const LayerRange& range = shape_.range(stage_, chunk);
-  const std::uint32_t segment = writer_.begin_segment(
-      fmt::format("{}.{}", last_microbatch ? "backward_last" : "backward", chunk),
-      SegmentKind::kBackward, last_microbatch ? MicrobatchRole::kLast : MicrobatchRole::kAny);
+  const std::uint32_t segment =
+      writer_.begin_segment(fmt::format("backward.{}", chunk), SegmentKind::kBackward);
   writer_.set_phase(Phase::kBackward);
-  std::vector<std::int64_t> units(static_cast<std::size_t>(range.count));
-  std::iota(units.rbegin(), units.rend(), range.first);
-  parameters_.begin_pass(units, parameters_.gathers_each_pass());
-  parameters_.begin_backward(last_microbatch);
-  parameters_.hold(splits_);
   deferred_.clear();
   if (has_head(chunk)) {
-    parameters_.open_gradients(head_unit());
+    writer_.adds_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
   } else if (!precedes_own(chunk)) {
     receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false,
@@ -203,9 +183,9 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   }
   TensorId from = c.output_gradient;
   for (std::int64_t i = range.count - 1; i >= 0; --i) {
-    parameters_.use(range.first + i);
+    writer_.uses_weights(range.first + i);
     quantise_layer(range.first + i);
-    parameters_.open_gradients(range.first + i);
+    writer_.adds_gradients(range.first + i);
     scope_ = fmt::format("layer.{}.input_", range.first + i);
     const TensorId to =
         i == 0 ? c.input_gradient : gradient("gradient", shape_.rows, shape_.model.hidden);
@@ -215,27 +195,23 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   }
   if (has_embedding(chunk)) {
     if (!has_head(chunk) || head_unit() != kEmbeddingUnit) {
-      parameters_.open_gradients(kEmbeddingUnit);
+      writer_.adds_gradients(kEmbeddingUnit);
     }
     embedding_backward(c.input_gradient);
   } else if (!follows_own(chunk)) {
     send("pipeline.send_gradient", c.input_gradient, virtual_stage(chunk) - 1, false);
   }
-  parameters_.end_backward();
   writer_.end_segment();
   return segment;
 }
 
 /// The weight gradients that the backward pass left, in its order.
-std::uint32_t TransformerStage::write_weights(std::int64_t chunk, bool last_microbatch) {
-  const std::uint32_t segment = writer_.begin_segment(
-      fmt::format("{}.{}", last_microbatch ? "weights_last" : "weights", chunk),
-      SegmentKind::kWeights, last_microbatch ? MicrobatchRole::kLast : MicrobatchRole::kAny);
+std::uint32_t TransformerStage::write_weights(std::int64_t chunk) {
+  const std::uint32_t segment =
+      writer_.begin_segment(fmt::format("weights.{}", chunk), SegmentKind::kWeights);
   writer_.set_phase(Phase::kBackward);
-  parameters_.hold(false);
-  parameters_.begin_backward(last_microbatch);
   for (const Deferred& d : deferred_) {
-    parameters_.release(d.finished_before);
+    writer_.left_over(d.instead_of);
     Product p = d.product;
     p.name = d.name.c_str();
     if (writer_.builder().tensor_at(p.a).rows < p.k) {  // a part of the rows
@@ -245,8 +221,6 @@ std::uint32_t TransformerStage::write_weights(std::int64_t chunk, bool last_micr
     }
     gemm(p);
   }
-  parameters_.release(parameters_.held());
-  parameters_.end_backward();
   writer_.end_segment();
   return segment;
 }
@@ -305,82 +279,43 @@ void TransformerStage::sum_key_value_gradients() {
   copy("gradients.key_value_unpack", false);
 }
 
-/// Everything the backward passes have not exchanged yet.
-void TransformerStage::write_synchronisation() {
-  if (shape_.kv_copies > 1 && !job_.lora) {
-    writer_.set_phase(Phase::kGradientSync);
-    sum_key_value_gradients();
-  }
-  for (Bucket& bucket : parameters_.buckets()) {
-    writer_.set_phase(Phase::kGradientSync);
-    if (bucket.sum == GradientSum::kOverTensor) {
-      writer_.await(reduce_in_place("gradients.tensor_sum", bucket.gradients, bucket.elements,
-                                    Reduction::kSum));
-    } else if (bucket.sum == GradientSum::kOverEnds) {
-      OpWriter::Transfer t;
-      writer_.await(bucket.synchronised);
-      t.name = "gradients.ends_sum";
-      t.elements = bucket.scattered ? bucket.shard : bucket.elements;
-      t.in = t.out = {bucket.scattered ? bucket.gradient_shard : bucket.gradients};
-      t.communicator = communicators_.ends;
-      t.format = job_.formats.gradient;
-      writer_.transfer(Lane::kCompute, t);
-    }
-    parameters_.complete_exchange(bucket);
-  }
-}
-
 void TransformerStage::call_in_order() {
   ProgramBuilder& b = writer_.builder();
-  const bool exchanged = shape_.replicas > 1 || (shape_.experts && shape_.experts->replicas > 1);
-  const bool overlapped = job_.parallel.overlap.data && exchanged;
   const std::uint32_t begin = writer_.begin_segment("begin", SegmentKind::kBegin);
   write_begin();
   writer_.end_segment();
-  const bool gathers_once = parameters_.gathers_first_pass() && !parameters_.gathers_each_pass();
-  std::vector<std::uint32_t> forward;
-  std::vector<std::uint32_t> forward_first;
-  std::vector<std::uint32_t> backward;
-  std::vector<std::uint32_t> backward_last;
-  std::vector<std::uint32_t> weights;
-  std::vector<std::uint32_t> weights_last;
-  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
-    forward.push_back(write_forward(chunk, false));
-    forward_first.push_back(gathers_once ? write_forward(chunk, true) : forward.back());
+  std::vector<ProgramOrder::Chunk>& chunks = writer_.order().chunks;
+  for (std::int64_t i = 0; i < shape_.chunks; ++i) {
+    ProgramOrder::Chunk& chunk = chunks[static_cast<std::size_t>(i)];
+    chunk.forward = write_forward(i);
     if (shape_.inference) {
       continue;
     }
-    backward.push_back(write_backward(chunk, false));
-    const bool early = overlapped && !splits_;
-    backward_last.push_back(early ? write_backward(chunk, true) : backward.back());
+    chunk.backward = write_backward(i);
     if (splits_) {
-      weights.push_back(write_weights(chunk, false));
-      weights_last.push_back(overlapped ? write_weights(chunk, true) : weights.back());
+      chunk.weights = write_weights(i);
     }
   }
   const std::uint32_t finish = writer_.begin_segment("optimizer", SegmentKind::kFinish);
-  if (!shape_.inference) {
-    write_synchronisation();
-    parameters_.optimize();
+  if (!shape_.inference && shape_.kv_copies > 1 && !job_.lora) {
+    writer_.set_phase(Phase::kGradientSync);
+    sum_key_value_gradients();
   }
   writer_.end_segment();
 
   const PipelineShape pipeline{static_cast<std::int32_t>(shape_.pipeline),
                                static_cast<std::int32_t>(shape_.chunks),
-                               static_cast<std::int32_t>(shape_.microbatches)};
+                               static_cast<std::int32_t>(shape_.microbatches),
+                               static_cast<std::int32_t>(job_.parallel.chunk_microbatches)};
   b.call(begin, 0);
   for (const ScheduleStep& s :
        pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {
-    const auto chunk = static_cast<std::size_t>(s.chunk);
-    const bool last = s.microbatch + 1 == pipeline.microbatches;
-    if (s.pass == Pass::kForward) {
-      b.call(s.microbatch == 0 ? forward_first[chunk] : forward[chunk], s.microbatch);
-    } else if (shape_.inference) {
-      continue;
-    } else if (s.pass == Pass::kBackward) {
-      b.call(last ? backward_last[chunk] : backward[chunk], s.microbatch);
-    } else {
-      b.call(last ? weights_last[chunk] : weights[chunk], s.microbatch);
+    const ProgramOrder::Chunk& chunk = chunks[static_cast<std::size_t>(s.chunk)];
+    const std::optional<std::uint32_t>& segment = s.pass == Pass::kForward    ? chunk.forward
+                                                  : s.pass == Pass::kBackward ? chunk.backward
+                                                                              : chunk.weights;
+    if (segment) {
+      b.call(*segment, s.microbatch);
     }
   }
   b.call(finish, 0);

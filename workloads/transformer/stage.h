@@ -18,15 +18,12 @@ namespace stepcast::workloads {
 /// Indices into ExecutionGraph::communicators; -1 where the job needs none.
 struct TransformerCommunicators {
   std::int32_t tensor = -1;
-  ReplicaGroup data;
   std::int32_t forward = -1,
                backward = -1;  ///< along the pipeline; two when they have streams of their own
   std::int32_t context = -1;
   std::int32_t ring = -1;       ///< what stands for neighbours of the context ring
-  std::int32_t ends = -1;       ///< first and last stage, for tied embeddings
   std::int32_t expert = -1;     ///< ranks with different experts
   std::int32_t key_value = -1;  ///< tensor ranks with the same key and value heads
-  ReplicaGroup expert_data;     ///< ranks with the same experts
 };
 
 /// Writes the program of one pipeline stage (all tensor and data ranks of a stage have equal
@@ -349,10 +346,9 @@ class TransformerStage {
   void plan_tensors();
   LayerTensors layer_tensors(std::int64_t layer);
   void write_begin();
-  std::uint32_t write_forward(std::int64_t chunk, bool first_microbatch);
-  std::uint32_t write_backward(std::int64_t chunk, bool last_microbatch);
-  std::uint32_t write_weights(std::int64_t chunk, bool last_microbatch);
-  void write_synchronisation();
+  std::uint32_t write_forward(std::int64_t chunk);
+  std::uint32_t write_backward(std::int64_t chunk);
+  std::uint32_t write_weights(std::int64_t chunk);
   void sum_key_value_gradients();
   void call_in_order();
   void send(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward,
@@ -407,7 +403,7 @@ class TransformerStage {
   struct Deferred {
     std::string name;
     Product product;
-    std::size_t finished_before = 0;  ///< parameters whose gradients were finished before it
+    std::uint32_t instead_of = 0;  ///< the op that it would stand before
   };
   bool splits_;
   std::string scope_;  ///< layer whose backward pass is being written

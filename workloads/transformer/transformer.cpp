@@ -1,5 +1,6 @@
 #include "workloads/transformer/transformer.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -74,11 +75,12 @@ std::int32_t add_key_value(ExecutionGraph& graph, std::int32_t copies) {
 
 /// Ranks that exchange tokens, and those that hold the same experts.
 void add_expert_groups(ExecutionGraph& graph, const ExpertShape& experts,
-                       TransformerCommunicators& communicators) {
+                       TransformerCommunicators& communicators, ReplicaGroup& data) {
   Communicator exchange{"expert", {}, {}};
   Communicator replicas{"expert_data", {}, {}, CommunicatorRole::kReplicas};
   const auto ranks = static_cast<std::size_t>(experts.ranks);
-  for (const auto& members : expert_holders(graph.mesh, experts.split())) {
+  const ExpertSplit split = experts.split();
+  for (const auto& members : expert_holders(graph.mesh, split)) {
     const std::size_t groups = members.size() / ranks;
     for (std::size_t g = 0; g < groups; ++g) {
       exchange.groups.emplace_back(members.begin() + static_cast<std::ptrdiff_t>(g * ranks),
@@ -96,8 +98,9 @@ void add_expert_groups(ExecutionGraph& graph, const ExpertShape& experts,
     return static_cast<std::int32_t>(graph.communicators.size() - 1);
   };
   communicators.expert = experts.ranks > 1 ? add(std::move(exchange)) : -1;
-  ReplicaGroup& data = communicators.expert_data;
   data.replicas = experts.replicas;
+  // Tensor ranks that hold different experts come first.
+  data.data_ranks = std::max(1, split.ranks * split.tensor / graph.mesh.tensor);
   data.all = data.inside = experts.replicas > 1 ? add(std::move(replicas)) : -1;
 }
 
@@ -154,6 +157,7 @@ GraphDraft build_transformer(const Job& job) {
   graph.mesh = job.parallel.mesh();
   graph.inputs = {.batch = job.batch, .vocabulary = shape.model.vocabulary, .tables = {}};
   TransformerCommunicators communicators;
+  ParameterHolders& holders = draft.holders;
   communicators.tensor = add_axis(graph, "tensor", Axis::kTensor);
   communicators.forward = communicators.backward = add_axis(graph, "pipeline", Axis::kPipeline);
   // A communicator belongs to one stream, and in each direction between two ranks its messages are
@@ -165,24 +169,25 @@ GraphDraft build_transformer(const Job& job) {
     communicators.context = add_axis(graph, "context", Axis::kContext);
     communicators.ring = add_ring(graph);
   }
-  communicators.data.all = communicators.data.inside = add_replicas(graph);
+  holders.data.all = holders.data.inside = add_replicas(graph);
   if (shape.shards > 1 && shape.shards < shape.replicas) {
-    add_shard_groups(graph, job, communicators.data);
+    add_shard_groups(graph, job, holders.data);
   }
   if (shape.model.tied_embeddings && shape.ends_apart()) {
-    communicators.ends = add_ends(graph);
+    holders.ends = add_ends(graph);
   }
-  communicators.data.replicas = shape.replicas;
-  communicators.data.shards = shape.shards;
+  holders.data.replicas = shape.replicas;
+  holders.data.shards = shape.shards;
   if (shape.kv_copies > 1) {
     communicators.key_value = add_key_value(graph, static_cast<std::int32_t>(shape.kv_copies));
   }
   if (shape.experts) {
-    add_expert_groups(graph, *shape.experts, communicators);
-    communicators.expert_data.shards = job.parallel.zero > 0 ? shape.experts->replicas : 1;
+    add_expert_groups(graph, *shape.experts, communicators, holders.experts);
+    holders.experts.shards = job.parallel.zero > 0 ? shape.experts->replicas : 1;
   }
   Job stored = job;
-  stored.formats.compute = stored_format(job);
+  holders.tensor = communicators.tensor;
+  holders.compute = stored.formats.compute = stored_format(job);
   graph.classes.resize(static_cast<std::size_t>(shape.pipeline));
   for (std::int32_t stage = 0; stage < graph.mesh.pipeline; ++stage) {
     OpWriter::Written written =

@@ -15,8 +15,9 @@ namespace stepcast::workloads {
 /// global batch, so sums over micro-batches and replicas need no scaling.
 ///
 /// Weights are [in, out]; the embedding and the head [vocabulary, hidden]. Each rank holds the
-/// query, key and value columns of its heads side by side, and gate before up. Weights and
-/// gradients are views of buckets (StageParameters). Operands of the transformer's own ops are
+/// query, key and value columns of its heads side by side, and gate before up. Each
+/// parameter is a weight and a gradient of their own: buckets, exchange between replicas and update
+/// come later (workloads/passes/shard_parameters.h). Operands of the transformer's own ops are
 /// listed where they are executed, in runtime/cpu/ops_transformer.cpp.
 ///
 /// Ops are in order, without streams and events: GraphDraft::orders says which are transfers and

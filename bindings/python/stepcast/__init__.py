@@ -5,23 +5,29 @@
     step["iteration_time_s"], step.memory_bytes["total"]
     stepcast.sweep(set={"workload": "llama3-8b", "system": "dgx-h100", "devices": [8, 16, 32]}).to_pandas()
 
-Every function is the command of that name (docs/reference/commands.md): a job is a dict or a file, an option `--time-limit 5` is
-`time_limit=5`. The commands run in processes of their own, so other Python threads go on meanwhile and an interrupt ends
-them.
+Every function is the command of that name (docs/reference/commands.md): a job is a dict, a dataclass or a file, an option
+`--time-limit 5` is `time_limit=5`. Other Python threads go on meanwhile, an interrupt ends a call, and
+`progress=lambda share, note: ...` is told how far a long one is.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Mapping, Optional, Union
+from typing import Any, ClassVar, Dict, Iterable, Mapping, Optional, Protocol, Union
 
-from ._process import EnvironmentLack, Error, InputError, InternalError, RunError, executable, run
+from ._engine import EnvironmentLack, Error, InputError, InternalError, Progress, RunError, run
 from ._result import Result
+from ._stepcast import version
 
-__all__ = ["predict", "plan", "sweep", "explain", "replay", "show", "convert", "version", "executable",
+__all__ = ["predict", "plan", "sweep", "explain", "replay", "show", "convert", "version",
            "Result", "Error", "InputError", "EnvironmentLack", "RunError", "InternalError"]
 
-Job = Union[Mapping[str, Any], str, "os.PathLike[str]", None]
+
+class Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[Dict[str, Any]]
+
+
+Job = Union[Mapping[str, Any], Dataclass, str, "os.PathLike[str]", None]
 Settings = Optional[Mapping[str, Any]]
 
 
@@ -30,14 +36,14 @@ def predict(job: Job = None, *, set: Settings = None, **options: Any) -> Result:
     return run("predict", [job], set=set, **options)
 
 
-def sweep(job: Job = None, *, set: Settings = None, **options: Any) -> Result:
+def sweep(job: Job = None, *, set: Settings = None, progress: Optional[Progress] = None, **options: Any) -> Result:
     """One prediction per point of the cross product of the settings that are lists."""
-    return run("sweep", [job], set=set, **options)
+    return run("sweep", [job], set=set, progress=progress, **options)
 
 
-def plan(job: Job = None, *, set: Settings = None, **options: Any) -> Result:
+def plan(job: Job = None, *, set: Settings = None, progress: Optional[Progress] = None, **options: Any) -> Result:
     """Ranked plans: of embedding tables, or of the ways to split a transformer."""
-    return run("plan", [job], set=set, **options)
+    return run("plan", [job], set=set, progress=progress, **options)
 
 
 def explain(a: Job = None, b: Job = None, *, set: Settings = None, with_: Settings = None, **options: Any) -> Result:
@@ -58,10 +64,5 @@ def show(what: Job = None, *, set: Settings = None, **options: Any) -> Result:
 
 def convert(source: Union[str, "os.PathLike[str]"], target: Union[str, "os.PathLike[str]"], **options: Any) -> str:
     """Writes a trace in another format (`to="perfetto"`), or a job of what other tools write; returns the target."""
-    run("convert", [source, target], json=False, **options)
+    run("convert", [source, target], document=False, **options)
     return os.fspath(target)
-
-
-def version() -> str:
-    """Version, revision, compiler and what is built in."""
-    return run("--version", [], json=False).text

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import copy
 import html
+import importlib
 import json
-import subprocess
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional
+
+from . import _stepcast
 
 
-class Result(Mapping):  # type: ignore[type-arg]
-    """The JSON document of a command (docs/reference/outputs.md): its keys are items and attributes."""
+class Result(Mapping[str, Any]):
+    """The JSON document of a command (docs/reference/outputs.md): its keys are items and attributes.
 
-    def __init__(self, command: str, document: Any, text: str, notes: str, exit_code: int) -> None:
-        self._document = document
+    It is read when first asked for.
+    """
+
+    def __init__(self, command: str, text: str, notes: str, exit_code: int) -> None:
+        self._read: Any = None
         self.command = command
         self.text = text            #: what it printed
         self.notes = notes          #: what it said beside that: warnings, files written
         self.exit_code = exit_code  #: 0 done, 1 a check said no, 5 the data allow no verdict
 
-    def __getitem__(self, key: Any) -> Any:
+    @property
+    def _document(self) -> Any:
+        if self._read is None:
+            self._read = json.loads(self.text) if self.text else {}
+        return self._read
+
+    def __getitem__(self, key: str) -> Any:
         return self._document[key]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._document)
 
     def __len__(self) -> int:
@@ -44,7 +52,8 @@ class Result(Mapping):  # type: ignore[type-arg]
 
     def to_dict(self) -> Dict[str, Any]:
         """A copy of the document."""
-        return copy.deepcopy(self._document)
+        document: Dict[str, Any] = copy.deepcopy(self._document)
+        return document
 
     @property
     def tables(self) -> Dict[str, List[Dict[str, Any]]]:
@@ -54,7 +63,7 @@ class Result(Mapping):  # type: ignore[type-arg]
 
     def to_pandas(self, table: Optional[str] = None) -> Any:
         """One of `tables` as a DataFrame, the longest unless named; nested values get dotted columns."""
-        import pandas
+        pandas: Any = importlib.import_module("pandas")
 
         tables = self.tables
         if table is None and not tables:
@@ -66,14 +75,7 @@ class Result(Mapping):  # type: ignore[type-arg]
 
     def _repr_html_(self) -> str:
         """The pictures that `stepcast report` draws of this answer; of what it does not know, the text."""
-        from ._process import executable
-
-        with tempfile.TemporaryDirectory(prefix="stepcast-") as folder:
-            document, page = Path(folder) / f"{self.command}.json", Path(folder) / "page.html"
-            document.write_text(json.dumps(self._document), encoding="utf-8")
-            drawn = subprocess.run([executable(), "report", str(document), "--html", str(page)], capture_output=True, text=True)
-            if drawn.returncode != 0:
-                return f"<pre>{html.escape(self.text)}</pre>"
-            text = page.read_text(encoding="utf-8")
-        style = text[text.index("<style>"):text.index("</style>") + len("</style>")]
-        return style.replace("body{", ".stepcast{") + '<div class="stepcast">' + text[text.index("<section>"):text.index("</body>")] + "</div>"
+        try:
+            return _stepcast.pictures(self.command, self.text)
+        except ValueError:
+            return f"<pre>{html.escape(self.text)}</pre>"

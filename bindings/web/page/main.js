@@ -22,6 +22,7 @@ async function start() {
   const compareBox = element("div");
   const opsBox = element("div");
   const panel = planPanel(() => state, (changes, files) => change(changes, null, files));
+  const sweeps = sweepPanel(() => state, keys, (changes) => change(changes));
   const pin = element("button", { type: "button", onclick: togglePin }, "pin this forecast");
   const section = (title, ...children) => element("section", {}, element("h2", {}, title), children);
   const placementSection = section("Placement of the tables", placementBox);
@@ -35,6 +36,7 @@ async function start() {
     placementSection,
     section("Ops", opsBox),
     section("Plans", panel),
+    section("Sweep", sweeps),
     section("Take it with you", element("p", {}, "The same on a command line:"), element("pre", { tabindex: 0 }, command),
       element("div", { class: "row downloads" },
         downloadButton("job.json", () => download("job.json", jobText(state), "application/json")),

@@ -62,56 +62,35 @@ function plansTable(answer, take) {
 
 /** The panel: `state()` what is chosen, `take(changes, files)` puts a plan into it. */
 function planPanel(state, take) {
-  const bar = element("progress", { max: 1, value: 0, hidden: true, "aria-label": "progress of the search" });
-  const told = element("p", { class: "facts", role: "status" });
   const result = element("div");
   const keep = element("input", { type: "checkbox", id: "keep-keys" });
-  let engine = null;
-  const start = element("button", { type: "button", class: "primary", onclick: search }, "search plans");
-  const stop = element("button", { type: "button", hidden: true, onclick: () => ended("The search was stopped.") }, "stop");
-  function ended(text) {
-    engine?.stop();
-    engine = null;
-    bar.hidden = stop.hidden = true;
-    start.disabled = false;
-    told.textContent = text;
-  }
-  async function search() {
-    const asked = structuredClone(state());
-    if (!keep.checked) for (const key of Object.keys(asked.keys)) if (kPlanKeys.test(key)) delete asked.keys[key];
-    const parallel = !/ tables,/.test(panel.facts ?? "");
-    const args = ["plan", ...overridesOf(asked), ...(parallel ? ["--front", "--same-devices", "--jobs", "1"] : []), "--format", "json"];
-    start.disabled = true;
-    stop.hidden = bar.hidden = false;
-    bar.removeAttribute("value");
-    told.textContent = "searching ...";
-    result.replaceChildren();
-    const begin = performance.now();
-    const own = (engine = new Engine());
-    try {
-      const answer = await own.ask("run", args, asked.files, (share) => {
-        bar.value = share;
-        told.textContent = `${percent(share)} searched after ${seconds((performance.now() - begin) / 1000)}`;
-      });
-      if (own !== engine) return;
-      if (answer.code > 1 || answer.output === "") return ended(answer.error);
-      show(JSON.parse(answer.output), asked, answer);
-    } catch (e) {
-      if (own === engine) ended(String(e.message));
-    }
-  }
   function show(found, asked, answer) {
-    if (!found.plans?.length) return ended(found.infeasible ?? found.reason ?? answer.error ?? "No plan fits.");
-    const s = found.search;
-    ended(`${count(s.space)} plans searched in ${seconds(answer.milliseconds / 1000)}${found.bound.proven ? "; the first is proven the fastest" : ""}.`);
+    result.replaceChildren();
+    if (answer.code > 1) return answer.error;
+    if (!found.plans?.length) return found.infeasible ?? found.reason ?? answer.error ?? "No plan fits.";
     const takePoint = (p) => take(keysOfPoint(p));
     const takePlan = (p) => p.kind === "parallel" ? takePoint(p.plan) : take({ "embedding.plan": "./plan.json" }, { "plan.json": JSON.stringify(p) });
     result.replaceChildren(
       plansTable(found, takePlan),
       ...(found.front?.length ? [element("h3", {}, "Pareto front of time and memory"), element("p", { class: "facts" }, "In closed form and at the hardware's pace; a click takes a plan over."), frontPicture(found.front, takePoint)] : []),
-      element("p", { class: "row" }, element("button", { type: "button", onclick: () => download("plans.json", JSON.stringify(found, null, 2), "application/json") }, "download plans.json"), element("code", {}, commandLine("plan", asked))),
+      element("p", { class: "row" }, element("button", { type: "button", onclick: () => download("plans.json", JSON.stringify(found, null, 2), "application/json") }, "download plans.json"), element("code", {}, asked.line)),
     );
+    return `${count(found.search.space)} plans searched in ${seconds(answer.milliseconds / 1000)}${found.bound.proven ? "; the first is proven the fastest" : ""}.`;
   }
-  const panel = element("div", {}, element("div", { class: "row" }, start, stop, element("span", {}, keep, element("label", { for: "keep-keys" }, "keep the plan keys I set")), bar), told, result);
+  const task = longTask({
+    start: "search plans",
+    running: "searching",
+    stopped: "The search was stopped.",
+    beside: [element("span", {}, keep, element("label", { for: "keep-keys" }, "keep the plan keys I set"))],
+    args() {
+      const asked = structuredClone(state());
+      if (!keep.checked) for (const key of Object.keys(asked.keys)) if (kPlanKeys.test(key)) delete asked.keys[key];
+      const parallel = !/ tables,/.test(panel.facts ?? "");
+      result.replaceChildren();
+      return { args: ["plan", ...overridesOf(asked), ...(parallel ? ["--front", "--same-devices", "--jobs", "1"] : []), "--format", "json"], files: asked.files, line: commandLine("plan", asked) };
+    },
+    show,
+  });
+  const panel = element("div", {}, task, result);
   return panel;
 }

@@ -31,8 +31,10 @@ constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
 enum class FileKind { kWorkload, kDevice, kSystem };
 /// Folder of the built-in files of a kind.
 std::filesystem::path built_in_folder(FileKind kind, const Library& library);
-/// Opens what a name or path denotes: a path when it has a '/' or ends in ".json" (relative to
-/// `folder`), else a built-in name.
+/// Whether it is a path, with a '/' or ending in ".json" (of tables ".csv" too), and no built-in
+/// name.
+bool names_file(const std::string& text, FileKind kind);
+/// Opens what a name or path, relative to `folder`, denotes.
 Document open_named(const std::string& text, FileKind kind, const std::filesystem::path& folder,
                     const std::string& where, const Library& library);
 
@@ -83,7 +85,6 @@ OrderedJson flows_json(const std::vector<Flow>& flows);
 OrderedJson parallel_json(const Job& job, bool every);
 OrderedJson formats_json(const Job& job);
 OrderedJson embedding_json(const Job& job);
-OrderedJson job_json(const Job& job);
 OrderedJson batch_json(const Batch& batch, bool transformer);
 std::vector<std::string> recompute_module_names();
 OrderedJson recompute_modules_json(const RecomputeModules& modules);

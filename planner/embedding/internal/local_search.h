@@ -18,6 +18,8 @@ class Budget {
   Budget(const SearchOptions& options, std::uint64_t evaluations);
   /// So many more from now on, where no clock decides.
   void allow(std::uint64_t more) { allowed_ = evaluations_ + more; }
+  /// So many more than were allowed.
+  void extend(std::uint64_t more) { allowed_ += more; }
   void add(std::uint64_t evaluations) { evaluations_ += evaluations; }
   /// The time is over, or the evaluations, with `more` in progress, are used up. Looks at the
   /// clock, but not each time it is asked.

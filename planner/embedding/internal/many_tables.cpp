@@ -9,11 +9,10 @@
 namespace stepcast::planner::internal {
 namespace {
 
-constexpr std::uint64_t kFirstNodes = 60;   // of the bound that gives the starts
-constexpr std::uint64_t kSecondNodes = 90;  // and of the one that is answered
-constexpr double kDescent = 10'000;         // evaluations of a descent, fewer with many ranks
-constexpr std::size_t kStarts = 8;
-constexpr std::size_t kMany = 2000;  // tables: beyond, one start, as it costs as much as a sweep
+constexpr std::uint64_t kMostNodes = 200;  // of the bound before the search, as many after it
+// Nodes times tables, where there are very many.
+constexpr std::uint64_t kManyTableNodes = 400'000;
+constexpr double kDescent = 10'000;  // evaluations of a descent, fewer with many ranks
 constexpr double kQuickGap = 0.015;  // a plan so near its bound is good enough
 constexpr double kGap = 0.003;
 constexpr double kThoroughGap = 0.0005;
@@ -38,16 +37,13 @@ std::vector<std::int32_t> options_of(const Placement& placement) {
   return choose;
 }
 
-/// Notes the bound of phases; the options of its relaxations of least bound.
-std::vector<std::vector<std::int32_t>> raise(const PlacementProblem& problem, Ticks in_hand,
-                                             std::uint64_t nodes, std::size_t starts,
-                                             SearchResult& result) {
-  auto found = PhaseBound::solve(problem, in_hand, in_hand, nodes, starts);
-  if (found.value > result.bound.value) {
-    result.bound.value = found.value;
+void raise(PhaseBound& phases, Ticks in_hand, std::size_t tables, SearchResult& result) {
+  const Ticks bound =
+      phases.raise(in_hand, in_hand, std::min<std::uint64_t>(kMostNodes, kManyTableNodes / tables));
+  if (bound > result.bound.value) {
+    result.bound.value = bound;
     result.bound.reason = "slowest rank of each phase";
   }
-  return std::move(found.starts);
 }
 
 /// The gap at which the effort asked for ends.
@@ -62,26 +58,26 @@ bool near(const SearchOptions& options, const SearchResult& result, Ticks in_han
 
 }  // namespace
 
-bool leave_to_rival(const PlacementProblem& problem, const SearchOptions& options,
-                    SearchResult& result) {
+bool leave_to_rival(const PlacementProblem& problem, PhaseBound& phases,
+                    const SearchOptions& options, SearchResult& result) {
   if (options.rival && !near(options, result, *options.rival)) {
-    raise(problem, *options.rival, kFirstNodes, 0, result);
+    raise(phases, *options.rival, problem.tables.size(), result);
   }
   result.left = options.rival && near(options, result, *options.rival);
   return result.left;
 }
 
 void search_many(const PlacementProblem& problem, const SearchOptions& options,
-                 const std::vector<Placement>& proposed, Budget& budget, Incumbents& incumbents,
-                 LocalSearch& local, SearchResult& result) {
+                 const std::vector<Placement>& proposed, PhaseBound& phases, Budget& budget,
+                 Incumbents& incumbents, LocalSearch& local, SearchResult& result) {
   const auto in_hand = [&] {
     return options.rival ? std::min(*options.rival, incumbents.best()) : incumbents.best();
   };
   const auto close = [&] { return near(options, result, in_hand()); };
-  std::vector<std::vector<std::int32_t>> starts =
-      raise(problem, incumbents.best(), kFirstNodes, kStarts, result);
-  if (problem.tables.size() > kMany && starts.size() > 1) {
-    starts.erase(starts.begin(), starts.end() - 1);
+  raise(phases, incumbents.best(), problem.tables.size(), result);
+  std::vector<std::vector<std::int32_t>> starts = phases.starts();
+  if (problem.tables.size() > kManyTables && starts.size() > 2) {
+    starts.erase(starts.begin() + 1, starts.end() - 1);  // least, and phases cut most
   }
   if (close()) {
     return;
@@ -143,7 +139,7 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
     local.descend(state);
     idle = static_cast<double>(incumbents.best()) < before_run * (1 - kLittle) ? 0 : idle + 1;
   }
-  raise(problem, in_hand(), kSecondNodes, 0, result);
+  raise(phases, in_hand(), problem.tables.size(), result);
 }
 
 }  // namespace stepcast::planner::internal

@@ -1,13 +1,16 @@
 #pragma once
 #include "planner/embedding/internal/local_search.h"
+#include "planner/embedding/internal/phase_bound.h"
 #include "planner/embedding/search.h"
 
 namespace stepcast::planner::internal {
 
+constexpr std::size_t kManyStarts = 8;  ///< of the bound of phases
+
 /// With a rival: whether the bound of phases, which is noted, is so near it that the problem is not
 /// searched.
-bool leave_to_rival(const PlacementProblem& problem, const SearchOptions& options,
-                    SearchResult& result);
+bool leave_to_rival(const PlacementProblem& problem, PhaseBound& phases,
+                    const SearchOptions& options, SearchResult& result);
 
 /// Improves on the greedy starts of a problem with many tables, and on its bound.
 ///
@@ -18,7 +21,7 @@ bool leave_to_rival(const PlacementProblem& problem, const SearchOptions& option
 /// before it, not on how many follow, so more effort is never worse.
 /// Placements of others (`proposed`) are descended from and softened as well.
 void search_many(const PlacementProblem& problem, const SearchOptions& options,
-                 const std::vector<Placement>& proposed, Budget& budget, Incumbents& incumbents,
-                 LocalSearch& local, SearchResult& result);
+                 const std::vector<Placement>& proposed, PhaseBound& phases, Budget& budget,
+                 Incumbents& incumbents, LocalSearch& local, SearchResult& result);
 
 }  // namespace stepcast::planner::internal

@@ -36,11 +36,28 @@ std::size_t proven_cells(std::span<const Number> curve, double ranks, double sum
   return static_cast<std::size_t>(at - curve.begin());
 }
 
-/// The least load of the busiest rank that one set of charges leaves possible, `most` at most.
 struct LeastLoad {
   double value = 0;
   std::vector<std::vector<double>> covered;  ///< by table, item
 };
+/// What the values prove on a fine grid of loads rounded down, and the mix of the program.
+LeastLoad checked(const PatternItems& items, double ranks, double known, double most,
+                  const std::vector<double>& values, const CoveringProgram& program) {
+  const double fine = most / static_cast<double>(kFine);
+  PatternKnapsack<double> exact(items, kFine, fine, 0, false);
+  const std::size_t cells = proven_cells<double>(exact.solve(values), ranks, sum_of(values));
+  LeastLoad found;
+  found.value = std::max(known, std::min(most, static_cast<double>(cells) * fine));
+  for (std::size_t t = 0; t < items.tables().size(); ++t) {
+    auto& to = found.covered.emplace_back();
+    for (std::size_t i = 0; i < items.tables()[t].size(); ++i) {
+      to.push_back(program.covered(t, static_cast<std::int32_t>(i)));
+    }
+  }
+  return found;
+}
+
+/// The least load of the busiest rank that one set of charges leaves possible, `most` at most.
 LeastLoad least_load(const PatternItems& items, double ranks, double known, double most,
                      std::uint64_t knapsacks) {
   const double step = most / static_cast<double>(kCoarse);
@@ -113,18 +130,7 @@ LeastLoad least_load(const PatternItems& items, double ranks, double known, doub
       break;
     }
   }
-  const double fine = most / static_cast<double>(kFine);
-  PatternKnapsack<double> exact(items, kFine, fine, 0, false);
-  const std::size_t cells = proven_cells<double>(exact.solve(best), ranks, sum_of(best));
-  LeastLoad found;
-  found.value = std::max(known, std::min(most, static_cast<double>(cells) * fine));
-  for (std::size_t t = 0; t < n; ++t) {
-    auto& to = found.covered.emplace_back();
-    for (std::size_t i = 0; i < items.tables()[t].size(); ++i) {
-      to.push_back(program.covered(t, static_cast<std::int32_t>(i)));
-    }
-  }
-  return found;
+  return checked(items, ranks, known, most, best, program);
 }
 
 }  // namespace

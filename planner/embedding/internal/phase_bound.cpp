@@ -59,17 +59,21 @@ bool dominates(const PhaseItem& a, const PhaseItem& b) {
 
 struct Node {
   double bound = 0;
-  std::uint32_t routes = 0;
+  bool solved = true;         ///< else the bound is one of a relaxation
+  std::uint32_t routes = 0;   ///< of the options
+  std::uint32_t charged = 0;  ///< of them, those that are paid for
   Vector weight{};
   Vector least{};  ///< the slowest rank of a phase has at least this, beyond `even`
   Vector most{};   ///< and no more: no piece is larger
   std::vector<std::int16_t> fixed;  ///< item by table; -1: free
 };
 
-class Tree {
+}  // namespace
+
+class PhaseBound::Tree {
  public:
-  Tree(const PlacementProblem& problem, double in_hand)
-      : problem_(problem), phases_(problem.phases()), in_hand_(in_hand) {
+  Tree(const PlacementProblem& problem, std::size_t starts)
+      : problem_(problem), phases_(problem.phases()), kept_(starts) {
     for (const PlacementTable& table : problem.tables) {
       std::vector<PhaseItem> items;
       for (std::size_t o = 0; o < table.options.size(); ++o) {
@@ -87,59 +91,39 @@ class Tree {
     }
   }
 
-  PhaseBound::Result run(double enough, std::uint64_t nodes, std::size_t starts) {
-    for (std::uint32_t set = used_;; set = (set - 1) & used_) {
-      Node root;
-      root.routes = set;
-      root.weight.fill(1);
-      root.most.fill(kInfinite);
-      root.fixed.assign(tables_.size(), -1);
-      offer(std::move(root));
-      if (set == 0) {
-        break;
-      }
+  double raise(double in_hand, double enough, std::uint64_t nodes) {
+    in_hand_ = std::min(in_hand_, in_hand);
+    if (!rooted_) {
+      rooted_ = true;
+      plant();
     }
-    double bound = in_hand_;
     while (!open_.empty()) {
       const Node node = open_.top();
-      bound = std::min(in_hand_, node.bound);
-      if (node.bound >= enough || nodes == 0) {
-        break;
-      }
-      const Branch at = branch(node, starts);
-      if (at.phase < kPhases) {
+      if (!node.solved) {
         open_.pop();
-        Node below = node;
-        below.most[at.phase] = at.below;
-        offer(std::move(below));
-        Node above = node;
-        above.least[at.phase] = at.above;
-        offer(std::move(above));
-        nodes -= std::min<std::uint64_t>(nodes, 2);
-        bound = in_hand_;
+        solve(node);
         continue;
       }
-      const std::size_t table = at.table;
-      if (table == tables_.size()) {
+      if (node.bound >= std::min(enough, in_hand_) || nodes == 0) {
+        break;
+      }
+      const Branch at = branch(node);
+      if (at.phase == kPhases && at.table == tables_.size()) {
         break;
       }
       open_.pop();
-      for (std::size_t i = 0; i < tables_[table].size(); ++i) {
-        if ((tables_[table][i].routes & ~node.routes) == 0) {
-          Node child = node;
-          child.fixed[table] = static_cast<std::int16_t>(i);
-          offer(std::move(child));
-          nodes -= nodes > 0 ? 1 : 0;
-        }
-      }
-      bound = in_hand_;
+      nodes -= std::min(nodes, go_on(node, at));
     }
-    const double rounded = std::floor(std::max(0.0, bound) * (1 - 1e-9) * 1e15);
-    std::erase_if(starts_, [&](const auto& options) {
-      return std::find(last_.begin(), last_.end(), options) != last_.end();
+    return open_.empty() ? in_hand_ : std::min(in_hand_, open_.top().bound);
+  }
+
+  [[nodiscard]] std::vector<std::vector<std::int32_t>> starts() const {
+    std::vector<std::vector<std::int32_t>> all;
+    std::copy_if(starts_.begin(), starts_.end(), std::back_inserter(all), [&](const auto& options) {
+      return std::find(last_.begin(), last_.end(), options) == last_.end();
     });
-    std::move(last_.begin(), last_.end(), std::back_inserter(starts_));
-    return {static_cast<Ticks>(rounded), std::move(starts_)};
+    all.insert(all.end(), last_.begin(), last_.end());
+    return all;
   }
 
  private:
@@ -157,7 +141,7 @@ class Tree {
     f.piece = node.least;
     f.charges = load_seconds(problem_.constant);
     for (std::size_t r = 0; r < problem_.fixed.size(); ++r) {
-      f.charges += (node.routes >> r & 1U) != 0 ? load_seconds(problem_.fixed[r]) : 0;
+      f.charges += (node.charged >> r & 1U) != 0 ? load_seconds(problem_.fixed[r]) : 0;
     }
     for (std::size_t t = 0; t < tables_.size(); ++t) {
       if (node.fixed[t] < 0) {
@@ -173,58 +157,107 @@ class Tree {
     return f;
   }
 
-  /// The cheapest items of the free tables under the weights, into `chosen_`; what they put on all
-  /// ranks and on average is added to `even` and `local`. False where a table has none left.
-  bool relax(const Node& node, const Fixed& f, const Vector& weight, Vector& even, Vector& local) {
-    chosen_.resize(tables_.size());
+  /// The items that the free tables of a node may take, into `items_`; false where a table has
+  /// none.
+  bool gather(const Node& node, const Fixed& f) {
     double floor = f.charges;
     for (const std::size_t p : phases_) {
       floor += f.even[p];
     }
+    items_.clear();
+    first_.clear();
+    chosen_.resize(tables_.size());
     for (std::size_t t = 0; t < tables_.size(); ++t) {
+      first_.push_back(items_.size());
       if (node.fixed[t] >= 0) {
         chosen_[t] = &tables_[t][static_cast<std::size_t>(node.fixed[t])];
         continue;
       }
-      double best = kInfinite;
       for (const PhaseItem& item : tables_[t]) {
         if ((item.routes & ~node.routes) != 0) {
           continue;
         }
-        double cost = 0;
         double least = floor;  // of any placement with this item
         for (const std::size_t p : phases_) {
           least += item.piece[p] > node.most[p] ? kInfinite : 0;
-          cost += item.even[p] + weight[p] * item.local[p];
           least += item.even[p] + std::max(f.piece[p], item.piece[p]);
         }
-        if (cost < best && least < in_hand_) {
-          best = cost;
-          chosen_[t] = &item;
+        if (least < in_hand_) {
+          items_.push_back(&item);
         }
       }
-      if (best == kInfinite) {
+      if (items_.size() == first_.back()) {
         return false;
+      }
+    }
+    first_.push_back(items_.size());
+    return true;
+  }
+
+  /// The cheapest items under the weights, into `chosen_`; what they put on all ranks and on
+  /// average is added to `even` and `local`.
+  void relax(const Vector& weight, Vector& even, Vector& local) {
+    for (std::size_t t = 0; t < tables_.size(); ++t) {
+      if (first_[t] == first_[t + 1]) {
+        continue;  // fixed
+      }
+      double best = kInfinite;
+      for (std::size_t i = first_[t]; i < first_[t + 1]; ++i) {
+        double cost = 0;
+        for (const std::size_t p : phases_) {
+          cost += items_[i]->even[p] + weight[p] * items_[i]->local[p];
+        }
+        if (cost < best) {
+          best = cost;
+          chosen_[t] = items_[i];
+        }
       }
       for (const std::size_t p : phases_) {
         even[p] += chosen_[t]->even[p];
         local[p] += chosen_[t]->local[p];
       }
     }
-    return true;
+  }
+
+  /// Every set of fixed charges, with the bound that the prices without any give it.
+  void plant() {
+    Node root;
+    root.routes = used_;
+    root.weight.fill(1);
+    root.most.fill(kInfinite);
+    root.fixed.assign(tables_.size(), -1);
+    solve(root);
+    const double free = open_.empty() ? in_hand_ : open_.top().bound;
+    open_ = {};
+    root.solved = false;
+    for (std::uint32_t set = used_;; set = (set - 1) & used_) {
+      root.routes = root.charged = set;
+      root.bound = free;
+      for (std::size_t r = 0; r < problem_.fixed.size(); ++r) {
+        root.bound += (set >> r & 1U) != 0 ? load_seconds(problem_.fixed[r]) : 0;
+      }
+      if (root.bound < in_hand_) {
+        open_.push(root);
+      }
+      if (set == 0) {
+        break;
+      }
+    }
   }
 
   /// Finds weights for the node and keeps it where its bound is below what is in hand.
-  void offer(Node node) {
+  void solve(Node node) {
     const Fixed f = fixed_of(node);
     Vector weight = node.weight;
     node.bound = 0;
+    node.solved = true;
+    if (!gather(node, f)) {
+      return;
+    }
     for (int step = 0; step < kSteps; ++step) {
       Vector even = f.even;
       Vector local = f.local;
-      if (!relax(node, f, weight, even, local)) {
-        return;
-      }
+      relax(weight, even, local);
       double bound = f.charges;
       double slopes = 0;
       Vector slope{};
@@ -260,6 +293,29 @@ class Tree {
     double below = 0, above = 0;
   };
 
+  /// The children of a node; how many.
+  std::uint64_t go_on(const Node& node, const Branch& at) {
+    if (at.phase < kPhases) {
+      Node below = node;
+      below.most[at.phase] = at.below;
+      solve(std::move(below));
+      Node above = node;
+      above.least[at.phase] = at.above;
+      solve(std::move(above));
+      return 2;
+    }
+    std::uint64_t children = 0;
+    for (std::size_t i = 0; i < tables_[at.table].size(); ++i) {
+      if ((tables_[at.table][i].routes & ~node.routes) == 0) {
+        Node child = node;
+        child.fixed[at.table] = static_cast<std::int16_t>(i);
+        solve(std::move(child));
+        ++children;
+      }
+    }
+    return children;
+  }
+
   /// What the chosen items take at least, wherever they lie.
   [[nodiscard]] double least_placed(const Fixed& f, const Vector& even, const Vector& local) const {
     double sum = f.charges;
@@ -275,7 +331,7 @@ class Tree {
 
   /// Few tables: the first starts, of nodes of least bound. Many: half are those that take least,
   /// half the last, whose phases are cut most.
-  void keep(double least, std::vector<std::int32_t> options, std::size_t starts) {
+  void keep(double least, std::vector<std::int32_t> options) {
     if (tables_.size() <= kFew) {
       starts_.push_back(std::move(options));
       return;
@@ -284,11 +340,11 @@ class Tree {
     last_.push_back(options);
     starts_.insert(starts_.begin() + (at - leasts_.begin()), std::move(options));
     leasts_.insert(at, least);
-    if (starts_.size() > (starts + 1) / 2) {
+    if (starts_.size() > (kept_ + 1) / 2) {
       starts_.pop_back();
       leasts_.pop_back();
     }
-    if (last_.size() > starts / 2) {
+    if (last_.size() > kept_ / 2) {
       last_.erase(last_.begin());
     }
   }
@@ -330,18 +386,19 @@ class Tree {
   }
 
   /// Few tables: the free table whose piece stands out most above the relaxation.
-  Branch branch(const Node& node, std::size_t starts) {
+  Branch branch(const Node& node) {
     const Fixed f = fixed_of(node);
     Vector even = f.even;
     Vector local = f.local;
-    relax(node, f, node.weight, even, local);
-    if (starts > 0 && (starts_.size() < starts || tables_.size() > kFew)) {
+    gather(node, f);
+    relax(node.weight, even, local);
+    if (kept_ > 0 && (starts_.size() < kept_ || tables_.size() > kFew)) {
       std::vector<std::int32_t> options;
       for (const PhaseItem* item : chosen_) {
         options.push_back(item->option);
       }
       if (seen_.insert(options).second) {
-        keep(least_placed(f, even, local), std::move(options), starts);
+        keep(least_placed(f, even, local), std::move(options));
       }
     }
     double attained = f.charges;
@@ -388,10 +445,14 @@ class Tree {
 
   const PlacementProblem& problem_;
   std::vector<std::size_t> phases_;
-  double in_hand_;
+  std::size_t kept_;
+  double in_hand_ = kInfinite;
+  bool rooted_ = false;
   std::vector<std::vector<PhaseItem>> tables_;
   std::uint32_t used_ = 0;
   std::priority_queue<Node, std::vector<Node>, Later> open_;
+  std::vector<const PhaseItem*> items_;  ///< of the node looked at, by table from `first_`
+  std::vector<std::size_t> first_;
   std::vector<const PhaseItem*> chosen_;
   std::vector<std::vector<std::int32_t>> starts_;
   std::vector<double> leasts_;                   ///< of them
@@ -399,11 +460,15 @@ class Tree {
   std::set<std::vector<std::int32_t>> seen_;
 };
 
-}  // namespace
+PhaseBound::PhaseBound(const PlacementProblem& problem, std::size_t starts)
+    : tree_(std::make_unique<Tree>(problem, starts)) {}
+PhaseBound::~PhaseBound() = default;
 
-PhaseBound::Result PhaseBound::solve(const PlacementProblem& problem, Ticks in_hand, Ticks enough,
-                                     std::uint64_t nodes, std::size_t starts) {
-  return Tree(problem, load_seconds(in_hand)).run(load_seconds(enough), nodes, starts);
+Ticks PhaseBound::raise(Ticks in_hand, Ticks enough, std::uint64_t nodes) {
+  const double bound = tree_->raise(load_seconds(in_hand), load_seconds(enough), nodes);
+  return static_cast<Ticks>(std::floor(std::max(0.0, bound) * (1 - 1e-9) * 1e15));
 }
+
+std::vector<std::vector<std::int32_t>> PhaseBound::starts() const { return tree_->starts(); }
 
 }  // namespace stepcast::planner::internal

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "planner/embedding/placement.h"
@@ -20,20 +21,28 @@ namespace stepcast::planner::internal {
 ///
 /// The weights are raised by subgradient steps (the Lagrangian dual of the relaxation); tables
 /// whose pieces do not fit under what the relaxation says are fixed one by one, the least bound
-/// first. Every set of fixed charges is looked at; memory, where groups lie and how pieces fit
-/// together are not. Source: Geoffrion, "Lagrangean relaxation for integer programming", Math.
-/// Prog. Study 2, 1974; Land and Doig, "An automatic method of solving discrete programming
-/// problems", Econometrica 28, 1960. Checked against brute force by tests/planner/solver_test.cpp.
+/// first. Every set of fixed charges is looked at, once its charges and the bound without any are
+/// not above another's; memory, where groups lie and how pieces fit together are not. Source:
+/// Geoffrion, "Lagrangean relaxation for integer programming", Math. Prog. Study 2, 1974; Land and
+/// Doig, "An automatic method of solving discrete programming problems", Econometrica 28, 1960.
+/// Checked against brute force by tests/planner/solver_test.cpp.
 class PhaseBound {
  public:
-  struct Result {
-    Ticks value = 0;  ///< at most `in_hand`, the objective of some placement
-    /// Options of all tables in the relaxations of least bound, best first: starts for a search.
-    std::vector<std::vector<std::int32_t>> starts;
-  };
-  /// Spends up to `nodes`; ends where the bound is at least `enough`.
-  static Result solve(const PlacementProblem& problem, Ticks in_hand, Ticks enough,
-                      std::uint64_t nodes, std::size_t starts);
+  /// `starts`: relaxations kept as starts of a search.
+  PhaseBound(const PlacementProblem& problem, std::size_t starts);
+  ~PhaseBound();
+  PhaseBound(const PhaseBound&) = delete;
+  PhaseBound& operator=(const PhaseBound&) = delete;
+  /// Goes on from where it ended: spends up to `nodes` more, ends where the bound is at least
+  /// `enough`. No placement is below the value; it is at most `in_hand`, the objective of some
+  /// placement, or the least of those given so far.
+  Ticks raise(Ticks in_hand, Ticks enough, std::uint64_t nodes);
+  /// Options of all tables in the relaxations of least bound, best first: starts for a search.
+  [[nodiscard]] std::vector<std::vector<std::int32_t>> starts() const;
+
+ private:
+  class Tree;
+  std::unique_ptr<Tree> tree_;
 };
 
 }  // namespace stepcast::planner::internal

@@ -1,13 +1,18 @@
 #include "planner/embedding/internal/row_tier_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/numbers.h"
 #include "planner/embedding/internal/hot_rows.h"
+#include "planner/embedding/internal/options_of_table.h"
 #include "planner/embedding/migration.h"
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/plan.h"
@@ -16,25 +21,27 @@
 namespace stepcast::planner::internal {
 namespace {
 
-/// Options of one table; the pricing of levels follows reference/planner.md 1.3 with the measured
-/// price of each link level in the place of byte counts.
-class RowTierOptions {
+/// "264", "12.6k", "40M": a number of rows to three digits.
+std::string shown_rows(std::int64_t rows) {
+  constexpr std::array<std::string_view, 4> kUnits{"", "k", "M", "G"};
+  double shown = real(rows);
+  std::size_t unit = 0;
+  for (; shown >= 999.5 && unit + 1 < kUnits.size(); ++unit) {
+    shown /= 1000;
+  }
+  return fmt::format("{:.3g}{}", shown, kUnits[unit]);
+}
+
+/// Options of one table. Levels as in FlexShard (arXiv 2301.02959), with the measured price of each
+/// link level in the place of byte counts.
+class RowTierOptions : private OptionsOfTable {
  public:
   RowTierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
                  const RoutePrices& routes, const RoutePrices& choice,
                  const PlanSpaceOptions& options)
-      : job_(job),
-        t_(t),
-        table_(job.workload.dlrm()->tables[t]),
-        prices_(prices),
-        routes_(routes),
-        choice_(choice),
-        options_(options),
-        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
-        global_(real(job.batch.global)),
-        lookups_(global_ * table_.pooling) {}
+      : OptionsOfTable(job, t, prices, routes), choice_(choice), options_(options) {}
 
-  std::vector<std::pair<PlacementOption, OptionMeaning>> all() {
+  Made all() {
     if (options_.row_tiers) {
       row_tiers();
     }
@@ -45,8 +52,6 @@ class RowTierOptions {
   }
 
  private:
-  [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
-
   /// Levels by group size: 1, then the groups, then all ranks (one copy).
   [[nodiscard]] std::vector<std::int64_t> groups() const {
     std::vector<std::int64_t> sizes{1};
@@ -302,7 +307,7 @@ class RowTierOptions {
       const std::int64_t g = groups_used[i];
       const std::int64_t rows = cut.ends[i] - first;
       if (rows > 0) {
-        o.label += fmt::format(" {:.3g}/{}", real(rows), g);
+        o.label += fmt::format(" {}/{}", shown_rows(rows), g);
         // As the ledger: a stripe's first member has at most its hottest row more than the mean.
         const double hottest =
             (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
@@ -368,17 +373,8 @@ class RowTierOptions {
     return shares;
   }
 
-  const Job& job_;
-  std::size_t t_;
-  const EmbeddingTable& table_;
-  const EmbeddingPrices& prices_;
-  const RoutePrices& routes_;
   const RoutePrices& choice_;  ///< what decides where rows are cut
   const PlanSpaceOptions& options_;
-  Access access_;
-  double global_;
-  double lookups_;
-  std::vector<std::pair<PlacementOption, OptionMeaning>> made_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "core/job/tier_units.h"
 #include "core/numbers.h"
 #include "planner/embedding/internal/hot_rows.h"
+#include "planner/embedding/internal/options_of_table.h"
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/embedding_tiers.h"
 #include "workloads/embedding_plan/plan_layout.h"
@@ -18,25 +19,18 @@ constexpr std::array kCachedRows{0.0, 0.05, 0.2, 0.5};  // of a shard
 /// Rows more than the ledger counts, whose members are not all the fullest.
 constexpr double kMoreRows = 64;
 
-class SlowTierOptions {
+class SlowTierOptions : private OptionsOfTable {
  public:
   SlowTierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
                   const RoutePrices& routes, std::optional<Split> row_split,
                   const std::vector<TierCapacity>& tiers)
-      : job_(job),
-        t_(t),
-        table_(job.workload.dlrm()->tables[t]),
-        prices_(prices),
-        routes_(routes),
+      : OptionsOfTable(job, t, prices, routes),
         row_split_(row_split),
         tiers_(tiers),
-        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
-        global_(real(job.batch.global)),
-        lookups_(global_ * table_.pooling),
         row_(workloads::cached_row_bytes(job, table_, table_.dim)),
         distinct_(workloads::list_shares(job, table_)) {}
 
-  std::vector<std::pair<PlacementOption, OptionMeaning>> all() {
+  Made all() {
     const bool alone = job_.devices == 1;
     for (std::size_t tier = 1; tier < tiers_.size(); ++tier) {
       for (const std::int64_t members :
@@ -63,8 +57,6 @@ class SlowTierOptions {
     workloads::CacheShape shape;
     RowCachePolicy policy = RowCachePolicy::kLru;
   };
-
-  [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
 
   [[nodiscard]] Shard shard_over(std::int64_t members) const {
     const std::int64_t rows = (table_.rows + members - 1) / members;
@@ -163,18 +155,10 @@ class SlowTierOptions {
     o.bytes_everywhere[0] = rounded_up(arriving_bytes(job_, table_, piece, rows_back).total());
   }
 
-  const Job& job_;
-  std::size_t t_;
-  const EmbeddingTable& table_;
-  const EmbeddingPrices& prices_;
-  const RoutePrices& routes_;
   std::optional<Split> row_split_;
   const std::vector<TierCapacity>& tiers_;
-  Access access_;
-  double global_, lookups_;
   double row_;  ///< bytes of a cached row
   workloads::ListShares distinct_;
-  std::vector<std::pair<PlacementOption, OptionMeaning>> made_;
 };
 
 }  // namespace

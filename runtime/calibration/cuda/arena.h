@@ -20,6 +20,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   void reset() { next_ = 0; }
+  [[nodiscard]] void* at_front() const { return data_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   /// 256-byte aligned. Errors: InputError when the rest is too small: the case does not fit this
   /// device.

@@ -1,15 +1,16 @@
 #include "runtime/calibration/cuda/case_body.h"
 
 #include <array>
+#include <future>
 #include <memory>
 #include <random>
 #include <utility>
 
 #include "core/access/access.h"
 #include "core/error.h"
+#include "runtime/calibration/cuda/attention_body.h"
 #include "runtime/calibration/cuda/expert_body.h"
 #include "runtime/cuda/kernels/activation.h"
-#include "runtime/cuda/kernels/attention.h"
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/embedding.h"
 #include "runtime/cuda/kernels/interaction.h"
@@ -34,7 +35,6 @@ constexpr std::int64_t kBatches =
 CaseBody embedding_body(const DeviceCase& c, Arena& arena, std::uint64_t seed) {
   const EmbeddingCase& e = c.embedding;
   const Access law = e.zipf > 0 ? Access::zipf(e.rows, e.zipf, seed) : Access::uniform(e.rows);
-  AccessSampler sampler(law, seed);
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(e.batch + 1));
   for (std::int64_t b = 0; b <= e.batch; ++b) {
     offsets[static_cast<std::size_t>(b)] = b * e.pooling;
@@ -50,11 +50,19 @@ CaseBody embedding_body(const DeviceCase& c, Arena& arena, std::uint64_t seed) {
     kernels::fill(state, 1.0F, nullptr);  // a sum of squares is not negative
     table.first = static_cast<float*>(state.data);
   }
-  std::vector<std::int64_t> indices(static_cast<std::size_t>(e.lookups()));
-  for (kernels::EmbeddingTable& t : *tables) {
-    sampler.fill_rows(indices);
+  // Drawing takes as long as the device's work: a thread for each batch.
+  std::array<std::future<std::vector<std::int64_t>>, kBatches> drawn;
+  for (std::uint64_t batch = 0; batch < kBatches; ++batch) {
+    drawn[batch] = std::async(std::launch::async, [&law, &e, of = seed + (batch << 32U)] {
+      std::vector<std::int64_t> ids(static_cast<std::size_t>(e.lookups()));
+      AccessSampler(law, of).fill_rows(ids);
+      return ids;
+    });
+  }
+  for (std::size_t batch = 0; batch < kBatches; ++batch) {
+    kernels::EmbeddingTable& t = (*tables)[batch];
     t = table;
-    t.bags = {arena.upload(indices), device_offsets, e.batch, e.lookups()};
+    t.bags = {arena.upload(drawn[batch].get()), device_offsets, e.batch, e.lookups()};
   }
   if (forward) {
     return [tables](std::int64_t repeat, cudaStream_t stream) {
@@ -82,7 +90,7 @@ CaseBody fp8_body(cuda::Product p, Arena& arena, cuda::Matmul& matmul) {
   const auto operand = [&](std::int64_t rows) {
     const MatrixView x = arena.matrix(Format::kBf16, rows, p.k);
     void* copy = arena.take(static_cast<std::size_t>(rows * p.k));
-    const float* factor = kernels::quantise({x, false, kernels::Fp8::kE4m3, copy, p.k},
+    const float* factor = kernels::quantise({x, kernels::Fp8::kE4m3, {copy, p.k}, {}},
                                             arena.workspace(kernels::kQuantiseWorkspace), nullptr);
     return cuda::Matmul::Operand(x.data, {copy, factor});
   };
@@ -124,92 +132,6 @@ CaseBody gemm_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul) {
   const Workspace workspace = arena.workspace(cuda::Matmul::workspace_bytes(plan));
   return [p, a, b, out, workspace, &matmul](std::int64_t, cudaStream_t stream) {
     matmul(p, a, b, out, workspace, stream);
-  };
-}
-
-CaseBody attention_body(const DeviceCase& c, Arena& arena, cuda::FusedAttention& attention) {
-  kernels::AttentionShape shape;
-  shape.batch = c.op.shape[0];
-  shape.heads = c.op.shape[1];
-  shape.kv_heads = c.op.shape[2];
-  shape.query_length = c.op.shape[3];
-  shape.kv_length = c.op.shape[4];
-  shape.head_dim = c.op.shape[5];
-  shape.causal = (c.op.flags & op_flags::kCausal) != 0;
-  const std::int64_t rows = shape.batch * shape.query_length;
-  const std::int64_t q_width = shape.heads * shape.head_dim;
-  const std::int64_t kv_width = shape.kv_heads * shape.head_dim;
-  // One matrix of query, key and value columns, as the fused product writes it.
-  const auto blocks = [&](const MatrixView& all) {
-    return std::array{all.block(0, q_width), all.block(q_width, kv_width),
-                      all.block(q_width + kv_width, kv_width)};
-  };
-  const auto [q, k, v] = blocks(arena.matrix(c.op.format, rows, q_width + 2 * kv_width));
-  cuda::AttentionTensors t;
-  t.q = q;
-  t.k = k;
-  t.v = v;
-  t.out = arena.matrix(c.op.format, rows, q_width);
-  t.log_sum_exp =
-      static_cast<float*>(arena.take(static_cast<std::size_t>(rows * shape.heads) * sizeof(float)));
-  const auto pass = [&](bool backward) -> CaseBody {
-    const cuda::AttentionProblem problem = cuda::attention_problem(shape, t, backward);
-    const Workspace workspace = arena.workspace(attention.workspace_bytes(problem));
-    return [=, &attention](std::int64_t, cudaStream_t stream) {
-      attention.run(problem, t, workspace, stream);
-    };
-  };
-  const CaseBody forward = pass(false);
-  if (c.op.kind == OpKind::kAttentionForward) {
-    return forward;
-  }
-  forward(0, nullptr);  // a log-sum-exp that belongs to the scores
-  t.d_out = arena.matrix(c.op.format, rows, q_width);
-  const auto [d_q, d_k, d_v] = blocks(arena.matrix(c.op.format, rows, q_width + 2 * kv_width));
-  t.d_q = d_q;
-  t.d_k = d_k;
-  t.d_v = d_v;
-  return pass(true);
-}
-
-/// Sequences of the case's law, drawn as a first step does.
-CaseBody jagged_body(const DeviceCase& c, Arena& arena) {
-  const auto [batch, heads, kv_heads, rows, pairs, dim] = c.op.shape;
-  std::vector<std::int32_t> begins, ends;
-  const auto offsets = draw_offsets(c.op.as<JaggedAttributes>().lengths, rows, 0, 0, batch);
-  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
-    const auto sample = static_cast<std::int32_t>(offsets[i] / rows * rows);
-    const auto length = static_cast<std::size_t>(offsets[i + 1] - offsets[i]);
-    begins.insert(begins.end(), length, offsets[i] - sample);
-    ends.insert(ends.end(), length, offsets[i + 1] - sample);
-  }
-  kernels::AttentionShape s{batch, heads, kv_heads, rows, rows, dim};
-  s.causal = (c.op.flags & op_flags::kCausal) != 0;
-  s.begins = arena.upload(begins);
-  s.ends = arena.upload(ends);
-  const std::int64_t wide = heads * dim;
-  const std::int64_t narrow = kv_heads * dim;
-  const MatrixView qkv = arena.matrix(c.op.format, batch * rows, wide + 2 * narrow);
-  const MatrixView q = qkv.block(0, wide);
-  const MatrixView k = qkv.block(wide, narrow);
-  const MatrixView v = qkv.block(wide + narrow, narrow);
-  const MatrixView out = arena.matrix(c.op.format, batch * rows, wide);
-  auto* sums = static_cast<float*>(arena.matrix(Format::kFp32, batch * rows, heads).data);
-  const CaseBody forward = [=](std::int64_t, cudaStream_t stream) {
-    kernels::attention_forward(s, q, k, v, out, sums, stream);
-  };
-  if (c.op.kind == OpKind::kJaggedAttentionForward) {
-    return forward;
-  }
-  forward(0, nullptr);  // a log-sum-exp that belongs to the scores
-  const MatrixView d_out = arena.matrix(c.op.format, batch * rows, wide);
-  const MatrixView d_qkv = arena.matrix(c.op.format, batch * rows, wide + 2 * narrow);
-  const Workspace workspace = arena.workspace(kernels::attention_backward_workspace(s));
-  return [=](std::int64_t, cudaStream_t stream) {
-    kernels::attention_backward(s,
-                                {q, k, v, out, d_out, sums, d_qkv.block(0, wide),
-                                 d_qkv.block(wide, narrow), d_qkv.block(wide + narrow, narrow)},
-                                workspace, stream);
   };
 }
 
@@ -415,8 +337,7 @@ CaseBody flat_body(const DeviceCase& c, Arena& arena) {
     void* turned = arena.take(static_cast<std::size_t>(kColumns * pitch));
     const Workspace scales = arena.workspace(kernels::kQuantiseWorkspace);
     return [=](std::int64_t, cudaStream_t s) {
-      kernels::quantise({x, false, kernels::Fp8::kE4m3, plain, kColumns}, scales, s);
-      kernels::quantise_again({x, true, kernels::Fp8::kE4m3, turned, pitch}, scales, s);
+      kernels::quantise({x, kernels::Fp8::kE4m3, {plain, kColumns}, {turned, pitch}}, scales, s);
     };
   }
   if (c.op.kind == OpKind::kCast) {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "runtime/calibration/cuda/arena.h"
+#include "runtime/calibration/cuda/attention_body.h"
 #include "runtime/calibration/cuda/case_body.h"
 #include "runtime/calibration/device_sweep.h"
 #include "runtime/cuda/check.h"
@@ -48,21 +49,35 @@ class Timer {
   static constexpr std::int64_t kMost = 50;
   static constexpr std::int64_t kLeast = 7;
 
-  /// `flushed`: bytes written before every cold run, more than any cache holds. Before a warm one
-  /// some are copied from the host, so that the device is busy while the host launches what is
-  /// timed: else small work would take as long as its launches.
+  /// `flushed`: bytes written before every cold run, more than any cache holds, and then read, so
+  /// that no cold run writes them back. Before a warm one some are copied from the host, so that
+  /// the device is busy while the host launches what is timed: else small work would take as long
+  /// as its launches.
   Timer(const Stream& stream, std::size_t flushed)
       : stream_(stream),
         flushed_(flushed),
         written_(cuda::Buffer::Kind::kDevice, "flush buffer"),
-        copied_(cuda::Buffer::Kind::kPinned, "flush buffer") {
+        copied_(cuda::Buffer::Kind::kPinned, "flush buffer"),
+        sums_(cuda::Buffer::Kind::kDevice, "flush buffer"),
+        partial_(cuda::Buffer::Kind::kDevice, "flush buffer") {
     written_.reserve(flushed_);
     copied_.reserve(std::min(kCopied, flushed_ / 16));
+    read_ = {written_.data(), Format::kFp32,
+             static_cast<std::int64_t>(flushed_ / sizeof(float)) / kReadColumns, kReadColumns};
+    sums_.reserve(kReadColumns * sizeof(float));
+    partial_.reserve(cuda::kernels::column_sums_workspace(read_.rows, read_.columns));
+    empty_ = Seconds{};
+    const std::vector<double> nothing = run([](std::int64_t, cudaStream_t) {}, false, 0.01);
+    empty_ = Seconds(quantile_of(nothing, 0.5));
   }
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  /// Sorted times in seconds: three warm-ups, then 7 to 50 runs, about `target` seconds of them.
+  /// From one event to the next with nothing between them.
+  [[nodiscard]] Seconds empty() const { return empty_; }
+
+  /// Sorted times in seconds, without that of two events alone: three warm-ups, then 7 to 50 runs,
+  /// about `target` seconds of them.
   std::vector<double> run(const CaseBody& body, bool cold, double target) {
     for (std::int64_t i = 0; i < 3; ++i) {
       body(i, stream_.stream);
@@ -78,6 +93,8 @@ class Timer {
       if (cold) {
         check(cudaMemsetAsync(written_.data(), static_cast<int>(i), flushed_, stream_.stream),
               "cudaMemsetAsync");
+        cuda::kernels::add_column_sums(read_, {sums_.data(), Format::kFp32},
+                                       {partial_.data(), partial_.bytes()}, stream_.stream);
       } else {
         check(cudaMemcpyAsync(written_.data(), copied_.data(), copied_.bytes(),
                               cudaMemcpyHostToDevice, stream_.stream),
@@ -96,7 +113,8 @@ class Timer {
       check(cudaEventElapsedTime(&ms, begins_[static_cast<std::size_t>(i)].event,
                                  ends_[static_cast<std::size_t>(i)].event),
             "cudaEventElapsedTime");
-      times.push_back(static_cast<double>(ms) * 1e-3);
+      constexpr double kTick = 1e-9;  // a time is not 0
+      times.push_back(std::max(kTick, static_cast<double>(ms) * 1e-3 - empty_.base()));
     }
     std::sort(times.begin(), times.end());
     return times;
@@ -108,7 +126,10 @@ class Timer {
 
   const Stream& stream_;
   std::size_t flushed_;
-  cuda::Buffer written_, copied_;
+  static constexpr std::int64_t kReadColumns = 1024;
+  cuda::Buffer written_, copied_, sums_, partial_;
+  cuda::kernels::ConstMatrixView read_;
+  Seconds empty_;
   std::array<Event, kMost> begins_, ends_;
 };
 
@@ -135,14 +156,22 @@ void measure_launches(DeviceFacts& facts, const Stream& stream, Arena& arena) {
     tiny();
   }
   stream.wait();
+  const Event first;
+  const Event last;
   for (int batch = 0; batch < 20; ++batch) {
+    // Behind work that takes longer than launching: what the device does, not what the host does.
+    check(cudaMemsetAsync(arena.at_front(), 0, arena.bytes(), stream.stream), "cudaMemsetAsync");
+    check(cudaEventRecord(first.event, stream.stream), "cudaEventRecord");
     const auto begin = Clock::now();
     for (int i = 0; i < kBatch; ++i) {
       tiny();
     }
     facts.launch.push_back(since(begin) / kBatch);
+    check(cudaEventRecord(last.event, stream.stream), "cudaEventRecord");
     stream.wait();
-    facts.kernel_gap.push_back(since(begin) / kBatch);
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, first.event, last.event), "cudaEventElapsedTime");
+    facts.kernel_gap.push_back(static_cast<double>(ms) * 1e-3 / kBatch);
   }
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
@@ -245,6 +274,126 @@ std::string versions() {
                      nccl);
 }
 
+/// Runs the cases of a sweep.
+class Cases {
+ public:
+  Cases(const SweepOptions& options, Clock::time_point begin, const Stream& stream, Timer& timer,
+        Arena& arena, DeviceSweep& sweep)
+      : options_(options),
+        begin_(begin),
+        stream_(stream),
+        timer_(timer),
+        arena_(arena),
+        sweep_(sweep),
+        cases_(device_cases(options.seed, Bytes(static_cast<double>(arena.bytes())))),
+        target_(std::min(0.06, left() / 2000)) {}
+
+  void run() {
+    auto part_begin = Clock::now();
+    double part_end = 0;
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
+      const DeviceCase& c = cases_[i];
+      if (i == 0 || c.part != cases_[i - 1].part) {
+        arena_.refill(options_.seed + i);
+        part_begin = Clock::now();
+        part_end = time_of(c.part);
+      }
+      if (since(part_begin) > part_end) {
+        ++sweep_.left_out;
+        continue;
+      }
+      plan_ahead(i);
+      if (options_.progress) {
+        options_.progress(std::min(1.0, since(begin_) / options_.seconds), text_of(c));
+      }
+      try {
+        measure(c, options_.seed + i);
+      } catch (const InputError& error) {
+        sweep_.refused.emplace_back(text_of(c), error.what());
+      } catch (const RunError& error) {
+        sweep_.refused.emplace_back(text_of(c), error.what());
+        if (!usable(stream_)) {
+          sweep_.left_out += static_cast<std::int64_t>(cases_.size() - i) - 1;
+          break;
+        }
+      }
+    }
+    if (const KernelUse use = attention_.used(); !use.kernels.empty()) {
+      sweep_.facts.versions += ", attention by " + use.kernels;
+    }
+  }
+
+ private:
+  [[nodiscard]] double left() const { return std::max(0.0, options_.seconds - since(begin_)); }
+
+  /// A part's share of what is left for it and those to come: what a quick one leaves goes to them.
+  [[nodiscard]] double time_of(SweepPart part) const {
+    double shares = 0;
+    for (auto p = static_cast<std::size_t>(part); p < static_cast<std::size_t>(SweepPart::kCount);
+         ++p) {
+      shares += share_of(static_cast<SweepPart>(p));
+    }
+    return left() * share_of(part) / shares;
+  }
+
+  /// cuDNN compiles for half a second a plan: some cases' together, on all cores.
+  void plan_ahead(std::size_t i) {
+    constexpr std::size_t kTogether = 24;
+    if (i < planned_ || cases_[i].part != SweepPart::kAttention) {
+      return;
+    }
+    std::vector<cuda::AttentionProblem> problems;
+    for (planned_ = i; planned_ < std::min(cases_.size(), i + kTogether); ++planned_) {
+      try {
+        const auto of_case = attention_problems(cases_[planned_], arena_);
+        problems.insert(problems.end(), of_case.begin(), of_case.end());
+      } catch (const InputError&) {  // NOLINT(bugprone-empty-catch): its turn will say so
+      }
+    }
+    attention_.prepare(problems);
+  }
+
+  double median(const CaseBody& body, bool cold) {
+    return quantile_of(timer_.run(body, cold, target_), 0.5);
+  }
+
+  void measure(const DeviceCase& c, std::uint64_t seed) {
+    const auto synchronize = [] {  // set-up ran on the default stream
+      check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    };
+    const CaseBody body = case_body(c, arena_, matmul_, attention_, seed);
+    synchronize();
+    const std::vector<double> times = timer_.run(body, c.cold, target_);
+    const Seconds median_time(quantile_of(times, 0.5));
+    sweep_.samples.push_back({c, median_time, Seconds(quantile_of(times, 0.1)),
+                              Seconds(quantile_of(times, 0.9)),
+                              static_cast<std::int64_t>(times.size())});
+    if (std::holds_alternative<AttentionAttributes>(c.op.attributes) && c.cold) {
+      AttentionPair pair{text_of(c), median_time, {}, attention_.last().reason};
+      if (pair.why_not.empty()) {
+        const CaseBody by_own = case_body(c, arena_, matmul_, own_, seed);
+        synchronize();
+        pair.own = Seconds(median(by_own, true));
+        pair.cudnn = median_time;
+      }
+      sweep_.attention.push_back(std::move(pair));
+    }
+  }
+
+  const SweepOptions& options_;
+  const Clock::time_point begin_;
+  const Stream& stream_;
+  Timer& timer_;
+  Arena& arena_;
+  DeviceSweep& sweep_;
+  cuda::Matmul matmul_;
+  cuda::FusedAttention attention_{cuda::AttentionKernels::kAuto};
+  cuda::FusedAttention own_{cuda::AttentionKernels::kOwn};
+  const std::vector<DeviceCase> cases_;
+  const double target_;      ///< seconds of runs of a case
+  std::size_t planned_ = 0;  ///< cases whose attention has plans
+};
+
 }  // namespace
 
 DeviceSweep run_device_sweep(const SweepOptions& options) {
@@ -267,6 +416,7 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
   constexpr std::size_t kFlushed = std::size_t{128} << 20;  // where the cache is not known
   const auto l2 = static_cast<std::size_t>(device.l2CacheSize);
   Timer timer(stream, l2 > 0 ? 4 * l2 : kFlushed);
+  facts.event_pair = timer.empty();
   Arena arena(0.7, std::size_t{48} << 30, options.seed);
   say("launches");
   measure_launches(facts, stream, arena);
@@ -279,64 +429,7 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
     sweep.refused.emplace_back("one-device collectives", error.what());
   }
 
-  cuda::Matmul matmul;
-  cuda::FusedAttention attention(cuda::AttentionKernels::kAuto);
-  cuda::FusedAttention own(cuda::AttentionKernels::kOwn);
-  const std::vector<DeviceCase> cases =
-      device_cases(options.seed, Bytes(static_cast<double>(arena.bytes())));
-  const double for_cases = std::max(0.0, options.seconds - since(begin));
-  auto part_begin = Clock::now();
-  double part_end = 0;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const DeviceCase& c = cases[i];
-    if (i == 0 || c.part != cases[i - 1].part) {
-      arena.refill(options.seed + i);
-      part_begin = Clock::now();
-      double shares =
-          0;  // of this part and those to come: what a quick part leaves goes to the next
-      for (auto p = static_cast<std::size_t>(c.part);
-           p < static_cast<std::size_t>(SweepPart::kCount); ++p) {
-        shares += share_of(static_cast<SweepPart>(p));
-      }
-      part_end = std::max(0.0, options.seconds - since(begin)) * share_of(c.part) / shares;
-    }
-    if (since(part_begin) > part_end) {
-      ++sweep.left_out;
-      continue;
-    }
-    say(text_of(c));
-    try {
-      const CaseBody body = case_body(c, arena, matmul, attention, options.seed + i);
-      check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // set-up ran on the default stream
-      const std::vector<double> times = timer.run(body, c.cold, std::min(0.06, for_cases / 2000));
-      sweep.samples.push_back({c, Seconds(quantile_of(times, 0.5)),
-                               Seconds(quantile_of(times, 0.1)), Seconds(quantile_of(times, 0.9)),
-                               static_cast<std::int64_t>(times.size())});
-      if (std::holds_alternative<AttentionAttributes>(c.op.attributes) && c.cold) {
-        const Seconds median = sweep.samples.back().median;
-        AttentionPair pair{text_of(c), median, {}, attention.last().reason};
-        if (pair.why_not.empty()) {
-          const CaseBody by_own = case_body(c, arena, matmul, own, options.seed + i);
-          check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-          pair.own =
-              Seconds(quantile_of(timer.run(by_own, true, std::min(0.06, for_cases / 2000)), 0.5));
-          pair.cudnn = median;
-        }
-        sweep.attention.push_back(std::move(pair));
-      }
-    } catch (const InputError& error) {
-      sweep.refused.emplace_back(text_of(c), error.what());
-    } catch (const RunError& error) {
-      sweep.refused.emplace_back(text_of(c), error.what());
-      if (!usable(stream)) {
-        sweep.left_out += static_cast<std::int64_t>(cases.size() - i) - 1;
-        break;
-      }
-    }
-  }
-  if (const KernelUse use = attention.used(); !use.kernels.empty()) {
-    facts.versions += ", attention by " + use.kernels;
-  }
+  Cases(options, begin, stream, timer, arena, sweep).run();
   return sweep;
 }
 

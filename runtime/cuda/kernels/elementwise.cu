@@ -1,6 +1,7 @@
 #include "runtime/cuda/kernels/elementwise.h"
 
 #include "runtime/cuda/kernels/internal/map.cuh"
+#include "runtime/initial_value.h"
 
 namespace stepcast::runtime::cuda::kernels {
 namespace internal {
@@ -52,6 +53,20 @@ void add_partial_sums(const float* partial, Index chunks, Index columns, int sum
 namespace {
 
 using internal::map;
+
+struct Initial {
+  const std::uint64_t* rows;
+  std::uint32_t first_column;
+  float scale;
+  template <int N>
+  __device__ void operator()(Index row, Index column, float (&)[1][N], float (&y)[1][N],
+                             float (&)[1][N]) const {
+    const std::uint64_t hash = rows[row];
+    for (int i = 0; i < N; ++i) {
+      y[0][i] = initial_value(hash, first_column + static_cast<std::uint32_t>(column + i), scale);
+    }
+  }
+};
 
 struct Constant {
   float value;
@@ -169,6 +184,12 @@ void launch_copies(const CopyTasks& tasks, int count, Index most_rows, cudaStrea
 }
 
 }  // namespace
+
+void fill_initial(MatrixView x, const std::uint64_t* rows, Index first_column, float scale,
+                  cudaStream_t stream) {
+  map(std::array<ConstMatrixView, 0>{}, Outputs1{x},
+      Initial{rows, static_cast<std::uint32_t>(first_column), scale}, {"fill_initial"}, stream);
+}
 
 void fill(MatrixView x, float value, cudaStream_t stream) {
   map(std::array<ConstMatrixView, 0>{}, Outputs1{x}, Constant{value}, {"fill", true}, stream);

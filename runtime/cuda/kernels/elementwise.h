@@ -6,6 +6,11 @@ namespace stepcast::runtime::cuda::kernels {
 /// x = value, in every element.
 void fill(MatrixView x, float value, cudaStream_t stream);
 
+/// x[i, j] = initial_value(rows[i], first_column + j, scale): runtime/initial_value.h. `rows` is on
+/// the device.
+void fill_initial(MatrixView x, const std::uint64_t* rows, Index first_column, float scale,
+                  cudaStream_t stream);
+
 /// out = x, converted to out's format, equal shapes of any strides. The same address and format is
 /// left alone; otherwise the two do not overlap. `round_to` (kBf16, kFp16) rounds on the way, for
 /// casts whose result is stored wider.

@@ -119,36 +119,49 @@ __global__ void __launch_bounds__(kThreads) element_kernel(Tasks tasks, Rule rul
   }
 }
 
-/// Rules that look at a whole row: one block a row. Row-wise Adagrad sums its squares; lazy Adam
+constexpr int kRowsPerBlock = kThreads / 32;
+
+/// Rules that look at a whole row: one warp a row. Row-wise Adagrad sums its squares; lazy Adam
 /// leaves out a row of zeros.
+template <int N>
 __global__ void __launch_bounds__(kThreads) row_kernel(Tasks tasks, Rule rule) {
-  __shared__ float shared[32];
   const int which = task_of(tasks, blockIdx.x);
   const Task& t = tasks.at[which];
-  const Index row = blockIdx.x - tasks.first_block[which];
+  const Index row =
+      static_cast<Index>(blockIdx.x - tasks.first_block[which]) * kRowsPerBlock + threadIdx.x / 32;
   const Index begin = row * t.columns;
-  float squares = 0;
-  for (Index j = threadIdx.x; j < t.columns; j += kThreads) {
-    const float g = internal::load_one(t.gradient, t.gradient_format, begin + j);
-    squares += rule.kind == OptimizerKind::kAdam ? (g != 0 ? 1.0F : 0.0F) : g * g;
+  if (begin >= t.elements) {
+    return;  // the whole warp
   }
-  squares = internal::block_reduce(squares, 0.0F, internal::Add{}, shared);
-  if (rule.kind == OptimizerKind::kAdam && squares == 0) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const bool adagrad = rule.kind == OptimizerKind::kRowwiseAdagrad;
+  const float before = adagrad && lane == 0 ? t.first[row] : 0.0F;  // whose lane writes it too
+  float squares = 0;
+  for (Index j = lane * N; j < t.columns; j += 32 * N) {
+    float g[N];
+    internal::load<internal::Any, N>(t.gradient, t.gradient_format, begin + j, g);
+    for (int k = 0; k < N; ++k) {
+      squares += adagrad ? g[k] * g[k] : (g[k] != 0 ? 1.0F : 0.0F);
+    }
+  }
+  squares = internal::warp_reduce(squares, internal::Add{});
+  if (!adagrad && squares == 0) {
     return;
   }
   Rule applied = rule;
-  if (rule.kind == OptimizerKind::kRowwiseAdagrad) {
-    const float state = t.first[row] + squares / static_cast<float>(t.columns);
-    __syncthreads();  // all have read it
-    if (threadIdx.x == 0) {
+  if (adagrad) {
+    const float state =
+        __shfl_sync(0xFFFFFFFFU, before, 0) + squares / static_cast<float>(t.columns);
+    if (lane == 0) {
       t.first[row] = state;
     }
     applied.kind = OptimizerKind::kSgd;
     applied.learning_rate = rule.learning_rate / (sqrtf(state) + rule.epsilon);
   }
   const AdamFactors f = rule.adam_on_device != nullptr ? *rule.adam_on_device : rule.adam;
-  for (Index j = threadIdx.x; j < t.columns; j += kThreads) {
-    const float g[1] = {internal::load_one(t.gradient, t.gradient_format, begin + j)};
+  for (Index j = lane * N; j < t.columns; j += 32 * N) {
+    float g[N];
+    internal::load<internal::Any, N>(t.gradient, t.gradient_format, begin + j, g);
     update(applied, f, t, begin + j, g);
   }
 }
@@ -175,8 +188,8 @@ void optimizer_update(const OptimizerSettings& settings, const Parameter* parame
           "a parameter and its gradient are contiguous and of one shape");
       internal::require(element_bytes(p.gradient.format) > 0 && element_bytes(p.weights.format) > 0,
                         "a device matrix is fp32, tf32, bf16 or fp16");
-      const Index wanted =
-          by_row ? p.weights.rows : internal::ceil_div(elements, kElementsPerBlock);
+      const Index wanted = by_row ? internal::ceil_div(p.weights.rows, Index{kRowsPerBlock})
+                                  : internal::ceil_div(elements, kElementsPerBlock);
       constexpr Index kMostBlocks = (Index{1} << 31) - 1;
       if (elements == 0) {
         continue;
@@ -190,9 +203,9 @@ void optimizer_update(const OptimizerSettings& settings, const Parameter* parame
                                  p.first,           p.second,          elements,
                                  p.weights.columns, p.gradient.format, p.weights.format};
       blocks += wanted;
-      packed = packed && elements % kPack == 0 && aligned(p.gradient.data) &&
-               aligned(p.weights.data) && aligned(p.master) && aligned(p.first) &&
-               aligned(p.second);
+      packed = packed && (by_row ? p.weights.columns : elements) % kPack == 0 &&
+               aligned(p.gradient.data) && aligned(p.weights.data) && aligned(p.master) &&
+               aligned(p.first) && aligned(p.second);
     }
     tasks.first_block[tasks.count] = static_cast<unsigned>(blocks);
     if (blocks == 0) {
@@ -200,7 +213,8 @@ void optimizer_update(const OptimizerSettings& settings, const Parameter* parame
     }
     const auto grid = static_cast<unsigned>(blocks);
     if (by_row) {
-      internal::launch("optimizer_update", row_kernel, {grid, kThreads}, stream, tasks, rule);
+      internal::launch("optimizer_update", packed ? row_kernel<kPack> : row_kernel<1>,
+                       {grid, kThreads}, stream, tasks, rule);
     } else if (packed) {
       internal::launch("optimizer_update", element_kernel<kPack>, {grid, kThreads}, stream, tasks,
                        rule);

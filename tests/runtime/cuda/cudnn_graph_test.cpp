@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 
 #include <catch2/catch.hpp>
+#include <future>
 #include <iostream>
 
 #include "runtime/cuda/cudnn_graph.h"
@@ -133,6 +134,33 @@ TEST_CASE("cuDNN's backward needs memory linear in the sequence", "[runtime][cud
     INFO(c.batch << " x " << c.heads << "/" << c.kv_heads << " x " << c.length << " x " << c.width
                  << ": plan " << plan_bytes / 1e6 << " MB, in all " << all / 1e6 << " MB");
     CHECK(all <= 8 * elements * (1 + 1.0 / static_cast<double>(c.width)));
+  }
+}
+
+TEST_CASE("cuDNN's plans made on threads are those made in turn", "[runtime][cuda]") {
+  const Machine machine;
+  if (!machine.cudnn || !machine.has_driver) {
+    std::cout << "skipped: no driver or stub of it" << std::endl;
+    return;
+  }
+  std::vector<AttentionProblem> problems;
+  for (const std::int64_t heads : {2, 4, 8}) {
+    for (const bool backward : {false, true}) {
+      problems.push_back(problem_of(heads, heads, 64, true, backward, Format::kBf16));
+    }
+  }
+  const auto workspace = [&](const AttentionProblem& p) {
+    const CudnnGraph graph = attention_op_by_op(machine.target(), p);
+    const auto configurations = engine_configurations(machine.target(), graph.graph);
+    return execution_plan(machine.target(), configurations.at(0))
+        .number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+  };
+  std::vector<std::future<std::int64_t>> made;
+  for (const AttentionProblem& p : problems) {
+    made.push_back(std::async(std::launch::async, workspace, p));
+  }
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    CHECK(made[i].get() == workspace(problems[i]));
   }
 }
 

@@ -389,7 +389,7 @@ TEST_CASE("a sweep keeps its rows, goes on without NCCL, and says what it left o
   CAPTURE(nccl);
   const Machine machine({{"STANDIN_MEMORY", "7000000"}, {"STANDIN_NCCL", nccl ? "1" : "0"}});
   const std::string rows = machine.trace() + "-rows";
-  const Outcome done = machine.call({"calibrate", "--backend", "cuda", "--seconds", "5", "--out",
+  const Outcome done = machine.call({"calibrate", "--backend", "cuda", "--seconds", "15", "--out",
                                      machine.trace() + ".json", "--rows", rows});
   INFO(done.err);
   CHECK(done.code == 4);

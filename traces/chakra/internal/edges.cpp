@@ -29,6 +29,11 @@ class TimelineEdges {
       lane.kind == Lane::Kind::kStream ? stream(lane) : thread(lane);
     }
     waits();
+    for (EventId i = 0; rank_.dependencies.added && i < e_.size(); ++i) {
+      for (const EventId on : rank_.dependencies.of(i)) {
+        depends(i, on, Kind::kData);
+      }
+    }
     Dependencies d;
     d.offsets.push_back(0);
     for (auto& list : predecessors_) {

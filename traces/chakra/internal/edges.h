@@ -3,7 +3,8 @@
 
 namespace stepcast::traces::internal {
 
-/// The dependencies that a timeline implies (write_chakra says which), as edges between events;
+/// The dependencies that a timeline implies (write_chakra says which), as edges between events,
+/// with those that an execution graph added;
 /// `host_waits`: also those of calls that wait for the device.
 Dependencies edges_of_timeline(const RankRecording& rank, const Names& names, bool host_waits);
 /// The time of each host event without that of the events inside it; of others their duration.

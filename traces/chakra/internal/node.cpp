@@ -153,6 +153,9 @@ void ChakraRank::node(const ChakraNode& n) {
   if (own) {
     return;
   }
+  if (!n.fields.empty()) {
+    rank.node_fields[n.id] += n.fields;
+  }
   for (const std::int64_t on : n.control) {
     builder_.depends(added, on, Dependencies::Kind::kControl);
   }

@@ -35,6 +35,7 @@ struct ChakraNode {
   std::optional<std::int64_t> thread, stream;
   std::int64_t comm_type = -1, comm_bytes = -1, peer = -1;
   std::string group;
+  std::string fields;  ///< what nothing here holds, as it was read
   // What our own writer adds, so that nothing is lost.
   std::optional<std::int64_t> begin_ns, duration_ns, category, correlation, external;
   std::int64_t process = 0, context = -1, device = 0, bytes = -1;

@@ -8,6 +8,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kOwn = 16 * kWarps;  // rows a block owns: 16 a warp
+constexpr int kOther = 32;         // rows of the other side at a time, in the backward
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kLn2 = 0.6931471805599453F;
 
@@ -111,17 +112,6 @@ __device__ inline void store_rows(const float (&c)[D / 8][4], T* to, Index strid
   }
 }
 
-template <class M>
-struct Operands {
-  Operand q, k, v, out, d_out, d_q, d_k, d_v;
-  float* log_sum_exp;
-  const float* delta;
-  M mask;
-  Index heads;
-  Index group;  // query heads that share a key head
-  float scale;
-};
-
 template <class T>
 __device__ inline Rows<T> head_of(const Operand& m, Index length, Index head, int head_dim) {
   return {static_cast<const T*>(m.data) + blockIdx.z * length * m.stride + head * head_dim,
@@ -135,7 +125,7 @@ __device__ inline T* head_to(const Operand& m, Index length, Index head, int hea
 /// One block: 64 queries of one head (blockIdx.y) of one sequence (blockIdx.z) against all their
 /// keys, a tile at a time; the next tile is on its way while one is used.
 template <class T, int D, class M>
-__global__ void __launch_bounds__(kThreads) forward_kernel(Operands<M> o) {
+__global__ void __launch_bounds__(kThreads) forward_kernel(AttentionOperands<M> o) {
   constexpr int kKeys = 64;
   constexpr int kTile = kKeys * tile_pitch(D);
   const M mask = o.mask.of_sample(blockIdx.z);
@@ -231,13 +221,27 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Operands<M> o) {
                    first_query + warp_first, mask.queries, factor);
 }
 
+/// Of one query of a head; zeros beyond the last.
+struct alignas(8) QueryStatistics {
+  float log_sum_exp;  ///< in powers of two
+  float delta;
+};
+template <class M>
+__device__ inline QueryStatistics statistics_of(const AttentionOperands<M>& o, Index queries,
+                                                Index head, Index query) {
+  if (query >= queries) {
+    return {0, 0};
+  }
+  const Index at = (blockIdx.z * o.heads + head) * queries + query;
+  return {o.log_sum_exp[at] * kLog2E, o.delta[at]};
+}
+
 /// One block owns 64 rows and walks the rows of the other side. Queries own (OwnsKeys false):
 /// scores [16 queries, other keys] of a warp, dQ += dS K. Keys own: the transposed scores, dV +=
-/// P^T dO, dK
-/// += dS^T Q, over all query heads of the key head (blockIdx.y).
+/// P^T dO, dK += dS^T Q, over all query heads of the key head (blockIdx.y). A lane keeps the
+/// statistics of its two queries, or they come with each tile of queries.
 template <class T, int D, bool OwnsKeys, class M>
-__global__ void __launch_bounds__(kThreads) backward_kernel(Operands<M> o) {
-  constexpr int kOther = 32;
+__global__ void __launch_bounds__(kThreads) backward_kernel(AttentionOperands<M> o) {
   constexpr int kTile = kOther * tile_pitch(D);
   const M mask = o.mask.of_sample(blockIdx.z);
   auto* const shared = dynamic_shared<unsigned char>();
@@ -245,6 +249,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands<M> o) {
   T* const own_y = own_x + kOwn * tile_pitch(D);    // dO, or V
   T* const other_x = own_y + kOwn * tile_pitch(D);  // two stages of K, or Q
   T* const other_y = other_x + 2 * kTile;           // two stages of V, or dO
+  auto* const of_tile = reinterpret_cast<QueryStatistics*>(other_y + 2 * kTile);  // two stages
 
   const Index head = blockIdx.y;
   const Index own_block = OwnsKeys ? blockIdx.x : gridDim.x - 1 - blockIdx.x;  // longest first
@@ -262,9 +267,13 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands<M> o) {
 
   const auto query_rows = [&](const Operand& m, Index h) { return head_of<T>(m, queries, h, D); };
   const auto key_rows = [&](const Operand& m) { return head_of<T>(m, keys, kv_head, D); };
+  const auto other_of = [&](Index step) { return span.begin + step % tiles * kOther; };
+  const auto query_head_of = [&](Index step) {
+    return OwnsKeys ? head * o.group + step / tiles : head;
+  };
   const auto load_other = [&](int stage, Index step) {
-    const Index first = span.begin + step % tiles * kOther;
-    const Index query_head = OwnsKeys ? head * o.group + step / tiles : head;
+    const Index first = other_of(step);
+    const Index query_head = query_head_of(step);
     load_tile<T, D, kOther>(other_x + stage * kTile,
                             OwnsKeys ? query_rows(o.q, query_head) : key_rows(o.k), first);
     load_tile<T, D, kOther>(other_y + stage * kTile,
@@ -280,10 +289,26 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands<M> o) {
     load_other(0, 0);
     copy_async_commit();
   }
+  QueryStatistics mine[2] = {};
+  QueryStatistics next{};  // of one query of the next tile
+  const bool brings = OwnsKeys && threadIdx.x < kOther;
+  if constexpr (OwnsKeys) {
+    if (brings && steps > 0) {
+      of_tile[threadIdx.x] = statistics_of(o, queries, query_head_of(0), other_of(0) + threadIdx.x);
+    }
+  } else {
+    for (int half = 0; half < 2; ++half) {
+      mine[half] =
+          statistics_of(o, queries, head, first_own + warp_first + mma_c(lane, 2 * half).row);
+    }
+  }
   int stage = 0;
   for (Index step = 0; step < steps; ++step, stage ^= 1) {
     if (step + 1 < steps) {
       load_other(stage ^ 1, step + 1);
+      if (brings) {
+        next = statistics_of(o, queries, query_head_of(step + 1), other_of(step + 1) + threadIdx.x);
+      }
     }
     copy_async_commit();
     copy_async_wait<1>();
@@ -293,28 +318,30 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands<M> o) {
     float ds[kOther / 8][4] = {};
     multiply_transposed<T, D, kOther>(p, own_x, warp_first, other_x + stage * kTile);
     multiply_transposed<T, D, kOther>(ds, own_y, warp_first, other_y + stage * kTile);
-    const Index first_other = span.begin + step % tiles * kOther;
-    const Index query_head = OwnsKeys ? head * o.group + step / tiles : head;
-    const Index statistics = (blockIdx.z * o.heads + query_head) * queries;
+    const Index first_other = other_of(step);
+    const Index own_rows = first_own + warp_first;
+    const bool whole = OwnsKeys ? mask.all_visible(first_other, kOther, own_rows, 16)
+                                : mask.all_visible(own_rows, 16, first_other, kOther);
 #pragma unroll
     for (int n = 0; n < kOther / 8; ++n) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const Place at = mma_c(lane, r);
-        const Index own = first_own + warp_first + at.row;
+        const Index own = own_rows + at.row;
         const Index other = first_other + n * 8 + at.column;
-        const Index query = OwnsKeys ? other : own;
-        const Index key = OwnsKeys ? own : other;
-        const bool seen = mask.visible(query, key);
-        const float lse = seen ? o.log_sum_exp[statistics + query] * kLog2E : 0.0F;
-        const float mean = seen ? o.delta[statistics + query] : 0.0F;
-        p[n][r] = seen ? exp2f(p[n][r] * scale - lse) : 0.0F;
-        ds[n][r] = p[n][r] * (ds[n][r] - mean);
+        const bool seen = whole || (OwnsKeys ? mask.visible(other, own) : mask.visible(own, other));
+        const QueryStatistics of =
+            OwnsKeys ? of_tile[stage * kOther + n * 8 + at.column] : mine[r / 2];
+        p[n][r] = seen ? exp2f(p[n][r] * scale - of.log_sum_exp) : 0.0F;
+        ds[n][r] = seen ? p[n][r] * (ds[n][r] - of.delta) : 0.0F;
       }
     }
     multiply_rounded<T, D, kOther>(d_x, ds, other_x + stage * kTile);
     if constexpr (OwnsKeys) {
       multiply_rounded<T, D, kOther>(d_y, p, other_y + stage * kTile);
+    }
+    if (brings) {
+      of_tile[(stage ^ 1) * kOther + threadIdx.x] = next;
     }
     __syncthreads();
   }
@@ -333,9 +360,10 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands<M> o) {
 
 template <class Kernel, class M>
 void launch_blocks(Kernel kernel, const char* name, Index own_rows, Index heads, Index batch,
-                   int shared_rows, int head_dim, const Operands<M>& o, cudaStream_t stream) {
+                   int shared_rows, std::size_t more_shared, const AttentionOperands<M>& o,
+                   cudaStream_t stream) {
   const std::size_t shared =
-      static_cast<std::size_t>(shared_rows) * static_cast<std::size_t>(tile_pitch(head_dim)) * 2;
+      static_cast<std::size_t>(shared_rows * tile_pitch(o.head_dim)) * 2 + more_shared;
   const dim3 grid(static_cast<unsigned>(ceil_div(own_rows, kOwn)), static_cast<unsigned>(heads),
                   static_cast<unsigned>(batch));
   launch(name, kernel, {grid, kThreads, shared}, stream, o);
@@ -358,33 +386,18 @@ void with_kernel(Format format, Index head_dim, Visit visit) {
   }
 }
 
-template <class M>
-Operands<M> operands_of(const AttentionShape& shape, const M& mask) {
-  Operands<M> o{};
-  o.mask = mask;
-  o.heads = shape.heads;
-  o.group = shape.heads / shape.kv_heads;
-  o.scale = shape.scale;
-  return o;
-}
-
 }  // namespace
 
 void flash_forward(const AttentionShape& shape, const ConstMatrixView& q, const ConstMatrixView& k,
                    const ConstMatrixView& v, const MatrixView& out, float* log_sum_exp,
                    cudaStream_t stream) {
   with_mask(shape, [&](const auto& mask) {
-    auto o = operands_of(shape, mask);
-    o.q = operand(q);
-    o.k = operand(k);
-    o.v = operand(v);
-    o.out = operand(out);
-    o.log_sum_exp = log_sum_exp;
+    const auto o = forward_operands(shape, mask, q, k, v, out, log_sum_exp);
     with_kernel(q.format, shape.head_dim, [&](auto type, auto dim) {
       using T = typename decltype(type)::type;
       constexpr int kDim = decltype(dim)::value;
       launch_blocks(forward_kernel<T, kDim, std::decay_t<decltype(mask)>>, "attention_forward",
-                    shape.query_length, shape.heads, shape.batch, kOwn + 4 * 64, kDim, o, stream);
+                    shape.query_length, shape.heads, shape.batch, kOwn + 4 * 64, 0, o, stream);
     });
   });
 }
@@ -393,24 +406,16 @@ void flash_backward(const AttentionShape& shape, const AttentionBackward& tensor
                     const float* delta, cudaStream_t stream) {
   with_mask(shape, [&](const auto& mask) {
     using M = std::decay_t<decltype(mask)>;
-    auto o = operands_of(shape, mask);
-    o.q = operand(tensors.q);
-    o.k = operand(tensors.k);
-    o.v = operand(tensors.v);
-    o.d_out = operand(tensors.d_out);
-    o.d_q = operand(tensors.d_q);
-    o.d_k = operand(tensors.d_k);
-    o.d_v = operand(tensors.d_v);
-    o.log_sum_exp = const_cast<float*>(tensors.log_sum_exp);  // the backward only reads it
-    o.delta = delta;
+    const auto o = backward_operands(shape, mask, tensors, delta);
     with_kernel(tensors.q.format, shape.head_dim, [&](auto type, auto dim) {
       using T = typename decltype(type)::type;
       constexpr int kDim = decltype(dim)::value;
-      constexpr int kSharedRows = 2 * kOwn + 4 * 32;
+      constexpr int kSharedRows = 2 * kOwn + 4 * kOther;
       launch_blocks(backward_kernel<T, kDim, true, M>, "attention_backward of keys",
-                    shape.kv_length, shape.kv_heads, shape.batch, kSharedRows, kDim, o, stream);
+                    shape.kv_length, shape.kv_heads, shape.batch, kSharedRows,
+                    2 * kOther * sizeof(QueryStatistics), o, stream);
       launch_blocks(backward_kernel<T, kDim, false, M>, "attention_backward of queries",
-                    shape.query_length, shape.heads, shape.batch, kSharedRows, kDim, o, stream);
+                    shape.query_length, shape.heads, shape.batch, kSharedRows, 0, o, stream);
     });
   });
 }

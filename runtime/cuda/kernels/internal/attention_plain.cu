@@ -14,18 +14,6 @@ constexpr int kPerWarp = 4;  // own rows of a warp
 constexpr int kOwn = kWarps * kPerWarp;
 constexpr int kSlices = 8;  // a lane holds columns lane, lane + 32, ...: head_dim <= 256
 
-template <class M>
-struct PlainOperands {
-  Operand q, k, v, out, d_out, d_q, d_k, d_v;
-  float* log_sum_exp;
-  const float* delta;
-  M mask;
-  Index heads;
-  Index group;
-  int head_dim;
-  float scale;
-};
-
 /// `count` rows of one head from row `first` on into shared memory, fp32, `pitch` floats apart;
 /// zeros beyond `rows`.
 __device__ void load_rows(float* to, int pitch, const Operand& from, Index rows, Index head,
@@ -94,7 +82,7 @@ __device__ void store_row(const Operand& to, Index rows, Index head, Index row, 
 }
 
 template <class M>
-__global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperands<M> o) {
+__global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(AttentionOperands<M> o) {
   const M mask = o.mask.of_sample(blockIdx.z);
   auto* const shared = dynamic_shared<float>();
   const int pitch = o.head_dim | 1;
@@ -153,7 +141,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperand
 
 /// As backward_kernel of the tensor cores: a block owns queries (dQ) or keys (dK, dV).
 template <bool OwnsKeys, class M>
-__global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperands<M> o) {
+__global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(AttentionOperands<M> o) {
   const M mask = o.mask.of_sample(blockIdx.z);
   auto* const shared = dynamic_shared<float>();
   const int pitch = o.head_dim | 1;
@@ -219,20 +207,9 @@ __global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperan
   }
 }
 
-template <class M>
-PlainOperands<M> operands_of(const AttentionShape& shape, const M& mask) {
-  PlainOperands<M> o{};
-  o.mask = mask;
-  o.heads = shape.heads;
-  o.group = shape.heads / shape.kv_heads;
-  o.head_dim = static_cast<int>(shape.head_dim);
-  o.scale = shape.scale;
-  return o;
-}
-
 template <class Kernel, class M>
 void launch_blocks(Kernel kernel, const char* name, Index own_rows, Index heads, Index batch,
-                   int tiles, const PlainOperands<M>& o, cudaStream_t stream) {
+                   int tiles, const AttentionOperands<M>& o, cudaStream_t stream) {
   static_assert(kOwn == kOther, "tiles of shared memory are of one size");
   const std::size_t shared =
       static_cast<std::size_t>(tiles * kOwn * (o.head_dim | 1)) * sizeof(float);
@@ -247,12 +224,7 @@ void plain_forward(const AttentionShape& shape, const ConstMatrixView& q, const 
                    const ConstMatrixView& v, const MatrixView& out, float* log_sum_exp,
                    cudaStream_t stream) {
   with_mask(shape, [&](const auto& mask) {
-    auto o = operands_of(shape, mask);
-    o.q = operand(q);
-    o.k = operand(k);
-    o.v = operand(v);
-    o.out = operand(out);
-    o.log_sum_exp = log_sum_exp;
+    const auto o = forward_operands(shape, mask, q, k, v, out, log_sum_exp);
     launch_blocks(plain_forward_kernel<std::decay_t<decltype(mask)>>, "attention_forward, fp32",
                   shape.query_length, shape.heads, shape.batch, 3, o, stream);
   });
@@ -262,16 +234,7 @@ void plain_backward(const AttentionShape& shape, const AttentionBackward& tensor
                     const float* delta, cudaStream_t stream) {
   with_mask(shape, [&](const auto& mask) {
     using M = std::decay_t<decltype(mask)>;
-    auto o = operands_of(shape, mask);
-    o.q = operand(tensors.q);
-    o.k = operand(tensors.k);
-    o.v = operand(tensors.v);
-    o.d_out = operand(tensors.d_out);
-    o.d_q = operand(tensors.d_q);
-    o.d_k = operand(tensors.d_k);
-    o.d_v = operand(tensors.d_v);
-    o.log_sum_exp = const_cast<float*>(tensors.log_sum_exp);  // the backward only reads it
-    o.delta = delta;
+    const auto o = backward_operands(shape, mask, tensors, delta);
     launch_blocks(plain_backward_kernel<true, M>, "attention_backward of keys, fp32",
                   shape.kv_length, shape.kv_heads, shape.batch, 4, o, stream);
     launch_blocks(plain_backward_kernel<false, M>, "attention_backward of queries, fp32",

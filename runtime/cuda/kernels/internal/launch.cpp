@@ -14,6 +14,15 @@ void check_launch(const char* kernel) {
   }
 }
 
+int multiprocessors() {
+  int device = 0;
+  int count = 0;
+  static_cast<void>(cudaGetDevice(&device));
+  static_cast<void>(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  check_launch("(multiprocessors of the device)");
+  return count;
+}
+
 void require(bool holds, const char* promise) { STEPCAST_CHECK(holds, "{}", promise); }
 
 void require_workspace(std::size_t given, std::size_t needed, const char* kernel) {

@@ -12,7 +12,7 @@ struct Operands {
 };
 
 /// How a map covers [rows, columns]: blocks of threads_x * N columns and `chunk` rows. The order of
-/// column sums follows from it, so it depends on the shape alone.
+/// column sums follows from it, so it depends on the shape and the kind of device alone.
 struct MapShape {
   Index rows = 0;
   Index columns = 0;
@@ -26,7 +26,12 @@ struct MapShape {
 constexpr int kMapThreads = 256;
 constexpr Index kMapBlocks = 1024;  // enough to fill any device several times over
 
-inline MapShape map_shape(Index rows, Index columns, int n) {
+/// Blocks of a map with sums that a multiprocessor holds at once (the compiler sees to it), and the
+/// least rows that each sums.
+constexpr int kSummingBlocks = 4;
+constexpr Index kSummedRows = 32;
+
+inline MapShape map_shape(Index rows, Index columns, int n, bool sums) {
   MapShape shape;
   shape.rows = rows;
   shape.columns = columns;
@@ -34,6 +39,12 @@ inline MapShape map_shape(Index rows, Index columns, int n) {
   shape.threads_x = static_cast<int>(wanted < kMapThreads ? wanted : kMapThreads);
   shape.threads_y = kMapThreads / shape.threads_x;
   const Index strips = shape.strips(n);
+  if (sums) {  // one wave: a second one would be the shorter, and double the partial sums
+    const Index wave = Index{kSummingBlocks} * multiprocessors() / (strips > 0 ? strips : 1);
+    const Index chunk = ceil_div(rows, wave > 0 ? wave : 1);
+    shape.chunk = round_up(chunk > kSummedRows ? chunk : kSummedRows, shape.threads_y);
+    return shape;
+  }
   shape.chunk = round_up(ceil_div(rows * strips, kMapBlocks), shape.threads_y);
   shape.chunk = shape.chunk > 0 ? shape.chunk : shape.threads_y;
   return shape;
@@ -42,7 +53,7 @@ inline MapShape map_shape(Index rows, Index columns, int n) {
 /// f(row, column, x, y, s): from N columns of each input to N of each output and of each summed
 /// value. `partial` [chunks][Sums][columns] receives the sums over the rows of a block.
 template <class T, class U, int N, int Inputs, int Outputs, int Sums, class F>
-__global__ void __launch_bounds__(kMapThreads)
+__global__ void __launch_bounds__(kMapThreads, Sums > 0 ? kSummingBlocks : 1)
     map_kernel(MapShape shape, Operands<Inputs> in, Operands<Outputs> out, float* partial, F f) {
   const Index column = (static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   const Index begin = static_cast<Index>(blockIdx.y) * shape.chunk;
@@ -97,7 +108,7 @@ __global__ void __launch_bounds__(kMapThreads)
 template <class T, class U, int N, int Sums, int Inputs, int Outputs, class F>
 void launch_map(Index rows, Index columns, const Operands<Inputs>& in, const Operands<Outputs>& out,
                 float* partial, const F& f, const char* name, cudaStream_t stream) {
-  const MapShape shape = map_shape(rows, columns, N);
+  const MapShape shape = map_shape(rows, columns, N, (Sums > 0));
   const dim3 grid(static_cast<unsigned>(shape.strips(N)), static_cast<unsigned>(shape.chunks()));
   const dim3 block(static_cast<unsigned>(shape.threads_x), static_cast<unsigned>(shape.threads_y));
   launch(name, map_kernel<T, U, N, Inputs, Outputs, Sums, F>, {grid, block}, stream, shape, in, out,
@@ -108,7 +119,7 @@ void launch_map(Index rows, Index columns, const Operands<Inputs>& in, const Ope
 inline std::size_t map_sums_workspace(Index rows, Index columns, int sums) {
   Index chunks = 0;
   for (const int n : {1, 4, 8}) {
-    const Index c = map_shape(rows, columns, n).chunks();
+    const Index c = map_shape(rows, columns, n, true).chunks();
     chunks = c > chunks ? c : chunks;
   }
   return static_cast<std::size_t>(chunks * columns * sums) * sizeof(float);
@@ -185,8 +196,8 @@ void map(const std::array<ConstMatrixView, InputCount>& inputs,
     run(Type<Any>{});
   }
   if constexpr (Sums > 0) {
-    add_partial_sums(partial, map_shape(rows, columns, packed ? n : 1).chunks(), columns, Sums,
-                     targets, stream);
+    add_partial_sums(partial, map_shape(rows, columns, packed ? n : 1, true).chunks(), columns,
+                     Sums, targets, stream);
   }
 }
 

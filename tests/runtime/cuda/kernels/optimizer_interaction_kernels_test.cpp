@@ -174,14 +174,23 @@ TEST_CASE("kernels: dot interaction and cross layers", "[cuda][kernels][gpu]") {
   }
   Draw draw(10);
   for (const Format f : stored_formats()) {
-    for (const auto& [features, dim] : std::vector<std::pair<Index, Index>>{
-             {2, 1}, {3, 7}, {9, 16}, {27, 64}, {27, 128}, {5, 33}}) {
-      CAPTURE(name_of(f), features, dim);
+    // 16-bit features of 32 columns or a multiple of them, 16 bytes at a time: tensor cores.
+    for (const auto& [features, dim, gap] : std::vector<std::array<Index, 3>>{{2, 1, 3},
+                                                                              {3, 7, 3},
+                                                                              {9, 16, 0},
+                                                                              {27, 64, 3},
+                                                                              {27, 64, 8},
+                                                                              {27, 128, 0},
+                                                                              {2, 32, 0},
+                                                                              {16, 32, 0},
+                                                                              {33, 96, 8},
+                                                                              {5, 33, 3}}) {
+      CAPTURE(name_of(f), features, dim, gap);
       constexpr Index kBatch = 11;
       const DotInteraction shape{features, dim};
       const Index width = features * dim, out_width = shape.output_width();
       const Numbers x = draw.values(kBatch * width), dy = draw.values(kBatch * out_width);
-      const Matrix dx_in(f, kBatch, width, x, 3), out(f, kBatch, out_width, 1),
+      const Matrix dx_in(f, kBatch, width, x, gap), out(f, kBatch, out_width, 1),
           ddy(f, kBatch, out_width, dy), dx(f, kBatch, width, 2);
       const auto value = [&](Index b, Index i, Index d) {
         return x[static_cast<std::size_t>(b * width + i * dim + d)];

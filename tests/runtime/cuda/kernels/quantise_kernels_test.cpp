@@ -41,11 +41,17 @@ TEST_CASE("kernels: matrices quantised to fp8 with one scale", "[cuda][kernels][
   Draw draw(71);
   for (const Fp8 format : {Fp8::kE4m3, Fp8::kE5m2}) {
     const std::vector<double> magnitudes = magnitudes_of(format);
-    for (const auto& [rows, columns, gap] : std::vector<std::array<Index, 3>>{
-             {1, 1, 0}, {3, 17, 1}, {33, 64, 8}, {70, 45, 0}, {300, 5, 3}}) {
+    for (const auto& [rows, columns, gap] : std::vector<std::array<Index, 3>>{{1, 1, 0},
+                                                                              {3, 17, 1},
+                                                                              {33, 64, 8},
+                                                                              {70, 45, 0},
+                                                                              {300, 5, 3},
+                                                                              {150, 80, 16},
+                                                                              {5, 2064, 0}}) {
       for (const Format stored : stored_formats()) {
-        for (const bool transpose : {false, true}) {
-          CAPTURE(static_cast<int>(format), rows, columns, name_of(stored), transpose);
+        for (const auto& [transpose, both] : std::vector<std::pair<bool, bool>>{
+                 {false, false}, {true, false}, {false, true}, {true, true}}) {
+          CAPTURE(static_cast<int>(format), rows, columns, name_of(stored), transpose, both);
           Numbers x = draw.values(rows * columns);
           for (double& v : x) {  // over many binades: subnormal results too
             v *= std::exp2(-static_cast<double>(draw.below(12)));
@@ -55,11 +61,18 @@ TEST_CASE("kernels: matrices quantised to fp8 with one scale", "[cuda][kernels][
           const Numbers held = in.read();
           const Index out_rows = transpose ? columns : rows;
           const Index used = transpose ? rows : columns;
-          const Index pitch = (used + 15) / 16 * 16;
+          const auto padded = [](Index n) { return (n + 15) / 16 * 16; };
+          const Index pitch = padded(used);
           const Array<unsigned char> out(static_cast<std::size_t>(out_rows * pitch));
+          const Index other_pitch = padded(out_rows);  // the other layout, made in the same pass
+          const Array<unsigned char> other(static_cast<std::size_t>(used * other_pitch));
+          const QuantisedRows asked{out.data(), pitch};
+          const QuantisedRows beside =
+              both ? QuantisedRows{other.data(), other_pitch} : QuantisedRows();
           const Memory workspace(kQuantiseWorkspace);
-          const float* factor = quantise({in.view(), transpose, format, out.data(), pitch},
-                                         workspace.workspace(), nullptr);
+          const float* factor =
+              quantise({in.view(), format, transpose ? beside : asked, transpose ? asked : beside},
+                       workspace.workspace(), nullptr);
           CHECK(reinterpret_cast<std::uintptr_t>(factor) % 16 == 0);  // scales are read so
           float up = 0;
           succeed(cudaDeviceSynchronize());
@@ -104,7 +117,7 @@ TEST_CASE("kernels: zeros, huge and broken values in fp8", "[cuda][kernels][gpu]
     const Array<unsigned char> out(16);
     const Memory workspace(kQuantiseWorkspace);
     const float* factor =
-        quantise({in.view(), false, Fp8::kE4m3, out.data(), 16}, workspace.workspace(), nullptr);
+        quantise({in.view(), Fp8::kE4m3, {out.data(), 16}, {}}, workspace.workspace(), nullptr);
     float up = 0;
     succeed(cudaDeviceSynchronize());
     succeed(cudaMemcpy(&up, factor, sizeof up, cudaMemcpyDeviceToHost));

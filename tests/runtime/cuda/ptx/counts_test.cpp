@@ -5,6 +5,7 @@
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/interaction.h"
 #include "runtime/cuda/kernels/norm.h"
+#include "runtime/cuda/kernels/quantise.h"
 #include "tests/runtime/cuda/emulation/launcher.h"
 #include "tests/runtime/cuda/kernels/kernel_fixture.h"
 #include "tests/runtime/cuda/ptx/ptx_launcher.h"
@@ -87,6 +88,60 @@ TEST_CASE("counts: dots of features cost two operations a multiply-add", "[count
       op_of(OpKind::kDotInteractionForward, {kSamples, shape.features, shape.dim}, Format::kFp32);
   check_bytes(c, op);
   CHECK(static_cast<double>(c.flops) == Approx(op.flops.base()).epsilon(0.05));
+}
+
+TEST_CASE("counts: dots of features on tensor cores read them once", "[counts]") {
+  const DotInteraction shape{27, 64};
+  constexpr Index kSamples = 16;
+  const Index wide = shape.features * shape.dim, dots = shape.output_width();
+  const Matrix x(Format::kBf16, kSamples, wide, Draw(1).values(kSamples * wide));
+  const Matrix dx(Format::kBf16, kSamples, wide);
+  const Matrix out(Format::kBf16, kSamples, dots);
+  const Matrix d_out(Format::kBf16, kSamples, dots, Draw(2).values(kSamples * dots));
+  const std::array<std::int64_t, 6> sizes{kSamples, shape.features, shape.dim};
+  const Counts forward =
+      counted([&] { dot_interaction_forward(shape, x.view(), out.view(), nullptr); });
+  check_bytes(forward, op_of(OpKind::kDotInteractionForward, sizes, Format::kBf16));
+  // Six tiles of 16 x 8 features hold the lower triangle of 32.
+  CHECK(forward.tensor_flops == 2U * 6 * 16 * 8 * 64 * kSamples);
+  const Counts backward =
+      counted([&] { dot_interaction_backward(shape, d_out.view(), x.view(), dx.view(), nullptr); });
+  check_bytes(backward, op_of(OpKind::kDotInteractionBackward, sizes, Format::kBf16));
+  CHECK(backward.tensor_flops == 2U * 32 * 32 * 64 * kSamples);
+}
+
+TEST_CASE("counts: a norm's backward reads its rows once", "[counts]") {
+  constexpr Index kManyRows = 2048;
+  const Matrix x(Format::kBf16, kManyRows, kWidth, Draw(1).values(kManyRows * kWidth));
+  const Matrix dy(Format::kBf16, kManyRows, kWidth, Draw(2).values(kManyRows * kWidth));
+  const Matrix dx(Format::kBf16, kManyRows, kWidth);
+  const Array<float> weight(std::vector<float>(kWidth, 1.0F)), d_weight(kWidth), d_bias(kWidth);
+  const Array<float> statistics(std::vector<float>(static_cast<std::size_t>(2 * kManyRows), 1.0F));
+  const Memory workspace(norm_backward_workspace(kManyRows, kWidth));
+  const Counts c = counted([&] {
+    norm_backward(Norm::kLayerNorm, dy.view(), x.view(), {weight.data(), Format::kFp32},
+                  statistics.data(), {}, dx.view(), {d_weight.data(), Format::kFp32},
+                  {d_bias.data(), Format::kFp32}, workspace.workspace(), nullptr);
+  });
+  const double rows = 2.0 * kManyRows * kWidth;  // bytes of a matrix
+  CHECK(static_cast<double>(c.loads.distinct) == Approx(2 * rows).epsilon(0.05));
+  CHECK(static_cast<double>(c.stores.distinct) == Approx(rows).epsilon(0.05));
+}
+
+TEST_CASE("counts: both fp8 layouts of a matrix are made in one pass", "[counts]") {
+  const Matrix x(Format::kBf16, kRows, kWidth, Draw(1).values(kRows * kWidth));
+  const Array<unsigned char> rows(static_cast<std::size_t>(kRows * kWidth)),
+      columns(static_cast<std::size_t>(kRows * kWidth));
+  const Memory workspace(kQuantiseWorkspace);
+  const Counts c = counted([&] {
+    quantise({x.view(), Fp8::kE4m3, {rows.data(), kWidth}, {columns.data(), kRows}},
+             workspace.workspace(), nullptr);
+  });
+  const double elements = static_cast<double>(kRows) * kWidth;
+  // Once for the largest value, once for both layouts.
+  CHECK(static_cast<double>(c.loads.sectors) * models::ptx::kSector ==
+        Approx(4 * elements).epsilon(0.05));
+  CHECK(static_cast<double>(c.stores.distinct) == Approx(2 * elements).epsilon(0.05));
 }
 
 struct AttentionCase {

@@ -149,8 +149,16 @@ cudaError_t cudaDeviceGetPCIBusId(char* bus, int, int) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
   const auto capability = static_cast<int>(setting("STANDIN_CAPABILITY", 90));
+  if (what == cudaDevAttrMultiProcessorCount) {
+    *value = 1;
+    return cudaSuccess;
+  }
   *value = what == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
   return cudaSuccess;
 }
@@ -158,7 +166,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   *p = {};
   std::strcpy(p->name, "stand-in");
   p->totalGlobalMem = static_cast<std::size_t>(capacity());
-  p->l2CacheSize = 1 << 20;
+  p->l2CacheSize = 1 << 13;
   p->multiProcessorCount = 1;
   return cudaSuccess;
 }

@@ -1,25 +1,25 @@
 #include <algorithm>
 #include <utility>
 
-#include "workloads/transformer/stage_parameters.h"
+#include "workloads/passes/parameter_buckets.h"
 
 // How gradients are summed over the replicas, sharded weights gathered, and weights updated.
 namespace stepcast::workloads {
 
-bool StageParameters::gathers_each_pass() const {
+bool ParameterBuckets::gathers_each_pass() const {
   return job_.parallel.zero == 3 && job_.parallel.zero_reshard;
 }
 
-bool StageParameters::gathers_ahead() const {
+bool ParameterBuckets::gathers_ahead() const {
   const Parallel& p = job_.parallel;
   return p.overlap.parameters && (p.zero == 1 || p.zero == 2);
 }
 
-bool StageParameters::gathers_first_pass() const {
+bool ParameterBuckets::gathers_first_pass() const {
   return job_.parallel.zero == 3 || gathers_ahead();
 }
 
-void StageParameters::gather(Bucket& bucket) {
+void ParameterBuckets::gather(Bucket& bucket) {
   OpWriter::Transfer t;
   t.kind = OpKind::kAllGather;
   t.name = "weights.gather";
@@ -27,14 +27,14 @@ void StageParameters::gather(Bucket& bucket) {
   t.in = {bucket.weight_shard};
   t.out = {bucket.weights};
   t.communicator = replicas(bucket.replicas).inside;
-  t.format = weight_format(bucket.sum);
+  t.format = bucket.stored;
   const auto done = writer_.transfer(Lane::kData, t);
   if (!gather_events_.empty()) {
     gather_events_.back().push_back(done);
   }
 }
 
-void StageParameters::gather_unit(std::size_t index) {
+void ParameterBuckets::gather_unit(std::size_t index) {
   if (index >= pass_.size()) {
     return;
   }
@@ -48,7 +48,7 @@ void StageParameters::gather_unit(std::size_t index) {
   }
 }
 
-void StageParameters::begin_pass(std::vector<std::int64_t> units, bool gather) {
+void ParameterBuckets::begin_pass(std::vector<std::int64_t> units, bool gather) {
   pass_ = gather ? std::move(units) : std::vector<std::int64_t>{};
   gather_events_.clear();
   next_ = 0;
@@ -57,12 +57,12 @@ void StageParameters::begin_pass(std::vector<std::int64_t> units, bool gather) {
   }
 }
 
-void StageParameters::use(std::int64_t unit) {
+void ParameterBuckets::use(std::int64_t unit) {
   if (next_ >= pass_.size() || pass_[next_] != unit) {
     return;  // still there
   }
   gather_unit(job_.parallel.overlap.data ? next_ + 1 : next_);
-  for (const OpWriter::Event e : gather_events_[next_]) {
+  for (const TransferId e : gather_events_[next_]) {
     writer_.await(e);
   }
   copy_gathered(unit);
@@ -70,13 +70,13 @@ void StageParameters::use(std::int64_t unit) {
 }
 
 /// From the buffer of the gather to the matrices that products read.
-void StageParameters::copy_gathered(std::int64_t unit) {
-  if (!traits_.copies_gathered || shape_.shards == 1) {
+void ParameterBuckets::copy_gathered(std::int64_t unit) {
+  if (!traits_.copies_gathered || holders_.data.shards == 1) {
     return;
   }
   for (const Bucket& bucket : buckets_) {
     if (bucket.gathered && bucket.unit == unit) {
-      const Bytes all = format_bytes(job_.formats.compute, 1, bucket.elements);
+      const Bytes all = format_bytes(holders_.compute, 1, bucket.elements);
       writer_.compute(OpKind::kCast, "weights.copy", {bucket.elements})
           .in({bucket.weights})
           .out({bucket.weights})
@@ -86,7 +86,7 @@ void StageParameters::copy_gathered(std::int64_t unit) {
 }
 
 /// What a framework does to whole gradients before they leave as shards.
-void StageParameters::pass_over_gradients(const Bucket& bucket) {
+void ParameterBuckets::pass_over_gradients(const Bucket& bucket) {
   if (traits_.gradient_passes <= 0 || job_.parallel.zero < 3) {
     return;
   }
@@ -94,19 +94,16 @@ void StageParameters::pass_over_gradients(const Bucket& bucket) {
   writer_.compute(OpKind::kCast, "gradients.copy", {bucket.elements})
       .in({bucket.gradients})
       .out({bucket.gradients})
-      .work(Flops(0), format_bytes(job_.formats.compute, 1, bucket.elements) * passes,
+      .work(Flops(0), format_bytes(holders_.compute, 1, bucket.elements) * passes,
             format_bytes(job_.formats.gradient, 1, bucket.elements) * passes);
 }
 
-void StageParameters::begin_backward(bool last_microbatch) {
-  in_backward_ = true;
-  overlapping_ = last_microbatch && job_.parallel.overlap.data;
-  for (Bucket& bucket : buckets_) {
-    bucket.open = bucket.parameters;
-  }
+bool ParameterBuckets::opens_gradients(std::int64_t unit) const {
+  return std::any_of(buckets_.begin(), buckets_.end(),
+                     [unit](const Bucket& b) { return b.scattered && b.unit == unit; });
 }
 
-void StageParameters::open_gradients(std::int64_t unit) {
+void ParameterBuckets::open_gradients(std::int64_t unit) {
   for (const Bucket& bucket : buckets_) {
     if (bucket.scattered && bucket.unit == unit) {
       writer_.await(bucket.gradients_free);
@@ -117,40 +114,17 @@ void StageParameters::open_gradients(std::int64_t unit) {
   }
 }
 
-void StageParameters::hold(bool held) {
-  holding_ = held;
-  if (held) {
-    held_.clear();
-  }
-  released_ = 0;
-}
-
-void StageParameters::release(std::size_t count) {
-  while (released_ < count) {
-    finished(held_[released_++]);
+void ParameterBuckets::finished(std::size_t index, bool last) {
+  Bucket& bucket = buckets_[index];
+  const bool overlapping = last && job_.parallel.overlap.data;
+  if (bucket.scattered || (overlapping && bucket.sum == GradientSum::kNone)) {
+    exchange(bucket, overlapping);
   }
 }
 
-void StageParameters::finished(const std::string& name) {
-  if (holding_) {
-    held_.push_back(name);
-    return;
-  }
-  if (!in_backward_) {
-    return;
-  }
-  Bucket& bucket = buckets_[bucket_of_.at(name)];
-  if (!bucket.trained || --bucket.open > 0) {
-    return;
-  }
-  if (bucket.scattered || (overlapping_ && bucket.sum == GradientSum::kNone)) {
-    exchange(bucket);
-  }
-}
-
-void StageParameters::zero_gradients() {
+void ParameterBuckets::zero_gradients() {
   for (const Bucket& bucket : buckets_) {
-    if (!bucket.trained || (bucket.scattered && shape_.microbatches == 1)) {
+    if (!bucket.trained || (bucket.scattered && microbatches() == 1)) {
       continue;  // written whole by the only reduce-scatter
     }
     writer_
@@ -161,13 +135,13 @@ void StageParameters::zero_gradients() {
   }
 }
 
-void StageParameters::exchange(Bucket& bucket) {
+void ParameterBuckets::exchange(Bucket& bucket, bool last) {
   const ReplicaGroup& group = replicas(bucket.replicas);
   if (group.replicas == 1) {
     return;
   }
   const bool shards = bucket.shard != bucket.elements;
-  const bool adds = bucket.scattered && shape_.microbatches > 1;
+  const bool adds = bucket.scattered && microbatches() > 1;
   OpWriter::Transfer t;
   t.kind = shards ? OpKind::kReduceScatter : OpKind::kAllReduce;
   t.name = "gradients.exchange";
@@ -195,7 +169,7 @@ void StageParameters::exchange(Bucket& bucket) {
   }
   bucket.exchanged = true;
   if (shards && group.across >= 0) {
-    bucket.exchanged = overlapping_ || !bucket.scattered;
+    bucket.exchanged = last || !bucket.scattered;
     if (bucket.exchanged) {
       sum_replicas(bucket);
     }
@@ -204,7 +178,7 @@ void StageParameters::exchange(Bucket& bucket) {
 }
 
 /// HSDP: the same shard on every replica.
-void StageParameters::sum_replicas(Bucket& bucket) {
+void ParameterBuckets::sum_replicas(Bucket& bucket) {
   OpWriter::Transfer t;
   t.name = "gradients.replicas";
   t.elements = bucket.shard;
@@ -214,21 +188,50 @@ void StageParameters::sum_replicas(Bucket& bucket) {
   bucket.synchronised = writer_.transfer(Lane::kData, t);
 }
 
-void StageParameters::complete_exchange(Bucket& bucket) {
+/// Over tensor ranks, or both ends of the pipeline.
+void ParameterBuckets::sum_others(const Bucket& bucket) {
+  OpWriter::Transfer t;
+  if (bucket.sum == GradientSum::kOverTensor) {
+    t.name = "gradients.tensor_sum";
+    t.elements = bucket.elements;
+    t.in = t.out = {bucket.gradients};
+    t.communicator = holders_.tensor;
+    t.format = job_.formats.gradient;
+    writer_.await(writer_.transfer(Lane::kTensor, t));
+  } else if (bucket.sum == GradientSum::kOverEnds) {
+    writer_.await(bucket.synchronised);
+    t.name = "gradients.ends_sum";
+    t.elements = bucket.scattered ? bucket.shard : bucket.elements;
+    t.in = t.out = {bucket.scattered ? bucket.gradient_shard : bucket.gradients};
+    t.communicator = holders_.ends;
+    t.format = job_.formats.gradient;
+    writer_.transfer(Lane::kCompute, t);
+  }
+}
+
+void ParameterBuckets::synchronise() {
+  for (Bucket& bucket : buckets_) {
+    writer_.set_phase(Phase::kGradientSync);
+    sum_others(bucket);
+    complete_exchange(bucket);
+  }
+}
+
+void ParameterBuckets::complete_exchange(Bucket& bucket) {
   if (!bucket.trained || bucket.exchanged || replicas(bucket.replicas).replicas == 1) {
     return;
   }
   if (bucket.scattered) {
     sum_replicas(bucket);
   } else {
-    exchange(bucket);
+    exchange(bucket, false);
   }
 }
 
-void StageParameters::optimize() {
-  const bool mixed = !full_precision(job_.formats.compute);
+void ParameterBuckets::optimize() {
+  const bool mixed = !full_precision(holders_.compute);
   const double gradient = bits_per_element(job_.formats.gradient) / 8;
-  const double weight = bits_per_element(job_.formats.compute) / 8;
+  const double weight = bits_per_element(holders_.compute) / 8;
   const double state = bits_per_element(job_.formats.moments) / 8;
   const double master = mixed ? bits_per_element(job_.formats.master) / 8 : weight;
   gather_events_.clear();

@@ -1,4 +1,4 @@
-#include "core/job/system.h"
+#include "core/system.h"
 
 #include "core/job/plan.h"
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "traces/events/operator_traffic.h"
 #include "traces/events/operators.h"
 #include "traces/measured_step.h"
 #include "traces/open_trace.h"
@@ -109,6 +110,46 @@ TEST_CASE("operators without a shape, or of no kind, are none of ours", "[traces
                        {{112}, {2}, {3}, {}, {}, {3}, {}, {32}, {33}},
                        {"float"},
                        {}}));  // no total dimension recorded
+}
+
+TEST_CASE("operators that are none of ours tell what they move and multiply",
+          "[traces][operators]") {
+  using traces::traffic_of;
+  // Patches of 16 x 16 of an image of 224: 14 x 14 positions, bf16.
+  const OperatorCall patches{
+      "aten::cudnn_convolution",
+      {{8, 3, 224, 224}, {768, 3, 16, 16}, {}, {}, {}, {}},
+      {"c10::BFloat16", "c10::BFloat16", "ScalarList", "ScalarList", "ScalarList", "Scalar"},
+      {"", "", "[0, 0]", "[16, 16]", "[1, 1]", "1"}};
+  const auto t = traffic_of(patches, KernelKind::kConvolution);
+  REQUIRE(t);
+  CHECK(t->flops == Approx(2.0 * 8 * 14 * 14 * 768 * 3 * 16 * 16));
+  CHECK(t->bytes == Approx(2.0 * (8 * 3 * 224 * 224 + 768 * 3 * 16 * 16 + 8 * 14 * 14 * 768)));
+  CHECK(t->format == Format::kBf16);
+  OperatorCall older = patches;  // without concrete values the output is not told
+  older.values.clear();
+  CHECK_FALSE(traffic_of(older, KernelKind::kConvolution));
+  const OperatorCall general{"aten::convolution",
+                             {{2, 4, 9, 9}, {6, 4, 3, 3}, {}, {}, {}, {}},
+                             {"float", "float", "", "ScalarList", "ScalarList", "ScalarList"},
+                             {"", "", "", "[2]", "[1]", "[1]"}};
+  CHECK(traffic_of(general, KernelKind::kConvolution)->flops ==
+        Approx(2.0 * 2 * 6 * 5 * 5 * 4 * 9));  // (9 + 2 - 3) / 2 + 1 = 5 each way
+  const OperatorCall backward{"aten::convolution_backward",
+                              {{2, 6, 5, 5}, {2, 4, 9, 9}, {6, 4, 3, 3}},
+                              {"float", "float", "float"},
+                              {}};
+  const auto b = traffic_of(backward, KernelKind::kConvolution);
+  CHECK(b->flops == Approx(4.0 * 2 * 6 * 5 * 5 * 4 * 9));  // gradients of input and weight
+  CHECK(b->bytes == Approx(4.0 * (2 * 6 * 25 + 2 * (2 * 4 * 81 + 6 * 4 * 9))));
+  const OperatorCall norm{"aten::cudnn_batch_norm", {{2, 4, 9, 9}, {4}}, {"float", "float"}, {}};
+  CHECK(traffic_of(norm, KernelKind::kNorm)->bytes == Approx(4.0 * (2 * 2 * 4 * 81 + 4)));
+  CHECK(traffic_of(norm, KernelKind::kReduction)->bytes == Approx(4.0 * (2 * 4 * 81 + 4)));
+  CHECK_FALSE(traffic_of(norm, KernelKind::kGemm));
+  CHECK_FALSE(traffic_of({"aten::sum", {{}, {}}, {"", ""}, {}}, KernelKind::kReduction));
+  CHECK_FALSE(
+      traffic_of({"aten::cudnn_convolution", {{1, 2}, {INT64_MAX, -1}}, {"float", "float"}, {}},
+                 KernelKind::kConvolution));
 }
 
 TEST_CASE("lists of texts are read item by item", "[traces][operators]") {

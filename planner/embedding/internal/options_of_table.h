@@ -1,0 +1,43 @@
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "core/job/job.h"
+#include "core/numbers.h"
+#include "planner/embedding/embedding_prices.h"
+#include "planner/embedding/internal/route_prices.h"
+#include "planner/embedding/plan_space.h"
+
+namespace stepcast::planner::internal {
+
+/// What options of one table are made from, and the options made.
+class OptionsOfTable {
+ public:
+  using Made = std::vector<std::pair<PlacementOption, OptionMeaning>>;
+
+ protected:
+  OptionsOfTable(const Job& job, std::size_t table, const EmbeddingPrices& prices,
+                 const RoutePrices& routes)
+      : job_(job),
+        t_(table),
+        table_(job.workload.dlrm()->tables[table]),
+        prices_(prices),
+        routes_(routes),
+        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
+        global_(real(job.batch.global)),
+        lookups_(global_ * table_.pooling) {}
+
+  [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
+
+  const Job& job_;
+  std::size_t t_;
+  const EmbeddingTable& table_;
+  const EmbeddingPrices& prices_;
+  const RoutePrices& routes_;
+  Access access_;
+  double global_;   ///< samples
+  double lookups_;  ///< of a step, over all ranks
+  Made made_;
+};
+
+}  // namespace stepcast::planner::internal

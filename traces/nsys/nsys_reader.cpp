@@ -1,0 +1,263 @@
+#include "traces/nsys/nsys_reader.h"
+
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "traces/events/profiler_records.h"
+#include "traces/input/whole_input.h"
+
+namespace stepcast::traces {
+namespace {
+
+using Span = ProfilerRecords::Span;
+
+constexpr std::size_t kNsysLargest = std::size_t{1} << 34U;
+constexpr std::string_view kNsysKernels = "CUPTI_ACTIVITY_KIND_KERNEL";
+constexpr std::string_view kNsysCalls = "CUPTI_ACTIVITY_KIND_RUNTIME";
+constexpr std::string_view kNsysCopies = "CUPTI_ACTIVITY_KIND_MEMCPY";
+constexpr std::string_view kNsysFills = "CUPTI_ACTIVITY_KIND_MEMSET";
+constexpr std::string_view kNsysWaits = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
+constexpr std::string_view kNsysRanges = "NVTX_EVENTS";
+
+/// A row of an answer; a column that is NULL is -1 or no text.
+class NsysRow {
+ public:
+  explicit NsysRow(sqlite3_stmt* statement) : statement_(statement) {}
+  [[nodiscard]] std::int64_t number(int column) const {
+    return sqlite3_column_type(statement_, column) == SQLITE_NULL
+               ? -1
+               : sqlite3_column_int64(statement_, column);
+  }
+  [[nodiscard]] std::int32_t small(int column) const {
+    const std::int64_t value = number(column);
+    return std::in_range<std::int32_t>(value) ? static_cast<std::int32_t>(value) : -1;
+  }
+  [[nodiscard]] std::string_view text(int column) const {
+    const auto* const bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
+    const int size = sqlite3_column_bytes(statement_, column);
+    return bytes == nullptr ? std::string_view{}
+                            : std::string_view(bytes, static_cast<std::size_t>(size));
+  }
+  /// Its first four columns.
+  [[nodiscard]] Span span() const {
+    return {number(0), number(1), text(2), std::max<std::int64_t>(0, number(3))};
+  }
+  /// Device, context and stream from a column on.
+  [[nodiscard]] ProfilerRecords::Stream stream(int first) const {
+    return {number(first), number(first + 1), number(first + 2)};
+  }
+
+ private:
+  sqlite3_stmt* statement_;
+};
+
+/// A database in memory: the file may come out of an archive, and is never written to.
+class NsysDatabase {
+ public:
+  explicit NsysDatabase(Input& input)
+      : label_(input.label()), bytes_(whole_input(input, kNsysLargest)) {
+    sqlite3* opened = nullptr;
+    check(sqlite3_open_v2(":memory:", &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW,
+                          nullptr));
+    database_.reset(opened);
+    check(sqlite3_db_config(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr));
+    const auto length = static_cast<sqlite3_int64>(bytes_.size());
+    check(sqlite3_deserialize(opened, "main", reinterpret_cast<unsigned char*>(bytes_.data()),
+                              length, length, SQLITE_DESERIALIZE_READONLY));
+    // Views could be made to compute for ever.
+    each("SELECT name FROM sqlite_master WHERE type = 'table'",
+         [this](const NsysRow& row) { tables_.emplace(row.text(0)); });
+  }
+
+  [[nodiscard]] bool has(std::string_view table) const { return tables_.contains(table); }
+  [[nodiscard]] bool has(std::string_view table, std::string_view column) {
+    bool found = false;
+    each(fmt::format("SELECT name FROM pragma_table_info('{}')", table),
+         [&](const NsysRow& row) { found = found || row.text(0) == column; });
+    return found;
+  }
+
+  template <typename Use>
+  void each(const std::string& sql, Use use) {
+    sqlite3_stmt* statement = nullptr;
+    check(sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &statement, nullptr));
+    const std::unique_ptr<sqlite3_stmt, decltype(&sqlite3_finalize)> owned(statement,
+                                                                           sqlite3_finalize);
+    int state = sqlite3_step(statement);
+    for (; state == SQLITE_ROW; state = sqlite3_step(statement)) {
+      use(NsysRow(statement));
+    }
+    check(state);
+  }
+
+ private:
+  void check(int state) const {
+    if (state != SQLITE_OK && state != SQLITE_DONE) {
+      throw InputError(
+          label_, fmt::format("cannot be read as an export of Nsight Systems: {}; export the "
+                              "report anew with `nsys export --type sqlite`",
+                              database_ ? sqlite3_errmsg(database_.get()) : sqlite3_errstr(state)));
+    }
+  }
+
+  std::string label_;
+  std::string bytes_;  ///< outlives the database that reads it
+  std::unique_ptr<sqlite3, decltype(&sqlite3_close)> database_{nullptr, sqlite3_close};
+  std::set<std::string, std::less<>> tables_;
+};
+
+/// What is selected first of every table: begin, end, name, correlation.
+std::string with_span(std::string_view table, std::string_view name, std::string_view columns) {
+  return fmt::format("SELECT t.start, t.end, {}, t.correlationId, {} FROM {} t", name, columns,
+                     table);
+}
+
+class NsysRank {
+ public:
+  NsysRank(Input& input, Names& names) : data_(input), records_(names, input.label()) {
+    if (!data_.has(kNsysKernels) && !data_.has(kNsysCalls) && !data_.has(kNsysRanges)) {
+      throw InputError(input.label(), fmt::format("is a database without tables {}, {} and {}; "
+                                                  "expected an export of Nsight Systems",
+                                                  kNsysKernels, kNsysCalls, kNsysRanges));
+    }
+  }
+
+  RankRecording read() && {
+    one_process();
+    devices();
+    kernels();
+    copies();
+    calls();
+    waits();
+    ranges();
+    std::int64_t base = 0;
+    if (data_.has("TARGET_INFO_SESSION_START_TIME")) {
+      data_.each("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1",
+                 [&base](const NsysRow& row) { base = row.number(0); });
+    }
+    constexpr std::int64_t kLatest = std::int64_t{1} << 62;
+    return std::move(records_).finish(base > 0 && base < kLatest ? base : 0);
+  }
+
+ private:
+  void one_process() {
+    if (!data_.has(kNsysKernels)) {
+      return;
+    }
+    data_.each(
+        fmt::format("SELECT COUNT(DISTINCT globalPid) FROM {}", kNsysKernels),
+        [this](const NsysRow& row) {
+          if (row.number(0) > 1) {
+            throw InputError(
+                records_.rank().source,
+                fmt::format("holds the device work of {} processes; expected one rank: "
+                            "profile each into a report of its own (nsys -o name.%q{{RANK}})",
+                            row.number(0)));
+          }
+        });
+  }
+
+  void devices() {
+    if (data_.has("TARGET_INFO_GPU")) {
+      data_.each("SELECT name FROM TARGET_INFO_GPU ORDER BY id",
+                 [this](const NsysRow& row) { records_.rank().devices.emplace_back(row.text(0)); });
+    }
+  }
+
+  void kernels() {
+    if (!data_.has(kNsysKernels)) {
+      return;
+    }
+    const bool graphs =
+        data_.has(kNsysKernels, "graphId") && data_.has(kNsysKernels, "graphNodeId");
+    data_.each(
+        with_span(kNsysKernels, "(SELECT value FROM StringIds WHERE id = t.demangledName)",
+                  fmt::format("t.deviceId, t.contextId, t.streamId, t.gridX, t.gridY, t.gridZ, "
+                              "t.blockX, t.blockY, t.blockZ, t.registersPerThread, "
+                              "t.staticSharedMemory + t.dynamicSharedMemory, {}",
+                              graphs ? "t.graphId, t.graphNodeId" : "NULL, NULL")),
+        [this](const NsysRow& r) {
+          records_.kernel(r.span(), r.stream(4),
+                          {.grid = {r.small(7), r.small(8), r.small(9)},
+                           .block = {r.small(10), r.small(11), r.small(12)},
+                           .registers = r.small(13),
+                           .shared_memory = r.small(14),
+                           .graph = r.number(15),
+                           .graph_node = r.number(16)});
+        });
+  }
+
+  void copies() {
+    constexpr std::string_view kColumns = "t.deviceId, t.contextId, t.streamId, t.bytes";
+    if (data_.has(kNsysCopies)) {
+      // CUpti_ActivityMemcpyKind.
+      data_.each(with_span(kNsysCopies,
+                           "CASE t.copyKind WHEN 1 THEN 'Memcpy HtoD' WHEN 2 THEN 'Memcpy DtoH' "
+                           "WHEN 8 THEN 'Memcpy DtoD' WHEN 10 THEN 'Memcpy PtoP' ELSE 'Memcpy' END",
+                           kColumns),
+                 [this](const NsysRow& r) {
+                   records_.copy(r.span(), r.stream(4), EventCategory::kMemcpy, r.number(7));
+                 });
+    }
+    if (data_.has(kNsysFills)) {
+      data_.each(with_span(kNsysFills, "'Memset'", kColumns), [this](const NsysRow& r) {
+        records_.copy(r.span(), r.stream(4), EventCategory::kMemset, r.number(7));
+      });
+    }
+  }
+
+  /// globalTid: the process in bits 24 to 47, the thread in bits 0 to 23.
+  static ProfilerRecords::Thread thread_of(std::int64_t global) {
+    constexpr std::int64_t kPart = 0x1000000;
+    return {global / kPart % kPart, global % kPart};
+  }
+
+  void calls() {
+    if (data_.has(kNsysCalls)) {
+      data_.each(
+          with_span(kNsysCalls, "(SELECT value FROM StringIds WHERE id = t.nameId)", "t.globalTid"),
+          [this](const NsysRow& r) { records_.call(r.span(), thread_of(r.number(4))); });
+    }
+  }
+
+  void waits() {
+    if (data_.has(kNsysWaits)) {  // CUpti_ActivitySynchronizationType: 3 a stream, 4 a context
+      data_.each(
+          with_span(kNsysWaits, "CASE t.syncType WHEN 3 THEN 'Stream Sync' ELSE 'Context Sync' END",
+                    "t.deviceId, t.contextId, "
+                    "CASE t.syncType WHEN 3 THEN t.streamId ELSE -1 END") +
+              " WHERE t.syncType IN (3, 4)",
+          [this](const NsysRow& r) { records_.synchronisation(r.span(), r.stream(4)); });
+    }
+  }
+
+  void ranges() {
+    if (!data_.has(kNsysRanges)) {
+      return;
+    }
+    constexpr int kPushed = 59;  // NvtxPushPopRange: those nest
+    const bool registered = data_.has(kNsysRanges, "textId");
+    data_.each(fmt::format("SELECT t.start, t.end, {}, 0, t.globalTid FROM {} t "
+                           "WHERE t.eventType = {} AND t.end IS NOT NULL",
+                           registered ? "COALESCE(t.text, (SELECT value FROM StringIds WHERE id = "
+                                        "t.textId))"
+                                      : "t.text",
+                           kNsysRanges, kPushed),
+               [this](const NsysRow& r) { records_.range(r.span(), thread_of(r.number(4))); });
+  }
+
+  NsysDatabase data_;
+  ProfilerRecords records_;
+};
+
+}  // namespace
+
+RankRecording read_nsys(Input& input, Names& names) { return NsysRank(input, names).read(); }
+
+}  // namespace stepcast::traces

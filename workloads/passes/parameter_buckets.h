@@ -1,0 +1,157 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/job/framework_traits.h"
+#include "core/job/job.h"
+#include "workloads/passes/program_editor.h"
+
+namespace stepcast::workloads {
+
+/// Parameters whose gradients are complete at about the same time, one buffer for weights and one
+/// for gradients: the unit of gradient exchange and of the optimizer.
+struct Bucket {
+  GradientSum sum = GradientSum::kNone;
+  Replicas replicas = Replicas::kData;
+  std::vector<const DeclaredParameter*> parameters;
+  std::int64_t unit = kHeadUnit;
+  Format stored = Format::kBf16;  ///< of its weights
+  std::int64_t elements = 0;      ///< with ZeRO padded to a multiple of the shards
+  std::int64_t shard = 0;         ///< elements this rank's optimizer works on
+  TensorId weights = 0, gradients = 0;
+  TensorId weight_shard = 0, gradient_shard = 0;  ///< the whole without ZeRO
+  std::vector<TensorId> states;
+  bool trained = true;                 ///< else it has weights alone
+  std::int64_t first_use = kHeadUnit;  ///< of its units, the first in a forward pass
+  bool gathered = false;               ///< ZeRO 3: weights are gathered before they are used
+  bool gathered_ahead = false;  ///< ZeRO 1, 2: before the step's first forward pass needs them
+  bool scattered = false;       ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
+  TensorId fresh = 0;           ///< scattered: what one of several micro-batches adds to the shard
+  TransferId gradients_free = kNoTransfer;  ///< scattered: their buffer may be used again
+  bool exchanged = false;                   ///< the backward passes do all of its exchange
+  TransferId synchronised = kNoTransfer;
+};
+
+/// The parameters of a program: storage in buckets, gradient exchange, gathers of sharded weights,
+/// optimizer.
+///
+/// Exchanges and gathers over n shards, per bucket of P elements:
+///   ZeRO 0  all-reduce of the gradients, once a step
+///   ZeRO 1  reduce-scatter of the gradients and all-gather of the weights, once a step; with
+///           overlap.parameters the gathers of the last step overlap with the first forward pass
+///   ZeRO 2  reduce-scatter after each micro-batch's backward pass, all-gather once a step; the
+///           gradients' buffer is shared by all layers
+///   ZeRO 3  all-gather before forward and again before backward of each micro-batch,
+///           reduce-scatter after backward; weights and gradients of a layer exist while it is
+///           worked on. Ends (embedding, head) stay gathered between the passes. Without
+///           resharding: one all-gather before the first forward pass, one reduce-scatter, once a
+///           step.
+/// HSDP adds an all-reduce of P / n gradients across the replicas, once a step. With overlap.data
+/// these run on the stream "data", the next unit's gather overlapped with the work on this one:
+/// buffers are double then. A sum over tensor ranks keeps its (small) parameters as in ZeRO 1.
+/// Source: Rajbhandari et al., arXiv 1910.02054; Zhao et al., arXiv 2304.11277 (FSDP, HSDP).
+class ParameterBuckets {
+ public:
+  ParameterBuckets(ProgramEditor& edit, const Job& job, const ParameterHolders& holders)
+      : edit_(edit),
+        writer_(edit.writer()),
+        job_(job),
+        holders_(holders),
+        traits_(framework_traits(job.system)),
+        trains_(job.phase == JobPhase::kTrain) {}
+
+  /// Declares buckets, with the parameters as views of them. Buckets close at parallel.bucket bytes
+  /// of gradients when there are replicas to exchange them with; a larger parameter has its own.
+  /// With ZeRO 2 and 3 a bucket is a unit.
+  void declare();
+  [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// Whether any rank holds the same parameters.
+  [[nodiscard]] bool exchanges() const {
+    return holders_.data.replicas > 1 || holders_.experts.replicas > 1;
+  }
+
+  /// Whether weights must be gathered before each use, or only before the first of a step.
+  [[nodiscard]] bool gathers_each_pass() const;
+  [[nodiscard]] bool gathers_first_pass() const;
+  /// A pass over `units`, in that order, begins; the first gather starts. Without `gather` their
+  /// weights are there already.
+  void begin_pass(std::vector<std::int64_t> units, bool gather);
+  /// The weights of `unit` are needed from here on; the gather of the unit after it starts.
+  void use(std::int64_t unit);
+
+  /// Gradients of the unit begin at zero in this pass, where they leave it as shards.
+  [[nodiscard]] bool opens_gradients(std::int64_t unit) const;
+  void open_gradients(std::int64_t unit);
+  /// All gradients of the bucket are there, `last` of the last micro-batch: exchanges them over the
+  /// replicas if that is done by micro-batch, or overlaps.
+  void finished(std::size_t bucket, bool last);
+
+  void zero_gradients();
+  /// What the backward passes have not summed yet: over replicas, and over other ranks before.
+  void synchronise();
+  /// Updates the weights of all buckets; with ZeRO 1 and 2 gathers them.
+  void optimize();
+
+ private:
+  using Group = std::vector<const DeclaredParameter*>;
+  /// Parameters of one bucket are summed alike.
+  using Kind = std::pair<Replicas, GradientSum>;
+  static Kind kind_of(const Group& g) { return {g.front()->replicas, g.front()->sum}; }
+  /// Buffers that units share: (layers or ends, which, kind).
+  using SlotKey = std::tuple<bool, std::int64_t, Kind>;
+  struct Slot {
+    std::int64_t elements = 0;
+    Format stored = Format::kBf16;
+    TensorId weights = 0, gradients = 0, fresh = 0;
+    TransferId gradients_free = kNoTransfer;
+  };
+
+  // Storage (bucket_storage.cpp).
+  void group(const ProgramOrder::Chunk& chunk, std::vector<Group>& groups) const;
+  void plan_slots(const std::vector<Group>& groups);
+  [[nodiscard]] std::vector<SlotKey> slot_keys(const std::vector<Group>& groups) const;
+  void open_bucket(const Group& group, const Slot& slot);
+  void declare_whole(Bucket& bucket, const Slot& slot);
+  std::vector<Tensor::Source> declare_views(const Bucket& bucket, const Slot& slot);
+  void add_shards(Bucket& bucket);
+  void add_states(Bucket& bucket);
+  [[nodiscard]] std::string name_in(const char* what) const;
+  [[nodiscard]] const ReplicaGroup& replicas(Replicas r) const {
+    return r == Replicas::kData ? holders_.data : holders_.experts;
+  }
+  [[nodiscard]] bool sharded(Kind kind, int stage) const;
+  [[nodiscard]] std::int64_t padded(const Group& group) const;
+  [[nodiscard]] const Tensor& weight_of(const DeclaredParameter& p) const {
+    return edit_.program().tensors[p.weight];
+  }
+  [[nodiscard]] std::int64_t microbatches() const { return edit_.program().microbatches; }
+
+  // Exchanges (parameter_exchange.cpp).
+  [[nodiscard]] bool gathers_ahead() const;
+  void gather(Bucket& bucket);
+  void gather_unit(std::size_t index);
+  void exchange(Bucket& bucket, bool last);
+  void sum_replicas(Bucket& bucket);
+  void sum_others(const Bucket& bucket);
+  void complete_exchange(Bucket& bucket);
+  void copy_gathered(std::int64_t unit);
+  void pass_over_gradients(const Bucket& bucket);
+
+  ProgramEditor& edit_;
+  OpWriter& writer_;
+  const Job& job_;
+  const ParameterHolders& holders_;
+  FrameworkTraits traits_;
+  bool trains_;
+  std::vector<Bucket> buckets_;
+  std::map<SlotKey, Slot> slots_;
+  std::vector<std::int64_t> pass_;                      ///< units of the current pass
+  std::vector<std::vector<TransferId>> gather_events_;  ///< by position in `pass_`
+  std::size_t next_ = 0;                                ///< first unit of it not used yet
+};
+
+}  // namespace stepcast::workloads
