@@ -19,6 +19,16 @@ class Timeline : public Observer {
   /// Keeps only these ranks' spans: a long pipeline has millions.
   explicit Timeline(std::vector<std::int32_t> only) : only_(std::move(only)) {}
   explicit Timeline(std::int32_t only) : only_{only} {}
+  /// The same, with room for all ops that these ranks execute in a step: a long one has millions,
+  /// and no two copies of them are held.
+  Timeline(const ExecutionGraph& graph, std::vector<std::int32_t> only)
+      : Timeline(std::move(only)) {
+    std::uint64_t ops = 0;
+    for (const std::int32_t rank : only_) {
+      ops += graph.program_of(rank).executed_ops();
+    }
+    ops_.reserve(ops);
+  }
 
   void on_op(const OpSpan& span) override {
     if (keeps(span.rank)) {

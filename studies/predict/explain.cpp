@@ -102,7 +102,7 @@ StepAccount account_of(const Job& job) {
   const models::CostModel model(job.system, job.calibration);
   const SimulatedStep simulated = simulate_step(graph, model);
   const simulator::RankSummary& critical = simulated.critical();
-  simulator::Timeline timeline(critical.rank);
+  simulator::Timeline timeline(graph, {critical.rank});
   simulator::simulate(graph, simulated.costs, {}, &timeline);
   Rows rows;
   const Program& program = graph.program_of(critical.rank);

@@ -424,7 +424,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
       followed.push_back(busiest->rank);
     }
   }
-  simulator::Timeline timeline(followed);
+  simulator::Timeline timeline(graph, followed);
   simulator::simulate(graph, costs, {}, &timeline);
   const simulator::Timeline apart =
       options.timeline ? timeline.of(critical.rank) : simulator::Timeline();
