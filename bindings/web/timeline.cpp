@@ -1,8 +1,12 @@
 #include "bindings/web/timeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "cli/support/console.h"
 #include "core/config/usual_stack.h"
@@ -20,6 +24,8 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMostClasses = 32;
 constexpr std::size_t kMostLoadedRanks = 256;
+/// Of a rank; where more ops run, those of one call on one stream are drawn as one.
+constexpr std::uint64_t kMostSpans = 500'000;
 
 std::string_view name_of(SegmentKind kind) {
   switch (kind) {
@@ -69,30 +75,81 @@ std::vector<std::size_t> drawn_classes(const ExecutionGraph& graph) {
   return classes;
 }
 
-Json drawn_rank(const RankClass& of, const Program& program, const simulator::Timeline& timeline,
-                Names& names, Names& segments) {
-  const std::int32_t rank = of.ranks.front();
+/// Spans as the page unpacks them: stream, name, call, begin after the one before, wait, transfer
+/// or work.
+class DrawnSpans {
+ public:
+  void add(std::int64_t stream, std::size_t name, std::uint32_t call, SimTime begin, SimTime ready,
+           SimTime end) {
+    const std::int64_t from = nanoseconds(begin);
+    const std::int64_t to = nanoseconds(ready);
+    for (const std::int64_t v : {stream, static_cast<std::int64_t>(name), std::int64_t{call},
+                                 from - before_, to - from, nanoseconds(end) - to}) {
+      all_.push_back(v);
+    }
+    before_ = from;
+  }
+  [[nodiscard]] Json take() { return std::move(all_); }
+
+ private:
+  Json all_ = Json::array();
+  std::int64_t before_ = 0;
+};
+
+Json spans_of(std::int32_t rank, const Program& program, const simulator::Timeline& timeline,
+              Names& names) {
   std::vector<std::size_t> name_of_op;
   for (const Op& op : program.ops) {
     name_of_op.push_back(names.of(studies::row_name(program, op, true)));
   }
-  Json spans = Json::array();
-  std::int64_t before = 0;
+  DrawnSpans drawn;
+  for (const OpSpan& s : timeline.ops()) {
+    if (s.rank == rank && s.end != s.begin) {
+      drawn.add(program.ops[s.ref.op].stream, name_of_op[s.ref.op], s.ref.call, s.begin, s.ready,
+                s.end);
+    }
+  }
+  return drawn.take();
+}
+
+/// One span for all ops of a call on a stream, from its first to its last: they run in order.
+Json merged_spans(std::int32_t rank, const Program& program, const simulator::Timeline& timeline,
+                  Names& names) {
+  std::vector<std::optional<OpSpan>> open(program.streams.size());
+  DrawnSpans drawn;
+  const auto close = [&](std::size_t stream) {
+    const OpSpan& s = *open[stream];
+    const Segment& segment = program.segments[program.calls[s.ref.call].segment];
+    drawn.add(static_cast<std::int64_t>(stream), names.of(segment.name + ", all ops"), s.ref.call,
+              s.begin, s.begin, s.end);
+  };
   for (const OpSpan& s : timeline.ops()) {
     if (s.rank != rank || s.end == s.begin) {
       continue;
     }
-    const Op& op = program.ops[s.ref.op];
-    const std::int64_t begin = nanoseconds(s.begin);
-    const std::int64_t ready = nanoseconds(s.ready);
-    for (const auto v :
-         {static_cast<std::int64_t>(op.stream), static_cast<std::int64_t>(name_of_op[s.ref.op]),
-          static_cast<std::int64_t>(s.ref.call), begin - before, ready - begin,
-          nanoseconds(s.end) - ready}) {
-      spans.push_back(v);
+    const auto stream = static_cast<std::size_t>(program.ops[s.ref.op].stream);
+    if (open[stream] && open[stream]->ref.call == s.ref.call) {
+      open[stream]->end = s.end;
+      continue;
     }
-    before = begin;
+    if (open[stream]) {
+      close(stream);
+    }
+    open[stream] = s;
   }
+  for (std::size_t stream = 0; stream < open.size(); ++stream) {
+    if (open[stream]) {
+      close(stream);
+    }
+  }
+  return drawn.take();
+}
+
+Json drawn_rank(const RankClass& of, const Program& program, const simulator::Timeline& timeline,
+                Names& names, Names& segments) {
+  const std::int32_t rank = of.ranks.front();
+  Json spans = program.executed_ops() > kMostSpans ? merged_spans(rank, program, timeline, names)
+                                                   : spans_of(rank, program, timeline, names);
   Json calls = Json::array();
   for (const Call& call : program.calls) {
     const Segment& segment = program.segments[call.segment];
@@ -170,7 +227,7 @@ int timeline(const JobOptions& options, const Context& context) {
       followed.push_back(ranks.front());
     }
   }
-  simulator::Timeline spans(followed);
+  simulator::Timeline spans(graph, followed);
   const models::CostModel model(job.system, job.calibration);
   const studies::SimulatedStep step = studies::simulate_step(graph, model, &spans);
   Names names;

@@ -101,7 +101,7 @@ def hash_of(keys):
 def show(browser, keys):
     """The step that the page shows for the keys, or what it says against them."""
     browser.run("document.body.dataset.state = 'asked'; location.hash = arguments[0]", hash_of(keys))
-    browser.wait("['drawn', 'refused'].includes(document.body.dataset.state)")
+    browser.wait("['drawn', 'refused', 'broken'].includes(document.body.dataset.state)")
     data = browser.run("return {...document.body.dataset}")
     return data if data["state"] == "drawn" else browser.run("return document.getElementById('status').textContent")
 

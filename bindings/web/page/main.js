@@ -84,6 +84,16 @@ async function start() {
   }
 
   const forecastOf = latestOnly(async (asked, last) => {
+    try {
+      await drawForecast(asked, last);
+    } catch (e) {  // the engine is gone, mostly for want of memory
+      document.body.dataset.state = "broken";
+      status.className = "status refused";
+      status.textContent = `the forecast or its pictures ended with an error (${e.message}); open the page anew, and try fewer micro-batches`;
+    }
+  });
+
+  async function drawForecast(asked, last) {
     const answer = await engine.ask("run", ["predict", ...overridesOf(asked), "--format", "json"], asked.files);
     if (answer.output === "") {
       document.body.dataset.state = "refused";
@@ -106,7 +116,7 @@ async function start() {
     await drawStep(asked, prediction);
     if (last()) await drawComparison();
     document.body.dataset.state = "drawn";
-  });
+  }
 
   function offerRemedy(p) {
     if (p.fits) return;
