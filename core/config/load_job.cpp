@@ -22,7 +22,8 @@ std::int64_t ranks_per_sample(const Job& j) {
 /// object. `built_in`: of a name nothing but the library decides.
 template <class Make>
 auto resolve(const Value& job, const char* key, FileKind kind,
-             const std::optional<Document>& opened, const Library& library, bool built_in, Make&& make) {
+             const std::optional<Document>& opened, const Library& library, bool built_in,
+             Make&& make) {
   if (opened) {
     return make(Value::root_of(*opened));
   }
@@ -396,8 +397,8 @@ void take_aligned_shares(Job& j) {
   }
 }
 
-Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
-  const Value v = Value::root_of(documents.job);
+/// Keys that belong into `parallel`, or stand for one of its keys, at the top of a job.
+void refuse_keys_of_parallel(const Value& v) {
   const KeyTable of_parallel = parallel_table();
   const auto refuse_misplaced = [&of_parallel](const Value& value, std::string_view name) {
     for (const KeyFacts& key : of_parallel) {
@@ -414,6 +415,11 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   for (const auto& [key, value] : v.members()) {
     refuse_misplaced(value, meant_by_shorthand(key));
   }
+}
+
+Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
+  const Value v = Value::root_of(documents.job);
+  refuse_keys_of_parallel(v);
   expect_keys(v, job_table());
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
@@ -421,11 +427,11 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   Job j;
   j.workload = resolve(v, "workload", FileKind::kWorkload, documents.workload, library, true,
                        [](const Value& w) { return workload_from(w); });
-  j.system = resolve(
-      v, "system", FileKind::kSystem, documents.system, library, !documents.device,
-      [&](const Value& s) {
-        return system_from(s, library, documents.device ? &*documents.device : nullptr);
-      });
+  j.system =
+      resolve(v, "system", FileKind::kSystem, documents.system, library, !documents.device,
+              [&](const Value& s) {
+                return system_from(s, library, documents.device ? &*documents.device : nullptr);
+              });
   read_host(v, j);
   const std::int64_t most =
       j.system.fabric.empty() ? 1 : j.system.devices_in_level(j.system.fabric.size() - 1);

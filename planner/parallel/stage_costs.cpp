@@ -69,6 +69,27 @@ double temporaries_of(const Program& program, const Segment& segment) {
   return bytes;
 }
 
+/// Runs the segment; the clock at its first op that waits for the pipeline's other end, -1 where
+/// there is none.
+double run_noting_ends(RankWalk& walk, const ReducedStage& stage, const Segment& segment) {
+  double met = -1;
+  Segment piece{segment.name, segment.first_op, 0};
+  for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+    const Op& op = stage.program().ops[o];
+    const bool ends = symmetric(op) && op.communicator >= 0 &&
+                      stage.graph->communicators[static_cast<std::size_t>(op.communicator)].role ==
+                          CommunicatorRole::kPipelineEnds;
+    if (ends && met < 0) {
+      walk.run(piece);
+      met = walk.now();
+      piece = {segment.name, o, 0};
+    }
+    ++piece.op_count;
+  }
+  walk.run(piece);
+  return met;
+}
+
 }  // namespace
 
 std::uint32_t levels_of(const models::GroupShape& shape) {
@@ -245,22 +266,7 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
       costs.begin.base = clock_ == Clock::kLeast ? walk.now() : walk.drained();
       continue;
     }
-    double met = -1;  // the clock at the first op that waits for the other end
-    Segment piece{segment.name, segment.first_op, 0};
-    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
-      const Op& op = program.ops[o];
-      const bool ends =
-          symmetric(op) && op.communicator >= 0 &&
-          stage.graph->communicators[static_cast<std::size_t>(op.communicator)].role ==
-              CommunicatorRole::kPipelineEnds;
-      if (ends && met < 0) {
-        finish.run(piece);
-        met = finish.now();
-        piece = {segment.name, o, 0};
-      }
-      ++piece.op_count;
-    }
-    finish.run(piece);
+    const double met = run_noting_ends(finish, stage, segment);
     const double update = finish.reached(Phase::kOptimizer);
     const double end = hidden ? finish.now() : finish.drained();
     const double exchanged = update < 0 ? end : update;

@@ -242,8 +242,9 @@ Job job_of(const traces::MeasuredRun& run, const ReplayOptions& options,
   if (run.job.empty()) {
     throw InputError(
         "trace",
-        "carries no job, so nothing is known of its shapes, and it cannot be costed for "
-        "another network, device or number of ranks; record it with `stepcast run --trace`");
+        "carries no job, so it cannot be costed for another network, device or number of ranks; "
+        "`stepcast job TRACE --out job.json` makes a job of its shapes, which predict and sweep "
+        "take anywhere");
   }
   return config::load_job(config::text_source(run.job, "job of the trace"), overrides,
                           options.library);
