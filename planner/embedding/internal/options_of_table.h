@@ -10,22 +10,16 @@
 
 namespace stepcast::planner::internal {
 
-/// What options of one table are made from, and the options made.
-class OptionsOfTable {
- public:
-  using Made = std::vector<std::pair<PlacementOption, OptionMeaning>>;
-
+/// A table of a job and the prices that its options are made from.
+class PricedTable {
  protected:
-  OptionsOfTable(const Job& job, std::size_t table, const EmbeddingPrices& prices,
-                 const RoutePrices& routes)
+  PricedTable(const Job& job, std::size_t table, const EmbeddingPrices& prices,
+              const RoutePrices& routes)
       : job_(job),
         t_(table),
         table_(job.workload.dlrm()->tables[table]),
         prices_(prices),
-        routes_(routes),
-        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
-        global_(real(job.batch.global)),
-        lookups_(global_ * table_.pooling) {}
+        routes_(routes) {}
 
   [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
 
@@ -34,6 +28,21 @@ class OptionsOfTable {
   const EmbeddingTable& table_;
   const EmbeddingPrices& prices_;
   const RoutePrices& routes_;
+};
+
+/// The same with the law of its accesses, and the options made.
+class OptionsOfTable : protected PricedTable {
+ public:
+  using Made = std::vector<std::pair<PlacementOption, OptionMeaning>>;
+
+ protected:
+  OptionsOfTable(const Job& job, std::size_t table, const EmbeddingPrices& prices,
+                 const RoutePrices& routes)
+      : PricedTable(job, table, prices, routes),
+        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
+        global_(real(job.batch.global)),
+        lookups_(global_ * table_.pooling) {}
+
   Access access_;
   double global_;   ///< samples
   double lookups_;  ///< of a step, over all ranks

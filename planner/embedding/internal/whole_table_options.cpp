@@ -1,5 +1,7 @@
 #include "planner/embedding/internal/whole_table_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -11,11 +13,7 @@ namespace stepcast::planner::internal {
 WholeTableOptions::WholeTableOptions(const Job& job, std::size_t table,
                                      const EmbeddingPrices& prices, const RoutePrices& routes,
                                      std::optional<Split> row_split)
-    : job_(job),
-      t_(table),
-      table_(job.workload.dlrm()->tables[table]),
-      prices_(prices),
-      routes_(routes),
+    : PricedTable(job, table, prices, routes),
       row_split_(row_split),
       lists_(workloads::list_shares(job, table_)),
       hottest_(prices.hottest(table)) {}

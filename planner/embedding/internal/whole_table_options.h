@@ -4,8 +4,7 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "planner/embedding/embedding_prices.h"
-#include "planner/embedding/internal/route_prices.h"
+#include "planner/embedding/internal/options_of_table.h"
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/embedding_plan/row_shares.h"
@@ -14,7 +13,7 @@ namespace stepcast::planner::internal {
 
 /// Prices the options of one table that keep its rows in one order and one memory: a copy on every
 /// rank, columns, rows split over groups of ranks.
-class WholeTableOptions {
+class WholeTableOptions : private PricedTable {
  public:
   /// `row_split`: of rows split over a group; none: of blocks and stripes the more even one.
   WholeTableOptions(const Job& job, std::size_t table, const EmbeddingPrices& prices,
@@ -36,13 +35,7 @@ class WholeTableOptions {
   [[nodiscard]] workloads::ListShares lists_over(std::int64_t members) const;
   void set_bytes(PlacementOption& o, const HeldPiece& piece, double share = 1) const;
   void add_route(PlacementOption& o, const HeldPiece& piece) const;
-  [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
 
-  const Job& job_;
-  std::size_t t_;
-  const EmbeddingTable& table_;
-  const EmbeddingPrices& prices_;
-  const RoutePrices& routes_;
   std::optional<Split> row_split_;
   workloads::ListShares lists_;
   std::shared_ptr<const std::vector<workloads::HotRow>> hottest_;
