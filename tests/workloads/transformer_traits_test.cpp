@@ -141,3 +141,19 @@ TEST_CASE("narrow weights are made once and kept, or in each pass for the layer 
   CHECK(ledger_of(job, 0).buffers.base() == 2 * d(layers) * layer);
   CHECK(ledger_of(each, 0).buffers.base() == 2 * layer);
 }
+
+TEST_CASE("only weight gradients are added to the sum by a kernel of their own",
+          "[workloads][traits]") {
+  Job job = llama_job(2, kHidden, 8, 4, 352, kSequence, 256);
+  transformer_of(job).parallel_block = true;  // both blocks' products add to one sum
+  split(job, 1, 1, 1, 1);
+  const ExecutionGraph graph = workloads::build_graph(with(job, "separate_accumulation"));
+  const Program& program = graph.programs.front();
+  std::int64_t sums = 0;
+  for (const Op& op : program.ops) {
+    sums += program.name(op) == "gradient.accumulate" ? 1 : 0;
+    const bool adds = op.kind == OpKind::kGemm && (op.flags & op_flags::kAccumulate) != 0;
+    CHECK_FALSE((adds && (op.flags & op_flags::kTransposeA) != 0));
+  }
+  CHECK(sums == 2 * 4 + 1);  // qkv, projection, fc1, fc2; the head
+}

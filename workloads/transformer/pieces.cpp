@@ -51,11 +51,11 @@ void TransformerStage::gemm(const Product& p) {
     deferred_.push_back({p.name, p, writer_.place().op});
     return;
   }
-  if (traits_.separate_accumulation && (p.flags & op_flags::kAccumulate) != 0) {
+  const bool weights = (p.flags & op_flags::kTransposeA) != 0;
+  if (traits_.separate_accumulation && weights && (p.flags & op_flags::kAccumulate) != 0) {
     gemm_and_add(p);
     return;
   }
-  const bool weights = (p.flags & op_flags::kTransposeA) != 0;
   if (is_narrow(p.place) && !weights && !holds_narrow(p.a)) {
     quantise(p.name, p.a);
   }
