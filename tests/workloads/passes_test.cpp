@@ -36,6 +36,16 @@ ExecutionGraph graph_with(const Job& job, const PassOptions& options) {
   return std::move(draft.graph);
 }
 
+/// Products in fp8 whose weights are quantised once a step, by two replicas.
+Job quantising_job(int zero) {
+  Job job = test::llama_job(4, 64, 4, 2, 128, 32, 128);
+  test::split(job, 1, 1, 2, 4);
+  job.formats.compute = Format::kFp8;
+  job.parallel.zero = zero;
+  job.parallel.bucket = Bytes(1e5);
+  return job;
+}
+
 }  // namespace
 
 TEST_CASE("passes have different names, and the job says which of them run",
@@ -195,6 +205,69 @@ TEST_CASE("a verifier finds a weight that is read before it is gathered", "[work
   });
   REQUIRE(gather != p.ops.end());
   gather->kind = OpKind::kBroadcast;
+  CHECK(sharding.verify(draft));
+}
+
+TEST_CASE("weights are quantised once they are gathered", "[workloads][passes]") {
+  const auto segments_with = [](const Program& p, SegmentKind kind, MicrobatchRole role) {
+    std::int64_t ops = 0;
+    for (const Segment& s : p.segments) {
+      for (const Op& op : p.ops_of(s)) {
+        ops += s.kind == kind && s.microbatches == role && p.name(op) == "weights.quantise" ? 1 : 0;
+      }
+    }
+    return ops;
+  };
+  constexpr auto kAny = MicrobatchRole::kAny;
+  constexpr std::int64_t kProducts = 4 * 4;  // qkv, projection, fc1, fc2 of four layers
+  SECTION("before all passes, where they are whole") {
+    const ExecutionGraph graph = graph_with(quantising_job(1), {.verify = true});
+    CHECK(segments_with(graph.programs[0], SegmentKind::kBegin, kAny) == kProducts);
+  }
+  SECTION("in the first pass, where that gathers them") {
+    Job ahead = quantising_job(1);
+    ahead.parallel.overlap.data = ahead.parallel.overlap.parameters = true;
+    Job kept = quantising_job(3);
+    kept.parallel.zero_reshard = false;
+    for (const Job& job : {ahead, kept}) {
+      const ExecutionGraph graph = graph_with(job, {.verify = true});
+      const Program& p = graph.programs[0];
+      CHECK(segments_with(p, SegmentKind::kBegin, kAny) == 0);
+      CHECK(segments_with(p, SegmentKind::kForward, MicrobatchRole::kFirst) == kProducts);
+      CHECK(segments_with(p, SegmentKind::kForward, kAny) == 0);
+    }
+  }
+  SECTION("in each pass, where each gathers them: for the layer at work") {
+    const ExecutionGraph graph = graph_with(quantising_job(3), {.verify = true});
+    const Program& p = graph.programs[0];
+    CHECK(segments_with(p, SegmentKind::kBegin, kAny) == 0);
+    CHECK(segments_with(p, SegmentKind::kForward, kAny) == kProducts);
+    CHECK(segments_with(p, SegmentKind::kBackward, kAny) == kProducts);
+    const auto copies = std::find_if(p.tensors.begin(), p.tensors.end(), [](const Tensor& t) {
+      return t.role == TensorRole::kBuffer && t.format == Format::kFp8;
+    });
+    REQUIRE(copies != p.tensors.end());
+    // Query and output h^2, keys and values half of it each, three matrices of the block; twice.
+    CHECK(copies->elements() == 2 * (3 * 64 * 64 + 3 * 64 * 128));
+  }
+}
+
+TEST_CASE("a verifier finds a weight that is quantised before its gather", "[workloads][passes]") {
+  Job job = quantising_job(1);
+  job.parallel.overlap.data = job.parallel.overlap.parameters = true;
+  GraphDraft draft = build_transformer(job);
+  const GraphPass& sharding = pass_named("shard_parameters");
+  sharding.run(draft, job);
+  CHECK_FALSE(sharding.verify(draft));
+  // A gather of this step's weights after the last pass comes too late for all of them.
+  Program& p = draft.graph.programs.front();
+  const auto finish = std::find_if(p.segments.begin(), p.segments.end(),
+                                   [](const Segment& s) { return s.kind == SegmentKind::kFinish; });
+  REQUIRE(finish != p.segments.end());
+  const auto gather = std::find_if(p.ops.begin(), p.ops.end(),
+                                   [](const Op& op) { return op.kind == OpKind::kAllGather; });
+  REQUIRE(gather != p.ops.end());
+  std::swap(p.ops[finish->first_op], *gather);
   CHECK(sharding.verify(draft));
 }
 

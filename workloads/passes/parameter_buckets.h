@@ -77,6 +77,8 @@ class ParameterBuckets {
   /// Whether weights must be gathered before each use, or only before the first of a step.
   [[nodiscard]] bool gathers_each_pass() const;
   [[nodiscard]] bool gathers_first_pass() const;
+  /// Whether the first pass of a step gathers the weights of a bucket.
+  [[nodiscard]] bool gathers_first_pass(const Bucket& bucket) const;
   /// A pass over `units`, in that order, begins; the first gather starts. Without `gather` their
   /// weights are there already.
   void begin_pass(std::vector<std::int64_t> units, bool gather);

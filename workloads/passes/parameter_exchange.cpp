@@ -19,6 +19,10 @@ bool ParameterBuckets::gathers_first_pass() const {
   return job_.parallel.zero == 3 || gathers_ahead();
 }
 
+bool ParameterBuckets::gathers_first_pass(const Bucket& bucket) const {
+  return bucket.gathered || (gathers_ahead() && bucket.shard != bucket.elements);
+}
+
 void ParameterBuckets::gather(Bucket& bucket) {
   OpWriter::Transfer t;
   t.kind = OpKind::kAllGather;
@@ -40,10 +44,10 @@ void ParameterBuckets::gather_unit(std::size_t index) {
   }
   gather_events_.emplace_back();
   for (Bucket& bucket : buckets_) {
-    const bool ahead = gathers_ahead() && bucket.shard != bucket.elements;
-    if (bucket.gathered ? bucket.unit == pass_[index] : ahead && bucket.first_use == pass_[index]) {
+    const std::int64_t first = bucket.gathered ? bucket.unit : bucket.first_use;
+    if (gathers_first_pass(bucket) && first == pass_[index]) {
       gather(bucket);
-      bucket.gathered_ahead = ahead;
+      bucket.gathered_ahead = !bucket.gathered;
     }
   }
 }

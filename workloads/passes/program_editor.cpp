@@ -99,6 +99,13 @@ void ProgramEditor::keep_to(ProgramOrder::Place place) {
   await_to(place.awaits);
 }
 
+void ProgramEditor::leave_out() {
+  const ProgramOrder::OfOp& of = order_.ops[at_.op];
+  STEPCAST_CHECK(at_.op < end_ && of.awaits == 0 && !of.transfers,
+                 "an op that is left out awaits something, or is awaited");
+  at_ = {at_.op + 1, 0};
+}
+
 void ProgramEditor::write_op(std::uint32_t i) {
   auto named = std::lower_bound(early_.begin(), early_.end(), std::pair{i, TransferId{0}});
   for (; named != early_.end() && named->first == i; ++named) {

@@ -41,6 +41,10 @@ class ProgramEditor {
   std::uint32_t begin_segment(const Segment& was, std::string name, MicrobatchRole microbatches);
   /// Writes its ops before a place, and states what is awaited before it.
   void keep_to(ProgramOrder::Place place);
+  /// Leaves out its next op, which awaits nothing.
+  void leave_out();
+  /// Writes an op that was left out here.
+  void bring(std::uint32_t op) { write_op(op); }
   /// Writes the rest of its ops.
   void keep_rest() { keep_to({end_, 0}); }
   /// After its last op.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@ class ParameterSharding {
         edit_(program, order, ProgramEditor::Tables::kAnew),
         buckets_(edit_, job, holders),
         overlaps_(job.parallel.overlap.data && buckets_.exchanges()),
+        gathers_once_(buckets_.gathers_first_pass() && !buckets_.gathers_each_pass()),
         trains_(job.phase == JobPhase::kTrain) {
     edit_.writer().builder().set_format(holders.compute);
   }
@@ -34,11 +36,10 @@ class ParameterSharding {
     buckets_.declare();
     edit_.keep_tensors();
     plan();
-    const bool gathers_once = buckets_.gathers_first_pass() && !buckets_.gathers_each_pass();
     for (std::uint32_t i = 0; i < now_.size(); ++i) {
       Written& now = now_[i];
       now.any = now.first = now.last = write(i, MicrobatchRole::kAny);
-      if (segment(i).kind == SegmentKind::kForward && gathers_once) {
+      if (segment(i).kind == SegmentKind::kForward && gathers_once_) {
         now.first = write(i, MicrobatchRole::kFirst);
       }
       if (exchanged_in_[i] && overlaps_) {
@@ -70,6 +71,12 @@ class ParameterSharding {
     auto operator<=>(const Complete&) const = default;
   };
   static constexpr std::uint32_t kNever = 0;
+  /// An op before all passes that reads weights of a unit which the first pass gathers: it makes
+  /// narrow copies of them, and does so there.
+  struct Moved {
+    std::uint32_t op = 0;
+    std::int64_t unit = 0;
+  };
 
   [[nodiscard]] const Segment& segment(std::uint32_t i) const {
     return edit_.program().segments[i];
@@ -160,6 +167,30 @@ class ParameterSharding {
     });
   }
 
+  void plan_moves() {
+    std::unordered_map<TensorId, std::int64_t> units;  // by weight
+    for (const Bucket& bucket : buckets_.buckets()) {
+      for (const DeclaredParameter* p : bucket.parameters) {
+        if (gathers_once_ && buckets_.gathers_first_pass(bucket)) {
+          units.emplace(p->weight, p->unit);
+        }
+      }
+    }
+    Program& p = edit_.program();
+    for (const Segment& s : p.segments) {
+      for (std::uint32_t i = s.first_op;
+           s.kind == SegmentKind::kBegin && i < s.first_op + s.op_count; ++i) {
+        for (const TensorId id : p.inputs(p.ops[i])) {
+          if (const auto unit = units.find(id); unit != units.end()) {
+            moved_.push_back({i, unit->second});
+            p.ops[i].phase = Phase::kForward;
+            break;
+          }
+        }
+      }
+    }
+  }
+
   void plan() {
     const std::size_t segments = edit_.program().segments.size();
     now_.resize(segments);
@@ -169,6 +200,7 @@ class ParameterSharding {
     for (const ProgramOrder::Chunk& chunk : edit_.order().chunks) {
       plan_exchanges(chunk);
     }
+    plan_moves();
     for (const ProgramOrder::UnitUse& use : edit_.order().unit_uses) {
       inserted_[use.segment].push_back(
           {use.place, use.gradients ? Step::kOpen : Step::kUse, use.unit, 0});
@@ -187,6 +219,10 @@ class ParameterSharding {
     }
     const std::uint32_t now = edit_.begin_segment(s, std::move(name), role);
     if (s.kind == SegmentKind::kBegin || s.kind == SegmentKind::kFinish) {
+      for (std::size_t m = 0; s.kind == SegmentKind::kBegin && m < moved_.size(); ++m) {
+        edit_.keep_to({moved_[m].op, 0});
+        edit_.leave_out();
+      }
       edit_.keep_rest();
       write_end(s.kind);
     } else {
@@ -195,7 +231,7 @@ class ParameterSharding {
       const bool gathers = buckets_.gathers_each_pass() || role == MicrobatchRole::kFirst;
       buckets_.begin_pass(units_of(i), gathers);
       for (const Inserted& at : inserted_[i]) {
-        insert(at, role == MicrobatchRole::kLast);
+        insert(at, role);
       }
     }
     edit_.end_segment();
@@ -226,15 +262,20 @@ class ParameterSharding {
     }
   }
 
-  void insert(const Inserted& at, bool last) {
+  void insert(const Inserted& at, MicrobatchRole role) {
     switch (at.step) {
       case Step::kExchange:
         edit_.keep_to(at.place);
-        buckets_.finished(static_cast<std::size_t>(at.which), last);
+        buckets_.finished(static_cast<std::size_t>(at.which), role == MicrobatchRole::kLast);
         break;
       case Step::kUse:
         edit_.keep_to(at.place);
         buckets_.use(at.which);
+        for (const Moved& m : moved_) {
+          if (role == MicrobatchRole::kFirst && m.unit == at.which) {
+            edit_.bring(m.op);
+          }
+        }
         break;
       case Step::kOpen:
         if (buckets_.opens_gradients(at.which)) {
@@ -261,13 +302,15 @@ class ParameterSharding {
   ProgramOrder& order_;
   ProgramEditor edit_;
   ParameterBuckets buckets_;
-  bool overlaps_;  ///< exchanges, with the backward pass of the last micro-batch
+  bool overlaps_;      ///< exchanges, with the backward pass of the last micro-batch
+  bool gathers_once_;  ///< weights, before the first forward pass
   bool trains_;
   std::vector<Written> now_;                     ///< by segment, as are the next two
   std::vector<bool> exchanged_in_;               ///< gradients become complete
   std::vector<std::vector<Inserted>> inserted_;  ///< in the order of the ops
   std::vector<std::int32_t> parameter_of_;       ///< by gradient; -1: another tensor
   std::vector<Complete> complete_;               ///< by parameter
+  std::vector<Moved> moved_;                     ///< in their order
 };
 
 void run_sharding(GraphDraft& draft, const Job& job) {
@@ -276,39 +319,73 @@ void run_sharding(GraphDraft& draft, const Job& job) {
   }
 }
 
-/// A pass reads a weight in a buffer that units share while the last gather into it was of its own
-/// unit. (Narrow copies of weights are made before all passes, as if of the shards.)
-std::optional<std::string> verify_sharding(const GraphDraft& draft) {
-  for (const Program& p : draft.graph.programs) {
-    std::vector<const Tensor*> holds(p.tensors.size(), nullptr);  // by buffer: the shard gathered
-    const auto buffer_of = [&p](TensorId id) -> std::optional<TensorId> {
-      const std::int32_t of = p.tensors[id].view_of;
-      const bool shared =
-          of >= 0 && p.tensors[static_cast<std::size_t>(of)].purpose == TensorPurpose::kGathered;
-      return shared ? std::optional(static_cast<TensorId>(of)) : std::nullopt;
-    };
-    for (const Call& call : p.calls) {
-      for (const Op& op : p.ops_of(p.segments[call.segment])) {
-        for (const TensorId id : p.inputs(op)) {
-          const auto buffer = buffer_of(id);
-          if (!buffer || p.tensors[id].role != TensorRole::kParameter ||
-              p.segments[call.segment].kind == SegmentKind::kBegin) {
-            continue;
-          }
-          const Tensor* shard = holds[*buffer];
-          const auto is_it = [id](const Tensor::Source& s) { return s.tensor == id; };
-          if (shard == nullptr ||
-              std::none_of(shard->sources.begin(), shard->sources.end(), is_it)) {
-            return fmt::format("'{}' in segment '{}' reads '{}' before it is gathered", p.name(op),
-                               p.segments[call.segment].name, p.tensors[id].name);
-          }
-        }
-        if (op.kind == OpKind::kAllGather) {
-          if (const auto buffer = buffer_of(p.outputs(op).front())) {
-            holds[*buffer] = &p.tensors[p.inputs(op).front()];
-          }
+/// Which ops of a program read weights that are not there yet.
+class GatherVerifier {
+ public:
+  explicit GatherVerifier(const Program& program)
+      : p_(program),
+        holds_(program.tensors.size(), nullptr),
+        read_(program.tensors.size(), kUnread) {}
+
+  std::optional<std::string> fault() {
+    for (const Call& call : p_.calls) {
+      for (const Op& op : p_.ops_of(p_.segments[call.segment])) {
+        if (const auto found = fault_of(op)) {
+          return fmt::format("'{}' in segment '{}' reads '{}' before it is gathered",
+                             p_.name(*found->first), p_.segments[call.segment].name,
+                             p_.tensors[found->second].name);
         }
       }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  using Read = std::pair<const Op*, TensorId>;
+  static constexpr Read kUnread{nullptr, 0};
+
+  [[nodiscard]] TensorId memory_of(TensorId id) const {
+    const std::int32_t of = p_.tensors[id].view_of;
+    return of >= 0 ? static_cast<TensorId>(of) : id;
+  }
+
+  /// In memory that units share a weight is there from the gather of its unit to the next gather;
+  /// in memory of its own, after the only gather of a step that comes before its update.
+  std::optional<Read> fault_of(const Op& op) {
+    for (const TensorId id : p_.inputs(op)) {
+      const TensorId memory = memory_of(id);
+      if (p_.tensors[id].role != TensorRole::kParameter || op.kind == OpKind::kAllGather) {
+        continue;
+      }
+      if (p_.tensors[memory].purpose != TensorPurpose::kGathered) {
+        read_[memory] = {&op, id};
+        continue;
+      }
+      const Tensor* shard = holds_[memory];
+      const auto is_it = [id](const Tensor::Source& s) { return s.tensor == id; };
+      if (shard == nullptr || std::none_of(shard->sources.begin(), shard->sources.end(), is_it)) {
+        return Read{&op, id};
+      }
+    }
+    if (op.kind == OpKind::kAllGather) {
+      const TensorId memory = memory_of(p_.outputs(op).front());
+      holds_[memory] = &p_.tensors[p_.inputs(op).front()];
+      if (op.phase != Phase::kOptimizer && read_[memory] != kUnread) {
+        return read_[memory];
+      }
+    }
+    return std::nullopt;
+  }
+
+  const Program& p_;
+  std::vector<const Tensor*> holds_;  ///< by buffer that units share: the shard gathered last
+  std::vector<Read> read_;            ///< by other memory: the latest op that read weights in it
+};
+
+std::optional<std::string> verify_sharding(const GraphDraft& draft) {
+  for (const Program& p : draft.graph.programs) {
+    if (auto fault = GatherVerifier(p).fault()) {
+      return fault;
     }
   }
   return std::nullopt;
@@ -317,9 +394,12 @@ std::optional<std::string> verify_sharding(const GraphDraft& draft) {
 }  // namespace
 
 GraphPass shard_parameters_pass() {
-  return {"shard_parameters", "buckets of gradients, their exchange, ZeRO, and the update",
-          [](const Job& job) { return job.workload.transformer() != nullptr; }, run_sharding,
-          verify_sharding};
+  return {"shard_parameters",
+          "buckets of gradients, their exchange, ZeRO, and the update",
+          [](const Job& job) { return job.workload.transformer() != nullptr; },
+          run_sharding,
+          verify_sharding,
+          run_whole};
 }
 
 }  // namespace stepcast::workloads

@@ -173,6 +173,11 @@ bool TransformerStage::is_narrow(const ParameterUse& use) const {
   return products_ != compute_ && use.in_layer() && use.of_product;
 }
 
+bool TransformerStage::casts_each_pass() const {
+  const Parallel& p = job_.parallel;
+  return traits_.casts_each_pass || (p.zero == 3 && p.zero_reshard && shape_.shards > 1);
+}
+
 void TransformerStage::quantise_weights() {
   std::int64_t all = 0;
   std::map<std::int64_t, std::int64_t> of_layer;
@@ -182,7 +187,7 @@ void TransformerStage::quantise_weights() {
       const std::int64_t elements = writer_.builder().tensor_at(weight).elements();
       all += elements;
       of_layer[use.unit] += elements;
-      if (!traits_.casts_each_pass && trains(name)) {  // else made once, before all steps
+      if (!casts_each_pass() && trains(name)) {  // else made once, before all steps
         quantise("weights", weight);
       }
     }
@@ -194,16 +199,17 @@ void TransformerStage::quantise_weights() {
   for (const auto& [layer, elements] : of_layer) {
     most = std::max(most, elements);
   }
-  writer_.builder().buffer("weights.quantised", 2, traits_.casts_each_pass ? most : all, products_);
+  writer_.builder().buffer("weights.quantised", 2, casts_each_pass() ? most : all, products_);
 }
 
 void TransformerStage::quantise_layer(std::int64_t layer) {
   dequantise_layer(layer);
-  if (!traits_.casts_each_pass) {
+  if (!casts_each_pass()) {
     return;
   }
   for (const auto& [name, use] : parameters_.uses()) {
-    if (is_narrow(use) && use.unit == layer) {
+    const bool stored = !trains(name) && job_.formats.frozen == products_;
+    if (is_narrow(use) && use.unit == layer && !stored) {
       quantise("weights", parameter(name).weight);
     }
   }

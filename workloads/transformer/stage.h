@@ -288,8 +288,9 @@ class TransformerStage {
   [[nodiscard]] bool fuses_quantise() const {
     return traits_.fused_quantise && products_ != compute_ && !splits_;
   }
-  /// Copies for both passes, plain and transposed: of all weights, kept, or in a buffer for a
-  /// layer.
+  /// Copies for both passes, plain and transposed: of all weights, kept, or made in each pass in a
+  /// buffer for a layer (FrameworkTraits::casts_each_pass, and where ZeRO 3 frees the weights).
+  [[nodiscard]] bool casts_each_pass() const;
   void quantise_weights();
   void quantise_layer(std::int64_t layer);
   void dequantise_layer(std::int64_t layer);
