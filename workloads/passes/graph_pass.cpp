@@ -24,6 +24,9 @@ std::vector<PassRun> run_passes(GraphDraft& draft, const Job& job, const PassOpt
   for (const GraphPass& pass : graph_passes()) {
     const bool off =
         std::find(options.off.begin(), options.off.end(), pass.name) != options.off.end();
+    if (off && pass.applies(job) && pass.without != nullptr) {
+      pass.without(draft, job);
+    }
     if (off || !pass.applies(job)) {
       continue;
     }

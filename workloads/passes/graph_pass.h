@@ -20,6 +20,8 @@ struct GraphPass {
   void (*run)(GraphDraft& draft, const Job& job);
   /// What the pass promises and a graph after it lacks; nullopt: nothing.
   std::optional<std::string> (*verify)(const GraphDraft& draft);
+  /// What a step needs where the pass is off; nullptr: nothing.
+  void (*without)(GraphDraft& draft, const Job& job) = nullptr;
 };
 
 /// All passes, in the order in which they run.

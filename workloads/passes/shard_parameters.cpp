@@ -319,6 +319,15 @@ void run_sharding(GraphDraft& draft, const Job& job) {
   }
 }
 
+/// A step of one rank that holds all parameters of its place in the model.
+void run_whole(GraphDraft& draft, const Job& job) {
+  Job alone = job;
+  alone.parallel.zero = 0;
+  alone.parallel.overlap.data = alone.parallel.overlap.parameters = false;
+  draft.holders.data = draft.holders.experts = {};
+  run_sharding(draft, alone);
+}
+
 /// Which ops of a program read weights that are not there yet.
 class GatherVerifier {
  public:
