@@ -138,7 +138,7 @@ class Rank {
       cpu_ = std::make_unique<CpuRank>(graph, system, options, session);
     }
     source_ = make_batch_source(graph.inputs, graph.mesh, session.rank(), options.seed,
-                                options.data_file);
+                                options.data_file, session.cores() / session.local_size());
     session.world().barrier();
     const std::int64_t here = steady_ns();
     epoch_ns_ = session.local_size() == session.size() ? session.from_rank_zero(here) : here;

@@ -1,6 +1,7 @@
 #include "runtime/cuda/matmul.h"
 
 #include <tuple>
+#include <utility>
 
 #include "core/error.h"
 #include "runtime/cuda/check.h"
@@ -191,6 +192,25 @@ struct Matmul::Prepared {
     }
   }
 
+  /// The same matrices with another number of columns, which are rows of ours.
+  void set_columns(const MatmulPlan& plan) const {
+    for (const auto& [layout, matrix] :
+         {std::pair(first, &plan.first), {second, &plan.second}, {out, &plan.out}}) {
+      const auto columns = static_cast<std::uint64_t>(matrix->columns);
+      check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &columns,
+                                             sizeof columns),
+            "cublasLtMatrixLayoutSetAttribute(COLS)");
+    }
+  }
+
+  [[nodiscard]] cublasStatus_t run(cublasLtHandle_t handle, const Product& product,
+                                   const void* of_first, const void* of_second, void* c,
+                                   const kernels::Workspace& workspace, cudaStream_t stream) const {
+    return cublasLtMatmul(handle, operation, &product.alpha, of_first, first, of_second, second,
+                          &product.beta, c, out, c, out, &algorithm, workspace.data,
+                          workspace.bytes, stream);
+  }
+
   /// Asks for the algorithm, or why there is none.
   void choose(cublasLtHandle_t handle, const MatmulPlan& plan) {
     cublasLtMatmulPreference_t preference = nullptr;
@@ -259,7 +279,7 @@ std::string Matmul::refusal(const MatmulPlan& plan, const EpilogueOperands& epil
 
 Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors,
                                    const EpilogueOperands& epilogue, void* sums) {
-  if (cache_.size() >= kMostPlans) {  // experts get other numbers of rows in each step
+  if (cache_.size() >= kMostPlans) {  // of experts whose rows no rounded plan serves
     cache_.clear();
   }
   Prepared& p = cache_.try_emplace(plan, plan).first->second;
@@ -320,14 +340,19 @@ void Matmul::operator()(const Product& product, const Operand& a, const Operand&
         (static_cast<std::size_t>(product.n) * stored_bytes(plan.out.format) + 255) / 256 * 256;
     workspace = {static_cast<char*>(workspace.data) + taken, workspace.bytes - taken};
   }
+  if (product.rows_vary && plan.batch == 1 && !plan.fp8() && plan.epilogue == Epilogue::kNone) {
+    const Prepared& usual = prepared(with_rounded_rows(product, plan), factors, epilogue, nullptr);
+    usual.set_columns(plan);
+    if (usual.refusal.empty() &&
+        usual.run(handle_, product, first, second, c, workspace, stream) == CUBLAS_STATUS_SUCCESS) {
+      return;
+    }  // an algorithm of its own, then
+  }
   const Prepared& ready = prepared(plan, factors, epilogue, sums.data);
   if (!ready.refusal.empty()) {
     throw RunError(ready.refusal);
   }
-  check(cublasLtMatmul(handle_, ready.operation, &product.alpha, first, ready.first, second,
-                       ready.second, &product.beta, c, ready.out, c, ready.out, &ready.algorithm,
-                       workspace.data, workspace.bytes, stream),
-        "cublasLtMatmul");
+  check(ready.run(handle_, product, first, second, c, workspace, stream), "cublasLtMatmul");
   if (plan.sums()) {
     const kernels::MatrixView d_bias(epilogue.d_bias.data, epilogue.d_bias.format, 1, product.n);
     kernels::add(sums, d_bias, d_bias, stream);

@@ -17,9 +17,11 @@ struct EpilogueOperands {
   kernels::Vector d_bias;   ///< column sums are added to it
 };
 
-/// Matrix products through cuBLASLt. The algorithm of each plan is asked for once and kept. fp8
-/// operands that do not stand ready are quantised for the product, with the scale of their largest
-/// value now.
+/// Matrix products through cuBLASLt. The algorithm of each plan is the first that the library's
+/// heuristic names, asked for once and kept: it follows from shapes and addresses alone, so that
+/// ranks and runs get equal bits, which algorithms chosen by their times would not give. Products
+/// of varying rows share those of rounded ones. fp8 operands that do not stand ready are quantised
+/// for the product, with the scale of their largest value now.
 ///
 ///   Matmul multiply;
 ///   Workspace w = scratch(multiply.workspace_bytes(plan));

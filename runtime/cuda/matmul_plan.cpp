@@ -191,6 +191,20 @@ MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t 
   return plan;
 }
 
+MatmulPlan with_rounded_rows(const Product& product, MatmulPlan plan) {
+  constexpr std::int64_t kRows = 64;
+  constexpr std::uint32_t kRead = 16;  // bytes at a time: no kernel reads more
+  const auto round = [](std::int64_t& rows) { rows = (rows + kRows - 1) / kRows * kRows; };
+  round(product.transpose_a ? plan.k : plan.n);
+  round(plan.second.columns);
+  round(product.transpose_a ? plan.first.columns : plan.out.columns);
+  for (MatmulPlan::Matrix* m : {&plan.first, &plan.second, &plan.out}) {
+    m->alignment = std::min(m->alignment, kRead);
+    m->step = 0;
+  }
+  return plan;
+}
+
 std::size_t MatmulPlan::converted_bytes() const {
   // Behind quantised operands stand their scales and what their largest values are found with.
   const std::size_t scales = fp8() ? 2 * kernels::kQuantiseWorkspace : 0;

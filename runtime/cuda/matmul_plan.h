@@ -26,6 +26,8 @@ struct Product {
   bool gradient_a = false, gradient_b = false;
   Epilogue epilogue = Epilogue::kNone;
   std::int64_t stride_aux = 0;  ///< of the mask or the GELU's input that the epilogue goes with
+  /// m, with `transpose_a` k, is another one in each step, as of experts.
+  bool rows_vary = false;
 };
 
 /// The product of a gemm op. Errors: InternalError when an operand is smaller than the shape says.
@@ -78,6 +80,11 @@ struct EpilogueAddresses {
 /// are), for fp8 products whose rows are not multiples of 16 bytes, and for batches of them.
 MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t b, std::uintptr_t c,
                        const EpilogueAddresses& epilogue = EpilogueAddresses());
+
+/// Whose algorithm a product of varying rows takes (Product::rows_vary): the plan with the next
+/// multiple of 64 of them, and no address counted on beyond 16 bytes. Rows of ours are columns of
+/// the library's, so that no leading dimension follows from how many there are.
+MatmulPlan with_rounded_rows(const Product& product, MatmulPlan plan);
 
 /// Bytes of one element as this backend stores it: fp32 and tf32 4, bf16 and fp16 2, int32 4,
 /// int64 8, fp8 1 (memory for quantised copies only). Errors: InputError for formats it does not

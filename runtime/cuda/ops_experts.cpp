@@ -238,6 +238,7 @@ void grouped_gemm(OpContext& c) {
   p.c = out.format;
   p.compute = c.op.format;
   p.batch = even(c, plan) ? plan.local : 1;
+  p.rows_vary = p.batch == 1;
   for (std::int64_t expert = 0; expert < plan.local; expert += p.batch) {
     const auto rows = plan.rows_of(part_of(c), expert);
     const ExpertPlan::Block all{rows.first, p.batch * rows.count};

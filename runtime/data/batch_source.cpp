@@ -28,7 +28,7 @@ SampleRange samples_of(const Batch& batch, const Mesh& mesh, std::int32_t rank) 
 
 std::unique_ptr<BatchSource> make_batch_source(const StepInputs& inputs, const Mesh& mesh,
                                                std::int32_t rank, std::uint64_t seed,
-                                               const std::string& file) {
+                                               const std::string& file, int threads) {
   const SampleRange range = samples_of(inputs.batch, mesh, rank);
   if (inputs.vocabulary > 0) {
     return std::make_unique<TokenSource>(inputs.vocabulary, inputs.batch.sequence, range, seed,
@@ -40,7 +40,7 @@ std::unique_ptr<BatchSource> make_batch_source(const StepInputs& inputs, const M
                      "lookups of embedding tables; this workload has neither");
   }
   if (file.empty()) {
-    return std::make_unique<DlrmSource>(inputs, range, seed);
+    return std::make_unique<DlrmSource>(inputs, range, seed, threads);
   }
   return std::make_unique<CriteoSource>(inputs, range, file);
 }

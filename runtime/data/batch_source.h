@@ -27,9 +27,10 @@ SampleRange samples_of(const Batch& batch, const Mesh& mesh, std::int32_t rank);
 
 /// The source of a step's samples: drawn from the access laws of the tables or a synthetic
 /// language, or, with a file, Criteo TSV (click data) or text bytes (token data). `inputs` outlive
-/// it. Errors: InputError for a file that does not fit the inputs, and for inputs that are neither.
+/// it; lookups are drawn on `threads`, which changes nothing but how long it takes. Errors:
+/// InputError for a file that does not fit the inputs, and for inputs that are neither.
 std::unique_ptr<BatchSource> make_batch_source(const StepInputs& inputs, const Mesh& mesh,
                                                std::int32_t rank, std::uint64_t seed,
-                                               const std::string& file = {});
+                                               const std::string& file = {}, int threads = 1);
 
 }  // namespace stepcast::runtime

@@ -13,16 +13,26 @@ namespace stepcast::runtime {
 /// on the logit, so that a model that learns them lowers its loss.
 class DlrmSource final : public BatchSource {
  public:
-  DlrmSource(const StepInputs& inputs, SampleRange range, std::uint64_t seed);
+  /// `threads` draw together; the batch does not depend on how many.
+  DlrmSource(const StepInputs& inputs, SampleRange range, std::uint64_t seed, int threads = 1);
+  ~DlrmSource() override;
   void draw(std::int64_t step, HostBatch& batch) override;
 
  private:
-  void draw_table(std::size_t table, std::int64_t step, HostBatch& batch);
+  struct Part;
+  void divide();
+  void draw_part(std::int64_t step, Part& part) const;
+  void join(std::size_t table, HostBatch& batch) const;
+  /// Calls f(i) for every i below `count`, on all threads.
+  template <class F>
+  void on_threads(std::size_t count, F f) const;
 
   const StepInputs& inputs_;
   SampleRange range_;
   std::uint64_t seed_;
+  int threads_;
   std::vector<AccessSampler> samplers_;  ///< per table
+  std::vector<Part> parts_;              ///< in order of table and sample
   std::vector<double> logits_;
 };
 

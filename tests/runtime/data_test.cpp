@@ -90,6 +90,32 @@ TEST_CASE("any number of ranks draws the same global batch", "[runtime][data]") 
   }
 }
 
+TEST_CASE("threads draw the batch that one draws", "[runtime][data]") {
+  // A rank of three has 25,000 samples, from within a session on: 75,000 lookups of the first table
+  // are three parts.
+  const StepInputs inputs = clicks(75'000);
+  Mesh mesh;
+  mesh.data = 3;
+  const auto drawn_on = [&](int threads) {
+    HostBatch batch;
+    const auto source = make_batch_source(inputs, mesh, 1, 11, {}, threads);
+    source->draw(7, batch);  // memory of a step before
+    source->draw(4, batch);
+    return batch;
+  };
+  const HostBatch one = drawn_on(1);
+  CHECK(one.lookups.front().size() > 2 * 32 * 1024);
+  for (const int threads : {0, 2, 5}) {
+    CAPTURE(threads);
+    const HostBatch several = drawn_on(threads);
+    CHECK(several.labels == one.labels);
+    CHECK(several.dense == one.dense);
+    CHECK(several.lookups == one.lookups);
+    CHECK(several.offsets == one.offsets);
+    CHECK(several.ranks == one.ranks);
+  }
+}
+
 TEST_CASE("steps differ, repeats do not", "[runtime][data]") {
   const StepInputs inputs = clicks(64);
   CHECK(drawn(inputs, 1, 0, 1).lookups == drawn(inputs, 1, 0, 1).lookups);

@@ -1,27 +1,15 @@
 #include "runtime/cuda/kernels/interaction.h"
 
+#include "runtime/cuda/kernels/internal/dot_block.cuh"
 #include "runtime/cuda/kernels/internal/map.cuh"
-#include "runtime/cuda/kernels/internal/mma.cuh"
 
 namespace stepcast::runtime::cuda::kernels {
 namespace {
 
 using internal::Operand;
+using internal::row_of_pair;
 
 constexpr unsigned kThreads = 256;
-
-/// Row i of a lower triangle without diagonal that holds element p: pairs run (1,0), (2,0), (2,1),
-/// ...
-__device__ inline int row_of_pair(int p) {
-  int i = static_cast<int>((1.0F + sqrtf(8.0F * static_cast<float>(p) + 1.0F)) * 0.5F);
-  while (i * (i - 1) / 2 > p) {
-    --i;
-  }
-  while ((i + 1) * i / 2 <= p) {
-    ++i;
-  }
-  return i;
-}
 
 /// One sample a block. Features lie in shared memory with an odd pitch, so that threads that read
 /// one column of different rows use different banks.
@@ -294,6 +282,21 @@ DotTile dot_tile(const DotInteraction& shape, Index samples) {
   return {static_cast<int>(shape.features), static_cast<int>(shape.dim), samples};
 }
 
+internal::DotBlock dot_block(const DotInteraction& shape) {
+  return {static_cast<int>(shape.features), static_cast<int>(shape.dim)};
+}
+
+internal::Grid block_grid(const DotInteraction& shape, bool backward, Index samples) {
+  return {static_cast<unsigned>(samples), internal::DotBlock::kThreads,
+          static_cast<std::size_t>(dot_block(shape).floats(backward)) * sizeof(float)};
+}
+
+/// Whether dot_block.cuh takes the features.
+bool fits_block(const DotInteraction& shape, bool backward, const ConstMatrixView& x) {
+  return element_bytes(x.format) == 4 && shape.dim % 4 == 0 && internal::packs(x, 4) &&
+         block_grid(shape, backward, 1).shared <= kMostShared;
+}
+
 /// Inputs x0, u, x.
 struct CrossForward {
   ConstVector bias;
@@ -341,6 +344,12 @@ void dot_interaction_forward(const DotInteraction& shape, ConstMatrixView x, Mat
                      internal::operand(out));
     return;
   }
+  if (fits_block(shape, false, x)) {
+    internal::launch("dot_interaction_forward", internal::dot_forward_block_kernel,
+                     block_grid(shape, false, x.rows), stream, dot_block(shape),
+                     internal::operand(x), internal::operand(out));
+    return;
+  }
   const std::size_t shared = shared_memory(shape, false);
   internal::launch("dot_interaction_forward", dot_forward_kernel,
                    {static_cast<unsigned>(x.rows), kThreads, shared}, stream,
@@ -364,6 +373,12 @@ void dot_interaction_backward(const DotInteraction& shape, ConstMatrixView d_out
                                                : dot_backward_tile_kernel<__half>,
                      tile_grid(tile, true, warps), stream, tile, internal::operand(d_out),
                      internal::operand(x), internal::operand(dx));
+    return;
+  }
+  if (fits_block(shape, true, x) && fits_block(shape, true, dx)) {
+    internal::launch("dot_interaction_backward", internal::dot_backward_block_kernel,
+                     block_grid(shape, true, x.rows), stream, dot_block(shape),
+                     internal::operand(d_out), internal::operand(x), internal::operand(dx));
     return;
   }
   const std::size_t shared = shared_memory(shape, true);

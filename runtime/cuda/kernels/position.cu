@@ -7,21 +7,24 @@ namespace {
 
 using internal::Operand;
 
-/// One thread rotates N neighbouring pairs of one head of one token.
+constexpr int kRotateThreads = 128;
+
+/// One thread rotates N neighbouring pairs of one head of one token; a block whole tokens where
+/// they are narrower than it.
 template <class T, int N>
-__global__ void rotate_kernel(const float* table, Index length, Index head_dim, float direction,
-                              Operand x, Index tokens, Index heads) {
-  const Index half = head_dim / 2;
-  const Index packs = half / N;
-  const Index per_token = heads * packs;
-  const Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const Index token = blockIdx.y;
-  if (i >= per_token || token >= tokens) {
+__global__ void __launch_bounds__(kRotateThreads)
+    rotate_kernel(const float* table, int length, int head_dim, float direction, Operand x,
+                  int tokens, int heads) {
+  const int half = head_dim / 2;
+  const int packs = half / N;
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int token = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  if (i >= heads * packs || token >= tokens) {
     return;
   }
-  const Index column = i % packs * N;
+  const int column = i % packs * N;
   const Index first = token * x.stride + i / packs * head_dim + column;
-  const float* angles = table + token % length * head_dim + column;
+  const float* angles = table + static_cast<Index>(token % length) * head_dim + column;
   float left[N];
   float right[N];
   float cosine[N];
@@ -45,16 +48,19 @@ template <class T, int N>
 void launch_rotate(const float* table, Index length, Index head_dim, int direction,
                    const MatrixView& x, cudaStream_t stream) {
   const Index heads = x.columns / head_dim;
-  constexpr Index kThreads = 128;
+  const Index wide = heads * (head_dim / 2 / N);
+  const Index threads = internal::power_of_two(wide < kRotateThreads ? wide : kRotateThreads);
+  const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(kRotateThreads / threads));
   constexpr Index kMostRows = 65535;  // of a grid
   for (Index first = 0; first < x.rows; first += kMostRows / length * length) {
     const Index step = kMostRows / length * length;
     const MatrixView part = x.slice(first, x.rows - first < step ? x.rows - first : step);
-    const dim3 grid(static_cast<unsigned>(internal::ceil_div(heads * (head_dim / 2 / N), kThreads)),
-                    static_cast<unsigned>(part.rows));
-    internal::launch("rotate", rotate_kernel<T, N>, {grid, kThreads}, stream, table, length,
-                     head_dim, static_cast<float>(direction), internal::operand(part), part.rows,
-                     heads);
+    const dim3 grid(static_cast<unsigned>(internal::ceil_div(wide, threads)),
+                    static_cast<unsigned>(internal::ceil_div(part.rows, Index{block.y})));
+    internal::launch("rotate", rotate_kernel<T, N>, {grid, block}, stream, table,
+                     static_cast<int>(length), static_cast<int>(head_dim),
+                     static_cast<float>(direction), internal::operand(part),
+                     static_cast<int>(part.rows), static_cast<int>(heads));
   }
 }
 

@@ -47,14 +47,18 @@ __device__ inline float slot_factor(const SortedTable& table, Index bag) {
   return factor;
 }
 
-/// One update of row `row` of a table from its gradient. `w` holds the row's weights.
+__device__ inline bool has_row_state(const RowRule& rule) {
+  return !rule.accumulate && rule.kind == OptimizerKind::kRowwiseAdagrad;
+}
+
+/// One update of row `row` of a table from its gradient. `w` and `state` are what load_row read.
 template <int N, int G, int V>
 __device__ void apply(const Update& u, const SortedTable& table, Index row,
-                      const float (&gradient)[V][N], float (&w)[V][N]) {
+                      const float (&gradient)[V][N], float (&w)[V][N], float state) {
   using L = Lanes<N, G, V>;
   const RowRule& rule = u.rule;
   float rate = rule.learning_rate;
-  if (!rule.accumulate && rule.kind == OptimizerKind::kRowwiseAdagrad) {
+  if (has_row_state(rule)) {
     float squares = 0;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -67,7 +71,7 @@ __device__ void apply(const Update& u, const SortedTable& table, Index row,
     for (int step = G / 2; step > 0; step /= 2) {
       squares += __shfl_xor_sync(L::mask(), squares, step, G);
     }
-    const float state = table.first[row] + squares / static_cast<float>(table.dim);
+    state += squares / static_cast<float>(table.dim);
     __syncwarp(L::mask());  // all lanes have read it
     if (L::lane() == 0) {
       table.first[row] = state;
@@ -119,9 +123,14 @@ __device__ void apply(const Update& u, const SortedTable& table, Index row,
   }
 }
 
+/// What an update needs of a row: its weights and, where a row has one, its sum of squares, so that
+/// neither is waited for behind the sum of its gradients.
 template <int N, int G, int V>
-__device__ void load_weights(const Update& u, const SortedTable& table, Index row,
-                             float (&w)[V][N]) {
+__device__ void load_row(const Update& u, const SortedTable& table, Index row, float (&w)[V][N],
+                         float& state) {
+  if (has_row_state(u.rule)) {
+    state = table.first[row];
+  }
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     const Index column = Lanes<N, G, V>::column(v);

@@ -7,8 +7,8 @@ namespace stepcast::runtime::cuda::kernels::internal {
 constexpr int kRowThreads = 256;
 constexpr int kLongThreads = 512;
 
-/// One group of G lanes a tile. Gradient rows and, at the head of a run, the row's weights are
-/// fetched U pairs at a time.
+/// One group of G lanes a tile. Gradient rows and, at the head of a run, the row itself are fetched
+/// U pairs at a time.
 template <class T, int N, int G, int V, int U>
 __global__ void __launch_bounds__(kRowThreads)
     tile_kernel(Update u, const Key* keys, const std::uint32_t* slots, Key pad) {
@@ -24,13 +24,14 @@ __global__ void __launch_bounds__(kRowThreads)
   int table = run_table;
   float sum[V][N] = {};
   float weights[V][N] = {};
+  float state = 0;
 
   const auto finish_run = [&](bool goes_on) {
     const RunEnd end = run_end(begins_before, goes_on);
     const SortedTable& t = u.tables.at[run_table];
     if (run != pad) {
       if (end == RunEnd::kWhole) {
-        apply<N, G, V>(u, t, static_cast<Index>(run) - t.first_row, sum, weights);
+        apply<N, G, V>(u, t, static_cast<Index>(run) - t.first_row, sum, weights, state);
       } else {
         float* to = u.partial + partial_row(tile, end) * u.dim;
 #pragma unroll
@@ -50,6 +51,7 @@ __global__ void __launch_bounds__(kRowThreads)
     float factor[U];
     Raw<T, N> gradient[U][V];
     float fresh[U][V][N];
+    float fresh_state[U] = {};
 #pragma unroll
     for (int k = 0; k < U; ++k) {
       const Index i = first + k;
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(kRowThreads)
         }
       }
       if (i == span.begin || keys[i - 1] != key[k]) {
-        load_weights<N, G, V>(u, t, static_cast<Index>(key[k]) - t.first_row, fresh[k]);
+        load_row<N, G, V>(u, t, static_cast<Index>(key[k]) - t.first_row, fresh[k], fresh_state[k]);
       }
     }
 #pragma unroll
@@ -92,6 +94,7 @@ __global__ void __launch_bounds__(kRowThreads)
       if (head) {
         run = key[k];
         run_table = table_at[k];
+        state = fresh_state[k];
       }
 #pragma unroll
       for (int v = 0; v < V; ++v) {
@@ -159,9 +162,10 @@ __global__ void __launch_bounds__(kRowThreads) crossing_kernel(Update u, const K
   const Index row = static_cast<Index>(run) - t.first_row;
   float sum[V][N] = {};
   float weights[V][N] = {};
-  load_weights<N, G, V>(u, t, row, weights);
+  float state = 0;
+  load_row<N, G, V>(u, t, row, weights, state);
   add_partials<N, G, V>(u, tile, 0, (end - 1) / u.tile - tile + 1, t.dim, sum);
-  apply<N, G, V>(u, t, row, sum, weights);
+  apply<N, G, V>(u, t, row, sum, weights, state);
 }
 
 /// One block a long run: each group adds up an equal share of its partial sums, the first adds the
@@ -195,7 +199,8 @@ __global__ void __launch_bounds__(kLongThreads) long_run_kernel(Update u, const 
     if (group == 0) {
       const Index row = static_cast<Index>(run) - t.first_row;
       float weights[V][N] = {};
-      load_weights<N, G, V>(u, t, row, weights);
+      float state = 0;
+      load_row<N, G, V>(u, t, row, weights, state);
       for (Index g = 1; g < groups; ++g) {
 #pragma unroll
         for (int v = 0; v < V; ++v) {
@@ -209,7 +214,7 @@ __global__ void __launch_bounds__(kLongThreads) long_run_kernel(Update u, const 
           }
         }
       }
-      apply<N, G, V>(u, t, row, sum, weights);
+      apply<N, G, V>(u, t, row, sum, weights, state);
     }
     __syncthreads();
   }

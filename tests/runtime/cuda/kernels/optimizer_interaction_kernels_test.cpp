@@ -174,7 +174,8 @@ TEST_CASE("kernels: dot interaction and cross layers", "[cuda][kernels][gpu]") {
   }
   Draw draw(10);
   for (const Format f : stored_formats()) {
-    // 16-bit features of 32 columns or a multiple of them, 16 bytes at a time: tensor cores.
+    // 16-bit features of 32 columns or a multiple of them, 16 bytes at a time: tensor cores. fp32
+    // features, 16 bytes at a time: 4 x 4 results a thread.
     for (const auto& [features, dim, gap] : std::vector<std::array<Index, 3>>{{2, 1, 3},
                                                                               {3, 7, 3},
                                                                               {9, 16, 0},
@@ -184,7 +185,9 @@ TEST_CASE("kernels: dot interaction and cross layers", "[cuda][kernels][gpu]") {
                                                                               {2, 32, 0},
                                                                               {16, 32, 0},
                                                                               {33, 96, 8},
-                                                                              {5, 33, 3}}) {
+                                                                              {5, 33, 3},
+                                                                              {6, 20, 4},
+                                                                              {41, 12, 0}}) {
       CAPTURE(name_of(f), features, dim, gap);
       constexpr Index kBatch = 11;
       const DotInteraction shape{features, dim};

@@ -77,17 +77,29 @@ TEST_CASE("counts: a norm reads its rows once and writes them once", "[counts]")
   check_bytes(c, op_of(OpKind::kNormForward, {kRows, kWidth}, Format::kBf16));
 }
 
-TEST_CASE("counts: dots of features cost two operations a multiply-add", "[counts]") {
+TEST_CASE("counts: dots of fp32 features read them once", "[counts]") {
   const DotInteraction shape{27, 64};
   constexpr Index kSamples = 16;
-  const Index wide = shape.features * shape.dim;
+  const Index wide = shape.features * shape.dim, dots = shape.output_width();
   const Matrix x(Format::kFp32, kSamples, wide, Draw(1).values(kSamples * wide));
-  const Matrix out(Format::kFp32, kSamples, shape.output_width());
-  const Counts c = counted([&] { dot_interaction_forward(shape, x.view(), out.view(), nullptr); });
-  const Op op =
-      op_of(OpKind::kDotInteractionForward, {kSamples, shape.features, shape.dim}, Format::kFp32);
-  check_bytes(c, op);
-  CHECK(static_cast<double>(c.flops) == Approx(op.flops.base()).epsilon(0.05));
+  const Matrix dx(Format::kFp32, kSamples, wide);
+  const Matrix out(Format::kFp32, kSamples, dots);
+  const Matrix d_out(Format::kFp32, kSamples, dots, Draw(2).values(kSamples * dots));
+  const std::array<std::int64_t, 6> sizes{kSamples, shape.features, shape.dim};
+  const Counts forward =
+      counted([&] { dot_interaction_forward(shape, x.view(), out.view(), nullptr); });
+  check_bytes(forward, op_of(OpKind::kDotInteractionForward, sizes, Format::kFp32));
+  // Tiles of 4 x 4 features hold the lower triangle of 28: 7 * 8 / 2 of them. A multiply-add is two
+  // operations; 8 lanes add up 16 sums in halves, 8 + 4 + 2 additions each.
+  constexpr double kTiles = 28;
+  CHECK(static_cast<double>(forward.flops) ==
+        Approx(kSamples * kTiles * (2 * 16 * 64 + 8 * 14)).epsilon(0.02));
+  // Four numbers of each of 8 features serve 16 dots: half a word read for each multiply-add.
+  CHECK(static_cast<double>(forward.shared_bytes) < 4 * 0.5 * 1.15 * kSamples * kTiles * 16 * 64);
+  const Counts backward =
+      counted([&] { dot_interaction_backward(shape, d_out.view(), x.view(), dx.view(), nullptr); });
+  check_bytes(backward, op_of(OpKind::kDotInteractionBackward, sizes, Format::kFp32));
+  CHECK(static_cast<double>(backward.flops) == Approx(2.0 * kSamples * 27 * 28 * 64).epsilon(0.02));
 }
 
 TEST_CASE("counts: dots of features on tensor cores read them once", "[counts]") {

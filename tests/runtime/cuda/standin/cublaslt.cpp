@@ -146,6 +146,10 @@ T value_at(const void* buffer) {
 
 }  // namespace
 
+namespace stepcast::standin {
+std::int64_t algorithms_asked_for = 0;
+}
+
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
@@ -181,6 +185,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
     l.batch = value_at<std::int32_t>(value);
   } else if (what == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) {
     l.step = value_at<std::int64_t>(value);
+  } else if (what == CUBLASLT_MATRIX_LAYOUT_COLS) {
+    l.columns = static_cast<std::int64_t>(value_at<std::uint64_t>(value));
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -252,7 +258,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* found) {
   *found = 1;
+  ++stepcast::standin::algorithms_asked_for;
   results[0].state = CUBLAS_STATUS_SUCCESS;
+  results[0].algo.data[2] = static_cast<std::uint64_t>(of(d).columns);
   if (is_fp8(of(a)) || is_fp8(of(b))) {
     return takes_fp8(*reinterpret_cast<const Operation*>(operation), of(a), of(b), of(d))
                ? CUBLAS_STATUS_SUCCESS
@@ -287,6 +295,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   const Layout la = of(a_layout);
   const Layout lb = of(b_layout);
   const Layout ld = of(d_layout);
+  if (stepcast::standin::setting("STANDIN_ALGORITHMS_OF_ONE_SIZE", 0) != 0 &&
+      algorithm->data[2] != static_cast<std::uint64_t>(ld.columns)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   const std::int64_t k = o.transpose_a ? la.rows : la.columns;
   if (k != (o.transpose_b ? lb.columns : lb.rows) ||
       ld.rows != (o.transpose_a ? la.columns : la.rows) ||

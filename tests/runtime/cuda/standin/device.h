@@ -31,6 +31,8 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 };
+/// Times that a heuristic of cuBLASLt's was called.
+extern std::int64_t algorithms_asked_for;
 /// A collective was enqueued. True: it is the one that STANDIN_HANGS_AT says never ends, as when a
 /// rank is lost; nothing enqueued after it happens either.
 bool collective_hangs();

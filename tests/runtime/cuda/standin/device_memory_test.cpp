@@ -155,6 +155,50 @@ TEST_CASE("a product whose epilogue cuBLASLt does not have is named", "[cuda][st
   CHECK(cudaFree(memory) == cudaSuccess);
 }
 
+/// Products of as many rows as a step brings, and times that an algorithm was asked for.
+std::int64_t asked_for_varying_rows(bool transpose_a) {
+  using namespace runtime::cuda;  // NOLINT
+  constexpr std::int64_t kWidth = 3, kMost = 70;
+  std::vector<float> ones(kWidth * kMost, 1.0F), out(kWidth * kMost);
+  const std::size_t bytes = ones.size() * sizeof(float);
+  float* memory = nullptr;
+  REQUIRE(cudaMalloc(reinterpret_cast<void**>(&memory), 3 * bytes) == cudaSuccess);
+  float* const a = memory;
+  float* const b = a + ones.size();
+  float* const c = b + ones.size();
+  REQUIRE(cudaMemcpy(a, ones.data(), bytes, cudaMemcpyHostToDevice) == cudaSuccess);
+  REQUIRE(cudaMemcpy(b, ones.data(), bytes, cudaMemcpyHostToDevice) == cudaSuccess);
+  Matmul matmul;
+  const std::int64_t before = algorithms_asked_for;
+  for (const std::int64_t rows : {1, 5, 64, 63, 65, 70, 5}) {
+    Product p;
+    p.m = transpose_a ? kWidth : rows;
+    p.n = kWidth;
+    p.k = transpose_a ? rows : kWidth;
+    p.transpose_a = transpose_a;
+    p.rows_vary = true;
+    matmul(p, a, b, c, {}, nullptr);
+    REQUIRE(cudaMemcpy(out.data(), c, bytes, cudaMemcpyDeviceToHost) == cudaSuccess);
+    for (std::int64_t i = 0; i < p.m * p.n; ++i) {
+      REQUIRE(out[static_cast<std::size_t>(i)] == static_cast<float>(p.k));
+    }
+  }
+  CHECK(cudaFree(memory) == cudaSuccess);
+  return algorithms_asked_for - before;
+}
+
+TEST_CASE("products of varying rows share the algorithms of rounded ones", "[cuda][standin]") {
+  for (const bool transpose_a : {false, true}) {
+    CAPTURE(transpose_a);
+    CHECK(asked_for_varying_rows(transpose_a) == 2);  // of 64 and 128 rows
+  }
+  // Where the library takes an algorithm for its own size alone: 64 rows are one of those rounded
+  // to, five others are not.
+  setenv("STANDIN_ALGORITHMS_OF_ONE_SIZE", "1", 1);
+  CHECK(asked_for_varying_rows(false) == 2 + 5);
+  unsetenv("STANDIN_ALGORITHMS_OF_ONE_SIZE");
+}
+
 /// A product of 16 x 16 x 16 in fp32 with what its epilogue goes with.
 struct ProductOfSixteen {
   cublasLtHandle_t handle = nullptr;
