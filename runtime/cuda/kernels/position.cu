@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(kRotateThreads)
                   int tokens, int heads) {
   const int half = head_dim / 2;
   const int packs = half / N;
-  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const int token = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  const int token = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
   if (i >= heads * packs || token >= tokens) {
     return;
   }
@@ -51,17 +51,12 @@ void launch_rotate(const float* table, Index length, Index head_dim, int directi
   const Index wide = heads * (head_dim / 2 / N);
   const Index threads = internal::power_of_two(wide < kRotateThreads ? wide : kRotateThreads);
   const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(kRotateThreads / threads));
-  constexpr Index kMostRows = 65535;  // of a grid
-  for (Index first = 0; first < x.rows; first += kMostRows / length * length) {
-    const Index step = kMostRows / length * length;
-    const MatrixView part = x.slice(first, x.rows - first < step ? x.rows - first : step);
-    const dim3 grid(static_cast<unsigned>(internal::ceil_div(wide, threads)),
-                    static_cast<unsigned>(internal::ceil_div(part.rows, Index{block.y})));
-    internal::launch("rotate", rotate_kernel<T, N>, {grid, block}, stream, table,
-                     static_cast<int>(length), static_cast<int>(head_dim),
-                     static_cast<float>(direction), internal::operand(part),
-                     static_cast<int>(part.rows), static_cast<int>(heads));
-  }
+  const dim3 grid(static_cast<unsigned>(internal::ceil_div(x.rows, Index{block.y})),
+                  static_cast<unsigned>(internal::ceil_div(wide, threads)));
+  internal::launch("rotate", rotate_kernel<T, N>, {grid, block}, stream, table,
+                   static_cast<int>(length), static_cast<int>(head_dim),
+                   static_cast<float>(direction), internal::operand(x), static_cast<int>(x.rows),
+                   static_cast<int>(heads));
 }
 
 /// x + positions[row mod positions.rows].
@@ -103,7 +98,7 @@ void rotate(const float* table, Index length, Index head_dim, int direction, Mat
             cudaStream_t stream) {
   internal::require(head_dim % 2 == 0 && head_dim > 0 && x.columns % head_dim == 0,
                     "rotary positions need whole heads of even width");
-  internal::require(length > 0 && length <= 65535, "a rotary table has 1 to 65535 positions");
+  internal::require(length > 0, "a rotary table has at least one position");
   if (x.rows == 0 || x.columns == 0) {
     return;
   }

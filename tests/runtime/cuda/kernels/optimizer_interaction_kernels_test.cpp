@@ -105,6 +105,48 @@ TEST_CASE("kernels: dense optimizers", "[cuda][kernels][gpu]") {
   }
 }
 
+/// Cosines of all angles of a position, then their sines.
+Numbers rotations(Index length, Index half) {
+  Numbers table;
+  for (Index p = 0; p < length; ++p) {
+    for (Index i = 0; i < 2 * half; ++i) {
+      const double angle = 0.1 * static_cast<double>((p + 1) * (i % half + 1) % 64);
+      table.push_back(i < half ? std::cos(angle) : std::sin(angle));
+    }
+  }
+  return table;
+}
+
+void check_rotation(Format f, Index head_dim, Index length, Index tokens, Index heads,
+                    const Numbers& x) {
+  const Index width = heads * head_dim, half = head_dim / 2;
+  const Numbers table = rotations(length, half);
+  const Array<float> on_device(std::vector<float>(table.begin(), table.end()));
+  for (const int direction : {1, -1}) {
+    const Matrix m(f, tokens, width, x, 8);
+    rotate(on_device.data(), length, head_dim, direction, m.view(), nullptr);
+    check_near(m.read(),
+               each(tokens, width,
+                    [&](Index t, Index j) {
+                      const Index i = j % head_dim;
+                      const auto at = static_cast<std::size_t>(t % length * head_dim + i % half);
+                      const auto h = static_cast<std::size_t>(half);
+                      const double co = table[at], si = direction * table[at + h];
+                      const auto k = static_cast<std::size_t>(t * width + j);
+                      return i < half ? x[k] * co - x[k + h] * si : x[k] * co + x[k - h] * si;
+                    }),
+               tolerance_of(f));
+  }
+}
+
+TEST_CASE("kernels: more positions than a grid has blocks in a direction", "[cuda][kernels][gpu]") {
+  if (!has_device()) {
+    return;
+  }
+  constexpr Index kLength = 65541;
+  check_rotation(Format::kFp32, 2, kLength, kLength, 1, Draw(9).values(2 * kLength));
+}
+
 TEST_CASE("kernels: positions", "[cuda][kernels][gpu]") {
   if (!has_device()) {
     return;
@@ -114,34 +156,9 @@ TEST_CASE("kernels: positions", "[cuda][kernels][gpu]") {
     for (const Index head_dim : {2, 6, 64, 128}) {
       CAPTURE(name_of(f), head_dim);
       constexpr Index kLength = 5, kSamples = 3, kHeads = 3;
-      const Index tokens = kLength * kSamples, width = kHeads * head_dim, half = head_dim / 2;
-      Numbers table;
-      for (Index p = 0; p < kLength; ++p) {
-        for (Index i = 0; i < head_dim; ++i) {
-          const double angle = 0.1 * static_cast<double>((p + 1) * (i % half + 1));
-          table.push_back(i < half ? std::cos(angle) : std::sin(angle));
-        }
-      }
-      Array<float> on_device(std::vector<float>(table.begin(), table.end()));
+      const Index tokens = kLength * kSamples, width = kHeads * head_dim;
       const Numbers x = draw.values(tokens * width);
-      for (const int direction : {1, -1}) {
-        const Matrix m(f, tokens, width, x, 8);
-        rotate(on_device.data(), kLength, head_dim, direction, m.view(), nullptr);
-        check_near(
-            m.read(),
-            each(tokens, width,
-                 [&](Index t, Index j) {
-                   const Index i = j % head_dim;
-                   const Index p = t % kLength;
-                   const double co = table[static_cast<std::size_t>(p * head_dim + i % half)];
-                   const double si =
-                       direction * table[static_cast<std::size_t>(p * head_dim + half + i % half)];
-                   const auto k = static_cast<std::size_t>(t * width + j);
-                   const auto h = static_cast<std::size_t>(half);
-                   return i < half ? x[k] * co - x[k + h] * si : x[k] * co + x[k - h] * si;
-                 }),
-            tolerance_of(f));
-      }
+      check_rotation(f, head_dim, kLength, tokens, kHeads, x);
       const Numbers positions = draw.values(kLength * width);
       const Matrix table_of(f, kLength, width, positions), sum(f, tokens, width, x, 3),
           gradient(Format::kFp32, kLength, width, positions), dx(f, tokens, width, x);
