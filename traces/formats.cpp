@@ -17,6 +17,7 @@
 #include "traces/pytorch_et/link_execution_trace.h"
 #include "traces/pytorch_et/pytorch_et_reader.h"
 #include "traces/rocprof/rocprof_reader.h"
+#include "traces/xplane/xplane_reader.h"
 
 namespace stepcast::traces {
 namespace {
@@ -50,6 +51,32 @@ bool is_chakra(std::string_view head) {
   }
   const unsigned first = byte(i + 2);
   return byte(i) == 0x0a ? first >= '0' && first <= '9' : byte(i) == 0x12 && first == 0x0a;
+}
+
+/// A plane (field 1) that opens with its id or its name, which is a path or words.
+bool is_xplane(std::string_view head) {
+  const auto byte = [head](std::size_t i) {
+    return i < head.size() ? static_cast<unsigned char>(head[i]) : 0U;
+  };
+  const auto after_number = [&byte](std::size_t i) {
+    while ((byte(i) & 0x80U) != 0) {
+      ++i;
+    }
+    return i + 1;
+  };
+  if (byte(0) != 0x0a) {
+    return false;
+  }
+  std::size_t i = after_number(1);
+  i = byte(i) == 0x08 ? after_number(i + 1) : i;
+  if (byte(i) != 0x12) {
+    return false;
+  }
+  const std::size_t length = byte(i + 1);
+  const std::string_view name = head.substr(std::min(head.size(), i + 2), length);
+  constexpr std::size_t kLongestName = 127;
+  return length > 0 && length <= kLongestName && name.size() == length &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 bool is_chakra_json(std::string_view head) {
@@ -105,7 +132,11 @@ Losses write_viewed(const fs::path& file, const Recording& recording) {
   return {};
 }
 
-constexpr std::array<TraceFormat, 8> kFormats{{
+constexpr std::array<TraceFormat, 9> kFormats{{
+    {.name = "xplane",
+     .description = "profile of JAX or TensorFlow on GPUs (*.xplane.pb)",
+     .is_file = is_xplane,
+     .read_rank = read_xplane},
     {.name = "chakra",
      .description = "Chakra execution trace (protobuf)",
      .is_file = is_chakra,

@@ -1,8 +1,11 @@
-// Exports of Nsight Systems and rocprofv3, in small: every time and join known.
+// Exports of Nsight Systems, rocprofv3 and XLA, in small: every time and join known.
 #include <sqlite3.h>
+
+#include <map>
 
 #include "core/error.h"
 #include "tests/traces/shared_traces.h"
+#include "traces/input/wire.h"
 #include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
@@ -109,6 +112,110 @@ constexpr const char* kRocprof = R"({"rocprofiler-sdk-tool": [{
  "memory_copy": [{"correlation_id": {"internal": 22}, "start_timestamp": 31000, "end_timestamp": 32000, "bytes": 4096,
                   "stream_id": {"handle": 7}, "src_agent_id": {"handle": 900}, "dst_agent_id": {"handle": 901}}]}}]})";
 
+std::string message(std::uint32_t field, const std::string& bytes) {
+  std::string text;
+  traces::internal::put_bytes(text, field, bytes);
+  return text;
+}
+std::string integer(std::uint32_t field, std::uint64_t value) {
+  std::string text;
+  traces::internal::put_integer(text, field, value);
+  return text;
+}
+
+/// A plane of XSpace under construction (xplane.proto: name 2, lines 3, names of events 4 and of
+/// stats 5, stats 6).
+class PlaneMaker {
+ public:
+  explicit PlaneMaker(std::string name) : name_(std::move(name)) {}
+  /// XStat: the name's id 1, a number 3, a text 5 or a reference to a text 7.
+  std::string stat(const std::string& name, std::uint64_t number) {
+    return integer(1, id(stats_, name)) + integer(3, number);
+  }
+  std::string text(const std::string& name, const std::string& value) {
+    return integer(1, id(stats_, name)) + message(5, value);
+  }
+  std::string reference(const std::string& name, const std::string& value) {
+    return integer(1, id(stats_, name)) + integer(7, id(stats_, value));
+  }
+  /// XEvent: the name's id 1, picoseconds of offset 2 and duration 3, stats 4.
+  std::string event(const std::string& name, std::uint64_t begin_ns, std::uint64_t end_ns,
+                    const std::vector<std::string>& stats) {
+    std::string e = integer(1, id(events_, name)) + integer(2, begin_ns * 1000) +
+                    integer(3, (end_ns - begin_ns) * 1000);
+    for (const std::string& s : stats) {
+      e += message(4, s);
+    }
+    return message(4, e);
+  }
+  /// XLine: id 1, name 2, nanoseconds of its start 3, events 4.
+  void line(std::uint64_t number, const std::string& name, std::uint64_t start,
+            const std::string& events) {
+    lines_ += message(3, integer(1, number) + message(2, name) + integer(3, start) + events);
+  }
+  void own(const std::string& stat) { own_ += message(6, stat); }
+  [[nodiscard]] std::string plane() const {
+    std::string names;
+    for (const auto& [table, field] : {std::pair(&events_, 4U), std::pair(&stats_, 5U)}) {
+      for (const auto& [name, number] : *table) {
+        names +=
+            message(field, integer(1, number) + message(2, integer(1, number) + message(2, name)));
+      }
+    }
+    return message(1, integer(1, 9) + message(2, name_) + lines_ + names + own_);
+  }
+
+ private:
+  using Ids = std::map<std::string, std::uint64_t>;
+  static std::uint64_t id(Ids& ids, const std::string& name) {
+    return ids.try_emplace(name, ids.size() + 1).first->second;
+  }
+  std::string name_, lines_, own_;
+  Ids events_, stats_;
+};
+
+/// Two numbered steps: in each a call of the driver, with a kernel, then a copy and a fill; lines
+/// count from the start of the profile.
+std::string xspace() {
+  PlaneMaker host("/host:CPU");
+  PlaneMaker gpu("/device:GPU:1");
+  std::string python, main, stream7, stream8, derived;
+  for (std::uint64_t s = 0; s < 2; ++s) {
+    const std::uint64_t t = s * 100000;
+    const std::uint64_t c = 10 * (s + 1);
+    main += host.event("train", t + 1000, t + 90000, {host.stat("step_num", s + 4)});
+    main += host.event("PjitFunction(step)", t + 1500, t + 9000, {});
+    main += host.event("cuLaunchKernel", t + 2000, t + 7003,
+                       {host.stat("device_id", 1), host.stat("correlation_id", c)});
+    main += host.event("cuMemcpyDtoHAsync_v2", t + 9000, t + 9500,
+                       {host.stat("correlation_id", c + 1)});
+    python += host.event("$train.py:12 step", t + 900, t + 90100, {});
+    stream7 += gpu.event("loop_fusion(float*)", t + 8000, t + 30001,
+                         {gpu.stat("correlation_id", c), gpu.text("context_id", "$$1"),
+                          gpu.reference("kernel_details",
+                                        "regs:32 static_shared:1024 dynamic_shared:24 grid:8,2,1 "
+                                        "block:128,1,1 occ_pct:50"),
+                          gpu.reference("hlo_op", "loop_fusion")});
+    stream8 +=
+        gpu.event("MemcpyD2H", t + 31000, t + 32000,
+                  {gpu.stat("correlation_id", c + 1),
+                   gpu.reference("memcpy_details",
+                                 "kind_src:device kind_dst:pinned size:4096 dest:0 async:1")});
+    stream8 += gpu.event("Memset", t + 33000, t + 33500,
+                         {gpu.reference("Memset_details", "kind:device num_bytes:64 async:1")});
+    derived += gpu.event("jit_step", t + 8000, t + 32000, {});
+  }
+  host.line(77, "python", 0, python + main);
+  gpu.line(7, "Stream #7(Compute)", 0, stream7);
+  gpu.line(8, "Stream #8(MemcpyD2H,Memset)", 0, stream8);
+  gpu.line(9, "XLA Modules", 0, derived);
+  gpu.own(gpu.text("gpu_device_name", "NVIDIA H100 80GB HBM3"));
+  PlaneMaker task("Task Environment");
+  task.own(task.stat("profile_start_time", 1700000000000000000));
+  PlaneMaker metadata("/host:metadata");
+  return metadata.plane() + gpu.plane() + host.plane() + task.plane();
+}
+
 }  // namespace
 
 TEST_CASE("an export of Nsight Systems is calls, kernels, copies, waits and ranges, joined",
@@ -143,9 +250,57 @@ TEST_CASE("an export of Nsight Systems is calls, kernels, copies, waits and rang
   CHECK(run.steps[0].ranks[0].stripped == (79000 - 20000) * 1000);
 }
 
+TEST_CASE("exports of other versions of Nsight Systems lack columns, or hold graphs as a whole",
+          "[traces][nsys]") {
+  // The columns of 2024.3's table of graphs, recorded as a whole unless asked otherwise; kernels as
+  // few columns as tools that read exports rely on; a device that CUDA_VISIBLE_DEVICES has moved.
+  const TemporaryFolder folder;
+  const Recording r = open_trace(database(folder, R"sql(
+CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);
+CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER,
+  contextId INTEGER, streamId INTEGER, correlationId INTEGER, shortName INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER,
+  contextId INTEGER, greenContextId INTEGER, streamId INTEGER, correlationId INTEGER,
+  globalPid INTEGER, graphId INTEGER, graphExecId INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER,
+  correlationId INTEGER, nameId INTEGER);
+CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT,
+  globalTid INTEGER);
+INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000'), (2, 'sgemm'),
+  (3, 'cudaGraphLaunch_v10000');
+INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA T4'), (1, 'NVIDIA H100 80GB HBM3');
+INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 99, ''), (1, 0, 11, ''), (0, 1, 11, '');
+INSERT INTO NVTX_EVENTS VALUES (1000, 90000, 59, 'iteration', 0x00000B00000C);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (2000, 7003, 0x00000B00000C, 11, 1),
+  (9000, 9500, 0x00000B00000C, 12, 3);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (8000, 30001, 0, 1, 7, 11, 2);
+INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (31000, 79000, 0, 1, 0, 7, 12, 0x00000B000000, 5, 6);
+)sql"));
+  const RankRecording& rank = r.ranks.front();
+  CHECK(rank.devices == std::vector<std::string>{"NVIDIA H100 80GB HBM3", "NVIDIA T4"});
+  check_joined(r, "sgemm", "cudaLaunchKernel_v7000");
+  check_joined(r, "CUDA graph 5", "cudaGraphLaunch_v10000");
+  const EventId k = event_named(r, "sgemm");
+  const LaunchInfo& launch = rank.launches[static_cast<std::size_t>(rank.events.detail[k])];
+  CHECK(launch.grid == std::array<std::int32_t, 3>{0, 0, 0});
+  CHECK(launch.shared_memory == -1);
+  const EventId graph = event_named(r, "CUDA graph 5");
+  CHECK(rank.events.duration[graph].count() == 48000);
+  CHECK(rank.launches[static_cast<std::size_t>(rank.events.detail[graph])].graph == 5);
+  CHECK(rank.oddities[Oddity::kDownsampled].count == 1);
+  CHECK_THAT(rank.oddities[Oddity::kDownsampled].example, Contains("--cuda-graph-trace=node"));
+  CHECK(measured_run(r, "iteration").steps.size() == 1);
+
+  CHECK_THROWS_WITH(
+      open_trace(database(folder, "CREATE TABLE rocpd_kernel_dispatch_0 (id INTEGER);")),
+      Contains("rocprofv3 --output-format json"));
+}
+
 TEST_CASE("databases that are no report of one rank are refused", "[traces][nsys][malformed]") {
   const TemporaryFolder folder;
-  CHECK_THROWS_WITH(open_trace(database(folder, "CREATE TABLE rocpd_kernel (id INTEGER);")),
+  CHECK_THROWS_WITH(open_trace(database(folder, "CREATE TABLE other (id INTEGER);")),
                     Contains("expected an export of Nsight Systems"));
   CHECK_THROWS_WITH(
       open_trace(database(folder, std::string(kTables) +
@@ -192,6 +347,32 @@ TEST_CASE("what rocprofv3 writes is calls, dispatches, copies and ranges, joined
   CHECK(r.names.view(rank.events.name[rank.events.link[copy]]) == "hipMemcpyAsync");
   CHECK(measured_run(r, "iteration").steps.size() == 1);
 
+  // With calls of HSA recorded, work names those: their ancestor is the call of HIP around them.
+  // Marks and ranges of the process are no nested ranges.
+  std::string with_hsa = kRocprof;
+  const auto put = [&with_hsa](std::string_view before, std::string_view text) {
+    with_hsa.insert(with_hsa.find(before), text);
+  };
+  put(R"("marker_api": [{"kind": 0)",
+      R"("hsa_api": [{"kind": 2, "operation": 0, "thread_id": 12, "correlation_id": {"internal": 31, "ancestor": 30}, "start_timestamp": 3100, "end_timestamp": 3200},
+{"kind": 2, "operation": 0, "thread_id": 12, "correlation_id": {"internal": 30, "ancestor": 21}, "start_timestamp": 3000, "end_timestamp": 3300}],)");
+  put(R"({"kind": "HIP_RUNTIME_API")", R"({"kind": "MARKER", "operations": ["roctxMarkA"]},)");
+  const std::string launched = R"({"correlation_id": {"internal": 21}, "start_timestamp": 8000)";
+  with_hsa.replace(with_hsa.find(launched), launched.size(),
+                   R"({"correlation_id": {"internal": 31}, "start_timestamp": 8000)");
+  for (const char* kind : {R"("kind": 1, "operation": 1)", R"("kind": 1, "operation": 2)"}) {
+    for (std::size_t at = 0; (at = with_hsa.find(kind, at)) != std::string::npos;) {
+      with_hsa[at + 8] = '2';  // names of HIP stand one place later now
+    }
+  }
+  put(R"({"kind": 0, "operation": 0, "thread_id": 12, "correlation_id": {"internal": 50})",
+      R"({"kind": 1, "operation": 0, "thread_id": 12, "correlation_id": {"internal": 51}, "start_timestamp": 500, "end_timestamp": 500},)");
+  put(R"({"key": 50)", R"({"key": 51, "value": "a mark"},)");
+  const Recording deep = open_trace(folder.put("hsa.json", with_hsa));
+  check_joined(deep, "Cijk_gemm", "hipLaunchKernel");
+  CHECK(event_named(deep, "a mark") == kNoEvent);
+  CHECK(event_named(deep, "iteration") != kNoEvent);
+
   const std::string text = kRocprof;
   CHECK_THROWS_WITH(open_trace(folder.put("cut.json", text.substr(0, text.size() / 2))),
                     Contains("is not JSON"));
@@ -199,4 +380,54 @@ TEST_CASE("what rocprofv3 writes is calls, dispatches, copies and ranges, joined
                     Contains("2 processes"));
   CHECK_THROWS_WITH(open_trace(folder.put("none.json", R"({"rocprofiler-sdk-tool": [{}]})")),
                     Contains("was a device profiled?"));
+}
+
+TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and numbered steps, joined",
+          "[traces][xplane]") {
+  const TemporaryFolder folder;
+  const std::string bytes = xspace();
+  const Recording r = open_trace(folder.put("host.xplane.pb", bytes));
+  CHECK(r.format == "xplane");
+  CHECK(r.absolute);
+  CHECK(r.origin.count() == 1700000000000000900);  // the frame of Python begins first
+  const RankRecording& rank = r.ranks.front();
+  CHECK(rank.devices == std::vector<std::string>{"", "NVIDIA H100 80GB HBM3"});
+  check_joined(r, "loop_fusion(float*)", "cuLaunchKernel");
+  const EventId k = event_named(r, "loop_fusion(float*)");
+  CHECK(rank.events.begin[k].count() == 8000 - 900);
+  CHECK(rank.events.duration[k].count() == 22001);
+  CHECK(rank.lanes[rank.events.lane[k]].device == 1);
+  const LaunchInfo& launch = rank.launches[static_cast<std::size_t>(rank.events.detail[k])];
+  CHECK(launch.grid == std::array<std::int32_t, 3>{8, 2, 1});
+  CHECK(launch.block == std::array<std::int32_t, 3>{128, 1, 1});
+  CHECK(launch.registers == 32);
+  CHECK(launch.shared_memory == 1048);
+  const EventId copy = event_named(r, "Memcpy DtoH");
+  REQUIRE(copy != kNoEvent);
+  CHECK(rank.copies[static_cast<std::size_t>(rank.events.detail[copy])].bytes == 4096);
+  CHECK(rank.count(EventCategory::kMemset) == 2);
+  CHECK(rank.count(EventCategory::kPythonFunction) == 2);
+  CHECK(rank.count(EventCategory::kUserRange) == 4);
+  CHECK(rank.oddities[Oddity::kUnreadRecord].count == 2);  // of the derived line
+  REQUIRE(rank.steps.size() == 2);
+  CHECK(rank.steps[0].number == 4);
+  CHECK(r.names.view(rank.events.name[rank.steps[1].event]) == "train");
+  CHECK(rank.steps[1].begin.count() == 101000 - 900);
+  CHECK(measured_run(r, "").steps.size() == 2);
+
+  PlaneMaker cpu("/host:CPU");
+  cpu.line(1, "python", 0, cpu.event("train", 0, 10, {}));
+  CHECK_THROWS_WITH(open_trace(folder.put("cpu.xplane.pb", cpu.plane())),
+                    Contains("no work of a GPU, only planes /host:CPU"));
+  for (std::size_t kept = 1; kept < bytes.size(); kept += 13) {
+    CHECK_THROWS_AS(open_trace(folder.put("cut.xplane.pb", bytes.substr(0, kept))), InputError);
+  }
+  for (std::size_t at = 40; at < bytes.size(); ++at) {  // damaged: refused or read, no more
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x5a);
+    try {
+      (void)open_trace(folder.put("damaged.xplane.pb", damaged));
+    } catch (const InputError&) {
+    }
+  }
 }

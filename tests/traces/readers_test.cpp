@@ -88,6 +88,21 @@ TEST_CASE("a kernel is joined to its launch and its stream, to the nanosecond",
   CHECK(r.oddities.total() == 0);
 }
 
+TEST_CASE("threads have the names that metadata gives them, wherever the phase stands",
+          "[traces]") {
+  const TemporaryFolder folder;
+  const Recording r = open_trace(folder.put("named.json", R"json({"traceEvents": [
+{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 5, "tid": 6, "ts": 1, "dur": 2},
+{"ph": "X", "cat": "cpu_op", "name": "b", "pid": 5, "tid": 7, "ts": 1, "dur": 2},
+{"name": "thread_name", "ph": "M", "pid": 5, "tid": 6, "args": {"name": "thread 6 (python)"}},
+{"ph": "M", "name": "thread_name", "pid": 5, "tid": 7, "args": {"name": "pt_autograd_0"}}
+]})json"));
+  const auto& lanes = r.ranks.front().lanes;
+  REQUIRE(lanes.size() == 2);
+  CHECK(r.names.view(lanes[0].name) == "thread 6 (python)");
+  CHECK(r.names.view(lanes[1].name) == "pt_autograd_0");
+}
+
 TEST_CASE("the list alone, escapes, text ids and quoted numbers are Chrome traces too",
           "[traces][kineto]") {
   Names names;
@@ -354,7 +369,8 @@ TEST_CASE("calls and collectives are known by the names libraries give them", "[
   CHECK(element_bytes_of("c10::BFloat16") == 2);
   CHECK(element_bytes_of("long int") == 8);
   CHECK_FALSE(element_bytes_of("tensor").has_value());
-  CHECK(shapes_of("[\n [\n  640\n ],\n []\n]") == std::vector<std::vector<std::int64_t>>{{640}, {}});
+  CHECK(shapes_of("[\n [\n  640\n ],\n []\n]") ==
+        std::vector<std::vector<std::int64_t>>{{640}, {}});
   CHECK(shapes_of("[[1024, 32], [], [[3], [4]]]") ==
         std::vector<std::vector<std::int64_t>>{{1024, 32}, {}, {3}, {4}});
   CHECK(shapes_of("[[1, x]]").empty());

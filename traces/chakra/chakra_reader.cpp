@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "traces/chakra/internal/node.h"
-#include "traces/chakra/internal/wire.h"
 #include "traces/input/internal/json_stream.h"
+#include "traces/input/wire.h"
 #include "traces/kineto/internal/decimal.h"
 
 namespace stepcast::traces {

@@ -8,9 +8,9 @@
 #include "core/error.h"
 #include "traces/chakra/internal/edges.h"
 #include "traces/chakra/internal/node.h"
-#include "traces/chakra/internal/wire.h"
 #include "traces/input/gzip.h"
 #include "traces/input/rank_files.h"
+#include "traces/input/wire.h"
 
 namespace stepcast::traces {
 namespace {

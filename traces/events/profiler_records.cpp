@@ -54,6 +54,19 @@ void ProfilerRecords::range(const Span& span, const Thread& thread) {
       kNoDetail);
 }
 
+void ProfilerRecords::python(const Span& span, const Thread& thread) {
+  add(span, EventCategory::kPythonFunction, builder_.host_lane(thread.process, thread.thread),
+      kNoDetail);
+}
+
+void ProfilerRecords::step(const Span& span, const Thread& thread, std::int64_t number) {
+  const std::size_t before = rank().events.size();
+  range(span, thread);
+  if (rank().events.size() > before) {
+    builder_.step(static_cast<EventId>(before), number);
+  }
+}
+
 void ProfilerRecords::kernel(const Span& span, const Stream& stream, const LaunchInfo& launch) {
   const bool collective = is_collective_kernel(span.name);
   add(span, collective ? EventCategory::kCollective : EventCategory::kKernel, lane_of(stream),

@@ -7,8 +7,9 @@
 
 namespace stepcast::traces {
 
-/// What profilers of devices record in whatever format (Nsight Systems, rocprofv3): calls of the
-/// runtime, ranges of the program, kernels and copies, joined by correlation, as events of a rank.
+/// What profilers of devices record in whatever format (Nsight Systems, rocprofv3, XLA): calls of
+/// the runtime, ranges of the program, kernels and copies, joined by correlation, as events of a
+/// rank.
 ///
 /// Times are nanoseconds of one clock. A record that ends before it begins, or lasts more than 30
 /// days, is counted and left out.
@@ -29,6 +30,9 @@ class ProfilerRecords {
   };
   void call(const Span& span, const Thread& thread);
   void range(const Span& span, const Thread& thread);
+  void python(const Span& span, const Thread& thread);
+  /// A range that the program itself numbered as its step.
+  void step(const Span& span, const Thread& thread, std::int64_t number);
   void kernel(const Span& span, const Stream& stream, const LaunchInfo& launch);
   void copy(const Span& span, const Stream& stream, EventCategory category, std::int64_t bytes);
   /// Of the host for a stream, or with `stream` -1 for everything.

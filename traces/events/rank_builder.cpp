@@ -102,6 +102,11 @@ EventId RankBuilder::add(const NewEvent& event) {
   return static_cast<EventId>(e.size() - 1);
 }
 
+void RankBuilder::step(EventId event, std::int64_t number) {
+  const Events& e = rank_.events;
+  rank_.steps.push_back({number, e.begin[event], e.end(event), event});
+}
+
 std::int32_t RankBuilder::launch(const LaunchInfo& info) {
   std::uint64_t hash = 0;
   for (const std::int64_t v : std::initializer_list<std::int64_t>{
@@ -193,6 +198,15 @@ void RankBuilder::permute(const std::vector<EventId>& order) {
   permute_column(e.correlation, order);
   permute_column(e.external, order);
   permute_column(e.detail, order);
+  if (!rank_.steps.empty()) {
+    std::vector<EventId> place(order.size());
+    for (EventId i = 0; i < order.size(); ++i) {
+      place[order[i]] = i;
+    }
+    for (StepRange& s : rank_.steps) {
+      s.event = place[s.event];
+    }
+  }
 }
 
 void RankBuilder::link_dependencies(const std::vector<EventId>& order) {
@@ -237,6 +251,10 @@ void RankBuilder::link_dependencies(const std::vector<EventId>& order) {
 RankRecording RankBuilder::finish(Nanoseconds base) && {
   for (Nanoseconds& t : rank_.events.begin) {
     t += base;
+  }
+  for (StepRange& s : rank_.steps) {
+    s.begin += base;
+    s.end += base;
   }
   const std::vector<EventId> order = sorted_order();
   permute(order);

@@ -44,6 +44,8 @@ class RankBuilder {
   std::int32_t launch(const LaunchInfo& info);
   /// Index into `groups` of the communicator of that name, made when new.
   std::int32_t group(std::string_view name);
+  /// Marks an event as a step that the program numbered.
+  void step(EventId event, std::int64_t number);
   /// Edge of an execution graph, by `external` ids of nodes; unknown ones are counted and left out.
   void depends(EventId event, std::int64_t on, Dependencies::Kind kind);
 

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <memory>
 #include <set>
 #include <string>
@@ -19,6 +20,7 @@ using Span = ProfilerRecords::Span;
 
 constexpr std::size_t kNsysLargest = std::size_t{1} << 34U;
 constexpr std::string_view kNsysKernels = "CUPTI_ACTIVITY_KIND_KERNEL";
+constexpr std::string_view kNsysGraphs = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 constexpr std::string_view kNsysCalls = "CUPTI_ACTIVITY_KIND_RUNTIME";
 constexpr std::string_view kNsysCopies = "CUPTI_ACTIVITY_KIND_MEMCPY";
 constexpr std::string_view kNsysFills = "CUPTI_ACTIVITY_KIND_MEMSET";
@@ -76,11 +78,24 @@ class NsysDatabase {
   }
 
   [[nodiscard]] bool has(std::string_view table) const { return tables_.contains(table); }
-  [[nodiscard]] bool has(std::string_view table, std::string_view column) {
+  [[nodiscard]] bool any_starts_with(std::string_view prefix) const {
+    const auto first = tables_.lower_bound(prefix);
+    return first != tables_.end() && first->starts_with(prefix);
+  }
+  /// A column of table t to select, or NULL where the version that wrote the export lacks it.
+  [[nodiscard]] std::string column(std::string_view table, std::string_view column) {
     bool found = false;
     each(fmt::format("SELECT name FROM pragma_table_info('{}')", table),
          [&](const NsysRow& row) { found = found || row.text(0) == column; });
-    return found;
+    return found ? fmt::format("t.{}", column) : "NULL";
+  }
+  [[nodiscard]] std::string columns(std::string_view table,
+                                    std::initializer_list<std::string_view> names) {
+    std::string all;
+    for (const std::string_view name : names) {
+      all += (all.empty() ? "" : ", ") + column(table, name);
+    }
+    return all;
   }
 
   template <typename Use>
@@ -112,16 +127,16 @@ class NsysDatabase {
   std::set<std::string, std::less<>> tables_;
 };
 
-/// What is selected first of every table: begin, end, name, correlation.
-std::string with_span(std::string_view table, std::string_view name, std::string_view columns) {
-  return fmt::format("SELECT t.start, t.end, {}, t.correlationId, {} FROM {} t", name, columns,
-                     table);
-}
-
 class NsysRank {
  public:
   NsysRank(Input& input, Names& names) : data_(input), records_(names, input.label()) {
-    if (!data_.has(kNsysKernels) && !data_.has(kNsysCalls) && !data_.has(kNsysRanges)) {
+    if (data_.any_starts_with("rocpd_")) {
+      throw InputError(input.label(),
+                       "is a database of rocprofv3; expected its JSON: record with "
+                       "`rocprofv3 --output-format json`");
+    }
+    if (!data_.has(kNsysKernels) && !data_.has(kNsysGraphs) && !data_.has(kNsysCalls) &&
+        !data_.has(kNsysRanges)) {
       throw InputError(input.label(), fmt::format("is a database without tables {}, {} and {}; "
                                                   "expected an export of Nsight Systems",
                                                   kNsysKernels, kNsysCalls, kNsysRanges));
@@ -132,6 +147,7 @@ class NsysRank {
     one_process();
     devices();
     kernels();
+    graphs();
     copies();
     calls();
     waits();
@@ -146,27 +162,50 @@ class NsysRank {
   }
 
  private:
-  void one_process() {
-    if (!data_.has(kNsysKernels)) {
-      return;
-    }
-    data_.each(
-        fmt::format("SELECT COUNT(DISTINCT globalPid) FROM {}", kNsysKernels),
-        [this](const NsysRow& row) {
-          if (row.number(0) > 1) {
-            throw InputError(
-                records_.rank().source,
-                fmt::format("holds the device work of {} processes; expected one rank: "
-                            "profile each into a report of its own (nsys -o name.%q{{RANK}})",
-                            row.number(0)));
-          }
-        });
+  /// Begin, end, name, correlation, then columns of a table t.
+  std::string with_span(std::string_view table, std::string_view name, std::string_view columns) {
+    return fmt::format("SELECT t.start, t.end, {}, {}, {} FROM {} t", name,
+                       data_.column(table, "correlationId"), columns, table);
   }
 
+  void one_process() {
+    for (const std::string_view table : {kNsysKernels, kNsysGraphs}) {
+      if (!data_.has(table)) {
+        continue;
+      }
+      data_.each(
+          fmt::format("SELECT COUNT(DISTINCT {0}), MAX({0}) FROM {1} t",
+                      data_.column(table, "globalPid"), table),
+          [this](const NsysRow& row) {
+            process_ = std::max(process_, thread_of(row.number(1)).process);
+            if (row.number(0) > 1) {
+              throw InputError(
+                  records_.rank().source,
+                  fmt::format("holds the device work of {} processes; expected one rank: "
+                              "profile each into a report of its own (nsys -o name.%q{{RANK}})",
+                              row.number(0)));
+            }
+          });
+    }
+  }
+
+  /// Names by the number that the process gives a device, which CUDA_VISIBLE_DEVICES may change.
   void devices() {
-    if (data_.has("TARGET_INFO_GPU")) {
-      data_.each("SELECT name FROM TARGET_INFO_GPU ORDER BY id",
-                 [this](const NsysRow& row) { records_.rank().devices.emplace_back(row.text(0)); });
+    const auto named = [this](const NsysRow& row) {
+      records_.rank().devices.emplace_back(row.text(0));
+    };
+    if (!data_.has("TARGET_INFO_GPU")) {
+      return;
+    }
+    constexpr std::string_view kDevices = "TARGET_INFO_CUDA_DEVICE";
+    if (data_.columns(kDevices, {"gpuId", "cudaId", "pid"}) == "t.gpuId, t.cudaId, t.pid") {
+      data_.each(fmt::format("SELECT g.name FROM {} t JOIN TARGET_INFO_GPU g ON g.id = t.gpuId "
+                             "WHERE t.pid = {} GROUP BY t.cudaId ORDER BY t.cudaId",
+                             kDevices, process_),
+                 named);
+    }
+    if (records_.rank().devices.empty()) {
+      data_.each("SELECT name FROM TARGET_INFO_GPU ORDER BY id", named);
     }
   }
 
@@ -174,41 +213,70 @@ class NsysRank {
     if (!data_.has(kNsysKernels)) {
       return;
     }
-    const bool graphs =
-        data_.has(kNsysKernels, "graphId") && data_.has(kNsysKernels, "graphNodeId");
     data_.each(
-        with_span(kNsysKernels, "(SELECT value FROM StringIds WHERE id = t.demangledName)",
-                  fmt::format("t.deviceId, t.contextId, t.streamId, t.gridX, t.gridY, t.gridZ, "
-                              "t.blockX, t.blockY, t.blockZ, t.registersPerThread, "
-                              "t.staticSharedMemory + t.dynamicSharedMemory, {}",
-                              graphs ? "t.graphId, t.graphNodeId" : "NULL, NULL")),
+        with_span(kNsysKernels,
+                  fmt::format("(SELECT value FROM StringIds WHERE id = COALESCE({}, {}))",
+                              data_.column(kNsysKernels, "demangledName"),
+                              data_.column(kNsysKernels, "shortName")),
+                  data_.columns(kNsysKernels, {"deviceId", "contextId", "streamId", "gridX",
+                                               "gridY", "gridZ", "blockX", "blockY", "blockZ",
+                                               "registersPerThread", "staticSharedMemory",
+                                               "dynamicSharedMemory", "graphId", "graphNodeId"})),
         [this](const NsysRow& r) {
+          const auto size = [&r](int column) { return std::max(0, r.small(column)); };
+          const std::int64_t shared = std::int64_t{r.small(14)} + r.small(15);
+          const bool known = r.small(14) >= 0 && r.small(15) >= 0 && shared <= INT32_MAX;
           records_.kernel(r.span(), r.stream(4),
-                          {.grid = {r.small(7), r.small(8), r.small(9)},
-                           .block = {r.small(10), r.small(11), r.small(12)},
+                          {.grid = {size(7), size(8), size(9)},
+                           .block = {size(10), size(11), size(12)},
                            .registers = r.small(13),
-                           .shared_memory = r.small(14),
-                           .graph = r.number(15),
-                           .graph_node = r.number(16)});
+                           .shared_memory = known ? static_cast<std::int32_t>(shared) : -1,
+                           .graph = r.number(16),
+                           .graph_node = r.number(17)});
+        });
+  }
+
+  /// Launches of CUDA graphs that were recorded as a whole, which is what nsys does unless asked.
+  void graphs() {
+    if (!data_.has(kNsysGraphs)) {
+      return;
+    }
+    data_.each(
+        with_span(kNsysGraphs,
+                  fmt::format("printf('CUDA graph %d', {})", data_.column(kNsysGraphs, "graphId")),
+                  data_.columns(kNsysGraphs, {"deviceId", "contextId", "streamId", "graphId"})),
+        [this](const NsysRow& r) {
+          records_.kernel(r.span(), r.stream(4), {.graph = r.number(7)});
+          records_.rank().oddities.add(Oddity::kDownsampled, [this] {
+            return fmt::format(
+                "{}: CUDA graphs without their kernels, which `nsys profile "
+                "--cuda-graph-trace=node` records",
+                records_.rank().source);
+          });
         });
   }
 
   void copies() {
-    constexpr std::string_view kColumns = "t.deviceId, t.contextId, t.streamId, t.bytes";
+    const auto columns = {std::string_view("deviceId"), std::string_view("contextId"),
+                          std::string_view("streamId"), std::string_view("bytes")};
     if (data_.has(kNsysCopies)) {
       // CUpti_ActivityMemcpyKind.
-      data_.each(with_span(kNsysCopies,
-                           "CASE t.copyKind WHEN 1 THEN 'Memcpy HtoD' WHEN 2 THEN 'Memcpy DtoH' "
-                           "WHEN 8 THEN 'Memcpy DtoD' WHEN 10 THEN 'Memcpy PtoP' ELSE 'Memcpy' END",
-                           kColumns),
-                 [this](const NsysRow& r) {
-                   records_.copy(r.span(), r.stream(4), EventCategory::kMemcpy, r.number(7));
-                 });
+      data_.each(
+          with_span(kNsysCopies,
+                    fmt::format("CASE {} WHEN 1 THEN 'Memcpy HtoD' WHEN 2 THEN 'Memcpy DtoH' "
+                                "WHEN 8 THEN 'Memcpy DtoD' WHEN 10 THEN 'Memcpy PtoP' "
+                                "ELSE 'Memcpy' END",
+                                data_.column(kNsysCopies, "copyKind")),
+                    data_.columns(kNsysCopies, columns)),
+          [this](const NsysRow& r) {
+            records_.copy(r.span(), r.stream(4), EventCategory::kMemcpy, r.number(7));
+          });
     }
     if (data_.has(kNsysFills)) {
-      data_.each(with_span(kNsysFills, "'Memset'", kColumns), [this](const NsysRow& r) {
-        records_.copy(r.span(), r.stream(4), EventCategory::kMemset, r.number(7));
-      });
+      data_.each(with_span(kNsysFills, "'Memset'", data_.columns(kNsysFills, columns)),
+                 [this](const NsysRow& r) {
+                   records_.copy(r.span(), r.stream(4), EventCategory::kMemset, r.number(7));
+                 });
     }
   }
 
@@ -242,18 +310,21 @@ class NsysRank {
       return;
     }
     constexpr int kPushed = 59;  // NvtxPushPopRange: those nest
-    const bool registered = data_.has(kNsysRanges, "textId");
-    data_.each(fmt::format("SELECT t.start, t.end, {}, 0, t.globalTid FROM {} t "
-                           "WHERE t.eventType = {} AND t.end IS NOT NULL",
-                           registered ? "COALESCE(t.text, (SELECT value FROM StringIds WHERE id = "
-                                        "t.textId))"
-                                      : "t.text",
-                           kNsysRanges, kPushed),
-               [this](const NsysRow& r) { records_.range(r.span(), thread_of(r.number(4))); });
+    const std::string registered = data_.column(kNsysRanges, "textId");
+    data_.each(
+        fmt::format("SELECT t.start, t.end, COALESCE({}, {}), 0, t.globalTid FROM {} t "
+                    "WHERE t.eventType = {} AND t.end IS NOT NULL",
+                    data_.column(kNsysRanges, "text"),
+                    registered == "NULL"
+                        ? registered
+                        : fmt::format("(SELECT value FROM StringIds WHERE id = {})", registered),
+                    kNsysRanges, kPushed),
+        [this](const NsysRow& r) { records_.range(r.span(), thread_of(r.number(4))); });
   }
 
   NsysDatabase data_;
   ProfilerRecords records_;
+  std::int64_t process_ = 0;  ///< whose device work it is
 };
 
 }  // namespace

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "core/error.h"
-#include "traces/chakra/internal/wire.h"
 #include "traces/events/host_calls.h"
 #include "traces/events/rank_builder.h"
 #include "traces/input/internal/json_stream.h"
+#include "traces/input/wire.h"
 #include "traces/kineto/internal/decimal.h"
 
 namespace stepcast::traces {

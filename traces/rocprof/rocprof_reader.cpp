@@ -6,6 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/json_text.h"
@@ -65,18 +67,25 @@ class RocprofRank {
     for (const json& r : json_member(records, "hip_api")) {
       const std::string name = operation(r);
       records_.call(span(r, name), {process.process, json_whole(json_member(r, "thread_id"), 0)});
+      calls_.insert(id_of(r, "internal"));
     }
     std::map<std::int64_t, std::string> marked;
     for (const json& m : json_member(json_member(tool_, "strings"), "marker_api")) {
       marked[json_whole(json_member(m, "key"), -1)] = json_text(json_member(m, "value"));
     }
     for (const json& r : json_member(records, "marker_api")) {
-      const auto found =
-          marked.find(json_whole(json_member(json_member(r, "correlation_id"), "internal"), -1));
-      if (found != marked.end()) {
+      const auto found = marked.find(id_of(r, "internal"));
+      if (found != marked.end() && nests(operation(r))) {
         Span s = span(r, found->second);
         s.correlation = 0;  // that of the call of roctx, which launches nothing
         records_.range(s, {process.process, json_whole(json_member(r, "thread_id"), 0)});
+      }
+    }
+    for (const json& r : json_member(records, "hsa_api")) {
+      const std::int64_t own = id_of(r, "internal");
+      const std::int64_t around = id_of(r, "ancestor");
+      if (around > 0 && around < own) {  // numbered in order of calls: no cycles
+        within_.emplace(own, around);
       }
     }
     for (const json& r : json_member(records, "kernel_dispatch")) {
@@ -89,11 +98,28 @@ class RocprofRank {
   }
 
  private:
+  static std::int64_t id_of(const json& r, const char* which) {
+    return json_whole(json_member(json_member(r, "correlation_id"), which), -1);
+  }
   static Span span(const json& r, std::string_view name) {
     return {json_whole(json_member(r, "start_timestamp"), -1),
             json_whole(json_member(r, "end_timestamp"), -1), name,
-            std::max<std::int64_t>(
-                0, json_whole(json_member(json_member(r, "correlation_id"), "internal"), 0))};
+            std::max<std::int64_t>(0, id_of(r, "internal"))};
+  }
+  /// Of device work. It names the innermost call: one of HSA where those were recorded, whose
+  /// ancestor is the call of HIP around it.
+  [[nodiscard]] Span work_span(const json& r, std::string_view name) const {
+    Span s = span(r, name);
+    for (auto at = within_.find(s.correlation);
+         at != within_.end() && !calls_.contains(s.correlation); at = within_.find(s.correlation)) {
+      s.correlation = at->second;
+    }
+    return s;
+  }
+  /// Ranges pushed and popped; marks have no length, and ranges of the process do not nest.
+  static bool nests(std::string_view operation) {
+    return !operation.starts_with("roctxMark") && !operation.starts_with("roctxRangeStart") &&
+           !operation.starts_with("roctxProcessRange");
   }
 
   /// "hipLaunchKernel": kind and operation are places in the file's tables of names.
@@ -142,7 +168,7 @@ class RocprofRank {
     const std::int64_t shared = json_whole(json_member(d, "group_segment_size"), -1);
     launch.shared_memory = shared <= INT32_MAX ? static_cast<std::int32_t>(shared) : -1;
     records_.kernel(
-        span(r, found == kernels_.end() ? "unknown" : found->second),
+        work_span(r, found == kernels_.end() ? "unknown" : found->second),
         {device(json_member(d, "agent_id")), -1, handle_of(r, json_member(d, "queue_id"))}, launch);
   }
 
@@ -153,14 +179,16 @@ class RocprofRank {
                                   : from >= 0 && to < 0  ? "Memcpy DtoH"
                                   : from >= 0 && to >= 0 ? "Memcpy DtoD"
                                                          : "Memcpy HtoH";
-    records_.copy(span(r, name), {to >= 0 ? to : from, -1, handle_of(r, {})},
+    records_.copy(work_span(r, name), {to >= 0 ? to : from, -1, handle_of(r, {})},
                   EventCategory::kMemcpy, json_whole(json_member(r, "bytes"), -1));
   }
 
   const json& tool_;
   ProfilerRecords records_;
-  std::map<std::int64_t, std::string> kernels_;   ///< by kernel id
-  std::map<std::int64_t, std::int64_t> devices_;  ///< by handle of the agent
+  std::map<std::int64_t, std::string> kernels_;            ///< by kernel id
+  std::map<std::int64_t, std::int64_t> devices_;           ///< by handle of the agent
+  std::unordered_set<std::int64_t> calls_;                 ///< of HIP, by correlation
+  std::unordered_map<std::int64_t, std::int64_t> within_;  ///< calls of HSA: that around it
 };
 
 }  // namespace

@@ -201,7 +201,7 @@ error_code parse_event(object& json, RawEvent& e) {
     if (is(key, "ph")) {
       const std::string_view phase = bare(token);
       e.phase = phase.empty() ? '?' : phase[0];
-      if (e.phase != 'X') {
+      if (e.phase != 'X' && e.phase != 'M') {
         // Flows are a third of a trace: nothing of them is kept but their number.
         std::string_view rest;
         return json.raw_json().get(rest);

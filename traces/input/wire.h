@@ -8,8 +8,9 @@
 
 namespace stepcast::traces::internal {
 
-/// Protocol buffers on the wire, as far as Chakra needs them: enough code to read 4 wire types with
-/// our own limits and byte offsets in every error, which the generated classes do not give.
+/// Protocol buffers on the wire, as far as Chakra and XPlane need them: enough code to read 4 wire
+/// types with our own limits and byte offsets in every error, which the generated classes do not
+/// give.
 
 /// One field of a message.
 struct WireField {

@@ -1,4 +1,4 @@
-#include "traces/chakra/internal/wire.h"
+#include "traces/input/wire.h"
 
 #include <fmt/format.h>
 
@@ -76,8 +76,8 @@ bool WireReader::next(WireField& field) {
     }
     default:
       fail(
-          fmt::format("found wire type {}; expected 0, 1, 2 or 5: this is no Chakra trace, or it "
-                      "is damaged",
+          fmt::format("found wire type {}; expected 0, 1, 2 or 5: this is another format, or it is "
+                      "damaged",
                       field.type));
   }
 }
