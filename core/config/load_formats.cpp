@@ -1,6 +1,7 @@
 // In which numbers a job computes, keeps and sends what: its `formats`.
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/keys.h"
+#include "core/job/framework_traits.h"
 
 namespace stepcast::config {
 namespace {
@@ -28,6 +29,21 @@ Key<RoleFormats> format_key(std::string_view name, std::optional<Format> RoleFor
       [=](const RoleFormats& f, const Writing&) {
         return f.*member ? OrderedJson(name_in(names, *(f.*member))) : OrderedJson();
       });
+}
+
+/// A trait of the kernels, as a stack may have it: `read_formats` puts it there.
+Key<RoleFormats> attention_key() {
+  const auto names = names_of({Format::kFp8});
+  return custom_key<RoleFormats>(
+             "attention", choice_form(names),
+             "queries, keys, values and probabilities of fused attention",
+             [=](const Value& v, RoleFormats&, const Reading&) { v.choice(names); },
+             [](const RoleFormats&, const Writing& w) {
+               return framework_traits(w.job->system).fp8_attention ? OrderedJson("fp8")
+                                                                    : OrderedJson();
+             })
+      .otherwise("as activations")
+      .only(kTransformers, "found a format of attention, but a dlrm has none; leave it out");
 }
 
 const Keys<RoleFormats>& formats_keys() {
@@ -62,6 +78,7 @@ const Keys<RoleFormats>& formats_keys() {
             .otherwise("as stored")
             .only(kTransformers,
                   "found a format of experts' tokens, but a dlrm has none; leave it out"));
+    add(attention_key());
     add(format_key("moments", &F::moments, kept, "optimizer state per weight")
             .terse_usual("fp32")
             .only(kWithoutTables, kOfTransformers));
@@ -91,6 +108,11 @@ void read_formats(const Value& job, Job& j) {
                                            : Format::kFp32;
   if (const auto v = job.find("formats")) {
     read_keys(*v, formats_keys(), j.formats, {.job = &j});
+    if (v->find("attention")) {
+      FittedModel& stack = j.system.fitted["stack"];
+      stack.form = "framework.traits";
+      stack.constants["fp8_attention"] = 1;
+    }
   }
   const Format compute = j.formats.compute;
   if ((compute == Format::kFp8 || compute == Format::kBf16) && !has(compute)) {

@@ -35,6 +35,9 @@ struct FrameworkTraits {
   /// devices with fp8 units `attention_fp8_devices`. 0: as long.
   double attention = 0;
   double attention_fp8_devices = 0;
+  /// Fused attention computes in fp8, and keeps and sends queries, keys and values in it
+  /// (Transformer Engine's fp8_dpa). Key `formats.attention` of a job sets it.
+  bool fp8_attention = false;
   /// ZeRO 3: gathered weights are copied from the gather's buffer to where products read them
   /// (FSDP2). Without it they are read where they arrive (FSDP1).
   bool copies_gathered = false;
@@ -74,10 +77,10 @@ inline FrameworkTraits framework_traits(const System& system) {
           has("selective_per_op"),      has("blocking_launches"),
           has("keeps_outputs"),         has("casts_each_pass"),
           number("attention"),          number("attention_fp8_devices"),
-          has("copies_gathered"),       number("gradient_passes"),
-          has("synchronous_routing"),   has("narrow_ids"),
-          has("fused_optimizer"),       number("arranged_rows"),
-          number("distributed_ids")};
+          has("fp8_attention"),         has("copies_gathered"),
+          number("gradient_passes"),    has("synchronous_routing"),
+          has("narrow_ids"),            has("fused_optimizer"),
+          number("arranged_rows"),      number("distributed_ids")};
 }
 
 }  // namespace stepcast

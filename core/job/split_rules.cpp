@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "core/job/framework_traits.h"
 #include "core/job/internal/rules.h"
 
 namespace stepcast::internal {
@@ -246,6 +247,28 @@ Broken grouped_experts(const Job&, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
+/// Narrow attention is that of fused training kernels.
+Broken narrow_attention(const Job& job, const TransformerWorkload&) {
+  if (!framework_traits(job.system).fp8_attention) {
+    return std::nullopt;
+  }
+  const auto refuse = [](const std::string& why) {
+    return BrokenRule{"formats.attention", fmt::format("found fp8, but {}", why)};
+  };
+  if (!job.flash_attention) {
+    return refuse("attention is unfused; use attention flash, or leave it out");
+  }
+  if (job.phase != JobPhase::kTrain) {
+    return refuse("the job does not train; leave it out");
+  }
+  if (!job.system.device.peak.contains(Format::kFp8)) {
+    return refuse(fmt::format("device {} has no fp8 peak; leave it out, or add "
+                              "system.device.peak.fp8",
+                              job.system.device.name));
+  }
+  return std::nullopt;
+}
+
 /// What has to hold for a token to go to each machine once.
 Broken dispatched_experts(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
@@ -318,10 +341,9 @@ Broken hidden_experts(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 9> kSplitRules{
-    layers,        tensor,  context,         sequence_parallel,
-    dense,         experts, grouped_experts, dispatched_experts,
-    hidden_experts};
+constexpr std::array<TransformerRule, 10> kSplitRules{
+    layers, tensor,  context,         sequence_parallel,  narrow_attention,
+    dense,  experts, grouped_experts, dispatched_experts, hidden_experts};
 
 }  // namespace
 

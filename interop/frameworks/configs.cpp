@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/job/framework_traits.h"
 #include "core/job/layer_split.h"
 #include "core/job_split.h"
 
@@ -157,6 +158,9 @@ std::string torchtitan_config(const Job& job) {
   if (job.formats.gradient != Format::kFp32) {
     line("# formats.gradient: torchtitan reduces gradients in float32");
   }
+  if (framework_traits(job.system).fp8_attention) {
+    line("# formats.attention: torchtitan has no attention in fp8");
+  }
   line("[model]");
   line(fmt::format("name = \"{}\"", m.moe ? "deepseek_v3" : "llama3"));
   line(fmt::format("flavor = \"{}\"", job.workload.name));
@@ -286,6 +290,9 @@ std::string nemo_config(const Job& job) {
   y.entry(2, "precision", job.formats.compute == Format::kFp32 ? "32" : "bf16-mixed");
   if (job.formats.compute == Format::kFp8) {
     y.entry(2, "fp8", "hybrid");
+  }
+  if (framework_traits(job.system).fp8_attention) {
+    y.entry(2, "fp8_dot_product_attention", "true");
   }
   y.line(0, "data:");
   y.entry(1, "micro_batch_size", job.batch.micro);

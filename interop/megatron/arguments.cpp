@@ -313,6 +313,9 @@ void add_formats(const Job& job, MegatronArguments& out) {
       out.remarks.push_back(
           fmt::format("formats.compute: no argument for {}", name_of(job.formats.compute)));
   }
+  if (framework_traits(job.system).fp8_attention) {
+    a.emplace_back("--fp8-dot-product-attention");
+  }
   if (job.formats.gradient == Format::kFp32 && job.formats.compute != Format::kFp32) {
     a.emplace_back("--accumulate-allreduce-grads-in-fp32");
   }

@@ -56,6 +56,15 @@ std::int64_t global_batch(Arguments& a) {
 void read_megatron_step(Arguments& a, Json& job, Json& workload) {
   const bool fp16 = a.has("fp16");
   job["formats"]["compute"] = compute_format(a, fp16);
+  const bool whole = a.has("fp8-multi-head-attention");  // its inputs and outputs in fp8 as well
+  const bool asked = a.has("fp8-dot-product-attention") || whole;
+  const bool narrow = asked && job["formats"]["compute"].get<std::string>().ends_with("fp8");
+  if (narrow) {
+    job["formats"]["attention"] = "fp8";
+  }
+  if (narrow && whole) {
+    a.approximate("fp8 attention that products hand fp8 to, as one that casts (slower)");
+  }
   // With --bf16, Megatron-LM turns --accumulate-allreduce-grads-in-fp32 on itself.
   const bool in_fp32 = a.has("accumulate-allreduce-grads-in-fp32");
   job["formats"]["gradient"] = a.has("grad-reduce-in-bf16") ? "bf16"

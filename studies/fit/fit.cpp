@@ -172,6 +172,9 @@ class Fit {
     if (fitted.contains("attention_forward") || fitted.contains("attention_forward.bf16")) {
       take_over("attention_backward", "attention_forward");
     }
+    if (fitted.contains("attention_forward.fp8")) {
+      take_over("attention_backward.fp8", "attention_forward.fp8");
+    }
   }
 
   [[nodiscard]] std::vector<std::string> keys_of(const Op& op) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/job/framework_traits.h"
 #include "core/job/layers.h"
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/transformer/shape.h"
@@ -173,6 +174,9 @@ void require_transformer(const Job& job, const TransformerWorkload& m) {
   if (m.moe && job.formats.expert_dispatch) {
     refuse("formats.expert_dispatch", "tokens that travel in a format of their own",
            "leave it out");
+  }
+  if (framework_traits(job.system).fp8_attention) {
+    refuse("formats.attention", "attention in a format of its own", "leave it out");
   }
   if (m.dropout) {
     refuse("workload.dropout", "dropout", "set it to false");

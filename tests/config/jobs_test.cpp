@@ -4,6 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/job/framework_traits.h"
 #include "core/job/pace.h"
 
 using namespace stepcast;
@@ -109,10 +110,13 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
                                       "parallel.expert=64",
                                       "parallel.expert_dispatch=per_machine",
                                       "parallel.order=tensor-context-data-pipeline",
-                                      "formats.expert_dispatch=fp8"};
+                                      "formats.expert_dispatch=fp8",
+                                      "system=dgx-h100",
+                                      "formats.attention=fp8"};
   const Job experts = job(kGpt, once);
   CHECK(experts.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
   CHECK(experts.formats.expert_dispatch == Format::kFp8);
+  CHECK(framework_traits(experts.system).fp8_attention);
   CHECK(experts.workload.transformer()->moe->groups == 8);
   CHECK(experts.workload.transformer()->moe->groups_per_token == 4);
   check_round_trip(experts);

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/config/config.h"
+#include "core/job/framework_traits.h"
 #include "interop/import.h"
 #include "tests/planner/parallel_jobs.h"
 #include "workloads/transformer/shape.h"
@@ -39,6 +40,19 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
   if (job.parallel.context > 1) {
     CHECK(again.parallel.context_algorithm == workloads::context_algorithm(job));
   }
+}
+
+TEST_CASE("attention in fp8 is written for Megatron-LM and read back", "[interop][megatron]") {
+  const Job job =
+      config::load_job(config::text_source("{}", "test"),
+                       {"workload=llama3-8b", "system=dgx-h100", "batch.global=16", "batch.micro=1",
+                        "formats.compute=fp8", "formats.attention=fp8"},
+                       kOfArguments);
+  const Job again =
+      config::load_job(config::text_source(text_of(megatron_arguments(job)), "arguments"),
+                       {"system=dgx-h100"}, kOfArguments);
+  CHECK(framework_traits(again.system).fp8_attention);
+  CHECK(again.formats.compute == Format::kFp8);
 }
 
 TEST_CASE("groups of experts and dispatch by machines are written for Megatron-LM",

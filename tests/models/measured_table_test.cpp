@@ -191,6 +191,9 @@ TEST_CASE("prefill of latent attention, and kernels timed without rotation", "[m
                   "mla_dtype,kv_cache_dtype,num_heads,batch_size,isl,step,latency_ms\n"
                   "bfloat16,bfloat16,16,2,4096,0,0.5\nbfloat16,fp8,16,2,4096,0,0.5\n"
                   "bfloat16,bfloat16,16,2,4096,128,0.5\n"),
+      folder.file("mla_context_module__b200_sxm__s_1.csv",
+                  "mla_dtype,kv_cache_dtype,gemm_type,num_heads,batch_size,isl,step,latency_ms\n"
+                  "bfloat16,bfloat16,bfloat16,16,2,4096,0,0.9\n"),
       folder.file("context_attention__b200_sxm__s_1.csv",
                   "batch_size,isl,num_heads,num_key_value_heads,head_dim,window_size,attn_dtype,"
                   "kv_cache_dtype,step,kernel_source,latency_ms\n"
@@ -198,7 +201,8 @@ TEST_CASE("prefill of latent attention, and kernels timed without rotation", "[m
                   "4,16384,96,96,64,0,fp8,fp8,0,torch_flow,18\n")};
   const MeasuredTable table = read_measured(files);
   REQUIRE(table.ops.size() == 4);
-  CHECK(table.skipped.size() == 1);
+  REQUIRE(table.skipped.size() == 2);
+  CHECK_THAT(table.skipped[1].reason, Contains("a layer with its projections"));
   const Op& latent = table.op(table.ops[0]);
   CHECK(latent.kind == OpKind::kAttentionForward);
   CHECK(latent.shape[5] == 160);  // (192 + 128) / 2

@@ -128,7 +128,8 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
       job,
       {{Where::kNowhere, "parallel.context", "context parallelism", "set it to 1",
         [](Job& j) { j.parallel.context = 2; }},
-       {Where::kNowhere, "parallel.overlap.tensor_products", "overlap with products", "set it to false",
+       {Where::kNowhere, "parallel.overlap.tensor_products", "overlap with products",
+        "set it to false",
         [](Job& j) {
           j.parallel.tensor = 2;
           j.parallel.sequence_parallel = true;
@@ -167,6 +168,8 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
           experts(j);
           j.formats.expert_dispatch = Format::kFp8;
         }},
+       {Where::kNowhere, "formats.attention", "a format of its own", "leave it out",
+        [](Job& j) { j.system.fitted["stack"].constants["fp8_attention"] = 1; }},
        {Where::kNowhere, "parallel.zero", "differ between tensor ranks",
         "multiple of parallel.tensor", [&](Job& j) {
           experts(j);

@@ -121,6 +121,61 @@ TEST_CASE("activations shrink with the context, but for two blocks of keys and v
   CHECK(activations(5) - activations(4) == layer);
 }
 
+TEST_CASE("attention in fp8 works, travels and is kept at one byte an element",
+          "[workloads][context]") {
+  const std::int64_t context = GENERATE(1, 2);
+  Job job = context_job(context, ContextAlgorithm::kAllToAll);
+  job.system.device.peak = {{Format::kBf16, FlopsPerSecond(989e12)},
+                            {Format::kFp8, FlopsPerSecond(1979e12)}};
+  const auto program = [&job](std::int64_t layers, bool narrow) {
+    transformer_of(job).layers = layers;
+    job.system.fitted["stack"].constants["fp8_attention"] = narrow ? 1 : 0;
+    return workloads::build_graph(job).programs.front();
+  };
+  const Program wide = program(4, false);
+  const Program narrow = program(4, true);
+  const auto of = [](OpClass what, auto value) {
+    return [what, value](const Op& op, const std::string&) {
+      return class_of(op.kind) == what ? value(op) : 0.0;
+    };
+  };
+  const auto flops = of(OpClass::kAttention, [](const Op& op) { return op.flops.base(); });
+  CHECK(sum_over(narrow, flops) == sum_over(wide, flops));
+  // Log-sum-exps, four bytes a row of each of 8 heads, written and read, are as wide as before.
+  const auto bytes = of(OpClass::kAttention, [](const Op& op) {
+    return op.bytes_read.base() + op.bytes_written.base();
+  });
+  const double tokens = static_cast<double>(kSequence) / static_cast<double>(context);
+  const double times = 4 * 2;  // layers, micro-batches
+  const double statistics = times * 2 * 4 * 8 * tokens;
+  CHECK(sum_over(narrow, bytes) - statistics ==
+        Approx((sum_over(wide, bytes) - statistics) / 2).epsilon(1e-12));
+  // Outputs are widened, their gradients narrowed, those of queries, keys and values widened:
+  // 1 + 2 bytes an element.
+  const auto casts = [](const Op& op, const std::string&) {
+    return op.kind == OpKind::kCast ? op.bytes_read.base() + op.bytes_written.base() : 0.0;
+  };
+  const double values = 8 * 8 + 8 * 8 + (8 + 2 * 4) * 8;
+  CHECK(sum_over(narrow, casts) - sum_over(wide, casts) == Approx(times * 3 * tokens * values));
+  sum_over(narrow, [](const Op& op, const std::string& name) {
+    CHECK(
+        (op.kind != OpKind::kAllToAll || op.format == Format::kFp8 || !name.starts_with("layer.")));
+    return 0.0;
+  });
+  const auto layer = [&](bool is_narrow) {
+    return memory_use(program(5, is_narrow)).activations.base() -
+           memory_use(program(4, is_narrow)).activations.base();
+  };
+  CHECK(layer(false) - layer(true) == tokens * (8 + 2 * 4) * 8);
+
+  job.flash_attention = false;
+  job.system.fitted["stack"].constants["fp8_attention"] = 1;
+  CHECK(message(job).starts_with(context > 1 ? "attention: " : "formats.attention: "));
+  job.flash_attention = true;
+  job.system.device.peak.erase(Format::kFp8);
+  CHECK(message(job).starts_with("formats.attention: "));
+}
+
 TEST_CASE("gradients are summed over data and context", "[workloads][context]") {
   Job job = context_job(2, ContextAlgorithm::kAllGather);
   split(job, 2, 2, 2, 2);

@@ -316,6 +316,9 @@ std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRul
     }
     add(precision->settings);
   }
+  if (row.narrow_attention == "fp8") {
+    settings.emplace_back("formats.attention=fp8");
+  }
   add_parallel(row, rules.sequence_parallel, settings);
   if (pipeline > 1) {
     add(recipe.settings.pipelined);

@@ -72,6 +72,7 @@ PublishedRow read_row(const CsvTable& table, const Shapes& shapes) {
   row.recompute = fields.text("recompute");
   row.precision = fields.text("precision");
   row.flash_attention = fields.text("flash_attn");
+  row.narrow_attention = lower(fields.text("fp8_attention"));
   row.hours_of = fields.text("hours_of");
   row.plan_by_rule = fields.text("recalled_fields").find("plan by rule") != std::string::npos;
   const auto number = [&](std::string_view column) { return fields.number(column, row.unusable); };
@@ -185,7 +186,7 @@ bool PublishedRow::same_configuration(const PublishedRow& o) const {
     return std::tie(r.source, r.document, r.framework, r.gpu, r.hidden, r.layers, r.heads,
                     r.kv_heads, r.ffn, r.sequence, r.vocabulary, r.devices, r.global, r.micro,
                     r.tensor, r.pipeline, r.virtual_stages, r.context, r.expert,
-                    r.sequence_parallel, r.zero, r.recompute, r.precision, r.table, r.model);
+                    r.sequence_parallel, r.zero, r.recompute, r.precision, r.narrow_attention, r.table, r.model);
   };
   return key(*this) == key(o);
 }

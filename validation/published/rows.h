@@ -22,6 +22,7 @@ struct PublishedRow {
   std::string lora_targets;                    ///< "linear_qkv;linear_proj"
   std::string duplicate_of;
   std::string act, gpu, zero, schedule, recompute, precision, flash_attention;
+  std::string narrow_attention;                ///< "fp8": what attention is computed in; "bf16"
   std::string hours_of;       ///< "run" or "steps" where the table has that column
   bool plan_by_rule = false;  ///< its recalled_fields say that the source states no plan
   std::int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, ffn = 0, experts = 0, per_token = 0;

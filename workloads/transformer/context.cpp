@@ -13,7 +13,7 @@ void TransformerStage::attend(const Attend& a) {
   auto op =
       writer_.compute(a.kind, backward ? "layer.attention.core_gradient" : "layer.attention.core",
                       {a.batch, a.heads, a.kv_heads, a.queries, a.keys, shape_.core_dim});
-  op.in(a.in).out(a.out).flags(op_flags::kCausal);
+  op.in(a.in).out(a.out).format(attention_).flags(op_flags::kCausal);
   const auto q = static_cast<double>(a.queries);
   const auto k = static_cast<double>(a.keys);
   op.work(op.op().flops * ((k - q / 2) / (k / 2)), op.op().bytes_read, op.op().bytes_written);
@@ -31,7 +31,7 @@ OpWriter::Event TransformerStage::shift(const char* name, std::int64_t elements,
   t.in = {from};
   t.out = {to};
   t.communicator = communicators_.ring;
-  t.format = compute_;
+  t.format = attention_;
   return writer_.transfer(Lane::kContext, t);
 }
 
@@ -44,7 +44,7 @@ void TransformerStage::exchange_context(OpKind kind, const char* name, std::int6
   t.in = {from};
   t.out = {to};
   t.communicator = communicators_.context;
-  t.format = compute_;
+  t.format = attention_;
   writer_.transfer(Lane::kCompute, t);
 }
 
@@ -82,7 +82,7 @@ void TransformerStage::context_forward(const LayerTensors& t) {
   switch (shape_.algorithm) {
     case ContextAlgorithm::kAuto:
     case ContextAlgorithm::kAllGather: {
-      const TensorId all = writer_.workspace("context.keys_values", c, block, compute_);
+      const TensorId all = writer_.workspace("context.keys_values", c, block, attention_);
       exchange_context(OpKind::kAllGather, "layer.attention.gather_context", c * block, store, all);
       a.batch *= 2;  // both chunks; their keys are 2 c + 1 chunks together, whichever they are
       a.queries = shape_.sequence / 2;
@@ -118,8 +118,8 @@ void TransformerStage::context_forward(const LayerTensors& t) {
 void TransformerStage::pass_queries(Attend a, const LayerTensors& t) {
   const std::int64_t c = shape_.context;
   const std::int64_t queries = shape_.tokens * shape_.query_width;
-  const TensorId partial = writer_.workspace("context.partial", c, queries, compute_);
-  const TensorId own = writer_.workspace("context.partial_own", c, queries, compute_);
+  const TensorId partial = writer_.workspace("context.partial", c, queries, attention_);
+  const TensorId own = writer_.workspace("context.partial_own", c, queries, attention_);
   a.out[0] = partial;
   for (std::int64_t s = 0; s < c; ++s) {
     const TensorId next = ring_block(s + 1, queries);
@@ -136,8 +136,8 @@ void TransformerStage::pass_queries(Attend a, const LayerTensors& t) {
 void TransformerStage::exchange_heads(Attend a, const LayerTensors& t) {
   const std::int64_t c = shape_.context;
   const std::int64_t n = shape_.tokens;
-  const TensorId whole = writer_.workspace("context.qkv", n, shape_.qkv_width, compute_);
-  const TensorId out = writer_.workspace("context.out", n, shape_.query_width, compute_);
+  const TensorId whole = writer_.workspace("context.qkv", n, shape_.qkv_width, attention_);
+  const TensorId out = writer_.workspace("context.out", n, shape_.query_width, attention_);
   exchange_context(OpKind::kAllToAll, "layer.attention.scatter_heads", n * shape_.qkv_width, t.qkv,
                    whole);
   a.heads /= c;
@@ -168,8 +168,8 @@ void TransformerStage::context_backward(const LayerTensors& t, TensorId d_attent
     case ContextAlgorithm::kAuto:
     case ContextAlgorithm::kPassQ:
     case ContextAlgorithm::kAllGather: {
-      const TensorId all = writer_.workspace("context.keys_values", c, block, compute_);
-      const TensorId gradients = writer_.workspace("context.kv_gradients", c, block, compute_);
+      const TensorId all = writer_.workspace("context.keys_values", c, block, attention_);
+      const TensorId gradients = writer_.workspace("context.kv_gradients", c, block, attention_);
       exchange_context(OpKind::kAllGather, "layer.attention.gather_context", c * block, t.qkv, all);
       a.batch *= 2;
       a.queries = shape_.sequence / 2;
@@ -184,7 +184,7 @@ void TransformerStage::context_backward(const LayerTensors& t, TensorId d_attent
     case ContextAlgorithm::kPassKv: {
       // Gradients of a block follow it around the ring, a step behind, and come home.
       OpWriter::Event returned = -1;
-      TensorId gradients = writer_.workspace("context.gradients.0", 1, block, compute_);
+      TensorId gradients = writer_.workspace("context.gradients.0", 1, block, attention_);
       a.out = {d_qkv, gradients};
       for (std::int64_t s = 0; s < c; ++s) {
         const TensorId next = ring_block(s + 1, block);
@@ -193,7 +193,7 @@ void TransformerStage::context_backward(const LayerTensors& t, TensorId d_attent
         writer_.await(returned);
         attend(a);
         const TensorId onward = writer_.workspace(
-            s % 2 == 0 ? "context.gradients.1" : "context.gradients.0", 1, block, compute_);
+            s % 2 == 0 ? "context.gradients.1" : "context.gradients.0", 1, block, attention_);
         returned = shift("layer.attention.pass_kv_gradient", block, a.out[1], onward);
         writer_.await(arrived);
         a.in[1] = next;
@@ -203,8 +203,8 @@ void TransformerStage::context_backward(const LayerTensors& t, TensorId d_attent
       return;
     }
     case ContextAlgorithm::kAllToAll: {
-      const TensorId whole = writer_.workspace("context.qkv", n, shape_.qkv_width, compute_);
-      const TensorId out = writer_.workspace("context.out", n, shape_.query_width, compute_);
+      const TensorId whole = writer_.workspace("context.qkv", n, shape_.qkv_width, attention_);
+      const TensorId out = writer_.workspace("context.out", n, shape_.query_width, attention_);
       exchange_context(OpKind::kAllToAll, "layer.attention.scatter_gradients",
                        n * shape_.query_width, d_attention, out);
       a.heads /= c;
@@ -224,7 +224,7 @@ void TransformerStage::context_backward(const LayerTensors& t, TensorId d_attent
 /// The blocks of a ring: one at work, one on its way.
 TensorId TransformerStage::ring_block(std::int64_t step, std::int64_t elements) {
   return writer_.workspace(step % 2 == 0 ? "context.block.0" : "context.block.1", 1, elements,
-                           compute_);
+                           attention_);
 }
 
 }  // namespace stepcast::workloads

@@ -36,7 +36,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   const std::int64_t h = shape_.model.hidden;
   t.norm1 = kept(keep && keeps_input(&Lora::qkv), at + "norm1", shape_.rows, h, compute_);
   t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
-  t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, compute_);
+  t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, attention_);
   const std::int64_t score_rows = shape_.samples * shape_.heads;
   const auto mask = [&](const char* name, std::int64_t rows, std::int64_t columns) {
     return kept(keep, at + name, rows, columns, Format::kInt8);
@@ -91,6 +91,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
 void TransformerStage::attention_forward(const LayerTensors& t) {
   if (shape_.context > 1 || shape_.inference) {
     context_forward(t);
+    cast_attention("layer.attention.dequantise", t.attention, attention_, compute_);
     return;
   }
   std::vector<TensorId> out{t.attention, job_.flash_attention ? t.log_sum_exp : t.scores};
@@ -104,6 +105,18 @@ void TransformerStage::attention_forward(const LayerTensors& t) {
                  {t.qkv},
                  out},
                 t.window);
+  cast_attention("layer.attention.dequantise", t.attention, attention_, compute_);
+}
+
+void TransformerStage::cast_attention(const char* name, TensorId values, Format from, Format to) {
+  if (from == to) {
+    return;
+  }
+  const std::int64_t elements = writer_.builder().tensor_at(values).elements();
+  const auto n = static_cast<double>(elements);
+  auto op = writer_.compute(OpKind::kCast, name, {elements});
+  op.in({values}).out({values}).format(attention_);
+  op.work(Flops(2 * n), Bytes(n * bits_per_element(from) / 8), Bytes(n * bits_per_element(to) / 8));
 }
 
 /// Attention among the tokens of a sequence, or of a document in it.
@@ -114,6 +127,7 @@ void TransformerStage::attend_within(const Attend& a, std::int32_t window) {
                       {a.batch, a.heads, a.kv_heads, a.queries, a.keys, shape_.core_dim});
   op.in(a.in)
       .out(a.out)
+      .format(attention_)
       .flags(attention_flags(job_))
       .attributes(AttentionAttributes{.window = window, .dropout = dropout()});
   if (shape_.attended != 1) {

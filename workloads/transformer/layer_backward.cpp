@@ -201,8 +201,10 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
   }
   gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
         dy.tensor, projection.gradient, kTransposeA | kAccumulate});
+  cast_attention("layer.attention.quantise_gradient", d_attention, compute_, attention_);
   if (shape_.context > 1) {
     context_backward(t, d_attention, d_qkv);
+    cast_attention("layer.attention.dequantise_gradient", d_qkv, attention_, compute_);
     return d_qkv;
   }
   std::vector<TensorId> in{t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores,
@@ -217,6 +219,7 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
                  in,
                  {d_qkv}},
                 t.window);
+  cast_attention("layer.attention.dequantise_gradient", d_qkv, attention_, compute_);
   return d_qkv;
 }
 

@@ -21,6 +21,7 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       parameters_(writer_, job),
       compute_(job.formats.compute),
       products_(products),
+      attention_(traits_.fp8_attention ? Format::kFp8 : compute_),
       gpt_(!shape.model.llama_style()),
       splits_(splits_weights(job.parallel.schedule)) {}
 

@@ -282,6 +282,8 @@ class TransformerStage {
   /// A pass that reads values and writes narrow ones.
   void cast(const std::string& name, TensorId values, double bytes_read, double copies,
             std::int64_t parts = 1);
+  /// Between activations and what attention in a narrower format reads and writes.
+  void cast_attention(const char* name, TensorId values, Format from, Format to);
   /// Products find these values in their format (FrameworkTraits::fused_quantise).
   void set_narrow(TensorId values, bool narrow);
   [[nodiscard]] bool holds_narrow(TensorId values) const { return narrowed_.contains(values); }
@@ -395,6 +397,7 @@ class TransformerStage {
   FrameworkTraits traits_ = framework_traits(job_.system);
   Format compute_;   ///< of activations and weights
   Format products_;  ///< of the layers' matrix products: `compute_` or narrower
+  Format attention_;  ///< of fused attention: `compute_` or narrower
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
   std::int32_t routing_ = -1;  ///< of the layer whose experts are being written

@@ -191,6 +191,9 @@ void read_attention(const Row& row, TableBuilder& to) {
 // 192, values of 128; the op's width is their mean, as the transformers here count it.
 void read_latent_attention(const Row& row, TableBuilder& to) {
   constexpr std::int64_t kWidth = (192 + 128) / 2;
+  if (!row.text("gemm_type").empty()) {
+    throw RowError("gemm_type: a layer with its projections, not attention alone");
+  }
   if (row.count("step", 0) != 0) {
     throw RowError("step is not 0: only prefill rows without cached tokens are used");
   }

@@ -19,7 +19,7 @@ const std::vector<Schema>& measured_schemas() {
        .stack = "",
        .columns = {"mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step",
                    "latency_ms"},
-       .optional = {},
+       .optional = {"gemm_type"},
        .read = read_latent_attention},
       {.name = "experts",
        .stack = "",
