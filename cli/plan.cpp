@@ -168,6 +168,26 @@ PlanInUse plan_in_use(const PlanCommand& options, const Job& job, const config::
   return use;
 }
 
+studies::PlanOptions search_options(const PlanCommand& options, const Job& job) {
+  studies::PlanOptions o;
+  o.top = options.top;
+  if (options.time_limit > 0) {
+    o.time_limit = options.time_limit;
+  }
+  o.effort = options.effort == "quick"    ? studies::PlanEffort::kQuick
+             : options.effort == "normal" ? studies::PlanEffort::kNormal
+                                          : studies::PlanEffort::kThorough;
+  o.seed = options.seed;
+  o.tiers = !options.no_tiers;
+  o.compare = options.compare;
+  o.form = form_of(options, job);
+  o.clock = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  return o;
+}
+
 /// `--from`: the best plan within reach of the one in use.
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
@@ -265,23 +285,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (!options.max_migrate.empty()) {
     throw InputError("--max-migrate", "bounds the way from a plan that is in use; name it: --from");
   }
-  studies::PlanOptions o;
-  o.top = options.top;
-  if (options.time_limit > 0) {
-    o.time_limit = options.time_limit;
-  }
-  o.effort = options.effort == "quick"    ? studies::PlanEffort::kQuick
-             : options.effort == "normal" ? studies::PlanEffort::kNormal
-                                          : studies::PlanEffort::kThorough;
-  o.seed = options.seed;
-  o.tiers = !options.no_tiers;
-  o.compare = options.compare;
-  o.form = form_of(options, job);
-  o.clock = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  };
-  const PlanReport report = studies::plan(job, o);
+  const PlanReport report = studies::plan(job, search_options(options, job));
   if (report.plans.empty()) {
     return print_shortage(report, options.headroom, !options.no_tiers, options.job.format);
   }

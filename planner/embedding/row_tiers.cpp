@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "core/access/popular_rows.h"
-#include "core/error.h"
 
 namespace stepcast::planner {
 namespace {
@@ -109,51 +108,6 @@ RowTierCost cost_of(const Access& access, double lookups, const RowTierCut& cut,
     first = cut.ends[i];
   }
   return c;
-}
-
-RowTierPlan cut_tables(std::span<const TieredTable> tables, const AccessCounting& count,
-                       double capacity) {
-  const auto at = [&](double lambda) {
-    RowTierPlan plan;
-    plan.lambda = lambda;
-    for (const TieredTable& t : tables) {
-      const auto thresholds = level_thresholds(t.levels, count, lambda);
-      plan.cuts.push_back(cut_rows(*t.access, t.lookups, thresholds));
-      const RowTierCost c = cost_of(*t.access, t.lookups, plan.cuts.back(), t.levels, count);
-      plan.cost += c.cost;
-      plan.memory += c.memory;
-    }
-    plan.fits = plan.memory <= capacity;
-    plan.bound = plan.cost + lambda * (plan.memory - capacity);
-    return plan;
-  };
-  RowTierPlan plan = at(0);
-  if (plan.fits) {
-    return plan;
-  }
-  double low = 0;
-  double high = std::max(plan.cost, 1e-30) / std::max(capacity, 1.0);
-  double bound = plan.bound;
-  RowTierPlan feasible = at(high);
-  for (int i = 0; i < 80 && !feasible.fits; ++i) {
-    low = high;
-    high *= 4;
-    bound = std::max(bound, feasible.bound);
-    feasible = at(high);
-  }
-  for (int i = 0; feasible.fits && i < 60 && high - low > 1e-12 * high; ++i) {
-    const double middle = (low + high) / 2;
-    RowTierPlan trial = at(middle);
-    bound = std::max(bound, trial.bound);
-    if (trial.fits) {
-      high = middle;
-      feasible = std::move(trial);
-    } else {
-      low = middle;
-    }
-  }
-  feasible.bound = bound;
-  return feasible;
 }
 
 }  // namespace stepcast::planner

@@ -53,24 +53,4 @@ struct RowTierCost {
 RowTierCost cost_of(const Access& access, double lookups, const RowTierCut& cut,
                     std::span<const RowLevel> levels, const AccessCounting& count);
 
-/// One table of a joint cut.
-struct TieredTable {
-  const Access* access = nullptr;
-  double lookups = 0;
-  std::vector<RowLevel> levels;
-};
-
-/// The cuts that minimise the summed cost under `capacity` bytes on each rank: one multiplier for
-/// the capacity, bisected until memory fits; the gap is at most the cost of one row per table.
-struct RowTierPlan {
-  std::vector<RowTierCut> cuts;
-  double cost = 0;
-  double memory = 0;
-  double lambda = 0;
-  double bound = 0;  ///< Lagrangian lower bound: cost(lambda) + lambda (memory - capacity)
-  bool fits = true;
-};
-RowTierPlan cut_tables(std::span<const TieredTable> tables, const AccessCounting& count,
-                       double capacity);
-
 }  // namespace stepcast::planner

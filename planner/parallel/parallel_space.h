@@ -110,14 +110,4 @@ Job without_fits(Job job);
 /// Divisors of n, ascending.
 std::vector<std::int32_t> divisors_of(std::int64_t n);
 
-/// Points that Calculon's exhaustive search visits for a model of `layers` blocks on `devices`
-/// processors with a batch of at most `batch`: its rules, as found in its command
-/// `llm-optimal-execution`. It has dimensions we do not search (three ways to run tensor-parallel
-/// communication, three ways to overlap it, a network for each kind of parallelism, offloading to a
-/// second memory) and lacks some that we do; the count is the yardstick its published speed refers
-/// to. Known counts: GPT-3 175B on 64 processors 467,808 (tests/planner/parallel_space_test.cpp).
-std::int64_t calculon_space(const TransformerWorkload& model, std::int64_t sequence,
-                            std::int64_t devices, std::int64_t batch, std::int64_t networks,
-                            bool second_memory);
-
 }  // namespace stepcast::planner

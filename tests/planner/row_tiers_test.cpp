@@ -89,26 +89,6 @@ TEST_CASE("the cut is the row by row optimum, with and without a price on memory
   }
 }
 
-TEST_CASE("one multiplier per capacity: fits, and within a row of the bound",
-          "[planner][row_tiers][property]") {
-  const Access hot = Access::zipf(2'000'000'000, 1.05);
-  const Access flat = Access::zipf(8'000'000'000, 0.7);  // 1e10 rows, as distributions
-  const std::vector<RowLevel> levels{{0, 64, 256}, {1, 8, 32}, {4, 0, 4}};
-  const std::vector<TieredTable> tables{{&hot, 5e7, levels}, {&flat, 2e7, levels}};
-  const RowTierPlan free = cut_tables(tables, {}, 1e18);
-  REQUIRE(free.fits);
-  for (const double capacity : {4.002e10, 4.0001e10}) {  // one copy takes 4e10
-    const RowTierPlan tight = cut_tables(tables, {}, capacity);
-    CAPTURE(capacity, free.memory);
-    REQUIRE(tight.fits);
-    CHECK(tight.memory <= capacity);
-    CHECK(tight.cost >= free.cost);
-    CHECK(tight.bound <= tight.cost * (1 + 1e-9));
-    CHECK(tight.cost / tight.bound - 1 < 1e-4);
-  }
-  CHECK_FALSE(cut_tables(tables, {}, 1e9).fits);  // one copy alone takes 4e10 bytes
-}
-
 TEST_CASE("buffers of exchanged accesses make copies of hot rows cost less memory than none",
           "[planner][row_tiers]") {
   // A copy everywhere takes 10 bytes more a row and saves 2 bytes an access: above 5 accesses it is

@@ -52,9 +52,8 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   if (const Format f = job_.row_format(t); f != route(s.route).format) {
     shard.format = f;
   }
-  const std::int64_t step = !shared_ || !s.row_split()  ? 0
-                            : s.split == Split::kStripe ? 1
-                                                        : s.row_rule().block();
+  const std::int64_t step =
+      shared_ && s.row_split() ? s.row_rule().part(1).first - s.row_rule().part(0).first : 0;
   const std::string name =
       s.first_row > 0 ? fmt::format("embedding.{}.{}.from_{}", t.name, s.first_column, s.first_row)
                       : fmt::format("embedding.{}.{}", t.name, s.first_column);
