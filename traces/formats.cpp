@@ -133,10 +133,6 @@ Losses write_viewed(const fs::path& file, const Recording& recording) {
 }
 
 constexpr std::array<TraceFormat, 9> kFormats{{
-    {.name = "xplane",
-     .description = "profile of JAX or TensorFlow on GPUs (*.xplane.pb)",
-     .is_file = is_xplane,
-     .read_rank = read_xplane},
     {.name = "chakra",
      .description = "Chakra execution trace (protobuf)",
      .is_file = is_chakra,
@@ -160,6 +156,10 @@ constexpr std::array<TraceFormat, 9> kFormats{{
      .description = "rocprofv3 --output-format json",
      .is_file = is_rocprof,
      .read_rank = read_rocprof},
+    {.name = "xplane",
+     .description = "profile of JAX or TensorFlow on GPUs (*.xplane.pb)",
+     .is_file = is_xplane,
+     .read_rank = read_xplane},
     {.name = "kineto",
      .description = "Kineto and other Chrome trace JSON",
      .is_file = is_kineto,
