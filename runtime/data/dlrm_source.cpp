@@ -46,9 +46,9 @@ double planted_effect(std::size_t table, std::int64_t row) {
 struct DlrmSource::Part {
   std::size_t table = 0;
   std::int64_t first = 0, last = 0;  ///< blocks of the global batch
-  std::vector<std::int64_t> rows, ranks;
-  std::vector<std::int64_t> ends;  ///< by sample of this rank, from the part's first lookup
-  std::vector<double> effects;     ///< of each on its logit
+  std::vector<std::int64_t> rows = {}, ranks = {};
+  std::vector<std::int64_t> ends = {};  ///< by sample of this rank, from the part's first lookup
+  std::vector<double> effects = {};     ///< of each on its logit
 };
 
 DlrmSource::DlrmSource(const StepInputs& inputs, SampleRange range, std::uint64_t seed, int threads)
