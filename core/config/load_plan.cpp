@@ -322,7 +322,7 @@ EmbeddingPlan plan_from(const Value& v) {
   v.keys({"stepcast", "kind", "workload", "system", "devices", "sync_interval", "dedup", "made_for",
           "predicted_step_s", "lower_bound_s", "gap", "content_hash", "tables", "ledger",
           // fields that `plan --format json` adds to a plan
-          "objective_s", "buildable", "not_built_because", "mix"});
+          "planner", "objective_s", "buildable", "not_built_because", "mix"});
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
   }

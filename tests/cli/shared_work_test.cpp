@@ -47,16 +47,12 @@ std::vector<std::string> plan(const std::string& devices, const std::string& for
 }  // namespace
 
 TEST_CASE("a plan on three ranks is that of one, to the byte", "[cli][mpi]") {
-  const Outcome alone = call(plan("8", "csv"));
-  REQUIRE(alone.code == 0);
-  const Outcome shared = on_three_ranks(plan("8", "csv"));
+  const Outcome shared = on_three_ranks(plan("8", "json"));
   INFO(shared.err);
   REQUIRE(shared.code == 0);
-  CHECK(shared.out == alone.out);
-
   const json one = json::parse(call(plan("8", "json")).out);
-  const json three = json::parse(on_three_ranks(plan("8", "json")).out);
-  CHECK(three.at("plans") == one.at("plans"));
+  const json three = json::parse(shared.out);
+  CHECK(three.at("plans").dump() == one.at("plans").dump());
   CHECK(three.at("bound") == one.at("bound"));
   CHECK(three.at("search").at("space") == one.at("search").at("space"));
 

@@ -89,6 +89,20 @@ class Answers(unittest.TestCase):
         self.assertNotIn("<html", html)
         self.assertIn("<table", stepcast.show(SMALL)._repr_html_())
 
+    def test_plan_of_an_answer_is_a_plan(self):
+        plan = stepcast.plan(SMALL, effort="quick").plans[0]
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "plan.json"
+            file.write_text(json.dumps(plan))
+            self.assertEqual(stepcast.predict(set={**SMALL, "embedding.plan": file}).iteration_time_s, plan["predicted_step_s"])
+
+    def test_what_an_interpreter_prints(self):
+        step = stepcast.predict(SMALL)
+        self.assertIn(f"iteration_time_s {step.iteration_time_s:.4g}, ", repr(step))
+        self.assertIn("fits True", repr(step))
+        self.assertIn(f"warnings [{len(step.warnings)}]", repr(step))
+        self.assertRegex(stepcast.__version__, r"^\d+\.\d+\.\d+$")
+
     def test_tables_as_frames(self):
         try:
             import pandas  # noqa: F401

@@ -43,6 +43,7 @@ constexpr std::int64_t kSequences = 4;
 constexpr std::int64_t kSequence = 8;
 constexpr unsigned kSeeds = 2;
 constexpr unsigned kListSeeds = 1;
+constexpr int kMostFused = 2;  // ranks: what kernels with epilogues compute is one rank's
 #else
 constexpr int kSteps = 24;
 constexpr bool kLearns = true;
@@ -51,6 +52,7 @@ constexpr std::int64_t kSequences = 8;
 constexpr std::int64_t kSequence = 16;
 constexpr unsigned kSeeds = 3;
 constexpr unsigned kListSeeds = 3;
+constexpr int kMostFused = 4;
 #endif
 
 /// A way to train a model, and which plans it must agree with: all of one group train on the same
@@ -294,7 +296,7 @@ std::vector<Plan> plans(const std::string& family, int ranks) {
   for (const char* plan : {"data", "sequence", "interleaved", "zb-h1", "zb-v", "zero 3, overlap",
                            "recompute", "overlap"}) {
     const auto separate = all.find(fmt::format("{} x {}", plan, ranks));
-    if (separate != all.end()) {
+    if (ranks <= kMostFused && separate != all.end()) {
       Job fused = separate->second;
       fused.fused_epilogues = true;
       all[fmt::format("{}, fused x {}", plan, ranks)] = fused;

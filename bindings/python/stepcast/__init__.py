@@ -21,6 +21,7 @@ from ._stepcast import version
 
 __all__ = ["predict", "plan", "sweep", "explain", "replay", "show", "convert", "version",
            "Result", "Error", "InputError", "EnvironmentLack", "RunError", "InternalError"]
+__version__: str = version.split()[1]  # of "stepcast 0.1.0 (1a2b3c4d)"
 
 
 class Dataclass(Protocol):

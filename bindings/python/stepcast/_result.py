@@ -11,6 +11,15 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional
 from . import _stepcast
 
 
+def _short(value: Any) -> str:
+    """A number, a word or a flag as it is; of what is larger how much there is."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return f"[{len(value)}]"
+    return "{..}" if isinstance(value, dict) else str(value)
+
+
 class Result(Mapping[str, Any]):
     """The JSON document of a command (docs/reference/outputs.md): its keys are items and attributes.
 
@@ -48,7 +57,7 @@ class Result(Mapping[str, Any]):
         return [*super().__dir__(), *(k for k in self if isinstance(k, str))]
 
     def __repr__(self) -> str:
-        return f"<stepcast {self.command}: {', '.join(map(str, self))}>"
+        return f"<stepcast {self.command}: {', '.join(f'{key} {_short(self[key])}' for key in self)}>"
 
     def to_dict(self) -> Dict[str, Any]:
         """A copy of the document."""
