@@ -243,7 +243,8 @@ class NsysRank {
     }
     data_.each(
         with_span(kNsysGraphs,
-                  fmt::format("printf('CUDA graph %d', {})", data_.column(kNsysGraphs, "graphId")),
+                  fmt::format("COALESCE('CUDA graph ' || {}, 'CUDA graph')",
+                              data_.column(kNsysGraphs, "graphId")),
                   data_.columns(kNsysGraphs, {"deviceId", "contextId", "streamId", "graphId"})),
         [this](const NsysRow& r) {
           records_.kernel(r.span(), r.stream(4), {.graph = r.number(7)});
