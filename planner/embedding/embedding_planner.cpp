@@ -172,6 +172,18 @@ class Planning {
   /// plan needs; nullopt: all have.
   std::optional<Bytes> explored(const Job& job, const PlanSpaceOptions& space_options, bool wide,
                                 bool again) {
+    std::optional<Placement> known;
+    const std::optional<Bytes> lacking = searched_space(job, space_options, wide, again, known);
+    if (known) {  // the space itself is gone: of many tables two of them take too much memory
+      note_step_bound(space_options, known->empty() ? nullptr : &*known);
+    }
+    return lacking;
+  }
+
+  /// `known`: set where the space bounds the step, to its best placement, or to none where none was
+  /// found.
+  std::optional<Bytes> searched_space(const Job& job, const PlanSpaceOptions& space_options,
+                                      bool wide, bool again, std::optional<Placement>& known) {
     const PlanSpace space(job, prices_, space_options);
     if (!wide && !again) {
       result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
@@ -182,13 +194,13 @@ class Planning {
       const double seconds = load_seconds(bound.value);
       if (const PlannedCandidate* best = result_.best();
           best != nullptr && seconds >= best->objective) {
-        note_step_bound(space_options, nullptr);
+        known.emplace();
         return std::nullopt;
       }
     }
     const SearchResult found = searched(space.problem(), searching_in(job, space), again);
     if (!again && !found.shortage) {
-      note_step_bound(space_options, found.best.empty() ? nullptr : &found.best.front().second);
+      known = found.best.empty() ? Placement() : found.best.front().second;
     }
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;

@@ -1,7 +1,6 @@
 #include "planner/embedding/overlapped_arrival.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/error.h"
 
@@ -9,26 +8,51 @@ namespace stepcast::planner {
 namespace {
 
 constexpr int kHalvings = 2;
+constexpr std::array kExchanges{kExchange, kGroupExchange, kSequenceExchange};
 
-bool uses_links(std::size_t phase) {
-  return phase == kExchange || phase == kGroupExchange || phase == kSequenceExchange;
+/// Takes from the exchanges of an option what may not use the links that ids arrive over: sums
+/// inside a group of ranks, exchanges of ranges of rows that have copies, kernels that pool rows.
+void leave_links(PlacementOption& o, std::int32_t ranks) {
+  for (const LoadPhase p : kExchanges) {
+    const bool inside = p == kGroupExchange && o.group > 1 && o.group < ranks;
+    if (inside || o.synchronised > 0) {
+      o.load[p] = std::min(o.load[p], inside ? 0 : o.synchronised);
+      o.skewed[p] = 0;
+    }
+    o.everywhere[p] = 0;
+  }
 }
 
-/// Every load times the weight of its phase, rounded down.
+LoadPhase lookups_before(LoadPhase exchange) {
+  return exchange == kExchange        ? kLookup
+         : exchange == kGroupExchange ? kGroupLookup
+                                      : kSequenceLookup;
+}
+
+void add(Load& to, const Load& load, const std::array<double, kPhases>& weight) {
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    to[p] += static_cast<Ticks>(static_cast<double>(load[p]) * weight[p]);
+  }
+}
+
+/// Every load times the weight of its phase, and what of it is on the links times that weight,
+/// rounded down.
 PlacementProblem weighted(const PlacementProblem& problem,
-                          const std::array<double, kPhases>& weight, double charges) {
+                          const std::array<double, kPhases>& weight,
+                          const std::array<double, kPhases>& on_links, double charges) {
   PlacementProblem plain = problem;
   plain.arrival_overlaps.reset();
-  const auto scale = [&weight](Load& load) {
-    for (std::size_t p = 0; p < kPhases; ++p) {
-      load[p] = static_cast<Ticks>(static_cast<double>(load[p]) * weight[p]);
-    }
-  };
   for (PlacementTable& table : plain.tables) {
     for (PlacementOption& o : table.options) {
-      scale(o.load);
-      scale(o.everywhere);
-      scale(o.skewed);
+      PlacementOption links = o;
+      leave_links(links, problem.ranks);
+      for (Load PlacementOption::*load :
+           {&PlacementOption::load, &PlacementOption::everywhere, &PlacementOption::skewed}) {
+        Load sum{};
+        add(sum, o.*load, weight);
+        add(sum, links.*load, on_links);
+        o.*load = sum;
+      }
     }
   }
   for (Ticks& charge : plain.fixed) {
@@ -44,22 +68,28 @@ class OverlappedSearch {
       : problem_(problem), options_(options), begin_(now()) {}
 
   SearchResult run() {
-    const bool links_decide = explore(relaxed(problem_, 1), 0, true);
+    const bool late = explore(relaxed(problem_, 1), true);
     if (result_.best.empty()) {
       return std::move(result_);
     }
-    std::array<double, kPhases> all{};
-    all.fill(1);
-    explore(weighted(problem_, all, 1), 0, false);
-    // Where the chain decides even if arrival is free, arrival is free.
+    LowerBound mean = lower_bound(relaxed(problem_, 0.5));
+    mean.value += relaxed_constant(problem_, 0.5);
+    mean.without_memory += relaxed_constant(problem_, 0.5);
+    raise(mean);
+    std::array<double, kPhases> weight{};
+    weight.fill(1);
+    explore(weighted(problem_, weight, {}, 1), false);
+    // What arrives beyond the lookups delays the exchanges by as much: with weights in between the
+    // lookups may grow until they hide the arrival.
     double low = 0;
     double high = 1;
-    for (int i = 0;
-         i < kHalvings && links_decide && !result_.cut && result_.gap() > options_.good_enough;
+    for (int i = 0; i < kHalvings && late && !result_.cut && result_.gap() > options_.good_enough;
          ++i) {
-      const double chain = (low + high) / 2;
-      (explore(relaxed(problem_, chain), relaxed_constant(problem_, chain), true) ? high : low) =
-          chain;
+      weight[kArrival] = (low + high) / 2;
+      for (const std::size_t p : {kLookup, kGroupLookup, kSequenceLookup}) {
+        weight[p] = 1 - weight[kArrival];
+      }
+      (explore(weighted(problem_, weight, {}, 1), false) ? low : high) = weight[kArrival];
     }
     return std::move(result_);
   }
@@ -67,32 +97,32 @@ class OverlappedSearch {
  private:
   [[nodiscard]] double now() const { return options_.clock ? options_.clock() : 0; }
 
-  /// Whether links decide the step of the best placement of a plain problem.
-  bool explore(const PlacementProblem& plain, Ticks constant, bool bounds) {
+  void raise(const LowerBound& bound) {
+    if (bound.value > result_.bound.value) {
+      result_.bound = bound;
+    }
+  }
+
+  /// Searches a plain problem; whether ids delay the best placement of it. `relaxed`: its bound is
+  /// one of the problem.
+  bool explore(const PlacementProblem& plain, bool relaxed) {
     SearchOptions options = options_;
     if (options.time_limit) {
       options.time_limit = std::max(0.0, *options.time_limit - (now() - begin_)) / 2;
     }
-    if (options.rival) {
-      options.rival = *options.rival - constant;
-    }
     SearchResult found = search(plain, options);
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;
-    if (bounds && found.bound.value + constant > result_.bound.value) {
-      result_.bound = found.bound;
-      result_.bound.value += constant;
-      result_.bound.without_memory += constant;
+    if (relaxed) {
+      raise(found.bound);
     }
     if (found.best.empty()) {
       result_.shortage = result_.shortage ? result_.shortage : found.shortage;
       return false;
     }
-    PlacementProblem chain = problem_;
-    chain.arrival_overlaps = std::numeric_limits<Ticks>::max() / 2;
     const Placement& first = found.best.front().second;
-    const bool links_decide = objective_of(problem_, first) > objective_of(chain, first);
-    if (!bounds) {
+    const bool late = arrival_delay(problem_, first) > 0;
+    if (!relaxed && !result_.paid) {
       result_.paid.emplace(objective_of(problem_, first), first);
     }
     for (auto& [objective, placement] : found.best) {
@@ -105,7 +135,7 @@ class OverlappedSearch {
                                   [](const auto& a, const auto& b) { return a.first == b.first; });
     result_.best.erase(last, result_.best.end());
     result_.best.resize(std::min(result_.best.size(), options_.keep));
-    return links_decide;
+    return late;
   }
 
   const PlacementProblem& problem_;
@@ -116,13 +146,54 @@ class OverlappedSearch {
 
 }  // namespace
 
+Ticks arrival_delay(const PlacementProblem& problem, const Placement& placement) {
+  PlacementProblem links;  // of the options chosen alone
+  links.ranks = problem.ranks;
+  Placement on_links = placement;
+  Ticks sums = 0;  // of copies' gradients, which only go back
+  for (std::size_t t = 0; t < placement.size(); ++t) {
+    PlacementOption o = problem.tables[t].options[static_cast<std::size_t>(placement[t].option)];
+    leave_links(o, problem.ranks);
+    sums += o.group == problem.ranks ? o.synchronised : 0;
+    links.tables.push_back({"", {std::move(o)}});
+    on_links[t].option = 0;
+  }
+  const Load slowest = slowest_of(problem, placement);
+  const Load shared = slowest_of(links, on_links);
+  Ticks left = slowest[kArrival];
+  Ticks delay = 0;
+  const auto leave = [&left](Ticks time) { left = std::max<Ticks>(0, left - time); };
+  const auto share = [&left, &delay](Ticks time) {
+    const Ticks arrives = std::min(left, time);
+    delay += arrives;
+    left -= arrives;
+  };
+  Ticks back = 0;
+  Ticks apart = 0;
+  for (const LoadPhase p : kExchanges) {
+    const Ticks there = std::max<Ticks>(0, shared[p] - (p == kExchange ? sums : 0)) / 2;
+    const Ticks alone = (slowest[p] - shared[p]) / 2;
+    leave(slowest[lookups_before(p)] + alone);
+    share(there);
+    back += shared[p] - there;
+    apart += slowest[p] - shared[p] - alone;
+  }
+  leave(*problem.arrival_overlaps);
+  share(back);
+  leave(apart + slowest[kUpdate]);
+  return delay + left;
+}
+
 PlacementProblem relaxed(const PlacementProblem& problem, double chain) {
   STEPCAST_CHECK(problem.arrival_overlaps, "nothing overlaps");
   std::array<double, kPhases> weight{};
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    weight[p] = p == kArrival ? 1 - chain : uses_links(p) ? 1 : chain;
+  weight.fill(chain);
+  weight[kArrival] = 1 - chain;
+  std::array<double, kPhases> on_links{};
+  for (const LoadPhase p : kExchanges) {
+    on_links[p] = 1 - chain;
   }
-  return weighted(problem, weight, chain);
+  return weighted(problem, weight, on_links, chain);
 }
 
 Ticks relaxed_constant(const PlacementProblem& problem, double chain) {

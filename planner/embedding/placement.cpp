@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "planner/embedding/overlapped_arrival.h"
 
 namespace stepcast::planner {
 
@@ -123,20 +124,23 @@ Ticks charges_of(const PlacementProblem& problem, const Placement& placement) {
 
 }  // namespace
 
-Ticks objective_of(const PlacementProblem& problem, const Placement& placement) {
+Load slowest_of(const PlacementProblem& problem, const Placement& placement) {
   Load most{};
   for (const Load& at : loads_of(problem, placement)) {
     for (std::size_t p = 0; p < kPhases; ++p) {
       most[p] = std::max(most[p], at[p]);
     }
   }
+  return most;
+}
+
+Ticks objective_of(const PlacementProblem& problem, const Placement& placement) {
+  const Load most = slowest_of(problem, placement);
   const Ticks charges = charges_of(problem, placement);
   if (!problem.arrival_overlaps) {
     return charges + total(most);
   }
-  const Ticks links = most[kArrival] + most[kExchange] + most[kGroupExchange] +
-                      most[kSequenceExchange] - *problem.arrival_overlaps;
-  return std::max(charges + total(most) - most[kArrival], links);
+  return charges + total(most) - most[kArrival] + arrival_delay(problem, placement);
 }
 
 std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,

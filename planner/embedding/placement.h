@@ -120,14 +120,17 @@ struct Moves {
 /// that hold.
 ///
 /// With `arrival_overlaps` the ids of the next step arrive while this one runs, over the same
-/// links. Then a step is as long as its chain or as its links are busy, whichever is more:
+/// links, from its begin on:
+///
+///   sum over phases but kArrival + fixed charges + delay
+///
+/// where `delay` is arrival_delay(); `arrival_overlaps` is the time in which nothing but arrival
+/// uses a link, lookups and updates not counted. It is never less than
 ///
 ///   max( sum over phases but kArrival + fixed charges,
-///        sum over kArrival and the exchanges - arrival_overlaps )
+///        sum over kArrival and the exchanges over these links - arrival_overlaps )
 ///
-/// where `arrival_overlaps` is the time in which nothing but arrival uses a link, lookups and
-/// updates not counted. planner/embedding/overlapped_arrival.h has the relaxations that make plain
-/// problems of it.
+/// of which planner/embedding/overlapped_arrival.h makes plain problems.
 ///
 /// Promises: every option's group divides `ranks`; loads and bytes are not negative.
 struct PlacementProblem {

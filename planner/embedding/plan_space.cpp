@@ -189,13 +189,17 @@ class PlanSpaceBuilder {
     }
   }
 
-  /// Lookups of a whole table on one rank: what arrives, is looked up, is updated.
+  /// Lookups of a whole table on one rank: what arrives, is looked up, is updated. By the same
+  /// prices whatever the space is priced by, so that all spaces of a job have the same options.
   [[nodiscard]] Ticks lookups_of(std::size_t t) const {
     const auto& options = to_.problem_.tables[t].options;
     for (std::size_t o = 0; o < options.size(); ++o) {
       const OptionMeaning& m = to_.meanings_[t][o];
       if (m.kind == ShardingKind::kTableWise && m.tier == "hbm") {
-        const Load& load = options[o].load;
+        const Load load =
+            internal::WholeTableOptions(job_, t, prices_, choice_, options_.form.row_split)
+                .columns(1)
+                .load;
         return load[kArrival] + load[kLookup] + load[kSequenceLookup] + load[kUpdate];
       }
     }

@@ -1,16 +1,8 @@
 #include "runtime/data/batch_source.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
-
 #include "core/error.h"
 #include "runtime/data/criteo_source.h"
 #include "runtime/data/dlrm_source.h"
-#include "runtime/data/mapped_file.h"
 #include "runtime/data/token_source.h"
 
 namespace stepcast::runtime {
@@ -44,26 +36,5 @@ std::unique_ptr<BatchSource> make_batch_source(const StepInputs& inputs, const M
   }
   return std::make_unique<CriteoSource>(inputs, range, file);
 }
-
-MappedFile::MappedFile(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status {};
-  if (file >= 0 && fstat(file, &status) == 0 && status.st_size > 0) {
-    void* address =
-        mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
-    if (address != MAP_FAILED) {
-      data_ = static_cast<const char*>(address);
-      size_ = static_cast<std::size_t>(status.st_size);
-    }
-  }
-  if (file >= 0) {
-    close(file);
-  }
-  if (data_ == nullptr) {
-    throw InputError(path, "cannot be read, or is empty; expected a data file");
-  }
-}
-
-MappedFile::~MappedFile() { munmap(const_cast<char*>(data_), size_); }
 
 }  // namespace stepcast::runtime

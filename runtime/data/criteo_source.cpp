@@ -5,8 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/graph/program_builder.h"
-#include "runtime/data/counter_random.h"
+#include "core/input/criteo.h"
 
 namespace stepcast::runtime {
 namespace {
@@ -23,12 +22,12 @@ std::string_view next_field(std::string_view& left) {
 
 CriteoSource::CriteoSource(const StepInputs& inputs, SampleRange range, const std::string& file)
     : inputs_(inputs), range_(range), name_(file), file_(file) {
-  if (inputs.dense_features != kIntegers ||
-      inputs.tables.size() > static_cast<std::size_t>(kCategories)) {
-    throw InputError(
-        file, fmt::format("Criteo data has {} dense features and {} categories, but "
-                          "the workload has {} and {} tables",
-                          kIntegers, kCategories, inputs.dense_features, inputs.tables.size()));
+  if (inputs.dense_features != static_cast<std::int64_t>(kCriteoIntegers) ||
+      inputs.tables.size() > kCriteoCategories) {
+    throw InputError(file, fmt::format("Criteo data has {} dense features and {} categories, but "
+                                       "the workload has {} and {} tables",
+                                       kCriteoIntegers, kCriteoCategories, inputs.dense_features,
+                                       inputs.tables.size()));
   }
   const std::string_view text = file_.text();
   for (std::size_t start = 0; start < text.size();) {
@@ -40,7 +39,7 @@ CriteoSource::CriteoSource(const StepInputs& inputs, SampleRange range, const st
 void CriteoSource::draw(std::int64_t step, HostBatch& batch) {
   const auto samples = static_cast<std::size_t>(range_.count);
   const std::size_t tables = inputs_.tables.size();
-  batch.dense.resize(samples * kIntegers);
+  batch.dense.resize(samples * kCriteoIntegers);
   batch.labels.resize(samples);
   batch.lookups.resize(tables);
   batch.offsets.resize(tables);
@@ -66,18 +65,19 @@ void CriteoSource::parse(std::size_t line, std::size_t sample, HostBatch& batch)
     left.remove_suffix(1);
   }
   const auto place = [&] { return fmt::format("{}:{}", name_, line + 1); };
-  if (std::count(left.begin(), left.end(), '\t') != kIntegers + kCategories) {
+  const auto tabs = static_cast<std::size_t>(std::count(left.begin(), left.end(), '\t'));
+  if (tabs != kCriteoIntegers + kCriteoCategories) {
     throw InputError(place(), fmt::format("{} columns; expected {} (label, {} integers, {} "
                                           "categories) separated by tabs",
-                                          std::count(left.begin(), left.end(), '\t') + 1,
-                                          1 + kIntegers + kCategories, kIntegers, kCategories));
+                                          tabs + 1, 1 + kCriteoIntegers + kCriteoCategories,
+                                          kCriteoIntegers, kCriteoCategories));
   }
   const std::string_view label = next_field(left);
   if (label != "0" && label != "1") {
     throw InputError(place(), fmt::format("label '{}'; expected 0 or 1", label));
   }
   batch.labels[sample] = label == "1" ? 1.0F : 0.0F;
-  for (std::size_t i = 0; i < kIntegers; ++i) {
+  for (std::size_t i = 0; i < kCriteoIntegers; ++i) {
     const std::string_view field = next_field(left);
     std::int64_t value = 0;
     const auto parsed = std::from_chars(field.data(), field.data() + field.size(), value);
@@ -85,13 +85,18 @@ void CriteoSource::parse(std::size_t line, std::size_t sample, HostBatch& batch)
       throw InputError(place(),
                        fmt::format("'{}' in column {}; expected an integer", field, i + 2));
     }
-    batch.dense[sample * kIntegers + i] =
+    batch.dense[sample * kCriteoIntegers + i] =
         static_cast<float>(std::log1p(static_cast<double>(std::max<std::int64_t>(0, value))));
   }
   for (std::size_t t = 0; t < inputs_.tables.size(); ++t) {
-    const std::uint64_t category = parameter_key(next_field(left));
-    batch.lookups[t][sample] = static_cast<std::int64_t>(
-        key_of(category, t) % static_cast<std::uint64_t>(inputs_.tables[t].rows));
+    const std::string_view category = next_field(left);
+    const auto row = criteo_row(category, inputs_.tables[t].rows);
+    if (!row) {
+      throw InputError(place(),
+                       fmt::format("'{}' in column {}; expected a category in hexadecimal digits",
+                                   category, t + 2 + kCriteoIntegers));
+    }
+    batch.lookups[t][sample] = *row;
   }
 }
 

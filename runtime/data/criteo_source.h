@@ -4,14 +4,14 @@
 
 #include "core/graph/step_inputs.h"
 #include "runtime/data/batch_source.h"
-#include "runtime/data/mapped_file.h"
+#include "runtime/data/data_file.h"
 
 namespace stepcast::runtime {
 
 /// Click logs in the Criteo layout: label, 13 integers, 26 hexadecimal categories, separated by
 /// tabs, any of them empty. Integers x become log(1 + max(x, 0)); category c of column i becomes
-/// row hash(c) mod rows of table i (empty is a category too). Samples follow the file's order and
-/// start over at its end.
+/// row criteo_row(c) of table i, the row that access laws taken from the file know it by. Samples
+/// follow the file's order and start over at its end.
 /// Errors: InputError naming the line for a wrong label or number of columns, and for workloads
 /// that do not have 13 dense features and at most 26 tables.
 class CriteoSource final : public BatchSource {
@@ -19,16 +19,13 @@ class CriteoSource final : public BatchSource {
   CriteoSource(const StepInputs& inputs, SampleRange range, const std::string& file);
   void draw(std::int64_t step, HostBatch& batch) override;
 
-  static constexpr int kIntegers = 13;
-  static constexpr int kCategories = 26;
-
  private:
   void parse(std::size_t line, std::size_t sample, HostBatch& batch) const;
 
   const StepInputs& inputs_;
   SampleRange range_;
   std::string name_;
-  MappedFile file_;
+  DataFile file_;
   std::vector<std::size_t> lines_;  ///< where each line starts
 };
 

@@ -38,7 +38,7 @@ TokenSource::TokenSource(std::int64_t vocabulary, std::int64_t sequence, SampleR
                                        "the workload has {}",
                                        kLargestAlphabet, vocabulary));
   }
-  file_ = std::make_unique<MappedFile>(file);
+  file_ = std::make_unique<DataFile>(file);
   if (static_cast<std::int64_t>(file_->text().size()) <= sequence) {
     throw InputError(file, fmt::format("has {} bytes; one sequence takes {}", file_->text().size(),
                                        sequence + 1));

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "runtime/data/batch_source.h"
-#include "runtime/data/mapped_file.h"
+#include "runtime/data/data_file.h"
 
 namespace stepcast::runtime {
 
@@ -22,7 +22,7 @@ class TokenSource final : public BatchSource {
   std::int64_t sequence_;
   SampleRange range_;
   std::uint64_t seed_;
-  std::unique_ptr<MappedFile> file_;
+  std::unique_ptr<DataFile> file_;
 };
 
 }  // namespace stepcast::runtime

@@ -6,6 +6,7 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/graph/optimizer_state.h"
+#include "core/job/framework_traits.h"
 #include "core/job/tier_units.h"
 
 namespace stepcast::studies {
@@ -86,13 +87,18 @@ void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) 
     cost.moved = flow.amount;
     return;
   }
-  // As the graphs hold them: weights in the compute format; a transformer's optimizer works on a
-  // full copy where that is shorter, the dense layers of a list on the weights themselves.
+  // As the graphs hold them: weights in the compute format; the optimizer of a transformer, or one
+  // that updates all dense parameters at once, works on a full copy where that is shorter, others
+  // on the weights themselves.
   const double bits = bits_per_element(job.formats.compute);
   Bytes each(bits / 8);
   if (flow.what != Flow::What::kParameters) {
-    const bool copy = job.workload.transformer() != nullptr && bits < 32;
-    each += Bytes(state_parameter_bytes(job.dense_optimizer) + (copy ? 4 : 0));
+    const bool copy = bits < 32 && (job.workload.transformer() != nullptr ||
+                                    framework_traits(job.system).fused_optimizer);
+    const int states = optimizer_states(dense_rule(job.dense_optimizer));
+    each += Bytes((states * bits_per_element(job.formats.moments) +
+                   (copy ? bits_per_element(job.formats.master) : 0)) /
+                  8);
   }
   cost.moved = each * dense_parameters(job);
   if (const DlrmWorkload* model = job.workload.dlrm()) {

@@ -22,8 +22,9 @@ struct FlowCost {
 
 /// Costs of the job's flows, for steps of `step`. Moved bytes follow from the job:
 ///   parameters      weights in the compute format, embedding rows in theirs
-///   state           the same plus optimizer state; a transformer's parameters trained below fp32
-///                   count an fp32 copy (mixed precision), as its graph keeps one
+///   state           the same plus optimizer state; dense parameters below fp32 count the full copy
+///                   where their graph keeps one (transformers; HugeCTR's optimizer), state and
+///                   copy in the job's formats of them
 ///   embedding_diff  sum over tables of U(n) rows, U(n) the expected distinct rows among the n
 ///                   lookups of `every` (Access::unique), with their state
 /// With `bits` b a row of dim d takes ceil(b d / 8) + 4 bytes: b bits an element, fp16 scale and

@@ -160,19 +160,32 @@ TEST_CASE("ids that arrive ahead load links while the dense model computes", "[p
   CHECK(space.problem().arrival_overlaps.has_value() == ahead);
   if (ahead) {
     CHECK(*space.problem().arrival_overlaps == to_load(prices.dense_step().compute));
-    // Arrival is free up to the dense kernels and costs its excess beyond them: row-wise on all
-    // ranks, where every phase is known from one option.
+    // Row-wise on all ranks, where every phase is known from one option.
     const PlacementOption& rows = space.problem().tables[0].options[1];
     PlacementProblem one = space.problem();
     one.tables = {{"t", {rows}}};
-    one.tables[0].options[0].routes = 0;
-    one.tables[0].options[0].skew.clear();
+    PlacementOption& only = one.tables[0].options[0];
+    only.routes = 0;
+    only.skew.clear();
     const Ticks chain = total(rows.load) - rows.load[kArrival];
-    one.arrival_overlaps = rows.load[kArrival] + rows.load[kGroupExchange];
-    CHECK(objective_of(one, {{0, {}}}) == chain);
-    one.arrival_overlaps = 0;
-    one.tables[0].options[0].load[kArrival] = 10 * chain;
-    CHECK(objective_of(one, {{0, {}}}) == 10 * chain + rows.load[kGroupExchange]);
+    const Ticks half = rows.load[kGroupExchange] / 2;
+    const auto step = [&](Ticks arrives, Ticks dense) {
+      only.load[kArrival] = arrives;
+      one.arrival_overlaps = dense;
+      return objective_of(one, {{0, {}}});
+    };
+    const Ticks lookups = rows.load[kGroupLookup];
+    REQUIRE(half > 10);
+    // Free while rows are looked up; then exchanges take longer by what arrives during them, up to
+    // their own length; free again during the dense kernels.
+    CHECK(step(lookups, 0) == chain);
+    CHECK(step(lookups + 10, 0) == chain + 10);
+    CHECK(step(lookups + half + 1000, 1000) == chain + half);
+    CHECK(step(lookups + half + 1010, 1000) == chain + half + 10);
+    // And what is left at the end is waited for: arrival and exchanges one after the other, less
+    // the dense kernels.
+    const Ticks all = 10 * chain;
+    CHECK(step(all, 1000) == all + rows.load[kGroupExchange] - 1000);
   }
   CHECK((space.problem().fixed.front() == 0) == ahead);  // the start of the exchange of ids
   CHECK(lookup > 0);

@@ -5,9 +5,13 @@
 #include <random>
 #include <set>
 
+#include "core/config/config.h"
+#include "planner/embedding/embedding_prices.h"
 #include "planner/embedding/internal/phase_bound.h"
 #include "planner/embedding/internal/smooth_descent.h"
+#include "planner/embedding/plan_space.h"
 #include "planner/embedding/search.h"
+#include "tests/planner/many_tables.h"
 #include "tests/planner/problems.h"
 
 using namespace stepcast;
@@ -148,6 +152,28 @@ TEST_CASE("smooth descents place a fixed choice evenly", "[planner][search][many
   check_placement(p, found);
   CHECK(fits(p, found));
   CHECK(objective_of(p, found) == 24 * kMs);
+}
+
+TEST_CASE("every space of a job has the same options, whatever it is priced by",
+          "[planner][prices][many]") {
+  // A placement found in one space is looked up in the other for the bound of the step. Blocks of
+  // rows are offered by lookups, of which arrival is priced by lines.
+  const std::uint64_t seed = GENERATE(range(1, 6));
+  const Job job =
+      testing::many_tables(300, 128, config::load_system("dgx-h100", {STEPCAST_SOURCE_DIR}), seed);
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPrices prices(job, model);
+  const PlanSpace near(job, prices, {.group_sizes = {8}});
+  const PlanSpace below(job, prices, {.group_sizes = {8}, .fit = LineFit::kBelow});
+  for (std::size_t t = 0; t < 300; ++t) {
+    const auto& a = near.problem().tables[t].options;
+    const auto& b = below.problem().tables[t].options;
+    CAPTURE(seed, t);
+    REQUIRE(a.size() == b.size());
+    for (std::size_t o = 0; o < a.size(); ++o) {
+      CHECK(a[o].label == b[o].label);
+    }
+  }
 }
 
 TEST_CASE("more effort is never worse, with many tables too", "[planner][search][property][many]") {

@@ -46,6 +46,12 @@ TEST_CASE("a checkpoint of a transformer: bytes, stall and bandwidth", "[studies
   CHECK(costs[0].slowdown == Approx(costs[0].stall.base() / 1800).epsilon(1e-12));
   CHECK(costs[0].needed.base() == Approx(bytes / 1800).epsilon(1e-12));
   CHECK(costs[0].sustainable());
+  // Copy and moments in formats of their own: 2 + 2 + 2 x 1.
+  Job short_states = job;
+  short_states.formats.master = Format::kBf16;
+  short_states.formats.moments = Format::kFp8;
+  CHECK(flow_costs(short_states, seconds(30)).front().moved.base() ==
+        Approx(6 * config::parameter_count(job.workload)).epsilon(1e-12));
 }
 
 TEST_CASE("only rows looked up since the last checkpoint move", "[studies][flows]") {
@@ -82,12 +88,13 @@ TEST_CASE("only rows looked up since the last checkpoint move", "[studies][flows
 TEST_CASE("a checkpoint holds the dense layers as their graph does", "[studies][flows]") {
   const std::string compute = GENERATE("bf16", "fp32");
   const std::string optimizer = GENERATE("sgd", "adam", "adagrad");
-  CAPTURE(compute, optimizer);
+  const std::string stack = GENERATE("", R"("stack": "hugectr", )");  // keeps copies in fp32
+  CAPTURE(compute, optimizer, stack);
   std::string text =
       with(kDlrm, R"({"name": "p", "every": "1 s", "bytes": "parameters", "via": "ddr"},
                                     {"name": "s", "every": "1 s", "bytes": "state", "via": "ddr"})");
-  text.insert(1, R"("formats": {"compute": ")" + compute + R"("}, "optimizer": {"dense": ")" +
-                     optimizer + R"(", "embedding": "sgd"}, )");
+  text.insert(1, stack + R"("formats": {"compute": ")" + compute +
+                     R"("}, "optimizer": {"dense": ")" + optimizer + R"(", "embedding": "sgd"}, )");
   const Job job = job_of(text);
   const std::vector<FlowCost> costs = flow_costs(job, seconds(1));
   const double tables = 1000 * 16 * 4;

@@ -8,6 +8,7 @@
 #include "core/config/lookups/lookup_name.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
+#include "core/input/criteo.h"
 #include "core/lower.h"
 #include "core/portable.h"
 
@@ -17,8 +18,6 @@ namespace {
 constexpr std::size_t kHead = std::size_t{1} << 16;  // what the layout is told from
 constexpr std::size_t kLongestCell = 4096;
 constexpr std::size_t kHashDigits = 8;
-constexpr std::size_t kIntegers = 13;
-constexpr std::size_t kCategories = 26;
 
 using Cells = std::vector<std::string>;
 
@@ -145,9 +144,9 @@ struct Layout {
 /// A click log of Criteo has no header: label (left out in the part for tests), integers,
 /// categories.
 bool is_criteo(const Layout& layout, const Cells& first) {
-  const std::size_t features = kIntegers + kCategories;
+  const std::size_t features = kCriteoIntegers + kCriteoCategories;
   return layout.separator == '\t' && (first.size() == features || first.size() == features + 1) &&
-         std::all_of(first.end() - kCategories, first.end(),
+         std::all_of(first.end() - kCriteoCategories, first.end(),
                      [](const std::string& c) { return c.empty() || is_hash(c); });
 }
 
@@ -156,10 +155,10 @@ Cells criteo_names(bool label) {
   if (label) {
     names.emplace_back("label");
   }
-  for (std::size_t i = 1; i <= kIntegers; ++i) {
+  for (std::size_t i = 1; i <= kCriteoIntegers; ++i) {
     names.push_back(fmt::format("I{}", i));
   }
-  for (std::size_t i = 1; i <= kCategories; ++i) {
+  for (std::size_t i = 1; i <= kCriteoCategories; ++i) {
     names.push_back(fmt::format("C{}", i));
   }
   return names;
@@ -220,7 +219,7 @@ Layout layout_of(std::string_view head, bool all, const std::string& wanted,
   const Cells& first = lines.front();
   const bool criteo = is_criteo(layout, first);
   if (criteo) {
-    layout.header = criteo_names(first.size() > kIntegers + kCategories);
+    layout.header = criteo_names(first.size() > kCriteoIntegers + kCriteoCategories);
   } else {
     layout.header_line = std::none_of(first.begin(), first.end(), [](const std::string& c) {
       return is_number(c) || is_hash(c);
@@ -242,13 +241,20 @@ Layout layout_of(std::string_view head, bool all, const std::string& wanted,
   }
   layout.columns = first.size();
   layout.column = layout.columns == 1 && wanted.empty() ? 0 : chosen_column(layout, wanted, file);
-  if (criteo && layout.column >= layout.columns - kCategories) {
+  if (criteo && layout.column >= layout.columns - kCriteoCategories) {
     layout.hashed = true;
     return layout;
   }
   layout.hashed =
       all_hashes({lines.begin() + (layout.header_line ? 1 : 0), lines.end()}, layout.column);
   return layout;
+}
+
+std::optional<std::int64_t> decimal(std::string_view text) {
+  std::int64_t v = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, v);
+  return error == std::errc() && end == last ? std::optional(v) : std::nullopt;
 }
 
 class TextIds {
@@ -282,22 +288,16 @@ class TextIds {
     return fmt::format("{}: line {}", file_, splitter_.line());
   }
   [[nodiscard]] std::int64_t id_of(std::string_view text) const {
-    std::int64_t v = 0;
-    const char* last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data(), last, v, layout_.hashed ? 16 : 10);
-    if (layout_.hashed && text.empty()) {
-      return 0;
+    if (const auto id = layout_.hashed ? criteo_row(text, rows_) : decimal(text)) {
+      return *id;
     }
-    if (error != std::errc() || end != last) {
-      const bool named = layout_.columns > 1 && !layout_.header.empty();
-      throw InputError(
-          named ? fmt::format("{}: column {}", place(), layout_.header[layout_.column]) : place(),
-          text.empty()
-              ? std::string("is empty, expected a row id")
-              : fmt::format("found \"{}\", expected {}", text.substr(0, 40),
-                            layout_.hashed ? "a category in hexadecimal digits" : "one row id"));
-    }
-    return layout_.hashed && rows_ > 0 && v >= 0 ? v % rows_ : v;
+    const bool named = layout_.columns > 1 && !layout_.header.empty();
+    throw InputError(
+        named ? fmt::format("{}: column {}", place(), layout_.header[layout_.column]) : place(),
+        text.empty()
+            ? std::string("is empty, expected a row id")
+            : fmt::format("found \"{}\", expected {}", text.substr(0, 40),
+                          layout_.hashed ? "a category in hexadecimal digits" : "one row id"));
   }
 
   const Layout& layout_;

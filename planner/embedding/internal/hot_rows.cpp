@@ -54,6 +54,7 @@ void spread_by_shares(PlacementOption& o, std::span<const double> shares,
   }
   base /= count;
   const auto members = static_cast<double>(shares.size());  // priced: one of so many equal shares
+  o.skew.reserve(shares.size() - static_cast<std::size_t>(count));
   for (std::size_t m = 0; m < shares.size(); ++m) {
     if (shares[m] > alike) {
       o.skew.push_back(
