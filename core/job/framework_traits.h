@@ -72,15 +72,24 @@ inline FrameworkTraits framework_traits(const System& system) {
   const auto number = [&](const char* trait) {
     return has(trait) ? stack->second.constants.at(trait) : 0.0;
   };
-  return {has("separate_accumulation"), has("scatter_gather"),
-          has("fused_quantise"),        has("synchronous_messages"),
-          has("selective_per_op"),      has("blocking_launches"),
-          has("keeps_outputs"),         has("casts_each_pass"),
-          number("attention"),          number("attention_fp8_devices"),
-          has("fp8_attention"),         has("copies_gathered"),
-          number("gradient_passes"),    has("synchronous_routing"),
-          has("narrow_ids"),            has("fused_optimizer"),
-          number("arranged_rows"),      number("distributed_ids")};
+  return {has("separate_accumulation"),
+          has("scatter_gather"),
+          has("fused_quantise"),
+          has("synchronous_messages"),
+          has("selective_per_op"),
+          has("blocking_launches"),
+          has("keeps_outputs"),
+          has("casts_each_pass"),
+          number("attention"),
+          number("attention_fp8_devices"),
+          has("fp8_attention"),
+          has("copies_gathered"),
+          number("gradient_passes"),
+          has("synchronous_routing"),
+          has("narrow_ids"),
+          has("fused_optimizer"),
+          number("arranged_rows"),
+          number("distributed_ids")};
 }
 
 }  // namespace stepcast

@@ -262,9 +262,10 @@ Broken narrow_attention(const Job& job, const TransformerWorkload&) {
     return refuse("the job does not train; leave it out");
   }
   if (!job.system.device.peak.contains(Format::kFp8)) {
-    return refuse(fmt::format("device {} has no fp8 peak; leave it out, or add "
-                              "system.device.peak.fp8",
-                              job.system.device.name));
+    return refuse(
+        fmt::format("device {} has no fp8 peak; leave it out, or add "
+                    "system.device.peak.fp8",
+                    job.system.device.name));
   }
   return std::nullopt;
 }

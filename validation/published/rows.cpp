@@ -186,7 +186,8 @@ bool PublishedRow::same_configuration(const PublishedRow& o) const {
     return std::tie(r.source, r.document, r.framework, r.gpu, r.hidden, r.layers, r.heads,
                     r.kv_heads, r.ffn, r.sequence, r.vocabulary, r.devices, r.global, r.micro,
                     r.tensor, r.pipeline, r.virtual_stages, r.context, r.expert,
-                    r.sequence_parallel, r.zero, r.recompute, r.precision, r.narrow_attention, r.table, r.model);
+                    r.sequence_parallel, r.zero, r.recompute, r.precision, r.narrow_attention,
+                    r.table, r.model);
   };
   return key(*this) == key(o);
 }

@@ -395,8 +395,8 @@ class TransformerStage {
   std::vector<ChunkTensors> chunks_;
   EndTensors ends_;
   FrameworkTraits traits_ = framework_traits(job_.system);
-  Format compute_;   ///< of activations and weights
-  Format products_;  ///< of the layers' matrix products: `compute_` or narrower
+  Format compute_;    ///< of activations and weights
+  Format products_;   ///< of the layers' matrix products: `compute_` or narrower
   Format attention_;  ///< of fused attention: `compute_` or narrower
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
