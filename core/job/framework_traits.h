@@ -31,6 +31,10 @@ struct FrameworkTraits {
   /// Narrow copies of weights are made where they are used, in each pass, and not kept (torchao).
   /// Without it they are made once a step, and kept.
   bool casts_each_pass = false;
+  /// ZeRO 3: weights that narrow products read are kept, updated and gathered in that format; the
+  /// backward pass makes their transposed copies (Megatron-FSDP: fp8_quantize of shards,
+  /// fp8_create_transpose_cache). Without it wide weights are gathered and cast in each pass.
+  bool gathers_narrow = false;
   /// Fused attention takes so many times what the kernels take that devices were measured with; on
   /// devices with fp8 units `attention_fp8_devices`. 0: as long.
   double attention = 0;
@@ -80,6 +84,7 @@ inline FrameworkTraits framework_traits(const System& system) {
           has("blocking_launches"),
           has("keeps_outputs"),
           has("casts_each_pass"),
+          has("gathers_narrow"),
           number("attention"),
           number("attention_fp8_devices"),
           has("fp8_attention"),

@@ -142,6 +142,46 @@ TEST_CASE("narrow weights are made once and kept, or in each pass for the layer 
   CHECK(ledger_of(each, 0).buffers.base() == 2 * layer);
 }
 
+TEST_CASE("ZeRO 3 keeps and gathers narrow weights where the framework does",
+          "[workloads][traits]") {
+  const std::int64_t layers = 3, shards = 2;
+  Job job = llama_job(layers, kHidden, 8, 4, 352, kSequence, 256);
+  split(job, 1, 1, shards, 4);
+  job.parallel.zero = 3;
+  job.formats.compute = Format::kFp8;
+  const Job narrow = with(job, "gathers_narrow");
+  const double layer = 3 * d(kHidden * kHidden) + 3 * d(kHidden * 352);
+  struct Found {
+    std::int64_t casts = 0, transposes = 0;
+    double gathered = 0;  ///< bytes in a pass over the layers, of products' weights
+  };
+  const auto found = [](const Job& of) {
+    Found f;
+    const ExecutionGraph graph = workloads::build_graph(of);
+    const Program& program = graph.programs.front();
+    for (const Call& call : program.calls) {
+      for (const Op& op : program.ops_of(program.segments[call.segment])) {
+        f.casts += program.name(op) == "weights.quantise" ? 1 : 0;
+        f.transposes += program.name(op) == "weights.transpose" ? 1 : 0;
+        if (program.name(op) == "weights.gather" &&
+            program.segments[call.segment].kind == SegmentKind::kForward && call.microbatch == 0) {
+          f.gathered += op.bytes_written.base();
+        }
+      }
+    }
+    return f;
+  };
+  const Found wide = found(job), kept = found(narrow);
+  CHECK(wide.casts == 4 * layers * 2 * 4);  // both passes of 4 micro-batches
+  CHECK(wide.transposes == 0);
+  CHECK(kept.casts == 0);
+  CHECK(kept.transposes == 4 * layers * 4);                   // the backward pass alone
+  CHECK(wide.gathered - kept.gathered == d(layers) * layer);  // a byte each where there were two
+  // Shards of a byte an element.
+  const simulator::MemoryLedger before = ledger_of(job, 0), after = ledger_of(narrow, 0);
+  CHECK(before.weights.base() - after.weights.base() == d(layers) * layer / d(shards));
+}
+
 TEST_CASE("only weight gradients are added to the sum by a kernel of their own",
           "[workloads][traits]") {
   Job job = llama_job(2, kHidden, 8, 4, 352, kSequence, 256);

@@ -93,6 +93,7 @@ void ParameterBuckets::group(const ProgramOrder::Chunk& chunk, std::vector<Group
   const std::vector<DeclaredParameter>& all = edit_.order().parameters;
   for (const Kind& kind :
        {Kind{Replicas::kExperts, GradientSum::kNone}, Kind{Replicas::kData, GradientSum::kNone},
+        Kind{Replicas::kExperts, GradientSum::kNarrow}, Kind{Replicas::kData, GradientSum::kNarrow},
         Kind{Replicas::kData, GradientSum::kOverTensor},
         Kind{Replicas::kData, GradientSum::kOverKeyValue},
         Kind{Replicas::kData, GradientSum::kOverEnds},
@@ -158,7 +159,9 @@ void ParameterBuckets::plan_slots(const std::vector<Group>& groups) {
     const auto& [layer, which, kind] = key;
     const std::string at = fmt::format("{}.{}{}{}", layer ? "layer" : "ends", which,
                                        kind.first == Replicas::kExperts ? ".experts" : "",
-                                       frozen(kind.second) ? ".frozen" : "");
+                                       frozen(kind.second)                   ? ".frozen"
+                                       : kind.second == GradientSum::kNarrow ? ".narrow"
+                                                                             : "");
     const auto buffer = [&](const char* what, std::int64_t elements, Format format) {
       const TensorId id = b.buffer(fmt::format("unit.{}.{}", what, at), 1, elements, format);
       b.set_purpose(id, TensorPurpose::kGathered);

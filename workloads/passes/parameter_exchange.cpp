@@ -121,7 +121,8 @@ void ParameterBuckets::open_gradients(std::int64_t unit) {
 void ParameterBuckets::finished(std::size_t index, bool last) {
   Bucket& bucket = buckets_[index];
   const bool overlapping = last && job_.parallel.overlap.data;
-  if (bucket.scattered || (overlapping && bucket.sum == GradientSum::kNone)) {
+  const bool complete = bucket.sum == GradientSum::kNone || bucket.sum == GradientSum::kNarrow;
+  if (bucket.scattered || (overlapping && complete)) {
     exchange(bucket, overlapping);
   }
 }

@@ -10,6 +10,7 @@ namespace stepcast::workloads {
 /// replicas.
 enum class GradientSum : std::uint8_t {
   kNone,          ///< every tensor rank already has all of its part
+  kNarrow,        ///< as kNone, and the weight is kept in the format of products
   kOverTensor,    ///< tensor ranks hold partial sums (sequence parallelism: each saw its own rows)
   kOverKeyValue,  ///< tensor ranks with the same key and value heads each saw their own queries
   kOverEnds,      ///< first and last stage each hold a copy of the tied embedding

@@ -35,8 +35,9 @@ ParameterSpec matrix(const std::string& name, std::int64_t rows, std::int64_t co
 void TransformerStage::freeze(std::vector<ParameterSpec>& specs, std::size_t first,
                               bool of_layer) const {
   for (std::size_t i = first; job_.lora && i < specs.size(); ++i) {
-    specs[i].sum =
-        of_layer && specs[i].rows > 1 ? GradientSum::kFrozenNarrow : GradientSum::kFrozen;
+    const bool narrow = of_layer && specs[i].rows > 1;
+    specs[i].sum = narrow ? GradientSum::kFrozenNarrow : GradientSum::kFrozen;
+    specs[i].stored = narrow ? job_.formats.frozen : std::nullopt;
   }
 }
 

@@ -98,6 +98,10 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
     }
     for (std::size_t i = first; i < specs.size(); ++i) {
       specs[i].unit = layer;
+      if (gathers_narrow() && specs[i].of_product && specs[i].sum == GradientSum::kNone) {
+        specs[i].sum = GradientSum::kNarrow;
+        specs[i].stored = products_;
+      }
     }
   }
   if (has_embedding(chunk)) {

@@ -178,6 +178,11 @@ bool TransformerStage::casts_each_pass() const {
   return traits_.casts_each_pass || (p.zero == 3 && p.zero_reshard && shape_.shards > 1);
 }
 
+bool TransformerStage::gathers_narrow() const {
+  return traits_.gathers_narrow && products_ != compute_ && job_.phase == JobPhase::kTrain &&
+         !job_.lora && job_.parallel.zero == 3 && job_.parallel.zero_reshard && shape_.shards > 1;
+}
+
 void TransformerStage::quantise_weights() {
   std::int64_t all = 0;
   std::map<std::int64_t, std::int64_t> of_layer;
@@ -199,18 +204,25 @@ void TransformerStage::quantise_weights() {
   for (const auto& [layer, elements] : of_layer) {
     most = std::max(most, elements);
   }
-  writer_.builder().buffer("weights.quantised", 2, casts_each_pass() ? most : all, products_);
+  writer_.builder().buffer("weights.quantised", gathers_narrow() ? 1 : 2,
+                           casts_each_pass() ? most : all, products_);
 }
 
-void TransformerStage::quantise_layer(std::int64_t layer) {
+void TransformerStage::quantise_layer(std::int64_t layer, Phase pass) {
   dequantise_layer(layer);
   if (!casts_each_pass()) {
     return;
   }
   for (const auto& [name, use] : parameters_.uses()) {
-    const bool stored = !trains(name) && job_.formats.frozen == products_;
-    if (is_narrow(use) && use.unit == layer && !stored) {
-      quantise("weights", parameter(name).weight);
+    const TensorId weight = parameter(name).weight;
+    const bool stored = writer_.builder().tensor_at(weight).format == products_;
+    if (!is_narrow(use) || use.unit != layer) {
+      continue;
+    }
+    if (!stored) {
+      quantise("weights", weight);
+    } else if (gathers_narrow() && pass == Phase::kBackward) {  // for the gradients of inputs
+      cast("weights.transpose", weight, bits_per_element(products_, 1024) / 8, 1);
     }
   }
 }

@@ -11,16 +11,13 @@ void StageParameters::declare(std::vector<ParameterSpec> chunk) {
   ProgramOrder& order = writer_.order();
   const auto first = static_cast<std::uint32_t>(order.parameters.size());
   for (ParameterSpec& spec : chunk) {
-    const bool narrow = spec.sum == GradientSum::kFrozenNarrow;
-    const TensorId weight =
-        b.tensor({.name = spec.name,
-                  .role = TensorRole::kParameter,
-                  .format = narrow ? job_.formats.frozen.value_or(job_.formats.compute)
-                                   : job_.formats.compute,
-                  .rows = spec.rows,
-                  .columns = spec.columns,
-                  .pieces = std::move(spec.pieces)});
-    const bool trained = !narrow && spec.sum != GradientSum::kFrozen;
+    const TensorId weight = b.tensor({.name = spec.name,
+                                      .role = TensorRole::kParameter,
+                                      .format = spec.stored.value_or(job_.formats.compute),
+                                      .rows = spec.rows,
+                                      .columns = spec.columns,
+                                      .pieces = std::move(spec.pieces)});
+    const bool trained = spec.sum != GradientSum::kFrozen && spec.sum != GradientSum::kFrozenNarrow;
     const TensorId gradient = !trained ? kNoGradient
                                        : b.tensor({.name = spec.name + ".gradient",
                                                    .role = TensorRole::kGradient,

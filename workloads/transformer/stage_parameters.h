@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,7 +19,8 @@ struct ParameterSpec {
   GradientSum sum = GradientSum::kNone;
   Replicas replicas = Replicas::kData;
   std::int64_t unit = kHeadUnit;
-  bool of_product = false;  ///< read by products in their format
+  bool of_product = false;                      ///< read by products in their format
+  std::optional<Format> stored = std::nullopt;  ///< else in that of activations
 };
 
 /// Where a parameter is used.
