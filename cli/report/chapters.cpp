@@ -211,7 +211,7 @@ constexpr std::array kKinds{
     Kind{"compare", "by_kind", comparison},
     Kind{"run", "step_time_s", training},
     Kind{"hitcurve", "hit_rate", cache_curve},
-    Kind{"replay --baseline", "verdict", guarded},
+    Kind{"replay --baseline", "guard", guarded},
     Kind{"show", "idle", recorded},
     Kind{"show (recordings of ours)", "stragglers", recorded},
     Kind{"job", "told", tables},

@@ -231,7 +231,8 @@ std::string cache_curve(const Field& d) {
   return heading("recorded lookups") + drawn(chart);
 }
 
-std::string guarded(const Field& d) {
+std::string guarded(const Field& document) {
+  const Field d = document.at("guard");
   std::string out = heading("guard: " + d.at("verdict").string());
   const Field power = d.at("power");
   for (const auto& [key, what] : std::array<std::pair<const char*, const char*>, 2>{

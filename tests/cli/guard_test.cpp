@@ -36,6 +36,9 @@ TEST_CASE("replay --baseline exits with 1 and says what moved", "[cli][guard]") 
   CHECK(verdict["power"]["all_ops_together"] > 0.05);
   CHECK_THAT(text_of(junit), Contains("failures=\"1\"") && Contains("name=\"power\""));
   CHECK_THAT(text_of(markdown), Contains("cannot judge") && !Contains("no regression"));
+  const std::string page = folder / "page.html";
+  CHECK(call({"report", folder.file("guard.json", same.out), "--html", page}).code == 0);
+  CHECK_THAT(text_of(page), Contains("guard: cannot judge") && Contains("times per step"));
 
   const Outcome other = call({"replay", recorded("dlrm-2"), "--baseline", baseline, "--junit",
                               junit, "--markdown", markdown});

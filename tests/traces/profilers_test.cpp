@@ -422,7 +422,7 @@ TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and number
   for (std::size_t kept = 1; kept < bytes.size(); kept += 13) {
     CHECK_THROWS_AS(open_trace(folder.put("cut.xplane.pb", bytes.substr(0, kept))), InputError);
   }
-  for (std::size_t at = 40; at < bytes.size(); ++at) {  // damaged: refused or read, no more
+  for (std::size_t at = 40; at < bytes.size(); at += 3) {  // damaged: refused or read, no more
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x5a);
     try {

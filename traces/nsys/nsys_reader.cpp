@@ -242,10 +242,10 @@ class NsysRank {
       return;
     }
     data_.each(
-        with_span(kNsysGraphs,
-                  fmt::format("COALESCE('CUDA graph ' || {}, 'CUDA graph')",
-                              data_.column(kNsysGraphs, "graphId")),
-                  data_.columns(kNsysGraphs, {"deviceId", "contextId", "streamId", "graphId"})),
+        with_span(
+            kNsysGraphs,
+            fmt::format("'CUDA graph ' || COALESCE({}, 0)", data_.column(kNsysGraphs, "graphId")),
+            data_.columns(kNsysGraphs, {"deviceId", "contextId", "streamId", "graphId"})),
         [this](const NsysRow& r) {
           records_.kernel(r.span(), r.stream(4), {.graph = r.number(7)});
           records_.rank().oddities.add(Oddity::kDownsampled, [this] {
