@@ -11,13 +11,16 @@
 #include "planner/parallel/parallel_for.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/plan/internal/joined_plans.h"
+#include "studies/plan/internal/step_estimate.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
 namespace {
 
+using internal::estimated_step;
 using internal::joined;
+using internal::kEstimateError;
 using internal::without_dominated;
 
 /// In the order of the closed form, and again of those that may be faster than their closed form.
@@ -189,28 +192,62 @@ class Planning {
     std::size_t turn = 0;
     planner::ParallelCandidate candidate;
     bool fits = true;  ///< by the ledger; the closed form's memory may be a few percent short of it
+    bool whole = false;  ///< else `seconds` are what it takes at least, from a part of the step
     /// Of those that may be shown.
     std::shared_ptr<const ExecutionGraph> graph;
     std::shared_ptr<const SimulatedStep> step;
   };
 
-  [[nodiscard]] Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn) const {
+  /// Of a plan that does not fit, no more than that is said.
+  [[nodiscard]] Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn,
+                                    bool whole) const {
     const Job job = planner::applied(request_.job, c.point);
     auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(job));
     const double bytes = simulator::fullest_ledger(*graph, job.system.device).total().base();
-    auto step = std::make_shared<const SimulatedStep>(simulate_step(*graph, model_));
-    const double seconds = to_seconds(step->result.makespan).base() * pace(c.point);
-    return {seconds,          turn,           c, report_.capacity <= 0 || bytes <= report_.capacity,
-            std::move(graph), std::move(step)};
+    Simulated s;
+    s.seconds = c.seconds;
+    s.turn = turn;
+    s.candidate = c;
+    s.fits = report_.capacity <= 0 || bytes <= report_.capacity;
+    if (!s.fits) {
+      return s;
+    }
+    const double pace_of_point = pace(c.point);
+    if (const auto about = whole ? std::nullopt : estimated_step(job, model_)) {
+      s.seconds = *about * (1 - kEstimateError) * pace_of_point;
+      return s;
+    }
+    s.step = std::make_shared<const SimulatedStep>(simulate_step(*graph, model_));
+    s.seconds = to_seconds(s.step->result.makespan).base() * pace_of_point;
+    s.whole = true;
+    s.graph = std::move(graph);
+    return s;
+  }
+
+  /// Until every plan that is to be shown so far is simulated in full: what is left is behind them.
+  void complete_shown() {
+    for (;;) {
+      std::vector<std::size_t> parts;
+      for (const Simulated* s : shown()) {
+        if (!s->whole) {
+          parts.push_back(static_cast<std::size_t>(s - steps_.data()));
+        }
+      }
+      if (parts.empty()) {
+        return;
+      }
+      planner::parallel_for(parts.size(), options_.threads, [&](std::size_t, std::size_t i) {
+        Simulated& s = steps_[parts[i]];
+        s = simulated(s.candidate, s.turn, true);
+      });
+    }
   }
 
   /// Keeps graphs of the plans that are to be shown so far.
   void forget_others() {
-    const std::vector<const Simulated*> best = best_of_kinds();
-    const auto shown =
-        best.begin() + static_cast<std::ptrdiff_t>(std::min(best.size(), options_.top));
+    const std::vector<const Simulated*> best = shown();
     for (Simulated& s : steps_) {
-      if (std::find(best.begin(), shown, &s) == shown) {
+      if (std::find(best.begin(), best.end(), &s) == best.end()) {
         s.graph.reset();
         s.step.reset();
       }
@@ -233,7 +270,7 @@ class Planning {
   }
 
   /// Simulates those of `list` that are in reach, in its order and in rounds, at most `most`. The
-  /// first round is of the plans likely to be shown, one of a kind.
+  /// first round is of the plans likely to be shown, one of a kind, in full.
   template <class InReach>
   void simulate(const std::vector<planner::ParallelCandidate>& list, std::size_t most,
                 const InReach& in_reach) {
@@ -259,13 +296,14 @@ class Planning {
       steps_.resize(from + some.size());
       planner::parallel_for(some.size(), options_.threads, [&](std::size_t, std::size_t i) {
         if (from + i == 0 || !late()) {
-          steps_[from + i] = simulated(some[i], from + i);
+          steps_[from + i] = simulated(some[i], from + i, from == 0);
         }
       });
       done += some.size();
+      std::erase_if(steps_, [](const Simulated& s) { return std::isinf(s.seconds); });
+      complete_shown();
       forget_others();
     }
-    std::erase_if(steps_, [](const Simulated& s) { return std::isinf(s.seconds); });
   }
 
   /// The fastest of each kind that was simulated and fits, ascending.
@@ -288,6 +326,12 @@ class Planning {
     });
     return sorted;
   }
+  /// Those of them to show.
+  [[nodiscard]] std::vector<const Simulated*> shown() const {
+    std::vector<const Simulated*> best = best_of_kinds();
+    best.resize(std::min(best.size(), options_.top));
+    return best;
+  }
   /// Seconds of the fastest plan that was simulated and fits; infinite while none does.
   [[nodiscard]] double fastest() const {
     const auto best = best_of_kinds();
@@ -303,14 +347,14 @@ class Planning {
   /// Can it be among those to show: faster than the one of its kind, or of a kind that is not
   /// there?
   [[nodiscard]] bool may_be_shown(const planner::ParallelCandidate& c) const {
-    const auto best = best_of_kinds();
+    const auto best = shown();
     const planner::PlanKind kind = planner::kind_of(c.point);
-    for (std::size_t i = 0; i < std::min(best.size(), options_.top); ++i) {
-      if (planner::kind_of(best[i]->candidate.point) == kind) {
-        return at_least(c) <= best[i]->seconds;
+    for (const Simulated* s : best) {
+      if (planner::kind_of(s->candidate.point) == kind) {
+        return at_least(c) <= s->seconds;
       }
     }
-    return best.size() < options_.top || at_least(c) <= best[options_.top - 1]->seconds;
+    return best.size() < options_.top || at_least(c) <= best.back()->seconds;
   }
   /// Seconds that no plan of the search can be expected below, as far as its times are bounds.
   [[nodiscard]] double least_of(const planner::ParallelSearchResult& found) const {
@@ -325,9 +369,9 @@ class Planning {
   /// The fastest in closed form, then every plan that its least time does not put behind the best.
   void simulate_and_prove(const planner::ParallelSearchResult& found) {
     const bool rough = report_.counts.rough > 0;
-    const auto shown = [this](const auto& c) { return may_be_shown(c); };
     if (options_.shard == 0) {
-      simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top), shown);
+      simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top),
+               [this](const auto& c) { return may_be_shown(c); });
     }
     report_.cut = report_.cut || late();
     // Where the closed form bounds the simulator it has said it all, if all others are too slow.
@@ -383,12 +427,11 @@ class Planning {
   }
 
   void rank() {
-    std::vector<Simulated> shown;
-    for (const Simulated* s : best_of_kinds()) {
-      shown.push_back(*s);
+    std::vector<Simulated> best;
+    for (const Simulated* s : shown()) {
+      best.push_back(*s);
     }
-    steps_ = std::move(shown);
-    steps_.resize(std::min(steps_.size(), options_.top));
+    steps_ = std::move(best);
     report_.plans.resize(steps_.size());
     planner::parallel_for(steps_.size(), options_.threads, [&](std::size_t, std::size_t i) {
       const planner::ParallelCandidate& c = steps_[i].candidate;

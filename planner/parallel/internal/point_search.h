@@ -1,0 +1,92 @@
+#pragma once
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "planner/parallel/fast_path.h"
+#include "planner/parallel/internal/split_table.h"
+#include "planner/parallel/parallel_search.h"
+#include "planner/parallel/parallel_space.h"
+#include "planner/parallel/search_front.h"
+#include "planner/parallel/task_costs.h"
+
+namespace stepcast::planner::internal {
+
+/// Looks at the points of a split and layout: what bounds rule out is counted, the rest is costed
+/// and offered. Safe for threads.
+class PointSearch {
+ public:
+  PointSearch(const Job& job, const ParallelSearchOptions& options, SplitTable& table)
+      : job_(job), options_(options), table_(table) {}
+
+  /// Points that differ in recomputation and sharding alone.
+  struct Work {
+    FastPath& path;
+    TaskCosts& costs;
+    const Split& split;
+    const PipelineLayout& layout;
+    CandidateShelf& shelf;
+    SearchCounts& counts;
+    std::vector<char> out;  ///< scratch, by sharding
+  };
+
+  /// The point under every sharding.
+  void consider(Work& w, const PlanPoint& choice);
+
+  /// The first k layers of every stage, for all k. With each layer more the lasting memory falls
+  /// and the time rises, so two of them can speak for the rest: a k that does not fit for all
+  /// below, the time of the least that may fit and the memory of the most for all between.
+  void consider_first_layers(Work& w, PlanPoint point, std::span<const RecomputeChoice> choices);
+
+  /// True if a slow plan counts where it needs less memory.
+  [[nodiscard]] bool by_memory_too() const { return options_.front && !options_.below; }
+  /// True if a plan of at least so many seconds and bytes can be left out.
+  [[nodiscard]] bool beaten(const CandidateShelf& shelf, double seconds, double bytes) const {
+    return (options_.below && seconds > *options_.below) ||
+           shelf.beaten(seconds, bytes + options_.reserve);
+  }
+
+ private:
+  /// Sharded gradients or weights need passes of their own for every split, and an exchange that
+  /// overlaps with passes depends on each. Passes of whole parameters are known, take less time and
+  /// keep as much, and a fully hidden exchange takes none: a lower bound. With one micro-batch,
+  /// sharded gradients need fewer buffers.
+  [[nodiscard]] bool has_bound(const PlanPoint& point) const {
+    return point.zero >= 2 ? job_.batch.global > std::int64_t{point.data} * point.micro
+                           : job_.parallel.overlap.data;
+  }
+
+  /// Where bytes only have to fit, buffers of several micro-batches may stand for those of one.
+  [[nodiscard]] bool has_time_bound(const PlanPoint& point) const {
+    return has_bound(point) || (options_.below && point.zero >= 2);
+  }
+
+  /// No path through the schedule is shorter, nor is the stream of overlapped transfers: the last
+  /// backward pass may have other transfers.
+  [[nodiscard]] double bound_seconds(const Work& w, std::size_t z, const States& states) const {
+    return std::max(w.path.bound(states),
+                    static_cast<double>(w.path.microbatches() - 1) * w.split.overlapped[z]);
+  }
+
+  [[nodiscard]] bool beaten(const Work& w, double seconds, double bytes) const {
+    return beaten(w.shelf, seconds, bytes);
+  }
+  [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }
+  /// Of the point; what bounds its time and bytes; its time alone, where that is all that counts.
+  enum class CostsOf { kItself, kBound, kTimeBound };
+
+  /// Calls `visit(z, point, states, fresh)` for the shardings under which the parameters fit, but
+  /// for those `out`; `fresh` where the path holds other passes than before. Where there are some,
+  /// bounds stand in, if asked for: else `states` are still those of the split.
+  template <class Visit>
+  void each_sharding(Work& w, PlanPoint point, CostsOf which, const std::vector<char>& out,
+                     const Visit& visit);
+  /// Marks the shardings that bounds rule out already.
+  void rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out);
+
+  const Job& job_;
+  const ParallelSearchOptions& options_;
+  SplitTable& table_;
+};
+
+}  // namespace stepcast::planner::internal
