@@ -1,0 +1,21 @@
+#pragma once
+#include <string>
+
+#include "core/config/config.h"
+#include "core/error.h"
+#include "interop/import.h"
+
+namespace stepcast::test {
+
+inline const config::Library kLibrary = interop::library(STEPCAST_SOURCE_DIR);
+
+/// Why a text is not imported.
+inline std::string message(const std::string& text) {
+  try {
+    return "accepted: " + interop::import_to_json(config::text_source(text, "config.json"));
+  } catch (const InputError& e) {
+    return e.what();
+  }
+}
+
+}  // namespace stepcast::test
