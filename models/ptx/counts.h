@@ -12,6 +12,9 @@ struct Traffic {
   std::uint64_t bytes = 0;     ///< that lanes asked for
   std::uint64_t sectors = 0;   ///< of 32 bytes that the requests touched, each request for itself
   std::uint64_t distinct = 0;  ///< bytes of the different sectors touched by all blocks together
+  /// The same of the whole launch where a share of its blocks ran: what they touched of each piece
+  /// of memory, scaled, and no more than the piece has.
+  std::uint64_t of_launch = 0;
 };
 
 /// What a launch did.

@@ -31,9 +31,7 @@ Estimate estimate(const Counts& counts, std::uint64_t blocks, const Device& devi
   const double uneven = std::ceil(n / sms) * sms / n;
   const double lanes = fp32_lanes(target);
   const double cycles = sms * fp32->base() / (2 * lanes * sms);  // a second, of all together
-  const Bytes distinct(of_all(counts.loads.distinct + counts.stores.distinct));
-  const Bytes all(of_all(counts.loads.sectors + counts.stores.sectors) * kSector);
-  const Bytes moved = distinct > device.l2 ? all : distinct;
+  const Bytes moved(static_cast<double>(counts.loads.of_launch + counts.stores.of_launch));
   const double flops = of_all(counts.flops), special = of_all(counts.special);
   const double tensor = of_all(counts.tensor_flops);
   const auto tensor_peak = device.peak_of(Format::kBf16).value_or(*fp32);

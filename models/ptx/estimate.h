@@ -19,8 +19,8 @@ struct Term {
 
 /// A launch as a roofline: its time is that of the term that takes longest.
 ///
-///   memory        bytes / bandwidth: different sectors, each once; where they exceed the L2, every
-///                 sector of every request
+///   memory        bytes / bandwidth: different sectors, each once, as blocks that read the same
+///                 run together and find it in the L2
 ///   arithmetic    flops / peak of fp32, and operations of special functions at a sixteenth of its
 ///                 lanes
 ///   tensor cores  flops of mma / peak of bf16

@@ -1,6 +1,7 @@
 #include "models/ptx/machine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "core/error.h"
@@ -85,8 +86,13 @@ Counts run(const Kernel& kernel, const Launch& launch, const GlobalMemory& memor
   }
   const std::uint64_t all = product(launch.grid);
   counts.blocks = launch.most_blocks == 0 ? all : std::min(all, launch.most_blocks);
+  const double share = static_cast<double>(all) / static_cast<double>(counts.blocks);
   for (std::uint64_t i = 0; i < counts.blocks; ++i) {
-    const std::uint64_t b = all / counts.blocks * i;
+    // Anywhere in each share of the grid: what blocks do often follows from powers of two.
+    constexpr double kGoldenRatio = 0.6180339887498949;
+    const double turn = static_cast<double>(i) * kGoldenRatio;
+    const double at = (static_cast<double>(i) + turn - std::floor(turn)) * share;
+    const std::uint64_t b = counts.blocks == all ? i : static_cast<std::uint64_t>(at);
     block.at = {static_cast<std::uint32_t>(b % launch.grid[0]),
                 static_cast<std::uint32_t>(b / launch.grid[0] % launch.grid[1]),
                 static_cast<std::uint32_t>(b / launch.grid[0] / launch.grid[1])};
@@ -95,6 +101,9 @@ Counts run(const Kernel& kernel, const Launch& launch, const GlobalMemory& memor
   const auto [read, written] = footprint.bytes();
   counts.loads.distinct = read;
   counts.stores.distinct = written;
+  const auto [all_read, all_written] = footprint.bytes(share);
+  counts.loads.of_launch = all_read;
+  counts.stores.of_launch = all_written;
   return counts;
 }
 

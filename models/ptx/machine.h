@@ -17,7 +17,8 @@ struct Launch {
   std::array<std::uint32_t, 3> block{1, 1, 1};
   std::size_t dynamic_shared = 0;
   std::vector<std::byte> parameters;
-  /// Blocks that are run, evenly spread over the grid; 0 all. Counts cover those alone.
+  /// Blocks that are run, one anywhere in each equal share of the grid; 0 all. Counts cover those
+  /// alone.
   std::uint64_t most_blocks = 0;
 };
 

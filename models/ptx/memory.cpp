@@ -11,6 +11,7 @@ Counts& Counts::operator+=(const Counts& o) {
     to.bytes += from.bytes;
     to.sectors += from.sectors;
     to.distinct += from.distinct;
+    to.of_launch += from.of_launch;
   };
   add(loads, o.loads);
   add(stores, o.stores);
@@ -56,13 +57,14 @@ void Footprint::touch(std::uint64_t sector, bool written) {
   k.touched[written ? 1 : 0][sector - k.piece.begin / kSector] = true;
 }
 
-std::array<std::uint64_t, 2> Footprint::bytes() const {
+std::array<std::uint64_t, 2> Footprint::bytes(double scale) const {
   std::array<std::uint64_t, 2> sums{};
   for (const Known& k : known_) {
     for (std::size_t way = 0; way < 2; ++way) {
-      sums[way] += static_cast<std::uint64_t>(
-                       std::count(k.touched[way].begin(), k.touched[way].end(), true)) *
-                   kSector;
+      const auto touched = std::count(k.touched[way].begin(), k.touched[way].end(), true);
+      const double sectors = std::min(scale * static_cast<double>(touched),
+                                      static_cast<double>(k.touched[way].size()));
+      sums[way] += static_cast<std::uint64_t>(sectors) * kSector;
     }
   }
   return sums;

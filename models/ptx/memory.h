@@ -33,8 +33,8 @@ class Footprint {
   /// The piece that holds these bytes; nullptr: none does.
   const GlobalMemory::Piece* find(std::uint64_t address, std::uint64_t bytes);
   void touch(std::uint64_t sector, bool written);
-  /// Bytes of different sectors read, written.
-  [[nodiscard]] std::array<std::uint64_t, 2> bytes() const;
+  /// Bytes of different sectors read, written; each piece's times `scale`, or all of it.
+  [[nodiscard]] std::array<std::uint64_t, 2> bytes(double scale = 1) const;
 
  private:
   struct Known {

@@ -63,7 +63,7 @@ TEST_CASE("kernel counts what PTX moves and bounds its time by the device", "[cl
 TEST_CASE("kernel runs a share of the blocks and scales", "[cli][kernel]") {
   const TemporaryFolder folder;
   const std::string file = folder.file("saxpy.ptx", kSaxpy);
-  // 2^22 elements: 3 * 2^24 bytes, within the L2's 50 MB only just: each byte once.
+  // 2^22 elements: 3 * 2^24 bytes, each once.
   const Outcome r = call({"kernel", file, "--grid", "16384", "--block", "256", "--blocks", "64",
                           "--args", "u32:4194304", "f32:2", "mem:16777216", "mem:16777216",
                           "--device", "h100-sxm-80gb", "--format", "json"});
@@ -73,6 +73,41 @@ TEST_CASE("kernel runs a share of the blocks and scales", "[cli][kernel]") {
   CHECK(j["counts"]["load_bytes"] == 64 * 256 * 8);
   CHECK(j["time"][0]["amount"] == 3 * 16777216);
   CHECK(j["time"].back()["unit"] == "memory");
+}
+
+TEST_CASE("kernel runs blocks of all kinds where a power of two parts them", "[cli][kernel]") {
+  const TemporaryFolder folder;
+  std::string text = kSaxpy;
+  // Only blocks of even number do anything.
+  const std::string guard = "  setp.ge.u32 %p1, %r2, %r1;\n";
+  text.replace(text.find(guard), guard.size(),
+               "  mov.u32 %r3, %ctaid.x;\n  and.b32 %r3, %r3, 1;\n  setp.ne.u32 %p1, %r3, 0;\n");
+  const Outcome r = call({"kernel", folder.file("even.ptx", text), "--grid", "16384", "--block",
+                          "256", "--blocks", "64", "--args", "u32:4194304", "f32:2", "mem:16777216",
+                          "mem:16777216", "--format", "json"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const auto blocks = json::parse(r.out)["counts"]["load_bytes"].get<double>() / (256 * 8);
+  CHECK(blocks >= 24);
+  CHECK(blocks <= 40);
+}
+
+TEST_CASE("kernel counts memory that blocks share once", "[cli][kernel]") {
+  const TemporaryFolder folder;
+  std::string text = kSaxpy;
+  // x by the thread alone: all blocks read the same kilobyte.
+  text.insert(text.find("  add.s64 %rd4"), "  mul.wide.u32 %rd3, %r4, 4;\n");
+  const std::string own = "  add.s64 %rd5, %rd2, %rd3;\n";
+  text.replace(text.find(own), own.size(), "  mul.wide.u32 %rd3, %r2, 4;\n" + own);
+  const std::string file = folder.file("shared.ptx", text);
+  const Outcome r = call({"kernel", file, "--grid", "16384", "--block", "256", "--blocks", "64",
+                          "--args", "u32:4194304", "f32:2", "mem:1024:f32", "mem:16777216",
+                          "--device", "h100-sxm-80gb", "--format", "json"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const auto j = json::parse(r.out);
+  CHECK(j["counts"]["distinct_load_bytes"] == 1024 + 64 * 1024);
+  CHECK(j["time"][0]["amount"] == 1024 + 2 * 16777216);
 }
 
 TEST_CASE("kernel says what is wrong with a launch", "[cli][kernel]") {
