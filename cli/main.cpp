@@ -63,5 +63,9 @@ int main(int argc, char** argv) {
   add_manual(app, context);
   add_web(app, context);
 
+  app.footer(  // after the commands, which would have it too
+      "Begin with `stepcast predict --set workload=llama3-8b --set system=dgx-h100`.\n"
+      "`stepcast list workloads` (systems, stacks, keys) has the names, `stepcast COMMAND --help` "
+      "a command's options.");
   return run_command_line(app, context);
 }

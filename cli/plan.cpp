@@ -230,6 +230,18 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
   return 0;
 }
 
+/// Popularity decides where rows belong, and a list of tables need not say it.
+void doubt_popularity(const DlrmWorkload& workload) {
+  if (std::all_of(workload.tables.begin(), workload.tables.end(), [](const EmbeddingTable& t) {
+        return t.access == nullptr || t.access->kind() == AccessKind::kUniform;
+      })) {
+    fmt::print(
+        notes(),
+        "stepcast: no table says which rows are popular, so all count as equally popular and "
+        "none is worth a copy; a zipf column, or `access` of a table, says it\n");
+  }
+}
+
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
   const config::Source source = job_source(options.job);
   const auto [request, usual_stack, refused] =
@@ -256,6 +268,9 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   refuse(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
   expect_exportable(options.export_as, job);
+  if (job.workload.dlrm() != nullptr) {
+    doubt_popularity(*job.workload.dlrm());
+  }
   refuse_set_plan(options.job.overrides);
   if (job.embedding_chosen && job.embedding_choice != "auto" && job.embedding_choice != "search") {
     fmt::print(notes(),

@@ -88,7 +88,7 @@ DataTable plan_facts(const EmbeddingPlan& p) {
     t.row({name_cell("gap", "gap"), share(p.gap)});
   }
   t.note(
-      "`stepcast predict --set embedding.plan=FILE` costs it, `stepcast explain A B` compares "
+      "`stepcast predict JOB --set embedding.plan=FILE` costs it, `stepcast explain A B` compares "
       "two.");
   return t;
 }

@@ -15,7 +15,6 @@ namespace {
 constexpr double kWidth = 960, kPlot = 560, kRow = 22, kTop = 34, kLegend = 20;
 constexpr double kLabels = kWidth - kPlot - 100;  ///< left of bars; values stand right of them
 constexpr std::size_t kLabelLetters = 42;
-constexpr const char* kFaint = "#bbb";
 
 std::string opened(double height) {
   return fmt::format(
@@ -47,7 +46,7 @@ std::string legend(const std::vector<std::string>& names, double y, const std::s
     x += 26 + 6.6 * static_cast<double>(names[i].size());
   }
   if (!mark.empty()) {
-    out += svg::line(x + 4, y - 12, x + 4, y + 2, "#000");
+    out += svg::line(x + 4, y - 12, x + 4, y + 2, svg::kText);
     out += svg::text(x + 12, y, mark, "start");
   }
   return out;
@@ -136,7 +135,7 @@ std::string drawn(const BarChart& chart) {
     out += legend(chart.parts.size() > 1 ? chart.parts : none, kTop + 4, chart.mark);
   }
   for (const double v : axis.ticks()) {
-    out += svg::line(at(v), top, at(v), bottom, "#eee");
+    out += svg::line(at(v), top, at(v), bottom, svg::kGrid);
     out += svg::text(at(v), bottom + 16, axis.shown(v));
   }
   double y = top;
@@ -147,7 +146,9 @@ std::string drawn(const BarChart& chart) {
       const double end = begin + row.parts[p];
       const std::string name = chart.parts.size() > 1 ? ", " + chart.parts[p] : "";
       const std::string title = fmt::format("{}{}: {}", row.label, name, axis.shown(row.parts[p]));
-      const char* fill = row.faint ? kFaint : chart.parts.size() > 1 ? colour(p) : colour(0);
+      const char* fill = row.faint                ? svg::kNoChoice
+                         : chart.parts.size() > 1 ? colour(p)
+                                                  : colour(0);
       if (chart.parts.size() <= 1 && row.parts[p] < 0 && !row.faint) {
         fill = colour(2);
       }
@@ -156,7 +157,7 @@ std::string drawn(const BarChart& chart) {
       begin = end;
     }
     if (row.mark) {
-      out += svg::line(at(*row.mark), y + 1, at(*row.mark), y + kRow - 1, "#000");
+      out += svg::line(at(*row.mark), y + 1, at(*row.mark), y + kRow - 1, svg::kText);
     }
     const double right = at(std::max(row.from, row.from + total(row)));
     out +=
@@ -194,15 +195,15 @@ std::string drawn(const ScatterChart& chart) {
                     svg::text(kLeft, kTop + 8, chart.y_title, "start") +
                     svg::text(kLeft + kPanel / 2, bottom + 36, chart.x_title);
   for (const double v : x.ticks()) {
-    out += svg::line(across(v), kTop + 16, across(v), bottom, "#eee");
+    out += svg::line(across(v), kTop + 16, across(v), bottom, svg::kGrid);
     out += svg::text(across(v), bottom + 16, x.shown(v));
   }
   for (const double v : y.ticks()) {
-    out += svg::line(kLeft, down(v), kLeft + kPanel, down(v), "#eee");
+    out += svg::line(kLeft, down(v), kLeft + kPanel, down(v), svg::kGrid);
     out += svg::text(kLeft - 6, down(v) + 4, y.shown(v), "end");
   }
   if (chart.diagonal) {
-    out += svg::line(across(x.low), down(x.low), across(x.high), down(x.high), "#888");
+    out += svg::line(across(x.low), down(x.low), across(x.high), down(x.high), svg::kFaint);
   }
   out += svg::frame(kLeft, kTop + 16, kPanel, kHeight);
   for (std::size_t g = 0; g < chart.groups.size(); ++g) {

@@ -7,16 +7,22 @@
 namespace stepcast::cli::report {
 namespace {
 
-/// Of the element that holds the chapters, by its selector.
+/// Of the element that holds the chapters, by its selector: the page's palette, and as the page
+/// looks.
 std::string style(std::string_view element) {
   return fmt::format(
-      "{0}{{font-family:sans-serif;max-width:960px;margin:2em auto;color:#222;background:#fff}}"
-      "{1}section{{margin:2em 0;border-top:1px solid #ccc}}{1}svg{{display:block;margin:1em "
-      "0;max-width:100%;height:auto}}{1}table{{border-collapse:collapse;font-size:13px}}"
-      "{1}td,{1}th{{padding:2px 8px;text-align:right;border-bottom:1px solid #eee}}"
-      "{1}td:first-child,{1}th:first-child{{text-align:left}}"
-      "{1}.source{{color:#777;font-size:12px}}",
-      element, element == "body" ? "" : std::string(element) + " ");
+      "{0}{{{2}font:15px/1.45 system-ui,sans-serif;max-width:1000px;margin:1.2rem auto;"
+      "padding:0 1.2rem;color:var(--text);background:var(--page)}}"
+      "{1}h1{{font-size:1.25rem}}{1}h2{{font-size:1.02rem;margin:0 0 .6rem}}"
+      "{1}section{{background:var(--panel);border:1px solid var(--line);border-radius:8px;"
+      "padding:.9rem 1rem;margin-top:1rem;overflow:auto}}"
+      "{1}svg{{display:block;margin:1em 0;max-width:100%;height:auto}}{1}svg "
+      "text{{fill:var(--text)}}"
+      "{1}table{{border-collapse:collapse;font-size:.87rem}}"
+      "{1}td,{1}th{{padding:.22rem .5rem;text-align:right;border-top:1px solid var(--line)}}"
+      "{1}th{{color:var(--faint)}}{1}td:first-child,{1}th:first-child{{text-align:left}}"
+      "{1}.source{{color:var(--faint);font-size:.82rem}}",
+      element, element == "body" ? "" : std::string(element) + " ", kPalette);
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ std::string dot(double x, double y, double radius, const char* colour, bool fill
 std::string frame(double x, double y, double width, double height) {
   return fmt::format(
       "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" "
-      "stroke=\"#888\"/>\n",
-      x, y, width, height);
+      "stroke=\"{}\"/>\n",
+      x, y, width, height, kFaint);
 }
 
 }  // namespace stepcast::cli::report::svg

@@ -7,9 +7,14 @@
 /// in pixels, to a tenth, so that the same numbers give the same bytes.
 namespace stepcast::cli::report::svg {
 
-/// Colours of groups, in order; they repeat.
-inline constexpr std::array kColours{"#1f6fb4", "#d1495b", "#2e8b57", "#b8860b",
-                                     "#6a4c93", "#008b8b", "#8b4513", "#555555"};
+/// Colours of groups, in order; they repeat. Names of the page's palette (style.h).
+inline constexpr std::array kColours{"var(--c1)", "var(--c2)", "var(--c3)",
+                                     "var(--c4)", "var(--c5)", "var(--c6)",
+                                     "var(--c7)", "var(--c8)", "var(--c9)"};
+inline constexpr const char* kText = "var(--text)";
+inline constexpr const char* kFaint = "var(--faint)";
+inline constexpr const char* kGrid = "var(--line)";
+inline constexpr const char* kNoChoice = "var(--c10)";  ///< what does not fit
 
 /// Text as it may stand in SVG and HTML, also inside quoted attributes.
 std::string escaped(std::string_view text);

@@ -8,6 +8,7 @@
 
 #include "cli/print/terminal_text.h"
 #include "cli/support/console.h"
+#include "core/config/job_keys.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 
@@ -49,6 +50,24 @@ int with_exit_code(const Run& run) {
   }
 }
 
+/// What was typed as an option though it is a key of the job: "--devices", "--batch-size", "--tp".
+/// Its path; empty where no key is called so.
+std::string key_meant_by(std::string option) {
+  option.erase(0, option.find_first_not_of('-'));
+  option.resize(std::min(option.size(), option.find('=')));
+  std::replace(option.begin(), option.end(), '-', '_');
+  const std::string_view meant = config::meant_by_shorthand(option);
+  const std::string name(meant.empty() ? option : meant);
+  for (const config::JobKey& key : config::job_keys()) {
+    for (const char* owner : {"", "parallel.", "batch."}) {
+      if (key.path == owner + name) {
+        return key.path;
+      }
+    }
+  }
+  return {};
+}
+
 /// What the command line has left over: options no command has, and words without a place.
 [[noreturn]] void refuse_extras(const CLI::App& app) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
@@ -68,11 +87,33 @@ int with_exit_code(const Run& run) {
     throw InputError(left.empty() ? "" : left.front(),
                      fmt::format("has no place here; `{}` says what is expected", help));
   }
+  const std::string name = chosen.empty() ? "stepcast" : command.get_name();
+  const bool takes_job = std::find(known.begin(), known.end(), "--set") != known.end();
+  if (const std::string key = takes_job ? key_meant_by(*first) : ""; !key.empty()) {
+    throw InputError(
+        *first, fmt::format("is no option of {}, but a key of the job: --set {}=...", name, key));
+  }
   const std::string meant = config::nearest_name(first->substr(0, first->find('=')), known);
   throw InputError(*first,
-                   fmt::format("is no option of {}; {}`{}` lists them all",
-                               chosen.empty() ? "stepcast" : command.get_name(),
+                   fmt::format("is no option of {}; {}`{}` lists them all", name,
                                meant.empty() ? "" : fmt::format("did you mean {}? ", meant), help));
+}
+
+/// No command, or one that there is not.
+[[noreturn]] void refuse_command(const CLI::App& app, const std::vector<std::string>& given) {
+  if (given.empty()) {
+    throw InputError("",
+                     "say what to do, such as `stepcast predict --set workload=llama3-8b --set "
+                     "system=dgx-h100`; `stepcast --help` lists the commands");
+  }
+  std::vector<std::string> known;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    known.push_back(command->get_name());
+  }
+  const std::string meant = config::nearest_name(given.front(), known);
+  throw InputError(given.front(),
+                   fmt::format("is no command; {}`stepcast --help` lists them all",
+                               meant.empty() ? "" : fmt::format("did you mean {}? ", meant)));
 }
 
 }  // namespace
@@ -85,8 +126,8 @@ int run_command_line(CLI::App& app, const Context& context) {
       refuse_extras(app);
     } catch (const CLI::ParseError& e) {
       if (const auto& given = context.arguments;
-          app.get_subcommands().empty() && !given.empty() && !given.front().starts_with('-')) {
-        throw InputError(given.front(), "is no command; `stepcast --help` lists them all");
+          app.get_subcommands().empty() && (given.empty() || !given.front().starts_with('-'))) {
+        refuse_command(app, given);
       }
       if (e.get_exit_code() == 0) {  // --help, --version
         (void)app.exit(e, answer(), notes());

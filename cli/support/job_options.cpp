@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/support/console.h"
 #include "cli/support/launch_ranks.h"
+#include "cli/support/recordings.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "studies/plan/searched_plan.h"
@@ -34,6 +36,12 @@ std::string standard_input() {
   return text;
 }
 
+/// A run that was recorded. A list, which a trace may be too, is rather a mistaken job here.
+bool rather_a_recording(const std::string& file) {
+  char first = 0;
+  return is_recording(file) && !(std::ifstream(file) >> first && first == '[');
+}
+
 }  // namespace
 
 void add_format_option(CLI::App& command, OutputFormat& format) {
@@ -57,16 +65,27 @@ void add_format_option(CLI::App& command, OutputFormat& format) {
 void add_job_options(CLI::App& command, JobOptions& options) {
   command.add_option("job", options.job,
                      "Job file, or - for standard input; may be left out with --set workload=... "
-                     "--set system=...");
+                     "--set system=... (`stepcast list workloads`, `systems`)");
   command
-      .add_option("--set", options.overrides,
-                  "key=value, with the dotted path that errors print; repeatable")
+      .add_option(
+          "--set", options.overrides,
+          "key=value of the job, such as devices=64 or parallel.tensor=8 (`stepcast list keys`); "
+          "repeatable")
       ->allow_extra_args(false);
   add_format_option(command, options.format);
 }
 
 config::Source job_source(const JobOptions& options) {
   if (options.job.empty()) {
+    const bool named =
+        std::any_of(options.overrides.begin(), options.overrides.end(), [](const std::string& set) {
+          return set.starts_with("workload=") || set.starts_with("workload.");
+        });
+    if (!named) {
+      throw InputError("--set",
+                       "no workload; give a job file, or --set workload=NAME --set system=NAME "
+                       "(`stepcast list workloads`, `stepcast list systems`)");
+    }
     return config::text_source("", "--set");
   }
   if (options.job == "-") {
@@ -79,6 +98,12 @@ config::Source job_source(const JobOptions& options) {
     throw InputError(options.job, fmt::format("no such file; a built-in workload is chosen by "
                                               "--set workload={} (`stepcast list workloads`)",
                                               options.job));
+  }
+  if (!given && rather_a_recording(options.job)) {
+    throw InputError(options.job,
+                     fmt::format("is a recording, not a job; `stepcast job {} --out job.json` "
+                                 "writes the job that it was, `stepcast show` and `replay` read it",
+                                 options.job));
   }
   return named_source(options.job);
 }

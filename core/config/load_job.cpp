@@ -48,8 +48,9 @@ auto resolve(const Value& job, const char* key, FileKind kind,
       job.where("batch"),
       fmt::format("missing, and workload {} has no default_batch; expected {}", j.workload.name,
                   is_transformer(j)
-                      ? "{\"global\": .., \"micro\": .., \"sequence\": ..}, or --set "
-                        "batch.global=N --set batch.micro=M --set batch.sequence=S"
+                      ? "{\"global\": .., \"sequence\": ..}, or --set batch.global=N --set "
+                        "batch.sequence=S: sequences of a step on all devices together, and the "
+                        "tokens of one"
                       : "{\"global\": N}, or --set batch.global=N: the samples of a step on all "
                         "devices together"));
 }
@@ -353,8 +354,15 @@ bool is_parallel_plan(const Json& root) {
   return root.is_object() && root.value("kind", Json()) == "parallel" && root.contains("job");
 }
 
-/// A job of ours, of a parallel plan, or what a foreign file says of one; `overrides` are applied
-/// later.
+bool is_embedding_plan(const Json& root) {
+  return root.is_object() && root.value("kind", Json()) == "embedding" && root.contains("tables");
+}
+bool is_workload(const Json& root) {
+  return root.is_object() && root.contains("kind") && !root.contains("workload");
+}
+
+/// A job of ours, of a parallel plan, of a workload that stands alone, or what a foreign file says
+/// of one; `overrides` are applied later.
 Document job_document(const Source& source, const std::vector<std::string>& overrides,
                       const Library& library) {
   OpenedSource opened = open_source(source, Expected::kModel, library);
@@ -364,13 +372,20 @@ Document job_document(const Source& source, const std::vector<std::string>& over
       return opened.format->job_of(std::move(d), overrides);
     }
     d = opened.format->workload_of(std::move(d));
-    Json job = Json::object();
-    job["workload"] = std::move(d.root);
-    d.root = std::move(job);
   } else if (is_parallel_plan(d.root)) {
     Json job = std::move(d.root["job"]);
     d.root = std::move(job);
     d.label += ": job";
+    return d;
+  } else if (is_embedding_plan(d.root)) {
+    throw InputError(d.label, fmt::format("is an embedding plan, not a job; give the job it is for "
+                                          "and --set embedding.plan={}",
+                                          d.label));
+  }
+  if (opened.format != nullptr || is_workload(d.root)) {
+    Json job = Json::object();
+    job["workload"] = std::move(d.root);
+    d.root = std::move(job);
   }
   return d;
 }

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <regex>
+#include <set>
 
 #include "command_line.h"
 
@@ -76,6 +77,17 @@ TEST_CASE("a report shows what other commands printed, without scripts or links"
   };
   CHECK(times("<svg ") == times("</svg>"));
   CHECK(times("<svg ") >= 10);
+  // The page's colours, each that is used.
+  std::set<std::string> used;
+  const std::regex colour("var\\((--[a-z0-9-]+)\\)");
+  for (std::sregex_iterator it(page.begin(), page.end(), colour), end; it != end; ++it) {
+    used.insert((*it)[1]);
+  }
+  CHECK(used.size() > 8);
+  for (const std::string& name : used) {
+    INFO(name);
+    CHECK(times(name + ":") == 1);
+  }
 }
 
 TEST_CASE("a report draws a waterfall to scale", "[cli]") {
@@ -89,8 +101,8 @@ TEST_CASE("a report draws a waterfall to scale", "[cli]") {
   CHECK_THAT(page, Contains("more &lt;work&gt;"));
   // The axis ends at the highest point, 2 s, and the plot is 560 wide: A is half of it, the first
   // change the other half; the second goes back a quarter; B is three quarters.
-  CHECK(widths_of(page, "#1f6fb4") == std::vector<double>{280, 280, 420});
-  CHECK(widths_of(page, "#2e8b57") == std::vector<double>{140});
+  CHECK(widths_of(page, "var\\(--c1\\)") == std::vector<double>{280, 280, 420});
+  CHECK(widths_of(page, "var\\(--c3\\)") == std::vector<double>{140});
 }
 
 TEST_CASE("a report names the document it cannot read and what is wrong in it", "[cli]") {

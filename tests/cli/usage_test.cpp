@@ -77,7 +77,7 @@ TEST_CASE("wrong usage exits with 2 and says what was wrong", "[cli]") {
     const char* message;
   };
   const std::vector<Case> cases{
-      {{}, "subcommand"},
+      {{}, "say what to do"},
       {{"predikt"}, "predikt"},
       {{"predict", "--frmat", "json"}, "--frmat"},
       {predict({"--format", "xml"}), "xml"},
@@ -150,8 +150,8 @@ TEST_CASE("two predictions are equal byte by byte", "[cli]") {
   const TemporaryFolder folder;
   const auto once = [&folder](const std::string& timeline) {
     return call({"predict", "--set", "workload=llama2-7b", "--set", "system=dgx-a100-80gb", "--set",
-                 "devices=16", "--set", "parallel.tensor=8", "--format", "json", "--timeline",
-                 folder / timeline})
+                 "devices=16", "--set", "parallel.tensor=8", "--set", "batch.global=8", "--format",
+                 "json", "--timeline", folder / timeline})
         .out;
   };
   const std::string first = once("a.json");
@@ -382,11 +382,35 @@ TEST_CASE("errors name what was typed", "[cli]") {
           "did you mean \"bf16\"?");
   refused(predict({"--format", "yaml"}), "--format: found 'yaml'", "expected text, json or csv");
   refused(predict({"--hbm", "20 GB"}), "--hbm: is no option of predict", "--help");
+  refused(predict({"--tp", "8"}), "--tp: is no option of predict", "--set parallel.tensor=...");
+  refused({"sweep", "--workload=rm1"}, "--workload=rm1: is no option", "--set workload=...");
+  refused({"predcit"}, "predcit: is no command", "did you mean predict?");
+  refused({"plan"}, "--set: no workload", "`stepcast list workloads`");
   refused(predict({"--set", "tensor=8"}), "--set tensor: is a key of parallel", "parallel.tensor");
   refused(predict({"--set", "tp=8"}), "--set tp: is a key of parallel", "parallel.tensor");
   refused(predict({"--set", "foo=1"}), "--set foo: unknown key", "stack");
   refused(predict({"--interval"}), "--interval: is no option", "did you mean --intervals?");
   refused({"hitcurve", "none.bin", "--rows", "-3"}, "--rows: found '-3'", "at least 1");
+}
+
+TEST_CASE("a job is not a recording and not an embedding plan, and a workload alone is one",
+          "[cli]") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("trace.json", R"({"schemaVersion": 1, "traceEvents": []})");
+  const Outcome recording = call({"predict", trace});
+  CHECK(recording.code == 2);
+  CHECK_THAT(recording.err, Contains(trace + ": is a recording, not a job") &&
+                                Contains("stepcast job " + trace));
+  const std::string plan = folder.file("plan.json", R"({"kind": "embedding", "workload": "rm1",
+    "system": "dgx-h100", "devices": 8, "tables": []})");
+  const Outcome embedding = call({"predict", plan});
+  CHECK(embedding.code == 2);
+  CHECK_THAT(embedding.err, Contains(plan + ": is an embedding plan, not a job") &&
+                                Contains("--set embedding.plan=" + plan));
+  const std::string workload = std::string(STEPCAST_SOURCE_DIR) + "/workloads/zoo/rm1.json";
+  const json alone =
+      document(call({"predict", workload, "--set", "system=dgx-h100", "--format", "json"}));
+  CHECK(alone == document(call(predict({"--format", "json"}))));
 }
 
 TEST_CASE("show tells what a file of ours is", "[cli][show]") {

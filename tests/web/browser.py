@@ -143,14 +143,26 @@ def check_refusal(browser):
     expect(isinstance(said, str) and said.strip() in predicted(keys), f"a job that cannot be: {said}")
 
 
-def check_paste(browser):
-    browser.run("""document.querySelector('#paste').value = JSON.stringify({workload: "llama2-7b", system: "dgx-a100-80gb", devices: 16, parallel: {tensor: 2}});
+def paste(browser, document):
+    browser.run("""document.querySelector('#paste').value = arguments[0];
       document.body.dataset.state = 'asked';
-      [...document.querySelectorAll('button')].find(b => b.textContent === 'use this text').click()""")
-    browser.wait("document.body.dataset.state === 'drawn'")
-    expected = predicted({"workload": "llama2-7b", "system": "dgx-a100-80gb", "devices": 16, "parallel.tensor": 2})
-    expect(float(browser.run("return document.body.dataset.step")) == expected["iteration_time_s"], "a pasted job")
-    expect("parallel.tensor=2" in browser.run("return document.getElementById('command').textContent"), "the command line of a pasted job")
+      [...document.querySelectorAll('button')].find(b => b.textContent === 'use this text').click()""", json.dumps(document))
+    browser.wait("['drawn', 'refused', 'broken'].includes(document.body.dataset.state)")
+    return browser.run("return document.body.dataset.state === 'drawn' ? Number(document.body.dataset.step) : document.getElementById('status').textContent")
+
+
+def check_paste(browser):
+    job = {"workload": "llama2-7b", "system": "dgx-a100-80gb", "devices": 16, "parallel": {"tensor": 2}}
+    expected = predicted({"workload": "llama2-7b", "system": "dgx-a100-80gb", "devices": 16, "parallel.tensor": 2})["iteration_time_s"]
+    for document in [job, {"kind": "parallel", "job": job}]:
+        found = paste(browser, document)
+        expect(found == expected, f"a pasted job or plan: {found}, the executable {expected}")
+        expect("parallel.tensor=2" in browser.run("return document.getElementById('command').textContent"), "the command line of a pasted job")
+    keys = {"workload": "rm1", "system": "dgx-h100", "devices": 8}
+    sets = [x for k, v in keys.items() for x in ("--set", f"{k}={v}")]
+    plans = json.loads(subprocess.run([executable, "plan", *sets, "--top", "1", "--effort", "quick", "--format", "json"], capture_output=True, text=True, check=True).stdout)
+    found = paste(browser, plans["plans"][0])
+    expect(found == plans["plans"][0]["predicted_step_s"], f"a pasted embedding plan: {found}, as planned {plans['plans'][0]['predicted_step_s']}")
 
 
 def check_pipeline(browser):
@@ -177,7 +189,8 @@ def check_pin(browser):
 
 
 def check_search(browser):
-    show(browser, {"workload": "gpt3-175b", "system": "dgx-a100-80gb", "devices": 64})
+    large = {"workload": "gpt3-175b", "system": "dgx-a100-80gb", "devices": 64}
+    show(browser, large if times or pictures else {"workload": "llama3-8b", "system": "dgx-h100", "devices": 8})
     begin = time.time()
     browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'search plans').click()")
     browser.wait("[...document.querySelectorAll('button')].some(b => b.textContent === 'use')", 900)
@@ -234,6 +247,17 @@ def check_placement(browser):
     picture(browser, "web-placement", height=900, scroll="Placement")
 
 
+def check_table_plan(browser):
+    show(browser, {"workload": "rm1", "system": "dgx-h100", "devices": 8})
+    browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'search plans').click()")
+    browser.wait("[...document.querySelectorAll('th')].some(h => h.textContent === 'found by')")
+    browser.run("""document.body.dataset.state = 'asked';
+      [...document.querySelectorAll('button')].find(b => b.textContent === 'use').click()""")
+    browser.wait("['drawn', 'refused', 'broken'].includes(document.body.dataset.state)")
+    expect(browser.run("return document.body.dataset.state") == "drawn", "a plan of tables is taken over: " + browser.run("return document.getElementById('status').textContent"))
+    expect("embedding.plan=" in browser.run("return location.hash"), "a plan of tables stands in the address")
+
+
 def check_names(browser):
     """What a screen reader says: every control has a name."""
     nameless = browser.run("""return [...document.querySelectorAll('button, select, input, textarea, a, [role=button], svg[role]')]
@@ -260,7 +284,7 @@ try:
     if times:
         print(f"from nothing to the first forecast drawn: {time.time() - begin:.2f} s; module, data and lists: {float(browser.run('return document.body.dataset.opened')) / 1000:.2f} s; "
               + browser.run("const m = performance.getEntriesByType('navigation')[0]; return `page parsed after ${Math.round(m.domContentLoadedEventEnd)} ms`"))
-    checks = [check_workloads, check_refusal, check_paste, check_pipeline, check_pin, check_search, check_sweep, check_placement, check_names, check_axe, check_narrow]
+    checks = [check_workloads, check_refusal, check_paste, check_pipeline, check_pin, check_search, check_sweep, check_placement, check_table_plan, check_names, check_axe, check_narrow]
     for check in checks:
         check(browser)
     if pictures:

@@ -73,7 +73,7 @@ function controls(catalogue, offer) {
     element("details", { open: wide && kFirstGroups.includes(name) }, element("summary", {}, name === "job" ? "other keys" : name), element("div", { class: "fields" }, rows)));
 
   // A text of the user's: a job of ours replaces all choices; another tool's file becomes the workload.
-  const text = element("textarea", { id: "paste", rows: 6, spellcheck: "false", placeholder: "job.json, config.json of Hugging Face, arguments of Megatron-LM, a table list (CSV)" });
+  const text = element("textarea", { id: "paste", rows: 6, spellcheck: "false", placeholder: "job.json, plan.json, config.json of Hugging Face, arguments of Megatron-LM, a table list (CSV)" });
   const use = () => {
     if (text.value.trim() !== "") offer(null, text.value);
   };
@@ -144,6 +144,12 @@ function pasted(text, state) {
     object = JSON.parse(text);
   } catch {
     // no JSON: what it is is for the engine to say
+  }
+  if (object?.kind === "parallel" && object.job) object = object.job; // a plan of a transformer is its job
+  if (object?.kind === "embedding" && object.tables) {
+    const { workload, system, devices, made_for: made } = object;
+    const keys = { workload, system, devices: String(devices), ...(made?.["batch.global"] ? { "batch.global": String(made["batch.global"]) } : {}) };
+    return { keys: { ...keys, "embedding.plan": "./plan.json" }, files: { "plan.json": text } };
   }
   if (object && typeof object === "object" && "workload" in object) {
     const keys = {};
