@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -77,11 +76,7 @@ void add_job_options(CLI::App& command, JobOptions& options) {
 
 config::Source job_source(const JobOptions& options) {
   if (options.job.empty()) {
-    const bool named =
-        std::any_of(options.overrides.begin(), options.overrides.end(), [](const std::string& set) {
-          return set.starts_with("workload=") || set.starts_with("workload.");
-        });
-    if (!named) {
+    if (options.overrides.empty()) {
       throw InputError("--set",
                        "no workload; give a job file, or --set workload=NAME --set system=NAME "
                        "(`stepcast list workloads`, `stepcast list systems`)");
