@@ -204,11 +204,14 @@ void TransformerStage::quantise_weights() {
   for (const auto& [layer, elements] : of_layer) {
     most = std::max(most, elements);
   }
-  writer_.builder().buffer("weights.quantised", gathers_narrow() ? 1 : 2,
-                           casts_each_pass() ? most : all, products_);
+  if (gathers_narrow()) {
+    writer_.builder().buffer("weights.transposed", 1, all, products_);
+    return;
+  }
+  writer_.builder().buffer("weights.quantised", 2, casts_each_pass() ? most : all, products_);
 }
 
-void TransformerStage::quantise_layer(std::int64_t layer, Phase pass) {
+void TransformerStage::quantise_layer(std::int64_t layer) {
   dequantise_layer(layer);
   if (!casts_each_pass()) {
     return;
@@ -216,13 +219,8 @@ void TransformerStage::quantise_layer(std::int64_t layer, Phase pass) {
   for (const auto& [name, use] : parameters_.uses()) {
     const TensorId weight = parameter(name).weight;
     const bool stored = writer_.builder().tensor_at(weight).format == products_;
-    if (!is_narrow(use) || use.unit != layer) {
-      continue;
-    }
-    if (!stored) {
+    if (is_narrow(use) && use.unit == layer && !stored) {
       quantise("weights", weight);
-    } else if (gathers_narrow() && pass == Phase::kBackward) {  // for the gradients of inputs
-      cast("weights.transpose", weight, bits_per_element(products_, 1024) / 8, 1);
     }
   }
 }

@@ -153,7 +153,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
     const auto at = static_cast<std::size_t>(i);
     const TensorId output = at + 1 < c.layers.size() ? c.layers[at + 1].input : c.output;
     writer_.uses_weights(range.first + i);
-    quantise_layer(range.first + i, Phase::kForward);
+    quantise_layer(range.first + i);
     writer_.part(LayerPart::kLayer, range.first + i, [&] { layer_forward(c.layers[at], output); });
   }
   if (has_head(chunk)) {
@@ -185,7 +185,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
   TensorId from = c.output_gradient;
   for (std::int64_t i = range.count - 1; i >= 0; --i) {
     writer_.uses_weights(range.first + i);
-    quantise_layer(range.first + i, Phase::kBackward);
+    quantise_layer(range.first + i);
     writer_.adds_gradients(range.first + i);
     scope_ = fmt::format("layer.{}.input_", range.first + i);
     const TensorId to =

@@ -293,11 +293,11 @@ class TransformerStage {
   /// Copies for both passes, plain and transposed: of all weights, kept, or made in each pass in a
   /// buffer for a layer (FrameworkTraits::casts_each_pass, and where ZeRO 3 frees the weights).
   [[nodiscard]] bool casts_each_pass() const;
-  /// Weights of layers are kept in the format of products: the passes make the transposed copy
-  /// alone (FrameworkTraits::gathers_narrow).
+  /// Weights of layers are kept in the format of products, their transposed copies beside them
+  /// (FrameworkTraits::gathers_narrow).
   [[nodiscard]] bool gathers_narrow() const;
   void quantise_weights();
-  void quantise_layer(std::int64_t layer, Phase pass);
+  void quantise_layer(std::int64_t layer);
   void dequantise_layer(std::int64_t layer);
   [[nodiscard]] bool is_narrow(ProductPlace place) const;
   [[nodiscard]] bool is_narrow(const ParameterUse& use) const;
