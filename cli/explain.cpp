@@ -266,8 +266,8 @@ bool same_tables(const Side& a, const Side& b) {
       a.job->devices != b.job->devices || a.job->system.name != b.job->system.name) {
     return false;
   }
-  const auto& x = a.job->workload.dlrm()->tables;
-  const auto& y = b.job->workload.dlrm()->tables;
+  const auto& x = a.job->workload.layered()->tables;
+  const auto& y = b.job->workload.layered()->tables;
   return std::equal(x.begin(), x.end(), y.begin(), y.end(),
                     [](const EmbeddingTable& p, const EmbeddingTable& q) {
                       return p.name == q.name && p.rows == q.rows && p.dim == q.dim;

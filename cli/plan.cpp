@@ -146,7 +146,7 @@ PlanInUse plan_in_use(const PlanCommand& options, const Job& job, const config::
                       const Context& context) {
   PlanInUse use;
   EmbeddingPlan held = config::load_plan(options.from, job, context.library);
-  const auto& tables = job.workload.dlrm()->tables;
+  const auto& tables = job.workload.layered()->tables;
   const auto same = [&](const EmbeddingTable& t) {
     return planner::placed_table(held, t) != nullptr;
   };
@@ -231,7 +231,7 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
 }
 
 /// Popularity decides where rows belong, and a list of tables need not say it.
-void doubt_popularity(const DlrmWorkload& workload) {
+void doubt_popularity(const LayeredWorkload& workload) {
   if (std::all_of(workload.tables.begin(), workload.tables.end(), [](const EmbeddingTable& t) {
         return t.access == nullptr || t.access->kind() == AccessKind::kUniform;
       })) {
@@ -252,7 +252,8 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     fmt::print(notes(), "stepcast: no stack is named, and {}: steps are at the hardware's pace\n",
                refused);
   }
-  if (const DlrmWorkload* dlrm = job.workload.dlrm(); dlrm != nullptr && dlrm->tables.empty()) {
+  if (const LayeredWorkload* dlrm = job.workload.layered();
+      dlrm != nullptr && dlrm->tables.empty()) {
     throw InputError("job: workload",
                      fmt::format("'{}' has no embedding tables to place, and parallel plans are "
                                  "searched for transformers; compare degrees with sweep",
@@ -268,8 +269,8 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   refuse(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
   expect_exportable(options.export_as, job);
-  if (job.workload.dlrm() != nullptr) {
-    doubt_popularity(*job.workload.dlrm());
+  if (job.workload.layered() != nullptr) {
+    doubt_popularity(*job.workload.layered());
   }
   refuse_set_plan(options.job.overrides);
   if (job.embedding_chosen && job.embedding_choice != "auto" && job.embedding_choice != "search") {

@@ -56,13 +56,13 @@ std::vector<double> seconds_of(const runtime::RunResult& result) {
 /// What the plan's ledger allows the fullest rank in its own memory; 0 where there is no plan.
 /// The CPU's ranks keep every number in four bytes, so they are held to the ledger of that job.
 double ledger_bytes(const Job& job) {
-  if (job.workload.dlrm() == nullptr || job.workload.dlrm()->tables.empty()) {
+  if (job.workload.layered() == nullptr || job.workload.layered()->tables.empty()) {
     return 0;
   }
   Job stored = job;
   stored.formats = {.compute = Format::kFp32};
-  const DlrmWorkload& w = *job.workload.dlrm();
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(stored.workload.model).tables) {
+  const LayeredWorkload& w = *job.workload.layered();
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(stored.workload.model).tables) {
     t.format.reset();
   }
   EmbeddingPlan plan = workloads::resolved_embedding_plan(stored);
@@ -70,7 +70,7 @@ double ledger_bytes(const Job& job) {
     for (PlanShard& s : plan.tables[t].shards) {  // caches of as many rows
       const std::int64_t columns = s.columns[1] - s.columns[0];
       s.cache_bytes *=
-          workloads::cached_row_bytes(stored, stored.workload.dlrm()->tables[t], columns) /
+          workloads::cached_row_bytes(stored, stored.workload.layered()->tables[t], columns) /
           workloads::cached_row_bytes(job, w.tables[t], columns);
     }
   }

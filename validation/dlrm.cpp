@@ -339,7 +339,7 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
   }
   Job job = config::load_job(config::text_source("", "stack HugeCTR"), overrides, library);
   if (benchmark->multi_hot) {
-    for (EmbeddingTable& table : std::get<DlrmWorkload>(job.workload.model).tables) {
+    for (EmbeddingTable& table : std::get<LayeredWorkload>(job.workload.model).tables) {
       table.access = std::make_shared<const Access>(
           multi_hot_access(*table.access, table.pooling, kTrainingSamples));
     }

@@ -18,7 +18,9 @@
 namespace stepcast::validation {
 namespace {
 
-const std::vector<EmbeddingTable>& tables_of(const Job& job) { return job.workload.dlrm()->tables; }
+const std::vector<EmbeddingTable>& tables_of(const Job& job) {
+  return job.workload.layered()->tables;
+}
 
 /// Lists every shard with its ranks renamed; equal texts are equal plans.
 std::string text_of(const EmbeddingPlan& plan,
@@ -190,7 +192,7 @@ Job draw_plan_task(const System& system, std::int64_t ranks, studies::Draw& draw
   job.embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   const std::int64_t locals[] = {192, 256, 384, 512};
   job.batch.global = ranks * draw.one_of(locals);
-  DlrmWorkload dlrm;
+  LayeredWorkload dlrm;
   dlrm.dense_features = 13;
   dlrm.bottom_mlp = {32, 16};
   dlrm.top_mlp = {draw.integer(2, 6) * 8, 1};

@@ -10,13 +10,13 @@ namespace stepcast::workloads {
 
 ExecutionGraph build_graph(const Job& job) {
   GraphDraft draft = job.workload.transformer() != nullptr ? build_transformer(job)
-                                                           : GraphDraft{build_dlrm(job)};
+                                                           : GraphDraft{build_layered(job)};
   run_passes(draft, job);
   return std::move(draft.graph);
 }
 
 StepFlops step_flops(const Job& job) {
-  return job.workload.transformer() != nullptr ? transformer_flops(job) : dlrm_flops(job);
+  return job.workload.transformer() != nullptr ? transformer_flops(job) : layered_flops(job);
 }
 
 }  // namespace stepcast::workloads

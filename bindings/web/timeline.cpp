@@ -185,7 +185,7 @@ Json loads_of(std::int32_t rank, const Program& program, const simulator::Timeli
   return seconds;
 }
 
-Json placement_of(const DlrmWorkload& dlrm, const ExecutionGraph& graph,
+Json placement_of(const LayeredWorkload& dlrm, const ExecutionGraph& graph,
                   const simulator::Timeline& timeline, bool all_ranks) {
   Json tables = Json::array();
   for (const EmbeddingTable& t : dlrm.tables) {
@@ -214,7 +214,7 @@ int timeline(const JobOptions& options, const Context& context) {
       config::load_job_on_usual_stack(job_source(options), options.overrides, {context.library});
   const Job job = studies::with_searched_plan(std::move(loaded.job));
   const ExecutionGraph graph = workloads::build_graph(job);
-  const auto* dlrm = std::get_if<DlrmWorkload>(&job.workload.model);
+  const auto* dlrm = std::get_if<LayeredWorkload>(&job.workload.model);
   const bool places = dlrm != nullptr && !dlrm->tables.empty();
   const bool all_ranks = places && stepcast::index(graph.ranks()) <= kMostLoadedRanks;
   const std::vector<std::size_t> classes = drawn_classes(graph);

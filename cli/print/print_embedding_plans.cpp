@@ -208,7 +208,7 @@ std::string shortage_text(const planner::Shortage& s, const std::string& remedy)
 void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat format) {
   Report report(format);
   report.line(fmt::format("{} on {} x {}, {} tables\n", r.job.workload.name, r.job.devices,
-                          r.job.system.device.name, r.job.workload.dlrm()->tables.size()));
+                          r.job.system.device.name, r.job.workload.layered()->tables.size()));
   report.add(plans_table(r));
   report.list("plans");
   for (const RankedPlan& p : r.plans) {

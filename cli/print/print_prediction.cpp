@@ -20,7 +20,7 @@ namespace {
 using studies::StepPrediction;
 
 bool has_tables(const Job& job) {
-  return job.workload.dlrm() != nullptr && !job.workload.dlrm()->tables.empty();
+  return job.workload.layered() != nullptr && !job.workload.layered()->tables.empty();
 }
 
 constexpr std::size_t kBarWidth = 30;

@@ -20,7 +20,7 @@ namespace {
 std::int64_t signed_size(std::size_t n) { return static_cast<std::int64_t>(n); }
 
 std::string plan_text(const Job& job) {
-  if (const DlrmWorkload* dlrm = job.workload.dlrm()) {
+  if (const LayeredWorkload* dlrm = job.workload.layered()) {
     const Parallel& p = job.parallel;
     return fmt::format(
         "{}data {}{}",
@@ -310,7 +310,8 @@ Tables bytes_tables(const Job* job, const ExecutionGraph& graph) {
                share(all > Bytes{} ? (w.read + w.written) / all : 0), cell(w.bytes_most)});
   }
   Tables tables{table, traffic_table(graph)};
-  if (job != nullptr && job->workload.dlrm() != nullptr && !job->workload.dlrm()->tables.empty()) {
+  if (job != nullptr && job->workload.layered() != nullptr &&
+      !job->workload.layered()->tables.empty()) {
     tables.push_back(lookup_table(*job));
   }
   return tables;

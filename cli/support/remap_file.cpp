@@ -79,7 +79,7 @@ std::string npz(const std::vector<RowRemap>& remaps) {
 
 std::vector<RowRemap> row_remaps(const Job& job, const EmbeddingPlan& plan) {
   std::vector<RowRemap> remaps;
-  const auto& tables = job.workload.dlrm()->tables;
+  const auto& tables = job.workload.layered()->tables;
   for (const PlanTable& planned : plan.tables) {
     const auto table = std::find_if(tables.begin(), tables.end(), [&](const EmbeddingTable& t) {
       return t.name == planned.name;

@@ -35,7 +35,7 @@ void read_bytes(const Value& v, const Job& job, Flow& flow) {
     return;
   }
   flow.what = named->second;
-  if (flow.what == Flow::What::kEmbeddingDiff && job.workload.dlrm() == nullptr) {
+  if (flow.what == Flow::What::kEmbeddingDiff && job.workload.layered() == nullptr) {
     v.refuse(
         "found \"embedding_diff\": a transformer has no embedding tables; use state or "
         "parameters");

@@ -59,7 +59,7 @@ std::string transformer_facts(const Workload& w, const TransformerWorkload& t) {
                      parameter_count(w) / 1e9, experts);
 }
 
-std::string dlrm_facts(const Workload& w, const DlrmWorkload& d) {
+std::string dlrm_facts(const Workload& w, const LayeredWorkload& d) {
   if (d.layers != nullptr) {
     const LayerList list = layers_of(d);
     return fmt::format("{}, {}{:.4g} B parameters, {:.4g} GFLOP forward per sample",
@@ -75,7 +75,7 @@ std::string dlrm_facts(const Workload& w, const DlrmWorkload& d) {
                      d.tables.size(), lookups, parameter_count(w) / 1e9);
 }
 
-double dlrm_parameters(const DlrmWorkload& w) {
+double dlrm_parameters(const LayeredWorkload& w) {
   auto count = static_cast<double>(stepcast::parameter_count(layers_of(w)));
   for (const EmbeddingTable& t : w.tables) {
     count += static_cast<double>(t.rows) * static_cast<double>(t.dim);
@@ -183,7 +183,7 @@ std::vector<Entry> list_workloads(const Library& library) {
   return entries(FileKind::kWorkload, library, [&](const std::string& name) {
     const Workload w = load_workload(name, library);
     return w.transformer() != nullptr ? transformer_facts(w, *w.transformer())
-                                      : dlrm_facts(w, *w.dlrm());
+                                      : dlrm_facts(w, *w.layered());
   });
 }
 
@@ -248,7 +248,7 @@ double parameter_count(const Workload& workload) {
     const std::int64_t sequence = workload.default_batch ? workload.default_batch->sequence : 0;
     return static_cast<double>(transformer_parameters(*t, sequence));
   }
-  return dlrm_parameters(*workload.dlrm());
+  return dlrm_parameters(*workload.layered());
 }
 
 }  // namespace stepcast::config

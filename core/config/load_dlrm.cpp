@@ -30,7 +30,7 @@ Interaction interaction_from(const Value& v) {
 }
 
 /// `dot` multiplies vectors of one width; the bottom output is one of them.
-void check_interaction(const DlrmWorkload& w, const Value& v) {
+void check_interaction(const LayeredWorkload& w, const Value& v) {
   if (w.interaction.kind != InteractionKind::kDot) {
     return;
   }
@@ -65,9 +65,9 @@ KeyTable dlrm_table() {
   return table;
 }
 
-DlrmWorkload dlrm_from(const Value& v) {
+LayeredWorkload dlrm_from(const Value& v) {
   expect_keys(v, dlrm_table());
-  DlrmWorkload w;
+  LayeredWorkload w;
   w.dense_features = v.at("dense_features", "the number of dense features").integer(1, kWidest);
   w.bottom_mlp = widths_from(v.at("bottom_mlp", "a list of output widths"));
   w.interaction =
@@ -82,7 +82,7 @@ DlrmWorkload dlrm_from(const Value& v) {
   return w;
 }
 
-void add_dlrm(OrderedJson& j, const DlrmWorkload& w) {
+void add_dlrm(OrderedJson& j, const LayeredWorkload& w) {
   j["dense_features"] = w.dense_features;
   j["bottom_mlp"] = w.bottom_mlp;
   j["interaction"]["kind"] = name_in(interaction_names(), w.interaction.kind);

@@ -36,11 +36,11 @@ void read_plan(const Value& v, Job& j, const Library& library) {
     const std::filesystem::path file = (v.folder() / text).lexically_normal();
     j.embedding_plan = plan_of_file(file, v.where(), j, library);
     j.embedding_choice = file.string();
-    check_plan(*j.embedding_plan, *j.workload.dlrm(), j.system, j.devices, file.string() + ": ");
+    check_plan(*j.embedding_plan, *j.workload.layered(), j.system, j.devices, file.string() + ": ");
   } else {
     j.embedding_plan = plan_from(v);
     j.embedding_choice = "inline";
-    check_plan(*j.embedding_plan, *j.workload.dlrm(), j.system, j.devices, v.where() + ".");
+    check_plan(*j.embedding_plan, *j.workload.layered(), j.system, j.devices, v.where() + ".");
   }
 }
 
@@ -57,7 +57,7 @@ KeyTable constraint_table() {
 void read_constraints(const Value& v, Job& j) {
   std::vector<std::string> tables;
   if (has_tables(j)) {
-    for (const EmbeddingTable& t : j.workload.dlrm()->tables) {
+    for (const EmbeddingTable& t : j.workload.layered()->tables) {
       tables.push_back(t.name);
     }
   }

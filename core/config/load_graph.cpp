@@ -456,9 +456,9 @@ KeyTable graph_table() {
   return table;
 }
 
-DlrmWorkload graph_from(const Value& v) {
+LayeredWorkload graph_from(const Value& v) {
   expect_keys(v, graph_table());
-  DlrmWorkload w;
+  LayeredWorkload w;
   GraphReader reader(v);
   Json text = Json::object();
   if (const auto inputs = v.find("inputs")) {

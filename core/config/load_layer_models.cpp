@@ -25,8 +25,8 @@ KeyTable convolution_table() {
 }
 
 /// What all recommendation models share: dense features, both MLPs and tables.
-DlrmWorkload recommendation_from(const Value& v) {
-  DlrmWorkload w;
+LayeredWorkload recommendation_from(const Value& v) {
+  LayeredWorkload w;
   w.dense_features = v.at("dense_features", "the number of dense features").integer(1, kWidest);
   w.bottom_mlp = widths_from(v.at("bottom_mlp", "a list of output widths"));
   const Value top = v.at("top_mlp", "a list of output widths that ends in 1");
@@ -40,7 +40,7 @@ DlrmWorkload recommendation_from(const Value& v) {
 
 /// The finished workload, its shapes checked.
 template <class Model>
-DlrmWorkload checked(DlrmWorkload w, Model model, const Value& v) {
+LayeredWorkload checked(LayeredWorkload w, Model model, const Value& v) {
   w.layers = std::make_shared<const LayerModel>(LayerModel{std::move(model)});
   (void)layers_of(w, 1, v.where());
   return w;
@@ -125,7 +125,7 @@ KeyTable rnn_ctc_table() {
        sized("labels", "labels of a sample")});
 }
 
-DlrmWorkload wukong_from(const Value& v) {
+LayeredWorkload wukong_from(const Value& v) {
   expect_keys(v, wukong_table());
   WukongModel m;
   m.layers = positive(v, "layers", "the number of interaction layers", kMostLayers);
@@ -136,7 +136,7 @@ DlrmWorkload wukong_from(const Value& v) {
   return checked(recommendation_from(v), std::move(m), v);
 }
 
-DlrmWorkload dhen_from(const Value& v) {
+LayeredWorkload dhen_from(const Value& v) {
   expect_keys(v, dhen_table());
   DhenModel m;
   m.layers = positive(v, "layers", "the number of layers", kMostLayers);
@@ -162,7 +162,7 @@ DlrmWorkload dhen_from(const Value& v) {
   return checked(recommendation_from(v), std::move(m), v);
 }
 
-DlrmWorkload dit_from(const Value& v) {
+LayeredWorkload dit_from(const Value& v) {
   expect_keys(v, dit_table());
   DitModel m;
   m.layers = positive(v, "layers", "the number of blocks", kMostLayers);
@@ -201,7 +201,7 @@ DlrmWorkload dit_from(const Value& v) {
   return checked({}, m, v);
 }
 
-DlrmWorkload rnn_ctc_from(const Value& v) {
+LayeredWorkload rnn_ctc_from(const Value& v) {
   expect_keys(v, rnn_ctc_table());
   RecurrentCtcModel m;
   m.frames = positive(v, "frames", "spectrogram frames of a sample");

@@ -364,7 +364,7 @@ EmbeddingPlan plan_from(const Value& v) {
   return p;
 }
 
-void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, const System& system,
+void check_plan(const EmbeddingPlan& plan, const LayeredWorkload& workload, const System& system,
                 std::int64_t devices, const std::string& where) {
   if (plan.devices != devices) {
     throw InputError(

@@ -132,7 +132,7 @@ std::vector<EmbeddingTable> tables_from(const Value& v, std::size_t least) {
 
 OrderedJson tables_form(std::size_t least) { return list_form(object_form(tables_table()), least); }
 
-void add_tables(OrderedJson& j, const DlrmWorkload& w) {
+void add_tables(OrderedJson& j, const LayeredWorkload& w) {
   j["tables"] = OrderedJson::array();
   for (const EmbeddingTable& t : w.tables) {
     OrderedJson table;

@@ -74,7 +74,7 @@ Workload workload_from(const Value& v) {
     v.fail("a workload {\"kind\": ..., ...}");
   }
   const Value kind = v.at("kind", "transformer, dlrm, wukong, dhen, dit, rnn_ctc or graph");
-  using Reader = DlrmWorkload (*)(const Value&);
+  using Reader = LayeredWorkload (*)(const Value&);
   const auto reader = kind.choice<Reader>({{"transformer", nullptr},
                                            {"dlrm", dlrm_from},
                                            {"wukong", wukong_from},
@@ -102,23 +102,23 @@ Workload workload_from(const Value& v) {
 OrderedJson workload_json(const Workload& w) {
   OrderedJson j;
   const bool transformer = w.transformer() != nullptr;
-  const LayerModel* layers = transformer ? nullptr : w.dlrm()->layers.get();
+  const LayerModel* layers = transformer ? nullptr : w.layered()->layers.get();
   j["kind"] = transformer ? "transformer" : layers != nullptr ? layers->kind() : "dlrm";
   j["name"] = w.name;
   if (transformer) {
     add_transformer(j, *w.transformer());
   } else if (layers != nullptr) {
     add_layer_model(j, *layers);
-    if (!w.dlrm()->top_mlp.empty()) {
-      j["dense_features"] = w.dlrm()->dense_features;
-      j["bottom_mlp"] = w.dlrm()->bottom_mlp;
-      j["top_mlp"] = w.dlrm()->top_mlp;
+    if (!w.layered()->top_mlp.empty()) {
+      j["dense_features"] = w.layered()->dense_features;
+      j["bottom_mlp"] = w.layered()->bottom_mlp;
+      j["top_mlp"] = w.layered()->top_mlp;
     }
-    if (!w.dlrm()->tables.empty()) {
-      add_tables(j, *w.dlrm());
+    if (!w.layered()->tables.empty()) {
+      add_tables(j, *w.layered());
     }
   } else {
-    add_dlrm(j, *w.dlrm());
+    add_dlrm(j, *w.layered());
   }
   if (w.default_batch) {
     j["default_batch"] = batch_json(*w.default_batch, transformer);

@@ -7,7 +7,7 @@
 namespace stepcast {
 namespace {
 
-std::int64_t table_columns(const DlrmWorkload& w) {
+std::int64_t table_columns(const LayeredWorkload& w) {
   std::int64_t columns = 0;
   for (const EmbeddingTable& t : w.tables) {
     columns += t.output_columns();
@@ -26,12 +26,12 @@ int mlp(LayerBuilder& b, const std::string& name, int x, const std::vector<std::
 }
 
 /// Bottom MLP, then the columns [bottom | tables].
-int features(LayerBuilder& b, const DlrmWorkload& w) {
+int features(LayerBuilder& b, const LayeredWorkload& w) {
   const int dense = b.input("dense", 1, w.dense_features);
   return b.tables("features", mlp(b, "bottom", dense, w.bottom_mlp, false), table_columns(w));
 }
 
-int interaction(LayerBuilder& b, const DlrmWorkload& w, int stack) {
+int interaction(LayerBuilder& b, const LayeredWorkload& w, int stack) {
   switch (w.interaction.kind) {
     case InteractionKind::kCat:
       return stack;
@@ -48,7 +48,7 @@ int interaction(LayerBuilder& b, const DlrmWorkload& w, int stack) {
 }
 
 /// Embeddings of equal width as rows [features, width].
-int embeddings(LayerBuilder& b, const DlrmWorkload& w) {
+int embeddings(LayerBuilder& b, const LayeredWorkload& w) {
   const std::int64_t width = w.bottom_mlp.back();
   for (const EmbeddingTable& t : w.tables) {
     if (t.dim != width) {
@@ -90,7 +90,7 @@ int wukong_layer(LayerBuilder& b, const WukongModel& m, const std::string& at, i
   return b.transpose(at + "columns", y);
 }
 
-LayerList wukong(const WukongModel& m, const DlrmWorkload& w, const std::string& place) {
+LayerList wukong(const WukongModel& m, const LayeredWorkload& w, const std::string& place) {
   LayerBuilder b(place);
   int x = b.transpose("embeddings.transposed", embeddings(b, w));
   for (std::int64_t i = 0; i < m.layers; ++i) {
@@ -134,7 +134,7 @@ int dhen_module(LayerBuilder& b, const DhenModel& m, DhenModel::Module module,
                    width);
 }
 
-LayerList dhen(const DhenModel& m, const DlrmWorkload& w, const std::string& place) {
+LayerList dhen(const DhenModel& m, const LayeredWorkload& w, const std::string& place) {
   LayerBuilder b(place);
   int x = embeddings(b, w);
   for (std::int64_t i = 0; i < m.layers; ++i) {
@@ -255,7 +255,8 @@ LayerList rnn_ctc(const RecurrentCtcModel& m, const std::string& place) {
 }
 
 /// Towers put out vectors of the tables' widths, `compression` times fewer.
-DlrmWorkload narrower(const DlrmWorkload& w, std::int64_t compression, const std::string& place) {
+LayeredWorkload narrower(const LayeredWorkload& w, std::int64_t compression,
+                         const std::string& place) {
   if (compression == 1) {
     return {};
   }
@@ -273,17 +274,17 @@ DlrmWorkload narrower(const DlrmWorkload& w, std::int64_t compression, const std
             "by hand, and there are {}",
             compression, compression, tables));
   }
-  DlrmWorkload fewer = w;
+  LayeredWorkload fewer = w;
   fewer.tables.resize(static_cast<std::size_t>(tables / compression));
   return fewer;
 }
 
 }  // namespace
 
-LayerList layers_of(const DlrmWorkload& whole, std::int64_t tensor, const std::string& place,
+LayerList layers_of(const LayeredWorkload& whole, std::int64_t tensor, const std::string& place,
                     std::int64_t tower_compression) {
-  const DlrmWorkload compressed = narrower(whole, tower_compression, place);
-  const DlrmWorkload& w = tower_compression > 1 ? compressed : whole;
+  const LayeredWorkload compressed = narrower(whole, tower_compression, place);
+  const LayeredWorkload& w = tower_compression > 1 ? compressed : whole;
   if (w.layers == nullptr) {
     LayerBuilder b(place);
     const int x = interaction(b, w, features(b, w));

@@ -213,7 +213,7 @@ struct LayerModel {
 /// The layers of a workload with tables, also of a plain DLRM, split over `tensor` ranks where the
 /// kind can be (dit); the columns of the tables are `tower_compression` times fewer. Errors:
 /// InputError naming `place` for shapes that do not fit.
-LayerList layers_of(const DlrmWorkload& workload, std::int64_t tensor = 1,
+LayerList layers_of(const LayeredWorkload& workload, std::int64_t tensor = 1,
                     const std::string& place = "workload", std::int64_t tower_compression = 1);
 
 }  // namespace stepcast

@@ -96,11 +96,11 @@ struct Interaction {
 
 struct LayerModel;  // core/job/layers.h
 
-/// Embedding tables and a dense half that is data-parallel. A deep-learning recommendation model
-/// (arXiv 1906.00091): MLP lists give output widths. With `layers` the dense half is that list
-/// instead, the other fields of it are empty, and there may be no tables: kinds wukong, dhen, dit,
-/// rnn_ctc and graph.
-struct DlrmWorkload {
+/// A model that is a list of layers, all but its embedding tables data-parallel. Kinds wukong,
+/// dhen, dit, rnn_ctc and graph bring the list (`layers`), with tables or without; the other fields
+/// are empty then. A deep-learning recommendation model (arXiv 1906.00091) gives the widths its
+/// MLPs put out, and its list follows from them (core/job/layers.h: layers_of).
+struct LayeredWorkload {
   std::int64_t dense_features = 0;
   std::vector<std::int64_t> bottom_mlp;
   std::vector<std::int64_t> top_mlp;
@@ -111,12 +111,14 @@ struct DlrmWorkload {
 
 struct Workload {
   std::string name;
-  std::variant<TransformerWorkload, DlrmWorkload> model;
+  std::variant<TransformerWorkload, LayeredWorkload> model;
   std::optional<Batch> default_batch;
   [[nodiscard]] const TransformerWorkload* transformer() const {
     return std::get_if<TransformerWorkload>(&model);
   }
-  [[nodiscard]] const DlrmWorkload* dlrm() const { return std::get_if<DlrmWorkload>(&model); }
+  [[nodiscard]] const LayeredWorkload* layered() const {
+    return std::get_if<LayeredWorkload>(&model);
+  }
 };
 
 }  // namespace stepcast

@@ -50,7 +50,7 @@ void check_expressible(const PlanTable& table, std::int64_t rows, std::int64_t d
   }
 }
 
-std::vector<std::string> names_of(const DlrmWorkload& w) {
+std::vector<std::string> names_of(const LayeredWorkload& w) {
   std::vector<std::string> names;
   for (const EmbeddingTable& t : w.tables) {
     names.push_back(t.name);
@@ -90,7 +90,7 @@ std::map<std::string, bool> strategy_from(const Value& v, const std::vector<std:
 }  // namespace
 
 std::string plan_to_hugectr(const Job& job, const EmbeddingPlan& plan) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   std::vector<OrderedJson> matrix(static_cast<std::size_t>(plan.devices), OrderedJson::array());
   OrderedJson split = OrderedJson::array();
   OrderedJson copied = OrderedJson::array();
@@ -141,7 +141,7 @@ bool is_hugectr_plan(const Json& root) {
 }
 
 EmbeddingPlan plan_of_hugectr(const Value& v, const Job& job) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   const std::int64_t devices = job.devices;
   v.keys({"vvgpu", "shard_matrix", "shard_strategy"});
   const std::vector<std::string> names = names_of(w);

@@ -223,7 +223,7 @@ bool is_torchrec_plan(const Json& root) {
 }
 
 EmbeddingPlan plan_of_torchrec(const Value& v, const Job& job) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   EmbeddingPlan plan;
   plan.workload = "a TorchRec plan";
   plan.devices = job.devices;

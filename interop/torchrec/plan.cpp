@@ -157,7 +157,7 @@ OrderedJson spec_of(const Job& job, const PlanTable& table) {
   return shards;
 }
 /// A collection has tables of one dim: where there are several, each has a collection.
-std::string sequence_module(const DlrmWorkload& w, const EmbeddingTable& of) {
+std::string sequence_module(const LayeredWorkload& w, const EmbeddingTable& of) {
   const bool several =
       std::any_of(w.tables.begin(), w.tables.end(), [&of](const EmbeddingTable& t) {
         return t.mode == PoolingMode::kSequence && t.dim != of.dim;
@@ -183,7 +183,7 @@ void expect_one_width(const PlanTable& table, const EmbeddingTable& described,
 }  // namespace
 
 void expect_torchrec_tables(const Job& job) {
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     if (t.dim % kTorchRecColumnMultiple != 0) {
       refuse_columns(t);
     }
@@ -191,7 +191,7 @@ void expect_torchrec_tables(const Job& job) {
 }
 
 std::string plan_to_torchrec(const Job& job, const EmbeddingPlan& plan) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   OrderedJson modules = OrderedJson::object();
   std::map<std::int64_t, std::int64_t> part_widths;  // by dim, of tables that are not pooled
   for (const PlanTable& table : plan.tables) {

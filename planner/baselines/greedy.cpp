@@ -21,7 +21,7 @@ std::vector<std::size_t> descending(const std::vector<double>& cost) {
 /// Sorted by a cost of its own, each table goes to the rank with least of that cost.
 BaselinePlan by_cost(const Job& job, double (*cost_of)(const Job&, const EmbeddingTable&)) {
   std::vector<double> cost;
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     cost.push_back(cost_of(job, t));
   }
   return {place_whole_tables(job, descending(cost), cost), ""};
@@ -35,7 +35,7 @@ double log_rows(const EmbeddingTable& t) {
 }  // namespace
 
 BaselinePlan random_plan(const Job& job, const models::CostModel&, std::uint64_t seed) {
-  const std::size_t tables = job.workload.dlrm()->tables.size();
+  const std::size_t tables = job.workload.layered()->tables.size();
   std::uint64_t state = seed;
   // A table on a random rank with room: a random cost makes the least loaded rank a random one.
   std::vector<std::size_t> order(tables);
@@ -51,7 +51,7 @@ BaselinePlan random_plan(const Job& job, const models::CostModel&, std::uint64_t
 }
 
 BaselinePlan round_robin_plan(const Job& job, const models::CostModel&, std::uint64_t) {
-  std::vector<std::size_t> order(job.workload.dlrm()->tables.size());
+  std::vector<std::size_t> order(job.workload.layered()->tables.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   return {place_whole_tables(job, order, std::vector<double>(order.size(), 1)), ""};
 }

@@ -13,7 +13,7 @@ EmbeddingPlan empty_plan(const Job& job) {
   plan.workload = job.workload.name;
   plan.system = job.system.name;
   plan.devices = job.devices;
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     plan.tables.push_back({.name = t.name, .frequency_order = false, .shards = {}});
   }
   return plan;
@@ -33,7 +33,7 @@ PlanShard shard_on(const EmbeddingTable& table, ShardingKind kind, std::int64_t 
 
 EmbeddingPlan over_all_ranks(const Job& job, ShardingKind kind) {
   EmbeddingPlan plan = empty_plan(job);
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   for (std::size_t t = 0; t < w.tables.size(); ++t) {
     plan.tables[t].shards = {shard_on(w.tables[t], kind, 0, job.devices, {0, w.tables[t].dim})};
   }
@@ -43,7 +43,7 @@ EmbeddingPlan over_all_ranks(const Job& job, ShardingKind kind) {
 EmbeddingPlan place_whole_tables(const Job& job, const std::vector<std::size_t>& order,
                                  const std::vector<double>& cost) {
   EmbeddingPlan plan = empty_plan(job);
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   const auto ranks = static_cast<std::size_t>(job.devices);
   std::vector<double> load(ranks, 0);
   const auto capacity = static_cast<double>(capacities_of(job, false).front().capacity.front());

@@ -291,7 +291,7 @@ Placement dynamic_programming(const PlacementProblem& problem) {
   return partitioner.take();
 }
 
-std::vector<Table> tables_of(const DlrmWorkload& workload) {
+std::vector<Table> tables_of(const LayeredWorkload& workload) {
   std::vector<Table> tables;
   for (const EmbeddingTable& t : workload.tables) {
     tables.push_back(
@@ -302,7 +302,7 @@ std::vector<Table> tables_of(const DlrmWorkload& workload) {
 
 EmbeddingPlan plan_of(const Job& job, const PlacementProblem& problem, const Placement& placement) {
   EmbeddingPlan plan = empty_plan(job);
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   for (std::size_t t = 0; t < placement.size(); ++t) {
     const EmbeddingTable& table = w.tables[t];
     const PlacementOption& o =
@@ -344,8 +344,9 @@ namespace {
 
 BaselinePlan torchrec_plan(const Job& job, Placement (*method)(const PlacementProblem&)) {
   const torchrec::Topology topology = torchrec::topology_of(job);
-  const PlacementProblem problem = torchrec::problem(
-      torchrec::tables_of(*job.workload.dlrm()), static_cast<double>(job.batch.global), topology);
+  const PlacementProblem problem =
+      torchrec::problem(torchrec::tables_of(*job.workload.layered()),
+                        static_cast<double>(job.batch.global), topology);
   const double work = static_cast<double>(problem.tables.size() * problem.tables.size()) *
                       static_cast<double>(problem.ranks);
   if (work > 2e8) {

@@ -59,7 +59,7 @@ Placement greedy(const PlacementProblem& problem);
 /// bin's proposal is partitioned and rated in the same way.
 Placement dynamic_programming(const PlacementProblem& problem);
 
-std::vector<Table> tables_of(const DlrmWorkload& workload);
+std::vector<Table> tables_of(const LayeredWorkload& workload);
 EmbeddingPlan plan_of(const Job& job, const PlacementProblem& problem, const Placement& placement);
 
 }  // namespace stepcast::planner::torchrec

@@ -112,7 +112,7 @@ AdaptedPlan adapted_plan(const Job& job, const EmbeddingPlan& from) {
   adapted.plan.tables.clear();
   adapted.plan.ledger.clear();
   adapted.plan.devices = job.devices;
-  const auto& tables = job.workload.dlrm()->tables;
+  const auto& tables = job.workload.layered()->tables;
   const EmbeddingPlan rule = workloads::make_embedding_plan(job, "auto");
   OtherDevices others(from.devices, job.devices);
   for (const EmbeddingTable& t : tables) {

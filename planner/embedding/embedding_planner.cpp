@@ -117,7 +117,7 @@ class Planning {
   /// racks, pods in one plan. Many tables: all sizes in one search, as most of what each would look
   /// at is common to all; very many: the machine only.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> spaces_of_groups() const {
-    const std::size_t tables = job_.workload.dlrm()->tables.size();
+    const std::size_t tables = job_.workload.layered()->tables.size();
     std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
     if (sizes.empty() || tables > kLargeTables) {
       sizes.resize(std::min(sizes.size(), tables > kManyTables ? 1 : kMostGroupSizes));

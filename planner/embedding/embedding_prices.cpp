@@ -16,7 +16,7 @@ namespace stepcast::planner {
 namespace {
 
 const EmbeddingTable& table_of(const Job& job, std::size_t t) {
-  return job.workload.dlrm()->tables[t];
+  return job.workload.layered()->tables[t];
 }
 
 template <typename Time>
@@ -70,8 +70,8 @@ EmbeddingPrices::~EmbeddingPrices() = default;
 EmbeddingPrices::EmbeddingPrices(const Job& job, const models::CostModel& model)
     : job_(job),
       model_(model),
-      curves_(job.workload.dlrm()->tables.size()),
-      hottest_(job.workload.dlrm()->tables.size()) {
+      curves_(job.workload.layered()->tables.size()),
+      hottest_(job.workload.layered()->tables.size()) {
   ProgramBuilder b;
   const std::int32_t group = b.embedding_group(
       {.shards = {}, .format = job.formats.embedding, .optimizer = job.embedding_optimizer});
@@ -289,7 +289,7 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
   job.embedding_choice = "row_wise";
   job.parallel.overlap = {.output_all_to_all = true};  // rows are exchanged as early as they can be
   job.parallel.dlrm_pipeline = DlrmPipeline::kNone;
-  for (EmbeddingTable& table : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& table : std::get<LayeredWorkload>(job.workload.model).tables) {
     table.access = nullptr;
   }
   const ExecutionGraph graph = workloads::build_graph(job);

@@ -24,7 +24,7 @@ class Ledger {
   Ledger(const Job& job, const EmbeddingPlan& plan)
       : job_(job),
         placement_(workloads::embedding_layout(job, plan)),
-        workload_(*job.workload.dlrm()) {
+        workload_(*job.workload.layered()) {
     const double dense =
         dense_bytes(job) +
         simulator::framework_memory(job.system.device, communicator_sizes(placement_, job.sptt), {})
@@ -198,7 +198,7 @@ class Ledger {
 
   const Job& job_;
   const EmbeddingPlacement placement_;
-  const DlrmWorkload& workload_;
+  const LayeredWorkload& workload_;
   std::map<std::string, std::vector<LedgerLine>> lines_;
   std::map<std::int32_t, LookupsInOrder> in_order_;  ///< by table
 };
@@ -210,7 +210,7 @@ std::string largest_table(const Job& job, const EmbeddingPlan& plan, const Tier&
   double most = -1;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const PlanTable& table = plan.tables[t];
-    const Format format = job.row_format(job.workload.dlrm()->tables[t]);
+    const Format format = job.row_format(job.workload.layered()->tables[t]);
     double bytes = 0;
     for (const PlanShard& s : table.shards) {
       for (const auto& group : s.groups) {

@@ -234,7 +234,7 @@ std::int64_t moved_bytes(const Job& job, const EmbeddingTable& table, std::int64
 }
 
 Migration migration_between(const Job& job, const EmbeddingPlan& from, const EmbeddingPlan& to) {
-  const DlrmWorkload* w = job.workload.dlrm();
+  const LayeredWorkload* w = job.workload.layered();
   if (w == nullptr) {
     throw InputError("job: workload", "has no embedding tables; use a dlrm workload");
   }

@@ -82,7 +82,7 @@ class PlanSpaceBuilder {
         choice_(job, prices_, LineFit::kNear) {}
 
   void run() {
-    const DlrmWorkload& w = *job_.workload.dlrm();
+    const LayeredWorkload& w = *job_.workload.layered();
     to_.problem_.ranks = static_cast<std::int32_t>(job_.devices);
     to_.problem_.tiers = capacities_of(job_, options_.slow_tiers);
     for (std::size_t t = 0; t < w.tables.size(); ++t) {
@@ -216,7 +216,7 @@ class PlanSpaceBuilder {
     }
     const double average = sum / real(job_.devices);
     for (std::size_t t = 0; t < tables; ++t) {
-      const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+      const EmbeddingTable& table = job_.workload.layered()->tables[t];
       std::set<internal::RowBlocks> cuts;
       const auto heavy = [&](std::int64_t ranks) {
         return static_cast<double>(lookups[t]) >= kHeavy * average * real(ranks);
@@ -274,7 +274,7 @@ class PlanSpaceBuilder {
   }
 
   void add(std::size_t t, PlacementOption option, OptionMeaning meaning) {
-    const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+    const EmbeddingTable& table = job_.workload.layered()->tables[t];
     const TableConstraint* constraint = constraint_on(table);
     if (!in_form(options_.form, table, meaning) ||
         (constraint != nullptr && !meets(*constraint, meaning, job_.devices == 1))) {
@@ -297,7 +297,7 @@ class PlanSpaceBuilder {
 };
 
 void check_plannable(const Job& job) {
-  const DlrmWorkload* w = job.workload.dlrm();
+  const LayeredWorkload* w = job.workload.layered();
   if (w == nullptr || w->tables.empty()) {
     throw InputError("job: workload",
                      fmt::format("'{}' has no embedding tables to place; use a dlrm workload",
@@ -339,7 +339,7 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
   plan.devices = job.devices;
   plan.sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
   plan.dedup = job.embedding_dedup;
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   std::vector<std::int32_t> all(static_cast<std::size_t>(job.devices));
   std::iota(all.begin(), all.end(), 0);
   for (std::size_t t = 0; t < w.tables.size(); ++t) {

@@ -39,7 +39,7 @@ class MoveBytes {
     for (std::size_t t = 0; t < from.size(); ++t) {
       held_.emplace_back(held[t] != nullptr ? *held[t] : PlanTable{});
       const bool moves = held[t] != nullptr && held[t] != from[t];
-      to_home_.push_back(moves ? count(t, job.workload.dlrm()->tables[t], *from[t]) : 0);
+      to_home_.push_back(moves ? count(t, job.workload.layered()->tables[t], *from[t]) : 0);
     }
   }
 
@@ -67,7 +67,7 @@ class MoveBytes {
   }
 
   [[nodiscard]] std::int64_t count(std::size_t t, const Choice& to) const {
-    const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+    const EmbeddingTable& table = job_.workload.layered()->tables[t];
     if (lies_[t] == nullptr) {
       return 0;
     }
@@ -390,7 +390,7 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
   check_plannable(job);
   std::vector<const PlanTable*> tables;
   std::vector<const PlanTable*> held;
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     const auto it = std::find_if(from.tables.begin(), from.tables.end(),
                                  [&](const PlanTable& p) { return p.name == t.name; });
     if (it == from.tables.end()) {

@@ -111,7 +111,7 @@ double remap_bytes(const EmbeddingTable& table) {
 }
 
 double dense_bytes(const Job& job) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   const double local = real(job.batch.global) / real(job.devices);
   const double compute = element_bytes(job.formats.compute);
   const LayerList list = layers_of(w, job.parallel.tensor);

@@ -103,7 +103,7 @@ Job draw_overlap_case(std::int64_t number, const System& system, std::int64_t ra
     job.batch.global = job.batch.micro * ranks;
     return job;
   }
-  DlrmWorkload d;
+  LayeredWorkload d;
   d.dense_features = 16;
   d.bottom_mlp = {draw.log_integer(200, 900), 32};
   d.top_mlp = {draw.log_integer(300, 1500), draw.log_integer(300, 1500), 1};

@@ -100,7 +100,7 @@ DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request)
   }
   // What the plan calls hot are rows of then, also where its file does not list them.
   Job before = then;
-  const auto& tables = then.workload.dlrm()->tables;
+  const auto& tables = then.workload.layered()->tables;
   for (PlanTable& plan : before.embedding_plan->tables) {
     const auto table = std::find_if(tables.begin(), tables.end(),
                                     [&](const EmbeddingTable& t) { return t.name == plan.name; });
@@ -110,7 +110,7 @@ DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request)
   }
   Job later = now;
   later.embedding_plan = before.embedding_plan;
-  const DlrmWorkload* w = later.workload.dlrm();
+  const LayeredWorkload* w = later.workload.layered();
   if (w == nullptr || w->tables.size() != tables.size()) {
     throw InputError("--drift", "expected the same tables with another access");
   }

@@ -149,7 +149,7 @@ void complete_plans(const Job& job, double step_bound, PlanReport& report) {
     p.plan.made_for = plan_settings(job);
     for (std::size_t t = 0; t < p.plan.tables.size(); ++t) {
       if (p.plan.tables[t].order == nullptr) {  // of other planners
-        workloads::name_hot_rows(job.workload.dlrm()->tables[t], p.plan.tables[t]);
+        workloads::name_hot_rows(job.workload.layered()->tables[t], p.plan.tables[t]);
       }
     }
   }
@@ -172,7 +172,7 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.tiers = options.tiers;
   search.form = options.form;
   const bool few =
-      job.workload.dlrm() != nullptr && job.workload.dlrm()->tables.size() <= kManyTables;
+      job.workload.layered() != nullptr && job.workload.layered()->tables.size() <= kManyTables;
   const bool others = few && others_may_answer(job, options);
   planner::check_plannable(job);
   std::vector<ProposedPlan> proposed;

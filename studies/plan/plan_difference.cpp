@@ -69,7 +69,7 @@ PlanDifference plan_difference(const Job& job, const EmbeddingPlan& before,
   }
   std::map<std::pair<std::int32_t, std::string>, PlanDifference::Memory> memory;
   // The ledger of a plan for other tables or devices is that of another job.
-  const auto& tables = job.workload.dlrm()->tables;
+  const auto& tables = job.workload.layered()->tables;
   const bool of_job = before.devices == job.devices && before.tables.size() == tables.size() &&
                       std::all_of(tables.begin(), tables.end(), [&](const EmbeddingTable& t) {
                         return planner::placed_table(before, t) != nullptr;

@@ -38,7 +38,7 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   options.search.seed = request.seed;
   options.tiers = request.tiers;
   options.form = request.form;
-  if (const DlrmWorkload* w = job.workload.dlrm();
+  if (const LayeredWorkload* w = job.workload.layered();
       w != nullptr && static_cast<std::int64_t>(w->tables.size()) * job.devices > kLargeTask) {
     options.points = kFewPoints;
   }
@@ -50,8 +50,8 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   report.kept = front.kept;
   report.in_use = request.in_use.value_or(from);
   // A change that moves nothing, such as another place for a new table, counts as a byte.
-  const auto counted = static_cast<std::int64_t>(request.in_use ? job.workload.dlrm()->tables.size()
-                                                                : std::size_t{0});
+  const auto counted = static_cast<std::int64_t>(
+      request.in_use ? job.workload.layered()->tables.size() : std::size_t{0});
   const planner::ReplanPoint* best = nullptr;
   for (planner::ReplanPoint& p : front.points) {
     const bool home = &p == &front.points.front();

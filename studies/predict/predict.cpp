@@ -25,7 +25,7 @@ namespace {
 /// The same job with every table's rows equally likely: what a predictor knows that has not seen
 /// the data.
 Job without_distribution(Job job) {
-  if (auto* dlrm = std::get_if<DlrmWorkload>(&job.workload.model)) {
+  if (auto* dlrm = std::get_if<LayeredWorkload>(&job.workload.model)) {
     for (EmbeddingTable& table : dlrm->tables) {
       table.access = std::make_shared<Access>(Access::uniform(table.rows));
     }

@@ -232,7 +232,7 @@ std::vector<TrafficRow> traffic(const ExecutionGraph& graph) {
 
 std::vector<LookupRow> lookups(const Job& job) {
   std::vector<LookupRow> list;
-  const DlrmWorkload* dlrm = job.workload.dlrm();
+  const LayeredWorkload* dlrm = job.workload.layered();
   if (dlrm == nullptr) {
     return list;
   }

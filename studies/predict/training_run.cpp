@@ -53,7 +53,7 @@ struct EmbeddingBytes {
   double modified = 1;
 };
 
-EmbeddingBytes embedding_bytes(const Job& job, const DlrmWorkload& model, const Flow& flow,
+EmbeddingBytes embedding_bytes(const Job& job, const LayeredWorkload& model, const Flow& flow,
                                Seconds step) {
   const bool diff = flow.what == Flow::What::kEmbeddingDiff;
   const double samples = flow.every / step * static_cast<double>(job.batch.global);
@@ -74,7 +74,7 @@ EmbeddingBytes embedding_bytes(const Job& job, const DlrmWorkload& model, const 
 /// Parameters that are not rows of embedding tables.
 double dense_parameters(const Job& job) {
   double n = config::parameter_count(job.workload);
-  if (const DlrmWorkload* model = job.workload.dlrm()) {
+  if (const LayeredWorkload* model = job.workload.layered()) {
     for (const EmbeddingTable& t : model->tables) {
       n -= static_cast<double>(t.rows) * static_cast<double>(t.dim);
     }
@@ -101,7 +101,7 @@ void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) 
                   8);
   }
   cost.moved = each * dense_parameters(job);
-  if (const DlrmWorkload* model = job.workload.dlrm()) {
+  if (const LayeredWorkload* model = job.workload.layered()) {
     const EmbeddingBytes tables = embedding_bytes(job, *model, flow, step);
     cost.moved += tables.moved;
     cost.modified = tables.modified;

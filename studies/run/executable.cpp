@@ -25,7 +25,7 @@ constexpr std::int64_t kWidestHead = 256;
 constexpr std::int64_t kWidestNorm = 16384;
 constexpr std::int64_t kMostExperts = 1024;
 
-void require_tables(const Job& job, const DlrmWorkload& w, bool cuda) {
+void require_tables(const Job& job, const LayeredWorkload& w, bool cuda) {
   for (const EmbeddingTable& t : w.tables) {
     if (t.feature_count() > 1) {
       refuse("workload.tables",
@@ -47,7 +47,7 @@ void require_tables(const Job& job, const DlrmWorkload& w, bool cuda) {
 }
 
 /// Data of recommendation models is one row of dense features, bags of ids and a click a sample.
-void require_clicks(const Job& job, const DlrmWorkload& w) {
+void require_clicks(const Job& job, const LayeredWorkload& w) {
   if (job.sptt) {
     throw InputError("job: embedding.transform",
                      "cannot run: towers are predicted, not executed, in this version; use none");
@@ -88,7 +88,8 @@ void require_dlrm_on_device(const Job& job) {
              "put them in tier ddr, or run it on the "
              "CPU");
     }
-    const std::string& table = job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)].name;
+    const std::string& table =
+        job.workload.layered()->tables[static_cast<std::size_t>(s.table)].name;
     if (s.dim > kWidestRow) {
       refuse("embedding.plan",
              fmt::format("the {} columns of table '{}' in one shard on CUDA", s.dim, table),
@@ -208,7 +209,7 @@ void require_transformer(const Job& job, const TransformerWorkload& m) {
 
 void require_executable(const Job& job, bool cuda) {
   require_products(job, cuda);
-  if (const DlrmWorkload* w = job.workload.dlrm()) {
+  if (const LayeredWorkload* w = job.workload.layered()) {
     require_clicks(job, *w);
     require_tables(job, *w, cuda);
     if (cuda) {

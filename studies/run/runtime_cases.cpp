@@ -46,7 +46,7 @@ DlrmRanges dlrm_ranges(Bound bound, CaseSize size) {
 }
 
 /// Bytes of all tables with row-wise or element-wise optimizer state.
-double table_bytes(const DlrmWorkload& dlrm, OptimizerKind optimizer) {
+double table_bytes(const LayeredWorkload& dlrm, OptimizerKind optimizer) {
   double total = 0;
   for (const EmbeddingTable& t : dlrm.tables) {
     const double state = optimizer == OptimizerKind::kAdam ? 2.0 * static_cast<double>(t.dim)
@@ -58,7 +58,7 @@ double table_bytes(const DlrmWorkload& dlrm, OptimizerKind optimizer) {
 }
 
 /// Scales the largest tables down until everything fits 2 GB.
-void fit_memory(DlrmWorkload& dlrm, OptimizerKind optimizer) {
+void fit_memory(LayeredWorkload& dlrm, OptimizerKind optimizer) {
   while (table_bytes(dlrm, optimizer) > 2e9) {
     auto largest = std::max_element(dlrm.tables.begin(), dlrm.tables.end(),
                                     [](const EmbeddingTable& a, const EmbeddingTable& b) {
@@ -73,9 +73,9 @@ std::int64_t rounded(double v, std::int64_t multiple) {
                                 std::llround(v / static_cast<double>(multiple)) * multiple);
 }
 
-DlrmWorkload draw_dlrm(Bound bound, const DlrmRanges& range, std::int64_t ranks, bool sequences,
-                       Draw& draw, OptimizerKind optimizer) {
-  DlrmWorkload dlrm;
+LayeredWorkload draw_dlrm(Bound bound, const DlrmRanges& range, std::int64_t ranks, bool sequences,
+                          Draw& draw, OptimizerKind optimizer) {
+  LayeredWorkload dlrm;
   dlrm.dense_features = draw.integer(4, 64);
   const std::int64_t dims[] = {16, 32, 64, 128};
   const std::int64_t dim = draw.one_of(dims);
@@ -142,7 +142,7 @@ TransformerWorkload draw_transformer(Bound bound, std::int64_t ranks, Draw& draw
 /// The host draws every lookup of a batch.
 void limit_lookups(Job& job, std::int64_t ranks) {
   double per_sample = 0;
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     per_sample += t.pooling;
   }
   const double most = 1.5e6 * static_cast<double>(ranks) / per_sample;
@@ -313,7 +313,7 @@ Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ran
     job.parallel.data = ranks;
     // Data-parallel tables exchange dense gradients of every row: only sensible for small tables.
     double rows = 0;
-    for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    for (const EmbeddingTable& t : job.workload.layered()->tables) {
       rows += static_cast<double>(t.rows * t.dim);
     }
     const std::int64_t shardings = !sequences && rows < 2e6 ? 4 : 3;
@@ -325,7 +325,7 @@ Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ran
 }
 
 std::string describe(const Job& job) {
-  if (const DlrmWorkload* d = job.workload.dlrm()) {
+  if (const LayeredWorkload* d = job.workload.layered()) {
     constexpr std::string_view kInteractions[] = {"dot", "cat", "dcnv2"};
     const bool sequence = !d->tables.empty() && d->tables[0].mode == PoolingMode::kSequence;
     return fmt::format("dlrm {} tables{} {} {} batch {}", d->tables.size(),

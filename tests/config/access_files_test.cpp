@@ -111,10 +111,10 @@ TEST_CASE("a table's files are relative to the workload's folder and survive a r
                {"name": "c", "rows": 1000, "dim": 8, "pooling": 2.5, "mode": "sequence", "access": {"zipf": 1.1, "seed": 3, "remap": {"buckets": 100, "kind": "mod"}}}]})");
   const Library library{STEPCAST_SOURCE_DIR};
   const Workload w = load_workload(file.string(), library);
-  CHECK(w.dlrm()->tables[0].access->sample_lookups() == 120);
-  CHECK(w.dlrm()->tables[1].access->recorded() == std::vector<std::int64_t>{1, 2, 1});
-  CHECK(w.dlrm()->tables[2].rows == 100);
-  CHECK(w.dlrm()->tables[2].remapped->rows == 1000);
+  CHECK(w.layered()->tables[0].access->sample_lookups() == 120);
+  CHECK(w.layered()->tables[1].access->recorded() == std::vector<std::int64_t>{1, 2, 1});
+  CHECK(w.layered()->tables[2].rows == 100);
+  CHECK(w.layered()->tables[2].remapped->rows == 1000);
   const std::string text = workload_to_json(w);
   CHECK(workload_to_json(read_workload(text_source(text, "again", "/nowhere"))) == text);
   // Row 2 of a table with 2 rows.
@@ -132,7 +132,10 @@ TEST_CASE("a table's files are relative to the workload's folder and survive a r
         R"({"kind": "dlrm", "name": "w", "dense_features": 1, "bottom_mlp": [8], "interaction": {"kind": "dot"}, "top_mlp": [1],
     "tables": [{"name": "b", "rows": 3, "dim": 8, )" +
             pooling + R"("access": {"indices": "i.txt"}}]})");
-    return load_workload((folder.path / "bags.json").string(), library).dlrm()->tables[0].pooling;
+    return load_workload((folder.path / "bags.json").string(), library)
+        .layered()
+        ->tables[0]
+        .pooling;
   };
   CHECK(bagged("") == 1.5);
   CHECK(bagged("\"pooling\": 1.5, ") == 1.5);

@@ -161,9 +161,9 @@ TEST_CASE("overrides by --set reach everything an error can name", "[config][set
   SECTION("the last one wins") { CHECK(job(kGpt, {"devices=16", "devices=32"}).devices == 32); }
   SECTION("a named workload is opened") {
     const Job j = job(kDlrm, {"workload.tables[3].rows=1000", "workload.tables.4.dim=64"});
-    CHECK(j.workload.dlrm()->tables[3].rows == 1000);
-    CHECK(j.workload.dlrm()->tables[4].dim == 64);
-    CHECK(j.workload.dlrm()->tables[5].dim == 128);
+    CHECK(j.workload.layered()->tables[3].rows == 1000);
+    CHECK(j.workload.layered()->tables[4].dim == 64);
+    CHECK(j.workload.layered()->tables[5].dim == 128);
   }
   SECTION("a named system and its device are opened") {
     const Job j = job(kGpt, {"system.device.memory=1 TB", "system.fabric[0].bandwidth=1 TB/s",

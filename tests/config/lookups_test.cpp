@@ -221,11 +221,11 @@ TEST_CASE("a job names lookups inside a file, and keeps the name", "[config][loo
                           recorded("keyed.pt") + ":1\n";
   const Job job =
       load_job(text_source(csv, "t.csv"), {"system=dgx-h100", "batch.global=64"}, library);
-  const auto& tables = job.workload.dlrm()->tables;
+  const auto& tables = job.workload.layered()->tables;
   CHECK(tables[0].access->recorded() == Ids{5, 6, 7});
   CHECK(tables[1].pooling == 1);  // three ids in three bags
   const Job again = load_job(text_source(job_to_json(job), "again", "/nowhere"), {}, library);
-  CHECK(again.workload.dlrm()->tables[1].access->recorded() == Ids{1, 2, 3});
+  CHECK(again.workload.layered()->tables[1].access->recorded() == Ids{1, 2, 3});
   CHECK_THROWS_WITH(
       load_job(
           text_source("name,rows,dim,indices\nu,10,4," + recorded("fbgemm.pt") + "\n", "t.csv"),

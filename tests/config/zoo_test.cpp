@@ -108,13 +108,13 @@ TEST_CASE("parameters of the zoo's transformers are the published ones", "[confi
 TEST_CASE("the zoo's tables are the published ones", "[config][zoo]") {
   const Workload v2 = load_workload("mlperf-dlrm-v2", kLibrary);
   double rows = 0, lookups = 0;
-  for (const EmbeddingTable& t : v2.dlrm()->tables) {
+  for (const EmbeddingTable& t : v2.layered()->tables) {
     rows += static_cast<double>(t.rows);
     lookups += t.pooling;
   }
   CHECK(rows == 204184588);  // total_rows of the reference configuration
   CHECK(lookups == 214);
-  CHECK(load_workload("hugectr-510", kLibrary).dlrm()->tables.size() == 510);
+  CHECK(load_workload("hugectr-510", kLibrary).layered()->tables.size() == 510);
   // 8 x 1e6 x 64, MLPs 512-512-64 and (64 + 36)-1024-1024-1024-1: 36 = 9 * 8 / 2 dots.
   const double mlps = (512 * 512 + 512) + (512 * 64 + 64) + (100 * 1024 + 1024) +
                       2 * (1024 * 1024 + 1024) + (1024 + 1);

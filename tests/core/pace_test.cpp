@@ -56,7 +56,7 @@ TEST_CASE("experts decide a plan's family before sharded weights do", "[core][pa
   CHECK(plan_family(job_of(3, false)) == PlanFamily::kSharded);
   CHECK(plan_family(job_of(3, true)) == PlanFamily::kExperts);
   Job dlrm;
-  dlrm.workload.model = DlrmWorkload{};
+  dlrm.workload.model = LayeredWorkload{};
   CHECK_FALSE(plan_family(dlrm));
 }
 

@@ -52,7 +52,7 @@ TEST_CASE("a TorchRec collection is a job", "[config][torchrec]") {
          "batch_size": 512, "world_size": 8, "dense_in_features": 13,
          "dense_arch_layer_sizes": [64, 16], "over_arch_layer_sizes": [32, 1],
          "dcn_num_layers": 2, "dcn_low_rank_dim": 8)"));
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   REQUIRE(w.tables.size() == 3);
   CHECK(w.tables[0].rows == 1000);
   CHECK(w.tables[0].dim == 16);
@@ -71,9 +71,9 @@ TEST_CASE("a TorchRec collection is a job", "[config][torchrec]") {
   // What the file says can be changed like any other key.
   const Job access = job_of(collection(table("a"), R"(, "batch_size": 4, "world_size": 2)"),
                             {"workload.tables[0].access={\"zipf\": 1.1}"});
-  CHECK(access.workload.dlrm()->tables[0].access->exponent() == 1.1);
+  CHECK(access.workload.layered()->tables[0].access->exponent() == 1.1);
   // Without a dense part, a narrow one.
-  CHECK(access.workload.dlrm()->top_mlp == std::vector<std::int64_t>{1});
+  CHECK(access.workload.layered()->top_mlp == std::vector<std::int64_t>{1});
 }
 
 TEST_CASE("TorchRec features, weights and data types stay with their table", "[config][torchrec]") {
@@ -86,7 +86,7 @@ TEST_CASE("TorchRec features, weights and data types stay with their table", "[c
                                    "is_weighted": true, "batch_sizes": [4, 4, 4]}},
          "batch_size": 4, "world_size": 8, "local_world_size": 8)");
   const Job job = job_of(file);
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   REQUIRE(w.tables.size() == 3);
   REQUIRE(w.tables[0].feature_count() == 3);
   CHECK(w.tables[0].features[2].name == "friends");
@@ -166,7 +166,7 @@ TEST_CASE("features, formats and weights of a table in a workload of ours", "[co
   };
   const Job job =
       job_of(with(R"(, "pooling": 3, "features": 4, "format": "fp16", "weighted": true)"));
-  const EmbeddingTable& t = job.workload.dlrm()->tables.front();
+  const EmbeddingTable& t = job.workload.layered()->tables.front();
   CHECK(t.feature_count() == 4);
   CHECK(t.pooling == 12);
   CHECK(t.format == Format::kFp16);
@@ -191,7 +191,7 @@ TEST_CASE("DeepRecSys configurations are read, or refused by their model", "[con
            type + "\"}";
   };
   const Job job = job_of(file("dlrm"), {"batch.global=64"});
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   CHECK(job.workload.name == "rm1");
   CHECK(w.dense_features == 128);
   CHECK(w.bottom_mlp == std::vector<std::int64_t>{64, 32});
@@ -216,8 +216,8 @@ TEST_CASE("the published DeepRecSys files are the zoo's rm1, rm2 and rm3, or say
     const Workload read =
         config::load_workload((folder / ("dlrm_" + name + ".json")).string(), kLibrary);
     const Workload zoo = config::load_workload(name, kLibrary);
-    const DlrmWorkload& a = *read.dlrm();
-    const DlrmWorkload& b = *zoo.dlrm();
+    const LayeredWorkload& a = *read.layered();
+    const LayeredWorkload& b = *zoo.layered();
     CHECK(a.bottom_mlp == b.bottom_mlp);
     CHECK(a.top_mlp == b.top_mlp);
     CHECK(a.dense_features == b.dense_features);
@@ -247,7 +247,7 @@ TEST_CASE("a collection stands where a workload stands", "[config][torchrec]") {
   CHECK(interop::describes_model(config::text_source(collection(table("a")), "")));
   const std::string json =
       interop::import_to_json(config::text_source(collection(table("a")), "ebc.json"));
-  CHECK(job_of(json, {"batch.global=8"}).workload.dlrm()->tables.size() == 1);
+  CHECK(job_of(json, {"batch.global=8"}).workload.layered()->tables.size() == 1);
   std::ofstream(file) << collection(table("a"), R"(, "local_world_size": 8)");
   CHECK_THROWS_WITH(config::load_workload(file.string(), kLibrary),
                     Contains("devices_per_machine") && Contains("give this file as the job"));
@@ -268,7 +268,7 @@ TEST_CASE("HugeCTR tables are a job", "[config][hugectr]") {
     "embedding_tables": [
       {"name": "a", "max_vocabulary_size": 500, "ev_size": 8, "nnz_per_slot": 3},
       {"name": "b", "max_vocabulary_size": 70, "ev_size": 16, "combiner": "concat"}]})");
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   CHECK(w.tables[0].pooling == 3);
   CHECK(w.tables[0].mode == PoolingMode::kSum);
   CHECK(w.tables[1].mode == PoolingMode::kSequence);

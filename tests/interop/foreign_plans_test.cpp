@@ -141,7 +141,7 @@ TEST_CASE("a table that no kernel of TorchRec takes is refused before any plan",
           "[config][torchrec]") {
   Job job = job_with(mixed("block", true));
   CHECK_NOTHROW(interop::expect_torchrec_tables(job));
-  std::get<DlrmWorkload>(job.workload.model).tables[2].dim = 10;
+  std::get<LayeredWorkload>(job.workload.model).tables[2].dim = 10;
   CHECK_THAT(refusal([&] { interop::expect_torchrec_tables(job); }),
              Contains("table \"c\"") && Contains("has dim 10") && Contains("multiples of 4") &&
                  Contains("pad it to 12"));

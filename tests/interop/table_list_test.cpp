@@ -22,7 +22,7 @@ Job job_of(const std::string& csv, std::vector<std::string> more = {"batch.globa
   return load_job(text_source(csv, "ranker.csv"), more, kLibrary);
 }
 std::vector<EmbeddingTable> tables_of(const std::string& csv) {
-  return job_of(csv).workload.dlrm()->tables;
+  return job_of(csv).workload.layered()->tables;
 }
 
 /// Commands that run a step and those that only show it refuse a list in the same words.
@@ -47,8 +47,8 @@ TEST_CASE("a list of tables in a CSV is a workload and a job", "[config][tables]
   CHECK(job.at("workload").at("name") == "ranker");
   CHECK(interop::describes_model(config::text_source(csv, "")));
   const Job read = job_of(csv);
-  CHECK(read.workload.dlrm()->tables[1].rows == 2000);
-  CHECK(read.workload.dlrm()->tables[1].pooling == 1);
+  CHECK(read.workload.layered()->tables[1].rows == 2000);
+  CHECK(read.workload.layered()->tables[1].pooling == 1);
 }
 
 TEST_CASE("a list of tables is read as spreadsheets and other tools write it", "[config][tables]") {
@@ -109,7 +109,7 @@ TEST_CASE("a list of tables takes recorded ids with their bags", "[config][table
   const auto pooling = [&](const std::string& csv) {
     const Source source = file_source(folder.write("t.csv", csv));
     return load_job(source, {"system=dgx-h100", "batch.global=64"}, kLibrary)
-        .workload.dlrm()
+        .workload.layered()
         ->tables[0]
         .pooling;
   };

@@ -29,7 +29,7 @@ PlanTable table(const EmbeddingTable& of, ShardingKind kind, Split split,
 }
 
 std::vector<EmbeddingTable>& tables_of(Job& job) {
-  return std::get<DlrmWorkload>(job.workload.model).tables;
+  return std::get<LayeredWorkload>(job.workload.model).tables;
 }
 
 /// Four tables of 1,000 rows of 16 on `devices`: whole, on all, a copy each, a copy a pair.

@@ -88,7 +88,7 @@ TEST_CASE("a plan that does not fit is an answer with its reason", "[planner][le
 
   EmbeddingPlan one_rank;
   one_rank.devices = job.devices;
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     PlanShard s;
     s.rows = {0, t.rows};
     s.columns = {0, t.dim};

@@ -162,7 +162,7 @@ TEST_CASE("what a plan's ledger stores on each rank is what its graph stores, to
     }
     job.embedding_plan = plan;
     const ExecutionGraph graph = workloads::build_graph(job);
-    const double dense = real(parameter_count(layers_of(*job.workload.dlrm())));
+    const double dense = real(parameter_count(layers_of(*job.workload.layered())));
     for (const LedgerLine& l : ledger_of(job, plan)) {
       const Program& program = graph.program_of(l.rank);
       std::set<TensorId> cached;
@@ -318,7 +318,7 @@ TEST_CASE("a stack's single optimizer launch keeps a full copy of narrow dense p
   job.parallel.data = 4;
   job.system = plain_system(16e9, 2);
   job.formats.compute = Format::kFp16;
-  const double parameters = real(parameter_count(layers_of(*job.workload.dlrm())));
+  const double parameters = real(parameter_count(layers_of(*job.workload.layered())));
   const double plain = dense_bytes(job);
   job.system.fitted["stack"].constants["fused_optimizer"] = 1;
   CHECK(dense_bytes(job) == Approx(plain + 4 * parameters));

@@ -15,7 +15,7 @@ inline Job many_tables(std::int64_t tables, std::int64_t devices, const System& 
   std::mt19937_64 rng(seed);
   std::uniform_real_distribution<double> unit(0, 1);
   std::normal_distribution<double> normal(0, 1);
-  DlrmWorkload w;
+  LayeredWorkload w;
   w.dense_features = 13;
   w.bottom_mlp = {512, 256, 128};
   w.top_mlp = {1024, 512, 1};

@@ -80,7 +80,7 @@ TEST_CASE("blocks of rows at any place are options, and so the plans that have t
           "[planner]") {
   // Two tables take most lookups; HugeCTR's planner cuts their rows by doubling.
   Job job = zoo_job("rm2", 8);
-  auto& tables = std::get<DlrmWorkload>(job.workload.model).tables;
+  auto& tables = std::get<LayeredWorkload>(job.workload.model).tables;
   tables[0].pooling *= 60;
   tables[1].pooling *= 40;
   const models::CostModel model(job.system, job.calibration);
@@ -213,7 +213,7 @@ TEST_CASE("lists that repeat are paid once, where that pays", "[planner][dedup]"
   // Pooled tables whose lists are kept in three of four samples: 1 / (1 - 15/16 3/4) = 3.37 times
   // fewer lists.
   Job job = sequence_job(16, 4, 200'000, 1.1, 2048, 8);
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.mode = PoolingMode::kSum;
     t.session = Session{16, 0.75};
   }

@@ -16,7 +16,7 @@ namespace {
 
 std::vector<torchrec::Table> dlrm_v2() {
   const Workload w = config::load_workload("mlperf-dlrm-v2", config::Library{STEPCAST_SOURCE_DIR});
-  return torchrec::tables_of(*w.dlrm());
+  return torchrec::tables_of(*w.layered());
 }
 
 /// 80 GB less 15 %, 8 devices a host, default bandwidths: the measured set-up.

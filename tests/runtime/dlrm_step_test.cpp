@@ -70,7 +70,7 @@ namespace {
 /// Rows of each table looked up by popularity.
 Job skewed_job(OptimizerKind optimizer) {
   Job job = small_job(InteractionKind::kCat, optimizer);
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
   }
   return job;
@@ -131,7 +131,7 @@ TEST_CASE("ids that travel once train the same DLRM", "[runtime][dlrm][dedup]") 
   // Batches repeat row 0 often. Gradients of one row are summed on each rank first.
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kAdam);
   Job job = small_job(InteractionKind::kCat, optimizer);
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
     t.mode = t.mode == PoolingMode::kMean ? PoolingMode::kSequence : t.mode;
   }
@@ -162,7 +162,7 @@ TEST_CASE("lists that are pooled once train the same DLRM", "[runtime][dlrm][ded
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
                                   OptimizerKind::kAdam, OptimizerKind::kAdagrad);
   Job job = small_job(InteractionKind::kCat, optimizer);
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
     t.session = Session{4, 0.8};
   }
@@ -185,7 +185,7 @@ TEST_CASE("lists that are pooled once train the same DLRM", "[runtime][dlrm][ded
       const EmbeddingPlacement layout = workloads::embedding_layout(job);
       for (const EmbeddingSlice& s : layout.slices) {
         const PoolingMode mode =
-            job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)].mode;
+            job.workload.layered()->tables[static_cast<std::size_t>(s.table)].mode;
         CHECK(s.pools_lists_once() == (mode != PoolingMode::kSequence));
       }
       const std::vector<double> curve = loss_curve(job, kSteps);
@@ -199,7 +199,7 @@ TEST_CASE("lists that are pooled once train the same DLRM", "[runtime][dlrm][ded
 
 TEST_CASE("the tiered plan trains the same DLRM", "[runtime][dlrm][tiers]") {
   Job job = small_job(InteractionKind::kDot, OptimizerKind::kRowwiseAdagrad);
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
   }
   job.devices = 4;

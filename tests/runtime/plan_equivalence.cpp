@@ -64,7 +64,7 @@ struct Plan {
 };
 
 Job dlrm_job() {
-  DlrmWorkload w;
+  LayeredWorkload w;
   w.dense_features = 13;
   w.bottom_mlp = {32, 16};
   w.top_mlp = {32, 1};
@@ -129,7 +129,7 @@ std::vector<Plan> lists_plans(int ranks) {
     all.push_back({fmt::format("{} x {}", name, ranks), job, group});
   };
   Job job = dlrm_job();
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.session = Session{16, 0.8};
   }
   job.devices = job.parallel.data = ranks;

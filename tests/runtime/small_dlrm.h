@@ -16,7 +16,7 @@ constexpr std::int64_t kGlobal = 16;
 /// Five tables of every pooling mode; row counts that do not divide over ranks.
 inline Job small_job(InteractionKind interaction,
                      OptimizerKind embedding_optimizer = OptimizerKind::kSgd) {
-  DlrmWorkload w;
+  LayeredWorkload w;
   w.dense_features = 5;
   w.bottom_mlp = {12, 8};
   w.top_mlp = {16, 1};
@@ -49,7 +49,7 @@ inline Job small_job(InteractionKind interaction,
 /// 0 to 5 lookups, those of the sample before where a session keeps them.
 inline HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t first,
                           std::int64_t count) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   HostBatch batch;
   batch.lookups.resize(w.tables.size());
   batch.offsets.assign(w.tables.size(), {0});

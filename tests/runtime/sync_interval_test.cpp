@@ -80,7 +80,7 @@ std::vector<PlainTable> reference(Job job, OptimizerKind kind, int steps, std::i
   job.embedding_optimizer = OptimizerKind::kSgd;
   const ExecutionGraph graph = workloads::build_graph(job);
   ThreadRanks alone(graph);
-  const auto& tables = job.workload.dlrm()->tables;
+  const auto& tables = job.workload.layered()->tables;
   const auto tensor = [&](const EmbeddingTable& t, const char* suffix) {
     return alone.executor(0).tensor(
         tensor_named(graph.programs.front(), "embedding." + t.name + ".0" + suffix));
@@ -152,7 +152,7 @@ TEST_CASE("replicas that wait k steps take one step with the sum of their gradie
   for (int s = 0; s < kSteps; ++s) {
     ranks.step(s, batches_of(job, s));
   }
-  const auto& tables = job.workload.dlrm()->tables;
+  const auto& tables = job.workload.layered()->tables;
   for (std::size_t t = 0; t < tables.size(); ++t) {
     for (std::int32_t rank = 0; rank < 4; ++rank) {
       const Program& program = graph.program_of(rank);

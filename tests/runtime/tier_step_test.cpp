@@ -14,7 +14,7 @@ namespace {
 
 /// Skewed tables of every pooling mode, on nodes of two ranks with two slower tiers.
 Job skewed_job(OptimizerKind optimizer, std::int64_t global, std::int64_t rows) {
-  DlrmWorkload w;
+  LayeredWorkload w;
   w.dense_features = 4;
   w.bottom_mlp = {16};
   w.top_mlp = {16, 1};
@@ -152,7 +152,7 @@ TEST_CASE("rows the runtime fetches and writes are those the graph expects", "[r
       const double held =
           static_cast<double>(s.rows[1] - s.rows[0]) / static_cast<double>(s.groups.front().size());
       s.cache_bytes = share * held *
-                      workloads::cached_row_bytes(job, job.workload.dlrm()->tables[t],
+                      workloads::cached_row_bytes(job, job.workload.layered()->tables[t],
                                                   s.columns[1] - s.columns[0]);
     }
   }
@@ -189,7 +189,7 @@ TEST_CASE("a cache that counts fetches what lies beyond the hottest rows", "[run
       const double held = static_cast<double>(s.rows[1]) / static_cast<double>(job.devices);
       s.cache_bytes =
           0.2 * held *
-          workloads::cached_row_bytes(job, job.workload.dlrm()->tables.front(), s.columns[1]);
+          workloads::cached_row_bytes(job, job.workload.layered()->tables.front(), s.columns[1]);
     }
     job.embedding_plan = plan;
     return train(job, 40, 30).moved.at("ddr");

@@ -37,7 +37,7 @@ inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed,
   plan.workload = job.workload.name;
   plan.system = job.system.name;
   plan.devices = job.devices;
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     PlanTable& to = plan.tables.emplace_back();
     to.name = t.name;
     to.frequency_order = below(4) > 0;
@@ -93,7 +93,7 @@ inline EmbeddingPlan nested_plan(const Job& job, const std::vector<std::int64_t>
   plan.system = job.system.name;
   plan.devices = job.devices;
   const auto levels = static_cast<std::int64_t>(sizes.size());
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     PlanTable& to = plan.tables.emplace_back();
     to.name = t.name;
     to.frequency_order = true;

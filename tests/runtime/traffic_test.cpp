@@ -27,7 +27,7 @@ System two_nodes() {
 
 /// Skewed tables, pooled by sum and mean, and unpooled; fractional pooling too.
 Job skewed_job(std::int64_t global) {
-  DlrmWorkload w;
+  LayeredWorkload w;
   w.dense_features = 4;
   w.bottom_mlp = {16};
   w.top_mlp = {16, 1};
@@ -172,7 +172,7 @@ TEST_CASE("deduplicated ids travel as often as the access law says, repeats insi
   const LinkLevels levels(two_nodes());
   Job job = skewed_job(8192);
   const double keep = GENERATE(0.0, 0.6);
-  auto& tables = std::get<DlrmWorkload>(job.workload.model).tables;
+  auto& tables = std::get<LayeredWorkload>(job.workload.model).tables;
   for (EmbeddingTable& t : tables) {
     t.session = Session{8, keep};
   }
@@ -201,7 +201,7 @@ TEST_CASE("deduplicated ids travel as often as the access law says, repeats insi
 TEST_CASE("lists that are pooled once travel as often as they are distinct", "[traffic][dedup]") {
   const LinkLevels levels(two_nodes());
   Job job = skewed_job(8192);
-  auto& tables = std::get<DlrmWorkload>(job.workload.model).tables;
+  auto& tables = std::get<LayeredWorkload>(job.workload.model).tables;
   tables = {tables[1], tables[2], tables[1], tables[2]};
   tables[2].rows = 40;  // lists are alike by chance too
   tables[2].access = std::make_shared<const Access>(Access::zipf(40, 1.2, 5));
@@ -237,7 +237,7 @@ TEST_CASE("the tiered plan spares the network most of the all-to-all of a skewed
           "[traffic][tiers]") {
   const LinkLevels levels(two_nodes());
   Job job = skewed_job(4096);
-  auto& tables = std::get<DlrmWorkload>(job.workload.model).tables;
+  auto& tables = std::get<LayeredWorkload>(job.workload.model).tables;
   tables.resize(1);
   tables[0].rows = 20'000;
   tables[0].access = std::make_shared<const Access>(Access::zipf(20'000, 1.1, 1));
@@ -316,7 +316,7 @@ TEST_CASE("every rank sends and receives what the graph expects of it, however s
   job.system.fabric[1].size = 8;
   job.system.host.devices = 4;
   job.devices = job.parallel.data = devices;
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.access = std::make_shared<const Access>(Access::zipf(t.rows, exponent, 5));
   }
   job.embedding_choice = plan;

@@ -45,7 +45,7 @@ void check_refused(const Job& base, const std::vector<Refusal>& all) {
   }
 }
 
-DlrmWorkload& dlrm(Job& job) { return std::get<DlrmWorkload>(job.workload.model); }
+LayeredWorkload& dlrm(Job& job) { return std::get<LayeredWorkload>(job.workload.model); }
 TransformerWorkload& transformer(Job& job) {
   return std::get<TransformerWorkload>(job.workload.model);
 }

@@ -173,7 +173,7 @@ TEST_CASE("runtime cases drawn for devices give a device something to do", "[stu
     const Job job = draw_case(kind, bound, system, ranks, draw, CaseSize::kDevice);
     CAPTURE(job.workload.name);
     formats.insert(job.formats.compute);
-    if (const DlrmWorkload* d = job.workload.dlrm()) {
+    if (const LayeredWorkload* d = job.workload.layered()) {
       double lookups = 0;
       for (const EmbeddingTable& t : d->tables) {
         lookups += t.pooling * static_cast<double>(job.batch.global);
@@ -200,7 +200,7 @@ TEST_CASE("drawn runtime cases are deterministic, legal and inside their ranges"
       const Job job = draw_case(i % 3 == 2 ? CaseKind::kTransformer : CaseKind::kDlrm,
                                 static_cast<Bound>(i % 4), system, 2, draw);
       all.push_back(job.workload.name);
-      if (const DlrmWorkload* d = job.workload.dlrm()) {
+      if (const LayeredWorkload* d = job.workload.layered()) {
         CHECK(d->tables.size() >= 4);
         CHECK(d->tables.size() <= 40);
         double bytes = 0;

@@ -120,8 +120,8 @@ TEST_CASE("what pipelines send is what they receive", "[studies][show][property]
 TEST_CASE("lookups count bytes of rows", "[studies][show]") {
   const Job job = dlrm();
   const auto rows = lookups(job);
-  REQUIRE(rows.size() == job.workload.dlrm()->tables.size());
-  const EmbeddingTable& t = job.workload.dlrm()->tables.front();
+  REQUIRE(rows.size() == job.workload.layered()->tables.size());
+  const EmbeddingTable& t = job.workload.layered()->tables.front();
   const double n = static_cast<double>(job.batch.global) * t.pooling;
   CHECK(rows[0].lookups == Approx(n));
   CHECK(rows[0].looked_up.base() == Approx(n * static_cast<double>(t.dim) * 4));

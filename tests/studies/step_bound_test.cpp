@@ -48,7 +48,7 @@ Job drawn_job(Draw& draw) {
        "parallel.dlrm_pipeline=" +
            draw.of<std::string>({"none", "none", "sparse_dist", "prefetch", "fused"})},
       {STEPCAST_SOURCE_DIR});
-  auto& w = std::get<DlrmWorkload>(job.workload.model);
+  auto& w = std::get<LayeredWorkload>(job.workload.model);
   w.interaction.kind = InteractionKind::kCat;
   w.tables.clear();
   const std::int64_t tables = 1 + draw.below(8);

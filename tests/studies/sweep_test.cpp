@@ -121,7 +121,7 @@ TEST_CASE("a point that overflows a slower tier says so", "[studies][sweep]") {
     job.system.tiers = {{"hbm", job.system.device.memory, {}, 1}, {"ddr", Bytes(1e5), GBps(10), 8}};
     EmbeddingPlan plan;
     plan.devices = job.devices;
-    for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    for (const EmbeddingTable& t : job.workload.layered()->tables) {
       PlanShard s;
       s.rows = {0, t.rows};
       s.columns = {0, t.dim};

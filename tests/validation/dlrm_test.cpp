@@ -103,7 +103,7 @@ TEST_CASE("HugeCTR's plan of the MLPerf tables on one machine", "[studies][dlrm]
   CHECK_NOTHROW(workloads::check_embedding_plan(job, plan, "plan"));
   std::size_t replicated = 0;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    const EmbeddingTable& table = job.workload.dlrm()->tables[t];
+    const EmbeddingTable& table = job.workload.layered()->tables[t];
     const bool small = table.rows * table.dim * 4 < 8'000'000;  // below 8 MB of fp32 weights
     const std::vector<PlanShard>& shards = plan.tables[t].shards;
     const bool is_replicated = shards.front().sharding == ShardingKind::kDataParallel;

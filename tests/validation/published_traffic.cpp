@@ -115,7 +115,8 @@ Job job_of(const ReuseHistogram& histogram, std::int64_t nodes, bool dedup,
               histogram.lookups / static_cast<double>(histogram.samples), dedup ? "ikjt" : "off"),
           histogram.file),
       {}, library);
-  std::get<DlrmWorkload>(job.workload.model).tables.front().access = std::make_shared<Access>(law);
+  std::get<LayeredWorkload>(job.workload.model).tables.front().access =
+      std::make_shared<Access>(law);
   return job;
 }
 

@@ -9,7 +9,7 @@ namespace stepcast::test {
 /// `count` equal tables and a small dense part; interaction cat, fp32.
 inline Job dlrm_job(std::int64_t devices, std::int64_t count, std::int64_t rows, std::int64_t dim,
                     double pooling) {
-  DlrmWorkload w;
+  LayeredWorkload w;
   w.dense_features = 13;
   w.bottom_mlp = {32, dim};
   w.top_mlp = {16, 1};
@@ -35,7 +35,7 @@ inline Job dlrm_job(std::int64_t devices, std::int64_t count, std::int64_t rows,
   return job;
 }
 
-inline DlrmWorkload& model_of(Job& job) { return std::get<DlrmWorkload>(job.workload.model); }
+inline LayeredWorkload& model_of(Job& job) { return std::get<LayeredWorkload>(job.workload.model); }
 
 /// Tables of every mode and several sizes, some smaller than the local batch.
 inline Job mixed_job(std::int64_t devices, std::string plan) {

@@ -35,7 +35,7 @@ TEST_CASE("named plans tile every table", "[workloads][plan][property]") {
     }
   }
   for (std::size_t t = 0; t < elements.size(); ++t) {
-    const EmbeddingTable& table = job.workload.dlrm()->tables[t];
+    const EmbeddingTable& table = job.workload.layered()->tables[t];
     CHECK(elements[t] == Approx(static_cast<double>(table.rows * table.dim)));
   }
 }

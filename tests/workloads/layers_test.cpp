@@ -21,7 +21,7 @@ Job job_of(const std::string& workload, const std::string& rest = R"("devices": 
 }
 
 LayerList list_of(const std::string& workload) {
-  return layers_of(*job_of(workload).workload.dlrm());
+  return layers_of(*job_of(workload).workload.layered());
 }
 
 /// Same ops on the same shapes in the same order; names may differ.
@@ -223,7 +223,7 @@ TEST_CASE("tensor ranks of a diffusion transformer share its products", "[worklo
 TEST_CASE("Deep Speech 2 has the published size, and a recurrence takes one product a frame",
           "[workloads][layers]") {
   const Workload w = config::load_workload("deepspeech2", kLibrary);
-  const LayerList list = layers_of(*w.dlrm());
+  const LayerList list = layers_of(*w.layered());
   // Frequencies 161 -> 81 -> 41 -> 21, so 21 * 96 columns enter the first of 7 recurrent layers;
   // each has an input product, two recurrences and a norm. 70 M in table 11 of arXiv 1512.02595.
   const double h = 1760;
@@ -279,7 +279,7 @@ TEST_CASE("every layered workload survives being written and read", "[workloads]
   CHECK(config::parameter_count(config::load_workload("dit-28b", kLibrary)) ==
         Approx(28e9).epsilon(0.02));
   const Workload l = config::load_workload("wukong-l", kLibrary);
-  CHECK(training_flops(layers_of(*l.dlrm())) > 100e9);  // the paper's largest
+  CHECK(training_flops(layers_of(*l.layered())) > 100e9);  // the paper's largest
 }
 
 TEST_CASE("the example of a listed model loads and survives", "[workloads][layers][docs]") {

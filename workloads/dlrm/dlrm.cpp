@@ -14,7 +14,7 @@ namespace {
 
 std::string place_of(const Job& job) { return fmt::format("workload '{}'", job.workload.name); }
 
-void check_shapes(const Job& job, const DlrmWorkload& w, const LayerList& list) {
+void check_shapes(const Job& job, const LayeredWorkload& w, const LayerList& list) {
   const std::int64_t shared = list.ranks_per_sample();
   if (job.devices < 1 || job.devices % shared != 0) {
     throw InputError("job: devices", fmt::format("{} devices do not divide into groups of {} ranks "
@@ -35,7 +35,7 @@ void check_shapes(const Job& job, const DlrmWorkload& w, const LayerList& list) 
 }
 
 /// What the builders of layers take for granted.
-void check_model(const Job& job, const DlrmWorkload& w) {
+void check_model(const Job& job, const LayeredWorkload& w) {
   if (w.layers != nullptr) {
     return;
   }
@@ -116,7 +116,7 @@ std::vector<Communicator> communicators_of(const EmbeddingPlacement& layout, con
 
 /// Without tables no rank holds a shard.
 EmbeddingPlacement layout_of(const Job& job) {
-  if (!job.workload.dlrm()->tables.empty()) {
+  if (!job.workload.layered()->tables.empty()) {
     return embedding_layout(job);
   }
   EmbeddingPlacement layout;
@@ -126,14 +126,14 @@ EmbeddingPlacement layout_of(const Job& job) {
 }
 
 LayerList layers_of(const Job& job) {
-  check_model(job, *job.workload.dlrm());
-  return stepcast::layers_of(*job.workload.dlrm(), job.parallel.tensor, place_of(job),
+  check_model(job, *job.workload.layered());
+  return stepcast::layers_of(*job.workload.layered(), job.parallel.tensor, place_of(job),
                              compression_of(job));
 }
 
 }  // namespace
 
-DlrmSampleFlops dlrm_forward_flops(const DlrmWorkload& w) {
+DlrmSampleFlops dlrm_forward_flops(const LayeredWorkload& w) {
   const LayerList list = stepcast::layers_of(w);
   DlrmSampleFlops flops;
   for (const Layer& l : list.layers) {
@@ -142,7 +142,7 @@ DlrmSampleFlops dlrm_forward_flops(const DlrmWorkload& w) {
   return flops;
 }
 
-StepFlops dlrm_flops(const Job& job) {
+StepFlops layered_flops(const Job& job) {
   const LayerList list = layers_of(job);
   double of_sample = training_flops(list) * static_cast<double>(list.ranks_per_sample());
   if (compression_of(job) > 1) {  // every sample passes every tower
@@ -160,9 +160,9 @@ StepFlops dlrm_flops(const Job& job) {
   return {total, total, total};
 }
 
-ExecutionGraph build_dlrm(const Job& job) {
-  const DlrmWorkload* w = job.workload.dlrm();
-  STEPCAST_CHECK(w != nullptr, "build_dlrm of '{}'", job.workload.name);
+ExecutionGraph build_layered(const Job& job) {
+  const LayeredWorkload* w = job.workload.layered();
+  STEPCAST_CHECK(w != nullptr, "build_layered of '{}'", job.workload.name);
   const LayerList list = layers_of(job);
   check_shapes(job, *w, list);
   const auto placement = std::make_shared<const EmbeddingPlacement>(layout_of(job));
@@ -185,7 +185,7 @@ ExecutionGraph build_dlrm(const Job& job) {
   graph.classes = rank_classes(job, layout, laws);
   for (const RankClass& c : graph.classes) {
     graph.programs.push_back(
-        DlrmStep(job, list, layout, laws, c.ranks.front(), c.ranks.size() > 1).build());
+        LayeredStep(job, list, layout, laws, c.ranks.front(), c.ranks.size() > 1).build());
   }
   return graph;
 }

@@ -53,17 +53,17 @@ namespace stepcast::workloads {
 /// (ParameterPiece::row_per_rank; the group's first_row is then that of the lowest rank of the
 /// class). Errors: InputError for plans and shapes that do not fit (batch over devices, dot
 /// interaction of unequal widths, ...).
-ExecutionGraph build_dlrm(const Job& job);
+ExecutionGraph build_layered(const Job& job);
 
 /// FLOPs of a step over all devices: matrix products and pairwise dots, forward and backward; the
 /// first layer needs no gradient of its input. Nothing is recomputed, so all conventions agree.
-StepFlops dlrm_flops(const Job& job);
+StepFlops layered_flops(const Job& job);
 
 /// FLOPs of the forward pass per sample: both MLPs; and the interaction (dots, or cross layers).
 struct DlrmSampleFlops {
   Flops mlp;
   Flops interaction;
 };
-DlrmSampleFlops dlrm_forward_flops(const DlrmWorkload& workload);
+DlrmSampleFlops dlrm_forward_flops(const LayeredWorkload& workload);
 
 }  // namespace stepcast::workloads

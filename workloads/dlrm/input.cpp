@@ -28,7 +28,7 @@ std::int64_t lengths_per_sample(const EmbeddingSlice& s, const EmbeddingTable& t
 
 }  // namespace
 
-void DlrmStep::load_batch() {
+void LayeredStep::load_batch() {
   double bytes_in = real(batch_) * real(list_.input_width() + label_width(list_)) * 4;
   for (const EmbeddingTable& t : workload_.tables) {
     bytes_in += real(batch_) * (t.pooling * id_bytes(t) + real(t.feature_count()) * kLengthBytes);
@@ -80,8 +80,8 @@ void DlrmStep::load_batch() {
   load.records(next ? indexed_ : loaded_);
 }
 
-DlrmStep::Indices DlrmStep::declare_indices(const std::string& prefix, const Exchange& lengths,
-                                            const Indices* now) {
+LayeredStep::Indices LayeredStep::declare_indices(const std::string& prefix,
+                                                  const Exchange& lengths, const Indices* now) {
   const auto list = [&](const char* name, double elements, Format f, const TensorId* replaced) {
     Tensor t{
         .name = prefix + name,
@@ -107,7 +107,7 @@ DlrmStep::Indices DlrmStep::declare_indices(const std::string& prefix, const Exc
   return all;
 }
 
-std::vector<TensorId> DlrmStep::Indices::read(std::optional<TensorId> first) const {
+std::vector<TensorId> LayeredStep::Indices::read(std::optional<TensorId> first) const {
   std::vector<TensorId> all;
   if (first) {
     all.push_back(*first);
@@ -119,13 +119,13 @@ std::vector<TensorId> DlrmStep::Indices::read(std::optional<TensorId> first) con
   return all;
 }
 
-bool DlrmStep::weighted() const {
+bool LayeredStep::weighted() const {
   return std::any_of(layout_.slices.begin(), layout_.slices.end(), [this](const EmbeddingSlice& s) {
     return !is_local(s.route) && table(s).weighted;
   });
 }
 
-double DlrmStep::arriving_lengths() const {
+double LayeredStep::arriving_lengths() const {
   double sum = 0;
   for (const std::int32_t id : layout_.held[static_cast<std::size_t>(rank_)]) {
     const EmbeddingSlice& s = slice(id);
@@ -134,7 +134,7 @@ double DlrmStep::arriving_lengths() const {
   return sum;
 }
 
-double DlrmStep::arriving_ids() const {
+double LayeredStep::arriving_ids() const {
   double sum = 0;
   for (const EmbeddingRoute r : kAllRoutes) {
     sum += is_local(r) ? 0 : routes_.at(static_cast<std::size_t>(r)).lookups;
@@ -142,7 +142,7 @@ double DlrmStep::arriving_ids() const {
   return sum;
 }
 
-double DlrmStep::arriving_weights() {
+double LayeredStep::arriving_weights() {
   double sum = 0;
   for (const std::int32_t id : layout_.held[static_cast<std::size_t>(rank_)]) {
     const EmbeddingSlice& s = slice(id);
@@ -154,7 +154,7 @@ double DlrmStep::arriving_weights() {
 }
 
 /// What this rank sends to each rank that holds rows its lookups may fall to.
-DlrmStep::SentIndices DlrmStep::sent_indices() {
+LayeredStep::SentIndices LayeredStep::sent_indices() {
   SentIndices sent;
   auto& [lengths, ids, weights, by_row] = sent;
   lengths.send_elements.resize(static_cast<std::size_t>(devices()));
@@ -190,7 +190,7 @@ DlrmStep::SentIndices DlrmStep::sent_indices() {
   return sent;
 }
 
-void DlrmStep::exchange_indices() {
+void LayeredStep::exchange_indices() {
   if (!layout_.exchanges_ids()) {
     return;
   }
@@ -261,7 +261,7 @@ void DlrmStep::exchange_indices() {
 }
 
 /// As many bytes as memory moves while the kernels work.
-void DlrmStep::distribute_ids() {
+void LayeredStep::distribute_ids() {
   if (traits_.distributed_ids <= 0 || !layout_.exchanges_ids()) {
     return;
   }

@@ -76,7 +76,7 @@ class RankClasses {
       if (by_place(slice) || distinct || !laws_.uneven(slice)) {
         continue;
       }
-      const EmbeddingTable& t = job_.workload.dlrm()->tables[index(s.table)];
+      const EmbeddingTable& t = job_.workload.layered()->tables[index(s.table)];
       for (const std::size_t to : {static_cast<std::size_t>(s.route), ids}) {
         std::vector<double>& load = loads[to];
         load.resize(ranks_);

@@ -10,11 +10,11 @@
 
 namespace stepcast::workloads {
 
-Bytes DlrmStep::row_bytes(const EmbeddingSlice& s) const {
+Bytes LayeredStep::row_bytes(const EmbeddingSlice& s) const {
   return format_bytes(job_.row_format(table(s)), 1, s.dim);
 }
 
-Format DlrmStep::format_of(const std::vector<std::int32_t>& slices) const {
+Format LayeredStep::format_of(const std::vector<std::int32_t>& slices) const {
   std::optional<Format> same;
   for (const std::int32_t id : slices) {
     const Format f = job_.row_format(table(slice(id)));
@@ -26,11 +26,11 @@ Format DlrmStep::format_of(const std::vector<std::int32_t>& slices) const {
   return same.value_or(job_.formats.embedding);
 }
 
-double DlrmStep::state_bytes(std::int64_t dim) const {
+double LayeredStep::state_bytes(std::int64_t dim) const {
   return state_row_bytes(job_.embedding_optimizer, dim);
 }
 
-EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
+EmbeddingShard LayeredStep::shard_of(std::int32_t id, double samples) {
   const EmbeddingSlice& s = slice(id);
   const EmbeddingTable& t = table(s);
   const HeldRows held = held_rows(s, rank_);
@@ -97,19 +97,19 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   return shard;
 }
 
-double DlrmStep::samples_of(EmbeddingRoute r) const {
+double LayeredStep::samples_of(EmbeddingRoute r) const {
   const auto [first, end] = layout_.peers(r, rank_);
   return real(batch_ * (end - first));
 }
 
-std::int32_t DlrmStep::order_of(EmbeddingRoute r) const {
+std::int32_t LayeredStep::order_of(EmbeddingRoute r) const {
   return is_local(r)         ? 0
          : is_node_reduce(r) ? static_cast<std::int32_t>(layout_.group_of(r))
          : in_towers(r)      ? static_cast<std::int32_t>(layout_.node)
                              : 1;
 }
 
-void DlrmStep::declare_routes() {
+void LayeredStep::declare_routes() {
   for (const EmbeddingRoute r : kAllRoutes) {
     Route& route_r = route(r);
     route_r.present = layout_.uses(r);
@@ -181,18 +181,18 @@ void DlrmStep::declare_routes() {
   }
 }
 
-double DlrmStep::lookups_of(std::int32_t id, std::int32_t holder, double samples) {
+double LayeredStep::lookups_of(std::int32_t id, std::int32_t holder, double samples) {
   return samples * table(slice(id)).pooling * laws_.mass(id, holder);
 }
 
-double DlrmStep::distinct_rows(std::int32_t id, std::int32_t holder, double samples) {
+double LayeredStep::distinct_rows(std::int32_t id, std::int32_t holder, double samples) {
   const EmbeddingTable& t = table(slice(id));
   const double repeats = t.session ? dedup_factor(t.session->samples, t.session->keep) : 1;
   const double lookups = samples * t.pooling * laws_.even_mass(id, holder);
   return laws_.unique(id, holder, lookups / repeats);
 }
 
-double DlrmStep::travelling(std::int32_t id, std::int32_t holder, double samples) {
+double LayeredStep::travelling(std::int32_t id, std::int32_t holder, double samples) {
   const EmbeddingSlice& s = slice(id);
   if (s.pools_lists_once() || !job_.embedding_dedup || !is_sequence(s.route)) {
     return s.id_share * lookups_of(id, holder, samples);
@@ -200,12 +200,12 @@ double DlrmStep::travelling(std::int32_t id, std::int32_t holder, double samples
   return samples / real(batch_) * distinct_rows(id, holder, real(batch_));
 }
 
-double DlrmStep::rows_back(std::int32_t id, std::int32_t holder, double samples) {
+double LayeredStep::rows_back(std::int32_t id, std::int32_t holder, double samples) {
   const EmbeddingSlice& s = slice(id);
   return s.pools_lists_once() ? s.list_share * samples : travelling(id, holder, samples);
 }
 
-DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
+LayeredStep::SequenceSizes LayeredStep::sequence_sizes(EmbeddingRoute r) {
   SequenceSizes n;
   for (const Place& p : places(r)) {
     const EmbeddingSlice& s = slice(p.slice);
@@ -229,7 +229,7 @@ DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
   return n;
 }
 
-std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
+std::vector<LayeredStep::Place> LayeredStep::places(EmbeddingRoute r) const {
   std::vector<Place> all;
   if (r == EmbeddingRoute::kExchange || is_node_reduce(r)) {
     // One block per sender: the local samples' rows of its slices, side by side.
@@ -273,8 +273,8 @@ std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
 
 /// Moves between a route's columns (operand number `operand`) and the assembled stack (operand 0 of
 /// the other side).
-std::vector<ColumnBlock> DlrmStep::column_blocks(EmbeddingRoute r, std::int32_t operand,
-                                                 bool forward, std::optional<bool> first) const {
+std::vector<ColumnBlock> LayeredStep::column_blocks(EmbeddingRoute r, std::int32_t operand,
+                                                    bool forward, std::optional<bool> first) const {
   if (in_towers(r) && compression_ > 1) {
     return !first || *first ? tower_blocks(operand, forward) : std::vector<ColumnBlock>{};
   }

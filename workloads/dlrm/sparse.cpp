@@ -13,7 +13,7 @@ double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
 
 }  // namespace
 
-void DlrmStep::embedding_forward(bool next) {
+void LayeredStep::embedding_forward(bool next) {
   for (const EmbeddingRoute r : kAllRoutes) {
     Route& of = route(r);
     if (!of.present) {
@@ -33,7 +33,7 @@ void DlrmStep::embedding_forward(bool next) {
   }
 }
 
-void DlrmStep::lookup(EmbeddingRoute r, bool next) {
+void LayeredStep::lookup(EmbeddingRoute r, bool next) {
   Route& to = route(r);
   double rows = 0;
   double elements = 0;
@@ -75,7 +75,7 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
 }
 
 /// Elements of one row on the wire, for formats that scale rows: the widest slice of the route.
-std::int64_t DlrmStep::row_elements(EmbeddingRoute r) const {
+std::int64_t LayeredStep::row_elements(EmbeddingRoute r) const {
   std::int64_t widest = 0;
   for (const EmbeddingSlice& s : layout_.slices) {
     widest = s.route == r ? std::max(widest, s.dim) : widest;
@@ -83,7 +83,7 @@ std::int64_t DlrmStep::row_elements(EmbeddingRoute r) const {
   return widest;
 }
 
-void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
+void LayeredStep::exchange_output(EmbeddingRoute r, bool next) {
   Route& of = route(r);
   const std::int32_t start = of.ready;
   of.ready = next ? -1 : handover(exchange_stream_, kComputeStream);
@@ -158,7 +158,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
   }
 }
 
-void DlrmStep::pool_sequences() {
+void LayeredStep::pool_sequences() {
   for (const EmbeddingRoute r : kAllRoutes) {
     if (is_sequence(r) && route(r).present) {
       pool_sequences(r);
@@ -166,7 +166,7 @@ void DlrmStep::pool_sequences() {
   }
 }
 
-void DlrmStep::pool_sequences(EmbeddingRoute r) {
+void LayeredStep::pool_sequences(EmbeddingRoute r) {
   Route& of = route(r);
   const SequenceSizes n = sequence_sizes(r);
   const double wire = element_bytes(job_.formats.all_to_all_forward);
@@ -183,7 +183,7 @@ void DlrmStep::pool_sequences(EmbeddingRoute r) {
 }
 
 /// As many bytes as memory moves while the kernel works, and at least those of the rows.
-DlrmStep::OpEdit DlrmStep::arrange(EmbeddingRoute r, const char* name, TensorId rows) {
+LayeredStep::OpEdit LayeredStep::arrange(EmbeddingRoute r, const char* name, TensorId rows) {
   double pieces = 0;
   for (const ColumnBlock& block : column_blocks(r, 0, true)) {
     pieces += block.columns > 0 ? real(batch_) : 0;
@@ -200,7 +200,7 @@ DlrmStep::OpEdit DlrmStep::arrange(EmbeddingRoute r, const char* name, TensorId 
       .work(Flops{}, moved, moved);
 }
 
-TensorId DlrmStep::assemble(TensorId bottom) {
+TensorId LayeredStep::assemble(TensorId bottom) {
   for (const EmbeddingRoute r : kAllRoutes) {
     if (arranges(r)) {
       auto op = arrange(r, "arrange", route(r).arrived);
@@ -264,7 +264,7 @@ TensorId DlrmStep::assemble(TensorId bottom) {
   return stack;
 }
 
-TensorId DlrmStep::split(TensorId d_stack) {
+TensorId LayeredStep::split(TensorId d_stack) {
   TensorId d_bottom = kNoTensor;
   std::vector<TensorId> out;
   std::vector<ColumnBlock> blocks;
@@ -302,7 +302,7 @@ TensorId DlrmStep::split(TensorId d_stack) {
   return d_bottom;
 }
 
-void DlrmStep::exchange_gradients() {
+void LayeredStep::exchange_gradients() {
   for (const EmbeddingRoute r : kAllRoutes) {
     if (route(r).present && !is_local(r)) {
       exchange_gradient(r);
@@ -310,7 +310,7 @@ void DlrmStep::exchange_gradients() {
   }
 }
 
-void DlrmStep::exchange_gradient(EmbeddingRoute r) {
+void LayeredStep::exchange_gradient(EmbeddingRoute r) {
   Route& of = route(r);
   std::int32_t start = split_;
   if (is_sequence(r)) {
@@ -388,7 +388,7 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
 }
 
 /// Dense gradients of rows with copies; they are all-reduced before the optimizer.
-void DlrmStep::dense_gradient(EmbeddingRoute r) {
+void LayeredStep::dense_gradient(EmbeddingRoute r) {
   const Route& of = route(r);
   if (of.width == 0) {
     return;
@@ -423,7 +423,7 @@ void DlrmStep::dense_gradient(EmbeddingRoute r) {
   gradients_done(op, complete);
 }
 
-void DlrmStep::embedding_backward() {
+void LayeredStep::embedding_backward() {
   // Copies first: their gradients are reduced while the other rows are updated.
   for (const EmbeddingRoute r : kAllRoutes) {
     if (has_copies(r)) {

@@ -23,10 +23,10 @@ DlrmCommunicators::DlrmCommunicators(const EmbeddingPlacement& layout, const Lay
   first_group = list.groups.empty() ? -1 : static_cast<std::int32_t>(all.size());
 }
 
-DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,
-                   ShardLaws& laws, std::int32_t rank, bool shared)
+LayeredStep::LayeredStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,
+                         ShardLaws& laws, std::int32_t rank, bool shared)
     : job_(job),
-      workload_(*job.workload.dlrm()),
+      workload_(*job.workload.layered()),
       list_(list),
       layout_(layout),
       laws_(laws),
@@ -64,7 +64,7 @@ DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingPlaceme
   }
 }
 
-Program DlrmStep::build() && {
+Program LayeredStep::build() && {
   b_.set_format(compute_);
   b_.set_interval(interval_);
   declare_routes();

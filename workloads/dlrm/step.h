@@ -45,11 +45,11 @@ constexpr double kLengthBytes = 4;  ///< of a bag, int32
 /// Writes the program of one class of ranks. The dense half is a list of layers: its parameters in
 /// layers/dense.cpp, its ops in layers/. The sparse half is in
 /// sparse.cpp.
-class DlrmStep {
+class LayeredStep {
  public:
   /// `rank`: lowest of its class; `shared`: the class has more ranks.
-  DlrmStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout, ShardLaws& laws,
-           std::int32_t rank, bool shared);
+  LayeredStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,
+              ShardLaws& laws, std::int32_t rank, bool shared);
   Program build() &&;
 
  private:
@@ -178,8 +178,8 @@ class DlrmStep {
   // layers/layer_table.cpp: how a kind of layer is built
   struct LayerRow {
     LayerKind kind;
-    void (DlrmStep::*forward)(const Layer&, LayerState&);
-    void (DlrmStep::*backward)(const Layer&, LayerState&, TensorId dy);
+    void (LayeredStep::*forward)(const Layer&, LayerState&);
+    void (LayeredStep::*backward)(const Layer&, LayerState&, TensorId dy);
   };
   static const LayerRow& layer_row(LayerKind kind);
   void layer_forward(std::size_t index);
@@ -393,7 +393,7 @@ class DlrmStep {
 
   const Job& job_;
   const FrameworkTraits traits_ = framework_traits(job_.system);
-  const DlrmWorkload& workload_;
+  const LayeredWorkload& workload_;
   const LayerList& list_;
   const EmbeddingPlacement& layout_;
   ShardLaws& laws_;

@@ -9,8 +9,8 @@
 
 namespace stepcast::workloads {
 
-EmbeddingShard::Cache DlrmStep::declare_cache(const EmbeddingShard& shard,
-                                              const EmbeddingSlice& s) {
+EmbeddingShard::Cache LayeredStep::declare_cache(const EmbeddingShard& shard,
+                                                 const EmbeddingSlice& s) {
   const CacheShape shape = cache_shape(job_, table(s), *shard.access, shard.rows, shard.dim,
                                        shard.drawn, s.cache_bytes, s.cache_policy);
 
@@ -42,7 +42,7 @@ EmbeddingShard::Cache DlrmStep::declare_cache(const EmbeddingShard& shard,
   return cache;
 }
 
-void DlrmStep::fetch_rows(EmbeddingRoute r, bool next) {
+void LayeredStep::fetch_rows(EmbeddingRoute r, bool next) {
   Route& of = route(r);
   if (of.fetches.empty()) {
     return;
@@ -75,7 +75,7 @@ void DlrmStep::fetch_rows(EmbeddingRoute r, bool next) {
   of.fetched = last;
 }
 
-void DlrmStep::write_rows_back(EmbeddingRoute r, std::int32_t updated) {
+void LayeredStep::write_rows_back(EmbeddingRoute r, std::int32_t updated) {
   const Route& of = route(r);
   for (const Fetch& f : of.fetches) {
     auto op = b_.op(OpKind::kTierWriteBack,

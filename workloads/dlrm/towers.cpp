@@ -8,7 +8,7 @@
 
 namespace stepcast::workloads {
 
-std::int64_t DlrmStep::tower_width(std::int64_t h) const {
+std::int64_t LayeredStep::tower_width(std::int64_t h) const {
   std::int64_t width = 0;
   for (std::int64_t i = 0; i < layout_.node; ++i) {
     width +=
@@ -17,7 +17,7 @@ std::int64_t DlrmStep::tower_width(std::int64_t h) const {
   return width;
 }
 
-std::int64_t DlrmStep::narrow_width(std::int64_t h) const {
+std::int64_t LayeredStep::narrow_width(std::int64_t h) const {
   const std::int64_t width = tower_width(h);
   if (width % compression_ != 0) {
     throw InputError(
@@ -29,7 +29,7 @@ std::int64_t DlrmStep::narrow_width(std::int64_t h) const {
   return width / compression_;
 }
 
-void DlrmStep::declare_tower() {
+void LayeredStep::declare_tower() {
   if (!job_.sptt || compression_ == 1) {
     return;
   }
@@ -49,10 +49,10 @@ void DlrmStep::declare_tower() {
   d_compressed_ = b_.activation("tower.gradient", rows, narrow_width(h), compute_);
 }
 
-DlrmStep::OpEdit DlrmStep::tower_exchange(const char* name, bool backward,
-                                          std::int32_t communicator,
-                                          const std::vector<double>& sent, TensorId in,
-                                          TensorId out) {
+LayeredStep::OpEdit LayeredStep::tower_exchange(const char* name, bool backward,
+                                                std::int32_t communicator,
+                                                const std::vector<double>& sent, TensorId in,
+                                                TensorId out) {
   double elements = 0;
   for (const double e : sent) {
     elements += e;
@@ -70,7 +70,7 @@ DlrmStep::OpEdit DlrmStep::tower_exchange(const char* name, bool backward,
       .on(exchange_stream_);
 }
 
-void DlrmStep::exchange_towers(bool next) {
+void LayeredStep::exchange_towers(bool next) {
   Route& of = route(EmbeddingRoute::kExchange);
   const std::int64_t members = layout_.node;
   const std::int64_t nodes = devices() / members;
@@ -106,7 +106,7 @@ void DlrmStep::exchange_towers(bool next) {
   across.records(of.ready);
 }
 
-void DlrmStep::exchange_tower_gradients(std::int32_t start) {
+void LayeredStep::exchange_tower_gradients(std::int32_t start) {
   Route& of = route(EmbeddingRoute::kExchange);
   const std::int64_t members = layout_.node;
   const std::int64_t nodes = devices() / members;
@@ -152,7 +152,7 @@ void DlrmStep::exchange_tower_gradients(std::int32_t start) {
 }
 
 /// What towers put out, node by node.
-std::vector<ColumnBlock> DlrmStep::tower_blocks(std::int32_t operand, bool forward) const {
+std::vector<ColumnBlock> LayeredStep::tower_blocks(std::int32_t operand, bool forward) const {
   std::vector<ColumnBlock> blocks;
   std::int64_t column = before_tables_;
   std::int64_t base = 0;

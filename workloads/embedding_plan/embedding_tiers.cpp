@@ -68,7 +68,7 @@ std::map<std::string, RowTraffic> expected_tier_traffic(const Job& job, const Ex
           continue;
         }
         const EmbeddingTable& table =
-            job.workload.dlrm()->tables[static_cast<std::size_t>(shard.table)];
+            job.workload.layered()->tables[static_cast<std::size_t>(shard.table)];
         const RowCacheModel model = model_of(job, table, *shard.access, real(shard.cache->capacity),
                                              shard.drawn, shard.cache->policy);
         RowTraffic mean;

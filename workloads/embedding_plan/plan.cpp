@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one 16-byte vector of fp32
 
-const DlrmWorkload& dlrm_of(const Job& job) {
-  const DlrmWorkload* w = job.workload.dlrm();
+const LayeredWorkload& dlrm_of(const Job& job) {
+  const LayeredWorkload* w = job.workload.layered();
   STEPCAST_CHECK(w != nullptr, "embedding plan of '{}', which is not a DLRM", job.workload.name);
   return *w;
 }
@@ -93,7 +93,7 @@ class Balance {
 };
 
 /// Table indices, most costly first; equal costs in the workload's order.
-std::vector<std::size_t> by_cost(const DlrmWorkload& w) {
+std::vector<std::size_t> by_cost(const LayeredWorkload& w) {
   std::vector<std::size_t> order(w.tables.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&w](std::size_t a, std::size_t b) {
@@ -102,7 +102,7 @@ std::vector<std::size_t> by_cost(const DlrmWorkload& w) {
   return order;
 }
 
-double total_cost(const DlrmWorkload& w) {
+double total_cost(const LayeredWorkload& w) {
   double sum = 0;
   for (const EmbeddingTable& t : w.tables) {
     sum += cost_of(t);
@@ -159,7 +159,7 @@ EmbeddingPlan named_tables(const Job& job) {
 }
 
 EmbeddingPlan automatic_plan(const Job& job) {
-  const DlrmWorkload& w = dlrm_of(job);
+  const LayeredWorkload& w = dlrm_of(job);
   EmbeddingPlan plan = named_tables(job);
   const double fair_share = total_cost(w) / static_cast<double>(job.devices);
   const double capacity = capacity_of(job);
@@ -213,7 +213,7 @@ std::vector<std::int64_t> nested_units(const Job& job) {
 }
 
 EmbeddingPlan make_embedding_plan(const Job& job, ShardingKind kind) {
-  const DlrmWorkload& w = dlrm_of(job);
+  const LayeredWorkload& w = dlrm_of(job);
   EmbeddingPlan plan = named_tables(job);
   const double fair_share = total_cost(w) / static_cast<double>(job.devices);
   const std::int64_t node = node_size(job);

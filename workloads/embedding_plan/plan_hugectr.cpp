@@ -42,7 +42,7 @@ double work_ratio(const Job& job, const EmbeddingTable& table) {
 class HugeCtrPlanner {
  public:
   HugeCtrPlanner(const Job& job, const HugeCtrRule& rule)
-      : job_(job), rule_(rule), tables_(job.workload.dlrm()->tables), parts_(tables_.size(), 0) {
+      : job_(job), rule_(rule), tables_(job.workload.layered()->tables), parts_(tables_.size(), 0) {
     for (std::size_t i = 0; i < tables_.size(); ++i) {
       parts_[i] = job.devices > 1 && weights(i) >= rule.replicated_below.base() ? 1 : 0;
     }
@@ -213,7 +213,7 @@ HugeCtrRule hugectr_rule(const Job& job) {
 }
 
 EmbeddingPlan hugectr_plan(const Job& job, const HugeCtrRule& rule) {
-  STEPCAST_CHECK(job.workload.dlrm() != nullptr, "embedding plan of '{}', which is not a DLRM",
+  STEPCAST_CHECK(job.workload.layered() != nullptr, "embedding plan of '{}', which is not a DLRM",
                  job.workload.name);
   STEPCAST_CHECK(rule.members > 0 && job.devices % rule.members == 0, "places of {} devices, of {}",
                  rule.members, job.devices);

@@ -16,7 +16,7 @@ constexpr double kMost = 0.9;
 /// Whether sessions leave few enough of the lists of all pooled tables, by their columns. One
 /// decision for them: tables that pool lists once and tables that do not would exchange one after
 /// the other, and each exchange waits for its slowest rank.
-bool sessions_repeat_lists(const DlrmWorkload& w) {
+bool sessions_repeat_lists(const LayeredWorkload& w) {
   double all = 0;
   double left = 0;
   for (const EmbeddingTable& t : w.tables) {
@@ -34,7 +34,7 @@ bool sessions_repeat_lists(const DlrmWorkload& w) {
 ListShares list_shares(const Job& job, const EmbeddingTable& table) {
   // Lists of ids with weights differ, and so do those of several features.
   if (!job.embedding_dedup || job.sptt || table.mode == PoolingMode::kSequence || table.weighted ||
-      table.feature_count() > 1 || !sessions_repeat_lists(*job.workload.dlrm())) {
+      table.feature_count() > 1 || !sessions_repeat_lists(*job.workload.layered())) {
     return {};
   }
   constexpr double kAlmostAll = 1 - 1e-9;  // 1 says that lists are not pooled once
@@ -103,7 +103,7 @@ namespace {
 /// Sizes of the groups in which routes of a plan's shards exchange.
 std::vector<std::int64_t> group_sizes_of(const EmbeddingPlan& plan, const Job& job,
                                          const std::vector<ListShares>& shares) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   std::set<std::int64_t> sizes;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     for (const PlanShard& s : plan.tables[t].shards) {
@@ -130,7 +130,7 @@ EmbeddingPlacement embedding_layout(const Job& job) {
 }
 
 EmbeddingPlacement embedding_layout(const Job& job, const EmbeddingPlan& plan) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   EmbeddingPlacement layout;
   layout.devices = job.devices;
   layout.node = job.sptt ? job.system.host.devices : 1;

@@ -164,7 +164,7 @@ Broken broken_group_sizes(const Job& job, const EmbeddingPlan& plan) {
   if (all.size() <= kMostGroupSizes) {
     return std::nullopt;  // whatever their routes
   }
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   std::set<std::int64_t> sizes;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const ListShares shares = list_shares(job, w.tables[t]);
@@ -189,7 +189,7 @@ Broken broken_group_sizes(const Job& job, const EmbeddingPlan& plan) {
 }  // namespace
 
 std::optional<BrokenRule> broken_rule(const Job& job, const EmbeddingPlan& plan) {
-  const DlrmWorkload* w = job.workload.dlrm();
+  const LayeredWorkload* w = job.workload.layered();
   STEPCAST_CHECK(w != nullptr, "embedding plan of '{}', which is not a DLRM", job.workload.name);
   if (plan.devices != job.devices) {
     return BrokenRule{"devices", fmt::format("the plan is for {} devices, the job has {}",

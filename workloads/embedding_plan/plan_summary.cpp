@@ -86,7 +86,7 @@ std::vector<PlanPart> plan_parts(const EmbeddingPlan& plan) {
 }
 
 bool planned_by_rule(const Job& job) {
-  const DlrmWorkload* w = job.workload.dlrm();
+  const LayeredWorkload* w = job.workload.layered();
   return w != nullptr && !w->tables.empty() && !job.embedding_plan;
 }
 

@@ -18,7 +18,7 @@ std::vector<std::vector<std::int32_t>> groups_of(std::int64_t devices, std::int6
 }
 
 EmbeddingPlan make_tiered_plan(const Job& job) {
-  const DlrmWorkload* w = job.workload.dlrm();
+  const LayeredWorkload* w = job.workload.layered();
   STEPCAST_CHECK(w != nullptr, "embedding plan of '{}', which is not a DLRM", job.workload.name);
   EmbeddingPlan plan;
   plan.workload = job.workload.name;

@@ -2,7 +2,7 @@
 
 namespace stepcast::workloads {
 ShardLaws::ShardLaws(const Job& job, const EmbeddingPlacement& layout)
-    : workload_(*job.workload.dlrm()), layout_(layout) {
+    : workload_(*job.workload.layered()), layout_(layout) {
   std::map<std::int32_t, std::vector<HotRow>> hottest;
   for (const EmbeddingSlice& s : layout.slices) {
     const Access* law = workload_.tables[static_cast<std::size_t>(s.table)].access.get();

@@ -56,7 +56,7 @@ class ShardLaws {
   /// Where the lookups of a slice's table fall in the order of rows that its plan brings.
   const LookupsInOrder& in_order(const EmbeddingSlice& slice);
 
-  const DlrmWorkload& workload_;
+  const LayeredWorkload& workload_;
   const EmbeddingPlacement& layout_;
   std::map<std::int32_t, LookupsInOrder> in_order_;  ///< by table
   std::map<SplitKey, RowShares> made_;

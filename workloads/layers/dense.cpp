@@ -6,13 +6,13 @@
 namespace stepcast::workloads {
 namespace {}  // namespace
 
-DlrmStep::Scope DlrmStep::scope_of(std::int32_t slice_id) const {
+LayeredStep::Scope LayeredStep::scope_of(std::int32_t slice_id) const {
   return slice_id < 0                        ? Scope::kDense
          : has_copies(slice(slice_id).route) ? Scope::kCopies
                                              : Scope::kTables;
 }
 
-std::size_t DlrmStep::bucket_for(Scope scope, std::int32_t communicator) {
+std::size_t LayeredStep::bucket_for(Scope scope, std::int32_t communicator) {
   for (std::size_t i = buckets_.size(); i-- > 0;) {
     if (buckets_[i].scope == scope && buckets_[i].communicator == communicator) {
       if (!buckets_[i].full) {
@@ -25,8 +25,8 @@ std::size_t DlrmStep::bucket_for(Scope scope, std::int32_t communicator) {
   return buckets_.size() - 1;
 }
 
-std::size_t DlrmStep::add_parameter(std::string name, std::int64_t rows, std::int64_t columns,
-                                    double scale, std::int32_t slice_id, bool tower) {
+std::size_t LayeredStep::add_parameter(std::string name, std::int64_t rows, std::int64_t columns,
+                                       double scale, std::int32_t slice_id, bool tower) {
   DenseParameter p{
       .name = std::move(name), .rows = rows, .columns = columns, .scale = scale, .slice = slice_id};
   const Scope scope = tower ? Scope::kTower : scope_of(slice_id);
@@ -43,7 +43,7 @@ std::size_t DlrmStep::add_parameter(std::string name, std::int64_t rows, std::in
 
 /// Parameters in the order in which the backward pass completes their gradients: buckets fill in
 /// this order.
-void DlrmStep::declare_parameters() {
+void LayeredStep::declare_parameters() {
   for (std::size_t i = list_.layers.size(); i-- > 0;) {
     if (list_.layers[i].kind == LayerKind::kTables) {
       declare_replicas();
@@ -60,7 +60,7 @@ void DlrmStep::declare_parameters() {
 }
 
 /// Rows of tables that the dense optimizer updates.
-void DlrmStep::declare_replicas() {
+void LayeredStep::declare_replicas() {
   for (const EmbeddingRoute r : kAllRoutes) {
     const Route& of = route(r);
     for (std::size_t i = 0; is_synchronised(r) && i < of.slices.size(); ++i) {
@@ -72,14 +72,14 @@ void DlrmStep::declare_replicas() {
   }
 }
 
-std::string DlrmStep::bucket_name(std::size_t i) const {
+std::string LayeredStep::bucket_name(std::size_t i) const {
   return fmt::format("{}.{}", holds_weights(buckets_[i].scope) ? "bucket" : "replicas", i);
 }
 
 /// Where each parameter begins in its bucket: after those whose sizes divide by a larger power of
 /// two, so at a multiple of the one in its own size. In order of completion the last layer's one
 /// bias would put all others at addresses that devices read slowly.
-std::vector<std::int64_t> DlrmStep::offsets_in_buckets() const {
+std::vector<std::int64_t> LayeredStep::offsets_in_buckets() const {
   constexpr std::int64_t kPack = 64;  // elements: 128 bytes of 16 bits
   std::vector<std::int64_t> next(buckets_.size(), 0);
   std::vector<std::int64_t> offsets(parameters_.size());
@@ -96,7 +96,7 @@ std::vector<std::int64_t> DlrmStep::offsets_in_buckets() const {
   return offsets;
 }
 
-void DlrmStep::declare_buckets() {
+void LayeredStep::declare_buckets() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
     const std::string name = bucket_name(i);
@@ -146,7 +146,7 @@ void DlrmStep::declare_buckets() {
 }
 
 /// Gradients that ops add to: biases, norms and replicated tables. Products overwrite theirs.
-void DlrmStep::zero_gradients() {
+void LayeredStep::zero_gradients() {
   const auto zero = [this](const char* name, auto&& chosen, std::uint8_t flags) {
     std::vector<TensorId> targets;
     std::int64_t elements = 0;
@@ -175,8 +175,8 @@ void DlrmStep::zero_gradients() {
       op_flags::kEveryInterval);
 }
 
-void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
-                              const std::vector<std::size_t>& parameters) {
+void LayeredStep::gradients_done(ProgramBuilder::OpEdit op,
+                                 const std::vector<std::size_t>& parameters) {
   std::vector<std::size_t> complete;
   for (const std::size_t p : parameters) {
     const std::size_t i = parameters_[p].bucket;
@@ -209,9 +209,9 @@ void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
   }
 }
 
-void DlrmStep::optimizer(const std::string& name, OptimizerKind kind, TensorId weights,
-                         TensorId gradients, std::int64_t state_rows, std::int64_t state_columns,
-                         std::int64_t row_width, std::uint8_t flags) {
+void LayeredStep::optimizer(const std::string& name, OptimizerKind kind, TensorId weights,
+                            TensorId gradients, std::int64_t state_rows, std::int64_t state_columns,
+                            std::int64_t row_width, std::uint8_t flags) {
   std::vector<TensorId> states;
   for (int i = 0; i < optimizer_states(kind); ++i) {
     states.push_back(b_.tensor({.name = fmt::format("{}.state{}", name, i),
@@ -239,7 +239,7 @@ void DlrmStep::optimizer(const std::string& name, OptimizerKind kind, TensorId w
 
 /// Of an element: the gradient read; the fp32 number and its fp32 states read and written; of dense
 /// parameters also the copy in the format of products.
-void DlrmStep::fused_optimizer(OptimizerKind dense) {
+void LayeredStep::fused_optimizer(OptimizerKind dense) {
   constexpr double kWide = 4;
   const int states = optimizer_states(dense);
   const double gradient = bits_per_element(job_.formats.gradient, 1024) / 8;
@@ -290,7 +290,7 @@ void DlrmStep::fused_optimizer(OptimizerKind dense) {
   reduced_ = -1;
 }
 
-void DlrmStep::optimizers() {
+void LayeredStep::optimizers() {
   // Row-wise Adagrad is a rule for tables; dense parameters take the element-wise one.
   const OptimizerKind dense = job_.dense_optimizer == OptimizerKind::kRowwiseAdagrad
                                   ? OptimizerKind::kAdagrad

@@ -5,7 +5,7 @@
 
 namespace stepcast::workloads {
 
-void DlrmStep::linear_backward(const Layer& l, LayerState& s, TensorId dy) {
+void LayeredStep::linear_backward(const Layer& l, LayerState& s, TensorId dy) {
   const std::int64_t rows = batch_ * list_.output(l).rows;
   const std::int64_t out = list_.output(l).columns;
   const std::int64_t in = list_.input(l).columns;
@@ -29,7 +29,7 @@ void DlrmStep::linear_backward(const Layer& l, LayerState& s, TensorId dy) {
 }
 
 /// Adds what else reads the input in the same pass, as residual branches do.
-void DlrmStep::norm_backward(const Layer& l, LayerState& s, TensorId dy) {
+void LayeredStep::norm_backward(const Layer& l, LayerState& s, TensorId dy) {
   const std::int64_t rows = batch_ * list_.output(l).rows;
   const std::int64_t width = list_.output(l).columns;
   std::vector<TensorId> in{dy, value(l.in[0])};
@@ -62,7 +62,7 @@ void DlrmStep::norm_backward(const Layer& l, LayerState& s, TensorId dy) {
 }
 
 /// y = a b: d_a = d_y b^T, d_b = a^T d_y, and the transposes of both.
-void DlrmStep::matmul_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::matmul_backward(const Layer& l, LayerState&, TensorId dy) {
   const LayerTensor& a = list_.input(l, 0);
   const std::int64_t m = list_.output(l).rows;
   const std::int64_t n = list_.output(l).columns;
@@ -92,7 +92,7 @@ void DlrmStep::matmul_backward(const Layer& l, LayerState&, TensorId dy) {
 
 /// The gradient of x_l starts as that of x_{l+1} and gains du U^T V^T in place; that of x_0 gathers
 /// the products over all layers.
-void DlrmStep::cross_backward(const Layer& l, LayerState& s, TensorId dy) {
+void LayeredStep::cross_backward(const Layer& l, LayerState& s, TensorId dy) {
   const std::int64_t rows = batch_ * list_.output(l).rows;
   const std::int64_t width = list_.output(l).columns;
   const auto [bias, up, down] = std::array{s.parameters[0], s.parameters[1], s.parameters[2]};
@@ -132,7 +132,7 @@ void DlrmStep::cross_backward(const Layer& l, LayerState& s, TensorId dy) {
   give_gradient(l.in[1], dy);
 }
 
-void DlrmStep::convolution_backward(const Layer& l, LayerState& s, TensorId dy) {
+void LayeredStep::convolution_backward(const Layer& l, LayerState& s, TensorId dy) {
   const std::int64_t rows = batch_ * list_.output(l).rows;
   const std::int64_t width = list_.output(l).columns;
   const std::size_t matrix = s.parameters.back();
@@ -157,7 +157,7 @@ void DlrmStep::convolution_backward(const Layer& l, LayerState& s, TensorId dy) 
 }
 
 /// Against the order of the forward pass; the gradient of U is one product over all frames.
-void DlrmStep::recurrent_backward(const Layer& l, LayerState& s, TensorId dy) {
+void LayeredStep::recurrent_backward(const Layer& l, LayerState& s, TensorId dy) {
   const std::int64_t frames = list_.output(l).rows;
   const std::int64_t width = list_.output(l).columns;
   const auto [bias, matrix] = std::array{s.parameters[0], s.parameters[1]};
@@ -198,7 +198,7 @@ void DlrmStep::recurrent_backward(const Layer& l, LayerState& s, TensorId dy) {
 }
 
 /// Sum and copy are each other's gradients, gather and scatter too.
-void DlrmStep::group_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::group_backward(const Layer& l, LayerState&, TensorId dy) {
   if (l.kind == LayerKind::kAllReduce) {
     --holders_[dy];
     give_gradient(l.in[0], dy);

@@ -8,9 +8,9 @@
 
 namespace stepcast::workloads {
 
-const DlrmStep::LayerRow& DlrmStep::layer_row(LayerKind kind) {
+const LayeredStep::LayerRow& LayeredStep::layer_row(LayerKind kind) {
   using K = LayerKind;
-  using S = DlrmStep;
+  using S = LayeredStep;
   static constexpr std::array kRows{
       LayerRow{K::kTables, &S::tables_forward, &S::tables_backward},
       LayerRow{K::kLinear, &S::linear_forward, &S::linear_backward},
@@ -48,7 +48,7 @@ const DlrmStep::LayerRow& DlrmStep::layer_row(LayerKind kind) {
   return *row;
 }
 
-void DlrmStep::layer_forward(std::size_t index) {
+void LayeredStep::layer_forward(std::size_t index) {
   const Layer& l = list_.layers[index];
   if (is_loss(l.kind)) {
     reads_input_ = list_.inputs.empty();
@@ -61,7 +61,7 @@ void DlrmStep::layer_forward(std::size_t index) {
   (this->*layer_row(l.kind).forward)(l, layer_states_[index]);
 }
 
-void DlrmStep::layer_backward(std::size_t index) {
+void LayeredStep::layer_backward(std::size_t index) {
   const Layer& l = list_.layers[index];
   if (is_loss(l.kind) || !list_.output(l).needs_gradient) {
     return;

@@ -8,7 +8,7 @@
 namespace stepcast::workloads {
 
 /// Causal kernels skip the masked half; unfused ones keep the whole score matrix.
-DlrmStep::OpEdit DlrmStep::attention(OpKind kind, const std::string& name, const Op& like) {
+LayeredStep::OpEdit LayeredStep::attention(OpKind kind, const std::string& name, const Op& like) {
   auto op = layer_op(kind, name, {});
   op.op().shape = like.shape;
   op.attributes(like.attributes)
@@ -17,8 +17,8 @@ DlrmStep::OpEdit DlrmStep::attention(OpKind kind, const std::string& name, const
   return op;
 }
 
-DlrmStep::OpEdit DlrmStep::layer_op(OpKind kind, const std::string& name,
-                                    std::initializer_list<std::int64_t> shape) {
+LayeredStep::OpEdit LayeredStep::layer_op(OpKind kind, const std::string& name,
+                                          std::initializer_list<std::int64_t> shape) {
   auto op = b_.op(kind, name, shape);
   if (reads_input_) {
     wait(op, loaded_);
@@ -28,15 +28,15 @@ DlrmStep::OpEdit DlrmStep::layer_op(OpKind kind, const std::string& name,
 }
 
 /// The values of a list's tensor for the local batch.
-TensorId DlrmStep::make_value(std::int32_t t, const std::string& name) {
+TensorId LayeredStep::make_value(std::int32_t t, const std::string& name) {
   const LayerTensor& shape = list_.tensor(t);
   value(t) = b_.activation(name, batch_ * shape.rows, shape.columns, compute_);
   return value(t);
 }
 
 /// Rows [first, first + rows) of a tensor, with `columns` columns.
-TensorId DlrmStep::rows_of(TensorId whole, const std::string& name, std::int64_t first,
-                           std::int64_t rows, std::int64_t columns) {
+TensorId LayeredStep::rows_of(TensorId whole, const std::string& name, std::int64_t first,
+                              std::int64_t rows, std::int64_t columns) {
   return b_.tensor({.name = name,
                     .role = TensorRole::kActivation,
                     .format = b_.tensor_at(whole).format,
@@ -49,13 +49,13 @@ TensorId DlrmStep::rows_of(TensorId whole, const std::string& name, std::int64_t
 }
 
 /// The rows of each sample of a layer's input side by side.
-TensorId DlrmStep::as_row(const Layer& l, TensorId x) {
+TensorId LayeredStep::as_row(const Layer& l, TensorId x) {
   const LayerTensor& shape = list_.input(l);
   return shape.rows == 1 ? x : rows_of(x, l.name + ".row", 0, batch_, shape.elements());
 }
 
-void DlrmStep::copy_block(const std::string& name, TensorId from, TensorId to, ColumnBlock block,
-                          std::int64_t rows, bool accumulate) {
+void LayeredStep::copy_block(const std::string& name, TensorId from, TensorId to, ColumnBlock block,
+                             std::int64_t rows, bool accumulate) {
   const Bytes moved = format_bytes(compute_, rows, block.columns);
   const std::int64_t columns = block.columns;
   layer_op(OpKind::kCopyColumns, name, {rows, columns})
@@ -66,7 +66,7 @@ void DlrmStep::copy_block(const std::string& name, TensorId from, TensorId to, C
       .work(Flops{}, accumulate ? moved * 2 : moved, moved);
 }
 
-void DlrmStep::linear_forward(const Layer& l, LayerState& s) {
+void LayeredStep::linear_forward(const Layer& l, LayerState& s) {
   const std::int64_t rows = output_rows(l);
   const std::int64_t width = list_.output(l).columns;
   const TensorId y = make_value(l.out, l.name);
@@ -82,14 +82,14 @@ void DlrmStep::linear_forward(const Layer& l, LayerState& s) {
   }
 }
 
-void DlrmStep::activation_forward(const Layer& l, LayerState&) {
+void LayeredStep::activation_forward(const Layer& l, LayerState&) {
   layer_op(OpKind::kActivationForward, l.name, {output_rows(l), list_.output(l).columns})
       .attributes(ActivationAttributes{l.activation})
       .in({value(l.in[0])})
       .out({make_value(l.out, l.name)});
 }
 
-void DlrmStep::norm_forward(const Layer& l, LayerState& s) {
+void LayeredStep::norm_forward(const Layer& l, LayerState& s) {
   s.saved = b_.activation(l.name + ".statistics", output_rows(l), 2, Format::kFp32);
   std::vector<TensorId> in{value(l.in[0])};
   for (const std::size_t p : s.parameters) {
@@ -101,14 +101,14 @@ void DlrmStep::norm_forward(const Layer& l, LayerState& s) {
       .out({make_value(l.out, l.name), s.saved});
 }
 
-void DlrmStep::elementwise_forward(const Layer& l, LayerState&) {
+void LayeredStep::elementwise_forward(const Layer& l, LayerState&) {
   layer_op(l.kind == LayerKind::kAdd ? OpKind::kAdd : OpKind::kMultiplyForward, l.name,
            {output_rows(l), list_.output(l).columns})
       .in({value(l.in[0]), value(l.in[1])})
       .out({make_value(l.out, l.name)});
 }
 
-void DlrmStep::columns_forward(const Layer& l, LayerState&) {
+void LayeredStep::columns_forward(const Layer& l, LayerState&) {
   const std::int64_t width = list_.output(l).columns;
   copy_block(l.name, value(l.in[0]), make_value(l.out, l.name),
              {.from_offset = l.first,
@@ -118,15 +118,15 @@ void DlrmStep::columns_forward(const Layer& l, LayerState&) {
              output_rows(l), false);
 }
 
-void DlrmStep::reshape_forward(const Layer& l, LayerState&) {
+void LayeredStep::reshape_forward(const Layer& l, LayerState&) {
   value(l.out) = rows_of(value(l.in[0]), l.name, 0, output_rows(l), list_.output(l).columns);
 }
 
-void DlrmStep::transpose_forward(const Layer& l, LayerState&) {
+void LayeredStep::transpose_forward(const Layer& l, LayerState&) {
   transpose(l, l.name, value(l.in[0]), make_value(l.out, l.name), false);
 }
 
-void DlrmStep::matmul_forward(const Layer& l, LayerState&) {
+void LayeredStep::matmul_forward(const Layer& l, LayerState&) {
   const LayerTensor& a = list_.input(l);
   const LayerTensor& y = list_.output(l);
   layer_op(OpKind::kGemm, l.name, {y.rows, y.columns, l.transpose_a ? a.rows : a.columns, batch_})
@@ -136,14 +136,14 @@ void DlrmStep::matmul_forward(const Layer& l, LayerState&) {
       .out({make_value(l.out, l.name)});
 }
 
-void DlrmStep::dot_forward(const Layer& l, LayerState&) {
+void LayeredStep::dot_forward(const Layer& l, LayerState&) {
   layer_op(OpKind::kDotInteractionForward, l.name,
            {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
       .in({as_row(l, value(l.in[0]))})
       .out({make_value(l.out, l.name)});
 }
 
-void DlrmStep::attention_forward(const Layer& l, LayerState& s) {
+void LayeredStep::attention_forward(const Layer& l, LayerState& s) {
   const std::int64_t length = list_.output(l).rows;
   s.saved = job_.flash_attention
                 ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads, length, Format::kFp32)
@@ -152,20 +152,20 @@ void DlrmStep::attention_forward(const Layer& l, LayerState& s) {
   attention(like.kind, l.name, like).in({value(l.in[0])}).out({make_value(l.out, l.name), s.saved});
 }
 
-void DlrmStep::token_embedding_forward(const Layer& l, LayerState& s) {
+void LayeredStep::token_embedding_forward(const Layer& l, LayerState& s) {
   layer_op(OpKind::kTokenEmbeddingForward, l.name,
            {output_rows(l), list_.output(l).columns, l.vocabulary})
       .in({weight(s.parameters.front()), value(l.in[0])})
       .out({make_value(l.out, l.name)});
 }
 
-void DlrmStep::softmax_forward(const Layer& l, LayerState&) {
+void LayeredStep::softmax_forward(const Layer& l, LayerState&) {
   layer_op(OpKind::kSoftmaxForward, l.name, {output_rows(l), list_.output(l).columns})
       .in({value(l.in[0])})
       .out({make_value(l.out, l.name)});
 }
 
-void DlrmStep::mean_rows_forward(const Layer& l, LayerState&) {
+void LayeredStep::mean_rows_forward(const Layer& l, LayerState&) {
   const LayerTensor& x = list_.input(l);
   layer_op(OpKind::kMeanRowsForward, l.name,
            {batch_ * x.rows, list_.output(l).columns, x.rows / list_.output(l).rows})
@@ -173,7 +173,7 @@ void DlrmStep::mean_rows_forward(const Layer& l, LayerState&) {
       .out({make_value(l.out, l.name)});
 }
 
-void DlrmStep::modulate_forward(const Layer& l, LayerState&) {
+void LayeredStep::modulate_forward(const Layer& l, LayerState&) {
   const LayerTensor& y = list_.output(l);
   layer_op(OpKind::kModulateForward, l.name,
            {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 1).columns})
@@ -181,7 +181,7 @@ void DlrmStep::modulate_forward(const Layer& l, LayerState&) {
       .out({make_value(l.out, l.name)});
 }
 
-void DlrmStep::gate_forward(const Layer& l, LayerState&) {
+void LayeredStep::gate_forward(const Layer& l, LayerState&) {
   const LayerTensor& y = list_.output(l);
   layer_op(OpKind::kGateForward, l.name,
            {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 2).columns})
@@ -190,7 +190,7 @@ void DlrmStep::gate_forward(const Layer& l, LayerState&) {
 }
 
 /// A bias as wide as a sample.
-void DlrmStep::positions_forward(const Layer& l, LayerState& s) {
+void LayeredStep::positions_forward(const Layer& l, LayerState& s) {
   const std::int64_t wide = list_.output(l).elements();
   const TensorId y = make_value(l.out, l.name);
   layer_op(OpKind::kBiasActivationForward, l.name, {batch_, wide})
@@ -200,7 +200,7 @@ void DlrmStep::positions_forward(const Layer& l, LayerState& s) {
       .out({rows_of(y, l.name + ".wide", 0, batch_, wide)});
 }
 
-void DlrmStep::convolution_forward(const Layer& l, LayerState& s) {
+void LayeredStep::convolution_forward(const Layer& l, LayerState& s) {
   convolution(l, OpKind::kConvolutionForward, l.name, {value(l.in[0]), weight(s.parameters.back())},
               make_value(l.out, l.name));
   if (l.bias) {
@@ -212,7 +212,7 @@ void DlrmStep::convolution_forward(const Layer& l, LayerState& s) {
 }
 
 /// In place where nothing else needs what was there.
-void DlrmStep::rope_forward(const Layer& l, LayerState&) {
+void LayeredStep::rope_forward(const Layer& l, LayerState&) {
   const std::int64_t rows = batch_ * list_.output(l).rows;
   const std::int64_t width = list_.output(l).columns;
   const std::int32_t x = l.in.front();
@@ -234,12 +234,12 @@ void DlrmStep::rope_forward(const Layer& l, LayerState&) {
       .out({value(l.out)});
 }
 
-void DlrmStep::tables_forward(const Layer& l, LayerState&) {
+void LayeredStep::tables_forward(const Layer& l, LayerState&) {
   const TensorId before = l.in.empty() ? kNoTensor : value(l.in.front());
   value(l.out) = assemble(before);
 }
 
-void DlrmStep::concatenate_forward(const Layer& l, LayerState&) {
+void LayeredStep::concatenate_forward(const Layer& l, LayerState&) {
   const LayerTensor& shape = list_.output(l);
   const std::int64_t rows = batch_ * shape.rows;
   std::vector<TensorId> in;
@@ -262,8 +262,8 @@ void DlrmStep::concatenate_forward(const Layer& l, LayerState&) {
 }
 
 /// Rows and columns of every sample, or samples and frames of the batch.
-void DlrmStep::transpose(const Layer& l, const std::string& name, TensorId from, TensorId to,
-                         bool back) {
+void LayeredStep::transpose(const Layer& l, const std::string& name, TensorId from, TensorId to,
+                            bool back) {
   const LayerTensor& x = list_.input(l);
   std::int64_t rows = x.rows;
   std::int64_t columns = x.columns;
@@ -282,7 +282,7 @@ void DlrmStep::transpose(const Layer& l, const std::string& name, TensorId from,
 }
 
 /// x_{l+1} = x_0 * (x_l V U + bias) + x_l.
-void DlrmStep::cross_forward(const Layer& l, LayerState& s) {
+void LayeredStep::cross_forward(const Layer& l, LayerState& s) {
   const std::int64_t rows = batch_ * list_.output(l).rows;
   const std::int64_t width = list_.output(l).columns;
   const TensorId first = value(l.in[0]);
@@ -303,8 +303,8 @@ void DlrmStep::cross_forward(const Layer& l, LayerState& s) {
 
 /// A product whose left matrix is gathered from the grid as it is read: each input element once
 /// from memory.
-DlrmStep::OpEdit DlrmStep::convolution(const Layer& l, OpKind kind, const std::string& name,
-                                       const std::vector<TensorId>& in, TensorId out) {
+LayeredStep::OpEdit LayeredStep::convolution(const Layer& l, OpKind kind, const std::string& name,
+                                             const std::vector<TensorId>& in, TensorId out) {
   const LayerTensor& x = list_.input(l);
   const LayerTensor& y = list_.output(l);
   const std::int64_t positions = batch_ * y.rows;
@@ -324,7 +324,7 @@ DlrmStep::OpEdit DlrmStep::convolution(const Layer& l, OpKind kind, const std::s
 }
 
 /// Frame by frame: h_t = act(x_t + h_(t-1) U + bias); frames are rows of the whole batch.
-void DlrmStep::recurrent_forward(const Layer& l, LayerState& s) {
+void LayeredStep::recurrent_forward(const Layer& l, LayerState& s) {
   const std::int64_t frames = list_.output(l).rows;
   const std::int64_t width = list_.output(l).columns;
   const TensorId y = make_value(l.out, l.name);
@@ -347,8 +347,8 @@ void DlrmStep::recurrent_forward(const Layer& l, LayerState& s) {
   }
 }
 
-DlrmStep::OpEdit DlrmStep::collective(OpKind kind, const std::string& name, const Layer& l,
-                                      TensorId from, TensorId to) {
+LayeredStep::OpEdit LayeredStep::collective(OpKind kind, const std::string& name, const Layer& l,
+                                            TensorId from, TensorId to) {
   const std::int64_t elements =
       std::max(b_.tensor_at(from).elements(), b_.tensor_at(to).elements());
   return layer_op(kind, name, {elements})
@@ -357,7 +357,7 @@ DlrmStep::OpEdit DlrmStep::collective(OpKind kind, const std::string& name, cons
       .out({to});
 }
 
-void DlrmStep::group_forward(const Layer& l, LayerState&) {
+void LayeredStep::group_forward(const Layer& l, LayerState&) {
   const TensorId x = value(l.in[0]);
   if (l.kind == LayerKind::kCopyToGroup) {
     value(l.out) = x;
@@ -371,7 +371,7 @@ void DlrmStep::group_forward(const Layer& l, LayerState&) {
 }
 
 /// Losses are means over the global batch; each leaves the gradient of what it reads.
-void DlrmStep::loss(std::size_t index) {
+void LayeredStep::loss(std::size_t index) {
   const Layer& l = list_.layers[index];
   const LayerTensor& shape = list_.input(l);
   const std::int64_t rows = batch_ * shape.rows;

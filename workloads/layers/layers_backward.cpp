@@ -8,7 +8,7 @@
 namespace stepcast::workloads {
 
 /// `id` holds (a part of) the gradient of tensor t.
-void DlrmStep::give_gradient(std::int32_t t, TensorId id) {
+void LayeredStep::give_gradient(std::int32_t t, TensorId id) {
   if (!list_.tensor(t).needs_gradient) {
     return;
   }
@@ -30,7 +30,7 @@ void DlrmStep::give_gradient(std::int32_t t, TensorId id) {
 }
 
 /// Where a product writes the gradient of t, and whether it adds to what is there.
-DlrmStep::Target DlrmStep::gradient_target(std::int32_t t, const std::string& name) {
+LayeredStep::Target LayeredStep::gradient_target(std::int32_t t, const std::string& name) {
   std::optional<TensorId>& held = gradient_of(t);
   if (held && holders_[*held] == 1) {
     return {*held, true};
@@ -40,7 +40,7 @@ DlrmStep::Target DlrmStep::gradient_target(std::int32_t t, const std::string& na
 }
 
 /// A gradient of t that ops add single columns to, zeroed when it is made.
-TensorId DlrmStep::gradient_columns(std::int32_t t) {
+TensorId LayeredStep::gradient_columns(std::int32_t t) {
   std::optional<TensorId>& held = gradient_of(t);
   const LayerTensor& shape = list_.tensor(t);
   if (held) {
@@ -56,7 +56,7 @@ TensorId DlrmStep::gradient_columns(std::int32_t t) {
 }
 
 /// The same values in a tensor that no other op reads.
-TensorId DlrmStep::own(TensorId id, const std::string& name) {
+TensorId LayeredStep::own(TensorId id, const std::string& name) {
   if (holders_[id] <= 1) {
     return id;
   }
@@ -72,9 +72,9 @@ TensorId DlrmStep::own(TensorId id, const std::string& name) {
 }
 
 /// d_a = d_y b^T and the like, where x has to have a gradient.
-void DlrmStep::product_gradient(std::int32_t t, const std::string& name,
-                                std::array<std::int64_t, 4> shape, std::uint8_t flags, TensorId a,
-                                TensorId b) {
+void LayeredStep::product_gradient(std::int32_t t, const std::string& name,
+                                   std::array<std::int64_t, 4> shape, std::uint8_t flags,
+                                   TensorId a, TensorId b) {
   if (!list_.tensor(t).needs_gradient) {
     return;
   }
@@ -89,18 +89,18 @@ void DlrmStep::product_gradient(std::int32_t t, const std::string& name,
 }
 
 /// A tensor for the gradient of `t`.
-TensorId DlrmStep::gradient_like(const Layer& l, const char* what, std::int32_t t) {
+TensorId LayeredStep::gradient_like(const Layer& l, const char* what, std::int32_t t) {
   const LayerTensor& x = list_.tensor(t);
   return b_.activation(l.name + what, batch_ * x.rows, x.columns, compute_);
 }
 
 /// `dx` is the gradient of the first input; `dy` was read for the last time.
-void DlrmStep::pass_on(const Layer& l, TensorId dy, TensorId dx) {
+void LayeredStep::pass_on(const Layer& l, TensorId dy, TensorId dx) {
   --holders_[dy];
   give_gradient(l.in[0], dx);
 }
 
-void DlrmStep::tables_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::tables_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId before = split(dy);
   exchange_gradients();
   dense_gradient(EmbeddingRoute::kReplicated);
@@ -110,7 +110,7 @@ void DlrmStep::tables_backward(const Layer& l, LayerState&, TensorId dy) {
   }
 }
 
-void DlrmStep::activation_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::activation_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
   b_.op(OpKind::kActivationBackward, l.name + ".backward",
         {output_rows(l), list_.output(l).columns})
@@ -120,13 +120,13 @@ void DlrmStep::activation_backward(const Layer& l, LayerState&, TensorId dy) {
   pass_on(l, dy, dx);
 }
 
-void DlrmStep::add_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::add_backward(const Layer& l, LayerState&, TensorId dy) {
   give_gradient(l.in[0], dy);
   --holders_[dy];
   give_gradient(l.in[1], dy);
 }
 
-void DlrmStep::multiply_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::multiply_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId da = gradient_like(l, ".d_first", l.in[0]);
   const TensorId db = gradient_like(l, ".d_second", l.in[1]);
   b_.op(OpKind::kMultiplyBackward, l.name + ".backward", {output_rows(l), list_.output(l).columns})
@@ -136,7 +136,7 @@ void DlrmStep::multiply_backward(const Layer& l, LayerState&, TensorId dy) {
   give_gradient(l.in[1], db);
 }
 
-void DlrmStep::concatenate_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::concatenate_backward(const Layer& l, LayerState&, TensorId dy) {
   std::int64_t column = 0;
   for (const std::int32_t t : l.in) {
     const std::int64_t columns = list_.tensor(t).columns;
@@ -155,7 +155,7 @@ void DlrmStep::concatenate_backward(const Layer& l, LayerState&, TensorId dy) {
   --holders_[dy];
 }
 
-void DlrmStep::columns_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::columns_backward(const Layer& l, LayerState&, TensorId dy) {
   const std::int64_t width = list_.output(l).columns;
   if (list_.input(l).needs_gradient) {
     copy_block(l.name + ".backward", dy, gradient_columns(l.in[0]),
@@ -169,19 +169,19 @@ void DlrmStep::columns_backward(const Layer& l, LayerState&, TensorId dy) {
 }
 
 /// Its own tensor, so that no op works in place on what another name still needs.
-void DlrmStep::reshape_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::reshape_backward(const Layer& l, LayerState&, TensorId dy) {
   const LayerTensor& x = list_.input(l);
   const TensorId whole = own(dy, l.name);
   give_gradient(l.in[0], rows_of(whole, l.name + ".gradient", 0, batch_ * x.rows, x.columns));
 }
 
-void DlrmStep::transpose_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::transpose_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
   transpose(l, l.name + ".backward", dy, dx, true);
   pass_on(l, dy, dx);
 }
 
-void DlrmStep::dot_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::dot_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
   b_.op(OpKind::kDotInteractionBackward, l.name + "_backward",
         {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
@@ -190,7 +190,7 @@ void DlrmStep::dot_backward(const Layer& l, LayerState&, TensorId dy) {
   pass_on(l, dy, dx);
 }
 
-void DlrmStep::attention_backward(const Layer& l, LayerState& s, TensorId dy) {
+void LayeredStep::attention_backward(const Layer& l, LayerState& s, TensorId dy) {
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
   const Op like = attention_op(list_, l, batch_);
   attention(traits_of(like.kind).backward, l.name + ".backward", like)
@@ -199,7 +199,7 @@ void DlrmStep::attention_backward(const Layer& l, LayerState& s, TensorId dy) {
   pass_on(l, dy, dx);
 }
 
-void DlrmStep::rope_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::rope_backward(const Layer& l, LayerState&, TensorId dy) {
   dy = own(dy, l.name);
   b_.op(OpKind::kRopeBackward, l.name + ".backward",
         {output_rows(l), l.heads + l.kv_heads, l.head_dim, l.head_dim})
@@ -208,7 +208,7 @@ void DlrmStep::rope_backward(const Layer& l, LayerState&, TensorId dy) {
   pass_on(l, dy, dy);
 }
 
-void DlrmStep::token_embedding_backward(const Layer& l, LayerState& s, TensorId dy) {
+void LayeredStep::token_embedding_backward(const Layer& l, LayerState& s, TensorId dy) {
   auto op = b_.op(OpKind::kTokenEmbeddingBackward, l.name + ".gradient",
                   {output_rows(l), list_.output(l).columns, l.vocabulary})
                 .in({dy, value(l.in[0])})
@@ -217,7 +217,7 @@ void DlrmStep::token_embedding_backward(const Layer& l, LayerState& s, TensorId 
   gradients_done(op, s.parameters);
 }
 
-void DlrmStep::softmax_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::softmax_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
   b_.op(OpKind::kSoftmaxBackward, l.name + ".backward", {output_rows(l), list_.output(l).columns})
       .in({dy, value(l.out)})
@@ -225,7 +225,7 @@ void DlrmStep::softmax_backward(const Layer& l, LayerState&, TensorId dy) {
   pass_on(l, dy, dx);
 }
 
-void DlrmStep::mean_rows_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::mean_rows_backward(const Layer& l, LayerState&, TensorId dy) {
   const LayerTensor& x = list_.input(l);
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
   b_.op(OpKind::kMeanRowsBackward, l.name + ".backward",
@@ -235,7 +235,7 @@ void DlrmStep::mean_rows_backward(const Layer& l, LayerState&, TensorId dy) {
   pass_on(l, dy, dx);
 }
 
-void DlrmStep::modulate_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::modulate_backward(const Layer& l, LayerState&, TensorId dy) {
   const LayerTensor& y = list_.output(l);
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
   const TensorId dc = gradient_columns(l.in[1]);
@@ -246,7 +246,7 @@ void DlrmStep::modulate_backward(const Layer& l, LayerState&, TensorId dy) {
   pass_on(l, dy, dx);
 }
 
-void DlrmStep::gate_backward(const Layer& l, LayerState&, TensorId dy) {
+void LayeredStep::gate_backward(const Layer& l, LayerState&, TensorId dy) {
   const LayerTensor& y = list_.output(l);
   const TensorId branch = gradient_like(l, ".d_branch", l.in[1]);
   const TensorId dc = gradient_columns(l.in[2]);
@@ -258,7 +258,7 @@ void DlrmStep::gate_backward(const Layer& l, LayerState&, TensorId dy) {
   give_gradient(l.in[1], branch);
 }
 
-void DlrmStep::positions_backward(const Layer& l, LayerState& s, TensorId dy) {
+void LayeredStep::positions_backward(const Layer& l, LayerState& s, TensorId dy) {
   const std::int64_t wide = list_.output(l).elements();
   const TensorId rows = rows_of(dy, l.name + ".wide_gradient", 0, batch_, wide);
   auto op = b_.op(OpKind::kBiasActivationBackward, l.name + ".backward", {batch_, wide})

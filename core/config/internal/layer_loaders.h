@@ -31,17 +31,17 @@ KeyTable repeat_table();
 
 /// Workloads by kind; those whose dense half is a list of layers are checked shape by shape.
 TransformerWorkload transformer_from(const Value& v);
-DlrmWorkload dlrm_from(const Value& v);
-DlrmWorkload wukong_from(const Value& v);
-DlrmWorkload dhen_from(const Value& v);
-DlrmWorkload dit_from(const Value& v);
-DlrmWorkload rnn_ctc_from(const Value& v);
-DlrmWorkload graph_from(const Value& v);
+LayeredWorkload dlrm_from(const Value& v);
+LayeredWorkload wukong_from(const Value& v);
+LayeredWorkload dhen_from(const Value& v);
+LayeredWorkload dit_from(const Value& v);
+LayeredWorkload rnn_ctc_from(const Value& v);
+LayeredWorkload graph_from(const Value& v);
 
 // Keys of a workload, in order.
 void add_transformer(OrderedJson& j, const TransformerWorkload& w);
-void add_dlrm(OrderedJson& j, const DlrmWorkload& w);
-void add_tables(OrderedJson& j, const DlrmWorkload& w);
+void add_dlrm(OrderedJson& j, const LayeredWorkload& w);
+void add_tables(OrderedJson& j, const LayeredWorkload& w);
 void add_layer_model(OrderedJson& j, const LayerModel& model);
 
 const std::vector<std::pair<std::string, DhenModel::Module>>& dhen_module_names();

@@ -19,7 +19,7 @@ std::vector<Flow> flows_from(const Value& v, const Job& job);
 /// Checks a plan against the tables and ranks it is used for: same tables, shards that tile rows x
 /// columns exactly once, tiers that the system has. `where` goes before the path inside the plan:
 /// "plan.json: " or "job.json: embedding.plan.".
-void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, const System& system,
+void check_plan(const EmbeddingPlan& plan, const LayeredWorkload& workload, const System& system,
                 std::int64_t devices, const std::string& where);
 
 /// Checks that need only the job (divisibility, degrees, heads over ranks). `v` is the job's root,
@@ -54,11 +54,11 @@ Document job_document(const Source& source, const std::vector<std::string>& over
 inline bool is_transformer(const Job& job) { return job.workload.transformer() != nullptr; }
 /// The list of layers it is given as, if it is.
 inline const LayerModel* layers_in(const Job& job) {
-  const DlrmWorkload* w = job.workload.dlrm();
+  const LayeredWorkload* w = job.workload.layered();
   return w != nullptr ? w->layers.get() : nullptr;
 }
 inline bool has_tables(const Job& job) {
-  return !is_transformer(job) && !job.workload.dlrm()->tables.empty();
+  return !is_transformer(job) && !job.workload.layered()->tables.empty();
 }
 
 /// `parallel` of a job whose workload is read, but for the degree of data parallelism; that follows

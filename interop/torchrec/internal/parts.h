@@ -18,7 +18,7 @@ inline std::int64_t rows_of_rank(const PlanShard& s) {
 }
 
 /// The table of this name, which the workload has.
-inline const EmbeddingTable& table_of(const DlrmWorkload& w, const std::string& name) {
+inline const EmbeddingTable& table_of(const LayeredWorkload& w, const std::string& name) {
   const auto it = std::find_if(w.tables.begin(), w.tables.end(),
                                [&](const EmbeddingTable& t) { return t.name == name; });
   STEPCAST_CHECK(it != w.tables.end(), "no table '{}'", name);

@@ -17,7 +17,7 @@ class PricedTable {
               const RoutePrices& routes)
       : job_(job),
         t_(table),
-        table_(job.workload.dlrm()->tables[table]),
+        table_(job.workload.layered()->tables[table]),
         prices_(prices),
         routes_(routes) {}
 

@@ -36,7 +36,7 @@ std::optional<Choice> tiers_of(const Job& job, const PlanSpace& space, std::size
       continue;
     }
     PlanTable same;
-    add_row_tiers(job, job.workload.dlrm()->tables[t], m, same);
+    add_row_tiers(job, job.workload.layered()->tables[t], m, same);
     if (same_placement(same, table)) {
       return Choice{static_cast<std::int32_t>(o), {}};
     }
@@ -109,7 +109,7 @@ std::optional<Choice> choice_of(const Job& job, const PlanSpace& space, std::siz
   if (table.frequency_order) {
     return tiers_of(job, space, t, table);
   }
-  if (const auto blocks = row_blocks_of(job.workload.dlrm()->tables[t], table)) {
+  if (const auto blocks = row_blocks_of(job.workload.layered()->tables[t], table)) {
     return blocks_of(space, t, *blocks, table);
   }
   const auto places = regular(table) ? places_of(table) : std::nullopt;

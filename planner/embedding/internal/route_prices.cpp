@@ -29,7 +29,7 @@ LoadPhase exchange_phase(EmbeddingRoute route) {
 
 RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit)
     : job_(job), prices_(prices), fit_(fit) {
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const LayeredWorkload& w = *job.workload.layered();
   const std::int64_t devices = job.devices;
   const double local = real(job.batch.global) / real(devices);
   double lookups = 0;  // as ids without weights

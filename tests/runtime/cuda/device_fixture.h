@@ -38,7 +38,7 @@ inline const cuda::Module* device_module() {
 }
 
 inline Job small_dlrm(InteractionKind interaction, OptimizerKind embedding, Format compute) {
-  DlrmWorkload w;
+  LayeredWorkload w;
   w.dense_features = 5;
   w.bottom_mlp = {24, 16};
   w.top_mlp = {32, 1};

@@ -338,7 +338,7 @@ constexpr const char* kListedGelu = R"({"kind": "graph", "name": "w", "inputs": 
 /// Models with products that have every epilogue of training, no more than 24 columns under a mask.
 std::vector<Job> jobs_with_epilogues(Format compute) {
   Job dlrm = test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, compute);
-  std::get<DlrmWorkload>(dlrm.workload.model).top_mlp = {24, 16, 1};
+  std::get<LayeredWorkload>(dlrm.workload.model).top_mlp = {24, 16, 1};
   Job gpt = test::small_transformer(Activation::kGelu, true, compute);
   std::get<TransformerWorkload>(gpt.workload.model).ffn_hidden = 100;  // rows of its input: 104
   return {dlrm, gpt, test::listed_job(kListedGelu, 1, name_of(compute))};

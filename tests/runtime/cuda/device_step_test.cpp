@@ -83,7 +83,7 @@ TEST_CASE("pooled tables whose lists repeat learn as on the CPU", "[runtime][cud
   }
   const auto repeating = [](OptimizerKind optimizer, Format compute) {
     Job job = test::small_dlrm(InteractionKind::kCat, optimizer, compute);
-    for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
       t.session = Session{16, 0.8};
     }
     job.embedding_dedup = true;
@@ -98,7 +98,7 @@ TEST_CASE("pooled tables whose lists repeat learn as on the CPU", "[runtime][cud
   check_equal_curves(curves_of(*module, job, 4), 1e-4);
   check_equal_curves(curves_of(*module, repeating(optimizer, Format::kBf16), 2), 2e-2);
   // Batches of one size are replayed, however many of their lists are distinct.
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.pooling = 3;
   }
   cuda::Options captured;
@@ -177,7 +177,7 @@ TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda]
   job.embedding_plan.emplace();
   job.embedding_plan->workload = job.workload.name;
   job.embedding_plan->devices = 1;
-  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+  for (const EmbeddingTable& t : job.workload.layered()->tables) {
     PlanTable& to = job.embedding_plan->tables.emplace_back();
     to.name = t.name;
     // Hot rows stay, of the others about a quarter have room in the cache.
@@ -325,7 +325,7 @@ TEST_CASE("too large a model is refused with the ledger", "[runtime][cuda][gpu]"
     return;
   }
   Job job = test::small_dlrm(InteractionKind::kCat, OptimizerKind::kSgd, Format::kFp32);
-  auto workload = *job.workload.dlrm();
+  auto workload = *job.workload.layered();
   workload.tables[0].rows = 40'000'000'000;  // 2.6 TB
   job.workload.model = workload;
   const ExecutionGraph graph = workloads::build_graph(job);
