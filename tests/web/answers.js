@@ -23,7 +23,7 @@ function close(a, b) {
   const number = /-?\d+(?:\.\d+)?(?:e[-+]?\d+)?/g;
   if (a.replace(number, "#") !== b.replace(number, "#")) return false;
   const [x, y] = [a.match(number), b.match(number)];
-  return x.every((v, i) => Math.abs(v - y[i]) <= 1e-12 * Math.abs(v));
+  return x.every((v, i) => v === y[i] || Math.abs(v - y[i]) <= 1e-12 * Math.abs(v));
 }
 
 /** What may differ: who made it, how long that took, and how many plans a search priced before their bounds ruled them out. */
