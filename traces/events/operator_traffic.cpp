@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "traces/events/recording.h"
+
 namespace stepcast::traces {
 namespace {
 

@@ -180,7 +180,8 @@ class GraphReader {
       }
     });
     if (found != j.size()) {
-      for (const auto& [key, v] : j.items()) {
+      for (const auto& item : j.items()) {
+        const std::string& key = item.key();
         bool known = false;
         fields(to, [&](std::string_view name, auto&) { known = known || name == key; });
         if (!known) {
