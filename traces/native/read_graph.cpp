@@ -133,7 +133,7 @@ class GraphReader {
   void value(const json& j, std::optional<T>& to, const Place& at) {
     to.reset();
     if (!j.is_null()) {
-      value(j, to.emplace(), at);
+      value(j, to.emplace(T{}), at);
     }
   }
   void value(const json& j, std::optional<Access>& to, const Place& at) {
