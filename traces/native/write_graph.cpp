@@ -87,16 +87,18 @@ class GraphWriter {
   json value(const T& v) {
     return object(v);
   }
-  json value(const OpAttributes& v) {
-    return std::visit(
-        [&](const auto& attributes) -> json {
-          if constexpr (std::same_as<std::decay_t<decltype(attributes)>, std::monostate>) {
-            return {};
-          } else {
-            return {{std::string(internal::kAttributes.at(v.index())), object(attributes)}};
-          }
-        },
-        v);
+  json value(const OpAttributes& v) { return alternative<1>(v); }
+  /// The attributes under their name, from alternative `i` on; null where there are none.
+  template <std::size_t i>
+  json alternative(const OpAttributes& v) {
+    if constexpr (i < std::variant_size_v<OpAttributes>) {
+      const auto* attributes = std::get_if<i>(&v);
+      return attributes == nullptr
+                 ? alternative<i + 1>(v)
+                 : json{{std::string(internal::kAttributes.at(i)), object(*attributes)}};
+    } else {
+      return {};
+    }
   }
   json value(const Access& law) { return laws_.index_of(object(StoredAccess::of(law))); }
   json value(const std::shared_ptr<const Access>& law) { return law ? value(*law) : json(); }
