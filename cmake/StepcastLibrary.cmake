@@ -89,6 +89,7 @@ function(stepcast_fuzzer name source)
   add_executable(${target} EXCLUDE_FROM_ALL ${source} ${objects})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${target} PRIVATE -fsanitize=fuzzer,${checks})
+  target_compile_definitions(${target} PRIVATE STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_options(${target} PRIVATE -fsanitize=fuzzer,${checks})
   target_link_libraries(${target} PRIVATE fmt::fmt ${ARG_LINK})
   add_custom_command(TARGET ${target} POST_BUILD COMMAND ${CMAKE_COMMAND} -E copy_directory

@@ -63,7 +63,7 @@ std::vector<std::pair<std::string, int>> words_of(std::string_view text) {
 
 }  // namespace
 
-Arguments::Arguments(const Source& source) : label_(source.label) {
+Arguments::Arguments(const config::Source& source) : label_(source.label) {
   Option* into = nullptr;
   for (const auto& [word, line] : words_of(source.text)) {
     if (word.starts_with("--")) {
@@ -103,7 +103,7 @@ std::optional<std::int64_t> Arguments::integer_at_least(const std::string& name,
 std::int64_t Arguments::required(const std::string& name, const char* what) {
   const auto n = size(name);
   if (!n) {
-    const std::string meant = nearest_name(name, unknown());
+    const std::string meant = config::nearest_name(name, unknown());
     refuse(name, fmt::format("missing; expected {}{}", what,
                              meant.empty() ? "" : fmt::format(" (found --{})", meant)));
   }
@@ -131,7 +131,7 @@ void Arguments::refuse_unread() const {
   const auto hint = [&](const std::string& name) {
     const auto longer = std::find_if(known.begin(), known.end(),
                                      [&](const std::string& k) { return has_words_of(k, name); });
-    const std::string meant = longer != known.end() ? *longer : nearest_name(name, known);
+    const std::string meant = longer != known.end() ? *longer : config::nearest_name(name, known);
     return meant.empty() ? std::string() : fmt::format("did you mean --{}? ", meant);
   };
   if (left.size() == 1) {

@@ -20,7 +20,7 @@ namespace stepcast::interop {
 /// is noted, so that unread options that matter can be refused at the end.
 class Arguments {
  public:
-  explicit Arguments(const Source& source);
+  explicit Arguments(const config::Source& source);
 
   [[nodiscard]] std::string where(const std::string& name) const {
     const auto it = options_.find(name);
