@@ -173,14 +173,17 @@ bool TransformerStage::is_narrow(const ParameterUse& use) const {
   return products_ != compute_ && use.in_layer() && use.of_product;
 }
 
+bool TransformerStage::frees_weights() const {
+  return job_.parallel.zero == 3 && job_.parallel.zero_reshard && shape_.shards > 1;
+}
+
 bool TransformerStage::casts_each_pass() const {
-  const Parallel& p = job_.parallel;
-  return traits_.casts_each_pass || (p.zero == 3 && p.zero_reshard && shape_.shards > 1);
+  return traits_.casts_each_pass || frees_weights();
 }
 
 bool TransformerStage::gathers_narrow() const {
   return traits_.gathers_narrow && products_ != compute_ && job_.phase == JobPhase::kTrain &&
-         !job_.lora && job_.parallel.zero == 3 && job_.parallel.zero_reshard && shape_.shards > 1;
+         !job_.lora && frees_weights();
 }
 
 void TransformerStage::quantise_weights() {

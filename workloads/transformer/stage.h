@@ -290,6 +290,8 @@ class TransformerStage {
   [[nodiscard]] bool fuses_quantise() const {
     return traits_.fused_quantise && products_ != compute_ && !splits_;
   }
+  /// ZeRO 3 holds the weights of a unit only while it is at work.
+  [[nodiscard]] bool frees_weights() const;
   /// Copies for both passes, plain and transposed: of all weights, kept, or made in each pass in a
   /// buffer for a layer (FrameworkTraits::casts_each_pass, and where ZeRO 3 frees the weights).
   [[nodiscard]] bool casts_each_pass() const;
