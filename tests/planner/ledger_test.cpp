@@ -12,6 +12,7 @@
 #include "planner/embedding/ledger.h"
 #include "planner/embedding/shard_bytes.h"
 #include "tests/planner/plain_jobs.h"
+#include "tests/planner/planned_ledger.h"
 #include "tests/planner/random_jobs.h"
 #include "tests/runtime/tiered_plans.h"
 #include "tests/workloads/dlrm_jobs.h"
@@ -113,29 +114,15 @@ TEST_CASE("a plan's ledger covers what its graph allocates", "[planner][ledger][
   std::mt19937 rng(77);
   int checked = 0;
   for (int i = 0; i < 60; ++i) {
-    Job job = random_job(rng);
-    const models::CostModel model(job.system, job.calibration);
-    PlannerOptions options;
-    options.search.effort = 0;
-    const EmbeddingPlanning found = plan_embeddings(job, model, options);
-    const PlannedCandidate* best = found.best();
-    if (best == nullptr) {
-      continue;
-    }
-    job.embedding_plan = best->plan;
-    const ExecutionGraph graph = workloads::build_graph(job);
-    for (const LedgerLine& l : best->plan.ledger) {
-      const MemoryUse use = memory_use(graph.program_of(l.rank));
-      CAPTURE(i, l.rank, l.total(), use.total().base());
-      if (l.tier != "hbm") {
-        continue;
-      }
-      CHECK(use.total().base() <= l.total());
-      // Rows of slower tiers stand in caches and among the buffers.
-      const bool tiers = !graph.program_of(l.rank).tiers.empty();
-      CHECK(use.embeddings.base() <= l.weights + 1 + (tiers ? l.cache + l.buffers : 0));
-      ++checked;
-    }
+    CAPTURE(i);
+    each_device_line(random_job(rng),
+                     [&](const LedgerLine& l, const MemoryUse& use, const Program& program) {
+                       CHECK(use.total().base() <= l.total());
+                       // Rows of slower tiers stand in caches and among the buffers.
+                       const double elsewhere = program.tiers.empty() ? 0 : l.cache + l.buffers;
+                       CHECK(use.embeddings.base() <= l.weights + 1 + elsewhere);
+                       ++checked;
+                     });
   }
   CHECK(checked > 100);
 }

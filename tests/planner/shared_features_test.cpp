@@ -7,6 +7,7 @@
 #include "planner/embedding/ledger.h"
 #include "planner/embedding/plan_space.h"
 #include "tests/planner/plain_jobs.h"
+#include "tests/planner/planned_ledger.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
@@ -48,25 +49,12 @@ TEST_CASE("the ledger covers what graphs of shared tables allocate",
   std::mt19937 rng(7);
   int checked = 0;
   for (int i = 0; i < 60; ++i) {
-    Job job = features_job(rng);
-    const models::CostModel model(job.system, job.calibration);
-    PlannerOptions options;
-    options.search.effort = 0;
-    const EmbeddingPlanning found = plan_embeddings(job, model, options);
-    const PlannedCandidate* best = found.best();
-    if (best == nullptr) {
-      continue;
-    }
-    job.embedding_plan = best->plan;
-    const ExecutionGraph graph = workloads::build_graph(job);
-    for (const LedgerLine& l : best->plan.ledger) {
-      const MemoryUse use = memory_use(graph.program_of(l.rank));
-      CAPTURE(i, l.rank, l.total(), use.total().base());
-      if (l.tier == "hbm") {
-        CHECK(use.total().base() <= l.total());
-        ++checked;
-      }
-    }
+    CAPTURE(i);
+    each_device_line(features_job(rng),
+                     [&](const LedgerLine& l, const MemoryUse& use, const Program&) {
+                       CHECK(use.total().base() <= l.total());
+                       ++checked;
+                     });
   }
   CHECK(checked > 100);
 }
