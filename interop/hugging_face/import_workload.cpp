@@ -275,7 +275,9 @@ void note_additions(Reader& r, const std::string& type) {
       r.approximate(fmt::format("{} (left out)", key));
     }
   }
-  if (r.flag_or("use_qk_norm", false)) {
+  // Their code always has them (Qwen3, Gemma 3 and OLMo 2 reports); others say so by a flag.
+  const bool always = type.starts_with("qwen3") || type.starts_with("gemma3") || type == "olmo2";
+  if (r.flag_or("use_qk_norm", always)) {
     r.approximate("norms of queries and keys (left out)");
   }
   if (type == "gpt_oss") {

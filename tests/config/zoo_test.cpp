@@ -62,7 +62,7 @@ TEST_CASE("the library holds every device and system of the contract", "[config]
 
 TEST_CASE("each zoo workload loads, has a default batch and runs on one machine", "[config][zoo]") {
   const auto workloads = names(list_workloads(kLibrary));
-  CHECK(workloads.size() == 48);
+  CHECK(workloads.size() == 51);
   for (const std::string& w : workloads) {
     CAPTURE(w);
     const Workload workload = load_workload(w, kLibrary);
@@ -91,7 +91,8 @@ TEST_CASE("parameters of the zoo's transformers are the published ones", "[confi
       {"llama2-13b", 13.02},   {"llama2-70b", 68.98},   {"llama3-8b", 8.03},
       {"llama3-70b", 70.55},   {"llama3-405b", 405.85}, {"nemotron4-15b", 15.6},
       {"nemotron4-340b", 341}, {"megatron-8.3b", 8.3},  {"mpt-7b", 6.65},
-      {"mpt-30b", 29.98},      {"mixtral-8x7b", 46.7},  {"deepseek-v3", 671}};
+      {"mpt-30b", 29.98},      {"mixtral-8x7b", 46.7},  {"deepseek-v3", 671},
+      {"qwen3-32b", 32.8},     {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235.1}};
   for (const auto& [name, billions] : published) {
     CAPTURE(name);
     CHECK(parameter_count(load_workload(name, kLibrary)) / 1e9 == Approx(billions).epsilon(0.012));

@@ -238,6 +238,8 @@ TEST_CASE("families of config.json say what they mean", "[config][import]") {
       "mlp_only_layers": [], "sliding_window": 4096, "use_sliding_window": false})";
   CHECK(imported(qwen).window == 0);
   CHECK(imported(qwen).head_dim == 128);
+  CHECK(imported(qwen).approximated ==
+        std::vector<std::string>{"norms of queries and keys (left out)"});  // Qwen3 has no flag
   CHECK(imported(qwen).moe->experts == 128);
   CHECK(static_cast<double>(transformer_parameters(imported(qwen), 4096)) ==
         Approx(30.5e9).epsilon(0.005));
