@@ -196,6 +196,13 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
   Columns<Row> columns{
       {"plan", "", [](auto& p) { return p.number; }},
       {"predicted_step_s", "step", [](auto& p) { return p.of.prediction.iteration; }},
+      {"", "nine of ten",
+       [](auto& p) {
+         const auto& between = p.of.prediction.interval;
+         return between ? fmt::format("{} to {}", human(between->p5), human(between->p95)) : "";
+       },
+       shown(std::any_of(r.plans.begin(), r.plans.end(),
+                         [](const auto& p) { return p.prediction.interval.has_value(); }))},
       {"", "tokens/s each",
        [](auto& p) {
          return rate(p.of.prediction.tokens_per_second / static_cast<double>(p.of.point.devices()));
@@ -228,6 +235,9 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p) {
   j["kind"] = "parallel";
   j["job"] = Json::parse(config::job_to_json(p.job, -1));
   j["predicted_step_s"] = p.prediction.iteration.base();
+  if (const auto& between = p.prediction.interval) {
+    j["interval_s"] = {{"p5", between->p5.base()}, {"p95", between->p95.base()}};
+  }
   const auto gap = gap_of(r, p);
   j["lower_bound_s"] = gap ? Json(r.lower_bound) : nullptr;
   j["gap"] = gap ? Json(*gap) : nullptr;

@@ -73,6 +73,9 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
   const auto flag = [](bool P::*of) {  // JSON names it where it is set
     return [of](const P& p) { return p.predicted() && p.*of ? code(true) : absent_cell(); };
   };
+  const auto interval = [](Seconds P::*of) {
+    return [of](const P& p) { return (p.*of).base() > 0 ? cell(p.*of) : absent_cell(); };
+  };
   Columns<P> columns{{"set", "", [](auto&) { return code(Json::object()); }, kInJson}};
   for (const std::size_t a : swept(axes)) {
     const std::string& key = axes[a].key;
@@ -95,6 +98,8 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
   };
   add({{"status", "", [](auto& p) { return code(name_of(p.status)); }, kInJson | kInCsv},
        {"iteration_time_s", "step", predicted(&P::iteration)},
+       {"interval_s/p5", "", interval(&P::p5), kInJson},
+       {"interval_s/p95", "", interval(&P::p95), kInJson},
        {"samples_per_s", "samples/s",
         predicted([](auto& p) { return rate(p.samples_per_second); })},
        {"tokens_per_s", "tokens/s", predicted([](auto& p) { return rate(p.tokens_per_second); }),

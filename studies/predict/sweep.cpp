@@ -72,6 +72,10 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
     const StepPrediction p = predict(planned(make_job(overrides_of(axes, point.values))));
     point.status = p.fits ? SweepStatus::kOk : SweepStatus::kDoesNotFit;
     point.iteration = p.iteration;
+    if (p.interval) {
+      point.p5 = p.interval->p5;
+      point.p95 = p.interval->p95;
+    }
     point.samples_per_second = p.samples_per_second;
     point.tokens_per_second = p.tokens_per_second;
     point.mfu = p.mfu;
@@ -104,7 +108,7 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
 /// executable.
 struct PackedPoint {
   SweepStatus status = SweepStatus::kInvalid;
-  double iteration = 0, samples = 0, tokens = 0, mfu = 0, memory = 0;
+  double iteration = 0, p5 = 0, p95 = 0, samples = 0, tokens = 0, mfu = 0, memory = 0;
   double days = 0, device_hours = 0, cost = 0;
   bool in_range = false, by_rule = false, searched = false;
   std::size_t reason = 0;  // characters that follow
@@ -113,6 +117,8 @@ struct PackedPoint {
 std::string packed(const SweepPoint& p) {
   const PackedPoint head{p.status,
                          p.iteration.base(),
+                         p.p5.base(),
+                         p.p95.base(),
                          p.samples_per_second,
                          p.tokens_per_second,
                          p.mfu,
@@ -138,6 +144,8 @@ std::size_t unpack(std::string_view bytes, SweepPoint& p) {
   STEPCAST_CHECK(bytes.size() - sizeof head >= head.reason, "a sweep point is cut short");
   p.status = head.status;
   p.iteration = Seconds(head.iteration);
+  p.p5 = Seconds(head.p5);
+  p.p95 = Seconds(head.p95);
   p.samples_per_second = head.samples;
   p.tokens_per_second = head.tokens;
   p.mfu = head.mfu;

@@ -41,6 +41,7 @@ struct SweepPoint {
   std::vector<std::string> values;
   SweepStatus status = SweepStatus::kInvalid;
   Seconds iteration;
+  Seconds p5, p95;  ///< nine of ten steps lie between; 0 where that is not known
   double samples_per_second = 0;
   double tokens_per_second = 0;
   double mfu = 0;
