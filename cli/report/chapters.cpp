@@ -18,8 +18,11 @@ std::string prediction(const Field& d) {
       fmt::format("{} per step, {} samples/s, MFU {}{}", shown_seconds(step),
                   fmt::format("{:.4g}", d.at("throughput").at("samples_per_s").number()),
                   percent(d.at("mfu").number()), d.at("fits").flag() ? "" : "; does not fit"));
-  RowBars whole("where the step goes, critical rank", step_parts("time_s/"));
-  whole.add("step", d);
+  RowBars whole("where the step goes", step_parts("time_s/"));
+  whole.add("critical rank", d);
+  if (d.has("busiest_rank")) {
+    whole.add("rank that waits least", d.at("busiest_rank"));
+  }
   out += drawn(whole.chart);
 
   RowBars ops("longest ops, critical rank", {{"time_s", "running"}, {"wait_s", "waiting"}});

@@ -50,11 +50,14 @@ function opTable(p) {
 
 function forecast(p) {
   const ledger = Object.entries(p.memory_ledger).sort((a, b) => b[1] - a[1]);
+  // The rank that ends last, such as a pipeline's first stage, may only have waited for another.
+  const time = p.busiest_rank?.time_s ?? p.time_s;
+  const goes = p.busiest_rank ? `Where the step goes (rank ${p.busiest_rank.rank}, which waits least)` : "Where the step goes";
   return [
     headline(p),
     element("p", { class: "facts" }, pace(p)),
     p.warnings.length > 0 ? element("ul", { class: p.fits ? "warnings" : "warnings misfit" }, p.warnings.map((w) => element("li", {}, w))) : null,
-    element("section", {}, element("h2", {}, "Where the step goes"), stackedBar(parts(p.time_s, seconds, p.iteration_time_s), p.iteration_time_s, "Time of a step")),
+    element("section", {}, element("h2", {}, goes), stackedBar(parts(time, seconds, p.iteration_time_s), p.iteration_time_s, "Time of a step")),
     element("section", {}, element("h2", {}, `Memory of the fullest device (rank ${p.fullest_rank})`),
       stackedBar(parts(Object.fromEntries(ledger), bytes), p.memory_bytes.capacity, `Memory, ${bytes(p.memory_bytes.capacity)} there are`, p.memory_bytes.capacity),
       element("p", { class: "facts" }, p.fits ? `${bytes(p.memory_bytes.capacity - p.memory_bytes.total)} of ${bytes(p.memory_bytes.capacity)} stay free.` : `${bytes(p.memory_bytes.total)} are needed, ${bytes(p.memory_bytes.capacity)} are there; the remedy stands above.`)),
