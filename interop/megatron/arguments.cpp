@@ -133,8 +133,7 @@ void add_environment(const Job& job, MegatronArguments& out) {
 void add_pipeline_split(const Job& job, MegatronArguments& out) {
   const MegatronSplit split = megatron_split(job);
   if (!split.layout.empty()) {
-    out.arguments.push_back(
-        fmt::format("--pipeline-model-parallel-layout \"{}\"", split.layout));
+    out.arguments.push_back(fmt::format("--pipeline-model-parallel-layout \"{}\"", split.layout));
     return;
   }
   if (job.parallel.virtual_stages > 1) {
