@@ -9,6 +9,7 @@
 #include "core/job/framework_traits.h"
 #include "core/job/layer_split.h"
 #include "core/job_split.h"
+#include "interop/megatron/arguments.h"
 
 namespace stepcast::interop {
 namespace {
@@ -266,9 +267,12 @@ std::string nemo_config(const Job& job) {
   if (p.chunk_microbatches > 0) {
     y.entry(2, "microbatch_group_size_per_vp_stage", p.chunk_microbatches);
   }
-  if (p.pipeline_split.embedding + p.pipeline_split.head > 0) {
-    y.entry(2, "account_for_embedding_in_pipeline_split", yes(p.pipeline_split.embedding > 0));
-    y.entry(2, "account_for_loss_in_pipeline_split", yes(p.pipeline_split.head > 0));
+  const MegatronSplit split = megatron_split(job);
+  if (!split.layout.empty()) {
+    y.entry(2, "pipeline_model_parallel_layout", fmt::format("\"{}\"", split.layout));
+  } else if (split.embedding || split.head) {
+    y.entry(2, "account_for_embedding_in_pipeline_split", yes(split.embedding));
+    y.entry(2, "account_for_loss_in_pipeline_split", yes(split.head));
   }
   y.entry(2, "context_parallel_size", p.context);
   y.entry(2, "expert_model_parallel_size", p.expert);

@@ -130,43 +130,22 @@ void add_environment(const Job& job, MegatronArguments& out) {
   }
 }
 
-/// How an uneven layer assignment is expressed: the ends count as a layer each, or the
-/// layers of every chunk are drawn, "Et|t*2|tL", which also says how many chunks a stage has.
 void add_pipeline_split(const Job& job, MegatronArguments& out) {
-  const Parallel& p = job.parallel;
-  const std::int64_t layers = job.workload.transformer()->layers;
-  const std::int64_t chunks = p.pipeline * p.virtual_stages;
-  const std::vector<LayerRange> ranges = split_layers(layers, chunks, p.pipeline_split);
-  const auto dealt_as = [&](const PipelineSplit& other) {
-    const std::vector<LayerRange> theirs = split_layers(layers, chunks, other);
-    return (layers + other.embedding + other.head) % chunks == 0 &&
-           std::equal(ranges.begin(), ranges.end(), theirs.begin(),
-                      [](const LayerRange& a, const LayerRange& b) { return a.count == b.count; });
-  };
-  for (const auto& [embedding, head] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
-    if (!dealt_as({embedding, head, {}})) {
-      continue;
-    }
-    if (p.virtual_stages > 1) {
-      out.arguments.push_back(
-          fmt::format("--num-virtual-stages-per-pipeline-rank {}", p.virtual_stages));
-    }
-    if (embedding > 0) {
-      out.arguments.emplace_back("--account-for-embedding-in-pipeline-split");
-    }
-    if (head > 0) {
-      out.arguments.emplace_back("--account-for-loss-in-pipeline-split");
-    }
+  const MegatronSplit split = megatron_split(job);
+  if (!split.layout.empty()) {
+    out.arguments.push_back(fmt::format("--pipeline-model-parallel-layout \"{}\"", split.layout));
     return;
   }
-  std::string layout = "E";
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    layout += i == 0 ? "" : "|";
-    layout += ranges[i].count > 1   ? fmt::format("t*{}", ranges[i].count)
-              : ranges[i].count > 0 ? "t"
-                                    : "";
+  if (job.parallel.virtual_stages > 1) {
+    out.arguments.push_back(
+        fmt::format("--num-virtual-stages-per-pipeline-rank {}", job.parallel.virtual_stages));
   }
-  out.arguments.push_back(fmt::format("--pipeline-model-parallel-layout \"{}L\"", layout));
+  if (split.embedding) {
+    out.arguments.emplace_back("--account-for-embedding-in-pipeline-split");
+  }
+  if (split.head) {
+    out.arguments.emplace_back("--account-for-loss-in-pipeline-split");
+  }
 }
 
 void number(std::vector<std::string>& arguments, const char* name, std::int64_t v) {
@@ -333,6 +312,33 @@ void add_formats(const Job& job, MegatronArguments& out) {
 }
 
 }  // namespace
+
+MegatronSplit megatron_split(const Job& job) {
+  const Parallel& p = job.parallel;
+  const std::int64_t layers = job.workload.transformer()->layers;
+  const std::int64_t chunks = p.pipeline * p.virtual_stages;
+  const std::vector<LayerRange> ranges = split_layers(layers, chunks, p.pipeline_split);
+  const auto dealt_as = [&](const PipelineSplit& other) {
+    const std::vector<LayerRange> theirs = split_layers(layers, chunks, other);
+    return (layers + other.embedding + other.head) % chunks == 0 &&
+           std::equal(ranges.begin(), ranges.end(), theirs.begin(),
+                      [](const LayerRange& a, const LayerRange& b) { return a.count == b.count; });
+  };
+  for (const auto& [embedding, head] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
+    if (dealt_as({embedding, head, {}})) {
+      return {.embedding = embedding > 0, .head = head > 0, .layout = {}};
+    }
+  }
+  MegatronSplit split{.embedding = false, .head = false, .layout = "E"};
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    split.layout += i == 0 ? "" : "|";
+    split.layout += ranges[i].count > 1   ? fmt::format("t*{}", ranges[i].count)
+                    : ranges[i].count > 0 ? "t"
+                                          : "";
+  }
+  split.layout += "L";
+  return split;
+}
 
 MegatronArguments megatron_arguments(const Job& job) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",

@@ -19,6 +19,14 @@ struct MegatronArguments {
 };
 MegatronArguments megatron_arguments(const Job& job);
 
+/// How Megatron-Core is told which layers each chunk has: embedding, head or both count as a layer
+/// where all chunks are then equal, or else every chunk is drawn, "Et*2|tL".
+struct MegatronSplit {
+  bool embedding = false, head = false;
+  std::string layout;  ///< of pipeline_model_parallel_layout; "": chunks are equal
+};
+MegatronSplit megatron_split(const Job& job);
+
 /// Plans that break no rule of core/job/stack_rules.h leave remarks about overlaps and formats
 /// alone. A shell script that starts pretrain_gpt.py, for Slurm too; its own arguments are passed
 /// on. job_of_megatron reads it back, the devices included.

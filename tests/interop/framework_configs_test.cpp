@@ -116,6 +116,19 @@ TEST_CASE("a plan is written for NeMo", "[interop][export]") {
   CHECK(y.at("model.config.recompute_num_layers") == "3");
 }
 
+TEST_CASE("layers that stages do not share equally are written for NeMo", "[interop][export]") {
+  const auto said = [](const char* split) {
+    return flat(nemo_config(job_of({"workload.layers=61", "parallel.pipeline=4", "parallel.zero=1",
+                                    std::string("parallel.pipeline_split=") + split})));
+  };
+  const auto drawn = said(R"({"embedding": 1, "head": 2})");  // 64 less 1 and 2
+  CHECK_THAT(drawn.at("trainer.strategy.pipeline_model_parallel_layout"),
+             Catch::Contains("Et*15|t*16|t*16|t*14L"));
+  CHECK_FALSE(drawn.contains("trainer.strategy.account_for_loss_in_pipeline_split"));
+  CHECK_THAT(said("[15, 16, 16, 14]").at("trainer.strategy.pipeline_model_parallel_layout"),
+             Catch::Contains("Et*15|t*16|t*16|t*14L"));
+}
+
 /// What an exported file says, as a framework reads it.
 class Said {
  public:
@@ -289,15 +302,26 @@ std::vector<StartRule> nemo_rules() {
                 degree(s, "tensor_model_parallel_size") == 1 ||
                 s.yes("trainer.strategy.sequence_parallel");
        }},
-      {"transformer_config: layers, with ends that count, are a multiple of the chunks",
+      {"transformer_config: layers, with ends that count, are a multiple of the chunks, or drawn",
        [=](const Said& s) {
          const std::int64_t layers =
              s.number("model.config.num_layers") +
              (s.yes("trainer.strategy.account_for_embedding_in_pipeline_split") ? 1 : 0) +
              (s.yes("trainer.strategy.account_for_loss_in_pipeline_split") ? 1 : 0);
-         return layers % (degree(s, "pipeline_model_parallel_size") *
+         return s.has("trainer.strategy.pipeline_model_parallel_layout") ||
+                layers % (degree(s, "pipeline_model_parallel_size") *
                           degree(s, "virtual_pipeline_model_parallel_size")) ==
-                0;
+                    0;
+       }},
+      {"transformer_config: a layout draws every chunk, and no end counts beside it",
+       [=](const Said& s) {
+         const std::string layout = s.text("trainer.strategy.pipeline_model_parallel_layout");
+         return layout.empty() ||
+                (1 + std::count(layout.begin(), layout.end(), '|') ==
+                     degree(s, "pipeline_model_parallel_size") *
+                         degree(s, "virtual_pipeline_model_parallel_size") &&
+                 !s.yes("trainer.strategy.account_for_embedding_in_pipeline_split") &&
+                 !s.yes("trainer.strategy.account_for_loss_in_pipeline_split"));
        }},
       {"transformer_config: full recomputation has a method and a number of layers",
        [](const Said& s) {

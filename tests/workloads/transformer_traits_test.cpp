@@ -181,6 +181,20 @@ TEST_CASE("ZeRO 3 keeps and gathers narrow weights where the framework does",
   CHECK(after.buffers.base() == d(layers) * layer);  // transposed, of all
 }
 
+TEST_CASE("weights whose heads tensor ranks share are cast in each pass, a layer's at a time",
+          "[workloads][traits]") {
+  const std::int64_t layers = 3, tensor = 4, key_value_heads = 2, ffn = 352;
+  Job job = llama_job(layers, kHidden, 8, key_value_heads, ffn, kSequence, 256);
+  split(job, tensor, 1, 2, 4);
+  job.parallel.zero = 3;
+  job.formats.compute = Format::kFp8;
+  // A rank has two heads of queries and one of keys and values, 16 columns each.
+  const double qkv = d(kHidden * (2 + 1 + 1) * 16);
+  const double others = d(kHidden * kHidden / tensor) + 3 * d(kHidden * ffn / tensor);
+  CHECK(ledger_of(with(job, "gathers_narrow"), 0).buffers.base() ==
+        d(layers) * (qkv + others) + qkv);  // transposed, of all; plain, of the layer at work
+}
+
 TEST_CASE("only weight gradients are added to the sum by a kernel of their own",
           "[workloads][traits]") {
   Job job = llama_job(2, kHidden, 8, 4, 352, kSequence, 256);

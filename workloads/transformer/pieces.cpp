@@ -188,15 +188,14 @@ bool TransformerStage::gathers_narrow() const {
 
 void TransformerStage::quantise_weights() {
   std::int64_t all = 0;
-  std::map<std::int64_t, std::int64_t> of_layer;
+  std::map<std::int64_t, std::int64_t> of_layer;  // copies that a pass over the layer makes
   for (const auto& [name, use] : parameters_.uses()) {
     if (is_narrow(use)) {
-      const TensorId weight = parameter(name).weight;
-      const std::int64_t elements = writer_.builder().tensor_at(weight).elements();
-      all += elements;
-      of_layer[use.unit] += elements;
+      const Tensor& weight = writer_.builder().tensor_at(parameter(name).weight);
+      all += weight.elements();
+      of_layer[use.unit] += gathers_narrow() && weight.format == products_ ? 0 : weight.elements();
       if (!casts_each_pass() && trains(name)) {  // else made once, before all steps
-        quantise("weights", weight);
+        quantise("weights", parameter(name).weight);
       }
     }
   }
@@ -209,6 +208,9 @@ void TransformerStage::quantise_weights() {
   }
   if (gathers_narrow()) {
     writer_.builder().buffer("weights.transposed", 1, all, products_);
+    if (most > 0) {  // those that tensor ranks share are kept in the format of activations
+      writer_.builder().buffer("weights.quantised", 1, most, products_);
+    }
     return;
   }
   writer_.builder().buffer("weights.quantised", 2, casts_each_pass() ? most : all, products_);
