@@ -77,6 +77,14 @@ struct FitRows {
   std::vector<MeasuredRow> rows;
   std::vector<Unexplained> unexplained;
   double seconds = 0;  ///< of all recorded ops, used or not
+
+  // What the fits read, and its row for people; `name` is the op's, empty for one of several.
+  void add_op(const std::string& workload, std::string name, const models::MeasuredOp& measured,
+              std::int64_t samples);
+  void add_collective(const std::string& workload, std::string name,
+                      const models::MeasuredCollective& measured,
+                      const std::array<std::int64_t, 6>& sizes);
+  void add_step(const std::string& workload, const StepSample& step, std::int64_t samples);
 };
 
 /// Adds the quieter half of a trace's steps: kernels from op durations (median per op and rank),

@@ -11,7 +11,7 @@ namespace stepcast::cli_test {
 
 /// Six tables that differ, on 8 devices in one machine.
 inline std::vector<std::string> command(const std::string& name,
-                                 const std::vector<std::string>& more = {}) {
+                                        const std::vector<std::string>& more = {}) {
   return with_sets(name, {"workload=rm2", "system=dgx-h100", "devices=8", "batch.global=16384"},
                    more);
 }
