@@ -267,7 +267,7 @@ void add_host(FitRows::HostOfJob& host, const Program& program, const traces::Ra
   host.all.step.insert(host.all.step.end(), steps.step.begin(), steps.step.end());
 }
 
-/// Of each step, the longest over the ranks.
+/// For each step, the longest over the ranks.
 std::vector<double> durations_of(const std::vector<traces::RankTrace>& ranks) {
   std::map<std::int32_t, double> longest;
   for (const traces::RankTrace& rank : ranks) {

@@ -57,7 +57,7 @@ struct FitRows {
   std::vector<StepSample> steps;
   ProbeTimes reference{};     ///< of the first job's cores: all times are as these would take them
   std::vector<double> paces;  ///< of each job whose trace has probes, its slowest rank's
-  /// Of each of `collectives`: the exchange's pace while it was taken, where that was probed (the
+  /// For each of `collectives`: the exchange's pace while it was taken, where that was probed (the
   /// core's pace has nothing to say then), and its place in `rows`.
   struct Exchanged {
     std::optional<double> pace;

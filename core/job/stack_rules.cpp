@@ -31,7 +31,7 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
     return BrokenRule{
         p.virtual_stages > 1 ? "parallel.virtual_stages" : "parallel.pipeline",
         fmt::format("{} layers over {} chunks are not equal, nor with embedding or "
-                    "head as a layer, as Megatron-LM deals them out; use a divisor of "
+                    "head as a layer, as Megatron-LM assigns them; use a divisor of "
                     "the layers, or list those of each chunk in "
                     "parallel.pipeline_split",
                     w.layers, chunks)};

@@ -64,7 +64,7 @@ struct Input {
   std::optional<traces::MeasuredRun> capture;  ///< of another program
   std::string hash;
   std::optional<Job> job;
-  /// Of our own runtime, on devices.
+  /// True for our own runtime, on devices.
   [[nodiscard]] bool on_device() const { return !capture && !trace.op_clock.empty(); }
   [[nodiscard]] std::int64_t ranks() const {
     return static_cast<std::int64_t>(capture ? capture->steps.front().ranks.size()

@@ -40,7 +40,7 @@ struct Measured {
   double time = 0, wait = 0;
 };
 
-/// Of each step of a rank what no op of its compute stream took; their median.
+/// What no op of its compute stream took of each step of a rank; their median.
 Seconds gaps_of(const traces::MeasuredRun& run, const Program& program, std::size_t rank) {
   std::vector<double> gaps;
   for (const traces::MeasuredStep& step : run.steps) {
