@@ -275,7 +275,7 @@ int transfer(const FitCommand& options, const Context& context) {
   if (!options.inputs.empty()) {
     throw InputError(options.inputs.front(),
                      "cannot be combined with --transfer, which takes constants from a device or "
-                     "system file; fit data in a call of its own");
+                     "system file; fit data in a separate call");
   }
   const config::Library library{context.library};
   FittedModels models;

@@ -66,7 +66,7 @@ void add_host_copies(const Job& job, const std::vector<studies::FlowCost>& flows
     const auto devices = static_cast<double>(job.devices);
     report.line(fmt::format(
         "\n{} goes to {} of the machines, not to a store: {} from each of {} devices (replicas "
-        "share it) at {}; a store has a rate of its own: \"via\": \"storage\", \"bandwidth\": "
+        "share it) at {}; a store has its own rate:  \"via\": \"storage\", \"bandwidth\": "
         "\"200 GB/s\"",
         f.name, f.via, human(flows[i].moved / devices), job.devices,
         human(flows[i].available / devices)));

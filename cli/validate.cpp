@@ -34,7 +34,7 @@ void check_together(const std::vector<std::string>& suites) {
   for (const std::string& suite : suites) {
     if (suites.size() > 1 && std::find(kAlone.begin(), kAlone.end(), suite) != kAlone.end()) {
       throw InputError(suite, fmt::format("runs alone; expected one suite, or several of: {}; "
-                                          "validate it in a call of its own",
+                                          "validate it in a separate call",
                                           fmt::join(kTogether, ", ")));
     }
   }

@@ -37,7 +37,7 @@ function(stepcast_warnings target)
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${STEPCAST_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endfunction()
 
-# Of what runs once, commands and tests: compiled in a third less time, while the rooms they call stay fully optimised.
+# What runs once, commands and tests: compiled in a third less time, while the rooms they call stay fully optimised.
 function(stepcast_cold target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()

@@ -108,7 +108,7 @@ Said said_by(std::string_view written) {
   return said;
 }
 
-/// Does what was written contradict nothing that the zoo's name says?
+/// True if what was written contradicts nothing that the zoo's name says.
 bool agrees(const Said& written, const Said& zoo) {
   const auto same = [](const std::string& a, const std::string& b) {
     return a.empty() || b.empty() || a == b || (b.starts_with(a) && a == "sxm");

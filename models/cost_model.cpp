@@ -94,7 +94,7 @@ struct Collective {
     }));
   }
 
-  /// Were such sizes and such groups among the rows of the fit?
+  /// True if such sizes and such groups were among the rows of the fit.
   [[nodiscard]] bool measured(double bytes, const GroupShape& group) const {
     const CollectivePlace place = place_of(bytes, group);
     const std::array<double, 3> at{place.log_bytes, place.log_size, place.log_members};

@@ -18,8 +18,8 @@ RowRemaps row_remaps(const ExecutionGraph& graph);
 ///
 /// Ids travel as [peer][slice the peer holds][bag]; rows of sequence tables come back in the same
 /// order, and so are their gradients. Where distinct lists are pooled once, as many bags follow
-/// each other as there are such lists; the lengths of the others are kNoBag. Of several copies a
-/// rank asks the one of its own group.
+/// each other as there are such lists; the lengths of the others are kNoBag. Where there are copies,
+/// a rank asks the one of its own group.
 struct EmbeddingExchange {
   /// Length of a sample's bag whose list another sample has too.
   static constexpr std::int32_t kNoBag = -1;

@@ -49,7 +49,7 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
   /// Bytes of tensors in slower tiers, by tier of the program.
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
-  /// Of fused attention.
+  /// For fused attention.
   [[nodiscard]] virtual KernelUse attention() const { return {}; }
   /// What products do besides multiplying (core/graph/epilogue.h).
   [[nodiscard]] virtual KernelUse epilogues() const { return {}; }

@@ -32,7 +32,7 @@ struct TensorLayout {
   std::vector<std::vector<Place>> instances;       ///< [tensor][slot]
   std::vector<std::vector<std::int32_t>> slot_of;  ///< [tensor][microbatch]; empty: slot 0
   std::array<double, static_cast<std::size_t>(TensorRole::kCount)> by_role{};  ///< bytes
-  /// Of all regions in the device's own memory, or in a slower tier.
+  /// All regions in the device's own memory, or in a slower tier.
   [[nodiscard]] Bytes bytes(std::uint8_t tier = 0) const;
 };
 /// `data_coordinate` of the rank decides where some views begin.

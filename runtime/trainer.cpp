@@ -217,7 +217,7 @@ class Rank {
   }
 
  private:
-  /// Of all ranks, a step after the warm-up.
+  /// For all ranks, a step after the warm-up.
   StepTraffic traffic() {
     StepTraffic t(cpu_->levels());
     std::vector<double> sent = executor_->sent();

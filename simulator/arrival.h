@@ -13,7 +13,7 @@ struct Arrival {
 
 /// When the last of all ranks is expected.
 ///
-/// Of n equal ranks: mean + spread * d_n (models::expected_maximum). Of unequal ones: the x with
+/// Equal ranks, n: mean + spread * d_n (models::expected_maximum). Unequal ones: the x with
 ///   sum_i ranks_i * Q((x - mean_i) / spread_i) = 0.625 n / (n + 0.25),  Q = upper tail of the
 ///   normal,
 /// which is the same formula when all are equal, and never below the latest mean. So ranks that are

@@ -12,7 +12,7 @@ namespace {
 std::uint64_t collective_order(std::int32_t communicator, std::uint32_t sequence) {
   return 64 + (static_cast<std::uint64_t>(communicator) << 33) + sequence;
 }
-/// Of a message: after the collectives of its communicator.
+/// For a message: after the collectives of its communicator.
 std::uint64_t message_order(std::int32_t communicator, std::int32_t microbatch, std::int64_t tag) {
   return collective_order(communicator, 0) + (1ULL << 32) +
          ((static_cast<std::uint64_t>(microbatch) << 12) ^

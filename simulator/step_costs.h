@@ -17,7 +17,7 @@ struct OpReason {
 };
 
 /// Costs of the op templates of one simulated rank, in picoseconds; index = op template of its
-/// program. Of a collective: the transfer once its partners are there; of all-to-all-v: until this
+/// program. For a collective: the transfer once its partners are there; all-to-all-v: until this
 /// rank is done.
 struct OpCosts {
   std::vector<std::int64_t> ticks;
@@ -61,8 +61,8 @@ struct StepCosts {
 
 struct PricingOptions {
   bool unfold = false;
-  /// On a system whose host shares a core: are transfers done by the CPU (true), or by a fabric
-  /// that the ranks only wait for (emulated links)?
+  /// On a system whose host shares a core: transfers are done by the CPU (true), or by a fabric
+  /// that the ranks only wait for (false: emulated links).
   bool collectives_hold_core = true;
 };
 

@@ -139,7 +139,6 @@ class OpRows {
  private:
   struct Rendezvous {
     models::MeasuredCollective row;
-    double seconds;
     std::optional<double> exchange;  ///< its pace
   };
   static constexpr const char* kShorterThanTick = "shorter than the clock's tick";
@@ -155,26 +154,23 @@ class OpRows {
     const auto exchange =
         from_core_to_core(Bytes(bytes), job_.system) ? paces_.exchange : std::nullopt;
     const double typical = measured / (exchange ? 1 : pace);
-    const Rendezvous r{
-        {op.kind, bytes, group, seconds(typical), op.format, since_use}, typical, exchange};
+    const Rendezvous r{{op.kind, bytes, group, seconds(typical), op.format, since_use}, exchange};
     const OpRole role = traits_of(op.kind).role;
     if (role != OpRole::kSymmetric && role != OpRole::kBroadcast) {  // each rank ends for itself
       add_row(r, {program_id_, rank, ref.call, ref.op}, program.name(op), codes_of(op).sizes);
       return;
     }
     const auto [it, fresh] = least_.try_emplace({ref.call, ref.op, members.front()}, r);
-    if (!fresh && typical < it->second.seconds) {
+    if (!fresh && r.row.time < it->second.row.time) {
       it->second = r;
     }
   }
 
   void add_row(const Rendezvous& r, FitRows::Origin origin, std::string name,
                std::array<std::int64_t, 6> shape) {
-    all_.collectives.push_back(r.row);
     all_.collective_origins.push_back(std::move(origin));
     all_.exchanged.push_back({r.exchange, all_.rows.size()});
-    all_.rows.push_back({job_.workload.name, std::string(name_of(r.row.kind)), std::move(name),
-                         shape, 0, r.row.bytes, r.seconds, 1});
+    all_.add_collective(job_.workload.name, std::move(name), r.row, shape);
   }
 
   void add_local(std::int32_t rank, const Program& program, std::uint32_t o,
@@ -186,12 +182,10 @@ class OpRows {
       unused_.add(kShorterThanTick, program.name(op), count);
       return;
     }
-    all_.ops.push_back(
-        {&program, &op, seconds(t), static_cast<std::int64_t>(all_.graphs.size()) - 1});
     all_.op_origins.push_back({program_id_, rank, 0, o});
-    all_.rows.push_back({job_.workload.name, std::string(name_of(op.kind)), program.name(op),
-                         codes_of(op).sizes, op.flops.base(),
-                         (op.bytes_read + op.bytes_written).base(), t, count});
+    all_.add_op(job_.workload.name, program.name(op),
+                {&program, &op, seconds(t), static_cast<std::int64_t>(all_.graphs.size()) - 1},
+                count);
   }
 
   FitRows& all_;
@@ -273,7 +267,7 @@ void add_host(FitRows::HostOfJob& host, const Program& program, const traces::Ra
   host.all.step.insert(host.all.step.end(), steps.step.begin(), steps.step.end());
 }
 
-/// Of each step, the longest over the ranks.
+/// For each step, the longest over the ranks.
 std::vector<double> durations_of(const std::vector<traces::RankTrace>& ranks) {
   std::map<std::int32_t, double> longest;
   for (const traces::RankTrace& rank : ranks) {
@@ -360,6 +354,28 @@ void FitRows::HostOfJob::scale(double factor) {
   }
 }
 
+void FitRows::add_op(const std::string& workload, std::string name,
+                     const models::MeasuredOp& measured, std::int64_t samples) {
+  const Op& op = *measured.op;
+  ops.push_back(measured);
+  rows.push_back({workload, std::string(name_of(op.kind)), std::move(name), codes_of(op).sizes,
+                  op.flops.base(), (op.bytes_read + op.bytes_written).base(), measured.time.base(),
+                  samples});
+}
+
+void FitRows::add_collective(const std::string& workload, std::string name,
+                             const models::MeasuredCollective& measured,
+                             const std::array<std::int64_t, 6>& sizes) {
+  collectives.push_back(measured);
+  rows.push_back({workload, std::string(name_of(measured.kind)), std::move(name), sizes, 0,
+                  measured.bytes, measured.time.base(), 1});
+}
+
+void FitRows::add_step(const std::string& workload, const StepSample& step, std::int64_t samples) {
+  steps.push_back(step);
+  rows.push_back({workload, "step", "", {}, step.flops, step.bytes, step.seconds, samples});
+}
+
 std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, traces::GraphRun trace,
                        const std::vector<traces::RankTrace>& alone) {
   Unused unused;
@@ -386,15 +402,8 @@ std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, trace
     }
     all.hosts.back().scale(1 / paces.slowest);
     add_segments(all, kept, trace);
-    all.steps.push_back(step_sample(kept, seconds(median_of(steps))));
-    all.rows.push_back({job.workload.name,
-                        "step",
-                        "",
-                        {},
-                        all.steps.back().flops,
-                        all.steps.back().bytes,
-                        median_of(steps),
-                        static_cast<std::int64_t>(steps.size())});
+    all.add_step(job.workload.name, step_sample(kept, seconds(median_of(steps))),
+                 static_cast<std::int64_t>(steps.size()));
     used = static_cast<std::int64_t>(trace.ranks.front().steps.size());
   }
   unused.move_to(all.unexplained);

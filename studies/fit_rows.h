@@ -57,7 +57,7 @@ struct FitRows {
   std::vector<StepSample> steps;
   ProbeTimes reference{};     ///< of the first job's cores: all times are as these would take them
   std::vector<double> paces;  ///< of each job whose trace has probes, its slowest rank's
-  /// Of each of `collectives`: the exchange's pace while it was taken, where that was probed (the
+  /// For each of `collectives`: the exchange's pace while it was taken, where that was probed (the
   /// core's pace has nothing to say then), and its place in `rows`.
   struct Exchanged {
     std::optional<double> pace;
@@ -77,6 +77,14 @@ struct FitRows {
   std::vector<MeasuredRow> rows;
   std::vector<Unexplained> unexplained;
   double seconds = 0;  ///< of all recorded ops, used or not
+
+  // What the fits read, and its row for people; `name` is the op's, empty for one of several.
+  void add_op(const std::string& workload, std::string name, const models::MeasuredOp& measured,
+              std::int64_t samples);
+  void add_collective(const std::string& workload, std::string name,
+                      const models::MeasuredCollective& measured,
+                      const std::array<std::int64_t, 6>& sizes);
+  void add_step(const std::string& workload, const StepSample& step, std::int64_t samples);
 };
 
 /// Adds the quieter half of a trace's steps: kernels from op durations (median per op and rank),

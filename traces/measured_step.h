@@ -34,7 +34,7 @@ struct MeasuredRank {
   /// By op template: the operator (else the kernel) of device work that is none of our ops, or was
   /// recorded without a shape.
   std::map<std::int32_t, std::string> unexplained;
-  /// Of these, what the whole call of the operator moves and multiplies, where its inputs tell it.
+  /// For these, what the whole call of the operator moves and multiplies, where its inputs tell it.
   std::map<std::int32_t, OperatorTraffic> traffic;
   std::int64_t dispatch = 0;  ///< mean gap of a stream between two ops that nothing held up
   std::int64_t finish = 0;    ///< host, from the end of its last op or call to the end of the step
@@ -61,7 +61,7 @@ std::size_t step_of(const MeasuredRank& rank, std::uint32_t op);
 /// steps which run into each other are counted once (the distance of like events).
 ///
 /// `spans` are those of all ranks as simulated, or as recorded: then the host's marks are too.
-/// Of a rank of a capture; others have no marks.
+/// For a rank of a capture; others have no marks.
 std::vector<std::int64_t> simulated_step_ends(const MeasuredRank& rank, std::int32_t number,
                                               std::span<const OpSpan> spans);
 std::vector<std::int64_t> recorded_step_ends(const MeasuredRank& rank);
@@ -84,7 +84,7 @@ struct MeasuredRun {
   std::string marked_by;
   std::string job;     ///< JSON text of the job, if the trace carries one
   std::string device;  ///< as the profiler calls it; empty where not said
-  /// Of a run of our own runtime: as GraphRun has them.
+  /// For a run of our own runtime: as GraphRun has them.
   std::string lacks, op_clock, op_clock_reason;
   std::vector<std::array<Seconds, 3>> core_probes;
   struct RankClock {
@@ -101,7 +101,7 @@ struct MeasuredRun {
   std::vector<std::string> warnings;
 };
 
-/// Of a captured trace of any program (traces/graph/step_graph.h says how a rank's step is
+/// For a captured trace of any program (traces/graph/step_graph.h says how a rank's step is
 /// rebuilt), steps are what traces/graph/step_marks.h finds; all of them together are the run's
 /// `chain`, what a replay runs.
 ///
@@ -111,7 +111,7 @@ struct MeasuredRun {
 /// the trace lacks some members of a communicator, or members disagree on what they ran, a
 /// collective is an op of its own rank, its wait included, and a warning says so.
 ///
-/// Of a run of our own runtime, whose clocks are aligned: host gaps are those between issues, minus
+/// For a run of our own, whose clocks are aligned: host gaps are those between issues, minus
 /// full queues (reference: profiling-and-traces, rule R2). Steps that lack a rank or any record are
 /// left out, with a warning.
 ///

@@ -292,7 +292,7 @@ class Opener {
     }
     if (graphs_.size() != recording_.ranks.size()) {
       throw InputError(graphs_.front().source,
-                       fmt::format("is one of {} execution traces beside {} timelines; expected "
+                       fmt::format("is one of {} execution traces among {} timelines; expected "
                                    "one of each rank",
                                    graphs_.size(), recording_.ranks.size()));
     }

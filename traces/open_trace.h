@@ -11,7 +11,7 @@ namespace stepcast::traces {
 /// by name (traces/formats.h lists them).
 ///
 /// `path` is a file (one rank), a folder whose files are the ranks of one run, a tar archive of
-/// such files, or a native trace. Of a folder all ranks must be there; to look at some of many
+/// such files, or a native trace. In a folder all ranks must be there; to look at some of many
 /// ranks give their files (below). Ranks are those of the metadata, else those in the file names,
 /// else the order of names; each may come once.
 ///

@@ -167,7 +167,7 @@ bool crosses_generations(const Scored& s) {
   return s.row->benchmark == "dlrm_dcnv2" && s.of_round == 0;
 }
 
-/// Of the rows of other generations: how much longer they take than `predicted` says.
+/// For the rows of other generations: how much longer they take than `predicted` says.
 template <typename Value>
 double scalar_of_others(const Rows& all, const std::string& generation, Value predicted) {
   std::vector<double> ratios;
@@ -320,7 +320,7 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
   }
   const auto device = device_named(row.gpu);
   if (!device || device->system.empty()) {
-    throw InputError(row.place, fmt::format("gpu: '{}' stands for no system of the zoo", row.gpu));
+    throw InputError(row.place, fmt::format("gpu: '{}' names no system of the zoo", row.gpu));
   }
   const std::string source = fmt::format("MLPerf Training DLRM {} {}", row.round, row.organisation);
   const config::PublishedNames names = config::load_published_names(library);

@@ -34,7 +34,7 @@ const std::map<std::string, const char*, std::less<>> kSystems{
     {"dgx_gb200", "gb200-nvl72"},
     {"unknown", "dgx-a100-80gb"}};  // files without a platform are of A100, by their times
 
-/// Of "auto", the fused kernels of the containers for long-term support were not deterministic on
+/// With "auto", the fused kernels of the containers for long-term support were not deterministic on
 /// A100 until November 2025, so that a run that asks for that had unfused attention.
 bool fell_back(const CsvTable& row) {
   const std::string platform = row.text("platform");
@@ -79,7 +79,7 @@ std::map<Key, Measured> read(const std::filesystem::path& folder) {
   return all;
 }
 
-/// Of the rank that holds the end of the model: what the allocator counts, and the states alone.
+/// For the rank that holds the end of the model: what the allocator counts, and the states alone.
 std::pair<Bytes, Bytes> last_rank(const Job& job) {
   const ExecutionGraph graph = workloads::build_graph(job);
   const auto last = static_cast<std::int32_t>(job.devices - 1);

@@ -10,7 +10,7 @@ namespace stepcast::validation {
 /// ledger's lines that the allocator holds: all but the device's context, communicators and what
 /// fragments. `folder` has golden.csv (columns case, args_file, type, platform, gpus,
 /// memory_usable, mem_max_allocated_GiB, pp, large) and, under cases/, the arguments of each job.
-/// Of runs of the same arguments on the same devices the median counts. Figures are bytes, not
+/// The median of runs of the same arguments on the same devices counts. Figures are bytes, not
 /// seconds. Naive predictor: weights, gradients and optimizer states alone. Gate: median |error|
 /// <= 0.03, p90 <= 0.10. Errors: InputError for a missing file or column.
 ValidationSuite validate_memory(const std::filesystem::path& folder,

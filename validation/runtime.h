@@ -35,7 +35,7 @@ struct RuntimeCase {
   int runs = 0;                 ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
   [[nodiscard]] double error() const { return predicted / measured - 1; }
-  /// Of the prediction for cores as fast as they were around the run.
+  /// For the prediction for cores as fast as they were around the run.
   [[nodiscard]] double paced_error() const { return predicted * pace.of_step() / measured - 1; }
 };
 

@@ -37,7 +37,7 @@ Bar median_bar(double median) { return {.median = median, .mean = {}, .p90 = {},
 constexpr Bar kElementwiseBar{.median = {}, .mean = 0.015, .p90 = {}, .worst = {}};
 constexpr Bar kLookupBar{.median = {}, .mean = {}, .p90 = {}, .worst = 0.15};
 constexpr Bar kRowWiseBar{.median = 0.06, .mean = {}, .p90 = {}, .worst = {}};
-/// Of kernels that were not seen, against others of their kind.
+/// For kernels that were not seen, against others of their kind.
 constexpr std::array<std::pair<OpKind, Bar>, 7> kBars{
     {{OpKind::kAttentionForward, {.median = 0.04, .mean = {}, .p90 = 0.10, .worst = {}}},
      {OpKind::kAdd, kElementwiseBar},

@@ -17,7 +17,7 @@ struct ValidationRow {
   std::optional<std::string> skipped;
   double measured_memory = 0;   ///< bytes on the fullest device; 0 where not measured
   double predicted_memory = 0;  ///< bytes
-  /// Of published runs, where predicted.
+  /// For published runs, where predicted.
   struct Run {
     std::string source, device, framework, plan, format;
     double hardware = 0;  ///< seconds at the hardware's pace

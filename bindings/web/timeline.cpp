@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMostClasses = 32;
 constexpr std::size_t kMostLoadedRanks = 256;
-/// Of a rank; where more ops run, those of one call on one stream are drawn as one.
+/// For each rank; where more ops run, those of one call on one stream are drawn as one.
 constexpr std::uint64_t kMostSpans = 500'000;
 
 std::string_view name_of(SegmentKind kind) {

@@ -41,11 +41,6 @@ Cell absent_cell(std::string text = "");   ///< programs do not find the key at 
 Cell code(Json value);                     ///< for programs alone
 Cell short_name(const std::string& name);  ///< whole for programs, cut for people (kernel names)
 Cell name_cell(std::string key, std::string title);  ///< a name for programs, another for people
-/// The cell of a value that may be missing: "-" and null.
-template <class T>
-Cell cell_or_dash(const std::optional<T>& value) {
-  return value ? cell(*value) : empty_cell("-");
-}
 /// For programs; they do not find the key of a value that is missing.
 template <class T>
 Cell code_or_absent(const std::optional<T>& value) {

@@ -20,7 +20,7 @@ constexpr double kNegligible = 1e-3;  // of a step
 /// Whether a new plan pays, and whether that is because of the drift.
 std::string verdict(const DriftReport& r, bool pays) {
   if (!pays) {
-    return "No plan in reach is faster: the plan still stands.";
+    return "No plan in reach is faster: keep the plan.";
   }
   const double after = std::ceil(r.replan.steps_to_pay());
   const std::string steps = count(after) + (after == 1 ? " step" : " steps");
@@ -58,7 +58,7 @@ DataTable summary(const DriftReport& r) {
 }
 
 DataTable tables(const DriftReport& r) {
-  DataTable t("tables", "tables, the one that drifted most first",
+  DataTable t("tables", "tables, most drifted first",
               {{"table", "", true},
                {"hot_rows", "rows followed"},
                {"range", "they are", true},

@@ -29,7 +29,7 @@ bool TextTable::is_left(std::size_t column) const {
   return std::find(left_.begin(), left_.end(), column) != left_.end();
 }
 
-/// Of the columns, the widest texts cut first until the line has room.
+/// Widths of the columns: the widest texts are cut first until the line has room.
 std::vector<std::size_t> TextTable::widths(std::size_t room) const {
   std::vector<std::size_t> width(rows_.front().size(), 0);
   for (const auto& row : rows_) {

@@ -7,8 +7,8 @@
 namespace stepcast::cli::report {
 namespace {
 
-/// Of the element that holds the chapters, by its selector: the page's palette, and as the page
-/// looks.
+/// The style of the element that holds the chapters, by its selector: the page's palette and
+/// look.
 std::string style(std::string_view element) {
   return fmt::format(
       "{0}{{{2}font:15px/1.45 system-ui,sans-serif;max-width:1000px;margin:1.2rem auto;"

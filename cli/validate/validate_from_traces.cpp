@@ -22,7 +22,7 @@ void add_from_traces_options(CLI::App& command, ValidateFromTracesCommand& optio
       ->check(CLI::Range(1, 60));
   command.add_option(
       "--keep-traces", options.keep,
-      "runtime: folder for a trace of every case, recorded in a run of its own; with "
+      "runtime: folder for a trace of every case, recorded in a separate run; with "
       "--from-traces for the traces it fits (default: none stays)");
 }
 

@@ -36,7 +36,7 @@ RowOrder RowOrder::listed(std::int64_t rows, std::vector<std::int64_t> ids) {
                          [](const auto& a, const auto& b) { return a.first == b.first; });
   if (twice != order.sorted_.end()) {
     throw InputError("row order",
-                     fmt::format("id {} stands at positions {} and {}; list each row "
+                     fmt::format("id {} is at positions {} and {}; list each row "
                                  "once",
                                  twice->first, twice->second, std::next(twice)->second));
   }

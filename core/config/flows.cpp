@@ -72,7 +72,7 @@ Flow flow_from(const Value& v, const Job& job) {
     }
   }
   const Value via = v.at("via",
-                         "a tier or fabric level of the system, or a name of its own with "
+                         "a tier or fabric level of the system, or a new name with "
                          "its rate next to it: " +
                              std::string(kStore));
   if (!via.is_string()) {

@@ -105,7 +105,7 @@ class GraphReader {
     const auto given = v.find("name");
     const std::string name = prefix + (given ? given->name() : fmt::format("repeat{}", index));
     if (latest_ < 0) {
-      v.refuse("repeats ops, but nothing stands before them; name an input or an op first");
+      v.refuse("repeats ops, but nothing comes before them; name an input or an op first");
     }
     const auto outer = names_.find("repeat_input");
     const int before = outer == names_.end() ? -1 : outer->second;
@@ -139,7 +139,7 @@ class GraphReader {
     }
     v.refuse(
         fmt::format("found \"{}\", which nothing listed before it is called ({}); ops read what "
-                    "stands before them, so a list has no cycles",
+                    "comes before them, so a list has no cycles",
                     name, suggestion(name, known)));
   }
 
@@ -149,7 +149,7 @@ class GraphReader {
     const auto given = v.find("in");
     if (!given) {
       if (latest_ < 0 && least > 0) {
-        v.refuse("has no \"in\", and nothing stands before it; name an input");
+        v.refuse("has no \"in\", and nothing comes before it; name an input");
       }
       if (least > 1) {
         v.refuse(fmt::format("reads {} tensors; name them: \"in\": [\"a\", \"b\"]", least));
@@ -452,7 +452,7 @@ KeyTable graph_table() {
                             "ranks that share a sample"));
   table.push_back(open_fact("tables", tables_form(0), "embedding tables"));
   table.push_back(
-      needed_fact("ops", ops_form(), "of the forward pass, each reading what stands before it"));
+      needed_fact("ops", ops_form(), "of the forward pass, each reading what comes before it"));
   return table;
 }
 

@@ -121,7 +121,7 @@ MeshOrder order_from(const Value& v) {
   const auto refuse = [&v] {
     v.refuse(
         fmt::format("found {}, expected tensor and then context, pipeline and data in any "
-                    "order, like \"tensor-context-pipeline-data\"; expert may stand before "
+                    "order, like \"tensor-context-pipeline-data\"; expert may come before "
                     "data",
                     shown(v.json())));
   };

@@ -180,7 +180,7 @@ void read_heads(const Value& v, TransformerWorkload& w) {
     read_keys(*mla, latent_keys(), w.mla.emplace(), {});
     for (const char* key : {"kv_heads", "head_dim"}) {
       if (const auto k = v.find(key)) {
-        k->refuse(fmt::format("found {}: latent attention has widths of its own in mla; remove it",
+        k->refuse(fmt::format("found {}: latent attention takes its widths from mla; remove it",
                               shown(k->json())));
       }
     }

@@ -227,7 +227,7 @@ class Overrider {
     return leaves;
   }
 
-  /// Did an override say this, a part of it or what it is a part of?
+  /// True if an override said this, a part of it or what it is a part of.
   [[nodiscard]] bool overridden(const std::string& path) const {
     const auto& said = documents_.job.overridden;
     return std::any_of(said.begin(), said.end(), [&path](const std::string& o) {

@@ -67,7 +67,7 @@ class ExecutionOrder {
   /// Whether the host thread waits for some op's events (op_flags::kHostWaits).
   [[nodiscard]] bool host_waits() const { return host_waits_; }
 
-  // Of an op template.
+  // What is known about an op template.
   /// A collective without a communicator computes.
   [[nodiscard]] OpRole role(std::size_t op) const { return role_[op]; }
   [[nodiscard]] std::uint8_t stream(std::size_t op) const { return stream_[op]; }
@@ -86,7 +86,7 @@ class ExecutionOrder {
   /// How many entries of the row from this one on only compute: no wait, record or collective.
   [[nodiscard]] std::uint32_t plain_from(std::size_t entry) const { return plain_[entry]; }
 
-  // Of an executed op.
+  // What is known about an executed op.
   /// Its number in the step, in order of issue.
   [[nodiscard]] std::uint64_t number(std::uint32_t call, std::uint32_t op) const {
     return first_op_[call] + (op - program_->segments[program_->calls[call].segment].first_op);

@@ -19,7 +19,7 @@ namespace stepcast {
 bool split_csv(std::string_view record, char separator, std::string& unquoted,
                std::vector<std::string_view>& fields);
 
-/// Is a file called as CSV is: .csv, .csv.gz or .csv.zst?
+/// True for the names of CSV files: .csv, .csv.gz and .csv.zst.
 bool is_csv_name(const std::filesystem::path& file);
 
 /// Without the blanks around it.

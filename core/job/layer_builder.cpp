@@ -414,7 +414,7 @@ void LayerBuilder::loss(LayerKind kind, const std::string& name, int x, std::int
                     name, text(shape(x)), shape(x).elements()));
   }
   if (!shape(x).needs_gradient) {
-    refuse(fmt::format("'{}' is a loss of {}, which no parameter stands before; train something",
+    refuse(fmt::format("'{}' is a loss of {}, which depends on no parameter; train something",
                        name, text(shape(x))));
   }
   Layer& layer = add_layer(kind, name, {x});

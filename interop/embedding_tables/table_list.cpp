@@ -254,8 +254,8 @@ void check_columns(const Header& header, std::string_view line, const std::strin
   }
 }
 
-/// Is this a list of embedding tables: separated by commas, semicolons or tabs, with a header that
-/// has name, rows and dim, in our words or those of other tools?
+/// True for a list of embedding tables: separated by commas, semicolons or tabs, with a header that
+/// has name, rows and dim, in our words or those of other tools.
 bool is_table_list(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] == '{' || text[first] == '[') {

@@ -66,7 +66,7 @@ std::string table_name(const Value& v, const std::vector<std::string>& names) {
   return name;
 }
 
-/// Table -> is it data-parallel?
+/// Table -> whether it is data-parallel.
 std::map<std::string, bool> strategy_from(const Value& v, const std::vector<std::string>& names) {
   std::map<std::string, bool> copies;
   for (const Value& entry : v.items("a list such as [[\"mp\", [\"t0\"]], [\"dp\", [\"t1\"]]]", 1)) {

@@ -469,7 +469,7 @@ Json workload_of(Reader& r) {
   return w;
 }
 
-/// Is this the root of a Hugging Face config.json?
+/// True for the root of a Hugging Face config.json.
 bool is_hugging_face(const Json& root) {
   return root.is_object() && root.contains("model_type") && !root.contains("kind") &&
          !root.contains("workload") && !root.contains("arch_embedding_size");

@@ -6,7 +6,7 @@
 namespace stepcast::interop {
 namespace {
 
-/// Does this text look like Megatron-LM's arguments?
+/// True if this text looks like Megatron-LM's arguments.
 bool is_megatron(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] != '{' &&

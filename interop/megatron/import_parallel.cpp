@@ -179,7 +179,7 @@ void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json&
     a.refuse("decoder-first-pipeline-num-layers",
              "cannot be combined with --account-for-embedding-in-pipeline-split or -loss-, "
              "expected one way "
-             "to deal out layers");
+             "to assign layers");
   }
   if (ends) {
     p["pipeline_split"] = layers_of_ends(a, layers, pipeline, chunks);

@@ -31,12 +31,12 @@ double narrow_penalty(std::int64_t columns) {
   return columns < 64 ? 1.75 : columns < 128 ? 1.15 : 1;
 }
 
-/// Greedy partitioner: on all ranks first, then the heaviest options onto the least loaded. Of the
-/// proposals the one with the shortest slowest rank is kept; those that cannot be are not placed.
+/// Greedy partitioner: on all ranks first, then the heaviest options onto the least loaded. The
+/// proposal with the shortest slowest rank is kept; those that cannot be are not placed.
 class Partitioner {
  public:
   explicit Partitioner(const PlacementProblem& problem) : problem_(problem) {}
-  /// Of proposals rated alike the one with the least `turn` is kept.
+  /// Among proposals rated alike the one with the least `turn` is kept.
   void rate(const std::vector<std::int32_t>& choose, std::size_t turn) {
     if (std::pair(least(choose), turn) >= best_) {
       return;

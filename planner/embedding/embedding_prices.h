@@ -71,7 +71,7 @@ class EmbeddingPrices {
     double compute = 0;
     double all_reduce = 0;
     double gradient_bytes = 0;  ///< that are all-reduced
-    /// Of `compute`: the layers before the tables, forward and backward, while which looked-up rows
+    /// Parts of `compute`: the layers before the tables, forward and backward, during which rows
     /// may be exchanged; and the optimizer.
     double before_tables = 0, optimizer = 0;
   };

@@ -59,7 +59,7 @@ struct PlacementOption {
   };
   std::vector<Skew> skew;
   Load skewed{};
-  /// Of the exchanges that it loads everywhere: the all-reduce of copies' gradients.
+  /// The exchange that loads all ranks: the all-reduce of copies' gradients.
   Ticks synchronised = 0;
   TierBytes bytes{};  ///< one piece needs on each member
   TierBytes bytes_everywhere{};

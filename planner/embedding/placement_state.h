@@ -68,7 +68,7 @@ class PlacementState {
   /// Groups where one more piece costs least, one for each piece.
   [[nodiscard]] std::vector<std::int32_t> cheapest_groups(const PlacementOption& option) const;
   [[nodiscard]] bool block_has_room(std::size_t block, const PlacementOption& option) const;
-  /// Of the ranks with room but these, or of all where none has room and `anyway`; -1 for none.
+  /// Among the ranks with room but these, or all where none has room and `anyway`; -1: none.
   [[nodiscard]] std::int32_t least_loaded_rank(const PlacementOption& option,
                                                const std::vector<std::int32_t>& but,
                                                bool anyway) const;

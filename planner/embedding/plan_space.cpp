@@ -39,7 +39,7 @@ std::vector<std::int64_t> column_parts(const EmbeddingTable& t, std::int64_t dev
   return parts;
 }
 
-/// May a table be placed so where another system carries the plan out?
+/// True if a table may be placed so where another system carries the plan out.
 bool in_form(const PlanForm& form, const EmbeddingTable& table, const OptionMeaning& m) {
   const bool unpooled = table.mode == PoolingMode::kSequence;
   if (m.kind == ShardingKind::kTableRowWise && unpooled && !form.unpooled_groups) {

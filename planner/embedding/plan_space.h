@@ -33,7 +33,7 @@ struct OptionMeaning {
                                                  std::int64_t piece) const;
   [[nodiscard]] std::array<std::int64_t, 2> columns(const EmbeddingTable& table,
                                                     std::int64_t piece) const;
-  /// Of the row tiers that a plan in use has: its own order of rows, which may be of other lookups.
+  /// The order of rows in the row tiers of a plan in use; it may come from other lookups.
   const PlanTable* in_use = nullptr;
 };
 
@@ -49,7 +49,7 @@ struct PlanForm {
   bool row_blocks = true;            ///< blocks of a table's rows on several groups of ranks
   /// Slower tiers that tables may live in; none: every tier of the system.
   std::optional<std::vector<std::string>> slow_tiers = std::nullopt;
-  /// Can plans that were made without it be carried out too?
+  /// True if plans that were made without it can be carried out too.
   [[nodiscard]] bool any() const {
     return !row_split && column_parts && column_multiple == 1 && !machine_groups &&
            unpooled_groups && unpooled_parts == 0 && row_ranges && row_blocks && !slow_tiers;
@@ -93,7 +93,7 @@ class PlanSpace {
   }
   /// Seconds that every plan's step takes for the dense model, whatever it decides.
   [[nodiscard]] double dense_step() const { return dense_step_; }
-  /// Of them those that no exchange of looked-up rows can be overlapped with: the layers behind
+  /// The part of them that no exchange of looked-up rows can be overlapped with: the layers after
   /// the tables, forward and backward.
   [[nodiscard]] double dense_alone() const { return dense_alone_; }
   /// The plan file's form of a placement.
@@ -111,7 +111,7 @@ class PlanSpace {
 /// not divide over the devices.
 void check_plannable(const Job& job);
 
-/// Must some table stay out of the devices' own memory (Job::plan_constraints)?
+/// True if some table must stay out of the devices' own memory (Job::plan_constraints).
 bool asks_for_slow_tier(const Job& job);
 
 /// Sizes of row-split groups worth trying: units of every fabric level and machines, and small

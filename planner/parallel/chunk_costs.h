@@ -32,7 +32,7 @@ struct PassCosts {
   Line forward_only, backward_only, weights_only;  ///< of a micro-batch, during one pass
   Line
       overlapped;  ///< seconds of gathers and reductions on a stream of their own, of a micro-batch
-  /// Of the pass that needs most; layers of one kind take turns with them. In a model where some
+  /// In the pass that needs most; layers of one kind take turns with them. In a model where some
   /// layers have experts: of those, of the others, of a chunk with both.
   Line temporaries;
   double dense_temporaries = 0;

@@ -367,7 +367,7 @@ double FastPath::lasting_bytes(const ByRole<StateCosts>& states) {
   return bytes_of(states, false);
 }
 
-/// Have the stage's layers no experts, in a model where others have some?
+/// True if the stage's layers have no experts, in a model where others have some.
 bool FastPath::only_dense(std::int32_t stage) const {
   for (auto at = static_cast<std::size_t>(stage); at < layout_->layers.size();
        at += static_cast<std::size_t>(layout_->stages)) {

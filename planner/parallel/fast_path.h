@@ -62,7 +62,7 @@ class FastPath {
   /// which the first recomputed layer of a chunk can raise, are not in it.
   [[nodiscard]] double bytes(const ByRole<StateCosts>& states);
   [[nodiscard]] double lasting_bytes(const ByRole<StateCosts>& states);
-  /// Does recomputing one layer more only save lasting bytes and only cost time?
+  /// True if recomputing one layer more only saves lasting bytes and only costs time.
   [[nodiscard]] bool trades_memory_for_time() const;
   /// The step itself; walks the pipeline once for all states.
   [[nodiscard]] double step(const ByRole<StateCosts>& states);
@@ -73,7 +73,7 @@ class FastPath {
 
   /// All of it for one point, nothing kept: for tests and single answers. Errors: InputError.
   StepForecast forecast(const PlanPoint& point);
-  /// Of the passes set last.
+  /// Refers to the passes set last.
   [[nodiscard]] bool applies();
   /// True if the simulator is at most 1 % faster: where `applies`, and where nothing overlaps with
   /// compute: waiting for hosts, for other ranks or for a link only adds time.

@@ -32,7 +32,7 @@ struct SearchCounts {
   std::int64_t bounded = 0;            ///< cannot be among the best, nor on the front
   std::int64_t evaluated = 0;          ///< costed in full
   std::int64_t left_out = 0;           ///< not looked at before the time limit
-  /// Of those that are not known not to fit: the closed form orders them but proves nothing.
+  /// Those of them that may fit: the closed form orders them but proves nothing.
   /// 0 in a search for plans `below` a time.
   std::int64_t rough = 0;
   SearchCounts& operator+=(const SearchCounts& o);
@@ -40,9 +40,9 @@ struct SearchCounts {
 
 struct ParallelSearchOptions {
   std::size_t keep = 10;  ///< best plans
-  /// Of a kind at most so many.
+  /// At most so many of a kind.
   std::size_t each = std::numeric_limits<std::size_t>::max();
-  /// Of these, only those that take at most 1 + `margin` times as long as the best of the `near`-th
+  /// Only plans that take at most 1 + `margin` times as long as the best of the `near`-th
   /// kind.
   std::size_t near = 10;
   double margin = std::numeric_limits<double>::infinity();

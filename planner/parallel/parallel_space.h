@@ -50,7 +50,7 @@ struct ScheduleChoice {
 ///   pipeline_split    even; embedding, head or both as a layer, where chunks are then equal (which
 ///                     takes one chunk or two more than layers, too); where the head has at least
 ///                     the parameters a token passes in a layer, the head as up to so many, rounded
-///                     up, the embedding as one or none. Of weights that deal out alike the
+///                     up, the embedding as one or none. Among weights that assign alike, the
 ///                     smallest that is legal
 ///   schedule   gpipe, 1f1b, zb-h1, where pipeline > 1
 ///   recompute  none, selective, full, the first k layers of every stage
@@ -75,7 +75,7 @@ class ParallelSpace {
   /// Those of the first k layers last, by k.
   [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout,
                                                         ScheduleKind schedule) const;
-  /// May weight gradients be made apart, with the split's sharding?
+  /// True if weight gradients may be made apart, with the split's sharding.
   [[nodiscard]] bool splits_backward(const PlanPoint& split) const;
 
  private:
@@ -83,9 +83,9 @@ class ParallelSpace {
   [[nodiscard]] bool legal(const Job& job) const;
   /// The job under a split, as if with one of its deals.
   [[nodiscard]] Job split_job(const PlanPoint& split) const;
-  /// Legal with replicated states, or with sharded ones?
+  /// True if it is legal with replicated states, or with sharded ones.
   [[nodiscard]] bool legal_somehow(const Job& job) const;
-  /// Legal with some batch?
+  /// True if it is legal with some batch.
   [[nodiscard]] bool possible(PlanPoint point) const;
   /// The micro-batch that is legal if any is: what a larger one divides, it divides.
   [[nodiscard]] std::int32_t safest_micro(const PlanPoint& split) const;

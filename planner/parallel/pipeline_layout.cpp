@@ -36,7 +36,7 @@ PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages, 
                           : i + 1 == all ? (empty ? ChunkRole::kHead : ChunkRole::kLast)
                                          : ChunkRole::kMiddle);
   }
-  // Of stages alike the first holds most: it has the most in flight.
+  // Among equal stages the first holds most: it has the most in flight.
   std::set<std::vector<std::int32_t>> seen;
   for (std::int32_t s = 0; s < layout.stages; ++s) {
     std::vector<std::int32_t> kind;

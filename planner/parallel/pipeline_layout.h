@@ -16,7 +16,7 @@ struct PipelineLayout {
   PipelineSplit split;                ///< that assigned them
   /// Layers of the stage that has most.
   [[nodiscard]] std::int32_t most_layers() const;
-  /// Has the first chunk or the last no layers?
+  /// True if the first chunk or the last has no layers.
   [[nodiscard]] bool empty_ends() const { return layers.front() == 0 || layers.back() == 0; }
 };
 /// As the graph builder splits layers.

@@ -52,7 +52,7 @@ class PipelineWalk {
 
  private:
   struct Step {
-    /// Of this pass: 2 * (virtual stage * m + micro-batch) + backward; -1: nothing needs it.
+    /// This pass's slot: 2 * (virtual stage * m + micro-batch) + backward; -1: nothing needs it.
     std::int32_t slot = -1;
     std::int32_t after = -1;  ///< the pass of another stage it needs
     std::int32_t pass = 0;    ///< virtual stage

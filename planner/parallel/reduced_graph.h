@@ -20,7 +20,7 @@ enum class Part : std::uint8_t {
   kFinish
 };
 Part part_of(const Segment& segment);
-/// Does the first forward pass gather what the last step updated?
+/// True if the first forward pass gathers what the last step updated.
 bool gathers_first(const Program& program);
 
 /// A pipeline stage of the graph of a reduced job.
@@ -38,7 +38,7 @@ constexpr std::int32_t kUnequalStages = 5;
 constexpr std::int64_t kUnequalLayers = 6;
 /// The first, one in the middle, the last, all of as many layers.
 constexpr std::int32_t kEqualStages = 3;
-/// Of as many stages: one layer in the middle, none at the ends.
+/// Layers over as many stages: one in the middle, none at the ends.
 constexpr std::int64_t kEmptyEnds = 1;
 
 /// The job under the point but with `layers` over `stages` (assigned evenly; those of fewer layers

@@ -47,7 +47,7 @@ void note_messages(const Program& program, Passes& passes) {
   }
 }
 
-/// Do the points agree in all that a search task holds fixed?
+/// True if the points agree in all that a search task holds fixed.
 bool of_one_task(const PlanPoint& a, const PlanPoint& b) {
   const auto held = [](const PlanPoint& p) {
     return std::tuple(p.tensor, p.sequence_parallel, p.context, p.micro);
@@ -120,7 +120,7 @@ bool ReducedStep::passes_use_order(const PlanPoint& point) const {
          point.zero >= 2;
 }
 
-/// Do buckets hold parameters of several layers?
+/// True if buckets hold parameters of several layers.
 bool ReducedStep::layers_share_buckets(const ByRole<StateCosts>& states) const {
   const double whole = states[static_cast<std::size_t>(ChunkRole::kWhole)].gradients.layer;
   const double layer =

@@ -19,7 +19,7 @@ namespace stepcast::planner {
 /// layers over few stages, one micro-batch) goes through workloads::build_graph, its ops are priced
 /// by the cost model with the groups of the real mesh, and what one more layer adds is read off. So
 /// an op that is added to the builder is in here too. One per thread; answers are made anew each
-/// time (the search keeps them). Of layers of which some see a window and some all keys a chunk has
+/// time (the search keeps them). Where some layers see a window and some all keys, a chunk has
 /// the model's share of each.
 ///
 /// With Clock::kLeast seconds are those below which the simulator cannot come, whatever overlaps
@@ -28,7 +28,7 @@ namespace stepcast::planner {
 class ReducedStep {
  public:
   ReducedStep(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
-  /// Of the same job by another clock, from the same graphs.
+  /// The same job by another clock, from the same graphs.
   ReducedStep(const ReducedStep& other, Clock clock);
 
   /// Passes under the point's tensor, context, expert, micro, sequence_parallel, recompute (kNone,
@@ -52,7 +52,7 @@ class ReducedStep {
   Hop hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const;
 
   [[nodiscard]] bool least() const { return clock_ == Clock::kLeast; }
-  /// Do passes depend on the data-parallel group (weights gathered, gradients scattered inside)?
+  /// True if passes depend on the data-parallel group (they gather weights or scatter gradients).
   [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
   /// True if it also depends on the order of passes, as gathers that overlap with one delay the
   /// next.
@@ -75,13 +75,13 @@ class ReducedStep {
   };
   [[nodiscard]] PassKey pass_key(const PlanPoint& point) const;
   [[nodiscard]] bool states_use_passes() const;
-  /// Does its first chunk or its last have no layers?
+  /// True if its first chunk or its last has no layers.
   [[nodiscard]] bool empty_ends(const PlanPoint& point) const;
   /// Most layers of a chunk: what is left of virtual_stages where passes or states depend on it.
   [[nodiscard]] std::int64_t most_layers(const PlanPoint& point) const;
   /// Passes of chunks of so many layers are like those of more.
   static constexpr std::int64_t kMostToldApart = 6;
-  /// With Clock::kLeast: are the point's states those of an exchange that passes hide in full? Then
+  /// With Clock::kLeast: true if the passes hide the exchange of the point's states in full. Then
   /// they do not depend on the passes.
   [[nodiscard]] bool states_hide_exchange(const PlanPoint& point) const;
   /// True if the exchange depends on the assignment of layers to virtual stages. `states` are those
@@ -90,7 +90,7 @@ class ReducedStep {
                                        const ByRole<StateCosts>& states) const;
 
  private:
-  /// Of layers that all have the window, or none: with experts and without.
+  /// For layers that all have the window, or none: with experts and without.
   Passes passes_of_kinds(const PlanPoint& point);
   Passes passes_of(const PlanPoint& point);
   [[nodiscard]] bool context_apart(const PlanPoint& point) const;

@@ -14,7 +14,7 @@ class CandidateShelf {
   explicit CandidateShelf(const ParallelSearchOptions& options);
 
   void offer(const ParallelCandidate& candidate);
-  /// Would a candidate that is no faster and no smaller change anything?
+  /// True if a candidate that is no faster and no smaller changes nothing.
   [[nodiscard]] bool beaten(double seconds, double bytes) const;
   /// Seconds beyond which no candidate is among the best; infinite while there is room for any.
   [[nodiscard]] double limit() const { return limit_; }

@@ -93,7 +93,7 @@ std::int64_t own_rank(const RankRecording& rank, const traces::Group& group) {
   return number(rank, ("nccl.rank." + group.name).c_str());
 }
 
-/// Of a process that knew none: that in its largest communicator, else the lowest.
+/// For a process that knew none: that in its largest communicator, else the lowest.
 std::int32_t free_rank(const RankRecording& rank, const std::set<std::int32_t>& taken) {
   const auto largest = std::max_element(
       rank.groups.begin(), rank.groups.end(),

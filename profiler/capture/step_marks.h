@@ -22,8 +22,8 @@ class StepNames {
  public:
   /// `mark`: the name the user gave; empty for the usual spellings.
   explicit StepNames(std::string mark) : mark_(std::move(mark)) {}
-  /// The number of the step that begins with this range; nullopt when it is no step. Of the usual
-  /// spellings the first that is met counts: "iteration 3" inside "step 3" is no second step.
+  /// The number of the step that begins with this range; nullopt when it is no step. The first
+  /// of the usual spellings that is met counts: "iteration 3" inside "step 3" is no second step.
   std::optional<std::int64_t> step(std::string_view range);
 
  private:

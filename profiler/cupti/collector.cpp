@@ -275,7 +275,7 @@ std::string Collector::api_name(bool runtime, std::uint32_t callback) {
 std::int64_t Collector::now() { return read_clock(CLOCK_MONOTONIC); }
 
 ClockPair Collector::clocks() {
-  // Of several readings the one whose two ends of the monotonic clock lie closest.
+  // Several readings; the one whose two ends of the monotonic clock lie closest counts.
   ClockPair best;
   std::int64_t closest = INT64_MAX;
   for (int i = 0; i < 9; ++i) {

@@ -14,7 +14,7 @@ namespace stepcast::profiler::cupti {
 /// popped on a thread, or started and ended anywhere.
 class RangeWatch {
  public:
-  /// Asked for every range that begins: is it a step that should be followed to its end?
+  /// Called for every range that begins: whether it is a step to be followed to its end.
   using Begins = std::function<bool(const char* name)>;
   using Ends = std::function<void()>;
   RangeWatch(Begins begins, Ends ends) : begins_(std::move(begins)), ends_(std::move(ends)) {}

@@ -3,7 +3,7 @@
 
 namespace stepcast::profiler {
 
-/// What recording adds to the run that is recorded, per op. Of the two clock readings of an op one
+/// What recording adds to the run that is recorded, per op. One of the two clock readings of an op
 /// falls into its duration, the other and the store into the gap after it.
 struct RecordingCost {
   Seconds clock;  ///< reading the clock once

@@ -30,7 +30,7 @@ struct NcclCall {
   std::uint64_t count = 0;  ///< as passed: elements, by NCCL's convention of the function
   std::int32_t peer = -1;   ///< other side of a send or receive, or the root; rank in communicator
   std::int32_t thread = 0;  ///< of the operating system
-  /// Of collectives: how many the communicator ran before. Of sends and receives: how many groups.
+  /// Collectives: how many the communicator ran before. Sends and receives: how many groups.
   std::int64_t sequence = 0;
   std::int64_t begin = 0, end = 0;  ///< ns of the capture's clock; `end` when the launch returned
 };

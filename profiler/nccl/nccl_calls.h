@@ -26,7 +26,7 @@ NcclType nccl_type(std::int32_t type);
 class NcclCalls {
  public:
   void add(const NcclCall& call) { calls_.push_back(call); }
-  /// Of the n-th collective of its function in a launch; its name then says it, too.
+  /// Detail of the n-th collective of its function in a launch; its name then says it, too.
   void add(const NcclDetail& detail) { details_.push_back(detail); }
   [[nodiscard]] bool empty() const { return calls_.empty(); }
 

@@ -23,7 +23,7 @@ class TensorStorage {
     return reinterpret_cast<float*>(table_->at(id, microbatch));
   }
   void begin_next_batch(const Program& program) { table_->begin_next_batch(program); }
-  /// Of tensors in the device's own memory.
+  /// For tensors in the device's own memory.
   [[nodiscard]] Bytes allocated() const { return allocated_; }
   /// By tier of the program.
   [[nodiscard]] const std::vector<double>& allocated_in_tiers() const { return in_tiers_; }

@@ -2,7 +2,7 @@
 
 namespace stepcast::runtime::cuda {
 
-// Of a build that found no cudnn_backend.h.
+// For a build that found no cudnn_backend.h.
 
 struct CudnnAttention::Impl {
   std::string version;

@@ -32,7 +32,7 @@ class CudnnAttention {
   std::string plan(const AttentionProblem& problem);
   /// Asks for all of them, on as many threads as there are cores.
   void plan_all(std::span<const AttentionProblem> problems);
-  /// Of a planned problem.
+  /// Workspace of a planned problem.
   [[nodiscard]] std::size_t workspace_bytes(const AttentionProblem& problem) const;
   /// Enqueues a planned problem. Errors: RunError when cuDNN fails.
   void run(const AttentionProblem& problem, const AttentionTensors& tensors,

@@ -256,7 +256,7 @@ CudnnGraph backward(const CudnnTarget& target, const AttentionProblem& p) {
   const Node statistics = g.statistics();
   const Node probabilities =
       g.mapped(CUDNN_POINTWISE_EXP, g.mapped(CUDNN_POINTWISE_SUB, s, &statistics));
-  // Of a key that several query heads read the gradients are added.
+  // Gradients of a key that several query heads read are added.
   const auto of_key = [&](const Node& by_score, const Node& x, CudnnOperand operand,
                           std::int64_t row) {
     const Node gradient = g.key(operand, row);

@@ -29,9 +29,9 @@ class FusedAttention {
   /// own kernels take its place, unless cuDNN is insisted on.
   void run(const AttentionProblem& problem, const AttentionTensors& tensors,
            kernels::Workspace workspace, cudaStream_t stream);
-  /// Of the problems so far.
+  /// About the problems so far.
   [[nodiscard]] KernelUse used() const { return use_of(choices_); }
-  /// Of the one that ran last.
+  /// About the one that ran last.
   [[nodiscard]] KernelUse last() const;
 
  private:

@@ -21,7 +21,7 @@ struct Product {
   std::int64_t step_a = 0, step_b = 0, step_c = 0;
   Format a = Format::kFp32, b = Format::kFp32, c = Format::kFp32;  ///< as stored
   Format compute = Format::kFp32;  ///< of both operands inside; tf32 rounds fp32 operands
-  /// Of fp8 products: operands that are gradients, which take five bits of exponent instead of
+  /// For fp8 products: operands that are gradients, which take five bits of exponent instead of
   /// four. At most one of them.
   bool gradient_a = false, gradient_b = false;
   Epilogue epilogue = Epilogue::kNone;
@@ -70,7 +70,7 @@ struct MatmulPlan {
   [[nodiscard]] std::size_t hash() const;
 };
 
-/// Of what an epilogue goes with: its bias, its mask or GELU's input.
+/// What an epilogue goes with: its bias, its mask or GELU's input.
 struct EpilogueAddresses {
   std::uintptr_t bias = 0, aux = 0;
 };

@@ -55,7 +55,7 @@ void for_each_travelling_slice(const DlrmState& state, Visit visit) {
 }
 
 /// Lengths of every part's bags: counted slice by slice, then put in the order in which they
-/// travel. Of distinct lists, places behind the last are marked.
+/// travel. In distinct lists, places behind the last are marked.
 void write_lengths(const OpContext& c, DlrmState& state) {
   const std::int64_t batch = state.batch;
   auto* by_slice = state.slice_lengths.as<std::int32_t>();

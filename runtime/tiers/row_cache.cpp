@@ -158,7 +158,7 @@ void RowCache::look_up(std::span<const std::int64_t> rows, std::int64_t* slots,
 }
 
 void RowCache::trim(std::vector<Move>& stores) {
-  // Of a batch looked up ahead no row leaves before its update.
+  // No row of a batch looked up ahead leaves before its update.
   const std::uint32_t needed = ahead_ > 0 ? batch_ : batch_ + 1;
   if (lookups_.empty()) {
     while (size_ > capacity_ && evict(stores, needed)) {

@@ -48,7 +48,7 @@ struct BreakdownOptions {
   bool shares_core = false;  ///< StepCosts::shares_core
 };
 
-/// Of any timeline: a simulated step or a recorded one.
+/// For any timeline: a simulated step or a recorded one.
 Breakdown breakdown(const Program& program, const Timeline& timeline, std::int32_t rank,
                     const BreakdownOptions& options);
 

@@ -201,7 +201,7 @@ class Builder {
     meetings_[{g, sequence}].push_back({i, op});
   }
 
-  /// Who does `a` wait for in a meeting?
+  /// True if `a` waits for `b` in a meeting.
   bool needs(const Attendance& a, const Attendance& b) const {
     const ExecutionOrder& o = order(a.instance);
     const std::uint32_t t = span(a.op).ref.op;

@@ -64,7 +64,7 @@ struct Input {
   std::optional<traces::MeasuredRun> capture;  ///< of another program
   std::string hash;
   std::optional<Job> job;
-  /// Of our own runtime, on devices.
+  /// True for our own runtime, on devices.
   [[nodiscard]] bool on_device() const { return !capture && !trace.op_clock.empty(); }
   [[nodiscard]] std::int64_t ranks() const {
     return static_cast<std::int64_t>(capture ? capture->steps.front().ranks.size()
@@ -284,24 +284,13 @@ void use_once(std::vector<Input>& inputs, std::vector<std::string>& warnings) {
   inputs.erase(repeated, inputs.end());
 }
 
-FittedTrace add_capture(FitRows& rows, const Input& input, const System& system) {
-  const auto steps = static_cast<std::int64_t>(input.capture->steps.size());
-  FittedTrace fitted{.folder = input.folder.string(),
-                     .workload = input.folder.filename().string(),
-                     .hash = input.hash,
-                     .ranks = input.ranks(),
-                     .steps = steps,
-                     .used_steps = steps};
+void add_capture(FitRows& rows, const Input& input, const System& system, FittedTrace& fitted) {
+  fitted.steps = fitted.used_steps = static_cast<std::int64_t>(input.capture->steps.size());
   add_shaped_work(rows, *input.capture, fitted.workload, system);
-  return fitted;
 }
 
-FittedTrace add_own(FitRows& rows, Input& input, const System& system) {
-  FittedTrace fitted{.folder = input.folder.string(),
-                     .workload = input.folder.filename().string(),
-                     .hash = input.hash,
-                     .ranks = input.ranks(),
-                     .steps = static_cast<std::int64_t>(input.trace.ranks.front().steps.size())};
+void add_own(FitRows& rows, Input& input, const System& system, FittedTrace& fitted) {
+  fitted.steps = static_cast<std::int64_t>(input.trace.ranks.front().steps.size());
   Job job;
   if (input.job) {
     job = std::move(*input.job);
@@ -319,7 +308,6 @@ FittedTrace add_own(FitRows& rows, Input& input, const System& system) {
                      "holds no step that is whole on every rank; record at least one step after "
                      "the warm-up");
   }
-  return fitted;
 }
 
 /// Rates the rows show, where nothing is known of the hardware; of a known device the links alone.
@@ -359,9 +347,15 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   const bool on_device = capture || (inputs.front().on_device() && inputs.front().job);
   FitRows rows;
   for (Input& input : inputs) {
-    result.traces.push_back(capture ? add_capture(rows, input, result.system)
-                                    : add_own(rows, input, result.system));
-    if (input.capture) {
+    result.traces.push_back({.folder = input.folder.string(),
+                             .workload = input.folder.filename().string(),
+                             .hash = input.hash,
+                             .ranks = input.ranks()});
+    FittedTrace& fitted = result.traces.back();
+    if (!input.capture) {
+      add_own(rows, input, result.system, fitted);
+    } else {
+      add_capture(rows, input, result.system, fitted);
       result.warnings.insert(result.warnings.end(), input.capture->warnings.begin(),
                              input.capture->warnings.end());
     }

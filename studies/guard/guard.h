@@ -47,7 +47,7 @@ struct GuardedTime {
   std::string name, kind, phase;
   Seconds before, after;  ///< per step
   /// after / before - 1 with the change that all ops have in common taken out of ops, run by run:
-  /// what is judged. Of totals the plain change.
+  /// what is judged. For totals the plain change.
   double change = 0;
   double noise = 0;    ///< standard error of that change
   double detects = 0;  ///< the slowdown that is caught in 95 % of cases
@@ -95,9 +95,9 @@ struct GuardResult {
   [[nodiscard]] bool pass() const { return verdict() == Verdict::kPass; }
 };
 
-/// Holds runs against a baseline: does any op take longer than repeat recordings explain?
+/// Compares runs with a baseline: whether an op takes longer than repeat recordings explain.
 ///
-/// Of each op the median over steps is compared, on a logarithmic scale, d = log(after / before).
+/// For each op the median over steps is compared, on a logarithmic scale, d = log(after / before).
 /// What all ops have in common (the median d: clock rate, a neighbour) is taken out of ops and of
 /// groups (all ops of a kernel kind, whatever their names) and is judged by itself ("all ops
 /// together"), and so are the device time of all ops, host time, exposed communication and the

@@ -50,7 +50,7 @@ struct PlanReport {
   Job job;
   std::vector<RankedPlan> plans;  ///< ascending by predicted step
   double objective = 0;           ///< of the best plan
-  /// Of the objective. `gap`: what the best objective found is above its bound. The bound of the
+  /// For the objective. `gap`: what the best objective found is above its bound. The bound of the
   /// step is each plan's `lower_bound`; a plan's own gap is that of its simulated step to it.
   double bound = 0, gap = 0;
   std::string bound_reason;

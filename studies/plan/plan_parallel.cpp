@@ -25,7 +25,7 @@ using internal::without_dominated;
 
 /// In the order of the closed form, and again of those that may be faster than their closed form.
 constexpr std::size_t kMostSimulated = 48;
-/// Of the former, where that order is rough.
+/// For the former, where that order is rough.
 constexpr std::size_t kRoughSimulated = 8;
 /// Simulated step over closed form, less one, where nothing overlaps with compute
 /// (tests/planner/fast_path_test.cpp).
@@ -193,12 +193,12 @@ class Planning {
     planner::ParallelCandidate candidate;
     bool fits = true;  ///< by the ledger; the closed form's memory may be a few percent short of it
     bool whole = false;  ///< else `seconds` are what it takes at least, from a part of the step
-    /// Of those that may be shown.
+    /// Among those that may be shown.
     std::shared_ptr<const ExecutionGraph> graph;
     std::shared_ptr<const SimulatedStep> step;
   };
 
-  /// Of a plan that does not fit, no more than that is said.
+  /// No more than that is said of a plan that does not fit.
   [[nodiscard]] Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn,
                                     bool whole) const {
     const Job job = planner::applied(request_.job, c.point);
@@ -340,12 +340,12 @@ class Planning {
   [[nodiscard]] double at_least(const planner::ParallelCandidate& c) const {
     return c.seconds * pace(c.point) * (1 - kLeastTimeError);
   }
-  /// Can a plan be the fastest, that takes at least so long?
+  /// True if a plan that takes at least so long can be the fastest.
   [[nodiscard]] bool may_be_fastest(const planner::ParallelCandidate& c) const {
     return at_least(c) <= fastest();
   }
-  /// Can it be among those to show: faster than the one of its kind, or of a kind that is not
-  /// there?
+  /// True if it can be among those to show: faster than the one of its kind, or of a kind that is
+  /// not there.
   [[nodiscard]] bool may_be_shown(const planner::ParallelCandidate& c) const {
     const auto best = shown();
     const planner::PlanKind kind = planner::kind_of(c.point);
@@ -457,8 +457,8 @@ class Planning {
   ParallelPlanReport report_;
 };
 
-/// Does the order of ranks decide who exchanges tokens of experts, and does neither the job nor its
-/// stack say it?
+/// True if the order of ranks decides who exchanges tokens of experts, and neither the job nor its
+/// stack says it.
 bool searches_order(const PlanRequest& request) {
   const TransformerWorkload* t = request.job.workload.transformer();
   const System& system = request.job.system;

@@ -30,9 +30,9 @@ struct StepAccount {
   std::vector<AccountRow> rows;
 };
 
-/// Of the predicted critical rank.
+/// On the predicted critical rank.
 StepAccount account_of(const Job& job);
-/// Of the recorded rank that computes and transfers longest, means over the steps; `step` is its
+/// On the recorded rank that computes and transfers longest, means over the steps; `step` is its
 /// mean step.
 StepAccount account_of(const traces::MeasuredRun& run);
 
@@ -42,7 +42,7 @@ struct WaterfallRow {
   std::string kind;
   double executions_a = 0, executions_b = 0;
   Seconds a, b;
-  /// Of b - a, by what the ticks were spent in.
+  /// Parts of b - a, by what the ticks were spent in.
   Seconds compute, exposed_communication, bubble, host, other;
   [[nodiscard]] Seconds delta() const { return b - a; }
 };

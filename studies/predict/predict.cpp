@@ -145,7 +145,7 @@ std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionG
   return sorted;
 }
 
-/// Of the time of a rank's ops: from models that say nothing of their error.
+/// Share of the time of a rank's ops: from models that say nothing of their error.
 double share_without_error(const simulator::Timeline& timeline, const simulator::StepCosts& costs,
                            std::int32_t rank) {
   const auto instance = costs.folding.instance_of.at(static_cast<std::size_t>(rank));
@@ -161,7 +161,7 @@ double share_without_error(const simulator::Timeline& timeline, const simulator:
   return all > 0 ? static_cast<double>(without) / static_cast<double>(all) : 0;
 }
 
-/// Of the time of all ops; they may overlap.
+/// Share of the time of all ops; they may overlap.
 double share_within(const std::vector<OpRow>& rows) {
   Seconds all, outside;
   for (const OpRow& row : rows) {
@@ -328,7 +328,7 @@ void take_pace(StepPrediction& p) {
   const double pace = p.pace ? p.pace->factor : 1;
   Seconds least;
   if (const auto peak = p.job.system.device.peak_of(p.job.formats.compute)) {
-    // Of causal attention: what a device computes at least.
+    // For causal attention: what a device computes at least.
     const double devices = static_cast<double>(p.job.devices);
     least = Seconds{workloads::step_flops(p.job).model_causal.base() /
                     (devices * peak->base() * kMostMfu)};

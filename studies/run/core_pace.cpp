@@ -11,7 +11,7 @@
 namespace stepcast::studies {
 namespace {
 
-/// Of the system's model `pace`, where it has one and that says it.
+/// From the system's model `pace`, where it has one and that says it.
 double constant_of_pace(const System& system, const std::string& name, double otherwise) {
   const auto model = system.device.fitted.find("pace");
   if (model == system.device.fitted.end()) {

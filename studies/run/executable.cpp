@@ -177,7 +177,7 @@ void require_transformer(const Job& job, const TransformerWorkload& m) {
            "leave it out");
   }
   if (framework_traits(job.system).fp8_attention) {
-    refuse("formats.attention", "attention in a format of its own", "leave it out");
+    refuse("formats.attention", "attention in a separate format", "leave it out");
   }
   if (m.dropout) {
     refuse("workload.dropout", "dropout", "set it to false");

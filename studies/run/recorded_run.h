@@ -15,7 +15,7 @@ namespace stepcast::studies {
 struct RecordedRun {
   runtime::RunResult result;
   traces::GraphRun trace;
-  /// Of every rank, steps and the host's part of a second run, whose ops nothing recorded; empty:
+  /// For every rank, steps and the host's part of a second run, whose ops nothing recorded; empty:
   /// the trace's own.
   std::vector<traces::RankTrace> alone;
 };

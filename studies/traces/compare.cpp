@@ -15,13 +15,32 @@
 namespace stepcast::studies {
 namespace {
 
+/// The predicted step, and what its critical rank does in it.
+struct PredictedStep {
+  simulator::Timeline timeline;
+  Seconds time;
+  std::int32_t rank = 0;
+  const Program* program = nullptr;
+  std::vector<TemplateTime> ops;  ///< by op template of `program`
+};
+
+PredictedStep predicted_step(const ExecutionGraph& graph, const models::CostModel& model) {
+  PredictedStep p;
+  const SimulatedStep step = simulate_step(graph, model, &p.timeline);
+  p.time = to_seconds(step.result.makespan);
+  p.rank = step.critical().rank;
+  p.program = &graph.program_of(p.rank);
+  p.ops = template_times(p.timeline, *p.program, p.rank);
+  return p;
+}
+
 /// Measured times of one op template over its executions.
 struct Measured {
   std::int64_t executions = 0;
   double time = 0, wait = 0;
 };
 
-/// Of each step of a rank what no op of its compute stream took; their median.
+/// What no op of its compute stream took of each step of a rank; their median.
 Seconds gaps_of(const traces::MeasuredRun& run, const Program& program, std::size_t rank) {
   std::vector<double> gaps;
   for (const traces::MeasuredStep& step : run.steps) {
@@ -72,21 +91,21 @@ std::vector<Measured> measured_ops(const traces::MeasuredRun& run, const Program
   return measured;
 }
 
-std::vector<ComparisonRow> rows_of(const Program& program,
-                                   const std::vector<TemplateTime>& predicted,
+std::vector<ComparisonRow> rows_of(const PredictedStep& predicted,
                                    const std::vector<Measured>& measured, bool by_name,
-                                   Seconds predicted_step, Seconds measured_step, Seconds gaps) {
+                                   Seconds measured_step, Seconds gaps) {
+  const Program& program = *predicted.program;
   std::map<std::string, ComparisonRow> rows;
   ComparisonRow rest;
   rest.name = "host and gaps";
-  rest.predicted = predicted_step;
+  rest.predicted = predicted.time;
   rest.measured = gaps;
   // What single steps took longer than their ops' medians; a wait for the others to begin is there.
   ComparisonRow beyond;
   beyond.name = "beyond the medians";
   beyond.measured = measured_step - gaps;
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
-    const TemplateTime& p = predicted[o];
+    const TemplateTime& p = predicted.ops[o];
     const Measured& m = measured[o];
     if (p.executions == 0 && m.executions == 0) {
       continue;
@@ -148,31 +167,27 @@ std::vector<ComparedTraffic> traffic_of(const traces::MeasuredRun& run, const Ex
 }
 
 Comparison::ByOp by_op(const traces::MeasuredRun& run, const Job& job, const ExecutionGraph& graph,
-                       const models::CostModel& model, Comparison& c) {
-  require_same_ops(*run.steps.front().graph, graph);
-  simulator::Timeline timeline;
-  const SimulatedStep step = simulate_step(graph, model, &timeline);
-  c.predicted = to_seconds(step.result.makespan);
+                       const PredictedStep& predicted, const Comparison& c) {
   Comparison::ByOp by;
-  by.error = *c.predicted / c.measured - 1;
-  by.rank = step.critical().rank;
+  by.error = predicted.time / c.measured - 1;
+  by.rank = predicted.rank;
   std::vector<double> walls;
   for (const traces::MeasuredStep& s : run.steps) {
     walls.push_back(to_seconds(SimTime{s.wall}).base());
   }
   by.spread = (quantile_of(walls, 0.95) - quantile_of(walls, 0.05)) / c.measured.base();
-  const Program& program = graph.program_of(by.rank);
+  const Program& program = *predicted.program;
   const auto rank = static_cast<std::size_t>(by.rank);
   const std::vector<Measured> measured = measured_ops(run, program, rank);
-  const std::vector<TemplateTime> predicted = template_times(timeline, program, by.rank);
   const Seconds gaps = gaps_of(run, program, rank);
-  by.by_kind = rows_of(program, predicted, measured, false, *c.predicted, c.measured, gaps);
-  by.by_name = rows_of(program, predicted, measured, true, *c.predicted, c.measured, gaps);
+  by.by_kind = rows_of(predicted, measured, false, c.measured, gaps);
+  by.by_name = rows_of(predicted, measured, true, c.measured, gaps);
   by.traffic = traffic_of(run, graph, job);
   if (!run.core_probes.empty() && reference_probe(job.system)[0] > Seconds{}) {
     by.pace = step_pace(
         run.core_probes, job.system,
-        transfers_from_core_to_core(timeline.ops(), program, by.rank, job.system) / *c.predicted);
+        transfers_from_core_to_core(predicted.timeline.ops(), program, by.rank, job.system) /
+            predicted.time);
   }
   return by;
 }
@@ -208,24 +223,17 @@ struct KindSums {
 };
 
 /// Time of each kind on the critical rank of a predicted step.
-std::map<std::string, Seconds> kinds_of(const ExecutionGraph& graph, const models::CostModel& model,
-                                        Comparison& c) {
+std::map<std::string, Seconds> kinds_of(const PredictedStep& predicted) {
   std::map<std::string, Seconds> kinds;
-  simulator::Timeline timeline;
-  const SimulatedStep step = simulate_step(graph, model, &timeline);
-  c.predicted = to_seconds(step.result.makespan);
-  const std::int32_t rank = step.critical().rank;
-  const Program& program = graph.program_of(rank);
-  const std::vector<TemplateTime> times = template_times(timeline, program, rank);
-  for (std::size_t o = 0; o < program.ops.size(); ++o) {
-    kinds[std::string(name_of(program.ops[o].kind))] += times[o].time;
+  for (std::size_t o = 0; o < predicted.ops.size(); ++o) {
+    kinds[std::string(name_of(predicted.program->ops[o].kind))] += predicted.ops[o].time;
   }
   return kinds;
 }
 
 Comparison::ByShape by_shape(const traces::MeasuredRun& run, const Job& job,
-                             const ExecutionGraph* predicted, const models::CostModel& model,
-                             Comparison& c) {
+                             const std::optional<PredictedStep>& predicted,
+                             const models::CostModel& model, const Comparison& c) {
   const ShapedWork work = shaped_work(run, job.system);
   if (work.kernels.empty() && work.transfers.empty()) {
     throw InputError("trace",
@@ -248,8 +256,8 @@ Comparison::ByShape by_shape(const traces::MeasuredRun& run, const Job& job,
     by.wait += seconds(t.wait * static_cast<double>(members) / parts);
   }
   std::map<std::string, Seconds> planned;
-  if (predicted != nullptr) {
-    planned = kinds_of(*predicted, model, c);
+  if (predicted) {
+    planned = kinds_of(*predicted);
   }
   for (auto& [kind, sums] : kinds) {
     sums.row.kind = kind;
@@ -289,14 +297,24 @@ Comparison compare(const traces::MeasuredRun& run, const Job& job,
   }
   c.measured = seconds(median_of(walls));
   const models::CostModel model(job.system, job.calibration);
-  if (run.of_our_own()) {
-    if (predicted == nullptr && !run.lacks.empty()) {
+  if (predicted == nullptr && run.of_our_own()) {
+    if (!run.lacks.empty()) {
       throw InputError("trace", run.lacks);
     }
-    c.by_op =
-        by_op(run, job, predicted != nullptr ? *predicted : *run.steps.front().graph, model, c);
+    predicted = run.steps.front().graph.get();
+  }
+  std::optional<PredictedStep> step;
+  if (predicted != nullptr) {
+    if (run.of_our_own()) {
+      require_same_ops(*run.steps.front().graph, *predicted);
+    }
+    step = predicted_step(*predicted, model);
+    c.predicted = step->time;
+  }
+  if (run.of_our_own()) {
+    c.by_op = by_op(run, job, *predicted, *step, c);
   } else {
-    c.by_shape = by_shape(run, job, predicted, model, c);
+    c.by_shape = by_shape(run, job, step, model, c);
   }
   return c;
 }

@@ -7,9 +7,16 @@
 
 #include "core/graph/op_codes.h"
 #include "studies/fit/error_statistics.h"
+#include "studies/run/internal/quiet_steps.h"
 
 namespace stepcast::studies {
 namespace {
+
+void longest_first(std::vector<Unexplained>& list) {
+  std::stable_sort(list.begin(), list.end(), [](const Unexplained& a, const Unexplained& b) {
+    return a.seconds > b.seconds;
+  });
+}
 
 double in_seconds(std::int64_t ticks) { return static_cast<double>(ticks) * 1e-12; }
 
@@ -25,12 +32,8 @@ class Gathering {
       close_meetings();
     }
     work_.program.names = {"recorded"};
-    for (auto& [key, u] : unexplained_) {
-      work_.unexplained.push_back(u);
-    }
-    std::stable_sort(
-        work_.unexplained.begin(), work_.unexplained.end(),
-        [](const Unexplained& a, const Unexplained& b) { return a.seconds > b.seconds; });
+    unexplained_.move_to(work_.unexplained);
+    longest_first(work_.unexplained);
     return std::move(work_);
   }
 
@@ -65,11 +68,7 @@ class Gathering {
   /// Kernels are named without what their templates were made for.
   void refuse(const char* reason, std::string name, double time) {
     name.resize(std::min(name.size(), name.find_first_of("<(", 1)));
-    Unexplained& u = unexplained_[{reason, name}];
-    u.reason = reason;
-    u.name = name;
-    ++u.count;
-    u.seconds += time;
+    unexplained_.add(reason, name, 1, time);
   }
 
   void add_kernel(const Program& program, const Op& op, double time) {
@@ -156,7 +155,7 @@ class Gathering {
   ShapedWork work_;
   std::map<Key, std::size_t> distinct_;
   std::map<std::pair<std::int32_t, std::size_t>, Meeting> meetings_;
-  std::map<std::pair<std::string, std::string>, Unexplained> unexplained_;
+  internal::Unused unexplained_;
 };
 
 /// Every gap between two issues of a rank's step; of all gaps the mean, and what the step has after
@@ -193,23 +192,6 @@ std::int64_t configuration_of(const Op& op, const std::vector<models::MeasuredOp
   return known == rows.end() ? static_cast<std::int64_t>(rows.size()) : known->configuration;
 }
 
-void merge(std::vector<Unexplained>& to, const std::vector<Unexplained>& from) {
-  for (const Unexplained& u : from) {
-    const auto known = std::find_if(to.begin(), to.end(), [&u](const Unexplained& t) {
-      return t.reason == u.reason && t.name == u.name;
-    });
-    if (known == to.end()) {
-      to.push_back(u);
-    } else {
-      known->count += u.count;
-      known->seconds += u.seconds;
-    }
-  }
-  std::stable_sort(to.begin(), to.end(), [](const Unexplained& a, const Unexplained& b) {
-    return a.seconds > b.seconds;
-  });
-}
-
 }  // namespace
 
 ShapedWork shaped_work(const traces::MeasuredRun& run, const System& system) {
@@ -226,19 +208,16 @@ void add_shaped_work(FitRows& rows, const traces::MeasuredRun& run, const std::s
   StepSample step;
   for (const ShapedWork::Kernel& k : work.kernels) {
     const Op& op = program.ops[k.op];
-    const double typical = median_of(k.seconds);
     const auto samples = static_cast<std::int64_t>(k.seconds.size());
-    const double bytes = (op.bytes_read + op.bytes_written).base();
     step.flops += op.flops.base() * static_cast<double>(samples);
-    step.bytes += bytes * static_cast<double>(samples);
-    rows.ops.push_back({&program, &op, seconds(typical), configuration_of(op, rows.ops)});
-    rows.rows.push_back({name, std::string(name_of(op.kind)), "", codes_of(op).sizes,
-                         op.flops.base(), bytes, typical, samples});
+    step.bytes += (op.bytes_read + op.bytes_written).base() * static_cast<double>(samples);
+    rows.add_op(name, "",
+                {&program, &op, seconds(median_of(k.seconds)), configuration_of(op, rows.ops)},
+                samples);
   }
   for (const ShapedWork::Transfer& t : work.transfers) {
-    rows.collectives.push_back({t.op.kind, t.bytes, t.group, seconds(t.seconds), t.op.format});
-    rows.rows.push_back({name, std::string(name_of(t.op.kind)), "", codes_of(t.op).sizes, 0,
-                         t.bytes, t.seconds, 1});
+    rows.add_collective(name, "", {t.op.kind, t.bytes, t.group, seconds(t.seconds), t.op.format},
+                        codes_of(t.op).sizes);
   }
   std::vector<double> walls;
   FitRows::HostOfJob& host = rows.hosts.emplace_back();
@@ -252,16 +231,9 @@ void add_shaped_work(FitRows& rows, const traces::MeasuredRun& run, const std::s
   const auto parts = static_cast<double>(run.steps.size() * run.steps.front().ranks.size());
   step.flops /= parts;
   step.bytes /= parts;
-  rows.steps.push_back(step);
-  rows.rows.push_back({name,
-                       "step",
-                       "",
-                       {},
-                       step.flops,
-                       step.bytes,
-                       step.seconds,
-                       static_cast<std::int64_t>(walls.size())});
-  merge(rows.unexplained, work.unexplained);
+  rows.add_step(name, step, static_cast<std::int64_t>(walls.size()));
+  internal::add_unexplained(rows.unexplained, work.unexplained);
+  longest_first(rows.unexplained);
 }
 
 }  // namespace stepcast::studies

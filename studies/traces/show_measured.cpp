@@ -257,7 +257,7 @@ bool is_op(const simulator::CriticalPath::Piece& piece) {
   return piece.part == Part::kCompute || piece.part == Part::kTransfer;
 }
 
-/// Of all steps back to back: the part of the path that lies in those that count.
+/// For all steps back to back: the part of the path that lies in those that count.
 void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
                        std::map<NamedKind, MeasuredKernel>& kernels, MeasuredShow& show) {
   const traces::MeasuredStep& last = *run.chain;

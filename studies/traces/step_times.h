@@ -21,7 +21,7 @@ class StepTimes {
 
   /// Windows of one rank, in ticks: of step s, [ends[s], ends[s + 1]).
   [[nodiscard]] const std::vector<std::int64_t>& of_rank(std::size_t r) const { return ranks_[r]; }
-  /// Of the run: from the first begin of any rank, to the last end of each step on any.
+  /// For the run: from the first begin of any rank, to the last end of each step on any.
   [[nodiscard]] const std::vector<std::int64_t>& of_run() const { return run_; }
   [[nodiscard]] std::size_t steps() const { return run_.size() - 1; }
   [[nodiscard]] std::size_t first_counted() const { return steps() > 1 ? 1 : 0; }

@@ -1,112 +1,16 @@
-// stepcast plan on a recommendation model: from a plan in use, to and from other systems.
+// stepcast plan on a recommendation model: from a plan in use, and where a plan is used.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "command_line.h"
+#include "plan_calls.h"
 
 using namespace stepcast::cli_test;
 using Catch::Matchers::Contains;
 using nlohmann::json;
-
-namespace {
-
-/// Six tables that differ, on 8 devices in one machine.
-std::vector<std::string> command(const std::string& name,
-                                 const std::vector<std::string>& more = {}) {
-  return with_sets(name, {"workload=rm2", "system=dgx-h100", "devices=8", "batch.global=16384"},
-                   more);
-}
-
-json document(const Outcome& outcome) {
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  return json::parse(outcome.out);
-}
-
-void refused(const std::vector<std::string>& arguments, const std::string& why) {
-  const Outcome outcome = call(arguments);
-  INFO(outcome.err);
-  CHECK(outcome.code == 2);
-  CHECK(outcome.out.empty());
-  CHECK_THAT(outcome.err, Contains(why));
-}
-
-/// A plan made for other lookups, so that there is something to gain.
-std::string plan_in_use(const TemporaryFolder& folder) {
-  const std::string file = folder / "used.json";
-  const Outcome made =
-      call(command("plan", {"--set", "workload.tables[3].pooling=600", "--set",
-                            "workload.tables[5].pooling=500", "--out", file, "--no-tiers"}));
-  INFO(made.err);
-  REQUIRE(made.code == 0);
-  return file;
-}
-
-constexpr const char* kTorchStub = R"py(
-class ShardMetadata:
-    def __init__(self, shard_offsets, shard_sizes, placement):
-        assert len(shard_offsets) == len(shard_sizes) == 2
-        self.shard_offsets, self.shard_sizes, self.placement = shard_offsets, shard_sizes, placement
-
-class EnumerableShardingSpec:
-    def __init__(self, shards):
-        self.shards = shards
-)py";
-constexpr const char* kTorchRecStub = R"py(
-from dataclasses import dataclass
-from typing import Dict, List, Optional
-
-@dataclass
-class CacheParams:
-    algorithm: Optional[object] = None
-    load_factor: Optional[float] = None
-
-@dataclass
-class ParameterSharding:
-    sharding_type: str
-    compute_kernel: str
-    ranks: Optional[List[int]] = None
-    sharding_spec: Optional[object] = None
-    cache_params: Optional[CacheParams] = None
-
-class EmbeddingModuleShardingPlan(Dict[str, ParameterSharding]):
-    pass
-
-@dataclass
-class ShardingPlan:
-    plan: Dict[str, EmbeddingModuleShardingPlan]
-)py";
-constexpr const char* kCheck = R"py(
-import sys
-import torchrec_plan
-plan = torchrec_plan.load_plan(rename={"sparse_arch.embedding_bag_collection": "ebc"}).plan
-elements = 0
-for name, table in plan["ebc"].items():
-    if table.sharding_spec is None:
-        assert table.sharding_type == "data_parallel", name
-        elements += 500000 * 64
-    else:
-        elements += sum(s.shard_sizes[0] * s.shard_sizes[1] for s in table.sharding_spec.shards)
-        assert [s.placement.split("/")[0] for s in table.sharding_spec.shards] == [
-            "rank:%d" % r for r in table.ranks], name
-print(len(plan["ebc"]), elements)
-)py";
-
-/// Whether a Python is here; the reason is printed where not.
-bool python_here() {
-  const bool here = execute("/usr/bin/env", {"python3", "--version"}).code == 0;
-  if (!here) {
-    std::cout << "skipped: no python3\n";
-  }
-  return here;
-}
-
-}  // namespace
 
 TEST_CASE("plan --from reaches no worse plans for more bytes", "[cli][plan][replan]") {
   const TemporaryFolder folder;
@@ -428,79 +332,6 @@ TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][d
                                      "0", "--out", next, "--format", "json"})));
   CHECK(still.at("drift").at("migrated_bytes") == 0);
   CHECK(json::parse(text_of(next)).at("tables") == json::parse(text_of(used)).at("tables"));
-}
-
-TEST_CASE("a plan exported to TorchRec is read by its loader and comes back",
-          "[cli][plan][export]") {
-  const TemporaryFolder folder;
-  const std::string file = folder / "torchrec_plan.json";
-  const std::string own = folder / "own.json";
-  REQUIRE(call(command("plan", {"--export", "torchrec=" + file, "--out", own})).code == 0);
-  const auto step = [](const std::string& plan) {
-    return document(
-               call(command("predict", {"--set", "embedding.plan=" + plan, "--format", "json"})))
-        .at("iteration_time_s")
-        .get<double>();
-  };
-  CHECK(step(file) == step(own));
-  if (!python_here()) {
-    return;
-  }
-  for (const char* package : {"torch/distributed/_shard", "torchrec/distributed"}) {
-    std::filesystem::create_directories(folder.path() / package);
-  }
-  (void)folder.file("torch/distributed/_shard/sharding_spec.py", kTorchStub);
-  (void)folder.file("torchrec/distributed/types.py", kTorchRecStub);
-  const std::string check = folder.file("check.py", kCheck);
-  const std::string script = folder / "torchrec_plan.py";
-  const Outcome compiled = execute("/usr/bin/env", {"python3", "-m", "py_compile", script});
-  INFO(compiled.err);
-  CHECK(compiled.code == 0);
-  const Outcome ran =
-      execute("/usr/bin/env", {"PYTHONPATH=" + folder.path().string(), "python3", check});
-  INFO(ran.err);
-  CHECK(ran.code == 0);
-  CHECK(ran.out == "32 " + std::to_string(std::int64_t{32} * 500000 * 64) + "\n");  // rm2
-}
-
-TEST_CASE("a plan exported to HugeCTR comes back, and its script compiles", "[cli][plan][export]") {
-  const TemporaryFolder folder;
-  const std::string file = folder / "hugectr_plan.json";
-  const std::string own = folder / "own.json";
-  REQUIRE(call(command("plan", {"--export", "hugectr=" + file, "--out", own})).code == 0);
-  const json before = json::parse(text_of(own)).at("tables");
-  const json back =
-      document(call(command("plan", {"--from", file, "--max-migrate", "0", "--format", "json"})));
-  CHECK(back.at("plans").at(0).at("tables") == before);
-  if (python_here()) {
-    const Outcome ran = execute("/usr/bin/env", {"python3", folder / "hugectr_plan.py"});
-    INFO(ran.err);
-    CHECK(ran.code == 0);
-    CHECK_THAT(ran.out, Contains("('mp'") || Contains("('dp'"));
-  }
-}
-
-TEST_CASE("exports that cannot be made write nothing", "[cli][plan][export]") {
-  const TemporaryFolder folder;
-  const std::string used = plan_in_use(folder);
-  refused(command("plan", {"--export", "alpa=" + (folder / "x.json")}), "torchrec=FILE");
-  refused(command("plan", {"--export", "torchrec"}), "torchrec=FILE");
-  refused(command("plan", {"--export", "torchrec=" + (folder / "x.py")}), "FILE.json");
-  // Striped rows by hand: TorchRec has none.
-  json plan = json::parse(text_of(used));
-  json& shard = plan["tables"][0]["shards"];
-  shard = json::array({{{"rows", {0, 500000}},
-                        {"columns", {0, 64}},
-                        {"sharding", "row_wise"},
-                        {"groups", {{0, 1, 2, 3, 4, 5, 6, 7}}},
-                        {"split", "stripe"}}});
-  const std::string striped = folder.file("striped.json", plan.dump());
-  const std::string out = folder / "out.json";
-  refused(command("plan", {"--from", striped, "--max-migrate", "0", "--out", out, "--export",
-                           "torchrec=" + (folder / "x.json")}),
-          "striped rows");
-  CHECK_FALSE(std::filesystem::exists(out));
-  CHECK_FALSE(std::filesystem::exists(folder / "x.json"));
 }
 
 TEST_CASE("predict and sweep say which embedding plan they used", "[cli][plan]") {

@@ -50,7 +50,8 @@ void refused(const std::vector<std::string>& arguments, const std::string& place
 }  // namespace
 
 TEST_CASE("plan on a transformer tells plans, bound, space and front", "[cli][plan]") {
-  const Outcome outcome = call(plan({"--top", "2", "--front", "--details", "--export", "megatron"}));
+  const Outcome outcome =
+      call(plan({"--top", "2", "--front", "--details", "--export", "megatron"}));
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(outcome.err.empty());

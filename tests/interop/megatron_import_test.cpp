@@ -126,7 +126,7 @@ TEST_CASE("layers that Megatron-LM's stages do not share equally are those of th
   CHECK_THAT(read("12", "--decoder-first-pipeline-num-layers 2"),
              Contains("leaves 10 of 12 layers to the 3 other stages"));
   CHECK_THAT(read("11", "--decoder-first-pipeline-num-layers 2 " + both),
-             Contains("expected one way to deal out layers"));
+             Contains("expected one way to assign layers"));
 }
 
 TEST_CASE("sizes and degrees of Megatron-LM are one or more", "[config][import][malformed]") {

@@ -101,7 +101,7 @@ TEST_CASE("a batch of products costs as much as its parts", "[models][gemm]") {
 TEST_CASE("without calibration no kernel is below the roofline or above it", "[models][property]") {
   for (auto kind = 0; kind < static_cast<int>(OpKind::kAllReduce); ++kind) {
     const auto k = static_cast<OpKind>(kind);
-    // Of drawn lengths the fifth size is the pairs: whole tiles where each of 64 * 128 rows sees
+    // With drawn lengths the fifth size is the pairs: whole tiles where each of 64 * 128 rows sees
     // 128.
     const bool jagged = std::holds_alternative<JaggedAttributes>(traits_of(k).attributes);
     Op op = op_of(k, {64, 32, 32, 128, jagged ? 64 * 128 * 128 : 128, 32});

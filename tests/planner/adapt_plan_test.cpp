@@ -67,7 +67,7 @@ TEST_CASE("a plan is carried over to fewer devices and to more", "[planner][adap
   CHECK(two.moved.size() == 4);
   // Bytes: table 0 comes whole, 1,000 rows x 16 x 4 bytes = 64,000, from rank 3. Table 1 was row
   // mod 4 and is row mod 2: rank 0 has rows 0 mod 4 and needs 0 mod 2, half of its 32,000 bytes; so
-  // does rank 1. Copies are there. Of table 3 ranks 0 and 1 had row mod 2 of the first copy.
+  // does rank 1. Copies are there. In table 3 ranks 0 and 1 had row mod 2 of the first copy.
   const Migration m = migration_between(on_two, four, two.plan);
   CHECK(m.bytes == 64'000 + 2 * 16'000);
   CHECK(m.sent.size() == 4);  // ranks that go away send too

@@ -75,7 +75,7 @@ TEST_CASE("so it is with weight gradients in a pass of their own",
   CHECK(result.applied >= 15);
 }
 
-/// Of a micro-batch on one middle layer, and on the ends without layers.
+/// For a micro-batch on one middle layer, and on the ends without layers.
 double whole_pass(const Passes& passes, ChunkRole role, std::int64_t layers) {
   const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
   return c.forward.at(layers, 0) + c.backward.at(layers, 0) + c.weights.at(layers, 0);

@@ -48,7 +48,7 @@ inline Job random_transformer(std::mt19937& rng) {
   return job;
 }
 
-/// Likewise, with all that jobs may have beside: experts, other orders of ranks, parallel blocks,
+/// The same with all that jobs may have besides: experts, other orders of ranks, parallel blocks,
 /// gradients of 16 bits, a routing that is not even.
 inline Job random_job(std::mt19937& rng) {
   const auto draw = [&rng](int low, int high) {

@@ -155,7 +155,7 @@ bool asked_for(const Job& job, const FixedPlan& f, const PlanPoint& p) {
                                           {p.embedding_layers, p.head_layers, {}});
 }
 
-/// Of the ends, where there are two.
+/// Those of the ends, where there are two.
 template <class Visit>
 void each_weight(const Visit& visit, PlanPoint p) {
   if (p.pipeline == 1) {

@@ -189,7 +189,7 @@ TEST_CASE("deduplicated ids make exchanges of whole tables cheaper by what trave
   const double without = objective_of_plan(job, model, plan).value();
   job.embedding_dedup = true;
   const double with = objective_of_plan(job, model, plan).value();
-  // Of a rank's lookups U(n) / n travel with deduplicated ids, a hot row once from each rank, so
+  // U(n) / n of a rank's lookups travel with deduplicated ids, a hot row once from each rank, so
   // evenly; without, the rank with the hottest rows is asked for `most` times the even share. What
   // does not grow with the lookups of a rank (launches, pooling what arrived) keeps the ratio
   // above.

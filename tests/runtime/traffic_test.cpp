@@ -225,7 +225,7 @@ TEST_CASE("lists that are pooled once travel as often as they are distinct", "[t
       CHECK(real.total(kind) == Approx(expected.total(kind)).epsilon(0.02));
       CHECK(expected.total(kind) < plain.total(kind));
     }
-    // Of the bags of whole tables what dedup_factor leaves, and less of those alike by chance.
+    // From the bags of whole tables what dedup_factor leaves, and less of those alike by chance.
     const double left = 1 / dedup_factor(8, 0.8);
     CHECK(expected.total(TrafficKind::kOutputs) <=
           1.001 * left * plain.total(TrafficKind::kOutputs));

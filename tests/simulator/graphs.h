@@ -90,4 +90,21 @@ struct Recorder : Observer {
   }
 };
 
+inline std::int64_t makespan(const ExecutionGraph& graph, const StepCosts& costs,
+                             const SimulationOptions& options = {}) {
+  return ticks(simulate(graph, costs, options).makespan);
+}
+
+/// n computing ops on one stream.
+inline ExecutionGraph chain(int n) {
+  ProgramBuilder b;
+  const auto s = b.begin_segment("all");
+  for (int i = 0; i < n; ++i) {
+    compute(b, "op");
+  }
+  b.end_segment();
+  b.call(s);
+  return alike(1, std::move(b).finish());
+}
+
 }  // namespace stepcast::simulator::test

@@ -88,7 +88,7 @@ TEST_CASE("every plan that the planner accepts fits for the prediction too",
 }
 
 TEST_CASE("a plan's communicators are those that its graph uses", "[studies][plan][oracle]") {
-  // Of all ranks together: one that holds no rows of a copy has no gradients to sum.
+  // For all ranks together: one that holds no rows of a copy has no gradients to sum.
   const auto of_graph = [](const Job& j) {
     const ExecutionGraph graph = workloads::build_graph(j);
     std::map<std::int32_t, std::size_t> used;

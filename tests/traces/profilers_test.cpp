@@ -76,7 +76,7 @@ EventId event_named(const Recording& r, std::string_view name) {
   return kNoEvent;
 }
 
-/// Of a kernel "gemm" launched by a call, on its stream.
+/// For a kernel "gemm" launched by a call, on its stream.
 void check_joined(const Recording& r, std::string_view kernel, std::string_view call) {
   const Events& e = r.ranks[0].events;
   const EventId k = event_named(r, kernel);

@@ -379,7 +379,7 @@ TEST_CASE("a GPT's step moves and keeps less by what its GELUs were", "[workload
   }
   CHECK(layers[Epilogue::kBiasGeluInput] == (recompute ? 6 : 3));
   CHECK(layers[Epilogue::kGeluBackwardSums] == 3);
-  // Of n = tokens x width numbers, e = 2 bytes each. Forward a GELU read its input, which its
+  // For n = tokens x width numbers, e = 2 bytes each. Forward a GELU read its input, which its
   // product now leaves on the chip: n e, but the bias is the product's now. Backward the product
   // wrote its result and the GELU read it: 2 n e, less 4 bytes a column of sums. The biases of
   // queries, keys and values were a pass that read and wrote them. The gradient of the last bias

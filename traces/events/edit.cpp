@@ -178,7 +178,7 @@ void add_loss(Losses& losses, std::string what, std::uint64_t count) {
 
 namespace {
 
-/// Of our own runtime, whose records name their steps.
+/// For our own runtime, whose records name their steps.
 GraphRun cut_own(GraphRun trace, std::int64_t first, std::int64_t last) {
   const auto beyond = [&](const auto& record) {
     return record.step < first || record.step >= last;

@@ -23,7 +23,7 @@ class KernelKinds {
 
   struct Kind {
     KernelKind kind = KernelKind::kOther;
-    /// Of communication: which collective; kCount where nothing tells.
+    /// For communication: which collective; kCount where nothing tells.
     OpKind collective = OpKind::kCount;
   };
   /// `operation`: the framework's operator around the launch; empty where none was recorded.

@@ -47,7 +47,7 @@ class Reading {
   [[nodiscard]] std::optional<Element> element(std::size_t i) const {
     return i < call_.types.size() ? element_of(call_.types[i]) : std::nullopt;
   }
-  /// Of the first tensor; fp32 where the types do not say.
+  /// That of the first tensor; fp32 where the types do not say.
   [[nodiscard]] Element main_element() const {
     for (const std::string& type : call_.types) {
       if (const auto e = element_of(type)) {

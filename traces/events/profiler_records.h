@@ -35,7 +35,7 @@ class ProfilerRecords {
   void step(const Span& span, const Thread& thread, std::int64_t number);
   void kernel(const Span& span, const Stream& stream, const LaunchInfo& launch);
   void copy(const Span& span, const Stream& stream, EventCategory category, std::int64_t bytes);
-  /// Of the host for a stream, or with `stream` -1 for everything.
+  /// By the host for a stream, or with `stream` -1 for everything.
   void synchronisation(const Span& span, const Stream& stream);
 
   [[nodiscard]] RankRecording& rank() { return builder_.rank(); }

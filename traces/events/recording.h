@@ -176,7 +176,7 @@ struct Dependencies {
   std::vector<std::uint32_t> offsets;
   std::vector<EventId> targets;
   std::vector<Kind> kinds;
-  /// Of a timeline: edges that an execution graph added to what its times and launches imply.
+  /// For a timeline: edges that an execution graph added to what its times and launches imply.
   bool added = false;
   [[nodiscard]] bool empty() const { return targets.empty(); }
   [[nodiscard]] std::span<const EventId> of(EventId e) const {
@@ -213,7 +213,7 @@ struct RankRecording {
   std::vector<Group> groups;
   std::vector<StepRange> steps;  ///< by begin; empty where the trace marks none
   Dependencies dependencies;
-  /// Of execution graphs, by node id (Events::external): what a node holds beyond the events, such
+  /// For execution graphs, by node id (Events::external): what a node holds beyond the events, such
   /// as its outputs, as fields of a node in Chakra's wire format.
   std::map<std::int64_t, std::string> node_fields;
   std::vector<std::string> devices;  ///< names, by device number

@@ -274,9 +274,9 @@ std::vector<std::int64_t> clock_offsets(const Recording& recording,
   for (const auto& [shared, ranks] : as_they_stand) {
     run.warnings.push_back(fmt::format(
         "clock{} of rank{} {} not aligned: {} symmetric collectives shared with rank {}, {} "
-        "needed; taken as {}",
+        "needed; taken as recorded",
         ranks.size() == 1 ? "" : "s", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), shared,
-        recording.ranks[0].rank, kUsableEnds, ranks.size() == 1 ? "it stands" : "they stand"));
+        recording.ranks[0].rank, kUsableEnds));
   }
   return offsets;
 }
@@ -293,7 +293,7 @@ void note_assumptions(const Recording& recording, std::uint64_t alone,
   };
   note(run.dropped,
        "times the profiler says it lost records (its buffers ran out); replayed times are too low");
-  note(alone, "collectives stand alone, waits included: not all their members are in the trace");
+  note(alone, "collectives are counted alone, waits included: not all their members are in the trace");
   note(assumptions.inferred_edges,
        "stream waits without event ids, inferred from the order of calls");
   note(assumptions.refuted_edges, "such waits contradict the recorded times and are left out");

@@ -15,7 +15,7 @@ namespace stepcast::traces {
 class Phases {
  public:
   Phases(const Names& names, const RankRecording& rank);
-  /// Of device work, by its launch; work without one is forward.
+  /// For device work, by its launch; work without one is forward.
   [[nodiscard]] Phase of(EventId device_work) const;
 
  private:

@@ -78,7 +78,7 @@ class Writer {
     if (collective) {
       CollectiveNode node = describe(n.event);
       node.op = i;
-      // Of communication that nothing describes least is promised: parts of any size, and every
+      // Least is promised of communication that nothing describes: parts of any size, and every
       // rank ends by itself.
       kind = node.kind != OpKind::kCount         ? node.kind
              : told.collective != OpKind::kCount ? told.collective
@@ -189,7 +189,7 @@ class Writer {
     }
   }
 
-  /// Of a collective, where the trace says.
+  /// For a collective, where the trace says.
   [[nodiscard]] double bytes_of(EventId event) const {
     if (e_.category[event] != EventCategory::kCollective || e_.detail[event] == kNoDetail) {
       return 0;

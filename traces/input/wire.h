@@ -55,7 +55,7 @@ class MessageStream {
   explicit MessageStream(Input& input) : input_(input) {}
   /// Reads the next message; false at the end of the file. At most 256 MiB each.
   bool next(std::string& message);
-  /// Of the first byte of the message last read.
+  /// Place of the first byte of the message last read.
   [[nodiscard]] std::uint64_t offset() const { return start_; }
 
  private:

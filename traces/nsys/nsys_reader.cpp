@@ -182,7 +182,7 @@ class NsysRank {
               throw InputError(
                   records_.rank().source,
                   fmt::format("holds the device work of {} processes; expected one rank: "
-                              "profile each into a report of its own (nsys -o name.%q{{RANK}})",
+                              "profile each into a separate report (nsys -o name.%q{{RANK}})",
                               row.number(0)));
             }
           });

@@ -106,7 +106,7 @@ class RocprofRank {
             json_whole(json_member(r, "end_timestamp"), -1), name,
             std::max<std::int64_t>(0, id_of(r, "internal"))};
   }
-  /// Of device work. It names the innermost call: one of HSA where those were recorded, whose
+  /// For device work. It names the innermost call: one of HSA where those were recorded, whose
   /// ancestor is the call of HIP around it.
   [[nodiscard]] Span work_span(const json& r, std::string_view name) const {
     Span s = span(r, name);
@@ -205,7 +205,7 @@ RankRecording read_rocprof(Input& input, Names& names) {
   if (!tool.is_object() && !(tool.is_array() && tool.size() == 1)) {
     throw InputError(input.label(),
                      fmt::format("holds {} processes of rocprofv3; expected one rank: let each "
-                                 "write a file of its own (-o name_%rank%)",
+                                 "write a separate file (-o name_%rank%)",
                                  tool.is_array() ? tool.size() : 0));
   }
   return RocprofRank(tool.is_array() ? tool[0] : tool, names, input.label()).read();

@@ -161,7 +161,7 @@ class XPlane {
     }
     return stat;
   }
-  /// Of the plane itself; no number or text where it has none of that name.
+  /// For the plane itself; no number or text where it has none of that name.
   [[nodiscard]] XStat own(std::string_view name) const {
     for (const Part& part : own_) {
       if (const XStat s = stat(part); s.name == name) {

@@ -110,7 +110,7 @@ ValidationGroup memory_bar(const std::vector<PublishedPrediction>& all) {
 }  // namespace
 
 std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions) {
-  // Of plans that fit: the others were not the jobs that ran.
+  // For plans that fit: the others were not the jobs that ran.
   const Predictions all = where(pointers(predictions), [](const PublishedPrediction& p) {
     return !p.skipped.empty() || p.fits();
   });

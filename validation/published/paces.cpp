@@ -20,7 +20,7 @@ constexpr std::size_t kWidths = 5;
 /// Device, framework and family of plans; empty: any.
 using Keys = std::array<std::string, 3>;
 
-/// Of a prediction, from its own group to all runs.
+/// For a prediction, from its own group to all runs.
 std::array<Keys, kWidths> chain_of(const PublishedPrediction& p) {
   return {Keys{p.device, p.framework, p.plan}, Keys{"", p.framework, p.plan},
           Keys{p.device, "", p.plan}, Keys{"", "", p.plan}, Keys{"", "", ""}};
@@ -71,7 +71,7 @@ struct LeftOut {
   /// All rows by family of plans (empty: all of them) and how wide their group was.
   std::map<std::string, std::array<BySource, kWidths>> of_width;
 
-  /// Of a family at groups so wide, never less than at narrower ones; 0 where nothing is known.
+  /// For a family at groups so wide, never less than at narrower ones; 0 where nothing is known.
   [[nodiscard]] double half(const std::string& family, std::size_t width) const {
     const auto at = of_width.find(family);
     double most = 0;

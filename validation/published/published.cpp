@@ -23,7 +23,7 @@ using SourceOnDevice = std::pair<std::string, std::string>;  // source, device
 
 SourceOnDevice key_of(const PublishedPrediction& p) { return {p.source, p.device}; }
 
-/// Of those that could be predicted, with a plan that fits: others say nothing of a pace.
+/// Among those that could be predicted, with a plan that fits: others say nothing of a pace.
 template <typename Wanted>
 Predictions predicted_where(const Predictions& all, Wanted wanted) {
   return where(all, [&](const PublishedPrediction& p) {
@@ -45,7 +45,7 @@ std::string model_of(const PublishedPrediction& p) {
   return fmt::format("{}|{}|{}", p.row->table, p.row->model, p.format);
 }
 
-/// Of scores for every row in the order of `all`: what the row shows.
+/// For scores for every row in the order of `all`: what the row shows.
 ValidationRow shown(const ScaledPrediction& s) {
   const PublishedPrediction& p = *s.prediction;
   ValidationRow row{p.row->id, p.measured, s.seconds, {}};
@@ -212,7 +212,7 @@ void add_counts(const Scores& scores, ValidationSuite& suite) {
     apart += fmt::format("; {}: {}", reason, count);
   }
   suite.notes.push_back(fmt::format(
-      "{} rows: {} predicted, of which {} do not fit by our ledger and stand apart; {} refused{}",
+      "{} rows: {} predicted, of which {} do not fit by our ledger and are listed apart; {} refused{}",
       scores.size(), predicted, tight, refused, apart));
 }
 

@@ -52,7 +52,7 @@ struct PublishedTables {
 
 /// Reads any table with the columns hidden, layers, heads, seq, gpus, gpu and gbs, and a time or a
 /// rate; the other columns of data/llm where it has them. Numbers that make no sense mark their
-/// line unusable. Of a folder all its .csv files: one that only describes shapes of rows (an id, no
+/// line unusable. In a folder all its .csv files: one that only describes shapes of rows (an id, no
 /// measurement) fills their empty cells, one that describes no transformer is left out and said.
 /// Errors: InputError for a missing file or column, or a table without rows.
 PublishedTables read_published_tables(const std::filesystem::path& path);

@@ -168,7 +168,7 @@ class LayeredStep {
   void optimizer(const std::string& name, OptimizerKind kind, TensorId weights, TensorId gradients,
                  std::int64_t state_rows, std::int64_t state_columns, std::int64_t row_width,
                  std::uint8_t flags);
-  /// Of ops that wait for the last step between two synchronisations of replicas.
+  /// Flag of ops that wait for the last step between two synchronisations of replicas.
   [[nodiscard]] std::uint8_t at_interval() const {
     return interval_ > 1 ? op_flags::kEveryInterval : std::uint8_t{0};
   }
@@ -320,7 +320,7 @@ class LayeredStep {
   std::vector<ColumnBlock> column_blocks(EmbeddingRoute r, std::int32_t operand, bool forward,
                                          std::optional<bool> first = std::nullopt) const;
   Bytes row_bytes(const EmbeddingSlice& s) const;
-  /// Of the rows of these slices; the job's where they differ.
+  /// Format of the rows of these slices; the job's where they differ.
   [[nodiscard]] Format format_of(const std::vector<std::int32_t>& slices) const;
   double state_bytes(std::int64_t dim) const;
   SequenceSizes sequence_sizes(EmbeddingRoute r);
@@ -342,7 +342,7 @@ class LayeredStep {
   }
   /// A kernel of one warp a row that reorders a route's rows (FrameworkTraits::arranged_rows).
   OpEdit arrange(EmbeddingRoute r, const char* name, TensorId rows);
-  /// Of the next batch, on the compute stream (FrameworkTraits::distributed_ids).
+  /// For the next batch, on the compute stream (FrameworkTraits::distributed_ids).
   void distribute_ids();
   [[nodiscard]] bool arranges(EmbeddingRoute r) {
     return traits_.arranged_rows > 0 && route(r).present && !is_local(r);

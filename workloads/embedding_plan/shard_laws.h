@@ -20,7 +20,7 @@ class ShardLaws {
 
   /// Over the rows that a holder has, renormalised.
   [[nodiscard]] const std::shared_ptr<const Access>& access(std::int32_t slice, std::int32_t rank);
-  /// Share of the table's lookups that goes to a holder. Of ranks in one class (`average`) the
+  /// Share of the table's lookups that goes to a holder; for ranks in one class (`average`) the
   /// mean.
   [[nodiscard]] double mass(std::int32_t slice, std::int32_t rank) const;
   /// That share were the hottest rows spread evenly as well: what `access` stands for. A rank that

@@ -237,7 +237,7 @@ void LayeredStep::optimizer(const std::string& name, OptimizerKind kind, TensorI
   reduced_ = -1;  // the compute stream has waited
 }
 
-/// Of an element: the gradient read; the fp32 number and its fp32 states read and written; of dense
+/// For an element: the gradient read; its fp32 number and its fp32 states read and written; of dense
 /// parameters also the copy in the format of products.
 void LayeredStep::fused_optimizer(OptimizerKind dense) {
   constexpr double kWide = 4;

@@ -330,7 +330,7 @@ class Fusion {
       }
     }
   }
-  /// Of a pair with a GELU: whether the activation adds the bias.
+  /// For a pair with a GELU: whether the activation adds the bias.
   [[nodiscard]] bool adds_bias(const Pair& pair) const {
     return p_.ops[pair.second].inputs > (is_gelu_backward(pair) ? 2 : 1);
   }
@@ -471,7 +471,7 @@ std::optional<std::string> verify_epilogues(const GraphDraft& draft) {
 }  // namespace
 
 GraphPass fuse_epilogues_pass() {
-  return {"fuse_epilogues", "biases and activations inside the products beside them",
+  return {"fuse_epilogues", "biases and activations computed by the adjacent products",
           [](const Job& job) { return job.fused_epilogues; },
           [](GraphDraft& draft, const Job&) { fuse_epilogues(draft.graph); }, verify_epilogues};
 }

@@ -157,7 +157,7 @@ const KeptProducts::Choice* KeptProducts::choice_of(std::uint32_t op) const {
   return at == choices_.end() ? nullptr : &*at;
 }
 
-/// Is what the op makes there already, or read by nothing but a product that is kept?
+/// True if what the op makes is there already, or read by nothing but a product that is kept.
 bool KeptProducts::is_kept(std::uint32_t op) const {
   if (attention_.contains(op) || sums_.contains(op)) {
     return true;

@@ -144,7 +144,7 @@ ProgramOrder::Place ProgramEditor::place_now(const ProgramOrder::Place& was) con
   return {now.op, static_cast<std::uint32_t>(awaits)};
 }
 
-/// Of the ops before `was`.
+/// Those of the ops before `was`.
 std::uint32_t ProgramEditor::end_now(std::uint32_t was) const {
   return was == first_ ? ops_[was].op : ops_[was - 1].op + 1;
 }

@@ -37,7 +37,7 @@ bool names_module(const RecomputeModules& modules, LayerPart part) {
   return false;
 }
 
-/// Of these the output is discarded, though the next op reads it; of others what stays inside.
+/// These discard their output, though the next op reads it; others what stays inside.
 bool discards_output(LayerPart part) {
   return part == LayerPart::kFirstNorm || part == LayerPart::kSecondNorm ||
          part == LayerPart::kExpertActivation;

@@ -64,7 +64,7 @@ class ParameterSharding {
     std::uint32_t known = 0;
     [[nodiscard]] auto key() const { return std::tuple(place.op, place.awaits, step, known); }
   };
-  /// Of a gradient: op before which it is complete, and before which the backward pass would have
+  /// For a gradient: op before which it is complete, and before which the backward pass would have
   /// it where another segment makes weight gradients.
   struct Complete {
     std::uint32_t op = 0, known = 0;

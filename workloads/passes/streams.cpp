@@ -133,7 +133,7 @@ class StreamWriter {
     compute_is_last_ = false;
   }
 
-  /// Of a transfer that is waited for before it is issued, the first time.
+  /// For a transfer that is waited for before it is issued, the first time.
   void name(std::size_t transfer) {
     if (order_.transfers[transfer].early && stream_of(order_.transfers[transfer].lane).overlaps) {
       events_[transfer] = p_.events++;

@@ -17,7 +17,7 @@
 namespace stepcast::workloads {
 namespace {
 
-/// Of the products' own format: those that a loss in fp32 only gets a copy of.
+/// In the products' own format: those that a loss in fp32 only gets a copy of.
 bool copies(LossKind kind) { return kind == LossKind::kCopied || kind == LossKind::kCompiled; }
 
 }  // namespace

@@ -75,12 +75,12 @@ TransformerStage::FeedForward TransformerStage::shared_experts(const std::string
           experts_apart() ? std::uint8_t{0} : kAccumulate};
 }
 
-/// Have routed rows a tensor of their own, whole on their rank?
+/// True if routed rows have a tensor of their own, whole on their rank.
 bool TransformerStage::experts_apart() const {
   return shape_.sequence_parallel || (job_.parallel.overlap.expert && shape_.tensor == 1);
 }
 
-/// Do rows go through anything on their way to the experts?
+/// True if rows go through anything on their way to the experts.
 bool TransformerStage::experts_are_near() const {
   return shape_.experts->ranks == 1 && !shape_.experts->gathers;
 }

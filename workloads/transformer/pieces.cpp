@@ -76,7 +76,7 @@ void TransformerStage::gemm_rows(const Product& p, std::int64_t rows) {
   narrow(op, p, static_cast<double>(rows * p.n));
 }
 
-/// Of rows that were gathered: as they arrive, this rank's own first.
+/// For rows that were gathered: as they arrive, this rank's own first.
 void TransformerStage::gemm(const Product& p, const Gathered& a) {
   if (a.pieces.empty()) {
     writer_.await(a.ready);

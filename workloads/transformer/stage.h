@@ -70,7 +70,7 @@ class TransformerStage {
     TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
     TensorId log_sum_exp = 0;  ///< of fused attention
     TensorId scores = 0;       ///< of unfused attention
-    /// Of dropout: what it leaves of the scores, and a byte of mask for each value it acts on.
+    /// For dropout: what it leaves of the scores, and a byte of mask for each value it acts on.
     Masks dropped_scores, attention_masks, mlp_masks;
     TensorId cache = 0;  ///< inference: keys and values, those of this pass appended
     TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
@@ -132,8 +132,8 @@ class TransformerStage {
   void adapter_forward(const std::optional<Adapter>& adapter, TensorId in, TensorId out);
   void adapter_backward(const std::optional<Adapter>& adapter, TensorId in,
                         TensorId output_gradient, TensorId input_gradient);
-  /// Does anything read the input of this matrix in the backward pass: its own gradient, or an
-  /// adapter's?
+  /// True if the backward pass reads the input of this matrix, for its own gradient or for an
+  /// adapter's.
   [[nodiscard]] bool keeps_input(bool Lora::*adapter) const {
     return !job_.lora || ((*job_.lora).*adapter && job_.lora->dropout == 0);
   }

@@ -72,7 +72,7 @@ class PointSearch {
     return beaten(w.shelf, seconds, bytes);
   }
   [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }
-  /// Of the point; what bounds its time and bytes; its time alone, where that is all that counts.
+  /// The point's own; what bounds its time and bytes; what bounds its time alone.
   enum class CostsOf { kItself, kBound, kTimeBound };
 
   /// Calls `visit(z, point, states, fresh)` for the shardings under which the parameters fit, but

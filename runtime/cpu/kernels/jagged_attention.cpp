@@ -64,7 +64,7 @@ STEPCAST_INLINE void pack(ConstMatrixView from, Index rows, Index pitch, float f
     std::fill(row + filled, row + pitch, 0.0F);
   }
 }
-/// Likewise, transposed: [columns, kKeys].
+/// The same, transposed: [columns, kKeys].
 STEPCAST_INLINE void pack_transposed(ConstMatrixView from, Index rows, float* to) {
   for (Index d = 0; d < from.columns; ++d) {
     float* row = to + d * kKeys;

@@ -16,7 +16,7 @@ struct ExpertPlaces {
   const std::int64_t* sent = nullptr;     ///< first copy of each [part][expert]
 };
 
-/// Of each [row][choice], in device memory: the expert, and its copy's place among those sent; -1
+/// For each [row][choice], in device memory: the expert, and its copy's place among those sent; -1
 /// where the expert has no room.
 struct PlacedCopies {
   Index per_token = 1;

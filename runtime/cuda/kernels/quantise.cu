@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   largest = internal::block_reduce(largest, 0.0F, internal::Maximum{}, shared);
   if (threadIdx.x == 0) {
     const bool usable = largest > 0 && largest < INFINITY;
-    // Of magnitudes so small that the factor would overflow, nothing is left but zeros.
+    // Magnitudes so small that the factor would overflow become zeros.
     const float down = usable ? fminf(format_largest / largest, 1e37F) : 1.0F;
     scales->down = down;
     scales->up = largest < INFINITY ? 1.0F / down : NAN;

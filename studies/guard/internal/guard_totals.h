@@ -5,7 +5,7 @@
 
 namespace stepcast::studies::internal {
 
-/// Device time of a step, by run: the sum over all ops, small ones too. Of medians, so that one
+/// Device time of a step, by run: the sum over all ops, small ones too. Medians, so that one
 /// step that stood still does not count; standard errors add in squares.
 BaselineTimes device_time_of(const Baseline& baseline);
 /// The same by kernel kind.

@@ -17,6 +17,21 @@ double seconds_between(SimTime begin, SimTime end);
 /// A duration without what reading the clock added; never less than a quarter of it.
 double without(double duration, Seconds clock);
 
+/// Adds to what is there of the same reason and name.
+inline void add_unexplained(std::vector<Unexplained>& list, const std::vector<Unexplained>& more) {
+  for (const Unexplained& found : more) {
+    const auto known = std::find_if(list.begin(), list.end(), [&](const Unexplained& u) {
+      return u.reason == found.reason && u.name == found.name;
+    });
+    if (known == list.end()) {
+      list.push_back(found);
+    } else {
+      known->count += found.count;
+      known->seconds += found.seconds;
+    }
+  }
+}
+
 /// Counts by reason and name, in order of both.
 class Unused {
  public:
@@ -28,15 +43,7 @@ class Unused {
   }
   void move_to(std::vector<Unexplained>& list) const {
     for (const auto& [key, found] : counts_) {
-      const auto known = std::find_if(list.begin(), list.end(), [&](const Unexplained& u) {
-        return u.reason == key.first && u.name == key.second;
-      });
-      if (known != list.end()) {
-        known->count += found.count;
-        known->seconds += found.seconds;
-      } else {
-        list.push_back({key.first, key.second, found.count, found.seconds});
-      }
+      add_unexplained(list, {{key.first, key.second, found.count, found.seconds}});
     }
   }
 

@@ -44,10 +44,10 @@ class JobSketch {
 bool sketch_dlrm(const std::vector<SeenRank>& ranks, std::int64_t world, JobSketch& sketch);
 bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world, JobSketch& sketch);
 
-/// Of the framework's classes, ours; empty: another.
+/// Our name of a framework's class; empty: another.
 std::string optimizer_of(std::string_view torch_class);
 
-/// Is it a product of two matrices in the forward pass?
+/// True for a product of two matrices in the forward pass.
 inline bool is_product(const SeenOp& o) {
   return !o.backward && o.op.kind == OpKind::kGemm && o.op.shape[3] == 1;
 }

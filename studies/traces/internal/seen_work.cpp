@@ -67,7 +67,7 @@ class Reader {
   }
   [[nodiscard]] bool timeline() const { return rank_.timing == traces::Timing::kTimeline; }
 
-  /// Of a graph: where the optimizer stepped.
+  /// In a graph: where the optimizer stepped.
   [[nodiscard]] std::vector<std::int64_t> optimizer_steps() const {
     std::vector<std::int64_t> at;
     for (EventId i = 0; i < e_.size(); ++i) {

@@ -27,8 +27,8 @@ struct SeenCollective {
   std::size_t after = 0;  ///< ops seen before it
 };
 
-/// The operators one rank called in its last step, in order. Of a call that consists of others with
-/// a shape of their own the inner ones count; of attention and embedding lookups the outer.
+/// The operators one rank called in its last step, in order. If a call consists of others with
+/// a shape of their own the inner ones count; for attention and embedding lookups the outer.
 struct SeenRank {
   std::int32_t rank = 0;
   std::vector<SeenOp> ops;
@@ -36,7 +36,7 @@ struct SeenRank {
   std::string optimizer;  ///< the class of torch.optim that stepped: "Adagrad"; empty: none did
 };
 
-/// Of timelines and execution graphs. Steps are those of traces/graph/step_marks.h; of a graph
+/// For timelines and execution graphs. Steps are those of traces/graph/step_marks.h; of a graph
 /// without times the operators between its last two optimizer steps.
 std::vector<SeenRank> seen_work(const traces::Recording& recording, std::string_view mark);
 

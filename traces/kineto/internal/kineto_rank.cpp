@@ -304,8 +304,8 @@ void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
 }
 
 void KinetoRank::profiler_notes(std::string_view line) {
-  // "... Record counts: Out-of-range = 4181, Blocklisted runtime = 37458, ..., CUPTI stopped early?
-  // = 0"
+  // "... Record counts: Out-of-range = 4181, Blocklisted runtime = 37458, ..., CUPTI stopped
+  // early? = 0"
   const auto number_after = [line](std::string_view word) {
     const std::size_t at = line.find(word);
     if (at == std::string_view::npos) {

@@ -19,7 +19,7 @@ struct OneDnn {
 #define STEPCAST_DECLARE(name) decltype(&::dnnl_##name) name = nullptr;
   STEPCAST_ONE_DNN_FUNCTIONS(STEPCAST_DECLARE)
 #undef STEPCAST_DECLARE
-  /// Of the OpenMP library that this oneDNN runs on.
+  /// From the OpenMP library that this oneDNN runs on.
   void (*set_threads)(int) = nullptr;
 };
 

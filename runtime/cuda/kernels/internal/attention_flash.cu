@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionOperands<M> 
                    first_query + warp_first, mask.queries, factor);
 }
 
-/// Of one query of a head; zeros beyond the last.
+/// One query of a head; zeros beyond the last.
 struct alignas(8) QueryStatistics {
   float log_sum_exp;  ///< in powers of two
   float delta;

@@ -31,7 +31,7 @@ struct DotBlock {
   [[nodiscard]] __host__ __device__ int tiles() const { return groups() * (groups() + 1) / 2; }
   [[nodiscard]] __host__ __device__ int padded() const { return groups() * kSide; }
   [[nodiscard]] __host__ __device__ int pairs() const { return features * (features - 1) / 2; }
-  /// Of shared memory: features, padded with zeros; in the backward the matrix of pairs behind.
+  /// In shared memory: features, padded with zeros; in the backward the matrix of pairs behind.
   [[nodiscard]] __host__ __device__ int floats(bool backward) const {
     return padded() * dim + (backward ? features * padded() : 0);
   }

@@ -14,7 +14,7 @@ void require(bool holds, const char* promise);
 /// Throws InternalError unless a workspace of `given` bytes holds `needed`.
 void require_workspace(std::size_t given, std::size_t needed, const char* kernel);
 
-/// Of the current device. Errors: RunError.
+/// Those of the current device. Errors: RunError.
 int multiprocessors();
 
 }  // namespace stepcast::runtime::cuda::kernels::internal

@@ -37,7 +37,7 @@ struct Meeting {
   std::array<std::array<std::byte, kLanes * kWord>, 2> shown;
 };
 
-/// Of one warp, by mask.
+/// For one warp, by mask.
 class Meetings {
  public:
   Meeting& of(std::uint32_t mask) {
@@ -200,7 +200,7 @@ void Block::go_on(Thread& t) {
   current_->resume = std::move(paused);  // maybe a thread that the same fiber began afterwards
 }
 
-/// Of the current thread, until somebody makes it ready.
+/// Suspends the current thread until another makes it ready.
 void Block::pause() {
   Thread& self = *current_;
   scheduler_ = std::move(scheduler_).resume();

@@ -198,7 +198,7 @@ TEST_CASE("kernels: attention within sequences of different lengths and its grad
           "[cuda][kernels][gpu][products]") {
   if (has_device()) {
     const bool causal = GENERATE(true, false);
-    // Of one row, within a tile, across tiles; a tile that holds the end of one and whole others.
+    // One row, within a tile, across tiles; a tile that holds the end of one and whole others.
     check_sequences(causal, 40, 50, {0, 1, 7, 40, 50, 83, 100});
     check_sequences(causal, 64, 150, {0, 3, 70, 71, 150, 300});
   }

@@ -148,7 +148,7 @@ TEST_CASE("kernels: copies of routed rows and their sums", "[cuda][kernels][gpu]
     const PlacedCopies lists{d.per_token, chosen.data(), copy_of.data()};
     const auto experts = static_cast<Index>(d.shares.size());
     const Index k = d.per_token;
-    // Of each copy: its row and its expert.
+    // For each copy: its row and its expert.
     std::vector<Index> row_of(static_cast<std::size_t>(placed.copies)), expert_of(row_of);
     for (std::size_t i = 0; i < placed.copy_of.size(); ++i) {
       if (placed.copy_of[i] >= 0) {

@@ -265,7 +265,7 @@ void __tsan_read_range(void* p, std::size_t bytes) {
 void __tsan_write_range(void* p, std::size_t bytes) {
   RaceDetector::current().access(p, bytes, true, __builtin_return_address(0));
 }
-/// Of the host's reference counts alone: kernels have their own atomics.
+/// The host's reference counts alone: kernels have their own atomics.
 std::uint32_t __tsan_atomic32_fetch_add(volatile std::uint32_t* p, std::uint32_t value, int) {
   return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
 }

@@ -20,7 +20,7 @@ namespace stepcast::test {
 /// order no memory); of two blocks, never. What a schedule happened to do plays no part, so a race
 /// shows in every run in which its two accesses happen.
 ///
-/// Of each word the last 12 unordered accesses are kept. Local memory is not looked at.
+/// The last 12 unordered accesses of each word are kept. Local memory is not looked at.
 /// Errors: RunError when a launch with races ends: each pair of source lines once.
 /// Source: happens-before by vector clocks, Flanagan, Freund, "FastTrack", PLDI 2009.
 class RaceDetector final : public emulation::Observer {

@@ -1,0 +1,49 @@
+#include "core/config/internal/loaders.h"
+
+namespace stepcast::config {
+namespace {
+
+/// A plan of a transformer carries the job it is the plan of.
+bool is_parallel_plan(const Json& root) {
+  return root.is_object() && root.value("kind", Json()) == "parallel" && root.contains("job");
+}
+
+bool is_embedding_plan(const Json& root) {
+  return root.is_object() && root.value("kind", Json()) == "embedding" && root.contains("tables");
+}
+bool is_workload(const Json& root) {
+  return root.is_object() && root.contains("kind") && !root.contains("workload");
+}
+
+}  // namespace
+
+/// A job of ours, of a parallel plan, of a workload that stands alone, or what a foreign file says
+/// of one; `overrides` are applied later.
+Document job_document(const Source& source, const std::vector<std::string>& overrides,
+                      const Library& library) {
+  OpenedSource opened = open_source(source, Expected::kModel, library);
+  Document d = std::move(opened.document);
+  if (opened.format != nullptr) {
+    if (opened.format->job_of != nullptr) {
+      return opened.format->job_of(std::move(d), overrides);
+    }
+    d = opened.format->workload_of(std::move(d));
+  } else if (is_parallel_plan(d.root)) {
+    Json job = std::move(d.root["job"]);
+    d.root = std::move(job);
+    d.label += ": job";
+    return d;
+  } else if (is_embedding_plan(d.root)) {
+    throw InputError(d.label, fmt::format("is an embedding plan, not a job; give the job it is for "
+                                          "and --set embedding.plan={}",
+                                          d.label));
+  }
+  if (opened.format != nullptr || is_workload(d.root)) {
+    Json job = Json::object();
+    job["workload"] = std::move(d.root);
+    d.root = std::move(job);
+  }
+  return d;
+}
+
+}  // namespace stepcast::config
