@@ -220,7 +220,7 @@ def check_search(browser):
 
 
 def check_sweep(browser):
-    keys = {"workload": "llama3-8b", "system": "dgx-h100"}
+    keys = {"workload": "llama3-8b", "system": "dgx-h100", "parallel.zero": 3}
     show(browser, {**keys, "devices": 8})
     browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'sweep').click()")
     said = browser.wait("[...document.querySelectorAll('p')].find(p => p.textContent.includes('forecasts in'))?.textContent")
@@ -304,7 +304,10 @@ try:
     for check in checks:
         check(browser)
     if pictures:
-        show(browser, {"workload": "llama3-70b", "system": "dgx-h100", "devices": 512, "parallel.tensor": 8, "parallel.pipeline": 4})
+        browser.run("location.reload()")  # nothing pasted
+        browser.wait("document.body.dataset.state === 'drawn'")
+        for devices in (256, 512):
+            show(browser, {"workload": "llama3-70b", "system": "dgx-h100", "devices": devices, "parallel.tensor": 8, "parallel.pipeline": 4})
         picture(browser, "web-forecast")
         picture(browser, "web-dark", dark=True)
         browser.devtools("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
