@@ -1,11 +1,10 @@
-#include "studies/predict/predict.h"
+#include "cli/predict.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/print_details.h"
 #include "cli/print/print_prediction.h"
@@ -19,6 +18,7 @@
 #include "studies/plan/searched_plan.h"
 #include "studies/predict/training_run.h"
 #include "traces/perfetto/perfetto_writer.h"
+#include "workloads/build_graph.h"
 
 namespace stepcast::cli {
 namespace {
@@ -206,17 +206,9 @@ void add_measured(const MeasuredStep& m, Report& report) {
 }
 
 int predict(const PredictCommand& options, const Context& context) {
-  auto [loaded, usual_stack, refused] = config::load_job_on_usual_stack(
-      job_source(options.job), options.job.overrides, {context.library});
-  const Job job = studies::with_searched_plan(std::move(loaded));
-  const ExecutionGraph graph = workloads::build_graph(job);
-  studies::StepPrediction p = studies::predict(
-      job, graph,
+  const auto [job, graph, p, usual_stack] = predicted(
+      options.job, context,
       {.timeline = !options.timeline.empty(), .intervals = options.intervals, .remedies = true});
-  if (!refused.empty()) {
-    p.warnings.push_back(
-        fmt::format("no stack is named, and {}: the step is at the hardware's pace", refused));
-  }
   if (!options.timeline.empty()) {
     traces::write_perfetto(options.timeline, graph, p.timeline);
     tell_written(options.timeline);
@@ -254,6 +246,20 @@ int predict(const PredictCommand& options, const Context& context) {
 }
 
 }  // namespace
+
+PredictedJob predicted(const JobOptions& options, const Context& context,
+                       const studies::PredictOptions& how) {
+  auto [loaded, usual_stack, refused] =
+      config::load_job_on_usual_stack(job_source(options), options.overrides, {context.library});
+  PredictedJob of{studies::with_searched_plan(std::move(loaded)), {}, {}, std::move(usual_stack)};
+  of.graph = workloads::build_graph(of.job);
+  of.prediction = studies::predict(of.job, of.graph, how);
+  if (!refused.empty()) {
+    of.prediction.warnings.push_back(
+        fmt::format("no stack is named, and {}: the step is at the hardware's pace", refused));
+  }
+  return of;
+}
 
 void add_predict(CLI::App& app, Context& context) {
   auto options = std::make_shared<PredictCommand>();

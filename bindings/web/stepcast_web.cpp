@@ -7,6 +7,8 @@
 
 #include "bindings/web/timeline.h"
 #include "cli/command.h"
+#include "cli/predict.h"
+#include "cli/print/print_prediction.h"
 #include "cli/support/command_line.h"
 #include "cli/support/console.h"
 #include "core/config/catalogue.h"
@@ -39,13 +41,26 @@ Context context_of(const char* arguments) {
   return context;
 }
 
+/// As `predict --format json`, but where the step does not fit nothing is searched that would, and
+/// the job is told without its fitted constants, most of that document: what the page shows first.
+int forecast(const stepcast::cli::JobOptions& options, const Context& context) {
+  auto of = stepcast::cli::predicted(options, context, {});
+  of.prediction.job.system.fitted = {};
+  of.prediction.job.system.device.fitted = {};
+  stepcast::cli::Report report(stepcast::cli::OutputFormat::kJson);
+  add_prediction(of.prediction, of.usual_stack, report);
+  report.print(stepcast::cli::answer());
+  return 0;
+}
+
 /// Runs `command` with what it prints as the answer.
 template <class Command>
 const char* answer_of(const Command& command) {
   static std::string text;
   std::ostringstream output;
   const stepcast::cli::Console console{
-      &output, &std::cerr,
+      &output,
+      &std::cerr,
       [](double share, const std::string& note) { tell_progress(share, note.c_str()); },
       {}};
   const stepcast::cli::ConsoleScope scope(console);
@@ -70,6 +85,18 @@ const char* stepcast_run(const char* arguments) {
     stepcast::cli::add_plan(app, context);
     stepcast::cli::add_explain(app, context);
     stepcast::cli::add_list(app, context);
+    return stepcast::cli::run_command_line(app, context);
+  });
+}
+
+/// `arguments` of a job (JOB, --set): its forecast at once.
+const char* stepcast_forecast(const char* arguments) {
+  return answer_of([&] {
+    CLI::App app{"", "stepcast"};
+    Context context = context_of(arguments);
+    stepcast::cli::JobOptions options;
+    stepcast::cli::add_job_options(app, options);
+    app.callback([&] { context.exit_code = forecast(options, context); });
     return stepcast::cli::run_command_line(app, context);
   });
 }

@@ -56,7 +56,7 @@ const set = (...keys) => keys.flatMap((k) => ["--set", k]);
     if (times) console.log(`${name}: ${page.milliseconds.toFixed(0)} ms`);
   }
   const systems = JSON.parse(call("run", ["list", "systems", "--format", "json"]).output);
-  for (const { name } of systems) compare(["predict", ...set("workload=llama3-8b", `system=${name}`, "parallel.tensor=2"), "--format", "json"]);
+  for (const { name } of systems) compare(["predict", ...set("workload=llama3-8b", `system=${name}`, "parallel.tensor=2", "parallel.zero=3"), "--format", "json"]);
   compare(["predict", ...set("workload=llama3-70b", "system=dgx-h100", "devices=512", "parallel.tensor=8", "parallel.pipeline=4"), "--format", "csv"]);
   compare(["predict", ...set("workload=./config.json", "system=dgx-a100-80gb", "batch.global=64", "batch.micro=1", "batch.sequence=2048"), "--format", "json"], { "config.json": config });
   compare(["predict", ...set("workload=./tables.csv", "system=dgx-a100-80gb", "batch.global=4096"), "--format", "json"], { "tables.csv": tables });

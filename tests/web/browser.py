@@ -131,6 +131,8 @@ def check_workloads(browser):
             continue
         expect(isinstance(data, dict) and float(data["step"]) == expected["iteration_time_s"], f"{name}: the page shows {data}, the executable {expected['iteration_time_s']}")
         if isinstance(data, dict):
+            shown = browser.run("return document.getElementById('forecast').textContent")
+            expect(all(w in shown for w in expected["warnings"]), f"{name}: the page warns {shown}, the executable {expected['warnings']}")
             slow.append((float(data["milliseconds"]), name))
     if times:
         for ms, name in sorted(slow):
@@ -141,6 +143,20 @@ def check_refusal(browser):
     keys = {"workload": "llama3-8b", "system": "dgx-h100", "devices": 8, "parallel.tensor": 3}
     said = show(browser, keys)
     expect(isinstance(said, str) and said.strip() in predicted(keys), f"a job that cannot be: {said}")
+
+
+def check_broken(browser):
+    """An engine that breaks off is told and opened anew."""
+    keys = {"workload": "rm1", "system": "dgx-h100", "devices": 8}
+    browser.run("""const post = Worker.prototype.postMessage;
+      Worker.prototype.postMessage = function ({ id }) {
+        Worker.prototype.postMessage = post;
+        this.onmessage({ data: { id, broken: "no memory" } });
+      };""")
+    said = show(browser, keys)
+    expect(isinstance(said, str) and "no memory" in said, f"an engine that broke off: {said}")
+    found = show(browser, {**keys, "devices": 16})
+    expect(isinstance(found, dict), f"the engine after one that broke off: {found}")
 
 
 def paste(browser, document):
@@ -204,7 +220,7 @@ def check_search(browser):
 
 
 def check_sweep(browser):
-    keys = {"workload": "llama3-8b", "system": "dgx-h100"}
+    keys = {"workload": "llama3-8b", "system": "dgx-h100", "parallel.zero": 3}
     show(browser, {**keys, "devices": 8})
     browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'sweep').click()")
     said = browser.wait("[...document.querySelectorAll('p')].find(p => p.textContent.includes('forecasts in'))?.textContent")
@@ -284,11 +300,14 @@ try:
     if times:
         print(f"from nothing to the first forecast drawn: {time.time() - begin:.2f} s; module, data and lists: {float(browser.run('return document.body.dataset.opened')) / 1000:.2f} s; "
               + browser.run("const m = performance.getEntriesByType('navigation')[0]; return `page parsed after ${Math.round(m.domContentLoadedEventEnd)} ms`"))
-    checks = [check_workloads, check_refusal, check_paste, check_pipeline, check_pin, check_search, check_sweep, check_placement, check_table_plan, check_names, check_axe, check_narrow]
+    checks = [check_workloads, check_refusal, check_broken, check_paste, check_pipeline, check_pin, check_search, check_sweep, check_placement, check_table_plan, check_names, check_axe, check_narrow]
     for check in checks:
         check(browser)
     if pictures:
-        show(browser, {"workload": "llama3-70b", "system": "dgx-h100", "devices": 512, "parallel.tensor": 8, "parallel.pipeline": 4})
+        browser.run("location.reload()")  # nothing pasted
+        browser.wait("document.body.dataset.state === 'drawn'")
+        for devices in (256, 512):
+            show(browser, {"workload": "llama3-70b", "system": "dgx-h100", "devices": devices, "parallel.tensor": 8, "parallel.pipeline": 4})
         picture(browser, "web-forecast")
         picture(browser, "web-dark", dark=True)
         browser.devtools("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)

@@ -40,16 +40,26 @@ class Engine {
         return;
       }
       this.waiting.delete(message.id);
-      message.broken ? asked.failed(new Error(message.broken)) : asked.answered(message.answer);
+      if (message.broken) {
+        asked.failed(new Error(message.broken));
+        this.breakOff();
+      } else asked.answered(message.answer);
     };
   }
   async ask(what, args, files = {}, progress) {
-    await this.ready;
+    await (this.ready ??= this.open());
     const id = this.next++;
     return new Promise((answered, failed) => {
       this.waiting.set(id, { answered, failed, progress });
       this.worker.postMessage({ id, what, args, files });
     });
+  }
+  /** A module that broke off answers nothing any more: the next question opens another. */
+  breakOff() {
+    this.stop();
+    this.ready = null;
+    for (const { failed } of this.waiting.values()) failed(new Error("the engine broke off"));
+    this.waiting.clear();
   }
   stop() {
     this.worker?.terminate();

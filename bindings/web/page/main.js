@@ -11,7 +11,7 @@ async function start() {
   const opened = performance.now() - began;
 
   let state = stateOf(location.hash);
-  let shown = null; // {state, prediction, answer}
+  let shown = null; // the state that is drawn
   let pinned = null;
   const keys = keysOfSchema(schema);
   const form = controls({ workloads, systems, keys }, change);
@@ -41,7 +41,7 @@ async function start() {
       element("div", { class: "row downloads" },
         downloadButton("job.json", () => download("job.json", jobText(state), "application/json")),
         downloadButton("CSV", async () => download("ops.csv", (await engine.ask("run", ["predict", ...overridesOf(state), "--format", "csv"], state.files)).output, "text/csv")),
-        downloadButton("JSON", () => download("forecast.json", shown.answer.output, "application/json")),
+        downloadButton("JSON", async () => download("forecast.json", (await engine.ask("run", ["predict", ...overridesOf(state), "--format", "json"], state.files)).output, "application/json")),
         downloadButton("SVG of the timeline", () => download("timeline.svg", standaloneSvg(timelineBox.querySelector("svg.timeline")), "image/svg+xml")),
         downloadButton("Perfetto trace", async () => download("timeline.json", (await engine.ask("run", ["predict", ...overridesOf(state), "--timeline", "timeline.json"], state.files)).written["timeline.json"], "application/json")),
         downloadButton("link", async (button) => {
@@ -86,15 +86,16 @@ async function start() {
   const forecastOf = latestOnly(async (asked, last) => {
     try {
       await drawForecast(asked, last);
-    } catch (e) {  // the engine is gone, mostly for want of memory
+    } catch (e) {  // mostly for want of memory
       document.body.dataset.state = "broken";
       status.className = "status refused";
-      status.textContent = `the forecast or its pictures ended with an error (${e.message}); open the page anew, and try fewer micro-batches`;
+      status.textContent = `the forecast or its pictures ended with an error (${e.message}); pictures below may be of the choices before; try fewer micro-batches`;
+      results.classList.add("old");
     }
   });
 
   async function drawForecast(asked, last) {
-    const answer = await engine.ask("run", ["predict", ...overridesOf(asked), "--format", "json"], asked.files);
+    const answer = await engine.ask("forecast", overridesOf(asked), asked.files);
     if (answer.output === "") {
       document.body.dataset.state = "refused";
       status.className = "status refused";
@@ -103,23 +104,26 @@ async function start() {
       return;
     }
     const prediction = JSON.parse(answer.output);
-    shown = { state: asked, prediction, answer };
+    shown = asked;
     fresh.replaceChildren(...forecast(prediction).filter(Boolean));
-    offerRemedy(prediction);
     form.resolved(prediction.job);
     opsBox.replaceChildren(opTable(prediction));
     results.classList.remove("old");
     status.className = "status";
     status.textContent = `forecast in ${Math.round(answer.milliseconds)} ms; opened in ${seconds(opened / 1000)}`;
     Object.assign(document.body.dataset, { state: "shown", hash: hashOf(asked), step: prediction.iteration_time_s, milliseconds: answer.milliseconds, opened });
+    if (!prediction.fits && last()) await offerRemedy(asked);
     if (!last()) return;
     await drawStep(asked, prediction);
     if (last()) await drawComparison();
     document.body.dataset.state = "drawn";
   }
 
-  function offerRemedy(p) {
-    if (p.fits) return;
+  /** What would fit: the longer search, once the forecast is there. */
+  async function offerRemedy(asked) {
+    const answer = await engine.ask("run", ["predict", ...overridesOf(asked), "--format", "json"], asked.files);
+    const p = JSON.parse(answer.output);
+    fresh.replaceChildren(...forecast(p).filter(Boolean));
     const remedies = p.warnings.flatMap((w) => w.match(/\b[a-z_]+(?:\.[a-z_]+)+=[\w.]+/g) ?? []);
     if (remedies.length === 0) return;
     fresh.querySelector(".warnings").after(element("button", { type: "button", onclick: () => change(Object.fromEntries(remedies.map((r) => r.split("=")))) }, `try ${remedies.join(" ")}`));
@@ -135,7 +139,7 @@ async function start() {
   }
 
   function togglePin() {
-    pinned = pinned ? null : shown && structuredClone(shown.state);
+    pinned = pinned ? null : shown && structuredClone(shown);
     pin.textContent = pinned ? "forget the pinned forecast" : "pin this forecast";
     pin.setAttribute("aria-pressed", String(Boolean(pinned)));
     drawComparison();
@@ -144,11 +148,11 @@ async function start() {
   async function drawComparison() {
     compareSection.hidden = !pinned;
     if (!pinned || !shown) return;
-    if (same(pinned, shown.state)) {
+    if (same(pinned, shown)) {
       compareBox.replaceChildren(element("p", { class: "facts" }, "Pinned. Change something: what that does to the step appears here."));
       return;
     }
-    const answer = await engine.ask("run", ["explain", "pinned.json", "now.json", "--format", "json"], twoJobs(pinned, shown.state));
+    const answer = await engine.ask("run", ["explain", "pinned.json", "now.json", "--format", "json"], twoJobs(pinned, shown));
     compareBox.replaceChildren(...(answer.output === "" ? [element("p", { class: "facts" }, answer.error)] : comparison(JSON.parse(answer.output)).filter(Boolean)));
   }
 
