@@ -101,12 +101,14 @@ class Planning {
     }
     const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
     // Where memory is scarce, slower memory may be the faster plan.
+    const PlanSpaceOptions slow{.group_sizes = spaces.front(),
+                                .slow_tiers = true,
+                                .dedup = job_.embedding_dedup,
+                                .form = options_.form};
     if (options_.tiers && slower && !outside && (!found || scarce_)) {
-      explore({.group_sizes = spaces.front(),
-               .slow_tiers = true,
-               .dedup = job_.embedding_dedup,
-               .form = options_.form},
-              true);
+      explore(slow, true);
+    } else if (options_.tiers && slower && !outside && memory_decides_) {
+      note_step_bound(slow);
     }
     finish();
     return std::move(result_);
@@ -172,18 +174,15 @@ class Planning {
   /// plan needs; nullopt: all have.
   std::optional<Bytes> explored(const Job& job, const PlanSpaceOptions& space_options, bool wide,
                                 bool again) {
-    std::optional<Placement> known;
-    const std::optional<Bytes> lacking = searched_space(job, space_options, wide, again, known);
-    if (known) {  // the space itself is gone: of many tables two of them take too much memory
-      note_step_bound(space_options, known->empty() ? nullptr : &*known);
+    const std::optional<Bytes> lacking = searched_space(job, space_options, wide, again);
+    if (!again) {  // the space itself is gone: of many tables two of them take too much memory
+      note_step_bound(space_options);
     }
     return lacking;
   }
 
-  /// `known`: set where the space bounds the step, to its best placement, or to none where none was
-  /// found.
   std::optional<Bytes> searched_space(const Job& job, const PlanSpaceOptions& space_options,
-                                      bool wide, bool again, std::optional<Placement>& known) {
+                                      bool wide, bool again) {
     const PlanSpace space(job, prices_, space_options);
     if (!wide && !again) {
       result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
@@ -191,17 +190,14 @@ class Planning {
       const PlacementProblem& problem = space.problem();
       const LowerBound bound =
           lower_bound(problem.arrival_overlaps ? relaxed(problem, 1) : problem);
+      memory_decides_ = memory_decides_ || bound.value > bound.without_memory;
       const double seconds = load_seconds(bound.value);
       if (const PlannedCandidate* best = result_.best();
           best != nullptr && seconds >= best->objective) {
-        known.emplace();
         return std::nullopt;
       }
     }
     const SearchResult found = searched(space.problem(), searching_in(job, space), again);
-    if (!again && !found.shortage) {
-      known = found.best.empty() ? Placement() : found.best.front().second;
-    }
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);
@@ -278,13 +274,14 @@ class Planning {
     return again_found.best.front().first <= found.best.front().first ? again_found : found;
   }
 
-  /// Shortest step that a space leaves possible, where prices are never above the model's.
-  /// `known`: one of its placements; null for a space that was left unsearched, whose plans the
-  /// bound holds for as well.
-  void note_step_bound(PlanSpaceOptions options, const Placement* known) {
+  /// Shortest step that a space leaves possible, searched or not, where prices are never above the
+  /// model's.
+  void note_step_bound(PlanSpaceOptions options) {
     options.fit = LineFit::kBelow;
     const PlanSpace space(job_, prices_, options);
-    step_bound_ = std::min(step_bound_, least_step(job_, space, known));
+    if (!shortage_of(space.problem())) {
+      step_bound_ = std::min(step_bound_, least_step(job_, space, step_bound_));
+    }
   }
 
   void finish() {
@@ -324,7 +321,8 @@ class Planning {
   EmbeddingPlanning result_;
   double begin_ = 0;  ///< on the clock, where there is a limit
   double spaces_left_ = 1;
-  bool scarce_ = false;  ///< memory stands between a plan and its bound
+  bool scarce_ = false;          ///< memory stands between a plan and its bound
+  bool memory_decides_ = false;  ///< a bound knows of it
 };
 
 }  // namespace

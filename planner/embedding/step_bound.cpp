@@ -10,18 +10,27 @@ namespace stepcast::planner {
 namespace {
 
 constexpr std::uint64_t kBoundNodes = 300;
-constexpr std::uint64_t kNodesTimesTables = 30'000;  // nodes times tables, where there are many
+constexpr std::uint64_t kNodesTimesTables = 1'000'000;  // nodes times tables, where there are many
+constexpr double kAbove = 1.25;  // a ceiling above what is known already, and above the last one
+constexpr double kReached = 1 - 1e-6;
 
-/// Bound of a plain problem's objective.
-Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
-  const Ticks plain = lower_bound(problem).value;
-  if (known == nullptr || problem.phases().size() < 2) {
-    return plain;
+/// Bound of a plain problem's objective, in seconds.
+double bound_of(const PlacementProblem& problem, double enough) {
+  double bound = load_seconds(lower_bound(problem).value);
+  if (problem.phases().size() < 2 || bound <= 0) {
+    return bound;
   }
-  const Ticks best = objective_of(problem, *known);
   const std::uint64_t nodes =
       std::min<std::uint64_t>(kBoundNodes, kNodesTimesTables / problem.tables.size());
-  return std::max(plain, internal::PhaseBound(problem, 0).raise(best, best, nodes));
+  double ceiling = bound;
+  while (bound >= ceiling * kReached && bound < enough) {
+    // Below a ceiling the bound is true whether or not a placement attains the ceiling.
+    ceiling *= kAbove;
+    const Ticks most = to_load(ceiling);
+    bound =
+        std::max(bound, load_seconds(internal::PhaseBound(problem, 0).raise(most, most, nodes)));
+  }
+  return bound;
 }
 
 /// Without the all-reduces of copies' gradients that are overlapped with compute.
@@ -85,7 +94,7 @@ PlacementProblem mean_of_overlapped(const PlacementProblem& problem, const Job& 
 
 /// Where rows are exchanged overlapped with compute.
 double least_overlapped(const Job& job, const PlanSpace& space, const PlacementProblem& problem,
-                        const Placement* known) {
+                        double enough) {
   const auto dense = [&space](double exchanges) {
     return exchanges * space.dense_alone() + (1 - exchanges) * space.dense_step();
   };
@@ -100,27 +109,28 @@ double least_overlapped(const Job& job, const PlanSpace& space, const PlacementP
     }
   }
   const PlacementProblem mean = mean_of_overlapped(problem, job, best_weight);
-  return std::max(best, dense(best_weight) + load_seconds(bound_of(mean, known)));
+  const double rest = dense(best_weight);
+  return std::max(best, rest + bound_of(mean, enough - rest));
 }
 
 }  // namespace
 
-double least_step(const Job& job, const PlanSpace& space, const Placement* known) {
+double least_step(const Job& job, const PlanSpace& space, double enough) {
   const Overlap& overlap = job.parallel.overlap;
   const PlacementProblem problem = without_hidden_sums(space.problem(), overlap);
   const double dense = space.dense_step();
   const auto hidden = problem.arrival_overlaps;
   if (overlap.input_all_to_all || overlap.output_all_to_all) {
-    return least_overlapped(job, space, problem, known);
+    return least_overlapped(job, space, problem, enough);
   }
-  const double objective = load_seconds(bound_of(hidden ? relaxed(problem, 1) : problem, known));
-  if (!hidden) {
-    return dense + objective;
+  const double chain = dense + bound_of(hidden ? relaxed(problem, 1) : problem, enough - dense);
+  if (!hidden || chain >= enough) {
+    return chain;
   }
   // The chain alone; and the mean of chain and links, which leave `hidden` to compute.
-  const double mean =
-      load_seconds(bound_of(relaxed(problem, 0.5), known) + relaxed_constant(problem, 0.5));
-  return std::max(dense + objective, std::min(dense, load_seconds(*hidden)) + mean);
+  const double rest =
+      std::min(dense, load_seconds(*hidden)) + load_seconds(relaxed_constant(problem, 0.5));
+  return std::max(chain, rest + bound_of(relaxed(problem, 0.5), enough - rest));
 }
 
 }  // namespace stepcast::planner

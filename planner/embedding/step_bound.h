@@ -1,11 +1,14 @@
 #pragma once
+#include <limits>
+
 #include "planner/embedding/plan_space.h"
 
 namespace stepcast::planner {
 
 /// Seconds that no plan of a space steps under, simulated: the dense model's part, which no plan
 /// changes, and a bound of the objective. `space` has prices that are never above the model's
-/// (LineFit::kBelow); `known` is one of its placements, the better the closer the bound, or null.
+/// (LineFit::kBelow). Nothing but the space decides the value: no plan that was found, no seed.
+/// With `enough` a value of at least that may be less than it could be.
 ///
 ///   exchanges wait for compute          dense + sum over phases of the slowest rank
 ///   ids arrive overlapped               the longer of that without arrival, and of all exchanges
@@ -19,6 +22,7 @@ namespace stepcast::planner {
 /// the kernels, or not at all where they are overlapped with them.
 ///
 /// Tested on drawn plans by tests/studies/step_bound_test.cpp.
-double least_step(const Job& job, const PlanSpace& space, const Placement* known);
+double least_step(const Job& job, const PlanSpace& space,
+                  double enough = std::numeric_limits<double>::infinity());
 
 }  // namespace stepcast::planner

@@ -161,3 +161,28 @@ TEST_CASE("no simulated plan steps under the printed bound, 3", "[studies][plan]
 TEST_CASE("no simulated plan steps under the printed bound, 4", "[studies][plan][property]") {
   CHECK(hold(4, 16, 160) > 2500);
 }
+
+TEST_CASE("the bound of the step depends on the job alone, not on what a search found",
+          "[studies][plan][bound][property]") {
+  Draw draw(23);
+  int several = 0;  // jobs where more effort, another seed or a comparison found another plan
+  for (int i = 0; i < 4; ++i) {
+    const Job job = drawn_job(draw);
+    const studies::PlanReport report =
+        studies::plan(job, {.effort = studies::PlanEffort::kQuick, .seed = 1});
+    if (report.plans.empty()) {
+      continue;
+    }
+    for (const studies::PlanOptions& other :
+         {studies::PlanOptions{.effort = studies::PlanEffort::kNormal, .seed = 7},
+          studies::PlanOptions{
+              .effort = studies::PlanEffort::kQuick, .seed = 3, .compare = true}}) {
+      const studies::PlanReport again = studies::plan(job, other);
+      CAPTURE(i, job.devices, job.system.name);
+      REQUIRE_FALSE(again.plans.empty());
+      CHECK(again.plans.front().plan.lower_bound == report.plans.front().plan.lower_bound);
+      several += again.plans.front().objective != report.plans.front().objective ? 1 : 0;
+    }
+  }
+  CHECK(several > 0);
+}

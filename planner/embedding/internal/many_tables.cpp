@@ -9,9 +9,12 @@
 namespace stepcast::planner::internal {
 namespace {
 
-constexpr std::uint64_t kMostNodes = 200;  // of the bound before the search, as many after it
-// Nodes times tables, where there are very many.
-constexpr std::uint64_t kManyTableNodes = 400'000;
+// Nodes of the bound before the search, as many after it: as long as they raise it.
+constexpr std::uint64_t kMostNodes = 800;
+constexpr std::uint64_t kNodesAtOnce = 100;
+constexpr double kWorthNodes = 1.002;
+constexpr std::uint64_t kManyTableNodes =
+    3'000'000;                       // nodes times tables, where there are very many
 constexpr double kDescent = 10'000;  // evaluations of a descent, fewer with many ranks
 constexpr double kQuickGap = 0.015;  // a plan so near its bound is good enough
 constexpr double kGap = 0.003;
@@ -38,11 +41,17 @@ std::vector<std::int32_t> options_of(const Placement& placement) {
 }
 
 void raise(PhaseBound& phases, Ticks in_hand, std::size_t tables, SearchResult& result) {
-  const Ticks bound =
-      phases.raise(in_hand, in_hand, std::min<std::uint64_t>(kMostNodes, kManyTableNodes / tables));
-  if (bound > result.bound.value) {
-    result.bound.value = bound;
-    result.bound.reason = "slowest rank of each phase";
+  const std::uint64_t most = std::min<std::uint64_t>(kMostNodes, kManyTableNodes / tables);
+  for (std::uint64_t nodes = 0; nodes < most; nodes += kNodesAtOnce) {
+    const auto before = static_cast<double>(result.bound.value);
+    const Ticks bound = phases.raise(in_hand, in_hand, std::min(kNodesAtOnce, most - nodes));
+    if (bound > result.bound.value) {
+      result.bound.value = bound;
+      result.bound.reason = "slowest rank of each phase";
+    }
+    if (static_cast<double>(bound) < before * kWorthNodes) {
+      break;
+    }
   }
 }
 

@@ -5,26 +5,31 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <queue>
 #include <set>
+#include <utility>
 
 namespace stepcast::planner::internal {
 namespace {
 
 using Vector = std::array<double, kPhases>;  // seconds by phase; a weight by phase
 
-constexpr int kSteps = 14;         // towards the best weights of a node
-constexpr double kClosed = 1e-6;   // relative: the relaxation attains its own bound
-constexpr std::size_t kFew = 100;  // tables: beyond, phases are cut first
+constexpr int kSteps = 14;          // towards the best weights of a node
+constexpr double kClosed = 1e-6;    // relative: the relaxation attains its own bound
+constexpr std::size_t kFew = 100;   // tables: beyond, phases are cut first
+constexpr std::size_t kBlock = 64;  // tables that are relaxed together
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 /// An option of a table.
 struct PhaseItem {
-  Vector even{};   ///< on every rank at least
-  Vector local{};  ///< beyond that, averaged over ranks
-  Vector piece{};  ///< beyond that, on the rank that has most of a phase
+  double even = 0;  ///< on every rank at least, all phases
+  Vector local{};   ///< beyond that, averaged over ranks
+  Vector piece{};   ///< beyond that, on the rank that has most of a phase
   std::uint32_t routes = 0;
   std::int32_t option = 0;
+  Vector even_in{};  ///< by phase
 };
 
 PhaseItem phase_item(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
@@ -41,7 +46,8 @@ PhaseItem phase_item(const PlacementOption& o, std::size_t option, std::int32_t 
     const double sum = load_seconds(extras[p]);
     const double even = everywhere ? copies * load_seconds(o.load[p]) : 0;
     const double mean = share * load_seconds(o.load[p]) + sum / ranks;
-    item.even[p] = load_seconds(o.everywhere[p]) + even;
+    item.even_in[p] = load_seconds(o.everywhere[p]) + even;
+    item.even += item.even_in[p];
     item.local[p] = std::max(0.0, mean - even);
     item.piece[p] = std::max(0.0, copies * load_seconds(o.load[p] + most) - even);
   }
@@ -51,11 +57,44 @@ PhaseItem phase_item(const PlacementOption& o, std::size_t option, std::int32_t 
 bool dominates(const PhaseItem& a, const PhaseItem& b) {
   bool better = (a.routes & ~b.routes) == 0;
   for (std::size_t p = 0; p < kPhases && better; ++p) {
-    better = a.even[p] <= b.even[p] && a.even[p] + a.local[p] <= b.even[p] + b.local[p] &&
-             a.even[p] + a.piece[p] <= b.even[p] + b.piece[p];
+    better = a.even_in[p] <= b.even_in[p] &&
+             a.even_in[p] + a.local[p] <= b.even_in[p] + b.local[p] &&
+             a.even_in[p] + a.piece[p] <= b.even_in[p] + b.piece[p];
   }
   return better;
 }
+
+/// Whether `a` costs no more than `b` in the relaxation, whatever the weights:
+///
+///   even_a - even_b + max over 0 <= w <= 1 of  sum over phases of  w (local_a - local_b)  <=  0
+bool undercuts(const PhaseItem& a, const PhaseItem& b) {
+  double most = a.even - b.even;
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    most += std::max(0.0, a.local[p] - b.local[p]);
+  }
+  return most <= 0;
+}
+
+/// Tables that each have one item which undercuts all others, and what these add up to. Where no
+/// piece of them is too large, they are relaxed without a look at them.
+struct Block {
+  std::vector<std::pair<std::size_t, const PhaseItem*>> tables;
+  double even = 0;
+  Vector local{}, piece{};  ///< piece: the largest
+};
+
+/// What a relaxation reads of an item.
+struct Candidate {
+  double even;
+  Vector local;
+  const PhaseItem* item;
+};
+
+/// The tables under one set of routes.
+struct Grouped {
+  std::vector<Block> blocks;
+  std::vector<std::size_t> others;
+};
 
 struct Node {
   double bound = 0;
@@ -63,9 +102,10 @@ struct Node {
   std::uint32_t routes = 0;   ///< of the options
   std::uint32_t charged = 0;  ///< of them, those that are paid for
   Vector weight{};
-  Vector least{};  ///< the slowest rank of a phase has at least this, beyond `even`
+  Vector least{};  ///< the slowest rank of a phase has at least this, beyond what lies on all
   Vector most{};   ///< and no more: no piece is larger
-  std::vector<std::int16_t> fixed;  ///< item by table; -1: free
+  std::vector<std::int16_t> fixed;  ///< item by table; -1: free; empty: all are
+  [[nodiscard]] bool is_free(std::size_t table) const { return fixed.empty() || fixed[table] < 0; }
 };
 
 }  // namespace
@@ -86,8 +126,15 @@ class PhaseBound::Tree {
       }
       for (const PhaseItem& i : items) {
         used_ |= i.routes;
+        for (const std::size_t p : phases_) {
+          pieces_[p].push_back(i.piece[p]);
+        }
       }
       tables_.push_back(std::move(items));
+    }
+    for (const std::size_t p : phases_) {
+      std::sort(pieces_[p].begin(), pieces_[p].end());
+      pieces_[p].erase(std::unique(pieces_[p].begin(), pieces_[p].end()), pieces_[p].end());
     }
   }
 
@@ -133,8 +180,8 @@ class PhaseBound::Tree {
 
   /// What the fixed tables of a node add up to.
   struct Fixed {
-    double charges = 0;
-    Vector even{}, local{}, piece{};
+    double charges = 0;  ///< with what lies on all ranks
+    Vector local{}, piece{};
   };
   [[nodiscard]] Fixed fixed_of(const Node& node) const {
     Fixed f;
@@ -143,13 +190,13 @@ class PhaseBound::Tree {
     for (std::size_t r = 0; r < problem_.fixed.size(); ++r) {
       f.charges += (node.charged >> r & 1U) != 0 ? load_seconds(problem_.fixed[r]) : 0;
     }
-    for (std::size_t t = 0; t < tables_.size(); ++t) {
-      if (node.fixed[t] < 0) {
+    for (std::size_t t = 0; t < node.fixed.size(); ++t) {
+      if (node.is_free(t)) {
         continue;
       }
       const PhaseItem& item = tables_[t][static_cast<std::size_t>(node.fixed[t])];
+      f.charges += item.even;
       for (const std::size_t p : phases_) {
-        f.even[p] += item.even[p];
         f.local[p] += item.local[p];
         f.piece[p] = std::max(f.piece[p], item.piece[p]);
       }
@@ -157,66 +204,154 @@ class PhaseBound::Tree {
     return f;
   }
 
-  /// The items that the free tables of a node may take, into `items_`; false where a table has
-  /// none.
-  bool gather(const Node& node, const Fixed& f) {
-    double floor = f.charges;
-    for (const std::size_t p : phases_) {
-      floor += f.even[p];
+  /// The item of a table that undercuts all others on these routes; null where there is none.
+  [[nodiscard]] const PhaseItem* cheapest(std::size_t table, std::uint32_t routes) const {
+    const PhaseItem* best = nullptr;
+    const auto& items = tables_[table];
+    for (const PhaseItem& item : items) {
+      if ((item.routes & ~routes) == 0 && (best == nullptr || !undercuts(*best, item))) {
+        best = &item;
+      }
     }
-    items_.clear();
-    first_.clear();
-    chosen_.resize(tables_.size());
+    const bool all = std::all_of(items.begin(), items.end(), [&](const PhaseItem& item) {
+      return (item.routes & ~routes) != 0 || undercuts(*best, item);
+    });
+    return all ? best : nullptr;
+  }
+
+  /// With few tables a block costs more than it saves.
+  const Grouped& grouped(std::uint32_t routes) {
+    const auto known = grouped_.find(routes);
+    if (known != grouped_.end()) {
+      return known->second;
+    }
+    Grouped& to = grouped_[routes];
+    std::vector<std::pair<std::size_t, const PhaseItem*>> sure;
     for (std::size_t t = 0; t < tables_.size(); ++t) {
-      first_.push_back(items_.size());
-      if (node.fixed[t] >= 0) {
+      const PhaseItem* item = tables_.size() > kFew ? cheapest(t, routes) : nullptr;
+      if (item != nullptr) {
+        sure.emplace_back(t, item);
+      } else {
+        to.others.push_back(t);
+      }
+    }
+    const auto size = [](const PhaseItem& item) {
+      return std::accumulate(item.piece.begin(), item.piece.end(), 0.0);
+    };
+    std::stable_sort(sure.begin(), sure.end(), [&](const auto& a, const auto& b) {
+      return size(*a.second) < size(*b.second);
+    });
+    for (const auto& [table, item] : sure) {
+      if (to.blocks.empty() || to.blocks.back().tables.size() == kBlock) {
+        to.blocks.emplace_back();
+      }
+      Block& block = to.blocks.back();
+      block.tables.emplace_back(table, item);
+      block.even += item->even;
+      for (const std::size_t p : phases_) {
+        block.local[p] += item->local[p];
+        block.piece[p] = std::max(block.piece[p], item->piece[p]);
+      }
+    }
+    return to;
+  }
+
+  /// The items that the free tables of a node may take, into `items_`; false where a table has
+  /// none. Tables whose cheapest items fit add to `sure_even_` and `sure_local_`.
+  bool gather(const Node& node, const Fixed& f) {
+    free_.clear();
+    items_.clear();
+    first_.assign(1, 0);
+    taken_.clear();
+    sure_even_ = 0;
+    sure_local_ = {};
+    chosen_.resize(tables_.size());
+    for (std::size_t t = 0; t < node.fixed.size(); ++t) {
+      if (!node.is_free(t)) {
         chosen_[t] = &tables_[t][static_cast<std::size_t>(node.fixed[t])];
+      }
+    }
+    const Grouped& groups = grouped(node.routes);
+    const auto fits = [&](const Vector& piece) {
+      return std::all_of(phases_.begin(), phases_.end(),
+                         [&](std::size_t p) { return piece[p] <= node.most[p]; });
+    };
+    const auto take = [&](const auto& of) {
+      sure_even_ += of.even;
+      for (const std::size_t p : phases_) {
+        sure_local_[p] += of.local[p];
+      }
+    };
+    for (const Block& block : groups.blocks) {
+      if (node.fixed.empty() && fits(block.piece)) {
+        taken_.push_back(&block);
+        take(block);
         continue;
       }
-      for (const PhaseItem& item : tables_[t]) {
-        if ((item.routes & ~node.routes) != 0) {
-          continue;
+      for (const auto& [table, item] : block.tables) {
+        if (node.is_free(table) && fits(item->piece)) {
+          chosen_[table] = item;
+          take(*item);
+        } else if (!gather_table(node, f, table)) {
+          return false;
         }
-        double least = floor;  // of any placement with this item
-        for (const std::size_t p : phases_) {
-          least += item.piece[p] > node.most[p] ? kInfinite : 0;
-          least += item.even[p] + std::max(f.piece[p], item.piece[p]);
-        }
-        if (least < in_hand_) {
-          items_.push_back(&item);
-        }
-      }
-      if (items_.size() == first_.back()) {
-        return false;
       }
     }
+    return std::all_of(groups.others.begin(), groups.others.end(),
+                       [&](std::size_t t) { return gather_table(node, f, t); });
+  }
+
+  bool gather_table(const Node& node, const Fixed& f, std::size_t t) {
+    if (!node.is_free(t)) {
+      return true;
+    }
+    for (const PhaseItem& item : tables_[t]) {
+      if ((item.routes & ~node.routes) != 0) {
+        continue;
+      }
+      double least = f.charges + item.even;  // of any placement with this item
+      for (const std::size_t p : phases_) {
+        least += item.piece[p] > node.most[p] ? kInfinite : std::max(f.piece[p], item.piece[p]);
+      }
+      if (least < in_hand_) {
+        items_.push_back({item.even, item.local, &item});
+      }
+    }
+    if (items_.size() == first_.back()) {
+      return false;
+    }
+    free_.push_back(t);
     first_.push_back(items_.size());
     return true;
   }
 
-  /// The cheapest items under the weights, into `chosen_`; what they put on all ranks and on
-  /// average is added to `even` and `local`.
-  void relax(const Vector& weight, Vector& even, Vector& local) {
-    for (std::size_t t = 0; t < tables_.size(); ++t) {
-      if (first_[t] == first_[t + 1]) {
-        continue;  // fixed
-      }
-      double best = kInfinite;
-      for (std::size_t i = first_[t]; i < first_[t + 1]; ++i) {
-        double cost = 0;
-        for (const std::size_t p : phases_) {
-          cost += items_[i]->even[p] + weight[p] * items_[i]->local[p];
+  /// The cheapest items under the weights, into `chosen_`. What they put on average on a rank is
+  /// added to `local`; returned is what they put on all.
+  double relax(const Vector& weight, Vector& local) {
+    double even = sure_even_;
+    for (const std::size_t p : phases_) {
+      local[p] += sure_local_[p];
+    }
+    for (std::size_t at = 0; at < free_.size(); ++at) {
+      double least = kInfinite;
+      std::size_t best = first_[at];
+      for (std::size_t i = first_[at]; i < first_[at + 1]; ++i) {
+        double cost = items_[i].even;
+        for (std::size_t p = 0; p < kPhases; ++p) {
+          cost += weight[p] * items_[i].local[p];
         }
-        if (cost < best) {
-          best = cost;
-          chosen_[t] = items_[i];
+        if (cost < least) {
+          least = cost;
+          best = i;
         }
       }
-      for (const std::size_t p : phases_) {
-        even[p] += chosen_[t]->even[p];
-        local[p] += chosen_[t]->local[p];
+      chosen_[free_[at]] = items_[best].item;
+      even += items_[best].even;
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        local[p] += items_[best].local[p];
       }
     }
+    return even;
   }
 
   /// Every set of fixed charges, with the bound that the prices without any give it.
@@ -225,7 +360,6 @@ class PhaseBound::Tree {
     root.routes = used_;
     root.weight.fill(1);
     root.most.fill(kInfinite);
-    root.fixed.assign(tables_.size(), -1);
     solve(root);
     const double free = open_.empty() ? in_hand_ : open_.top().bound;
     open_ = {};
@@ -255,14 +389,12 @@ class PhaseBound::Tree {
       return;
     }
     for (int step = 0; step < kSteps; ++step) {
-      Vector even = f.even;
       Vector local = f.local;
-      relax(weight, even, local);
-      double bound = f.charges;
+      double bound = f.charges + relax(weight, local);
       double slopes = 0;
       Vector slope{};
       for (const std::size_t p : phases_) {
-        bound += even[p] + (1 - weight[p]) * f.piece[p] + weight[p] * local[p];
+        bound += (1 - weight[p]) * f.piece[p] + weight[p] * local[p];
         slope[p] = local[p] - f.piece[p];
         const bool held = slope[p] > 0 ? weight[p] >= 1 : weight[p] <= 0;
         slope[p] = held ? 0 : slope[p];
@@ -308,6 +440,7 @@ class PhaseBound::Tree {
     for (std::size_t i = 0; i < tables_[at.table].size(); ++i) {
       if ((tables_[at.table][i].routes & ~node.routes) == 0) {
         Node child = node;
+        child.fixed.resize(tables_.size(), -1);
         child.fixed[at.table] = static_cast<std::int16_t>(i);
         solve(std::move(child));
         ++children;
@@ -317,14 +450,14 @@ class PhaseBound::Tree {
   }
 
   /// What the chosen items take at least, wherever they lie.
-  [[nodiscard]] double least_placed(const Fixed& f, const Vector& even, const Vector& local) const {
-    double sum = f.charges;
+  [[nodiscard]] double least_placed(double charges, const Vector& local) const {
+    double sum = charges;
     for (const std::size_t p : phases_) {
       double most = local[p];
       for (const PhaseItem* item : chosen_) {
         most = std::max(most, item->piece[p]);
       }
-      sum += even[p] + most;
+      sum += most;
     }
     return sum;
   }
@@ -371,16 +504,10 @@ class PhaseBound::Tree {
     const std::size_t p = at.phase;
     at.below = (last[p] + piece) / 2;
     at.above = piece;
-    double under = 0;  // the largest piece that stays
-    for (const auto& items : tables_) {
-      for (const PhaseItem& item : items) {
-        if (item.piece[p] > at.below) {
-          at.above = std::min(at.above, item.piece[p]);
-        } else {
-          under = std::max(under, item.piece[p]);
-        }
-      }
-    }
+    const auto next = std::upper_bound(pieces_[p].begin(), pieces_[p].end(), at.below);
+    at.above = next == pieces_[p].end() ? piece : std::min(piece, *next);
+    // The largest piece that stays.
+    const double under = next == pieces_[p].begin() ? 0 : *std::prev(next);
     at.below = std::max(under, last[p]);
     return at;
   }
@@ -388,24 +515,28 @@ class PhaseBound::Tree {
   /// Few tables: the free table whose piece stands out most above the relaxation.
   Branch branch(const Node& node) {
     const Fixed f = fixed_of(node);
-    Vector even = f.even;
     Vector local = f.local;
     gather(node, f);
-    relax(node.weight, even, local);
+    for (const Block* block : taken_) {
+      for (const auto& [table, item] : block->tables) {
+        chosen_[table] = item;
+      }
+    }
+    const double charges = f.charges + relax(node.weight, local);
     if (kept_ > 0 && (starts_.size() < kept_ || tables_.size() > kFew)) {
       std::vector<std::int32_t> options;
       for (const PhaseItem* item : chosen_) {
         options.push_back(item->option);
       }
       if (seen_.insert(options).second) {
-        keep(least_placed(f, even, local), std::move(options));
+        keep(least_placed(charges, local), std::move(options));
       }
     }
-    double attained = f.charges;
+    double attained = charges;
     Vector last{};
     for (const std::size_t p : phases_) {
       last[p] = std::max(local[p], f.piece[p]);
-      attained += even[p] + last[p];
+      attained += last[p];
     }
     if (tables_.size() > kFew) {
       Branch at = cut(last);
@@ -419,14 +550,14 @@ class PhaseBound::Tree {
     double heaviest = 0;
     std::size_t heavy = tables_.size();
     for (std::size_t t = 0; t < tables_.size(); ++t) {
-      if (node.fixed[t] >= 0) {
+      if (!node.is_free(t)) {
         continue;
       }
       double above = 0;
-      double sum = 0;
+      double sum = chosen_[t]->even;
       for (const std::size_t p : phases_) {
         above += std::max(0.0, chosen_[t]->piece[p] - last[p]);
-        sum += chosen_[t]->local[p] + chosen_[t]->even[p];
+        sum += chosen_[t]->local[p];
       }
       if (above > most) {
         most = above;
@@ -451,8 +582,15 @@ class PhaseBound::Tree {
   std::vector<std::vector<PhaseItem>> tables_;
   std::uint32_t used_ = 0;
   std::priority_queue<Node, std::vector<Node>, Later> open_;
-  std::vector<const PhaseItem*> items_;  ///< of the node looked at, by table from `first_`
+  std::map<std::uint32_t, Grouped> grouped_;         ///< by routes
+  std::array<std::vector<double>, kPhases> pieces_;  ///< of all items, ascending
+  // Of the node looked at: tables that choose, their items from `first_` on, blocks taken whole.
+  std::vector<std::size_t> free_;
+  std::vector<Candidate> items_;
   std::vector<std::size_t> first_;
+  std::vector<const Block*> taken_;
+  double sure_even_ = 0;
+  Vector sure_local_{};
   std::vector<const PhaseItem*> chosen_;
   std::vector<std::vector<std::int32_t>> starts_;
   std::vector<double> leasts_;                   ///< of them
