@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "simulator/random.h"
+#include "simulator/steady_rounds.h"
 
 namespace stepcast::simulator {
 namespace {
@@ -351,6 +352,18 @@ void Engine::end_transfer(const Transfer& transfer, std::int64_t end) {
   }
 }
 
+void find_critical(SimulationResult& result) {
+  result.critical = 0;
+  for (std::size_t i = 0; i < result.ranks.size(); ++i) {
+    const RankSummary& best = result.ranks[result.critical];
+    const RankSummary& own = result.ranks[i];
+    if (own.end > best.end || (own.end == best.end && own.wait < best.wait)) {
+      result.critical = i;
+    }
+  }
+  result.makespan = result.ranks.empty() ? SimTime{} : result.ranks[result.critical].end;
+}
+
 void Engine::finish_ranks(SimulationResult& result) {
   bool drained = true;
   for (const RankState& rank : ranks_) {
@@ -381,13 +394,8 @@ void Engine::finish_ranks(SimulationResult& result) {
                             .compute = SimTime{rank.compute},
                             .wait = SimTime{rank.wait},
                             .transfer = SimTime{rank.transfer}});
-    const RankSummary& best = result.ranks[result.critical];
-    const RankSummary& own = result.ranks.back();
-    if (own.end > best.end || (own.end == best.end && own.wait < best.wait)) {
-      result.critical = i;
-    }
-    result.makespan = std::max(result.makespan, own.end);
   }
+  find_critical(result);
 }
 
 std::string Engine::stuck() const {
@@ -431,7 +439,13 @@ std::string Engine::stuck() const {
 
 SimulationResult simulate(const ExecutionGraph& graph, const StepCosts& costs,
                           const SimulationOptions& options, Observer* observer) {
-  return Engine(graph, costs, options, observer).run();
+  Engine engine(graph, costs, options, observer);
+  if (options.steady) {
+    if (auto result = simulate_steady(graph, costs, options, observer)) {
+      return *result;
+    }
+  }
+  return engine.run();
 }
 
 }  // namespace stepcast::simulator

@@ -13,6 +13,9 @@
 
 namespace stepcast::simulator {
 
+/// Finds `critical` and `makespan` among the ranks.
+void find_critical(SimulationResult& result);
+
 /// The event engine behind simulate(); one object per run. Not part of the room's interface.
 ///
 /// It takes events from the queue and runs the streams: each takes its ops in order. Hosts issue

@@ -20,6 +20,9 @@ struct SimulationOptions {
   bool presum = true;  ///< runs of compute ops as one block; off: op by op. Same ticks either way
   std::int32_t step = 0;  ///< step number written into spans
   Jitter jitter;
+  /// Most rounds of a step that repeats itself follow from a few (steady_rounds.h). Same ticks
+  /// either way; host spans of the rest are not reported.
+  bool steady = false;
 };
 
 /// Sums over one simulated rank. Ops on different streams overlap, so they need not add up to

@@ -425,7 +425,9 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
     }
   }
   simulator::Timeline timeline(graph, followed);
-  simulator::simulate(graph, costs, {}, &timeline);
+  simulator::SimulationOptions simulation;
+  simulation.steady = !options.timeline;
+  simulator::simulate(graph, costs, simulation, &timeline);
   const simulator::Timeline apart =
       options.timeline ? timeline.of(critical.rank) : simulator::Timeline();
   const simulator::Timeline& own = options.timeline ? apart : timeline;

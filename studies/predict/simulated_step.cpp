@@ -13,7 +13,9 @@ SimulatedStep simulate_step(const ExecutionGraph& graph, const models::CostModel
   if (!host_cost) {
     step.costs.issue = step.costs.dispatch = step.costs.step = 0;
   }
-  step.result = simulator::simulate(graph, step.costs, {}, observer);
+  simulator::SimulationOptions options;
+  options.steady = observer == nullptr;
+  step.result = simulator::simulate(graph, step.costs, options, observer);
   return step;
 }
 

@@ -1,0 +1,392 @@
+#include "simulator/steady_rounds.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "core/graph/op_traits.h"
+#include "simulator/engine.h"
+
+namespace stepcast::simulator {
+namespace {
+
+/// Rounds that must follow each other alike, after the one they are compared with.
+constexpr std::uint32_t kVerified = 4;
+/// Rounds until then, at first; where that is too soon, as many more.
+constexpr std::uint32_t kSettling = 3;
+constexpr int kAttempts = 2;
+
+/// Calls of a program that repeat themselves: `calls` from `first` on are a round, and `rounds`
+/// follow each other.
+struct Run {
+  std::uint32_t first = 0, calls = 0, rounds = 0;
+};
+
+bool is_pass(SegmentKind kind) {
+  return kind == SegmentKind::kForward || kind == SegmentKind::kBackward ||
+         kind == SegmentKind::kWeights;
+}
+
+std::optional<Run> run_of(const Program& program, std::int32_t microbatches) {
+  const auto passes =
+      std::count_if(program.calls.begin(), program.calls.end(),
+                    [&](const Call& call) { return is_pass(program.segments[call.segment].kind); });
+  const std::size_t all = program.calls.size();
+  if (passes % program.microbatches != 0) {
+    return std::nullopt;
+  }
+  const auto period = static_cast<std::size_t>(passes / program.microbatches * microbatches);
+  if (period == 0 || all < 4 * period) {
+    return std::nullopt;
+  }
+  const auto repeats = [&](std::size_t i) {
+    const Call& now = program.calls[i];
+    const Call& later = program.calls[i + period];
+    return now.segment == later.segment && now.microbatch + microbatches == later.microbatch;
+  };
+  std::size_t first = (all - period) / 2;
+  std::size_t last = first;
+  while (last + period < all && repeats(last)) {
+    ++last;
+  }
+  while (last > first && first > 0 && repeats(first - 1)) {
+    --first;
+  }
+  if (last == first) {
+    return std::nullopt;
+  }
+  return Run{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(period),
+             static_cast<std::uint32_t>((last + period - first) / period)};
+}
+
+/// The rounds of a graph's programs, of so many micro-batches each.
+struct Rounds {
+  std::int32_t microbatches = 0;
+  std::vector<Run> runs;  // by program
+  [[nodiscard]] std::uint32_t shortest() const {
+    std::uint32_t rounds = std::numeric_limits<std::uint32_t>::max();
+    for (const Run& run : runs) {
+      rounds = std::min(rounds, run.rounds);
+    }
+    return rounds;
+  }
+};
+
+/// Whether a round gives some stream of the program as many ops as its queue holds: the host is
+/// then no more than a round ahead.
+bool fills_queue(const Program& program, const Run& run, std::int64_t depth) {
+  std::vector<std::int64_t> ops(program.streams.size(), 0);
+  for (std::uint32_t c = run.first; c < run.first + run.calls; ++c) {
+    for (const Op& op : program.ops_of(program.segments[program.calls[c].segment])) {
+      ++ops[op.stream];
+    }
+  }
+  return *std::max_element(ops.begin(), ops.end()) >= depth;
+}
+
+std::optional<Rounds> rounds_of(const ExecutionGraph& graph, std::int64_t depth) {
+  const std::int32_t stages = graph.mesh.pipeline;
+  for (std::int32_t d = stages; d <= graph.programs.front().microbatches / 4; d *= 2) {
+    Rounds rounds{d, {}};
+    bool fills = true;
+    for (const Program& program : graph.programs) {
+      const auto run = run_of(program, d);
+      if (!run) {
+        return std::nullopt;
+      }
+      rounds.runs.push_back(*run);
+      fills = fills && fills_queue(program, *run, depth);
+    }
+    if (fills) {
+      return rounds;
+    }
+  }
+  return std::nullopt;
+}
+
+/// A graph without rounds.
+struct Shortened {
+  ExecutionGraph graph;
+  std::vector<std::uint32_t> cut;  // by program: calls from here on come after those left out
+  std::vector<std::uint32_t> calls;
+  std::uint32_t left_out = 0;
+};
+
+Shortened shortened(const ExecutionGraph& graph, const Rounds& rounds, std::uint32_t kept) {
+  Shortened s{graph, {}, {}, rounds.shortest() - kept};
+  for (std::size_t p = 0; p < graph.programs.size(); ++p) {
+    const Run& run = rounds.runs[p];
+    s.cut.push_back(run.first + kept * run.calls);
+    s.calls.push_back(run.calls);
+    Program& program = s.graph.programs[p];
+    const std::int32_t fewer = static_cast<std::int32_t>(s.left_out) * rounds.microbatches;
+    program.microbatches -= fewer;
+    const auto from = program.calls.begin() + s.cut.back();
+    program.calls.erase(from, from + std::ptrdiff_t{run.calls} * s.left_out);
+    // Of calls before the cut the numbers stay; the others count on from there.
+    for (auto call = program.calls.begin() + s.cut.back(); call != program.calls.end(); ++call) {
+      call->microbatch -= is_pass(program.segments[call->segment].kind) ? fewer : 0;
+    }
+  }
+  return s;
+}
+
+/// Whether what a call after the cut waits for, of its own micro-batch on any rank, lies in the
+/// verified rounds or after them.
+bool reaches_back_enough(const Shortened& s) {
+  std::int32_t earliest = std::numeric_limits<std::int32_t>::min();
+  std::int32_t next = std::numeric_limits<std::int32_t>::max();
+  for (std::size_t p = 0; p < s.cut.size(); ++p) {
+    const Program& program = s.graph.programs[p];
+    const std::uint32_t first = s.cut[p] - kVerified * s.calls[p];
+    std::map<std::uint32_t, std::int32_t> first_of;  // by segment
+    for (std::uint32_t c = first; c < first + s.calls[p]; ++c) {
+      const Call& call = program.calls[c];
+      const auto [it, fresh] = first_of.try_emplace(call.segment, call.microbatch);
+      it->second = std::min(it->second, call.microbatch);
+      next = std::min(next, program.calls[c + (kVerified - 1) * s.calls[p]].microbatch);
+    }
+    for (const auto& [segment, microbatch] : first_of) {
+      earliest = std::max(earliest, microbatch);
+    }
+  }
+  return earliest <= next;
+}
+
+/// The verified rounds and the one before, of every rank.
+class SteadyCheck : public Observer {
+ public:
+  SteadyCheck(const Shortened& s, const StepCosts& costs) : s_(s), costs_(costs) {
+    for (const Instance& instance : costs.folding.instances) {
+      const auto p = static_cast<std::size_t>(instance.program);
+      const Program& program = s.graph.programs[p];
+      const std::uint32_t first = s.cut[p] - (kVerified + 1) * s.calls[p];
+      Ranks& own = ranks_.emplace_back();
+      own.first = first;
+      for (std::uint32_t c = first; c < s.cut[p]; ++c) {
+        own.place.push_back(own.ops);
+        own.ops += program.segments[program.calls[c].segment].op_count;
+      }
+      own.round = own.ops / (kVerified + 1);
+      own.spans.resize(own.ops);
+    }
+  }
+
+  void on_op(const OpSpan& span) override {
+    const auto i =
+        static_cast<std::size_t>(costs_.folding.instance_of[static_cast<std::size_t>(span.rank)]);
+    Ranks& own = ranks_[i];
+    const Program& program = program_of(i);
+    const std::uint32_t first = program.segments[program.calls[span.ref.call].segment].first_op;
+    if (span.ref.call >= own.first && span.ref.call - own.first < own.place.size()) {
+      own.spans[own.place[span.ref.call - own.first] + span.ref.op - first] = span;
+    } else if (span.ref.call == own.first + own.place.size() && span.ref.op == first) {
+      own.issued_after = span.issued;
+    }
+  }
+
+  /// What each further round adds to a rank.
+  struct Round {
+    std::int64_t compute = 0, wait = 0, transfer = 0;
+    SimTime issued_after{};  ///< when the host issued its first op after the cut
+  };
+  struct Steady {
+    std::int64_t ticks = 0;     ///< a round takes
+    std::vector<Round> rounds;  ///< by instance
+  };
+  [[nodiscard]] std::optional<Steady> steady() const {
+    Steady steady;
+    steady.ticks = ticks(ranks_.front().spans.back().end) -
+                   ticks(ranks_.front().spans[ranks_.front().ops - ranks_.front().round - 1].end);
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (!repeats(ranks_[i], steady.ticks)) {
+        return std::nullopt;
+      }
+      steady.rounds.push_back(round_of(i));
+    }
+    return steady;
+  }
+
+ private:
+  struct Ranks {
+    std::uint32_t first = 0;           // call
+    std::vector<std::uint32_t> place;  // of a call's first op among `spans`
+    std::uint32_t ops = 0, round = 0;  // of all these rounds, of one
+    std::vector<OpSpan> spans;
+    SimTime issued_after{};
+  };
+  [[nodiscard]] const Program& program_of(std::size_t instance) const {
+    return s_.graph.programs[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
+  }
+  static bool repeats(const Ranks& own, std::int64_t later) {
+    for (std::size_t o = own.round; o < own.ops; ++o) {
+      const OpSpan& before = own.spans[o - own.round];
+      const OpSpan& now = own.spans[o];
+      if (ticks(now.begin) - ticks(before.begin) != later ||
+          ticks(now.ready) - ticks(before.ready) != later ||
+          ticks(now.end) - ticks(before.end) != later ||
+          ticks(now.issued) - ticks(before.issued) != later ||
+          ticks(now.end) - ticks(now.issued) > later) {
+        return false;
+      }
+    }
+    return true;
+  }
+  [[nodiscard]] Round round_of(std::size_t instance) const {
+    const Ranks& own = ranks_[instance];
+    const Program& program = program_of(instance);
+    Round round;
+    round.issued_after = own.issued_after;
+    for (std::size_t o = own.ops - own.round; o < own.ops; ++o) {
+      const OpSpan& span = own.spans[o];
+      const Op& op = program.ops[span.ref.op];
+      if (op.communicator < 0 || traits_of(op.kind).role == OpRole::kCompute) {
+        round.compute += ticks(span.end) - ticks(span.begin);
+      } else {
+        round.wait += ticks(span.ready) - ticks(span.begin);
+        round.transfer += ticks(span.end) - ticks(span.ready);
+      }
+    }
+    return round;
+  }
+
+  const Shortened& s_;
+  const StepCosts& costs_;
+  std::vector<Ranks> ranks_;  // by instance
+};
+
+SimTime later(SimTime time, std::int64_t by) { return SimTime{ticks(time) + by}; }
+
+/// Hands spans of the shortened step on as those of the whole: the last round before the cut again
+/// for each that is left out, and what comes after it later.
+class AllRounds : public Observer {
+ public:
+  AllRounds(const Shortened& s, const StepCosts& costs, const SteadyCheck::Steady& steady,
+            Observer& to)
+      : s_(s), costs_(costs), steady_(steady), to_(to), streams_(costs.folding.instances.size()) {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      streams_[i].resize(s.graph.programs[program_of(i)].streams.size());
+    }
+  }
+  void on_step_begin(std::int32_t rank, std::int32_t step, SimTime at) override {
+    to_.on_step_begin(rank, step, at);
+  }
+  void on_op(const OpSpan& span) override {
+    const std::size_t i = instance_of(span.rank);
+    const std::size_t p = program_of(i);
+    Stream& stream = streams_[i][s_.graph.programs[p].ops[span.ref.op].stream];
+    if (span.ref.call >= s_.cut[p]) {
+      repeat(stream, s_.calls[p]);
+      emit(span, s_.left_out, s_.calls[p]);
+      return;
+    }
+    to_.on_op(span);
+    if (span.ref.call + s_.calls[p] >= s_.cut[p]) {
+      stream.round.push_back(span);
+    }
+  }
+  void on_host(const HostSpan& span) override {
+    const bool after =
+        ticks(span.begin) >= ticks(steady_.rounds[instance_of(span.rank)].issued_after);
+    const std::int64_t by = after ? s_.left_out * steady_.ticks : 0;
+    HostSpan moved = span;
+    moved.begin = later(span.begin, by);
+    moved.end = later(span.end, by);
+    to_.on_host(moved);
+  }
+  void on_step_end(std::int32_t rank, std::int32_t step, SimTime at) override {
+    const std::size_t i = instance_of(rank);
+    for (Stream& stream : streams_[i]) {
+      repeat(stream, s_.calls[program_of(i)]);
+    }
+    to_.on_step_end(rank, step, later(at, s_.left_out * steady_.ticks));
+  }
+
+ private:
+  struct Stream {
+    std::vector<OpSpan> round;  // the last before the cut
+    bool repeated = false;
+  };
+  [[nodiscard]] std::size_t instance_of(std::int32_t rank) const {
+    return static_cast<std::size_t>(costs_.folding.instance_of[static_cast<std::size_t>(rank)]);
+  }
+  [[nodiscard]] std::size_t program_of(std::size_t instance) const {
+    return static_cast<std::size_t>(costs_.folding.instances[instance].program);
+  }
+  void repeat(Stream& stream, std::uint32_t calls) {
+    for (std::uint32_t n = 1; !stream.repeated && n <= s_.left_out; ++n) {
+      for (const OpSpan& span : stream.round) {
+        emit(span, n, calls);
+      }
+    }
+    stream.repeated = true;
+    stream.round.clear();
+  }
+  void emit(const OpSpan& span, std::uint32_t rounds, std::uint32_t calls) {
+    const std::int64_t by = rounds * steady_.ticks;
+    OpSpan moved = span;
+    moved.ref.call += rounds * calls;
+    moved.issued = later(span.issued, by);
+    moved.begin = later(span.begin, by);
+    moved.ready = later(span.ready, by);
+    moved.end = later(span.end, by);
+    to_.on_op(moved);
+  }
+
+  const Shortened& s_;
+  const StepCosts& costs_;
+  const SteadyCheck::Steady& steady_;
+  Observer& to_;
+  std::vector<std::vector<Stream>> streams_;  // by instance and stream
+};
+
+/// The result of the shortened step as that of the whole.
+SimulationResult of_all(SimulationResult result, const ExecutionGraph& graph, const Shortened& s,
+                        const StepCosts& costs, const SteadyCheck::Steady& steady) {
+  const std::int64_t by = s.left_out * steady.ticks;
+  result.ops = 0;
+  for (std::size_t i = 0; i < result.ranks.size(); ++i) {
+    RankSummary& rank = result.ranks[i];
+    const SteadyCheck::Round& round = steady.rounds[i];
+    rank.host_end = later(rank.host_end, by);
+    rank.end = later(rank.end, by);
+    rank.compute = later(rank.compute, s.left_out * round.compute);
+    rank.wait = later(rank.wait, s.left_out * round.wait);
+    rank.transfer = later(rank.transfer, s.left_out * round.transfer);
+    result.ops +=
+        graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)].executed_ops();
+  }
+  find_critical(result);
+  return result;
+}
+
+}  // namespace
+
+std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, const StepCosts& costs,
+                                                const SimulationOptions& options,
+                                                Observer* observer) {
+  if (costs.shares_core || costs.straggler.log_sigma > 0 || options.jitter.sigma > 0) {
+    return std::nullopt;
+  }
+  const auto rounds = rounds_of(graph, costs.queue_depth);
+  std::uint32_t kept = kSettling + kVerified + 1;
+  for (int attempt = 0; attempt < kAttempts && rounds && rounds->shortest() >= 2 * kept;
+       ++attempt, kept *= 2) {
+    const Shortened s = shortened(graph, *rounds, kept);
+    if (!reaches_back_enough(s)) {
+      return std::nullopt;
+    }
+    SteadyCheck check(s, costs);
+    const SimulationResult result = Engine(s.graph, costs, options, &check).run();
+    if (const auto steady = check.steady()) {
+      if (observer != nullptr) {
+        AllRounds all(s, costs, *steady, *observer);
+        Engine(s.graph, costs, options, &all).run();
+      }
+      return of_all(result, graph, s, costs, *steady);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace stepcast::simulator

@@ -1,0 +1,28 @@
+#pragma once
+#include <optional>
+
+#include "simulator/simulate.h"
+
+namespace stepcast::simulator {
+
+/// A step of many micro-batches, from a simulation without most of its rounds: to the tick what the
+/// simulation of all gives, or nothing where that is not shown.
+///
+/// A round is d micro-batches, after which the schedule of every rank repeats itself. What is
+/// simulated has so few rounds that some pass until a steady state, and then kVerified more. In
+/// those every op of every rank must begin, be ready, end and be issued the same time L later than
+/// in the round before, no op may last from its issue to its end longer than L, and no rank may be
+/// further ahead of another than these rounds reach back. What an op waits for then lies in these
+/// rounds or after them, so the next round is again L later, and so on by induction: the engine
+/// computes with differences of times alone. n rounds left out make the step n L longer.
+///
+/// Nothing for steps that do not repeat themselves (GPipe beside its micro-batches), that are
+/// short, where hosts and compute share cores, where ranks drift apart, or with Jitter.
+///
+/// `observer` is told of all ops; of the rounds left out it gets no host spans.
+/// Tests: tests/studies/steady_rounds_test.cpp.
+std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, const StepCosts& costs,
+                                                const SimulationOptions& options,
+                                                Observer* observer = nullptr);
+
+}  // namespace stepcast::simulator
