@@ -37,7 +37,7 @@ Key<RoleFormats> attention_key() {
   return custom_key<RoleFormats>(
              "attention", choice_form(names),
              "queries, keys, values and probabilities of fused attention",
-             [=](const Value& v, RoleFormats&, const Reading&) { v.choice(names); },
+             [=](const Value& v, RoleFormats&, const Reading&) { (void)v.choice(names); },
              [](const RoleFormats&, const Writing& w) {
                return framework_traits(w.job->system).fp8_attention ? OrderedJson("fp8")
                                                                     : OrderedJson();
