@@ -124,8 +124,7 @@ void add_front(const ParallelPlanReport& r, Report& report) {
     rows.push_back(r.front[shown < 2 ? 0 : i * (all - 1) / (shown - 1)]);
   }
   report.line(fmt::format(
-      "\nno plan is faster, smaller and on fewer devices than these ({} of {}, in closed form and "
-      "at the hardware's pace)",
+      "\nno plan is faster, smaller and on fewer devices than these ({} of {}, in closed form)",
       shown, all));
   using C = ParallelCandidate;
   Columns<C> columns{{"step_s", "step", [](auto& c) { return Seconds(c.seconds); }},

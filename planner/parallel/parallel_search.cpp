@@ -122,7 +122,7 @@ class Search {
       point.micro = task.micro;
       const std::vector<ScheduleChoice> schedules = space_.schedules(point);
       const bool known_behind = options_.below && bounds[s] > *options_.below;
-      if (known_behind || behind(path, costs, point, schedules, shelf)) {
+      if (known_behind || behind(path, costs, split, point, schedules, shelf)) {
         for (const auto& [deal, schedule] : schedules) {
           const auto points =
               split.count(schedule) *
@@ -145,7 +145,7 @@ class Search {
         counts.space += points;
         if (late()) {
           counts.left_out += points;
-        } else if (behind(path, costs, point, layout, shelf)) {
+        } else if (behind(path, costs, split, point, layout, shelf)) {
           counts.bounded += points;
           counts.rough += may_be_rough_ ? points : 0;
         } else if (!table_.known(split, path).any_fits()) {
@@ -170,15 +170,17 @@ class Search {
   void bound_splits(FastPath& path, const SearchTask& task, std::span<double> bounds) {
     TaskCosts costs(path);
     for (std::size_t s = 0; s < bounds.size() && !late(); ++s) {
-      PlanPoint point = table_.sharded(task.splits[s]).point;
+      const Split& split = table_.sharded(task.splits[s]);
+      PlanPoint point = split.point;
       point.micro = task.micro;
-      bounds[s] = path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
+      bounds[s] = split.least_pace *
+                  path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
     }
   }
 
   /// True if no plan of the split, under any schedule, can be among the answers. Passes whose
   /// weight gradients are made apart take no less.
-  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, PlanPoint point,
+  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, const Split& split, PlanPoint point,
                             const std::vector<ScheduleChoice>& schedules,
                             const CandidateShelf& shelf) {
     if (points_.by_memory_too() || (!options_.below && std::isinf(shelf.limit())) ||
@@ -187,12 +189,12 @@ class Search {
     }
     point.zero = point.shard_level = 0;
     const Passes& passes = costs.passes(point, RecomputeKind::kNone);
-    return points_.beaten(shelf, path.split_bound(point, passes), 0);
+    return points_.beaten(shelf, split.least_pace * path.split_bound(point, passes), 0);
   }
 
   /// The same for one schedule of it, under any recomputation and sharding: whole parameters
   /// without recomputation have the shortest passes.
-  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, PlanPoint point,
+  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, const Split& split, PlanPoint point,
                             const PipelineLayout& layout, const CandidateShelf& shelf) {
     if (points_.by_memory_too() || (!options_.below && std::isinf(shelf.limit()))) {
       return false;
@@ -201,7 +203,7 @@ class Search {
     point.recompute = RecomputeKind::kNone;
     Passes& passes = costs.passes(point, point.recompute);
     path.set_passes(point, layout, passes, passes, costs.hops(passes, point));
-    return points_.beaten(shelf, path.bound(), 0);
+    return points_.beaten(shelf, split.least_pace * path.bound(), 0);
   }
 
   /// A few plans of the first tasks, so that bounds can exclude plans from the start: one chunk a
@@ -226,7 +228,7 @@ class Search {
       PlanPoint point = split.point;
       point.micro = task.micro;
       const std::vector<ScheduleChoice> schedules = space_.schedules(point);
-      if (late() || behind(path, costs, point, schedules, shelf) ||
+      if (late() || behind(path, costs, split, point, schedules, shelf) ||
           !table_.known(split, path).any_fits()) {
         continue;
       }

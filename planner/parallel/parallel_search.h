@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -15,7 +16,8 @@ namespace stepcast::planner {
 /// A plan that fits, costed in closed form.
 struct ParallelCandidate {
   PlanPoint point;
-  double seconds = 0;  ///< where the search is for plans `below` a time: at least
+  /// Times the pace of such plans; where the search is for plans `below` a time: at least.
+  double seconds = 0;
   double bytes = 0;    ///< of the fullest device, reserve included
   bool rough = false;  ///< the simulator may be faster by more than 1 %: FastPath::bounds_simulator
   MeshOrder order = kUsualOrder;  ///< the request's, which the search does not vary
@@ -49,6 +51,9 @@ struct ParallelSearchOptions {
   bool front = true;    ///< also the Pareto front of time and memory
   double capacity = 0;  ///< bytes of a device; 0 unlimited
   double reserve = 0;   ///< bytes of a device that plans cannot use
+  /// Expected over closed-form time, by ZeRO stage: families of plans have paces of their own
+  /// (core/job/pace.h). All seconds of a search hold it.
+  std::array<double, 4> paces{1, 1, 1, 1};
   /// Seconds: instead of what the closed form takes to be fast, look for every plan that fits and
   /// that FastPath with Clock::kLeast does not keep from so short a step: `best` are those with the
   /// least such time, all of them where they are fewer than `keep`. There is no front.

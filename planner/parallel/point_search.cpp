@@ -67,8 +67,9 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
   w.counts.weights_too_large += w.split.too_large(choice.schedule);
   rule_out(w, choice, w.out);
   each_sharding(w, choice, CostsOf::kItself, w.out,
-                [&](std::size_t, const PlanPoint& point, const States& of_split, bool fresh) {
+                [&](std::size_t z, const PlanPoint& point, const States& of_split, bool fresh) {
                   any_fresh = any_fresh || fresh;
+                  const double pace = w.split.paces[z];
                   const auto bounded = [&](double seconds, double bytes) {
                     if (!beaten(w, seconds, bytes)) {
                       return false;
@@ -78,17 +79,17 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                     return true;
                   };
                   if (has_bound(point)) {  // its own passes, as if the exchange took no time
-                    if (!by_memory_too() && bounded(w.path.bound(of_split), 0)) {
+                    if (!by_memory_too() && bounded(pace * w.path.bound(of_split), 0)) {
                       return;
                     }
                     const double bytes = w.path.lasting_bytes(of_split);
-                    if (table_.fits(bytes) && (bounded(w.path.bound(of_split), bytes) ||
-                                               bounded(w.path.step(of_split), bytes))) {
+                    if (table_.fits(bytes) && (bounded(pace * w.path.bound(of_split), bytes) ||
+                                               bounded(pace * w.path.step(of_split), bytes))) {
                       return;
                     }
                   }
                   const States& states = w.costs.states(point, of_split);
-                  if (!by_memory_too() && bounded(w.path.bound(states), 0)) {
+                  if (!by_memory_too() && bounded(pace * w.path.bound(states), 0)) {
                     return;
                   }
                   const double bytes = w.path.bytes(states);
@@ -97,10 +98,10 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                     ++w.counts.memory_too_large;
                     return;
                   }
-                  if (by_memory_too() && bounded(w.path.bound(states), bytes)) {
+                  if (by_memory_too() && bounded(pace * w.path.bound(states), bytes)) {
                     return;
                   }
-                  const double seconds = w.path.step(states);
+                  const double seconds = pace * w.path.step(states);
                   if (options_.below && bounded(seconds, bytes)) {
                     return;
                   }

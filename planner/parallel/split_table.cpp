@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -61,7 +62,9 @@ Split& SplitTable::sharded(std::size_t index) {
       point.zero = zero.stage;
       point.shard_level = zero.level;
       split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
+      split.paces.push_back(options_.paces.at(static_cast<std::size_t>(zero.stage)));
     }
+    split.least_pace = *std::min_element(split.paces.begin(), split.paces.end());
   });
   return split;
 }

@@ -1,6 +1,7 @@
 #include "studies/plan/plan_parallel.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -123,7 +124,7 @@ class Planning {
     o.each = kOfAKind;
     o.near = std::min(options_.top, o.keep);
     if (!may_be_rough()) {  // a plan further behind cannot be simulated as one of the best
-      o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) * most_pace() / least_pace() - 1;
+      o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) - 1;
     }
     o.front = options_.front;
     o.bound_splits = may_be_rough() && devices == request_.job.devices && !below;
@@ -134,6 +135,7 @@ class Planning {
       o.keep += kMostSimulated;  // some of them were simulated
       o.below = *below / (1 - kLeastTimeError);
     }
+    o.paces = paces_;
     o.capacity = report_.capacity;
     o.reserve = reserve_of(request.job.system.device).base();
     o.threads = options_.threads;
@@ -160,11 +162,6 @@ class Planning {
         c.order = request_.job.parallel.order;
       }
     }
-    std::stable_sort(
-        found.best.begin(), found.best.end(),
-        [this](const planner::ParallelCandidate& a, const planner::ParallelCandidate& b) {
-          return a.seconds * pace(a.point) < b.seconds * pace(b.point);
-        });
     return found;
   }
 
@@ -212,13 +209,13 @@ class Planning {
     if (!s.fits) {
       return s;
     }
-    const double pace_of_point = pace(c.point);
+    const double pace = pace_of_zero(c.point.zero);
     if (const auto about = whole ? std::nullopt : estimated_step(job, model_)) {
-      s.seconds = *about * (1 - kEstimateError) * pace_of_point;
+      s.seconds = *about * (1 - kEstimateError) * pace;
       return s;
     }
     s.step = std::make_shared<const SimulatedStep>(simulate_step(*graph, model_));
-    s.seconds = to_seconds(s.step->result.makespan).base() * pace_of_point;
+    s.seconds = to_seconds(s.step->result.makespan).base() * pace;
     s.whole = true;
     s.graph = std::move(graph);
     return s;
@@ -254,14 +251,8 @@ class Planning {
     }
   }
 
-  /// Expected over simulated step of such a plan: families of plans have paces of their own.
-  [[nodiscard]] double pace(const planner::PlanPoint& point) const {
-    const auto of = pace_of(planner::applied(request_.job, point));
-    return of ? of->factor : 1;
-  }
-  /// The least and the most of any plan.
-  [[nodiscard]] double least_pace() const { return std::min(pace_of_zero(0), pace_of_zero(3)); }
-  [[nodiscard]] double most_pace() const { return std::max(pace_of_zero(0), pace_of_zero(3)); }
+  /// Expected over simulated step of plans with that ZeRO stage, which with the workload says their
+  /// family.
   [[nodiscard]] double pace_of_zero(std::int32_t zero) const {
     Job job = request_.job;
     job.parallel.zero = zero;
@@ -338,7 +329,7 @@ class Planning {
     return best.empty() ? std::numeric_limits<double>::infinity() : best.front()->seconds;
   }
   [[nodiscard]] double at_least(const planner::ParallelCandidate& c) const {
-    return c.seconds * pace(c.point) * (1 - kLeastTimeError);
+    return c.seconds * (1 - kLeastTimeError);
   }
   /// True if a plan that takes at least so long can be the fastest.
   [[nodiscard]] bool may_be_fastest(const planner::ParallelCandidate& c) const {
@@ -358,8 +349,7 @@ class Planning {
   }
   /// Seconds that no plan of the search can be expected below, as far as its times are bounds.
   [[nodiscard]] double least_of(const planner::ParallelSearchResult& found) const {
-    const planner::ParallelCandidate& first = found.best.front();
-    return std::min(first.seconds * pace(first.point), found.others_at_least * least_pace());
+    return std::min(found.best.front().seconds, found.others_at_least);
   }
   [[nodiscard]] bool was_simulated(const planner::ParallelCandidate& c) const {
     return std::any_of(steps_.begin(), steps_.end(),
@@ -377,12 +367,11 @@ class Planning {
     // Where the closed form bounds the simulator it has said it all, if all others are too slow.
     const bool known_behind =
         options_.shard == 0 && !rough && !report_.cut &&
-        found.others_at_least * least_pace() * (1 - kLeastTimeError) > fastest() &&
+        found.others_at_least * (1 - kLeastTimeError) > fastest() &&
         std::none_of(found.best.begin(), found.best.end(),
                      [this](const auto& c) { return !was_simulated(c) && may_be_fastest(c); });
     // Where none of the fastest fits after all, the rest of those at hand.
-    const double best =
-        std::isinf(fastest()) ? found.best.back().seconds : fastest() / least_pace();
+    const double best = std::isinf(fastest()) ? found.best.back().seconds : fastest();
     const double reach = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : best);
     planner::ParallelSearchResult below;
     if (reach > 0) {
@@ -405,11 +394,11 @@ class Planning {
     report_.cut = report_.cut || late();
     report_.simulated = steps_.size();
     report_.others_at_least =
-        std::min(fastest() / (1 - kLeastTimeError), below.others_at_least * least_pace());
+        std::min(fastest() / (1 - kLeastTimeError), below.others_at_least);
     for (const planner::ParallelCandidate& c : rest) {
       if (!was_simulated(c) && may_be_fastest(c)) {
         ++report_.unproven;
-        report_.others_at_least = std::min(report_.others_at_least, c.seconds * pace(c.point));
+        report_.others_at_least = std::min(report_.others_at_least, c.seconds);
       }
     }
     report_.proven = report_.unproven == 0 && !report_.unproven_more && !report_.cut;
@@ -451,6 +440,7 @@ class Planning {
   const PlanRequest& request_;
   const ParallelPlanOptions& options_;
   models::CostModel model_;
+  std::array<double, 4> paces_{pace_of_zero(0), pace_of_zero(1), pace_of_zero(2), pace_of_zero(3)};
   double begin_ = 0;
   std::vector<Simulated> steps_;
   std::vector<double> split_bounds_;  // ParallelSearchResult's

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <tuple>
 
@@ -134,13 +135,14 @@ struct Searched {
   ParallelSearchResult found;
 };
 
-Searched held_to_brute_force(const PlanRequest& request, const models::CostModel& model) {
+Searched held_to_brute_force(const PlanRequest& request, const models::CostModel& model,
+                             const std::array<double, 4>& paces = {1, 1, 1, 1}) {
   const std::vector<PlanPoint> space = brute_force_space(request.job);
   FastPath path(request.job, model);
   std::vector<ParallelCandidate> all;
   for (const PlanPoint& point : space) {
     const StepForecast f = path.forecast(point);
-    all.push_back({point, f.seconds, f.bytes});
+    all.push_back({point, paces.at(static_cast<std::size_t>(point.zero)) * f.seconds, f.bytes});
   }
   std::sort(all.begin(), all.end(), ranks_before);
   std::vector<double> bytes;
@@ -158,6 +160,7 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
   }
   ParallelSearchOptions options;
   options.keep = 20;
+  options.paces = paces;
   options.capacity = capacity;
   const ParallelSearchResult found = search_parallel(request, model, options);
   CHECK(found.counts.space == static_cast<std::int64_t>(space.size()));
@@ -248,6 +251,21 @@ TEST_CASE("so it does with the exchange beside compute, where bounds judge most 
   request.job.parallel.overlap.data = true;
   const models::CostModel model(request.job.system, request.job.calibration);
   CHECK(held_to_brute_force(request, model).found.counts.bounded > 0);
+}
+
+TEST_CASE("so it does where kinds of plans have paces of their own",
+          "[planner][parallel][search]") {
+  PlanRequest request = two_machines_of_two();
+  const models::CostModel model(request.job.system, request.job.calibration);
+  const auto sharded = [](const Searched& s) {
+    return std::count_if(s.found.best.begin(), s.found.best.end(),
+                         [](const ParallelCandidate& c) { return c.point.zero == 3; });
+  };
+  const auto usual = sharded(held_to_brute_force(request, model));
+  // Ranked at their pace, more of the best 20 have their weights sharded.
+  CHECK(sharded(held_to_brute_force(request, model, {10, 10, 10, 1})) > usual);
+  request.job.parallel.overlap.data = true;
+  CHECK(held_to_brute_force(request, model, {1.3, 1.3, 1.3, 1}).found.counts.bounded > 0);
 }
 
 TEST_CASE("so it does where the head is worth layers", "[planner][parallel][search]") {

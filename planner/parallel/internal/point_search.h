@@ -64,7 +64,8 @@ class PointSearch {
   /// No path through the schedule is shorter, nor is the stream of overlapped transfers: the last
   /// backward pass may have other transfers.
   [[nodiscard]] double bound_seconds(const Work& w, std::size_t z, const States& states) const {
-    return std::max(w.path.bound(states),
+    return w.split.paces[z] *
+           std::max(w.path.bound(states),
                     static_cast<double>(w.path.microbatches() - 1) * w.split.overlapped[z]);
   }
 
