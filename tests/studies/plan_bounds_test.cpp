@@ -183,10 +183,8 @@ TEST_CASE("no plan drawn from the stated space is faster than the bounds that ar
 
 TEST_CASE("no plan of ten thousand jobs is faster than the bounds that are printed",
           "[.long][studies][plan][property]") {
-  const unsigned thousand = GENERATE(range(0U, 10U));
-  DYNAMIC_SECTION("jobs from " << 1000 * thousand + 1 << " on") {
-    draw_plans(1000 * thousand + 1, 1000, 4);
-  }
+  const unsigned first = GENERATE(range(1U, 10'000U, 250U));
+  DYNAMIC_SECTION("jobs from " << first << " on") { draw_plans(first, 250, 4); }
 }
 
 }  // namespace stepcast::studies
