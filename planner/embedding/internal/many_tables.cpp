@@ -13,8 +13,7 @@ namespace {
 constexpr std::uint64_t kMostNodes = 800;
 constexpr std::uint64_t kNodesAtOnce = 100;
 constexpr double kWorthNodes = 1.002;
-constexpr std::uint64_t kManyTableNodes =
-    3'000'000;                       // nodes times tables, where there are very many
+constexpr std::uint64_t kManyTableNodes = 3'000'000;  // nodes times tables, where very many
 constexpr double kDescent = 10'000;  // evaluations of a descent, fewer with many ranks
 constexpr double kQuickGap = 0.015;  // a plan so near its bound is good enough
 constexpr double kGap = 0.003;
@@ -85,8 +84,8 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
   const auto close = [&] { return near(options, result, in_hand()); };
   raise(phases, incumbents.best(), problem.tables.size(), result);
   std::vector<std::vector<std::int32_t>> starts = phases.starts();
-  if (problem.tables.size() > kManyTables && starts.size() > 2) {
-    starts.erase(starts.begin() + 1, starts.end() - 1);  // least, and phases cut most
+  if (problem.tables.size() > kManyTables && starts.size() > 3) {
+    starts.erase(starts.begin() + 2, starts.end() - 1);  // two of the least, and phases cut most
   }
   if (close()) {
     return;

@@ -5,95 +5,25 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <map>
-#include <numeric>
 #include <queue>
 #include <set>
 #include <utility>
 
+#include "planner/embedding/internal/phase_items.h"
+
 namespace stepcast::planner::internal {
 namespace {
 
-using Vector = std::array<double, kPhases>;  // seconds by phase; a weight by phase
-
-constexpr int kSteps = 14;          // towards the best weights of a node
-constexpr double kClosed = 1e-6;    // relative: the relaxation attains its own bound
-constexpr std::size_t kFew = 100;   // tables: beyond, phases are cut first
-constexpr std::size_t kBlock = 64;  // tables that are relaxed together
+constexpr int kSteps = 14;         // towards the best weights of a node
+constexpr double kClosed = 1e-6;   // relative: the relaxation attains its own bound
+constexpr std::size_t kFew = 100;  // tables: beyond, phases are cut first
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-
-/// An option of a table.
-struct PhaseItem {
-  double even = 0;  ///< on every rank at least, all phases
-  Vector local{};   ///< beyond that, averaged over ranks
-  Vector piece{};   ///< beyond that, on the rank that has most of a phase
-  std::uint32_t routes = 0;
-  std::int32_t option = 0;
-  Vector even_in{};  ///< by phase
-};
-
-PhaseItem phase_item(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
-  PhaseItem item;
-  item.routes = o.routes;
-  item.option = static_cast<std::int32_t>(option);
-  const bool everywhere = o.group == ranks;
-  const double copies = everywhere ? o.pieces : 1;
-  const double share = static_cast<double>(o.pieces) * o.group / ranks;
-  const Load most_extra = o.most_extra();
-  const Load extras = o.sum_of_extras();
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    const Ticks most = most_extra[p];
-    const double sum = load_seconds(extras[p]);
-    const double even = everywhere ? copies * load_seconds(o.load[p]) : 0;
-    const double mean = share * load_seconds(o.load[p]) + sum / ranks;
-    item.even_in[p] = load_seconds(o.everywhere[p]) + even;
-    item.even += item.even_in[p];
-    item.local[p] = std::max(0.0, mean - even);
-    item.piece[p] = std::max(0.0, copies * load_seconds(o.load[p] + most) - even);
-  }
-  return item;
-}
-
-bool dominates(const PhaseItem& a, const PhaseItem& b) {
-  bool better = (a.routes & ~b.routes) == 0;
-  for (std::size_t p = 0; p < kPhases && better; ++p) {
-    better = a.even_in[p] <= b.even_in[p] &&
-             a.even_in[p] + a.local[p] <= b.even_in[p] + b.local[p] &&
-             a.even_in[p] + a.piece[p] <= b.even_in[p] + b.piece[p];
-  }
-  return better;
-}
-
-/// Whether `a` costs no more than `b` in the relaxation, whatever the weights:
-///
-///   even_a - even_b + max over 0 <= w <= 1 of  sum over phases of  w (local_a - local_b)  <=  0
-bool undercuts(const PhaseItem& a, const PhaseItem& b) {
-  double most = a.even - b.even;
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    most += std::max(0.0, a.local[p] - b.local[p]);
-  }
-  return most <= 0;
-}
-
-/// Tables that each have one item which undercuts all others, and what these add up to. Where no
-/// piece of them is too large, they are relaxed without a look at them.
-struct Block {
-  std::vector<std::pair<std::size_t, const PhaseItem*>> tables;
-  double even = 0;
-  Vector local{}, piece{};  ///< piece: the largest
-};
 
 /// What a relaxation reads of an item.
 struct Candidate {
   double even;
-  Vector local;
+  PhaseVector local;
   const PhaseItem* item;
-};
-
-/// The tables under one set of routes.
-struct Grouped {
-  std::vector<Block> blocks;
-  std::vector<std::size_t> others;
 };
 
 struct Node {
@@ -101,9 +31,9 @@ struct Node {
   bool solved = true;         ///< else the bound is one of a relaxation
   std::uint32_t routes = 0;   ///< of the options
   std::uint32_t charged = 0;  ///< of them, those that are paid for
-  Vector weight{};
-  Vector least{};  ///< the slowest rank of a phase has at least this, beyond what lies on all
-  Vector most{};   ///< and no more: no piece is larger
+  PhaseVector weight{};
+  PhaseVector least{};  ///< the slowest rank of a phase has at least this, beyond what lies on all
+  PhaseVector most{};   ///< and no more: no piece is larger
   std::vector<std::int16_t> fixed;  ///< item by table; -1: free; empty: all are
   [[nodiscard]] bool is_free(std::size_t table) const { return fixed.empty() || fixed[table] < 0; }
 };
@@ -113,30 +43,12 @@ struct Node {
 class PhaseBound::Tree {
  public:
   Tree(const PlacementProblem& problem, std::size_t starts)
-      : problem_(problem), phases_(problem.phases()), kept_(starts) {
-    for (const PlacementTable& table : problem.tables) {
-      std::vector<PhaseItem> items;
-      for (std::size_t o = 0; o < table.options.size(); ++o) {
-        const PhaseItem item = phase_item(table.options[o], o, problem.ranks);
-        if (std::none_of(items.begin(), items.end(),
-                         [&](const PhaseItem& other) { return dominates(other, item); })) {
-          std::erase_if(items, [&](const PhaseItem& other) { return dominates(item, other); });
-          items.push_back(item);
-        }
-      }
-      for (const PhaseItem& i : items) {
-        used_ |= i.routes;
-        for (const std::size_t p : phases_) {
-          pieces_[p].push_back(i.piece[p]);
-        }
-      }
-      tables_.push_back(std::move(items));
-    }
-    for (const std::size_t p : phases_) {
-      std::sort(pieces_[p].begin(), pieces_[p].end());
-      pieces_[p].erase(std::unique(pieces_[p].begin(), pieces_[p].end()), pieces_[p].end());
-    }
-  }
+      : problem_(problem),
+        phases_(problem.phases()),
+        kept_(starts),
+        items_of_(problem, kFew),
+        tables_(items_of_.tables()),
+        used_(items_of_.routes()) {}
 
   double raise(double in_hand, double enough, std::uint64_t nodes) {
     in_hand_ = std::min(in_hand_, in_hand);
@@ -181,7 +93,7 @@ class PhaseBound::Tree {
   /// What the fixed tables of a node add up to.
   struct Fixed {
     double charges = 0;  ///< with what lies on all ranks
-    Vector local{}, piece{};
+    PhaseVector local{}, piece{};
   };
   [[nodiscard]] Fixed fixed_of(const Node& node) const {
     Fixed f;
@@ -204,58 +116,6 @@ class PhaseBound::Tree {
     return f;
   }
 
-  /// The item of a table that undercuts all others on these routes; null where there is none.
-  [[nodiscard]] const PhaseItem* cheapest(std::size_t table, std::uint32_t routes) const {
-    const PhaseItem* best = nullptr;
-    const auto& items = tables_[table];
-    for (const PhaseItem& item : items) {
-      if ((item.routes & ~routes) == 0 && (best == nullptr || !undercuts(*best, item))) {
-        best = &item;
-      }
-    }
-    const bool all = std::all_of(items.begin(), items.end(), [&](const PhaseItem& item) {
-      return (item.routes & ~routes) != 0 || undercuts(*best, item);
-    });
-    return all ? best : nullptr;
-  }
-
-  /// With few tables a block costs more than it saves.
-  const Grouped& grouped(std::uint32_t routes) {
-    const auto known = grouped_.find(routes);
-    if (known != grouped_.end()) {
-      return known->second;
-    }
-    Grouped& to = grouped_[routes];
-    std::vector<std::pair<std::size_t, const PhaseItem*>> sure;
-    for (std::size_t t = 0; t < tables_.size(); ++t) {
-      const PhaseItem* item = tables_.size() > kFew ? cheapest(t, routes) : nullptr;
-      if (item != nullptr) {
-        sure.emplace_back(t, item);
-      } else {
-        to.others.push_back(t);
-      }
-    }
-    const auto size = [](const PhaseItem& item) {
-      return std::accumulate(item.piece.begin(), item.piece.end(), 0.0);
-    };
-    std::stable_sort(sure.begin(), sure.end(), [&](const auto& a, const auto& b) {
-      return size(*a.second) < size(*b.second);
-    });
-    for (const auto& [table, item] : sure) {
-      if (to.blocks.empty() || to.blocks.back().tables.size() == kBlock) {
-        to.blocks.emplace_back();
-      }
-      Block& block = to.blocks.back();
-      block.tables.emplace_back(table, item);
-      block.even += item->even;
-      for (const std::size_t p : phases_) {
-        block.local[p] += item->local[p];
-        block.piece[p] = std::max(block.piece[p], item->piece[p]);
-      }
-    }
-    return to;
-  }
-
   /// The items that the free tables of a node may take, into `items_`; false where a table has
   /// none. Tables whose cheapest items fit add to `sure_even_` and `sure_local_`.
   bool gather(const Node& node, const Fixed& f) {
@@ -271,8 +131,8 @@ class PhaseBound::Tree {
         chosen_[t] = &tables_[t][static_cast<std::size_t>(node.fixed[t])];
       }
     }
-    const Grouped& groups = grouped(node.routes);
-    const auto fits = [&](const Vector& piece) {
+    const PhaseItems::Grouped& groups = items_of_.grouped(node.routes);
+    const auto fits = [&](const PhaseVector& piece) {
       return std::all_of(phases_.begin(), phases_.end(),
                          [&](std::size_t p) { return piece[p] <= node.most[p]; });
     };
@@ -282,7 +142,7 @@ class PhaseBound::Tree {
         sure_local_[p] += of.local[p];
       }
     };
-    for (const Block& block : groups.blocks) {
+    for (const PhaseItems::Block& block : groups.blocks) {
       if (node.fixed.empty() && fits(block.piece)) {
         taken_.push_back(&block);
         take(block);
@@ -310,10 +170,12 @@ class PhaseBound::Tree {
         continue;
       }
       double least = f.charges + item.even;  // of any placement with this item
-      for (const std::size_t p : phases_) {
-        least += item.piece[p] > node.most[p] ? kInfinite : std::max(f.piece[p], item.piece[p]);
+      bool over = false;
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        over |= item.piece[p] > node.most[p];
+        least += std::max(f.piece[p], item.piece[p]);
       }
-      if (least < in_hand_) {
+      if (!over && least < in_hand_) {
         items_.push_back({item.even, item.local, &item});
       }
     }
@@ -327,7 +189,7 @@ class PhaseBound::Tree {
 
   /// The cheapest items under the weights, into `chosen_`. What they put on average on a rank is
   /// added to `local`; returned is what they put on all.
-  double relax(const Vector& weight, Vector& local) {
+  double relax(const PhaseVector& weight, PhaseVector& local) {
     double even = sure_even_;
     for (const std::size_t p : phases_) {
       local[p] += sure_local_[p];
@@ -382,17 +244,17 @@ class PhaseBound::Tree {
   /// Finds weights for the node and keeps it where its bound is below what is in hand.
   void solve(Node node) {
     const Fixed f = fixed_of(node);
-    Vector weight = node.weight;
+    PhaseVector weight = node.weight;
     node.bound = 0;
     node.solved = true;
     if (!gather(node, f)) {
       return;
     }
     for (int step = 0; step < kSteps; ++step) {
-      Vector local = f.local;
+      PhaseVector local = f.local;
       double bound = f.charges + relax(weight, local);
       double slopes = 0;
-      Vector slope{};
+      PhaseVector slope{};
       for (const std::size_t p : phases_) {
         bound += (1 - weight[p]) * f.piece[p] + weight[p] * local[p];
         slope[p] = local[p] - f.piece[p];
@@ -450,7 +312,7 @@ class PhaseBound::Tree {
   }
 
   /// What the chosen items take at least, wherever they lie.
-  [[nodiscard]] double least_placed(double charges, const Vector& local) const {
+  [[nodiscard]] double least_placed(double charges, const PhaseVector& local) const {
     double sum = charges;
     for (const std::size_t p : phases_) {
       double most = local[p];
@@ -483,7 +345,7 @@ class PhaseBound::Tree {
   }
 
   /// The phase in which a piece stands out most above the relaxation, cut half way down to it.
-  Branch cut(const Vector& last) const {
+  Branch cut(const PhaseVector& last) const {
     Branch at;
     double most = 0;
     double piece = 0;
@@ -504,10 +366,8 @@ class PhaseBound::Tree {
     const std::size_t p = at.phase;
     at.below = (last[p] + piece) / 2;
     at.above = piece;
-    const auto next = std::upper_bound(pieces_[p].begin(), pieces_[p].end(), at.below);
-    at.above = next == pieces_[p].end() ? piece : std::min(piece, *next);
-    // The largest piece that stays.
-    const double under = next == pieces_[p].begin() ? 0 : *std::prev(next);
+    const auto [under, above] = items_of_.pieces_around(p, at.below);
+    at.above = std::min(piece, above);
     at.below = std::max(under, last[p]);
     return at;
   }
@@ -515,9 +375,9 @@ class PhaseBound::Tree {
   /// Few tables: the free table whose piece stands out most above the relaxation.
   Branch branch(const Node& node) {
     const Fixed f = fixed_of(node);
-    Vector local = f.local;
+    PhaseVector local = f.local;
     gather(node, f);
-    for (const Block* block : taken_) {
+    for (const PhaseItems::Block* block : taken_) {
       for (const auto& [table, item] : block->tables) {
         chosen_[table] = item;
       }
@@ -533,7 +393,7 @@ class PhaseBound::Tree {
       }
     }
     double attained = charges;
-    Vector last{};
+    PhaseVector last{};
     for (const std::size_t p : phases_) {
       last[p] = std::max(local[p], f.piece[p]);
       attained += last[p];
@@ -579,18 +439,17 @@ class PhaseBound::Tree {
   std::size_t kept_;
   double in_hand_ = kInfinite;
   bool rooted_ = false;
-  std::vector<std::vector<PhaseItem>> tables_;
-  std::uint32_t used_ = 0;
+  PhaseItems items_of_;
+  const std::vector<std::vector<PhaseItem>>& tables_;
+  std::uint32_t used_;
   std::priority_queue<Node, std::vector<Node>, Later> open_;
-  std::map<std::uint32_t, Grouped> grouped_;         ///< by routes
-  std::array<std::vector<double>, kPhases> pieces_;  ///< of all items, ascending
   // Of the node looked at: tables that choose, their items from `first_` on, blocks taken whole.
   std::vector<std::size_t> free_;
   std::vector<Candidate> items_;
   std::vector<std::size_t> first_;
-  std::vector<const Block*> taken_;
+  std::vector<const PhaseItems::Block*> taken_;
   double sure_even_ = 0;
-  Vector sure_local_{};
+  PhaseVector sure_local_{};
   std::vector<const PhaseItem*> chosen_;
   std::vector<std::vector<std::int32_t>> starts_;
   std::vector<double> leasts_;                   ///< of them
