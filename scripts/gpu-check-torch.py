@@ -2,17 +2,26 @@
 """What PyTorch needs for what scripts/gpu-check measures, on the same machine.
 
 usage: gpu-check-torch.py contact                          five products, attentions, copies and embeddings, forward and backward
-       gpu-check-torch.py anchors OPS.csv OUT.csv SECONDS  the anchors of `stepcast calibrate --rows`, ours beside torch's
+       gpu-check-torch.py anchors OPS.csv OUT.csv SECONDS  the anchors of `stepcast calibrate --rows`, ours beside torch's, each written as it comes
        gpu-check-torch.py gpt JOB.json                     a training step of the job's model, one line of JSON
        gpu-check-torch.py dlrm JOB.json
 """
+import time
+
+BEGIN = time.monotonic()  # importing torch may take longer than what it is imported for
+
 import csv
 import json
 import sys
-import time
 
-import torch
-import torch.nn.functional as F
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    torch = None
+if torch is None or not torch.cuda.is_available():
+    print("lacks a torch that sees a GPU")
+    sys.exit(77)
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 flush = None
@@ -129,7 +138,7 @@ def anchor_of(row):  # flags as core/graph/op.h has them: 1 and 2 transpose A an
         backward = kind == "embedding_backward"
         if rows == 10_000_000 and bags == 16384 and lookups == 32 * bags and zipf in (0.0, 1.05) and (not backward or optimizer == "sgd"):
             return lambda: embedding(rows, dim, lookups, bags, zipf, row["format"], backward)
-    if kind == "gemm" and s[3] <= 1 and tuple(s[:3]) in ((4096,) * 3, (8192,) * 3, (8192, 1024, 4096), (16384, 512, 1024)) and row["format"] in DTYPES:
+    if kind == "gemm" and s[3] <= 1 and tuple(s[:3]) in ((4096,) * 3, (8192,) * 3, (8192, 1024, 4096), (16384, 512, 1024)) and row["format"] in DTYPES and flags & 3 != 3:
         layout = ("nn", "tn", "nt")[flags & 3]
         return lambda: product(*s[:3], row["format"], layout)
     if kind in ("attention_forward", "attention_backward") and (s[0], s[1], s[2], s[3]) in (
@@ -139,8 +148,11 @@ def anchor_of(row):  # flags as core/graph/op.h has them: 1 and 2 transpose A an
 
 
 def anchors(ops, out, seconds):
-    end = time.monotonic() + float(seconds)
-    seen, lines, left = set(), [], 0
+    end = BEGIN + float(seconds)
+    seen, ratios, left = set(), [], 0
+    kept = open(out, "w", newline="")
+    table = csv.writer(kept)
+    table.writerow(["kind", "s0", "s1", "s2", "s3", "s4", "s5", "format", "flags", "embedding", "ours_s", "torch_s", "torch_over_ours"])
     for row in csv.DictReader(open(ops)):
         make = anchor_of(row) if row["name"].startswith("sweep.") else None
         key = tuple(row[c] for c in ("kind", "s0", "s1", "s2", "s3", "s4", "s5", "format", "flags", "embedding"))
@@ -156,17 +168,16 @@ def anchors(ops, out, seconds):
             print(f"{row['kind']} {key[1:]}: {str(e)[:80]}")
             continue
         ours = float(row["seconds"])
-        lines.append([row["kind"], *key[1:10], f"{ours:.6g}", f"{theirs:.6g}", f"{theirs / ours:.4g}"])
+        ratios.append(theirs / ours)
+        table.writerow([*key, f"{ours:.6g}", f"{theirs:.6g}", f"{ratios[-1]:.4g}"])
+        kept.flush()
         torch.cuda.empty_cache()
-    with open(out, "w", newline="") as f:
-        table = csv.writer(f)
-        table.writerow(["kind", "s0", "s1", "s2", "s3", "s4", "s5", "format", "flags", "embedding", "ours_s", "torch_s", "torch_over_ours"])
-        table.writerows(lines)
-    if not lines:
+    kept.close()
+    if not ratios:
         print("no anchor was measured")
         sys.exit(77)
-    ratios = sorted(float(line[-1]) for line in lines)
-    print(f"{len(lines)} anchors: torch / ours median {ratios[len(ratios) // 2]:.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}" + (f"; no time for {left}" if left else ""))
+    ratios.sort()
+    print(f"{len(ratios)} anchors: torch / ours median {ratios[len(ratios) // 2]:.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}" + (f"; no time for {left}" if left else ""))
 
 
 def gpt(job):
