@@ -38,7 +38,7 @@ def record_runs(trace, folder):
             events.append(event)
         os.mkdir(os.path.join(folder, name))
         with gzip.open(os.path.join(folder, name, "rank0.json.gz"), "wt", compresslevel=1) as out:
-            json.dump(dict(whole, traceEvents=events), out)
+            out.write(json.dumps(dict(whole, traceEvents=events)))  # json.dump encodes in Python
 
 
 def commands_of(text):
