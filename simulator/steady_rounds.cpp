@@ -123,7 +123,7 @@ Shortened shortened(const ExecutionGraph& graph, const Rounds& rounds, std::uint
     program.microbatches -= fewer;
     const auto from = program.calls.begin() + s.cut.back();
     program.calls.erase(from, from + std::ptrdiff_t{run.calls} * s.left_out);
-    // Of calls before the cut the numbers stay; the others count on from there.
+    // Calls before the cut keep their numbers; the others count on from there.
     for (auto call = program.calls.begin() + s.cut.back(); call != program.calls.end(); ++call) {
       call->microbatch -= is_pass(program.segments[call->segment].kind) ? fewer : 0;
     }

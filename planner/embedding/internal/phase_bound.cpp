@@ -443,7 +443,7 @@ class PhaseBound::Tree {
   const std::vector<std::vector<PhaseItem>>& tables_;
   std::uint32_t used_;
   std::priority_queue<Node, std::vector<Node>, Later> open_;
-  // Of the node looked at: tables that choose, their items from `first_` on, blocks taken whole.
+  // The node looked at: tables that choose, their items from `first_` on, blocks taken whole.
   std::vector<std::size_t> free_;
   std::vector<Candidate> items_;
   std::vector<std::size_t> first_;
