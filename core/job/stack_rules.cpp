@@ -23,6 +23,17 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
   if (p.pipeline > 1 && p.schedule != ScheduleKind::kOneFOneB) {
     return BrokenRule{"parallel.schedule", "Megatron-LM runs 1f1b; use that"};
   }
+  const std::int64_t chunks = p.pipeline * p.virtual_stages;
+  const PipelineSplit& split = p.pipeline_split;
+  if (split.layers.empty() && p.pipeline > 1 &&
+      (w.layers + split.embedding + split.head) % chunks != 0) {
+    return BrokenRule{
+        p.virtual_stages > 1 ? "parallel.virtual_stages" : "parallel.pipeline",
+        fmt::format("{} layers over {} chunks are not equal, nor with embedding or head as layers, "
+                    "as Megatron-LM deals them out unless they are drawn; use a divisor of the "
+                    "layers, or list those of each chunk in parallel.pipeline_split",
+                    w.layers, chunks)};
+  }
   if (p.virtual_stages > 1 && p.pipeline == 2 && !p.overlap.pipeline) {
     return BrokenRule{"parallel.virtual_stages",
                       "Megatron-LM interleaves two stages only with overlapped messages; use "

@@ -105,6 +105,16 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
   }
 }
 
+std::vector<DealChoice> ParallelSpace::searched_ends() const {
+  std::vector<DealChoice> ends;
+  for (std::int32_t head = 0; head <= std::max(most_head_, 1); ++head) {
+    for (const std::int32_t embedding : {0, 1}) {
+      ends.push_back({1, embedding, head});
+    }
+  }
+  return ends;
+}
+
 std::vector<DealChoice> ParallelSpace::make_deals(std::int32_t stages) const {
   const std::int64_t layers = job_.workload.transformer()->layers;
   if (!listed_.empty()) {
@@ -120,11 +130,7 @@ std::vector<DealChoice> ParallelSpace::make_deals(std::int32_t stages) const {
     weights.push_back({1, static_cast<std::int32_t>(fixed_.pipeline_split->embedding),
                        static_cast<std::int32_t>(fixed_.pipeline_split->head)});
   } else {
-    for (std::int32_t head = 0; head <= std::max(most_head_, 1); ++head) {
-      for (const std::int32_t embedding : {0, 1}) {
-        weights.push_back({1, embedding, head});
-      }
-    }
+    weights = searched_ends();
   }
   std::vector<DealChoice> deals;
   for (std::int32_t v = 1;
@@ -180,8 +186,8 @@ Job ParallelSpace::split_job(const PlanPoint& split) const {
     into = *fixed_.pipeline_split;
     return job;
   }
-  for (const auto& [embedding, head] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
-    into = {embedding, head, {}};
+  for (const DealChoice& ends : searched_ends()) {
+    into = {ends.embedding_layers, ends.head_layers, {}};
     if (legal_somehow(job)) {
       return job;
     }

@@ -252,7 +252,8 @@ ReducedStep::PassKey ReducedStep::pass_key(const PlanPoint& point) const {
   if (!passes_use_data(point) || point.zero < 2) {
     key.placement = passes_use_data(point) ? placement(point) : Placement{};
     p.zero = p.shard_level = 0;  // states alone are no pass's business
-    p.data = 1;
+    // Experts on tensor ranks too lie on fewer replicas than there are of them.
+    p.data = point.replicas() % point.expert == 0 ? 1 : point.data;
     p.pipeline = std::min(p.pipeline, 2);
   }
   return key;

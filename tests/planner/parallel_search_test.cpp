@@ -12,6 +12,7 @@
 #include "core/job/limits.h"
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/parallel_space.h"
+#include "planner/parallel/task_costs.h"
 #include "tests/planner/parallel_jobs.h"
 #include "workloads/transformer/shape.h"
 
@@ -320,8 +321,54 @@ TEST_CASE("layers that do not divide evenly are dealt out with ends that count a
   request.fixed.virtual_stages = 4;
   CHECK(said() == Said{{4, 1, 1}});
   request.fixed.virtual_stages = std::nullopt;
-  request.fixed.stack = TrainingStack::kMegatron;  // draws what is not equal
-  CHECK(said() == Said{{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 1, 1}});
+  request.fixed.stack = TrainingStack::kMegatron;
+  CHECK(said() == Said{{1, 1, 1}, {2, 1, 1}, {4, 1, 1}});
+}
+
+TEST_CASE("a framework that draws chunks has stages of 61 layers", "[planner][parallel][search]") {
+  // With a head of two layers and the embedding as one there are 64: NVIDIA's stages of
+  // DeepSeek-V3.
+  PlanRequest request =
+      small_request(4, {"workload.layers=61", "workload.vocabulary=100000", "parallel.pipeline=4"});
+  request.fixed.stack = TrainingStack::kMegatron;
+  const ParallelSpace space(request.job, request.fixed);
+  REQUIRE(space.splits().size() == 1);
+  std::set<std::int32_t> chunks;
+  for (const ScheduleChoice& s : space.schedules(space.splits().front())) {
+    const DealChoice& deal = s.deal;
+    CHECK((61 + deal.embedding_layers + deal.head_layers) % (4 * deal.virtual_stages) == 0);
+    if (deal.embedding_layers == 1 && deal.head_layers == 2) {
+      chunks.insert(deal.virtual_stages);
+    }
+  }
+  CHECK(chunks == std::set<std::int32_t>{1, 2, 4, 8});
+}
+
+TEST_CASE("passes of a split are its own, whatever was asked before",
+          "[planner][parallel][search]") {
+  // 64 experts' ranks: of 64 replicas, or of 32 with their two tensor ranks each.
+  const Job job = config::load_job(config::text_source("{}", "test"),
+                                   {"workload=deepseek-v3", "system=gb200-nvl72", "devices=256",
+                                    "batch.global=2048", "stack=nemo"},
+                                   testing::kLibrary);
+  const models::CostModel model(job.system, job.calibration);
+  PlanPoint four;
+  four.tensor = 2;
+  four.sequence_parallel = true;
+  four.expert = 64;
+  four.pipeline = 4;
+  four.data = 32;
+  PlanPoint two = four;
+  two.pipeline = 2;
+  two.data = 64;
+  const auto forward = [](const Passes& passes) {
+    return passes.role[static_cast<std::size_t>(ChunkRole::kMiddle)].forward.at(1, 0);
+  };
+  FastPath path(job, model);
+  const double alone = forward(TaskCosts(path).passes(four, RecomputeKind::kNone));
+  TaskCosts both(path);
+  CHECK(forward(both.passes(two, RecomputeKind::kNone)) != alone);
+  CHECK(forward(both.passes(four, RecomputeKind::kNone)) == alone);
 }
 
 TEST_CASE("a framework without sequence parallelism has tensor ranks",
