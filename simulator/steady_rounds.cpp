@@ -370,7 +370,7 @@ std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, con
   }
   const auto rounds = rounds_of(graph, costs.queue_depth);
   std::uint32_t kept = kSettling + kVerified + 1;
-  for (int attempt = 0; attempt < kAttempts && rounds && rounds->shortest() >= 2 * kept;
+  for (int attempt = 0; attempt < kAttempts && rounds && rounds->shortest() >= 3 * kept;
        ++attempt, kept *= 2) {
     const Shortened s = shortened(graph, *rounds, kept);
     if (!reaches_back_enough(s)) {

@@ -222,8 +222,9 @@ class Planning {
   }
 
   /// Until every plan that is to be shown so far is simulated in full: what is left is behind them.
-  void complete_shown() {
-    for (;;) {
+  /// True if some was not.
+  bool complete_shown() {
+    for (bool any = false;; any = true) {
       std::vector<std::size_t> parts;
       for (const Simulated* s : shown()) {
         if (!s->whole) {
@@ -231,7 +232,8 @@ class Planning {
         }
       }
       if (parts.empty()) {
-        return;
+        forget_others();
+        return any;
       }
       planner::parallel_for(parts.size(), options_.threads, [&](std::size_t, std::size_t i) {
         Simulated& s = steps_[parts[i]];
@@ -240,7 +242,8 @@ class Planning {
     }
   }
 
-  /// Keeps graphs of the plans that are to be shown so far.
+  /// Keeps graphs of the plans that are to be shown so far, all of them simulated in full: the
+  /// others stay behind them.
   void forget_others() {
     const std::vector<const Simulated*> best = shown();
     for (Simulated& s : steps_) {
@@ -261,7 +264,8 @@ class Planning {
   }
 
   /// Simulates those of `list` that are in reach, in its order and in rounds, at most `most`. The
-  /// first round is of the plans likely to be shown, one of a kind, in full.
+  /// first round is of the plans likely to be shown, one of a kind. What an estimate puts in reach
+  /// is so by the whole step, which is no shorter; only where it does not, the whole is asked.
   template <class InReach>
   void simulate(const std::vector<planner::ParallelCandidate>& list, std::size_t most,
                 const InReach& in_reach) {
@@ -274,8 +278,17 @@ class Planning {
           return planner::kind_of(o.point) == planner::kind_of(c.point);
         });
       };
+      const auto wanted = [&](const planner::ParallelCandidate& c) {
+        if (steps_.empty()) {
+          return other_kind(c);
+        }
+        if (in_reach(c)) {
+          return true;
+        }
+        return complete_shown() && in_reach(c);
+      };
       for (std::size_t i = 0; i < list.size() && some.size() < round; ++i) {
-        if (taken[i] == 0 && (steps_.empty() ? other_kind(list[i]) : in_reach(list[i]))) {
+        if (taken[i] == 0 && wanted(list[i])) {
           taken[i] = 1;
           some.push_back(list[i]);
         }
@@ -287,14 +300,13 @@ class Planning {
       steps_.resize(from + some.size());
       planner::parallel_for(some.size(), options_.threads, [&](std::size_t, std::size_t i) {
         if (from + i == 0 || !late()) {
-          steps_[from + i] = simulated(some[i], from + i, from == 0);
+          steps_[from + i] = simulated(some[i], from + i, false);
         }
       });
       done += some.size();
       std::erase_if(steps_, [](const Simulated& s) { return std::isinf(s.seconds); });
-      complete_shown();
-      forget_others();
     }
+    complete_shown();
   }
 
   /// The fastest of each kind that was simulated and fits, ascending.
