@@ -42,7 +42,7 @@ class PhaseItems {
   [[nodiscard]] const std::vector<std::vector<PhaseItem>>& tables() const { return tables_; }
   [[nodiscard]] std::uint32_t routes() const { return routes_; }
   const Grouped& grouped(std::uint32_t routes);
-  /// Of all pieces in a phase, the largest that is at most `seconds` (0 without one), and the
+  /// The pieces in a phase: the largest that is at most `seconds` (0 without one), and the
   /// smallest that is larger (infinity without one).
   [[nodiscard]] std::pair<double, double> pieces_around(std::size_t phase, double seconds) const;
 
