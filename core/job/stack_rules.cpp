@@ -86,7 +86,9 @@ Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
   }
   if (p.pipeline > 1 && splits_weights(p.schedule)) {
     return BrokenRule{"parallel.schedule",
-                      fmt::format("torchtitan has no {}; use 1f1b or gpipe", name_of(p.schedule))};
+                      fmt::format("{} splits backward passes, which PyTorch does not do in the "
+                                  "compiled layers of torchtitan; use 1f1b or gpipe",
+                                  name_of(p.schedule))};
   }
   const bool replicated = p.zero == 0 && p.data * p.context > 1;
   if (replicated && p.tensor * p.pipeline * p.context > 1) {
