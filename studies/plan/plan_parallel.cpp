@@ -43,7 +43,6 @@ class Planning {
 
   ParallelPlanReport run() {
     begin_ = now();
-    const double begin = begin_;
     report_.job = request_.job;
     report_.fixed = request_.fixed;
     report_.capacity = request_.job.system.device.memory.base() - options_.headroom;
@@ -67,7 +66,7 @@ class Planning {
     report_.cut = found.cut;
     report_.least_bytes = found.least_bytes;
     report_.front = found.front;
-    report_.search_seconds = now() - begin;
+    report_.search_seconds = now() - begin_;
     const double searched = now();
     if (!found.best.empty()) {
       report_.lower_bound = least_of(found);
@@ -209,7 +208,7 @@ class Planning {
     if (!s.fits) {
       return s;
     }
-    const double pace = pace_of_zero(c.point.zero);
+    const double pace = paces_.at(static_cast<std::size_t>(c.point.zero));
     if (const auto about = whole ? std::nullopt : estimated_step(job, model_)) {
       s.seconds = *about * (1 - kEstimateError) * pace;
       return s;
@@ -221,8 +220,7 @@ class Planning {
     return s;
   }
 
-  /// Until every plan that is to be shown so far is simulated in full: what is left is behind them.
-  /// True if some was not.
+  /// Until every plan to be shown so far is simulated in full. True if some were not.
   bool complete_shown() {
     for (bool any = false;; any = true) {
       std::vector<std::size_t> parts;
@@ -242,8 +240,7 @@ class Planning {
     }
   }
 
-  /// Keeps graphs of the plans that are to be shown so far, all of them simulated in full: the
-  /// others stay behind them.
+  /// Keeps graphs of the plans to be shown so far, all simulated in full: others stay behind.
   void forget_others() {
     const std::vector<const Simulated*> best = shown();
     for (Simulated& s : steps_) {
@@ -263,9 +260,8 @@ class Planning {
     return of ? of->factor : 1;
   }
 
-  /// Simulates those of `list` that are in reach, in its order and in rounds, at most `most`. The
-  /// first round is of the plans likely to be shown, one of a kind. What an estimate puts in reach
-  /// is so by the whole step, which is no shorter; only where it does not, the whole is asked.
+  /// Simulates those of `list` that are in reach, in its order and in rounds, at most `most`; first
+  /// one of a kind. What an estimate puts in reach is so by the whole step, which is no shorter.
   template <class InReach>
   void simulate(const std::vector<planner::ParallelCandidate>& list, std::size_t most,
                 const InReach& in_reach) {
@@ -279,13 +275,7 @@ class Planning {
         });
       };
       const auto wanted = [&](const planner::ParallelCandidate& c) {
-        if (steps_.empty()) {
-          return other_kind(c);
-        }
-        if (in_reach(c)) {
-          return true;
-        }
-        return complete_shown() && in_reach(c);
+        return steps_.empty() ? other_kind(c) : in_reach(c) || (complete_shown() && in_reach(c));
       };
       for (std::size_t i = 0; i < list.size() && some.size() < round; ++i) {
         if (taken[i] == 0 && wanted(list[i])) {
