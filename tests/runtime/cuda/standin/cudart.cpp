@@ -248,7 +248,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     return refused(cudaErrorInvalidValue);
   }
   arrive(stream);
-  enqueue([=] { std::memmove(to, from, bytes); });
+  if (bytes > 0) {  // nothing may be nowhere
+    enqueue([=] { std::memmove(to, from, bytes); });
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
@@ -256,7 +258,9 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     return refused(cudaErrorInvalidValue);
   }
   arrive(stream);
-  enqueue([=] { std::memset(to, value, bytes); });
+  if (bytes > 0) {
+    enqueue([=] { std::memset(to, value, bytes); });
+  }
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) {
