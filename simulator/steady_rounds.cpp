@@ -122,7 +122,7 @@ Shortened shortened(const ExecutionGraph& graph, const Rounds& rounds, std::uint
     const std::int32_t fewer = static_cast<std::int32_t>(s.left_out) * rounds.microbatches;
     program.microbatches -= fewer;
     const auto from = program.calls.begin() + s.cut.back();
-    program.calls.erase(from, from + std::ptrdiff_t{run.calls} * s.left_out);
+    program.calls.erase(from, from + static_cast<std::ptrdiff_t>(std::size_t{run.calls} * s.left_out));
     // Calls before the cut keep their numbers; the others count on from there.
     for (auto call = program.calls.begin() + s.cut.back(); call != program.calls.end(); ++call) {
       call->microbatch -= is_pass(program.segments[call->segment].kind) ? fewer : 0;
