@@ -64,7 +64,9 @@ Split& SplitTable::sharded(std::size_t index) {
       split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
       split.paces.push_back(options_.paces.at(static_cast<std::size_t>(zero.stage)));
     }
-    split.least_pace = *std::min_element(split.paces.begin(), split.paces.end());
+    if (!split.paces.empty()) {  // no sharding of it may be legal
+      split.least_pace = *std::min_element(split.paces.begin(), split.paces.end());
+    }
   });
   return split;
 }

@@ -168,7 +168,7 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
           experts(j);
           j.formats.expert_dispatch = Format::kFp8;
         }},
-       {Where::kNowhere, "formats.attention", "a format of its own", "leave it out",
+       {Where::kNowhere, "formats.attention", "a separate format", "leave it out",
         [](Job& j) { j.system.fitted["stack"].constants["fp8_attention"] = 1; }},
        {Where::kNowhere, "parallel.zero", "differ between tensor ranks",
         "multiple of parallel.tensor", [&](Job& j) {
