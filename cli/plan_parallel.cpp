@@ -260,6 +260,15 @@ std::string held_text(const ParallelPlanReport& r) {
       held.empty() ? "" : fmt::format("; held as the job says: {}", held));
 }
 
+/// True if no plan of the other family is shown, though there may be some: their paces are known
+/// differently well.
+bool all_shard_weights(const ParallelPlanReport& r) {
+  return !r.fixed.zero && r.fixed.stack != TrainingStack::kTorchtitan &&
+         pace_of(r.plans.front().job) &&
+         std::all_of(r.plans.begin(), r.plans.end(),
+                     [](const auto& p) { return p.point.zero == 3; });
+}
+
 void add_search(const ParallelPlanReport& r, Report& report) {
   report.fact("search", {{"seconds", r.search_seconds},
                          {"fewer_devices_seconds", r.fewer_devices_seconds},
@@ -299,6 +308,10 @@ Report report_of(const ParallelPlanReport& r, const std::string& usual_stack, bo
     report.fact("usual_stack", usual_stack);
   }
   report.line(held_text(r));
+  if (all_shard_weights(r)) {
+    report.line(
+        "all of these shard weights (zero 3); --set parallel.zero=1 shows plans that do not");
+  }
   add_search(r, report);
   if (details) {
     add_search_lines(r, report);
