@@ -280,6 +280,18 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
       return held_up ? stages_of(key, parts, layers) : pass_stages(key, parts, layers);
     };
     passes.role = lines(point.pipeline == 1, fewer, more, kPassFields, stages, costs);
+    if (least() && point.pipeline == 1 && point.zero == 3 && passes_use_data(point)) {
+      // Gathers of one layer are free to the least clock, so a second may add more than others do.
+      const ByRole<PassCosts> next = lines(true, 2, 1, kPassFields, stages, costs);
+      for (std::size_t role = 0; role < kChunkRoles; ++role) {
+        for (const auto field : {&PassCosts::forward, &PassCosts::backward, &PassCosts::weights}) {
+          Line& line = passes.role[role].*field;
+          const double layer = std::min(line.layer, (next[role].*field).layer);
+          line.base += line.layer - layer;
+          line.layer = layer;
+        }
+      }
+    }
   } else {
     std::vector<PassCosts> by_stage;
     for (const ReducedStage& stage : pass_stages(key, kUnequalStages, kUnequalLayers)) {
