@@ -81,6 +81,21 @@ inline Job random_job(std::mt19937& rng) {
   return job;
 }
 
+/// One of them small enough to simulate whole, with `times` as many micro-batches and any overlaps.
+inline Job random_small_job(std::mt19937& rng, std::int64_t times) {
+  const auto flip = [&rng] { return std::uniform_int_distribution<int>(0, 1)(rng) == 1; };
+  Job job = random_job(rng);
+  auto& model = std::get<TransformerWorkload>(job.workload.model);
+  model.layers = std::min<std::int64_t>(model.layers, 8);
+  job.batch.global *= times;
+  job.devices = std::min<std::int64_t>(job.devices, 16);
+  job.parallel.overlap.data = flip();
+  job.parallel.overlap.tensor = flip();
+  job.parallel.overlap.pipeline = flip();
+  job.parallel.overlap.expert = flip();
+  return job;
+}
+
 /// A legal split of the job, or nothing after a few tries; with a pipeline that works as `only`
 /// says, if that is given.
 inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng,

@@ -12,8 +12,8 @@
 namespace stepcast::studies {
 namespace {
 
-using planner::testing::random_job;
 using planner::testing::random_point;
+using planner::testing::random_small_job;
 using simulator::SimulationResult;
 
 auto sums(const simulator::RankSummary& r) {
@@ -51,21 +51,12 @@ void check_same(const ExecutionGraph& graph, const simulator::StepCosts& costs,
 TEST_CASE("a step without most of its rounds is the whole step to the tick",
           "[studies][simulator][property]") {
   std::mt19937 rng(53);
-  const auto flip = [&rng] { return std::uniform_int_distribution<int>(0, 1)(rng) == 1; };
   int derived = 0;
   int pipelines = 0;
   int overlapped = 0;
   for (int i = 0; derived < 30; ++i) {
     REQUIRE(i < 2000);
-    Job job = random_job(rng);
-    auto& model = std::get<TransformerWorkload>(job.workload.model);
-    model.layers = std::min<std::int64_t>(model.layers, 8);
-    job.batch.global *= 64;
-    job.devices = std::min<std::int64_t>(job.devices, 16);
-    job.parallel.overlap.data = flip();
-    job.parallel.overlap.tensor = flip();
-    job.parallel.overlap.pipeline = flip();
-    job.parallel.overlap.expert = flip();
+    const Job job = random_small_job(rng, 64);
     const auto point = random_point(job, rng);
     if (!point || (point->pipeline == 1 && derived - pipelines >= 10)) {
       continue;

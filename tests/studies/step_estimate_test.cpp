@@ -9,25 +9,17 @@ namespace {
 
 using planner::testing::random_job;
 using planner::testing::random_point;
+using planner::testing::random_small_job;
 using planner::testing::simulated;
 
 TEST_CASE("a step estimated from a few rounds of micro-batches is no longer than the whole",
           "[studies][plan]") {
   std::mt19937 rng(37);
-  const auto flip = [&rng] { return std::uniform_int_distribution<int>(0, 1)(rng) == 1; };
   int compared = 0;
   int near = 0;
   for (int i = 0; compared < 40; ++i) {
     REQUIRE(i < 400);
-    Job job = random_job(rng);
-    auto& model = std::get<TransformerWorkload>(job.workload.model);
-    model.layers = std::min<std::int64_t>(model.layers, 8);
-    job.batch.global *= 12;
-    job.devices = std::min<std::int64_t>(job.devices, 16);
-    job.parallel.overlap.data = flip();
-    job.parallel.overlap.tensor = flip();
-    job.parallel.overlap.pipeline = flip();
-    job.parallel.overlap.expert = flip();
+    const Job job = random_small_job(rng, 12);
     const auto point = random_point(job, rng);
     if (!point) {
       continue;
