@@ -10,7 +10,7 @@ namespace stepcast::workloads {
 
 ExecutionGraph build_graph(const Job& job) {
   GraphDraft draft = job.workload.transformer() != nullptr ? build_transformer(job)
-                                                           : GraphDraft{build_layered(job)};
+                                                           : build_layered(job);
   run_passes(draft, job);
   return std::move(draft.graph);
 }

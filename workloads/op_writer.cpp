@@ -8,8 +8,20 @@ namespace stepcast::workloads {
 
 OpWriter::OpEdit OpWriter::compute(OpKind kind, std::string_view name,
                                    std::initializer_list<std::int64_t> shape) {
-  note({});
+  return op(Lane::kCompute, kind, name, shape);
+}
+
+OpWriter::OpEdit OpWriter::op(Lane lane, OpKind kind, std::string_view name,
+                              std::initializer_list<std::int64_t> shape) {
+  note({.lane = lane});
   return builder_.op(kind, name, shape);
+}
+
+void OpWriter::follows(OpId on) {
+  if (on != kNoOp) {
+    order_.dependencies.push_back(
+        {static_cast<std::uint32_t>(written()), static_cast<std::uint32_t>(on)});
+  }
 }
 
 /// What is said of the op that is written next.

@@ -31,6 +31,19 @@ class OpWriter {
 
   OpEdit compute(OpKind kind, std::string_view name, std::initializer_list<std::int64_t> shape);
 
+  /// An op of any lane in a program whose ops follow others by name (ProgramOrder::by_name).
+  ///
+  ///   w.op(Lane::kInput, OpKind::kLoadBatch, "load_batch", {bytes}).out(batch);
+  ///   const OpId loaded = w.written();
+  ///   w.compute(OpKind::kGemm, ...);
+  ///   w.follows(loaded);
+  OpEdit op(Lane lane, OpKind kind, std::string_view name,
+            std::initializer_list<std::int64_t> shape);
+  /// The op written last.
+  [[nodiscard]] OpId written() const { return static_cast<OpId>(order_.ops.size()) - 1; }
+  /// The op written last starts once `on` is done, whatever streams the two have.
+  void follows(OpId on);
+
   struct Transfer {
     OpKind kind = OpKind::kAllReduce;
     std::string_view name;

@@ -2,16 +2,13 @@
 
 #include <fmt/ostream.h>
 
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <vector>
 
 #include "cli/support/console.h"
 #include "core/error.h"
+#include "core/temporary_folder.h"
 #include "studies/traces/open_recording.h"
 #include "traces/formats.h"
 
@@ -25,12 +22,12 @@ std::string trace_file(const std::string& path) {
   if (path != "-") {
     return path;
   }
-  std::string name = (std::filesystem::temp_directory_path() / "stepcast-XXXXXX").string();
-  const int file = mkstemp(name.data());
-  if (file < 0) {
+  const TemporaryFolder folder("stepcast");  // gone when this returns: the open file stays
+  const std::string name = folder.path() / "input";
+  std::FILE* file = std::fopen(name.c_str(), "w+b");
+  if (file == nullptr) {
     throw EnvironmentError(name + ": cannot be made to keep standard input in");
   }
-  unlink(name.c_str());
   constexpr std::uint64_t kMost = std::uint64_t{8} << 30U;
   std::vector<char> part(1 << 20U);
   std::uint64_t size = 0;
@@ -41,15 +38,11 @@ std::string trace_file(const std::string& path) {
     if (size > kMost) {
       throw InputError("-", "standard input is more than 8 GiB; give the trace as a file");
     }
-    for (std::size_t done = 0; done < got;) {
-      const ssize_t written = write(file, part.data() + done, got - done);
-      if (written <= 0) {
-        throw RunError("-: standard input does not fit into the folder for temporary files");
-      }
-      done += static_cast<std::size_t>(written);
+    if (std::fwrite(part.data(), 1, got, file) != got || std::fflush(file) != 0) {
+      throw RunError("-: standard input does not fit into the folder for temporary files");
     }
   }
-  return fmt::format("/proc/self/fd/{}", file);
+  return fmt::format("/proc/self/fd/{}", fileno(file));
 }
 
 traces::Recording open_recording(const std::string& path, const Context& context) {

@@ -237,7 +237,7 @@ class GraphReader {
     const auto found = v.find(key);
     return found ? found->boolean() : otherwise;
   }
-  static LayerBuilder::Attention heads_of(const Value& v) {
+  static LayerHeads heads_of(const Value& v) {
     return {.heads = size(v, "heads", "the number of heads"),
             .kv_heads = size_or(v, "kv_heads", 0),
             .causal = flag(v, "causal"),

@@ -216,7 +216,7 @@ int LayerBuilder::dot(const std::string& name, int x, std::int64_t dim) {
   }
   const std::int64_t vectors = shape(x).elements() / dim;
   Layer& layer = add_layer(LayerKind::kDot, name, {x});
-  layer.head_dim = dim;
+  layer.dim = dim;
   return out(layer, 1, dim + vectors * (vectors - 1) / 2);
 }
 
@@ -227,7 +227,8 @@ int LayerBuilder::cross(const std::string& name, int first, int x, std::int64_t 
   return out(layer, shape(x).rows, shape(x).columns);
 }
 
-Layer& LayerBuilder::heads(LayerKind kind, const std::string& name, int qkv, const Attention& a) {
+Layer& LayerBuilder::add_heads(LayerKind kind, const std::string& name, int qkv,
+                               const LayerHeads& a) {
   const std::int64_t kv = a.kv_heads > 0 ? a.kv_heads : a.heads;
   const std::int64_t all = a.heads + 2 * kv;
   const std::int64_t columns = shape(qkv).columns;
@@ -243,47 +244,40 @@ Layer& LayerBuilder::heads(LayerKind kind, const std::string& name, int qkv, con
                     name, a.heads, kv, all, text(shape(qkv)), columns, all));
   }
   Layer& layer = add_layer(kind, name, {qkv});
-  layer.heads = a.heads;
-  layer.kv_heads = kv;
-  layer.head_dim = dim;
-  layer.causal = a.causal;
-  layer.window = a.window;
+  layer.heads = a;
+  layer.heads.kv_heads = kv;
+  layer.heads.dim = dim;
   return layer;
 }
 
-/// Pairs are counted once for layers of one law.
-void LayerBuilder::jagged(Layer& layer, const LengthLaw& lengths) const {
-  const std::int64_t rows = list_.input(layer).rows;
-  if (rows > kLongestJagged) {
-    refuse(fmt::format("'{}' draws lengths over {} rows of a sample; the most is {}", layer.name,
-                       rows, kLongestJagged));
+int LayerBuilder::attention(const std::string& name, int qkv, const LayerHeads& a) {
+  Layer& layer = add_heads(LayerKind::kAttention, name, qkv, a);
+  const std::int64_t rows = shape(qkv).rows;
+  if (a.lengths && rows > kLongestJagged) {
+    refuse(fmt::format("'{}' draws lengths over {} rows of a sample; the most is {}", name, rows,
+                       kLongestJagged));
   }
-  if (layer.window > 0) {
-    refuse(fmt::format("'{}' has lengths and a window; leave one of them out", layer.name));
+  if (a.lengths && a.window > 0) {
+    refuse(fmt::format("'{}' has lengths and a window; leave one of them out", name));
   }
-  const auto like = std::find_if(list_.layers.begin(), list_.layers.end(), [&](const Layer& other) {
-    return other.lengths == lengths && other.causal == layer.causal &&
-           list_.input(other).rows == rows;
-  });
-  layer.pairs =
-      like != list_.layers.end() ? like->pairs : expected_pairs(lengths, rows, layer.causal);
-  layer.lengths = lengths;
+  if (a.lengths) {  // pairs are counted once for layers of one law
+    const auto like =
+        std::find_if(list_.layers.begin(), list_.layers.end() - 1, [&](const Layer& other) {
+          return other.heads.lengths == a.lengths && other.heads.causal == a.causal &&
+                 list_.input(other).rows == rows;
+        });
+    layer.heads.pairs =
+        &*like != &layer ? like->heads.pairs : expected_pairs(*a.lengths, rows, a.causal);
+  }
+  return out(layer, rows, layer.heads.heads * layer.heads.dim);
 }
 
-int LayerBuilder::attention(const std::string& name, int qkv, const Attention& a) {
-  Layer& layer = heads(LayerKind::kAttention, name, qkv, a);
-  if (a.lengths) {
-    jagged(layer, *a.lengths);
-  }
-  return out(layer, shape(qkv).rows, layer.heads * layer.head_dim);
-}
-
-int LayerBuilder::rope(const std::string& name, int qkv, const Attention& a) {
-  Layer& layer = heads(LayerKind::kRope, name, qkv, a);
-  if (layer.head_dim % 2 != 0) {
+int LayerBuilder::rope(const std::string& name, int qkv, const LayerHeads& a) {
+  Layer& layer = add_heads(LayerKind::kRope, name, qkv, a);
+  if (layer.heads.dim % 2 != 0) {
     refuse(
         fmt::format("'{}' turns pairs of columns, and heads of {} are {} wide; use an even width",
-                    name, text(shape(qkv)), layer.head_dim));
+                    name, text(shape(qkv)), layer.heads.dim));
   }
   return out(layer, shape(qkv).rows, shape(qkv).columns);
 }
@@ -414,8 +408,8 @@ void LayerBuilder::loss(LayerKind kind, const std::string& name, int x, std::int
                     name, text(shape(x)), shape(x).elements()));
   }
   if (!shape(x).needs_gradient) {
-    refuse(fmt::format("'{}' is a loss of {}, which depends on no parameter; train something",
-                       name, text(shape(x))));
+    refuse(fmt::format("'{}' is a loss of {}, which depends on no parameter; train something", name,
+                       text(shape(x))));
   }
   Layer& layer = add_layer(kind, name, {x});
   layer.labels = labels;

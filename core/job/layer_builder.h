@@ -44,20 +44,13 @@ class LayerBuilder {
   /// `dim` > 0: the one row of x holds vectors of that width side by side.
   int dot(const std::string& name, int x, std::int64_t dim = 0);
   int cross(const std::string& name, int first, int x, std::int64_t rank);
-  struct Attention {
-    std::int64_t heads = 1;
-    std::int64_t kv_heads = 0;  ///< 0: as heads
-    bool causal = false;
-    std::int64_t window = 0;
-    std::optional<LengthLaw> lengths{};
-  };
-  int attention(const std::string& name, int qkv, const Attention& a);
+  int attention(const std::string& name, int qkv, const LayerHeads& heads);
   int softmax(const std::string& name, int x);
   int mean_rows(const std::string& name, int x, std::int64_t rows);
   /// shift and scale: columns [first, first + width) and the next as many of `c`, [1, ...].
   int modulate(const std::string& name, int x, int c, std::int64_t first);
   int gate(const std::string& name, int x, int branch, int c, std::int64_t first);
-  int rope(const std::string& name, int qkv, const Attention& a);
+  int rope(const std::string& name, int qkv, const LayerHeads& heads);
   int embedding(const std::string& name, int ids, std::int64_t vocabulary, std::int64_t width);
   int positions(const std::string& name, int x);
   struct Convolution {
@@ -85,8 +78,7 @@ class LayerBuilder {
 
  private:
   Layer& add_layer(LayerKind kind, const std::string& name, const std::vector<int>& in);
-  Layer& heads(LayerKind kind, const std::string& name, int qkv, const Attention& a);
-  void jagged(Layer& layer, const LengthLaw& lengths) const;
+  Layer& add_heads(LayerKind kind, const std::string& name, int qkv, const LayerHeads& heads);
   int out(Layer& layer, std::int64_t rows, std::int64_t columns);
   void same_shape(const std::string& name, int a, int b) const;
   void one_row(const std::string& name, int x) const;

@@ -169,17 +169,18 @@ std::int64_t parameter_count(const LayerList& list) {
 
 Op attention_op(const LayerList& list, const Layer& l, std::int64_t samples) {
   const std::int64_t length = list.output(l).rows;
+  const LayerHeads& h = l.heads;
   Op op;
   op.kind = OpKind::kAttentionForward;
-  op.shape = {samples, l.heads, l.kv_heads, length, length, l.head_dim};
+  op.shape = {samples, h.heads, h.kv_heads, length, length, h.dim};
   op.attributes = AttentionAttributes{
-      .window = l.window > 0 && l.window < length ? static_cast<std::int32_t>(l.window) : 0};
-  if (l.lengths) {
+      .window = h.window > 0 && h.window < length ? static_cast<std::int32_t>(h.window) : 0};
+  if (h.lengths) {
     op.kind = OpKind::kJaggedAttentionForward;
-    op.shape[4] = std::llround(real(samples) * l.pairs);
-    op.attributes = JaggedAttributes{*l.lengths};
+    op.shape[4] = std::llround(real(samples) * h.pairs);
+    op.attributes = JaggedAttributes{*h.lengths};
   }
-  op.flags = l.causal ? op_flags::kCausal : std::uint8_t{0};
+  op.flags = h.causal ? op_flags::kCausal : std::uint8_t{0};
   return op;
 }
 
@@ -197,13 +198,15 @@ double forward_flops(const LayerList& list, const Layer& l) {
     case LayerKind::kCross:
       return 4 * outputs * real(l.rank);
     case LayerKind::kDot: {
-      const double vectors = real(list.input(l).elements()) / real(l.head_dim);
-      return vectors * (vectors - 1) * real(l.head_dim);
+      const double vectors = real(list.input(l).elements()) / real(l.dim);
+      return vectors * (vectors - 1) * real(l.dim);
     }
-    case LayerKind::kAttention:
-      return l.lengths ? 4 * l.pairs * real(l.heads) * real(l.head_dim)
-                       : 4 * real(out.rows) * real(out.rows) * real(l.heads) * real(l.head_dim) *
-                             (l.causal ? 0.5 : 1);
+    case LayerKind::kAttention: {
+      const LayerHeads& h = l.heads;
+      return h.lengths ? 4 * h.pairs * real(h.heads) * real(h.dim)
+                       : 4 * real(out.rows) * real(out.rows) * real(h.heads) * real(h.dim) *
+                             (h.causal ? 0.5 : 1);
+    }
     case LayerKind::kConvolution:
       return 2 * outputs * real(kernel_elements(list, l));
     case LayerKind::kRecurrent:

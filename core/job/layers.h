@@ -66,6 +66,17 @@ struct LayerTensor {
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
 };
 
+/// What attention and rope say of the heads that stand side by side in their input.
+struct LayerHeads {
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 0;  ///< 0: as heads
+  bool causal = false;
+  std::int64_t window = 0;
+  std::optional<LengthLaw> lengths{};  ///< within sequences of these lengths
+  std::int64_t dim = 0;                ///< follows from the columns
+  double pairs = 0;                    ///< with lengths: of a query and a key, expected in a sample
+};
+
 struct Layer {
   LayerKind kind = LayerKind::kLinear;
   std::string name;
@@ -76,13 +87,10 @@ struct Layer {
   Norm norm = Norm::kLayerNorm;
   bool affine = true;  ///< norm: with scale (and shift) to learn
   bool transpose_a = false, transpose_b = false;
-  bool causal = false;
   bool reverse = false;  ///< recurrent: from the last row to the first
-  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t window = 0;
-  std::optional<LengthLaw> lengths{};  ///< attention: within sequences of these lengths
-  double pairs = 0;                    ///< then: of a query and a key, expected in a sample
-  std::int64_t rank = 0;               ///< cross: width between the two products
+  LayerHeads heads{};
+  std::int64_t dim = 0;         ///< dot: width of a vector
+  std::int64_t rank = 0;        ///< cross: width between the two products
   std::int64_t first = 0;       ///< columns: the first; modulate, gate: where shift or gate begins
   std::int64_t vocabulary = 0;  ///< token embedding
   std::int64_t labels = 0;      ///< connectionist: labels of a sample

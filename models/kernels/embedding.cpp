@@ -145,7 +145,7 @@ Prediction EmbeddingSharedCache::predict(const OpFacts& facts, const Device& dev
   const Seconds cache(total / (bandwidth * c[kCacheRatio]));
   Prediction p =
       bounded_by(cache, dram, Seconds(c[kStart] + (forward ? 0 : c[kSorted] * c[kSortStart])));
-  if (p.bound == "compute") {
+  if (cache >= dram && cache >= p.overhead) {
     p.bound = "cache";
   }
   return p;

@@ -1,7 +1,5 @@
 #include "simulator/reports/breakdown.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -167,21 +165,6 @@ Breakdown breakdown(const Program& program, const Timeline& timeline, std::int32
   STEPCAST_CHECK(ticks(parts.total()) == std::max<std::int64_t>(0, end - ticks(options.begin)),
                  "the breakdown sums to {}", ticks(parts.total()));
   return parts;
-}
-
-std::string text(const Breakdown& parts) {
-  const double total = std::max(1.0, static_cast<double>(ticks(parts.total())));
-  std::string out;
-  const auto line = [&](const char* name, SimTime t) {
-    out += fmt::format("{:<22} {:>12.3f} ms {:>6.1f} %\n", name, to_seconds(t) / milliseconds(1),
-                       100 * static_cast<double>(ticks(t)) / total);
-  };
-  line("compute", parts.compute);
-  line("exposed communication", parts.exposed_communication);
-  line("bubble", parts.bubble);
-  line("host", parts.host);
-  line("other", parts.other);
-  return out;
 }
 
 }  // namespace stepcast::simulator

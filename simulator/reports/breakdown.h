@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/graph/program.h"
@@ -51,8 +50,5 @@ struct BreakdownOptions {
 /// For any timeline: a simulated step or a recorded one.
 Breakdown breakdown(const Program& program, const Timeline& timeline, std::int32_t rank,
                     const BreakdownOptions& options);
-
-/// Five lines, e.g. "compute                 12.345 ms   71.2 %".
-std::string text(const Breakdown& breakdown);
 
 }  // namespace stepcast::simulator

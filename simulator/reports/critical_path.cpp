@@ -1,13 +1,10 @@
 #include "simulator/reports/critical_path.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/topological_sort.hpp>
 #include <iterator>
 #include <limits>
-#include <map>
 
 #include "core/error.h"
 #include "simulator/reports/executed_graph.h"
@@ -131,28 +128,6 @@ CriticalPath critical_path(const ExecutionGraph& graph, const StepCosts& costs,
     path.slack[executed.span_of[op]] = SimTime{latest[n] - longest.distance[n]};
   }
   return path;
-}
-
-std::string text(const CriticalPath& path, const ExecutionGraph& graph, const StepCosts& costs,
-                 std::size_t limit) {
-  const auto ms = [](SimTime t) { return to_seconds(t) / milliseconds(1); };
-  std::string out = fmt::format(
-      "critical path {:.3f} ms: compute {:.3f}, transfer {:.3f}, host {:.3f}, gaps {:.3f}\n",
-      ms(path.length), ms(path.compute), ms(path.transfer), ms(path.host), ms(path.gap));
-  std::map<std::string, std::int64_t> by_name;
-  for (const CriticalPath::Piece& piece : path.pieces) {
-    if (piece.part == CriticalPath::Part::kCompute || piece.part == CriticalPath::Part::kTransfer) {
-      const Program& program = program_of(graph, costs, piece.rank);
-      by_name[program.name(program.ops[piece.ref.op])] += ticks(piece.end) - ticks(piece.begin);
-    }
-  }
-  std::vector<std::pair<std::string, std::int64_t>> rows(by_name.begin(), by_name.end());
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
-  for (std::size_t i = 0; i < rows.size() && i < limit; ++i) {
-    out += fmt::format("  {:<40} {:>12.3f} ms\n", rows[i].first, ms(SimTime{rows[i].second}));
-  }
-  return out;
 }
 
 }  // namespace stepcast::simulator

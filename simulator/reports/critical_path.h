@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/graph/program.h"
@@ -33,9 +32,5 @@ struct CriticalPath {
 /// hold all simulated ranks. The path's length equals the makespan.
 CriticalPath critical_path(const ExecutionGraph& graph, const StepCosts& costs,
                            const Timeline& timeline);
-
-/// The sums and the ops that hold most of the path.
-std::string text(const CriticalPath& path, const ExecutionGraph& graph, const StepCosts& costs,
-                 std::size_t limit = 10);
 
 }  // namespace stepcast::simulator

@@ -14,7 +14,6 @@
 #include "simulator/intervals.h"
 #include "simulator/reports/breakdown.h"
 #include "simulator/reports/framework_memory.h"
-#include "simulator/reports/op_table.h"
 #include "studies/predict/memory_remedy.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/transformer/shape.h"

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/config.h"
@@ -19,6 +21,24 @@
 namespace stepcast::planner::testing {
 
 inline const config::Library kLibrary{STEPCAST_SOURCE_DIR};
+
+/// Plans of a small transformer; `more` overrides its keys.
+inline PlanRequest small_request(std::int64_t devices, std::vector<std::string> more = {}) {
+  std::vector<std::string> overrides{"workload=llama2-7b",
+                                     "system=dgx-a100-80gb",
+                                     "workload.layers=4",
+                                     "workload.hidden=1024",
+                                     "workload.heads=8",
+                                     "workload.kv_heads=8",
+                                     "workload.head_dim=128",
+                                     "workload.ffn_hidden=4096",
+                                     "workload.vocabulary=16000",  // less than a layer
+                                     "batch.global=8",
+                                     "batch.sequence=1024",
+                                     "devices=" + std::to_string(devices)};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return config::load_plan_request(config::text_source("{}", "test"), overrides, kLibrary);
+}
 
 /// A transformer between 0.1 and 30 billion parameters on a built-in system.
 inline Job random_transformer(std::mt19937& rng) {

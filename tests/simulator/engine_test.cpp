@@ -9,6 +9,7 @@ namespace stepcast::simulator {
 namespace {
 
 using test::alike;
+using test::called_once;
 using test::chain;
 using test::compute;
 using test::each;
@@ -41,15 +42,12 @@ TEST_CASE("a slow host bounds the step", "[simulator][engine]") {
 }
 
 TEST_CASE("the host waits while a queue is full", "[simulator][engine]") {
-  ProgramBuilder b;
-  const auto s = b.begin_segment("all");
-  for (int i = 0; i < 4; ++i) {
-    compute(b, "long");
-  }
-  compute(b, "side", "other");
-  b.end_segment();
-  b.call(s);
-  const auto g = alike(1, std::move(b).finish());
+  const auto g = alike(1, called_once([&](ProgramBuilder& b) {
+                         for (int i = 0; i < 4; ++i) {
+                           compute(b, "long");
+                         }
+                         compute(b, "side", "other");
+                       }));
   auto c = blank_costs(g);
   set_cost(g, c, "long", 100);
   set_cost(g, c, "side", 5);
@@ -183,13 +181,10 @@ TEST_CASE("a wait for an event that was not recorded yet is no wait", "[simulato
 ExecutionGraph pair_of(OpKind kind) {
   std::vector<Program> programs;
   for (int r = 0; r < 2; ++r) {
-    ProgramBuilder b;
-    const auto s = b.begin_segment("all");
-    compute(b, "c");
-    talk(b, kind, "x", 0, "compute", 0);
-    b.end_segment();
-    b.call(s);
-    programs.push_back(std::move(b).finish());
+    programs.push_back(called_once([&](ProgramBuilder& b) {
+      compute(b, "c");
+      talk(b, kind, "x", 0, "compute", 0);
+    }));
   }
   return each(std::move(programs));
 }
@@ -235,13 +230,10 @@ TEST_CASE("an unequal all-to-all ends rank by rank; a silent rank waits for nobo
           "[simulator][engine]") {
   std::vector<Program> programs;
   for (int r = 0; r < 3; ++r) {
-    ProgramBuilder b;
-    const auto s = b.begin_segment("all");
-    compute(b, "c");
-    talk(b, OpKind::kAllToAllV, "x");
-    b.end_segment();
-    b.call(s);
-    programs.push_back(std::move(b).finish());
+    programs.push_back(called_once([&](ProgramBuilder& b) {
+      compute(b, "c");
+      talk(b, OpKind::kAllToAllV, "x");
+    }));
   }
   const auto g = each(std::move(programs));
   auto c = blank_costs(g);
@@ -266,14 +258,11 @@ TEST_CASE("an unequal all-to-all ends rank by rank; a silent rank waits for nobo
 TEST_CASE("a send is asynchronous; the receive ends after both were there", "[simulator][engine]") {
   std::vector<Program> programs;
   for (int r = 0; r < 2; ++r) {
-    ProgramBuilder b;
-    const auto s = b.begin_segment("all");
-    compute(b, "c");
-    b.op(r == 0 ? OpKind::kSend : OpKind::kRecv, "x", {1, 7}).communicator(0, 1 - r);
-    compute(b, "c");
-    b.end_segment();
-    b.call(s);
-    programs.push_back(std::move(b).finish());
+    programs.push_back(called_once([&](ProgramBuilder& b) {
+      compute(b, "c");
+      b.op(r == 0 ? OpKind::kSend : OpKind::kRecv, "x", {1, 7}).communicator(0, 1 - r);
+      compute(b, "c");
+    }));
   }
   const auto g = each(std::move(programs));
   auto c = blank_costs(g);
@@ -349,12 +338,7 @@ TEST_CASE("GPipe and 1F1B leave a bubble of (p-1)/(m+p-1)", "[simulator][engine]
 }
 
 TEST_CASE("equal ranks fold into one, unequal partners do not", "[simulator][fold]") {
-  ProgramBuilder b;
-  const auto s = b.begin_segment("all");
-  talk(b, OpKind::kAllReduce, "x");
-  b.end_segment();
-  b.call(s);
-  auto g = alike(8, std::move(b).finish());
+  auto g = alike(8, called_once([&](ProgramBuilder& b) { talk(b, OpKind::kAllReduce, "x"); }));
   CHECK(fold(g).instances.size() == 1);
   CHECK(fold(g, true).instances.size() == 8);
   // Two classes of two, crossed over: {0, 1} run A, 2 and 3 run B and C; groups {0,2} {1,3}. Rank 0
@@ -378,13 +362,10 @@ TEST_CASE("equal ranks fold into one, unequal partners do not", "[simulator][fol
 }
 
 TEST_CASE("compute slows while a transfer of the rank is in flight", "[simulator][engine]") {
-  ProgramBuilder b;
-  const auto s = b.begin_segment("all");
-  compute(b, "c");
-  talk(b, OpKind::kAllReduce, "x", 0, "comm");
-  b.end_segment();
-  b.call(s);
-  const auto g = alike(4, std::move(b).finish());
+  const auto g = alike(4, called_once([&](ProgramBuilder& b) {
+                         compute(b, "c");
+                         talk(b, OpKind::kAllReduce, "x", 0, "comm");
+                       }));
   auto c = blank_costs(g);
   set_cost(g, c, "c", 1000);
   set_cost(g, c, "x", 300);
@@ -398,13 +379,10 @@ TEST_CASE("compute slows while a transfer of the rank is in flight", "[simulator
 }
 
 TEST_CASE("transfers of one rank share its link", "[simulator][network]") {
-  ProgramBuilder b;
-  const auto s = b.begin_segment("all");
-  talk(b, OpKind::kAllReduce, "x", 0, "one");
-  talk(b, OpKind::kAllReduce, "y", 1, "two");
-  b.end_segment();
-  b.call(s);
-  auto g = alike(4, std::move(b).finish());
+  auto g = alike(4, called_once([&](ProgramBuilder& b) {
+                   talk(b, OpKind::kAllReduce, "x", 0, "one");
+                   talk(b, OpKind::kAllReduce, "y", 1, "two");
+                 }));
   g.communicators.push_back({"again", {Axis::kData}, {}});
   auto c = blank_costs(g);
   set_cost(g, c, "x", 1000);
@@ -422,13 +400,10 @@ TEST_CASE("transfers of one rank share its link", "[simulator][network]") {
 TEST_CASE("a deadlock names the ops that wait", "[simulator][engine]") {
   std::vector<Program> programs;
   for (int r = 0; r < 2; ++r) {
-    ProgramBuilder b;
-    const auto s = b.begin_segment("all");
-    b.op(OpKind::kRecv, fmt::format("from.{}", 1 - r), {1, 0}).communicator(0, 1 - r);
-    b.op(OpKind::kSend, "to", {1, 0}).communicator(0, 1 - r);
-    b.end_segment();
-    b.call(s);
-    programs.push_back(std::move(b).finish());
+    programs.push_back(called_once([&](ProgramBuilder& b) {
+      b.op(OpKind::kRecv, fmt::format("from.{}", 1 - r), {1, 0}).communicator(0, 1 - r);
+      b.op(OpKind::kSend, "to", {1, 0}).communicator(0, 1 - r);
+    }));
   }
   const auto g = each(std::move(programs));
   const auto c = blank_costs(g);
@@ -440,14 +415,11 @@ TEST_CASE("a deadlock names the ops that wait", "[simulator][engine]") {
 TEST_CASE("an unmatched collective names who is missing", "[simulator][engine]") {
   std::vector<Program> programs;
   for (int r = 0; r < 2; ++r) {
-    ProgramBuilder b;
-    const auto s = b.begin_segment("all");
-    for (int i = 0; i <= r; ++i) {
-      talk(b, OpKind::kAllReduce, fmt::format("sum.{}", i));
-    }
-    b.end_segment();
-    b.call(s);
-    programs.push_back(std::move(b).finish());
+    programs.push_back(called_once([&](ProgramBuilder& b) {
+      for (int i = 0; i <= r; ++i) {
+        talk(b, OpKind::kAllReduce, fmt::format("sum.{}", i));
+      }
+    }));
   }
   const auto g = each(std::move(programs));
   CHECK_THROWS_WITH(simulate(g, blank_costs(g)),
@@ -457,12 +429,9 @@ TEST_CASE("an unmatched collective names who is missing", "[simulator][engine]")
 TEST_CASE("different collectives at the same place are an error", "[simulator][engine]") {
   std::vector<Program> programs;
   for (int r = 0; r < 2; ++r) {
-    ProgramBuilder b;
-    const auto s = b.begin_segment("all");
-    talk(b, r == 0 ? OpKind::kAllReduce : OpKind::kAllGather, "x");
-    b.end_segment();
-    b.call(s);
-    programs.push_back(std::move(b).finish());
+    programs.push_back(called_once([&](ProgramBuilder& b) {
+      talk(b, r == 0 ? OpKind::kAllReduce : OpKind::kAllGather, "x");
+    }));
   }
   const auto g = each(std::move(programs));
   CHECK_THROWS_WITH(simulate(g, blank_costs(g)),

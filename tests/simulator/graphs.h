@@ -39,6 +39,16 @@ inline ExecutionGraph alike(std::int32_t ranks, Program program) {
   }
   return graph;
 }
+/// What `write` writes, called once.
+template <class Write>
+Program called_once(Write write) {
+  ProgramBuilder b;
+  const auto s = b.begin_segment("all");
+  write(b);
+  b.end_segment();
+  b.call(s);
+  return std::move(b).finish();
+}
 /// Rank r runs program r.
 inline ExecutionGraph each(std::vector<Program> programs) {
   ExecutionGraph graph = world(static_cast<std::int32_t>(programs.size()));
@@ -97,14 +107,11 @@ inline std::int64_t makespan(const ExecutionGraph& graph, const StepCosts& costs
 
 /// n computing ops on one stream.
 inline ExecutionGraph chain(int n) {
-  ProgramBuilder b;
-  const auto s = b.begin_segment("all");
-  for (int i = 0; i < n; ++i) {
-    compute(b, "op");
-  }
-  b.end_segment();
-  b.call(s);
-  return alike(1, std::move(b).finish());
+  return alike(1, called_once([n](ProgramBuilder& b) {
+                 for (int i = 0; i < n; ++i) {
+                   compute(b, "op");
+                 }
+               }));
 }
 
 }  // namespace stepcast::simulator::test

@@ -1,15 +1,14 @@
 #include <catch2/catch.hpp>
 
 #include "simulator/reports/breakdown.h"
-#include "simulator/reports/communication_load.h"
 #include "simulator/reports/critical_path.h"
-#include "simulator/reports/op_table.h"
 #include "tests/simulator/graphs.h"
 
 namespace stepcast::simulator {
 namespace {
 
 using test::alike;
+using test::called_once;
 using test::compute;
 using test::each;
 using test::set_cost;
@@ -77,34 +76,15 @@ TEST_CASE("a breakdown tells exposed from hidden communication", "[simulator][re
       CHECK(ticks(path.slack[i]) == 0);
     }
   }
-
-  const CommunicationLoad load = communication_load(g, costs, timeline, 0, result.makespan);
-  REQUIRE(load.communicators.size() == 1);
-  CHECK(load.communicators[0].name == "world");
-  CHECK(load.communicators[0].count == 1);
-  CHECK(ticks(load.communicators[0].transfer) == 70);
-  CHECK(ticks(load.communicators[0].wait) == 80);
-  CHECK(load.communicators[0].utilization == Approx(0.25));
-  REQUIRE(load.levels.size() == 1);
-
-  const OpTable table = op_table(g.program_of(0), timeline, 0, OpGrouping::kName);
-  REQUIRE(table.rows.size() == 4);
-  CHECK(table.rows[0].key == "a");
-  CHECK(table.rows[1].key == "sum");
-  CHECK(ticks(table.rows[1].wait) == 80);
-  CHECK(ticks(table.total) == 250);
 }
 
 TEST_CASE("a breakdown finds a slow host, dispatch gaps and the fixed cost of a step",
           "[simulator][reports]") {
-  ProgramBuilder b;
-  const auto s = b.begin_segment("all");
-  for (int i = 0; i < 3; ++i) {
-    compute(b, "op");
-  }
-  b.end_segment();
-  b.call(s);
-  const auto g = alike(1, std::move(b).finish());
+  const auto g = alike(1, called_once([&](ProgramBuilder& b) {
+                         for (int i = 0; i < 3; ++i) {
+                           compute(b, "op");
+                         }
+                       }));
   auto costs = blank_costs(g);
   set_cost(g, costs, "op", 100);
   costs.issue = 150;
@@ -140,12 +120,7 @@ TEST_CASE("a breakdown finds a slow host, dispatch gaps and the fixed cost of a 
 TEST_CASE("a rank that is done early waits for the others", "[simulator][reports]") {
   std::vector<Program> programs;
   for (int r = 0; r < 2; ++r) {
-    ProgramBuilder b;
-    const auto s = b.begin_segment("all");
-    compute(b, "op");
-    b.end_segment();
-    b.call(s);
-    programs.push_back(std::move(b).finish());
+    programs.push_back(called_once([&](ProgramBuilder& b) { compute(b, "op"); }));
   }
   const auto g = each(std::move(programs));
   auto costs = blank_costs(g);

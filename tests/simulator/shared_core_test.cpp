@@ -8,6 +8,7 @@ namespace stepcast::simulator {
 namespace {
 
 using test::alike;
+using test::called_once;
 using test::chain;
 using test::compute;
 using test::makespan;
@@ -17,14 +18,11 @@ using test::set_cost_of;
 using test::talk;
 
 TEST_CASE("on a shared core times add", "[simulator][core]") {
-  ProgramBuilder b;
-  const auto s = b.begin_segment("all");
-  compute(b, "a");
-  compute(b, "b", "other");
-  talk(b, OpKind::kAllReduce, "x", 0, "comm");
-  b.end_segment();
-  b.call(s);
-  const auto g = alike(2, std::move(b).finish());
+  const auto g = alike(2, called_once([&](ProgramBuilder& b) {
+                         compute(b, "a");
+                         compute(b, "b", "other");
+                         talk(b, OpKind::kAllReduce, "x", 0, "comm");
+                       }));
   auto c = blank_costs(g);
   set_cost(g, c, "a", 100);
   set_cost(g, c, "b", 50);
@@ -60,15 +58,12 @@ TEST_CASE("on a shared core the host goes first until a queue is full", "[simula
 
 TEST_CASE("ranks that share a core take turns, each until it has to wait", "[simulator][core]") {
   // Two ops, a collective of both ranks, another op; rank 1 takes twice as long as rank 0.
-  ProgramBuilder b;
-  const auto s = b.begin_segment("all");
-  compute(b, "a");
-  compute(b, "b");
-  talk(b, OpKind::kAllReduce, "x");
-  compute(b, "c");
-  b.end_segment();
-  b.call(s);
-  const auto g = alike(2, std::move(b).finish());
+  const auto g = alike(2, called_once([&](ProgramBuilder& b) {
+                         compute(b, "a");
+                         compute(b, "b");
+                         talk(b, OpKind::kAllReduce, "x");
+                         compute(b, "c");
+                       }));
   auto costs = blank_costs(g, true);
   for (const std::size_t r : {0, 1}) {
     for (const char* name : {"a", "b", "c"}) {

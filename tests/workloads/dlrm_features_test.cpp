@@ -56,8 +56,8 @@ TEST_CASE("features that share a table travel as if each had one, and its rows a
   // With 4 devices in a machine and 4 in all, table_row_wise is over all ranks too.
   const std::int64_t devices = 4;
   CAPTURE(plan, static_cast<int>(mode));
-  const ExecutionGraph shared = workloads::build_layered(shared_job(devices, plan, mode));
-  const ExecutionGraph apart = workloads::build_layered(apart_job(devices, plan, mode));
+  const ExecutionGraph shared = workloads::build_graph(shared_job(devices, plan, mode));
+  const ExecutionGraph apart = workloads::build_graph(apart_job(devices, plan, mode));
   // Three features, three tables of the same rows: a third of the weights.
   CHECK(3 * weights_of(shared) == weights_of(apart));
   const Program& one = shared.program_of(0);
@@ -113,7 +113,7 @@ TEST_CASE("rows are stored in the format of their table", "[workloads][dlrm][fea
   Job job = dlrm_job(1, 3, 1000, 64, 4);
   model_of(job).tables[1].format = Format::kFp16;
   model_of(job).tables[2].format = Format::kInt8Row;
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   // 64 columns: 256 B in fp32, 128 B in fp16, 64 B and a scale and a bias of 4 B each in int8_row.
   CHECK(weights_of(graph) == 1000.0 * (256 + 128 + 72));
   const Op& lookup = op_named(graph.programs.front(), "embedding.local.forward");
@@ -124,11 +124,11 @@ TEST_CASE("rows are stored in the format of their table", "[workloads][dlrm][fea
 TEST_CASE("weights travel with the ids of their tables", "[workloads][dlrm][features]") {
   Job job = dlrm_job(4, 8, 1000, 64, 5);
   job.embedding_choice = "row_wise";
-  const ExecutionGraph plain = workloads::build_layered(job);
+  const ExecutionGraph plain = workloads::build_graph(job);
   for (std::size_t t = 0; t < 4; ++t) {
     model_of(job).tables[t].weighted = true;
   }
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.program_of(0);
   const Op& ids = op_named(program, "ids.all_to_all");
   const Op& weights = op_named(program, "weights.all_to_all");

@@ -33,7 +33,7 @@ double output_bytes(const ExecutionGraph& graph, std::int32_t rank) {
 TEST_CASE("table-wise output all-to-all sends B T D b (W - 1) / W per device",
           "[workloads][dlrm]") {
   Job job = dlrm_job(4, 8, 1000, 64, 5);  // two tables a rank
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   for (std::int32_t r = 0; r < 4; ++r) {
     CHECK(output_bytes(graph, r) == 64.0 * 8 * 64 * 4 * 3 / 4);
     const Program& program = graph.program_of(r);
@@ -49,10 +49,10 @@ TEST_CASE("table-wise output all-to-all sends B T D b (W - 1) / W per device",
 
 TEST_CASE("half-width formats halve the exchanges exactly", "[workloads][dlrm]") {
   Job job = dlrm_job(4, 8, 1000, 64, 5);
-  const ExecutionGraph full = workloads::build_layered(job);
+  const ExecutionGraph full = workloads::build_graph(job);
   job.formats.all_to_all_forward = Format::kFp16;
   job.formats.all_to_all_backward = Format::kBf16;
-  const ExecutionGraph half = workloads::build_layered(job);
+  const ExecutionGraph half = workloads::build_graph(job);
   for (const char* name :
        {"embedding.exchange.all_to_all", "embedding.exchange.gradient.all_to_all"}) {
     const Op& wide = op_named(full.program_of(0), name);
@@ -67,9 +67,9 @@ TEST_CASE("column-wise sends as many bytes as table-wise", "[workloads][dlrm]") 
   Job job = dlrm_job(4, 8, 1000, 64, 5);
   double table_wise = 0;
   double column_wise = 0;
-  const ExecutionGraph tables = workloads::build_layered(job);
+  const ExecutionGraph tables = workloads::build_graph(job);
   job.embedding_choice = "column_wise";
-  const ExecutionGraph columns = workloads::build_layered(job);
+  const ExecutionGraph columns = workloads::build_graph(job);
   for (std::int32_t r = 0; r < 4; ++r) {
     table_wise += output_bytes(tables, r);
     column_wise += output_bytes(columns, r);
@@ -90,10 +90,10 @@ TEST_CASE("row-wise ranks hold W times the output of table-wise before reduction
           "[workloads][dlrm]") {
   Job job = dlrm_job(4, 8, 1000, 64, 5);
   const double table_wise = static_cast<double>(
-      op_named(workloads::build_layered(job).program_of(0), "embedding.exchange.all_to_all")
+      op_named(workloads::build_graph(job).program_of(0), "embedding.exchange.all_to_all")
           .shape[0]);
   job.embedding_choice = "row_wise";
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   const Op& scatter = op_named(graph.program_of(0), "embedding.reduce.reduce_scatter");
   CHECK(static_cast<double>(scatter.shape[0]) == 4 * table_wise);
   CHECK(scatter.shape[0] == 256 * 8 * 64);  // B_global T D
@@ -105,7 +105,7 @@ TEST_CASE("table-row-wise reduces in the node and crosses nodes once per sample"
           "[workloads][dlrm]") {
   Job job = dlrm_job(8, 8, 1000, 64, 5);  // nodes of 4, so two nodes, four tables each
   job.embedding_choice = "table_row_wise";
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.program_of(5);
   CHECK(op_named(program, "embedding.node_reduce.reduce_scatter").shape[0] == 512 * 4 * 64);
   const Op& across = op_named(program, "embedding.node_reduce.all_to_all");
@@ -120,7 +120,7 @@ TEST_CASE("exchanges conserve bytes: what is sent is what arrives", "[workloads]
   const auto devices = GENERATE(2, 8);
   CAPTURE(plan, devices);
   const Job job = mixed_job(devices, plan);
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   int exchanges = 0;
   for (const Op* first : ops_of_kind(graph.program_of(0), OpKind::kAllToAllV)) {
     const std::string name = graph.program_of(0).name(*first);
@@ -163,7 +163,7 @@ TEST_CASE("members of a communicator call the same collectives in the same order
   job.parallel.overlap.input_all_to_all = job.parallel.overlap.output_all_to_all =
       job.parallel.overlap.dense_all_reduce = overlap;
   job.parallel.bucket = Bytes(4096);
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   std::map<std::pair<std::size_t, std::vector<std::int32_t>>, std::vector<std::string>> sequences;
   std::size_t calls = 0;
   for (std::int32_t r = 0; r < graph.ranks(); ++r) {
@@ -261,7 +261,7 @@ TEST_CASE("events order every hand-over between streams", "[workloads][dlrm][pro
   job.parallel.overlap.output_all_to_all = (flags & 2) != 0;
   job.parallel.overlap.dense_all_reduce = (flags & 4) != 0;
   job.parallel.bucket = Bytes(4096);
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   for (const Program& program : graph.programs) {
     HappensBefore order(program);
     std::int64_t position = 0;
@@ -285,7 +285,7 @@ TEST_CASE("ranks with equal work share a program and still hold different rows",
     table.access = std::make_shared<Access>(Access::uniform(table.rows));
   }
   job.embedding_choice = "row_wise";
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   REQUIRE(graph.classes.size() == 2);
   CHECK(graph.classes[0].ranks.size() == 7);
   std::vector<int> held(1003, 0);
@@ -305,9 +305,9 @@ TEST_CASE("ranks with equal work share a program and still hold different rows",
   CHECK(held == std::vector<int>(1003, 1));
   CHECK(lookups == Approx(512.0 * 2));
   job.embedding_choice = "data_parallel";
-  CHECK(workloads::build_layered(job).classes.size() == 1);
+  CHECK(workloads::build_graph(job).classes.size() == 1);
   job.embedding_choice = "table_wise";
-  CHECK(workloads::build_layered(job).classes.size() == 7);  // six ranks with a table, two without
+  CHECK(workloads::build_graph(job).classes.size() == 7);  // six ranks with a table, two without
 }
 
 TEST_CASE("dense gradients are all-reduced in buckets, each element once", "[workloads][dlrm]") {
@@ -316,7 +316,7 @@ TEST_CASE("dense gradients are all-reduced in buckets, each element once", "[wor
   const std::int64_t parameters = 448 + 2112 + 9232 + 17;
   for (const double bucket : {1.0, 8192.0, 1e9}) {
     job.parallel.bucket = Bytes(bucket);
-    const ExecutionGraph graph = workloads::build_layered(job);
+    const ExecutionGraph graph = workloads::build_graph(job);
     const auto reductions = ops_of_kind(graph.program_of(0), OpKind::kAllReduce);
     std::int64_t elements = 0;
     for (const Op* op : reductions) {
@@ -332,7 +332,7 @@ TEST_CASE("dense gradients are all-reduced in buckets, each element once", "[wor
 TEST_CASE("parameters fill their bucket, each at a multiple of the power of two in its size",
           "[workloads][dlrm]") {
   // 17 numbers of the last layer complete first; all others have a multiple of 16.
-  const Program program = workloads::build_layered(dlrm_job(4, 8, 1000, 64, 5)).program_of(0);
+  const Program program = workloads::build_graph(dlrm_job(4, 8, 1000, 64, 5)).program_of(0);
   std::map<std::int32_t, std::map<std::int64_t, std::int64_t>> sizes;  // by bucket and offset
   for (const Tensor& t : program.tensors) {
     const Tensor* bucket =
@@ -371,7 +371,7 @@ TEST_CASE("few ranks: hot rows are looked up where they are", "[workloads][dlrm]
   }
   REQUIRE(share[0] + share[1] == Approx(1));
   CHECK(std::abs(share[0] - share[1]) > 0.1);  // the hottest row alone has a fifth of the lookups
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   for (std::int32_t r = 0; r < 2; ++r) {
     CHECK(graph.program_of(r).embeddings.front().shards.front().lookups ==
           Approx(128 * 2 * share[static_cast<std::size_t>(r)]).epsilon(1e-6));

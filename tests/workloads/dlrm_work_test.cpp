@@ -45,7 +45,7 @@ double product_flops(const ExecutionGraph& graph) {
 TEST_CASE("the published DLRM has 4.99e6 MLP FLOPs per sample and reads 419.4 MB",
           "[workloads][dlrm]") {
   const Job job = published_job(1);
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.programs.front();
   // 2 (512 512 + 512 64 + (64 + 36) 1024 + 1024^2 + 1024^2 + 1024), 36 = 9 * 8 / 2 dots of the 8
   // tables and the dense vector.
@@ -66,7 +66,7 @@ TEST_CASE("FLOPs of a step are those of its products, however it is split", "[wo
   Job job = published_job(devices);
   model_of(job).interaction = {interaction, 3, 16};
   const workloads::StepFlops flops = workloads::layered_flops(job);
-  CHECK(product_flops(workloads::build_layered(job)) == flops.model.base());
+  CHECK(product_flops(workloads::build_graph(job)) == flops.model.base());
   CHECK(flops.hardware.base() == flops.model.base());
   // Forward, weight gradient, input gradient; the first layer (512 x 512) has no input gradient.
   const auto forward = workloads::dlrm_forward_flops(*job.workload.layered());
@@ -83,7 +83,7 @@ TEST_CASE("backward updates every distinct row once", "[workloads][dlrm]") {
   const double lookups = 2048 * 100;
   const double unique = 1e6 * -std::expm1(lookups * std::log1p(-1e-6));  // 1e6 (1 - (1 - 1e-6)^n)
   job.embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   const Op& update = op_named(graph.programs.front(), "embedding.local.backward");
   // Each distinct row: 256 B of weights and one fp32 state, read and written; a 256 B gradient and
   // an 8 B id per lookup.
@@ -100,7 +100,7 @@ TEST_CASE("memory: a sharded table is stored once, a replicated one everywhere",
   job.embedding_choice = plan;
   job.embedding_optimizer = OptimizerKind::kAdam;
   job.dense_optimizer = OptimizerKind::kSgd;
-  const ExecutionGraph graph = workloads::build_layered(job);
+  const ExecutionGraph graph = workloads::build_graph(job);
   double weights = 0;
   double states = 0;
   for (std::int32_t r = 0; r < 8; ++r) {
@@ -116,15 +116,15 @@ TEST_CASE("memory: a sharded table is stored once, a replicated one everywhere",
 TEST_CASE("shapes that do not fit are the user's error", "[workloads][dlrm]") {
   Job job = dlrm_job(3, 4, 100, 16, 1);
   job.batch.global = 64;
-  CHECK_THROWS_WITH(workloads::build_layered(job),
+  CHECK_THROWS_WITH(workloads::build_graph(job),
                     Catch::Contains("batch.global") &&
                         Catch::Contains("64 samples do not divide over 3 devices"));
   job = dlrm_job(2, 4, 100, 16, 1);
   model_of(job).interaction.kind = InteractionKind::kDot;
   model_of(job).tables[2].dim = 8;
-  CHECK_THROWS_WITH(workloads::build_layered(job),
+  CHECK_THROWS_WITH(workloads::build_graph(job),
                     Catch::Contains("dot needs equal widths") && Catch::Contains("'t2'"));
   job = dlrm_job(2, 4, 100, 16, 1);
   model_of(job).top_mlp.back() = 2;
-  CHECK_THROWS_WITH(workloads::build_layered(job), Catch::Contains("top_mlp"));
+  CHECK_THROWS_WITH(workloads::build_graph(job), Catch::Contains("top_mlp"));
 }

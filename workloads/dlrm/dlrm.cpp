@@ -160,7 +160,7 @@ StepFlops layered_flops(const Job& job) {
   return {total, total, total};
 }
 
-ExecutionGraph build_layered(const Job& job) {
+GraphDraft build_layered(const Job& job) {
   const LayeredWorkload* w = job.workload.layered();
   STEPCAST_CHECK(w != nullptr, "build_layered of '{}'", job.workload.name);
   const LayerList list = layers_of(job);
@@ -168,7 +168,8 @@ ExecutionGraph build_layered(const Job& job) {
   const auto placement = std::make_shared<const EmbeddingPlacement>(layout_of(job));
   const EmbeddingPlacement& layout = *placement;
   ShardLaws laws(job, layout);
-  ExecutionGraph graph;
+  GraphDraft draft;
+  ExecutionGraph& graph = draft.graph;
   graph.inputs = {.batch = job.batch,
                   .dense_features = w->dense_features,
                   .tables = w->tables,
@@ -184,10 +185,12 @@ ExecutionGraph build_layered(const Job& job) {
   graph.communicators = communicators_of(layout, list, job.sptt);
   graph.classes = rank_classes(job, layout, laws);
   for (const RankClass& c : graph.classes) {
-    graph.programs.push_back(
-        LayeredStep(job, list, layout, laws, c.ranks.front(), c.ranks.size() > 1).build());
+    OpWriter::Written step =
+        LayeredStep(job, list, layout, laws, c.ranks.front(), c.ranks.size() > 1).build();
+    graph.programs.push_back(std::move(step.program));
+    draft.orders.push_back(std::move(step.order));
   }
-  return graph;
+  return draft;
 }
 
 }  // namespace stepcast::workloads

@@ -2,6 +2,7 @@
 #include "core/graph/program.h"
 #include "core/job/job.h"
 #include "workloads/build_graph.h"
+#include "workloads/passes/draft.h"
 
 namespace stepcast::workloads {
 
@@ -51,9 +52,10 @@ namespace stepcast::workloads {
 ///
 /// Ranks whose programs differ only in which rows of a table they hold share a program
 /// (ParameterPiece::row_per_rank; the group's first_row is then that of the lowest rank of the
-/// class). Errors: InputError for plans and shapes that do not fit (batch over devices, dot
-/// interaction of unequal widths, ...).
-ExecutionGraph build_layered(const Job& job);
+/// class). Ops have lanes and follow others by name; streams and events are chosen by a pass
+/// (workloads/passes/streams.h). Errors: InputError for plans and shapes that do not fit (batch
+/// over devices, dot interaction of unequal widths, ...).
+GraphDraft build_layered(const Job& job);
 
 /// FLOPs of a step over all devices: matrix products and pairwise dots, forward and backward; the
 /// first layer needs no gradient of its input. Nothing is recomputed, so all conventions agree.

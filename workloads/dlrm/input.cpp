@@ -70,14 +70,10 @@ void LayeredStep::load_batch() {
     }
   }
   auto load =
-      b_.op(OpKind::kLoadBatch, "load_batch", {rounded(bytes_in)}).out(loaded).on(input_stream_);
+      w_.op(Lane::kInput, OpKind::kLoadBatch, "load_batch", {rounded(bytes_in)}).out(loaded);
   mark(load, next);
-  if (!next) {
-    loaded_ = indexed_ = handover(input_stream_, kComputeStream);
-  } else if (ahead(DlrmPipeline::kPrefetch)) {
-    indexed_ = handover(input_stream_, kComputeStream);
-  }
-  load.records(next ? indexed_ : loaded_);
+  loaded_ = next ? kNoOp : w_.written();
+  indexed_ = !next || ahead(DlrmPipeline::kPrefetch) ? w_.written() : kNoOp;
 }
 
 LayeredStep::Indices LayeredStep::declare_indices(const std::string& prefix,
@@ -213,24 +209,22 @@ void LayeredStep::exchange_indices() {
   const auto traffic = [id](double id_count, double length_count, double weight_count) {
     return Bytes(id_count * id + length_count * kLengthBytes + weight_count * kWeightBytes);
   };
-  auto pack = b_.op(OpKind::kIndexPack, "index_pack",
+  auto pack = w_.op(Lane::kInput, OpKind::kIndexPack, "index_pack",
                     {rounded(sent_ids), rounded(sent_lengths), devices(), rounded(by_row)})
                   .format(id_format())
                   .out(packed)
-                  .on(input_stream_)
                   .work(Flops{}, traffic(sent_ids, sent_lengths, sent_weights),
                         traffic(sent_ids, sent_lengths, sent_weights));
   mark(pack, next);
   const auto exchange = [&](const char* name, double elements, Format format, Exchange what,
                             TensorId from, TensorId to) {
-    auto op = b_.op(OpKind::kAllToAllV, name, {rounded(elements)})
+    auto op = w_.op(Lane::kInput, OpKind::kAllToAllV, name, {rounded(elements)})
                   .format(format)
                   .communicator(comm_.input)
                   .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(what))})
                   .traffic(TrafficKind::kIds)
                   .in({from})
-                  .out({to})
-                  .on(input_stream_);
+                  .out({to});
     mark(op, next);
   };
   exchange("lengths.all_to_all", sent_lengths, Format::kInt32, std::move(lengths),
@@ -242,22 +236,16 @@ void LayeredStep::exchange_indices() {
              *next_indices_.weights);
     arrived.push_back(*next_indices_.weights);
   }
-  // Both streams wait: an exchange starts from here where this rank holds none of its slices.
-  const bool looked_up = !next || ahead(DlrmPipeline::kPrefetch);  // in this step
-  const bool exchanged = !next || ahead(DlrmPipeline::kFused);
-  unpacked_ = exchanged ? handover(input_stream_, exchange_stream_) : -1;
-  indexed_ = !looked_up || input_stream_ == kComputeStream ? -1
-             : unpacked_ >= 0                              ? unpacked_
-                                                           : b_.event();
-  auto unpack = b_.op(OpKind::kIndexUnpack, "index_unpack",
+  auto unpack = w_.op(Lane::kInput, OpKind::kIndexUnpack, "index_unpack",
                       {rounded(ids_here), rounded(lengths_here), devices()})
                     .format(id_format())
                     .in(arrived)
-                    .on(input_stream_)
                     .work(Flops{}, traffic(ids_here, lengths_here, weights_here),
-                          traffic(ids_here, 2 * lengths_here, weights_here))
-                    .records(unpacked_ >= 0 ? unpacked_ : indexed_);
+                          traffic(ids_here, 2 * lengths_here, weights_here));
   mark(unpack, next);
+  // An exchange starts from here where this rank holds none of its slices.
+  unpacked_ = !next || ahead(DlrmPipeline::kFused) ? w_.written() : kNoOp;
+  indexed_ = !next || ahead(DlrmPipeline::kPrefetch) ? w_.written() : kNoOp;  // looked up
 }
 
 /// As many bytes as memory moves while the kernels work.
@@ -272,7 +260,7 @@ void LayeredStep::distribute_ids() {
   const Device& device = job_.system.device;
   const double seconds = ids / (real(device.multiprocessors) * traits_.distributed_ids);
   const Bytes moved(seconds * device.bandwidth.base() / 2);
-  auto op = b_.op(OpKind::kIndexPack, "ids.distribute", {rounded(ids), 0, devices(), 0})
+  auto op = w_.compute(OpKind::kIndexPack, "ids.distribute", {rounded(ids), 0, devices(), 0})
                 .format(id_format())
                 .work(Flops{}, moved, moved);
   mark(op, ahead(DlrmPipeline::kSparseDist));

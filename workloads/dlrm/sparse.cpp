@@ -20,7 +20,7 @@ void LayeredStep::embedding_forward(bool next) {
       continue;
     }
     // Nothing to wait for where the step before has prepared it.
-    of.ready = next == ahead(DlrmPipeline::kSparseDist) ? unpacked_ : -1;
+    of.ready = next == ahead(DlrmPipeline::kSparseDist) ? unpacked_ : kNoOp;
     if (looked_up_ahead(r) == next && of.width > 0) {
       if (!fetched_ahead()) {
         fetch_rows(r, next);
@@ -54,8 +54,8 @@ void LayeredStep::lookup(EmbeddingRoute r, bool next) {
   const double copied_bytes = copied * element_bytes(b_.tensor_at(to.output).format);
   const Indices& from = next ? next_indices_ : indices_;
   auto op =
-      b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
-            {rounded(to.lookups), rounded(to.bags), to.width})
+      w_.compute(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
+                 {rounded(to.lookups), rounded(to.bags), to.width})
           .format(to.format)
           .attributes(EmbeddingAttributes{.group = to.group, .order = order_of(r), .route = r})
           .in(is_local(r) ? std::vector<TensorId>{} : from.read())
@@ -64,13 +64,12 @@ void LayeredStep::lookup(EmbeddingRoute r, bool next) {
                 Bytes(elements * element_bytes(b_.tensor_at(to.output).format) + copied_bytes));
   mark(op, next);
   if (next == ahead(DlrmPipeline::kSparseDist)) {
-    wait(op, indexed_);
-    indexed_ = -1;
+    w_.follows(indexed_);
+    indexed_ = kNoOp;
   }
-  wait(op, to.fetched);
+  w_.follows(to.fetched);
   if (!is_local(r) && exchanged_ahead(r) == next) {
-    to.ready = handover(kComputeStream, exchange_stream_);
-    op.records(to.ready);
+    to.ready = w_.written();
   }
 }
 
@@ -85,44 +84,38 @@ std::int64_t LayeredStep::row_elements(EmbeddingRoute r) const {
 
 void LayeredStep::exchange_output(EmbeddingRoute r, bool next) {
   Route& of = route(r);
-  const std::int32_t start = of.ready;
-  of.ready = next ? -1 : handover(exchange_stream_, kComputeStream);
+  const OpId start = of.ready;
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out,
                               std::int32_t exchange = -1) {
-    auto op =
-        b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name), {elements, row_elements(r)})
-            .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
-            .format(job_.formats.all_to_all_forward)
-            .traffic(TrafficKind::kOutputs)
-            .communicator(communicator)
-            .in({in})
-            .out({out})
-            .on(exchange_stream_);
+    auto op = w_.op(Lane::kExchange, kind, fmt::format("embedding.{}.{}", name_of(r), name),
+                    {elements, row_elements(r)})
+                  .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
+                  .format(job_.formats.all_to_all_forward)
+                  .traffic(TrafficKind::kOutputs)
+                  .communicator(communicator)
+                  .in({in})
+                  .out({out});
     mark(op, next);
-    wait(op, start);
-    return op;
+    w_.follows(start);
   };
   switch (kind_of(r)) {
     case EmbeddingRoute::kExchange: {
       if (in_towers(r)) {
-        of.ready = start;
         exchange_towers(next);
         return;
       }
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(devices()),
                                                       real(batch_ * of.width))};
       collective(OpKind::kAllToAllV, "all_to_all", global_batch_ * of.width, comm_.exchange,
-                 of.output, of.arrived, b_.exchange(std::move(e)))
-          .records(of.ready);
-      return;
+                 of.output, of.arrived, b_.exchange(std::move(e)));
+      break;
     }
     case EmbeddingRoute::kReduce:
     case EmbeddingRoute::kGroupReduce:
       collective(OpKind::kReduceScatter, "reduce_scatter", rounded(samples_of(r)) * of.width,
-                 has_copies(r) ? group_of(r) : comm_.exchange, of.output, of.arrived)
-          .records(of.ready);
-      return;
+                 has_copies(r) ? group_of(r) : comm_.exchange, of.output, of.arrived);
+      break;
     case EmbeddingRoute::kNodeReduce: {
       const std::int64_t size = layout_.group_of(r);
       const auto& grid = comm_.node.at(level_of(r));
@@ -133,9 +126,8 @@ void LayeredStep::exchange_output(EmbeddingRoute r, bool next) {
       const auto nodes = static_cast<std::size_t>(devices() / size);
       Exchange e{.send_elements = std::vector<double>(nodes, real(batch_ * of.width))};
       collective(OpKind::kAllToAllV, "all_to_all", global_batch_ / size * of.width, grid.across,
-                 of.between, of.arrived, b_.exchange(std::move(e)))
-          .records(of.ready);
-      return;
+                 of.between, of.arrived, b_.exchange(std::move(e)));
+      break;
     }
     case EmbeddingRoute::kSequence:
     case EmbeddingRoute::kGroupSequence: {
@@ -148,14 +140,14 @@ void LayeredStep::exchange_output(EmbeddingRoute r, bool next) {
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(peers), elements)};
       collective(OpKind::kAllToAllV, "all_to_all", rounded(elements * real(peers)),
                  has_copies(r) ? group_of(r) : comm_.exchange, of.output, of.between,
-                 b_.exchange(std::move(e)))
-          .records(of.ready);
-      return;
+                 b_.exchange(std::move(e)));
+      break;
     }
     case EmbeddingRoute::kReplicated:
     case EmbeddingRoute::kLocal:
       return;
   }
+  of.ready = next ? kNoOp : w_.written();
 }
 
 void LayeredStep::pool_sequences() {
@@ -170,16 +162,15 @@ void LayeredStep::pool_sequences(EmbeddingRoute r) {
   Route& of = route(r);
   const SequenceSizes n = sequence_sizes(r);
   const double wire = element_bytes(job_.formats.all_to_all_forward);
-  auto op = b_.op(OpKind::kSequencePoolForward, fmt::format("embedding.{}.pool", name_of(r)),
-                  {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
-                .attributes(PoolAttributes{r})
-                .in({of.between, indices_.sent_lengths})
-                .out({of.arrived})
-                .work(Flops(n.looked_up_elements),
-                      Bytes(n.looked_up_elements * wire + n.bags * kLengthBytes),
-                      Bytes(n.bag_elements * element_bytes(compute_)));
-  wait(op, of.ready);
-  of.ready = -1;
+  w_.compute(OpKind::kSequencePoolForward, fmt::format("embedding.{}.pool", name_of(r)),
+             {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
+      .attributes(PoolAttributes{r})
+      .in({of.between, indices_.sent_lengths})
+      .out({of.arrived})
+      .work(Flops(n.looked_up_elements), Bytes(n.looked_up_elements * wire + n.bags * kLengthBytes),
+            Bytes(n.bag_elements * element_bytes(compute_)));
+  w_.follows(of.ready);
+  of.ready = kNoOp;
 }
 
 /// As many bytes as memory moves while the kernel works, and at least those of the rows.
@@ -192,9 +183,9 @@ LayeredStep::OpEdit LayeredStep::arrange(EmbeddingRoute r, const char* name, Ten
   const double seconds = pieces / (real(device.multiprocessors) * traits_.arranged_rows);
   const Bytes moved(
       std::max(b_.tensor_at(rows).bytes().base(), seconds * device.bandwidth.base() / 2));
-  return b_
-      .op(OpKind::kCopyColumns, fmt::format("embedding.{}.{}", name_of(r), name),
-          {batch_, b_.tensor_at(rows).columns})
+  return w_
+      .compute(OpKind::kCopyColumns, fmt::format("embedding.{}.{}", name_of(r), name),
+               {batch_, b_.tensor_at(rows).columns})
       .in({rows})
       .out({rows})
       .work(Flops{}, moved, moved);
@@ -203,9 +194,9 @@ LayeredStep::OpEdit LayeredStep::arrange(EmbeddingRoute r, const char* name, Ten
 TensorId LayeredStep::assemble(TensorId bottom) {
   for (const EmbeddingRoute r : kAllRoutes) {
     if (arranges(r)) {
-      auto op = arrange(r, "arrange", route(r).arrived);
-      wait(op, route(r).ready);
-      route(r).ready = -1;
+      arrange(r, "arrange", route(r).arrived);
+      w_.follows(route(r).ready);
+      route(r).ready = kNoOp;
     }
   }
   const TensorId stack = b_.activation("features", batch_, stack_width_, compute_);
@@ -240,13 +231,13 @@ TensorId LayeredStep::assemble(TensorId bottom) {
     take(true, in, blocks, read);
     take(false, added, additions, more);
   }
-  auto op = b_.op(OpKind::kCopyColumns, "features.assemble", {batch_, stack_width_})
-                .attributes(ColumnAttributes{b_.column_copy(std::move(blocks))})
-                .in(in)
-                .out({stack})
-                .work(Flops{}, Bytes(read), b_.tensor_at(stack).bytes());
+  w_.compute(OpKind::kCopyColumns, "features.assemble", {batch_, stack_width_})
+      .attributes(ColumnAttributes{b_.column_copy(std::move(blocks))})
+      .in(in)
+      .out({stack})
+      .work(Flops{}, Bytes(read), b_.tensor_at(stack).bytes());
   for (const EmbeddingRoute r : kAllRoutes) {
-    wait(op, route(r).ready);
+    w_.follows(route(r).ready);
   }
   if (!additions.empty()) {  // the other row ranges of the same columns
     double columns = 0;
@@ -254,7 +245,7 @@ TensorId LayeredStep::assemble(TensorId bottom) {
       columns += real(block.columns);
     }
     const double stack_bytes = real(batch_) * columns * element_bytes(compute_);
-    b_.op(OpKind::kCopyColumns, "features.add_ranges", {batch_, rounded(columns)})
+    w_.compute(OpKind::kCopyColumns, "features.add_ranges", {batch_, rounded(columns)})
         .flags(op_flags::kAccumulate)
         .attributes(ColumnAttributes{b_.column_copy(std::move(additions))})
         .in(added)
@@ -284,21 +275,17 @@ TensorId LayeredStep::split(TensorId d_stack) {
       written += b_.tensor_at(route(r).d_arrived).bytes().base();
     }
   }
-  split_ = handover(kComputeStream, exchange_stream_);
-  const auto rearranged = std::count_if(kAllRoutes.begin(), kAllRoutes.end(),
-                                        [this](EmbeddingRoute r) { return arranges(r); });
-  b_.op(OpKind::kCopyColumns, "features.split", {batch_, stack_width_})
+  w_.compute(OpKind::kCopyColumns, "features.split", {batch_, stack_width_})
       .attributes(ColumnAttributes{b_.column_copy(std::move(blocks))})
       .in({d_stack})
       .out(out)
-      .work(Flops{}, b_.tensor_at(d_stack).bytes(), Bytes(written))
-      .records(rearranged > 0 ? -1 : split_);
-  std::ptrdiff_t left = rearranged;
+      .work(Flops{}, b_.tensor_at(d_stack).bytes(), Bytes(written));
   for (const EmbeddingRoute r : kAllRoutes) {
     if (arranges(r)) {
-      arrange(r, "gradient.arrange", route(r).d_arrived).records(--left > 0 ? -1 : split_);
+      arrange(r, "gradient.arrange", route(r).d_arrived);
     }
   }
+  split_ = w_.written();
   return d_bottom;
 }
 
@@ -312,47 +299,43 @@ void LayeredStep::exchange_gradients() {
 
 void LayeredStep::exchange_gradient(EmbeddingRoute r) {
   Route& of = route(r);
-  std::int32_t start = split_;
+  OpId start = split_;
   if (is_sequence(r)) {
     const SequenceSizes n = sequence_sizes(r);
     const double wire = element_bytes(job_.formats.all_to_all_backward);
-    start = handover(kComputeStream, exchange_stream_);
-    b_.op(OpKind::kSequencePoolBackward, fmt::format("embedding.{}.pool_backward", name_of(r)),
-          {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
+    w_.compute(OpKind::kSequencePoolBackward, fmt::format("embedding.{}.pool_backward", name_of(r)),
+               {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
         .attributes(PoolAttributes{r})
         .in({of.d_arrived, indices_.sent_lengths})
         .out({of.d_between})
         .work(Flops(n.looked_up_elements),
               Bytes(n.bag_elements * element_bytes(compute_) + n.bags * kLengthBytes),
-              Bytes(n.looked_up_elements * wire))
-        .records(start);
+              Bytes(n.looked_up_elements * wire));
+    start = w_.written();
   }
   if (in_towers(r)) {
     exchange_tower_gradients(start);
     return;
   }
-  of.d_ready = handover(exchange_stream_, kComputeStream);
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out,
                               std::int32_t exchange = -1) {
-    auto op =
-        b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name), {elements, row_elements(r)})
-            .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
-            .format(job_.formats.all_to_all_backward)
-            .traffic(TrafficKind::kGradients)
-            .communicator(communicator)
-            .in({in})
-            .out({out})
-            .on(exchange_stream_);
-    wait(op, start);
-    return op;
+    w_.op(Lane::kExchange, kind, fmt::format("embedding.{}.{}", name_of(r), name),
+          {elements, row_elements(r)})
+        .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
+        .format(job_.formats.all_to_all_backward)
+        .traffic(TrafficKind::kGradients)
+        .communicator(communicator)
+        .in({in})
+        .out({out});
+    w_.follows(start);
   };
   const bool by_node = is_node_reduce(r);
   const bool copies = has_copies(r);
   if (r == EmbeddingRoute::kReduce || kind_of(r) == EmbeddingRoute::kGroupReduce) {
     collective(OpKind::kAllGather, "gradient.all_gather", rounded(samples_of(r)) * of.width,
-               copies ? group_of(r) : comm_.exchange, of.d_arrived, of.d_output)
-        .records(of.d_ready);
+               copies ? group_of(r) : comm_.exchange, of.d_arrived, of.d_output);
+    of.d_ready = w_.written();
     return;
   }
   const std::int64_t peers = by_node  ? devices() / layout_.group_of(r)
@@ -373,18 +356,16 @@ void LayeredStep::exchange_gradient(EmbeddingRoute r) {
     elements += to_peer;
   }
   const TensorId in = is_sequence(r) ? of.d_between : of.d_arrived;
-  auto op = collective(OpKind::kAllToAllV, "gradient.all_to_all", rounded(elements),
-                       by_node  ? comm_.node.at(level_of(r)).across
-                       : copies ? group_of(r)
-                                : comm_.exchange,
-                       in, by_node ? of.d_between : of.d_output, b_.exchange(std::move(e)));
+  collective(OpKind::kAllToAllV, "gradient.all_to_all", rounded(elements),
+             by_node  ? comm_.node.at(level_of(r)).across
+             : copies ? group_of(r)
+                      : comm_.exchange,
+             in, by_node ? of.d_between : of.d_output, b_.exchange(std::move(e)));
   if (by_node && of.width > 0) {
     collective(OpKind::kAllGather, "gradient.all_gather", global_batch_ * of.width,
-               comm_.node.at(level_of(r)).inside, of.d_between, of.d_output)
-        .records(of.d_ready);
-  } else {
-    op.records(of.d_ready);
+               comm_.node.at(level_of(r)).inside, of.d_between, of.d_output);
   }
+  of.d_ready = w_.written();
 }
 
 /// Dense gradients of rows with copies; they are all-reduced before the optimizer.
@@ -411,16 +392,16 @@ void LayeredStep::dense_gradient(EmbeddingRoute r) {
   }
   const double gradient_bytes = touched * element_bytes(job_.formats.gradient);
   const double arrived = elements * element_bytes(b_.tensor_at(of.d_output).format);
-  auto op =
-      b_.op(OpKind::kEmbeddingGradient, fmt::format("embedding.{}.gradient", name_of(r)),
-            {rounded(of.lookups), rounded(of.bags), of.width})
-          .format(of.format)
-          .attributes(EmbeddingAttributes{.group = of.group, .order = order_of(r), .route = r})
-          .in(is_local(r) ? std::vector<TensorId>{of.d_arrived} : indices_.read(of.d_output))
-          .out(gradients)
-          .work(Flops(elements), Bytes(arrived + ids + gradient_bytes), Bytes(gradient_bytes));
-  wait(op, of.d_ready);
-  gradients_done(op, complete);
+
+  w_.compute(OpKind::kEmbeddingGradient, fmt::format("embedding.{}.gradient", name_of(r)),
+             {rounded(of.lookups), rounded(of.bags), of.width})
+      .format(of.format)
+      .attributes(EmbeddingAttributes{.group = of.group, .order = order_of(r), .route = r})
+      .in(is_local(r) ? std::vector<TensorId>{of.d_arrived} : indices_.read(of.d_output))
+      .out(gradients)
+      .work(Flops(elements), Bytes(arrived + ids + gradient_bytes), Bytes(gradient_bytes));
+  w_.follows(of.d_ready);
+  gradients_done(complete);
 }
 
 void LayeredStep::embedding_backward() {
@@ -448,19 +429,17 @@ void LayeredStep::embedding_backward() {
       updated += distinct_rows(id, rank_, samples) * (row_bytes(s).base() + state_bytes(s.dim));
       ids += lookups * id_bytes(table(s));
     }
-    auto op = b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
-                    {rounded(of.lookups), rounded(of.bags), of.width})
-                  .format(of.format)
-                  .attributes(EmbeddingAttributes{.group = of.group,
-                                                  .order = order_of(r),
-                                                  .route = r,
-                                                  .optimizer = job_.embedding_optimizer})
-                  .in(is_local(r) ? std::vector<TensorId>{of.d_output} : indices_.read(of.d_output))
-                  .work(Flops(elements), Bytes(gathered + ids + updated), Bytes(updated));
-    wait(op, of.d_ready);
-    const std::int32_t done = of.fetches.empty() ? -1 : handover(kComputeStream, tier_stream_);
-    op.records(done);
-    write_rows_back(r, done);
+    w_.compute(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
+               {rounded(of.lookups), rounded(of.bags), of.width})
+        .format(of.format)
+        .attributes(EmbeddingAttributes{.group = of.group,
+                                        .order = order_of(r),
+                                        .route = r,
+                                        .optimizer = job_.embedding_optimizer})
+        .in(is_local(r) ? std::vector<TensorId>{of.d_output} : indices_.read(of.d_output))
+        .work(Flops(elements), Bytes(gathered + ids + updated), Bytes(updated));
+    w_.follows(of.d_ready);
+    write_rows_back(r, w_.written());
   }
 }
 

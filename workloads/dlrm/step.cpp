@@ -1,6 +1,7 @@
 #include "workloads/dlrm/step.h"
 
 #include "core/graph/embedding_communicators.h"
+#include "workloads/passes/streams.h"
 
 namespace stepcast::workloads {
 
@@ -37,6 +38,8 @@ LayeredStep::LayeredStep(const Job& job, const LayerList& list, const EmbeddingP
       global_batch_(job.batch.global),
       interval_(job.devices > 1 ? job.sync_interval : 1),
       compute_(job.formats.compute),
+      w_(compute_),
+      b_(w_.builder()),
       comm_(layout, list, job.sptt),
       compression_(compression_of(job)),
       layer_states_(list.layers.size()),
@@ -48,30 +51,16 @@ LayeredStep::LayeredStep(const Job& job, const LayerList& list, const EmbeddingP
       before_tables_ = stack_width_ - layout.columns / compression_;
     }
   }
-  const Overlap& overlap = job.parallel.overlap;
-  const bool several = job.devices > 1;
-  if ((several && overlap.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)) {
-    input_stream_ = "input";
-  }
-  if (fetched_ahead()) {
-    tier_stream_ = "tier";
-  }
-  if (several && overlap.output_all_to_all) {
-    exchange_stream_ = "exchange";
-  }
-  if (several && overlap.dense_all_reduce) {
-    reduce_stream_ = "all_reduce";
-  }
 }
 
-Program LayeredStep::build() && {
-  b_.set_format(compute_);
+OpWriter::Written LayeredStep::build() && {
+  w_.order().by_name = true;
   b_.set_interval(interval_);
   declare_routes();
   declare_parameters();
   std::vector<std::uint32_t> segments;
-  b_.set_phase(Phase::kInput);
-  segments.push_back(b_.begin_segment("input"));
+  w_.set_phase(Phase::kInput);
+  segments.push_back(w_.begin_segment("input", SegmentKind::kOther));
   load_batch();
   exchange_indices();
   distribute_ids();
@@ -80,10 +69,10 @@ Program LayeredStep::build() && {
       fetch_rows(r, true);
     }
   }
-  b_.end_segment();
+  w_.end_segment();
 
-  b_.set_phase(Phase::kForward);
-  segments.push_back(b_.begin_segment("forward"));
+  w_.set_phase(Phase::kForward);
+  segments.push_back(w_.begin_segment("forward", SegmentKind::kOther));
   // What of the layers before the tables hides the input exchange, and what the output exchange.
   const std::size_t layers = list_.layers.size();
   std::size_t bottom = 0;
@@ -91,10 +80,10 @@ Program LayeredStep::build() && {
     ++bottom;
   }
   bottom = bottom == layers ? 0 : bottom;
-  const bool waits_for_input = input_stream_ != kComputeStream && !ahead(DlrmPipeline::kSparseDist);
-  const std::size_t early = !waits_for_input                     ? 0
-                            : exchange_stream_ == kComputeStream ? bottom
-                                                                 : (bottom + 1) / 2;
+  const bool waits_for_input = overlaps(job_, Lane::kInput) && !ahead(DlrmPipeline::kSparseDist);
+  const std::size_t early = !waits_for_input                  ? 0
+                            : overlaps(job_, Lane::kExchange) ? (bottom + 1) / 2
+                                                              : bottom;
   for (std::size_t i = 0; i < early; ++i) {
     layer_forward(i);
   }
@@ -106,34 +95,34 @@ Program LayeredStep::build() && {
   for (std::size_t i = bottom; i < layers; ++i) {
     layer_forward(i);
   }
-  b_.end_segment();
+  w_.end_segment();
 
-  b_.set_phase(Phase::kBackward);
-  segments.push_back(b_.begin_segment("backward"));
+  w_.set_phase(Phase::kBackward);
+  segments.push_back(w_.begin_segment("backward", SegmentKind::kOther));
   zero_gradients();
   for (std::size_t i = layers; i-- > 0;) {
     layer_backward(i);
   }
   embedding_backward();
-  b_.end_segment();
+  w_.end_segment();
 
   // On the compute stream: lookups fill the device, so overlapped with other kernels they would
   // gain nothing. They run while the last gradients are reduced.
   if (ahead(DlrmPipeline::kPrefetch)) {
-    b_.set_phase(Phase::kForward);
-    segments.push_back(b_.begin_segment("lookup_ahead"));
+    w_.set_phase(Phase::kForward);
+    segments.push_back(w_.begin_segment("lookup_ahead", SegmentKind::kOther));
     embedding_forward(true);
-    b_.end_segment();
+    w_.end_segment();
   }
 
-  b_.set_phase(Phase::kOptimizer);
-  segments.push_back(b_.begin_segment("optimizer"));
+  w_.set_phase(Phase::kOptimizer);
+  segments.push_back(w_.begin_segment("optimizer", SegmentKind::kOther));
   optimizers();
-  b_.end_segment();
+  w_.end_segment();
   for (const std::uint32_t s : segments) {
     b_.call(s);
   }
-  return std::move(b_).finish();
+  return std::move(w_).finish();
 }
 
 }  // namespace stepcast::workloads

@@ -9,12 +9,12 @@
 #include <tuple>
 #include <vector>
 
-#include "core/graph/program_builder.h"
 #include "core/job/framework_traits.h"
 #include "core/job/job.h"
 #include "core/job/layers.h"
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/embedding_plan/shard_laws.h"
+#include "workloads/op_writer.h"
 
 namespace stepcast::workloads {
 
@@ -39,7 +39,6 @@ struct DlrmCommunicators {
   std::int32_t first_group = -1;  ///< ranks that share a sample: the list's groups in order
 };
 
-constexpr std::string_view kComputeStream = "compute";
 constexpr double kLengthBytes = 4;  ///< of a bag, int32
 
 /// Writes the program of one class of ranks. The dense half is a list of layers: its parameters in
@@ -50,7 +49,7 @@ class LayeredStep {
   /// `rank`: lowest of its class; `shared`: the class has more ranks.
   LayeredStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,
               ShardLaws& laws, std::int32_t rank, bool shared);
-  Program build() &&;
+  OpWriter::Written build() &&;
 
  private:
   struct DenseParameter {
@@ -112,11 +111,11 @@ class LayeredStep {
     TensorId d_output = 0;
     TensorId between = 0,
              d_between = 0;  ///< node reduce: between its two collectives; sequence: exchanged rows
-    std::int32_t ready = -1, d_ready = -1;  ///< events of the last exchange
-    std::int32_t fetched = -1;              ///< event of the last fetch from a slower tier
-    bool present = false;                   ///< some rank uses it
-    std::vector<Fetch> fetches;             ///< of its slices in slower tiers, tier by tier
-    std::vector<TensorId> weights;          ///< of the slices
+    OpId ready = kNoOp, d_ready = kNoOp;  ///< the last exchange
+    OpId fetched = kNoOp;                 ///< the last fetch from a slower tier
+    bool present = false;                 ///< some rank uses it
+    std::vector<Fetch> fetches;           ///< of its slices in slower tiers, tier by tier
+    std::vector<TensorId> weights;        ///< of the slices
   };
   /// Where the columns of a slice stand in a route's `arrived` tensor.
   struct Place {
@@ -157,9 +156,9 @@ class LayeredStep {
   [[nodiscard]] std::vector<std::int64_t> offsets_in_buckets() const;
   void declare_buckets();
   void zero_gradients();
-  /// Notes that `op`, the last written, completes the gradients of these parameters; all-reduces
-  /// the buckets they were the last of.
-  void gradients_done(ProgramBuilder::OpEdit op, const std::vector<std::size_t>& parameters);
+  /// Notes that the op written last completes the gradients of these parameters; all-reduces the
+  /// buckets they were the last of.
+  void gradients_done(const std::vector<std::size_t>& parameters);
   void optimizers();
   void fused_optimizer(OptimizerKind dense);
   [[nodiscard]] bool fuses_tables(OptimizerKind dense) const {
@@ -275,7 +274,7 @@ class LayeredStep {
   [[nodiscard]] std::int64_t narrow_width(std::int64_t h) const;
   void declare_tower();
   void exchange_towers(bool next);
-  void exchange_tower_gradients(std::int32_t start);
+  void exchange_tower_gradients(OpId start);
   [[nodiscard]] std::vector<ColumnBlock> tower_blocks(std::int32_t operand, bool forward) const;
   OpEdit tower_exchange(const char* name, bool backward, std::int32_t communicator,
                         const std::vector<double>& sent, TensorId in, TensorId out);
@@ -293,8 +292,8 @@ class LayeredStep {
   // tiers.cpp
   EmbeddingShard::Cache declare_cache(const EmbeddingShard& shard, const EmbeddingSlice& slice);
   void fetch_rows(EmbeddingRoute r, bool next);
-  /// After the update, which records `updated` where it is on another stream.
-  void write_rows_back(EmbeddingRoute r, std::int32_t updated);
+  /// After the update.
+  void write_rows_back(EmbeddingRoute r, OpId updated);
   /// True if the fetch of slower tiers' rows overlaps with the step before.
   [[nodiscard]] bool fetched_ahead() const { return ahead(DlrmPipeline::kPrefetch); }
 
@@ -378,17 +377,8 @@ class LayeredStep {
     return ahead(DlrmPipeline::kFused) && !is_local(r) && !has_copies(r);
   }
   /// Notes that the op works on the next step's batch.
-  static void mark(ProgramBuilder::OpEdit& op, bool next) {
+  static void mark(OpEdit& op, bool next) {
     op.op().flags |= next ? op_flags::kNextBatch : std::uint8_t{0};
-  }
-  /// An event where two ops are on different streams, else -1.
-  std::int32_t handover(std::string_view from, std::string_view to) {
-    return from == to ? -1 : b_.event();
-  }
-  static void wait(ProgramBuilder::OpEdit& op, std::int32_t event) {
-    if (event >= 0) {
-      op.waits(event);
-    }
   }
 
   const Job& job_;
@@ -405,11 +395,10 @@ class LayeredStep {
   std::int64_t interval_;  ///< steps between synchronisations of replicated rows
   std::int64_t stack_width_ = 0;
   Format compute_;
-  ProgramBuilder b_;
+  OpWriter w_;
+  ProgramBuilder& b_;  ///< its builder
   DlrmCommunicators comm_;
   std::int64_t compression_;  ///< of towers
-  std::string_view input_stream_ = kComputeStream, exchange_stream_ = kComputeStream,
-                   reduce_stream_ = kComputeStream, tier_stream_ = kComputeStream;
 
   std::vector<DenseParameter> parameters_;  ///< in the order of the backward pass
   std::vector<Bucket> buckets_;
@@ -424,7 +413,7 @@ class LayeredStep {
   TensorId compressed_ = 0, d_compressed_ = 0;
   std::map<std::size_t, TensorId> labels_;  ///< by layer, of losses
   Indices indices_, next_indices_;  ///< of this step's batch; of the one unpacked in this step
-  std::int32_t loaded_ = -1, indexed_ = -1, unpacked_ = -1, split_ = -1, reduced_ = -1;  ///< events
+  OpId loaded_ = kNoOp, indexed_ = kNoOp, unpacked_ = kNoOp, split_ = kNoOp, reduced_ = kNoOp;
 };
 
 }  // namespace stepcast::workloads

@@ -48,10 +48,9 @@ void LayeredStep::fetch_rows(EmbeddingRoute r, bool next) {
     return;
   }
   const Indices& from = next ? next_indices_ : indices_;
-  std::int32_t last = -1;
   for (const Fetch& f : of.fetches) {
     const bool again = &f != &of.fetches.front();
-    auto op = b_.op(OpKind::kTierFetch,
+    auto op = w_.op(Lane::kTier, OpKind::kTierFetch,
                     fmt::format("embedding.{}.{}.fetch", name_of(r), b_.tier_name(f.tier)),
                     {std::llround(f.expected.fetched), std::llround(f.expected.touched),
                      std::llround(f.expected.lookups)})
@@ -60,33 +59,27 @@ void LayeredStep::fetch_rows(EmbeddingRoute r, bool next) {
                       .group = of.group, .route = r, .tier = static_cast<std::uint8_t>(f.tier - 1)})
                   .in(is_local(r) ? std::vector<TensorId>{}
                                   : std::vector<TensorId>{from.lengths, from.ids})
-                  .on(tier_stream_)
                   .work(Flops{}, Bytes(f.expected.fetched_bytes), Bytes(f.expected.fetched_bytes));
     mark(op, next);
     if (next == ahead(DlrmPipeline::kSparseDist) && !again) {
-      wait(op, indexed_);
-      if (tier_stream_ == kComputeStream) {
-        indexed_ = -1;
-      }
+      w_.follows(indexed_);
+      indexed_ = fetched_ahead() ? indexed_ : kNoOp;  // the compute stream has waited
     }
-    last = handover(tier_stream_, kComputeStream);
-    op.records(last);
   }
-  of.fetched = last;
+  of.fetched = w_.written();
 }
 
-void LayeredStep::write_rows_back(EmbeddingRoute r, std::int32_t updated) {
+void LayeredStep::write_rows_back(EmbeddingRoute r, OpId updated) {
   const Route& of = route(r);
   for (const Fetch& f : of.fetches) {
-    auto op = b_.op(OpKind::kTierWriteBack,
-                    fmt::format("embedding.{}.{}.write_back", name_of(r), b_.tier_name(f.tier)),
-                    {std::llround(f.expected.written)})
-                  .format(of.format)
-                  .attributes(TierAttributes{
-                      .group = of.group, .route = r, .tier = static_cast<std::uint8_t>(f.tier - 1)})
-                  .on(tier_stream_)
-                  .work(Flops{}, Bytes(f.expected.written_bytes), Bytes(f.expected.written_bytes));
-    wait(op, updated);
+    w_.op(Lane::kTier, OpKind::kTierWriteBack,
+          fmt::format("embedding.{}.{}.write_back", name_of(r), b_.tier_name(f.tier)),
+          {std::llround(f.expected.written)})
+        .format(of.format)
+        .attributes(TierAttributes{
+            .group = of.group, .route = r, .tier = static_cast<std::uint8_t>(f.tier - 1)})
+        .work(Flops{}, Bytes(f.expected.written_bytes), Bytes(f.expected.written_bytes));
+    w_.follows(updated);
   }
 }
 

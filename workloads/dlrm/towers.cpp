@@ -57,8 +57,8 @@ LayeredStep::OpEdit LayeredStep::tower_exchange(const char* name, bool backward,
   for (const double e : sent) {
     elements += e;
   }
-  return b_
-      .op(OpKind::kAllToAllV, fmt::format("embedding.exchange.{}", name),
+  return w_
+      .op(Lane::kExchange, OpKind::kAllToAllV, fmt::format("embedding.exchange.{}", name),
           {static_cast<std::int64_t>(elements), row_elements(EmbeddingRoute::kExchange)})
       .format(backward ? job_.formats.all_to_all_backward : job_.formats.all_to_all_forward)
       .traffic(backward ? TrafficKind::kGradients : TrafficKind::kOutputs)
@@ -66,8 +66,7 @@ LayeredStep::OpEdit LayeredStep::tower_exchange(const char* name, bool backward,
       .attributes(CollectiveAttributes{.exchange = b_.exchange({.send_elements = sent}),
                                        .route = EmbeddingRoute::kExchange})
       .in({in})
-      .out({out})
-      .on(exchange_stream_);
+      .out({out});
 }
 
 void LayeredStep::exchange_towers(bool next) {
@@ -82,31 +81,28 @@ void LayeredStep::exchange_towers(bool next) {
       std::vector<double>(static_cast<std::size_t>(members), rows * static_cast<double>(of.width)),
       of.output, of.between);
   mark(shuffle, next);
-  wait(shuffle, of.ready);
-  std::int32_t start = -1;
+  w_.follows(of.ready);
+  OpId start = kNoOp;
   if (compresses) {
-    const std::int32_t arrived = handover(exchange_stream_, kComputeStream);
-    shuffle.records(arrived);
-    start = handover(kComputeStream, exchange_stream_);
-    auto product = b_.op(OpKind::kGemm, "tower.gemm",
-                         {global_batch_ / members, narrow_width(h), tower_width(h), 1})
+    const OpId arrived = w_.written();
+    auto product = w_.compute(OpKind::kGemm, "tower.gemm",
+                              {global_batch_ / members, narrow_width(h), tower_width(h), 1})
                        .in({of.between, weight(tower_)})
-                       .out({compressed_})
-                       .records(start);
-    wait(product, arrived);
+                       .out({compressed_});
     mark(product, next);
+    w_.follows(arrived);
+    start = w_.written();
   }
-  of.ready = next ? -1 : handover(exchange_stream_, kComputeStream);
   auto across = tower_exchange("all_to_all", false, comm_.tower.across,
                                std::vector<double>(static_cast<std::size_t>(nodes),
                                                    static_cast<double>(batch_ * narrow_width(h))),
                                compresses ? compressed_ : of.between, of.arrived);
   mark(across, next);
-  wait(across, start);
-  across.records(of.ready);
+  w_.follows(start);
+  of.ready = next ? kNoOp : w_.written();
 }
 
-void LayeredStep::exchange_tower_gradients(std::int32_t start) {
+void LayeredStep::exchange_tower_gradients(OpId start) {
   Route& of = route(EmbeddingRoute::kExchange);
   const std::int64_t members = layout_.node;
   const std::int64_t nodes = devices() / members;
@@ -121,34 +117,31 @@ void LayeredStep::exchange_tower_gradients(std::int32_t start) {
     to_members.push_back(static_cast<double>(global_batch_ / members *
                                              layout_.width(member, EmbeddingRoute::kExchange)));
   }
-  auto across = tower_exchange("gradient.all_to_all", true, comm_.tower.across, to_nodes,
-                               of.d_arrived, compresses ? d_compressed_ : of.d_between);
-  wait(across, start);
-  std::int32_t ready = -1;
+  tower_exchange("gradient.all_to_all", true, comm_.tower.across, to_nodes, of.d_arrived,
+                 compresses ? d_compressed_ : of.d_between);
+  w_.follows(start);
+  OpId ready = kNoOp;
   if (compresses) {
-    const std::int32_t arrived = handover(exchange_stream_, kComputeStream);
-    across.records(arrived);
+    const OpId arrived = w_.written();
     const std::int64_t rows = global_batch_ / members;
     const std::int64_t wide = tower_width(h);
     const std::int64_t narrow = narrow_width(h);
-    auto weights = b_.op(OpKind::kGemm, "tower.weight_gradient", {wide, narrow, rows, 1})
-                       .flags(op_flags::kTransposeA)
-                       .in({of.between, d_compressed_})
-                       .out({gradient(tower_)});
-    wait(weights, arrived);
-    gradients_done(weights, {tower_});
-    ready = handover(kComputeStream, exchange_stream_);
-    b_.op(OpKind::kGemm, "tower.input_gradient", {rows, wide, narrow, 1})
+    w_.compute(OpKind::kGemm, "tower.weight_gradient", {wide, narrow, rows, 1})
+        .flags(op_flags::kTransposeA)
+        .in({of.between, d_compressed_})
+        .out({gradient(tower_)});
+    w_.follows(arrived);
+    gradients_done({tower_});
+    w_.compute(OpKind::kGemm, "tower.input_gradient", {rows, wide, narrow, 1})
         .flags(op_flags::kTransposeB)
         .in({d_compressed_, weight(tower_)})
-        .out({of.d_between})
-        .records(ready);
+        .out({of.d_between});
+    ready = w_.written();
   }
-  of.d_ready = handover(exchange_stream_, kComputeStream);
-  auto shuffle = tower_exchange("gradient.shuffle", true, comm_.tower.inside, to_members,
-                                of.d_between, of.d_output);
-  wait(shuffle, ready);
-  shuffle.records(of.d_ready);
+  tower_exchange("gradient.shuffle", true, comm_.tower.inside, to_members, of.d_between,
+                 of.d_output);
+  w_.follows(ready);
+  of.d_ready = w_.written();
 }
 
 /// What towers put out, node by node.

@@ -4,7 +4,6 @@
 #include "workloads/dlrm/step.h"
 
 namespace stepcast::workloads {
-namespace {}  // namespace
 
 LayeredStep::Scope LayeredStep::scope_of(std::int32_t slice_id) const {
   return slice_id < 0                        ? Scope::kDense
@@ -157,7 +156,7 @@ void LayeredStep::zero_gradients() {
       }
     }
     if (!targets.empty()) {
-      b_.op(OpKind::kFill, name, {elements})
+      w_.compute(OpKind::kFill, name, {elements})
           .format(job_.formats.gradient)
           .flags(flags)
           .out(targets);
@@ -175,8 +174,7 @@ void LayeredStep::zero_gradients() {
       op_flags::kEveryInterval);
 }
 
-void LayeredStep::gradients_done(ProgramBuilder::OpEdit op,
-                                 const std::vector<std::size_t>& parameters) {
+void LayeredStep::gradients_done(const std::vector<std::size_t>& parameters) {
   std::vector<std::size_t> complete;
   for (const std::size_t p : parameters) {
     const std::size_t i = parameters_[p].bucket;
@@ -188,24 +186,19 @@ void LayeredStep::gradients_done(ProgramBuilder::OpEdit op,
   if (complete.empty() || replicas_ == 1) {
     return;
   }
-  const std::int32_t ready = handover(kComputeStream, reduce_stream_);
-  if (ready >= 0) {
-    op.records(ready);
-  }
+  const OpId ready = w_.written();
   for (const std::size_t i : complete) {
-    reduced_ = handover(reduce_stream_, kComputeStream);
-    auto reduce = b_.op(OpKind::kAllReduce, bucket_name(i) + ".all_reduce", {buckets_[i].elements})
-                      .format(job_.formats.gradient)
-                      .flags(holds_weights(buckets_[i].scope) ? std::uint8_t{0} : at_interval())
-                      .phase(Phase::kGradientSync)
-                      .traffic(holds_weights(buckets_[i].scope) ? TrafficKind::kDenseSync
-                                                                : TrafficKind::kReplicaSync)
-                      .communicator(buckets_[i].communicator)
-                      .in({buckets_[i].gradients})
-                      .out({buckets_[i].gradients})
-                      .on(reduce_stream_);
-    wait(reduce, ready);
-    reduce.records(reduced_);
+    const bool dense = holds_weights(buckets_[i].scope);
+    w_.op(Lane::kReduce, OpKind::kAllReduce, bucket_name(i) + ".all_reduce", {buckets_[i].elements})
+        .format(job_.formats.gradient)
+        .flags(dense ? std::uint8_t{0} : at_interval())
+        .phase(Phase::kGradientSync)
+        .traffic(dense ? TrafficKind::kDenseSync : TrafficKind::kReplicaSync)
+        .communicator(buckets_[i].communicator)
+        .in({buckets_[i].gradients})
+        .out({buckets_[i].gradients});
+    w_.follows(ready);
+    reduced_ = w_.written();
   }
 }
 
@@ -227,18 +220,18 @@ void LayeredStep::optimizer(const std::string& name, OptimizerKind kind, TensorI
   std::vector<TensorId> out{weights};
   out.insert(out.end(), states.begin(), states.end());
   const std::int64_t elements = b_.tensor_at(weights).elements();
-  auto op = b_.op(OpKind::kOptimizer, name + ".optimizer", {elements, row_width})
-                .format(job_.formats.gradient)
-                .attributes(OptimizerAttributes{kind})
-                .flags(flags)
-                .in(in)
-                .out(out);
-  wait(op, reduced_);
-  reduced_ = -1;  // the compute stream has waited
+  w_.compute(OpKind::kOptimizer, name + ".optimizer", {elements, row_width})
+      .format(job_.formats.gradient)
+      .attributes(OptimizerAttributes{kind})
+      .flags(flags)
+      .in(in)
+      .out(out);
+  w_.follows(reduced_);
+  reduced_ = kNoOp;  // the compute stream has waited
 }
 
-/// For an element: the gradient read; its fp32 number and its fp32 states read and written; of dense
-/// parameters also the copy in the format of products.
+/// For an element: the gradient read; its fp32 number and its fp32 states read and written; of
+/// dense parameters also the copy in the format of products.
 void LayeredStep::fused_optimizer(OptimizerKind dense) {
   constexpr double kWide = 4;
   const int states = optimizer_states(dense);
@@ -279,15 +272,15 @@ void LayeredStep::fused_optimizer(OptimizerKind dense) {
     }
   }
   const auto n = static_cast<double>(elements);
-  auto op = b_.op(OpKind::kOptimizer, "optimizer", {elements, 0})
-                .format(job_.formats.gradient)
-                .attributes(OptimizerAttributes{dense})
-                .in(in)
-                .out(out)
-                .work(Flops(n * (2 + 2 * states)), Bytes(n * (gradient + kWide * (1 + states))),
-                      Bytes(n * kWide * (1 + states) + copies));
-  wait(op, reduced_);
-  reduced_ = -1;
+  w_.compute(OpKind::kOptimizer, "optimizer", {elements, 0})
+      .format(job_.formats.gradient)
+      .attributes(OptimizerAttributes{dense})
+      .in(in)
+      .out(out)
+      .work(Flops(n * (2 + 2 * states)), Bytes(n * (gradient + kWide * (1 + states))),
+            Bytes(n * kWide * (1 + states) + copies));
+  w_.follows(reduced_);
+  reduced_ = kNoOp;
 }
 
 void LayeredStep::optimizers() {

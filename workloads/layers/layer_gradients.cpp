@@ -12,17 +12,17 @@ void LayeredStep::linear_backward(const Layer& l, LayerState& s, TensorId dy) {
   const std::size_t matrix = s.parameters.back();
   if (l.bias) {
     dy = l.activation == Activation::kNone ? dy : own(dy, l.name);
-    auto bias = b_.op(OpKind::kBiasActivationBackward, l.name + ".bias_backward", {rows, out})
-                    .attributes(ActivationAttributes{l.activation})
-                    .in({dy, value(l.out)})
-                    .out({dy, gradient(s.parameters.front())});
-    gradients_done(bias, {s.parameters.front()});
+    w_.compute(OpKind::kBiasActivationBackward, l.name + ".bias_backward", {rows, out})
+        .attributes(ActivationAttributes{l.activation})
+        .in({dy, value(l.out)})
+        .out({dy, gradient(s.parameters.front())});
+    gradients_done({s.parameters.front()});
   }
-  auto product = b_.op(OpKind::kGemm, l.name + ".weight_gradient", {in, out, rows, 1})
-                     .flags(op_flags::kTransposeA)
-                     .in({value(l.in[0]), dy})
-                     .out({gradient(matrix)});
-  gradients_done(product, {matrix});
+  w_.compute(OpKind::kGemm, l.name + ".weight_gradient", {in, out, rows, 1})
+      .flags(op_flags::kTransposeA)
+      .in({value(l.in[0]), dy})
+      .out({gradient(matrix)});
+  gradients_done({matrix});
   product_gradient(l.in[0], l.name + ".input_gradient", {rows, in, out, 1}, op_flags::kTransposeB,
                    dy, weight(matrix));
   --holders_[dy];
@@ -47,7 +47,7 @@ void LayeredStep::norm_backward(const Layer& l, LayerState& s, TensorId dy) {
     in.push_back(*other);
     in.front() = dy = own(dy, l.name);  // it is used up
   }
-  auto op = b_.op(OpKind::kNormBackward, l.name + ".backward", {rows, width})
+  auto op = w_.compute(OpKind::kNormBackward, l.name + ".backward", {rows, width})
                 .attributes(NormAttributes{l.norm})
                 .in(in)
                 .out(out);
@@ -57,7 +57,7 @@ void LayeredStep::norm_backward(const Layer& l, LayerState& s, TensorId dy) {
     other.reset();
   }
   --holders_[dy];
-  gradients_done(op, s.parameters);
+  gradients_done(s.parameters);
   give_gradient(l.in[0], dx);
 }
 
@@ -100,27 +100,27 @@ void LayeredStep::cross_backward(const Layer& l, LayerState& s, TensorId dy) {
   const bool first_known = list_.input(l).needs_gradient;
   const Target first = gradient_target(l.in[0], "cross.d_first");
   const TensorId d_projected = b_.activation(l.name + ".d_projected", rows, l.rank, compute_);
-  auto cross = b_.op(OpKind::kCrossBackward, l.name + ".cross_backward", {rows, width})
-                   .flags(first.accumulate ? op_flags::kAccumulate : std::uint8_t{0})
-                   .in({value(l.in[0]), s.saved, weight(bias), dy})
-                   .out({s.saved, first.tensor, gradient(bias)});
-  gradients_done(cross, {bias});
-  auto up_product = b_.op(OpKind::kGemm, l.name + ".up_gradient", {l.rank, width, rows, 1})
-                        .flags(op_flags::kTransposeA)
-                        .in({s.projected, s.saved})
-                        .out({gradient(up)});
-  gradients_done(up_product, {up});
-  b_.op(OpKind::kGemm, l.name + ".up_backward", {rows, l.rank, width, 1})
+  w_.compute(OpKind::kCrossBackward, l.name + ".cross_backward", {rows, width})
+      .flags(first.accumulate ? op_flags::kAccumulate : std::uint8_t{0})
+      .in({value(l.in[0]), s.saved, weight(bias), dy})
+      .out({s.saved, first.tensor, gradient(bias)});
+  gradients_done({bias});
+  w_.compute(OpKind::kGemm, l.name + ".up_gradient", {l.rank, width, rows, 1})
+      .flags(op_flags::kTransposeA)
+      .in({s.projected, s.saved})
+      .out({gradient(up)});
+  gradients_done({up});
+  w_.compute(OpKind::kGemm, l.name + ".up_backward", {rows, l.rank, width, 1})
       .flags(op_flags::kTransposeB)
       .in({s.saved, weight(up)})
       .out({d_projected});
-  auto down_product = b_.op(OpKind::kGemm, l.name + ".down_gradient", {width, l.rank, rows, 1})
-                          .flags(op_flags::kTransposeA)
-                          .in({value(l.in[1]), d_projected})
-                          .out({gradient(down)});
-  gradients_done(down_product, {down});
+  w_.compute(OpKind::kGemm, l.name + ".down_gradient", {width, l.rank, rows, 1})
+      .flags(op_flags::kTransposeA)
+      .in({value(l.in[1]), d_projected})
+      .out({gradient(down)});
+  gradients_done({down});
   if (list_.input(l, 1).needs_gradient) {
-    b_.op(OpKind::kGemm, l.name + ".down_backward", {rows, width, l.rank, 1})
+    w_.compute(OpKind::kGemm, l.name + ".down_backward", {rows, width, l.rank, 1})
         .flags(op_flags::kTransposeB | op_flags::kAccumulate)
         .in({d_projected, weight(down)})
         .out({dy});
@@ -137,15 +137,15 @@ void LayeredStep::convolution_backward(const Layer& l, LayerState& s, TensorId d
   const std::int64_t width = list_.output(l).columns;
   const std::size_t matrix = s.parameters.back();
   if (l.bias) {
-    auto op = b_.op(OpKind::kBiasActivationBackward, l.name + ".bias_backward", {rows, width})
-                  .attributes(ActivationAttributes{Activation::kNone})
-                  .in({dy})
-                  .out({dy, gradient(s.parameters.front())});
-    gradients_done(op, {s.parameters.front()});
+    w_.compute(OpKind::kBiasActivationBackward, l.name + ".bias_backward", {rows, width})
+        .attributes(ActivationAttributes{Activation::kNone})
+        .in({dy})
+        .out({dy, gradient(s.parameters.front())});
+    gradients_done({s.parameters.front()});
   }
-  auto product = convolution(l, OpKind::kConvolutionWeightGradient, l.name + ".weight_gradient",
-                             {value(l.in[0]), dy}, gradient(matrix));
-  gradients_done(product, {matrix});
+  convolution(l, OpKind::kConvolutionWeightGradient, l.name + ".weight_gradient",
+              {value(l.in[0]), dy}, gradient(matrix));
+  gradients_done({matrix});
   if (list_.input(l).needs_gradient) {
     const LayerTensor& x = list_.input(l);
     const TensorId dx = b_.activation(l.name + ".d_input", batch_ * x.rows, x.columns, compute_);
@@ -168,17 +168,16 @@ void LayeredStep::recurrent_backward(const Layer& l, LayerState& s, TensorId dy)
   };
   TensorId now = gradient_frame(frames - 1);
   for (std::int64_t t = frames - 1; t >= 0; --t) {
-    auto op =
-        b_.op(OpKind::kBiasActivationBackward, l.name + ".activation_backward", {batch_, width})
-            .attributes(ActivationAttributes{l.activation})
-            .in({now, s.frames[static_cast<std::size_t>(t)]})
-            .out({now, gradient(bias)});
+    w_.compute(OpKind::kBiasActivationBackward, l.name + ".activation_backward", {batch_, width})
+        .attributes(ActivationAttributes{l.activation})
+        .in({now, s.frames[static_cast<std::size_t>(t)]})
+        .out({now, gradient(bias)});
     if (t == 0) {
-      gradients_done(op, {bias});
+      gradients_done({bias});
       break;
     }
     const TensorId before = gradient_frame(t - 1);
-    b_.op(OpKind::kGemm, l.name + ".step_backward", {batch_, width, width, 1})
+    w_.compute(OpKind::kGemm, l.name + ".step_backward", {batch_, width, width, 1})
         .flags(op_flags::kTransposeB | op_flags::kAccumulate)
         .in({now, weight(matrix)})
         .out({before});
@@ -187,12 +186,12 @@ void LayeredStep::recurrent_backward(const Layer& l, LayerState& s, TensorId dy)
   // h_(t-1)^T d_h_t over all t: rows [0, frames - 1) of one against [1, frames) of the other.
   const std::int64_t rows = (frames - 1) * batch_;
   const std::int64_t earlier = l.reverse ? batch_ : 0;
-  auto product = b_.op(OpKind::kGemm, l.name + ".weight_gradient", {width, width, rows, 1})
-                     .flags(op_flags::kTransposeA)
-                     .in({rows_of(value(l.out), l.name + ".earlier", earlier, rows, width),
-                          rows_of(dy, l.name + ".later_gradient", batch_ - earlier, rows, width)})
-                     .out({gradient(matrix)});
-  gradients_done(product, {matrix});
+  w_.compute(OpKind::kGemm, l.name + ".weight_gradient", {width, width, rows, 1})
+      .flags(op_flags::kTransposeA)
+      .in({rows_of(value(l.out), l.name + ".earlier", earlier, rows, width),
+           rows_of(dy, l.name + ".later_gradient", batch_ - earlier, rows, width)})
+      .out({gradient(matrix)});
+  gradients_done({matrix});
   --holders_[dy];
   give_gradient(l.in[0], dy);
 }

@@ -19,9 +19,9 @@ LayeredStep::OpEdit LayeredStep::attention(OpKind kind, const std::string& name,
 
 LayeredStep::OpEdit LayeredStep::layer_op(OpKind kind, const std::string& name,
                                           std::initializer_list<std::int64_t> shape) {
-  auto op = b_.op(kind, name, shape);
+  auto op = w_.compute(kind, name, shape);
   if (reads_input_) {
-    wait(op, loaded_);
+    w_.follows(loaded_);
     reads_input_ = false;
   }
   return op;
@@ -138,16 +138,17 @@ void LayeredStep::matmul_forward(const Layer& l, LayerState&) {
 
 void LayeredStep::dot_forward(const Layer& l, LayerState&) {
   layer_op(OpKind::kDotInteractionForward, l.name,
-           {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
+           {batch_, list_.input(l).elements() / l.dim, l.dim})
       .in({as_row(l, value(l.in[0]))})
       .out({make_value(l.out, l.name)});
 }
 
 void LayeredStep::attention_forward(const Layer& l, LayerState& s) {
   const std::int64_t length = list_.output(l).rows;
-  s.saved = job_.flash_attention
-                ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads, length, Format::kFp32)
-                : b_.activation(l.name + ".scores", batch_ * l.heads * length, length, compute_);
+  s.saved =
+      job_.flash_attention
+          ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads.heads, length, Format::kFp32)
+          : b_.activation(l.name + ".scores", batch_ * l.heads.heads * length, length, compute_);
   const Op like = attention_op(list_, l, batch_);
   attention(like.kind, l.name, like).in({value(l.in[0])}).out({make_value(l.out, l.name), s.saved});
 }
@@ -229,7 +230,8 @@ void LayeredStep::rope_forward(const Layer& l, LayerState&) {
     copy_block(l.name + ".copy", value(x), make_value(l.out, l.name),
                {.from_pitch = width, .to_pitch = width, .columns = width}, rows, false);
   }
-  layer_op(OpKind::kRopeForward, l.name, {rows, l.heads + l.kv_heads, l.head_dim, l.head_dim})
+  layer_op(OpKind::kRopeForward, l.name,
+           {rows, l.heads.heads + l.heads.kv_heads, l.heads.dim, l.heads.dim})
       .in({value(l.out)})
       .out({value(l.out)});
 }

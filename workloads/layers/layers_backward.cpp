@@ -23,7 +23,7 @@ void LayeredStep::give_gradient(std::int32_t t, TensorId id) {
   const std::string name = list_.tensor(t).name + ".gradient";
   const bool in_place = holders_[id] == 0;
   const TensorId sum = in_place ? id : b_.activation(name, rows, columns, compute_);
-  b_.op(OpKind::kAdd, name, {rows, columns}).in({*held, id}).out({sum});
+  w_.compute(OpKind::kAdd, name, {rows, columns}).in({*held, id}).out({sum});
   --holders_[*held];
   held = sum;
   ++holders_[sum];
@@ -49,7 +49,7 @@ TensorId LayeredStep::gradient_columns(std::int32_t t) {
   }
   const TensorId made =
       b_.activation(shape.name + ".gradient", batch_ * shape.rows, shape.columns, compute_);
-  b_.op(OpKind::kFill, shape.name + ".zero_gradient", {batch_ * shape.elements()}).out({made});
+  w_.compute(OpKind::kFill, shape.name + ".zero_gradient", {batch_ * shape.elements()}).out({made});
   held = made;
   ++holders_[made];
   return made;
@@ -79,7 +79,7 @@ void LayeredStep::product_gradient(std::int32_t t, const std::string& name,
     return;
   }
   const Target target = gradient_target(t, name);
-  b_.op(OpKind::kGemm, name, {shape[0], shape[1], shape[2], shape[3]})
+  w_.compute(OpKind::kGemm, name, {shape[0], shape[1], shape[2], shape[3]})
       .flags(static_cast<std::uint8_t>(flags | (target.accumulate ? op_flags::kAccumulate : 0)))
       .in({a, b})
       .out({target.tensor});
@@ -112,8 +112,8 @@ void LayeredStep::tables_backward(const Layer& l, LayerState&, TensorId dy) {
 
 void LayeredStep::activation_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
-  b_.op(OpKind::kActivationBackward, l.name + ".backward",
-        {output_rows(l), list_.output(l).columns})
+  w_.compute(OpKind::kActivationBackward, l.name + ".backward",
+             {output_rows(l), list_.output(l).columns})
       .attributes(ActivationAttributes{l.activation})
       .in({dy, value(l.in[0])})
       .out({dx});
@@ -129,7 +129,8 @@ void LayeredStep::add_backward(const Layer& l, LayerState&, TensorId dy) {
 void LayeredStep::multiply_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId da = gradient_like(l, ".d_first", l.in[0]);
   const TensorId db = gradient_like(l, ".d_second", l.in[1]);
-  b_.op(OpKind::kMultiplyBackward, l.name + ".backward", {output_rows(l), list_.output(l).columns})
+  w_.compute(OpKind::kMultiplyBackward, l.name + ".backward",
+             {output_rows(l), list_.output(l).columns})
       .in({dy, value(l.in[0]), value(l.in[1])})
       .out({da, db});
   pass_on(l, dy, da);
@@ -183,8 +184,8 @@ void LayeredStep::transpose_backward(const Layer& l, LayerState&, TensorId dy) {
 
 void LayeredStep::dot_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
-  b_.op(OpKind::kDotInteractionBackward, l.name + "_backward",
-        {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
+  w_.compute(OpKind::kDotInteractionBackward, l.name + "_backward",
+             {batch_, list_.input(l).elements() / l.dim, l.dim})
       .in({as_row(l, value(l.in[0])), dy})
       .out({as_row(l, dx)});
   pass_on(l, dy, dx);
@@ -201,25 +202,26 @@ void LayeredStep::attention_backward(const Layer& l, LayerState& s, TensorId dy)
 
 void LayeredStep::rope_backward(const Layer& l, LayerState&, TensorId dy) {
   dy = own(dy, l.name);
-  b_.op(OpKind::kRopeBackward, l.name + ".backward",
-        {output_rows(l), l.heads + l.kv_heads, l.head_dim, l.head_dim})
+  w_.compute(OpKind::kRopeBackward, l.name + ".backward",
+             {output_rows(l), l.heads.heads + l.heads.kv_heads, l.heads.dim, l.heads.dim})
       .in({dy})
       .out({dy});
   pass_on(l, dy, dy);
 }
 
 void LayeredStep::token_embedding_backward(const Layer& l, LayerState& s, TensorId dy) {
-  auto op = b_.op(OpKind::kTokenEmbeddingBackward, l.name + ".gradient",
-                  {output_rows(l), list_.output(l).columns, l.vocabulary})
-                .in({dy, value(l.in[0])})
-                .out({gradient(s.parameters.front())});
+  w_.compute(OpKind::kTokenEmbeddingBackward, l.name + ".gradient",
+             {output_rows(l), list_.output(l).columns, l.vocabulary})
+      .in({dy, value(l.in[0])})
+      .out({gradient(s.parameters.front())});
   --holders_[dy];
-  gradients_done(op, s.parameters);
+  gradients_done(s.parameters);
 }
 
 void LayeredStep::softmax_backward(const Layer& l, LayerState&, TensorId dy) {
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
-  b_.op(OpKind::kSoftmaxBackward, l.name + ".backward", {output_rows(l), list_.output(l).columns})
+  w_.compute(OpKind::kSoftmaxBackward, l.name + ".backward",
+             {output_rows(l), list_.output(l).columns})
       .in({dy, value(l.out)})
       .out({dx});
   pass_on(l, dy, dx);
@@ -228,8 +230,8 @@ void LayeredStep::softmax_backward(const Layer& l, LayerState&, TensorId dy) {
 void LayeredStep::mean_rows_backward(const Layer& l, LayerState&, TensorId dy) {
   const LayerTensor& x = list_.input(l);
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
-  b_.op(OpKind::kMeanRowsBackward, l.name + ".backward",
-        {batch_ * x.rows, list_.output(l).columns, x.rows / list_.output(l).rows})
+  w_.compute(OpKind::kMeanRowsBackward, l.name + ".backward",
+             {batch_ * x.rows, list_.output(l).columns, x.rows / list_.output(l).rows})
       .in({dy})
       .out({dx});
   pass_on(l, dy, dx);
@@ -239,8 +241,8 @@ void LayeredStep::modulate_backward(const Layer& l, LayerState&, TensorId dy) {
   const LayerTensor& y = list_.output(l);
   const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
   const TensorId dc = gradient_columns(l.in[1]);
-  b_.op(OpKind::kModulateBackward, l.name + ".backward",
-        {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 1).columns})
+  w_.compute(OpKind::kModulateBackward, l.name + ".backward",
+             {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 1).columns})
       .in({dy, value(l.in[0]), value(l.in[1])})
       .out({dx, dc});
   pass_on(l, dy, dx);
@@ -250,8 +252,8 @@ void LayeredStep::gate_backward(const Layer& l, LayerState&, TensorId dy) {
   const LayerTensor& y = list_.output(l);
   const TensorId branch = gradient_like(l, ".d_branch", l.in[1]);
   const TensorId dc = gradient_columns(l.in[2]);
-  b_.op(OpKind::kGateBackward, l.name + ".backward",
-        {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 2).columns})
+  w_.compute(OpKind::kGateBackward, l.name + ".backward",
+             {batch_ * y.rows, y.columns, y.rows, l.first, list_.input(l, 2).columns})
       .in({dy, value(l.in[1]), value(l.in[2])})
       .out({branch, dc});
   pass_on(l, dy, dy);
@@ -261,12 +263,12 @@ void LayeredStep::gate_backward(const Layer& l, LayerState&, TensorId dy) {
 void LayeredStep::positions_backward(const Layer& l, LayerState& s, TensorId dy) {
   const std::int64_t wide = list_.output(l).elements();
   const TensorId rows = rows_of(dy, l.name + ".wide_gradient", 0, batch_, wide);
-  auto op = b_.op(OpKind::kBiasActivationBackward, l.name + ".backward", {batch_, wide})
-                .attributes(ActivationAttributes{Activation::kNone})
-                .in({rows})
-                .out({rows, gradient(s.parameters.front())});
+  w_.compute(OpKind::kBiasActivationBackward, l.name + ".backward", {batch_, wide})
+      .attributes(ActivationAttributes{Activation::kNone})
+      .in({rows})
+      .out({rows, gradient(s.parameters.front())});
   --holders_[dy];
-  gradients_done(op, s.parameters);
+  gradients_done(s.parameters);
   give_gradient(l.in[0], dy);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -24,7 +25,12 @@ enum class Lane : std::uint8_t {
   kBackward,     ///< their gradients
   kContext,      ///< around a ring of context ranks
   kExpert,       ///< tokens on their way to experts and back
+  kInput,        ///< a batch and its ids
+  kExchange,     ///< rows of embedding tables and their gradients
+  kReduce,       ///< dense gradients of a recommender
+  kTier,         ///< rows between memory tiers
 };
+constexpr std::size_t kLanes = 12;
 
 /// Names a transfer of a program, whatever stream it will have; kNoTransfer names none.
 using TransferId = std::int32_t;
@@ -32,6 +38,10 @@ constexpr TransferId kNoTransfer = -1;
 /// Stands among the transfers that are waited for: the host issues nothing more until the latest op
 /// of the compute stream is done.
 constexpr TransferId kHostSynchronises = -2;
+
+/// Index of an op of a program that other ops follow; kNoOp: none.
+using OpId = std::int32_t;
+constexpr OpId kNoOp = -1;
 
 /// A part of a layer, from the ops that make its values in the forward pass to those of the
 /// backward pass that need them.
@@ -73,7 +83,8 @@ class LayerValues {
 
 /// What a builder knows of the order of a program's ops before they have streams: ops of the
 /// compute stream follow one another, a transfer needs what was computed before it, and whatever
-/// reads its result awaits it. The program itself has neither events nor waits then.
+/// reads its result awaits it. Or ops of all lanes follow ops by name, and nothing else orders them
+/// beyond their lane. The program itself has neither events nor waits then.
 struct ProgramOrder {
   struct OfOp {
     Lane lane = Lane::kCompute;
@@ -92,6 +103,13 @@ struct ProgramOrder {
     bool early = false;          ///< before it is issued, so that earlier ops can await it
   };
   std::vector<Transfer> transfers;  ///< by TransferId
+
+  /// `op` starts once `on` is done.
+  struct Dependency {
+    std::uint32_t op = 0, on = 0;
+  };
+  std::vector<Dependency> dependencies;  ///< in the order of the ops that depend
+  bool by_name = false;                  ///< these alone order lanes, not transfers and awaits
 
   /// Which part of which layer; `piece` tells those of one kind apart.
   struct PartName {
@@ -165,7 +183,7 @@ struct ProgramOrder {
 struct GraphDraft {
   ExecutionGraph graph;
   ParameterHolders holders{};
-  /// By program; empty once streams and events are chosen, and from builders that choose them.
+  /// By program; empty once streams and events are chosen.
   std::vector<ProgramOrder> orders{};
 };
 

@@ -16,7 +16,10 @@ struct LaneStream {
   const char* stream;
   bool overlaps;
 };
-std::array<LaneStream, 8> lane_streams(const Overlap& o) {
+std::array<LaneStream, kLanes> lane_streams(const Job& job) {
+  const Overlap& o = job.parallel.overlap;
+  const bool several = job.devices > 1;
+  const auto ahead = [&](DlrmPipeline stage) { return job.parallel.dlrm_pipeline >= stage; };
   return {{{"compute", false},
            {"tensor", o.tensor},
            {"tensor", true},
@@ -24,7 +27,11 @@ std::array<LaneStream, 8> lane_streams(const Overlap& o) {
            {"forward", o.pipeline},
            {"backward", o.pipeline},
            {"context", true},
-           {"expert", o.expert}}};
+           {"expert", o.expert},
+           {"input", (several && o.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)},
+           {"exchange", several && o.output_all_to_all},
+           {"all_reduce", several && o.dense_all_reduce},
+           {"tier", ahead(DlrmPipeline::kPrefetch)}}};
 }
 
 /// Writes the streams, events and waits of one program.
@@ -33,7 +40,7 @@ class StreamWriter {
   StreamWriter(Program& program, const ProgramOrder& order, const Job& job)
       : p_(program),
         order_(order),
-        lanes_(lane_streams(job.parallel.overlap)),
+        lanes_(lane_streams(job)),
         events_(order.transfers.size(), -1),
         blocks_(framework_traits(job.system).blocking_launches) {
     const Overlap& o = job.parallel.overlap;
@@ -44,11 +51,11 @@ class StreamWriter {
     STEPCAST_CHECK(p_.waits.empty() && p_.events == 0, "the program has streams already");
     for (const Segment& s : p_.segments) {
       for (std::size_t i = s.first_op; i < std::size_t{s.first_op} + s.op_count; ++i) {
-        write(i);
+        order_.by_name ? write_named(i) : write(i);
       }
       STEPCAST_CHECK(pending_.empty(), "segment '{}' ends before its last transfer was used",
                      s.name);
-      if (overlapping_ && compute_is_last_) {
+      if (!order_.by_name && overlapping_ && compute_is_last_) {
         record_compute();
       }
     }
@@ -67,6 +74,22 @@ class StreamWriter {
   void wait(Op& op, std::int32_t event) {
     p_.waits.push_back(event);
     ++op.waits;
+  }
+
+  /// Ops of one stream are in order without events.
+  void write_named(std::size_t i) {
+    Op& op = p_.ops[i];
+    const LaneStream& own = stream_of(order_.ops[i].lane);
+    op.stream = own.overlaps ? stream(own.stream) : std::uint8_t{0};
+    op.first_wait = static_cast<std::uint32_t>(p_.waits.size());
+    for (; depended_ < order_.dependencies.size() && order_.dependencies[depended_].op == i;
+         ++depended_) {
+      Op& on = p_.ops[order_.dependencies[depended_].on];
+      if (on.stream != op.stream) {
+        on.record = on.record < 0 ? p_.events++ : on.record;
+        wait(op, on.record);
+      }
+    }
   }
 
   void write(std::size_t i) {
@@ -161,10 +184,11 @@ class StreamWriter {
 
   Program& p_;
   const ProgramOrder& order_;
-  std::array<LaneStream, 8> lanes_;
+  std::array<LaneStream, kLanes> lanes_;
   std::vector<std::int32_t> events_;  ///< by transfer; -1: in order on the compute stream
   std::vector<std::int32_t> pending_;
   std::size_t named_ = 0;
+  std::size_t depended_ = 0;
   std::size_t last_compute_ = 0;
   std::int32_t compute_event_ = -1;
   bool compute_is_last_ = false;  ///< the latest op is on the compute stream
@@ -180,16 +204,13 @@ void run_streams(GraphDraft& draft, const Job& job) {
   draft.orders.clear();
 }
 
-/// Each wait is for an event that some op records, and what is off the compute stream records one,
-/// or nothing could follow it.
+/// Each wait is for an event that some op records.
 std::optional<std::string> verify_streams(const GraphDraft& draft) {
   for (const Program& p : draft.graph.programs) {
     std::vector<bool> recorded(static_cast<std::size_t>(p.events), false);
     for (const Op& op : p.ops) {
       if (op.record >= 0) {
         recorded.at(static_cast<std::size_t>(op.record)) = true;
-      } else if (op.stream != 0) {
-        return fmt::format("'{}' on stream {} records no event", p.name(op), p.streams[op.stream]);
       }
     }
     for (const Op& op : p.ops) {
@@ -207,8 +228,11 @@ std::optional<std::string> verify_streams(const GraphDraft& draft) {
 
 GraphPass streams_pass() {
   return {"streams", "a stream for each transfer that overlaps, ordered by events",
-          [](const Job& job) { return job.workload.transformer() != nullptr; }, run_streams,
-          verify_streams};
+          [](const Job&) { return true; }, run_streams, verify_streams};
+}
+
+bool overlaps(const Job& job, Lane lane) {
+  return lane_streams(job).at(static_cast<std::size_t>(lane)).overlaps;
 }
 
 }  // namespace stepcast::workloads

@@ -1,9 +1,8 @@
-#include "runtime/calibration/cuda/attention_body.h"
-
 #include <array>
 #include <vector>
 
 #include "core/graph/length_law.h"
+#include "runtime/calibration/cuda/case_body.h"
 #include "runtime/cuda/kernels/attention.h"
 
 namespace stepcast::runtime::calibration {
@@ -54,15 +53,13 @@ cuda::AttentionTensors tensors_of(const DeviceCase& c, Arena& arena) {
   return t;
 }
 
-}  // namespace
-
-CaseBody attention_body(const DeviceCase& c, Arena& arena, cuda::FusedAttention& attention) {
+CaseBody attention_body(const DeviceCase& c, const Bench& b) {
   const kernels::AttentionShape shape = shape_of(c);
-  const cuda::AttentionTensors t = tensors_of(c, arena);
+  const cuda::AttentionTensors t = tensors_of(c, b.arena);
   const auto pass = [&](bool backward) -> CaseBody {
     const cuda::AttentionProblem problem = cuda::attention_problem(shape, t, backward);
-    const Workspace workspace = arena.workspace(attention.workspace_bytes(problem));
-    return [=, &attention](std::int64_t, cudaStream_t stream) {
+    const Workspace workspace = b.arena.workspace(b.attention.workspace_bytes(problem));
+    return [=, &attention = b.attention](std::int64_t, cudaStream_t stream) {
       attention.run(problem, t, workspace, stream);
     };
   };
@@ -74,22 +71,9 @@ CaseBody attention_body(const DeviceCase& c, Arena& arena, cuda::FusedAttention&
   return pass(true);
 }
 
-std::vector<cuda::AttentionProblem> attention_problems(const DeviceCase& c, Arena& arena) {
-  if (!std::holds_alternative<AttentionAttributes>(c.op.attributes)) {
-    return {};
-  }
-  arena.reset();
-  const kernels::AttentionShape shape = shape_of(c);
-  const cuda::AttentionTensors t = tensors_of(c, arena);
-  std::vector<cuda::AttentionProblem> problems{cuda::attention_problem(shape, t, false)};
-  if (c.op.kind == OpKind::kAttentionBackward) {
-    problems.push_back(cuda::attention_problem(shape, t, true));
-  }
-  return problems;
-}
-
 /// Sequences of the case's law, drawn as a first step does.
-CaseBody jagged_body(const DeviceCase& c, Arena& arena) {
+CaseBody jagged_body(const DeviceCase& c, const Bench& b) {
+  Arena& arena = b.arena;
   const auto [batch, heads, kv_heads, rows, pairs, dim] = c.op.shape;
   std::vector<std::int32_t> begins, ends;
   const auto offsets = draw_offsets(c.op.as<JaggedAttributes>().lengths, rows, 0, 0, batch);
@@ -127,6 +111,30 @@ CaseBody jagged_body(const DeviceCase& c, Arena& arena) {
                                  d_qkv.block(wide, narrow), d_qkv.block(wide + narrow, narrow)},
                                 workspace, stream);
   };
+}
+
+constexpr std::pair<OpKind, MakeBody> kAttentionBodies[]{
+    {OpKind::kAttentionForward, attention_body},
+    {OpKind::kAttentionBackward, attention_body},
+    {OpKind::kJaggedAttentionForward, jagged_body},
+    {OpKind::kJaggedAttentionBackward, jagged_body}};
+
+}  // namespace
+
+CaseBodies attention_bodies() { return kAttentionBodies; }
+
+std::vector<cuda::AttentionProblem> attention_problems(const DeviceCase& c, Arena& arena) {
+  if (!std::holds_alternative<AttentionAttributes>(c.op.attributes)) {
+    return {};
+  }
+  arena.reset();
+  const kernels::AttentionShape shape = shape_of(c);
+  const cuda::AttentionTensors t = tensors_of(c, arena);
+  std::vector<cuda::AttentionProblem> problems{cuda::attention_problem(shape, t, false)};
+  if (c.op.kind == OpKind::kAttentionBackward) {
+    problems.push_back(cuda::attention_problem(shape, t, true));
+  }
+  return problems;
 }
 
 }  // namespace stepcast::runtime::calibration

@@ -8,8 +8,6 @@
 
 #include "core/access/access.h"
 #include "core/error.h"
-#include "runtime/calibration/cuda/attention_body.h"
-#include "runtime/calibration/cuda/expert_body.h"
 #include "runtime/cuda/kernels/activation.h"
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/embedding.h"
@@ -374,15 +372,6 @@ CaseBody copy_or_add_body(const DeviceCase& c, Arena& arena) {
   return [=](std::int64_t, cudaStream_t s) { kernels::add(a, b, out, s); };
 }
 
-/// What bodies take their operands and kernels from.
-struct Bench {
-  Arena& arena;
-  cuda::Matmul& matmul;
-  cuda::FusedAttention& attention;
-  std::uint64_t seed;
-};
-
-using MakeBody = CaseBody (*)(const DeviceCase& c, const Bench& b);
 template <CaseBody (*make)(const DeviceCase&, Arena&)>
 CaseBody of_operands(const DeviceCase& c, const Bench& b) {
   return make(c, b.arena);
@@ -392,18 +381,11 @@ CaseBody of_random_operands(const DeviceCase& c, const Bench& b) {
   return make(c, b.arena, b.seed);
 }
 CaseBody of_matmul(const DeviceCase& c, const Bench& b) { return gemm_body(c, b.arena, b.matmul); }
-CaseBody of_attention(const DeviceCase& c, const Bench& b) {
-  return attention_body(c, b.arena, b.attention);
-}
 
-constexpr std::pair<OpKind, MakeBody> kBodies[]{
+constexpr std::pair<OpKind, MakeBody> kOtherBodies[]{
     {OpKind::kEmbeddingForward, of_random_operands<embedding_body>},
     {OpKind::kEmbeddingBackward, of_random_operands<embedding_body>},
     {OpKind::kGemm, of_matmul},
-    {OpKind::kAttentionForward, of_attention},
-    {OpKind::kAttentionBackward, of_attention},
-    {OpKind::kJaggedAttentionForward, of_operands<jagged_body>},
-    {OpKind::kJaggedAttentionBackward, of_operands<jagged_body>},
     {OpKind::kActivationForward, of_operands<activation_body>},
     {OpKind::kActivationBackward, of_operands<activation_body>},
     {OpKind::kBiasActivationForward, of_operands<bias_body>},
@@ -426,22 +408,20 @@ constexpr std::pair<OpKind, MakeBody> kBodies[]{
     {OpKind::kCast, of_operands<flat_body>},
     {OpKind::kOptimizer, of_operands<flat_body>},
     {OpKind::kAdd, of_operands<copy_or_add_body>},
-    {OpKind::kCopyColumns, of_operands<copy_or_add_body>},
-    {OpKind::kRouteForward, of_operands<expert_body>},
-    {OpKind::kRouteBackward, of_operands<expert_body>},
-    {OpKind::kDispatchForward, of_operands<expert_body>},
-    {OpKind::kDispatchBackward, of_operands<expert_body>},
-    {OpKind::kCombineForward, of_operands<expert_body>},
-    {OpKind::kCombineBackward, of_operands<expert_body>}};
+    {OpKind::kCopyColumns, of_operands<copy_or_add_body>}};
 
 }  // namespace
+
+CaseBodies other_bodies() { return kOtherBodies; }
 
 CaseBody case_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul,
                    cuda::FusedAttention& attention, std::uint64_t seed) {
   arena.reset();
-  for (const auto& [kind, make] : kBodies) {
-    if (kind == c.op.kind) {
-      return make(c, {arena, matmul, attention, seed});
+  for (const CaseBodies family : {attention_bodies(), expert_bodies(), other_bodies()}) {
+    for (const auto& [kind, make] : family) {
+      if (kind == c.op.kind) {
+        return make(c, {arena, matmul, attention, seed});
+      }
     }
   }
   throw InputError("", fmt::format("{} has no case of its own", stepcast::name_of(c.op.kind)));

@@ -1,4 +1,4 @@
-#include "runtime/calibration/cuda/expert_body.h"
+#include "runtime/calibration/cuda/case_body.h"
 
 #include <vector>
 
@@ -11,6 +11,8 @@ namespace {
 
 namespace kernels = cuda::kernels;
 using kernels::MatrixView;
+
+constexpr std::int64_t kSweptExperts = 8;  // each with the same share of the tokens
 
 /// The draw of `rows` tokens from the first on, `per_token` choices each, in device memory. Experts
 /// are a power of two.
@@ -41,7 +43,8 @@ struct Drawn {
   kernels::PlacedCopies copies;
 };
 
-CaseBody router_body(const DeviceCase& c, Arena& arena) {
+CaseBody router_body(const DeviceCase& c, const Bench& b) {
+  Arena& arena = b.arena;
   const auto [rows, experts, per_token, unused3, unused4, unused5] = c.op.shape;
   const MatrixView logits = arena.matrix(Format::kFp32, rows, experts);
   const MatrixView out = arena.matrix(Format::kFp32, rows, experts);
@@ -55,12 +58,8 @@ CaseBody router_body(const DeviceCase& c, Arena& arena) {
   };
 }
 
-}  // namespace
-
-CaseBody expert_body(const DeviceCase& c, Arena& arena) {
-  if (c.op.kind == OpKind::kRouteForward || c.op.kind == OpKind::kRouteBackward) {
-    return router_body(c, arena);
-  }
+CaseBody copies_body(const DeviceCase& c, const Bench& b) {
+  Arena& arena = b.arena;
   constexpr std::int64_t kPerToken = 2;
   const bool of_copies =
       c.op.kind == OpKind::kDispatchForward || c.op.kind == OpKind::kCombineBackward;
@@ -91,5 +90,14 @@ CaseBody expert_body(const DeviceCase& c, Arena& arena) {
     kernels::combine_copies_backward(tokens, copies, weights, drawn.copies, d_copies, d_weights, s);
   };
 }
+
+constexpr std::pair<OpKind, MakeBody> kExpertBodies[]{
+    {OpKind::kRouteForward, router_body},    {OpKind::kRouteBackward, router_body},
+    {OpKind::kDispatchForward, copies_body}, {OpKind::kDispatchBackward, copies_body},
+    {OpKind::kCombineForward, copies_body},  {OpKind::kCombineBackward, copies_body}};
+
+}  // namespace
+
+CaseBodies expert_bodies() { return kExpertBodies; }
 
 }  // namespace stepcast::runtime::calibration

@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "runtime/calibration/cuda/arena.h"
-#include "runtime/calibration/cuda/attention_body.h"
 #include "runtime/calibration/cuda/case_body.h"
 #include "runtime/calibration/device_sweep.h"
 #include "runtime/cuda/check.h"

@@ -1,6 +1,5 @@
 #include "runtime/cpu/kernels/data_movement.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "core/error.h"
@@ -30,32 +29,6 @@ void copy_block(ConstMatrixView x, MatrixView out) {
     copy(x.data, out.data, x.rows * x.columns);
   } else {
     copy_rows(x, out);
-  }
-}
-
-STEPCAST_MULTIVERSION void add_block(ConstMatrixView x, MatrixView out) {
-  for (Index i = 0; i < x.rows; ++i) {
-    const float* in = x.row(i);
-    float* to = out.row(i);
-#pragma omp simd
-    for (Index j = 0; j < x.columns; ++j) {
-      to[j] += in[j];
-    }
-  }
-}
-
-void transpose(ConstMatrixView x, MatrixView out) {
-  constexpr Index kTile = 16;
-  for (Index i0 = 0; i0 < x.rows; i0 += kTile) {
-    const Index i1 = std::min(i0 + kTile, x.rows);
-    for (Index j0 = 0; j0 < x.columns; j0 += kTile) {
-      const Index j1 = std::min(j0 + kTile, x.columns);
-      for (Index j = j0; j < j1; ++j) {
-        for (Index i = i0; i < i1; ++i) {
-          out.row(j)[i] = x.row(i)[j];
-        }
-      }
-    }
   }
 }
 

@@ -10,12 +10,6 @@ namespace stepcast::runtime::kernels {
 /// the same address are left alone.
 void copy_block(ConstMatrixView x, MatrixView out);
 
-/// out += x, equal shapes.
-void add_block(ConstMatrixView x, MatrixView out);
-
-/// out[j, i] = x[i, j], in 16 x 16 tiles. out is [x.columns, x.rows] and does not overlap x.
-void transpose(ConstMatrixView x, MatrixView out);
-
 /// fp32 <-> bfloat16 (the upper half of an fp32), rounding to nearest even; a NaN stays a NaN.
 void to_bfloat16(const float* x, std::uint16_t* out, Index n);
 void from_bfloat16(const std::uint16_t* x, float* out, Index n);

@@ -51,15 +51,6 @@ STEPCAST_MULTIVERSION void axpy(float alpha, const float* x, float* y, Index n) 
   }
 }
 
-STEPCAST_MULTIVERSION double total(const float* x, Index n) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (Index i = 0; i < n; ++i) {
-    sum += static_cast<double>(x[i]);
-  }
-  return sum;
-}
-
 STEPCAST_MULTIVERSION float dot(const float* a, const float* b, Index n) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)

@@ -16,8 +16,6 @@ void add(const float* a, const float* b, float* out, Index n);
 void multiply(const float* a, const float* b, float* out, Index n);
 /// y += alpha * x
 void axpy(float alpha, const float* x, float* y, Index n);
-/// sum of x, accumulated in double
-double total(const float* x, Index n);
 /// sum of a * b
 float dot(const float* a, const float* b, Index n);
 /// sum of x * x, accumulated in double (gradient norms)

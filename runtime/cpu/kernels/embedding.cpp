@@ -139,18 +139,6 @@ STEPCAST_MULTIVERSION void scatter_all(ConstMatrixView grad, const Bags& bags, P
 
 }  // namespace
 
-std::optional<Index> first_bad_index(const Bags& bags, Index rows) {
-  if (bags.count == 0) {
-    return std::nullopt;
-  }
-  for (Index i = bags.begin(0); i < bags.end(bags.count - 1); ++i) {
-    if (bags.indices[i] < 0 || bags.indices[i] >= rows) {
-      return i;
-    }
-  }
-  return std::nullopt;
-}
-
 void embedding_bag_forward(ConstMatrixView weights, const Bags& bags, Pooling pooling,
                            MatrixView out) {
   STEPCAST_CHECK(out.rows == bags.count && out.columns == weights.columns,

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "core/graph/op.h"
@@ -25,9 +24,6 @@ struct Bags {
 };
 
 enum class Pooling : std::uint8_t { kSum, kMean };
-
-/// Position of the first lookup outside [0, rows), or nothing. The kernels below do not check.
-std::optional<Index> first_bad_index(const Bags& bags, Index rows);
 
 /// out[b] = sum or mean over bag b of weights[index]; an empty bag gives zeros. `out` may be a
 /// column block of a wider matrix, so that several tables write side by side. weights [rows, dim];

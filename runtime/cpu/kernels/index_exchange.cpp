@@ -81,15 +81,6 @@ void fill_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* cursor
   }
 }
 
-std::int64_t lengths_to_offsets(const std::int64_t* lengths, Index count, std::int64_t base,
-                                std::int64_t* offsets) {
-  offsets[0] = base;
-  for (Index i = 0; i < count; ++i) {
-    offsets[i + 1] = offsets[i] + lengths[i];
-  }
-  return offsets[count];
-}
-
 void bag_lengths(const Bags& bags, std::int64_t* lengths) {
   for (Index bag = 0; bag < bags.count; ++bag) {
     lengths[bag] = bags.end(bag) - bags.begin(bag);

@@ -26,11 +26,6 @@ void count_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* lengt
 void fill_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* cursors,
                    std::int64_t* out);
 
-/// offsets[0] = base, offsets[i + 1] = offsets[i] + lengths[i]; returns the last. offsets has count
-/// + 1 entries.
-std::int64_t lengths_to_offsets(const std::int64_t* lengths, Index count, std::int64_t base,
-                                std::int64_t* offsets);
-
 /// lengths[b] = size of bag b.
 void bag_lengths(const Bags& bags, std::int64_t* lengths);
 

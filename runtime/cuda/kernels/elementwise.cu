@@ -120,18 +120,6 @@ struct SumAndRow {
   }
 };
 
-struct RowScale {
-  const float* factors;
-  template <int N>
-  __device__ void operator()(Index row, Index, float (&x)[1][N], float (&y)[1][N],
-                             float (&)[1][N]) const {
-    const float factor = factors[row];
-    for (int i = 0; i < N; ++i) {
-      y[0][i] = factor * x[0][i];
-    }
-  }
-};
-
 struct Column {
   template <int N>
   __device__ void operator()(Index, Index, float (&x)[1][N], float (&)[1][N],
@@ -248,10 +236,6 @@ void add_with_row(ConstMatrixView a, ConstMatrixView b, ConstVector row, MatrixV
 
 void axpy(float alpha, ConstMatrixView x, MatrixView y, cudaStream_t stream) {
   map(Inputs2{y, x}, Outputs1{y}, Sum{alpha}, {"axpy", true}, stream);
-}
-
-void scale_rows(MatrixView x, const float* factors, cudaStream_t stream) {
-  map(Inputs1{x}, Outputs1{x}, RowScale{factors}, {"scale_rows"}, stream);
 }
 
 std::size_t column_sums_workspace(Index rows, Index columns) {

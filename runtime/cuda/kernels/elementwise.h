@@ -35,8 +35,6 @@ void add_with_row(ConstMatrixView a, ConstMatrixView b, ConstVector row, MatrixV
                   cudaStream_t stream);
 /// y += alpha * x.
 void axpy(float alpha, ConstMatrixView x, MatrixView y, cudaStream_t stream);
-/// Row i of x times factors[i], in place.
-void scale_rows(MatrixView x, const float* factors, cudaStream_t stream);
 
 /// sums[j] += sum over rows of x[i, j].
 std::size_t column_sums_workspace(Index rows, Index columns);

@@ -199,19 +199,6 @@ __global__ void mean_factors_kernel(Bags bags, float* factors) {
   }
 }
 
-__global__ void first_bad_kernel(Bags bags, Index rows, std::int64_t* bad) {
-  const Index begin = bags.offsets != nullptr ? bags.offsets[0] : 0;
-  const Index end = bags.offsets != nullptr ? bags.offsets[bags.count] : bags.count;
-  const Index step = static_cast<Index>(gridDim.x) * kThreads;
-  for (Index i = begin + static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x; i < end;
-       i += step) {
-    if (bags.indices[i] < 0 || bags.indices[i] >= rows) {
-      atomicMin(reinterpret_cast<long long*>(bad), static_cast<long long>(i));
-      return;
-    }
-  }
-}
-
 }  // namespace
 
 void embedding_forward(const EmbeddingTable* tables, Index count, cudaStream_t stream) {
@@ -252,12 +239,6 @@ void mean_factors(const Bags& bags, float* factors, cudaStream_t stream) {
     internal::launch("mean_factors", mean_factors_kernel,
                      {static_cast<unsigned>(internal::ceil_div(bags.count, kThreads)), kThreads},
                      stream, bags, factors);
-  }
-}
-
-void first_bad_index(const Bags& bags, Index rows, std::int64_t* bad, cudaStream_t stream) {
-  if (bags.count > 0) {
-    internal::launch("first_bad_index", first_bad_kernel, {256, kThreads}, stream, bags, rows, bad);
   }
 }
 

@@ -32,9 +32,6 @@ struct EmbeddingTable {
   float* second = nullptr;  ///< Adam [rows, dim]
 };
 
-/// Widest table of the backward kernels, in elements.
-constexpr Index kMaximumDim = 1024;
-
 /// pooled[b] = factor of b * sum or mean over bag b of weights[index], for all tables of an op
 /// together; an empty bag gives zeros. Tables of one call share the format of weights and that of
 /// pooled; the two may differ.
@@ -44,7 +41,7 @@ std::size_t embedding_backward_workspace(const EmbeddingTable* tables, Index cou
 
 /// Backward of embedding_forward fused with the optimizer: lookups are sorted by row (stable, so a
 /// row's gradients are added in the order of its bags), each distinct row gets one update. Rows
-/// without lookups are not touched. Valid: dims up to kMaximumDim, fewer than 2^31 lookups and bags
+/// without lookups are not touched. Valid: dims up to 1,024, fewer than 2^31 lookups and bags
 /// in a call. `factors_on_device`: see optimizer_update. Source of the row-wise rule: Mudigere et
 /// al., arXiv 2104.05158.
 void embedding_backward(const EmbeddingTable* tables, Index count,
@@ -58,9 +55,5 @@ void embedding_gradient(const EmbeddingTable* tables, Index count, Workspace wor
 
 /// factors[b] = 1 / max(1, size of bag b).
 void mean_factors(const Bags& bags, float* factors, cudaStream_t stream);
-
-/// *bad (device) becomes the least position of a lookup outside [0, rows), or stays as it is (set
-/// it to INT64_MAX first).
-void first_bad_index(const Bags& bags, Index rows, std::int64_t* bad, cudaStream_t stream);
 
 }  // namespace stepcast::runtime::cuda::kernels

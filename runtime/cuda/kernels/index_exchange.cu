@@ -75,16 +75,6 @@ __global__ void lengths_kernel(Bags bags, std::int32_t* lengths) {
   }
 }
 
-__global__ void copy_ids_kernel(Bags bags, std::int64_t* out) {
-  const Index begin = bag_begin(bags, 0);
-  const Index end = bag_end(bags, bags.count - 1);
-  const Index step = static_cast<Index>(gridDim.x) * kThreads;
-  for (Index i = begin + static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x; i < end;
-       i += step) {
-    out[i - begin] = bags.indices[i];
-  }
-}
-
 __global__ void factors_kernel(const std::int32_t* lengths, Index count, float* factors) {
   const Index i = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < count) {
@@ -158,14 +148,6 @@ void bag_lengths(const Bags& bags, std::int32_t* lengths, cudaStream_t stream) {
   if (bags.count > 0) {
     internal::launch("bag_lengths", lengths_kernel, {blocks_for(bags.count), kThreads}, stream,
                      bags, lengths);
-  }
-}
-
-void copy_ids(const Bags& bags, std::int64_t* out, cudaStream_t stream) {
-  if (bags.count > 0 && bags.lookups > 0) {
-    const unsigned wanted = blocks_for(bags.lookups);
-    internal::launch("copy_ids", copy_ids_kernel, {wanted < 2048 ? wanted : 2048, kThreads}, stream,
-                     bags, out);
   }
 }
 

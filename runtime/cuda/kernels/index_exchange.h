@@ -26,9 +26,6 @@ void fill_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* cursor
 /// lengths[b] = size of bag b.
 void bag_lengths(const Bags& bags, std::int32_t* lengths, cudaStream_t stream);
 
-/// out = the bags' ids without the gap before offsets[0].
-void copy_ids(const Bags& bags, std::int64_t* out, cudaStream_t stream);
-
 /// factors[b] = 1 / max(1, lengths[b]).
 void mean_factors(const std::int32_t* lengths, Index count, float* factors, cudaStream_t stream);
 

@@ -147,13 +147,6 @@ TEST_CASE("empty bags, no bags and offsets that start late", "[runtime][kernels]
   CHECK(weights == Floats{1, 2, 3, 4});
 }
 
-TEST_CASE("bad indices are found", "[runtime][kernels][embedding]") {
-  const std::vector<std::int64_t> indices{0, 4, 5, -1};
-  CHECK(first_bad_index({indices.data(), nullptr, 2}, 5) == std::nullopt);
-  CHECK(first_bad_index({indices.data(), nullptr, 4}, 5) == 2);
-  CHECK(first_bad_index({indices.data(), nullptr, 4}, 6) == 3);
-}
-
 TEST_CASE("backward fused with each optimizer equals its definition over three steps",
           "[runtime][kernels][embedding]") {
   const auto kind = GENERATE(OptimizerKind::kSgd, OptimizerKind::kAdam,

@@ -1,7 +1,6 @@
 #include "runtime/cpu/kernels/gemm.h"
 
 #include "runtime/cpu/kernels/data_movement.h"
-#include "runtime/cpu/kernels/half_gemm.h"
 #include "tests/runtime/kernels/gradient_check.h"
 
 namespace stepcast::runtime::kernels {
@@ -113,29 +112,6 @@ TEST_CASE("bfloat16 conversion rounds to nearest even", "[runtime][kernels][gemm
   CHECK(back[3] == -1.0078125F);
   CHECK(back[4] == 0);
   CHECK(std::isnan(back[5]));
-}
-
-TEST_CASE("a bfloat16 product is the fp32 product of rounded operands",
-          "[runtime][kernels][gemm]") {
-  if (!has_bfloat16_products()) {
-    WARN("skipped: this CPU has no bfloat16 products");
-    return;
-  }
-  const bool transpose_a = GENERATE(false, true);
-  const bool transpose_b = GENERATE(false, true);
-  const float beta = GENERATE(0.0F, 1.0F);
-  Operands o = random_operands(19, 33, 40, transpose_a, transpose_b);
-  o.shape.beta = beta;
-  Bfloat16Gemm product;
-  Operands rounded = o;
-  for (Floats* x : {&rounded.a, &rounded.b}) {
-    std::vector<std::uint16_t> bits(x->size());
-    to_bfloat16(x->data(), bits.data(), static_cast<Index>(x->size()));
-    from_bfloat16(bits.data(), x->data(), static_cast<Index>(x->size()));
-  }
-  const Floats expected = naive(rounded);
-  product(o.shape, o.a.data(), o.b.data(), o.c.data());
-  check_close(o.c, expected);
 }
 
 }  // namespace stepcast::runtime::kernels

@@ -322,29 +322,7 @@ TEST_CASE("kernels: index lists sorted by owner", "[cuda][kernels][gpu]") {
     segment_sums(lengths.data(), starts.data(), kParts, bags, totals.data(), there.data(), nullptr);
     CHECK(totals.read() == sums);
     CHECK(there.read() == std::vector<std::int64_t>(static_cast<std::size_t>(kParts), bags));
-    const auto lookups_in_all = static_cast<std::size_t>(lookups.bags().lookups);
-    Array<std::int64_t> plain(std::max<std::size_t>(1, lookups_in_all));
-    copy_ids(lookups.bags(), plain.data(), nullptr);
-    std::vector<std::int64_t> copied = plain.read();
-    copied.resize(lookups_in_all);
-    CHECK(copied == std::vector<std::int64_t>(lookups.indices.begin() + 3, lookups.indices.end()));
   }
-}
-
-TEST_CASE("kernels: the first index outside its table is found", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
-  Draw draw(26);
-  Lookups lookups(draw, 100, 700, 9, false);
-  const Array<std::int64_t> bad(std::vector<std::int64_t>{INT64_MAX});
-  first_bad_index(lookups.bags(), 100, bad.data(), nullptr);
-  CHECK(bad.read()[0] == INT64_MAX);
-  lookups.indices[900] = 100;
-  lookups.indices[901] = -1;
-  lookups.on_device->write(lookups.indices);
-  first_bad_index(lookups.bags(), 100, bad.data(), nullptr);
-  CHECK(bad.read()[0] == 900);
 }
 
 TEST_CASE("kernels: means of consecutive rows", "[cuda][kernels][gpu]") {
