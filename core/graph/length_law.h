@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@ struct LengthLaw {
   float first = 1;   ///< fixed: the length; uniform: the least; geometric: the mean; lognormal: the
                      ///< median
   float second = 0;  ///< uniform: the longest; lognormal: the standard deviation of the logarithm
+  static constexpr std::array<std::string_view, 3> kFields{"kind", "first", "second"};
   bool operator==(const LengthLaw&) const = default;
 
   /// P(length <= rows), 1 for all large ones. Geometric: 1 - (1 - 1/mean)^rows. Lognormal: a real

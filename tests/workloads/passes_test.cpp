@@ -1,3 +1,4 @@
+#include "workloads/op_writer.h"
 #include "workloads/passes/graph_pass.h"
 
 #include <algorithm>
@@ -321,6 +322,47 @@ TEST_CASE("a verifier finds a temporary that is read before it is made again",
   REQUIRE(again != p.ops.end());
   again->outputs = 0;
   CHECK(recompute.verify(draft));
+}
+
+TEST_CASE("ops that follow others by name wait where the two have different streams",
+          "[workloads][passes]") {
+  const bool overlaps = GENERATE(false, true);
+  OpWriter w(Format::kFp32);
+  w.order().by_name = true;
+  const std::uint32_t all = w.begin_segment("all", SegmentKind::kOther);
+  w.compute(OpKind::kFill, "first", {1});
+  const OpId first = w.written();
+  w.op(Lane::kExchange, OpKind::kFill, "exchange", {1});
+  w.follows(first);
+  const OpId exchange = w.written();
+  w.compute(OpKind::kFill, "meanwhile", {1});
+  w.follows(kNoOp);
+  w.compute(OpKind::kFill, "last", {1});
+  w.follows(exchange);
+  w.follows(first);
+  w.end_segment();
+  w.builder().call(all);
+  OpWriter::Written written = std::move(w).finish();
+  GraphDraft draft;
+  draft.graph.programs.push_back(std::move(written.program));
+  draft.orders.push_back(std::move(written.order));
+  Job job;
+  job.devices = 2;
+  job.parallel.overlap.output_all_to_all = overlaps;
+  const GraphPass& streams = pass_named("streams");
+  streams.run(draft, job);
+  CHECK_FALSE(streams.verify(draft));
+  const Program& p = draft.graph.programs.front();
+  const auto waits = [&p](std::size_t op) {
+    const auto events = p.waits_of(p.ops[op]);
+    return std::vector<std::int32_t>(events.begin(), events.end());
+  };
+  using Events = std::vector<std::int32_t>;
+  CHECK(p.events == (overlaps ? 2 : 0));
+  CHECK(p.ops[1].stream == (overlaps ? 1 : 0));
+  CHECK(waits(1) == (overlaps ? Events{p.ops[0].record} : Events{}));
+  CHECK(waits(2).empty());
+  CHECK(waits(3) == (overlaps ? Events{p.ops[1].record} : Events{}));
 }
 
 TEST_CASE("a verifier finds the wait for an event that nothing records", "[workloads][passes]") {

@@ -51,80 +51,31 @@ void fields(Is<Op> auto& r, F&& f) {
   f("first_operand", first_operand), f("inputs", inputs), f("outputs", outputs);
   f("flops", flops), f("bytes_read", bytes_read), f("bytes_written", bytes_written);
 }
-template <typename F>
-void fields(Is<GemmAttributes> auto& r, F&& f) {
-  auto& [epilogue, repeated] = r;
-  f("epilogue", epilogue), f("repeated", repeated);
-}
-template <typename F>
-void fields(Is<AttentionAttributes> auto& r, F&& f) {
-  auto& [window, dropout] = r;
-  f("window", window), f("dropout", dropout);
-}
-template <typename F>
-void fields(Is<LengthLaw> auto& r, F&& f) {
-  auto& [kind, first, second] = r;
-  f("kind", kind), f("first", first), f("second", second);
-}
-template <typename F>
-void fields(Is<JaggedAttributes> auto& r, F&& f) {
-  auto& [lengths] = r;
-  f("lengths", lengths);
-}
-template <typename F>
-void fields(Is<EmbeddingAttributes> auto& r, F&& f) {
-  auto& [group, order, route, optimizer] = r;
-  f("group", group), f("order", order), f("route", route), f("optimizer", optimizer);
-}
-template <typename F>
-void fields(Is<TierAttributes> auto& r, F&& f) {
-  auto& [group, route, tier] = r;
-  f("group", group), f("route", route), f("tier", tier);
-}
-template <typename F>
-void fields(Is<PoolAttributes> auto& r, F&& f) {
-  auto& [route] = r;
-  f("route", route);
-}
-template <typename F>
-void fields(Is<ActivationAttributes> auto& r, F&& f) {
-  auto& [activation] = r;
-  f("activation", activation);
-}
-template <typename F>
-void fields(Is<NormAttributes> auto& r, F&& f) {
-  auto& [norm] = r;
-  f("norm", norm);
-}
-template <typename F>
-void fields(Is<ColumnAttributes> auto& r, F&& f) {
-  auto& [blocks] = r;
-  f("blocks", blocks);
-}
-template <typename F>
-void fields(Is<DispatchAttributes> auto& r, F&& f) {
-  auto& [way] = r;
-  f("way", way);
-}
-template <typename F>
-void fields(Is<OptimizerAttributes> auto& r, F&& f) {
-  auto& [kind] = r;
-  f("kind", kind);
-}
-template <typename F>
-void fields(Is<CollectiveAttributes> auto& r, F&& f) {
-  auto& [exchange, reduction, way, route] = r;
-  f("exchange", exchange), f("reduction", reduction), f("way", way), f("route", route);
-}
-template <typename F>
-void fields(Is<RecordedAttributes> auto& r, F&& f) {
-  auto& [kernel] = r;
-  f("kernel", kernel);
+/// Attributes of ops say their own names (core/graph/op_attributes.h).
+template <typename F, typename R>
+requires requires { R::kFields; }
+void fields(R& r, F&& f) {
+  constexpr auto& names = R::kFields;
+  if constexpr (names.size() == 1) {
+    auto& [a] = r;
+    f(names[0], a);
+  } else if constexpr (names.size() == 2) {
+    auto& [a, b] = r;
+    f(names[0], a), f(names[1], b);
+  } else if constexpr (names.size() == 3) {
+    auto& [a, b, c] = r;
+    f(names[0], a), f(names[1], b), f(names[2], c);
+  } else {
+    auto& [a, b, c, d] = r;
+    f(names[0], a), f(names[1], b), f(names[2], c), f(names[3], d);
+  }
 }
 /// Names of the alternatives of OpAttributes; the first is none.
-inline constexpr std::array<std::string_view, std::variant_size_v<OpAttributes>> kAttributes{
-    "none",       "gemm", "attention", "jagged",   "embedding", "tier",       "pool",
-    "activation", "norm", "columns",   "dispatch", "optimizer", "collective", "recorded"};
+inline constexpr auto kAttributes = []<std::size_t... i>(std::index_sequence<i...>) {
+  return std::array<std::string_view, sizeof...(i) + 1>{
+      "none", std::variant_alternative_t<i + 1, OpAttributes>::kName...};
+}
+(std::make_index_sequence<std::variant_size_v<OpAttributes> - 1>());
 
 template <typename F>
 void fields(Is<Segment> auto& r, F&& f) {
@@ -322,18 +273,11 @@ struct CoreNamed {
     return names;
   }
 };
-template <typename E, E count>
-struct CoreCounted : CoreNamed<E, static_cast<E>(static_cast<int>(count) - 1)> {};
-template <>
-struct Named<OpKind> : CoreCounted<OpKind, OpKind::kCount> {};
-template <>
-struct Named<Phase> : CoreCounted<Phase, Phase::kCount> {};
+template <typename E>
+requires requires { name_of(E::kCount); }
+struct Named<E> : CoreNamed<E, static_cast<E>(static_cast<int>(E::kCount) - 1)> {};
 template <>
 struct Named<Format> : CoreNamed<Format, Format::kNf4> {};
-template <>
-struct Named<TrafficKind> : CoreCounted<TrafficKind, TrafficKind::kCount> {};
-template <>
-struct Named<TensorRole> : CoreCounted<TensorRole, TensorRole::kCount> {};
 template <>
 struct Named<OptimizerKind> : CoreNamed<OptimizerKind, OptimizerKind::kAdagrad> {};
 template <>
@@ -346,10 +290,6 @@ template <>
 struct Named<Activation> : CoreNamed<Activation, Activation::kSigmoid> {};
 template <>
 struct Named<Norm> : CoreNamed<Norm, Norm::kRmsNorm> {};
-template <>
-struct Named<LengthKind> : CoreCounted<LengthKind, LengthKind::kCount> {};
-template <>
-struct Named<KernelKind> : CoreCounted<KernelKind, KernelKind::kCount> {};
 
 using NameList = std::vector<std::string>;
 template <>
