@@ -24,8 +24,9 @@ struct Place {
   dim3 block_size;
   dim3 grid_size;
 };
-const Place& place();
-int lane();
+/// For a thread the same wherever it asks.
+[[gnu::const]] const Place& place();
+[[gnu::const]] int lane();
 
 /// Dynamic shared memory of the running block, every byte 0xff when the block begins.
 void* dynamic_shared();
