@@ -42,8 +42,8 @@ void convert_recording(const ConvertOptions& options, const Context& context) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
     const auto kind = static_cast<Oddity>(k);
     if (oddities[kind].count > 0) {
-      fmt::print(notes(), "stepcast: {}: {} {} ({}), e.g. {}\n", options.input, oddities[kind].count,
-                 name_of(kind), meaning_of(kind), oddities[kind].example);
+      fmt::print(notes(), "stepcast: {}: {} {} ({}), e.g. {}\n", options.input,
+                 oddities[kind].count, name_of(kind), meaning_of(kind), oddities[kind].example);
     }
   }
   if (!format.keeps_own || options.anonymize) {
@@ -57,8 +57,9 @@ void convert_recording(const ConvertOptions& options, const Context& context) {
     traces::anonymize(recording);
   }
   for (const traces::Loss& loss : format.write(options.output, recording)) {
-    fmt::print(notes(), "stepcast: {}: {} cannot hold and leaves out: {} {}\n", options.output,
-               options.to, loss.count, loss.what);
+    fmt::print(notes(), "stepcast: {}: {} cannot hold and leaves out: {} {}\n",
+               options.quiet ? "standard output" : options.output, options.to, loss.count,
+               loss.what);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/recordings.h"
+#include "core/config/usual_stack.h"
 #include "core/error.h"
 #include "core/json_text.h"
 #include "studies/plan/searched_plan.h"
@@ -31,6 +32,7 @@ struct ExplainCommand {
 /// One side: a job to predict, or a recorded run.
 struct Side {
   std::optional<Job> job;
+  std::string usual_stack;  ///< config::JobOnStack
   std::optional<traces::MeasuredRun> run;
 };
 
@@ -108,6 +110,16 @@ std::string model_of(const Side& side) {
   return name_in(job.is_object() && job.contains("workload") ? job["workload"] : nlohmann::json());
 }
 
+/// As `predict` takes it.
+Side side_of(const config::Source& source, const std::vector<std::string>& overrides,
+             const Context& context) {
+  config::JobOnStack on = config::load_job_on_usual_stack(source, overrides, {context.library});
+  Side side;
+  side.job = studies::with_searched_plan(std::move(on.job));
+  side.usual_stack = std::move(on.usual_stack);
+  return side;
+}
+
 /// The job that an embedding plan is for, where that is the job on the other side.
 std::optional<Job> job_beside(const Input& input, const Side* other, const Input* other_input,
                               const Context& context) {
@@ -139,16 +151,13 @@ Side open_side(const Input& input, const Context& context, const Side* other = n
     return side;
   }
   if (!input.plan) {
-    side.job = studies::with_searched_plan(
-        config::load_job(input.source, options.overrides, {context.library}));
-    return side;
+    return side_of(input.source, options.overrides, context);
   }
   side.job = job_beside(input, other, other_input, context);
   if (!side.job) {
     const config::Source job = job_of_plan(*input.plan, input.source.label);
     check_names(job, options.overrides, {context.library});
-    side.job =
-        studies::with_searched_plan(config::load_job(job, options.overrides, {context.library}));
+    return side_of(job, options.overrides, context);
   }
   return side;
 }
@@ -176,13 +185,32 @@ std::string text_of(const std::vector<config::Difference>& changes) {
   return text;
 }
 
+/// The steps, and what to expect of them where the pace of such runs is known: the tables after it
+/// divide the steps at the hardware's pace.
 DataTable sides_table(const studies::Explanation& e) {
-  DataTable t("summary", "where the difference comes from",
-              {{"side", "", true}, {"step_s", "step"}, {"rank"}});
-  t.row({cell("A: " + e.a.label), cell(e.a.step), cell(std::int64_t{e.a.rank})});
-  t.row({cell("B: " + e.b.label), cell(e.b.step), cell(std::int64_t{e.b.rank})});
-  t.row({cell(fmt::format("B - A ({})", percent_signed(e.b.step / e.a.step - 1))),
-         cell(e.b.step - e.a.step), empty_cell()});
+  const bool paced = e.a.expected != e.a.step || e.b.expected != e.b.step;
+  std::vector<DataTable::Column> columns{{"side", "", true},
+                                         {"step_s", paced ? "hardware's pace" : "step"}};
+  if (paced) {
+    columns.push_back({"expected_s", "expected"});
+  }
+  columns.push_back({"rank"});
+  DataTable t("summary", "where the difference comes from", std::move(columns));
+  const auto row = [&](const std::string& title, Seconds step, Seconds expected, Cell rank) {
+    std::vector<Cell> cells{cell(title), cell(step)};
+    if (paced) {
+      cells.push_back(cell(expected));
+    }
+    cells.push_back(std::move(rank));
+    t.row(std::move(cells));
+  };
+  for (const auto& [name, side] : {std::pair{"A: ", &e.a}, std::pair{"B: ", &e.b}}) {
+    row(name + side->label, side->step, side->expected, cell(std::int64_t{side->rank}));
+  }
+  const std::string change = percent_signed(e.b.step / e.a.step - 1);
+  const std::string expected = percent_signed(e.b.expected / e.a.expected - 1);
+  row(fmt::format("B - A ({}{})", change, expected == change ? "" : ", expected " + expected),
+      e.b.step - e.a.step, e.b.expected - e.a.expected, empty_cell());
   if (e.a.step == e.b.step && e.changes.empty()) {
     t.note("No difference.");
   }
@@ -274,6 +302,19 @@ bool same_tables(const Side& a, const Side& b) {
                     });
 }
 
+/// Which stacks were taken because a job names none; empty where none was.
+std::string stacks_text(const Side& a, const Side& b) {
+  std::vector<std::string> taken;
+  for (const auto& [name, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
+    if (!side->usual_stack.empty()) {
+      taken.push_back(fmt::format("{} as {} runs it", name, side->usual_stack));
+    }
+  }
+  return taken.empty() ? ""
+                       : fmt::format("no stack is named: {}; --set stack=NAME for another",
+                                     fmt::join(taken, ", "));
+}
+
 int explain(const ExplainCommand& options, const Context& context) {
   if (options.a.empty() && options.overrides.empty()) {
     throw InputError("explain",
@@ -328,6 +369,9 @@ int explain(const ExplainCommand& options, const Context& context) {
     account_of_side->label += side->run ? ", mean over the recorded steps" : "";
   }
   std::vector<DataTable> tables = tables_of(e);
+  if (const std::string stacks = stacks_text(a, b); !stacks.empty()) {
+    tables.front().note(stacks);
+  }
   tables.insert(tables.end(), placement.begin(), placement.end());
   print_tables(tables, options.format, answer());
   return 0;

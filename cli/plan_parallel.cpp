@@ -161,7 +161,7 @@ std::string bound_text(const ParallelPlanReport& r) {
   if (!gap) {
     return "no lower bound: the time limit ended the search, so faster plans may be left";
   }
-  const std::string least = fmt::format("lower bound {}: no plan is faster; gap {}",
+  const std::string least = fmt::format("lower bound {}: no plan is expected to be faster; gap {}",
                                         human(Seconds(r.lower_bound)), percent(*gap));
   if (r.proven) {
     return least +

@@ -193,7 +193,8 @@ std::optional<MeasuredStep> measured_step(const PredictCommand& options,
   if (step <= Seconds{}) {
     throw InputError("--measured", "is the time of one step, above 0, such as 10.4s");
   }
-  return MeasuredStep{step, p.iteration / step - 1, p.job.calibration.scale * (step / p.iteration)};
+  // A scalar of one's own multiplies the step at the hardware's pace, in place of the pace.
+  return MeasuredStep{step, p.iteration / step - 1, p.job.calibration.scale * (step / p.hardware)};
 }
 
 void add_measured(const MeasuredStep& m, Report& report) {
@@ -248,11 +249,12 @@ int predict(const PredictCommand& options, const Context& context) {
 }  // namespace
 
 PredictedJob predicted(const JobOptions& options, const Context& context,
-                       const studies::PredictOptions& how) {
+                       studies::PredictOptions how) {
   auto [loaded, usual_stack, refused] =
       config::load_job_on_usual_stack(job_source(options), options.overrides, {context.library});
   PredictedJob of{studies::with_searched_plan(std::move(loaded)), {}, {}, std::move(usual_stack)};
   of.graph = workloads::build_graph(of.job);
+  how.usual_stack = of.usual_stack;
   of.prediction = studies::predict(of.job, of.graph, how);
   if (!refused.empty()) {
     of.prediction.warnings.push_back(

@@ -15,6 +15,6 @@ struct PredictedJob {
   std::string usual_stack;  ///< config::JobOnStack
 };
 PredictedJob predicted(const JobOptions& options, const Context& context,
-                       const studies::PredictOptions& how);
+                       studies::PredictOptions how);
 
 }  // namespace stepcast::cli

@@ -11,8 +11,10 @@
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
+#include "core/config/usual_stack.h"
 #include "core/error.h"
 #include "interop/import.h"
+#include "studies/plan/searched_plan.h"
 #include "studies/traces/show_measured.h"
 #include "traces/events/open_native.h"
 #include "traces/perfetto/perfetto_writer.h"
@@ -45,7 +47,7 @@ void append(Tables& all, Tables more) {
 
 /// The sections asked for.
 Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph& graph,
-                const std::string& what) {
+                const std::string& usual_stack = "") {
   check_rank(options, graph);
   Tables tables;
   if (options.graph) {
@@ -59,11 +61,11 @@ Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph
   }
   if (options.memory) {
     if (job == nullptr) {
-      throw InputError(what,
+      throw InputError(options.job.job,
                        "the trace names no job, so nothing is known of its tensors; give the "
                        "job instead of the trace");
     }
-    append(tables, memory_tables(*job, graph, options.rank));
+    append(tables, memory_tables(*job, graph, options.rank, usual_stack));
   }
   return tables;
 }
@@ -85,7 +87,7 @@ Tables sections_of(const ShowCommand& options, const traces::Recording& recordin
   if (job && !run.lacks.empty()) {
     throw InputError(options.job.job, run.lacks);
   }
-  return sections(options, job ? &*job : nullptr, run.graph, options.job.job);
+  return sections(options, job ? &*job : nullptr, run.graph);
 }
 
 /// A recorded run, ours or of any program.
@@ -108,10 +110,12 @@ Tables show_recorded(const ShowCommand& options, const Context& context) {
 }
 
 Tables show_job(const ShowCommand& options, const Context& context) {
-  const Job job = load_job(options.job, context);
+  config::JobOnStack on = config::load_job_on_usual_stack(job_source(options.job),
+                                                          options.job.overrides, {context.library});
+  const Job job = studies::with_searched_plan(std::move(on.job));
   const ExecutionGraph graph = workloads::build_graph(job);
-  return options.sections() ? sections(options, &job, graph, options.job.job)
-                            : summary_tables(job, graph);
+  return options.sections() ? sections(options, &job, graph, on.usual_stack)
+                            : summary_tables(job, graph, on.usual_stack);
 }
 
 void write_timeline(const ShowCommand& options, bool recorded, const Context& context) {

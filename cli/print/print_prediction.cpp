@@ -36,19 +36,22 @@ std::string bar_line(std::string_view name, double share, const std::string& tex
   return fmt::format("{:<24}{}  {}\n", name, bar(share), text);
 }
 
-/// Where the step goes, parts of less than a thousandth left out: on the rank that waits least where
-/// the one that ends last mostly waits, else on that one.
+/// Where the step goes, parts of less than a thousandth left out: on the rank that waits least
+/// where the one that ends last mostly waits, else on that one.
 void add_parts(const StepPrediction& p, Report& report) {
   constexpr double kLeast = 0.001;
   if (p.busiest) {
     report.line(fmt::format("rank {}, which waits least:", p.busiest->rank));
   }
   const studies::TimeSplit& split = p.busiest ? p.busiest->split : p.split;
+  const char* bubble_title =
+      p.job.parallel.pipeline > 1 ? "pipeline bubble" : "waits for other ranks";
   for (const StepPart& part : kStepParts) {
     const Seconds time = split.*part.of;
     const double share = time / p.iteration;
+    const bool bubble = part.of == &studies::TimeSplit::bubble;
     if (share >= kLeast) {
-      report.text(bar_line(part.whole_title, share,
+      report.text(bar_line(bubble ? bubble_title : part.title, share,
                            fmt::format("{:>8}  {:>7}", human(time), percent(share))));
     }
   }

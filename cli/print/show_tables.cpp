@@ -175,12 +175,15 @@ std::string rank_list(const std::vector<std::int32_t>& ranks, int most) {
   return text;
 }
 
-Tables summary_tables(const Job& job, const ExecutionGraph& graph) {
+Tables summary_tables(const Job& job, const ExecutionGraph& graph, const std::string& usual_stack) {
   Facts facts("step", "one training step of " + job.workload.name, kLeft);
   facts.add("workload", "workload", job.workload.name);
   facts.add("system", "system", job.system.name);
   facts.add("devices", "devices", job.devices);
   facts.add("parallel", "parallel", plan_text(job));
+  if (!usual_stack.empty()) {
+    facts.add("usual_stack", "stack, as none is named", usual_stack);
+  }
   facts.add("batch_global", "batch.global", job.batch.global);
   if (job.workload.transformer() != nullptr) {
     facts.add("batch_micro", "batch.micro", job.batch.micro);
@@ -317,8 +320,8 @@ Tables bytes_tables(const Job* job, const ExecutionGraph& graph) {
   return tables;
 }
 
-Tables memory_tables(const Job& job, const ExecutionGraph& graph,
-                     std::optional<std::int32_t> rank) {
+Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank,
+                     const std::string& usual_stack) {
   const std::vector<studies::MemoryContent> content = studies::memory_content(graph, 20);
   DataTable ledger("ledger",
                    fmt::format("memory of one rank by class; the device has {}",
@@ -358,7 +361,7 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph,
   if (job.system.device.memory > Bytes{} && most > job.system.device.memory) {
     ledger.note(studies::memory_reason(simulator::fullest_ledger(graph, job.system.device),
                                        job.system.device) +
-                "; " + studies::memory_remedy(job));
+                "; " + studies::memory_remedy(job, usual_stack));
   }
   if (rank) {
     chosen = &content.at(static_cast<std::size_t>(graph.class_of(*rank)));

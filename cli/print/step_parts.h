@@ -12,15 +12,13 @@ struct StepPart {
   const char* key;
   const char* title;
   Seconds studies::TimeSplit::*of;
-  const char* whole_title;  ///< where nothing around it says what it is of
 };
 inline constexpr std::array<StepPart, 5> kStepParts{
-    {{"compute", "compute", &studies::TimeSplit::compute, "compute"},
-     {"exposed_communication", "exposed communication", &studies::TimeSplit::exposed_communication,
-      "exposed communication"},
-     {"bubble", "bubble", &studies::TimeSplit::bubble, "pipeline bubble"},
-     {"host", "host", &studies::TimeSplit::host, "host"},
-     {"other", "other", &studies::TimeSplit::other, "other"}}};
+    {{"compute", "compute", &studies::TimeSplit::compute},
+     {"exposed_communication", "exposed communication", &studies::TimeSplit::exposed_communication},
+     {"bubble", "bubble", &studies::TimeSplit::bubble},
+     {"host", "host", &studies::TimeSplit::host},
+     {"other", "other", &studies::TimeSplit::other}}};
 
 /// What a ledger counts, by its key in plans.
 inline constexpr std::array<std::pair<const char*, double LedgerLine::*>, 7> kLedgerParts{

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/config/internal/loaders.h"
+#include "core/job/pace.h"
 
 namespace stepcast::config {
 namespace {
@@ -44,6 +45,12 @@ std::vector<Difference> differences(const Job& a, const Job& b) {
   Json after(whole(b));
   for (Json* job : {&before, &after}) {
     (*job)["parallel"]["data"] = "auto";
+    // Paces multiply a step as a whole.
+    if (Json& system = (*job)["system"]; system.is_object() && system.contains("fitted")) {
+      for (const PlanFamily family : kPlanFamilies) {
+        system["fitted"].erase(pace_key(family));
+      }
+    }
     // What a plan says of itself follows from its tables.
     if (Json& plan = (*job)["embedding"]["plan"]; plan.is_object()) {
       for (const char* derived :

@@ -99,6 +99,19 @@ void read_batch(const Value& job, Job& j) {
   }
 }
 
+/// What a decoding job leaves out of its batch: one token for each sequence, all sequences of a
+/// replica at once.
+void take_decode_batch(const Value& job, Job& j) {
+  const auto batch = job.find("batch");
+  const auto says = [&](const char* key) { return batch && batch->find(key); };
+  if (!says("sequence")) {
+    j.batch.sequence = 1;
+  }
+  if (!says("micro") && j.batch.global % j.parallel.data == 0) {
+    j.batch.micro = j.batch.global / j.parallel.data;
+  }
+}
+
 KeyTable optimizer_table() {
   std::vector<std::pair<std::string, OptimizerKind>> dense = optimizer_names();
   std::erase_if(dense, [](const auto& o) { return o.second == OptimizerKind::kRowwiseAdagrad; });
@@ -224,11 +237,11 @@ const Keys<Batch>& batch_keys() {
           .otherwise("the workload's default_batch"),
       integer_key("micro", &Batch::micro, 1, kLargestBatch,
                   "sequences of a micro-batch of a replica")
-          .otherwise("the workload's default_batch")
+          .otherwise("the workload's default_batch; decoding: all of a replica")
           .of(kTransformers)
           .searched(),
       integer_key("sequence", &Batch::sequence, 1, kLongestSequence, "tokens of a sequence")
-          .otherwise("the workload's default_batch")
+          .otherwise("the workload's default_batch; decoding: 1")
           .of(kTransformers)};
   return keys;
 }
@@ -443,6 +456,9 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   read_optimizer(v, j);
   read_embedding(v, j, library);
   read_keys(v, job_keys(), j, {&j, &library});
+  if (j.phase == JobPhase::kDecode) {
+    take_decode_batch(v, j);
+  }
   if (j.phase == JobPhase::kDecode && j.batch.sequence != 1) {
     throw InputError(v.where("batch.sequence"),
                      fmt::format("found {}: decoding makes one new token per sequence; use 1, and "

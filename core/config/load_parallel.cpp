@@ -382,7 +382,7 @@ std::string divisors_near(const Job& j) {
     }
     return fmt::format("parallel.{} = {} or {}, or devices = ", name, less, more);
   }
-  return {};
+  return "devices = ";
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <string>
 
 #include "core/config/internal/loaders.h"
 #include "core/config/internal/stacks.h"
@@ -170,7 +172,7 @@ class Overrider {
   /// What a stack does with a plan of the job's shape. What `--set` says stays; so does what the
   /// job file says, unless `over_file`.
   void apply_stack(const StackRecipe& recipe, bool over_file) {
-    std::vector<std::string> settings = 
+    std::vector<std::string> settings =
         recipe.of(degree("tensor"), degree("pipeline"), degree("expert"));
     if (recipe.host_issue > 0) {
       settings.push_back(fmt::format("system.device.launch=\"{} us\"", recipe.host_issue * 1e6));
@@ -178,7 +180,7 @@ class Overrider {
     const Json before = documents_.job.root;  // what the job says, before the stack adds to it
     for (const auto& [path, value] : leaves_of(settings)) {
       const std::vector<Step> steps = steps_of(path, path);
-      if (!overridden(path) && (over_file || !says(before, steps))) {
+      if (!overridden(path) && !lacks_need(path) && (over_file || !says(before, steps))) {
         set(steps, value);
       }
     }
@@ -225,6 +227,19 @@ class Overrider {
       }
     }
     return leaves;
+  }
+
+  /// True for an overlap that builds on another one, which an override took away.
+  [[nodiscard]] bool lacks_need(const std::string& path) const {
+    static const std::map<std::string, std::string> needs{
+        {"parallel.overlap.tensor_products", "tensor"}, {"parallel.overlap.parameters", "data"}};
+    const auto need = needs.find(path);
+    if (need == needs.end() || !overridden("parallel.overlap." + need->second)) {
+      return false;
+    }
+    const Json::json_pointer at("/parallel/overlap/" + need->second);
+    const Json& job = documents_.job.root;
+    return job.contains(at) && job.at(at) == false;
   }
 
   /// True if an override said this, a part of it or what it is a part of.

@@ -11,21 +11,19 @@ std::string measured_text(const PaceGroup& group, const std::string& device,
   if (!group.device.empty() && !group.framework.empty()) {
     return fmt::format("{} on {}", framework, group.device);
   }
-  const std::string whose =
-      !group.framework.empty() ? framework + " on other GPUs"
-      : !group.device.empty()  ? group.family + " plans of other frameworks on " + group.device
-      : !group.family.empty()  ? group.family + " plans of other frameworks"
-                               : "other plans and frameworks";
+  const std::string whose = !group.framework.empty() ? framework + " on other GPUs"
+                            : !group.device.empty()
+                                ? group.family + " plans of other frameworks on " + group.device
+                            : !group.family.empty() ? group.family + " plans of other frameworks"
+                                                    : "other plans and frameworks";
   return fmt::format("{} ({} was not measured)", whose,
                      group.framework.empty() ? framework + " on " + device : device);
 }
 
-/// `framework_of(family)`: whose pace plans of that family have.
-template <class FrameworkOf>
-void attach_paces(Job& job, const FrameworkOf& framework_of, const Library& library) {
+/// The paces of all families of plans as the framework runs them.
+void attach_paces(Job& job, const std::string& framework, const Library& library) {
   const PaceTable table = load_paces(library);
   for (const PlanFamily family : kPlanFamilies) {
-    const std::string& framework = framework_of(family);
     const PaceGroup* group =
         nearest_pace(table, job.system.device.name, framework, name_of(family));
     if (group == nullptr) {
@@ -70,13 +68,7 @@ Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& n
     documents = with_stack(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
     if (is_transformer(job) && job.phase == JobPhase::kTrain) {
-      attach_paces(
-          job,
-          [&](PlanFamily family) -> const std::string& {
-            const Stack* own = named->usual ? names.default_stack(name_of(family)) : nullptr;
-            return (own != nullptr ? own : recipe.stack)->framework;
-          },
-          library);
+      attach_paces(job, recipe.stack->framework, library);
     }
     return job;
   }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/config/internal/stacks.h"
 #include "core/error.h"
 #include "core/job/pace.h"
@@ -9,9 +11,28 @@
 namespace stepcast::config {
 namespace {
 
-bool says_overlap(const Document& job) {
+bool has_overlap(const Document& job) {
   const auto parallel = job.root.find("parallel");
   return parallel != job.root.end() && parallel->is_object() && parallel->contains("overlap");
+}
+
+/// True if the job says its overlaps as a whole, in its file (`in_file`) or by an override. A
+/// single one, as `parallel.overlap.data=false`, changes those of the stack.
+bool says_overlap(bool in_file, const Document& job) {
+  return in_file ||
+         (has_overlap(job) &&
+          std::any_of(job.overridden.begin(), job.overridden.end(), [](const std::string& path) {
+            return path == "parallel" || path == "parallel.overlap";
+          }));
+}
+
+/// The pace that a step at the hardware's own rate would have; a scalar of the user's own takes its
+/// place, on the same stack.
+bool has_pace(Job job) {
+  if (job.calibration.kind == Calibration::Kind::kScale) {
+    job.calibration = {};
+  }
+  return pace_of(job).has_value();
 }
 
 /// GPUs that the library describes; a CPU has no peak in 16 bits.
@@ -36,9 +57,9 @@ void take_usual_stack(JobOnStack& on, std::string_view framework, JobDocuments d
     return;
   }
   try {
-    const NamedStack stack{usual->name, "stack", false, plan_open && framework.empty()};
+    const NamedStack stack{usual->name, "stack", false};
     Job job = read_job_on_stack(std::move(documents), stack, library, plan_open);
-    if (pace_of(job)) {
+    if (has_pace(job)) {
       on = {std::move(job), usual->name, {}};
     }
   } catch (const InputError& error) {  // legal, but not on this stack
@@ -52,8 +73,9 @@ JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::
                                    const Library& library) {
   Document document = job_document(source, overrides, library);
   const auto named = stack_named_by(document, overrides);
+  const bool in_file = has_overlap(document);
   JobDocuments documents = apply_overrides(std::move(document), overrides, library);
-  const bool open = !named && !says_overlap(documents.job);
+  const bool open = !named && !says_overlap(in_file, documents.job);
   JobOnStack on{read_job_on_stack(documents, named, library, false), {}, {}};
   if (open) {
     take_usual_stack(on, {}, std::move(documents), library, false);
@@ -66,9 +88,10 @@ PlanRequestOnStack load_plan_request_on_stack(const Source& source,
                                               const Library& library, std::string_view framework) {
   Document document = job_document(source, overrides, library);
   const auto named = stack_named_by(document, overrides);
+  const bool in_file = has_overlap(document);
   const JobDocuments documents =
       open_plan(apply_overrides(std::move(document), overrides, library));
-  const bool open = !named && (!framework.empty() || !says_overlap(documents.job));
+  const bool open = !named && (!framework.empty() || !says_overlap(in_file, documents.job));
   JobOnStack on{read_job_on_stack(documents, named, library, true), {}, {}};
   if (open) {
     take_usual_stack(on, framework, documents, library, true);

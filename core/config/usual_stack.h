@@ -14,10 +14,11 @@ struct JobOnStack {
   std::string refused;      ///< why the usual stack cannot run the job as it is; "" where it can
 };
 
-/// As load_job; but a transformer that trains on a known GPU and says neither `stack` nor
-/// `parallel.overlap` runs as the usual framework of its family of plans does (models/stacks: the
-/// stack that is `default_of` the family), at the pace measured for it. What the job says itself
-/// stays; where the stack cannot run the job as it is, none is taken.
+/// As load_job; but a transformer that trains on a known GPU and says neither `stack` nor its
+/// `parallel.overlap` as a whole runs as the usual framework of its family of plans does
+/// (models/stacks: the stack that is `default_of` the family), at the pace measured for it, or with
+/// the scalar of its `calibration`. What the job says itself stays, single overlaps too; where the
+/// stack cannot run the job as it is, none is taken.
 JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::string>& overrides,
                                    const Library& library);
 
@@ -28,8 +29,8 @@ struct PlanRequestOnStack {
 };
 
 /// As load_plan_request, on the stack `framework` where one is given, else on the usual one as
-/// load_job_on_usual_stack takes it. Where neither the job nor the caller names one, each family of
-/// plans is at the pace of its own usual framework.
+/// load_job_on_usual_stack takes it for a plan that is not split: all plans are compared as one
+/// framework runs them.
 PlanRequestOnStack load_plan_request_on_stack(const Source& source,
                                               const std::vector<std::string>& overrides,
                                               const Library& library, std::string_view framework);

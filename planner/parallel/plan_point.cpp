@@ -184,7 +184,7 @@ std::string overlaps_text(const Overlap& o) {
   return text.empty() ? "none" : text;
 }
 
-std::string describe(const PlanPoint& point) {
+std::string describe(const PlanPoint& point, const System* system) {
   std::string text = fmt::format("tensor {}", point.tensor);
   if (point.sequence_parallel) {
     text += " + sequence";
@@ -206,13 +206,14 @@ std::string describe(const PlanPoint& point) {
     text += fmt::format(", zero {}", point.zero);
     text += point.shard_level == 0            ? ""
             : point.shard_level == kNodeLevel ? " inside a node"
+            : system != nullptr               ? " inside " + level_name(point.shard_level, *system)
                                               : fmt::format(" inside level {}", point.shard_level);
   }
   return text;
 }
 
 std::string describe(const Job& job) {
-  std::string text = describe(point_of(job));
+  std::string text = describe(point_of(job), &job.system);
   if (const PipelineSplit& split = job.parallel.pipeline_split; !split.layers.empty()) {
     text += ", " + split_text(split);
   }

@@ -56,8 +56,8 @@ Job applied(Job job, const PlanPoint& point);
 PlanPoint point_of(const Job& job);
 
 /// "tensor 8, pipeline 4, data 2, micro 1, 1f1b x 3, ends 1 + 1, selective recompute, zero 1": what
-/// differs from a plain job.
-std::string describe(const PlanPoint& point);
+/// differs from a plain job. `system` names its levels; without it they are numbered.
+std::string describe(const PlanPoint& point, const System* system = nullptr);
 /// Its point, and the layers of its chunks where it lists them.
 std::string describe(const Job& job);
 /// "embedding as 1 layer, head as 2", "layers 3, 2 x 4, 3"; "" where nothing is said.

@@ -50,6 +50,7 @@ StepAccount finished(StepAccount account, Rows rows) {
     account.step += row.total();
     account.rows.push_back(std::move(row));
   }
+  account.expected = account.step;
   return account;
 }
 
@@ -113,7 +114,11 @@ StepAccount account_of(const Job& job) {
                             .rank_end = critical.end,
                             .shares_core = simulated.costs.shares_core}),
       1);
-  return finished({.label = {}, .rank = critical.rank, .step = {}, .rows = {}}, std::move(rows));
+  StepAccount account =
+      finished({.label = {}, .rank = critical.rank, .step = {}, .expected = {}, .rows = {}},
+               std::move(rows));
+  account.expected = expected_step(job, account.step);
+  return account;
 }
 
 StepAccount account_of(const traces::MeasuredRun& run) {
@@ -124,7 +129,8 @@ StepAccount account_of(const traces::MeasuredRun& run) {
         parts_of(step, step.ranks.at(static_cast<std::size_t>(rank)), rank, run.shares_core),
         1 / static_cast<double>(run.steps.size()));
   }
-  return finished({.label = {}, .rank = rank, .step = {}, .rows = {}}, std::move(rows));
+  return finished({.label = {}, .rank = rank, .step = {}, .expected = {}, .rows = {}},
+                  std::move(rows));
 }
 
 Explanation explain(StepAccount a, StepAccount b) {

@@ -1,6 +1,7 @@
 #include "studies/predict/memory_remedy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -10,10 +11,12 @@
 
 #include "core/error.h"
 #include "core/job/job_rules.h"
+#include "core/job/layers.h"
 #include "core/job/pace.h"
 #include "models/cost_model.h"
 #include "planner/parallel/fast_path.h"
 #include "simulator/reports/framework_memory.h"
+#include "studies/predict/predict.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
@@ -80,9 +83,8 @@ std::string gib(Bytes b) {
 /// In full: bytes of the fullest device, and seconds.
 std::pair<Bytes, Seconds> simulated(const Job& job, const models::CostModel& model) {
   const ExecutionGraph graph = workloads::build_graph(job);
-  const auto pace = pace_of(job);
   return {simulator::fullest_ledger(graph, job.system.device).total(),
-          to_seconds(simulate_step(graph, model).result.makespan) * (pace ? pace->factor : 1)};
+          expected_step(job, to_seconds(simulate_step(graph, model).result.makespan))};
 }
 
 /// One change or two that make a legal plan, in closed form.
@@ -144,6 +146,51 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
   return all;
 }
 
+/// Bytes of the fullest device with `tensor` ranks to a sample and `global` samples in a step;
+/// nullopt where the workload cannot be split so.
+std::optional<Bytes> layered_bytes(Job job, std::int64_t tensor, std::int64_t global) {
+  const std::int64_t replicas = job.devices / tensor;
+  if (job.devices % tensor != 0 || global % replicas != 0) {
+    return std::nullopt;
+  }
+  job.parallel.tensor = tensor;
+  job.parallel.data = replicas;
+  job.batch = {.global = global, .micro = global / replicas, .sequence = 0};
+  try {
+    return simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+/// Of a list of layers: another place for its tables; without tables the largest batch that fits on
+/// the fewest ranks to a sample, where its kind can be split.
+std::string layered_remedy(const Job& job) {
+  const LayeredWorkload& w = *job.workload.layered();
+  if (!w.tables.empty()) {
+    return "use another embedding.plan, or more devices";
+  }
+  const bool splits = w.layers != nullptr && w.layers->as<DitModel>() != nullptr;
+  const std::int64_t widest = splits ? job.devices : job.parallel.tensor;
+  for (std::int64_t global = job.batch.global; global >= 1; global /= 2) {
+    for (std::int64_t tensor = job.parallel.tensor; tensor <= widest; tensor *= 2) {
+      const auto bytes = layered_bytes(job, tensor, global);
+      if (!bytes || *bytes > job.system.device.memory) {
+        continue;
+      }
+      std::vector<std::string> changes;
+      if (tensor != job.parallel.tensor) {
+        changes.push_back(fmt::format("parallel.tensor={}", tensor));
+      }
+      if (global != job.batch.global) {
+        changes.push_back(fmt::format("batch.global={}", global));
+      }
+      return fmt::format("use {} ({})", fmt::join(changes, " and "), gib(*bytes));
+    }
+  }
+  return "use devices with more memory";
+}
+
 }  // namespace
 
 std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& device) {
@@ -156,9 +203,9 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
       lines[1].first, gib(lines[1].second));
 }
 
-std::string memory_remedy(const Job& job) {
+std::string memory_remedy(const Job& job, const std::string& usual_stack) {
   if (job.workload.transformer() == nullptr) {
-    return "use another embedding.plan, or more devices";
+    return layered_remedy(job);
   }
   const models::CostModel model(job.system, job.calibration);
   const Bytes memory = job.system.device.memory;
@@ -169,10 +216,11 @@ std::string memory_remedy(const Job& job) {
     }
     const auto [total, seconds] = simulated(t.job, model);
     if (total <= memory) {
+      const bool named = usual_stack.empty() || plan_family(t.job) == plan_family(job);
       return fmt::format(
-          "use {} ({}, {:.3g} s a step), the fastest change that fits, or "
+          "use {}{} ({}, {:.3g} s a step), the fastest change that fits, or "
           "search with `stepcast plan`",
-          t.text, gib(total), seconds.base());
+          t.text, named ? "" : " with stack=" + usual_stack, gib(total), seconds.base());
     }
   }
   const auto smallest = std::min_element(

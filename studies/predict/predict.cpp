@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -38,7 +39,7 @@ void refuse(StepPrediction& p, std::string reason) {
   p.warnings.push_back(std::move(reason));
 }
 
-void fill_memory(StepPrediction& p, const ExecutionGraph& graph, bool remedies) {
+void fill_memory(StepPrediction& p, const ExecutionGraph& graph, const PredictOptions& options) {
   const Device& device = p.job.system.device;
   p.capacity = device.memory;
   p.ledger = simulator::fullest_ledger(graph, device);
@@ -48,7 +49,8 @@ void fill_memory(StepPrediction& p, const ExecutionGraph& graph, bool remedies) 
   p.fits = p.capacity.base() <= 0 || p.ledger.total() <= p.capacity;
   if (!p.fits) {
     const std::string reason = memory_reason(p.ledger, device);
-    refuse(p, remedies ? reason + "; " + memory_remedy(p.job) : reason);
+    refuse(p,
+           options.remedies ? reason + "; " + memory_remedy(p.job, options.usual_stack) : reason);
   }
 }
 
@@ -181,13 +183,23 @@ SimTime without_waits(const simulator::SimulationResult& result) {
   return SimTime{longest};
 }
 
-/// The rank that waits least, if it is busy a tenth longer than the critical one.
-const simulator::RankSummary* busier_rank(const simulator::SimulationResult& result) {
-  const auto busiest =
-      std::max_element(result.ranks.begin(), result.ranks.end(),
-                       [](const auto& a, const auto& b) { return busy(a) < busy(b); });
-  const auto tenth_more = ticks(busy(result.ranks.at(result.critical))) * 11 / 10;
-  return ticks(busy(*busiest)) > tenth_more ? &*busiest : nullptr;
+/// Ranks that may wait least, if they are busier than the critical one: that of the shortest waits
+/// in collectives, of which overlapped ones may be no waits of the rank, and that which computes
+/// longest.
+std::vector<const simulator::RankSummary*> busier_ranks(const simulator::SimulationResult& result) {
+  const simulator::RankSummary& critical = result.ranks.at(result.critical);
+  const auto computing = [](const simulator::RankSummary& r) { return r.compute; };
+  std::vector<const simulator::RankSummary*> all;
+  for (const auto& of : {std::function<SimTime(const simulator::RankSummary&)>(busy),
+                         std::function<SimTime(const simulator::RankSummary&)>(computing)}) {
+    const auto most =
+        std::max_element(result.ranks.begin(), result.ranks.end(),
+                         [&of](const auto& a, const auto& b) { return of(a) < of(b); });
+    if (ticks(of(*most)) > ticks(of(critical)) * 11 / 10 && (all.empty() || all[0] != &*most)) {
+      all.push_back(&*most);
+    }
+  }
+  return all;
 }
 
 TimeSplit split_of(const simulator::Breakdown& parts) {
@@ -314,24 +326,26 @@ Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval
 /// No step is faster than this share of the peak allows: no published run comes near it.
 constexpr double kMostMfu = 0.9;
 
+/// What a training step of a transformer on a GPU takes at least; 0 of other jobs.
+Seconds least_step(const Job& job) {
+  const auto& peaks = job.system.device.peak;  // a CPU has none in 16 bits
+  const bool trains = plan_family(job) && job.phase == JobPhase::kTrain &&
+                      (peaks.contains(Format::kBf16) || peaks.contains(Format::kFp16));
+  const auto peak = job.system.device.peak_of(job.formats.compute);
+  if (!trains || !peak || job.calibration.kind != Calibration::Kind::kAuto) {
+    return {};
+  }
+  // For causal attention: what a device computes at least.
+  return Seconds{workloads::step_flops(job).model_causal.base() /
+                 (static_cast<double>(job.devices) * peak->base() * kMostMfu)};
+}
+
 /// The simulated step brought to the pace of such runs, its split with it, and between what nine of
 /// ten steps lie.
 void take_pace(StepPrediction& p) {
   p.pace = pace_of(p.job);
-  const auto& peaks = p.job.system.device.peak;  // a CPU has none in 16 bits
-  const bool trains = plan_family(p.job) && p.job.phase == JobPhase::kTrain &&
-                      (peaks.contains(Format::kBf16) || peaks.contains(Format::kFp16));
-  if (!p.pace && (!trains || p.job.calibration.kind != Calibration::Kind::kAuto)) {
-    return;
-  }
   const double pace = p.pace ? p.pace->factor : 1;
-  Seconds least;
-  if (const auto peak = p.job.system.device.peak_of(p.job.formats.compute)) {
-    // For causal attention: what a device computes at least.
-    const double devices = static_cast<double>(p.job.devices);
-    least = Seconds{workloads::step_flops(p.job).model_causal.base() /
-                    (devices * peak->base() * kMostMfu)};
-  }
+  const Seconds least = least_step(p.job);
   const auto at = [&](double factor) { return std::max(p.hardware * factor, least); };
   if (p.hardware * pace < least) {
     p.warnings.push_back(fmt::format(
@@ -342,6 +356,9 @@ void take_pace(StepPrediction& p) {
   p.iteration = at(pace);
   if (p.pace) {
     p.interval = Interval{at(p.pace->low), at(p.pace->high)};
+  }
+  if (p.iteration == p.hardware) {
+    return;
   }
   const double slower = p.iteration / p.hardware;
   const auto stretch = [slower](TimeSplit& split) {
@@ -386,6 +403,11 @@ void add_warnings(const Job& job, StepPrediction& p) {
 
 }  // namespace
 
+Seconds expected_step(const Job& job, Seconds hardware) {
+  const auto pace = pace_of(job);
+  return std::max(hardware * (pace ? pace->factor : 1), least_step(job));
+}
+
 Bytes reserve_of(const Device& device) {
   return simulator::framework_memory(device, {}, {}).context;
 }
@@ -415,12 +437,12 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   p.critical_rank = critical.rank;
 
   // The critical rank once more, op by op, and who kept it waiting.
-  const simulator::RankSummary* busiest = busier_rank(result);
+  const std::vector<const simulator::RankSummary*> busier = busier_ranks(result);
   std::vector<std::int32_t> followed;
   if (!options.timeline) {
     followed.push_back(critical.rank);
-    if (busiest != nullptr) {
-      followed.push_back(busiest->rank);
+    for (const simulator::RankSummary* rank : busier) {
+      followed.push_back(rank->rank);
     }
   }
   simulator::Timeline timeline(graph, followed);
@@ -453,12 +475,15 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   }
   p.by_kind = rows_of(own, graph, costs, critical.rank, false);
   p.by_name = rows_of(own, graph, costs, critical.rank, true);
-  if (busiest != nullptr) {
-    p.busiest = RankAccount{busiest->rank, split(*busiest, timeline),
-                            rows_of(timeline, graph, costs, busiest->rank, false)};
+  for (const simulator::RankSummary* rank : busier) {
+    const TimeSplit of = split(*rank, timeline);
+    const Seconds least = p.busiest ? p.busiest->split.bubble : p.split.bubble;
+    if (of.bubble < least) {
+      p.busiest = RankAccount{rank->rank, of, rows_of(timeline, graph, costs, rank->rank, false)};
+    }
   }
   take_pace(p);
-  fill_memory(p, graph, options.remedies);
+  fill_memory(p, graph, options);
   check_tiers(p, graph);
   fill_rates(p);
   add_warnings(job, p);

@@ -49,6 +49,7 @@ struct PredictOptions {
   bool host_cost = true;          ///< off: issuing ops costs nothing
   bool rendezvous = true;         ///< off: no rank waits for another
   bool remedies = false;          ///< where it does not fit, look for the nearest plan that does
+  std::string usual_stack = "";   ///< that the job was put on because it names none, for remedies
 };
 
 struct Interval {
@@ -91,6 +92,10 @@ struct StepPrediction {
 
 /// What context and libraries take of the device's memory: a constant of its file, else nothing.
 Bytes reserve_of(const Device& device);
+
+/// The step to expect where a simulated one takes `hardware`: times the pace of such runs, where
+/// one is known (core/job/pace.h), and no faster than 90 % of the peak allows.
+Seconds expected_step(const Job& job, Seconds hardware);
 
 /// Builds the graph, costs it, simulates one step.
 StepPrediction predict(const Job& job, const PredictOptions& options = {});

@@ -284,10 +284,10 @@ TEST_CASE("explain names each key that a plan changes, and takes a plan beside i
   const std::string moe =
       folder.file("moe.json", R"({"workload": "mixtral-8x7b", "system": "dgx-h100", "devices": 16,
                       "batch": {"global": 32}, "parallel": {"expert": 8, "pipeline": 2}})");
-  CHECK(changes(call({"explain", moe, "--with", "parallel.order=tensor-context-data-pipeline",
+  CHECK(changes(call({"explain", moe, "--with", "parallel.order=tensor-context-pipeline-data",
                       "--with", "parallel.zero=1", "--format", "json"})) ==
         std::vector<std::string>{
-            "parallel.order: tensor-context-pipeline-data -> tensor-context-data-pipeline",
+            "parallel.order: tensor-context-data-pipeline -> tensor-context-pipeline-data",
             "parallel.zero: 0 -> 1"});
   // A workload of the job's own: the plan only names it.
   const std::string job = folder.file(

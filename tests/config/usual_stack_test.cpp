@@ -39,7 +39,7 @@ TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
   const JobOnStack named = taken({"stack=no-overlap"});
   CHECK(named.usual_stack.empty());
   CHECK_FALSE(named.job.parallel.overlap.tensor);
-  const JobOnStack said = taken({"parallel.overlap.data=true"});
+  const JobOnStack said = taken({R"(parallel.overlap={"data": true})"});
   CHECK(said.usual_stack.empty());
   CHECK(said.job.parallel.overlap.data);
   CHECK_FALSE(said.job.parallel.overlap.tensor);
@@ -48,6 +48,21 @@ TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
   const JobOnStack apart = taken({"parallel.sequence_parallel=false"});
   CHECK(apart.usual_stack == "megatron-core");
   CHECK_FALSE(apart.job.parallel.sequence_parallel);
+  // A single overlap changes those of the stack, with what builds on it.
+  const JobOnStack without = taken({"parallel.overlap.tensor=false"});
+  CHECK(without.usual_stack == "megatron-core");
+  CHECK(without.job.parallel.overlap.data);
+  CHECK_FALSE(without.job.parallel.overlap.tensor);
+  CHECK_FALSE(without.job.parallel.overlap.tensor_products);
+  CHECK(taken({"parallel.overlap.pipeline=true"}).job.parallel.overlap.tensor_products);
+}
+
+TEST_CASE("a scalar of one's own takes the place of the pace, on the same stack",
+          "[config][stack]") {
+  const JobOnStack scaled = taken({"calibration.scale=1.2"});
+  CHECK(scaled.usual_stack == "megatron-core");
+  CHECK(scaled.job.parallel.overlap.tensor);
+  CHECK_FALSE(pace_of(scaled.job).has_value());
 }
 
 TEST_CASE("what a stack sets for plans with experts goes after what it sets for all",

@@ -101,6 +101,26 @@ TEST_CASE("intervals are those of sources left out in turn, and wider where the 
   CHECK(alone.high == Approx(2 * 2 / 1.1).margin(1e-4));
 }
 
+TEST_CASE("a group that no other source predicted is as wide as its family, not as other families",
+          "[studies][published]") {
+  Runs runs;
+  runs.add("a", "a100", "one", "fsdp", 1);
+  runs.add("b", "h100", "two", "fsdp", 1.1);
+  runs.add("c", "b200", "three", "fsdp", 1.21);
+  runs.add("d", "h100", "core", "experts", 1);
+  runs.add("e", "h100", "core", "experts", 3);
+  const PaceTable table = fit_paces(pointers(runs.predictions));
+  // The family's sources lie up to ln 1.21 from the others' lower middle; experts ln 3.
+  for (const PaceGroup* own :
+       {&group(table, "h100", "two", "fsdp"), &group(table, "", "two", "fsdp"),
+        &group(table, "h100", "", "fsdp"), &group(table, "", "", "fsdp")}) {
+    CHECK(own->factor == Approx(1.1));
+    CHECK(own->high == Approx(1.1 * 1.21).margin(1e-4));
+  }
+  CHECK(group(table, "h100", "core", "experts").high == Approx(3).margin(1e-4));
+  CHECK(group(table, "", "", "").high > 1.5);
+}
+
 TEST_CASE("the rows of the nearest group predict a source that is left out",
           "[studies][published]") {
   Runs runs;

@@ -71,12 +71,17 @@ struct LeftOut {
   /// All rows by family of plans (empty: all of them) and how wide their group was.
   std::map<std::string, std::array<BySource, kWidths>> of_width;
 
-  /// For a family at groups so wide, never less than at narrower ones; 0 where nothing is known.
+  /// For a family at groups so wide, never less than at narrower ones; where no source was
+  /// predicted at either, as at the next wider ones, which tell less of a row; 0 where nothing is
+  /// known.
   [[nodiscard]] double half(const std::string& family, std::size_t width) const {
     const auto at = of_width.find(family);
     double most = 0;
     for (std::size_t w = 0; at != of_width.end() && w <= width; ++w) {
       most = std::max(most, at->second[w].empty() ? 0 : half_width(at->second[w]));
+    }
+    for (std::size_t w = width + 1; at != of_width.end() && most == 0 && w < kWidths; ++w) {
+      most = at->second[w].empty() ? 0 : half_width(at->second[w]);
     }
     // What no source of the family was predicted by, sources of others were.
     return most > 0 || family.empty() ? most : half("", kWidths - 1);

@@ -26,8 +26,11 @@ function pace(p) {
   return `${seconds(p.hardware_pace_s)} at the hardware's pace, times ${three(p.pace.factor)} as measured with ${p.pace.measured}.${stack}`;
 }
 
-const parts = (object, text, whole) =>
-  Object.entries(object).map(([key, value], i) => ({ name: words(key), value, colour: colour(i), text: whole ? `${text(value)} (${percent(value / whole)})` : text(value) }));
+// A job without stages has no pipeline bubble: its ranks wait for each other at exchanges.
+const partOf = (p) => (key) => (key === "bubble" && !(p.job.parallel?.pipeline > 1) ? "waits for other ranks" : words(key));
+
+const parts = (object, text, whole, name = words) =>
+  Object.entries(object).map(([key, value], i) => ({ name: name(key), value, colour: colour(i), text: whole ? `${text(value)} (${percent(value / whole)})` : text(value) }));
 
 function opTable(p) {
   const whole = p.iteration_time_s;
@@ -57,7 +60,7 @@ function forecast(p) {
     headline(p),
     element("p", { class: "facts" }, pace(p)),
     p.warnings.length > 0 ? element("ul", { class: p.fits ? "warnings" : "warnings misfit" }, p.warnings.map((w) => element("li", {}, w))) : null,
-    element("section", {}, element("h2", {}, goes), stackedBar(parts(time, seconds, p.iteration_time_s), p.iteration_time_s, "Time of a step")),
+    element("section", {}, element("h2", {}, goes), stackedBar(parts(time, seconds, p.iteration_time_s, partOf(p)), p.iteration_time_s, "Time of a step")),
     element("section", {}, element("h2", {}, `Memory of the fullest device (rank ${p.fullest_rank})`),
       stackedBar(parts(Object.fromEntries(ledger), bytes), p.memory_bytes.capacity, `Memory, ${bytes(p.memory_bytes.capacity)} there are`, p.memory_bytes.capacity),
       element("p", { class: "facts" }, p.fits ? `${bytes(p.memory_bytes.capacity - p.memory_bytes.total)} of ${bytes(p.memory_bytes.capacity)} stay free.` : `${bytes(p.memory_bytes.total)} are needed, ${bytes(p.memory_bytes.capacity)} are there; the remedy stands above.`)),

@@ -13,8 +13,6 @@ struct NamedStack {
   std::string name;
   std::string where;       ///< of the name, for errors
   bool over_file = false;  ///< an override: it goes before what the file says
-  /// The default stack of an unnamed framework: each family of plans has its own pace.
-  bool usual = false;
 };
 std::optional<NamedStack> stack_named_by(const Document& job,
                                          const std::vector<std::string>& overrides);

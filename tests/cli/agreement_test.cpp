@@ -1,0 +1,150 @@
+// Commands say the same of the same job, and what they advise comes true when it is tried.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using nlohmann::json;
+
+namespace {
+
+json answer(const std::string& command, const std::vector<std::string>& sets,
+            std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"--format", "json"});
+  const Outcome outcome = call(with_sets(command, sets, more));
+  INFO(command << ": " << outcome.err);
+  REQUIRE(outcome.code == 0);
+  return json::parse(outcome.out);
+}
+
+std::vector<std::string> with(std::vector<std::string> sets, const std::vector<std::string>& more) {
+  sets.insert(sets.end(), more.begin(), more.end());
+  return sets;
+}
+
+double step(const json& prediction) { return prediction.at("iteration_time_s"); }
+
+const std::vector<std::string> kDense{"workload=llama3-70b", "system=dgx-h100",
+                                      "devices=64",          "batch.global=128",
+                                      "parallel.tensor=8",   "parallel.pipeline=4"};
+
+/// The changes that a warning tells to make: what stands between "use " and " (".
+std::vector<std::string> remedy(const json& prediction, std::string& warning) {
+  REQUIRE_FALSE(prediction.at("fits").get<bool>());
+  warning = prediction.at("warnings").at(0).get<std::string>();
+  const std::size_t begin = warning.find("; use ");
+  REQUIRE(begin != std::string::npos);
+  const std::string told = warning.substr(begin, warning.find(" (", begin) - begin);
+  std::vector<std::string> sets;
+  const std::regex key_value("[a-z_.]+=[^ ]+");
+  for (std::sregex_iterator it(told.begin(), told.end(), key_value), end; it != end; ++it) {
+    sets.push_back(it->str());
+  }
+  REQUIRE_FALSE(sets.empty());
+  return sets;
+}
+
+}  // namespace
+
+TEST_CASE("predict, sweep, explain and show tell one step and one ledger", "[cli][agreement]") {
+  const std::vector<std::string> job = with(kDense, {"parallel.zero=1"});
+  const json predicted = answer("predict", job);
+  const json swept = answer("sweep", kDense, {"--set", "parallel.zero=1,3"}).at("points");
+  CHECK(swept.at(0).at("iteration_time_s") == predicted.at("iteration_time_s"));
+  CHECK(swept.at(0).at("memory_bytes") == predicted.at("memory_bytes").at("total"));
+
+  // Another family of plans has another usual stack and pace: still each as it is predicted.
+  const json sharded = answer("predict", with(kDense, {"parallel.zero=3"}));
+  const json sides = answer("explain", job, {"--with", "parallel.zero=3"}).at("summary");
+  for (const auto& [side, of] : {std::pair{&sides.at(0), &predicted}, {&sides.at(1), &sharded}}) {
+    CHECK(side->at("step_s").get<double>() == Approx(of->at("hardware_pace_s").get<double>()));
+    CHECK(side->at("expected_s").get<double>() == Approx(step(*of)));
+  }
+  CHECK(swept.at(1).at("iteration_time_s") == sharded.at("iteration_time_s"));
+
+  const json ledger = answer("show", job, {"--memory"}).at("ledger");
+  double most = 0;
+  for (const json& of_class : ledger) {
+    most = std::max(most, of_class.at("total_bytes").get<double>());
+  }
+  CHECK(most == predicted.at("memory_bytes").at("total").get<double>());
+}
+
+TEST_CASE("explain names what a change of the usual stack changes, not its paces",
+          "[cli][agreement]") {
+  const json changes =
+      answer("explain", with(kDense, {"parallel.zero=1"}), {"--with", "parallel.zero=3"})
+          .at("changes");
+  std::string all;
+  for (const json& row : changes) {
+    all += row.at("change").get<std::string>() + "\n";
+  }
+  CHECK_THAT(all, Catch::Contains("parallel.zero: 1 -> 3") && !Catch::Contains("transformer_step"));
+}
+
+TEST_CASE("a remedy fits and takes what it says", "[cli][agreement]") {
+  const std::vector<std::string> job =
+      GENERATE(std::vector<std::string>{"workload=llama3-8b", "system=dgx-h100", "devices=8"},
+               std::vector<std::string>{"workload=llama3-8b", "system=dgx-h100", "devices=8",
+                                        "parallel.tensor=8", "batch.sequence=131072",
+                                        "batch.global=8", "parallel.zero=1"},
+               std::vector<std::string>{"workload=dit-7b", "system=dgx-b200", "devices=64"});
+  std::string warning;
+  const std::vector<std::string> sets = remedy(answer("predict", job), warning);
+  INFO(warning);
+  // A changed key is said once.
+  std::vector<std::string> tried;
+  for (const std::string& set : job) {
+    const std::string key = set.substr(0, set.find('=') + 1);
+    if (std::none_of(sets.begin(), sets.end(),
+                     [&](const std::string& s) { return s.starts_with(key); })) {
+      tried.push_back(set);
+    }
+  }
+  const json changed = answer("predict", with(tried, sets));
+  CHECK(changed.at("fits").get<bool>());
+  std::smatch said;
+  if (std::regex_search(warning, said, std::regex("\\(([0-9.]+) GiB, ([0-9.]+) s a step\\)"))) {
+    // Three digits.
+    CHECK(changed.at("memory_bytes").at("total").get<double>() / 0x1p30 ==
+          Approx(std::stod(said[1])).epsilon(0.006));
+    CHECK(step(changed) == Approx(std::stod(said[2])).epsilon(0.006));
+  }
+}
+
+TEST_CASE("the scalar of one measured step takes the prediction there", "[cli][agreement]") {
+  const std::vector<std::string> job{"workload=llama3-8b", "system=dgx-h100", "devices=16",
+                                     "batch.global=64",    "parallel.zero=1", "parallel.tensor=2"};
+  const double measured = 4.5;
+  const json first = answer("predict", job, {"--measured", "4.5s"});
+  CHECK(first.at("measured").at("error").get<double>() == Approx(step(first) / measured - 1));
+  const double scale = first.at("measured").at("calibration_scale");
+  const json scaled = answer("predict", with(job, {"calibration.scale=" + std::to_string(scale)}));
+  CHECK(step(scaled) == Approx(measured).epsilon(1e-3));
+}
+
+TEST_CASE("no overlap taken away makes a step shorter", "[cli][agreement]") {
+  const std::vector<std::string> job = with(kDense, {"parallel.zero=1"});
+  const double all = step(answer("predict", job));
+  for (const char* overlap : {"data", "tensor", "tensor_products", "pipeline", "parameters"}) {
+    INFO(overlap);
+    const auto without =
+        answer("predict", with(job, {std::string("parallel.overlap.") + overlap + "=false"}));
+    CHECK(without.at("usual_stack") == "megatron-core");
+    CHECK(step(without) >= all * (1 - 1e-6));
+  }
+}
+
+TEST_CASE("decoding takes all sequences of a replica at once", "[cli][agreement]") {
+  const std::vector<std::string> job{"workload=llama3-70b", "system=dgx-h100", "devices=16",
+                                     "batch.global=64",     "phase=decode",    "cached=4096",
+                                     "parallel.tensor=8"};
+  const json usual = answer("predict", job);
+  CHECK(usual.at("job").at("batch").at("sequence") == 1);
+  CHECK(usual.at("job").at("batch").at("micro") == 32);  // of 64 on two replicas
+  CHECK(step(usual) < step(answer("predict", with(job, {"batch.micro=1"}))));
+}
