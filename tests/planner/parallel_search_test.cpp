@@ -159,8 +159,20 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
       front.push_back(c);
     }
   }
+  std::vector<ParallelCandidate> of_families;
+  for (const PlanFamily family : kPlanFamilies) {
+    std::size_t left = 3;
+    for (const ParallelCandidate& c : all) {
+      if (family_of(c.point) == family && left > 0 && c.seconds <= 1.25 * all.front().seconds) {
+        of_families.push_back(c);
+        --left;
+      }
+    }
+  }
+  std::sort(of_families.begin(), of_families.end(), ranks_before);
   ParallelSearchOptions options;
   options.keep = 20;
+  options.keep_of_family = 3;
   options.paces = paces;
   options.capacity = capacity;
   const ParallelSearchResult found = search_parallel(request, model, options);
@@ -172,6 +184,7 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
   CHECK(found.counts.evaluated <= static_cast<std::int64_t>(all.size()));
   all.resize(20);
   CHECK(same(found.best, all));
+  CHECK(same(found.of_families, of_families));
   CHECK(same(found.front, front));
   return {options, found};
 }
@@ -223,6 +236,7 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
     options.threads = 3;
     const ParallelSearchResult again = search_parallel(request, model, options);
     CHECK(same(again.best, found.best));
+    CHECK(same(again.of_families, found.of_families));
     CHECK(same(again.front, found.front));
     CHECK(again.counts.evaluated == found.counts.evaluated);
   }
@@ -234,6 +248,7 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
     }
     const ParallelSearchResult together = merged(parts, options);
     CHECK(same(together.best, found.best));
+    CHECK(same(together.of_families, found.of_families));
     CHECK(same(together.front, found.front));
     CHECK(together.counts.space == found.counts.space);
   }
@@ -421,6 +436,23 @@ TEST_CASE("what was fixed stays fixed, auto and absent are searched",
   CHECK(search_parallel(impossible, model, options).counts.space == 0);
 }
 
+TEST_CASE("selective recomputation is what the job lists as modules",
+          "[planner][parallel][search]") {
+  const PlanRequest request = small_request(
+      4, {"parallel.data=4", R"(parallel.recompute={"modules": ["layernorm", "mlp"]})"});
+  CHECK(fixed_text(request.fixed) == "data=4, recompute=layernorm + mlp");
+  const models::CostModel model(request.job.system, request.job.calibration);
+  ParallelSearchOptions options;
+  options.keep = 1;
+  const ParallelSearchResult found = search_parallel(request, model, options);
+  REQUIRE(found.best.size() == 1);
+  const PlanPoint& point = found.best.front().point;
+  CHECK(names_of(applied(request.job, point).parallel.recompute.modules) ==
+        std::vector<std::string>{"layernorm", "mlp"});
+  CHECK(found.best.front().seconds ==
+        Approx(testing::simulated(request.job, point, model)).epsilon(0.01));
+}
+
 TEST_CASE("half the devices are never faster", "[planner][parallel][property]") {
   double before = 0;
   for (const std::int64_t devices : {16, 8, 4, 2, 1}) {
@@ -454,56 +486,6 @@ TEST_CASE("the order of keys changes nothing", "[planner][parallel][property]") 
           "devices": 8, "system": "dgx-a100-80gb", "workload": "megatron-8.3b"})");
   REQUIRE(a.best.size() == 5);
   CHECK(same(a.best, b.best));
-}
-
-/// Points that Calculon's exhaustive search visits for a model of `layers` blocks on `devices`
-/// processors with a batch of at most `batch`: its rules, as found in its command
-/// `llm-optimal-execution`. It has dimensions we do not search (three ways to run tensor-parallel
-/// communication, three ways to overlap it, a network for each kind of parallelism, offloading to a
-/// second memory) and lacks some that we do; the count is the yardstick its published speed refers
-/// to.
-std::int64_t calculon_space(const TransformerWorkload& model, std::int64_t sequence,
-                            std::int64_t devices, std::int64_t batch, std::int64_t networks,
-                            bool second_memory) {
-  std::int64_t space = 0;
-  for (const std::int32_t t : divisors_of(devices)) {
-    if (model.hidden % t != 0 || model.heads % t != 0) {
-      continue;
-    }
-    for (const std::int32_t p : divisors_of(std::min<std::int64_t>(devices / t, model.layers))) {
-      const std::int64_t d = devices / t / p;
-      if (devices % (std::int64_t{t} * p) != 0 || model.layers % p != 0 || d > batch) {
-        continue;
-      }
-      const auto interleavings = p == 1 ? std::size_t{1} : divisors_of(model.layers / p).size();
-      std::int64_t micros = 0;
-      for (const std::int32_t micro : divisors_of(batch / d)) {
-        micros += micro * sequence % t == 0 ? 1 : 0;
-      }
-      const std::int64_t nets =
-          (t > 1 ? networks : 1) * (p > 1 ? networks : 1) * (d > 1 ? networks : 1);
-      // Recompute full, attention only, none; each with three kinds of tensor-parallel
-      // communication, one of which may gather again where not everything is recomputed.
-      const std::int64_t full = 3;
-      const std::int64_t partial = 2 * (3 + 1);
-      const std::int64_t offloads = second_memory ? full * 4 + partial * 8 : full + partial;
-      const std::int64_t overlaps = (d > 1 ? 2 * 2 : 1) * (t > 1 ? 3 : 1);  // and sharded optimizer
-      space += static_cast<std::int64_t>(interleavings) * micros * nets * overlaps * offloads;
-    }
-  }
-  return space;
-}
-
-TEST_CASE("Calculon's spaces, counted by its rules", "[planner][parallel][space]") {
-  // 64 processors, batch 64, two networks; 512 processors, batch 512.
-  const auto model = [](const char* name) {
-    return *config::load_workload(name, kLibrary).transformer();
-  };
-  const TransformerWorkload gpt3 = model("gpt3-175b");
-  CHECK(calculon_space(gpt3, 2048, 64, 64, 2, false) == 467'808);
-  CHECK(calculon_space(gpt3, 2048, 64, 64, 2, true) == 3'232'128);
-  CHECK(calculon_space(gpt3, 2048, 512, 512, 2, true) == 6'582'816);
-  CHECK(calculon_space(model("sc21-1t"), 2048, 512, 512, 2, true) == 5'882'400);
 }
 
 }  // namespace
