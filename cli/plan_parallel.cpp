@@ -37,7 +37,7 @@ constexpr const char* kUsualHeadroom = "5%";
 /// How a plan splits its ranks, a column for each degree; those that are 1 or none in all rows say
 /// nothing to people. `point` is that of a row.
 template <class Row, class Point>
-void add_point_columns(Columns<Row>& columns, Point point, const System& system, Look devices) {
+void add_point_columns(Columns<Row>& columns, Point point, const Job& job, Look devices) {
   const auto add = [&](const char* key, auto of, Look look = kInCsv | kWhereTelling) {
     columns.emplace_back(
         key, "", [=](const Row& row) { return cell(of(point(row))); }, look);
@@ -59,8 +59,10 @@ void add_point_columns(Columns<Row>& columns, Point point, const System& system,
   add("schedule", [even](const PlanPoint& p) {
     return Cell{planner::schedule_text(p), planner::schedule_text(even(p))};
   });
-  add("recompute", [](const PlanPoint& p) { return planner::recompute_text(p); });
-  add("zero", [&system](const PlanPoint& p) { return planner::zero_text(p, system); });
+  add("recompute", [&job](const PlanPoint& p) {
+    return planner::recompute_text(p, job.parallel.recompute.modules);
+  });
+  add("zero", [&job](const PlanPoint& p) { return planner::zero_text(p, job.system); });
   add(
       "sequence_parallel", [](const PlanPoint& p) { return p.sequence_parallel; }, kInCsv);
   add(
@@ -80,7 +82,14 @@ std::optional<double> gap_of(const ParallelPlanReport& r, const RankedParallelPl
                            : std::nullopt;
 }
 
-Json point_json(const PlanPoint& p, const System& system) {
+Json recompute_json(const PlanPoint& p, const RecomputeModules& modules) {
+  return p.recompute == RecomputeKind::kFirstLayers ? Json{{"layers", p.recompute_layers}}
+         : p.recompute == RecomputeKind::kSelective && modules != RecomputeModules{}
+             ? Json{{"modules", names_of(modules)}}
+             : Json(planner::recompute_text(p));
+}
+
+Json point_json(const PlanPoint& p, const Job& job) {
   Json j{{"devices", p.devices()},
          {"tensor", p.tensor},
          {"sequence_parallel", p.sequence_parallel},
@@ -91,13 +100,11 @@ Json point_json(const PlanPoint& p, const System& system) {
          {"micro", p.micro},
          {"virtual_stages", p.virtual_stages},
          {"schedule", name_of(p.schedule)},
-         {"recompute", p.recompute == RecomputeKind::kFirstLayers
-                           ? Json{{"layers", p.recompute_layers}}
-                           : Json(planner::recompute_text(p))},
-         {"zero",
-          p.shard_level == 0
-              ? Json(p.zero)
-              : Json{{"stage", p.zero}, {"level", planner::level_name(p.shard_level, system)}}}};
+         {"recompute", recompute_json(p, job.parallel.recompute.modules)},
+         {"zero", p.shard_level == 0
+                      ? Json(p.zero)
+                      : Json{{"stage", p.zero},
+                             {"level", planner::level_name(p.shard_level, job.system)}}}};
   if (p.embedding_layers > 0 || p.head_layers > 0) {
     j["pipeline_split"] = {{"embedding", p.embedding_layers}, {"head", p.head_layers}};
   }
@@ -109,7 +116,7 @@ void add_front(const ParallelPlanReport& r, Report& report) {
   for (const ParallelCandidate& c : r.front) {
     report.item("front", [&] {
       Json row{{"step_s", c.seconds}, {"memory_bytes", c.bytes}, {"order", order_text(c.order)}};
-      row.update(point_json(c.point, r.job.system));
+      row.update(point_json(c.point, r.job));
       return row;
     });
   }
@@ -132,7 +139,7 @@ void add_front(const ParallelPlanReport& r, Report& report) {
                      {"order", "order of ranks", [](auto& c) { return order_text(c.order); },
                       r.order_searched ? kInText : kNowhere}};
   add_point_columns(
-      columns, [](const C& c) { return c.point; }, r.job.system, kInText);
+      columns, [](const C& c) { return c.point; }, r.job, kInText);
   report.add(table_of("front", "", columns, rows, kInText));
 }
 
@@ -188,6 +195,16 @@ std::string title(const ParallelPlanReport& r, const std::string& usual_stack) {
                         usual_stack));
 }
 
+std::string family_text(const RankedParallelPlan& p) {
+  return std::string(name_of(planner::family_of(p.point)));
+}
+
+bool families_differ(const ParallelPlanReport& r) {
+  return std::any_of(r.plans.begin(), r.plans.end(), [&r](const auto& p) {
+    return family_text(p) != family_text(r.plans.front());
+  });
+}
+
 /// Rows of text and of CSV; JSON has whole plans.
 DataTable plans_table(const ParallelPlanReport& r, bool details) {
   using Row = Numbered<RankedParallelPlan>;
@@ -221,9 +238,10 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
        }},
       {"", "closed form", [](auto& p) { return Seconds(p.of.closed_form); }, shown(details)},
       {"", "order of ranks", [](auto& p) { return order_text(p.of.job.parallel.order); },
-       shown(r.order_searched)}};
+       shown(r.order_searched)},
+      {"", "family", [](auto& p) { return family_text(p.of); }, shown(families_differ(r))}};
   add_point_columns(
-      columns, [](const Row& p) { return p.of.point; }, r.job.system, kNowhere);
+      columns, [](const Row& p) { return p.of.point; }, r.job, kNowhere);
   return table_of("plans", "", columns, numbered(r.plans, 1), kInText | kInCsv);
 }
 
@@ -244,7 +262,8 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p) {
   j["closed_form_s"] = p.closed_form;
   j["mfu"] = p.prediction.mfu;
   j["time_s"] = split_json(p.prediction.split);
-  j["plan"] = point_json(p.point, r.job.system);
+  j["plan"] = point_json(p.point, r.job);
+  j["plan"]["family"] = family_text(p);
   j["plan"]["order"] = order_text(p.job.parallel.order);
   return j;
 }
@@ -308,6 +327,11 @@ Report report_of(const ParallelPlanReport& r, const std::string& usual_stack, bo
     report.fact("usual_stack", usual_stack);
   }
   report.line(held_text(r));
+  if (families_differ(r)) {
+    report.line(fmt::format(
+        "the best plan of each family is among these if it takes at most {} longer than plan 1",
+        percent(planner::kFamilyMargin)));
+  }
   if (all_shard_weights(r)) {
     report.line(
         "all of these shard weights (zero 3); --set parallel.zero=1 shows plans that do not");

@@ -212,7 +212,7 @@ OrderedJson recompute_json(const Recompute& r) {
       return "none";
     case RecomputeKind::kSelective:
       if (r.modules != RecomputeModules{}) {
-        return {{"modules", recompute_modules_json(r.modules)}};
+        return {{"modules", names_of(r.modules)}};
       }
       return "selective";
     case RecomputeKind::kFull:

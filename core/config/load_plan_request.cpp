@@ -1,5 +1,6 @@
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/stacks.h"
+#include "core/job/framework_traits.h"
 
 namespace stepcast::config {
 namespace {
@@ -58,6 +59,13 @@ PlanRequest plan_request_of(const JobDocuments& documents, Job read) {
   fix("sequence_parallel", fixed.sequence_parallel, p.sequence_parallel, false);
   fix("zero", fixed.zero, p.zero, 0);
   fix("recompute", fixed.recompute, p.recompute, Recompute{});
+  if (fixed.recompute) {
+    p.recompute.modules = fixed.recompute->modules;
+  } else if (job.workload.transformer()->mla && job.flash_attention &&
+             !framework_traits(job.system).selective_per_op) {
+    // Fused attention leaves little to its core; the large values are those made of narrow ones.
+    p.recompute.modules = {.attention_core = false, .latent_up = true};
+  }
   if (given("parallel", "pipeline_split")) {  // a list stays with the job: no point holds one
     fixed.pipeline_split = p.pipeline_split;
   }

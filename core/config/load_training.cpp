@@ -128,12 +128,11 @@ SequenceLengths lengths_from(const Value& v, const Reading& reading) {
 }
 
 using Module = bool RecomputeModules::*;
-const std::vector<std::pair<std::string, Module>>& module_names() {
-  static const std::vector<std::pair<std::string, Module>> names{
-      {"core_attn", &RecomputeModules::attention_core},
-      {"layernorm", &RecomputeModules::norms},
-      {"mlp", &RecomputeModules::feed_forward},
-      {"moe_act", &RecomputeModules::expert_activation}};
+std::vector<std::pair<std::string, Module>> module_names() {
+  std::vector<std::pair<std::string, Module>> names;
+  for (const auto& [name, module] : kRecomputeModules) {
+    names.emplace_back(name, module);
+  }
   return names;
 }
 
@@ -146,16 +145,6 @@ RecomputeModules recompute_modules_from(const Value& list) {
     modules.*m.choice(module_names()) = true;
   }
   return modules;
-}
-
-OrderedJson recompute_modules_json(const RecomputeModules& modules) {
-  OrderedJson list = OrderedJson::array();
-  for (const auto& [name, module] : module_names()) {
-    if (modules.*module) {
-      list.push_back(name);
-    }
-  }
-  return list;
 }
 
 std::vector<std::string> recompute_module_names() {

@@ -25,8 +25,29 @@ struct RecomputeModules {
   bool norms = false;              ///< layernorm: the outputs of both norms
   bool feed_forward = false;       ///< mlp: a dense feed-forward block from its norm on
   bool expert_activation = false;  ///< moe_act: what the experts' activation made
+  bool latent_up = false;          ///< mla_up_proj: what latent attention makes of its compressed
+                                   ///< queries, keys and values: products, rotary positions
   friend bool operator==(const RecomputeModules&, const RecomputeModules&) = default;
 };
+struct RecomputeModuleName {
+  const char* name;
+  bool RecomputeModules::*module;
+};
+inline constexpr RecomputeModuleName kRecomputeModules[] = {
+    {"core_attn", &RecomputeModules::attention_core},
+    {"layernorm", &RecomputeModules::norms},
+    {"mlp", &RecomputeModules::feed_forward},
+    {"moe_act", &RecomputeModules::expert_activation},
+    {"mla_up_proj", &RecomputeModules::latent_up}};
+inline std::vector<std::string> names_of(const RecomputeModules& modules) {
+  std::vector<std::string> names;
+  for (const auto& [name, module] : kRecomputeModules) {
+    if (modules.*module) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
 struct Recompute {
   RecomputeKind kind = RecomputeKind::kNone;
   std::int64_t layers = 0;   ///< kFirstLayers: full recompute of the first k layers of each stage

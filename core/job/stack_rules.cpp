@@ -100,7 +100,9 @@ Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
                                                    "and optimizer, or nothing; use 3 or 0",
                                                    p.zero)};
   }
-  if (p.recompute.kind == RecomputeKind::kFirstLayers) {
+  const bool listed =
+      p.recompute.kind == RecomputeKind::kSelective && p.recompute.modules != RecomputeModules{};
+  if (p.recompute.kind == RecomputeKind::kFirstLayers || listed) {
     return BrokenRule{"parallel.recompute",
                       "torchtitan recomputes all layers alike; use none, selective or full"};
   }

@@ -114,6 +114,9 @@ Broken modules(const Job& job, const TransformerWorkload& w) {
   if (r.modules.expert_activation && !w.moe) {
     return BrokenRule{key, "found moe_act, but there are no experts; leave it out"};
   }
+  if (r.modules.latent_up && !w.mla) {
+    return BrokenRule{key, "found mla_up_proj, but attention is not latent; leave it out"};
+  }
   if ((r.modules.norms || r.modules.feed_forward) && w.parallel_block) {
     return BrokenRule{key, "modules of parallel blocks cannot be chosen one by one; use core_attn"};
   }

@@ -133,6 +133,9 @@ void add_nemo_model(const Job& job, Yaml& y) {
           r.kind == RecomputeKind::kNone        ? "null"
           : r.kind == RecomputeKind::kSelective ? "selective"
                                                 : "full");
+  if (r.kind == RecomputeKind::kSelective && r.modules != RecomputeModules{}) {
+    y.entry(2, "recompute_modules", fmt::format("[{}]", fmt::join(names_of(r.modules), ", ")));
+  }
   if (r.kind == RecomputeKind::kFull || r.kind == RecomputeKind::kFirstLayers) {
     const bool all = r.kind == RecomputeKind::kFull;
     y.entry(2, "recompute_method", all ? "uniform" : "block");

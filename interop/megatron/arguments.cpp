@@ -1,6 +1,7 @@
 #include "interop/megatron/arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -98,6 +99,9 @@ void add_recompute(const Job& job, MegatronArguments& out) {
       break;
     case RecomputeKind::kSelective:
       a.emplace_back("--recompute-granularity selective");
+      if (r.modules != RecomputeModules{}) {
+        a.push_back(fmt::format("--recompute-modules {}", fmt::join(names_of(r.modules), " ")));
+      }
       break;
     case RecomputeKind::kFull:
       a.emplace_back("--recompute-granularity full");

@@ -119,10 +119,12 @@ Json recompute_of(Arguments& a) {
     Json known = Json::array();
     std::vector<std::string> others;
     for (const std::string& module : modules) {
-      const bool experts = module == "moe_act" && a.has("num-experts");
-      if (module == "core_attn" || module == "layernorm" || module == "mlp" || experts) {
+      const bool experts = module == "moe_act";
+      const bool latent = module == "mla_up_proj";
+      if (module == "core_attn" || module == "layernorm" || module == "mlp" ||
+          (experts && a.has("num-experts")) || (latent && a.has("multi-latent-attention"))) {
         known.push_back(module);
-      } else if (module != "moe_act") {
+      } else if (!experts && !latent) {
         others.push_back(module);
       }
     }

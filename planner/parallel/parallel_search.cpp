@@ -81,6 +81,7 @@ class Search {
     }
     ParallelSearchResult result;
     result.best = shelf_.best();
+    result.of_families = shelf_.of_families();
     result.front = shelf_.front();
     result.others_at_least = shelf_.others_at_least();
     result.counts = counts_;
@@ -189,7 +190,7 @@ class Search {
     }
     point.zero = point.shard_level = 0;
     const Passes& passes = costs.passes(point, RecomputeKind::kNone);
-    return points_.beaten(shelf, split.least_pace * path.split_bound(point, passes), 0);
+    return points_.beaten(shelf, split, path.split_bound(point, passes));
   }
 
   /// The same for one schedule of it, under any recomputation and sharding: whole parameters
@@ -203,7 +204,7 @@ class Search {
     point.recompute = RecomputeKind::kNone;
     Passes& passes = costs.passes(point, point.recompute);
     path.set_passes(point, layout, passes, passes, costs.hops(passes, point));
-    return points_.beaten(shelf, split.least_pace * path.bound(), 0);
+    return points_.beaten(shelf, split, path.bound());
   }
 
   /// A few plans of the first tasks, so that bounds can exclude plans from the start: one chunk a

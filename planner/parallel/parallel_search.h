@@ -40,6 +40,9 @@ struct SearchCounts {
   SearchCounts& operator+=(const SearchCounts& o);
 };
 
+/// A plan is among the best of its family if it takes at most so much longer than the best of all.
+constexpr double kFamilyMargin = 0.25;
+
 struct ParallelSearchOptions {
   std::size_t keep = 10;  ///< best plans
   /// At most so many of a kind.
@@ -48,6 +51,7 @@ struct ParallelSearchOptions {
   /// kind.
   std::size_t near = 10;
   double margin = std::numeric_limits<double>::infinity();
+  std::size_t keep_of_family = 0;  ///< best plans of each family, with the same `margin`
   bool front = true;    ///< also the Pareto front of time and memory
   double capacity = 0;  ///< bytes of a device; 0 unlimited
   double reserve = 0;   ///< bytes of a device that plans cannot use
@@ -72,6 +76,7 @@ struct ParallelSearchOptions {
 
 struct ParallelSearchResult {
   std::vector<ParallelCandidate> best;   ///< ascending
+  std::vector<ParallelCandidate> of_families;  ///< the best of each, ascending
   std::vector<ParallelCandidate> front;  ///< ascending by time, descending by memory
   /// Seconds: all plans that fit and are not among `best` take at least so long.
   double others_at_least = std::numeric_limits<double>::infinity();
@@ -83,11 +88,12 @@ struct ParallelSearchResult {
   std::vector<double> split_bounds;
 };
 
-/// Every legal parallel plan of the request, exactly: the `keep` best by closed-form time, and the
-/// Pareto front, are those of the whole space. A point is left out only where its parameters alone
-/// do not fit, where it does not fit, or where a lower bound of its time is not below the last of
-/// the best so far and a point of the front so far is no slower and no larger. The result does not
-/// depend on threads or shards; how many points were bounded depends on the shards.
+/// Every legal parallel plan of the request, exactly: the `keep` best by closed-form time, those of
+/// each family, and the Pareto front, are those of the whole space. A point is left out only where
+/// its parameters alone do not fit, where it does not fit, or where a lower bound of its time is
+/// not below the last of the best so far, of all and of its family, and a point of the front so far
+/// is no slower and no larger. The result does not depend on threads or shards; how many points
+/// were bounded depends on the shards.
 /// Where no split is legal, `counts.space` is 0.
 ParallelSearchResult search_parallel(const PlanRequest& request, const models::CostModel& model,
                                      const ParallelSearchOptions& options);

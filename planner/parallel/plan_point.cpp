@@ -1,6 +1,7 @@
 #include "planner/parallel/plan_point.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -49,7 +50,8 @@ Job applied(Job job, const PlanPoint& point) {
   p.sequence_parallel = point.sequence_parallel;
   p.zero = point.zero;
   p.zero_level = level_name(point.shard_level, job.system);
-  p.recompute = {point.recompute, point.recompute_layers, {}};
+  p.recompute.kind = point.recompute;
+  p.recompute.layers = point.recompute_layers;
   job.batch.micro = point.micro;
   job.devices = point.devices();
   return job;
@@ -82,12 +84,13 @@ std::string zero_text(const PlanPoint& point, const System& system) {
   return fmt::format("{}{}{}", point.zero, level.empty() ? "" : " inside ", level);
 }
 
-std::string recompute_text(const PlanPoint& point) {
+std::string recompute_text(const PlanPoint& point, const RecomputeModules& modules) {
   switch (point.recompute) {
     case RecomputeKind::kNone:
       return "none";
     case RecomputeKind::kSelective:
-      return "selective";
+      return modules == RecomputeModules{} ? "selective"
+                                           : fmt::format("{}", fmt::join(names_of(modules), " + "));
     case RecomputeKind::kFull:
       return "full";
     case RecomputeKind::kFirstLayers:
@@ -161,7 +164,7 @@ std::string fixed_text(const FixedPlan& fixed) {
     PlanPoint point;
     point.recompute = fixed.recompute->kind;
     point.recompute_layers = static_cast<std::int32_t>(fixed.recompute->layers);
-    add("recompute", std::optional(recompute_text(point)));
+    add("recompute", std::optional(recompute_text(point, fixed.recompute->modules)));
   }
   if (fixed.order) {
     const std::string order = order_text(*fixed.order);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/job/job.h"
+#include "core/job/pace.h"
 #include "core/job/plan_request.h"
 
 namespace stepcast::planner {
@@ -46,6 +47,14 @@ inline PlanKind kind_of(const PlanPoint& p) {
   return {p.tensor, p.context, p.expert, p.pipeline, p.zero};
 }
 
+/// Families of plans whose steps are predicted differently well; the best of each is worth a look.
+/// A workload with experts has plans of all three (its paces are those of plan_family).
+inline PlanFamily family_of(const PlanPoint& p) {
+  return p.zero == 3    ? PlanFamily::kSharded
+         : p.expert > 1 ? PlanFamily::kExperts
+                        : PlanFamily::kTensorPipeline;
+}
+
 constexpr std::int32_t kNodeLevel = -1;
 
 /// The layer assignment under the point: by its weights, or as the job lists.
@@ -66,7 +75,8 @@ std::string split_text(const PipelineSplit& split);
 std::string level_name(std::int32_t level, const System& system);
 /// "1", "3 inside nvlink".
 std::string zero_text(const PlanPoint& point, const System& system);
-std::string recompute_text(const PlanPoint& point);
+/// `modules`: what "selective" stands for.
+std::string recompute_text(const PlanPoint& point, const RecomputeModules& modules = {});
 std::string schedule_text(const PlanPoint& point);
 /// "data outside pipeline"; "" for an order without a name.
 std::string order_text(const MeshOrder& order);

@@ -42,13 +42,15 @@ void PointSearch::rule_out(Work& w, const PlanPoint& choice, std::vector<char>& 
         if (!has_time_bound(point)) {
           return;
         }
-        const bool late = !by_memory_too() && beaten(w, bound_seconds(w, z, states), 0);
+        const bool late =
+            !by_memory_too() && beaten(w.shelf, point, bound_seconds(w, z, states), 0);
         const double bytes = late ? 0 : w.path.lasting_bytes(states);
         if (!late && has_bound(point) && !table_.fits(bytes)) {
           table_.note_bytes(bytes);
           ++w.counts.memory_too_large;
           out[z] = 1;
-        } else if (late || (by_memory_too() && beaten(w, bound_seconds(w, z, states), bytes))) {
+        } else if (late || (by_memory_too() &&
+                            beaten(w.shelf, point, bound_seconds(w, z, states), bytes))) {
           ++w.counts.bounded;
           w.counts.rough += rough(w) ? 1 : 0;
           out[z] = 1;
@@ -71,7 +73,7 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                   any_fresh = any_fresh || fresh;
                   const double pace = w.split.paces[z];
                   const auto bounded = [&](double seconds, double bytes) {
-                    if (!beaten(w, seconds, bytes)) {
+                    if (!beaten(w.shelf, point, seconds, bytes)) {
                       return false;
                     }
                     ++w.counts.bounded;
@@ -127,18 +129,19 @@ void PointSearch::consider_first_layers(Work& w, PlanPoint point,
                   });
     return least;
   };
-  const auto least_seconds = [&](const RecomputeChoice& choice, bool& any_rough) {
+  constexpr double kRounding = 1 - 1e-12;
+  const auto all_beaten = [&](const RecomputeChoice& choice, double bytes, bool& any_rough) {
     point.recompute_layers = choice.layers;
-    double seconds = std::numeric_limits<double>::infinity();
+    bool every = true;
     each_sharding(w, point, CostsOf::kBound, {},
-                  [&](std::size_t z, const PlanPoint&, const States& states, bool fresh) {
+                  [&](std::size_t z, const PlanPoint& of, const States& states, bool fresh) {
                     ordered = ordered && (!fresh || w.path.trades_memory_for_time());
-                    seconds = std::min(seconds, bound_seconds(w, z, states));
+                    every = every && beaten(w.shelf, of, bound_seconds(w, z, states) * kRounding,
+                                            bytes * kRounding);
                     any_rough = any_rough || rough(w);
                   });
-    return seconds;
+    return every;
   };
-  constexpr double kRounding = 1 - 1e-12;
   const auto all = w.split.too_large(point.schedule);
   const auto shardings = w.split.count(point.schedule) - all;
   const auto all_bounded = [&](std::int64_t rest, bool any_rough) {
@@ -148,7 +151,7 @@ void PointSearch::consider_first_layers(Work& w, PlanPoint point,
   };
   if (!by_memory_too()) {  // the time of one speaks for all, whether they fit or not
     bool any_rough = false;
-    if (beaten(w, least_seconds(choices.front(), any_rough) * kRounding, 0) && ordered) {
+    if (all_beaten(choices.front(), 0, any_rough) && ordered) {
       all_bounded(static_cast<std::int64_t>(choices.size()), any_rough);
       return;
     }
@@ -172,8 +175,7 @@ void PointSearch::consider_first_layers(Work& w, PlanPoint point,
     return;
   }
   bool any_rough = false;
-  const double seconds = least_seconds(*first, any_rough);
-  if (beaten(w, seconds * kRounding, bytes * kRounding)) {
+  if (all_beaten(*first, bytes, any_rough)) {
     all_bounded(choices.end() - first, any_rough);
     return;
   }

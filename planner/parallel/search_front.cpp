@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace stepcast::planner {
 
@@ -14,15 +15,8 @@ bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b) {
   return a.bytes != b.bytes ? a.bytes < b.bytes : a.point < b.point;
 }
 
-CandidateShelf::CandidateShelf(const ParallelSearchOptions& options)
-    : keep_(options.keep),
-      each_(options.each),
-      near_(options.near),
-      margin_(options.margin),
-      wants_front_(options.front && !options.below) {}
-
 /// Infinite while there are fewer kinds.
-double CandidateShelf::best_of_near_kind() const {
+double BestCandidates::best_of_near_kind() const {
   std::vector<PlanKind> kinds;
   for (const ParallelCandidate& c : best_) {
     const PlanKind kind = kind_of(c.point);
@@ -36,32 +30,52 @@ double CandidateShelf::best_of_near_kind() const {
   return std::numeric_limits<double>::infinity();
 }
 
-void CandidateShelf::offer(const ParallelCandidate& c) {
-  if (c.seconds <= limit() && (best_.size() < keep_ || ranks_before(c, best_.back()))) {
-    const auto place = std::upper_bound(best_.begin(), best_.end(), c, ranks_before);
-    if (place != best_.begin() && std::prev(place)->point == c.point) {
-      return;  // shelves that began alike bring the same candidates
-    }
-    best_.insert(place, c);
-    const auto alike = [kind = kind_of(c.point)](const ParallelCandidate& o) {
-      return kind_of(o.point) == kind;
-    };
-    if (static_cast<std::size_t>(std::count_if(best_.begin(), best_.end(), alike)) > each_) {
-      const auto last = std::find_if(best_.rbegin(), best_.rend(), alike);
-      crowded_out_ = std::min(crowded_out_, last->seconds);
-      best_.erase(std::next(last).base());
-    }
-    // The kinds among the best change with what is left out, so that is looked at again.
-    const auto set_limit = [this] {
-      limit_ = std::min(
-          best_.size() >= keep_ ? best_.back().seconds : std::numeric_limits<double>::infinity(),
-          std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_));
-    };
+void BestCandidates::offer(const ParallelCandidate& c) {
+  if (c.seconds > limit_ || (best_.size() >= keep_ && !ranks_before(c, best_.back()))) {
+    return;
+  }
+  const auto place = std::upper_bound(best_.begin(), best_.end(), c, ranks_before);
+  if (place != best_.begin() && std::prev(place)->point == c.point) {
+    return;  // shelves that began alike bring the same candidates
+  }
+  best_.insert(place, c);
+  const auto alike = [kind = kind_of(c.point)](const ParallelCandidate& o) {
+    return kind_of(o.point) == kind;
+  };
+  if (static_cast<std::size_t>(std::count_if(best_.begin(), best_.end(), alike)) > each_) {
+    const auto last = std::find_if(best_.rbegin(), best_.rend(), alike);
+    crowd_out(last->seconds);
+    best_.erase(std::next(last).base());
+  }
+  // The kinds among the best change with what is left out, so that is looked at again.
+  const auto set_limit = [this] {
+    limit_ = std::min(
+        best_.size() >= keep_ ? best_.back().seconds : std::numeric_limits<double>::infinity(),
+        std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_));
+  };
+  set_limit();
+  while (best_.size() > keep_ || best_.back().seconds > limit_) {
+    best_.pop_back();
     set_limit();
-    while (best_.size() > keep_ || best_.back().seconds > limit_) {
-      best_.pop_back();
-      set_limit();
-    }
+  }
+}
+
+CandidateShelf::CandidateShelf(const ParallelSearchOptions& options)
+    : wants_front_(options.front && !options.below), all_(options.keep, options, options.near) {
+  if (options.keep_of_family > 0) {
+    families_.assign(std::size(kPlanFamilies), {options.keep_of_family, options, 1});
+  }
+}
+
+double CandidateShelf::slowest_of_families() const {
+  return best().empty() ? std::numeric_limits<double>::infinity()
+                        : best().front().seconds * (1 + kFamilyMargin);
+}
+
+void CandidateShelf::offer(const ParallelCandidate& c) {
+  all_.offer(c);
+  if (!families_.empty()) {
+    families_[static_cast<std::size_t>(family_of(c.point))].offer(c);
   }
   if (!wants_front_) {
     return;
@@ -76,9 +90,13 @@ void CandidateShelf::offer(const ParallelCandidate& c) {
   front_.insert(front_.erase(after, kept), c);
 }
 
-bool CandidateShelf::beaten(double seconds, double bytes) const {
+bool CandidateShelf::beaten(PlanFamily family, double seconds, double bytes) const {
   // Strictly: an equal time is decided by memory and order, which the bound does not know.
   if (!(seconds > limit())) {
+    return false;
+  }
+  if (!families_.empty() && seconds <= std::min(families_[static_cast<std::size_t>(family)].limit(),
+                                                slowest_of_families())) {
     return false;
   }
   if (!wants_front_) {
@@ -90,13 +108,27 @@ bool CandidateShelf::beaten(double seconds, double bytes) const {
   return after != front_.begin() && std::prev(after)->bytes <= bytes;
 }
 
-void CandidateShelf::take(const CandidateShelf& other) {
-  crowded_out_ = std::min(crowded_out_, other.crowded_out_);
-  for (const ParallelCandidate& c : other.best_) {
-    offer(c);
+std::vector<ParallelCandidate> CandidateShelf::of_families() const {
+  std::vector<ParallelCandidate> all;
+  for (const BestCandidates& family : families_) {
+    std::copy_if(family.list().begin(), family.list().end(), std::back_inserter(all),
+                 [this](const ParallelCandidate& c) { return c.seconds <= slowest_of_families(); });
   }
-  for (const ParallelCandidate& c : other.front_) {
-    offer(c);
+  std::sort(all.begin(), all.end(), ranks_before);
+  return all;
+}
+
+void CandidateShelf::take(const CandidateShelf& other) {
+  all_.crowd_out(other.all_.crowded_out());
+  for (const auto* list : {&other.best(), &other.front_}) {
+    for (const ParallelCandidate& c : *list) {
+      offer(c);
+    }
+  }
+  for (const BestCandidates& family : other.families_) {
+    for (const ParallelCandidate& c : family.list()) {
+      offer(c);
+    }
   }
 }
 

@@ -31,7 +31,7 @@ std::string packed(const ParallelSearchResult& result) {
   put(&result.others_at_least, sizeof result.others_at_least);
   put(&result.least_bytes, sizeof result.least_bytes);
   put(&result.cut, sizeof result.cut);
-  for (const auto* list : {&result.best, &result.front}) {
+  for (const auto* list : {&result.best, &result.of_families, &result.front}) {
     const std::size_t size = list->size();
     put(&size, sizeof size);
     put(list->data(), size * sizeof(ParallelCandidate));
@@ -52,7 +52,7 @@ ParallelSearchResult unpacked(const std::string& bytes) {
   get(&result.others_at_least, sizeof result.others_at_least);
   get(&result.least_bytes, sizeof result.least_bytes);
   get(&result.cut, sizeof result.cut);
-  for (auto* list : {&result.best, &result.front}) {
+  for (auto* list : {&result.best, &result.of_families, &result.front}) {
     std::size_t size = 0;
     get(&size, sizeof size);
     for (std::size_t i = 0; i < size; ++i) {
@@ -67,7 +67,7 @@ ParallelSearchResult merged(std::vector<ParallelSearchResult> parts,
   CandidateShelf shelf(options);
   ParallelSearchResult all;
   for (const ParallelSearchResult& part : parts) {
-    for (const auto* list : {&part.best, &part.front}) {
+    for (const auto* list : {&part.best, &part.of_families, &part.front}) {
       for (const ParallelCandidate& c : *list) {
         shelf.offer(c);
       }
@@ -80,6 +80,7 @@ ParallelSearchResult merged(std::vector<ParallelSearchResult> parts,
     }
   }
   all.best = shelf.best();
+  all.of_families = shelf.of_families();
   all.front = shelf.front();
   all.others_at_least = std::min(all.others_at_least, shelf.others_at_least());
   all.least_bytes = all.best.empty() ? all.least_bytes : 0;

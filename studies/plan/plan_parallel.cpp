@@ -21,6 +21,7 @@ namespace {
 
 using internal::estimated_step;
 using internal::joined;
+using internal::keep_shown;
 using internal::kEstimateError;
 using internal::without_dominated;
 
@@ -33,6 +34,8 @@ constexpr std::size_t kRoughSimulated = 8;
 constexpr double kClosedFormError = 0.01;
 /// Candidates of a kind: their closed forms may be in another order than their steps.
 constexpr std::size_t kOfAKind = 4;
+/// Candidates of each family, of which the best is shown.
+constexpr std::size_t kOfAFamily = 2;
 /// Simulated at once: the best of them may put the rest out of reach.
 constexpr std::size_t kRound = 8;
 
@@ -125,8 +128,10 @@ class Planning {
     if (!may_be_rough()) {  // a plan further behind cannot be simulated as one of the best
       o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) - 1;
     }
+    const bool first = devices == request_.job.devices && !below;
+    o.keep_of_family = first && options_.top > 1 ? kOfAFamily : 0;
     o.front = options_.front;
-    o.bound_splits = may_be_rough() && devices == request_.job.devices && !below;
+    o.bound_splits = may_be_rough() && first;
     if (below) {
       o.split_bounds = std::move(split_bounds_);
       o.each = std::numeric_limits<std::size_t>::max();
@@ -156,7 +161,7 @@ class Planning {
     if (options_.gather) {
       found = planner::merged(options_.gather(found), o);
     }
-    for (auto* list : {&found.best, &found.front}) {
+    for (auto* list : {&found.best, &found.of_families, &found.front}) {
       for (planner::ParallelCandidate& c : *list) {
         c.order = request_.job.parallel.order;
       }
@@ -225,7 +230,7 @@ class Planning {
     for (bool any = false;; any = true) {
       std::vector<std::size_t> parts;
       for (const Simulated* s : shown()) {
-        if (!s->whole) {
+        if (!s->whole || !s->graph) {
           parts.push_back(static_cast<std::size_t>(s - steps_.data()));
         }
       }
@@ -322,7 +327,9 @@ class Planning {
   /// Those of them to show.
   [[nodiscard]] std::vector<const Simulated*> shown() const {
     std::vector<const Simulated*> best = best_of_kinds();
-    best.resize(std::min(best.size(), options_.top));
+    keep_shown(best, options_.top, [](const Simulated* s) {
+      return std::pair(planner::family_of(s->candidate.point), s->seconds);
+    });
     return best;
   }
   /// Seconds of the fastest plan that was simulated and fits; infinite while none does.
@@ -340,7 +347,8 @@ class Planning {
   /// True if it can be among those to show: faster than the one of its kind, or of a kind that is
   /// not there.
   [[nodiscard]] bool may_be_shown(const planner::ParallelCandidate& c) const {
-    const auto best = shown();
+    auto best = best_of_kinds();
+    best.resize(std::min(best.size(), options_.top));
     const planner::PlanKind kind = planner::kind_of(c.point);
     for (const Simulated* s : best) {
       if (planner::kind_of(s->candidate.point) == kind) {
@@ -364,6 +372,12 @@ class Planning {
     if (options_.shard == 0) {
       simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top),
                [this](const auto& c) { return may_be_shown(c); });
+      simulate(found.of_families, found.of_families.size(), [this](const auto& c) {
+        const auto best = shown();
+        return !was_simulated(c) && std::none_of(best.begin(), best.end(), [&c](const auto* s) {
+          return planner::family_of(s->candidate.point) == planner::family_of(c.point);
+        });
+      });
     }
     report_.cut = report_.cut || late();
     // Where the closed form bounds the simulator it has said it all, if all others are too slow.
@@ -449,20 +463,10 @@ class Planning {
   ParallelPlanReport report_;
 };
 
-/// True if the order of ranks decides who exchanges tokens of experts, and neither the job nor its
-/// stack says it.
-bool searches_order(const PlanRequest& request) {
-  const TransformerWorkload* t = request.job.workload.transformer();
-  const System& system = request.job.system;
-  return t != nullptr && t->moe && !request.fixed.order && request.fixed.expert != 1 &&
-         request.job.parallel.order == kUsualOrder && request.fixed.pipeline != 1 &&
-         system.fabric.size() > 1 && request.job.devices > system.devices_in_level(0);
-}
-
 }  // namespace
 
 ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanOptions& options) {
-  if (!searches_order(request)) {
+  if (!internal::searches_order(request)) {
     return Planning(request, options).run();
   }
   PlanRequest turned = request;

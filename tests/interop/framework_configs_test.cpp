@@ -114,6 +114,10 @@ TEST_CASE("a plan is written for NeMo", "[interop][export]") {
   CHECK(y.at("model.config.num_query_groups") == "8");
   CHECK(y.at("model.config.recompute_method") == "block");
   CHECK(y.at("model.config.recompute_num_layers") == "3");
+  const auto modules =
+      flat(nemo_config(job_of({R"(parallel.recompute={"modules": ["layernorm", "mlp"]})"})));
+  CHECK(modules.at("model.config.recompute_granularity") == "selective");
+  CHECK(modules.at("model.config.recompute_modules") == "[layernorm, mlp]");
 }
 
 TEST_CASE("layers that stages do not share equally are written for NeMo", "[interop][export]") {

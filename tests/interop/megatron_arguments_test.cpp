@@ -19,6 +19,7 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
       GENERATE("attention=unfused", "optimizer=sgd", "formats.gradient=bf16",
                "formats.compute=fp16", "formats.compute=fp8", "parallel.zero=1", "parallel.zero=2",
                "parallel.zero=3", "parallel.recompute=full", "parallel.context=2",
+               R"(parallel.recompute={"modules": ["layernorm", "mlp"]})",
                R"(parallel={"tensor": 2, "context": 2, "context_algorithm": "all_to_all"})");
   CAPTURE(more);
   const std::string system = "system=dgx-h100";
@@ -35,6 +36,7 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
   CHECK(again.formats.gradient == job.formats.gradient);
   CHECK(again.parallel.zero == job.parallel.zero);
   CHECK(again.parallel.recompute.kind == job.parallel.recompute.kind);
+  CHECK(again.parallel.recompute.modules == job.parallel.recompute.modules);
   CHECK(again.parallel.tensor == job.parallel.tensor);
   CHECK(again.parallel.context == job.parallel.context);
   if (job.parallel.context > 1) {

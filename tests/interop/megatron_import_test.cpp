@@ -233,6 +233,12 @@ TEST_CASE("what Megatron-LM's options cost and a job cannot say is named", "[con
   CHECK_THAT(named("--recompute-granularity selective --recompute-modules mlp shared_experts"),
              has("recomputed modules shared_experts"));
   CHECK(named("--recompute-granularity selective --recompute-modules core_attn").empty());
+  const std::string latent =
+      "--multi-latent-attention --kv-lora-rank 16 --qk-head-dim 16 --qk-pos-emb-head-dim 8 "
+      "--v-head-dim 16 --swiglu --recompute-granularity selective --recompute-modules mla_up_proj ";
+  CHECK(load_job(text_source(text + latent, "args.sh"), {"system=dgx-a100-80gb"}, kLibrary)
+            .parallel.recompute.modules ==
+        RecomputeModules{.attention_core = false, .latent_up = true});
   const std::string experts = "--num-experts 4 --expert-model-parallel-size 4 ";
   CHECK_THAT(named(experts), has("allgather as an all-to-all"));
   CHECK_THAT(named(experts), has("one after another"));

@@ -142,8 +142,20 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
       front.push_back(c);
     }
   }
+  std::vector<ParallelCandidate> of_families;
+  for (const PlanFamily family : kPlanFamilies) {
+    std::size_t left = 3;
+    for (const ParallelCandidate& c : all) {
+      if (family_of(c.point) == family && left > 0 && c.seconds <= 1.25 * all.front().seconds) {
+        of_families.push_back(c);
+        --left;
+      }
+    }
+  }
+  std::sort(of_families.begin(), of_families.end(), ranks_before);
   ParallelSearchOptions options;
   options.keep = 20;
+  options.keep_of_family = 3;
   options.paces = paces;
   options.capacity = capacity;
   const ParallelSearchResult found = search_parallel(request, model, options);
@@ -155,6 +167,7 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
   CHECK(found.counts.evaluated <= static_cast<std::int64_t>(all.size()));
   all.resize(20);
   CHECK(same(found.best, all));
+  CHECK(same(found.of_families, of_families));
   CHECK(same(found.front, front));
   return {options, found};
 }
@@ -196,6 +209,7 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
     options.threads = 3;
     const ParallelSearchResult again = search_parallel(request, model, options);
     CHECK(same(again.best, found.best));
+    CHECK(same(again.of_families, found.of_families));
     CHECK(same(again.front, found.front));
     CHECK(again.counts.evaluated == found.counts.evaluated);
   }
@@ -207,6 +221,7 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
     }
     const ParallelSearchResult together = merged(parts, options);
     CHECK(same(together.best, found.best));
+    CHECK(same(together.of_families, found.of_families));
     CHECK(same(together.front, found.front));
     CHECK(together.counts.space == found.counts.space);
   }
@@ -339,6 +354,23 @@ TEST_CASE("what was fixed stays fixed, auto and absent are searched",
 
   const PlanRequest impossible = small_request(4, {"parallel.tensor=3"});
   CHECK(search_parallel(impossible, model, options).counts.space == 0);
+}
+
+TEST_CASE("selective recomputation is what the job lists as modules",
+          "[planner][parallel][search]") {
+  const PlanRequest request = small_request(
+      4, {"parallel.data=4", R"(parallel.recompute={"modules": ["layernorm", "mlp"]})"});
+  CHECK(fixed_text(request.fixed) == "data=4, recompute=layernorm + mlp");
+  const models::CostModel model(request.job.system, request.job.calibration);
+  ParallelSearchOptions options;
+  options.keep = 1;
+  const ParallelSearchResult found = search_parallel(request, model, options);
+  REQUIRE(found.best.size() == 1);
+  const PlanPoint& point = found.best.front().point;
+  CHECK(names_of(applied(request.job, point).parallel.recompute.modules) ==
+        std::vector<std::string>{"layernorm", "mlp"});
+  CHECK(found.best.front().seconds ==
+        Approx(testing::simulated(request.job, point, model)).epsilon(0.01));
 }
 
 TEST_CASE("half the devices are never faster", "[planner][parallel][property]") {

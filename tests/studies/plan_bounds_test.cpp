@@ -31,8 +31,8 @@ class Draw {
 };
 
 /// Two machines of two devices or of four, layers that few pipelines divide, one schedule or all,
-/// one framework or none.
-PlanRequest drawn_request(Draw& draw, std::string& said) {
+/// one framework or none; some layers, or all, with experts.
+PlanRequest drawn_request(Draw& draw, bool experts, std::string& said) {
   const std::int64_t each = draw({2, 2, 4});
   std::vector<std::string> set{
       "workload=llama2-7b",       "system=dgx-a100-80gb", "workload.hidden=1024",
@@ -57,6 +57,14 @@ PlanRequest drawn_request(Draw& draw, std::string& said) {
   }
   if (draw({0, 1, 2}) == 0) {
     add("parallel.virtual_stages", draw({1, 2, 4}));
+  }
+  if (experts) {
+    const std::int64_t count = draw({4, 8});
+    add("workload.moe",
+        fmt::format(R"({{"experts": {}, "per_token": {}, "ffn_hidden": {}, "shared": {}, )"
+                    R"("first_dense_layers": {}}})",
+                    count, draw({1, 2}), draw({512, 2048}), draw({0, 0, 1}), draw({0, 0, 1, 2})));
+    add("parallel.overlap.expert", draw.flag());
   }
   said = fmt::format("{}", fmt::join(set, " "));
   PlanRequest r =
@@ -102,6 +110,9 @@ std::optional<PlanPoint> drawn_plan(const PlanRequest& r, Draw& draw) {
     p.head_layers = static_cast<std::int32_t>(draw({0, 1, 2, 3}));
     p.zero = static_cast<std::int32_t>(draw({0, 1, 2, 3}));
     p.sequence_parallel = p.tensor > 1 && draw({0, 1}) == 1;
+    if (r.job.workload.transformer()->moe) {
+      p.expert = static_cast<std::int32_t>(draw({1, 2, 2, 4, 8}));
+    }
     if (p.pipeline == 1) {
       p.virtual_stages = 1;
       p.embedding_layers = p.head_layers = 0;
@@ -129,10 +140,11 @@ std::optional<ParallelPlanReport> planned(const PlanRequest& r) {
   }
 }
 
-void hold(const PlanRequest& r, const ParallelPlanReport& report, const PlanPoint& p) {
-  const models::CostModel model(r.job.system, r.job.calibration);
-  const double seconds = planner::testing::simulated(r.job, p, model);
-  planner::FastPath path(r.job, model, planner::Clock::kLeast);
+/// `job`: the request's, in an order of ranks that was searched.
+void hold(const Job& job, const ParallelPlanReport& report, const PlanPoint& p) {
+  const models::CostModel model(job.system, job.calibration);
+  const double seconds = planner::testing::simulated(job, p, model);
+  planner::FastPath path(job, model, planner::Clock::kLeast);
   const double least = path.forecast(p).seconds;
   CAPTURE(planner::describe(p), seconds, least, report.lower_bound, report.others_at_least);
   CHECK(least <= seconds * (1 + kLeastTimeError));
@@ -142,17 +154,18 @@ void hold(const PlanRequest& r, const ParallelPlanReport& report, const PlanPoin
          seconds * (1 + kLeastTimeError) >= report.others_at_least));
 }
 
-/// Draws so many jobs from a seed on, and at most so many plans of each, and holds them to the
-/// bounds. Some are uneven, have heavier ends or another schedule.
+/// Draws so many jobs from a seed on, every fourth with experts, and at most so many plans of each,
+/// and holds them to the bounds. Some are uneven, have heavier ends or another schedule.
 void draw_plans(unsigned first, unsigned jobs, int of_each) {
   int drawn = 0;
+  int distributed = 0;
   int uneven = 0;
   int ends = 0;
   int other_schedules = 0;
   for (unsigned seed = first; seed < first + jobs; ++seed) {
     Draw draw(seed);
     std::string said;
-    const PlanRequest r = drawn_request(draw, said);
+    const PlanRequest r = drawn_request(draw, seed % 4 == 0, said);
     const std::optional<ParallelPlanReport> report = planned(r);
     CAPTURE(seed, said, planner::fixed_text(r.fixed));
     for (int i = 0; i < of_each; ++i) {
@@ -161,14 +174,20 @@ void draw_plans(unsigned first, unsigned jobs, int of_each) {
         break;
       }
       REQUIRE(report.has_value());
-      hold(r, *report, *p);
+      Job job = r.job;
+      if (report->order_searched && draw({0, 1}) == 1) {
+        job.parallel.order = kPipelineOutside;
+      }
+      hold(job, *report, *p);
       ++drawn;
+      distributed += p->expert > 1 ? 1 : 0;
       uneven +=
           r.job.workload.transformer()->layers % (p->pipeline * p->virtual_stages) != 0 ? 1 : 0;
       ends += p->embedding_layers + p->head_layers > 0 ? 1 : 0;
       other_schedules += p->pipeline > 1 && p->schedule != ScheduleKind::kOneFOneB ? 1 : 0;
     }
   }
+  CHECK(distributed > drawn / 20);
   CHECK(uneven > drawn / 10);
   CHECK(ends > drawn / 20);
   CHECK(other_schedules > drawn / 50);

@@ -246,6 +246,31 @@ TEST_CASE("recomputed modules are not kept", "[workloads][training]") {
   CHECK(broken_rule(job)->key == "parallel.recompute.modules");
 }
 
+TEST_CASE("what latent attention makes of compressed vectors is recomputed",
+          "[workloads][training]") {
+  const std::int64_t q_rank = GENERATE(24, 0);
+  CAPTURE(q_rank);
+  const double n = d(kSequence * 2);
+  Job job = llama();
+  transformer_of(job).kv_heads = kHeads;
+  transformer_of(job).mla =
+      LatentAttention{.q_rank = q_rank, .kv_rank = 16, .rope_dim = 4, .nope_dim = 12, .v_dim = 8};
+  const double none = bytes_of_a_layer(job);
+  const double flops = workloads::step_flops(job).hardware.base();
+  job.parallel.recompute = {.kind = RecomputeKind::kSelective,
+                            .modules = {.attention_core = false, .latent_up = true}};
+  // Queries and keys of 12 + 4 columns a head, values of 8.
+  CHECK(none - bytes_of_a_layer(job) == 2 * n * kHeads * (16 + 16 + 8));
+  // Of each of four layers: queries from their compressed vectors, or from the hidden state; keys
+  // without rotary columns and values.
+  const double columns = d(q_rank > 0 ? q_rank : kHidden) * kHeads * 16 + 16 * kHeads * (12 + 8);
+  CHECK(workloads::step_flops(job).hardware.base() - flops == Approx(4 * 2 * n * columns));
+  job.parallel.recompute.modules.norms = true;  // the queries read one
+  CHECK(none - bytes_of_a_layer(job) == 2 * n * (kHeads * 40 + 2 * kHidden));
+  transformer_of(job).mla.reset();
+  CHECK(broken_rule(job)->key == "parallel.recompute.modules");
+}
+
 TEST_CASE("tokens of packed documents attend to their own document", "[workloads][training]") {
   Job job = llama();
   const auto causal = [](const Job& j) { return workloads::step_flops(j).model_causal.base(); };

@@ -52,6 +52,7 @@ enum class LayerPart : std::uint8_t {
   kSecondNorm,        ///< before the feed-forward block or the experts
   kFeedForward,       ///< a dense feed-forward block from its norm on
   kExpertActivation,  ///< of one part of the tokens where they travel in several
+  kLatentUp,          ///< queries from their compressed vectors; a second part has keys and values
 };
 
 /// Values of layers that the backward pass reads, and what each is in any layer: "qkv".

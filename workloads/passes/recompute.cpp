@@ -33,6 +33,8 @@ bool names_module(const RecomputeModules& modules, LayerPart part) {
       return modules.feed_forward;
     case LayerPart::kExpertActivation:
       return modules.expert_activation;
+    case LayerPart::kLatentUp:
+      return modules.latent_up;
   }
   return false;
 }
@@ -40,7 +42,7 @@ bool names_module(const RecomputeModules& modules, LayerPart part) {
 /// These discard their output, though the next op reads it; others what stays inside.
 bool discards_output(LayerPart part) {
   return part == LayerPart::kFirstNorm || part == LayerPart::kSecondNorm ||
-         part == LayerPart::kExpertActivation;
+         part == LayerPart::kExpertActivation || part == LayerPart::kLatentUp;
 }
 
 /// Rewrites one program.

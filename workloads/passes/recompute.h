@@ -8,8 +8,9 @@ namespace stepcast::workloads {
 ///
 /// A part of a layer (LayerPart) that is recomputed has the ops of its forward pass once more where
 /// the backward pass needs them, in phase `recompute`. What they made becomes a temporary that
-/// layers use one after the other, unless something reads it in between. Norms and activations of
-/// experts discard their output; larger parts what no op outside them reads.
+/// layers use one after the other, unless something reads it in between. Norms, activations of
+/// experts and what latent attention makes of compressed vectors discard their output; larger parts
+/// what no op outside them reads.
 ///
 /// full, the first k layers: whole layers. selective: the parts that parallel.recompute.modules
 /// names (Megatron-LM's --recompute-modules; Korthikanti et al., arXiv 2205.05198, section 5).

@@ -166,6 +166,8 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
     if (trains(at + "attention.latent_down.weight")) {
       writer_.needs(LayerPart::kFirstNorm, t.layer);
     }
+    writer_.needs(LayerPart::kLatentUp, t.layer);
+    writer_.needs(LayerPart::kLatentUp, t.layer, 1);
     d_norm = latent_backward(at, t, core_backward(at, t, dy));
   } else {
     Gathered x{t.norm1};

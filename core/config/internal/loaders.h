@@ -87,7 +87,6 @@ OrderedJson formats_json(const Job& job);
 OrderedJson embedding_json(const Job& job);
 OrderedJson batch_json(const Batch& batch, bool transformer);
 std::vector<std::string> recompute_module_names();
-OrderedJson recompute_modules_json(const RecomputeModules& modules);
 /// A number without a needless ".0".
 OrderedJson plain(double v);
 /// 64 bits in hex that name a list of ids.

@@ -40,10 +40,16 @@ class PointSearch {
 
   /// True if a slow plan counts where it needs less memory.
   [[nodiscard]] bool by_memory_too() const { return options_.front && !options_.below; }
-  /// True if a plan of at least so many seconds and bytes can be left out.
-  [[nodiscard]] bool beaten(const CandidateShelf& shelf, double seconds, double bytes) const {
-    return (options_.below && seconds > *options_.below) ||
-           shelf.beaten(seconds, bytes + options_.reserve);
+  /// True if plans of the split can be left out, as all take at least so long, times their pace.
+  [[nodiscard]] bool beaten(const CandidateShelf& shelf, const Split& split, double seconds) const {
+    PlanPoint point = split.point;
+    for (std::size_t z = 0; z < split.zeros.size(); ++z) {
+      point.zero = split.zeros[z].stage;
+      if (!beaten(shelf, point, split.paces[z] * seconds, 0)) {
+        return false;
+      }
+    }
+    return true;
   }
 
  private:
@@ -69,8 +75,11 @@ class PointSearch {
                     static_cast<double>(w.path.microbatches() - 1) * w.split.overlapped[z]);
   }
 
-  [[nodiscard]] bool beaten(const Work& w, double seconds, double bytes) const {
-    return beaten(w.shelf, seconds, bytes);
+  /// True if the point can be left out, as it takes at least so many seconds and bytes.
+  [[nodiscard]] bool beaten(const CandidateShelf& shelf, const PlanPoint& point, double seconds,
+                            double bytes) const {
+    return (options_.below && seconds > *options_.below) ||
+           shelf.beaten(family_of(point), seconds, bytes + options_.reserve);
   }
   [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }
   /// The point's own; what bounds its time and bytes; what bounds its time alone.

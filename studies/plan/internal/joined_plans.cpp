@@ -27,6 +27,14 @@ std::vector<planner::ParallelCandidate> without_dominated(
   return front;
 }
 
+bool searches_order(const PlanRequest& request) {
+  const TransformerWorkload* t = request.job.workload.transformer();
+  const System& system = request.job.system;
+  return t != nullptr && t->moe && !request.fixed.order && request.fixed.expert != 1 &&
+         request.job.parallel.order == kUsualOrder && request.fixed.pipeline != 1 &&
+         system.fabric.size() > 1 && request.job.devices > system.devices_in_level(0);
+}
+
 ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top) {
   const auto least = [](double x, double y) { return x > 0 && y > 0 ? std::min(x, y) : 0.0; };
   if (a.plans.empty() || b.plans.empty()) {  // one bound says all, unless its search was cut
@@ -53,7 +61,9 @@ ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_
     kinds.push_back(kind);
     return seen;
   });
-  a.plans.resize(std::min(a.plans.size(), top));
+  keep_shown(a.plans, top, [](const RankedParallelPlan& p) {
+    return std::pair(planner::family_of(p.point), p.prediction.iteration.base());
+  });
   a.front.insert(a.front.end(), b.front.begin(), b.front.end());
   std::stable_sort(a.front.begin(), a.front.end(), [](const auto& x, const auto& y) {
     return std::pair(-x.point.devices(), x.seconds) < std::pair(-y.point.devices(), y.seconds);
