@@ -163,7 +163,7 @@ std::optional<Bytes> layered_bytes(Job job, std::int64_t tensor, std::int64_t gl
   }
 }
 
-/// Of a list of layers: another place for its tables; without tables the largest batch that fits on
+/// A list of layers: another place for its tables; without tables the largest batch that fits on
 /// the fewest ranks to a sample, where its kind can be split.
 std::string layered_remedy(const Job& job) {
   const LayeredWorkload& w = *job.workload.layered();

@@ -15,8 +15,8 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
 /// with half the replicas. Two only where they are 3 % faster than one. Where none fits, what needs
 /// least. All are tried in closed form (planner::FastPath), the fastest is simulated.
 /// `usual_stack`: what the job was put on because it names none ("" otherwise); a change to another
-/// family of plans names it, as that family may have another usual stack. Of lists of layers with
-/// tables another plan, of others the largest batch that fits.
+/// family of plans names it, as that family may have another usual stack. Lists of layers get
+/// another plan of their tables; without tables the largest batch that fits.
 std::string memory_remedy(const Job& job, const std::string& usual_stack = "");
 
 /// What to say of a step that fits with less room than memory predictions may be off by; "" with
