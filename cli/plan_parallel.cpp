@@ -329,8 +329,8 @@ Report report_of(const ParallelPlanReport& r, const std::string& usual_stack, bo
   report.line(held_text(r));
   if (families_differ(r)) {
     report.line(fmt::format(
-        "the best plan of each family is among these if it takes at most {} longer than plan 1",
-        percent(planner::kFamilyMargin)));
+        "the best plan of each family is among these if it takes at most {:g} % longer than plan 1",
+        100 * planner::kFamilyMargin));
   }
   if (all_shard_weights(r)) {
     report.line(
