@@ -19,6 +19,7 @@ CandidateShelf::CandidateShelf(const ParallelSearchOptions& options)
       each_(options.each),
       near_(options.near),
       margin_(options.margin),
+      at_most_(options.at_most),
       wants_front_(options.front && !options.below) {}
 
 /// Infinite while there are fewer kinds.
@@ -54,8 +55,9 @@ void CandidateShelf::offer(const ParallelCandidate& c) {
     // The kinds among the best change with what is left out, so that is looked at again.
     const auto set_limit = [this] {
       limit_ = std::min(
-          best_.size() >= keep_ ? best_.back().seconds : std::numeric_limits<double>::infinity(),
-          std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_));
+          {at_most_,
+           best_.size() >= keep_ ? best_.back().seconds : std::numeric_limits<double>::infinity(),
+           std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_)});
     };
     set_limit();
     while (best_.size() > keep_ || best_.back().seconds > limit_) {

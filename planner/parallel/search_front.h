@@ -29,9 +29,9 @@ class CandidateShelf {
   [[nodiscard]] double best_of_near_kind() const;
 
   std::size_t keep_, each_, near_;
-  double margin_;
+  double margin_, at_most_;
   bool wants_front_;
-  double limit_ = std::numeric_limits<double>::infinity();
+  double limit_ = at_most_;
   double crowded_out_ = std::numeric_limits<double>::infinity();  // by others of its kind, seconds
   std::vector<ParallelCandidate> best_;
   std::vector<ParallelCandidate> front_;  // ascending by time, so descending by memory
