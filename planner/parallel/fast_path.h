@@ -80,6 +80,7 @@ class FastPath {
   [[nodiscard]] bool bounds_simulator();
   [[nodiscard]] std::int64_t microbatches() const { return passes_.microbatches; }
   [[nodiscard]] ReducedStep& reduced() { return reduced_; }
+  [[nodiscard]] Clock clock() const { return clock_; }
 
  private:
   void time();

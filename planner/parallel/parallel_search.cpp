@@ -8,6 +8,7 @@
 
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/internal/point_search.h"
+#include "planner/parallel/internal/search_memory.h"
 #include "planner/parallel/internal/split_table.h"
 #include "planner/parallel/parallel_for.h"
 #include "planner/parallel/parallel_space.h"
@@ -24,36 +25,21 @@ using internal::SplitTable;
 
 class Search {
  public:
-  Search(const PlanRequest& request, const models::CostModel& model,
-         const ParallelSearchOptions& options)
-      : job_(without_fits(request.job)),
-        model_(model),
+  Search(internal::SearchMemory& memory, const ParallelSearchOptions& options)
+      : memory_(memory),
         options_(options),
-        space_(request.job, request.fixed),
         clock_(options.below ? Clock::kLeast : Clock::kUsual),
+        table_(memory.splits),
+        points_(memory.job, options, table_),
         shelf_(options) {
-    const Overlap& overlap = job_.parallel.overlap;
+    const Overlap& overlap = memory.job.parallel.overlap;
     may_be_rough_ =
         !options.below && (overlap.data || overlap.tensor || overlap.expert || overlap.pipeline ||
-                           request.job.workload.transformer()->full_attention_every > 0);
-    const int threads = std::max(options.threads, 1);
-    for (int t = 0; t < threads; ++t) {
-      paths_.push_back(std::make_unique<FastPath>(job_, model, clock_));
-      if (options.bound_splits) {
-        least_.push_back(std::make_unique<FastPath>(*paths_.back(), Clock::kLeast));
-      }
-    }
+                           memory.job.workload.transformer()->full_attention_every > 0);
   }
 
   ParallelSearchResult run() {
-    tasks_ = table_.tasks();
     look_around();
-    std::vector<std::size_t> first(tasks_.size() + 1, 0);  // split of each task, over all tasks
-    for (std::size_t t = 0; t < tasks_.size(); ++t) {
-      first[t + 1] = first[t] + tasks_[t].splits.size();
-    }
-    bounds_ = options_.split_bounds;
-    bounds_.resize(first.back());
     // Rounds: what a round may leave out depends on the rounds before it alone, so the counts do
     // not depend on how threads took turns.
     std::size_t done = 0;
@@ -63,10 +49,9 @@ class Search {
       std::vector<SearchCounts> counts(count);
       parallel_for(count, options_.threads, [&](std::size_t worker, std::size_t i) {
         const std::size_t t = done + i;
-        const std::span bounds = std::span(bounds_).subspan(first[t], tasks_[t].splits.size());
-        work(*paths_[worker], tasks_[t], shelves[i], counts[i], bounds);
+        work(worker, t, shelves[i], counts[i]);
         if (options_.bound_splits) {
-          bound_splits(*least_[worker], tasks_[t], bounds);
+          bound_splits(worker, t);
         }
         if (worker == 0) {
           tell(done + i + 1);
@@ -86,7 +71,6 @@ class Search {
     result.others_at_least = shelf_.others_at_least();
     result.counts = counts_;
     result.cut = cut_;
-    result.split_bounds = std::move(bounds_);
     if (result.best.empty()) {
       result.least_bytes = table_.least_bytes();
     }
@@ -107,10 +91,25 @@ class Search {
     return cut_;
   }
 
-  /// `bounds` of the task's splits.
-  void work(FastPath& path, const SearchTask& task, CandidateShelf& shelf, SearchCounts& counts,
-            std::span<const double> bounds) {
-    TaskCosts costs(path);
+  /// Costs of a task's points; where a search for plans `below` follows, also for that.
+  [[nodiscard]] TaskCosts costs_of(std::size_t worker, std::size_t t) const {
+    FastPath& path = memory_.path(clock_, worker);
+    TaskTable& table = memory_.table(clock_, t);
+    return options_.bound_splits ? TaskCosts(path, table, memory_.path(Clock::kLeast, worker),
+                                             memory_.table(Clock::kLeast, t))
+                                 : TaskCosts(path, table);
+  }
+  const Split& known(Split& split, std::size_t worker) {
+    if (options_.bound_splits) {
+      table_.known(split, memory_.path(Clock::kLeast, worker));
+    }
+    return table_.known(split, memory_.path(clock_, worker));
+  }
+
+  void work(std::size_t worker, std::size_t t, CandidateShelf& shelf, SearchCounts& counts) {
+    FastPath& path = memory_.path(clock_, worker);
+    const SearchTask& task = tasks_[t];
+    TaskCosts costs = costs_of(worker, t);
     for (std::size_t s = 0; s < task.splits.size(); ++s) {
       const std::size_t i = task.splits[s];
       if (late()) {
@@ -122,7 +121,7 @@ class Search {
       PlanPoint point = split.point;
       point.micro = task.micro;
       const std::vector<ScheduleChoice> schedules = space_.schedules(point);
-      const bool known_behind = options_.below && bounds[s] > *options_.below;
+      const bool known_behind = options_.below && memory_.split_bounds[t][s] > *options_.below;
       if (known_behind || behind(path, costs, split, point, schedules, shelf)) {
         for (const auto& [deal, schedule] : schedules) {
           const auto points =
@@ -135,6 +134,7 @@ class Search {
         }
         continue;
       }
+      bool all_behind = false;
       for (const auto& [deal, schedule] : schedules) {
         point.virtual_stages = deal.virtual_stages;
         point.embedding_layers = deal.embedding_layers;
@@ -144,15 +144,19 @@ class Search {
         const std::vector<RecomputeChoice> recomputes = space_.recomputes(layout, schedule);
         const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
         counts.space += points;
+        PointSearch::Work w{path, costs, split, layout, shelf, counts, {}};
         if (late()) {
           counts.left_out += points;
-        } else if (behind(path, costs, split, point, layout, shelf)) {
+        } else if (all_behind || behind(path, costs, split, point, layout, shelf)) {
           counts.bounded += points;
           counts.rough += may_be_rough_ ? points : 0;
-        } else if (!table_.known(split, path).any_fits()) {
+        } else if (!known(split, worker).any_fits()) {
           counts.weights_too_large += points;
+        } else if ((all_behind = behind(path, costs, split, task.micro, shelf)) ||
+                   points_.behind(w, point)) {
+          counts.bounded += points;
+          counts.rough += may_be_rough_ ? points : 0;
         } else {
-          PointSearch::Work w{path, costs, split, layout, shelf, counts, {}};
           auto next = recomputes.begin();
           for (; next != recomputes.end() && next->kind != RecomputeKind::kFirstLayers; ++next) {
             point.recompute = next->kind;
@@ -168,14 +172,16 @@ class Search {
     }
   }
 
-  void bound_splits(FastPath& path, const SearchTask& task, std::span<double> bounds) {
-    TaskCosts costs(path);
-    for (std::size_t s = 0; s < bounds.size() && !late(); ++s) {
+  void bound_splits(std::size_t worker, std::size_t t) {
+    FastPath& path = memory_.path(Clock::kLeast, worker);
+    const SearchTask& task = tasks_[t];
+    TaskCosts costs(path, memory_.table(Clock::kLeast, t));
+    for (std::size_t s = 0; s < task.splits.size() && !late(); ++s) {
       const Split& split = table_.sharded(task.splits[s]);
       PlanPoint point = split.point;
       point.micro = task.micro;
-      bounds[s] = split.least_pace *
-                  path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
+      memory_.split_bounds[t][s] =
+          split.least_pace * path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
     }
   }
 
@@ -184,8 +190,7 @@ class Search {
   [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, const Split& split, PlanPoint point,
                             const std::vector<ScheduleChoice>& schedules,
                             const CandidateShelf& shelf) {
-    if (points_.by_memory_too() || (!options_.below && std::isinf(shelf.limit())) ||
-        schedules.empty()) {
+    if (!points_.by_time(shelf) || schedules.empty()) {
       return false;
     }
     point.zero = point.shard_level = 0;
@@ -193,11 +198,20 @@ class Search {
     return points_.beaten(shelf, split, path.split_bound(point, passes));
   }
 
+  /// The same once it is known what its shardings exchange.
+  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, const Split& split,
+                            std::int32_t micro, const CandidateShelf& shelf) const {
+    PlanPoint point = split.point;
+    point.micro = micro;
+    const Passes& passes = costs.passes(point, RecomputeKind::kNone);
+    return points_.behind(shelf, split, point, path.split_bound(point, passes));
+  }
+
   /// The same for one schedule of it, under any recomputation and sharding: whole parameters
   /// without recomputation have the shortest passes.
   [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, const Split& split, PlanPoint point,
                             const PipelineLayout& layout, const CandidateShelf& shelf) {
-    if (points_.by_memory_too() || (!options_.below && std::isinf(shelf.limit()))) {
+    if (!points_.by_time(shelf)) {
       return false;
     }
     point.zero = point.shard_level = point.recompute_layers = 0;
@@ -213,16 +227,17 @@ class Search {
     constexpr std::size_t kTasks = 8;
     const std::size_t count = std::min(kTasks, tasks_.size());
     std::vector<CandidateShelf> shelves(count, shelf_);
-    parallel_for(count, options_.threads, [&](std::size_t worker, std::size_t i) {
-      look_around(*paths_[worker], tasks_[i], shelves[i]);
-    });
+    parallel_for(count, options_.threads,
+                 [&](std::size_t worker, std::size_t i) { look_around(worker, i, shelves[i]); });
     for (const CandidateShelf& shelf : shelves) {
       shelf_.take(shelf);
     }
   }
 
-  void look_around(FastPath& path, const SearchTask& task, CandidateShelf& shelf) {
-    TaskCosts costs(path);
+  void look_around(std::size_t worker, std::size_t t, CandidateShelf& shelf) {
+    FastPath& path = memory_.path(clock_, worker);
+    const SearchTask& task = tasks_[t];
+    TaskCosts costs = costs_of(worker, t);
     SearchCounts counts;  // of the rounds' points
     for (const std::size_t i : task.splits) {
       Split& split = table_.sharded(i);
@@ -230,7 +245,7 @@ class Search {
       point.micro = task.micro;
       const std::vector<ScheduleChoice> schedules = space_.schedules(point);
       if (late() || behind(path, costs, split, point, schedules, shelf) ||
-          !table_.known(split, path).any_fits()) {
+          !known(split, worker).any_fits()) {
         continue;
       }
       std::int32_t most = 1;
@@ -259,19 +274,15 @@ class Search {
     }
   }
 
-  Job job_;
-  const models::CostModel& model_;
+  internal::SearchMemory& memory_;
   const ParallelSearchOptions& options_;
   double begin_ = options_.clock ? options_.clock() : 0;
-  ParallelSpace space_;
+  const ParallelSpace& space_ = memory_.space;
+  const std::vector<SearchTask>& tasks_ = memory_.tasks;
   Clock clock_;
-  bool may_be_rough_ = false;                     // true if some plan may be
-  std::vector<std::unique_ptr<FastPath>> paths_;  // by worker
-  std::vector<std::unique_ptr<FastPath>> least_;  // likewise, where splits are bounded
-  std::vector<double> bounds_;                    // by task and split
-  SplitTable table_{job_, space_, options_};
-  PointSearch points_{job_, options_, table_};
-  std::vector<SearchTask> tasks_;
+  bool may_be_rough_ = false;  // true if some plan may be
+  SplitTable& table_;
+  PointSearch points_;
   CandidateShelf shelf_;
   SearchCounts counts_;
   std::atomic<bool> cut_{false};
@@ -279,9 +290,20 @@ class Search {
 
 }  // namespace
 
+ParallelSearch::ParallelSearch(const PlanRequest& request, const models::CostModel& model,
+                               const ParallelSearchOptions& common)
+    : memory_(std::make_unique<internal::SearchMemory>(request, model, common)) {}
+ParallelSearch::ParallelSearch(ParallelSearch&&) noexcept = default;
+ParallelSearch& ParallelSearch::operator=(ParallelSearch&&) noexcept = default;
+ParallelSearch::~ParallelSearch() = default;
+
+ParallelSearchResult ParallelSearch::run(const ParallelSearchOptions& options) {
+  return Search(*memory_, options).run();
+}
+
 ParallelSearchResult search_parallel(const PlanRequest& request, const models::CostModel& model,
                                      const ParallelSearchOptions& options) {
-  return Search(request, model, options).run();
+  return ParallelSearch(request, model, options).run(options);
 }
 
 }  // namespace stepcast::planner

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,10 +52,12 @@ struct ParallelSearchOptions {
   /// kind.
   std::size_t near = 10;
   double margin = std::numeric_limits<double>::infinity();
+  /// No plan that takes longer is among the best.
+  double at_most = std::numeric_limits<double>::infinity();
   std::size_t keep_of_family = 0;  ///< best plans of each family, with the same `margin`
-  bool front = true;    ///< also the Pareto front of time and memory
-  double capacity = 0;  ///< bytes of a device; 0 unlimited
-  double reserve = 0;   ///< bytes of a device that plans cannot use
+  bool front = true;               ///< also the Pareto front of time and memory
+  double capacity = 0;             ///< bytes of a device; 0 unlimited
+  double reserve = 0;              ///< bytes of a device that plans cannot use
   /// Expected over closed-form time, by ZeRO stage: families of plans have paces of their own
   /// (core/job/pace.h). All seconds of a search hold it.
   std::array<double, 4> paces{1, 1, 1, 1};
@@ -62,10 +65,8 @@ struct ParallelSearchOptions {
   /// that FastPath with Clock::kLeast does not keep from so short a step: `best` are those with the
   /// least such time, all of them where they are fewer than `keep`. There is no front.
   std::optional<double> below;
-  /// Also bound every split for such a search: ParallelSearchResult::split_bounds.
+  /// Also bound every split for such a search, which then leaves out those that are behind.
   bool bound_splits = false;
-  /// What a search of the same request and shard said of its splits.
-  std::vector<double> split_bounds;
   int threads = 1;
   // One shard of several: this process looks at every `shards`-th part of the space.
   int shard = 0, shards = 1;
@@ -75,18 +76,19 @@ struct ParallelSearchOptions {
 };
 
 struct ParallelSearchResult {
-  std::vector<ParallelCandidate> best;   ///< ascending
+  std::vector<ParallelCandidate> best;         ///< ascending
   std::vector<ParallelCandidate> of_families;  ///< the best of each, ascending
-  std::vector<ParallelCandidate> front;  ///< ascending by time, descending by memory
+  std::vector<ParallelCandidate> front;        ///< ascending by time, descending by memory
   /// Seconds: all plans that fit and are not among `best` take at least so long.
   double others_at_least = std::numeric_limits<double>::infinity();
   SearchCounts counts;
   double least_bytes = 0;  ///< of all points that did not fit; 0 when one fits
   bool cut = false;
-  /// Seconds that FastPath with Clock::kLeast keeps every plan of a split and micro-batch from, in
-  /// the order of this shard's search; 0 where nothing is known.
-  std::vector<double> split_bounds;
 };
+
+namespace internal {
+struct SearchMemory;
+}
 
 /// Every legal parallel plan of the request, exactly: the `keep` best by closed-form time, those of
 /// each family, and the Pareto front, are those of the whole space. A point is left out only where
@@ -95,6 +97,28 @@ struct ParallelSearchResult {
 /// is no slower and no larger. The result does not depend on threads or shards; how many points
 /// were bounded depends on the shards.
 /// Where no split is legal, `counts.space` is 0.
+///
+/// Searches that follow one another take from each other what was costed:
+///
+///   ParallelSearch search(request, model, options);
+///   const ParallelSearchResult fastest = search.run(options);
+///   options.below = ...;
+///   const ParallelSearchResult in_reach = search.run(options);
+class ParallelSearch {
+ public:
+  /// All searches have the paces, capacity, reserve, threads and shards of `common`.
+  ParallelSearch(const PlanRequest& request, const models::CostModel& model,
+                 const ParallelSearchOptions& common);
+  ParallelSearch(ParallelSearch&&) noexcept;
+  ParallelSearch& operator=(ParallelSearch&&) noexcept;
+  ~ParallelSearch();
+  ParallelSearchResult run(const ParallelSearchOptions& options);
+
+ private:
+  std::unique_ptr<internal::SearchMemory> memory_;
+};
+
+/// One search alone.
 ParallelSearchResult search_parallel(const PlanRequest& request, const models::CostModel& model,
                                      const ParallelSearchOptions& options);
 

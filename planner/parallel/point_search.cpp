@@ -28,10 +28,28 @@ void PointSearch::each_sharding(Work& w, PlanPoint point, CostsOf which,
       w.path.set_passes(of, w.layout, kept, again, w.costs.hops(kept, of));
       set = &kept;
     }
-    const States& of_split = w.split.states[z];
+    const States& of_split = w.split.states(w.path.clock())[z];
     visit(z, point, which == CostsOf::kItself || bound ? of_split : w.costs.states(point, of_split),
           fresh);
   }
+}
+
+bool PointSearch::behind(const CandidateShelf& shelf, const Split& split, PlanPoint point,
+                         double seconds) const {
+  const std::int64_t before_last = job_.batch.global / (std::int64_t{point.data} * point.micro) - 1;
+  return by_time(shelf) && !any_ahead(shelf, split, point, [&](std::size_t z, const auto& of) {
+           const double exchange =
+               has_time_bound(of) ? static_cast<double>(before_last) * split.overlapped[z] : 0;
+           return split.paces[z] * std::max(seconds, exchange);
+         });
+}
+
+bool PointSearch::behind(const Work& w, PlanPoint point) const {
+  return by_time(w.shelf) &&
+         !any_ahead(w.shelf, w.split, point, [&](std::size_t z, const auto& of) {
+           return has_time_bound(of) ? bound_seconds(w, z, w.split.states(w.path.clock())[z])
+                                     : w.split.paces[z] * w.path.bound();
+         });
 }
 
 void PointSearch::rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out) {

@@ -63,7 +63,9 @@ std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
     split.schedule = ScheduleKind::kOneFOneB;
   }
   Job reduced = applied(job, split);
-  reduced.parallel.pipeline_split = layers < stages ? PipelineSplit{1, 1, {}} : PipelineSplit{};
+  reduced.parallel.pipeline_split = layers < stages            ? PipelineSplit{1, 1, {}}
+                                    : stages == kUnequalStages ? PipelineSplit{0, 0, {1, 1, 2, 1}}
+                                                               : PipelineSplit{};
   if (split.context > 1 || split.shard_level != 0 ||
       job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
     fit_to_mesh(job, point, reduced);

@@ -1,6 +1,7 @@
 #include "planner/parallel/reduced_step.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -19,6 +20,7 @@ constexpr double kBucketsOfALayer = 4;
 /// So many layers show how an exchange that overlaps with a pass goes on, where layers do not share
 /// buckets: it falls behind by as much with each, or catches up.
 constexpr std::int64_t kSettled = 4;
+constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
 /// And so many have all the buffers that layers take in turn.
 constexpr std::int64_t kBuffered = 3;
 
@@ -55,6 +57,14 @@ bool of_one_task(const PlanPoint& a, const PlanPoint& b) {
   return held(a) == held(b);
 }
 
+/// True if the points agree in all but how parameters are sharded and where experts are.
+bool of_one_split(PlanPoint a, const PlanPoint& b) {
+  a.zero = b.zero;
+  a.shard_level = b.shard_level;
+  a.expert = b.expert;
+  return a == b;
+}
+
 }  // namespace
 
 ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock clock)
@@ -86,7 +96,8 @@ ReducedStep::ReducedStep(const ReducedStep& other, Clock clock)
       costs_(other.model_, clock, other.job_.parallel.overlap.data),
       dense_layers_(other.dense_layers_),
       full_attention_every_(other.full_attention_every_),
-      graphs_(other.graphs_) {}
+      graphs_(other.graphs_),
+      state_graphs_(other.state_graphs_) {}
 
 bool ReducedStep::passes_use_data(const PlanPoint& point) const {
   return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart(point));
@@ -121,11 +132,30 @@ bool ReducedStep::passes_use_order(const PlanPoint& point) const {
 }
 
 /// True if buckets hold parameters of several layers.
-bool ReducedStep::layers_share_buckets(const ByRole<StateCosts>& states) const {
+bool ReducedStep::layers_share_buckets(const ByRole<StateCosts>& states,
+                                       std::int64_t shards) const {
   const double whole = states[static_cast<std::size_t>(ChunkRole::kWhole)].gradients.layer;
   const double layer =
       whole > 0 ? whole : states[static_cast<std::size_t>(ChunkRole::kMiddle)].gradients.layer;
-  return layer < kBucketsOfALayer * job_.parallel.bucket.base();
+  return layer * static_cast<double>(shards) < kBucketsOfALayer * job_.parallel.bucket.base();
+}
+
+/// In buckets that layers share a few of them do not show it to the precision of a bound. Where
+/// gradients are sharded a layer has as many times more.
+bool ReducedStep::exchange_settles(const PlanPoint& point, const ByRole<StateCosts>& states) const {
+  return point.zero < 2 ? !layers_share_buckets(states)
+                        : !least() || !layers_share_buckets(states, least_shards(point));
+}
+
+std::int64_t ReducedStep::state_layers(const PlanPoint& point,
+                                       const ByRole<StateCosts>& states) const {
+  const bool settles = states_use_passes() && exchange_settles(point, states);
+  return std::min(most_layers(point), settles ? kSettled + 2 : kMostLayers);
+}
+
+/// Ranks that gradients of the point are sharded over, those of experts over the fewest.
+std::int64_t ReducedStep::least_shards(const PlanPoint& point) const {
+  return std::max<std::int64_t>(workloads::shard_ranks(applied(job_, point)) / point.expert, 1);
 }
 
 bool ReducedStep::states_use_passes() const { return job_.parallel.overlap.data; }
@@ -239,6 +269,21 @@ const std::vector<ReducedStage>& ReducedStep::pass_stages(const PlanPoint& key, 
   return it->second;
 }
 
+const std::vector<ReducedStage>& ReducedStep::state_stages(const PlanPoint& key,
+                                                           std::int32_t stages,
+                                                           std::int64_t layers) {
+  const TransformerWorkload& model = *job_.workload.transformer();
+  GraphKey of{key, {}, stages, layers, 0, model.window, model.moe.has_value()};
+  if (!state_graphs_->empty() && !of_one_split(state_graphs_->begin()->first.point, key)) {
+    state_graphs_->clear();
+  }
+  auto it = state_graphs_->find(of);
+  if (it == state_graphs_->end()) {
+    it = state_graphs_->emplace(of, stages_of(key, stages, layers)).first;
+  }
+  return it->second;
+}
+
 ReducedStep::PassKey ReducedStep::pass_key(const PlanPoint& point) const {
   const bool order = passes_use_order(point);
   PassKey key{
@@ -334,7 +379,7 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
   const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
   const bool overlapped = point.replicas() > 1 && states_use_passes();
   const auto stages = [&](std::int32_t parts, std::int64_t layers) {
-    return stages_of(key, parts, layers);
+    return state_stages(key, parts, layers);
   };
   const bool whole = point.pipeline == 1;
   ByRole<StateCosts> costs;
@@ -356,8 +401,7 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
     if (settled == most) {
       return costs;
     }
-    // In buckets that layers share a few of them do not show it to the precision of a bound.
-    if (hidden || (point.zero >= 2 && !least()) || !layers_share_buckets(costs)) {
+    if (hidden || exchange_settles(point, costs)) {
       catch_up(costs);
       return costs;
     }
@@ -453,7 +497,7 @@ ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden, bool
   ByRole<StateCosts> states = states_of(point, hidden);
   if (ends || empty_ends(point)) {
     const Mesh mesh = mesh_of(job_, point);
-    add_ends(stages_of(state_key(point), kEqualStages, kEmptyEnds), states,
+    add_ends(state_stages(state_key(point), kEqualStages, kEmptyEnds), states,
              [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); });
   }
   if (dense_layers_ > 0) {

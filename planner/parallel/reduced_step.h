@@ -79,6 +79,10 @@ class ReducedStep {
   [[nodiscard]] bool empty_ends(const PlanPoint& point) const;
   /// Most layers of a chunk: what is left of virtual_stages where passes or states depend on it.
   [[nodiscard]] std::int64_t most_layers(const PlanPoint& point) const;
+  /// The same of what states depend on, where the exchange overlaps with passes or chunks share
+  /// buckets. `states` are as for states_use_chunks.
+  [[nodiscard]] std::int64_t state_layers(const PlanPoint& point,
+                                          const ByRole<StateCosts>& states) const;
   /// Passes of chunks of so many layers are like those of more.
   static constexpr std::int64_t kMostToldApart = 6;
   /// With Clock::kLeast: true if the passes hide the exchange of the point's states in full. Then
@@ -101,8 +105,8 @@ class ReducedStep {
   template <class T, class Costs>
   static void add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
                        const Costs& costs);
-  /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines; of the `whole` model or
-  /// of a pipeline. `stages(parts, layers)`, `costs(stage)`.
+  /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines; of the `whole` model
+  /// or of a pipeline. `stages(parts, layers)`, `costs(stage)`.
   template <class T, std::size_t N, class Stages, class Costs>
   static ByRole<T> lines(bool whole, std::int64_t fewer, std::int64_t more,
                          const std::array<Line T::*, N>& fields, const Stages& stages,
@@ -111,11 +115,20 @@ class ReducedStep {
                                                     std::int64_t layers) const {
     return reduced_stages(job_, key, stages, layers, passes_use_data(key));
   }
+  /// The same of a point of state_key(), kept: the other clock asks for it next.
+  const std::vector<ReducedStage>& state_stages(const PlanPoint& key, std::int32_t stages,
+                                                std::int64_t layers);
   /// The same of a point of pass_point(), kept: splits that differ in where ranks lie have other
   /// prices in one graph.
   const std::vector<ReducedStage>& pass_stages(const PlanPoint& key, std::int32_t stages,
                                                std::int64_t layers);
-  [[nodiscard]] bool layers_share_buckets(const ByRole<StateCosts>& states) const;
+  [[nodiscard]] bool layers_share_buckets(const ByRole<StateCosts>& states,
+                                          std::int64_t shards = 1) const;
+  /// True if an exchange that overlaps with passes goes on as it began, however many layers there
+  /// are.
+  [[nodiscard]] bool exchange_settles(const PlanPoint& point,
+                                      const ByRole<StateCosts>& states) const;
+  [[nodiscard]] std::int64_t least_shards(const PlanPoint& point) const;
   void catch_up(ByRole<StateCosts>& states) const;
   /// Runs `make` on the job as if none of its layers had experts.
   template <class Make>
@@ -139,6 +152,7 @@ class ReducedStep {
   };
   using Graphs = std::map<GraphKey, std::vector<ReducedStage>>;
   std::shared_ptr<Graphs> graphs_ = std::make_shared<Graphs>();  ///< of one task: see pass_stages
+  std::shared_ptr<Graphs> state_graphs_ = std::make_shared<Graphs>();  ///< of one split
 };
 
 }  // namespace stepcast::planner

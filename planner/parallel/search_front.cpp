@@ -50,8 +50,9 @@ void BestCandidates::offer(const ParallelCandidate& c) {
   // The kinds among the best change with what is left out, so that is looked at again.
   const auto set_limit = [this] {
     limit_ = std::min(
-        best_.size() >= keep_ ? best_.back().seconds : std::numeric_limits<double>::infinity(),
-        std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_));
+        {at_most_,
+         best_.size() >= keep_ ? best_.back().seconds : std::numeric_limits<double>::infinity(),
+         std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_)});
   };
   set_limit();
   while (best_.size() > keep_ || best_.back().seconds > limit_) {
@@ -61,7 +62,8 @@ void BestCandidates::offer(const ParallelCandidate& c) {
 }
 
 CandidateShelf::CandidateShelf(const ParallelSearchOptions& options)
-    : wants_front_(options.front && !options.below), all_(options.keep, options, options.near) {
+    : wants_front_(options.front && !options.below),
+      all_(options.keep, options, options.near, options.at_most) {
   if (options.keep_of_family > 0) {
     families_.assign(std::size(kPlanFamilies), {options.keep_of_family, options, 1});
   }

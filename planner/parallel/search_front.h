@@ -10,8 +10,10 @@ namespace stepcast::planner {
 /// The best few candidates, at most so many of a kind.
 class BestCandidates {
  public:
-  BestCandidates(std::size_t keep, const ParallelSearchOptions& options, std::size_t near)
-      : keep_(keep), each_(options.each), near_(near), margin_(options.margin) {}
+  /// `at_most`: seconds beyond which none is kept.
+  BestCandidates(std::size_t keep, const ParallelSearchOptions& options, std::size_t near,
+                 double at_most = std::numeric_limits<double>::infinity())
+      : keep_(keep), each_(options.each), near_(near), margin_(options.margin), at_most_(at_most) {}
 
   void offer(const ParallelCandidate& candidate);
   /// Seconds beyond which no candidate is among the best; infinite while there is room for any.
@@ -27,8 +29,8 @@ class BestCandidates {
   [[nodiscard]] double best_of_near_kind() const;
 
   std::size_t keep_, each_, near_;
-  double margin_;
-  double limit_ = std::numeric_limits<double>::infinity();
+  double margin_, at_most_;
+  double limit_ = at_most_;
   double crowded_out_ = std::numeric_limits<double>::infinity();  // by others of its kind, seconds
   std::vector<ParallelCandidate> best_;
 };

@@ -13,6 +13,16 @@ double weights(const StateCosts& c, std::int32_t layers, std::int32_t dense) {
          c.optimizer.at(layers, dense);
 }
 
+/// The mean over stages: under any assignment of layers, some stage holds as much.
+double mean_weights(const States& states, const PipelineLayout& layout) {
+  double all = 0;
+  for (std::size_t at = 0; at < layout.layers.size(); ++at) {
+    all += weights(states[static_cast<std::size_t>(layout.role[at])], layout.layers[at],
+                   layout.dense[at]);
+  }
+  return all / layout.stages;
+}
+
 }  // namespace
 
 std::int64_t Split::count(ScheduleKind schedule) const {
@@ -72,31 +82,45 @@ Split& SplitTable::sharded(std::size_t index) {
 }
 
 const Split& SplitTable::known(Split& split, FastPath& path) {
-  std::call_once(split.known, [&] {
-    const std::vector<DealChoice>& deals = space_.deals(split.point.pipeline);
-    const PipelineLayout& first = layout(split.point.pipeline, deals.front());
+  const std::vector<DealChoice>& deals = space_.deals(split.point.pipeline);
+  const auto sharded = [&](const ZeroChoice& zero) {
+    PlanPoint point = split.point;
+    point.zero = zero.stage;
+    point.shard_level = zero.level;
+    point.micro = space_.micros(point).front();
+    return point;
+  };
+  const auto clock = static_cast<std::size_t>(path.clock());
+  const PipelineLayout& first = layout(split.point.pipeline, deals.front());
+  std::call_once(split.costed.at(clock), [&] {
     const bool ends = std::any_of(deals.begin(), deals.end(), [&](const DealChoice& deal) {
       return layout(split.point.pipeline, deal).empty_ends();
     });
-    for (const ZeroChoice zero : split.zeros) {
-      PlanPoint point = split.point;
-      point.zero = zero.stage;
-      point.shard_level = zero.level;
-      point.micro = space_.micros(point).front();
-      // A lower bound, where the exchange overlaps with passes.
-      split.states.push_back(
-          path.reduced().states(point, path.reduced().states_use_passes(), ends));
-      // Under any assignment of layers, some stage holds the mean.
-      double all = 0;
-      for (std::size_t at = 0; at < first.layers.size(); ++at) {
-        all += weights(split.states.back()[static_cast<std::size_t>(first.role[at])],
-                       first.layers[at], first.dense[at]);
+    std::vector<States>& all = split.states_by_clock.at(clock);
+    all.resize(split.zeros.size());
+    std::vector<char> fit(all.size(), 0);
+    for (std::size_t z = all.size(); z-- > 0;) {
+      const auto more = std::find_if(split.zeros.begin(), split.zeros.end(), [&](const auto& o) {
+        return o.level == split.zeros[z].level && o.stage > split.zeros[z].stage;
+      });
+      if (more != split.zeros.end() &&
+          fit[static_cast<std::size_t>(more - split.zeros.begin())] == 0) {
+        continue;  // what is sharded less does not fit either
       }
-      const double mean = all / point.pipeline;
-      split.fits.push_back(fits(mean) ? 1 : 0);
-      split.overlapped.push_back(fits(mean) ? overlapped(path, point, first, deals.front()) : 0);
+      // A lower bound, where the exchange overlaps with passes.
+      all[z] =
+          path.reduced().states(sharded(split.zeros[z]), path.reduced().states_use_passes(), ends);
+      const double mean = mean_weights(all[z], first);
       note_bytes(mean);
+      fit[z] = fits(mean) ? 1 : 0;
     }
+    std::call_once(split.known, [&] {
+      split.fits = fit;
+      for (std::size_t z = 0; z < all.size(); ++z) {
+        split.overlapped.push_back(
+            fit[z] != 0 ? overlapped(path, sharded(split.zeros[z]), first, deals.front()) : 0);
+      }
+    });
   });
   return split;
 }

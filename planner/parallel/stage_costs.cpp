@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"
@@ -226,8 +225,8 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
   // The reduced pipeline has more stages than one of two: several of them have one place.
   const Bytes communicators =
       simulator::communicator_bytes(program, pricer_.model().system().device, [&](std::int32_t c) {
-        const std::vector<std::int32_t> ranks = real_ranks(stage, mesh, c);
-        return std::set<std::int32_t>(ranks.begin(), ranks.end()).size();
+        std::vector<std::int32_t> ranks = real_ranks(stage, mesh, c);  // ascending
+        return static_cast<std::size_t>(std::unique(ranks.begin(), ranks.end()) - ranks.begin());
       });
   costs.buffers.base = (use.buffers + communicators).base();
   for (const Segment& segment : program.segments) {

@@ -7,9 +7,14 @@ namespace stepcast::planner {
 Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
   point.recompute = kind;
   const ReducedStep::PassKey key = path_.reduced().pass_key(point);
-  auto it = passes_.find(key);
-  if (it == passes_.end()) {
-    it = passes_.emplace(key, path_.reduced().passes(point)).first;
+  auto& known = table_.passes;
+  auto it = known.find(key);
+  if (it == known.end()) {
+    it = known.emplace(key, path_.reduced().passes(point)).first;
+    if (other_ != nullptr && !path_.reduced().passes_use_order(point) &&
+        !of_other_->passes.contains(key)) {
+      of_other_->passes.emplace(key, other_->reduced().passes(point));
+    }
   }
   return it->second;
 }
@@ -29,25 +34,28 @@ const States& TaskCosts::states(const PlanPoint& point, const States& of_split) 
     of.recompute = RecomputeKind::kFull;  // of any number of layers it hides most
     of.recompute_layers = 0;
   }
-  const std::tuple key{overlapped ? of.recompute : RecomputeKind::kNone,
-                       overlapped ? point.schedule : ScheduleKind::kOneFOneB,
-                       overlapped || by_chunk ? reduced.most_layers(point) : std::int64_t{1},
-                       point.pipeline,
-                       point.data,
-                       point.zero,
-                       point.shard_level,
-                       reduced.empty_ends(point)};
-  auto it = states_.find(key);
-  if (it == states_.end()) {
-    it = states_.emplace(key, reduced.states(of)).first;
+  const std::tuple key{
+      overlapped ? of.recompute : RecomputeKind::kNone,
+      overlapped && splits_weights(point.schedule) ? point.schedule : ScheduleKind::kOneFOneB,
+      overlapped || by_chunk ? reduced.state_layers(point, of_split) : std::int64_t{1},
+      point.pipeline,
+      point.data,
+      point.zero,
+      point.shard_level,
+      reduced.empty_ends(point)};
+  auto& known = table_.states;
+  auto it = known.find(key);
+  if (it == known.end()) {
+    it = known.emplace(key, reduced.states(of)).first;
   }
   return it->second;
 }
 
 const Hops& TaskCosts::hops(const Passes& passes, const PlanPoint& point) {
-  auto it = hops_.find(point.pipeline);
-  if (it == hops_.end()) {
-    it = hops_.emplace(point.pipeline, hops_of(path_.reduced(), passes, point)).first;
+  auto& known = table_.hops;
+  auto it = known.find(point.pipeline);
+  if (it == known.end()) {
+    it = known.emplace(point.pipeline, hops_of(path_.reduced(), passes, point)).first;
   }
   return it->second;
 }

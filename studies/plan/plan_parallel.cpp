@@ -41,8 +41,17 @@ constexpr std::size_t kRound = 8;
 
 class Planning {
  public:
-  Planning(const PlanRequest& request, const ParallelPlanOptions& options)
-      : request_(request), options_(options), model_(request.job.system, request.job.calibration) {}
+  /// `rivals`: plans that those of the request are shown among.
+  Planning(const PlanRequest& request, const ParallelPlanOptions& options,
+           const std::vector<RankedParallelPlan>& rivals)
+      : request_(request), options_(options), model_(request.job.system, request.job.calibration) {
+    if (!rivals.empty()) {
+      rival_ = rivals.front().prediction.iteration.base();
+    }
+    if (rivals.size() >= options.top) {
+      last_rival_ = rivals[options.top - 1].prediction.iteration.base();
+    }
+  }
 
   ParallelPlanReport run() {
     begin_ = now();
@@ -127,15 +136,15 @@ class Planning {
     o.near = std::min(options_.top, o.keep);
     if (!may_be_rough()) {  // a plan further behind cannot be simulated as one of the best
       o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) - 1;
+      o.at_most = last_rival_ * (1 + kClosedFormError);
     }
     const bool first = devices == request_.job.devices && !below;
     o.keep_of_family = first && options_.top > 1 ? kOfAFamily : 0;
     o.front = options_.front;
     o.bound_splits = may_be_rough() && first;
     if (below) {
-      o.split_bounds = std::move(split_bounds_);
       o.each = std::numeric_limits<std::size_t>::max();
-      o.margin = std::numeric_limits<double>::infinity();
+      o.margin = o.at_most = std::numeric_limits<double>::infinity();
       o.keep += kMostSimulated;  // some of them were simulated
       o.below = *below / (1 - kLeastTimeError);
     }
@@ -154,9 +163,14 @@ class Planning {
         options_.on_progress(stage.from + share * (stage.to - stage.from));
       };
     }
-    planner::ParallelSearchResult found = planner::search_parallel(request, model_, o);
-    if (o.bound_splits) {
-      split_bounds_ = std::move(found.split_bounds);
+    planner::ParallelSearchResult found;
+    if (devices == request_.job.devices) {
+      if (!search_) {
+        search_.emplace(request, model_, o);
+      }
+      found = search_->run(o);
+    } else {
+      found = planner::search_parallel(request, model_, o);
     }
     if (options_.gather) {
       found = planner::merged(options_.gather(found), o);
@@ -280,7 +294,8 @@ class Planning {
         });
       };
       const auto wanted = [&](const planner::ParallelCandidate& c) {
-        return steps_.empty() ? other_kind(c) : in_reach(c) || (complete_shown() && in_reach(c));
+        return steps_.empty() ? other_kind(c) && (std::isinf(last_rival_) || in_reach(c))
+                              : in_reach(c) || (complete_shown() && in_reach(c));
       };
       for (std::size_t i = 0; i < list.size() && some.size() < round; ++i) {
         if (taken[i] == 0 && wanted(list[i])) {
@@ -332,10 +347,11 @@ class Planning {
     });
     return best;
   }
-  /// Seconds of the fastest plan that was simulated and fits; infinite while none does.
+  /// Seconds of the fastest plan that was simulated and fits, rivals included; infinite while none
+  /// does.
   [[nodiscard]] double fastest() const {
     const auto best = best_of_kinds();
-    return best.empty() ? std::numeric_limits<double>::infinity() : best.front()->seconds;
+    return best.empty() ? rival_ : std::min(rival_, best.front()->seconds);
   }
   [[nodiscard]] double at_least(const planner::ParallelCandidate& c) const {
     return c.seconds * (1 - kLeastTimeError);
@@ -347,6 +363,9 @@ class Planning {
   /// True if it can be among those to show: faster than the one of its kind, or of a kind that is
   /// not there.
   [[nodiscard]] bool may_be_shown(const planner::ParallelCandidate& c) const {
+    if (at_least(c) > last_rival_) {
+      return false;
+    }
     auto best = best_of_kinds();
     best.resize(std::min(best.size(), options_.top));
     const planner::PlanKind kind = planner::kind_of(c.point);
@@ -409,8 +428,7 @@ class Planning {
              [this](const auto& c) { return may_be_fastest(c); });
     report_.cut = report_.cut || late();
     report_.simulated = steps_.size();
-    report_.others_at_least =
-        std::min(fastest() / (1 - kLeastTimeError), below.others_at_least);
+    report_.others_at_least = std::min(fastest() / (1 - kLeastTimeError), below.others_at_least);
     for (const planner::ParallelCandidate& c : rest) {
       if (!was_simulated(c) && may_be_fastest(c)) {
         ++report_.unproven;
@@ -458,8 +476,10 @@ class Planning {
   models::CostModel model_;
   std::array<double, 4> paces_{pace_of_zero(0), pace_of_zero(1), pace_of_zero(2), pace_of_zero(3)};
   double begin_ = 0;
+  double rival_ = std::numeric_limits<double>::infinity();  // seconds of the fastest rival ...
+  double last_rival_ = rival_;                              // ... and of the last to be shown
   std::vector<Simulated> steps_;
-  std::vector<double> split_bounds_;  // ParallelSearchResult's
+  std::optional<planner::ParallelSearch> search_;  // of the job's own number of devices
   ParallelPlanReport report_;
 };
 
@@ -467,7 +487,7 @@ class Planning {
 
 ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanOptions& options) {
   if (!internal::searches_order(request)) {
-    return Planning(request, options).run();
+    return Planning(request, options, {}).run();
   }
   PlanRequest turned = request;
   turned.job.parallel.order = kPipelineOutside;
@@ -483,13 +503,16 @@ ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanO
     *first.time_limit /= 2;
   }
   progress(first, 0);
-  ParallelPlanReport usual = Planning(request, first).run();
+  ParallelPlanReport usual = Planning(request, first, {}).run();
   ParallelPlanOptions second = options;
   if (second.time_limit) {
     *second.time_limit = std::max(0.0, *second.time_limit - (now() - begin));
   }
   progress(second, 0.5);
-  return joined(std::move(usual), Planning(turned, second).run(), options.top);
+  // Processes that share a search do not all know the plans.
+  const std::vector<RankedParallelPlan> none;
+  ParallelPlanReport other = Planning(turned, second, options.gather ? none : usual.plans).run();
+  return joined(std::move(usual), std::move(other), options.top);
 }
 
 }  // namespace stepcast::studies

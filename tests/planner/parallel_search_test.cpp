@@ -314,8 +314,10 @@ TEST_CASE("passes of a split are its own, whatever was asked before",
     return passes.role[static_cast<std::size_t>(ChunkRole::kMiddle)].forward.at(1, 0);
   };
   FastPath path(job, model);
-  const double alone = forward(TaskCosts(path).passes(four, RecomputeKind::kNone));
-  TaskCosts both(path);
+  TaskTable table_alone;
+  const double alone = forward(TaskCosts(path, table_alone).passes(four, RecomputeKind::kNone));
+  TaskTable table;
+  TaskCosts both(path, table);
   CHECK(forward(both.passes(two, RecomputeKind::kNone)) != alone);
   CHECK(forward(both.passes(four, RecomputeKind::kNone)) == alone);
 }

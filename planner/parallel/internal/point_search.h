@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,14 @@ class PointSearch {
   /// The point under every sharding.
   void consider(Work& w, const PlanPoint& choice);
 
+  /// True if under every sharding that fits no plan of the split and micro-batch can be among the
+  /// answers, where whole parameters keep them from fewer than `seconds`.
+  [[nodiscard]] bool behind(const CandidateShelf& shelf, const Split& split, PlanPoint point,
+                            double seconds) const;
+  /// The same of one schedule and layout, with the passes that the path holds: those of whole
+  /// parameters, not recomputed.
+  [[nodiscard]] bool behind(const Work& w, PlanPoint point) const;
+
   /// The first k layers of every stage, for all k. With each layer more the lasting memory falls
   /// and the time rises, so two of them can speak for the rest: a k that does not fit for all
   /// below, the time of the least that may fit and the memory of the most for all between.
@@ -40,6 +49,10 @@ class PointSearch {
 
   /// True if a slow plan counts where it needs less memory.
   [[nodiscard]] bool by_memory_too() const { return options_.front && !options_.below; }
+  /// True if time alone can put a plan behind.
+  [[nodiscard]] bool by_time(const CandidateShelf& shelf) const {
+    return !by_memory_too() && (options_.below || !std::isinf(shelf.limit()));
+  }
   /// True if plans of the split can be left out, as all take at least so long, times their pace.
   [[nodiscard]] bool beaten(const CandidateShelf& shelf, const Split& split, double seconds) const {
     PlanPoint point = split.point;
@@ -65,6 +78,21 @@ class PointSearch {
   /// Where bytes only have to fit, buffers of several micro-batches may stand for those of one.
   [[nodiscard]] bool has_time_bound(const PlanPoint& point) const {
     return has_bound(point) || (options_.below && point.zero >= 2);
+  }
+
+  /// True for the shardings that fit and are not behind by `seconds(z, point)`.
+  template <class Seconds>
+  [[nodiscard]] bool any_ahead(const CandidateShelf& shelf, const Split& split, PlanPoint point,
+                               const Seconds& seconds) const {
+    for (std::size_t z = 0; z < split.zeros.size(); ++z) {
+      point.zero = split.zeros[z].stage;
+      point.shard_level = split.zeros[z].level;
+      if (split.has(z, point.schedule) && split.fits[z] != 0 &&
+          !beaten(shelf, point, seconds(z, point), 0)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /// No path through the schedule is shorter, nor is the stream of overlapped transfers: the last

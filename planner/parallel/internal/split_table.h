@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -20,8 +21,13 @@ namespace stepcast::planner::internal {
 struct Split {
   PlanPoint point;
   std::once_flag sharded, known;
+  std::array<std::once_flag, 2> costed;  ///< by clock
   std::vector<ZeroChoice> zeros;
-  std::vector<States> states;
+  std::array<std::vector<States>, 2> states_by_clock;
+  /// As a search by the clock knows them.
+  [[nodiscard]] const std::vector<States>& states(Clock clock) const {
+    return states_by_clock.at(static_cast<std::size_t>(clock));
+  }
   std::vector<double> overlapped;  ///< seconds of transfers overlapped with a micro-batch's passes,
                                    ///< mean over stages
   std::vector<char> fits;          ///< the parameters alone
@@ -57,7 +63,7 @@ class SplitTable {
   }
   /// Evaluated when the first task comes to it: the time limit may end the search before.
   Split& sharded(std::size_t split);
-  /// Its costs too. `split`: answered by `sharded`.
+  /// Its costs too, by the path's clock. `split`: answered by `sharded`.
   const Split& known(Split& split, FastPath& path);
   /// Tasks of this shard of the search, the most usual plans first: what comes first bounds what
   /// follows.

@@ -36,14 +36,13 @@ bool searches_order(const PlanRequest& request) {
 }
 
 ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top) {
-  const auto least = [](double x, double y) { return x > 0 && y > 0 ? std::min(x, y) : 0.0; };
-  if (a.plans.empty() || b.plans.empty()) {  // one bound says all, unless its search was cut
-    a.lower_bound = a.cut || b.cut ? 0 : a.lower_bound + b.lower_bound;
-    a.others_at_least = a.others_at_least + b.others_at_least;
-  } else {
-    a.lower_bound = least(a.lower_bound, b.lower_bound);
-    a.others_at_least = least(a.others_at_least, b.others_at_least);
-  }
+  // 0: unknown, for a search was cut, or found no plan and says nothing.
+  const auto least = [&](double x, double y) {
+    const bool one = a.plans.empty() || b.plans.empty();
+    return x > 0 && y > 0 ? std::min(x, y) : one && !a.cut && !b.cut ? x + y : 0.0;
+  };
+  a.lower_bound = least(a.lower_bound, b.lower_bound);
+  a.others_at_least = least(a.others_at_least, b.others_at_least);
   // Without a pipeline, or without replicas, both orders are one.
   std::erase_if(b.plans, [&a](const RankedParallelPlan& plan) {
     return (plan.point.pipeline == 1 || plan.point.data == 1) &&

@@ -1,0 +1,50 @@
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "planner/parallel/internal/split_table.h"
+
+namespace stepcast::planner::internal {
+
+/// What searches of one request have in common: its space, and what was costed of it so far. A
+/// worker has paths of its own, and the tables of the task it is at.
+struct SearchMemory {
+  SearchMemory(const PlanRequest& request, const models::CostModel& model,
+               const ParallelSearchOptions& common)
+      : job(without_fits(request.job)),
+        options(common),
+        space(request.job, request.fixed),
+        splits(job, space, options),
+        tasks(splits.tasks()),
+        usual(tasks.size()),
+        least(tasks.size()) {
+    for (int t = 0; t < std::max(options.threads, 1); ++t) {
+      usual_paths.push_back(std::make_unique<FastPath>(job, model, Clock::kUsual));
+      least_paths.push_back(std::make_unique<FastPath>(*usual_paths.back(), Clock::kLeast));
+    }
+    for (const SearchTask& task : tasks) {
+      split_bounds.emplace_back(task.splits.size());
+    }
+  }
+
+  [[nodiscard]] FastPath& path(Clock clock, std::size_t worker) const {
+    return *(clock == Clock::kLeast ? least_paths : usual_paths)[worker];
+  }
+  [[nodiscard]] TaskTable& table(Clock clock, std::size_t task) {
+    return (clock == Clock::kLeast ? least : usual)[task];
+  }
+
+  Job job;
+  ParallelSearchOptions options;
+  ParallelSpace space;
+  SplitTable splits;
+  std::vector<SearchTask> tasks;
+  std::vector<TaskTable> usual, least;  // by task
+  /// Seconds that the least clock keeps every plan of a split and micro-batch from, by task and
+  /// split; 0 where nothing is known.
+  std::vector<std::vector<double>> split_bounds;
+  std::vector<std::unique_ptr<FastPath>> usual_paths, least_paths;  // by worker
+};
+
+}  // namespace stepcast::planner::internal
