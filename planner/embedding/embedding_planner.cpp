@@ -184,20 +184,22 @@ class Planning {
   std::optional<Bytes> searched_space(const Job& job, const PlanSpaceOptions& space_options,
                                       bool wide, bool again) {
     const PlanSpace space(job, prices_, space_options);
+    std::optional<LowerBound> known;
     if (!wide && !again) {
       result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
       // A group size whose bound is above the best plan in hand cannot improve on it.
       const PlacementProblem& problem = space.problem();
-      const LowerBound bound =
-          lower_bound(problem.arrival_overlaps ? relaxed(problem, 1) : problem);
-      memory_decides_ = memory_decides_ || bound.value > bound.without_memory;
-      const double seconds = load_seconds(bound.value);
+      known = problem.arrival_overlaps ? lower_bound(relaxed(problem, 1)) : lower_bound(problem);
+      memory_decides_ = memory_decides_ || known->value > known->without_memory;
+      const double seconds = load_seconds(known->value);
       if (const PlannedCandidate* best = result_.best();
           best != nullptr && seconds >= best->objective) {
         return std::nullopt;
       }
     }
-    const SearchResult found = searched(space.problem(), searching_in(job, space), again);
+    SearchOptions searching = searching_in(job, space);
+    searching.bound = known;
+    const SearchResult found = searched(space.problem(), searching, again);
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);
@@ -256,6 +258,8 @@ class Planning {
       return found;
     }
     SearchOptions more = options;
+    SearchOptions with_less = options;
+    with_less.bound.reset();
     PlacementProblem less = problem;
     for (const double share : kLessMemory) {
       for (std::size_t tier = 0; tier < problem.tiers.size(); ++tier) {
@@ -264,7 +268,7 @@ class Planning {
               share * static_cast<double>(problem.tiers[tier].capacity[u]));
         }
       }
-      for (auto& [objective, placement] : search(less, options).best) {
+      for (auto& [objective, placement] : search(less, with_less).best) {
         more.starts.push_back(std::move(placement));
       }
     }

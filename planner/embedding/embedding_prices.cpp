@@ -9,6 +9,7 @@
 #include "core/graph/program_builder.h"
 #include "core/portable.h"
 #include "core/split_mix.h"
+#include "planner/embedding/internal/hot_rows.h"
 #include "planner/embedding/placement.h"
 #include "workloads/build_graph.h"
 
@@ -152,17 +153,26 @@ double EmbeddingPrices::unique(std::size_t t, double lookups) const {
   return share < 1e-9 ? c.unique[i] : c.unique[i] * std::pow(c.unique[i + 1] / c.unique[i], share);
 }
 
-std::shared_ptr<const std::vector<workloads::HotRow>> EmbeddingPrices::hottest(
-    std::size_t t) const {
-  if (hottest_[t]) {
-    return hottest_[t];
+const std::vector<workloads::HotRow>& EmbeddingPrices::hottest(std::size_t t) const {
+  if (hottest_[t].empty()) {
+    hottest_[t] = workloads::hottest_rows(table_of(job_, t).access.get());
+    if (hottest_.size() > kManyTables && t != last_hottest_) {
+      hottest_[last_hottest_] = {};  // all of them would take more memory than the search
+    }
+    last_hottest_ = t;
   }
-  auto made = std::make_shared<const std::vector<workloads::HotRow>>(
-      workloads::hottest_rows(table_of(job_, t).access.get()));
-  if (hottest_.size() <= kManyTables) {  // beyond, they would take more memory than the search
-    hottest_[t] = made;
+  return hottest_[t];
+}
+
+const internal::HotRows& EmbeddingPrices::hot_rows(std::size_t t, std::int64_t members,
+                                                   std::optional<Split> split,
+                                                   std::int64_t blocks) const {
+  auto& known = hot_rows_[{t, members, split, blocks}];
+  if (!known) {
+    known = std::make_shared<const internal::HotRows>(
+        internal::hot_rows(table_of(job_, t), hottest(t), members, split, blocks));
   }
-  return made;
+  return *known;
 }
 
 bool EmbeddingPrices::Asked::operator==(const Asked& o) const {
@@ -257,19 +267,25 @@ LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, LineFit fit
 
 LinearPrice EmbeddingPrices::dense_update(double elements, LineFit fit) const {
   const auto time = [&](double n) {
-    double sum = 0;
-    for (const OpKind kind : {OpKind::kOptimizer, OpKind::kFill}) {
-      Op op;
-      op.kind = kind;
-      op.format = job_.formats.gradient;
-      if (kind == OpKind::kOptimizer) {
-        op.attributes = OptimizerAttributes{job_.embedding_optimizer};
-      }
-      op.shape[0] = std::llround(std::max(1.0, n));
-      fill_work(op);
-      sum += model_.kernel(op).time.base();
-    }
-    return sum;
+    Op op;
+    op.kind = OpKind::kOptimizer;
+    op.format = job_.formats.gradient;
+    op.attributes = OptimizerAttributes{job_.embedding_optimizer};
+    op.shape[0] = std::llround(std::max(1.0, n));
+    fill_work(op);
+    return model_.kernel(op).time.base();
+  };
+  return line_of(fit, time, std::max(elements, 1024.0));
+}
+
+LinearPrice EmbeddingPrices::zeroing(double elements, LineFit fit) const {
+  const auto time = [&](double n) {
+    Op op;
+    op.kind = OpKind::kFill;
+    op.format = job_.formats.gradient;
+    op.shape[0] = std::llround(std::max(1.0, n));
+    fill_work(op);
+    return model_.kernel(op).time.base();
   };
   return line_of(fit, time, std::max(elements, 1024.0));
 }

@@ -14,6 +14,10 @@
 
 namespace stepcast::planner {
 
+namespace internal {
+struct HotRows;
+}
+
 /// A price that is linear in bytes: start + per_byte * bytes.
 struct LinearPrice {
   double start = 0;
@@ -54,17 +58,19 @@ class EmbeddingPrices {
   [[nodiscard]] double gradient_start() const { return gradient_.start; }
   /// Expected distinct rows in `lookups` lookups of the whole table.
   [[nodiscard]] double unique(std::size_t table, double lookups) const;
-  /// workloads::hottest_rows of a table's law.
-  [[nodiscard]] std::shared_ptr<const std::vector<workloads::HotRow>> hottest(
-      std::size_t table) const;
+  /// internal::hot_rows() of a table. All spaces of a job share the answer, and the lists in it.
+  [[nodiscard]] const internal::HotRows& hot_rows(std::size_t table, std::int64_t members,
+                                                  std::optional<Split> split,
+                                                  std::int64_t blocks = 1) const;
 
   /// Collective among ranks first, first + step, ..., around `bytes` (NCCL convention).
   [[nodiscard]] LinearPrice link(OpKind kind, Format format, std::int64_t members,
                                  std::int64_t step, double bytes, LineFit fit) const;
   /// Memory-bound kernel around `bytes` read and written.
   [[nodiscard]] LinearPrice memory_bound(OpKind kind, double bytes, LineFit fit) const;
-  /// Dense optimizer of replicated tables, and zeroing their gradient: price per element.
+  /// Dense optimizer of a replicated table, and zeroing its gradient: price per element.
   [[nodiscard]] LinearPrice dense_update(double elements, LineFit fit) const;
+  [[nodiscard]] LinearPrice zeroing(double elements, LineFit fit) const;
   /// Seconds that the kernels of the dense model take in a step, and its gradients' all-reduce;
   /// the same under every plan.
   struct DenseStep {
@@ -108,7 +114,12 @@ class EmbeddingPrices {
   using LawKey = std::tuple<int, std::int64_t, double, double, const Access*>;
   mutable std::map<LawKey, std::shared_ptr<const Curve>> by_law_;
   mutable std::unordered_map<Asked, double, AskedHash> priced_;
-  mutable std::vector<std::shared_ptr<const std::vector<workloads::HotRow>>> hottest_;
+  /// workloads::hottest_rows of a table's law.
+  [[nodiscard]] const std::vector<workloads::HotRow>& hottest(std::size_t table) const;
+  mutable std::vector<std::vector<workloads::HotRow>> hottest_;
+  mutable std::size_t last_hottest_ = 0;  ///< the table asked about last
+  using Cut = std::tuple<std::size_t, std::int64_t, std::optional<Split>, std::int64_t>;
+  mutable std::map<Cut, std::shared_ptr<const internal::HotRows>> hot_rows_;
 };
 
 }  // namespace stepcast::planner

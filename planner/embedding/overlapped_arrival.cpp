@@ -107,6 +107,9 @@ class OverlappedSearch {
   /// one of the problem.
   bool explore(const PlacementProblem& plain, bool relaxed) {
     SearchOptions options = options_;
+    if (!relaxed) {
+      options.bound.reset();
+    }
     if (options.time_limit) {
       options.time_limit = std::max(0.0, *options.time_limit - (now() - begin_)) / 2;
     }

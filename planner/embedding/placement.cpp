@@ -17,6 +17,15 @@ Ticks to_load(double seconds) {
 
 Ticks total(const Load& load) { return std::accumulate(load.begin(), load.end(), Ticks{0}); }
 
+PlacementOption::Skews::Skews(std::vector<Skew> list) {
+  for (const Skew& s : list) {
+    most_ = std::max(most_, s.times);
+  }
+  if (!list.empty()) {
+    list_ = std::make_shared<const std::vector<Skew>>(std::move(list));
+  }
+}
+
 Load PlacementOption::extra(const Skew& s) const {
   Load more{};
   for (std::size_t p = 0; p < kPhases; ++p) {
@@ -26,9 +35,7 @@ Load PlacementOption::extra(const Skew& s) const {
 }
 
 Load PlacementOption::most_extra() const {
-  const auto most = std::max_element(
-      skew.begin(), skew.end(), [](const Skew& a, const Skew& b) { return a.times < b.times; });
-  return most == skew.end() ? Load{} : extra(*most);
+  return skew.empty() ? Load{} : extra(Skew{0, skew.most()});
 }
 
 std::vector<std::int32_t> PlacementOption::heaviest_first(std::vector<std::int32_t> groups) const {
@@ -53,9 +60,11 @@ std::vector<std::int32_t> PlacementOption::heaviest_first(std::vector<std::int32
 
 Load PlacementOption::sum_of_extras() const {
   Load sum{};
-  for (const Skew& s : skew) {
-    for (std::size_t p = 0; p < kPhases; ++p) {
-      sum[p] += extra(s, p);
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    if (skewed[p] != 0) {
+      for (const Skew& s : skew) {
+        sum[p] += extra(s, p);
+      }
     }
   }
   return sum;
@@ -86,26 +95,34 @@ std::vector<std::size_t> PlacementProblem::phases() const {
 
 namespace {
 
+void add(Load& to, const Load& load, Ticks times) {
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    to[p] += times * load[p];
+  }
+}
+
+/// In time that grows with the ranks that hold a piece, not with tables times ranks.
 std::vector<Load> loads_of(const PlacementProblem& problem, const Placement& placement) {
   std::vector<Load> load(static_cast<std::size_t>(problem.ranks));
+  Load on_all{};
   for (std::size_t t = 0; t < placement.size(); ++t) {
     const Choice& c = placement[t];
     const PlacementOption& o = problem.tables[t].options[static_cast<std::size_t>(c.option)];
-    for (std::int32_t r = 0; r < problem.ranks; ++r) {
-      Load& at = load[static_cast<std::size_t>(r)];
-      const auto held = o.group == problem.ranks
-                            ? static_cast<std::ptrdiff_t>(o.pieces)
-                            : std::count(c.groups.begin(), c.groups.end(), r / o.group);
-      for (std::size_t p = 0; p < kPhases; ++p) {
-        at[p] += o.everywhere[p] + held * o.load[p];
+    add(on_all, o.everywhere, 1);
+    if (o.group == problem.ranks) {
+      add(on_all, o.load, o.pieces);
+    } else {
+      for (const std::int32_t g : c.groups) {
+        const auto first = load.begin() + static_cast<std::ptrdiff_t>(g) * o.group;
+        std::for_each(first, first + o.group, [&o](Load& at) { add(at, o.load, 1); });
       }
     }
     for (const PlacementOption::Skew& s : o.skew) {
-      const Load extra = o.extra(s);
-      for (std::size_t p = 0; p < kPhases; ++p) {
-        load[static_cast<std::size_t>(o.rank_of(s, c.groups))][p] += extra[p];
-      }
+      add(load[static_cast<std::size_t>(o.rank_of(s, c.groups))], o.extra(s), 1);
     }
+  }
+  for (Load& at : load) {
+    add(at, on_all, 1);
   }
   return load;
 }
@@ -149,16 +166,23 @@ std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,
   for (std::size_t tier = 0; tier < problem.tiers.size(); ++tier) {
     const std::int32_t shared = problem.tiers[tier].shared_by;
     auto& units = bytes.emplace_back(problem.tiers[tier].capacity.size(), 0);
+    std::int64_t on_all = 0;
     for (std::size_t t = 0; t < placement.size(); ++t) {
       const Choice& c = placement[t];
       const PlacementOption& o = problem.tables[t].options[static_cast<std::size_t>(c.option)];
-      for (std::int32_t r = 0; r < problem.ranks; ++r) {
-        const auto held = o.group == problem.ranks
-                              ? static_cast<std::ptrdiff_t>(o.pieces)
-                              : std::count(c.groups.begin(), c.groups.end(), r / o.group);
-        units[static_cast<std::size_t>(r / shared)] +=
-            o.bytes_everywhere[tier] + held * o.bytes[tier];
+      on_all += o.bytes_everywhere[tier];
+      if (o.group == problem.ranks) {
+        on_all += o.pieces * o.bytes[tier];
+        continue;
       }
+      for (const std::int32_t g : c.groups) {
+        for (std::int32_t r = g * o.group; r < (g + 1) * o.group; ++r) {
+          units[static_cast<std::size_t>(r / shared)] += o.bytes[tier];
+        }
+      }
+    }
+    for (std::int32_t r = 0; r < problem.ranks; ++r) {
+      units[static_cast<std::size_t>(r / shared)] += on_all;
     }
   }
   return bytes;

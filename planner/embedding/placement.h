@@ -2,6 +2,8 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,8 +26,8 @@ enum LoadPhase : std::uint8_t {
   kArrival,           ///< ids and lengths arrive and are sorted into bags
   kLookup,            ///< rows of whole tables and of columns
   kExchange,          ///< their outputs, and the gradients of these
-  kGroupLookup,       ///< rows of tables that are split by rows
-  kGroupExchange,     ///< partial sums inside groups and across them, and their gradients
+  kGroupLookup,       ///< rows of tables that are split by rows; partial sums inside groups
+  kGroupExchange,     ///< partial sums across groups, and their gradients
   kSequenceLookup,    ///< rows that travel unpooled
   kSequenceExchange,  ///< and their exchange
   kUpdate,            ///< gradients are applied to rows
@@ -57,7 +59,22 @@ struct PlacementOption {
     std::int32_t position = 0;
     float times = 0;
   };
-  std::vector<Skew> skew;
+  /// A list of them that does not change: options of several spaces hold one together.
+  class Skews {
+   public:
+    Skews() = default;
+    Skews(std::initializer_list<Skew> list) : Skews(std::vector<Skew>(list)) {}
+    explicit Skews(std::vector<Skew> list);
+    [[nodiscard]] bool empty() const { return list_ == nullptr; }
+    [[nodiscard]] const Skew* begin() const { return empty() ? nullptr : list_->data(); }
+    [[nodiscard]] const Skew* end() const { return empty() ? nullptr : begin() + list_->size(); }
+    [[nodiscard]] float most() const { return most_; }  ///< of `times`
+
+   private:
+    std::shared_ptr<const std::vector<Skew>> list_;  ///< null: of none
+    float most_ = 0;
+  };
+  Skews skew;
   Load skewed{};
   /// The exchange that loads all ranks: the all-reduce of copies' gradients.
   Ticks synchronised = 0;

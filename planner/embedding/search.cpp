@@ -48,10 +48,10 @@ double SearchResult::gap() const {
 }
 
 std::optional<Shortage> shortage_of(const PlacementProblem& problem) {
-  const auto capacity_of = [&](std::size_t tier) {
-    const auto& c = problem.tiers[tier].capacity;
-    return *std::max_element(c.begin(), c.end());
-  };
+  std::vector<std::int64_t> largest;  // by tier: capacity of a unit
+  for (const TierCapacity& tier : problem.tiers) {
+    largest.push_back(*std::max_element(tier.capacity.begin(), tier.capacity.end()));
+  }
   // With one tier the needs of tables add up; with several each table may use another.
   std::vector<std::int64_t> least(problem.tiers.size(), 0);
   for (const PlacementTable& table : problem.tables) {
@@ -67,8 +67,8 @@ std::optional<Shortage> shortage_of(const PlacementProblem& problem) {
         const std::int64_t members = std::min({shared, o.group, problem.ranks});
         const std::int64_t need = members * o.bytes[t] * (all ? o.pieces : 1) +
                                   std::min(shared, problem.ranks) * o.bytes_everywhere[t];
-        if (need > capacity_of(t) && (!lacks || need - capacity_of(t) > lacks->missing())) {
-          lacks = Shortage{table.name, problem.tiers[t].name, need, capacity_of(t)};
+        if (need > largest[t] && (!lacks || need - largest[t] > lacks->missing())) {
+          lacks = Shortage{table.name, problem.tiers[t].name, need, largest[t]};
         }
         const std::int64_t whole = static_cast<std::int64_t>(o.pieces) * o.group * o.bytes[t] +
                                    problem.ranks * o.bytes_everywhere[t];
@@ -380,7 +380,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   if ((result.shortage = shortage_of(problem))) {
     return result;
   }
-  result.bound = lower_bound(problem);
+  result.bound = options.bound ? *options.bound : lower_bound(problem);
   const std::size_t tables = problem.tables.size();
   const bool large = tables > kLargeTables;
   const bool few = static_cast<double>(tables) <= kProofTables;

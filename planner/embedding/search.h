@@ -25,6 +25,8 @@ struct SearchOptions {
   std::size_t anneals = 0;
   /// Placements that others propose; those that do not fit are left out.
   std::vector<Placement> starts = {};
+  /// lower_bound() of the problem, of free arrival where that overlaps, if it is known.
+  std::optional<LowerBound> bound = std::nullopt;
   /// The objective of a plan in hand: a search whose descents end well above it is not annealed.
   std::optional<Ticks> rival = std::nullopt;
   std::size_t keep = 4;                     ///< distinct placements handed back

@@ -1,6 +1,7 @@
 #include "planner/embedding/step_bound.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "planner/embedding/bound.h"
 #include "planner/embedding/internal/phase_bound.h"
@@ -33,17 +34,15 @@ double bound_of(const PlacementProblem& problem, double enough) {
   return bound;
 }
 
-/// Without the all-reduces of copies' gradients that are overlapped with compute.
-PlacementProblem without_hidden_sums(const PlacementProblem& problem, const Overlap& overlap) {
+/// Without the all-reduces of copies' gradients.
+PlacementProblem without_sums(const PlacementProblem& problem) {
   PlacementProblem left = problem;
-  if (overlap.dense_all_reduce) {
-    for (PlacementTable& table : left.tables) {
-      for (PlacementOption& o : table.options) {
-        for (const LoadPhase p : {kExchange, kGroupExchange, kSequenceExchange}) {
-          o.load[p] -= std::min(o.load[p], o.synchronised);
-        }
-        o.synchronised = 0;
+  for (PlacementTable& table : left.tables) {
+    for (PlacementOption& o : table.options) {
+      for (const LoadPhase p : {kExchange, kGroupExchange, kSequenceExchange}) {
+        o.load[p] -= std::min(o.load[p], o.synchronised);
       }
+      o.synchronised = 0;
     }
   }
   return left;
@@ -117,13 +116,18 @@ double least_overlapped(const Job& job, const PlanSpace& space, const PlacementP
 
 double least_step(const Job& job, const PlanSpace& space, double enough) {
   const Overlap& overlap = job.parallel.overlap;
-  const PlacementProblem problem = without_hidden_sums(space.problem(), overlap);
+  std::optional<PlacementProblem> without;  // where these are overlapped with compute
+  if (overlap.dense_all_reduce) {
+    without = without_sums(space.problem());
+  }
+  const PlacementProblem& problem = without ? *without : space.problem();
   const double dense = space.dense_step();
   const auto hidden = problem.arrival_overlaps;
   if (overlap.input_all_to_all || overlap.output_all_to_all) {
     return least_overlapped(job, space, problem, enough);
   }
-  const double chain = dense + bound_of(hidden ? relaxed(problem, 1) : problem, enough - dense);
+  const double chain = dense + (hidden ? bound_of(relaxed(problem, 1), enough - dense)
+                                       : bound_of(problem, enough - dense));
   if (!hidden || chain >= enough) {
     return chain;
   }

@@ -166,7 +166,7 @@ TEST_CASE("ids that arrive ahead load links while the dense model computes", "[p
     one.tables = {{"t", {rows}}};
     PlacementOption& only = one.tables[0].options[0];
     only.routes = 0;
-    only.skew.clear();
+    only.skew = {};
     const Ticks chain = total(rows.load) - rows.load[kArrival];
     const Ticks half = rows.load[kGroupExchange] / 2;
     const auto step = [&](Ticks arrives, Ticks dense) {

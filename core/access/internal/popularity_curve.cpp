@@ -11,9 +11,11 @@
 namespace stepcast::internal {
 namespace {
 
-constexpr std::size_t kAnswers = 1024;  // of one curve that are kept
-constexpr double kExactRows = 2048;     // a table this small has one atom per row
-constexpr double kExactRanks = 256;     // of a larger one, so many head rows have
+constexpr std::size_t kMantissas = 256;  // of numbers of lookups whose answers a curve keeps
+constexpr std::size_t kDoublings = 12;   // more that are answered where a second one is asked for
+constexpr int kMostDoublings = 60;
+constexpr double kExactRows = 2048;   // a table this small has one atom per row
+constexpr double kExactRanks = 256;   // of a larger one, so many head rows have
 constexpr double kBinGrowth = 0.015;  // then bins of this relative width, one mean probability each
 
 /// Integral of (x/a)^-exponent from a to b, stable around exponent 1.
@@ -168,19 +170,53 @@ double PopularityCurve::unique(double lookups) const {
   if (lookups <= 0) {
     return 0;
   }
+  int doublings = 0;
+  const double least = std::frexp(lookups, &doublings);  // 0.5 to 1
+  if (doublings < 0 || doublings > kMostDoublings) {
+    return count_unique(lookups);
+  }
+  // Always from the mantissa up, so an answer does not depend on what was asked before.
+  const auto at = static_cast<std::size_t>(doublings);
+  std::size_t count = at + 1;
   {
     const std::lock_guard lock(answers_->mutex);
-    if (const auto known = answers_->unique.find(lookups); known != answers_->unique.end()) {
-      return known->second;
+    if (const auto known = answers_->unique.find(least); known != answers_->unique.end()) {
+      if (at < known->second.size()) {
+        return known->second[at];
+      }
+      count += kDoublings;
     }
   }
-  const double answer = count_unique(lookups);
+  std::vector<double> answers = unique_doubling(least, count);
+  const double answer = answers[at];
   const std::lock_guard lock(answers_->mutex);
-  if (answers_->unique.size() >= kAnswers) {
+  if (answers_->unique.size() >= kMantissas) {
     answers_->unique.clear();
   }
-  answers_->unique.emplace(lookups, answer);
+  std::vector<double>& kept = answers_->unique[least];
+  if (kept.size() < answers.size()) {
+    kept = std::move(answers);
+  }
   return answer;
+}
+
+std::vector<double> PopularityCurve::unique_doubling(double least, std::size_t count) const {
+  std::vector<double> seen;  // by atom: chance that a row is among the lookups, negative
+  seen.reserve(atoms_.size());
+  for (const double decay : decay_) {
+    seen.push_back(std::expm1(-least * decay));
+  }
+  std::vector<double> answers;
+  answers.reserve(count);
+  for (double lookups = least; answers.size() < count; lookups *= 2) {
+    double sum = 0;
+    for (std::size_t i = 0; i < atoms_.size(); ++i) {
+      sum -= atoms_[i].rows * seen[i];
+      seen[i] *= 2 + seen[i];
+    }
+    answers.push_back(std::min({sum, lookups, rows()}));
+  }
+  return answers;
 }
 
 double PopularityCurve::count_unique(double lookups) const {

@@ -50,8 +50,9 @@ class PopularityCurve {
   [[nodiscard]] std::size_t atom_at(double rank) const;
 
   [[nodiscard]] double mass(double first_rows) const;  ///< of the `first_rows` hottest rows
-  /// Sum of 1 - (1-p)^n. Answers are kept: a step asks for the same few numbers of lookups for
-  /// every column part, pass and plan of a table.
+  /// Sum of 1 - (1-p)^n. A step asks for shares 1/2, 1/4 ... of its lookups, and for 2, 4 ... times
+  /// as many: these are answered together, from the smallest up, by 1 - q^2 = (1 - q)(1 + q). They
+  /// are kept, as every column part, pass and plan of a table asks for the same.
   [[nodiscard]] double unique(double lookups) const;
   [[nodiscard]] double seen_once(double lookups) const;  ///< sum n p (1-p)^(n-1)
   [[nodiscard]] double lru_hit(double capacity) const;   ///< Che's approximation
@@ -70,8 +71,11 @@ class PopularityCurve {
   void sum_up();  ///< prefix sums over the atoms
   struct Answers {
     std::mutex mutex;
-    std::unordered_map<double, double> unique;
+    /// By mantissa m of the lookups: those of m, 2 m, 4 m ...
+    std::unordered_map<double, std::vector<double>> unique;
   };
+  /// unique() of `least`, 2 `least`, 4 `least` ...
+  [[nodiscard]] std::vector<double> unique_doubling(double least, std::size_t count) const;
   [[nodiscard]] double count_unique(double lookups) const;
 
   std::vector<Atom> atoms_;

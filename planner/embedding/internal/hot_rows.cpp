@@ -34,16 +34,15 @@ HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow>
       by = Split::kStripe;
     }
   }
-  HotRows rows{by, {}, best.most};
+  std::vector<double> shares;
   for (const workloads::RowShares& block : best.blocks) {
-    const std::vector<double> shares = block.by_member();
-    rows.shares.insert(rows.shares.end(), shares.begin(), shares.end());
+    const std::vector<double> of_block = block.by_member();
+    shares.insert(shares.end(), of_block.begin(), of_block.end());
   }
-  return rows;
+  return {by, spread_of(shares), best.most};
 }
 
-void spread_by_shares(PlacementOption& o, std::span<const double> shares,
-                      const std::array<bool, kPhases>& grows) {
+Spread spread_of(std::span<const double> shares) {
   constexpr double kAlike = 1.001;
   const double alike = kAlike * *std::min_element(shares.begin(), shares.end());
   double base = 0;
@@ -53,18 +52,24 @@ void spread_by_shares(PlacementOption& o, std::span<const double> shares,
     count += share <= alike ? 1 : 0;
   }
   base /= count;
-  const auto members = static_cast<double>(shares.size());  // priced: one of so many equal shares
-  o.skew.reserve(shares.size() - static_cast<std::size_t>(count));
+  const auto members = static_cast<double>(shares.size());
+  std::vector<PlacementOption::Skew> skew;
+  skew.reserve(shares.size() - static_cast<std::size_t>(count));
   for (std::size_t m = 0; m < shares.size(); ++m) {
     if (shares[m] > alike) {
-      o.skew.push_back(
+      skew.push_back(
           {static_cast<std::int32_t>(m), static_cast<float>((shares[m] - base) * members)});
     }
   }
+  return {base, members, PlacementOption::Skews(std::move(skew))};
+}
+
+void spread_load(PlacementOption& o, const Spread& spread, const std::array<bool, kPhases>& grows) {
+  o.skew = spread.skew;
   for (std::size_t p = 0; p < kPhases && !o.skew.empty(); ++p) {
     if (grows[p]) {
       o.skewed[p] = o.load[p];
-      o.load[p] = static_cast<Ticks>(static_cast<double>(o.load[p]) * base * members);
+      o.load[p] = static_cast<Ticks>(static_cast<double>(o.load[p]) * spread.base * spread.members);
     }
   }
 }

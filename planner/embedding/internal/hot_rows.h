@@ -10,12 +10,21 @@
 
 namespace stepcast::planner::internal {
 
+/// What falls to each of some members, by shares of the lookups. Shares within 0.1 % of the least
+/// count as equal: their mean stands for them.
+struct Spread {
+  double base = 1;              ///< that mean
+  double members = 1;           ///< an even share is one of so many
+  PlacementOption::Skews skew;  ///< members with more: times an even share, beyond the mean
+};
+Spread spread_of(std::span<const double> shares);
+
 /// A table split by rows over the members of one group, or first in equal blocks of rows over
 /// several groups, and what falls to each member, block by block.
 struct HotRows {
   Split split = Split::kBlock;  ///< of blocks and stripes the one whose busiest member has least
-  std::vector<double> shares{1};
-  double most = 1;  ///< of them
+  Spread spread;
+  double most = 1;  ///< share of the busiest member
 };
 /// `hottest`: hottest_rows of the table's law. `split`: take this one.
 HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow> hottest,
@@ -28,10 +37,9 @@ inline std::int64_t first_row_of(const EmbeddingTable& table, std::int64_t block
   return table.rows * block / blocks;
 }
 
-/// Makes of a load that was priced for an even share of the lookups the loads of members with these
-/// shares; phases that do not grow with a member's lookups (pooled exchanges) stay as they are.
-/// Shares within 0.1 % of the least count as equal: their mean is the option's load.
-void spread_by_shares(PlacementOption& option, std::span<const double> shares,
-                      const std::array<bool, kPhases>& grows);
+/// Makes of a load that was priced for an even share of the lookups the loads of members with
+/// theirs; phases that do not grow with a member's lookups (pooled exchanges) stay as they are.
+void spread_load(PlacementOption& option, const Spread& spread,
+                 const std::array<bool, kPhases>& grows);
 
 }  // namespace stepcast::planner::internal

@@ -94,6 +94,8 @@ class PhaseBound::Tree {
   struct Fixed {
     double charges = 0;  ///< with what lies on all ranks
     PhaseVector local{}, piece{};
+    double pieces = 0;                  ///< of all phases
+    std::vector<std::size_t> capped{};  ///< phases whose pieces may not be of any size
   };
   [[nodiscard]] Fixed fixed_of(const Node& node) const {
     Fixed f;
@@ -111,6 +113,12 @@ class PhaseBound::Tree {
       for (const std::size_t p : phases_) {
         f.local[p] += item.local[p];
         f.piece[p] = std::max(f.piece[p], item.piece[p]);
+      }
+    }
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      f.pieces += f.piece[p];
+      if (node.most[p] < kInfinite) {
+        f.capped.push_back(p);
       }
     }
     return f;
@@ -133,7 +141,7 @@ class PhaseBound::Tree {
     }
     const PhaseItems::Grouped& groups = items_of_.grouped(node.routes);
     const auto fits = [&](const PhaseVector& piece) {
-      return std::all_of(phases_.begin(), phases_.end(),
+      return std::all_of(f.capped.begin(), f.capped.end(),
                          [&](std::size_t p) { return piece[p] <= node.most[p]; });
     };
     const auto take = [&](const auto& of) {
@@ -161,6 +169,20 @@ class PhaseBound::Tree {
                        [&](std::size_t t) { return gather_table(node, f, t); });
   }
 
+  /// The least of any placement with an item; where a larger number than that is below what is in
+  /// hand already, that one.
+  [[nodiscard]] double least_with(const Fixed& f, const PhaseItem& item) const {
+    const double even = f.charges + item.even;
+    if (even + f.pieces + item.pieces < in_hand_) {
+      return even + f.pieces + item.pieces;
+    }
+    double least = even;
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      least += std::max(f.piece[p], item.piece[p]);
+    }
+    return least;
+  }
+
   bool gather_table(const Node& node, const Fixed& f, std::size_t t) {
     if (!node.is_free(t)) {
       return true;
@@ -169,13 +191,9 @@ class PhaseBound::Tree {
       if ((item.routes & ~node.routes) != 0) {
         continue;
       }
-      double least = f.charges + item.even;  // of any placement with this item
-      bool over = false;
-      for (std::size_t p = 0; p < kPhases; ++p) {
-        over |= item.piece[p] > node.most[p];
-        least += std::max(f.piece[p], item.piece[p]);
-      }
-      if (!over && least < in_hand_) {
+      const bool over = std::any_of(f.capped.begin(), f.capped.end(),
+                                    [&](std::size_t p) { return item.piece[p] > node.most[p]; });
+      if (!over && least_with(f, item) < in_hand_) {
         items_.push_back({item.even, item.local, &item});
       }
     }

@@ -34,6 +34,7 @@ SplitItem split_item(const PlacementOption& o, std::size_t option, std::int32_t 
     item.even += split.even[p];
     item.local[p] = std::max(0.0, mean - even);
     item.piece[p] = std::max(0.0, copies * load_seconds(o.load[p] + most) - even);
+    item.pieces += item.piece[p];
   }
   return split;
 }

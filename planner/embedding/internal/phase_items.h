@@ -16,6 +16,7 @@ struct PhaseItem {
   double even = 0;      ///< on every rank at least, all phases
   PhaseVector local{};  ///< beyond that, averaged over ranks
   PhaseVector piece{};  ///< beyond that, on the rank that has most of a phase
+  double pieces = 0;    ///< of all phases
   std::uint32_t routes = 0;
   std::int32_t option = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/job/framework_traits.h"
 #include "core/numbers.h"
 
 namespace stepcast::planner::internal {
@@ -67,6 +68,11 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   sync_ = to_all(OpKind::kAllReduce, job.formats.gradient,
                  std::max(small_elements, 1e5) * gradient_bytes_);
   update_ = prices.dense_update(std::max(small_elements, 1e5), fit);
+  zero_ = prices.zeroing(std::max(small_elements, 1e5), fit);
+  const bool fused = framework_traits(job.system).fused_optimizer && job.sync_interval == 1 &&
+                     job.embedding_optimizer == job.dense_optimizer &&
+                     job.embedding_optimizer != OptimizerKind::kRowwiseAdagrad;
+  replica_start_ = fused ? 0 : update_.start;
   pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4, fit);
   pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, fit);
 }
@@ -98,6 +104,12 @@ double RoutePrices::exchange(EmbeddingRoute route, double elements, std::int64_t
       break;
   }
   STEPCAST_FAIL("no exchange of one copy by route {}", name_of(route));
+}
+
+double RoutePrices::reduce_inside(double elements, std::int64_t group) const {
+  const bool follows = !job_.parallel.overlap.output_all_to_all &&
+                       job_.parallel.dlrm_pipeline != DlrmPipeline::kPrefetch;
+  return follows ? node(group).reduce.beyond_start(elements * forward_bytes_) : 0;
 }
 
 const RoutePrices::NodePrices& RoutePrices::node(std::int64_t group) const {
@@ -152,7 +164,9 @@ double RoutePrices::group_ids(const EmbeddingTable& table, std::int64_t group,
   return link(OpKind::kAllToAllV, Format::kInt64, group, 1).beyond_start(bytes) +
          unpack_.beyond_start(2 * bytes);
 }
-double RoutePrices::replica_update(double elements) const { return update_.per_byte * elements; }
+double RoutePrices::replica_update(double elements) const {
+  return (update_.per_byte + zero_.per_byte) * elements;
+}
 
 std::pair<double, double> RoutePrices::pool_rows(double row_elements, double bag_elements) const {
   const double compute = element_bytes(job_.formats.compute);
@@ -192,10 +206,10 @@ std::vector<Ticks> RoutePrices::fixed() const {
   charges.push_back(to_load(kernels + reduce_.start + gather_.start));
   charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start + pool_forward_.start +
                             pool_backward_.start));
-  // Gradients of replicas join the dense buckets: no all-reduce of their own.
-  charges.push_back(to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() +
-                                                   update_.start / real(job_.sync_interval)
-                                             : kernels));
+  // Gradients of replicas join the dense buckets: no all-reduce of their own, and one launch zeroes
+  // them with those of the dense model.
+  charges.push_back(
+      to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() : kernels));
   std::vector<const NodePrices*> by_index(nodes_.size());
   for (const auto& [group, p] : nodes_) {
     by_index[p.index] = &p;

@@ -32,6 +32,10 @@ class RoutePrices {
   ///                         ranks of equal place in their groups
   [[nodiscard]] double exchange(EmbeddingRoute route, double elements,
                                 std::int64_t group = 1) const;
+  /// The forward reduce-scatter inside a group, which is part of exchange() by kNodeReduce. Only
+  /// the group waits for its ranks there, so a group that has much to look up and little to reduce
+  /// makes up for it; 0 where exchanges do not follow the lookups on one stream of one step.
+  [[nodiscard]] double reduce_inside(double elements, std::int64_t group) const;
   /// Gradient all-reduce of replicated rows over `copies` ranks `step` apart, per element.
   [[nodiscard]] double replica_sync(double elements) const;
   [[nodiscard]] double replica_sync(double elements, std::int64_t copies, std::int64_t step) const;
@@ -39,8 +43,10 @@ class RoutePrices {
   [[nodiscard]] double group_exchange(std::int64_t group, double elements, bool forward) const;
   [[nodiscard]] double group_ids(const EmbeddingTable& table, std::int64_t group,
                                  double lookups) const;
-  /// Dense optimizer on replicated rows and zeroing their gradient.
+  /// Dense optimizer on replicated rows and zeroing their gradient; and what each table with copies
+  /// costs in addition: the launch of an optimizer of its own, unless one launch updates them all.
   [[nodiscard]] double replica_update(double elements) const;
+  [[nodiscard]] double replica_start() const { return replica_start_; }
   /// Mean of arrived sequence rows, forward and backward.
   [[nodiscard]] std::pair<double, double> pool_rows(double row_elements, double bag_elements) const;
 
@@ -66,7 +72,9 @@ class RoutePrices {
   bool weighted_ = false;  ///< some lookups: weights are a collective of their own
   double typical_ = 0;     ///< elements of pooled rows of half of all tables on one rank
   double forward_bytes_ = 4, backward_bytes_ = 4, gradient_bytes_ = 4;
-  LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, reduce_, gather_, sync_, update_;
+  double replica_start_ = 0;
+  LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, reduce_, gather_, sync_;
+  LinearPrice update_, zero_;
   LinearPrice pool_forward_, pool_backward_;
   mutable std::map<std::int64_t, NodePrices> nodes_;
   mutable std::map<std::tuple<int, int, std::int64_t, std::int64_t>, LinearPrice> links_;

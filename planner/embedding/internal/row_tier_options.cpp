@@ -327,7 +327,7 @@ class RowTierOptions : private OptionsOfTable {
       std::array<bool, kPhases> grows{};
       grows.fill(true);
       grows[kGroupExchange] = false;
-      spread_by_shares(o, shares_of_ranks(cut, groups_used, used), grows);
+      spread_load(o, spread_of(shares_of_ranks(cut, groups_used, used)), grows);
     }
     o.bytes[0] =
         rounded_up(sums.bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding

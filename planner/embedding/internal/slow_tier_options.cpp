@@ -60,9 +60,8 @@ class SlowTierOptions : private OptionsOfTable {
 
   [[nodiscard]] Shard shard_over(std::int64_t members) const {
     const std::int64_t rows = (table_.rows + members - 1) / members;
-    return {members,
-            members > 1 ? hot_rows(table_, *prices_.hottest(t_), members, row_split_) : HotRows{},
-            rows, members > 1 ? access_.random_subset(rows) : access_};
+    return {members, members > 1 ? prices_.hot_rows(t_, members, row_split_) : HotRows{}, rows,
+            members > 1 ? access_.random_subset(rows) : access_};
   }
 
   /// A cache of a share of the rows, under the policy that fetches less.
@@ -129,7 +128,7 @@ class SlowTierOptions : private OptionsOfTable {
       grows.fill(true);
       grows[kGroupExchange] = false;
       grows[kSequenceExchange] = !once;
-      spread_by_shares(o, shard.hot.shares, grows);
+      spread_load(o, shard.hot.spread, grows);
     }
     if (once) {
       const double local = global_ / real(job_.devices) * real(table_.dim);

@@ -230,22 +230,27 @@ void SmoothDescent::price_groups(const PlacementOption& o) {
 void SmoothDescent::pick(const PlacementOption& o) {
   const std::int32_t groups = problem_.ranks / o.group;
   chosen_.clear();
-  if (o.pieces == 1) {
-    const auto at = std::min_element(price_.begin(), price_.begin() + groups);
-    chosen_.emplace_back(*at, static_cast<std::int32_t>(at - price_.begin()));
-    return;
-  }
-  for (std::int32_t g = 0; g < groups; ++g) {
-    const bool full = chosen_.size() == index(o.pieces);
-    if (full && price_[index(g)] >= chosen_.front().first) {
-      continue;
-    }
-    if (full) {
-      std::pop_heap(chosen_.begin(), chosen_.end());
-      chosen_.pop_back();
-    }
+  std::int32_t g = 0;
+  for (; chosen_.size() < index(o.pieces) && g < groups; ++g) {
     chosen_.emplace_back(price_[index(g)], g);
     std::push_heap(chosen_.begin(), chosen_.end());
+  }
+  // Blocks without a group below the dearest one chosen are passed over.
+  constexpr std::int32_t kBlock = 16;
+  while (g < groups) {
+    const std::int32_t end = std::min(groups, g + kBlock);
+    bool any = false;
+    for (std::int32_t i = g; i < end; ++i) {
+      any |= price_[index(i)] < chosen_.front().first;
+    }
+    for (; any && g < end; ++g) {
+      if (price_[index(g)] < chosen_.front().first) {
+        std::pop_heap(chosen_.begin(), chosen_.end());
+        chosen_.back() = {price_[index(g)], g};
+        std::push_heap(chosen_.begin(), chosen_.end());
+      }
+    }
+    g = end;
   }
 }
 

@@ -15,8 +15,7 @@ WholeTableOptions::WholeTableOptions(const Job& job, std::size_t table,
                                      std::optional<Split> row_split)
     : PricedTable(job, table, prices, routes),
       row_split_(row_split),
-      lists_(workloads::list_shares(job, table_)),
-      hottest_(prices.hottest(table)) {}
+      lists_(workloads::list_shares(job, table_)) {}
 
 /// Share of the table's lookups that travel, and are looked up by their holder: with deduplicated
 /// ids a rank asks once for each distinct row of its batch.
@@ -75,7 +74,8 @@ PlacementOption WholeTableOptions::replicated() const {
   } else {
     const double elements = real(table_.rows) * real(table_.dim);
     o.load[kUpdate] = to_load(prices_.gradient(lookups) +
-                              routes_.replica_update(elements) / real(job_.sync_interval));
+                              (routes_.replica_start() + routes_.replica_update(elements)) /
+                                  real(job_.sync_interval));
     o.synchronised = to_load(routes_.replica_sync(elements) / real(job_.sync_interval));
     o.load[kExchange] = o.synchronised;
   }
@@ -125,7 +125,7 @@ WholeTableOptions::SplitRows WholeTableOptions::split_rows(std::int64_t group,
   } else if (!all) {
     o.label = fmt::format("table_row_wise over {}", group);
   }
-  const HotRows hot = hot_rows(table_, *hottest_, group, row_split_, blocks);
+  const HotRows& hot = prices_.hot_rows(t_, group, row_split_, blocks);
   const workloads::ListShares lists = blocks > 1 ? workloads::ListShares{} : lists_over(group);
   const bool once = lists.lists < 1;
   const EmbeddingRoute route = unpooled() || once ? EmbeddingRoute::kSequence
@@ -139,15 +139,18 @@ WholeTableOptions::SplitRows WholeTableOptions::split_rows(std::int64_t group,
   const double sent = (unpooled() ? arriving : bags * lists.lists) * real(table_.dim);
   o.load[kArrival] = to_load(routes_.ids(table_, arriving, bags));
   o.load[lookup_phase(route)] = to_load(prices_.forward(lookups));
-  o.load[exchange_phase(route)] = to_load(routes_.exchange(route, sent, group));
+  const double inside =
+      route == EmbeddingRoute::kNodeReduce ? routes_.reduce_inside(sent, group) : 0;
+  o.load[exchange_phase(route)] = to_load(routes_.exchange(route, sent, group) - inside);
   o.load[kUpdate] = to_load(prices_.backward(lookups));
   if (!(unpooled() && job_.embedding_dedup)) {  // a hot row travels once a rank
     std::array<bool, kPhases> grows{};
     grows.fill(true);
     grows[kGroupExchange] = grows[kExchange] = false;
     grows[kSequenceExchange] = !once;
-    spread_by_shares(o, hot.shares, grows);
+    spread_load(o, hot.spread, grows);
   }
+  o.load[kGroupLookup] += to_load(inside);
   const std::int64_t block = (table_.rows + blocks - 1) / blocks;
   const std::int64_t rows = (block + group - 1) / group;
   const HeldPiece piece{route, rows, table_.dim, std::max(share, hot.most), group, once};

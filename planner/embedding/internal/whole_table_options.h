@@ -1,5 +1,4 @@
 #pragma once
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -7,7 +6,6 @@
 #include "planner/embedding/internal/options_of_table.h"
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/plan_layout.h"
-#include "workloads/embedding_plan/row_shares.h"
 
 namespace stepcast::planner::internal {
 
@@ -38,7 +36,6 @@ class WholeTableOptions : private PricedTable {
 
   std::optional<Split> row_split_;
   workloads::ListShares lists_;
-  std::shared_ptr<const std::vector<workloads::HotRow>> hottest_;
 };
 
 }  // namespace stepcast::planner::internal
