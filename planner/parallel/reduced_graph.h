@@ -41,11 +41,11 @@ constexpr std::int32_t kEqualStages = 3;
 /// Layers over as many stages: one in the middle, none at the ends.
 constexpr std::int64_t kEmptyEnds = 1;
 
-/// The job under the point but with `layers` over `stages` (assigned evenly; those of fewer layers
-/// than stages leave both ends empty), and one micro-batch, or the first two
-/// of several where `two`: with more than one, sharded gradients need another buffer. The stages
-/// distinguished: the first, the next two, the last. Errors: InputError where the builder refuses
-/// the split.
+/// The job under the point but with `layers` over `stages` (assigned evenly, but for
+/// kUnequalStages; those of fewer layers than stages leave both ends empty), and one micro-batch,
+/// or the first two of several where `two`: with more than one, sharded gradients need another
+/// buffer. The stages distinguished: the first, the next two, the last. Errors: InputError where
+/// the builder refuses the split.
 std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
                                          std::int32_t stages, std::int64_t layers, bool two);
 
