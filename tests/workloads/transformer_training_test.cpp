@@ -261,7 +261,7 @@ TEST_CASE("what latent attention makes of compressed vectors is recomputed",
                             .modules = {.attention_core = false, .latent_up = true}};
   // Queries and keys of 12 + 4 columns a head, values of 8.
   CHECK(none - bytes_of_a_layer(job) == 2 * n * kHeads * (16 + 16 + 8));
-  // Of each of four layers: queries from their compressed vectors, or from the hidden state; keys
+  // Each of four layers makes queries from their compressed vectors, or from the hidden state; keys
   // without rotary columns and values.
   const double columns = d(q_rank > 0 ? q_rank : kHidden) * kHeads * 16 + 16 * kHeads * (12 + 8);
   CHECK(workloads::step_flops(job).hardware.base() - flops == Approx(4 * 2 * n * columns));
