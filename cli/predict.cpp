@@ -258,7 +258,9 @@ PredictedJob predicted(const JobOptions& options, const Context& context,
   of.prediction = studies::predict(of.job, of.graph, how);
   if (!refused.empty()) {
     of.prediction.warnings.push_back(
-        fmt::format("no stack is named, and {}: the step is at the hardware's pace", refused));
+        fmt::format("no stack is named, and {}: the step is at the hardware's pace, which runs of "
+                    "frameworks do not reach; --set stack=NAME brings it to theirs",
+                    refused));
   }
   return of;
 }

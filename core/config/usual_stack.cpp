@@ -42,17 +42,21 @@ bool known_gpu(const Device& device, const Library& library) {
                                            (device.name + ".json"));
 }
 
+/// True for what the paces are of: training of a transformer on a known GPU.
+bool may_have_pace(const Job& job, const Library& library) {
+  return plan_family(job) && job.phase == JobPhase::kTrain && known_gpu(job.system.device, library);
+}
+
 /// Puts the job of the documents on `framework`, or on the usual stack of its family of plans,
 /// where it trains a transformer on a known GPU whose pace there is known.
 void take_usual_stack(JobOnStack& on, std::string_view framework, JobDocuments documents,
                       const Library& library, bool plan_open) {
-  const auto family = plan_family(on.job);
-  if (!family || on.job.phase != JobPhase::kTrain || !known_gpu(on.job.system.device, library)) {
+  if (!may_have_pace(on.job, library)) {
     return;
   }
   const PublishedNames names = load_published_names(library);
-  const Stack* usual =
-      framework.empty() ? names.default_stack(name_of(*family)) : names.stack(framework);
+  const Stack* usual = framework.empty() ? names.default_stack(name_of(*plan_family(on.job)))
+                                         : names.stack(framework);
   if (usual == nullptr) {
     return;
   }
@@ -79,6 +83,9 @@ JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::
   JobOnStack on{read_job_on_stack(documents, named, library, false), {}, {}};
   if (open) {
     take_usual_stack(on, {}, std::move(documents), library, false);
+  } else if (!named && may_have_pace(on.job, library) && !pace_of(on.job) &&
+             on.job.calibration.kind == Calibration::Kind::kAuto) {
+    on.refused = "the job says its overlaps itself";
   }
   return on;
 }

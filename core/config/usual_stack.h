@@ -11,7 +11,8 @@ namespace stepcast::config {
 struct JobOnStack {
   Job job;
   std::string usual_stack;  ///< the stack taken because the job names none; "": none was taken
-  std::string refused;      ///< why the usual stack cannot run the job as it is; "" where it can
+  std::string refused;      ///< why none was where it could be: the usual stack cannot run the job
+                            ///< as it is, or the job says its overlaps itself; "" otherwise
 };
 
 /// As load_job; but a transformer that trains on a known GPU and says neither `stack` nor its

@@ -44,6 +44,8 @@ TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
   CHECK(said.job.parallel.overlap.data);
   CHECK_FALSE(said.job.parallel.overlap.tensor);
   CHECK_FALSE(pace_of(said.job).has_value());
+  CHECK(said.refused == "the job says its overlaps itself");
+  CHECK(named.refused.empty());
   // Beside the stack, single keys go before what it would set.
   const JobOnStack apart = taken({"parallel.sequence_parallel=false"});
   CHECK(apart.usual_stack == "megatron-core");
