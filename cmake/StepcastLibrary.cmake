@@ -12,9 +12,10 @@ function(stepcast_library name)
     stepcast_warnings(${target})
     target_link_libraries(${target} PRIVATE ${ARG_PRIVATE})
     if(ARG_PIC AND STEPCAST_HAVE_CUDA)
-      # Nobody replaces these functions at run time: calls inside a file may still be inlined.
-      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-      target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-semantic-interposition>)
+      stepcast_pic(${target})
+      stepcast_precompiled(${target} pic_rooms)
+    else()
+      stepcast_precompiled(${target} rooms)
     endif()
   else()
     set(scope INTERFACE)
@@ -26,12 +27,48 @@ function(stepcast_library name)
   target_link_libraries(${target} ${scope} ${ARG_PUBLIC})
 endfunction()
 
+# Nobody replaces these functions at run time: calls inside a file may still be inlined.
+function(stepcast_pic target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-semantic-interposition>)
+endfunction()
+
+# stepcast_precompiled(TARGET LIKE): headers that most files include are read once for all targets that are compiled alike
+# (rooms, pic_rooms, commands, page, tests). Presets dev, asan and tidy do without, so that a file names what it needs. ccache
+# takes such files where CCACHE_SLOPPINESS has pch_defines and time_macros.
+function(stepcast_precompiled target like)
+  set(read headers_of_${like})
+  if(NOT TARGET ${read})
+    set(headers <algorithm> <array> <charconv> <cmath> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <random> <set>
+      <span> <sstream> <string> <tuple> <unordered_map> <variant> <vector> <fmt/format.h>)
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/${read}.cpp CONTENT "")
+    add_library(${read} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/generated/${read}.cpp)
+    target_compile_features(${read} PRIVATE cxx_std_20)
+    target_compile_options(${read} PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")  # for ccache
+    target_link_libraries(${read} PRIVATE fmt::fmt)
+    if(like STREQUAL "pic_rooms")
+      stepcast_pic(${read})
+    elseif(like STREQUAL "commands")
+      stepcast_cold(${read})
+      set_target_properties(${read} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+      list(APPEND headers <nlohmann/json.hpp> <CLI/CLI.hpp>)
+    elseif(like STREQUAL "page")
+      list(APPEND headers <nlohmann/json.hpp> <CLI/CLI.hpp>)
+    elseif(like STREQUAL "tests")
+      stepcast_cold(${read})
+      list(APPEND headers <catch2/catch.hpp>)
+    endif()
+    target_precompile_headers(${read} PRIVATE ${headers})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${read})
+endfunction()
+
 # Warnings are private to our own targets; STEPCAST_WERROR (presets dev, asan, tidy) turns them into errors.
-# -Wrestrict is left out: g++ 12 reports false positives on std::string concatenation (GCC bug 105651).
+# -Wrestrict and -Wstringop-overflow are left out: g++ 12 reports false positives on std::string concatenation (GCC bug 105651).
 function(stepcast_warnings target)
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wold-style-cast;-Wzero-as-null-pointer-constant>"
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wold-style-cast>"
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wzero-as-null-pointer-constant;-Wno-restrict;-Wno-stringop-overflow>"
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${STEPCAST_WERROR}>>:-Werror>
     "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;-Xcompiler=-Wall,-Wextra,-Wshadow>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${STEPCAST_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
@@ -54,6 +91,7 @@ function(stepcast_test name)
   add_executable(test_${name} ${ARG_SOURCES} ${ARG_ALONE})
   stepcast_warnings(test_${name})
   stepcast_cold(test_${name})
+  stepcast_precompiled(test_${name} tests)
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} Catch2::Catch2WithMain)
   target_compile_definitions(test_${name} PRIVATE
     STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" STEPCAST_SHARED_DATA="${STEPCAST_SHARED_DATA}"
