@@ -57,26 +57,6 @@ double smooth_maximum(double a, double b, double blend) {
   return high * std::pow(1 + std::pow(low / high, 1 / blend), blend);
 }
 
-/// What the rate of each tile is divided by. Steps and fits ask it for many products with the same
-/// constants.
-const std::array<double, kTiles.size()>& slowdowns(double half_tile, double power) {
-  struct Kept {
-    double half_tile = 0;
-    double power = 0;
-    std::array<double, kTiles.size()> of{};
-  };
-  thread_local Kept kept;
-  if (kept.half_tile != half_tile || kept.power != power) {
-    kept.half_tile = half_tile;
-    kept.power = power;
-    std::transform(kTiles.begin(), kTiles.end(), kept.of.begin(), [&](const Tile& tile) {
-      const double side = 1 / (1 / tile.a + 1 / tile.b);
-      return 1 + std::pow(half_tile / side, power);
-    });
-  }
-  return kept.of;
-}
-
 /// One product on one device: sizes, and what all tiles share.
 struct Product {
   Product(const Op& op, const Device& device, double cold_bytes, std::span<const double> c)
@@ -187,11 +167,10 @@ Prediction GemmTileWave::predict(const OpFacts& facts, const Device& device,
   const double outside = x * x * x * x / (1 + x * x * x * x);
   const Product product(op, device, weights + passing * outside, c);
   Choice best;
-  const auto& slowdown = slowdowns(c[kHalfTile], c[kTilePower]);
-  for (std::size_t i = 0; i < kTiles.size(); ++i) {
-    const Tile& tile = kTiles[i];
-    const double rate = product.rate / slowdown[i];
-    const bool largest = i == 0;
+  for (const Tile& tile : kTiles) {
+    const double side = 1 / (1 / tile.a + 1 / tile.b);
+    const double rate = product.rate / (1 + std::pow(c[kHalfTile] / side, c[kTilePower]));
+    const bool largest = &tile == kTiles.data();
     consider(product, tile.a, tile.b, rate, largest, c, best);
     if (tile.a != tile.b) {
       consider(product, tile.b, tile.a, rate, largest, c, best);
