@@ -171,9 +171,10 @@ double PopularityCurve::unique(double lookups) const {
     return 0;
   }
   int doublings = 0;
-  const double least = std::frexp(lookups, &doublings);  // 0.5 to 1
+  double least = std::frexp(lookups, &doublings);  // 0.5 to 1
   if (doublings < 0 || doublings > kMostDoublings) {
-    return count_unique(lookups);
+    least = lookups;
+    doublings = 0;
   }
   // Always from the mantissa up, so an answer does not depend on what was asked before.
   const auto at = static_cast<std::size_t>(doublings);
@@ -217,18 +218,6 @@ std::vector<double> PopularityCurve::unique_doubling(double least, std::size_t c
     answers.push_back(std::min({sum, lookups, rows()}));
   }
   return answers;
-}
-
-double PopularityCurve::count_unique(double lookups) const {
-  // From n decay = 40 on expm1 is -1 to the last bit: the hottest rows are all seen.
-  const auto cold = std::partition_point(decay_.begin(), decay_.end(),
-                                         [lookups](double d) { return lookups * d > 40; });
-  auto i = static_cast<std::size_t>(cold - decay_.begin());
-  double sum = rows_before_[i];
-  for (; i < atoms_.size(); ++i) {
-    sum -= atoms_[i].rows * std::expm1(-lookups * decay_[i]);
-  }
-  return std::min({sum, lookups, rows()});
 }
 
 double PopularityCurve::seen_once(double lookups) const {

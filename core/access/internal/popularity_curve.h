@@ -76,7 +76,6 @@ class PopularityCurve {
   };
   /// unique() of `least`, 2 `least`, 4 `least` ...
   [[nodiscard]] std::vector<double> unique_doubling(double least, std::size_t count) const;
-  [[nodiscard]] double count_unique(double lookups) const;
 
   std::vector<Atom> atoms_;
   std::vector<double> decay_;  ///< -log(1 - p): a row survives n lookups unseen by exp(-n decay)

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/job/framework_traits.h"
 #include "core/numbers.h"
 
 namespace stepcast::planner::internal {
@@ -69,10 +68,6 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
                  std::max(small_elements, 1e5) * gradient_bytes_);
   update_ = prices.dense_update(std::max(small_elements, 1e5), fit);
   zero_ = prices.zeroing(std::max(small_elements, 1e5), fit);
-  const bool fused = framework_traits(job.system).fused_optimizer && job.sync_interval == 1 &&
-                     job.embedding_optimizer == job.dense_optimizer &&
-                     job.embedding_optimizer != OptimizerKind::kRowwiseAdagrad;
-  replica_start_ = fused ? 0 : update_.start;
   pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4, fit);
   pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, fit);
 }
@@ -208,8 +203,9 @@ std::vector<Ticks> RoutePrices::fixed() const {
                             pool_backward_.start));
   // Gradients of replicas join the dense buckets: no all-reduce of their own, and one launch zeroes
   // them with those of the dense model.
-  charges.push_back(
-      to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() : kernels));
+  charges.push_back(to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() +
+                                                   update_.start / real(job_.sync_interval)
+                                             : kernels));
   std::vector<const NodePrices*> by_index(nodes_.size());
   for (const auto& [group, p] : nodes_) {
     by_index[p.index] = &p;

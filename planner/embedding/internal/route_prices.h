@@ -43,10 +43,8 @@ class RoutePrices {
   [[nodiscard]] double group_exchange(std::int64_t group, double elements, bool forward) const;
   [[nodiscard]] double group_ids(const EmbeddingTable& table, std::int64_t group,
                                  double lookups) const;
-  /// Dense optimizer on replicated rows and zeroing their gradient; and what each table with copies
-  /// costs in addition: the launch of an optimizer of its own, unless one launch updates them all.
+  /// Dense optimizer on replicated rows and zeroing their gradient.
   [[nodiscard]] double replica_update(double elements) const;
-  [[nodiscard]] double replica_start() const { return replica_start_; }
   /// Mean of arrived sequence rows, forward and backward.
   [[nodiscard]] std::pair<double, double> pool_rows(double row_elements, double bag_elements) const;
 
@@ -72,7 +70,6 @@ class RoutePrices {
   bool weighted_ = false;  ///< some lookups: weights are a collective of their own
   double typical_ = 0;     ///< elements of pooled rows of half of all tables on one rank
   double forward_bytes_ = 4, backward_bytes_ = 4, gradient_bytes_ = 4;
-  double replica_start_ = 0;
   LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, reduce_, gather_, sync_;
   LinearPrice update_, zero_;
   LinearPrice pool_forward_, pool_backward_;
