@@ -504,6 +504,11 @@ ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden, bool
     PlanPoint dense = point;
     dense.expert = 1;
     take_dense(states, without_experts([&] { return states_of(dense, hidden); }), kStateFields);
+    if (least() && layers_share_buckets(states)) {  // a bucket may have room for one more
+      for (StateCosts& c : states) {
+        c.exchange.dense = c.after_ends.dense = 0;
+      }
+    }
   }
   return states;
 }
