@@ -20,7 +20,7 @@ struct SearchOptions {
   double good_enough = 4e-3;
   double effort = 1;  ///< multiplies the evaluations spent after the first local optimum
   /// Runs of simulated annealing after the descents, on up to 100 tables with several phases; at
-  /// least one in turn with them where the clock decides. A run makes 2,000 moves a table, fewer
+  /// least one in turn with them where the clock decides. A run makes 4,000 moves a table, fewer
   /// where there are many ranks.
   std::size_t anneals = 0;
   /// Placements that others propose; those that do not fit are left out.

@@ -31,7 +31,7 @@ double simulated_step(const Job& job, const models::CostModel& model, const Embe
 namespace {
 
 std::size_t anneals(PlanEffort effort) {
-  return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 8 : 64;
+  return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 4 : 32;
 }
 
 constexpr std::size_t kManyTables = 2000;  // beyond, a plan's price costs as much as the search
