@@ -84,11 +84,6 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock c
   }
 }
 
-/// Where context ranks lie decides how attention works over them.
-bool ReducedStep::context_apart(const PlanPoint& point) const {
-  return point.context > 1 && job_.parallel.order[1] != Axis::kContext;
-}
-
 ReducedStep::ReducedStep(const ReducedStep& other, Clock clock)
     : job_(other.job_),
       model_(other.model_),
@@ -98,38 +93,6 @@ ReducedStep::ReducedStep(const ReducedStep& other, Clock clock)
       full_attention_every_(other.full_attention_every_),
       graphs_(other.graphs_),
       state_graphs_(other.state_graphs_) {}
-
-bool ReducedStep::passes_use_data(const PlanPoint& point) const {
-  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart(point));
-}
-
-bool ReducedStep::states_use_chunks(const PlanPoint& point,
-                                    const ByRole<StateCosts>& states) const {
-  return point.virtual_stages > 1 && point.replicas() > 1 && layers_share_buckets(states);
-}
-
-ReducedStep::Placement ReducedStep::placement(const PlanPoint& point) const {
-  const Mesh mesh = mesh_of(job_, point);
-  if (job_.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {  // machines are no level
-    return {mesh.stride(Axis::kContext), mesh.stride(Axis::kData), mesh.stride(Axis::kPipeline),
-            point.pipeline, point.data};
-  }
-  const std::vector<FabricLevel>& levels = job_.system.fabric;
-  const auto unit = static_cast<std::int32_t>(
-      levels.size() < 2
-          ? 1
-          : std::max<std::int64_t>(job_.system.devices_in_level(levels.size() - 2), 1));
-  // Ranks that are whole units apart share none, however many: the outermost level joins them.
-  const auto seen = [unit](std::int32_t stride) { return stride % unit == 0 ? unit : stride; };
-  const std::int32_t stage = mesh.stride(Axis::kPipeline);
-  return {seen(mesh.stride(Axis::kContext)), seen(mesh.stride(Axis::kData)), seen(stage),
-          point.pipeline > 1 ? stage % unit : 0, (point.pipeline - 1) * stage % unit};
-}
-
-bool ReducedStep::passes_use_order(const PlanPoint& point) const {
-  return job_.parallel.overlap.data && clock_ == Clock::kUsual && point.replicas() > 1 &&
-         point.zero >= 2;
-}
 
 /// True if buckets hold parameters of several layers.
 bool ReducedStep::layers_share_buckets(const ByRole<StateCosts>& states,
@@ -221,21 +184,6 @@ bool ReducedStep::empty_ends(const PlanPoint& point) const {
   const auto ranges = split_layers(job_.workload.transformer()->layers,
                                    std::int64_t{point.pipeline} * point.virtual_stages, split);
   return ranges.front().count == 0 || ranges.back().count == 0;
-}
-
-/// The point without what passes do not depend on.
-PlanPoint ReducedStep::pass_point(const PlanPoint& point) const {
-  PlanPoint key = point;
-  if (point.zero < 2 || !passes_use_data(point)) {
-    key.zero = 0;
-    key.shard_level = 0;
-  }
-  key.data = passes_use_data(point) ? point.data : 1;
-  if (key.zero < 2 && key.data > 1 && point.replicas() % point.expert == 0 &&
-      !context_apart(point) && job_.parallel.expert_dispatch != ExpertDispatch::kPerMachine) {
-    key.data = point.expert / std::gcd(point.expert, point.context);  // of whole parameters one
-  }                                                                   // group of experts says all
-  return key;
 }
 
 const std::vector<ReducedStage>& ReducedStep::pass_stages(const PlanPoint& key, std::int32_t stages,

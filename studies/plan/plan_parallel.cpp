@@ -60,7 +60,7 @@ class Planning {
     report_.capacity = request_.job.system.device.memory.base() - options_.headroom;
     const planner::ParallelSearchResult found = search(request_.job.devices, Stage{0, 0.5});
     if (found.counts.space == 0) {
-      refuse_model();
+      internal::refuse_model(request_);
       const std::string fixed = planner::fixed_text(request_.fixed);
       throw InputError(
           "parallel",
@@ -97,16 +97,6 @@ class Planning {
   }
 
  private:
-  /// What a framework cannot say of the model, no plan mends.
-  void refuse_model() const {
-    if (const auto& stack = request_.fixed.stack) {
-      if (const auto broken = broken_rule(request_.job, *stack);
-          broken && !broken->key.starts_with("parallel.")) {
-        throw InputError(broken->key, broken->what);
-      }
-    }
-  }
-
   /// True if transfers may overlap with compute, or layers differ: closed forms then rank roughly.
   [[nodiscard]] bool may_be_rough() const {
     const Overlap& o = request_.job.parallel.overlap;
@@ -268,15 +258,6 @@ class Planning {
         s.step.reset();
       }
     }
-  }
-
-  /// Expected over simulated step of plans with that ZeRO stage, which with the workload says their
-  /// family.
-  [[nodiscard]] double pace_of_zero(std::int32_t zero) const {
-    Job job = request_.job;
-    job.parallel.zero = zero;
-    const auto of = pace_of(job);
-    return of ? of->factor : 1;
   }
 
   /// Simulates those of `list` that are in reach, in its order and in rounds, at most `most`; first
@@ -474,7 +455,7 @@ class Planning {
   const PlanRequest& request_;
   const ParallelPlanOptions& options_;
   models::CostModel model_;
-  std::array<double, 4> paces_{pace_of_zero(0), pace_of_zero(1), pace_of_zero(2), pace_of_zero(3)};
+  std::array<double, 4> paces_ = internal::paces_by_zero(request_.job);
   double begin_ = 0;
   double rival_ = std::numeric_limits<double>::infinity();  // seconds of the fastest rival ...
   double last_rival_ = rival_;                              // ... and of the last to be shown

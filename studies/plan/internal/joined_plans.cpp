@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "core/error.h"
+
 namespace stepcast::studies::internal {
 
 std::vector<planner::ParallelCandidate> without_dominated(
@@ -33,6 +35,25 @@ bool searches_order(const PlanRequest& request) {
   return t != nullptr && t->moe && !request.fixed.order && request.fixed.expert != 1 &&
          request.job.parallel.order == kUsualOrder && request.fixed.pipeline != 1 &&
          system.fabric.size() > 1 && request.job.devices > system.devices_in_level(0);
+}
+
+void refuse_model(const PlanRequest& request) {
+  if (const auto& stack = request.fixed.stack) {
+    if (const auto broken = broken_rule(request.job, *stack);
+        broken && !broken->key.starts_with("parallel.")) {
+      throw InputError(broken->key, broken->what);
+    }
+  }
+}
+
+std::array<double, 4> paces_by_zero(Job job) {
+  std::array<double, 4> paces{};
+  for (std::int32_t zero = 0; zero < 4; ++zero) {
+    job.parallel.zero = zero;
+    const auto of = pace_of(job);
+    paces.at(static_cast<std::size_t>(zero)) = of ? of->factor : 1;
+  }
+  return paces;
 }
 
 ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top) {
