@@ -265,12 +265,9 @@ LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, LineFit fit
   return line_of(fit, time, std::max(bytes, 4096.0));
 }
 
-LinearPrice EmbeddingPrices::dense_update(double elements, LineFit fit) const {
+LinearPrice EmbeddingPrices::per_element(Op op, double elements, LineFit fit) const {
+  op.format = job_.formats.gradient;
   const auto time = [&](double n) {
-    Op op;
-    op.kind = OpKind::kOptimizer;
-    op.format = job_.formats.gradient;
-    op.attributes = OptimizerAttributes{job_.embedding_optimizer};
     op.shape[0] = std::llround(std::max(1.0, n));
     fill_work(op);
     return model_.kernel(op).time.base();
@@ -278,16 +275,17 @@ LinearPrice EmbeddingPrices::dense_update(double elements, LineFit fit) const {
   return line_of(fit, time, std::max(elements, 1024.0));
 }
 
+LinearPrice EmbeddingPrices::dense_update(double elements, LineFit fit) const {
+  Op op;
+  op.kind = OpKind::kOptimizer;
+  op.attributes = OptimizerAttributes{job_.embedding_optimizer};
+  return per_element(op, elements, fit);
+}
+
 LinearPrice EmbeddingPrices::zeroing(double elements, LineFit fit) const {
-  const auto time = [&](double n) {
-    Op op;
-    op.kind = OpKind::kFill;
-    op.format = job_.formats.gradient;
-    op.shape[0] = std::llround(std::max(1.0, n));
-    fill_work(op);
-    return model_.kernel(op).time.base();
-  };
-  return line_of(fit, time, std::max(elements, 1024.0));
+  Op op;
+  op.kind = OpKind::kFill;
+  return per_element(op, elements, fit);
 }
 
 const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {

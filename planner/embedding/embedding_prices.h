@@ -114,6 +114,8 @@ class EmbeddingPrices {
   using LawKey = std::tuple<int, std::int64_t, double, double, const Access*>;
   mutable std::map<LawKey, std::shared_ptr<const Curve>> by_law_;
   mutable std::unordered_map<Asked, double, AskedHash> priced_;
+  /// An op in the gradients' format whose size is a number of elements.
+  [[nodiscard]] LinearPrice per_element(Op op, double elements, LineFit fit) const;
   /// workloads::hottest_rows of a table's law.
   [[nodiscard]] const std::vector<workloads::HotRow>& hottest(std::size_t table) const;
   mutable std::vector<std::vector<workloads::HotRow>> hottest_;

@@ -25,7 +25,7 @@ TEST_CASE("turns of chunks are not searched, and a job that gives them says so",
       Catch::StartsWith("parallel.chunk_microbatches: ") && Catch::Contains("leave it out"));
 }
 
-TEST_CASE("layers that do not divide evenly are dealt out with ends that count as layers",
+TEST_CASE("layers that do not divide evenly are assigned with ends that count as layers",
           "[planner][parallel][search]") {
   // 14 layers over 4 stages: 16 with both ends, so 1, 2 or 4 chunks a stage are equal.
   PlanRequest request = small_request(4, {"workload.layers=14", "parallel.pipeline=4"});
