@@ -30,8 +30,11 @@ struct PassCosts {
   Line kept_to_weights;  ///< from its forward to its weight gradients
   Line gradients_kept;   ///< from its backward to its weight gradients
   Line forward_only, backward_only, weights_only;  ///< of a micro-batch, during one pass
-  Line
-      overlapped;  ///< seconds of gathers and reductions on a stream of their own, of a micro-batch
+  /// Seconds of gathers and reductions on a stream of their own, of a micro-batch.
+  Line overlapped;
+  /// Seconds of a pass by Clock::kLeast that its transfers add to compute alone, where layers are
+  /// of two kinds: next to a layer of the other kind compute may hide those of a layer.
+  Line forward_exposed, backward_exposed;
   /// In the pass that needs most; layers of one kind take turns with them. In a model where some
   /// layers have experts: of those, of the others, of a chunk with both.
   Line temporaries;

@@ -31,6 +31,13 @@ double mixed(const Line& kept, const Line& recomputed, const LayerCount& n) {
          recomputed.dense * n.again_dense + recomputed.layer * n.again_other;
 }
 
+/// By how much a pass may fall below the sum over its layers, where some have experts and some have
+/// none: compute of one kind may hide the transfers of a layer of the other.
+double hidden_between(const Line& exposed, const Line& again, const LayerCount& n) {
+  const bool both = n.kept_dense + n.again_dense > 0 && n.kept_other + n.again_other > 0;
+  return both ? std::max({exposed.layer, exposed.dense, again.layer, again.dense, 0.0}) : 0;
+}
+
 /// What the states of a chunk add to the step.
 struct ChunkStates {
   double exchange = 0, after_ends = 0, update = 0, begin = 0, ops = 0;
@@ -209,11 +216,15 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
         stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
     // Where groups of some stages straddle a unit of the fabric, a line through two of them may run
     // below nothing at few layers.
-    passes_.forward[at] =
-        std::max(mixed(a.forward, b.forward, n), 0.0) + (at > 0 ? hops.forward[before] : 0);
+    passes_.forward[at] = std::max(mixed(a.forward, b.forward, n) -
+                                       hidden_between(a.forward_exposed, b.forward_exposed, n),
+                                   0.0) +
+                          (at > 0 ? hops.forward[before] : 0);
     // A gradient comes from the next virtual stage over the link its activation went out on.
-    passes_.backward[at] =
-        std::max(mixed(a.backward, b.backward, n), 0.0) + (at + 1 < all ? hops.backward[stage] : 0);
+    passes_.backward[at] = std::max(mixed(a.backward, b.backward, n) -
+                                        hidden_between(a.backward_exposed, b.backward_exposed, n),
+                                    0.0) +
+                           (at + 1 < all ? hops.backward[stage] : 0);
     pass_ops_[stage] +=
         mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
     if (least) {
@@ -458,6 +469,11 @@ double FastPath::split_bound(const PlanPoint& point, const Passes& passes) const
       for (const auto field : {&PassCosts::forward, &PassCosts::backward}) {
         const Line& line = c.*field;
         seconds += line.at(layers, of_dense) - line.base + share * line.base;
+      }
+      const LayerCount n =
+          count_layers(static_cast<std::int32_t>(layers), static_cast<std::int32_t>(of_dense), 0);
+      for (const Line& exposed : {c.forward_exposed, c.backward_exposed}) {
+        seconds -= hidden_between(exposed, exposed, n);
       }
     };
     if (point.pipeline == 1) {

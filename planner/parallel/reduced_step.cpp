@@ -65,10 +65,19 @@ bool of_one_split(PlanPoint a, const PlanPoint& b) {
   return a == b;
 }
 
+/// True if some layers have experts and some have none.
+bool has_two_kinds(const Job& job) {
+  const TransformerWorkload* model = job.workload.transformer();
+  return model != nullptr && model->moe && model->moe->first_dense_layers > 0;
+}
+
 }  // namespace
 
 ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock clock)
-    : job_(job), model_(model), clock_(clock), costs_(model, clock, job.parallel.overlap.data) {
+    : job_(job),
+      model_(model),
+      clock_(clock),
+      costs_(model, clock, job.parallel.overlap.data, has_two_kinds(job)) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
   if (job.phase != JobPhase::kTrain) {
@@ -88,7 +97,7 @@ ReducedStep::ReducedStep(const ReducedStep& other, Clock clock)
     : job_(other.job_),
       model_(other.model_),
       clock_(clock),
-      costs_(other.model_, clock, other.job_.parallel.overlap.data),
+      costs_(other.model_, clock, other.job_.parallel.overlap.data, other.dense_layers_ > 0),
       dense_layers_(other.dense_layers_),
       full_attention_every_(other.full_attention_every_),
       graphs_(other.graphs_),

@@ -16,14 +16,17 @@ struct PassFields {
   Line PassCosts::*seconds;
   Line PassCosts::*ops;
   std::uint8_t touches;  ///< as a bit
+  Line PassCosts::*exposed = nullptr;
 };
 
 std::optional<PassFields> fields_of(Part part) {
   switch (part) {
     case Part::kForward:
-      return PassFields{&PassCosts::forward, &PassCosts::forward_ops, 1};
+      return PassFields{&PassCosts::forward, &PassCosts::forward_ops, 1,
+                        &PassCosts::forward_exposed};
     case Part::kBackward:
-      return PassFields{&PassCosts::backward, &PassCosts::backward_ops, 2};
+      return PassFields{&PassCosts::backward, &PassCosts::backward_ops, 2,
+                        &PassCosts::backward_exposed};
     case Part::kWeights:
       return PassFields{&PassCosts::weights, &PassCosts::weights_ops, 4};
     default:
@@ -111,9 +114,10 @@ double pass_temporaries(const ReducedStage& stage) {
   return most;
 }
 
-StageCosts::StageCosts(const models::CostModel& model, Clock clock, bool overlapped)
+StageCosts::StageCosts(const models::CostModel& model, Clock clock, bool overlapped, bool two_kinds)
     : clock_(clock),
       overlapped_(overlapped),
+      two_kinds_(two_kinds),
       pricer_(model),
       dispatch_(model.host().dispatch.base()),
       slowdown_(model.compute_slowdown()) {}
@@ -164,12 +168,25 @@ void StageCosts::time_passes(const Program& program, std::span<const double> sec
     walk.run(segment);
     (costs.*fields.seconds).base = walk.now() - begin;
   };
+  const bool exposes = clock_ == Clock::kLeast && two_kinds_;
+  std::vector<double> computed(exposes ? seconds.begin() : seconds.end(), seconds.end());
+  for (std::size_t o = 0; o < computed.size(); ++o) {
+    computed[o] = program.ops[o].stream == 0 ? computed[o] : 0;
+  }
+  const auto expose = [&](const Segment& segment, const PassFields& fields) {
+    RankWalk walk = walk_of(program, computed);
+    walk.run(segment);
+    (costs.*fields.exposed).base = (costs.*fields.seconds).base - walk.now();
+  };
   const bool by_kind = schedule == ScheduleKind::kGpipe;
   for (int outer = 0; outer < (held_up && !by_kind ? kRounds : 1); ++outer) {
     for (const Segment& segment : program.segments) {
       const auto fields = fields_of(part_of(segment));
       for (int inner = 0; fields && inner < (held_up && by_kind ? kRounds : 1); ++inner) {
         time(segment, *fields);
+        if (exposes && fields->exposed != nullptr) {
+          expose(segment, *fields);
+        }
       }
     }
   }

@@ -23,8 +23,9 @@ double pass_temporaries(const ReducedStage& stage);
 /// are set. One per thread.
 class StageCosts {
  public:
-  /// `overlapped`: gradients are exchanged during passes (parallel.overlap.data).
-  StageCosts(const models::CostModel& model, Clock clock, bool overlapped);
+  /// `overlapped`: gradients are exchanged during passes (parallel.overlap.data). `two_kinds`: some
+  /// layers of the job have experts and some have none.
+  StageCosts(const models::CostModel& model, Clock clock, bool overlapped, bool two_kinds);
 
   PassCosts passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule);
   /// `hidden`: as if all exchanges that overlap with passes were hidden by them.
@@ -41,7 +42,7 @@ class StageCosts {
   }
 
   Clock clock_;
-  bool overlapped_;
+  bool overlapped_, two_kinds_;
   simulator::Pricer pricer_;
   double dispatch_ = 0, slowdown_ = 1;
   std::uint32_t levels_ = 0;

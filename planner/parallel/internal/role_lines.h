@@ -13,7 +13,8 @@ constexpr std::array kPassFields{
     &PassCosts::forward_ops,  &PassCosts::backward_ops,    &PassCosts::weights_ops,
     &PassCosts::kept,         &PassCosts::kept_to_weights, &PassCosts::gradients_kept,
     &PassCosts::forward_only, &PassCosts::backward_only,   &PassCosts::weights_only,
-    &PassCosts::overlapped,   &PassCosts::temporaries};
+    &PassCosts::overlapped,   &PassCosts::forward_exposed, &PassCosts::backward_exposed,
+    &PassCosts::temporaries};
 constexpr std::array kStateFields{
     &StateCosts::parameters,  &StateCosts::gradients, &StateCosts::optimizer, &StateCosts::buffers,
     &StateCosts::temporaries, &StateCosts::begin,     &StateCosts::first,     &StateCosts::exchange,
