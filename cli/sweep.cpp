@@ -98,6 +98,11 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
   };
   add({{"status", "", [](auto& p) { return code(name_of(p.status)); }, kInJson | kInCsv},
        {"iteration_time_s", "step", predicted(&P::iteration)},
+       {"", "nine of ten", predicted([](auto& p) {
+          return p.p5 > Seconds{} ? cell(fmt::format("{} to {}", human(p.p5), human(p.p95)))
+                                  : empty_cell("-");
+        }),
+        kInText | kWhereTelling},
        {"interval_s/p5", "", interval(&P::p5), kInJson},
        {"interval_s/p95", "", interval(&P::p95), kInJson},
        {"samples_per_s", "samples/s",
@@ -111,8 +116,7 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
        {"memory_bytes", "memory", predicted(&P::memory)},
        {"fits", "", predicted([](auto& p) { return p.status == SweepStatus::kOk; }),
         kInJson | kInCsv},
-       {"in_calibrated_range", "in range", predicted(&P::in_calibrated_range),
-        shown(!run, kInText) | kInJson | kInCsv}});
+       {"in_calibrated_range", "", predicted(&P::in_calibrated_range), kInJson | kInCsv}});
   add_run(kInJson | kInCsv);
   add({{"run/cost", "", [](auto& p) { return p.cost > 0 ? code(p.cost) : absent_cell(); },
         shown(run, kInJson)},
@@ -206,7 +210,8 @@ void add_plan_lines(const std::vector<SweepPoint>& points, Report& report) {
 }
 
 Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint>& points,
-                 const SweepCommand& options, const std::set<std::string>& usual_stacks) {
+                 const SweepCommand& options, const std::set<std::string>& usual_stacks,
+                 const std::set<std::string>& refused) {
   Report report(options.job.format);
   Json fixed = Json::object();
   for (const SweepAxis& axis : axes) {
@@ -236,6 +241,12 @@ Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoin
         "\nno stack is named: steps are those expected with {}; --set stack=NAME for another "
         "(`stepcast list stacks`)",
         fmt::join(usual_stacks, ", ")));
+  }
+  for (const std::string& reason : refused) {
+    report.line(fmt::format(
+        "\nno stack is named, and {}: such steps are at the hardware's pace, which runs of "
+        "frameworks do not reach; --set stack=NAME brings them to theirs",
+        reason));
   }
   return report;
 }
@@ -269,12 +280,15 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   const config::Source source = job_source(options.job);
   const config::Library library{context.library};
   std::mutex usual;  // guards the next
-  std::set<std::string> usual_stacks;
+  std::set<std::string> usual_stacks, refused;
   const auto make_job = [&](const std::vector<std::string>& overrides) {
     config::JobOnStack on = config::load_job_on_usual_stack(source, overrides, library);
+    const std::lock_guard lock(usual);
     if (!on.usual_stack.empty()) {
-      const std::lock_guard lock(usual);
       usual_stacks.insert(on.usual_stack);
+    }
+    if (!on.refused.empty()) {
+      refused.insert(on.refused);
     }
     return std::move(on.job);
   };
@@ -318,7 +332,7 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   studies::mark_pareto(points, axes, options.pareto);
   if (!stream) {
     std::ostringstream text;
-    report_of(axes, points, options, usual_stacks)
+    report_of(axes, points, options, usual_stacks, refused)
         .print(options.out.empty() ? answer() : static_cast<std::ostream&>(text));
     if (!options.out.empty()) {
       write_output(options.out, text.str());

@@ -100,6 +100,7 @@ ValidationSuite validate_memory(const std::filesystem::path& folder,
                                 const config::Library& library) {
   ValidationSuite suite;
   suite.name = "memory";
+  suite.in_bytes = true;
   suite.bound = "median <= 0.03, p90 <= 0.10 of peak allocated bytes";
   std::map<std::string, std::vector<ValidationRow>> groups;
   std::vector<double> states;

@@ -54,6 +54,7 @@ struct ValidationSuite {
   std::vector<ValidationGroup> groups{};
   std::vector<ValidationRow> rows{};
   std::vector<std::string> notes{};  ///< settings that decide the figures, for the reader
+  bool in_bytes = false;             ///< what rows measure; else seconds
 };
 
 /// A number above 0 and at most 1e15, the whole of `field`; else 0, and `unusable`, where still

@@ -21,18 +21,22 @@ Json run_json(const ValidationRow::Run& run) {
           {"fits", run.fits}};
 }
 
-Columns<ValidationRow> row_columns(const std::string& suite) {
+Columns<ValidationRow> row_columns(const ValidationSuite& suite) {
   using R = ValidationRow;
+  const bool bytes = suite.in_bytes;
+  const auto figure = [bytes](double v) { return bytes ? cell(Bytes(v)) : cell(seconds(v)); };
+  const char* const unit = bytes ? "_bytes" : "_s";
   const auto memory = [](double R::*bytes) {
     return [bytes](auto& r) { return r.measured_memory > 0 ? code(r.*bytes) : absent_cell(); };
   };
   return {
-      {"suite", "", [suite](auto&) { return code(suite); }, kInCsv},
-      {"id", suite, &R::id},
-      {"measured", "", [](auto& r) { return seconds(r.measured); }, 0, "measured_s"},
+      {"suite", "", [name = suite.name](auto&) { return code(name); }, kInCsv},
+      {"id", suite.name, &R::id},
+      {"measured", "", [figure](auto& r) { return figure(r.measured); }, 0,
+       std::string("measured") + unit},
       {"predicted", "",
-       [](auto& r) { return r.predicted > 0 ? cell(seconds(r.predicted)) : empty_cell("-"); }, 0,
-       "predicted_s"},
+       [figure](auto& r) { return r.predicted > 0 ? figure(r.predicted) : empty_cell("-"); }, 0,
+       std::string("predicted") + unit},
       {"error", "",
        [](auto& r) { return r.predicted > 0 ? signed_share(r.error()) : empty_cell("-"); }},
       {"skipped", "not scored", [](auto& r) { return r.skipped ? cell(*r.skipped) : empty_cell(); },
@@ -54,7 +58,7 @@ void add_rows(const ValidationSuite& suite, Report& report) {
     shown.resize(shown.size() - more);
   }
   if (!shown.empty() || suite.rows.empty()) {
-    report.add(table_of("rows", "", row_columns(suite.name), shown, kInText));
+    report.add(table_of("rows", "", row_columns(suite), shown, kInText));
   }
   if (more > 0) {
     report.line(fmt::format("... and {} more that were not scored", more));
@@ -139,7 +143,7 @@ void add_suite(const ValidationSuite& suite, Report& report) {
   add_rows(suite, report);
   report.line("\nerrors");
   report.add(table_of("groups", "", group_columns(suite.groups), suite.groups, kInText | kInJson));
-  report.add(table_of("rows", "", row_columns(suite.name), suite.rows, kInJson | kInCsv));
+  report.add(table_of("rows", "", row_columns(suite), suite.rows, kInJson | kInCsv));
   report.fact("notes", suite.notes);
   for (const std::string& note : suite.notes) {
     report.line(note);

@@ -426,10 +426,13 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   if (const auto d = v.find("devices")) {
     j.devices = d->integer(1, kMostDevices);
     if (j.devices > most) {
-      d->refuse(
-          fmt::format("found {}, but system {} joins at most {} devices (the product of its fabric "
-                      "sizes); use fewer or enlarge system.fabric",
-                      j.devices, j.system.name, most));
+      const std::size_t levels = j.system.fabric.size();
+      const std::int64_t unit = levels > 1 ? j.system.devices_in_level(levels - 2) : 1;
+      d->refuse(fmt::format("found {}, but system {} joins at most {} devices; use fewer{}",
+                            j.devices, j.system.name, most,
+                            levels == 0 ? std::string()
+                                        : fmt::format(", or set system.fabric[{}].size={}",
+                                                      levels - 1, (j.devices + unit - 1) / unit)));
     }
   }
   take_aligned_shares(j);

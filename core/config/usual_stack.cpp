@@ -71,6 +71,39 @@ void take_usual_stack(JobOnStack& on, std::string_view framework, JobDocuments d
   }
 }
 
+/// A job that no stack is taken for because it says its overlaps itself: its step is that of the
+/// hardware's pace where another would have a measured one.
+void refuse_own_overlaps(JobOnStack& on, const Library& library) {
+  if (may_have_pace(on.job, library) && !pace_of(on.job) &&
+      on.job.calibration.kind == Calibration::Kind::kAuto) {
+    on.refused = "the job says its overlaps itself";
+  }
+}
+
+/// The job of documents that name no stack. Where one may be taken (`open`), a job is legal if it
+/// is on the usual stack of its family of plans, which may say sequence parallelism for it.
+JobOnStack read_without_stack(const JobDocuments& documents, const Library& library, bool open) {
+  try {
+    return {read_job_on_stack(documents, std::nullopt, library, false), {}, {}};
+  } catch (const InputError&) {
+    if (!open) {
+      throw;
+    }
+    const PublishedNames names = load_published_names(library);
+    for (const PlanFamily family : kPlanFamilies) {
+      try {
+        const NamedStack stack{names.default_stack(name_of(family))->name, "stack", false};
+        JobOnStack on{read_job_on_stack(documents, stack, library, false), stack.name, {}};
+        if (plan_family(on.job) == family && may_have_pace(on.job, library) && has_pace(on.job)) {
+          return on;
+        }
+      } catch (const InputError&) {  // illegal there too
+      }
+    }
+    throw;
+  }
+}
+
 }  // namespace
 
 JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::string>& overrides,
@@ -80,12 +113,12 @@ JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::
   const bool in_file = has_overlap(document);
   JobDocuments documents = apply_overrides(std::move(document), overrides, library);
   const bool open = !named && !says_overlap(in_file, documents.job);
-  JobOnStack on{read_job_on_stack(documents, named, library, false), {}, {}};
+  JobOnStack on = named ? JobOnStack{read_job_on_stack(documents, named, library, false), {}, {}}
+                        : read_without_stack(documents, library, open);
   if (open) {
     take_usual_stack(on, {}, std::move(documents), library, false);
-  } else if (!named && may_have_pace(on.job, library) && !pace_of(on.job) &&
-             on.job.calibration.kind == Calibration::Kind::kAuto) {
-    on.refused = "the job says its overlaps itself";
+  } else if (!named) {
+    refuse_own_overlaps(on, library);
   }
   return on;
 }
@@ -102,6 +135,8 @@ PlanRequestOnStack load_plan_request_on_stack(const Source& source,
   JobOnStack on{read_job_on_stack(documents, named, library, true), {}, {}};
   if (open) {
     take_usual_stack(on, framework, documents, library, true);
+  } else if (!named) {
+    refuse_own_overlaps(on, library);
   }
   return {plan_request_of(documents, std::move(on.job)), on.usual_stack, on.refused};
 }

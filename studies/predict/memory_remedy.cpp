@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,32 @@ struct Change {
   std::function<void(Job&)> make;
 };
 
+/// What recipes with fused latent attention recompute first.
+constexpr RecomputeModules kLatentUp{.attention_core = false, .latent_up = true};
+bool recomputes_latent(const Job& job) {
+  return job.phase == JobPhase::kTrain && job.workload.transformer()->mla && job.flash_attention &&
+         job.parallel.recompute.kind == RecomputeKind::kNone;
+}
+
+/// Twice as many ranks that share the experts, and as many as lie in one unit of the innermost
+/// level.
+std::set<std::int64_t> wider_experts(const Job& job) {
+  const TransformerWorkload& w = *job.workload.transformer();
+  const Parallel& p = job.parallel;
+  if (!w.moe) {
+    return {};
+  }
+  const std::int64_t inside = job.system.fabric.empty() ? 1 : job.system.devices_in_level(0);
+  const std::int64_t most = std::gcd(w.moe->experts, p.tensor * p.context * p.data);
+  std::set<std::int64_t> all;
+  for (std::int64_t ranks = 2 * p.expert; ranks <= most; ranks *= 2) {
+    if (ranks == 2 * p.expert || (ranks <= inside && 2 * ranks > std::min(inside, most))) {
+      all.insert(ranks);
+    }
+  }
+  return all;
+}
+
 /// Each alone; the same devices throughout.
 std::vector<Change> changes(const Job& job) {
   std::vector<Change> all;
@@ -45,6 +73,12 @@ std::vector<Change> changes(const Job& job) {
       all.push_back(
           {fmt::format("parallel.zero={}", zero), [zero](Job& j) { j.parallel.zero = zero; }});
     }
+  }
+  if (recomputes_latent(job)) {
+    all.push_back({R"(parallel.recompute={"modules":["mla_up_proj"]})", [](Job& j) {
+                     j.parallel.recompute.kind = RecomputeKind::kSelective;
+                     j.parallel.recompute.modules = kLatentUp;
+                   }});
   }
   if (trains && p.recompute.kind == RecomputeKind::kNone && !job.flash_attention) {
     all.push_back({"parallel.recompute=selective",
@@ -61,6 +95,10 @@ std::vector<Change> changes(const Job& job) {
       all.push_back(
           {fmt::format("batch.micro={}", micro), [micro](Job& j) { j.batch.micro = micro; }});
     }
+  }
+  for (const std::int64_t ranks : wider_experts(job)) {
+    all.push_back(
+        {fmt::format("parallel.expert={}", ranks), [ranks](Job& j) { j.parallel.expert = ranks; }});
   }
   for (const auto& [name, degree] : {std::pair{"tensor", &Parallel::tensor},
                                      {"pipeline", &Parallel::pipeline},
@@ -117,7 +155,11 @@ std::optional<Tried> tried(Job job, std::string text, planner::FastPath& path,
 
 /// Every change, and every two that are not of one key.
 std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
-  planner::FastPath path(job, model);
+  Job base = job;
+  if (recomputes_latent(job)) {  // what its selective points recompute
+    base.parallel.recompute.modules = kLatentUp;
+  }
+  planner::FastPath path(base, model);
   std::vector<Tried> all;
   const std::vector<Change> singles = changes(job);
   const auto key = [](const Change& c) { return c.text.substr(0, c.text.find('=')); };

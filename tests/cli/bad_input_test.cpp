@@ -92,6 +92,7 @@ TEST_CASE("a malformed job exits with 2", "[cli][malformed]") {
       {gpt(R"("devices": 0)"), "devices", "found 0", "an integer from 1"},
       {gpt(R"("devices": -8)"), "devices", "found -8", "an integer from 1"},
       {gpt(R"("devices": 8.5)"), "devices", "found 8.5", "an integer from 1"},
+      {gpt(R"("devices": 100000)"), "devices", "found 100000", "set system.fabric[1].size=12500"},
       {gpt(R"("devices": 9223372036854775808)"), "devices", "9223372036854775808",
        "an integer from 1"},
       {gpt(R"("devices": 1e400)"), "devices", "beyond the range", "at most"},

@@ -35,6 +35,18 @@ TEST_CASE("a job that names no stack runs on that of its family of plans", "[con
   CHECK(taken({"parallel.tensor=1", "parallel.zero=3"}).usual_stack == "fsdp2");
 }
 
+TEST_CASE("a job that is legal on the usual stack alone runs there", "[config][stack]") {
+  // Tensor ranks with experts of their own need sequence parallelism, which the stack has.
+  const std::vector<std::string> experts{"workload=mixtral-8x7b", "parallel.expert=8"};
+  const JobOnStack on = taken(experts);
+  CHECK(on.usual_stack == "megatron-core");
+  CHECK(on.job.parallel.sequence_parallel);
+  std::vector<std::string> said = experts;
+  said.emplace_back("parallel.sequence_parallel=false");
+  CHECK_THROWS_WITH(taken(said),
+                    Catch::Contains("parallel.sequence_parallel") && Catch::Contains("use true"));
+}
+
 TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
   const JobOnStack named = taken({"stack=no-overlap"});
   CHECK(named.usual_stack.empty());
@@ -45,6 +57,11 @@ TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
   CHECK_FALSE(said.job.parallel.overlap.tensor);
   CHECK_FALSE(pace_of(said.job).has_value());
   CHECK(said.refused == "the job says its overlaps itself");
+  CHECK(load_plan_request_on_stack(
+            text_source("{}", "test"),
+            {"workload=llama3-8b", "system=dgx-h100", R"(parallel.overlap={"data": true})"},
+            Library{STEPCAST_SOURCE_DIR}, {})
+            .refused == said.refused);
   CHECK(named.refused.empty());
   // Beside the stack, single keys go before what it would set.
   const JobOnStack apart = taken({"parallel.sequence_parallel=false"});
