@@ -23,9 +23,9 @@ Json run_json(const ValidationRow::Run& run) {
 
 Columns<ValidationRow> row_columns(const ValidationSuite& suite) {
   using R = ValidationRow;
-  const bool bytes = suite.in_bytes;
-  const auto figure = [bytes](double v) { return bytes ? cell(Bytes(v)) : cell(seconds(v)); };
-  const char* const unit = bytes ? "_bytes" : "_s";
+  const bool in_bytes = suite.in_bytes;
+  const auto figure = [in_bytes](double v) { return in_bytes ? cell(Bytes(v)) : cell(seconds(v)); };
+  const char* const unit = in_bytes ? "_bytes" : "_s";
   const auto memory = [](double R::*bytes) {
     return [bytes](auto& r) { return r.measured_memory > 0 ? code(r.*bytes) : absent_cell(); };
   };

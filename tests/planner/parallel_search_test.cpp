@@ -293,6 +293,21 @@ TEST_CASE("so it does where the head is worth layers", "[planner][parallel][sear
   CHECK(path.forecast(balanced).seconds < path.forecast(even).seconds);
 }
 
+TEST_CASE("so it does where adapters alone are trained, whose first chunk has a layer",
+          "[planner][parallel][search]") {
+  const PlanRequest request =
+      small_request(2, {"workload.vocabulary=32000", "batch.global=4", R"(lora={"rank": 4})"});
+  const models::CostModel model(request.job.system, request.job.calibration);
+  const ParallelSpace space(request.job, request.fixed);
+  REQUIRE_FALSE(space.deals(2).empty());
+  for (const DealChoice& d : space.deals(2)) {
+    CHECK(layout_of(*request.job.workload.transformer(), 2, d.virtual_stages,
+                    {d.embedding_layers, d.head_layers, {}})
+              .layers.front() > 0);
+  }
+  held_to_brute_force(request, model);
+}
+
 TEST_CASE("passes of a split are its own, whatever was asked before",
           "[planner][parallel][search]") {
   // 64 experts' ranks: of 64 replicas, or of 32 with their two tensor ranks each.

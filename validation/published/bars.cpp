@@ -145,6 +145,9 @@ std::vector<ValidationGroup> published_bars(const std::vector<PublishedPredictio
                        kVendorTables.end();
               }),
         {.median = 0.08, .mean = {}, .p90 = 0.15, .worst = {}});
+  plain("adapters (LoRA), loso",
+        where(loso, [](const PublishedPrediction& p) { return p.row->task == "lora"; }),
+        {.median = 0.12, .mean = {}, .p90 = {}, .worst = {}});
   const Scores ablation = of_source(one_row, "MegaScale");
   add(ablation_bar(ablation), ablation);
   const bool measured = std::any_of(predictions.begin(), predictions.end(),
