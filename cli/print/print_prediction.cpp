@@ -121,6 +121,12 @@ std::string parallel_text(const Job& job) {
     const std::string order = planner::order_text(p.order);
     said += order.empty() ? ", ranks in an order of their own" : ", " + order;
   }
+  if (job.lora) {
+    said += fmt::format(", adapters of rank {}", job.lora->rank);
+    if (job.formats.frozen) {
+      said += fmt::format(" on weights in {}", name_of(*job.formats.frozen));
+    }
+  }
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
     said += ", a token to each machine once";
   }

@@ -75,7 +75,7 @@ std::vector<Change> changes(const Job& job) {
     }
   }
   if (recomputes_latent(job)) {
-    all.push_back({R"(parallel.recompute={"modules":["mla_up_proj"]})", [](Job& j) {
+    all.push_back({R"('parallel.recompute={"modules":["mla_up_proj"]}')", [](Job& j) {
                      j.parallel.recompute.kind = RecomputeKind::kSelective;
                      j.parallel.recompute.modules = kLatentUp;
                    }});
@@ -162,7 +162,10 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
   planner::FastPath path(base, model);
   std::vector<Tried> all;
   const std::vector<Change> singles = changes(job);
-  const auto key = [](const Change& c) { return c.text.substr(0, c.text.find('=')); };
+  const auto key = [](const Change& c) {  // objects are quoted for a shell
+    const std::string plain = c.text.substr(c.text.front() == '\'' ? 1 : 0);
+    return plain.substr(0, plain.find('='));
+  };
   for (std::size_t i = 0; i < singles.size(); ++i) {
     Job one = job;
     singles[i].make(one);

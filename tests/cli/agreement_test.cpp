@@ -40,7 +40,7 @@ std::vector<std::string> remedy(const json& prediction, std::string& warning) {
   REQUIRE(begin != std::string::npos);
   const std::string told = warning.substr(begin, warning.find(" (", begin) - begin);
   std::vector<std::string> sets;
-  const std::regex key_value("[a-z_.]+=[^ ]+");
+  const std::regex key_value("[a-z_.]+=[^ ']+");
   for (std::sregex_iterator it(told.begin(), told.end(), key_value), end; it != end; ++it) {
     sets.push_back(it->str());
   }
@@ -95,6 +95,9 @@ TEST_CASE("a remedy fits and takes what it says", "[cli][agreement]") {
                // Ranks for its experts are what it lacks.
                std::vector<std::string>{"workload=mixtral-8x7b", "system=dgx-h100", "devices=32",
                                         "batch.global=128", "parallel.zero=1", "parallel.tensor=2"},
+               std::vector<std::string>{"workload=deepseek-v3", "system=gb200-nvl72", "devices=256",
+                                        "batch.global=512", "parallel.expert=64",
+                                        "parallel.pipeline=4", "parallel.zero=1"},
                std::vector<std::string>{"workload=dit-7b", "system=dgx-b200", "devices=64"});
   std::string warning;
   const std::vector<std::string> sets = remedy(answer("predict", job), warning);

@@ -305,7 +305,7 @@ TEST_CASE("a prediction is one screen, and its details are asked for", "[cli]") 
 
 TEST_CASE("a sweep prices whole runs", "[cli][sweep]") {
   const std::vector<std::string> set{"workload=llama3-8b", "system=dgx-h100", "devices=8,16",
-                                     "batch.global=16", "batch.micro=1", "parallel.zero=3"};
+                                     "batch.global=16",    "batch.micro=1",   "parallel.zero=3"};
   const Outcome text = call(with_sets("sweep", set, {"--tokens", "1T", "--price", "2"}));
   REQUIRE(text.code == 0);
   CHECK_THAT(text.out, Contains("days") && Contains("cost") && !Contains("e+"));
@@ -322,9 +322,8 @@ TEST_CASE("a sweep prices whole runs", "[cli][sweep]") {
 }
 
 TEST_CASE("op kinds left out of the table are counted", "[cli]") {
-  const Outcome outcome = call(
-      with_sets("predict", {"workload=mixtral-8x7b", "system=dgx-h100", "batch.global=8"},
-                {"--details"}));
+  const Outcome outcome = call(with_sets(
+      "predict", {"workload=mixtral-8x7b", "system=dgx-h100", "batch.global=8"}, {"--details"}));
   INFO(outcome.out << outcome.err);
   REQUIRE(outcome.code == 0);
   const json j = document(
@@ -399,8 +398,8 @@ TEST_CASE("a job is not a recording and not an embedding plan, and a workload al
   const std::string trace = folder.file("trace.json", R"({"schemaVersion": 1, "traceEvents": []})");
   const Outcome recording = call({"predict", trace});
   CHECK(recording.code == 2);
-  CHECK_THAT(recording.err, Contains(trace + ": is a recording, not a job") &&
-                                Contains("stepcast job " + trace));
+  CHECK_THAT(recording.err,
+             Contains(trace + ": is a recording, not a job") && Contains("stepcast job " + trace));
   const std::string plan = folder.file("plan.json", R"({"kind": "embedding", "workload": "rm1",
     "system": "dgx-h100", "devices": 8, "tables": []})");
   const Outcome embedding = call({"predict", plan});
@@ -503,4 +502,20 @@ TEST_CASE("validate memory tells bytes", "[cli]") {
   std::vector<std::string> rows = command;
   rows.insert(rows.end(), {"--format", "csv"});
   CHECK_THAT(call(rows).out, Contains("measured_bytes") && !Contains("measured_s"));
+}
+
+TEST_CASE("predict says what adapters stand on, sweep what steps lie between", "[cli]") {
+  const Outcome adapters =
+      call(with_sets("predict",
+                     {"workload=llama2-7b", "system=dgx-h100", "devices=1", "batch.global=8",
+                      "batch.micro=1", R"(lora={"rank": 8})", "formats.frozen=nf4"},
+                     {}));
+  CHECK_THAT(adapters.out, Contains("adapters of rank 8 on weights in nf4"));
+  const std::vector<std::string> job{"workload=llama3-8b", "system=dgx-h100", "devices=8,16",
+                                     "batch.global=64", "parallel.zero=3"};
+  CHECK_THAT(call(with_sets("sweep", job, {})).out, Contains("nine of ten") && Contains(" s to "));
+  std::vector<std::string> own = job;
+  own.emplace_back(R"(parallel.overlap={"data": true})");
+  CHECK_THAT(call(with_sets("sweep", own, {})).out,
+             Contains("the job says its overlaps itself") && !Contains("nine of ten"));
 }
