@@ -122,6 +122,25 @@ Prediction sum_of_parts(const CostModel& model, const Op& op) {
   return sum;
 }
 
+/// The most of these ranks that lie in one unit.
+std::int64_t most_in_a_unit(std::span<const std::int32_t> ranks, std::int64_t unit) {
+  std::vector<std::int64_t> units;
+  units.reserve(ranks.size());
+  for (const std::int32_t rank : ranks) {
+    units.push_back(rank / unit);
+  }
+  if (!std::is_sorted(units.begin(), units.end())) {
+    std::sort(units.begin(), units.end());
+  }
+  std::int64_t most = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    first = units[i] == units[first] ? first : i;
+    most = std::max(most, static_cast<std::int64_t>(i - first + 1));
+  }
+  return most;
+}
+
 }  // namespace
 
 struct CostModel::Impl {
@@ -414,20 +433,11 @@ GroupShape group_shape(const System& system, std::span<const std::int32_t> ranks
   shape.size = static_cast<std::int64_t>(ranks.size());
   for (std::size_t level = 0; level < system.fabric.size(); ++level) {
     const std::int64_t unit = std::max<std::int64_t>(1, system.devices_in_level(level));
-    std::map<std::int64_t, std::int64_t> members;
-    for (const std::int32_t r : ranks) {
-      ++members[r / unit];
-    }
-    std::int64_t most = 1;
-    for (const auto& [index, count] : members) {
-      most = std::max(most, count);
-    }
-    if (level + 1 == system.fabric.size()) {
-      most = std::max<std::int64_t>(shape.size, 1);  // the outermost level joins everything
-    }
+    const bool outermost = level + 1 == system.fabric.size();  // joins everything
+    const std::int64_t most = outermost ? shape.size : most_in_a_unit(ranks, unit);
     const std::int64_t present = devices > 0 ? std::min(unit, devices) : unit;
-    shape.members.push_back(most);
-    shape.siblings.push_back(std::max<std::int64_t>(1, present / most));
+    shape.members.push_back(std::max<std::int64_t>(1, most));
+    shape.siblings.push_back(std::max<std::int64_t>(1, present / shape.members.back()));
   }
   return shape;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -182,6 +183,19 @@ class GraphCosts {
     return {std::min(own, members[peer]), std::max(own, members[peer])};
   }
 
+  /// How they lie on the fabric.
+  const models::GroupShape& shape_of(std::size_t instance, const Op& op) {
+    const std::tuple key(instance, op.communicator, is_point_to_point(op.kind) ? op.peer : -1);
+    auto it = shapes_.find(key);
+    if (it == shapes_.end()) {
+      it = shapes_
+               .emplace(key, models::group_shape(model_.system(), ranks_of(instance, op),
+                                                 graph_.ranks()))
+               .first;
+    }
+    return it->second;
+  }
+
   /// Levels on which the ranks lie apart.
   std::int32_t path_of(const models::GroupShape& shape) {
     std::vector<std::int32_t> levels;
@@ -206,8 +220,7 @@ class GraphCosts {
   void price_collective(std::size_t instance, std::size_t o) {
     const Op& op = program_of(instance).ops[o];
     OpCosts& row = costs_.ops[instance];
-    const models::GroupShape shape =
-        models::group_shape(model_.system(), ranks_of(instance, op), graph_.ranks());
+    const models::GroupShape& shape = shape_of(instance, op);
     const auto key = std::make_pair(std::make_pair(costs_.folding.instances[instance].program, o),
                                     std::make_pair(shape.members, shape.siblings));
     auto it = collectives_.find(key);
@@ -261,7 +274,7 @@ class GraphCosts {
       OpCosts& row = costs_.ops[instance];
       row.path[o] = path;
       row.link_share[o] = 1;
-      std::vector<std::int32_t> needs;
+      std::vector<bool> needed(costs_.ops.size(), false);
       Seconds longest, overhead;
       for (std::size_t i = 0; i < n; ++i) {
         if (group.members[i] != d) {
@@ -273,7 +286,7 @@ class GraphCosts {
         }
         for (std::size_t j = 0; j < n; ++j) {
           if (j != i && (send[i * n + j] > 0 || send[j * n + i] > 0)) {
-            needs.push_back(group.members[j]);
+            needed[static_cast<std::size_t>(group.members[j])] = true;
           }
         }
       }
@@ -285,10 +298,13 @@ class GraphCosts {
       prediction.in_range = exchange.in_range;
       prediction.log_sigma = exchange.log_sigma;
       answer(row, program_of(instance), o, prediction);
-      std::sort(needs.begin(), needs.end());
-      needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
       row.needs[o] = static_cast<std::int32_t>(costs_.needs.size());
-      costs_.needs.push_back(std::move(needs));
+      std::vector<std::int32_t>& needs = costs_.needs.emplace_back();
+      for (const std::int32_t member : group.distinct) {
+        if (needed[static_cast<std::size_t>(member)]) {
+          needs.push_back(member);
+        }
+      }
     }
   }
 
@@ -307,6 +323,7 @@ class GraphCosts {
   std::vector<ExecutionOrder> orders_;
   std::map<std::string, std::int32_t> model_ids_;
   std::map<std::vector<std::int32_t>, std::int32_t> path_ids_;
+  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t>, models::GroupShape> shapes_;
   std::map<CollectiveKey, models::Prediction> collectives_;
 };
 

@@ -26,8 +26,9 @@ Pricer::PricedExchange Pricer::exchange(std::span<const Part> parts,
     const std::vector<double> elements = found->sent_by(i);
     STEPCAST_CHECK(elements.size() == n, "exchange of '{}' has {} entries for {} ranks",
                    program->name(*op), elements.size(), n);
+    const double bits = bits_per_element(op->format, kLongRow);
     for (const double e : elements) {
-      priced.send.push_back(e * bits_per_element(op->format, kLongRow) / 8);
+      priced.send.push_back(e * bits / 8);
     }
   }
   priced.prediction = model_.all_to_all_v(priced.send, ranks, parts.back().op->format, since_use);

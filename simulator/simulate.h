@@ -20,9 +20,23 @@ struct SimulationOptions {
   bool presum = true;  ///< runs of compute ops as one block; off: op by op. Same ticks either way
   std::int32_t step = 0;  ///< step number written into spans
   Jitter jitter;
-  /// Most rounds of a step that repeats itself follow from a few (steady_rounds.h). Same ticks
-  /// either way; host spans of the rest are not reported.
+  /// Most rounds of a step that repeats itself follow from a few (steady_rounds.h). Same result
+  /// either way; an observer is told of these few (RankSummary::repetition).
   bool steady = false;
+};
+
+/// What a rank does in [begin, begin + length) it does so many times more, right after it. Spans
+/// are told without these repetitions: later ones come as much too early.
+struct Repetition {
+  SimTime begin{};
+  std::int64_t length = 0;
+  std::int64_t times = 0;
+  [[nodiscard]] std::int64_t left_out() const { return times * length; }
+  [[nodiscard]] SimTime end() const { return SimTime{ticks(begin) + length}; }
+  /// How often there is what begins at a time that is told.
+  [[nodiscard]] std::int64_t count(SimTime at) const {
+    return at >= begin && at < end() ? 1 + times : 1;
+  }
 };
 
 /// Sums over one simulated rank. Ops on different streams overlap, so they need not add up to
@@ -33,8 +47,9 @@ struct RankSummary {
   SimTime host_end{};      ///< all ops issued
   SimTime end{};           ///< all streams drained
   SimTime compute{};
-  SimTime wait{};      ///< in collectives, for other ranks
-  SimTime transfer{};  ///< in collectives, once all were there
+  SimTime wait{};           ///< in collectives, for other ranks
+  SimTime transfer{};       ///< in collectives, once all were there
+  Repetition repetition{};  ///< in the spans of an observer; the rest here is of the whole step
 };
 
 struct SimulationResult {

@@ -112,8 +112,29 @@ struct Shortened {
   std::uint32_t left_out = 0;
 };
 
+/// What the engine reads of a graph.
+ExecutionGraph without_operands(const ExecutionGraph& graph) {
+  ExecutionGraph less;
+  less.mesh = graph.mesh;
+  less.communicators = graph.communicators;
+  less.classes = graph.classes;
+  for (const Program& p : graph.programs) {
+    Program& own = less.programs.emplace_back();
+    own.streams = p.streams;
+    own.names = p.names;
+    own.ops = p.ops;
+    own.waits = p.waits;
+    own.events = p.events;
+    own.segments = p.segments;
+    own.calls = p.calls;
+    own.microbatches = p.microbatches;
+    own.interval = p.interval;
+  }
+  return less;
+}
+
 Shortened shortened(const ExecutionGraph& graph, const Rounds& rounds, std::uint32_t kept) {
-  Shortened s{graph, {}, {}, rounds.shortest() - kept};
+  Shortened s{without_operands(graph), {}, {}, rounds.shortest() - kept};
   for (std::size_t p = 0; p < graph.programs.size(); ++p) {
     const Run& run = rounds.runs[p];
     s.cut.push_back(run.first + kept * run.calls);
@@ -122,7 +143,8 @@ Shortened shortened(const ExecutionGraph& graph, const Rounds& rounds, std::uint
     const std::int32_t fewer = static_cast<std::int32_t>(s.left_out) * rounds.microbatches;
     program.microbatches -= fewer;
     const auto from = program.calls.begin() + s.cut.back();
-    program.calls.erase(from, from + static_cast<std::ptrdiff_t>(std::size_t{run.calls} * s.left_out));
+    program.calls.erase(from,
+                        from + static_cast<std::ptrdiff_t>(std::size_t{run.calls} * s.left_out));
     // Calls before the cut keep their numbers; the others count on from there.
     for (auto call = program.calls.begin() + s.cut.back(); call != program.calls.end(); ++call) {
       call->microbatch -= is_pass(program.segments[call->segment].kind) ? fewer : 0;
@@ -169,6 +191,7 @@ class SteadyCheck : public Observer {
       }
       own.round = own.ops / (kVerified + 1);
       own.spans.resize(own.ops);
+      own.begun.resize(program.streams.size());
     }
   }
 
@@ -177,18 +200,27 @@ class SteadyCheck : public Observer {
         static_cast<std::size_t>(costs_.folding.instance_of[static_cast<std::size_t>(span.rank)]);
     Ranks& own = ranks_[i];
     const Program& program = program_of(i);
+    if (span.ref.call < own.first) {
+      own.settled = std::max(own.settled, ticks(span.end));
+      return;
+    }
+    if (span.ref.call - own.first >= own.place.size()) {
+      own.left = std::min(own.left, ticks(span.begin));
+      return;
+    }
     const std::uint32_t first = program.segments[program.calls[span.ref.call].segment].first_op;
-    if (span.ref.call >= own.first && span.ref.call - own.first < own.place.size()) {
-      own.spans[own.place[span.ref.call - own.first] + span.ref.op - first] = span;
-    } else if (span.ref.call == own.first + own.place.size() && span.ref.op == first) {
-      own.issued_after = span.issued;
+    own.spans[own.place[span.ref.call - own.first] + span.ref.op - first] = span;
+    if (auto begun = own.begun[program.ops[span.ref.op].stream]; !begun) {
+      begun = true;
+      own.settled = std::max(own.settled, ticks(span.begin));
     }
   }
 
   /// What each further round adds to a rank.
   struct Round {
     std::int64_t compute = 0, wait = 0, transfer = 0;
-    SimTime issued_after{};  ///< when the host issued its first op after the cut
+    std::int64_t begin = 0;  ///< of a time as long in which all streams are in these rounds
+    bool told = false;       ///< there is such a time
   };
   struct Steady {
     std::int64_t ticks = 0;     ///< a round takes
@@ -202,7 +234,7 @@ class SteadyCheck : public Observer {
       if (!repeats(ranks_[i], steady.ticks)) {
         return std::nullopt;
       }
-      steady.rounds.push_back(round_of(i));
+      steady.rounds.push_back(round_of(i, steady.ticks));
     }
     return steady;
   }
@@ -213,7 +245,9 @@ class SteadyCheck : public Observer {
     std::vector<std::uint32_t> place;  // of a call's first op among `spans`
     std::uint32_t ops = 0, round = 0;  // of all these rounds, of one
     std::vector<OpSpan> spans;
-    SimTime issued_after{};
+    std::vector<bool> begun;    // by stream: it is in these rounds
+    std::int64_t settled = -1;  // from then on all streams are, or have nothing to do in them
+    std::int64_t left = std::numeric_limits<std::int64_t>::max();  // until one is past them
   };
   [[nodiscard]] const Program& program_of(std::size_t instance) const {
     return s_.graph.programs[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
@@ -232,11 +266,12 @@ class SteadyCheck : public Observer {
     }
     return true;
   }
-  [[nodiscard]] Round round_of(std::size_t instance) const {
+  [[nodiscard]] Round round_of(std::size_t instance, std::int64_t length) const {
     const Ranks& own = ranks_[instance];
     const Program& program = program_of(instance);
     Round round;
-    round.issued_after = own.issued_after;
+    round.begin = own.settled + 1;
+    round.told = own.left - round.begin >= 2 * length;
     for (std::size_t o = own.ops - own.round; o < own.ops; ++o) {
       const OpSpan& span = own.spans[o];
       const Op& op = program.ops[span.ref.op];
@@ -257,89 +292,6 @@ class SteadyCheck : public Observer {
 
 SimTime later(SimTime time, std::int64_t by) { return SimTime{ticks(time) + by}; }
 
-/// Hands spans of the shortened step on as those of the whole: the last round before the cut again
-/// for each that is left out, and what comes after it later.
-class AllRounds : public Observer {
- public:
-  AllRounds(const Shortened& s, const StepCosts& costs, const SteadyCheck::Steady& steady,
-            Observer& to)
-      : s_(s), costs_(costs), steady_(steady), to_(to), streams_(costs.folding.instances.size()) {
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
-      streams_[i].resize(s.graph.programs[program_of(i)].streams.size());
-    }
-  }
-  void on_step_begin(std::int32_t rank, std::int32_t step, SimTime at) override {
-    to_.on_step_begin(rank, step, at);
-  }
-  void on_op(const OpSpan& span) override {
-    const std::size_t i = instance_of(span.rank);
-    const std::size_t p = program_of(i);
-    Stream& stream = streams_[i][s_.graph.programs[p].ops[span.ref.op].stream];
-    if (span.ref.call >= s_.cut[p]) {
-      repeat(stream, s_.calls[p]);
-      emit(span, s_.left_out, s_.calls[p]);
-      return;
-    }
-    to_.on_op(span);
-    if (span.ref.call + s_.calls[p] >= s_.cut[p]) {
-      stream.round.push_back(span);
-    }
-  }
-  void on_host(const HostSpan& span) override {
-    const bool after =
-        ticks(span.begin) >= ticks(steady_.rounds[instance_of(span.rank)].issued_after);
-    const std::int64_t by = after ? s_.left_out * steady_.ticks : 0;
-    HostSpan moved = span;
-    moved.begin = later(span.begin, by);
-    moved.end = later(span.end, by);
-    to_.on_host(moved);
-  }
-  void on_step_end(std::int32_t rank, std::int32_t step, SimTime at) override {
-    const std::size_t i = instance_of(rank);
-    for (Stream& stream : streams_[i]) {
-      repeat(stream, s_.calls[program_of(i)]);
-    }
-    to_.on_step_end(rank, step, later(at, s_.left_out * steady_.ticks));
-  }
-
- private:
-  struct Stream {
-    std::vector<OpSpan> round;  // the last before the cut
-    bool repeated = false;
-  };
-  [[nodiscard]] std::size_t instance_of(std::int32_t rank) const {
-    return static_cast<std::size_t>(costs_.folding.instance_of[static_cast<std::size_t>(rank)]);
-  }
-  [[nodiscard]] std::size_t program_of(std::size_t instance) const {
-    return static_cast<std::size_t>(costs_.folding.instances[instance].program);
-  }
-  void repeat(Stream& stream, std::uint32_t calls) {
-    for (std::uint32_t n = 1; !stream.repeated && n <= s_.left_out; ++n) {
-      for (const OpSpan& span : stream.round) {
-        emit(span, n, calls);
-      }
-    }
-    stream.repeated = true;
-    stream.round.clear();
-  }
-  void emit(const OpSpan& span, std::uint32_t rounds, std::uint32_t calls) {
-    const std::int64_t by = rounds * steady_.ticks;
-    OpSpan moved = span;
-    moved.ref.call += rounds * calls;
-    moved.issued = later(span.issued, by);
-    moved.begin = later(span.begin, by);
-    moved.ready = later(span.ready, by);
-    moved.end = later(span.end, by);
-    to_.on_op(moved);
-  }
-
-  const Shortened& s_;
-  const StepCosts& costs_;
-  const SteadyCheck::Steady& steady_;
-  Observer& to_;
-  std::vector<std::vector<Stream>> streams_;  // by instance and stream
-};
-
 /// The result of the shortened step as that of the whole.
 SimulationResult of_all(SimulationResult result, const ExecutionGraph& graph, const Shortened& s,
                         const StepCosts& costs, const SteadyCheck::Steady& steady) {
@@ -353,6 +305,7 @@ SimulationResult of_all(SimulationResult result, const ExecutionGraph& graph, co
     rank.compute = later(rank.compute, s.left_out * round.compute);
     rank.wait = later(rank.wait, s.left_out * round.wait);
     rank.transfer = later(rank.transfer, s.left_out * round.transfer);
+    rank.repetition = {SimTime{round.begin}, steady.ticks, s.left_out};
     result.ops +=
         graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)].executed_ops();
   }
@@ -378,12 +331,13 @@ std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, con
     }
     SteadyCheck check(s, costs);
     const SimulationResult result = Engine(s.graph, costs, options, &check).run();
-    if (const auto steady = check.steady()) {
-      if (observer != nullptr) {
-        AllRounds all(s, costs, *steady, *observer);
-        Engine(s.graph, costs, options, &all).run();
-      }
+    const auto steady = check.steady();
+    if (steady && observer == nullptr) {
       return of_all(result, graph, s, costs, *steady);
+    }
+    if (steady && std::all_of(steady->rounds.begin(), steady->rounds.end(),
+                              [](const auto& round) { return round.told; })) {
+      return of_all(Engine(s.graph, costs, options, observer).run(), graph, s, costs, *steady);
     }
   }
   return std::nullopt;

@@ -19,7 +19,9 @@ namespace stepcast::simulator {
 /// Nothing for steps that do not repeat themselves (GPipe beside its micro-batches), that are
 /// short, where hosts and compute share cores, where ranks drift apart, or with Jitter.
 ///
-/// `observer` is told of all ops; of the rounds left out it gets no host spans.
+/// `observer` is told of what is simulated. Each rank then has a time in it that stands for the
+/// rounds left out (RankSummary::repetition): as long as a round, from when all of its streams are
+/// in steady rounds to when the first leaves them. Nothing where some rank has none.
 /// Tests: tests/studies/steady_rounds_test.cpp.
 std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, const StepCosts& costs,
                                                 const SimulationOptions& options,

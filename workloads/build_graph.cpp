@@ -9,14 +9,14 @@
 namespace stepcast::workloads {
 
 ExecutionGraph build_graph(const Job& job) {
-  GraphDraft draft = job.workload.transformer() != nullptr ? build_transformer(job)
-                                                           : build_layered(job);
+  GraphDraft draft =
+      job.workload.transformer() != nullptr ? build_transformer(job) : build_layered(job);
   run_passes(draft, job);
   return std::move(draft.graph);
 }
 
-StepFlops step_flops(const Job& job) {
-  return job.workload.transformer() != nullptr ? transformer_flops(job) : layered_flops(job);
+StepFlops step_flops(const Job& job, const ExecutionGraph* graph) {
+  return job.workload.transformer() != nullptr ? transformer_flops(job, graph) : layered_flops(job);
 }
 
 }  // namespace stepcast::workloads

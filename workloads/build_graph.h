@@ -16,6 +16,7 @@ struct StepFlops {
   Flops model_causal;  ///< causal attention at half
   Flops hardware;      ///< model + recomputation
 };
-StepFlops step_flops(const Job& job);
+/// `graph`: the job's own, where it is built.
+StepFlops step_flops(const Job& job, const ExecutionGraph* graph = nullptr);
 
 }  // namespace stepcast::workloads

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 
 #include "core/error.h"
 
@@ -83,12 +84,6 @@ std::vector<std::int32_t> ExecutionGraph::members(std::int32_t communicator,
 
 namespace {
 
-/// First and last call that touch an instance of a per-microbatch tensor.
-struct Life {
-  std::size_t first = SIZE_MAX;
-  std::size_t last = 0;
-};
-
 /// The tensor whose storage this one is.
 TensorId stored_in(const Program& program, TensorId id) {
   while (program.tensors[id].per_microbatch && program.tensors[id].is_view()) {
@@ -97,39 +92,58 @@ TensorId stored_in(const Program& program, TensorId id) {
   return id;
 }
 
-/// Peak of live per-microbatch instances over the calls. An instance lives from the first call that
-/// names it to the last.
-Bytes peak_of_instances(const Program& program) {
-  std::vector<std::vector<TensorId>> touched(program.segments.size());
-  for (std::size_t s = 0; s < program.segments.size(); ++s) {
-    auto& ids = touched[s];
-    for (const Op& op : program.ops_of(program.segments[s])) {
-      const auto* first = program.operands.data() + op.first_operand;
-      for (const auto* id = first; id != first + op.inputs + op.outputs; ++id) {
-        const TensorId stored = stored_in(program, *id);
-        if (program.tensors[stored].per_microbatch) {
-          ids.push_back(stored);
-        }
-      }
-    }
-    std::sort(ids.begin(), ids.end());
-    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+/// First and last call that touch an instance of a per-microbatch tensor.
+struct Life {
+  std::size_t first = SIZE_MAX;
+  std::size_t last = 0;
+};
+
+/// By micro-batch, for what these segments name.
+std::vector<Life> lives_of(const Program& program, const std::vector<std::uint32_t>& segments) {
+  std::vector<bool> named(program.segments.size(), false);
+  for (const std::uint32_t s : segments) {
+    named[s] = true;
   }
-  const auto microbatches = static_cast<std::size_t>(std::max(1, program.microbatches));
-  std::vector<Life> lives(program.tensors.size() * microbatches);
+  std::vector<Life> lives(static_cast<std::size_t>(std::max(1, program.microbatches)));
   for (std::size_t c = 0; c < program.calls.size(); ++c) {
-    for (const TensorId id : touched[program.calls[c].segment]) {
-      Life& life = lives[id * microbatches + static_cast<std::size_t>(program.calls[c].microbatch)];
+    if (named[program.calls[c].segment]) {
+      Life& life = lives[static_cast<std::size_t>(program.calls[c].microbatch)];
       life.first = std::min(life.first, c);
       life.last = std::max(life.last, c);
     }
   }
+  return lives;
+}
+
+/// Peak of live per-microbatch instances over the calls. An instance lives from the first call that
+/// names it to the last: those that the same segments name live alike.
+Bytes peak_of_instances(const Program& program) {
+  std::vector<std::vector<std::uint32_t>> named_by(program.tensors.size());  // segments
+  for (std::uint32_t s = 0; s < program.segments.size(); ++s) {
+    for (const Op& op : program.ops_of(program.segments[s])) {
+      const auto* first = program.operands.data() + op.first_operand;
+      for (const auto* id = first; id != first + op.inputs + op.outputs; ++id) {
+        const TensorId stored = stored_in(program, *id);
+        auto& segments = named_by[stored];
+        if (program.tensors[stored].per_microbatch && (segments.empty() || segments.back() != s)) {
+          segments.push_back(s);
+        }
+      }
+    }
+  }
+  std::map<std::vector<std::uint32_t>, double> bytes_named_by;
+  for (TensorId id = 0; id < program.tensors.size(); ++id) {
+    if (!named_by[id].empty()) {
+      bytes_named_by[named_by[id]] += program.tensors[id].bytes().base();
+    }
+  }
   std::vector<double> change(program.calls.size() + 1, 0.0);
-  for (std::size_t i = 0; i < lives.size(); ++i) {
-    if (lives[i].first != SIZE_MAX) {
-      const double b = program.tensors[i / microbatches].bytes().base();
-      change[lives[i].first] += b;
-      change[lives[i].last + 1] -= b;
+  for (const auto& [segments, bytes] : bytes_named_by) {
+    for (const Life& life : lives_of(program, segments)) {
+      if (life.first != SIZE_MAX) {
+        change[life.first] += bytes;
+        change[life.last + 1] -= bytes;
+      }
     }
   }
   double live = 0;

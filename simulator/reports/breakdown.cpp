@@ -128,14 +128,16 @@ Breakdown breakdown(const Program& program, const Timeline& timeline, std::int32
   parts.rank = rank;
   parts.by_op.resize(program.ops.size());
   for (const OpSpan& span : timeline.ops()) {
-    parts.by_op[span.ref.op].executions += span.rank == rank ? 1 : 0;
+    parts.by_op[span.ref.op].executions +=
+        span.rank == rank ? options.repetition.count(span.begin) : 0;
   }
-  const std::int64_t end = ticks(options.end);
-  const std::int64_t rank_end = ticks(options.rank_end);
+  const Repetition& repetition = options.repetition;
+  const std::int64_t end = ticks(options.end) - repetition.left_out();
+  const std::int64_t rank_end = ticks(options.rank_end) - repetition.left_out();
   for (std::int64_t time = ticks(options.begin); time < end;) {
     std::int64_t until = end;
-    if (time < rank_end) {
-      until = std::min(until, rank_end);
+    for (const std::int64_t change : {rank_end, ticks(repetition.begin), ticks(repetition.end())}) {
+      until = time < change ? std::min(until, change) : until;
     }
     // Each question may shorten `until`, so the tick is put down only when all were asked.
     SimTime* part = &parts.other;
@@ -156,14 +158,16 @@ Breakdown breakdown(const Program& program, const Timeline& timeline, std::int32
                activity.issuing.at(time, until) != nullptr) {
       part = &parts.host;
     }
-    add(*part, until - time);
+    const std::int64_t all = (until - time) * repetition.count(SimTime{time});
+    add(*part, all);
     if (share != nullptr) {
-      add(*share, until - time);
+      add(*share, all);
     }
     time = until;
   }
-  STEPCAST_CHECK(ticks(parts.total()) == std::max<std::int64_t>(0, end - ticks(options.begin)),
-                 "the breakdown sums to {}", ticks(parts.total()));
+  STEPCAST_CHECK(
+      ticks(parts.total()) == std::max<std::int64_t>(0, ticks(options.end) - ticks(options.begin)),
+      "the breakdown sums to {}", ticks(parts.total()));
   return parts;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/graph/program.h"
 #include "simulator/reports/timeline.h"
+#include "simulator/simulate.h"
 
 namespace stepcast::simulator {
 
@@ -45,6 +46,7 @@ struct BreakdownOptions {
   SimTime end{};             ///< of the step
   SimTime rank_end{};        ///< after it the rank waits for the others
   bool shares_core = false;  ///< StepCosts::shares_core
+  Repetition repetition{};   ///< in the timeline; `end` and `rank_end` are those of the whole step
 };
 
 /// For any timeline: a simulated step or a recorded one.

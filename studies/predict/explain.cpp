@@ -117,7 +117,7 @@ StepAccount account_of(const Job& job) {
   StepAccount account =
       finished({.label = {}, .rank = critical.rank, .step = {}, .expected = {}, .rows = {}},
                std::move(rows));
-  account.expected = expected_step(job, account.step);
+  account.expected = expected_step(job, graph, account.step);
   return account;
 }
 

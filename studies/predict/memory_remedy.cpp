@@ -17,6 +17,7 @@
 #include "core/job/pace.h"
 #include "models/cost_model.h"
 #include "planner/parallel/fast_path.h"
+#include "planner/parallel/parallel_space.h"
 #include "simulator/reports/framework_memory.h"
 #include "studies/predict/predict.h"
 #include "studies/predict/simulated_step.h"
@@ -122,7 +123,7 @@ std::string gib(Bytes b) {
 std::pair<Bytes, Seconds> simulated(const Job& job, const models::CostModel& model) {
   const ExecutionGraph graph = workloads::build_graph(job);
   return {simulator::fullest_ledger(graph, job.system.device).total(),
-          expected_step(job, to_seconds(simulate_step(graph, model).result.makespan))};
+          expected_step(job, graph, to_seconds(simulate_step(graph, model).result.makespan))};
 }
 
 /// One change or two that make a legal plan, in closed form.
@@ -155,7 +156,7 @@ std::optional<Tried> tried(Job job, std::string text, planner::FastPath& path,
 
 /// Every change, and every two that are not of one key.
 std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
-  Job base = job;
+  Job base = planner::without_fits(job);
   if (recomputes_latent(job)) {  // what its selective points recompute
     base.parallel.recompute.modules = kLatentUp;
   }

@@ -86,13 +86,13 @@ double tokens_of_a_sequence(const Job& job) {
   return lengths && !lengths->packed ? lengths->mean : static_cast<double>(job.batch.sequence);
 }
 
-void fill_rates(StepPrediction& p) {
+void fill_rates(StepPrediction& p, const ExecutionGraph& graph) {
   const double seconds = p.iteration.base();
   const Job& job = p.job;
   p.samples_per_second = static_cast<double>(job.batch.global) / seconds;
   p.tokens_per_second =
       job.workload.transformer() != nullptr ? p.samples_per_second * tokens_of_a_sequence(job) : 0;
-  p.flops = workloads::step_flops(job);
+  p.flops = workloads::step_flops(job, &graph);
   p.peak_format = job.formats.compute;
   if (const auto peak = job.system.device.peak_of(job.formats.compute)) {
     const Flops available = p.iteration * *peak * static_cast<double>(job.devices);
@@ -107,11 +107,14 @@ constexpr double kSlightShare = 0.01;
 
 /// Rows of the critical rank, with the reason of the longest op template behind each.
 std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionGraph& graph,
-                           const simulator::StepCosts& costs, std::int32_t rank, bool by_name) {
+                           const simulator::StepCosts& costs, const simulator::RankSummary& of,
+                           bool by_name) {
+  const std::int32_t rank = of.rank;
   const Program& program = graph.program_of(rank);
   const auto instance = costs.folding.instance_of.at(static_cast<std::size_t>(rank));
   const simulator::OpCosts& costed = costs.ops[static_cast<std::size_t>(instance)];
-  const std::vector<TemplateTime> templates = template_times(timeline, program, rank);
+  const std::vector<TemplateTime> templates =
+      template_times(timeline, program, rank, of.repetition);
   std::map<std::string, std::pair<OpRow, Seconds>> rows;
   for (std::size_t o = 0; o < templates.size(); ++o) {
     const TemplateTime& s = templates[o];
@@ -148,13 +151,14 @@ std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionG
 
 /// Share of the time of a rank's ops: from models that say nothing of their error.
 double share_without_error(const simulator::Timeline& timeline, const simulator::StepCosts& costs,
-                           std::int32_t rank) {
+                           const simulator::RankSummary& of) {
+  const std::int32_t rank = of.rank;
   const auto instance = costs.folding.instance_of.at(static_cast<std::size_t>(rank));
   const std::vector<float>& sigma = costs.ops[static_cast<std::size_t>(instance)].log_sigma;
   std::int64_t all = 0, without = 0;
   for (const OpSpan& s : timeline.ops()) {
     if (s.rank == rank) {
-      const std::int64_t time = ticks(s.end) - ticks(s.ready);
+      const std::int64_t time = of.repetition.count(s.begin) * (ticks(s.end) - ticks(s.ready));
       all += time;
       without += sigma[s.ref.op] > 0 ? 0 : time;
     }
@@ -327,7 +331,7 @@ Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval
 constexpr double kMostMfu = 0.9;
 
 /// What a training step of a transformer on a GPU takes at least; 0 of other jobs.
-Seconds least_step(const Job& job) {
+Seconds least_step(const Job& job, const ExecutionGraph& graph) {
   const auto& peaks = job.system.device.peak;  // a CPU has none in 16 bits
   const bool trains = plan_family(job) && job.phase == JobPhase::kTrain &&
                       (peaks.contains(Format::kBf16) || peaks.contains(Format::kFp16));
@@ -336,16 +340,16 @@ Seconds least_step(const Job& job) {
     return {};
   }
   // For causal attention: what a device computes at least.
-  return Seconds{workloads::step_flops(job).model_causal.base() /
+  return Seconds{workloads::step_flops(job, &graph).model_causal.base() /
                  (static_cast<double>(job.devices) * peak->base() * kMostMfu)};
 }
 
 /// The simulated step brought to the pace of such runs, its split with it, and between what nine of
 /// ten steps lie.
-void take_pace(StepPrediction& p) {
+void take_pace(StepPrediction& p, const ExecutionGraph& graph) {
   p.pace = pace_of(p.job);
   const double pace = p.pace ? p.pace->factor : 1;
-  const Seconds least = least_step(p.job);
+  const Seconds least = least_step(p.job, graph);
   const auto at = [&](double factor) { return std::max(p.hardware * factor, least); };
   if (p.hardware * pace < least) {
     p.warnings.push_back(fmt::format(
@@ -403,9 +407,9 @@ void add_warnings(const Job& job, StepPrediction& p) {
 
 }  // namespace
 
-Seconds expected_step(const Job& job, Seconds hardware) {
+Seconds expected_step(const Job& job, const ExecutionGraph& graph, Seconds hardware) {
   const auto pace = pace_of(job);
-  return std::max(hardware * (pace ? pace->factor : 1), least_step(job));
+  return std::max(hardware * (pace ? pace->factor : 1), least_step(job, graph));
 }
 
 Bytes reserve_of(const Device& device) {
@@ -433,22 +437,21 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   p.iteration = p.hardware;
   p.in_calibrated_range = costs.in_range;
   p.executed_ops = result.ops;
-  const simulator::RankSummary& critical = result.ranks.at(result.critical);
-  p.critical_rank = critical.rank;
+  p.critical_rank = result.ranks.at(result.critical).rank;
 
   // The critical rank once more, op by op, and who kept it waiting.
-  const std::vector<const simulator::RankSummary*> busier = busier_ranks(result);
   std::vector<std::int32_t> followed;
   if (!options.timeline) {
-    followed.push_back(critical.rank);
-    for (const simulator::RankSummary* rank : busier) {
+    followed.push_back(p.critical_rank);
+    for (const simulator::RankSummary* rank : busier_ranks(result)) {
       followed.push_back(rank->rank);
     }
   }
   simulator::Timeline timeline(graph, followed);
   simulator::SimulationOptions simulation;
   simulation.steady = !options.timeline;
-  simulator::simulate(graph, costs, simulation, &timeline);
+  const simulator::SimulationResult told = simulator::simulate(graph, costs, simulation, &timeline);
+  const simulator::RankSummary& critical = told.ranks.at(told.critical);
   const simulator::Timeline apart =
       options.timeline ? timeline.of(critical.rank) : simulator::Timeline();
   const simulator::Timeline& own = options.timeline ? apart : timeline;
@@ -457,14 +460,15 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
                                          {.begin = SimTime{},
                                           .end = result.makespan,
                                           .rank_end = rank.end,
-                                          .shares_core = costs.shares_core}));
+                                          .shares_core = costs.shares_core,
+                                          .repetition = rank.repetition}));
   };
   p.split = split(critical, own);
   if (options.timeline) {
     p.timeline = timeline.ops();
   }
   if (options.intervals && !pace_of(job)) {
-    if (const double guessed = share_without_error(own, costs, critical.rank); guessed > 0.5) {
+    if (const double guessed = share_without_error(own, costs, critical); guessed > 0.5) {
       p.warnings.push_back(
           fmt::format("no interval: {:.0f} % of the time of rank {}'s ops comes from models whose "
                       "error was not measured",
@@ -473,19 +477,19 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
       p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
     }
   }
-  p.by_kind = rows_of(own, graph, costs, critical.rank, false);
-  p.by_name = rows_of(own, graph, costs, critical.rank, true);
-  for (const simulator::RankSummary* rank : busier) {
+  p.by_kind = rows_of(own, graph, costs, critical, false);
+  p.by_name = rows_of(own, graph, costs, critical, true);
+  for (const simulator::RankSummary* rank : busier_ranks(told)) {
     const TimeSplit of = split(*rank, timeline);
     const Seconds least = p.busiest ? p.busiest->split.bubble : p.split.bubble;
     if (of.bubble < least) {
-      p.busiest = RankAccount{rank->rank, of, rows_of(timeline, graph, costs, rank->rank, false)};
+      p.busiest = RankAccount{rank->rank, of, rows_of(timeline, graph, costs, *rank, false)};
     }
   }
-  take_pace(p);
+  take_pace(p, graph);
   fill_memory(p, graph, options);
   check_tiers(p, graph);
-  fill_rates(p);
+  fill_rates(p, graph);
   add_warnings(job, p);
   return p;
 }

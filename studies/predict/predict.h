@@ -93,9 +93,9 @@ struct StepPrediction {
 /// What context and libraries take of the device's memory: a constant of its file, else nothing.
 Bytes reserve_of(const Device& device);
 
-/// The step to expect where a simulated one takes `hardware`: times the pace of such runs, where
-/// one is known (core/job/pace.h), and no faster than 90 % of the peak allows.
-Seconds expected_step(const Job& job, Seconds hardware);
+/// The step to expect where a simulated one of the job's `graph` takes `hardware`: times the pace
+/// of such runs, where one is known (core/job/pace.h), and no faster than 90 % of the peak allows.
+Seconds expected_step(const Job& job, const ExecutionGraph& graph, Seconds hardware);
 
 /// Builds the graph, costs it, simulates one step.
 StepPrediction predict(const Job& job, const PredictOptions& options = {});

@@ -20,7 +20,8 @@ SimulatedStep simulate_step(const ExecutionGraph& graph, const models::CostModel
 }
 
 std::vector<TemplateTime> template_times(const simulator::Timeline& timeline,
-                                         const Program& program, std::int32_t rank) {
+                                         const Program& program, std::int32_t rank,
+                                         const simulator::Repetition& repetition) {
   struct Ticks {
     std::int64_t executions = 0, time = 0, wait = 0;
   };
@@ -28,9 +29,10 @@ std::vector<TemplateTime> template_times(const simulator::Timeline& timeline,
   for (const OpSpan& span : timeline.ops()) {
     if (span.rank == rank) {
       Ticks& s = sums[span.ref.op];
-      ++s.executions;
-      s.time += ticks(span.end) - ticks(span.ready);
-      s.wait += ticks(span.ready) - ticks(span.begin);
+      const std::int64_t count = repetition.count(span.begin);
+      s.executions += count;
+      s.time += count * (ticks(span.end) - ticks(span.ready));
+      s.wait += count * (ticks(span.ready) - ticks(span.begin));
     }
   }
   std::vector<TemplateTime> times;

@@ -29,7 +29,8 @@ struct TemplateTime {
 };
 /// By op template of the rank's program.
 std::vector<TemplateTime> template_times(const simulator::Timeline& timeline,
-                                         const Program& program, std::int32_t rank);
+                                         const Program& program, std::int32_t rank,
+                                         const simulator::Repetition& repetition = {});
 
 /// Row of a table that an op belongs to: its kind, or its name and phase.
 std::string row_name(const Program& program, const Op& op, bool by_name);

@@ -98,14 +98,18 @@ StageFlops stage_flops(const Program& program, const TransformerShape& shape) {
 
 }  // namespace
 
-StepFlops transformer_flops(const Job& job) {
-  Job unfused = job;
-  unfused.fused_epilogues = false;
-  const ExecutionGraph graph = build_graph(unfused);
+StepFlops transformer_flops(const Job& job, const ExecutionGraph* graph) {
+  ExecutionGraph unfused;
+  if (graph == nullptr || job.fused_epilogues) {
+    Job plain = job;
+    plain.fused_epilogues = false;
+    unfused = build_graph(plain);
+    graph = &unfused;
+  }
   const TransformerShape shape = transformer_shape(job);
   StepFlops total;
-  for (const RankClass& c : graph.classes) {
-    const StageFlops s = stage_flops(graph.programs[static_cast<std::size_t>(c.program)], shape);
+  for (const RankClass& c : graph->classes) {
+    const StageFlops s = stage_flops(graph->programs[static_cast<std::size_t>(c.program)], shape);
     const double ranks = static_cast<double>(c.ranks.size());
     total.model += Flops(ranks * (s.products + s.attention));
     total.model_causal += Flops(ranks * (s.products + s.attention_causal));

@@ -27,7 +27,8 @@ GraphDraft build_transformer(const Job& job);
 
 /// FLOPs of the graph's own matrix products and attention cores, re-scaled to each convention:
 /// attention over the full score matrix (half for model_causal); hardware adds recomputed ops and
-/// the scores that a fused attention backward makes again.
-StepFlops transformer_flops(const Job& job);
+/// the scores that a fused attention backward makes again. `graph`: the job's own, where it is
+/// built.
+StepFlops transformer_flops(const Job& job, const ExecutionGraph* graph = nullptr);
 
 }  // namespace stepcast::workloads
