@@ -244,13 +244,13 @@ void doubt_popularity(const LayeredWorkload& workload) {
 
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
   const config::Source source = job_source(options.job);
-  const auto [request, usual_stack, refused] =
-      config::load_plan_request_on_stack(source, overrides_of(options), {context.library},
-                                         defaults_of(options.stack, options.export_as));
-  Job job = request.job;
-  if (!refused.empty()) {
+  const config::Library library{context.library};
+  const config::PlanRequestOnStack on = config::load_plan_request_on_stack(
+      source, overrides_of(options), library, defaults_of(options.stack, options.export_as));
+  Job job = on.request.job;
+  if (!on.refused.empty()) {
     fmt::print(notes(), "stepcast: no stack is named, and {}: steps are at the hardware's pace\n",
-               refused);
+               on.refused);
   }
   if (const LayeredWorkload* dlrm = job.workload.layered();
       dlrm != nullptr && dlrm->tables.empty()) {
@@ -264,7 +264,10 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
            {"--seed", "--effort", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
             "--max-migrate", "--drift", "--remap-out"},
            "embedding plans, and the workload is a transformer");
-    return plan_parallel(request, options, usual_stack, options.job.format);
+    const studies::AsSet as_set = [&](const Job& plan) {
+      return config::plan_as_set(source, options.job.overrides, library, on, plan);
+    };
+    return plan_parallel(on.request, options, on.usual_stack, as_set, options.job.format);
   }
   refuse(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");

@@ -265,7 +265,18 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p) {
   j["plan"] = point_json(p.point, r.job);
   j["plan"]["family"] = family_text(p);
   j["plan"]["order"] = order_text(p.job.parallel.order);
+  j["set"] = p.settings;
   return j;
+}
+
+/// What `predict` takes beside the job to say the same of plan 1.
+std::string typed_text(const RankedParallelPlan& first) {
+  std::string text = "plan 1 in `predict`:";
+  for (const std::string& setting : first.settings) {
+    const bool plain = setting.find_first_of("{[\" ") == std::string::npos;
+    text += plain ? " --set " + setting : fmt::format(" --set '{}'", setting);
+  }
+  return text;
 }
 
 /// What was not searched, and why.
@@ -326,6 +337,9 @@ Report report_of(const ParallelPlanReport& r, const std::string& usual_stack, bo
   if (!usual_stack.empty()) {
     report.fact("usual_stack", usual_stack);
   }
+  if (!r.plans.front().settings.empty()) {
+    report.line(typed_text(r.plans.front()));
+  }
   report.line(held_text(r));
   if (families_differ(r)) {
     report.line(fmt::format(
@@ -362,7 +376,7 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
 }
 
 int search(PlanRequest request, const ParallelPlanCommand& options, const std::string& usual_stack,
-           OutputFormat format, runtime::MpiSession* session) {
+           const studies::AsSet& as_set, OutputFormat format, runtime::MpiSession* session) {
   std::optional<FrameworkExport> exported;
   if (!options.export_as.empty()) {
     exported = framework_export(options.export_as);
@@ -419,6 +433,7 @@ int search(PlanRequest request, const ParallelPlanCommand& options, const std::s
   if (report.plans.empty()) {
     return tell_nothing_fits(report, format);
   }
+  studies::predict_as_set(report, as_set);
   const std::string text =
       exported ? text_for(exported->stack, report.plans.front().job) : std::string();
   const bool written = exported && !exported->file.empty();
@@ -460,13 +475,14 @@ double headroom_of(const std::string& text, Bytes memory) {
 }
 
 int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
-                  const std::string& usual_stack, OutputFormat format) {
+                  const std::string& usual_stack, const studies::AsSet& as_set,
+                  OutputFormat format) {
   const auto session = join_ranks();
   if (session == nullptr) {
-    return search(request, options, usual_stack, format, nullptr);
+    return search(request, options, usual_stack, as_set, format, nullptr);
   }
   return as_one_rank(*session, [&] {
-    const int code = search(request, options, usual_stack, format, session.get());
+    const int code = search(request, options, usual_stack, as_set, format, session.get());
     (void)session->everyones("");  // the others sleep until rank 0 has simulated and printed
     return code;
   });

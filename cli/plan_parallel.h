@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "core/job/plan_request.h"
+#include "studies/plan/plans_as_set.h"
 
 namespace stepcast::cli {
 
@@ -29,8 +30,9 @@ double headroom_of(const std::string& text, Bytes memory);
 /// `stepcast plan` on a transformer: searches, prints, writes. Returns the exit code: 1 when no
 /// plan fits.
 /// `usual_stack`: that of the request where the job names none; "" where it names one or none is
-/// known.
+/// known. `as_set`: a plan as `predict` takes it; its step is shown as predicted so.
 int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
-                  const std::string& usual_stack, OutputFormat format);
+                  const std::string& usual_stack, const studies::AsSet& as_set,
+                  OutputFormat format);
 
 }  // namespace stepcast::cli

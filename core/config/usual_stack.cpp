@@ -141,4 +141,37 @@ PlanRequestOnStack load_plan_request_on_stack(const Source& source,
   return {plan_request_of(documents, std::move(on.job)), on.usual_stack, on.refused};
 }
 
+PlanAsSet plan_as_set(const Source& source, const std::vector<std::string>& overrides,
+                      const Library& library, const PlanRequestOnStack& request, const Job& plan) {
+  const bool own_overlaps = has_overlap(job_document(source, overrides, library));
+  PlanAsSet as;
+  if (!request.usual_stack.empty()) {
+    as.settings.push_back("stack=" + request.usual_stack);
+  }
+  const auto add_what_differs = [&](const Job& from) {
+    const std::size_t before = as.settings.size();
+    for (const Difference& d : differences(from, plan)) {
+      const bool of_stack =
+          d.key.starts_with("system") || (d.key.starts_with("parallel.overlap") && !own_overlaps);
+      const bool text = d.after.front() == '"';
+      if (!of_stack) {
+        as.settings.push_back(d.key + "=" +
+                              (text ? d.after.substr(1, d.after.size() - 2) : d.after));
+      }
+    }
+    return as.settings.size() > before;
+  };
+  const auto load = [&] {
+    std::vector<std::string> all = overrides;
+    all.insert(all.end(), as.settings.begin(), as.settings.end());
+    as.job = load_job_on_usual_stack(source, all, library).job;
+  };
+  add_what_differs(request.request.job);
+  load();
+  if (add_what_differs(as.job)) {  // defaults of the stack or the job that the plan does without
+    load();
+  }
+  return as;
+}
+
 }  // namespace stepcast::config

@@ -36,4 +36,16 @@ PlanRequestOnStack load_plan_request_on_stack(const Source& source,
                                               const std::vector<std::string>& overrides,
                                               const Library& library, std::string_view framework);
 
+struct PlanAsSet {
+  std::vector<std::string> settings;  ///< key=value, after what the job says itself
+  Job job;                            ///< that they load
+};
+
+/// A plan of `request`, whose stack was taken for want of a named one ("" none), as a user types
+/// it: that stack, and the keys in which `plan` differs from what the job loads without them. What
+/// the stack does with plans of that shape is no key of the plan, and the job that is loaded has
+/// it.
+PlanAsSet plan_as_set(const Source& source, const std::vector<std::string>& overrides,
+                      const Library& library, const PlanRequestOnStack& request, const Job& plan);
+
 }  // namespace stepcast::config

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/job/plan_request.h"
@@ -32,6 +33,7 @@ struct RankedParallelPlan {
   double closed_form = 0;  ///< seconds
   double bytes = 0;        ///< of the fullest device, reserve included
   StepPrediction prediction;
+  std::vector<std::string> settings;  ///< as `--set` takes it beside the job; empty: nobody asked
 };
 
 struct ParallelPlanReport {

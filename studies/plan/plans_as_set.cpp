@@ -1,0 +1,33 @@
+#include "studies/plan/plans_as_set.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stepcast::studies {
+
+void predict_as_set(ParallelPlanReport& report, const AsSet& as_set) {
+  bool changed = false;
+  for (RankedParallelPlan& plan : report.plans) {
+    config::PlanAsSet as = as_set(plan.job);
+    plan.settings = std::move(as.settings);
+    if (!config::differences(plan.job, as.job).empty()) {
+      plan.job = std::move(as.job);
+      plan.prediction = predict(plan.job);
+      changed = true;
+    }
+  }
+  if (!changed) {
+    return;
+  }
+  std::stable_sort(report.plans.begin(), report.plans.end(), [](const auto& a, const auto& b) {
+    return a.prediction.iteration < b.prediction.iteration;
+  });
+  const double best = report.plans.front().prediction.iteration.base();
+  report.lower_bound = std::min(report.lower_bound, best);
+  if (report.proven && report.others_at_least * (1 - kLeastTimeError) <= best) {
+    report.proven = false;
+    report.unproven_more = true;
+  }
+}
+
+}  // namespace stepcast::studies

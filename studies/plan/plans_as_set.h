@@ -1,0 +1,18 @@
+#pragma once
+#include <functional>
+
+#include "core/config/usual_stack.h"
+#include "studies/plan/plan_parallel.h"
+
+namespace stepcast::studies {
+
+/// A plan as `predict` takes it.
+using AsSet = std::function<config::PlanAsSet(const Job& plan)>;
+
+/// Predicts the plans of a report as they are typed, and ranks them by that. A search costs all
+/// plans as the stack runs one that is not split; what it does with plans of another shape, as
+/// those with expert ranks, is added here. It takes time, so the bound holds; `proven` only where
+/// no plan that was not simulated may now be faster.
+void predict_as_set(ParallelPlanReport& report, const AsSet& as_set);
+
+}  // namespace stepcast::studies
