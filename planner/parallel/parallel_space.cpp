@@ -152,10 +152,10 @@ std::vector<DealChoice> ParallelSpace::make_deals(std::int32_t stages) const {
       }
       const bool middle =
           std::all_of(counts.begin() + 1, counts.end() - 1, [](std::int64_t n) { return n > 0; });
-      const std::int64_t least = plain ? 1 : 0;
-      // A chunk of the embedding alone trains nothing where only adapters are trained.
-      const std::int64_t first = job_.lora ? 1 : least;
-      if (middle && counts.front() >= first && counts.back() >= least) {
+      // An embedding alone in its chunk trains nothing where only adapters are trained, and what it
+      // costs is measured together with a head alone.
+      const std::int64_t least = plain || job_.lora ? 1 : 0;
+      if (middle && std::min(counts.front(), counts.back()) >= least) {
         deal.alike = seen.try_emplace(std::move(counts), deals.size()).first->second;
         deals.push_back(deal);
       }
