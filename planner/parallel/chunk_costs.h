@@ -59,6 +59,9 @@ struct StateCosts {
   Line after_ends;   ///< gradients, from that meeting on, its transfer included
   Line update;       ///< optimizer, and gathering weights
   Line ops;          ///< issued by these segments
+  /// Where the exchange is taken as hidden: seconds of its transfers from the last backward pass
+  /// on, of which it hides no more than it lasts itself; 0 where they are not told.
+  Line transfers;
   bool meets_ends = false;
 };
 
@@ -69,7 +72,7 @@ struct Passes {
   ByRole<PassCosts> role;
   Op forward_message, backward_message;  ///< the receives between stages
   std::uint32_t levels = 0;              ///< fabric levels that collectives inside use, as bits
-  bool lacks_mixed = false;              ///< mixed_temporaries count, and are not known yet
+  std::array<bool, kChunkRoles> lacks_mixed{};  ///< mixed_temporaries are not known yet
 };
 
 }  // namespace stepcast::planner

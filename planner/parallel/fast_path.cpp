@@ -9,11 +9,6 @@ namespace {
 
 /// Where issuing takes more of a stage's time, the device waits for the host here and there.
 constexpr double kHostShare = 0.75;
-/// A chunk that holds an end of the model and no layer takes at least so much of what the end adds
-/// to a chunk with layers: without them a few small ops fall away (brute force of uneven plans
-/// holds it, tests/planner/parallel_search_test.cpp).
-constexpr double kEndsAtLeast = 0.9;
-
 /// A chunk's layers, by what they add.
 struct LayerCount {
   std::int32_t kept_dense, kept_other, again_dense, again_other;
@@ -42,22 +37,44 @@ double hidden_between(const Line& exposed, const Line& again, const LayerCount& 
 struct ChunkStates {
   double exchange = 0, after_ends = 0, update = 0, begin = 0, ops = 0;
   bool meets_ends = false;
+  double late = 0;  ///< of the exchange alone, as updates may go on beside it: at least
 };
 
-/// Those of one chunk after another; most are like the one before.
+/// The least of an exchange whose transfers take so long, of a chunk whose last backward pass is
+/// `last`: what that cannot hide, once it falls behind with so many layers that it goes on alike.
+double exposed(const Line& transfers, const Line& last, std::int32_t layers, std::int32_t dense) {
+  const auto behind = [&](std::int32_t n) {
+    return transfers.at(n, std::min(n, dense)) - last.at(n, std::min(n, dense));
+  };
+  const auto settled = std::min(layers, static_cast<std::int32_t>(ReducedStep::kSettled));
+  return behind(settled) > 0 ? std::max(behind(layers), 0.0) : 0;
+}
+
+Line PassCosts::*last_pass(ScheduleKind schedule) {
+  return splits_weights(schedule) ? &PassCosts::weights : &PassCosts::backward;
+}
+
+/// Those of one chunk after another, with such passes; most are like the one before.
 class ChunkStatesOf {
  public:
-  ChunkStatesOf(const ByRole<StateCosts>& states, const PipelineLayout& layout)
-      : states_(states), layout_(layout) {}
+  ChunkStatesOf(const ByRole<StateCosts>& states, const PipelineLayout& layout,
+                const Passes& passes, Line PassCosts::*last)
+      : states_(states), layout_(layout), passes_(passes), last_(last) {}
   const ChunkStates& at(std::size_t chunk) {
     const auto role = static_cast<std::size_t>(layout_.role[chunk]);
     const std::int32_t layers = layout_.layers[chunk];
     const std::int32_t dense = layout_.dense[chunk];
     if (role != role_ || layers != layers_ || dense != dense_) {
       const StateCosts& c = states_[role];
-      now_ = {c.exchange.at(layers, dense), c.after_ends.at(layers, dense),
-              c.update.at(layers, dense),   c.begin.at(layers, dense) + c.first.at(layers, dense),
-              c.ops.at(layers, dense),      c.meets_ends};
+      const double late =
+          c.meets_ends ? 0 : exposed(c.transfers, passes_.role[role].*last_, layers, dense);
+      now_ = {c.exchange.at(layers, dense),
+              c.after_ends.at(layers, dense),
+              c.update.at(layers, dense),
+              c.begin.at(layers, dense) + c.first.at(layers, dense),
+              c.ops.at(layers, dense),
+              c.meets_ends,
+              late};
       role_ = role;
       layers_ = layers;
       dense_ = dense;
@@ -68,6 +85,8 @@ class ChunkStatesOf {
  private:
   const ByRole<StateCosts>& states_;
   const PipelineLayout& layout_;
+  const Passes& passes_;
+  Line PassCosts::*last_;
   std::size_t role_ = kChunkRoles;
   std::int32_t layers_ = 0, dense_ = 0;
   ChunkStates now_;
@@ -266,9 +285,16 @@ void FastPath::activations() {
   PlanPoint of = point_;
   const bool mixture = of.recompute == RecomputeKind::kFirstLayers;
   of.recompute = mixture ? RecomputeKind::kNone : of.recompute;
-  reduced_.add_mixed(of, *kept_);
+  const auto add_mixed = [&](Passes& passes) {
+    for (std::size_t at = 0; at < layout_->layers.size(); ++at) {
+      if (layout_->dense[at] > 0 && layout_->dense[at] < layout_->layers[at]) {
+        reduced_.add_mixed(of, layout_->role[at], passes);
+      }
+    }
+  };
+  add_mixed(*kept_);
   of.recompute = mixture ? RecomputeKind::kFull : of.recompute;
-  reduced_.add_mixed(of, *again_);
+  add_mixed(*again_);
   const Passes& kept = *kept_;
   const Passes& recomputed = *again_;
   activations_.clear();
@@ -324,12 +350,13 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
   };
   End ends[2];
   double meeting = 0;
-  ChunkStatesOf of_chunk(states, *layout_);
+  ChunkStatesOf of_chunk(states, *layout_, *again_, last_pass(point_.schedule));
   for (std::size_t s = 0; s < stages; ++s) {
     double exchange = 0;
     double after = 0;
     double update = 0;
     double own_begin = 0;
+    double late = 0;
     bool meets = false;
     for (std::size_t at = s; at < layout_->layers.size(); at += stages) {
       const ChunkStates& c = of_chunk.at(at);
@@ -337,9 +364,11 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
       after += c.after_ends;
       update += c.update;
       own_begin += c.begin;
+      late += c.late;
       meets = meets || c.meets_ends;
     }
     begin = s == 0 ? own_begin : begin;
+    end = std::max(end, ends_at[s] + late);
     const double reached = ends_at[s] + exchange;
     if (meets) {
       meeting = std::max(meeting, reached);
@@ -358,7 +387,7 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
 double FastPath::host_end(const ByRole<StateCosts>& states) const {
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
-  ChunkStatesOf of_chunk(states, *layout_);
+  ChunkStatesOf of_chunk(states, *layout_, *again_, last_pass(point_.schedule));
   for (std::size_t s = 0; s < stages; ++s) {
     double ops = pass_ops_[s] * static_cast<double>(passes_.microbatches);
     for (std::size_t at = s; at < layout_->layers.size(); at += stages) {
@@ -457,38 +486,6 @@ StepForecast FastPath::forecast(const PlanPoint& point) {
   set_passes(point, layout, kept, again, hops);
   const ByRole<StateCosts> states = reduced_.states(point);
   return {step(states), bytes(states)};
-}
-
-double FastPath::split_bound(const PlanPoint& point, const Passes& passes) const {
-  const TransformerWorkload& model = *job_.workload.transformer();
-  const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
-  const auto whole = [&](std::int64_t chunks) {  // of a micro-batch, all stages together
-    double seconds = 0;
-    const auto add = [&](ChunkRole role, double share, std::int64_t layers, std::int64_t of_dense) {
-      const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
-      for (const auto field : {&PassCosts::forward, &PassCosts::backward}) {
-        const Line& line = c.*field;
-        seconds += line.at(layers, of_dense) - line.base + share * line.base;
-      }
-      const LayerCount n =
-          count_layers(static_cast<std::int32_t>(layers), static_cast<std::int32_t>(of_dense), 0);
-      for (const Line& exposed : {c.forward_exposed, c.backward_exposed}) {
-        seconds -= hidden_between(exposed, exposed, n);
-      }
-    };
-    if (point.pipeline == 1) {
-      add(ChunkRole::kWhole, 1, model.layers, dense);
-      return seconds;
-    }
-    add(ChunkRole::kMiddle, static_cast<double>(chunks - 2), model.layers, dense);
-    add(ChunkRole::kFirst, kEndsAtLeast, 0, 0);
-    add(ChunkRole::kLast, kEndsAtLeast, 0, 0);
-    return seconds;
-  };
-  const double least =
-      std::min(whole(point.pipeline), whole(std::max<std::int64_t>(point.pipeline, model.layers)));
-  const std::int64_t microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
-  return step_ + static_cast<double>(microbatches) * least / point.pipeline * (1 - 1e-9);
 }
 
 }  // namespace stepcast::planner

@@ -68,8 +68,10 @@ class FastPath {
   [[nodiscard]] double step(const ByRole<StateCosts>& states);
   /// A lower bound of the time of every plan of the point's split and micro-batch, however layers
   /// are scheduled, assigned, recomputed and sharded: some stage has the mean work of all. `passes`
-  /// are those of 1f1b, whole parameters and no recomputation.
+  /// are those of 1f1b, whole parameters and no recomputation; in the second form those of
+  /// ReducedStep::on_one_stage.
   [[nodiscard]] double split_bound(const PlanPoint& point, const Passes& passes) const;
+  [[nodiscard]] double one_stage_bound(const PlanPoint& point, const Passes& passes) const;
 
   /// All of it for one point, nothing kept: for tests and single answers. Errors: InputError.
   StepForecast forecast(const PlanPoint& point);
@@ -94,6 +96,8 @@ class FastPath {
   [[nodiscard]] double seconds_of(const ByRole<StateCosts>& states,
                                   const std::vector<double>& ends) const;
   [[nodiscard]] double host_end(const ByRole<StateCosts>& states) const;
+  [[nodiscard]] double work_of(const Passes& passes, ChunkRole role, double share) const;
+  [[nodiscard]] double mean_bound(const PlanPoint& point, double all) const;
 
   Job job_;
   const models::CostModel& model_;

@@ -120,9 +120,12 @@ class Search {
       Split& split = table_.sharded(i);
       PlanPoint point = split.point;
       point.micro = task.micro;
-      const std::vector<ScheduleChoice> schedules = space_.schedules(point);
+      const std::vector<ScheduleChoice>& schedules = schedules_of(t, s, point);
       const bool known_behind = options_.below && memory_.split_bounds[t][s] > *options_.below;
-      if (known_behind || behind(path, costs, split, point, schedules, shelf)) {
+      const bool by_one_stage =
+          !known_behind && behind_on_one_stage(path, costs, split, point, shelf);
+      memory_.by_one_stage[t][s] = by_one_stage ? 1 : 0;
+      if (known_behind || by_one_stage || behind(path, costs, split, point, schedules, shelf)) {
         for (const auto& [deal, schedule] : schedules) {
           const auto points =
               split.count(schedule) *
@@ -180,9 +183,36 @@ class Search {
       const Split& split = table_.sharded(task.splits[s]);
       PlanPoint point = split.point;
       point.micro = task.micro;
+      const auto one = memory_.by_one_stage[t][s] != 0 ? path.reduced().on_one_stage(point)
+                                                       : std::optional<PlanPoint>();
       memory_.split_bounds[t][s] =
-          split.least_pace * path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
+          split.least_pace *
+          (one ? path.one_stage_bound(point, costs.passes(*one, RecomputeKind::kNone))
+               : path.split_bound(point, costs.passes(point, RecomputeKind::kNone)));
     }
+  }
+
+  /// What plans of a task's split can have.
+  const std::vector<ScheduleChoice>& schedules_of(std::size_t t, std::size_t s,
+                                                  const PlanPoint& point) {
+    std::optional<std::vector<ScheduleChoice>>& known = memory_.schedules[t][s];
+    if (!known) {
+      known = space_.schedules(point);
+    }
+    return *known;
+  }
+
+  /// True if no plan of the split can be among the answers, from passes that all its pipelines
+  /// share.
+  [[nodiscard]] bool behind_on_one_stage(FastPath& path, TaskCosts& costs, const Split& split,
+                                         const PlanPoint& point, const CandidateShelf& shelf) {
+    if (!points_.by_time(shelf) || point.pipeline == 1) {
+      return false;
+    }
+    const auto one = path.reduced().on_one_stage(point);
+    return one &&
+           points_.beaten(shelf, split,
+                          path.one_stage_bound(point, costs.passes(*one, RecomputeKind::kNone)));
   }
 
   /// True if no plan of the split, under any schedule, can be among the answers. Passes whose
@@ -239,18 +269,18 @@ class Search {
     const SearchTask& task = tasks_[t];
     TaskCosts costs = costs_of(worker, t);
     SearchCounts counts;  // of the rounds' points
-    for (const std::size_t i : task.splits) {
-      Split& split = table_.sharded(i);
+    for (std::size_t s = 0; s < task.splits.size(); ++s) {
+      Split& split = table_.sharded(task.splits[s]);
       PlanPoint point = split.point;
       point.micro = task.micro;
-      const std::vector<ScheduleChoice> schedules = space_.schedules(point);
-      if (late() || behind(path, costs, split, point, schedules, shelf) ||
-          !known(split, worker).any_fits()) {
+      const std::vector<ScheduleChoice>& schedules = schedules_of(t, s, point);
+      if (late() || behind_on_one_stage(path, costs, split, point, shelf) ||
+          behind(path, costs, split, point, schedules, shelf) || !known(split, worker).any_fits()) {
         continue;
       }
       std::int32_t most = 1;
-      for (const ScheduleChoice& s : schedules) {
-        most = std::max(most, s.deal.virtual_stages);
+      for (const ScheduleChoice& choice : schedules) {
+        most = std::max(most, choice.deal.virtual_stages);
       }
       for (const auto& [deal, schedule] : schedules) {
         const std::int32_t v = deal.virtual_stages;

@@ -63,9 +63,11 @@ std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
     split.schedule = ScheduleKind::kOneFOneB;
   }
   Job reduced = applied(job, split);
-  reduced.parallel.pipeline_split = layers < stages            ? PipelineSplit{1, 1, {}}
-                                    : stages == kUnequalStages ? PipelineSplit{0, 0, {1, 1, 2, 1}}
-                                                               : PipelineSplit{};
+  const std::int64_t each = layers / stages;
+  reduced.parallel.pipeline_split = each == 0 ? PipelineSplit{1, 1, {}}
+                                    : stages == kUnequalStages
+                                        ? PipelineSplit{0, 0, {each, each, each + 1, each}}
+                                        : PipelineSplit{};
   if (split.context > 1 || split.shard_level != 0 ||
       job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
     fit_to_mesh(job, point, reduced);

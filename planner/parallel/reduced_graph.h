@@ -33,9 +33,9 @@ struct ReducedStage {
   [[nodiscard]] std::int32_t rank() const { return index * graph->mesh.stride(Axis::kPipeline); }
 };
 
-/// Stages of 1, 1, 2, 1 layers: the first, two in the middle one layer apart, the last.
+/// Stages of n, n, n + 1, n layers: the first, two in the middle one layer apart, the last.
 constexpr std::int32_t kUnequalStages = 4;
-constexpr std::int64_t kUnequalLayers = 5;
+constexpr std::int64_t unequal_layers(std::int64_t n) { return kUnequalStages * n + 1; }
 /// The first, one in the middle, the last, all of as many layers.
 constexpr std::int32_t kEqualStages = 3;
 /// Layers over as many stages: one in the middle, none at the ends.

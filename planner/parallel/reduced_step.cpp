@@ -17,11 +17,8 @@ namespace {
 /// A layer that fills more buckets shares hardly any with the next: of a layer's matrices none is
 /// larger than about a third, so each fills a bucket of its own.
 constexpr double kBucketsOfALayer = 4;
-/// So many layers show how an exchange that overlaps with a pass goes on, where layers do not share
-/// buckets: it falls behind by as much with each, or catches up.
-constexpr std::int64_t kSettled = 4;
 constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
-/// And so many have all the buffers that layers take in turn.
+/// So many layers have all the buffers that they take in turn.
 constexpr std::int64_t kBuffered = 3;
 
 /// Layers of two kinds in turn, a `share` of them like `other`: what a chunk takes on average.
@@ -296,10 +293,10 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
     }
   } else {
     std::vector<PassCosts> by_stage;
-    for (const ReducedStage& stage : pass_stages(key, kUnequalStages, kUnequalLayers)) {
+    for (const ReducedStage& stage : pass_stages(key, kUnequalStages, unequal_layers(1))) {
       by_stage.push_back(costs(stage));
     }
-    passes.role = by_role(std::move(by_stage), kPassFields);
+    passes.role = by_role(std::move(by_stage), kPassFields, 1);
   }
   if (empty_ends(point)) {
     add_ends(pass_stages(key, kEqualStages, kEmptyEnds), passes.role, costs);
@@ -339,29 +336,36 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
     return state_stages(key, parts, layers);
   };
   const bool whole = point.pipeline == 1;
-  ByRole<StateCosts> costs;
-  if (whole) {
-    costs = lines(whole, 1, 1, kStateFields, stages, of);
-  } else if (!overlapped) {
+  // A layer is like the next once there are so many.
+  const auto alike_from = [&](std::int64_t layers) {
+    if (whole) {
+      return lines(whole, layers, 1, kStateFields, stages, of);
+    }
     std::vector<StateCosts> by_stage;
-    for (const ReducedStage& stage : stages(kUnequalStages, kUnequalLayers)) {
+    for (const ReducedStage& stage : stages(kUnequalStages, unequal_layers(layers))) {
       by_stage.push_back(of(stage));
     }
-    costs = by_role(std::move(by_stage), kStateFields);
-  }
+    return by_role(std::move(by_stage), kStateFields, static_cast<double>(layers));
+  };
   // Overlapped with passes, or in shared buckets, one layer more is no measure of the exchange: it
   // is priced at the numbers of layers that chunks have, or at so many that it goes on alike.
   const std::int64_t most = std::max<std::int64_t>(most_layers(point) - 1, 1);
+  if (overlapped && hidden) {
+    return alike_from(point.zero < 2 ? 1 : std::min(most, kBuffered));
+  }
+  ByRole<StateCosts> costs;
   if (overlapped) {
-    const std::int64_t settled = std::min(most, hidden ? kBuffered : kSettled);
+    const std::int64_t settled = std::min(most, kSettled);
     costs = lines(whole, settled, 1, kStateFields, stages, of);
     if (settled == most) {
       return costs;
     }
-    if (hidden || exchange_settles(point, costs)) {
+    if (exchange_settles(point, costs)) {
       catch_up(costs);
       return costs;
     }
+  } else {
+    costs = alike_from(1);
   }
   if (overlapped || (point.replicas() > 1 && layers_share_buckets(costs))) {
     costs = lines(whole, most, 1, kStateFields, stages, of);
@@ -423,29 +427,25 @@ Passes ReducedStep::passes_of_kinds(const PlanPoint& point) {
     for (std::size_t role = 0; role < kChunkRoles; ++role) {
       passes.role[role].dense_temporaries = alike[role].temporaries.at(1, 0);
     }
-    passes.lacks_mixed = true;
+    passes.lacks_mixed.fill(true);
   }
   return passes;
 }
 
 /// Temporaries of chunks with layers of both kinds: stages of two layers, the first of them
 /// without experts in the stage that is looked at.
-void ReducedStep::add_mixed(const PlanPoint& point, Passes& passes) {
-  if (!std::exchange(passes.lacks_mixed, false)) {
+void ReducedStep::add_mixed(const PlanPoint& point, ChunkRole role, Passes& passes) {
+  const auto at = static_cast<std::size_t>(role);
+  if (!std::exchange(passes.lacks_mixed.at(at), false)) {
     return;
   }
   auto& experts = *std::get<TransformerWorkload>(job_.workload.model).moe;
-  const PlanPoint key = pass_point(point);
-  const bool whole = point.pipeline == 1;
-  constexpr std::array kRoles{ChunkRole::kFirst, ChunkRole::kMiddle, ChunkRole::kLast};
+  const bool whole = role == ChunkRole::kWhole;
   const std::int32_t parts = whole ? 1 : kEqualStages;
-  for (std::int32_t stage = 0; stage < parts; ++stage) {
-    experts.first_dense_layers = 2 * stage + 1;
-    const auto& stages = pass_stages(key, parts, std::int64_t{2} * parts);
-    const ChunkRole at = whole ? ChunkRole::kWhole : kRoles[static_cast<std::size_t>(stage)];
-    passes.role[static_cast<std::size_t>(at)].mixed_temporaries =
-        pass_temporaries(stages[static_cast<std::size_t>(stage)]);
-  }
+  const std::int32_t stage = role == ChunkRole::kMiddle ? 1 : role == ChunkRole::kLast ? 2 : 0;
+  experts.first_dense_layers = 2 * stage + 1;
+  const auto& stages = pass_stages(pass_point(point), parts, std::int64_t{2} * parts);
+  passes.role.at(at).mixed_temporaries = pass_temporaries(stages[static_cast<std::size_t>(stage)]);
   experts.first_dense_layers = 0;
 }
 
@@ -465,6 +465,11 @@ ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden, bool
       for (StateCosts& c : states) {
         c.exchange.dense = c.after_ends.dense = 0;
       }
+    }
+  }
+  if (least() || point.zero >= 2 || layers_share_buckets(states)) {
+    for (StateCosts& c : states) {
+      c.transfers = {};
     }
   }
   return states;

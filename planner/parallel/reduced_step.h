@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/job/job.h"
@@ -35,8 +36,9 @@ class ReducedStep {
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
   /// schedule makes weight gradients apart. Errors: InputError where the builder refuses the split.
   Passes passes(const PlanPoint& point);
-  /// Completes the passes of the point with mixed_temporaries, which only memory depends on.
-  void add_mixed(const PlanPoint& point, Passes& passes);
+  /// Completes the passes of the point with a role's mixed_temporaries, which only memory depends
+  /// on.
+  void add_mixed(const PlanPoint& point, ChunkRole role, Passes& passes);
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
   /// micro and recompute, because the exchange then overlaps with the last backward pass.
@@ -74,6 +76,9 @@ class ReducedStep {
     auto operator<=>(const PassKey&) const = default;
   };
   [[nodiscard]] PassKey pass_key(const PlanPoint& point) const;
+  /// The point's ranks with all layers on one stage, if its passes tell what those of its stages
+  /// take together: where their groups lie on the fabric as the first one's.
+  [[nodiscard]] std::optional<PlanPoint> on_one_stage(const PlanPoint& point) const;
   [[nodiscard]] bool states_use_passes() const;
   /// True if its first chunk or its last has no layers.
   [[nodiscard]] bool empty_ends(const PlanPoint& point) const;
@@ -85,6 +90,9 @@ class ReducedStep {
                                           const ByRole<StateCosts>& states) const;
   /// Passes of chunks of so many layers are like those of more.
   static constexpr std::int64_t kMostToldApart = 6;
+  /// So many layers show how an exchange that overlaps with a pass goes on, where layers do not
+  /// share buckets: it falls behind by as much with each, or catches up.
+  static constexpr std::int64_t kSettled = 4;
   /// With Clock::kLeast: true if the passes hide the exchange of the point's states in full. Then
   /// they do not depend on the passes.
   [[nodiscard]] bool states_hide_exchange(const PlanPoint& point) const;

@@ -38,6 +38,29 @@ ReducedStep::Placement ReducedStep::placement(const PlanPoint& point) const {
           point.pipeline > 1 ? stage % unit : 0, (point.pipeline - 1) * stage % unit};
 }
 
+std::optional<PlanPoint> ReducedStep::on_one_stage(const PlanPoint& point) const {
+  PlanPoint one = point;
+  one.data *= one.pipeline;
+  one.pipeline = one.virtual_stages = 1;
+  one.embedding_layers = one.head_layers = 0;
+  const Mesh mesh = mesh_of(job_, point);
+  const Mesh other = mesh_of(job_, one);
+  const auto alike = [&](Axis axis) { return mesh.stride(axis) == other.stride(axis); };
+  if (!job_.parallel.pipeline_split.layers.empty() || !alike(Axis::kTensor) ||
+      !alike(Axis::kContext)) {
+    return std::nullopt;
+  }
+  if (passes_use_data(point) || passes_use_data(one)) {
+    const Placement own = placement(point);
+    if (job_.parallel.expert_dispatch == ExpertDispatch::kPerMachine ||
+        own.data != placement(one).data || own.second != 0 || own.last != 0 ||
+        point.replicas() % point.expert != 0) {
+      return std::nullopt;
+    }
+  }
+  return one;
+}
+
 bool ReducedStep::passes_use_order(const PlanPoint& point) const {
   return job_.parallel.overlap.data && clock_ == Clock::kUsual && point.replicas() > 1 &&
          point.zero >= 2;

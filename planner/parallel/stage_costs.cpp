@@ -54,6 +54,33 @@ Line& lifetime(PassCosts& costs, std::uint8_t touched) {
 
 bool symmetric(const Op& op) { return is_collective(op.kind) && !is_point_to_point(op.kind); }
 
+/// True for a collective over replicas on a stream of its own.
+bool over_replicas(const ReducedStage& stage, const Op& op) {
+  return op.stream != 0 && op.communicator >= 0 &&
+         stage.graph->communicators[static_cast<std::size_t>(op.communicator)].role ==
+             CommunicatorRole::kReplicas;
+}
+
+/// Seconds of the exchange of gradients on a stream of its own, from the last backward pass on.
+double transfers_of(const ReducedStage& stage, std::span<const double> seconds) {
+  const Program& program = stage.program();
+  std::vector<double> by_stream(program.streams.size(), 0.0);
+  for (const Segment& segment : program.segments) {
+    const Part part = part_of(segment);
+    if (part != Part::kLastBackward && part != Part::kFinish) {
+      continue;
+    }
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      const Op& op = program.ops[o];
+      if (op.phase == Phase::kOptimizer) {
+        break;
+      }
+      by_stream[op.stream] += over_replicas(stage, op) ? seconds[o] : 0;
+    }
+  }
+  return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
+}
+
 /// Bytes of the tensors that live within the segment alone.
 double temporaries_of(const Program& program, const Segment& segment) {
   double bytes = 0;
@@ -206,11 +233,7 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
     }
     (costs.*fields->ops).base = segment.op_count;
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
-      const Op& op = program.ops[o];
-      const bool own = op.stream != 0 && op.communicator >= 0 &&
-                       stage.graph->communicators[static_cast<std::size_t>(op.communicator)].role ==
-                           CommunicatorRole::kReplicas;
-      costs.overlapped.base += own ? seconds[o] : 0;
+      costs.overlapped.base += over_replicas(stage, program.ops[o]) ? seconds[o] : 0;
     }
     for (const Op& op : program.ops_of(segment)) {
       const TensorId* first = program.operands.data() + op.first_operand;
@@ -231,10 +254,13 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
 StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool hidden) {
   const Program& program = stage.program();
   std::vector<double> seconds = price(stage, mesh, false);
-  for (std::size_t o = 0; hidden && o < seconds.size(); ++o) {
-    seconds[o] = program.ops[o].stream == 0 ? seconds[o] : 0;
-  }
   StateCosts costs;
+  if (hidden) {
+    costs.transfers.base = transfers_of(stage, seconds);
+    for (std::size_t o = 0; o < seconds.size(); ++o) {
+      seconds[o] = program.ops[o].stream == 0 ? seconds[o] : 0;
+    }
+  }
   const MemoryUse use = memory_use(program);
   costs.parameters.base = use.parameters.base();
   costs.gradients.base = use.gradients.base();

@@ -16,9 +16,10 @@ constexpr std::array kPassFields{
     &PassCosts::overlapped,   &PassCosts::forward_exposed, &PassCosts::backward_exposed,
     &PassCosts::temporaries};
 constexpr std::array kStateFields{
-    &StateCosts::parameters,  &StateCosts::gradients, &StateCosts::optimizer, &StateCosts::buffers,
-    &StateCosts::temporaries, &StateCosts::begin,     &StateCosts::first,     &StateCosts::exchange,
-    &StateCosts::after_ends,  &StateCosts::update,    &StateCosts::ops};
+    &StateCosts::parameters, &StateCosts::gradients,   &StateCosts::optimizer,
+    &StateCosts::buffers,    &StateCosts::temporaries, &StateCosts::begin,
+    &StateCosts::first,      &StateCosts::exchange,    &StateCosts::after_ends,
+    &StateCosts::update,     &StateCosts::ops,         &StateCosts::transfers};
 
 /// Each field of `one`, a chunk of so many layers, and of `two`, with `more` of them, as a line.
 template <class T, std::size_t N>
@@ -31,20 +32,15 @@ void to_lines(T& one, const T& two, const std::array<Line T::*, N>& fields, doub
   }
 }
 
-/// Costs of stages {first, middle, middle + a layer, last} or {whole, whole + a layer}, by role.
+/// Costs of stages {first, middle, middle + a layer, last}, all else of `layers`, by role.
 template <class T, std::size_t N>
-ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields) {
+ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields, double layers) {
   ByRole<T> role;
-  if (stages.size() == 2) {
-    to_lines(stages[0], stages[1], fields);
-    role.fill(stages[0]);
-    return role;
-  }
-  to_lines(stages[1], stages[2], fields);
+  to_lines(stages[1], stages[2], fields, layers);
   const auto take_layer = [&](T& end) {  // the same layer under another role
     for (const auto field : fields) {
       (end.*field).layer = (stages[1].*field).layer;
-      (end.*field).base -= (stages[1].*field).layer;
+      (end.*field).base -= layers * (stages[1].*field).layer;
     }
   };
   take_layer(stages[0]);

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "planner/parallel/internal/split_table.h"
@@ -25,6 +26,8 @@ struct SearchMemory {
     }
     for (const SearchTask& task : tasks) {
       split_bounds.emplace_back(task.splits.size());
+      by_one_stage.emplace_back(task.splits.size());
+      schedules.emplace_back(task.splits.size());
     }
   }
 
@@ -44,7 +47,10 @@ struct SearchMemory {
   /// Seconds that the least clock keeps every plan of a split and micro-batch from, by task and
   /// split; 0 where nothing is known.
   std::vector<std::vector<double>> split_bounds;
-  std::vector<std::unique_ptr<FastPath>> usual_paths, least_paths;  // by worker
+  /// Whether their passes on one stage have put all its plans behind, likewise.
+  std::vector<std::vector<char>> by_one_stage;
+  std::vector<std::vector<std::optional<std::vector<ScheduleChoice>>>> schedules;  // likewise
+  std::vector<std::unique_ptr<FastPath>> usual_paths, least_paths;                 // by worker
 };
 
 }  // namespace stepcast::planner::internal

@@ -1,0 +1,60 @@
+#include <algorithm>
+
+#include "planner/parallel/fast_path.h"
+
+/// Lower bounds of all plans of a split and micro-batch at once.
+namespace stepcast::planner {
+namespace {
+
+/// A chunk that holds an end of the model and no layer takes at least so much of what the end adds
+/// to a chunk with layers: without them a few small ops fall away (brute force of uneven plans
+/// holds it, tests/planner/parallel_search_test.cpp).
+constexpr double kEndsAtLeast = 0.9;
+
+double base_of(const Passes& passes, ChunkRole role) {
+  const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
+  return c.forward.base + c.backward.base;
+}
+
+}  // namespace
+
+double FastPath::split_bound(const PlanPoint& point, const Passes& passes) const {
+  if (point.pipeline == 1) {
+    return mean_bound(point, work_of(passes, ChunkRole::kWhole, 1));
+  }
+  const TransformerWorkload& model = *job_.workload.transformer();
+  const auto chunks = static_cast<double>(point.pipeline);
+  const auto most = std::max(chunks, static_cast<double>(model.layers));
+  const auto at = [&](double n) { return work_of(passes, ChunkRole::kMiddle, n - 2); };
+  return mean_bound(
+      point, std::min(at(chunks), at(most)) + kEndsAtLeast * (base_of(passes, ChunkRole::kFirst) +
+                                                              base_of(passes, ChunkRole::kLast)));
+}
+
+double FastPath::one_stage_bound(const PlanPoint& point, const Passes& passes) const {
+  return mean_bound(point, work_of(passes, ChunkRole::kWhole, kEndsAtLeast));
+}
+
+/// Seconds of a micro-batch: all layers of the model, and `share` of what a chunk has besides.
+double FastPath::work_of(const Passes& passes, ChunkRole role, double share) const {
+  const TransformerWorkload& model = *job_.workload.transformer();
+  const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
+  const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
+  double seconds = share * base_of(passes, role);
+  for (const Line& line : {c.forward, c.backward}) {
+    seconds += line.at(model.layers, dense) - line.base;
+  }
+  for (const Line& exposed : {c.forward_exposed, c.backward_exposed}) {
+    const bool two_kinds = dense > 0 && dense < model.layers;
+    seconds -= two_kinds ? std::max({exposed.layer, exposed.dense, 0.0}) : 0;
+  }
+  return seconds;
+}
+
+/// Seconds of the step where all stages together take so long for a micro-batch.
+double FastPath::mean_bound(const PlanPoint& point, double all) const {
+  const std::int64_t microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
+  return step_ + static_cast<double>(microbatches) * all / point.pipeline * (1 - 1e-9);
+}
+
+}  // namespace stepcast::planner
