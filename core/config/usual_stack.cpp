@@ -166,7 +166,11 @@ PlanAsSet plan_as_set(const Source& source, const std::vector<std::string>& over
     all.insert(all.end(), as.settings.begin(), as.settings.end());
     as.job = load_job_on_usual_stack(source, all, library).job;
   };
-  add_what_differs(request.request.job);
+  Job before = request.request.job;
+  if (!request.request.fixed.micro) {  // its default depends on the plan's shape, so it is said
+    before.batch.micro = 0;
+  }
+  add_what_differs(before);
   load();
   if (add_what_differs(as.job)) {  // defaults of the stack or the job that the plan does without
     load();

@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.h"
+
 namespace stepcast::studies {
 
 void predict_as_set(ParallelPlanReport& report, const AsSet& as_set) {
   bool changed = false;
   for (RankedParallelPlan& plan : report.plans) {
-    config::PlanAsSet as = as_set(plan.job);
+    config::PlanAsSet as;
+    try {
+      as = as_set(plan.job);
+    } catch (const InputError&) {  // legal as it is, though no keys say it beside the job
+      continue;
+    }
     plan.settings = std::move(as.settings);
     if (!config::differences(plan.job, as.job).empty()) {
       plan.job = std::move(as.job);

@@ -42,11 +42,12 @@ bool recomputes_latent(const Job& job) {
 }
 
 /// Twice as many ranks that share the experts, and as many as lie in one unit of the innermost
-/// level.
+/// level. None where nobody shares them: what stacks do for plans that share experts is not in the
+/// job.
 std::set<std::int64_t> wider_experts(const Job& job) {
   const TransformerWorkload& w = *job.workload.transformer();
   const Parallel& p = job.parallel;
-  if (!w.moe) {
+  if (!w.moe || p.expert == 1) {
     return {};
   }
   const std::int64_t inside = job.system.fabric.empty() ? 1 : job.system.devices_in_level(0);
