@@ -16,7 +16,7 @@ using Stage = ExecutedGraph::Stage;
 class Builder {
  public:
   Builder(const ExecutionGraph& graph, const StepCosts& costs, const Timeline& timeline)
-      : graph_(graph), costs_(costs), spans_(timeline.ops()) {
+      : costs_(costs), spans_(timeline.ops()) {
     for (const Program& program : graph.programs) {
       orders_.emplace_back(program, graph.communicators.size());
     }
@@ -261,7 +261,6 @@ class Builder {
     }
   }
 
-  const ExecutionGraph& graph_;
   const StepCosts& costs_;
   const std::vector<OpSpan>& spans_;
   std::vector<ExecutionOrder> orders_;
