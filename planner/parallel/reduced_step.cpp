@@ -16,7 +16,7 @@ namespace {
 
 /// A layer that fills more buckets shares hardly any with the next: of a layer's matrices none is
 /// larger than about a third, so each fills a bucket of its own.
-constexpr double kBucketsOfALayer = 4;
+constexpr double kBucketsOfALayer = 8;
 constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
 /// So many layers have all the buffers that they take in turn.
 constexpr std::int64_t kBuffered = 3;
