@@ -50,7 +50,7 @@ void many_tables(benchmark::State& state) {
   plan(state, job, state.range(2) != 0);
 }
 
-// Ranks, row tiers, runs of annealing: none for --effort quick, 8 for normal.
+// Ranks, row tiers, runs of annealing: none for --effort quick, 4 for normal.
 BENCHMARK(mlperf_v2)
     ->Args({8, 0, 0})
     ->Args({8, 0, 4})

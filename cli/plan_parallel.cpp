@@ -269,12 +269,11 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p) {
   return j;
 }
 
-/// What `predict` takes beside the job to say the same of plan 1.
+/// What `predict` takes in addition to the job to say the same of plan 1.
 std::string typed_text(const RankedParallelPlan& first) {
   std::string text = "plan 1 in `predict`:";
   for (const std::string& setting : first.settings) {
-    const bool plain = setting.find_first_of("{[\" ") == std::string::npos;
-    text += plain ? " --set " + setting : fmt::format(" --set '{}'", setting);
+    text += " --set " + config::quoted_setting(setting);
   }
   return text;
 }

@@ -141,6 +141,11 @@ PlanRequestOnStack load_plan_request_on_stack(const Source& source,
   return {plan_request_of(documents, std::move(on.job)), on.usual_stack, on.refused};
 }
 
+std::string quoted_setting(const std::string& setting) {
+  const bool plain = setting.find_first_of("{[\" ") == std::string::npos;
+  return plain ? setting : fmt::format("'{}'", setting);
+}
+
 PlanAsSet plan_as_set(const Source& source, const std::vector<std::string>& overrides,
                       const Library& library, const PlanRequestOnStack& request, const Job& plan) {
   const bool own_overlaps = has_overlap(job_document(source, overrides, library));

@@ -36,6 +36,9 @@ PlanRequestOnStack load_plan_request_on_stack(const Source& source,
                                               const std::vector<std::string>& overrides,
                                               const Library& library, std::string_view framework);
 
+/// A setting `key=value` as a shell takes it after --set: quoted where the value is an object.
+std::string quoted_setting(const std::string& setting);
+
 struct PlanAsSet {
   std::vector<std::string> settings;  ///< key=value, after what the job says itself
   Job job;                            ///< that they load

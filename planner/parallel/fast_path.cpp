@@ -9,6 +9,7 @@ namespace {
 
 /// Where issuing takes more of a stage's time, the device waits for the host here and there.
 constexpr double kHostShare = 0.75;
+
 /// A chunk's layers, by what they add.
 struct LayerCount {
   std::int32_t kept_dense, kept_other, again_dense, again_other;
@@ -37,7 +38,7 @@ double hidden_between(const Line& exposed, const Line& again, const LayerCount& 
 struct ChunkStates {
   double exchange = 0, after_ends = 0, update = 0, begin = 0, ops = 0;
   bool meets_ends = false;
-  double late = 0;  ///< of the exchange alone, as updates may go on beside it: at least
+  double late = 0;  ///< of the exchange alone, which updates may overlap with: at least
 };
 
 /// The least of an exchange whose transfers take so long, of a chunk whose last backward pass is

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/config/usual_stack.h"
 #include "core/error.h"
 #include "core/job/job_rules.h"
 #include "core/job/layers.h"
@@ -77,7 +78,7 @@ std::vector<Change> changes(const Job& job) {
     }
   }
   if (recomputes_latent(job)) {
-    all.push_back({R"('parallel.recompute={"modules":["mla_up_proj"]}')", [](Job& j) {
+    all.push_back({R"(parallel.recompute={"modules":["mla_up_proj"]})", [](Job& j) {
                      j.parallel.recompute.kind = RecomputeKind::kSelective;
                      j.parallel.recompute.modules = kLatentUp;
                    }});
@@ -164,10 +165,8 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
   planner::FastPath path(base, model);
   std::vector<Tried> all;
   const std::vector<Change> singles = changes(job);
-  const auto key = [](const Change& c) {  // objects are quoted for a shell
-    const std::string plain = c.text.substr(c.text.front() == '\'' ? 1 : 0);
-    return plain.substr(0, plain.find('='));
-  };
+  const auto key = [](const Change& c) { return c.text.substr(0, c.text.find('=')); };
+  const auto typed = [](const Change& c) { return config::quoted_setting(c.text); };
   for (std::size_t i = 0; i < singles.size(); ++i) {
     Job one = job;
     singles[i].make(one);
@@ -179,11 +178,11 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
         continue;
       }
       if (auto t =
-              tried(std::move(two), singles[i].text + " and " + singles[k].text, path, model)) {
+              tried(std::move(two), typed(singles[i]) + " and " + typed(singles[k]), path, model)) {
         all.push_back(std::move(*t));
       }
     }
-    if (auto t = tried(std::move(one), singles[i].text, path, model)) {
+    if (auto t = tried(std::move(one), typed(singles[i]), path, model)) {
       t->seconds = t->seconds * kSimpler;
       all.push_back(std::move(*t));
     }
