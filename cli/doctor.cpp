@@ -138,8 +138,8 @@ Report report_of(const std::vector<Part>& parts, OutputFormat format) {
 }  // namespace
 
 std::string version_report() {
-  return fmt::format("{}\ncompiler   {}, {}\nlibraries  {}\nmodules    {}\n", kVersionText,
-                     kCompiler, kBuildType, kLinked, kBuiltModules);
+  return fmt::format("{}\ndata       {}\ncompiler   {}, {}\nlibraries  {}\nmodules    {}\n",
+                     kVersionText, kDataVersion, kCompiler, kBuildType, kLinked, kBuiltModules);
 }
 
 void add_doctor(CLI::App& app, Context& context) {

@@ -6,7 +6,9 @@
 
 namespace stepcast::cli {
 
-Json provenance_json() { return {{"version", kVersion}, {"git", kGit}, {"schema", 1}}; }
+Json provenance_json() {
+  return {{"version", kVersion}, {"git", kGit}, {"data", kDataVersion}, {"schema", 1}};
+}
 
 Report::Report(OutputFormat format) : format_(format) { fact("stepcast", provenance_json); }
 
