@@ -79,14 +79,18 @@ function(stepcast_cold target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# stepcast_test(NAME SOURCES ... [ALONE ...] LINK ... [LABELS ...] [PROPERTIES ...]): one Catch2 executable per folder, found by
-# ctest case by case; properties are those of ctest. ALONE: sources with names that others of the folder have too; they are
-# left out of unity builds.
+# stepcast_test(NAME SOURCES ... [ALONE ...] LINK ... [LABEL L] [TAGGED ...] [PROPERTIES ...]): the Catch2 executable test_NAME of a
+# component, found by ctest case by case. Cases have the label L (unit); those with a tag of TAGGED have the tag for a label instead.
+# PROPERTIES are those of ctest for every case. ALONE: sources with names that others of the folder have too; unity builds
+# leave them out.
+set(properties_of_long TIMEOUT 7200)
+set(properties_of_mpi RESOURCE_LOCK ranks)  # ranks wait for each other: those of one test at a time
+set(properties_of_accuracy COST 60)  # the longest: begun first, so that no core waits for them at the end
 function(stepcast_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;LINK;LABELS;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;ALONE;LINK;TAGGED;PROPERTIES" ${ARGN})
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  if(NOT ARG_LABELS)
-    set(ARG_LABELS unit)
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL unit)
   endif()
   add_executable(test_${name} ${ARG_SOURCES} ${ARG_ALONE})
   stepcast_warnings(test_${name})
@@ -97,7 +101,14 @@ function(stepcast_test name)
     STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" STEPCAST_SHARED_DATA="${STEPCAST_SHARED_DATA}"
     STEPCAST_EXECUTABLE="${CMAKE_BINARY_DIR}/bin/stepcast")
   # A test that lacks its data or its tool warns "skipped: ..." before it does anything else.
-  catch_discover_tests(test_${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600 SKIP_REGULAR_EXPRESSION "skipped: " ${ARG_PROPERTIES})
+  set(properties TIMEOUT 600 SKIP_REGULAR_EXPRESSION "skipped: " ${ARG_PROPERTIES})
+  set(others "")
+  foreach(tag ${ARG_TAGGED})
+    catch_discover_tests(test_${name} TEST_SPEC "[${tag}]${others}"
+      PROPERTIES LABELS ${tag} ${properties} ${properties_of_${tag}})
+    string(APPEND others "~[${tag}]")
+  endforeach()
+  catch_discover_tests(test_${name} TEST_SPEC "${others}" PROPERTIES LABELS ${ARG_LABEL} ${properties} ${properties_of_${ARG_LABEL}})
 endfunction()
 
 # stepcast_fuzzer(NAME SOURCE ROOMS ... LINK ... [CORPUS FOLDER]): fuzz_NAME, run by scripts/fuzz (clang, STEPCAST_FUZZ).

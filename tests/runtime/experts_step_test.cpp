@@ -166,10 +166,10 @@ TEST_CASE("every plan of a model with experts has the same loss curve", "[runtim
   } else if (kind == "skewed") {
     experts_of(job).routing = std::make_shared<const Access>(Access::zipf(8, 1.0, 3));
   }
-  const std::vector<double> expected = loss_curve(job, 4);
+  const std::vector<double> expected = transformer_loss_curve(job, 4);
   CHECK(expected.front() == Approx(std::log(64.0)).epsilon(0.05));
   for (const Plan& p : plans()) {
-    const std::vector<double> losses = loss_curve(planned(job, p), 4);
+    const std::vector<double> losses = transformer_loss_curve(planned(job, p), 4);
     for (std::size_t s = 0; s < losses.size(); ++s) {
       INFO(name_of(activation) << ", " << kind << ", " << p.name << ", step " << s);
       CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
@@ -183,15 +183,15 @@ TEST_CASE("ranks that route as many tokens drop the same copies", "[runtime][exp
   Job job = experts_job();
   experts_of(job).capacity_factor = 0.75;
   experts_of(job).routing = std::make_shared<const Access>(Access::zipf(8, 1.2, 3));
-  const std::vector<double> expected = loss_curve(job, 4);
+  const std::vector<double> expected = transformer_loss_curve(job, 4);
   Job whole = job;
   experts_of(whole).capacity_factor = 0;
-  CHECK(loss_curve(whole, 4).back() != Approx(expected.back()).epsilon(2e-6));
+  CHECK(transformer_loss_curve(whole, 4).back() != Approx(expected.back()).epsilon(2e-6));
   for (const Plan& p : plans()) {
     if (p.micro != 1 || p.sequence_parallel) {
       continue;
     }
-    const std::vector<double> losses = loss_curve(planned(job, p), 4);
+    const std::vector<double> losses = transformer_loss_curve(planned(job, p), 4);
     for (std::size_t s = 0; s < losses.size(); ++s) {
       INFO(p.name << ", step " << s);
       CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
@@ -279,7 +279,7 @@ TEST_CASE("the loss of a transformer with experts falls", "[runtime][experts]") 
   Job job =
       planned(experts_job(), {.name = "", .tensor = 1, .pipeline = 1, .data = 2, .expert = 2});
   job.dense_optimizer = OptimizerKind::kAdam;
-  const std::vector<double> losses = loss_curve(job, 120);
+  const std::vector<double> losses = transformer_loss_curve(job, 120);
   CHECK(losses.back() < 0.75 * losses.front());
 }
 

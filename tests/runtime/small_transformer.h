@@ -62,7 +62,7 @@ inline std::vector<HostBatch> batches_of(const Job& job, const ExecutionGraph& g
   return batches;
 }
 
-inline std::vector<double> loss_curve(const Job& job, int steps) {
+inline std::vector<double> transformer_loss_curve(const Job& job, int steps) {
   const ExecutionGraph graph = workloads::build_graph(job);
   ThreadRanks ranks(graph);
   std::vector<double> losses;

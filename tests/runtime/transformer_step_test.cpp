@@ -171,14 +171,14 @@ TEST_CASE("every plan of a transformer has the same loss curve", "[runtime][tran
   const bool tied = GENERATE(false, true);
   Job job = small_job(activation, tied);
   job.dense_optimizer = OptimizerKind::kSgd;  // Adam would blow rounding of small gradients up
-  const std::vector<double> expected = loss_curve(job, 4);
+  const std::vector<double> expected = transformer_loss_curve(job, 4);
   CHECK(expected.front() ==
         Approx(std::log(64.0)).epsilon(0.05));  // small logits: nearly uniform over 64 tokens
   for (const Plan& p : plans()) {
     job.parallel = p.parallel;
     job.batch.micro = p.micro;
     job.flash_attention = p.flash;
-    const std::vector<double> losses = loss_curve(job, 4);
+    const std::vector<double> losses = transformer_loss_curve(job, 4);
     for (std::size_t s = 0; s < losses.size(); ++s) {
       INFO(name_of(activation) << (tied ? ", tied" : "") << ", " << p.name << ", step " << s);
       CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
@@ -194,12 +194,12 @@ TEST_CASE("every plan of other layer types has the same loss curve", "[runtime][
   m.window = window;
   m.parallel_block = window == 0 || activation == Activation::kSwiGlu;
   job.dense_optimizer = OptimizerKind::kSgd;
-  const std::vector<double> expected = loss_curve(job, 3);
+  const std::vector<double> expected = transformer_loss_curve(job, 3);
   for (const Plan& p : plans()) {
     job.parallel = p.parallel;
     job.batch.micro = p.micro;
     job.flash_attention = p.flash;
-    const std::vector<double> losses = loss_curve(job, 3);
+    const std::vector<double> losses = transformer_loss_curve(job, 3);
     for (std::size_t s = 0; s < losses.size(); ++s) {
       INFO(name_of(activation) << ", window " << window << ", " << p.name << ", step " << s);
       CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
@@ -214,10 +214,10 @@ TEST_CASE("tensor ranks that share key and value heads have the same loss curve"
   Job job = small_job(activation, false);
   std::get<TransformerWorkload>(job.workload.model).kv_heads = kv_heads;
   job.dense_optimizer = OptimizerKind::kSgd;
-  const std::vector<double> expected = loss_curve(job, 4);
+  const std::vector<double> expected = transformer_loss_curve(job, 4);
   const auto check = [&](const Plan& p) {
     job.parallel = p.parallel;
-    const std::vector<double> losses = loss_curve(job, 4);
+    const std::vector<double> losses = transformer_loss_curve(job, 4);
     for (std::size_t s = 0; s < losses.size(); ++s) {
       INFO(name_of(activation) << ", " << kv_heads << " key heads, " << p.name << ", step " << s);
       CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
@@ -240,7 +240,7 @@ TEST_CASE("the loss of a transformer falls", "[runtime][transformer]") {
                                          Activation::kSquaredRelu, Activation::kGeGlu);
   Job job = small_job(activation, false);
   job.dense_optimizer = OptimizerKind::kAdam;
-  const std::vector<double> losses = loss_curve(job, 120);
+  const std::vector<double> losses = transformer_loss_curve(job, 120);
   // 3/4 of the steps are the successor: entropy of the source is about 0.56 + 0.25 ln 64 = 1.6
   // nats.
   CHECK(losses.back() < 0.75 * losses.front());

@@ -86,7 +86,7 @@ TEST_CASE("held-out errors stay within the recorded bounds", "[accuracy]") {
     WARN("skipped: no measurements in " << data);
     return;
   }
-  std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/accuracy/bounds.json");
+  std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/validation/bounds.json");
   const nlohmann::json bounds = nlohmann::json::parse(file).at("models");
   for (const auto& [name, recorded] : bounds.items()) {
     DYNAMIC_SECTION(name) {

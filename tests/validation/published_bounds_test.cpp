@@ -53,7 +53,7 @@ TEST_CASE("published runs stay within the recorded bounds", "[accuracy]") {
   const config::Library library{STEPCAST_SOURCE_DIR};
   const std::vector<PublishedPrediction> predictions =
       predict_published(rows, config::load_published_names(library), library, {});
-  std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/accuracy/bounds.json");
+  std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/validation/bounds.json");
   const nlohmann::json recorded = nlohmann::json::parse(file);
   for (const auto& [regime, groups] : recorded.at("published").items()) {
     const ValidationSuite suite = validate_published(predictions, *regime_named(regime));
