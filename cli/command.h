@@ -49,7 +49,6 @@ void add_show(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_hitcurve(CLI::App& app, Context& context);
 void add_job(CLI::App& app, Context& context);
-void add_kernel(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
 void add_report(CLI::App& app, Context& context);

@@ -54,7 +54,6 @@ int main(int argc, char** argv) {
   add_list(app, context);
   add_hitcurve(app, context);
   add_job(app, context);
-  add_kernel(app, context);
   add_convert(app, context);
   add_validate(app, context);
   add_report(app, context);

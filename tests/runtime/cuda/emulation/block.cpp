@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/runtime/cuda/emulation/launcher.h"
 
 namespace stepcast::emulation {
 namespace {
@@ -313,22 +312,7 @@ void check_limits(const char* name, dim3 blocks, dim3 threads, std::size_t share
   }
 }
 
-Launcher& launcher() {
-  static Launcher one;
-  return one;
-}
-
 }  // namespace
-
-void set_launcher(Launcher other) { launcher() = std::move(other); }
-
-void run_kernel(const KernelLaunch& launch) {
-  if (launcher()) {
-    launcher()(launch);
-  } else {
-    run_grid(launch.name, launch.blocks, launch.threads, launch.shared, launch.body);
-  }
-}
 
 void run_grid(const char* name, dim3 blocks, dim3 threads, std::size_t shared,
               const std::function<void()>& kernel) {
