@@ -81,17 +81,10 @@ std::string facts_json(const runtime::calibration::DeviceSweep& sweep) {
             {"ops", sweep.samples.size()},
             {"left_out", sweep.left_out},
             {"transfers", Json::array()},
-            {"attention", Json::array()},
             {"refused", Json::array()}};
   for (const auto& t : f.transfers) {
     json["transfers"].push_back(
         {{"path", t.path}, {"bytes", t.bytes}, {"median_s", t.median.base()}});
-  }
-  for (const auto& a : sweep.attention) {
-    json["attention"].push_back({{"case", a.what},
-                                 {"own_s", a.own.base()},
-                                 {"cudnn_s", a.why_not.empty() ? Json(a.cudnn.base()) : Json()},
-                                 {"reason", a.why_not}});
   }
   for (const auto& [what, why] : sweep.refused) {
     json["refused"].push_back({{"case", what}, {"reason", why}});

@@ -98,7 +98,7 @@ std::vector<Part> all_parts(const Context& context) {
                            [] { return loaded("libcupti.so.13"); }));
   parts.push_back(examined("NCCL", "collectives between GPUs", "libnccl2 of NVIDIA's repository",
                            [] { return loaded("libnccl.so.2"); }));
-  parts.push_back(examined("cuDNN", "its attention kernels; without it stepcast's own",
+  parts.push_back(examined("cuDNN", "fused attention; without it set attention=unfused",
                            "cuDNN 9.13 or newer", [] { return loaded("libcudnn.so.9"); }));
   return parts;
 }

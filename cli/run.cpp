@@ -33,7 +33,7 @@ namespace {
 
 struct RunCommand {
   JobOptions job;
-  std::string backend = "cpu", trace, emulate, data, op_clock = "auto", attention = "auto";
+  std::string backend = "cpu", trace, emulate, data, op_clock = "auto";
   int ranks = 0;
   std::int64_t steps = 20, warmup = 3;
   std::uint64_t seed = 0;
@@ -217,11 +217,11 @@ Report report_of(const Job& job, const runtime::RunResult& r, const Expected& pr
     add_traffic(*r.traffic, predicted.sent, report);
   }
   add_tiers(r, predicted, report);
-  for (const auto& [what, use] :
-       {std::pair("attention", r.attention), std::pair("epilogues", r.epilogues)}) {
-    if (!use.kernels.empty()) {
-      report.fact(what, {{"kernels", use.kernels}, {"reason", use.reason}});
-    }
+  if (!r.attention.empty()) {
+    report.fact("attention", {{"kernels", r.attention}});
+  }
+  if (!r.epilogues.kernels.empty()) {
+    report.fact("epilogues", {{"kernels", r.epilogues.kernels}, {"reason", r.epilogues.reason}});
   }
   report.add(steps_table(r.steps, kInJson | kInCsv));
   return report;
@@ -251,10 +251,6 @@ runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context
   runtime::cuda::Options cuda;
   cuda.timeout = std::chrono::duration<double>(options.timeout);
   cuda.graph = options.cuda_graph;
-  using runtime::cuda::AttentionKernels;
-  cuda.attention = options.attention == "own"     ? AttentionKernels::kOwn
-                   : options.attention == "cudnn" ? AttentionKernels::kCudnn
-                                                  : AttentionKernels::kAuto;
   return runtime::cuda::executors(module, cuda);
 }
 
@@ -269,8 +265,6 @@ void check_backend(const RunCommand& options, const Context& context) {
     throw InputError("--cuda-graph", "needs --backend cuda");
   } else if (options.op_clock != "auto") {
     throw InputError("--op-clock", "needs --backend cuda");
-  } else if (options.attention != "auto") {
-    throw InputError("--attention", "needs --backend cuda");
   }
 }
 
@@ -324,12 +318,12 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                      ? "those of the device, as CUPTI recorded them"
                      : "those of CUDA events around each op: " + traced.clock.reason);
     }
-    for (const auto& [what, use] :
-         {std::pair("attention", result.attention), std::pair("epilogues", result.epilogues)}) {
-      if (!use.kernels.empty()) {
-        fmt::print(stderr, "stepcast: {} by {}{}\n", what, use.kernels,
-                   use.reason.empty() ? "" : " (" + use.reason + ")");
-      }
+    if (!result.attention.empty()) {
+      fmt::print(stderr, "stepcast: attention by {}\n", result.attention);
+    }
+    if (const runtime::KernelUse& use = result.epilogues; !use.kernels.empty()) {
+      fmt::print(stderr, "stepcast: epilogues by {}{}\n", use.kernels,
+                 use.reason.empty() ? "" : " (" + use.reason + ")");
     }
     report_of(job, result, predicted, options.job.format).print(std::cout);
   }
@@ -393,11 +387,6 @@ void add_run(CLI::App& app, Context& context) {
                    "What times ops of a trace on devices: CUPTI, events around each op, or CUPTI "
                    "where it can be had")
       ->check(CLI::IsMember({"auto", "cupti", "events"}));
-  command
-      ->add_option("--attention", options->attention,
-                   "What computes fused attention on devices: the backend's own kernels, cuDNN, or "
-                   "cuDNN where it has a plan for the shape")
-      ->check(CLI::IsMember({"auto", "own", "cudnn"}));
   command->add_option("--emulate", options->emulate,
                       "System whose fabric collectives are paced to");
   command->add_option(

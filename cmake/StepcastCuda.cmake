@@ -31,7 +31,7 @@ else()
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
     find_package(CUDAToolkit 13.0)  # the profiler reads the records of its CUPTI
     find_package(NCCL 2.18)
-    find_package(CUDNN 9.13 QUIET)  # a build without it has its own attention kernels only
+    find_package(CUDNN 9.13 QUIET)  # a build without it has unfused attention only
     if(NOT CUDAToolkit_FOUND)
       list(APPEND missing "CUDA Toolkit 13.0 or newer")
     endif()

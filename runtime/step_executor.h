@@ -11,7 +11,7 @@
 namespace stepcast::runtime {
 
 /// Which kernels compute something of a run, where a backend has a choice: "own", a library's
-/// ("cudnn 9.19.0"), or both; and why not the library's, where it was not. Empty: no choice.
+/// ("cublasLt 13.0.0"), or both; and why not the library's, where it was not. Empty: no choice.
 struct KernelUse {
   std::string kernels, reason;
 };
@@ -49,8 +49,8 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
   /// Bytes of tensors in slower tiers, by tier of the program.
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
-  /// For fused attention.
-  [[nodiscard]] virtual KernelUse attention() const { return {}; }
+  /// Library that computes fused attention, "cudnn 9.19.0". Empty: no library.
+  [[nodiscard]] virtual std::string attention() const { return {}; }
   /// What products do besides multiplying (core/graph/epilogue.h).
   [[nodiscard]] virtual KernelUse epilogues() const { return {}; }
   /// Time compute ops of the last step waited for a core, summed over streams.

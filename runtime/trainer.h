@@ -52,7 +52,8 @@ struct RunResult {
   Seconds setup;              ///< until the first step
   std::int64_t epoch_ns = 0;  ///< steady clock at time 0 of what the observer was told
   int ranks = 1;
-  KernelUse attention, epilogues;  ///< of this rank
+  std::string attention;  ///< library that computed it on this rank, where one did
+  KernelUse epilogues;    ///< of this rank
   /// Mean of a step after the warm-up; where the backend counts.
   std::optional<StepTraffic> traffic;
   /// By slower memory tier in use: a step after the warm-up, of all ranks; tensors of the fullest

@@ -47,10 +47,10 @@ struct GraphRun {
   /// What measured when ops ran on a device: "cupti" or "events"; empty where the host executed
   /// them. And why it was not CUPTI.
   std::string op_clock, op_clock_reason;
-  /// Which kernels computed fused attention, where there was a choice ("own", "cudnn 9.19.0"), and
-  /// why not the library's. Times of one say nothing of the other.
-  std::string attention, attention_reason;
-  /// Ops whose products also did what core/graph/epilogue.h lists.
+  /// Kernels of a run on devices that computed fused attention ("cudnn 9.19.0"): times of one say
+  /// nothing of another.
+  std::string attention;
+  /// Kernels of products with what core/graph/epilogue.h lists, and why not the library's alone.
   std::string epilogues, epilogues_reason;
   ExecutionGraph graph;
   /// Why the graph holds ops, segments and communicators alone: format 1 kept no more, and their

@@ -53,13 +53,6 @@ struct TransferSample {
   Seconds median;
 };
 
-/// Attention of one shape by the backend's own kernels and by cuDNN's.
-struct AttentionPair {
-  std::string what;
-  Seconds own, cudnn;   ///< 0: cuDNN has no plan for the shape
-  std::string why_not;  ///< then
-};
-
 /// What the device is, and what no op shows.
 struct DeviceFacts {
   std::string name;      ///< as the driver says
@@ -83,9 +76,9 @@ struct SweepOptions {
 
 struct DeviceSweep {
   DeviceFacts facts;
-  std::vector<DeviceSample> samples;     ///< attention: as runs compute it, see `attention`
-  std::vector<AttentionPair> attention;  ///< cold cases
-  std::int64_t left_out = 0;             ///< cases the budget did not reach
+  std::vector<DeviceSample> samples;
+  bool fused_attention = false;  ///< there is cuDNN
+  std::int64_t left_out = 0;     ///< cases the budget did not reach
   std::vector<std::pair<std::string, std::string>>
       refused;  ///< case and why: too large, not supported
 };

@@ -4,7 +4,9 @@
 
 namespace stepcast::runtime::cuda {
 
-AttentionProblem attention_problem(const kernels::AttentionShape& shape, const AttentionTensors& t,
+float AttentionShape::scale() const { return 1.0F / std::sqrt(static_cast<float>(head_dim)); }
+
+AttentionProblem attention_problem(const AttentionShape& shape, const AttentionTensors& t,
                                    bool backward) {
   const auto aligned = [](const void* data) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
@@ -30,8 +32,12 @@ AttentionProblem attention_problem(const kernels::AttentionShape& shape, const A
   return p;
 }
 
-float attention_scale(const kernels::AttentionShape& shape) {
-  return shape.scale > 0 ? shape.scale : 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
+EnvironmentError without_cudnn(const std::string& missing) {
+  return EnvironmentError(
+      fmt::format("fused attention needs cuDNN 9.8 or newer (libcudnn.so.9), which is not there "
+                  "({}); install it, or set the job's attention to unfused "
+                  "(--set attention=unfused)",
+                  missing));
 }
 
 }  // namespace stepcast::runtime::cuda

@@ -2,7 +2,7 @@
 
 namespace stepcast::runtime::cuda {
 
-// For a build that found no cudnn_backend.h.
+// For a build that found no cudnn_backend.h: nobody opens it.
 
 struct CudnnAttention::Impl {
   std::string version;
@@ -10,12 +10,12 @@ struct CudnnAttention::Impl {
 
 CudnnAttention::CudnnAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CudnnAttention::~CudnnAttention() = default;
-CudnnAttention::Opened CudnnAttention::open() {
-  return {nullptr,
-          "built without cuDNN: cudnn_backend.h was not found; set CUDNN_ROOT and configure again"};
+CudnnAttention& CudnnAttention::open() {
+  throw without_cudnn(
+      "built without cuDNN: cudnn_backend.h was not found; set CUDNN_ROOT and configure again");
 }
 const std::string& CudnnAttention::version() const { return impl_->version; }
-std::string CudnnAttention::plan(const AttentionProblem& /*problem*/) { return open().missing; }
+void CudnnAttention::prepare(std::span<const AttentionProblem> /*problems*/) {}
 void CudnnAttention::plan_all(std::span<const AttentionProblem> /*problems*/) {}
 std::size_t CudnnAttention::workspace_bytes(const AttentionProblem& /*problem*/) const { return 0; }
 void CudnnAttention::run(const AttentionProblem& /*problem*/, const AttentionTensors& /*tensors*/,

@@ -30,6 +30,14 @@ int current_device() {
 
 constexpr std::size_t kAlignment = 256;
 
+std::string text_of(const AttentionProblem& p) {
+  const AttentionShape& s = p.shape;
+  return fmt::format("attention {} {} x {} heads ({} of keys) x {} x {} x {}{} in {}",
+                     p.backward ? "backward" : "forward", s.batch, s.heads, s.kv_heads,
+                     s.query_length, s.kv_length, s.head_dim, s.causal ? ", causal," : "",
+                     name_of(p.format));
+}
+
 }  // namespace
 
 struct CudnnAttention::Impl {
@@ -91,24 +99,24 @@ struct CudnnAttention::Impl {
 CudnnAttention::CudnnAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CudnnAttention::~CudnnAttention() = default;
 
-CudnnAttention::Opened CudnnAttention::open() {
+CudnnAttention& CudnnAttention::open() {
   static std::mutex one_at_a_time;
   static CudnnAttention* opened = nullptr;  // kept to the end: plans outlive whoever asked for them
   const std::lock_guard lock(one_at_a_time);
   if (opened != nullptr) {
-    return {opened, {}};
+    return *opened;
   }
   std::string missing;
   const auto functions = cudnn_functions(missing);
   if (!functions) {
-    return {nullptr, missing};
+    throw without_cudnn(missing);
   }
   try {
     opened = new CudnnAttention(std::make_unique<Impl>(*functions));
-    return {opened, {}};
   } catch (const CudnnRefusal& e) {
-    return {nullptr, e.what()};
+    throw without_cudnn(e.what());
   }
+  return *opened;
 }
 
 const std::string& CudnnAttention::version() const { return impl_->version; }
@@ -168,6 +176,16 @@ std::string CudnnAttention::plan(const AttentionProblem& problem) {
   return impl_->answers.emplace_back(std::move(answer)).why_not;
 }
 
+void CudnnAttention::prepare(std::span<const AttentionProblem> problems) {
+  plan_all(problems);
+  for (const AttentionProblem& p : problems) {
+    if (const std::string why = plan(p); !why.empty()) {
+      throw InputError("attention", fmt::format("{} has no plan for {}: {}; use unfused", version(),
+                                                text_of(p), why));
+    }
+  }
+}
+
 void CudnnAttention::plan_all(std::span<const AttentionProblem> problems) {
   std::vector<const AttentionProblem*> fresh;
   for (const AttentionProblem& p : problems) {
@@ -211,7 +229,7 @@ std::size_t CudnnAttention::workspace_bytes(const AttentionProblem& problem) con
 void CudnnAttention::run(const AttentionProblem& problem, const AttentionTensors& t,
                          kernels::Workspace workspace, cudaStream_t stream) const {
   const Impl::Planned& planned = impl_->of(problem);
-  float scale = attention_scale(problem.shape);
+  float scale = problem.shape.scale();
   float one = 1;
   // dQ first: its rows are multiples of 16 bytes.
   auto* const sums = static_cast<std::byte*>(workspace.data) + planned.of_plan;

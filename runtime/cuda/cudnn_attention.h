@@ -8,29 +8,27 @@
 
 namespace stepcast::runtime::cuda {
 
-/// cuDNN's fused attention, where this build and this machine have it. There is one of it a
-/// process: the library is opened at run time and asked once for a plan of each problem on a
-/// device, whoever needs it.
+/// Attention that never stores its scores, by cuDNN. There is one of it a process: the library is
+/// opened at run time and asked once for a plan of each problem on a device, whoever needs it.
 ///
-///   auto [cudnn, missing] = CudnnAttention::open();
-///   if (cudnn != nullptr && cudnn->plan(problem).empty()) cudnn->run(problem, ...);
+///   CudnnAttention& attention = CudnnAttention::open();
+///   attention.prepare(problems);                                       // at set-up
+///   attention.run(problem, tensors, scratch(attention.workspace_bytes(problem)), stream);
 class CudnnAttention {
  public:
-  struct Opened {
-    CudnnAttention* library = nullptr;  ///< never ends; null: see `missing`
-    std::string missing;
-  };
-  static Opened open();
+  /// Never ends. Errors: EnvironmentError where this build or this machine has no cuDNN, with the
+  /// remedies.
+  static CudnnAttention& open();
   ~CudnnAttention();
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
   /// "cudnn 9.19.0"
   [[nodiscard]] const std::string& version() const;
-  /// Asks for a plan on the current device, or remembers what came of it; empty, or why there is
-  /// none. Compiles kernels: about half a second. Threads may ask at once.
-  std::string plan(const AttentionProblem& problem);
-  /// Asks for all of them, on as many threads as there are cores.
+  /// Plans problems for the current device, on as many threads as there are cores; half a second
+  /// each. Errors: InputError where cuDNN has no plan for one.
+  void prepare(std::span<const AttentionProblem> problems);
+  /// The same without errors: `prepare` has them.
   void plan_all(std::span<const AttentionProblem> problems);
   /// Workspace of a planned problem.
   [[nodiscard]] std::size_t workspace_bytes(const AttentionProblem& problem) const;
@@ -40,6 +38,9 @@ class CudnnAttention {
 
  private:
   struct Impl;
+  /// Asks for a plan on the current device, or remembers what came of it; empty, or why there is
+  /// none. Threads may ask at once.
+  std::string plan(const AttentionProblem& problem);
   explicit CudnnAttention(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -242,7 +242,7 @@ CudnnGraph forward(const CudnnTarget& target, const AttentionProblem& p) {
 
 CudnnGraph backward(const CudnnTarget& target, const AttentionProblem& p) {
   Builder g(target, p);
-  const kernels::AttentionShape& shape = p.shape;
+  const AttentionShape& shape = p.shape;
   const Node scale = g.number(CudnnOperand::kScale);
   const Node q = g.query(CudnnOperand::kQuery, p.q);
   const Node out = g.query(CudnnOperand::kOut, p.out);
@@ -333,7 +333,7 @@ CudnnGraph attention_op_by_op(const CudnnTarget& target, const AttentionProblem&
 std::size_t scratch_bytes(const CudnnGraph& graph, const AttentionProblem& p) {
   const bool stored = std::find(graph.operands.begin(), graph.operands.end(),
                                 CudnnOperand::kQuerySums) != graph.operands.end();
-  const kernels::AttentionShape& s = p.shape;
+  const AttentionShape& s = p.shape;
   const auto rows = static_cast<std::size_t>(s.batch * s.heads * s.query_length);
   return stored ? rows * static_cast<std::size_t>(s.head_dim + 1) * sizeof(float) : 0;
 }
@@ -374,7 +374,7 @@ CudnnDescriptor execution_plan(const CudnnTarget& target, const CudnnDescriptor&
 }
 
 std::string not_for_cudnn(const AttentionProblem& p) {
-  const kernels::AttentionShape& s = p.shape;
+  const AttentionShape& s = p.shape;
   if (p.format != Format::kBf16 && p.format != Format::kFp16) {
     return fmt::format("operands in {}, not in bf16 or fp16", name_of(p.format));
   }

@@ -71,7 +71,6 @@ Executor::Executor(const ExecutionGraph& graph, Ranks ranks, Options options, Ob
       host_factors_(Buffer::Kind::kPinned, "optimizer factors"),
       batch_(std::make_unique<DeviceBatch>(ledger_)),
       next_batch_(std::make_unique<DeviceBatch>(ledger_)),
-      attention_(options_.attention),
       states_(kFamilies),
       watch_(program_, program_.streams.size() + 1, options_.timeout) {
   for (std::size_t s = 0; s < program_.streams.size(); ++s) {
@@ -110,7 +109,10 @@ void Executor::compile(const ExecutionGraph& graph) {
       attention.push_back(attention_problem(program_, *issue.op, *tensors_, issue.microbatch));
     }
   }
-  attention_.prepare(attention);
+  if (!attention.empty()) {
+    attention_ = &CudnnAttention::open();
+    attention_->prepare(attention);
+  }
   tasks_.reserve(order_.issues.size());
   for (const Issue& issue : order_.issues) {
     const Op& op = *issue.op;
@@ -130,7 +132,7 @@ void Executor::compile(const ExecutionGraph& graph) {
     }
     if (is_fused_attention(op)) {
       const AttentionProblem problem = attention_problem(program_, op, *tensors_, issue.microbatch);
-      scratch_[op.stream].reserve(attention_.workspace_bytes(problem));
+      scratch_[op.stream].reserve(attention_->workspace_bytes(problem));
     }
     Task task;
     task.function = entry.function;

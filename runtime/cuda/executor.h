@@ -39,7 +39,9 @@ class Executor final : public DeviceExecutor {
   [[nodiscard]] std::vector<float> read(TensorId id, std::int32_t microbatch) const override;
   void write(TensorId id, std::int32_t microbatch, std::span<const float> values) override;
   [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override;
-  [[nodiscard]] KernelUse attention() const override { return attention_.used(); }
+  [[nodiscard]] std::string attention() const override {
+    return attention_ != nullptr ? attention_->version() : "";
+  }
   [[nodiscard]] KernelUse epilogues() const override { return products_.used(); }
   [[nodiscard]] std::vector<double> allocated_in_tiers() const override {
     return tensors_->allocated_in_tiers();
@@ -76,7 +78,7 @@ class Executor final : public DeviceExecutor {
   Matmul multiply_;
   FusedProducts products_{multiply_};
   std::unique_ptr<QuantisedCopies> quantised_;
-  FusedAttention attention_;
+  CudnnAttention* attention_ = nullptr;
   std::vector<std::unique_ptr<OpState>> states_;  ///< per family
   std::vector<Task> tasks_;                       ///< of order_.issues
   StepWatch watch_;                               ///< streams of the program, then all sends

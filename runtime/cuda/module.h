@@ -33,14 +33,9 @@ struct Ranks {
   std::function<void(const std::exception&)> abort;
 };
 
-/// Which kernels compute fused attention: the backend's own, cuDNN's, or cuDNN's where it has a
-/// plan for the shape and else the backend's own.
-enum class AttentionKernels : std::uint8_t { kAuto, kOwn, kCudnn };
-
 struct Options {
   std::chrono::duration<double> timeout{20};  ///< of one collective, and of setting up NCCL
-  bool graph = false;  ///< capture the step into one CUDA graph and replay it
-  AttentionKernels attention = AttentionKernels::kAuto;
+  bool graph = false;         ///< capture the step into one CUDA graph and replay it
   std::int64_t epoch_ns = 0;  ///< steady clock at the beginning of the run
 };
 
@@ -64,8 +59,9 @@ class Module {
   [[nodiscard]] virtual Probe probe() const = 0;
   /// The executor of this rank's program on device local_rank mod devices. `graph` and `observer`
   /// (may be null) outlive it.
-  /// Errors: InputError for ops or formats this backend does not execute; RunError for too little
-  /// memory (with the ledger) and for failures of CUDA or NCCL.
+  /// Errors: InputError for ops or formats this backend does not execute; EnvironmentError for
+  /// fused attention without cuDNN; RunError for too little memory (with the ledger) and for
+  /// failures of CUDA or NCCL.
   [[nodiscard]] virtual std::unique_ptr<DeviceExecutor> executor(const ExecutionGraph& graph,
                                                                  Ranks ranks, Options options,
                                                                  Observer* observer) const = 0;
@@ -74,7 +70,7 @@ class Module {
 /// Both sides must have been built from the same headers: the module refuses a caller with another
 /// stamp.
 struct Stamp {
-  std::uint32_t interface = 4;
+  std::uint32_t interface = 5;
   std::uint32_t program = sizeof(Program), op = sizeof(Op), tensor = sizeof(Tensor),
                 graph = sizeof(ExecutionGraph), ranks = sizeof(Ranks), options = sizeof(Options),
                 step = sizeof(StepExecutor);

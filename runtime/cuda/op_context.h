@@ -5,7 +5,7 @@
 #include "runtime/cuda/communicator.h"
 #include "runtime/cuda/device_batch.h"
 #include "runtime/cuda/device_tensors.h"
-#include "runtime/cuda/fused_attention.h"
+#include "runtime/cuda/cudnn_attention.h"
 #include "runtime/cuda/fused_products.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/matmul.h"
@@ -33,7 +33,7 @@ class OpContext {
   Matmul& multiply;
   FusedProducts& products;
   const QuantisedCopies& quantised;
-  FusedAttention& attention;
+  CudnnAttention* attention;        ///< null in a program without fused attention
   std::size_t issue;                ///< number of this op in the step's order
   Buffer& scratch;                  ///< of the stream: free between ops
   const AdamFactors* adam_factors;  ///< device: this step's, of ops executed as often as this one

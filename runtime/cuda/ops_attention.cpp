@@ -1,7 +1,5 @@
 #include "runtime/cuda/ops_attention.h"
 
-#include <cmath>
-
 #include "core/error.h"
 #include "core/graph/op_traits.h"
 #include "runtime/cuda/kernels/attention.h"
@@ -12,8 +10,8 @@ namespace {
 using kernels::ConstMatrixView;
 using kernels::MatrixView;
 
-kernels::AttentionShape shape_of(const Op& op) {
-  kernels::AttentionShape s;
+AttentionShape shape_of(const Op& op) {
+  AttentionShape s;
   s.batch = op.shape[0];
   s.heads = op.shape[1];
   s.kv_heads = op.shape[2];
@@ -28,7 +26,7 @@ kernels::AttentionShape shape_of(const Op& op) {
 /// Query, key and value columns of one fused matrix.
 struct HeadColumns {
   MatrixView query, key, value;
-  HeadColumns(MatrixView qkv, const kernels::AttentionShape& s)
+  HeadColumns(MatrixView qkv, const AttentionShape& s)
       : query(qkv.block(0, s.heads * s.head_dim)),
         key(qkv.block(s.heads * s.head_dim, s.kv_heads * s.head_dim)),
         value(qkv.block((s.heads + s.kv_heads) * s.head_dim, s.kv_heads * s.head_dim)) {}
@@ -44,7 +42,7 @@ struct PerHead {
 /// Products of all key/value heads of one sample with the `g`-th query head of each group.
 class HeadProducts {
  public:
-  HeadProducts(OpContext& c, const kernels::AttentionShape& s, kernels::Workspace workspace)
+  HeadProducts(OpContext& c, const AttentionShape& s, kernels::Workspace workspace)
       : c_(c), s_(s), group_(s.heads / s.kv_heads), workspace_(workspace) {}
 
   [[nodiscard]] PerHead of_queries(const MatrixView& all, std::int64_t sample,
@@ -102,21 +100,17 @@ class HeadProducts {
 
  private:
   OpContext& c_;
-  const kernels::AttentionShape& s_;
+  const AttentionShape& s_;
   std::int64_t group_;
   kernels::Workspace workspace_;
 };
 
-float scale_of(const kernels::AttentionShape& s) {
-  return 1.0F / std::sqrt(static_cast<float>(s.head_dim));
-}
-
-MatrixView scores_of(const MatrixView& all, std::int64_t sample, const kernels::AttentionShape& s) {
+MatrixView scores_of(const MatrixView& all, std::int64_t sample, const AttentionShape& s) {
   return all.slice(sample * s.heads * s.query_length, s.heads * s.query_length);
 }
 
 void unfused_forward(OpContext& c) {
-  const kernels::AttentionShape s = shape_of(c.op);
+  const AttentionShape s = shape_of(c.op);
   const HeadColumns x(c.input(0), s);
   const MatrixView out = c.output(0);
   const MatrixView all = c.output(1);
@@ -127,8 +121,8 @@ void unfused_forward(OpContext& c) {
       multiply(multiply.of_queries(x.query, sample, g), false, multiply.of_keys(x.key, sample),
                true, 1, 0, multiply.of_scores(scores, g));
     }
-    kernels::softmax_rows(scores, scale_of(s), s.query_length, s.kv_length - s.query_length,
-                          s.window, scores, c.stream);
+    kernels::softmax_rows(scores, s.scale(), s.query_length, s.kv_length - s.query_length, s.window,
+                          scores, c.stream);
     for (std::int64_t g = 0; g < multiply.group(); ++g) {
       multiply(multiply.of_scores(scores, g), false, multiply.of_keys(x.value, sample), false, 1, 0,
                multiply.of_queries(out, sample, g));
@@ -137,7 +131,7 @@ void unfused_forward(OpContext& c) {
 }
 
 void unfused_backward(OpContext& c) {
-  const kernels::AttentionShape s = shape_of(c.op);
+  const AttentionShape s = shape_of(c.op);
   const HeadColumns x(c.input(0), s);
   const HeadColumns dx(c.output(0), s);
   const MatrixView d_out = c.input(3);
@@ -162,7 +156,7 @@ void unfused_backward(OpContext& c) {
                multiply.of_keys(dx.value, sample));
       multiply(dy, false, multiply.of_keys(x.value, sample), true, 1, 0, multiply.of_scores(dp, g));
     }
-    kernels::softmax_rows_backward(p, dp, scale_of(s), ds, c.stream);
+    kernels::softmax_rows_backward(p, dp, s.scale(), ds, c.stream);
     for (std::int64_t g = 0; g < multiply.group(); ++g) {
       const float more = g == 0 ? 0.0F : 1.0F;
       multiply(multiply.of_scores(ds, g), false, multiply.of_keys(x.key, sample), false, 1, 0,
@@ -176,7 +170,7 @@ void unfused_backward(OpContext& c) {
 /// The operands of a fused attention op, given its tensors by id.
 template <class View>
 AttentionTensors tensors_of(const Program& program, const Op& op, const View& view) {
-  const kernels::AttentionShape s = shape_of(op);
+  const AttentionShape s = shape_of(op);
   const auto inputs = program.inputs(op);
   const auto outputs = program.outputs(op);
   const HeadColumns x(view(inputs[0]), s);
@@ -203,7 +197,7 @@ AttentionTensors tensors_of(const Program& program, const Op& op, const View& vi
 void fused(OpContext& c) {
   const AttentionTensors t = tensors_of(c.program, c.op, [&](TensorId id) { return c.tensor(id); });
   const AttentionProblem problem = attention_problem(shape_of(c.op), t, is_backward(c.op.kind));
-  c.attention.run(problem, t, c.workspace(c.attention.workspace_bytes(problem)), c.stream);
+  c.attention->run(problem, t, c.workspace(c.attention->workspace_bytes(problem)), c.stream);
 }
 
 }  // namespace

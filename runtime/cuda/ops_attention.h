@@ -8,7 +8,7 @@ bool is_fused_attention(const Op& op);
 AttentionProblem attention_problem(const Program& program, const Op& op,
                                    const DeviceTensors& tensors, std::int32_t microbatch);
 
-/// Fused: as FusedAttention chose. With op_flags::kUnfused: products through cuBLASLt around a
+/// Fused: by cuDNN. With op_flags::kUnfused: products through cuBLASLt around a
 /// softmax that keeps the whole score matrix.
 void attention_forward(OpContext& c);
 void attention_backward(OpContext& c);

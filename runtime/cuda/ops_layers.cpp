@@ -4,6 +4,7 @@
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_memory.h"
 #include "runtime/cuda/kernels/attention.h"
+#include "runtime/cuda/kernels/jagged_attention.h"
 #include "runtime/cuda/kernels/layers.h"
 #include "runtime/cuda/op_context.h"
 
@@ -135,12 +136,12 @@ struct LayerState : OpState {
 };
 
 /// The shape of a jagged op, its sequences drawn and on their way to the device.
-kernels::AttentionShape jagged_shape(OpContext& c) {
-  kernels::AttentionShape s;
-  s.batch = c.op.shape[0];
+kernels::JaggedShape jagged_shape(OpContext& c) {
+  kernels::JaggedShape s;
+  s.samples = c.op.shape[0];
   s.heads = c.op.shape[1];
   s.kv_heads = c.op.shape[2];
-  s.query_length = s.kv_length = c.op.shape[3];
+  s.rows = c.op.shape[3];
   s.head_dim = c.op.shape[5];
   s.causal = c.has(op_flags::kCausal);
   auto& state = static_cast<LayerState&>(*c.state);
@@ -160,28 +161,28 @@ kernels::AttentionShape jagged_shape(OpContext& c) {
 }
 
 /// Queries, keys or values (0, 1, 2) of rows that hold them side by side.
-MatrixView part_of(const MatrixView& qkv, const kernels::AttentionShape& s, Index which) {
+MatrixView part_of(const MatrixView& qkv, const kernels::JaggedShape& s, Index which) {
   const Index queries = s.heads * s.head_dim;
   const Index keys = s.kv_heads * s.head_dim;
   return which == 0 ? qkv.block(0, queries) : qkv.block(queries + (which - 1) * keys, keys);
 }
 
 void jagged_attention_forward(OpContext& c) {
-  const kernels::AttentionShape s = jagged_shape(c);
+  const kernels::JaggedShape s = jagged_shape(c);
   const MatrixView qkv = c.input(0);
-  kernels::attention_forward(s, part_of(qkv, s, 0), part_of(qkv, s, 1), part_of(qkv, s, 2),
-                             c.output(0), c.floats(c.output(1)), c.stream);
+  kernels::jagged_attention_forward(s, part_of(qkv, s, 0), part_of(qkv, s, 1), part_of(qkv, s, 2),
+                                    c.output(0), c.floats(c.output(1)), c.stream);
 }
 
 void jagged_attention_backward(OpContext& c) {
-  const kernels::AttentionShape s = jagged_shape(c);
+  const kernels::JaggedShape s = jagged_shape(c);
   const MatrixView qkv = c.input(0);
   const MatrixView d_qkv = c.output(0);
-  kernels::attention_backward(
+  kernels::jagged_attention_backward(
       s,
       {part_of(qkv, s, 0), part_of(qkv, s, 1), part_of(qkv, s, 2), c.input(1), c.input(3),
        c.floats(c.input(2)), part_of(d_qkv, s, 0), part_of(d_qkv, s, 1), part_of(d_qkv, s, 2)},
-      c.workspace(kernels::attention_backward_workspace(s)), c.stream);
+      c.workspace(kernels::jagged_attention_backward_workspace(s)), c.stream);
 }
 
 std::unique_ptr<OpState> make_layer_state(const ExecutionGraph& graph, const Program&,

@@ -105,6 +105,7 @@ std::int64_t measure_jobs(FitRows& all, const System& system, CalibrateOptions o
     try {
       job = draw_case(kind, bound, system, session.size(), experts ? draw_experts : draw,
                       options.executor ? CaseSize::kDevice : CaseSize::kCore);
+      job.flash_attention = job.flash_attention && options.fused_attention;
       graph = workloads::build_graph(job);
     } catch (const InputError&) {
       continue;  // the draw does not split over these ranks; the next one will
@@ -212,8 +213,9 @@ std::string sweep_csv(const runtime::calibration::DeviceSweep& sweep) {
 }
 
 CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
-                                 const CalibrateOptions& options, runtime::MpiSession& session) {
+                                 CalibrateOptions options, runtime::MpiSession& session) {
   CalibrationResult result;
+  options.fused_attention = session.from_rank_zero(sweep.fused_attention ? 1 : 0) == 1;
   result.system = measured_system(sweep, session.size(), session.local_size());
   FitRows all;
   result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);

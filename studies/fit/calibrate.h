@@ -22,6 +22,7 @@ struct CalibrateOptions {
   /// Starts what times ops on devices, for one job; empty: events around each op.
   std::function<OpClock()> op_clock;
   double seconds = 0;            ///< of all measurements; 0: 220, 40 if quick
+  bool fused_attention = true;   ///< of jobs that draw it
   std::filesystem::path traces;  ///< folder that keeps the trace of every job; empty: none is kept
   std::function<void(double done, const std::string& what)>
       progress;  ///< on rank 0; done in [0, 1]
@@ -49,7 +50,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
 /// reach. `sweep` is read on rank 0 only; the jobs get what it left of `options.seconds`, at least
 /// a handful run.
 CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
-                                 const CalibrateOptions& options, runtime::MpiSession& session);
+                                 CalibrateOptions options, runtime::MpiSession& session);
 
 /// The rows of a sweep alone, as CSV: what can be kept before training jobs are tried.
 std::string sweep_csv(const runtime::calibration::DeviceSweep& sweep);

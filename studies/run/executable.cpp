@@ -21,7 +21,6 @@ namespace {
 /// Kernels).
 constexpr std::int64_t kWidestRow = 1024;
 constexpr std::int64_t kWidestUnpackedRow = 256;
-constexpr std::int64_t kWidestHead = 256;
 constexpr std::int64_t kWidestNorm = 16384;
 constexpr std::int64_t kMostExperts = 1024;
 
@@ -108,10 +107,6 @@ void require_dlrm_on_device(const Job& job) {
 }
 
 void require_transformer_on_device(const TransformerWorkload& m) {
-  if (m.head_dim > kWidestHead) {
-    refuse("workload.head_dim", fmt::format("heads of {} elements on CUDA", m.head_dim),
-           fmt::format("choose at most {}", kWidestHead));
-  }
   if (m.hidden > kWidestNorm) {
     refuse("workload.hidden", fmt::format("norms over {} elements on CUDA", m.hidden),
            fmt::format("choose at most {}", kWidestNorm));

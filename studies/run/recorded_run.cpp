@@ -80,8 +80,7 @@ void describe(traces::GraphRun& trace, const runtime::RunOptions& options, const
   trace.shares_core = trace.collectives_hold_core = false;
   trace.op_clock = clock.cupti != nullptr ? "cupti" : "events";
   trace.op_clock_reason = clock.reason;
-  trace.attention = result.attention.kernels;
-  trace.attention_reason = result.attention.reason;
+  trace.attention = result.attention;
   trace.epilogues = result.epilogues.kernels;
   trace.epilogues_reason = result.epilogues.reason;
 }

@@ -282,6 +282,7 @@ Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ran
   if (size == CaseSize::kDevice) {
     constexpr Format kFormats[] = {Format::kBf16, Format::kBf16, Format::kTf32, Format::kFp32};
     job.formats.compute = kFormats[draw.integer(0, 3)];
+    job.flash_attention = job.formats.compute == Format::kBf16;  // cuDNN has it in 16 bits
   }
   if (kind != CaseKind::kDlrm) {
     TransformerWorkload model = size == CaseSize::kDevice

@@ -55,6 +55,17 @@ inline const std::vector<std::string>& listed_models() {
   return models;
 }
 
+/// Wukong and the graph of layers: no attention over whole samples, which CUDA leaves to cuDNN.
+inline std::vector<std::string> listed_without_attention() {
+  return {listed_models()[0], listed_models()[2]};
+}
+/// DHEN with a head that cuDNN takes: 8 columns.
+inline std::string listed_with_attention() {
+  std::string model = listed_models()[1];
+  const std::string heads = "\"heads\": 2";
+  return model.replace(model.find(heads), heads.size(), "\"heads\": 1");
+}
+
 inline Job listed_job(const std::string& workload, std::int64_t devices,
                       std::string_view compute = "fp32") {
   return config::load_job(

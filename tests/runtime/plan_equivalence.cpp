@@ -100,6 +100,9 @@ Job transformer_job() {
   job.workload = {"small", w, {}};
   job.batch = {kSequences, 1, kSequence};
   job.formats.compute = Format::kFp32;
+#ifdef STEPCAST_CUDA_STANDIN
+  job.flash_attention = false;  // cuDNN has fused attention in 16 bits
+#endif
   return job;
 }
 

@@ -143,8 +143,6 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
         [](Job& j) { j.formats.compute = Format::kMxfp4; }},
        {Where::kCudaOnly, "formats.compute", "fp8 products on the CPU", "--backend cuda",
         [](Job& j) { j.formats.compute = Format::kFp8; }},
-       {Where::kCpuOnly, "workload.head_dim", "heads of 288", "at most 256",
-        [](Job& j) { transformer(j).head_dim = 288; }},
        {Where::kCpuOnly, "workload.hidden", "norms over 16400", "at most 16384",
         [](Job& j) { transformer(j).hidden = 16400; }},
        {Where::kCpuOnly, "workload.moe.experts", "router of 1025 experts", "at most 1024",

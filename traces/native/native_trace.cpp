@@ -100,7 +100,9 @@ GraphRun read_manifest(const std::string& text, const std::string& file, int& ra
     root["op_clock"]["source"].fail(
         fmt::format("'{}' is none of cupti, events", trace.op_clock.substr(0, 40)));
   }
-  read_choice(root, "attention", "kernels", trace.attention, trace.attention_reason);
+  if (root.has("attention")) {
+    trace.attention = root["attention"]["kernels"].text();
+  }
   read_choice(root, "epilogues", "kernels", trace.epilogues, trace.epilogues_reason);
   if (schema == kTraceSchema) {
     (void)root["graph"].object();
@@ -261,7 +263,7 @@ void write_manifest(const fs::path& folder, const GraphRun& trace, int ranks) {
     manifest["op_clock"] = {{"source", trace.op_clock}, {"reason", trace.op_clock_reason}};
   }
   if (!trace.attention.empty()) {
-    manifest["attention"] = {{"kernels", trace.attention}, {"reason", trace.attention_reason}};
+    manifest["attention"] = {{"kernels", trace.attention}};
   }
   if (!trace.epilogues.empty()) {
     manifest["epilogues"] = {{"kernels", trace.epilogues}, {"reason", trace.epilogues_reason}};

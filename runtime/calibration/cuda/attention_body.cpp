@@ -3,7 +3,7 @@
 
 #include "core/graph/length_law.h"
 #include "runtime/calibration/cuda/case_body.h"
-#include "runtime/cuda/kernels/attention.h"
+#include "runtime/cuda/kernels/jagged_attention.h"
 
 namespace stepcast::runtime::calibration {
 namespace {
@@ -12,8 +12,8 @@ namespace kernels = cuda::kernels;
 using kernels::MatrixView;
 using kernels::Workspace;
 
-kernels::AttentionShape shape_of(const DeviceCase& c) {
-  kernels::AttentionShape shape;
+cuda::AttentionShape shape_of(const DeviceCase& c) {
+  cuda::AttentionShape shape;
   shape.batch = c.op.shape[0];
   shape.heads = c.op.shape[1];
   shape.kv_heads = c.op.shape[2];
@@ -26,7 +26,7 @@ kernels::AttentionShape shape_of(const DeviceCase& c) {
 
 /// Those of the forward, then of the backward, where the arena has room for them next.
 cuda::AttentionTensors tensors_of(const DeviceCase& c, Arena& arena) {
-  const kernels::AttentionShape shape = shape_of(c);
+  const cuda::AttentionShape shape = shape_of(c);
   const std::int64_t rows = shape.batch * shape.query_length;
   const std::int64_t q_width = shape.heads * shape.head_dim;
   const std::int64_t kv_width = shape.kv_heads * shape.head_dim;
@@ -54,13 +54,14 @@ cuda::AttentionTensors tensors_of(const DeviceCase& c, Arena& arena) {
 }
 
 CaseBody attention_body(const DeviceCase& c, const Bench& b) {
-  const kernels::AttentionShape shape = shape_of(c);
+  const cuda::AttentionShape shape = shape_of(c);
   const cuda::AttentionTensors t = tensors_of(c, b.arena);
   const auto pass = [&](bool backward) -> CaseBody {
     const cuda::AttentionProblem problem = cuda::attention_problem(shape, t, backward);
-    const Workspace workspace = b.arena.workspace(b.attention.workspace_bytes(problem));
-    return [=, &attention = b.attention](std::int64_t, cudaStream_t stream) {
-      attention.run(problem, t, workspace, stream);
+    b.attention->prepare({&problem, 1});
+    const Workspace workspace = b.arena.workspace(b.attention->workspace_bytes(problem));
+    return [=, attention = b.attention](std::int64_t, cudaStream_t stream) {
+      attention->run(problem, t, workspace, stream);
     };
   };
   const CaseBody forward = pass(false);
@@ -83,10 +84,14 @@ CaseBody jagged_body(const DeviceCase& c, const Bench& b) {
     begins.insert(begins.end(), length, offsets[i] - sample);
     ends.insert(ends.end(), length, offsets[i + 1] - sample);
   }
-  kernels::AttentionShape s{batch, heads, kv_heads, rows, rows, dim};
-  s.causal = (c.op.flags & op_flags::kCausal) != 0;
-  s.begins = arena.upload(begins);
-  s.ends = arena.upload(ends);
+  const kernels::JaggedShape s{batch,
+                               heads,
+                               kv_heads,
+                               rows,
+                               dim,
+                               (c.op.flags & op_flags::kCausal) != 0,
+                               arena.upload(begins),
+                               arena.upload(ends)};
   const std::int64_t wide = heads * dim;
   const std::int64_t narrow = kv_heads * dim;
   const MatrixView qkv = arena.matrix(c.op.format, batch * rows, wide + 2 * narrow);
@@ -96,7 +101,7 @@ CaseBody jagged_body(const DeviceCase& c, const Bench& b) {
   const MatrixView out = arena.matrix(c.op.format, batch * rows, wide);
   auto* sums = static_cast<float*>(arena.matrix(Format::kFp32, batch * rows, heads).data);
   const CaseBody forward = [=](std::int64_t, cudaStream_t stream) {
-    kernels::attention_forward(s, q, k, v, out, sums, stream);
+    kernels::jagged_attention_forward(s, q, k, v, out, sums, stream);
   };
   if (c.op.kind == OpKind::kJaggedAttentionForward) {
     return forward;
@@ -104,12 +109,13 @@ CaseBody jagged_body(const DeviceCase& c, const Bench& b) {
   forward(0, nullptr);  // a log-sum-exp that belongs to the scores
   const MatrixView d_out = arena.matrix(c.op.format, batch * rows, wide);
   const MatrixView d_qkv = arena.matrix(c.op.format, batch * rows, wide + 2 * narrow);
-  const Workspace workspace = arena.workspace(kernels::attention_backward_workspace(s));
+  const Workspace workspace = arena.workspace(kernels::jagged_attention_backward_workspace(s));
   return [=](std::int64_t, cudaStream_t stream) {
-    kernels::attention_backward(s,
-                                {q, k, v, out, d_out, sums, d_qkv.block(0, wide),
-                                 d_qkv.block(wide, narrow), d_qkv.block(wide + narrow, narrow)},
-                                workspace, stream);
+    kernels::jagged_attention_backward(
+        s,
+        {q, k, v, out, d_out, sums, d_qkv.block(0, wide), d_qkv.block(wide, narrow),
+         d_qkv.block(wide + narrow, narrow)},
+        workspace, stream);
   };
 }
 
@@ -128,7 +134,7 @@ std::vector<cuda::AttentionProblem> attention_problems(const DeviceCase& c, Aren
     return {};
   }
   arena.reset();
-  const kernels::AttentionShape shape = shape_of(c);
+  const cuda::AttentionShape shape = shape_of(c);
   const cuda::AttentionTensors t = tensors_of(c, arena);
   std::vector<cuda::AttentionProblem> problems{cuda::attention_problem(shape, t, false)};
   if (c.op.kind == OpKind::kAttentionBackward) {

@@ -414,13 +414,12 @@ constexpr std::pair<OpKind, MakeBody> kOtherBodies[]{
 
 CaseBodies other_bodies() { return kOtherBodies; }
 
-CaseBody case_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul,
-                   cuda::FusedAttention& attention, std::uint64_t seed) {
-  arena.reset();
+CaseBody case_body(const DeviceCase& c, const Bench& bench) {
+  bench.arena.reset();
   for (const CaseBodies family : {attention_bodies(), expert_bodies(), other_bodies()}) {
     for (const auto& [kind, make] : family) {
       if (kind == c.op.kind) {
-        return make(c, {arena, matmul, attention, seed});
+        return make(c, bench);
       }
     }
   }

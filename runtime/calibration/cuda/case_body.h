@@ -6,7 +6,7 @@
 
 #include "runtime/calibration/cuda/arena.h"
 #include "runtime/calibration/device_sweep.h"
-#include "runtime/cuda/fused_attention.h"
+#include "runtime/cuda/cudnn_attention.h"
 #include "runtime/cuda/matmul.h"
 
 namespace stepcast::runtime::calibration {
@@ -18,7 +18,7 @@ using CaseBody = std::function<void(std::int64_t repeat, cudaStream_t stream)>;
 struct Bench {
   Arena& arena;
   cuda::Matmul& matmul;
-  cuda::FusedAttention& attention;
+  cuda::CudnnAttention* attention;  ///< null: no case is fused attention
   std::uint64_t seed;
 };
 using MakeBody = CaseBody (*)(const DeviceCase& c, const Bench& b);
@@ -28,14 +28,14 @@ CaseBodies attention_bodies();  ///< as the transformer has it, and of sequences
 CaseBodies expert_bodies();     ///< routing, dispatch and combination of experts' tokens
 CaseBodies other_bodies();
 
-/// What the body of a case will ask `Bench::attention` for, so that plans can be made together;
-/// none where the case is not attention. Errors: InputError where the case does not fit the arena.
+/// Problems that the body of a case will ask `Bench::attention` for, so that plans can be made
+/// together; none where the case is not attention. Errors: InputError where the case does not fit
+/// the arena.
 std::vector<cuda::AttentionProblem> attention_problems(const DeviceCase& c, Arena& arena);
 
 /// Takes the operands of a case from the arena, as the runtime lays them out, and returns what runs
 /// it through the runtime's own kernels. Errors: InputError when the case does not fit, or this
 /// backend has no kernel for it.
-CaseBody case_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul,
-                   cuda::FusedAttention& attention, std::uint64_t seed);
+CaseBody case_body(const DeviceCase& c, const Bench& bench);
 
 }  // namespace stepcast::runtime::calibration

@@ -285,7 +285,15 @@ class Cases {
         arena_(arena),
         sweep_(sweep),
         cases_(device_cases(options.seed, Bytes(static_cast<double>(arena.bytes())))),
-        target_(std::min(0.06, left() / 2000)) {}
+        target_(std::min(0.06, left() / 2000)) {
+    try {
+      attention_ = &cuda::CudnnAttention::open();
+      sweep_.fused_attention = true;
+      sweep_.facts.versions += ", attention by " + attention_->version();
+    } catch (const EnvironmentError& error) {
+      sweep_.refused.emplace_back("attention", error.what());
+    }
+  }
 
   void run() {
     auto part_begin = Clock::now();
@@ -299,6 +307,9 @@ class Cases {
       }
       if (since(part_begin) > part_end) {
         ++sweep_.left_out;
+        continue;
+      }
+      if (attention_ == nullptr && std::holds_alternative<AttentionAttributes>(c.op.attributes)) {
         continue;
       }
       plan_ahead(i);
@@ -316,9 +327,6 @@ class Cases {
           break;
         }
       }
-    }
-    if (const KernelUse use = attention_.used(); !use.kernels.empty()) {
-      sweep_.facts.versions += ", attention by " + use.kernels;
     }
   }
 
@@ -338,7 +346,7 @@ class Cases {
   /// cuDNN compiles for half a second a plan: some cases' together, on all cores.
   void plan_ahead(std::size_t i) {
     constexpr std::size_t kTogether = 24;
-    if (i < planned_ || cases_[i].part != SweepPart::kAttention) {
+    if (attention_ == nullptr || i < planned_ || cases_[i].part != SweepPart::kAttention) {
       return;
     }
     std::vector<cuda::AttentionProblem> problems;
@@ -349,34 +357,16 @@ class Cases {
       } catch (const InputError&) {  // NOLINT(bugprone-empty-catch): its turn will say so
       }
     }
-    attention_.prepare(problems);
-  }
-
-  double median(const CaseBody& body, bool cold) {
-    return quantile_of(timer_.run(body, cold, target_), 0.5);
+    attention_->plan_all(problems);
   }
 
   void measure(const DeviceCase& c, std::uint64_t seed) {
-    const auto synchronize = [] {  // set-up ran on the default stream
-      check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    };
-    const CaseBody body = case_body(c, arena_, matmul_, attention_, seed);
-    synchronize();
+    const CaseBody body = case_body(c, {arena_, matmul_, attention_, seed});
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // set-up ran on the default stream
     const std::vector<double> times = timer_.run(body, c.cold, target_);
-    const Seconds median_time(quantile_of(times, 0.5));
-    sweep_.samples.push_back({c, median_time, Seconds(quantile_of(times, 0.1)),
+    sweep_.samples.push_back({c, Seconds(quantile_of(times, 0.5)), Seconds(quantile_of(times, 0.1)),
                               Seconds(quantile_of(times, 0.9)),
                               static_cast<std::int64_t>(times.size())});
-    if (std::holds_alternative<AttentionAttributes>(c.op.attributes) && c.cold) {
-      AttentionPair pair{text_of(c), median_time, {}, attention_.last().reason};
-      if (pair.why_not.empty()) {
-        const CaseBody by_own = case_body(c, arena_, matmul_, own_, seed);
-        synchronize();
-        pair.own = Seconds(median(by_own, true));
-        pair.cudnn = median_time;
-      }
-      sweep_.attention.push_back(std::move(pair));
-    }
   }
 
   const SweepOptions& options_;
@@ -386,8 +376,7 @@ class Cases {
   Arena& arena_;
   DeviceSweep& sweep_;
   cuda::Matmul matmul_;
-  cuda::FusedAttention attention_{cuda::AttentionKernels::kAuto};
-  cuda::FusedAttention own_{cuda::AttentionKernels::kOwn};
+  cuda::CudnnAttention* attention_ = nullptr;  ///< null where there is none
   const std::vector<DeviceCase> cases_;
   const double target_;      ///< seconds of runs of a case
   std::size_t planned_ = 0;  ///< cases whose attention has plans

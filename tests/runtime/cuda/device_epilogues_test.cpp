@@ -30,7 +30,7 @@ constexpr const char* kListedGelu = R"({"kind": "graph", "name": "w", "inputs": 
 std::vector<Job> jobs_with_epilogues(Format compute) {
   Job dlrm = test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, compute);
   std::get<LayeredWorkload>(dlrm.workload.model).top_mlp = {24, 16, 1};
-  Job gpt = test::small_transformer(Activation::kGelu, true, compute);
+  Job gpt = test::small_transformer(Activation::kGelu, false, compute);
   std::get<TransformerWorkload>(gpt.workload.model).ffn_hidden = 100;  // rows of its input: 104
   return {dlrm, gpt, test::listed_job(kListedGelu, 1, name_of(compute))};
 }
@@ -128,25 +128,15 @@ TEST_CASE("a step with epilogues learns as one without", "[runtime][cuda][gpu]")
 }
 
 #if defined(STEPCAST_CUDA_STANDIN) && defined(STEPCAST_HAVE_CUDNN)
-TEST_CASE("a plan of cuDNN that fails gives way to own kernels, unless it is insisted on",
-          "[runtime][cuda]") {
+TEST_CASE("a plan of cuDNN that fails ends the step", "[runtime][cuda]") {
   const cuda::Module& module = *test::device_module();
   const test::WithCudnn machine;
   const WithoutEpilogues broken("STANDIN_CUDNN_FAILS", 1);
   const Job job = test::small_transformer(Activation::kSwiGlu, true, Format::kBf16);
   const ExecutionGraph graph = workloads::build_graph(job);
-  cuda::Options options;
-  test::BothBackends both(module, graph, options);
-  for (std::int64_t step = 0; step < 2; ++step) {
-    const HostBatch batch = both.batch(step);
-    CHECK(both.gpu->run_step(step, batch, -1) ==
-          Approx(both.cpu.run_step(step, batch, -1)).epsilon(2e-2));
-  }
-  CHECK(both.gpu->attention().kernels == "own");
-  CHECK_THAT(both.gpu->attention().reason, Catch::Contains("cudnnBackendExecute"));
-  options.attention = cuda::AttentionKernels::kCudnn;
-  test::BothBackends insisting(module, graph, options);
-  CHECK_THROWS_WITH(insisting.gpu->run_step(0, insisting.batch(0), -1),
+  test::BothBackends both(module, graph);
+  CHECK(both.gpu->attention() == "cudnn 9.19.0");
+  CHECK_THROWS_WITH(both.gpu->run_step(0, both.batch(0), -1),
                     Catch::Contains("cudnnBackendExecute"));
 }
 #endif

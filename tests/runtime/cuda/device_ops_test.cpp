@@ -1,6 +1,5 @@
 // Every op of small models alone, on the GPU and on the CPU backend (device_op_check.h).
 #include <catch2/catch.hpp>
-#include <iostream>
 #include <tuple>
 
 #include "tests/runtime/cuda/device_op_check.h"
@@ -46,15 +45,13 @@ TEST_CASE("every op of a data-parallel DLRM equals the CPU's", "[runtime][cuda][
 TEST_CASE("every op of a transformer equals the CPU's", "[runtime][cuda][gpu]") {
   const auto activation = GENERATE(Activation::kGelu, Activation::kSwiGlu, Activation::kSquaredRelu,
                                    Activation::kGeGlu);
-  const bool flash = GENERATE(true, false);
-  check_all_ops(test::small_transformer(activation, flash, Format::kFp32));
+  check_all_ops(test::small_transformer(activation, false, Format::kFp32));
 }
 
 TEST_CASE("every op of a transformer with a sliding window equals the CPU's",
           "[runtime][cuda][gpu]") {
   const auto compute = GENERATE(Format::kFp32, Format::kBf16);
-  const bool flash = GENERATE(true, false);
-  check_all_ops(test::small_transformer(Activation::kSwiGlu, flash, compute, 7));
+  check_all_ops(test::small_transformer(Activation::kSwiGlu, false, compute, 7));
 }
 
 TEST_CASE("every op of experts equals the CPU's", "[runtime][cuda][gpu][short]") {
@@ -65,23 +62,23 @@ TEST_CASE("every op of experts equals the CPU's", "[runtime][cuda][gpu][short]")
 
 TEST_CASE("every op of listed layers equals the CPU's", "[runtime][cuda][gpu]") {
   const auto compute = GENERATE(Format::kFp32, Format::kBf16);
-  const std::string& model = test::listed_models()[GENERATE(0U, 1U, 2U)];
-  check_all_ops(test::listed_job(model, 1, name_of(compute)));
+  for (const std::string& model : test::listed_without_attention()) {
+    check_all_ops(test::listed_job(model, 1, name_of(compute)));
+  }
 }
 
 TEST_CASE("every op of a transformer in narrow formats equals the CPU's",
           "[runtime][cuda][gpu][short]") {
   const auto compute = GENERATE(Format::kBf16, Format::kFp16, Format::kTf32, Format::kFp8);
-  const bool flash = GENERATE(true, false);
-  check_all_ops(test::small_transformer(Activation::kSwiGlu, flash, compute));
+  check_all_ops(test::small_transformer(Activation::kSwiGlu, false, compute));
 }
 
 TEST_CASE("attention by cuDNN equals the CPU's", "[runtime][cuda][gpu][short]") {
   const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
+  const test::WithCudnn machine;
+  if (module == nullptr || !test::has_cudnn(*module)) {
     return;
   }
-  const test::WithCudnn machine;
   const auto compute = GENERATE(Format::kBf16, Format::kFp16);
   const bool causal = GENERATE(true, false);
   const auto [heads, kv_heads, width] =
@@ -100,48 +97,47 @@ TEST_CASE("attention by cuDNN equals the CPU's", "[runtime][cuda][gpu][short]") 
     if (!causal) {
       op.flags &= static_cast<std::uint8_t>(~op_flags::kCausal);
     }
-    cuda::Options options;
-    const KernelUse found =
-        test::BothBackends(*module, test::only(graph, i), options).gpu->attention();
-    if (found.kernels == "own") {
-      std::cout << "skipped: " << found.reason << std::endl;
-      return;
-    }
-    CHECK(found.reason.empty());
-    options.attention = cuda::AttentionKernels::kCudnn;
-    test::check_op(*module, job, graph, i, options);
-    options.attention = cuda::AttentionKernels::kOwn;
-    const KernelUse own =
-        test::BothBackends(*module, test::only(graph, i), options).gpu->attention();
-    CHECK(own.kernels == "own");
-    CHECK(own.reason == "--attention own");
+    test::check_op(*module, job, graph, i);
   }
 }
 
-TEST_CASE("attention that cuDNN does not have stays with the backend's own kernels",
+TEST_CASE("every op of listed layers with attention by cuDNN equals the CPU's",
+          "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  const test::WithCudnn machine;
+  if (module != nullptr && test::has_cudnn(*module)) {
+    check_all_ops(test::listed_job(test::listed_with_attention(), 1, "bf16"));
+  }
+}
+
+TEST_CASE("fused attention that cuDNN does not have is refused with the remedy",
           "[runtime][cuda][gpu]") {
   const cuda::Module* module = test::device_module();
   if (module == nullptr) {
     return;
   }
-  const test::WithCudnn machine;
-  const auto refused = [&](const Job& job, const std::string& why) {
-    const ExecutionGraph graph = workloads::build_graph(job);
-    cuda::Options options;
-    const KernelUse use = test::BothBackends(*module, graph, options).gpu->attention();
-    CHECK(use.kernels == "own");
-    CHECK_THAT(use.reason, Catch::Contains(why));
-    options.attention = cuda::AttentionKernels::kCudnn;
-    CHECK_THROWS_WITH(test::BothBackends(*module, graph, options), Catch::Contains(why));
+  const auto graph_of = [](Format compute, std::int64_t window) {
+    return workloads::build_graph(
+        test::small_transformer(Activation::kSwiGlu, true, compute, window));
   };
-#if defined(STEPCAST_CUDA_STANDIN) && defined(STEPCAST_HAVE_CUDNN)
-  refused(test::small_transformer(Activation::kSwiGlu, true, Format::kBf16, 7), "a sliding window");
-  refused(test::small_transformer(Activation::kSwiGlu, true, Format::kFp32), "operands in fp32");
-  unsetenv("STANDIN_CUDNN");
+#ifdef STEPCAST_CUDA_STANDIN
+  CHECK_THROWS_AS(test::BothBackends(*module, graph_of(Format::kBf16, 0)), EnvironmentError);
+  CHECK_THROWS_WITH(test::BothBackends(*module, graph_of(Format::kBf16, 0)),
+                    Catch::Contains("cuDNN") && Catch::Contains("libcudnn.so.9") &&
+                        Catch::Contains("--set attention=unfused"));
 #endif
-  const Job job = test::small_transformer(Activation::kSwiGlu, true, Format::kFp32);
-  refused(job, "");
-  const ExecutionGraph graph = workloads::build_graph(
-      test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, Format::kFp32));
-  CHECK(test::BothBackends(*module, graph).gpu->attention().kernels.empty());
+  const test::WithCudnn machine;
+  if (test::has_cudnn(*module)) {
+    const auto refused = [&](Format compute, std::int64_t window, const std::string& why) {
+      CHECK_THROWS_AS(test::BothBackends(*module, graph_of(compute, window)), InputError);
+      CHECK_THROWS_WITH(test::BothBackends(*module, graph_of(compute, window)),
+                        Catch::Contains("attention: cudnn ") && Catch::Contains(why) &&
+                            Catch::Contains("use unfused"));
+    };
+    refused(Format::kBf16, 7, "a sliding window");
+    refused(Format::kFp32, 0, "operands in fp32");
+  }
+  const ExecutionGraph without =
+      workloads::build_graph(test::small_transformer(Activation::kSwiGlu, false, Format::kFp32));
+  CHECK(test::BothBackends(*module, without).gpu->attention().empty());
 }

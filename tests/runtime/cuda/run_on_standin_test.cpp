@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -27,7 +28,7 @@ constexpr const char* kDlrm = R"({
 
 constexpr const char* kFp8 = R"({
   "system": "dgx-h100", "devices": 1, "batch": {"global": 2, "micro": 1, "sequence": 16},
-  "formats": {"compute": "fp8"},
+  "formats": {"compute": "fp8"}, "attention": "unfused",
   "workload": {"kind": "transformer", "name": "tiny", "layers": 1, "hidden": 32, "heads": 2,
     "ffn_hidden": 48, "activation": "swiglu", "vocabulary": 64}})";
 
@@ -288,45 +289,56 @@ TEST_CASE("fp8 products run where the device has them and are refused where not"
   CHECK(ampere.run_job(kFp8, {"--set", "formats.compute=bf16"}).code == 0);
 }
 
+const std::vector<std::string> kFused{"--set", "formats.compute=bf16", "--set", "attention=flash"};
+
 #ifdef STEPCAST_HAVE_CUDNN
 TEST_CASE("a run says what computed its attention, and fit keeps the kernels apart", "[run]") {
-  const auto traced = [](const Machine& machine, const std::string& kernels) {
-    return machine.run_job(
-        kFp8, {"--set", "formats.compute=bf16", "--op-clock", "events", "--attention", kernels,
-               "--trace", machine.trace() + "-" + kernels});
-  };
   const Machine machine(Settings{{"STANDIN_CUDNN", "1"}});
-  const Outcome by_cudnn = traced(machine, "auto");
-  INFO(by_cudnn.err);
-  CHECK(by_cudnn.code == 0);
-  CHECK_THAT(by_cudnn.err, Contains("attention by cudnn 9.19.0\n"));
-  CHECK(traces::read_native(machine.trace() + "-auto").attention == "cudnn 9.19.0");
-  const Outcome by_own = traced(machine, "own");
-  CHECK(by_own.code == 0);
-  CHECK_THAT(by_own.err, Contains("attention by own (--attention own)"));
-  const traces::GraphRun own = traces::read_native(machine.trace() + "-own");
-  CHECK(own.attention == "own");
-  CHECK(own.attention_reason == "--attention own");
-  const Outcome both = machine.call({"fit", machine.trace() + "-auto", machine.trace() + "-own",
-                                     "--device", "x", "--out", machine.trace() + ".json"});
+  std::vector<std::string> traced = kFused;
+  traced.insert(traced.end(),
+                {"--op-clock", "events", "--trace", machine.trace(), "--format", "json"});
+  const Outcome done = machine.run_job(kFp8, traced);
+  INFO(done.err);
+  CHECK(done.code == 0);
+  CHECK_THAT(done.err, Contains("attention by cudnn 9.19.0\n"));
+  CHECK_THAT(done.out, Contains("\"kernels\": \"cudnn 9.19.0\""));
+  CHECK(traces::read_native(machine.trace()).attention == "cudnn 9.19.0");
+  const std::string other = machine.trace() + "-other";
+  fs::copy(machine.trace(), other);
+  std::string manifest = cli_test::text_of(other + "/trace.json");
+  manifest.replace(manifest.find("9.19.0"), 6, "9.21.0");
+  std::ofstream(other + "/trace.json") << manifest;
+  const Outcome both = machine.call(
+      {"fit", machine.trace(), other, "--device", "x", "--out", machine.trace() + ".json"});
   CHECK(both.code == 2);
   CHECK_THAT(both.err, Contains("attention was computed by") && Contains("fit them in two calls"));
   // The same capture and replay.
-  CHECK(machine.run_job(kFp8, {"--set", "formats.compute=bf16", "--cuda-graph"}).code == 0);
+  std::vector<std::string> captured = kFused;
+  captured.emplace_back("--cuda-graph");
+  CHECK(machine.run_job(kFp8, captured).code == 0);
+  // A format that cuDNN does not have.
+  captured[1] = "formats.compute=fp32";
+  const Outcome wide = machine.run_job(kFp8, captured);
+  INFO(wide.err);
+  CHECK(wide.code == 2);
+  CHECK_THAT(wide.err, Contains("attention: cudnn 9.19.0 has no plan for attention forward") &&
+                           Contains("operands in fp32") && Contains("use unfused"));
 }
 #endif
 
-TEST_CASE("cuDNN's attention is insisted on only where it can be had", "[run]") {
+TEST_CASE("fused attention without cuDNN ends a run with code 3 and the remedies", "[run]") {
   const Machine machine;
-  const Outcome done =
-      machine.run_job(kFp8, {"--set", "formats.compute=bf16", "--attention", "cudnn"});
+  const char* ranks = GENERATE("1", "2");
+  CAPTURE(ranks);
+  std::vector<std::string> fused = kFused;
+  fused.insert(fused.end(), {"--ranks", ranks});
+  const Outcome done = machine.run_job(kFp8, fused);
   INFO(done.err);
   CHECK(done.code == 3);
-  CHECK_THAT(done.err, Contains("--attention cudnn: ") && Contains("cuDNN"));
-  const Outcome on_cores =
-      machine.call({"run", machine.file("job.json", kDlrm), "--attention", "own", "--steps", "1"});
-  CHECK(on_cores.code == 2);
-  CHECK_THAT(on_cores.err, Contains("--attention: needs --backend cuda"));
+  CHECK_THAT(done.err, Contains("fused attention needs cuDNN 9.8 or newer (libcudnn.so.9)") &&
+                           Contains("install it") && Contains("--set attention=unfused"));
+  fused[3] = "attention=unfused";
+  CHECK(machine.run_job(kFp8, fused).code == 0);
 }
 
 TEST_CASE("a run says what computed its epilogues, and fit keeps the kernels apart", "[run]") {
@@ -399,6 +411,7 @@ TEST_CASE("a sweep keeps its rows, goes on without NCCL, and says what it left o
   CHECK_THAT(ops, Contains("embedding_") && Contains("host_issue"));
   const std::string facts = cli_test::text_of(rows + "/device.json");
   CHECK_THAT(facts, Contains("\"left_out\"") && Contains("needs more than"));
+  CHECK_THAT(facts, Contains("\"case\": \"attention\"") && Contains("attention=unfused"));
   CHECK((facts.find("all_reduce_one_rank") != std::string::npos) == nccl);
   CHECK((facts.find("\"one-device collectives\"") == std::string::npos) == nccl);
 }

@@ -5,33 +5,17 @@ namespace stepcast::runtime::cuda::kernels::internal {
 
 // Who holds what in mma.sync.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16", 16-bit inputs,
 // fp32 sums), as functions of the lane. A 32-bit register of an input holds two neighbouring
-// elements, `half` 0 and 1. The tests run the attention with these functions on the host.
+// elements.
 
 struct Place {
   int row;
   int column;
 };
 
-/// A [16 rows, 16 k], registers 0..3.
-STEPCAST_HOST_DEVICE constexpr Place mma_a(int lane, int reg, int half) {
-  return {lane / 4 + reg % 2 * 8, lane % 4 * 2 + half + reg / 2 * 8};
-}
-/// B [16 k, 8 columns], registers 0..1: row is k.
-STEPCAST_HOST_DEVICE constexpr Place mma_b(int lane, int reg, int half) {
-  return {lane % 4 * 2 + half + reg * 8, lane / 4};
-}
 /// C and D [16, 8], registers 0..3, one fp32 each.
 STEPCAST_HOST_DEVICE constexpr Place mma_c(int lane, int reg) {
   return {lane / 4 + reg / 2 * 8, lane % 4 * 2 + reg % 2};
 }
-
-/// Two neighbouring C tiles [16, 8] become an A fragment [16, 16] without moving data between
-/// lanes: register r of A is made of registers `first` and first + 1 of tile `tile`.
-struct FromSums {
-  int tile;
-  int first;
-};
-STEPCAST_HOST_DEVICE constexpr FromSums a_from_c(int reg) { return {reg / 2, reg % 2 * 2}; }
 
 // ldmatrix.x4 reads four 8 x 8 matrices of 16-bit elements; lane i names the first element of row i
 // % 8 of matrix i / 8 and receives, as register m, elements (lane / 4, 2 (lane % 4) + half) of

@@ -1,6 +1,7 @@
-// Attention on the device against softmax in double: every head width that a kernel takes, lengths
-// around its tiles, grouped heads, matrices that are column blocks of wider ones.
+// Attention within sequences against softmax in double: head widths and lengths around its tiles,
+// grouped heads, matrices that are column blocks of wider ones; and the softmax of rows.
 #include "runtime/cuda/kernels/attention.h"
+#include "runtime/cuda/kernels/jagged_attention.h"
 #include "tests/runtime/cuda/kernels/kernel_fixture.h"
 
 namespace stepcast::runtime::cuda::kernels::test {
@@ -14,7 +15,8 @@ struct Exact {
   Numbers out, log_sum_exp, d_q, d_k, d_v;
 };
 
-Exact exact(const AttentionShape& s, const Numbers& q, const Numbers& k, const Numbers& v,
+/// Of one sequence.
+Exact exact(const JaggedShape& s, const Numbers& q, const Numbers& k, const Numbers& v,
             const Numbers& d_out) {
   const Index wide = s.heads * s.head_dim, narrow = s.kv_heads * s.head_dim;
   Exact e;
@@ -23,47 +25,41 @@ Exact exact(const AttentionShape& s, const Numbers& q, const Numbers& k, const N
   e.d_k.assign(k.size(), 0);
   e.d_v.assign(v.size(), 0);
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
-  for (Index b = 0; b < s.batch; ++b) {
-    for (Index h = 0; h < s.heads; ++h) {
-      const Index g = h / (s.heads / s.kv_heads);
-      for (Index i = 0; i < s.query_length; ++i) {
-        const Index row = b * s.query_length + i;
-        const Index keys =
-            s.causal ? std::min(s.kv_length, i + s.kv_length - s.query_length + 1) : s.kv_length;
-        const Index first = s.window > 0 ? std::max<Index>(0, keys - s.window) : 0;
-        Numbers p(static_cast<std::size_t>(keys));
-        double sum = 0;
-        for (Index j = first; j < keys; ++j) {
-          double dot = 0;
-          for (Index d = 0; d < s.head_dim; ++d) {
-            dot += q[at(row, wide, h * s.head_dim + d)] *
-                   k[at(b * s.kv_length + j, narrow, g * s.head_dim + d)];
-          }
-          sum += p[static_cast<std::size_t>(j)] = std::exp(scale * dot);
+  for (Index h = 0; h < s.heads; ++h) {
+    const Index g = h / (s.heads / s.kv_heads);
+    for (Index i = 0; i < s.rows; ++i) {
+      const Index keys = s.causal ? i + 1 : s.rows;
+      Numbers p(static_cast<std::size_t>(keys));
+      double sum = 0;
+      for (Index j = 0; j < keys; ++j) {
+        double dot = 0;
+        for (Index d = 0; d < s.head_dim; ++d) {
+          dot += q[at(i, wide, h * s.head_dim + d)] * k[at(j, narrow, g * s.head_dim + d)];
         }
-        e.log_sum_exp.push_back(std::log(sum));
-        double inner = 0;
-        Numbers dp(p.size(), 0);
-        for (Index j = 0; j < keys; ++j) {
-          p[static_cast<std::size_t>(j)] /= sum;
-          for (Index d = 0; d < s.head_dim; ++d) {
-            const std::size_t o = at(row, wide, h * s.head_dim + d);
-            const std::size_t w = at(b * s.kv_length + j, narrow, g * s.head_dim + d);
-            e.out[o] += p[static_cast<std::size_t>(j)] * v[w];
-            dp[static_cast<std::size_t>(j)] += d_out[o] * v[w];
-            e.d_v[w] += p[static_cast<std::size_t>(j)] * d_out[o];
-          }
-          inner += p[static_cast<std::size_t>(j)] * dp[static_cast<std::size_t>(j)];
+        sum += p[static_cast<std::size_t>(j)] = std::exp(scale * dot);
+      }
+      e.log_sum_exp.push_back(std::log(sum));
+      double inner = 0;
+      Numbers dp(p.size(), 0);
+      for (Index j = 0; j < keys; ++j) {
+        p[static_cast<std::size_t>(j)] /= sum;
+        for (Index d = 0; d < s.head_dim; ++d) {
+          const std::size_t o = at(i, wide, h * s.head_dim + d);
+          const std::size_t w = at(j, narrow, g * s.head_dim + d);
+          e.out[o] += p[static_cast<std::size_t>(j)] * v[w];
+          dp[static_cast<std::size_t>(j)] += d_out[o] * v[w];
+          e.d_v[w] += p[static_cast<std::size_t>(j)] * d_out[o];
         }
-        for (Index j = 0; j < keys; ++j) {
-          const double ds =
-              scale * p[static_cast<std::size_t>(j)] * (dp[static_cast<std::size_t>(j)] - inner);
-          for (Index d = 0; d < s.head_dim; ++d) {
-            const std::size_t o = at(row, wide, h * s.head_dim + d);
-            const std::size_t w = at(b * s.kv_length + j, narrow, g * s.head_dim + d);
-            e.d_q[o] += ds * k[w];
-            e.d_k[w] += ds * q[o];
-          }
+        inner += p[static_cast<std::size_t>(j)] * dp[static_cast<std::size_t>(j)];
+      }
+      for (Index j = 0; j < keys; ++j) {
+        const double ds =
+            scale * p[static_cast<std::size_t>(j)] * (dp[static_cast<std::size_t>(j)] - inner);
+        for (Index d = 0; d < s.head_dim; ++d) {
+          const std::size_t o = at(i, wide, h * s.head_dim + d);
+          const std::size_t w = at(j, narrow, g * s.head_dim + d);
+          e.d_q[o] += ds * k[w];
+          e.d_k[w] += ds * q[o];
         }
       }
     }
@@ -71,69 +67,12 @@ Exact exact(const AttentionShape& s, const Numbers& q, const Numbers& k, const N
   return e;
 }
 
-struct Lengths {
-  Index queries, keys, window;
-};
-const std::vector<Lengths> kWhole{{1, 1, 0},     {5, 5, 0},   {64, 64, 0}, {65, 65, 0},
-                                  {129, 129, 0}, {33, 97, 0}, {1, 150, 0}};
-// Windows within a tile, across tiles, of one key, as long as the rows; keys that no query sees.
-const std::vector<Lengths> kWindows{{5, 5, 2},     {65, 65, 1},  {129, 129, 64}, {140, 140, 70},
-                                    {33, 160, 20}, {40, 40, 40}, {1, 150, 33}};
-
-void check_attention(bool causal, Index head_dim, const std::vector<Lengths>& all) {
-  Draw draw(31);
-  for (const auto& [queries, keys, window] : all) {
-    // Long rows with one pair of heads: the groups of heads are those of short ones.
-    const bool few = queries < 64;
-    const AttentionShape s{few ? 2 : 1, few ? 4 : 2, few ? 2 : 1, queries, keys,
-                           head_dim,    causal,      window,      0};
-    const Index wide = s.heads * head_dim, narrow = s.kv_heads * head_dim;
-    const Index q_rows = s.batch * queries, k_rows = s.batch * keys;
-    const Numbers q = draw.values(q_rows * wide), k = draw.values(k_rows * narrow),
-                  v = draw.values(k_rows * narrow), d_out = draw.values(q_rows * wide);
-    const Exact e = exact(s, q, k, v, d_out);
-    for (const Format f : stored_formats()) {
-      CAPTURE(name_of(f), causal, head_dim, queries, keys, window);
-      const bool tensor_cores = head_dim == 64 || head_dim == 128;
-      // The fp32 kernels read and write formats element by element, all in one way.
-      if (*attention_kernel(s, f) == '\0' || (f == Format::kFp16 && !tensor_cores)) {
-        continue;
-      }
-      const Matrix dq_in(f, q_rows, wide, q, 2 * narrow),
-          dk_in(f, k_rows, narrow, k, wide + narrow), dv_in(f, k_rows, narrow, v, wide + narrow),
-          out(f, q_rows, wide, 8), d_out_in(f, q_rows, wide, d_out), d_q(f, q_rows, wide, 8),
-          d_k(f, k_rows, narrow, 8), d_v(f, k_rows, narrow, 8);
-      Array<float> log_sum_exp(static_cast<std::size_t>(s.batch * s.heads * queries));
-      attention_forward(s, dq_in.view(), dk_in.view(), dv_in.view(), out.view(), log_sum_exp.data(),
-                        nullptr);
-      const double tolerance = f == Format::kFp32 ? 1e-4 : 2 * tolerance_of(f);
-      check_near(out.read(), e.out, tolerance);
-      const std::vector<float> logs = log_sum_exp.read();
-      check_near(Numbers(logs.begin(), logs.end()), e.log_sum_exp, 1e-3);
-      Memory workspace(attention_backward_workspace(s));
-      attention_backward(s,
-                         {dq_in.view(), dk_in.view(), dv_in.view(), out.view(), d_out_in.view(),
-                          log_sum_exp.data(), d_q.view(), d_k.view(), d_v.view()},
-                         workspace.workspace(), nullptr);
-      if (queries > 1) {  // of one key the gradient of a score is 0 but for rounding
-        check_near(d_q.read(), e.d_q, 2 * tolerance);
-        check_near(d_k.read(), e.d_k, 2 * tolerance);
-      }
-      check_near(d_v.read(), e.d_v, 2 * tolerance);
-    }
-  }
-}
-
-}  // namespace
-
-namespace {
-
 /// Rows of two samples cut into sequences, against each sequence by itself in double.
 void check_sequences(bool causal, Index head_dim, Index rows,
                      const std::vector<std::int32_t>& cuts) {
   Draw draw(33);
   constexpr Index kHeads = 2, kKeyHeads = 1, kSamples = 2;
-  AttentionShape s{kSamples, kHeads, kKeyHeads, rows, rows, head_dim, causal, 0, 0};
+  JaggedShape s{kSamples, kHeads, kKeyHeads, rows, head_dim, causal};
   const Index wide = kHeads * head_dim, narrow = kKeyHeads * head_dim, all = kSamples * rows;
   const Numbers q = draw.values(all * wide), k = draw.values(all * narrow),
                 v = draw.values(all * narrow), d_out = draw.values(all * wide);
@@ -149,8 +88,8 @@ void check_sequences(bool causal, Index head_dim, Index rows,
     const auto part = [&](const Numbers& x, Index columns) {
       return Numbers(x.begin() + first * columns, x.begin() + (first + length) * columns);
     };
-    const Exact own = exact({1, kHeads, kKeyHeads, length, length, head_dim, causal, 0, 0},
-                            part(q, wide), part(k, narrow), part(v, narrow), part(d_out, wide));
+    const Exact own = exact({1, kHeads, kKeyHeads, length, head_dim, causal}, part(q, wide),
+                            part(k, narrow), part(v, narrow), part(d_out, wide));
     const auto join = [](Numbers& to, const Numbers& from) {
       to.insert(to.end(), from.begin(), from.end());
     };
@@ -169,18 +108,18 @@ void check_sequences(bool causal, Index head_dim, Index rows,
         v_in(f, all, narrow, v, wide + narrow), out(f, all, wide, 8), d_out_in(f, all, wide, d_out),
         d_q(f, all, wide, 8), d_k(f, all, narrow, 8), d_v(f, all, narrow, 8);
     const Array<float> log_sum_exp(e.log_sum_exp.size());
-    attention_forward(s, q_in.view(), k_in.view(), v_in.view(), out.view(), log_sum_exp.data(),
-                      nullptr);
+    jagged_attention_forward(s, q_in.view(), k_in.view(), v_in.view(), out.view(),
+                             log_sum_exp.data(), nullptr);
     const double tolerance = f == Format::kFp32 ? 1e-4 : 2 * tolerance_of(f);
     check_near(out.read(), e.out, tolerance);
     const std::vector<float> logs = log_sum_exp.read();
     check_near(Numbers(logs.begin(), logs.end()), e.log_sum_exp, 1e-3);
-    const Memory workspace(attention_backward_workspace(s));
+    const Memory workspace(jagged_attention_backward_workspace(s));
     const auto backward = [&] {
-      attention_backward(s,
-                         {q_in.view(), k_in.view(), v_in.view(), out.view(), d_out_in.view(),
-                          log_sum_exp.data(), d_q.view(), d_k.view(), d_v.view()},
-                         workspace.workspace(), nullptr);
+      jagged_attention_backward(s,
+                                {q_in.view(), k_in.view(), v_in.view(), out.view(), d_out_in.view(),
+                                 log_sum_exp.data(), d_q.view(), d_k.view(), d_v.view()},
+                                workspace.workspace(), nullptr);
     };
     backward();
     check_near(d_q.read(), e.d_q, 2 * tolerance);
@@ -201,34 +140,20 @@ TEST_CASE("kernels: attention within sequences of different lengths and its grad
     // One row, within a tile, across tiles; a tile that holds the end of one and whole others.
     check_sequences(causal, 40, 50, {0, 1, 7, 40, 50, 83, 100});
     check_sequences(causal, 64, 150, {0, 3, 70, 71, 150, 300});
+    check_sequences(causal, 200, 33, {0, 33, 34, 66});
   }
 }
 
-TEST_CASE("kernels: causal attention and its gradient", "[cuda][kernels][gpu][products]") {
-  if (has_device()) {
-    check_attention(true, GENERATE(as<Index>{}, 8, 40, 64, 128, 200), kWhole);
-  }
-}
-TEST_CASE("kernels: attention in a sliding window and its gradient",
-          "[cuda][kernels][gpu][products]") {
-  if (has_device()) {
-    check_attention(true, GENERATE(as<Index>{}, 40, 64), kWindows);
-  }
-}
-TEST_CASE("kernels: attention to all keys and its gradient", "[cuda][kernels][gpu][products]") {
-  if (has_device()) {
-    check_attention(false, GENERATE(as<Index>{}, 8, 64, 200), kWhole);
-  }
-}
-
-TEST_CASE("kernels: attention of more sequences than a grid has blocks in a direction",
+TEST_CASE("kernels: attention in more samples than a grid has blocks in a direction",
           "[.][cuda][kernels][gpu][sequences]") {
   if (!has_device()) {
     return;
   }
-  // One query and one key a sequence: out = v, the denominator is exp(q k / sqrt(d)), dv = d_out.
+  // One row a sample: out = v, the denominator is exp(q k / sqrt(d)), dv = d_out.
   constexpr Index kSequences = 65537, kWidth = 4;
-  const AttentionShape s{kSequences, 1, 1, 1, 1, kWidth, true, 0, 0};
+  const Array<std::int32_t> begins(std::vector<std::int32_t>(kSequences, 0)),
+      ends(std::vector<std::int32_t>(kSequences, 1));
+  const JaggedShape s{kSequences, 1, 1, 1, kWidth, true, begins.data(), ends.data()};
   Draw draw(7);
   const Numbers q = draw.values(kSequences * kWidth), k = draw.values(kSequences * kWidth),
                 v = draw.values(kSequences * kWidth), d = draw.values(kSequences * kWidth);
@@ -238,15 +163,15 @@ TEST_CASE("kernels: attention of more sequences than a grid has blocks in a dire
       out(kF, kSequences, kWidth), d_q(kF, kSequences, kWidth), d_k(kF, kSequences, kWidth),
       d_v(kF, kSequences, kWidth);
   const Array<float> log_sum_exp(kSequences);
-  attention_forward(s, q_in.view(), k_in.view(), v_in.view(), out.view(), log_sum_exp.data(),
-                    nullptr);
+  jagged_attention_forward(s, q_in.view(), k_in.view(), v_in.view(), out.view(), log_sum_exp.data(),
+                           nullptr);
   check_near(out.read(), v, 1e-6);
   const std::vector<float> logarithms = log_sum_exp.read();
-  const Memory workspace(attention_backward_workspace(s));
-  attention_backward(s,
-                     {q_in.view(), k_in.view(), v_in.view(), out.view(), d_out.view(),
-                      log_sum_exp.data(), d_q.view(), d_k.view(), d_v.view()},
-                     workspace.workspace(), nullptr);
+  const Memory workspace(jagged_attention_backward_workspace(s));
+  jagged_attention_backward(s,
+                            {q_in.view(), k_in.view(), v_in.view(), out.view(), d_out.view(),
+                             log_sum_exp.data(), d_q.view(), d_k.view(), d_v.view()},
+                            workspace.workspace(), nullptr);
   const Numbers found = d_v.read();
   for (const Index i : {Index{0}, Index{65534}, Index{65535}, kSequences - 1}) {
     double dot = 0;
