@@ -7,8 +7,8 @@ namespace stepcast::runtime {
 
 /// A shared library that was loaded at run time; it stays loaded as long as the process.
 ///
-///   const LoadedModule cuda(executable.parent_path().parent_path() / "lib" /
-///   "libstepcast_cuda.so"); auto* entry = cuda.function<Entry>("stepcast_cuda_module");
+///   const LoadedModule cuda(folder / "libstepcast_cuda.so");
+///   auto* entry = cuda.function<Entry>("stepcast_cuda_module");
 class LoadedModule {
  public:
   /// Errors: EnvironmentError with the reason when the file is not there or cannot be loaded.

@@ -14,11 +14,11 @@ struct Arrival {
 /// When the last of all ranks is expected.
 ///
 /// Equal ranks, n: mean + spread * d_n (models::expected_maximum). Unequal ones: the x with
-///   sum_i ranks_i * Q((x - mean_i) / spread_i) = 0.625 n / (n + 0.25),  Q = upper tail of the
-///   normal,
-/// which is the same formula when all are equal, and never below the latest mean. So ranks that are
-/// folded into one and ranks simulated one by one give the same rendezvous. Source: Blom's plotting
-/// position; reference embedding-and-step-time 9.1. Tests: straggler_test.cpp.
+///   sum_i ranks_i * Q((x - mean_i) / spread_i) = 0.625 n / (n + 0.25),
+/// Q the upper tail of the normal, which is the same formula when all are equal, and never below
+/// the latest mean. So ranks that are folded into one and ranks simulated one by one give the same
+/// rendezvous. Source: Blom's plotting position; reference embedding-and-step-time 9.1. Tests:
+/// straggler_test.cpp.
 std::int64_t expected_last(std::span<const Arrival> arrivals);
 
 }  // namespace stepcast::simulator

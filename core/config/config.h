@@ -14,9 +14,8 @@
 /// allowed.
 ///
 ///   const Library library{data_root};
-///   Job job = load_job(text_source(R"({"workload": "gpt3-175b", "system": "dgx-a100-80gb"})",
-///   "stdin"),
-///                      {"devices=1024", "parallel.tensor=8", "parallel.pipeline=8"}, library);
+///   const Source source = text_source(R"({"workload": "gpt3-175b"})", "stdin");
+///   Job job = load_job(source, {"system=dgx-a100-80gb", "parallel.tensor=8"}, library);
 ///   std::string resolved = job_to_json(job);   // loads back to an equal job
 namespace stepcast::config {
 

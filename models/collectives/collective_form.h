@@ -111,14 +111,15 @@ class FabricCollective final : public CollectiveForm {
 /// Ranks that exchange through shared memory or sockets of one machine: no ports, but protocol and
 /// cache knees.
 ///
-///   time = start + (n-1) member + volume * seconds_per_byte(bytes; near, far, capacity) +
-///   rendezvous * x / (1 + x) + kept * self, x = (bytes / threshold)^2
-///   after a rest of t:  + (cold + cold_byte * bytes / (1 + bytes / capacity)) * t / (t +
-///   cold_after)
+///   time = start + (n-1) member + volume * seconds_per_byte(bytes; near, far, capacity)
+///        + rendezvous * x / (1 + x) + kept * self, x = (bytes / threshold)^2
+///   after a rest of t:
+///        + (cold + cold_byte * bytes / (1 + bytes / capacity)) * t / (t + cold_after)
 ///
 /// volume = bytes moved by one rank: all-reduce 2 (n-1)/n S; all-gather, reduce-scatter, all-to-all
-/// (n-1)/n S; else S. Valid:   groups of the sizes it was fitted on. Source: derived; two knees
-/// (eager -> rendezvous, cache -> memory) of CPU message passing.
+/// (n-1)/n S; else S.
+/// Valid:   groups of the sizes it was fitted on.
+/// Source:  derived; two knees (eager -> rendezvous, cache -> memory) of CPU message passing.
 class KneeCollective final : public CollectiveForm {
  public:
   std::string_view name() const override { return "collective.knee"; }

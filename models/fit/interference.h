@@ -23,9 +23,9 @@ struct MeasuredOverlap {
 /// s by robust least squares of ln(time); rows with less than a twentieth of their time overlapped
 /// say nothing about it and are left out. `bias` (a constant too) is the factor by which rows
 /// without overlap miss `alone`: taken out first, since baselines measured elsewhere are often off.
-/// Empty where fewer than kMinimumRows rows overlap. Valid:   s in [1, 8]; one factor for every
-/// kind of op: memory-bound ops suffer more than GEMMs. Checked by
-/// tests/models/interference_test.cpp.
+/// Empty where fewer than kMinimumRows rows overlap.
+/// Valid:   s in [1, 8]; one factor for every kind of op: memory-bound ops suffer more than GEMMs.
+///          Checked by tests/models/interference_test.cpp.
 FittedModels fit_slowdown(std::span<const MeasuredOverlap> rows, const FitOptions& options = {});
 
 }  // namespace stepcast::models

@@ -28,8 +28,8 @@ void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> po
 /// The same from many more rows than points: the values at `sites` are those of the smooth surface
 /// through all rows, so each point speaks for its neighbourhood and not for one noisy row.
 ///
-///   minimise over w   sum over rows Huber(r_i - k(x_i)^T w) + ridge w^T K w,  value at site j = (K
-///   w)_j
+///   minimise over w   sum over rows Huber(r_i - k(x_i)^T w) + ridge w^T K w
+///   value at site j = (K w)_j
 ///
 /// (subset of regressors; Rasmussen & Williams, section 8.3.1). The scale is chosen on a quarter of
 /// the configurations that is left out meanwhile; stores nothing where the surface does not beat

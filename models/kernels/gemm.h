@@ -77,11 +77,12 @@ class GemmShapeRate final : public KernelForm {
 /// Pairwise dots of a batch of small matrices on one core (DLRM's interaction), one product per
 /// sample:
 ///
-///   time = start + samples * (sample + F F pair + F F D product) + operands,  F features of width
-///   D
+///   time = start + samples * (sample + F F pair + F F D product) + operands
 ///
-/// Forward computes all F F dots and keeps the lower half; backward spreads the pairs into a
-/// symmetric F x F matrix and multiplies. Source:  derived. Valid: F, D >= 1.
+/// F features of width D. Forward computes all F F dots and keeps the lower half; backward spreads
+/// the pairs into a symmetric F x F matrix and multiplies.
+/// Valid:   F, D >= 1.
+/// Source:  derived.
 class DotInteractionParts final : public KernelForm {
  public:
   std::string_view name() const override { return "interaction.parts"; }

@@ -4,9 +4,10 @@
 namespace stepcast::models {
 
 /// Any op as a roofline: time = start + max(flops / peak, bytes / (bandwidth * memory_efficiency)).
-/// Covers every kind: the last resort. Valid:   all sizes; row-wise kernels (norms, softmax) depend
-/// on the row length more than this form knows. Source:  Williams et al., "Roofline", CACM 52(4),
-/// 2009.
+/// Covers every kind: the last resort.
+/// Valid:   all sizes; row-wise kernels (norms, softmax) depend on the row length more than this
+///          form knows.
+/// Source:  Williams et al., "Roofline", CACM 52(4), 2009.
 class MemoryRoofline final : public KernelForm {
  public:
   std::string_view name() const override { return "memory.roofline"; }
@@ -23,16 +24,18 @@ class MemoryRoofline final : public KernelForm {
 /// group of threads owns a row, and what it has to keep of the row decides how often it reads it.
 ///
 ///   time   = start + longer(memory, work)
-///   memory = (bytes + again * reread * out(flight / (cache * l2))) / (bandwidth *
-///   memory_efficiency) work   = rows * (row + wide + steps * 512 * element) / multiprocessors
+///   memory = (bytes + again * reread * out(flight / (cache * l2)))
+///            / (bandwidth * memory_efficiency)
+///   work   = rows * (row + wide + steps * 512 * element) / multiprocessors
 ///
 /// again: bytes of the main operand where a row is read once more: always for norms, beyond 1024
 /// columns for softmax-like kernels, which hold shorter rows in a warp's registers; those longer
 /// rows take a block each and cost `wide`. The second read comes from the L2 as long as the rows in
 /// flight (16 per multiprocessor) fit there: out(x) = x^2 / (1 + x^2). steps = ceil(width / 512):
 /// 128 threads of 4 columns.
-/// In:      {rows, width}. Valid: kernels written like PyTorch 2.1's, fp32; widths of 512 to 4100
-/// were measured. Source: derived. Checked by tests/models/kernel_accuracy_test.cpp.
+/// In:      {rows, width}.
+/// Valid:   kernels written like PyTorch 2.1's, fp32; widths of 512 to 4100 were measured.
+/// Source:  derived. Checked by tests/models/kernel_accuracy_test.cpp.
 class MemoryRowwise final : public KernelForm {
  public:
   std::string_view name() const override { return "memory.rowwise"; }
@@ -47,9 +50,9 @@ class MemoryRowwise final : public KernelForm {
 
 /// A streaming or row-wise op on one core, whose operands may lie in a cache:
 ///
-///   time = start + rows * row + elements * element + sum over operands of bytes *
-///   seconds_per_byte(reuse distance) seconds_per_byte(d) = 1/near + (1/far - 1/near) * x^2 / (1 +
-///   x^2),  x = d / capacity
+///   time = start + rows * row + elements * element
+///          + sum over operands of bytes * seconds_per_byte(reuse distance)
+///   seconds_per_byte(d) = 1/near + (1/far - 1/near) * x^2 / (1 + x^2),  x = d / capacity
 ///
 /// near, far: bandwidth of operands in cache and in memory; capacity: the reuse distance at which
 /// half of the bytes come from memory. Operands that a collective sent last are `called_back` times

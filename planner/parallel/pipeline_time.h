@@ -28,15 +28,14 @@ struct PipelinePasses {
 /// the few paths through the schedule that usually decide. p stages, v chunks, m micro-batches, f
 /// and b of stage s; S_s = sum over its chunks of f + b.
 ///
-///   GPipe        end_s = sum f + (m - 1) max f + sum_{i >= s} b_i + (m - 1) max_{i >= s} b_i,
-///   exact 1F1B and interleaved: paths that stay on one stage s for all micro-batches, m S_s +
-///   head_s +
-///     tail_s. The head is the first micro-batch's way to s, either straight (sum_{i < s} f) or
-///     through the last virtual stage and back, which replaces the warm-up forwards of s; the tail
-///     mirrors it for the last micro-batch.
+///   GPipe        end_s = sum f + (m - 1) max f + sum_{i >= s} b_i + (m - 1) max_{i >= s} b_i, exact
+///   1F1B and     paths that stay on one stage s for all micro-batches, m S_s + head_s + tail_s. The
+///   interleaved  head is the first micro-batch's way to s, either straight (sum_{i < s} f) or
+///                through the last virtual stage and back, which replaces the warm-up forwards of
+///                s; the tail mirrors it for the last micro-batch.
 ///   ZB-H1        the same for one chunk, with the weight gradients that the order puts before the
-///     point where a path leaves its stage, and those that stage i has left, min(m, i + 1), after
-///     its last backward pass.
+///                point where a path leaves its stage, and those that stage i has left,
+///                min(m, i + 1), after its last backward pass.
 /// For equal stages the first two are (m + p - 1)(f + b) and m v (f + b) + (p - 1)(f + b), exact
 /// (arXiv 2104.04473, section 2.2).
 ///

@@ -33,8 +33,8 @@ FusedProduct fused_product(const Program& program, const Op& op,
 /// does not promise that what its heuristic finds will run.
 ///
 ///   FusedProducts products(multiply);
-///   products.prepare(product, scratch(products.workspace_bytes(product)));  // at set-up, all
-///   first products.run(product, scratch(products.workspace_bytes(product)), stream);
+///   products.prepare(product, scratch(products.workspace_bytes(product)));  // all, at set-up
+///   products.run(product, scratch(products.workspace_bytes(product)), stream);
 class FusedProducts {
  public:
   explicit FusedProducts(Matmul& multiply) : multiply_(multiply) {}

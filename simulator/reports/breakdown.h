@@ -24,8 +24,7 @@ struct OpShare {
 ///   exposed_communication  a collective of the rank transfers
 ///   bubble                 a collective of the rank waits for other ranks, or all its work is done
 ///   host                   the next op to begin was not issued yet, or the host holds the core
-///   that
-///                          it shares with the streams
+///                          that it shares with the streams
 ///   other                  gaps nothing else explains: dispatch, final synchronisation
 /// A tick of the first three is also put down to one op: of the ops that run then, the one on the
 /// first stream.

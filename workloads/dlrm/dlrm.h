@@ -8,12 +8,12 @@ namespace stepcast::workloads {
 
 /// One training step of a DLRM (arXiv 1906.00091) under the job's embedding plan, per rank:
 ///
-///   load batch -> index pack, lengths and ids all-to-all-v, index unpack -> embedding forward, one
-///   table-batched op per route
-///   -> output exchange | bottom MLP -> columns assembled [bottom | tables] -> interaction -> top
-///   MLP -> binary cross-entropy
-///   -> the same backwards, dense gradients all-reduced in buckets -> embedding backward with its
-///   optimizer fused -> dense optimizer.
+///   load batch -> index pack, lengths and ids all-to-all-v, index unpack
+///   -> embedding forward, one table-batched op per route -> output exchange
+///   | bottom MLP -> columns assembled [bottom | tables] -> interaction -> top MLP
+///   -> binary cross-entropy
+///   -> the same backwards, dense gradients all-reduced in buckets
+///   -> embedding backward with its optimizer fused -> dense optimizer.
 ///
 /// The dense half (bottom MLP, interaction, top MLP) is a list of layers (core/job/layers.h), of a
 /// DLRM as of every kind that is not a transformer; lists without tables have no sparse half.
@@ -29,26 +29,17 @@ namespace stepcast::workloads {
 /// tensors that trade places with this step's between steps (Tensor::next_of).
 ///
 ///   sparse_dist   load_batch and the index exchange of i + 1, on the stream "input", overlapped
-///   with all of
-///                 i (TorchRec TrainPipelineSparseDist, HugeCTR)
+///                 with all of i (TorchRec TrainPipelineSparseDist, HugeCTR)
 ///   prefetch      and the lookups of i + 1, right after the update by i, while the last gradients
 ///                 of i are reduced; not of replicated tables, which the dense optimizer updates
 ///   fused         and their exchange, overlapped with the dense optimizer of i
-///   (TrainPipelineFusedSparseDist,
-///                 but never on rows older than the update)
+///                 (TrainPipelineFusedSparseDist, but never on rows older than the update)
 ///
 /// Every mode trains on the same numbers as `none`. The first batch is loaded before the first step
 /// (Executor::fill_pipeline), outside what a program describes.
 ///
-/// Conventions of operands, beyond core/graph/op.h:
-///   weights are [in, out]; bias and activation work in place; load_batch -> {dense, labels};
-///   cross_forward {x0, u, bias, x} -> {y};
-///   cross_backward {x0, u, bias, dy} -> {du in place of u, dx0 (added to with kAccumulate),
-///   dbias}, dy goes on as the elementwise part of dx; binary_cross_entropy {logits, labels} ->
-///   {d_logits}; embedding_forward {} -> {pooled}, embedding_backward {d_pooled} -> {}: weights and
-///   state through the group; all_to_all_v of rows {elements, elements of a row}, its way told by
-///   the phase. Gradients of biases and replicated tables are added to and zeroed by a
-///   fill op first. A communicator is used by one stream only.
+/// Operands are those of core/graph/op.h and runtime/op_table.h. A communicator is used by one
+/// stream only.
 ///
 /// Ranks whose programs differ only in which rows of a table they hold share a program
 /// (ParameterPiece::row_per_rank; the group's first_row is then that of the lowest rank of the

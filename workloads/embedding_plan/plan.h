@@ -17,8 +17,7 @@ constexpr double kUsableMemory = 0.85;
 ///   table_wise       whole tables on single ranks
 ///   row_wise         ceil(rows / ranks) rows of every table on every rank
 ///   column_wise      each table cut into the fewest equal parts whose cost is at most a rank's
-///   fair share (parts of at least
-///                    4 columns, on distinct ranks)
+///                    fair share (parts of at least 4 columns, on distinct ranks)
 ///   table_row_wise   tables on nodes, rows over the devices of the node (`node_size`)
 ///   data_parallel    every table on every rank
 ///

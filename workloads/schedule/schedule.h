@@ -32,19 +32,20 @@ struct PipelineShape {
 /// backwards:
 ///   GPipe         w = all;
 ///   1F1B          w = min(m, p - 1 - i);
-///   interleaved   w = min(m v, 2 (p - 1 - i) + (v - 1) g), forwards in turns of g micro-batches
-///   per chunk, backwards alike from the last chunk on. g is p where nothing is said; the last turn
-///   has m mod g micro-batches, none or at least p (Megatron-LM,
-///   --microbatch-group-size-per-virtual-pipeline-stage).
+///   interleaved   w = min(m v, 2 (p - 1 - i) + (v - 1) g), forwards in turns of g micro-batches per
+///                 chunk, backwards alike from the last chunk on. g is p where nothing is said; the
+///                 last turn has m mod g micro-batches, none or at least p (Megatron-LM,
+///                 --microbatch-group-size-per-virtual-pipeline-stage).
 ///   ZB-H1         1F1B with weight gradients apart: those of micro-batch k follow backward k + i,
-///   so every stage has min(m, p) micro-batches in flight and the bubble is (p - 1) (F + B - W) for
-///   W <= B and m >= p, where 1F1B's is (p - 1) (F + B + W). Qi et al., arXiv 2401.10241,
-///   section 3.
+///                 so every stage has min(m, p) micro-batches in flight and the bubble is
+///                 (p - 1) (F + B - W) for W <= B and m >= p, where 1F1B's is
+///                 (p - 1) (F + B + W). Qi et al., arXiv 2401.10241, section 3.
 ///   ZB-V          two chunks in a V (chunk 1 runs back from the last stage), weight gradients
-///   apart: forwards of chunk 0 until micro-batch 0 is back at the stage, then both chunks in turn
-///   as F B W; what is left of the weight gradients fills the end. 2 p chunks are in flight at
-///   most, as much as on 1F1B's first stage. With passes of equal time and m >= 2 p a step takes 6
-///   m + p - 1 of them, where 1F1B takes 6 (m + p - 1). Qi et al., arXiv 2401.10241, section 6.
+///                 apart: forwards of chunk 0 until micro-batch 0 is back at the stage, then both
+///                 chunks in turn as F B W; what is left of the weight gradients fills the end. 2 p
+///                 chunks are in flight at most, as much as on 1F1B's first stage. With passes of
+///                 equal time and m >= 2 p a step takes 6 m + p - 1 of them, where 1F1B takes
+///                 6 (m + p - 1). Qi et al., arXiv 2401.10241, section 6.
 /// Forwards of a chunk go in the order of micro-batches, and backwards too, so messages match
 /// first-in first-out. Errors: InputError for an interleaved pipeline with 0 < m mod g < p. Source:
 /// Narayanan et al., arXiv 2104.04473, section 2.2; Huang et al., arXiv 1811.06965.

@@ -6,10 +6,9 @@
 namespace stepcast::runtime::kernels {
 
 // Softmax cross-entropy over a vocabulary that may be split by columns. On each shard:
-//   cross_entropy_maximum                          -> all-reduce (max) of maximum [rows]
-//   cross_entropy_sum                              -> all-reduce (sum) of sum, target_logit [rows]
-//   each cross_entropy_loss                             -> loss, and the logits become their
-//   gradient
+//   cross_entropy_maximum  -> all-reduce (max) of maximum [rows]
+//   cross_entropy_sum      -> all-reduce (sum) of sum, target_logit [rows] each
+//   cross_entropy_loss     -> loss, and the logits become their gradient
 // Unsharded: the same three calls without the all-reduces. A negative target is ignored: no loss,
 // no gradient.
 

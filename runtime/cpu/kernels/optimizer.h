@@ -13,8 +13,8 @@ using runtime::OptimizerSettings;
 /// array is Adagrad with one row: `first` is a single float.
 ///   SGD      w -= lr g
 ///   Adagrad  s += g^2;  w -= lr g / (sqrt(s) + epsilon)
-///   Adam     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr m' / (sqrt(v') + epsilon),
-///   ' = bias-corrected
+///   Adam     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr m' / (sqrt(v') + epsilon)
+/// m' and v' are bias-corrected.
 /// Source: Duchi et al., JMLR 12, 2011; Kingma, Ba, arXiv 1412.6980.
 void optimizer_update(const OptimizerSettings& settings, const float* gradient, float* weights,
                       float* first, float* second, Index n);
