@@ -8,47 +8,6 @@
 
 namespace stepcast::runtime {
 
-/// The ops on copies of routed tokens (workloads/transformer/moe.cpp), each with the function of a
-/// backend that executes it. They work on the rows that the draw of the micro-batch gives, which
-/// tensors have room for. Operands (inputs -> outputs):
-///   route_forward      logits -> probabilities: softmax over all experts; draws who goes where
-///   route_backward     logits, probabilities, gradient of the weights -> gradient of the logits,
-///   in
-///                      place
-///   dispatch_forward   rows, probabilities -> copies; or copies -> the same in another order
-///   dispatch_backward  gradients of the copies, probabilities -> gradient of the rows
-///   combine_forward    copies, probabilities -> rows: sum of probability * copy
-///   combine_backward   gradient of the rows, copies, probabilities -> gradients of the copies, of
-///                      the probabilities of the chosen experts (0 elsewhere)
-///   grouped_gemm, activation_*  as elsewhere, for each expert held here and for its rows
-///   exchange           all-to-all of copies, as many as each member has
-///   gather_copies, sum_gathered  all-gather and reduce-scatter of copies over tensor ranks
-template <class Function>
-struct ExpertFunctions {
-  Function route_forward, route_backward;
-  Function dispatch_forward, dispatch_backward;
-  Function combine_forward, combine_backward;
-  Function grouped_gemm, activation_forward, activation_backward;
-  Function exchange, gather_copies, sum_gathered;
-
-  /// As an OpFamily lists them.
-  [[nodiscard]] std::vector<std::pair<OpKind, Function>> by_kind() const {
-    return {{OpKind::kRouteForward, route_forward},
-            {OpKind::kRouteBackward, route_backward},
-            {OpKind::kDispatchForward, dispatch_forward},
-            {OpKind::kDispatchBackward, dispatch_backward},
-            {OpKind::kCombineForward, combine_forward},
-            {OpKind::kCombineBackward, combine_backward},
-            {OpKind::kGemm, grouped_gemm},
-            {OpKind::kActivationForward, activation_forward},
-            {OpKind::kActivationBackward, activation_backward},
-            {OpKind::kAllToAll, exchange},
-            {OpKind::kAllToAllV, exchange},
-            {OpKind::kAllGather, gather_copies},
-            {OpKind::kReduceScatter, sum_gathered}};
-  }
-};
-
 inline const ExpertRouting& routing_of(const Program& program, const Op& op) {
   return program.routings.at(static_cast<std::size_t>(op.routing));
 }

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/graph/program.h"
+#include "runtime/op_table.h"
 
 namespace stepcast::runtime {
 

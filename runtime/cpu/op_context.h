@@ -49,24 +49,7 @@ class OpContext {
 
 using OpFamily = runtime::OpFamily<OpContext>;
 
-/// The functions that execute each op kind, one list per family; the executor joins them.
-///
-/// Operands of the generic and collective ops (inputs -> outputs):
-///   gemm                       A, B -> C
-///   bias_activation_forward    x, [bias] -> y
-///   bias_activation_backward   dy, [y] -> dx, [dbias]: dbias is added to; dx may be dy
-///   add                        a, b, ... -> y: the sum of all inputs; y may be one of them
-///                              (a third input of one row is added to every row)
-///   copy_columns               by its blocks, else inputs side by side = outputs side by side
-///   fill                       -> tensors, zeroed
-///   cast                       x -> y, rounded to the op's format
-///   optimizer                  gradients, weights and states found by role among the operands, in
-///                              order; each gradient belongs to the weight of the same position
-///   load_batch                 -> [input tensors], filled from the host batch by the end of their
-///                              names: "dense", "labels" or "tokens" (as fp32 numbers)
-///   all_reduce                 tensors -> the same tensors (or one -> another); sum or maximum
-///   all_gather, reduce_scatter tensors -> tensors; several operands count as one buffer in
-///   order broadcast                  tensors, in place; send: tensors ->; recv: -> tensors
+/// The functions that execute each op kind, one list per family (runtime/op_table.h).
 OpFamily generic_ops();
 OpFamily collective_ops();   ///< all collectives but all-to-all-v
 OpFamily dlrm_ops();         ///< embeddings, index exchange, all-to-all-v, interaction, bce

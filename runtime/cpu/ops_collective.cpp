@@ -116,16 +116,6 @@ void barrier(OpContext& c) { c.collectives->barrier(); }
 
 }  // namespace
 
-OpFamily collective_ops() {
-  return {{{OpKind::kAllReduce, all_reduce},
-           {OpKind::kAllGather, all_gather},
-           {OpKind::kReduceScatter, reduce_scatter},
-           {OpKind::kAllToAll, all_to_all},
-           {OpKind::kBroadcast, broadcast},
-           {OpKind::kSend, send},
-           {OpKind::kRecv, receive},
-           {OpKind::kBarrier, barrier}},
-          nullptr};
-}
+OpFamily collective_ops() { return {{STEPCAST_COLLECTIVE_OPS(STEPCAST_OP)}, nullptr}; }
 
 }  // namespace stepcast::runtime::cpu

@@ -152,21 +152,7 @@ DlrmBatches::DlrmBatches(const ExecutionGraph& graph, const Program& program, st
 }
 
 OpFamily dlrm_ops() {
-  return {{{OpKind::kIndexPack, index_pack},
-           {OpKind::kIndexUnpack, index_unpack},
-           {OpKind::kAllToAllV, all_to_all_v},
-           {OpKind::kEmbeddingForward, embedding_forward},
-           {OpKind::kEmbeddingBackward, embedding_backward},
-           {OpKind::kEmbeddingGradient, embedding_gradient},
-           {OpKind::kTierFetch, tier_fetch},
-           {OpKind::kTierWriteBack, tier_write_back},
-           {OpKind::kSequencePoolForward, sequence_pool_forward},
-           {OpKind::kSequencePoolBackward, sequence_pool_backward},
-           {OpKind::kDotInteractionForward, dot_interaction_forward},
-           {OpKind::kDotInteractionBackward, dot_interaction_backward},
-           {OpKind::kCrossForward, cross_forward},
-           {OpKind::kCrossBackward, cross_backward},
-           {OpKind::kBinaryCrossEntropy, binary_cross_entropy}},
+  return {{STEPCAST_DLRM_OPS(STEPCAST_OP)},
           [](const ExecutionGraph& graph, const Program& program,
              std::int32_t rank) -> std::unique_ptr<OpState> {
             return std::make_unique<DlrmBatches>(graph, program, rank);

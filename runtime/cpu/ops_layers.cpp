@@ -220,20 +220,6 @@ void jagged_attention_backward(OpContext& c) {
 
 }  // namespace
 
-OpFamily layer_ops() {
-  return {{{OpKind::kJaggedAttentionForward, jagged_attention_forward},
-           {OpKind::kJaggedAttentionBackward, jagged_attention_backward},
-           {OpKind::kTranspose, transpose},
-           {OpKind::kMultiplyForward, multiply_forward},
-           {OpKind::kMultiplyBackward, multiply_backward},
-           {OpKind::kSoftmaxForward, softmax_forward},
-           {OpKind::kSoftmaxBackward, softmax_backward},
-           {OpKind::kMeanRowsForward, mean_rows_forward},
-           {OpKind::kMeanRowsBackward, mean_rows_backward},
-           {OpKind::kModulateForward, modulate_forward},
-           {OpKind::kModulateBackward, modulate_backward},
-           {OpKind::kGateForward, gate_forward},
-           {OpKind::kGateBackward, gate_backward}}};
-}
+OpFamily layer_ops() { return {{STEPCAST_LAYER_OPS(STEPCAST_OP)}}; }
 
 }  // namespace stepcast::runtime::cpu

@@ -14,22 +14,6 @@
 #include "runtime/cpu/kernels/token.h"
 #include "runtime/cpu/op_context.h"
 
-// Operands (inputs -> outputs); [x] is there or not by the style of the model:
-//   attention_forward         qkv [tokens, query | key | value heads] -> out, log-sum-exp (fused)
-//   or probabilities (unfused) attention_backward        qkv, out, log-sum-exp or probabilities,
-//   d_out -> d_qkv activation_forward        x, [bias] -> y = act(x + bias); x stays as it is
-//   activation_backward       dy, x, [bias] -> dx, [dbias]
-//   norm_forward              x, gamma, [beta] -> y, statistics
-//   norm_backward             dy, x, gamma, statistics, [residual] -> dx (+ residual), dgamma,
-//   [dbeta]; dy is used up if there is a
-//                             residual
-//   rope_forward, _backward   x -> x, in place on its first shape[1] heads
-//   token_embedding_forward   table, [positions] -> out; this tensor rank's rows of the table and
-//   columns of the positions token_embedding_backward  d_out -> d_table, [d_positions]
-//   cross_entropy_max         logits -> maxima
-//   cross_entropy_sum         logits, maxima -> sums [2, tokens]: of exp(logit - maximum); of the
-//   target's logit cross_entropy_loss        logits, maxima, sums -> logits, which become their
-//   gradient
 namespace stepcast::runtime::cpu {
 namespace {
 
@@ -385,19 +369,7 @@ void cross_entropy_loss(OpContext& c) {
 }  // namespace
 
 OpFamily transformer_ops() {
-  return {{{OpKind::kAttentionForward, attention_forward},
-           {OpKind::kAttentionBackward, attention_backward},
-           {OpKind::kActivationForward, activation_forward},
-           {OpKind::kActivationBackward, activation_backward},
-           {OpKind::kNormForward, norm_forward},
-           {OpKind::kNormBackward, norm_backward},
-           {OpKind::kRopeForward, rope_forward},
-           {OpKind::kRopeBackward, rope_backward},
-           {OpKind::kTokenEmbeddingForward, token_embedding_forward},
-           {OpKind::kTokenEmbeddingBackward, token_embedding_backward},
-           {OpKind::kCrossEntropyMax, cross_entropy_max},
-           {OpKind::kCrossEntropySum, cross_entropy_sum},
-           {OpKind::kCrossEntropyLoss, cross_entropy_loss}},
+  return {{STEPCAST_TRANSFORMER_OPS(STEPCAST_OP)},
           [](const ExecutionGraph&, const Program&, std::int32_t) -> std::unique_ptr<OpState> {
             return std::make_unique<TransformerState>();
           }};

@@ -3,9 +3,9 @@
 
 #include "core/graph/program.h"
 #include "runtime/cuda/communicator.h"
+#include "runtime/cuda/cudnn_attention.h"
 #include "runtime/cuda/device_batch.h"
 #include "runtime/cuda/device_tensors.h"
-#include "runtime/cuda/cudnn_attention.h"
 #include "runtime/cuda/fused_products.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/matmul.h"
@@ -67,7 +67,7 @@ class OpContext {
 
 using OpFamily = runtime::OpFamily<OpContext, Ledger&>;
 
-// The operands of every kind are those of runtime/cpu.
+/// The functions that execute each op kind, one list per family (runtime/op_table.h).
 OpFamily generic_ops();
 OpFamily collective_ops();   ///< all collectives but all-to-all-v
 OpFamily dlrm_ops();         ///< embeddings, index exchange, all-to-all-v, interaction, bce

@@ -405,25 +405,12 @@ void sum_gathered(OpContext& c) {
 }  // namespace
 
 OpFamily expert_ops() {
-  constexpr ExpertFunctions<OpFamily::Function> kFunctions{
-      .route_forward = route_forward,
-      .route_backward = route_backward,
-      .dispatch_forward = dispatch_forward,
-      .dispatch_backward = dispatch_backward,
-      .combine_forward = combine_forward,
-      .combine_backward = combine_backward,
-      .grouped_gemm = grouped_gemm,
-      .activation_forward = activation_forward,
-      .activation_backward = activation_backward,
-      .exchange = exchange,
-      .gather_copies = gather_copies,
-      .sum_gathered = sum_gathered};
   return {{},
           [](const ExecutionGraph& graph, const Program& program, std::int32_t rank,
              Ledger& ledger) -> std::unique_ptr<OpState> {
             return std::make_unique<ExpertState>(graph, program, rank, ledger);
           },
-          kFunctions.by_kind()};
+          {STEPCAST_EXPERT_OPS(STEPCAST_OP)}};
 }
 
 }  // namespace stepcast::runtime::cuda

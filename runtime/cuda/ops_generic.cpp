@@ -195,15 +195,7 @@ void load_batch(OpContext& c) {
 }  // namespace
 
 OpFamily generic_ops() {
-  return {{{OpKind::kGemm, gemm},
-           {OpKind::kBiasActivationForward, bias_activation_forward},
-           {OpKind::kBiasActivationBackward, bias_activation_backward},
-           {OpKind::kAdd, add},
-           {OpKind::kCopyColumns, copy_columns},
-           {OpKind::kFill, fill},
-           {OpKind::kCast, cast},
-           {OpKind::kOptimizer, optimizer},
-           {OpKind::kLoadBatch, load_batch}},
+  return {{STEPCAST_GENERIC_OPS(STEPCAST_OP)},
           [](const ExecutionGraph&, const Program& program, std::int32_t,
              Ledger&) -> std::unique_ptr<OpState> {
             return std::make_unique<GenericState>(program.ops.size());

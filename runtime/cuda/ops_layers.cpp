@@ -192,21 +192,6 @@ std::unique_ptr<OpState> make_layer_state(const ExecutionGraph& graph, const Pro
 
 }  // namespace
 
-OpFamily layer_ops() {
-  return {{{OpKind::kJaggedAttentionForward, jagged_attention_forward},
-           {OpKind::kJaggedAttentionBackward, jagged_attention_backward},
-           {OpKind::kTranspose, transpose},
-           {OpKind::kMultiplyForward, multiply_forward},
-           {OpKind::kMultiplyBackward, multiply_backward},
-           {OpKind::kSoftmaxForward, softmax_forward},
-           {OpKind::kSoftmaxBackward, softmax_backward},
-           {OpKind::kMeanRowsForward, mean_rows_forward},
-           {OpKind::kMeanRowsBackward, mean_rows_backward},
-           {OpKind::kModulateForward, modulate_forward},
-           {OpKind::kModulateBackward, modulate_backward},
-           {OpKind::kGateForward, gate_forward},
-           {OpKind::kGateBackward, gate_backward}},
-          make_layer_state};
-}
+OpFamily layer_ops() { return {{STEPCAST_LAYER_OPS(STEPCAST_OP)}, make_layer_state}; }
 
 }  // namespace stepcast::runtime::cuda

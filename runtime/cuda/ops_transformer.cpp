@@ -161,19 +161,7 @@ void cross_entropy_loss(OpContext& c) {
 }  // namespace
 
 OpFamily transformer_ops() {
-  return {{{OpKind::kAttentionForward, attention_forward},
-           {OpKind::kAttentionBackward, attention_backward},
-           {OpKind::kActivationForward, activation_forward},
-           {OpKind::kActivationBackward, activation_backward},
-           {OpKind::kNormForward, norm_forward},
-           {OpKind::kNormBackward, norm_backward},
-           {OpKind::kRopeForward, rope_forward},
-           {OpKind::kRopeBackward, rope_backward},
-           {OpKind::kTokenEmbeddingForward, token_embedding_forward},
-           {OpKind::kTokenEmbeddingBackward, token_embedding_backward},
-           {OpKind::kCrossEntropyMax, cross_entropy_max},
-           {OpKind::kCrossEntropySum, cross_entropy_sum},
-           {OpKind::kCrossEntropyLoss, cross_entropy_loss}},
+  return {{STEPCAST_TRANSFORMER_OPS(STEPCAST_OP)},
           [](const ExecutionGraph&, const Program&, std::int32_t, Ledger& ledger)
               -> std::unique_ptr<OpState> { return std::make_unique<TransformerState>(ledger); }};
 }
