@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/support/console.h"
@@ -11,6 +10,7 @@
 #include "core/formats.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
+#include "studies/run/executable.h"
 #include "workloads/passes/graph_pass.h"
 
 namespace stepcast::cli {
@@ -39,6 +39,19 @@ std::vector<config::Entry> model_forms() {
   entries.push_back({"attention.unfused", "the sum of its products, softmax and dropout"});
   entries.push_back(
       {"tier.shared_link", "rows between memories, sharing a link with other traffic"});
+  return entries;
+}
+
+/// What a job may have that `run` does not take on every backend.
+std::vector<config::Entry> runs() {
+  std::vector<config::Entry> entries;
+  for (const studies::PredictedOnly& p : studies::predicted_only()) {
+    entries.push_back({std::string(p.key), fmt::format("{}; runs {}; {}", p.what,
+                                                       p.cpu    ? "on the CPU only"
+                                                       : p.cuda ? "on CUDA only"
+                                                                : "nowhere",
+                                                       p.remedy)});
+  }
   return entries;
 }
 
@@ -98,6 +111,9 @@ std::vector<config::Entry> entries_of(const std::string& what, const config::Lib
   if (what == "passes") {
     return passes();
   }
+  if (what == "runs") {
+    return runs();
+  }
   return what == "formats" ? formats() : model_forms();
 }
 
@@ -131,16 +147,16 @@ void add_list(CLI::App& app, Context& context) {
       ->add_option(
           "what", options->what,
           "workloads, systems, devices, stacks, formats, models, passes, keys of a job or its "
-          "schema")
+          "schema, what runs and what is predicted only")
       ->check(CLI::IsMember({"workloads", "systems", "devices", "stacks", "formats", "models",
-                             "passes", "keys", "schema"}));
+                             "passes", "keys", "schema", "runs"}));
   add_format_option(*command, options->format);
   command->callback([options, &context] {
     if (options->what.empty()) {
       throw InputError(
           "list",
-          "say what: workloads, systems, devices, stacks, formats, models, passes, keys or schema, "
-          "such as `stepcast list workloads`");
+          "say what: workloads, systems, devices, stacks, formats, models, passes, keys, schema or "
+          "runs, such as `stepcast list workloads`");
     }
     if (options->what == "schema") {
       answer() << config::job_schema();
@@ -148,6 +164,10 @@ void add_list(CLI::App& app, Context& context) {
     }
     if (options->what == "keys" && options->format == OutputFormat::kText) {
       answer() << config::job_keys_page();
+      return;
+    }
+    if (options->what == "runs" && options->format == OutputFormat::kText) {
+      answer() << studies::what_runs_page();
       return;
     }
     print(entries_of(options->what, {context.library}), options->format);

@@ -11,210 +11,298 @@
 namespace stepcast::studies {
 namespace {
 
-[[noreturn]] void refuse(const char* key, std::string_view what, std::string_view remedy) {
-  throw InputError(key, fmt::format("running {} is not implemented in this version; predict the "
-                                    "job, or {}",
-                                    what, remedy));
-}
+using Found = std::optional<std::string>;
 
-/// What the kernels of a device hold in registers or shared memory (docs/developers/cuda.md,
-/// Kernels).
+// Limits of what kernels hold in registers or shared memory (docs/developers/cuda.md, Kernels).
 constexpr std::int64_t kWidestRow = 1024;
 constexpr std::int64_t kWidestUnpackedRow = 256;
 constexpr std::int64_t kWidestNorm = 16384;
 constexpr std::int64_t kMostExperts = 1024;
 
-void require_tables(const Job& job, const LayeredWorkload& w, bool cuda) {
-  for (const EmbeddingTable& t : w.tables) {
-    if (t.feature_count() > 1) {
-      refuse("workload.tables",
-             fmt::format("the {} features of table '{}'", t.feature_count(), t.name),
-             "give each feature a table");
-    }
-    if (t.weighted) {
-      refuse("workload.tables", fmt::format("lookups with weights of table '{}'", t.name),
-             "leave weighted out");
-    }
-    if (cuda && job.row_format(t) != job.row_format(w.tables.front())) {
-      refuse("workload.tables",
-             fmt::format("table '{}' in {} together with table '{}' in {} on CUDA", t.name,
-                         name_of(job.row_format(t)), w.tables.front().name,
-                         name_of(job.row_format(w.tables.front()))),
-             "give all tables one format");
-    }
+Found when(bool so) { return so ? Found("") : std::nullopt; }
+
+Found block_formats(const Job& job) {
+  return when(bits_per_element(job.formats.compute, 1024) < 16 &&
+              job.formats.compute != Format::kFp8);
+}
+
+bool in_16_bits(const Job& job) {
+  return job.formats.compute == Format::kBf16 || job.formats.compute == Format::kFp16;
+}
+
+/// The first layer of a list that `test` is true of, by name.
+template <class Test>
+Found layer_where(const Job& job, Test test) {
+  const LayeredWorkload* w = job.workload.layered();
+  if (w == nullptr || w->layers == nullptr) {
+    return std::nullopt;
   }
+  const LayerList list = layers_of(*w, job.parallel.tensor);
+  const auto layer = std::find_if(list.layers.begin(), list.layers.end(), test);
+  return layer != list.layers.end() ? Found(fmt::format("layer '{}'", layer->name)) : std::nullopt;
 }
 
 /// Data of recommendation models is one row of dense features, bags of ids and a click a sample.
-void require_clicks(const Job& job, const LayeredWorkload& w) {
-  if (job.sptt) {
-    throw InputError("job: embedding.transform",
-                     "cannot run: towers are predicted, not executed, in this version; use none");
+Found other_data(const Job& job) {
+  const LayeredWorkload* w = job.workload.layered();
+  if (w == nullptr || w->layers == nullptr) {
+    return std::nullopt;
   }
-  if (w.layers == nullptr) {
-    return;
-  }
-  const LayerList list = layers_of(w, job.parallel.tensor);
+  const LayerList list = layers_of(*w, job.parallel.tensor);
   const auto losses = std::count_if(list.layers.begin(), list.layers.end(),
                                     [](const Layer& l) { return is_loss(l.kind); });
   const bool clicks = losses == 1 && list.layers.back().kind == LayerKind::kBinaryCrossEntropy &&
-                      list.inputs.size() == 1 && list.input_width() == w.dense_features;
-  const std::string place = fmt::format("workload '{}'", job.workload.name);
-  if (!clicks || w.tables.empty() || !list.groups.empty()) {
-    throw InputError(
-        place,
-        "cannot run: data is made for models with embedding tables, one input of dense "
-        "features and one binary_cross_entropy, on data-parallel ranks; predict and "
-        "show take every model");
-  }
-  for (const Layer& l : list.layers) {
-    if (l.kind == LayerKind::kRope || l.kind == LayerKind::kConvolution ||
-        (l.kind == LayerKind::kNorm && !l.affine) ||
-        (l.kind == LayerKind::kAttention && !job.flash_attention)) {
-      throw InputError(place, fmt::format("cannot run: layer '{}' (rope, convolution, norm without "
-                                          "scale or unfused attention) has no kernel for such "
-                                          "models; predict and show take it",
-                                          l.name));
-    }
-  }
+                      list.inputs.size() == 1 && list.input_width() == w->dense_features;
+  return when(!clicks || w->tables.empty() || !list.groups.empty());
 }
 
-void require_dlrm_on_device(const Job& job) {
-  const EmbeddingPlacement layout = workloads::embedding_layout(job);
-  for (const EmbeddingSlice& s : layout.slices) {
-    if (s.tier == "ssd") {  // the device itself reads a slower tier: it has to be memory
-      refuse("embedding.plan", "rows in tier ssd on CUDA",
-             "put them in tier ddr, or run it on the "
-             "CPU");
-    }
-    const std::string& table =
-        job.workload.layered()->tables[static_cast<std::size_t>(s.table)].name;
-    if (s.dim > kWidestRow) {
-      refuse("embedding.plan",
-             fmt::format("the {} columns of table '{}' in one shard on CUDA", s.dim, table),
-             fmt::format("give it shards of at most {} columns", kWidestRow));
-    }
-    for (const EmbeddingSlice& other : layout.slices) {
-      if (s.dim > kWidestUnpackedRow && other.route == s.route && other.dim % 4 != 0) {
-        refuse("workload.tables",
-               fmt::format("{} columns of table '{}' together with a table of {} on CUDA", s.dim,
-                           table, other.dim),
-               fmt::format("choose a dim that divides by 4, or shards of at most {} columns",
-                           kWidestUnpackedRow));
+Found layers_without_kernel(const Job& job) {
+  return layer_where(job, [&](const Layer& l) {
+    return l.kind == LayerKind::kRope || l.kind == LayerKind::kConvolution ||
+           (l.kind == LayerKind::kNorm && !l.affine) ||
+           (l.kind == LayerKind::kAttention && !job.flash_attention);
+  });
+}
+
+/// Those that cuDNN does not take.
+Found wide_attention_layers(const Job& job) {
+  return layer_where(job, [&](const Layer& l) {
+    return l.kind == LayerKind::kAttention && !l.heads.lengths &&
+           (!in_16_bits(job) || l.heads.dim % 8 != 0 || l.heads.window > 0);
+  });
+}
+
+/// The first table that `text` has a text of.
+template <class Text>
+Found table_where(const Job& job, Text text) {
+  if (const LayeredWorkload* w = job.workload.layered()) {
+    for (const EmbeddingTable& t : w->tables) {
+      if (std::string said = text(*w, t); !said.empty()) {
+        return said;
       }
     }
   }
+  return std::nullopt;
 }
 
-void require_transformer_on_device(const TransformerWorkload& m) {
-  if (m.hidden > kWidestNorm) {
-    refuse("workload.hidden", fmt::format("norms over {} elements on CUDA", m.hidden),
-           fmt::format("choose at most {}", kWidestNorm));
-  }
-  if (m.moe && m.moe->experts > kMostExperts) {
-    refuse("workload.moe.experts", fmt::format("a router of {} experts on CUDA", m.moe->experts),
-           fmt::format("choose at most {}", kMostExperts));
-  }
+Found shared_tables(const Job& job) {
+  return table_where(job, [](const LayeredWorkload&, const EmbeddingTable& t) {
+    return t.feature_count() > 1
+               ? fmt::format("the {} features of table '{}'", t.feature_count(), t.name)
+               : "";
+  });
 }
 
-void require_products(const Job& job, bool cuda) {
-  const bool fp8 = job.formats.compute == Format::kFp8;
-  const TransformerWorkload* m = job.workload.transformer();
-  if (bits_per_element(job.formats.compute, 1024) >= 16 || (m == nullptr && !cuda)) {
-    return;
-  }
-  if (!fp8) {
-    refuse("formats.compute", "products in block formats", "use bf16");
-  }
-  if (!cuda) {
-    refuse("formats.compute", "fp8 products on the CPU", "use bf16, or --backend cuda");
-  }
-  if (m == nullptr) {
-    refuse("formats.compute", "fp8 products of a DLRM", "use bf16");
-  }
-  if (m->moe) {
-    refuse("formats.compute", "fp8 products of experts", "use bf16");
-  }
+Found weighted_tables(const Job& job) {
+  return table_where(job, [](const LayeredWorkload&, const EmbeddingTable& t) {
+    return t.weighted ? fmt::format("lookups with weights of table '{}'", t.name) : "";
+  });
 }
 
-void require_transformer(const Job& job, const TransformerWorkload& m) {
-  if (job.parallel.context > 1) {
-    refuse("parallel.context", "context parallelism", "set it to 1");
+Found mixed_row_formats(const Job& job) {
+  return table_where(job, [&](const LayeredWorkload& w, const EmbeddingTable& t) {
+    const EmbeddingTable& first = w.tables.front();
+    return job.row_format(t) != job.row_format(first)
+               ? fmt::format("table '{}' in {} together with table '{}' in {}", t.name,
+                             name_of(job.row_format(t)), first.name, name_of(job.row_format(first)))
+               : "";
+  });
+}
+
+/// The first slice of the plan that `text` has a text of.
+template <class Text>
+Found slice_where(const Job& job, Text text) {
+  const LayeredWorkload* w = job.workload.layered();
+  if (w == nullptr) {
+    return std::nullopt;
   }
-  if (job.parallel.overlap.tensor_products && job.parallel.tensor > 1 &&
-      job.parallel.sequence_parallel) {
-    refuse("parallel.overlap.tensor_products", "transfers split to overlap with products",
-           "set it to false");
-  }
-  if (job.phase != JobPhase::kTrain) {
-    refuse("phase", "inference", "set it to train");
-  }
-  if (m.moe && job.parallel.zero > 0) {
-    const workloads::ExpertShape experts = *workloads::transformer_shape(job).experts;
-    const std::int64_t tensor = job.parallel.tensor;
-    if (experts.tensor < tensor &&
-        (experts.ranks % tensor != 0 || job.parallel.mesh().stride(Axis::kTensor) != 1)) {
-      refuse("parallel.zero", "shards of experts that differ between tensor ranks",
-             "set it to 0, or parallel.expert to a multiple of parallel.tensor");
+  const EmbeddingPlacement layout = workloads::embedding_layout(job);
+  for (const EmbeddingSlice& s : layout.slices) {
+    const std::string& table = w->tables[static_cast<std::size_t>(s.table)].name;
+    if (std::string said = text(layout, s, table); !said.empty()) {
+      return said;
     }
   }
-  if (m.moe && m.moe->limits_groups()) {
-    refuse("workload.moe.groups_per_token", "a router that keeps tokens inside groups of experts",
-           "leave groups out");
-  }
-  if (m.moe && job.parallel.expert > 1 &&
-      job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
-    refuse("parallel.expert_dispatch", "exchanges that send a token to each machine once",
-           "set it to all_to_all");
-  }
-  if (m.moe && job.formats.expert_dispatch) {
-    refuse("formats.expert_dispatch", "tokens that travel in a format of their own",
-           "leave it out");
-  }
-  if (framework_traits(job.system).fp8_attention) {
-    refuse("formats.attention", "attention in a separate format", "leave it out");
-  }
-  if (m.dropout) {
-    refuse("workload.dropout", "dropout", "set it to false");
-  }
-  if (job.loss.kind != LossKind::kInPlace || job.loss.chunks > 1) {
-    refuse("loss", "a loss on copies or in chunks of the logits", "set it to in_place");
-  }
-  if (job.lora) {
-    refuse("lora", "adapters on frozen weights", "leave it out");
-  }
-  if (job.sequence_lengths) {
-    refuse("sequence_lengths", "sequences of several documents", "leave it out");
-  }
-  if (job.parallel.recompute.kind == RecomputeKind::kSelective &&
-      job.parallel.recompute.modules != RecomputeModules{}) {
-    refuse("parallel.recompute.modules", "recomputed modules other than core_attn",
-           "set parallel.recompute to selective");
-  }
-  if (job.formats.moments != Format::kFp32 || job.formats.master != Format::kFp32) {
-    refuse(job.formats.moments != Format::kFp32 ? "formats.moments" : "formats.master",
-           "an optimizer with states below 32 bits", "set it to fp32");
-  }
-  if (m.mla) {
-    refuse("workload.mla", "multi-head latent attention", "run a workload without it");
-  }
+  return std::nullopt;
 }
+
+/// The device itself reads a slower tier: it has to be memory.
+Found rows_in_files(const Job& job) {
+  return slice_where(
+      job, [](const EmbeddingPlacement&, const EmbeddingSlice& s, const std::string& table) {
+        return s.tier == "ssd" ? fmt::format("table '{}'", table) : "";
+      });
+}
+
+Found wide_shards(const Job& job) {
+  return slice_where(
+      job, [](const EmbeddingPlacement&, const EmbeddingSlice& s, const std::string& table) {
+        return s.dim > kWidestRow
+                   ? fmt::format("the {} columns of table '{}' in one shard", s.dim, table)
+                   : "";
+      });
+}
+
+Found wide_unpacked_shards(const Job& job) {
+  return slice_where(
+      job,
+      [](const EmbeddingPlacement& layout, const EmbeddingSlice& s,
+         const std::string& table) -> std::string {
+        for (const EmbeddingSlice& other : layout.slices) {
+          if (s.dim > kWidestUnpackedRow && other.route == s.route && other.dim % 4 != 0) {
+            return fmt::format("{} columns of table '{}' together with a table of {}", s.dim, table,
+                               other.dim);
+          }
+        }
+        return "";
+      });
+}
+
+Found split_experts(const Job& job) {
+  const TransformerWorkload* m = job.workload.transformer();
+  if (m == nullptr || !m->moe || job.parallel.zero == 0) {
+    return std::nullopt;
+  }
+  const workloads::ExpertShape experts = *workloads::transformer_shape(job).experts;
+  const std::int64_t tensor = job.parallel.tensor;
+  return when(experts.tensor < tensor &&
+              (experts.ranks % tensor != 0 || job.parallel.mesh().stride(Axis::kTensor) != 1));
+}
+
+const TransformerWorkload* transformer(const Job& job) { return job.workload.transformer(); }
+
+/// The mixture of experts of the job's transformer; null without one.
+const MixtureOfExperts* experts(const Job& job) {
+  return transformer(job) != nullptr && transformer(job)->moe ? &*transformer(job)->moe : nullptr;
+}
+
+bool computes_fp8(const Job& job) { return job.formats.compute == Format::kFp8; }
+
+bool flash_transformer(const Job& job) {
+  return transformer(job) != nullptr && job.flash_attention;
+}
+
+// clang-format off
+constexpr PredictedOnly kPredictedOnly[]{
+    // key, what, on the CPU, on CUDA, remedy, whether a job has it
+    {"formats.compute", "products in block formats", false, false, "use bf16",
+     [](const Job& j) { return transformer(j) != nullptr ? block_formats(j) : std::nullopt; }},
+    {"formats.compute", "products of a DLRM in block formats", true, false, "use bf16",
+     [](const Job& j) { return transformer(j) == nullptr ? block_formats(j) : std::nullopt; }},
+    {"formats.compute", "fp8 products", false, true, "use bf16, or --backend cuda",
+     [](const Job& j) { return when(computes_fp8(j) && transformer(j) != nullptr); }},
+    {"formats.compute", "fp8 products of a DLRM", true, false, "use bf16",
+     [](const Job& j) { return when(computes_fp8(j) && transformer(j) == nullptr); }},
+    {"formats.compute", "fp8 products of experts", false, false, "use bf16",
+     [](const Job& j) { return when(computes_fp8(j) && experts(j) != nullptr); }},
+    {"embedding.transform", "towers", false, false, "use none",
+     [](const Job& j) { return when(j.workload.layered() != nullptr && j.sptt); }},
+    {"workload", "models that do not read embedding tables and one input of dense features, end in one "
+     "binary_cross_entropy and split no sample over ranks", false, false, "choose such a model", other_data},
+    {"workload", "rope, convolutions, norms without scale and unfused attention among listed layers", false, false,
+     "leave them out", layers_without_kernel},
+    {"workload", "attention over whole samples among listed layers but in bf16 or fp16, with heads a multiple of 8 wide "
+     "and no window", true, false, "choose these, or give it lengths", wide_attention_layers},
+    {"workload.tables", "tables that several features share", false, false, "give each feature a table", shared_tables},
+    {"workload.tables", "lookups with weights", false, false, "leave weighted out", weighted_tables},
+    {"workload.tables", "tables of different formats", true, false, "give all tables one format", mixed_row_formats},
+    {"embedding.plan", "rows in tier ssd", true, false, "put them in tier ddr, or run it on the CPU", rows_in_files},
+    {"embedding.plan", "shards of more than 1024 columns", true, false, "give it shards of at most 1024 columns",
+     wide_shards},
+    {"workload.tables", "shards of more than 256 columns on a route with a table whose dim 4 does not divide", true, false,
+     "choose a dim that divides by 4, or shards of at most 256 columns", wide_unpacked_shards},
+    {"parallel.context", "context parallelism", false, false, "set it to 1",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.parallel.context > 1); }},
+    {"parallel.overlap.tensor_products", "transfers split to overlap with products", false, false, "set it to false",
+     [](const Job& j) {
+       return when(transformer(j) != nullptr && j.parallel.overlap.tensor_products && j.parallel.tensor > 1 &&
+                   j.parallel.sequence_parallel);
+     }},
+    {"phase", "inference", false, false, "set it to train",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.phase != JobPhase::kTrain); }},
+    {"parallel.zero", "shards of experts that differ between tensor ranks", false, false,
+     "set it to 0, or parallel.expert to a multiple of parallel.tensor", split_experts},
+    {"workload.moe.groups_per_token", "a router that keeps tokens inside groups of experts", false, false,
+     "leave groups out", [](const Job& j) { return when(experts(j) != nullptr && experts(j)->limits_groups()); }},
+    {"parallel.expert_dispatch", "exchanges that send a token to each machine once", false, false, "set it to all_to_all",
+     [](const Job& j) {
+       return when(experts(j) != nullptr && j.parallel.expert > 1 &&
+                   j.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
+     }},
+    {"formats.expert_dispatch", "tokens that travel in a format of their own", false, false, "leave it out",
+     [](const Job& j) { return when(experts(j) != nullptr && j.formats.expert_dispatch); }},
+    {"formats.attention", "attention in a separate format", false, false, "leave it out",
+     [](const Job& j) { return when(transformer(j) != nullptr && framework_traits(j.system).fp8_attention); }},
+    {"workload.dropout", "dropout", false, false, "set it to false",
+     [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->dropout); }},
+    {"loss", "a loss on copies or in chunks of the logits", false, false, "set it to in_place",
+     [](const Job& j) {
+       return when(transformer(j) != nullptr && (j.loss.kind != LossKind::kInPlace || j.loss.chunks > 1));
+     }},
+    {"lora", "adapters on frozen weights", false, false, "leave it out",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.lora); }},
+    {"sequence_lengths", "sequences of several documents", false, false, "leave it out",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.sequence_lengths); }},
+    {"parallel.recompute.modules", "recomputed modules other than core_attn", false, false,
+     "set parallel.recompute to selective",
+     [](const Job& j) {
+       return when(transformer(j) != nullptr && j.parallel.recompute.kind == RecomputeKind::kSelective &&
+                   j.parallel.recompute.modules != RecomputeModules{});
+     }},
+    {"formats.moments", "an optimizer with moments below 32 bits", false, false, "set it to fp32",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.formats.moments != Format::kFp32); }},
+    {"formats.master", "an optimizer with weights below 32 bits", false, false, "set it to fp32",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.formats.master != Format::kFp32); }},
+    {"workload.mla", "multi-head latent attention", false, false, "run a workload without it",
+     [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->mla); }},
+    {"attention", "flash attention in fp32 or tf32", true, false, "set it to unfused",
+     [](const Job& j) { return when(flash_transformer(j) && !in_16_bits(j) && !computes_fp8(j)); }},
+    {"attention", "flash attention in a sliding window", true, false, "set it to unfused",
+     [](const Job& j) { return when(flash_transformer(j) && transformer(j)->window > 0); }},
+    {"attention", "flash attention with heads whose width 8 does not divide", true, false, "set it to unfused",
+     [](const Job& j) { return when(flash_transformer(j) && transformer(j)->head_dim % 8 != 0); }},
+    {"workload.hidden", "norms over more than 16384 elements", true, false, "choose at most 16384",
+     [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->hidden > kWidestNorm); }},
+    {"workload.moe.experts", "a router of more than 1024 experts", true, false, "choose at most 1024",
+     [](const Job& j) { return when(experts(j) != nullptr && experts(j)->experts > kMostExperts); }}};
+// clang-format on
+
+constexpr const char* kPage = R"(# What runs and what is predicted only
+
+`stepcast list runs` prints this page. `predict`, `sweep`, `plan` and `show` take every job. `run` trains every job but
+those below, on the backends marked yes; it rejects the others before ranks start (exit 2), with the remedy. Flash
+attention on CUDA also needs cuDNN (exit 3 without; [run on GPUs](../how-to/run-on-gpus.md)).
+
+| key | what | CPU | CUDA | instead |
+|---|---|---|---|---|
+)";
 
 }  // namespace
 
-void require_executable(const Job& job, bool cuda) {
-  require_products(job, cuda);
-  if (const LayeredWorkload* w = job.workload.layered()) {
-    require_clicks(job, *w);
-    require_tables(job, *w, cuda);
-    if (cuda) {
-      require_dlrm_on_device(job);
-    }
+std::span<const PredictedOnly> predicted_only() { return kPredictedOnly; }
+
+std::string what_runs_page() {
+  std::string page = kPage;
+  const auto yes = [](bool so) { return so ? "yes" : "no"; };
+  for (const PredictedOnly& p : kPredictedOnly) {
+    page += fmt::format("| `{}` | {} | {} | {} | {} |\n", p.key, p.what, yes(p.cpu), yes(p.cuda),
+                        p.remedy);
   }
-  if (const TransformerWorkload* m = job.workload.transformer()) {
-    require_transformer(job, *m);
-    if (cuda) {
-      require_transformer_on_device(*m);
+  return page;
+}
+
+void require_executable(const Job& job, bool cuda) {
+  for (const PredictedOnly& p : kPredictedOnly) {
+    if (cuda ? p.cuda : p.cpu) {
+      continue;
+    }
+    if (const Found found = p.found(job)) {
+      const char* where = p.cpu ? " on CUDA" : p.cuda ? " on the CPU" : "";
+      throw InputError(
+          p.key,
+          fmt::format("running {}{} is not implemented in this version{}; predict the job, or "
+                      "{}",
+                      p.what, where, found->empty() ? "" : " (" + *found + ")", p.remedy));
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/data/dlrm_source.h"
 #include "runtime/op_operands.h"
+#include "studies/run/executable.h"
 #include "tests/runtime/listed_models.h"
 #include "tests/runtime/thread_ranks.h"
 #include "workloads/build_graph.h"
@@ -86,4 +87,25 @@ TEST_CASE("ranks train listed layers as one rank does, and they learn", "[runtim
     CHECK(three[s] == Approx(one[s]).epsilon(1e-4));
   }
   CHECK(one.back() < one.front());
+}
+
+TEST_CASE("attention among listed layers runs on CUDA as cuDNN takes it", "[runtime][executable]") {
+  const auto job = [](const std::string& model, const char* compute) {
+    return listed_job(model, 1, compute);
+  };
+  const std::string narrow = listed_models()[1];
+  const std::string taken = runtime::test::listed_with_attention();
+  CHECK_NOTHROW(studies::require_executable(job(narrow, "fp32"), false));
+  CHECK_NOTHROW(studies::require_executable(job(taken, "bf16"), true));
+  CHECK_NOTHROW(studies::require_executable(job(listed_models().back(), "fp32"), true));
+  for (const Job& refused : {job(narrow, "bf16"), job(taken, "fp32")}) {
+    CHECK_THROWS_WITH(studies::require_executable(refused, true),
+                      Catch::Contains("workload: running attention over whole samples") &&
+                          Catch::Contains(" on CUDA") && Catch::Contains("(layer '") &&
+                          Catch::Contains("give it lengths"));
+  }
+  Job unfused = job(taken, "bf16");
+  unfused.flash_attention = false;
+  CHECK_THROWS_WITH(studies::require_executable(unfused, false),
+                    Catch::Contains("unfused attention") && Catch::Contains("(layer '"));
 }

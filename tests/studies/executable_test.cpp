@@ -2,7 +2,10 @@
 #include "studies/run/executable.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 
 #include "tests/runtime/small_dlrm.h"
 #include "tests/runtime/tiered_plans.h"
@@ -143,9 +146,9 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
         [](Job& j) { j.formats.compute = Format::kMxfp4; }},
        {Where::kCudaOnly, "formats.compute", "fp8 products on the CPU", "--backend cuda",
         [](Job& j) { j.formats.compute = Format::kFp8; }},
-       {Where::kCpuOnly, "workload.hidden", "norms over 16400", "at most 16384",
+       {Where::kCpuOnly, "workload.hidden", "norms over more than 16384", "at most 16384",
         [](Job& j) { transformer(j).hidden = 16400; }},
-       {Where::kCpuOnly, "workload.moe.experts", "router of 1025 experts", "at most 1024",
+       {Where::kCpuOnly, "workload.moe.experts", "router of more than 1024 experts", "at most 1024",
         [&](Job& j) {
           experts(j);
           transformer(j).moe->experts = 1025;
@@ -168,6 +171,17 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
         }},
        {Where::kNowhere, "formats.attention", "a separate format", "leave it out",
         [](Job& j) { j.system.fitted["stack"].constants["fp8_attention"] = 1; }},
+       {Where::kCpuOnly, "attention", "flash attention in fp32", "set it to unfused",
+        [](Job& j) { j.formats.compute = Format::kFp32; }},
+       {Where::kCpuOnly, "attention", "a sliding window", "set it to unfused",
+        [](Job& j) { transformer(j).window = 4; }},
+       {Where::kCpuOnly, "attention", "width 8 does not divide", "set it to unfused",
+        [](Job& j) { transformer(j).head_dim = 12; }},
+       {Where::kNowhere, "formats.moments", "moments below 32 bits", "set it to fp32",
+        [](Job& j) { j.formats.moments = Format::kBf16; }},
+       {Where::kNowhere, "lora", "adapters", "leave it out", [](Job& j) { j.lora.emplace(); }},
+       {Where::kNowhere, "workload.dropout", "dropout", "set it to false",
+        [](Job& j) { transformer(j).dropout = true; }},
        {Where::kNowhere, "parallel.zero", "differ between tensor ranks",
         "multiple of parallel.tensor", [&](Job& j) {
           experts(j);
@@ -181,4 +195,13 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
   job.formats.compute = Format::kFp8;
   CHECK_THROWS_WITH(require_executable(job, true),
                     Contains("formats.compute: ") && Contains("experts") && Contains("use bf16"));
+}
+
+TEST_CASE("docs/reference/what-runs.md is what `list runs` prints", "[executable][docs]") {
+  std::ifstream in(std::filesystem::path(STEPCAST_SOURCE_DIR) / "docs/reference/what-runs.md");
+  REQUIRE(in);
+  CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == studies::what_runs_page());
+  for (const studies::PredictedOnly& p : studies::predicted_only()) {
+    CHECK_FALSE((p.cpu && p.cuda));
+  }
 }

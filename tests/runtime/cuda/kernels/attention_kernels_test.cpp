@@ -15,7 +15,7 @@ struct Exact {
   Numbers out, log_sum_exp, d_q, d_k, d_v;
 };
 
-/// Of one sequence.
+/// Exact results of one sequence.
 Exact exact(const JaggedShape& s, const Numbers& q, const Numbers& k, const Numbers& v,
             const Numbers& d_out) {
   const Index wide = s.heads * s.head_dim, narrow = s.kv_heads * s.head_dim;
