@@ -98,9 +98,7 @@ class CpuRank final {
       collectives.push_back(c.get());
     }
     cpu::ExecutorOptions executor;
-    executor.queue_depth = std::max<std::uint32_t>(2, options_.queue_depth);
-    executor.core =
-        options_.pin && session_.local_size() <= cores_ ? nth_core(session_.local_rank()) : -1;
+    executor.core = session_.local_size() <= cores_ ? nth_core(session_.local_rank()) : -1;
     if (emulation_ != nullptr && session_.local_size() > cores_) {
       executor.lease = &emulation_->core_lease();
       executor.core = nth_core(core_of(session_.local_rank(), session_.local_size(), cores_));
@@ -132,8 +130,7 @@ class Rank {
       : options_(options),
         system_(system),
         tiers_(graph.program_of(session.rank()).tiers),
-        session_(session),
-        begin_ns_(steady_ns()) {
+        session_(session) {
     if (!options.executor) {
       cpu_ = std::make_unique<CpuRank>(graph, system, options, session);
     }
@@ -159,7 +156,6 @@ class Rank {
     result.epoch_ns = epoch_ns_;
     fill_pipeline();
     session_.world().barrier();
-    result.setup = nanoseconds(static_cast<double>(steady_ns() - begin_ns_));
     for (std::int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
       if (step == options_.warmup) {
         sent_before_ = executor_->sent();
@@ -262,7 +258,6 @@ class Rank {
   const System& system_;
   const std::vector<std::string>& tiers_;  ///< of this rank's program
   MpiSession& session_;
-  std::int64_t begin_ns_;
   std::int64_t epoch_ns_ = 0;
   std::vector<double> sent_before_;  ///< the steps that count
   std::vector<RowTraffic> moved_before_;

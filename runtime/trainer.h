@@ -38,9 +38,7 @@ struct RunOptions {
   std::uint64_t seed = 0;
   const System* emulate = nullptr;  ///< paces collectives to this system's fabric; CPU only
   std::string data_file;            ///< Criteo TSV or text; empty: drawn from the workload's laws
-  bool pin = true;                  ///< a rank's threads to one core, when every rank has one
   bool real_time = false;           ///< round-robin real-time scheduling where permitted
-  std::uint32_t queue_depth = 1024;
   std::function<void(const StepRecord&)> on_step;  ///< called on rank 0 after each step
 };
 
@@ -49,7 +47,6 @@ struct RunResult {
   std::vector<StepRecord> steps;
   Bytes allocated;            ///< tensors, of the fullest rank, in the backend's memory
   Bytes peak_resident;        ///< whole process, of the fullest rank
-  Seconds setup;              ///< until the first step
   std::int64_t epoch_ns = 0;  ///< steady clock at time 0 of what the observer was told
   int ranks = 1;
   std::string attention;  ///< library that computed it on this rank, where one did

@@ -20,6 +20,7 @@ namespace stepcast::runtime::cpu {
 namespace {
 
 constexpr std::size_t kFamilies = 6;
+constexpr std::uint32_t kQueueDepth = 1024;  ///< ops issued to a stream and not yet finished
 
 void prepare_thread(const ExecutorOptions& options) {
   if (options.core >= 0) {
@@ -189,10 +190,10 @@ double Executor::run_ops() {
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     Stream& stream = *streams_[order_.issues[i].op->stream];
     const std::uint32_t issued = stream.issued.load(std::memory_order_relaxed);
-    if (issued - stream.done.load(std::memory_order_acquire) >= options_.queue_depth) {
+    if (issued - stream.done.load(std::memory_order_acquire) >= kQueueDepth) {
       report_host(HostSpan::Kind::kIssue, issue_begin, steady_ns());
       wake_workers();
-      wait_until_done(stream, issued - options_.queue_depth / 2, HostSpan::Kind::kQueueFull);
+      wait_until_done(stream, issued - kQueueDepth / 2, HostSpan::Kind::kQueueFull);
       issue_begin = steady_ns();
     }
     if (observed()) {
@@ -290,8 +291,7 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
   const Task& task = tasks_[stream.issues[position]];
   const auto waits = program_.waits_of(*issue.op);
   for (std::size_t i = 0; i < waits.size(); ++i) {
-    wait_for(events_[static_cast<std::size_t>(waits[i])],
-             order_.awaited[issue.first_wait + i]);
+    wait_for(events_[static_cast<std::size_t>(waits[i])], order_.awaited[issue.first_wait + i]);
   }
   if (does_work(*issue.op) && !stream.failed.load(std::memory_order_relaxed)) {
     const bool leased = task.compute && options_.lease != nullptr;

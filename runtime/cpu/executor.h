@@ -20,7 +20,6 @@ class CoreLease;
 namespace stepcast::runtime::cpu {
 
 struct ExecutorOptions {
-  std::uint32_t queue_depth = 1024;  ///< ops issued to a stream and not yet finished, at most
   int core = -1;                     ///< core for all threads of the rank; -1: any
   bool real_time = false;            ///< round-robin real-time scheduling where permitted
   CoreLease* lease = nullptr;        ///< compute ops hold one of its tokens; null: none needed

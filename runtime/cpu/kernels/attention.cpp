@@ -24,8 +24,7 @@ Blocks blocks_of(const AttentionShape& shape) {
       std::clamp<Index>(shape.query_block, 1, std::max<Index>(shape.query_length, 1));
   return {block, (shape.query_length + block - 1) / block,
           shape.causal ? shape.kv_length - shape.query_length : shape.kv_length,
-          shape.scale != 0 ? shape.scale : 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-          shape.causal ? shape.window : 0};
+          1.0F / std::sqrt(static_cast<float>(shape.head_dim)), shape.causal ? shape.window : 0};
 }
 
 /// One block of queries of one head: rows [first, first + rows) against keys [begin, begin + keys).

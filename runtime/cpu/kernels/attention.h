@@ -15,7 +15,6 @@ struct AttentionShape {
   Index kv_length = 0;
   Index head_dim = 0;
   bool causal = true;
-  float scale = 0;          ///< of the scores; 0 means 1 / sqrt(head_dim)
   Index query_block = 128;  ///< queries whose scores are held at a time; query_length holds a
                             ///< head's whole score matrix
   Index window = 0;         ///< causal only: keys a query sees at most, the last ones; 0: all
