@@ -1,5 +1,4 @@
 #include "studies/fit/calibrate.h"
-#include "studies/run/core_pace.h"
 
 #include <chrono>
 #include <filesystem>
@@ -56,13 +55,6 @@ void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
                            }}},
            models)
       .print_text(out);
-  const auto [core, exchange] = studies::paces_met(result.system);
-  if (core.high > 1 || exchange.high > 1) {
-    out << fmt::format(
-        "\nwhile this was measured, cores took {:.2f} to {:.2f} times as long as their median, "
-        "exchanges between ranks {:.2f} to {:.2f} times (5 to 95 % of the jobs' probes)\n",
-        core.low, core.high, exchange.low, exchange.high);
-  }
 }
 
 /// What no op shows: copies, launches, collectives of one device.

@@ -88,17 +88,8 @@ void print_text(const studies::Comparison& c, const studies::Comparison::ByOp& b
     out << '\n';
     sent.print(out);
   }
-  if (by.pace) {
-    const Seconds paced = *c.predicted * by.pace->of_step();
-    out << fmt::format(
-        "\nprobes of the cores took {:.2f} times, exchanges {:.2f} times as long as when the "
-        "system "
-        "was calibrated: at that pace {}, {}\n",
-        by.pace->core, by.pace->exchange, human(paced), percent_signed(paced / c.measured - 1));
-  }
-  if (c.dropped_records > 0) {
-    out << fmt::format("\nwarning: the recorder dropped {} records; measured sums are too low\n",
-                       c.dropped_records);
+  for (const std::string& w : c.warnings) {
+    out << fmt::format("\nwarning: {}\n", w);
   }
 }
 
@@ -223,11 +214,6 @@ void print_json(const studies::Comparison& c, std::ostream& out) {
     j["rank"] = by.rank;
     j["error"] = by.error;
     j["spread"] = by.spread;
-    if (by.pace) {
-      j["pace"] = {{"cores", by.pace->core},
-                   {"exchange", by.pace->exchange},
-                   {"step_s", (*c.predicted * by.pace->of_step()).base()}};
-    }
     j["by_kind"] = rows_json(by.by_kind);
     j["by_name"] = rows_json(by.by_name);
     j["traffic"] = nlohmann::ordered_json::array();

@@ -195,21 +195,14 @@ DataTable models_table(const studies::FitTracesResult& result) {
 
 DataTable traces_table(const studies::FitTracesResult& result) {
   using T = studies::FittedTrace;
-  DataTable traces = table_of("traces", "traces",
-                              Columns<T>{{"trace", "", &T::folder},
-                                         {"workload", "", &T::workload, kLeft},
-                                         {"ranks", "", &T::ranks},
-                                         {"steps", "", &T::steps},
-                                         {"used", "", &T::used_steps},
-                                         {"hash", "", &T::hash}},
-                              result.traces, kInText | kInJson);
-  if (std::any_of(result.traces.begin(), result.traces.end(),
-                  [](const T& t) { return t.used_steps < t.steps; })) {
-    traces.note(
-        "Used is the quieter half of the steps: those no longer than their median. `compare` takes "
-        "medians over all steps, at the pace each core had then; rows here are all at one pace.");
-  }
-  return traces;
+  return table_of("traces", "traces",
+                  Columns<T>{{"trace", "", &T::folder},
+                             {"workload", "", &T::workload, kLeft},
+                             {"ranks", "", &T::ranks},
+                             {"steps", "", &T::steps},
+                             {"used", "", &T::used_steps},
+                             {"hash", "", &T::hash}},
+                  result.traces, kInText | kInJson);
 }
 
 DataTable unexplained_table(const studies::FitTracesResult& result) {

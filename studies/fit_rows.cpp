@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -15,15 +14,12 @@
 #include "models/collectives/since_use.h"
 #include "models/cost_model.h"
 #include "studies/fit/error_statistics.h"
-#include "studies/run/internal/quiet_steps.h"
-#include "studies/run/internal/trace_paces.h"
+#include "studies/internal/whole_steps.h"
 
 namespace stepcast::studies {
 namespace {
 
-using internal::keep_quiet_steps;
-using internal::Paces;
-using internal::paces_of;
+using internal::keep_whole_steps;
 using internal::seconds_between;
 using internal::Unused;
 using internal::without;
@@ -86,18 +82,16 @@ std::string program_of(Job job) {
 class OpRows {
  public:
   OpRows(FitRows& all, const Job& job, const ExecutionGraph& graph, const traces::GraphRun& trace,
-         const Paces& paces, Unused& unused)
+         Unused& unused)
       : all_(all),
         job_(job),
         graph_(graph),
         trace_(trace),
-        paces_(paces),
         unused_(unused),
         program_id_(program_of(job)) {}
 
   void add_rank(const traces::RankTrace& rank) {
     const Program& program = graph_.program_of(rank.rank);
-    const double pace = paces_.of_rank[static_cast<std::size_t>(&rank - trace_.ranks.data())];
     std::map<std::uint32_t, std::vector<double>> by_template;
     const std::vector<traces::OpSamples> samples = traces::samples_of(trace_, rank.rank, 0);
     const std::vector<Seconds> since_use =
@@ -116,9 +110,9 @@ class OpRows {
       }
       const double measured = without(median_of(s.seconds), trace_.clock_cost);
       if (!is_collective(op.kind)) {
-        by_template[s.ref.op].push_back(measured / pace);
+        by_template[s.ref.op].push_back(measured);
       } else if (op.communicator >= 0 && measured > 0) {
-        add_collective(rank.rank, program, s.ref, measured, pace, since_use[s.ref.op]);
+        add_collective(rank.rank, program, s.ref, seconds(measured), since_use[s.ref.op]);
       } else if (op.communicator >= 0) {  // of one rank: nothing to do on a device
         unused_.add(kShorterThanTick, program.name(op), count);
       }
@@ -130,47 +124,39 @@ class OpRows {
 
   /// After the last rank.
   void add_rendezvous() {
-    for (const auto& [id, r] : least_) {
+    for (const auto& [id, row] : least_) {
       const auto [call, op, first_member] = id;
-      add_row(r, {program_id_, first_member, call, op}, "", {});
+      add_row(row, {program_id_, first_member, call, op}, "", {});
     }
   }
 
  private:
-  struct Rendezvous {
-    models::MeasuredCollective row;
-    std::optional<double> exchange;  ///< its pace
-  };
   static constexpr const char* kShorterThanTick = "shorter than the clock's tick";
 
-  void add_collective(std::int32_t rank, const Program& program, OpRef ref, double measured,
-                      double pace, Seconds since_use) {
+  void add_collective(std::int32_t rank, const Program& program, OpRef ref, Seconds measured,
+                      Seconds since_use) {
     const Op& op = program.ops[ref.op];
     const auto members = graph_.members(op.communicator, rank);
     const auto self =
         static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
     const models::GroupShape group = models::group_shape(job_.system, members);
     const double bytes = collective_bytes(program, op, self, static_cast<double>(members.size()));
-    const auto exchange =
-        from_core_to_core(Bytes(bytes), job_.system) ? paces_.exchange : std::nullopt;
-    const double typical = measured / (exchange ? 1 : pace);
-    const Rendezvous r{{op.kind, bytes, group, seconds(typical), op.format, since_use}, exchange};
+    const models::MeasuredCollective row{op.kind, bytes, group, measured, op.format, since_use};
     const OpRole role = traits_of(op.kind).role;
     if (role != OpRole::kSymmetric && role != OpRole::kBroadcast) {  // each rank ends for itself
-      add_row(r, {program_id_, rank, ref.call, ref.op}, program.name(op), codes_of(op).sizes);
+      add_row(row, {program_id_, rank, ref.call, ref.op}, program.name(op), codes_of(op).sizes);
       return;
     }
-    const auto [it, fresh] = least_.try_emplace({ref.call, ref.op, members.front()}, r);
-    if (!fresh && r.row.time < it->second.row.time) {
-      it->second = r;
+    const auto [it, fresh] = least_.try_emplace({ref.call, ref.op, members.front()}, row);
+    if (!fresh && row.time < it->second.time) {
+      it->second = row;
     }
   }
 
-  void add_row(const Rendezvous& r, FitRows::Origin origin, std::string name,
+  void add_row(const models::MeasuredCollective& row, FitRows::Origin origin, std::string name,
                std::array<std::int64_t, 6> shape) {
     all_.collective_origins.push_back(std::move(origin));
-    all_.exchanged.push_back({r.exchange, all_.rows.size()});
-    all_.add_collective(job_.workload.name, std::move(name), r.row, shape);
+    all_.add_collective(job_.workload.name, std::move(name), row, shape);
   }
 
   void add_local(std::int32_t rank, const Program& program, std::uint32_t o,
@@ -192,11 +178,11 @@ class OpRows {
   const Job& job_;
   const ExecutionGraph& graph_;
   const traces::GraphRun& trace_;
-  const Paces& paces_;
   Unused& unused_;
   std::string program_id_;
   /// By executed op and first member of its group: ranks of one class meet at equal ids.
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::int32_t>, Rendezvous> least_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::int32_t>, models::MeasuredCollective>
+      least_;
 };
 
 std::vector<const OpSpan*> compute_spans(const Program& program, const traces::RankTrace& rank,
@@ -344,16 +330,6 @@ void add_segments(FitRows& all, const ExecutionGraph& graph, const traces::Graph
 
 }  // namespace
 
-void FitRows::HostOfJob::scale(double factor) {
-  for (models::MeasuredHost* samples : {&medians, &all}) {
-    for (std::vector<double>* values : {&samples->issue, &samples->dispatch, &samples->step}) {
-      for (double& v : *values) {
-        v *= factor;
-      }
-    }
-  }
-}
-
 void FitRows::add_op(const std::string& workload, std::string name,
                      const models::MeasuredOp& measured, std::int64_t samples) {
   const Op& op = *measured.op;
@@ -379,18 +355,17 @@ void FitRows::add_step(const std::string& workload, const StepSample& step, std:
 std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, traces::GraphRun trace,
                        const std::vector<traces::RankTrace>& alone) {
   Unused unused;
-  std::vector<double> steps = keep_quiet_steps(trace, unused);
+  std::vector<double> steps = keep_whole_steps(trace, unused);
   std::int64_t used = 0;
   if (!steps.empty()) {
     if (!alone.empty()) {
       steps = durations_of(alone);
     }
     const ExecutionGraph& kept = all.graphs.emplace_back(std::move(graph));
-    const Paces paces = paces_of(all, kept, trace);
-    for (double& s : steps) {
-      s /= paces.slowest;
+    if (trace.core_probe > Seconds{}) {
+      all.core_probes.push_back(trace.core_probe.base());
     }
-    OpRows ops(all, job, kept, trace, paces, unused);
+    OpRows ops(all, job, kept, trace, unused);
     for (const traces::RankTrace& rank : trace.ranks) {
       ops.add_rank(rank);
     }
@@ -400,7 +375,6 @@ std::int64_t add_steps(FitRows& all, const Job& job, ExecutionGraph graph, trace
       add_host(all.hosts.back(), kept.program_of(rank.rank), rank, trace,
                alone.empty() ? nullptr : &alone.at(static_cast<std::size_t>(rank.rank)));
     }
-    all.hosts.back().scale(1 / paces.slowest);
     add_segments(all, kept, trace);
     all.add_step(job.workload.name, step_sample(kept, seconds(median_of(steps))),
                  static_cast<std::int64_t>(steps.size()));

@@ -2,14 +2,12 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/job/job.h"
 #include "models/fit/fit.h"
 #include "studies/fit/linear_baseline.h"
-#include "studies/run/core_pace.h"
 #include "traces/trace.h"
 
 namespace stepcast::studies {
@@ -38,7 +36,6 @@ struct FitRows {
     double step_seconds = 0;
     models::MeasuredHost medians;  ///< one per rank
     models::MeasuredHost all;      ///< every gap, and issue and rest of every step
-    void scale(double factor);     ///< the samples
   };
   FitRows() = default;
   FitRows(FitRows&&) = default;
@@ -55,17 +52,7 @@ struct FitRows {
   /// to the mean of its segment.
   std::vector<std::vector<double>> segments;
   std::vector<StepSample> steps;
-  ProbeTimes reference{};     ///< of the first job's cores: all times are as these would take them
-  std::vector<double> paces;  ///< of each job whose trace has probes, its slowest rank's
-  /// For each of `collectives`: the exchange's pace while it was taken, where that was probed (the
-  /// core's pace has nothing to say then), and its place in `rows`.
-  struct Exchanged {
-    std::optional<double> pace;
-    std::size_t row = 0;
-  };
-  std::vector<Exchanged> exchanged;
-  std::vector<double> exchange_paces;  ///< of each job that probed it
-  double exchange_power = 1;           ///< collectives take pace^power; found by `at_common_pace`
+  std::vector<double> core_probes;  ///< of each job whose cores were probed
   /// What a row was recorded of: recordings of one program have equal origins.
   struct Origin {
     std::string program;  ///< the job that ran, whatever it ran on
@@ -87,29 +74,21 @@ struct FitRows {
   void add_step(const std::string& workload, const StepSample& step, std::int64_t samples);
 };
 
-/// Adds the quieter half of a trace's steps: kernels from op durations (median per op and rank),
+/// Adds the steps of a trace: kernels from op durations (median per op and rank),
 /// collectives from transfer times (last arrival to end; the least over ranks, except where each
 /// ends for itself), the host from the gaps between ops. `alone`, where it is not empty: of every
 /// rank, steps and the host's part of a run whose ops nothing recorded, which take the place of the
-/// trace's. Where the trace holds probes of its cores,
-/// times are as cores of the reference pace would take them (core_pace.h). `graph` is the one the
-/// trace ran, with tables and exchanges as far as they are known. A step that is not whole on every
-/// rank is not used but listed. Returns the number of steps used.
+/// trace's. `graph` is the one the trace ran, with tables and exchanges as far as they are known. A
+/// step that is not whole on every rank is not used but listed. Returns the number of steps used.
 std::int64_t add_steps(FitRows& rows, const Job& job, ExecutionGraph graph, traces::GraphRun trace,
                        const std::vector<traces::RankTrace>& alone = {});
 
 /// Records that the recorders of these traces lost: gaps and issue times beside them are wrong.
 std::uint64_t dropped_records(const FitRows& rows);
 
-/// Brings all times from the pace of the first job's cores to the median pace of all jobs, which
-/// becomes the reference; collectives to the median pace of the exchange, by the power of it that
-/// collectives of like bytes follow. Without probes nothing changes.
-void at_common_pace(FitRows& rows);
-
 /// Recordings of one program become one: the median of each op, collective, host cost and step over
 /// them. A recording more makes the program's rows surer, and does not outweigh other programs or
-/// what few rows leave open. `rows.rows` keeps every recording. After `at_common_pace`, of rows
-/// that `add_steps` added.
+/// what few rows leave open. `rows.rows` keeps every recording. Of rows that `add_steps` added.
 void merge_repeats(FitRows& rows);
 
 /// Sets the rates of a device and its innermost fabric level to the best and the typical that the

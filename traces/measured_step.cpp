@@ -187,7 +187,7 @@ MeasuredRun measured_run(const GraphRun& trace) {
   run.lacks = trace.lacks;
   run.op_clock = trace.op_clock;
   run.op_clock_reason = trace.op_clock_reason;
-  run.core_probes = trace.core_probes;
+  run.core_probe = trace.core_probe;
   const auto graph = std::make_shared<const ExecutionGraph>(trace.graph);
   struct Parts {
     std::map<std::int32_t, std::vector<OpSpan>> spans;  // by rank

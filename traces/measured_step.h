@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -86,7 +85,7 @@ struct MeasuredRun {
   std::string device;  ///< as the profiler calls it; empty where not said
   /// For a run of our own runtime: as GraphRun has them.
   std::string lacks, op_clock, op_clock_reason;
-  std::vector<std::array<Seconds, 3>> core_probes;
+  Seconds core_probe;
   struct RankClock {
     std::uint64_t dropped = 0;
     SimTime offset{};

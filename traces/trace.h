@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,10 +39,9 @@ struct GraphRun {
   /// What recording added, per op: one clock reading inside its duration, another and the store in
   /// the gap after it, and one more while it was issued.
   Seconds clock_cost, store_cost;
-  /// By rank: what fixed pieces of work took around the run, a matrix product, a sum of vectors and
-  /// an exchange between the ranks, 0 where there was none (runtime/calibration/core_probe.h). How
-  /// fast the cores were; empty: not known.
-  std::vector<std::array<Seconds, 3>> core_probes;
+  /// Fixed work on the slowest rank's core around the run (runtime/calibration/core_probe.h); 0:
+  /// not known.
+  Seconds core_probe;
   /// What measured when ops ran on a device: "cupti" or "events"; empty where the host executed
   /// them. And why it was not CUPTI.
   std::string op_clock, op_clock_reason;

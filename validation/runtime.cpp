@@ -8,7 +8,7 @@
 #include "runtime/trainer.h"
 #include "studies/fit/linear_baseline.h"
 #include "studies/predict/predict.h"
-#include "studies/run/core_pace.h"
+#include "studies/run/core_speed.h"
 #include "studies/run/recorded_run.h"
 #include "workloads/build_graph.h"
 
@@ -44,15 +44,6 @@ std::array<double, 4> parts_of(const studies::StepPrediction& p) {
 
 studies::Bound bound_of(const std::array<double, 4>& parts) {
   return static_cast<studies::Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
-}
-
-/// The share of transfers from core to core in the predicted step.
-double transfer_share(const Job& job) {
-  const ExecutionGraph graph = workloads::build_graph(job);
-  const studies::StepPrediction p = studies::predict(job, graph, {.timeline = true});
-  return studies::transfers_from_core_to_core(p.timeline, graph.program_of(p.critical_rank),
-                                              p.critical_rank, job.system) /
-         p.iteration;
 }
 
 struct Candidate {
@@ -120,10 +111,10 @@ runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptio
 void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::MpiSession& session) {
   const ExecutionGraph graph = workloads::build_graph(c.job);
   const runtime::RunOptions run = run_options(c, options);
-  const bool probed = !options.executor;
-  const auto before = probed ? studies::probe_cores(session) : std::vector<studies::ProbeTimes>(1);
+  const auto probe = [&] { return options.executor ? Seconds{} : studies::probe_cores(session); };
+  const Seconds before = probe();
   const runtime::RunResult result = runtime::run_training(graph, c.job.system, run, session);
-  const auto after = probed ? studies::probe_cores(session) : std::vector<studies::ProbeTimes>(1);
+  const Seconds after = probe();
   std::vector<double> all, first, second;
   for (std::size_t i = 0; i < result.steps.size(); ++i) {
     const double t = result.steps[i].time.base();
@@ -135,7 +126,7 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   if (c.runs == 1 || noise < c.noise) {  // of several runs the quietest counts
     c.noise = noise;
     c.measured = median_of(all);
-    c.pace = studies::step_pace(studies::mean_of(before, after), c.job.system, c.pace.transfers);
+    c.core_probe = (before + after) / 2;
   }
 }
 
@@ -153,7 +144,7 @@ void keep_trace(const RuntimeCase& c, std::size_t index, const ValidateRuntimeOp
 RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCase*>& cases) {
   RuntimeGroup g;
   g.name = name;
-  std::vector<double> ours, linear, paced, linear_paced, paces, predicted, measured, noise;
+  std::vector<double> ours, linear, predicted, measured, noise;
   std::array<std::vector<double>, kAblations.size()> ablated;
   std::vector<const RuntimeCase*> counted;
   for (const RuntimeCase* c : cases) {
@@ -164,9 +155,6 @@ RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCa
     counted.push_back(c);
     ours.push_back(c->error());
     linear.push_back(c->linear / c->measured - 1);
-    paced.push_back(c->paced_error());
-    linear_paced.push_back(c->linear * c->pace.of_step() / c->measured - 1);
-    paces.push_back(c->pace.of_step());
     predicted.push_back(c->predicted);
     measured.push_back(c->measured);
     noise.push_back(c->noise);
@@ -177,17 +165,12 @@ RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCa
   }
   g.ours = studies::statistics_of(ours);
   g.linear = studies::statistics_of(linear);
-  g.paced = studies::statistics_of(paced);
-  g.linear_paced = studies::statistics_of(linear_paced);
   g.permuted = studies::permuted_error(predicted, measured);
   for (std::size_t a = 0; a < ablated.size(); ++a) {
     g.ablated[a] = studies::statistics_of(ablated[a]);
   }
   if (!counted.empty()) {
     g.noise = median_of(noise);
-    const auto [low, high] = std::minmax_element(paces.begin(), paces.end());
-    g.pace_low = *low;
-    g.pace_high = *high;
     g.in_range_share /= static_cast<double>(counted.size());
     g.worst_case = counted[g.ours.worst_index]->job.workload.name;
   }
@@ -217,7 +200,6 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
         draw_bound(kind, bound, system, session.size(), source,
                    options.executor ? studies::CaseSize::kDevice : studies::CaseSize::kCore));
     cases.back().ablated = ablations_of(cases.back().job);
-    cases.back().pace.transfers = transfer_share(cases.back().job);
   };
   for (std::int64_t i = 0; i < options.dlrm; ++i) {
     // Transformers are never bound by embedding bags: DLRMs make up for it, so that over both

@@ -11,7 +11,6 @@
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"
 #include "studies/fit/error_statistics.h"
-#include "studies/run/core_pace.h"
 #include "studies/run/runtime_cases.h"
 
 namespace stepcast::validation {
@@ -31,12 +30,10 @@ struct RuntimeCase {
   bool in_range = false;
   double measured = 0;          ///< median step
   double noise = 0;             ///< |median of the first half / median of the second half - 1|
-  studies::StepPace pace = {};  ///< of the run's cores against those the prediction is for
+  Seconds core_probe;           ///< around the run (studies/run/core_speed.h)
   int runs = 0;                 ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
   [[nodiscard]] double error() const { return predicted / measured - 1; }
-  /// For the prediction for cores as fast as they were around the run.
-  [[nodiscard]] double paced_error() const { return predicted * pace.of_step() / measured - 1; }
 };
 
 struct ValidateRuntimeOptions {
@@ -57,9 +54,6 @@ struct ValidateRuntimeOptions {
 struct RuntimeGroup {
   std::string name;
   studies::ErrorStatistics ours, linear;
-  studies::ErrorStatistics paced,
-      linear_paced;  ///< of predictions for cores as fast as they were then
-  double pace_low = 1, pace_high = 1;
   double permuted = 0;
   std::array<studies::ErrorStatistics, kAblations.size()> ablated;
   double noise = 0;  ///< median repeat noise

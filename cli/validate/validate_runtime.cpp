@@ -14,6 +14,8 @@
 #include "cli/validate/print_validation.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/statistics.h"
+#include "studies/run/core_speed.h"
 #include "validation/runtime.h"
 
 namespace stepcast::cli {
@@ -51,14 +53,6 @@ DataTable cases_table(const std::vector<RuntimeCase>& cases, Look look) {
            kInText},
           {"linear_s", "", [](auto& r) { return r.of.linear; }, kInCsv},
           {"repeat_noise", "noise", [](auto& r) { return share(r.of.noise); }},
-          {"pace", "", [](auto& r) { return code(r.of.pace.of_step()); }, kInJson},
-          {"pace_core", "pace", [](auto& r) { return decimal(r.of.pace.core, 3); },
-           kInText | kInJson},
-          {"pace_exchange", "exchange", [](auto& r) { return decimal(r.of.pace.exchange, 3); },
-           kInText | kInJson},
-          {"", "error at pace",
-           [](auto& r) { return r.of.skipped ? empty_cell() : signed_share(r.of.paced_error()); },
-           kInText},
           {"runs", "", [](auto& r) { return code(r.of.runs); }, kInJson},
           {"skipped", "", skipped, kInJson | kInCsv}},
       numbered(cases), look);
@@ -103,22 +97,6 @@ Columns<RuntimeGroup> group_columns() {
       {"repeat_noise", "", noise, kInJson}};
 }
 
-Columns<RuntimeGroup> paced_columns() {
-  using G = RuntimeGroup;
-  using E = ErrorStatistics;
-  return {{"", "group", &G::name, kInText},
-          {"", "geomean", [](auto& g) { return share(g.paced.geomean); }, kInText},
-          column_of("paced/median", &G::paced, &E::median, "median"),
-          column_of("paced/mean", &G::paced, &E::mean, "mean"),
-          {"paced/geomean", "", [](auto& g) { return code(g.paced.geomean); }, kInJson},
-          column_of("paced/p90", &G::paced, &E::p90, "p90"),
-          column_of("paced/worst", &G::paced, &E::worst, "worst"),
-          column_of("paced/bias", &G::paced, &E::bias, "bias"),
-          column_of("paced/baseline_mean", &G::linear_paced, &E::mean, "linear mean"),
-          {"paced/pace_low", "pace, lowest", [](auto& g) { return decimal(g.pace_low, 3); }},
-          {"paced/pace_high", "pace, highest", [](auto& g) { return decimal(g.pace_high, 3); }}};
-}
-
 Columns<RuntimeGroup> ablation_columns() {
   using G = RuntimeGroup;
   Columns<G> columns{{"", "group", &G::name, kInText},
@@ -139,9 +117,6 @@ Report runtime_report(const std::vector<RuntimeCase>& cases,
   Columns<RuntimeGroup> all;
   for (const auto& [title, columns] :
        {std::pair("errors of the step time", group_columns()),
-        std::pair("the same for cores as fast, and as far from each other, as they were during "
-                  "each run (pace: probed time over that of the calibration)",
-                  paced_columns()),
         std::pair("ablation: mean error without a part of the model", ablation_columns())}) {
     suite.line();
     suite.add(table_of("groups", title, columns, groups, kInText));
@@ -182,6 +157,13 @@ int run_suite(const ValidateRuntimeRun& run, const System& system, const Context
       groups[0].pass() && groups[1].pass() && (run.experts == 0 || groups.back().pass());
   if (session.rank() == 0) {
     runtime_report(cases, groups, pass, run.format).print(std::cout);
+    std::vector<double> probes;
+    for (const RuntimeCase& c : cases) {
+      probes.push_back(c.core_probe.base());
+    }
+    if (const auto warning = studies::core_speed_warning(Seconds(median_of(probes)), system)) {
+      fmt::print(stderr, "stepcast: warning: {}\n", *warning);
+    }
   }
   // A "no" of the check is rank 0's to tell: a rank that exits with another code than 0 would end
   // the run for the launcher.

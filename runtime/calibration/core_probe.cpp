@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <new>
 #include <thread>
@@ -64,41 +65,27 @@ class Page {
   float* memory_ = nullptr;
 };
 
-Seconds exchange(Collectives& among, const Page& page) {
-  constexpr std::size_t kFew = 16, kCount = 4096, kLine = 16;
-  std::vector<float> gathered(kCount * static_cast<std::size_t>(among.size()));
-  among.barrier();
-  return median_block([&] {
-    for (int round = 0; round < 4; ++round) {
-      among.all_reduce(page.at(kCount), kFew, Collectives::Reduction::kMax);
-    }
-    for (std::size_t i = 0; i < kCount; i += kLine) {
-      *page.at(i) += 1.0F;  // the others hold it from the last block
-    }
-    among.all_gather(page.at(0), gathered.data(), kCount);
-  });
-}
-
-CoreProbe probe(Collectives* among) {
+Seconds probe() {
   constexpr kernels::Index kSide = 128;
   constexpr kernels::Index kLength = 65536;
   const Page page;
   float *a = page.at(0), *b = page.at(kLength), *out = page.at(2 * kLength);
   kernels::use_one_thread();
   const kernels::Gemm product{.m = kSide, .n = kSide, .k = kSide};
-  return {median_block([&] { kernels::gemm(product, a, b, out); }), median_block([&] {
-            for (int round = 0; round < 4; ++round) {
-              kernels::add(a, b, out, kLength);
-            }
-          }),
-          among == nullptr ? Seconds{} : exchange(*among, page)};
+  const Seconds multiply = median_block([&] { kernels::gemm(product, a, b, out); });
+  const Seconds stream = median_block([&] {
+    for (int round = 0; round < 4; ++round) {
+      kernels::add(a, b, out, kLength);
+    }
+  });
+  return Seconds(std::sqrt(multiply.base() * stream.base()));
 }
 
 }  // namespace
 
-CoreProbe probe_core(int core, Collectives* among) {
+Seconds probe_core(int core) {
   kernels::products_library();  // what is missing is told here: the thread could only end the process
-  CoreProbe result;
+  Seconds result;
   std::thread on_core([&] {
     if (core >= 0) {
       cpu_set_t set;
@@ -106,7 +93,7 @@ CoreProbe probe_core(int core, Collectives* among) {
       CPU_SET(static_cast<std::size_t>(core), &set);
       pthread_setaffinity_np(pthread_self(), sizeof set, &set);
     }
-    result = probe(among);
+    result = probe();
   });
   on_core.join();
   return result;

@@ -192,7 +192,6 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
   result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
   const OverlapRows overlap = measure_overlap(result.system, options, session);
   session.rank_zero_does([&] {
-    at_common_pace(all);
     set_measured_rates(result.system, all);
     models::FitOptions fit;
     fit.max_points = 600;

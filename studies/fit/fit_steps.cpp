@@ -5,6 +5,7 @@
 #include "studies/fit/error_statistics.h"
 #include "studies/fit/fit_few.h"
 #include "studies/fit_rows.h"
+#include "studies/run/core_speed.h"
 
 namespace stepcast::studies {
 namespace {
@@ -106,11 +107,8 @@ void fit_steps(System& system, const FitRows& rows, const models::FitOptions& gi
       options);
   fit_few(system, rows, options);
   system.device.fitted.merge(fit_host_of(rows, options));
-  if (!rows.paces.empty()) {
-    FittedModel& pace = system.device.fitted["pace"];
-    pace = reference_model(rows.reference, rows.exchange_power,
-                           static_cast<std::int64_t>(rows.paces.size()), options.source);
-    note_paces_met(pace, {range_of(rows.paces), range_of(rows.exchange_paces)});
+  if (!rows.core_probes.empty()) {
+    system.device.fitted[kCoreProbeModel] = core_probe_model(rows.core_probes, options.source);
   }
   system.device.fitted["baseline"] = fit_linear_baseline(rows.steps, options.source);
 }

@@ -365,7 +365,6 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
                      "tells no kernel's shape, so there is nothing to fit; record it with shapes "
                      "(PyTorch profiler: record_shapes=True)");
   }
-  at_common_pace(rows);
   if (!capture) {
     merge_repeats(rows);
   }

@@ -30,7 +30,7 @@ struct FittedTrace {
   std::string hash;  ///< FNV-1a of its files, in hexadecimal
   std::int64_t ranks = 0;
   std::int64_t steps = 0;       ///< recorded
-  std::int64_t used_steps = 0;  ///< the quieter half
+  std::int64_t used_steps = 0;  ///< whole on every rank
 };
 
 struct FitTracesResult {

@@ -45,7 +45,6 @@ void merge_ops(FitRows& rows) {
 
 void merge_collectives(FitRows& rows) {
   std::vector<models::MeasuredCollective> merged;
-  std::vector<FitRows::Exchanged> exchanged;
   std::vector<FitRows::Origin> origins;
   for (const std::vector<std::size_t>& group : by_origin(rows.collective_origins)) {
     models::MeasuredCollective row = rows.collectives[group.front()];
@@ -54,11 +53,9 @@ void merge_collectives(FitRows& rows) {
     row.since_use = seconds(
         median_over(group, [&](std::size_t i) { return rows.collectives[i].since_use.base(); }));
     merged.push_back(row);
-    exchanged.push_back(rows.exchanged[group.front()]);
     origins.push_back(rows.collective_origins[group.front()]);
   }
   rows.collectives = std::move(merged);
-  rows.exchanged = std::move(exchanged);
   rows.collective_origins = std::move(origins);
 }
 

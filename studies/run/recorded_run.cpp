@@ -9,7 +9,7 @@
 #include "profiler/host/host_recorder.h"
 #include "profiler/host/recording_cost.h"
 #include "runtime/loaded_module.h"
-#include "studies/run/core_pace.h"
+#include "studies/run/core_speed.h"
 #include "traces/native/native_trace.h"
 
 namespace stepcast::studies {
@@ -42,23 +42,6 @@ std::vector<std::vector<Record>> gather(const std::vector<Record>& own,
   }
   return parts;
 }
-
-/// Probes of the cores around a run; empty where ops run on devices.
-class Probes {
- public:
-  Probes(const runtime::RunOptions& options, runtime::MpiSession& session)
-      : on_cores_(!options.executor), session_(session), before_(now()) {}
-  [[nodiscard]] std::vector<ProbeTimes> around() { return mean_of(before_, now()); }
-
- private:
-  std::vector<ProbeTimes> now() {
-    return on_cores_ ? probe_cores(session_) : std::vector<ProbeTimes>{};
-  }
-
-  bool on_cores_;
-  runtime::MpiSession& session_;
-  std::vector<ProbeTimes> before_;
-};
 
 /// A run on this rank: what it recorded, and, on rank 0, what is known of all ranks' recordings.
 struct RankRun {
@@ -110,18 +93,18 @@ RankRun record(const Job& job, const ExecutionGraph& graph, const runtime::RunOp
   const auto steps = static_cast<std::int32_t>(options.steps);
   const Program& program = graph.program_of(session.rank());
   RankRun run;
-  Probes probes(options, session);
+  const auto probe = [&] { return options.executor ? Seconds{} : probe_cores(session); };
+  const Seconds before = probe();
   if (clock.cupti != nullptr) {
     profiler::DeviceRecorder recorder(session.rank(), session.size(), program, steps, *clock.cupti);
     run.result = runtime::run_training(graph, job.system, options, session, &recorder);
-    run.of_all.core_probes = probes.around();
     run.own = recorder.finish(run.result.epoch_ns);
   } else {
     profiler::HostRecorder recorder(session.rank(), program, steps);
     run.result = runtime::run_training(graph, job.system, options, session, &recorder);
-    run.of_all.core_probes = probes.around();
     run.own = recorder.finish();
   }
+  run.of_all.core_probe = (before + probe()) / 2;
   if (session.rank() == 0) {
     run.of_all.graph = graph;
     describe(run.of_all, options, clock, run.result);

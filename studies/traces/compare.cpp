@@ -9,6 +9,7 @@
 #include "models/cost_model.h"
 #include "studies/fit/error_statistics.h"
 #include "studies/predict/simulated_step.h"
+#include "studies/run/core_speed.h"
 #include "studies/traces/open_recording.h"
 #include "studies/traces/shaped_work.h"
 
@@ -183,12 +184,6 @@ Comparison::ByOp by_op(const traces::MeasuredRun& run, const Job& job, const Exe
   by.by_kind = rows_of(predicted, measured, false, c.measured, gaps);
   by.by_name = rows_of(predicted, measured, true, c.measured, gaps);
   by.traffic = traffic_of(run, graph, job);
-  if (!run.core_probes.empty() && reference_probe(job.system)[0] > Seconds{}) {
-    by.pace = step_pace(
-        run.core_probes, job.system,
-        transfers_from_core_to_core(predicted.timeline.ops(), program, by.rank, job.system) /
-            predicted.time);
-  }
   return by;
 }
 
@@ -291,6 +286,9 @@ Comparison compare(const traces::MeasuredRun& run, const Job& job,
   c.steps = static_cast<std::int64_t>(run.steps.size());
   c.dropped_records = run.dropped;
   c.warnings = run.warnings;
+  if (auto warning = core_speed_warning(run.core_probe, job.system)) {
+    c.warnings.push_back(std::move(*warning));
+  }
   std::vector<double> walls;
   for (const traces::MeasuredStep& s : run.steps) {
     walls.push_back(static_cast<double>(s.wall) * 1e-12);

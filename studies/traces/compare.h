@@ -5,7 +5,6 @@
 
 #include "core/job/job.h"
 #include "studies/fit_rows.h"
-#include "studies/run/core_pace.h"
 #include "traces/measured_step.h"
 
 namespace stepcast::studies {
@@ -58,9 +57,6 @@ struct Comparison {
                                          ///< than the medians of their parts
     std::vector<ComparisonRow> by_name;
     std::vector<ComparedTraffic> traffic;
-    /// How fast the run's cores were against those the system was calibrated on, where both were
-    /// probed.
-    std::optional<StepPace> pace;
   };
   std::optional<ByOp> by_op;
 

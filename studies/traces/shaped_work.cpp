@@ -7,7 +7,7 @@
 
 #include "core/graph/op_codes.h"
 #include "studies/fit/error_statistics.h"
-#include "studies/run/internal/quiet_steps.h"
+#include "studies/internal/whole_steps.h"
 
 namespace stepcast::studies {
 namespace {

@@ -116,16 +116,12 @@ TEST_CASE("clocks are aligned by the ends of symmetric collectives, and waits ar
 TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[traces]") {
   const TemporaryFolder folder;
   GraphRun t = late_second_rank();
-  t.core_probes = {{microseconds(40), microseconds(20), microseconds(6)},
-                   {microseconds(41), microseconds(22), Seconds{}}};
+  t.core_probe = microseconds(40);
   write(folder.path / "t", t);
   REQUIRE(is_native(folder.path / "t"));
   const GraphRun back = read_native(folder.path / "t");
   REQUIRE(back.ranks.size() == 2);
-  REQUIRE(back.core_probes.size() == 2);
-  CHECK(back.core_probes[1][1] / microseconds(22) == Approx(1));
-  CHECK(back.core_probes[0][2] / microseconds(6) == Approx(1));
-  CHECK(back.core_probes[1][2] == Seconds{});
+  CHECK(back.core_probe / microseconds(40) == Approx(1));
   const Program& p = back.graph.program_of(1);
   CHECK(p.name(p.ops[0]) == "mlp \"0\"");
   CHECK(p.ops[0].shape[2] == 6);
@@ -189,7 +185,7 @@ TEST_CASE("a folder holds one trace: an older one is replaced, one of the other 
 TEST_CASE("a damaged native trace is refused with file and line", "[traces][malformed]") {
   const TemporaryFolder folder;
   GraphRun whole = late_second_rank();
-  whole.core_probes = {{microseconds(40), microseconds(20)}, {microseconds(40), microseconds(20)}};
+  whole.core_probe = microseconds(40);
   write(folder.path, whole);
   const std::string good = text_of(folder.path / "rank-1.csv");
   const auto refused = [&folder](const std::string& text, const std::string& expected) {
@@ -231,9 +227,7 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   unreadable("[4,5,6,1,", "[-9223372036854775808,5,6,1,", "a size beyond 2^53");
   unreadable("[4,5,6,1,", "[9007199254740993,5,6,1,", "a size beyond 2^53");
   unreadable("\"clock_ns\":0.0", "\"clock_ns\":-5", "host.clock_ns");
-  unreadable("\"core_probes_ns\":[[", "\"core_probes_ns\":[[1,2],[", "host.core_probes_ns");
-  unreadable("\"core_probes_ns\":[[", "\"core_probes_ns\":[[0,", "host.core_probes_ns");
-  unreadable("20000.0,0.0]", "20000.0,-1]", "host.core_probes_ns");
+  unreadable("\"core_probe_ns\":4", "\"core_probe_ns\":-4", "host.core_probe_ns");
   unreadable("\"shares_core\":true", "\"shares_core\":1", "host.shares_core");
   put(folder.path / "trace.json", manifest.substr(0, manifest.size() / 2));
   CHECK_THROWS_WITH(read_native(folder.path),

@@ -39,22 +39,6 @@ Seconds cost_in(const Node& host, const char* key) {
   return nanoseconds(ns);
 }
 
-void read_probes(const Node& rows, int ranks, GraphRun& trace) {
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const Node row = rows[r];
-    const bool exchanged = row.size() > 2;
-    const std::array<double, 3> ns{row[0].number(), row[1].number(),
-                                   exchanged ? row[2].number() : 0.0};
-    if (row.size() > 3 || !(ns[0] > 0 && ns[1] > 0 && ns[2] >= 0)) {
-      row.fail("expected two times above 0, and at most the time of an exchange");
-    }
-    trace.core_probes.push_back({nanoseconds(ns[0]), nanoseconds(ns[1]), nanoseconds(ns[2])});
-  }
-  if (rows.size() != static_cast<std::size_t>(ranks)) {
-    rows.fail(fmt::format("expected times of each of {} ranks", ranks));
-  }
-}
-
 /// A choice that a run made, and why.
 void read_choice(const Node& root, const char* key, const char* name, std::string& choice,
                  std::string& reason) {
@@ -91,9 +75,7 @@ GraphRun read_manifest(const std::string& text, const std::string& file, int& ra
     trace.collectives_hold_core = host["collectives_hold_core"].truth();
     trace.clock_cost = cost_in(host, "clock_ns");
     trace.store_cost = cost_in(host, "store_ns");
-    if (host.has("core_probes_ns")) {
-      read_probes(host["core_probes_ns"], ranks, trace);
-    }
+    trace.core_probe = cost_in(host, "core_probe_ns");
   }
   read_choice(root, "op_clock", "source", trace.op_clock, trace.op_clock_reason);
   if (!trace.op_clock.empty() && trace.op_clock != "cupti" && trace.op_clock != "events") {
@@ -252,9 +234,8 @@ void write_manifest(const fs::path& folder, const GraphRun& trace, int ranks) {
                      {"clock_ns", trace.clock_cost.base() * 1e9},
                      {"store_ns", trace.store_cost.base() * 1e9}}},
                    {"graph", graph_to_json(trace.graph)}};
-  for (const auto& [multiply, stream, exchange] : trace.core_probes) {
-    manifest["host"]["core_probes_ns"].push_back(
-        {multiply.base() * 1e9, stream.base() * 1e9, exchange.base() * 1e9});
+  if (trace.core_probe > Seconds{}) {
+    manifest["host"]["core_probe_ns"] = trace.core_probe.base() * 1e9;
   }
   if (!trace.lacks.empty()) {
     manifest["lacks"] = trace.lacks;

@@ -1,9 +1,4 @@
-#include "studies/run/internal/quiet_steps.h"
-
-#include <cstdint>
-#include <optional>
-
-#include "studies/fit/error_statistics.h"
+#include "studies/internal/whole_steps.h"
 
 namespace stepcast::studies::internal {
 
@@ -15,7 +10,7 @@ double without(double duration, Seconds clock) {
   return std::max(duration - clock.base(), duration / 4);
 }
 
-std::vector<double> keep_quiet_steps(traces::GraphRun& trace, Unused& unused) {
+std::vector<double> keep_whole_steps(traces::GraphRun& trace, Unused& unused) {
   using Bounds = std::pair<SimTime, SimTime>;
   std::map<std::int32_t, Bounds> whole;
   for (traces::RankTrace& rank : trace.ranks) {
@@ -59,18 +54,11 @@ std::vector<double> keep_quiet_steps(traces::GraphRun& trace, Unused& unused) {
   for (const auto& [step, bounds] : whole) {
     durations.push_back(seconds_between(bounds.first, bounds.second));
   }
-  if (durations.empty()) {
-    return durations;
-  }
-  const double limit = median_of(durations);
-  const auto noisy = [&](const auto& record) {
-    const auto it = whole.find(record.step);
-    return it == whole.end() || seconds_between(it->second.first, it->second.second) > limit;
-  };
+  const auto partial = [&](const auto& record) { return !whole.contains(record.step); };
   for (traces::RankTrace& rank : trace.ranks) {
-    std::erase_if(rank.ops, noisy);
-    std::erase_if(rank.host, noisy);
-    std::erase_if(rank.steps, noisy);
+    std::erase_if(rank.ops, partial);
+    std::erase_if(rank.host, partial);
+    std::erase_if(rank.steps, partial);
   }
   return durations;
 }

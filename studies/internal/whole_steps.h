@@ -51,8 +51,7 @@ class Unused {
   std::map<std::pair<std::string, std::string>, Unexplained> counts_;
 };
 
-/// Leaves the steps that are whole on every rank, and of those the faster half: whatever else the
-/// machine did meanwhile is in the slower one. Returns the duration of each step that was whole.
-std::vector<double> keep_quiet_steps(traces::GraphRun& trace, Unused& unused);
+/// Leaves the steps that are whole on every rank. Returns the duration of each.
+std::vector<double> keep_whole_steps(traces::GraphRun& trace, Unused& unused);
 
 }  // namespace stepcast::studies::internal
