@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/formats.h"
+#include "core/framework_traits.h"
 #include "core/units.h"
 
 namespace stepcast {
@@ -97,6 +98,7 @@ struct System {
   std::vector<Tier> tiers;
   Host host;
   FittedModels fitted;  ///< collectives
+  FrameworkTraits framework;
   /// Devices of a job inside one unit of level `i`: product of what it takes up to it.
   [[nodiscard]] std::int64_t devices_in_level(std::size_t i) const;
   /// Devices inside one unit of the level of that name; "node" is a machine. nullopt: no such

@@ -12,7 +12,6 @@
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"
-#include "core/job/framework_traits.h"
 #include "models/collectives/collective_curves.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
@@ -145,7 +144,6 @@ std::int64_t most_in_a_unit(std::span<const std::int32_t> ranks, std::int64_t un
 
 struct CostModel::Impl {
   System system;
-  FrameworkTraits traits;
   double scale = 1;
   std::map<std::string, Kernel> fitted_kernels;                 // by key of FittedModels
   std::vector<Kernel> plain_kernels;                            // one per form, ideal constants
@@ -155,8 +153,8 @@ struct CostModel::Impl {
     if (calibration.kind == Calibration::Kind::kNone) {
       system.fitted.clear();
       system.device.fitted.clear();
+      system.framework = {};
     }
-    traits = framework_traits(system);
     scale = calibration.kind == Calibration::Kind::kScale ? calibration.scale : 1;
     for (const auto& form : builtin_kernel_forms()) {
       plain_kernels.emplace_back(form.get(), nullptr, constants_of(*form, system.device, nullptr));
@@ -227,9 +225,10 @@ struct CostModel::Impl {
   [[nodiscard]] double attention_pace(const Op& op) const {
     const bool fused =
         class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
-    const double pace = !fused                                      ? 0
-                        : system.device.peak.contains(Format::kFp8) ? traits.attention_fp8_devices
-                                                                    : traits.attention;
+    const double pace = !fused ? 0
+                        : system.device.peak.contains(Format::kFp8)
+                            ? system.framework.attention_fp8_devices
+                            : system.framework.attention;
     return pace > 0 ? pace : 1;
   }
 

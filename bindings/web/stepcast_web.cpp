@@ -47,6 +47,7 @@ int forecast(const stepcast::cli::JobOptions& options, const Context& context) {
   auto of = stepcast::cli::predicted(options, context, {});
   of.prediction.job.system.fitted = {};
   of.prediction.job.system.device.fitted = {};
+  of.prediction.job.system.framework = {};
   stepcast::cli::Report report(stepcast::cli::OutputFormat::kJson);
   add_prediction(of.prediction, of.usual_stack, report);
   report.print(stepcast::cli::answer());

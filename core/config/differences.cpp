@@ -29,9 +29,10 @@ void compare(const std::string& path, const Json& a, const Json& b, std::vector<
   out.push_back({path, a.dump(), b.dump()});
 }
 
-/// The job with every key of `parallel`.
+/// The job with every key of `parallel` and every trait of its framework.
 OrderedJson whole(const Job& job) {
   OrderedJson j = job_json(job);
+  j["system"] = system_json(job.system, true);
   j["parallel"] = parallel_json(job, true);
   return j;
 }

@@ -1,7 +1,6 @@
 // In which numbers a job computes, keeps and sends what: its `formats`.
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/keys.h"
-#include "core/job/framework_traits.h"
 
 namespace stepcast::config {
 namespace {
@@ -39,8 +38,7 @@ Key<RoleFormats> attention_key() {
              "queries, keys, values and probabilities of fused attention",
              [=](const Value& v, RoleFormats&, const Reading&) { (void)v.choice(names); },
              [](const RoleFormats&, const Writing& w) {
-               return framework_traits(w.job->system).fp8_attention ? OrderedJson("fp8")
-                                                                    : OrderedJson();
+               return w.job->system.framework.fp8_attention ? OrderedJson("fp8") : OrderedJson();
              })
       .otherwise("as activations")
       .only(kTransformers, "found a format of attention, but a dlrm has none; leave it out");
@@ -109,9 +107,7 @@ void read_formats(const Value& job, Job& j) {
   if (const auto v = job.find("formats")) {
     read_keys(*v, formats_keys(), j.formats, {.job = &j});
     if (v->find("attention")) {
-      FittedModel& stack = j.system.fitted["stack"];
-      stack.form = "framework.traits";
-      stack.constants["fp8_attention"] = 1;
+      j.system.framework.fp8_attention = true;
     }
   }
   const Format compute = j.formats.compute;

@@ -1,6 +1,5 @@
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/stacks.h"
-#include "core/job/framework_traits.h"
 
 namespace stepcast::config {
 namespace {
@@ -62,7 +61,7 @@ PlanRequest plan_request_of(const JobDocuments& documents, Job read) {
   if (fixed.recompute) {
     p.recompute.modules = fixed.recompute->modules;
   } else if (job.workload.transformer()->mla && job.flash_attention &&
-             !framework_traits(job.system).selective_per_op) {
+             !job.system.framework.selective_per_op) {
     // Fused attention leaves little to its core; the large values are those made of narrow ones.
     p.recompute.modules = {.attention_core = false, .latent_up = true};
   }

@@ -270,6 +270,48 @@ const Keys<Host>& host_keys() {
   return keys;
 }
 
+const Keys<FrameworkTraits>& framework_keys() {
+  using F = FrameworkTraits;
+  static const Keys<F> keys = [] {
+    const auto flag = [](std::string_view name, bool F::*member, std::string_view help) {
+      return boolean_key(name, member, help).terse_usual(false);
+    };
+    const auto number = [](std::string_view name, double F::*member, std::string_view help) {
+      return number_key(name, member, 0, 1e15, help).terse_usual(0);
+    };
+    return Keys<F>{
+        flag("separate_accumulation", &F::separate_accumulation,
+             "weight gradients are added up by a kernel of their own"),
+        flag("scatter_gather", &F::scatter_gather,
+             "tensor ranks send parts along the pipeline and gather them"),
+        flag("fused_quantise", &F::fused_quantise, "norms write narrow formats"),
+        flag("synchronous_messages", &F::synchronous_messages,
+             "the host waits for its device after each message"),
+        flag("selective_per_op", &F::selective_per_op, "selective recomputation is torchtitan's"),
+        flag("blocking_launches", &F::blocking_launches, "the host waits after every op"),
+        flag("keeps_outputs", &F::keeps_outputs, "a stage keeps what it sent"),
+        flag("casts_each_pass", &F::casts_each_pass, "weights are cast where they are used"),
+        flag("gathers_narrow", &F::gathers_narrow, "ZeRO 3 gathers weights in narrow formats"),
+        number("attention", &F::attention, "fused attention over the measured kernels; 0: as long"),
+        number("attention_fp8_devices", &F::attention_fp8_devices,
+               "the same on devices with fp8 units"),
+        flag("fp8_attention", &F::fp8_attention, "fused attention computes in fp8"),
+        flag("copies_gathered", &F::copies_gathered, "ZeRO 3 copies weights out of gathers"),
+        number("gradient_passes", &F::gradient_passes,
+               "ZeRO 3: passes over gradients before they leave"),
+        flag("synchronous_routing", &F::synchronous_routing,
+             "the host waits for each router's counts"),
+        flag("narrow_ids", &F::narrow_ids, "row ids are 32 bits wide"),
+        flag("fused_optimizer", &F::fused_optimizer,
+             "one launch updates all dense parameters of a recommender"),
+        number("arranged_rows", &F::arranged_rows,
+               "pooled rows that a multiprocessor reorders in a second; 0: copies do it"),
+        number("distributed_ids", &F::distributed_ids,
+               "ids that a multiprocessor orders by rank in a second; 0: their bytes alone")};
+  }();
+  return keys;
+}
+
 Host host_from(const Value& v, const System& system) {
   Host h;
   h.devices = system.fabric.empty() ? 1 : system.fabric.front().size;
@@ -353,6 +395,13 @@ const Keys<System>& system_keys() {
           .otherwise("hbm"),
       known_key<S>("host", object_form(facts_of(host_keys())), "a machine",
                    [](const S& s, const Writing&) { return write_keys(host_keys(), s.host, {}); }),
+      known_key<S>("framework_traits", object_form(facts_of(framework_keys())),
+                   "what a training framework does",
+                   [](const S& s, const Writing& w) {
+                     OrderedJson traits = write_keys(framework_keys(), s.framework, w);
+                     return traits.empty() ? OrderedJson() : traits;
+                   })
+          .otherwise("none, or the stack's"),
       fitted_key<S>("constants of collectives and of steps"),
       known_key<S>("source", text_form("where the facts come from"), "of the facts")};
   return keys;
@@ -370,7 +419,9 @@ Device device_from(const Value& v) {
 }
 
 OrderedJson device_json(const Device& d) { return write_keys(device_keys(), d, {}); }
-OrderedJson system_json(const System& s) { return write_keys(system_keys(), s, {}); }
+OrderedJson system_json(const System& s, bool every) {
+  return write_keys(system_keys(), s, {.every = every});
+}
 const KeyTable& device_table() {
   static const KeyTable table = facts_of(device_keys());
   return table;
@@ -402,6 +453,9 @@ System system_from(const Value& v, const Library& library, const Document* devic
   s.host = host_from(v, s);
   if (const auto source = v.find("source")) {
     (void)source->text("where the facts come from");
+  }
+  if (const auto traits = v.find("framework_traits")) {
+    read_keys(*traits, framework_keys(), s.framework, {});
   }
   if (const auto fitted = v.find("fitted")) {
     s.fitted = fitted_models_from(*fitted);

@@ -4,7 +4,6 @@
 #include <array>
 #include <numeric>
 
-#include "core/job/framework_traits.h"
 #include "core/job/internal/rules.h"
 #include "core/job/layer_split.h"
 
@@ -159,7 +158,7 @@ Broken recompute(const Job& job, const TransformerWorkload& w) {
                                   "schedule 1f1b",
                                   name_of(p.schedule))};
   }
-  if (kind != RecomputeKind::kSelective || !framework_traits(job.system).selective_per_op) {
+  if (kind != RecomputeKind::kSelective || !job.system.framework.selective_per_op) {
     return std::nullopt;
   }
   const char* what = w.activation == Activation::kGelu ? "layers with biases"

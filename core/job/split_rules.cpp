@@ -4,7 +4,6 @@
 #include <array>
 #include <numeric>
 
-#include "core/job/framework_traits.h"
 #include "core/job/internal/rules.h"
 
 namespace stepcast::internal {
@@ -249,7 +248,7 @@ Broken grouped_experts(const Job&, const TransformerWorkload& w) {
 
 /// Narrow attention is that of fused training kernels.
 Broken narrow_attention(const Job& job, const TransformerWorkload&) {
-  if (!framework_traits(job.system).fp8_attention) {
+  if (!job.system.framework.fp8_attention) {
     return std::nullopt;
   }
   const auto refuse = [](const std::string& why) {

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "core/job/framework_traits.h"
 #include "core/job/internal/rules.h"
 #include "core/job/layer_split.h"
 
@@ -125,7 +124,7 @@ Broken modules(const Job& job, const TransformerWorkload& w) {
                                        "made; use core_attn, or schedule 1f1b",
                                        name_of(job.parallel.schedule))};
   }
-  if (framework_traits(job.system).selective_per_op) {
+  if (job.system.framework.selective_per_op) {
     return BrokenRule{key, "the stack recomputes op by op; use selective"};
   }
   return std::nullopt;

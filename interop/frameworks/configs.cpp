@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/job/framework_traits.h"
 #include "core/job/layer_split.h"
 #include "core/job_split.h"
 #include "interop/megatron/arguments.h"
@@ -162,7 +161,7 @@ std::string torchtitan_config(const Job& job) {
   if (job.formats.gradient != Format::kFp32) {
     line("# formats.gradient: torchtitan reduces gradients in float32");
   }
-  if (framework_traits(job.system).fp8_attention) {
+  if (job.system.framework.fp8_attention) {
     line("# formats.attention: torchtitan has no attention in fp8");
   }
   line("[model]");
@@ -298,7 +297,7 @@ std::string nemo_config(const Job& job) {
   if (job.formats.compute == Format::kFp8) {
     y.entry(2, "fp8", "hybrid");
   }
-  if (framework_traits(job.system).fp8_attention) {
+  if (job.system.framework.fp8_attention) {
     y.entry(2, "fp8_dot_product_attention", "true");
   }
   y.line(0, "data:");

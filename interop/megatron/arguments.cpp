@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/job/framework_traits.h"
 #include "core/job/layer_split.h"
 #include "core/job_split.h"
 
@@ -296,7 +295,7 @@ void add_formats(const Job& job, MegatronArguments& out) {
       out.remarks.push_back(
           fmt::format("formats.compute: no argument for {}", name_of(job.formats.compute)));
   }
-  if (framework_traits(job.system).fp8_attention) {
+  if (job.system.framework.fp8_attention) {
     a.emplace_back("--fp8-dot-product-attention");
   }
   if (job.formats.gradient == Format::kFp32 && job.formats.compute != Format::kFp32) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/job/framework_traits.h"
 #include "core/job/layers.h"
 #include "core/numbers.h"
 #include "simulator/reports/framework_memory.h"
@@ -123,7 +122,7 @@ double dense_bytes(const Job& job) {
     widths += l.out >= 0 ? (stays ? 2 : 4) * real(list.output(l).elements()) + 2 * real(l.rank) : 0;
   }
   const bool copied =  // in fp32, which the optimizer works on
-      framework_traits(job.system).fused_optimizer && job.formats.compute != Format::kFp32;
+      job.system.framework.fused_optimizer && job.formats.compute != Format::kFp32;
   const double state = state_parameter_bytes(job.dense_optimizer) + (copied ? 4 : 0);
   const double activations = local * widths * compute;
   return parameters * (compute + element_bytes(job.formats.gradient) + state) + activations +

@@ -345,6 +345,9 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   result.system.fitted.clear();
   result.system.device.fitted.clear();
   const bool on_device = capture || (inputs.front().on_device() && inputs.front().job);
+  if (!on_device) {
+    result.system.framework = {};  // the bundled runtime has none
+  }
   FitRows rows;
   for (Input& input : inputs) {
     result.traces.push_back({.folder = input.folder.string(),

@@ -223,7 +223,7 @@ std::string without_constants(const Job& job) {
   const bool kernels =
       std::any_of(fitted.begin(), fitted.end(), [](const auto& m) { return m.first != "memory"; });
   const bool collectives = std::any_of(s.fitted.begin(), s.fitted.end(), [](const auto& m) {
-    return m.first != "stack" && !m.first.starts_with("transformer_step");
+    return !m.first.starts_with("transformer_step");
   });
   const bool links = collectives || job.devices == 1 || s.fabric.empty();
   if (kernels && links) {

@@ -6,7 +6,6 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/graph/optimizer_state.h"
-#include "core/job/framework_traits.h"
 #include "core/job/tier_units.h"
 
 namespace stepcast::studies {
@@ -94,7 +93,7 @@ void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) 
   Bytes each(bits / 8);
   if (flow.what != Flow::What::kParameters) {
     const bool copy = bits < 32 && (job.workload.transformer() != nullptr ||
-                                    framework_traits(job.system).fused_optimizer);
+                                    job.system.framework.fused_optimizer);
     const int states = optimizer_states(dense_rule(job.dense_optimizer));
     each += Bytes((states * bits_per_element(job.formats.moments) +
                    (copy ? bits_per_element(job.formats.master) : 0)) /

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/job/framework_traits.h"
 #include "core/job/layers.h"
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/transformer/shape.h"
@@ -232,7 +231,7 @@ constexpr PredictedOnly kPredictedOnly[]{
     {"formats.expert_dispatch", "tokens that travel in a format of their own", false, false, "leave it out",
      [](const Job& j) { return when(experts(j) != nullptr && j.formats.expert_dispatch); }},
     {"formats.attention", "attention in a separate format", false, false, "leave it out",
-     [](const Job& j) { return when(transformer(j) != nullptr && framework_traits(j.system).fp8_attention); }},
+     [](const Job& j) { return when(transformer(j) != nullptr && j.system.framework.fp8_attention); }},
     {"workload.dropout", "dropout", false, false, "set it to false",
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->dropout); }},
     {"loss", "a loss on copies or in chunks of the logits", false, false, "set it to in_place",

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
+#include <variant>
 
 #include "core/config/config.h"
 #include "core/config/job_keys.h"
@@ -35,6 +37,53 @@ TEST_CASE("docs/job.schema.json is what `list schema` prints", "[config][docs]")
 
 TEST_CASE("docs/reference/job-keys.md is what `list keys` prints", "[config][docs]") {
   CHECK(text_of(kSource / "docs/reference/job-keys.md") == job_keys_page());
+}
+
+TEST_CASE("every trait of a framework is set by its own name", "[config]") {
+  using T = FrameworkTraits;
+  const std::map<std::string, std::variant<bool T::*, double T::*>> members{
+      {"separate_accumulation", &T::separate_accumulation},
+      {"scatter_gather", &T::scatter_gather},
+      {"fused_quantise", &T::fused_quantise},
+      {"synchronous_messages", &T::synchronous_messages},
+      {"selective_per_op", &T::selective_per_op},
+      {"blocking_launches", &T::blocking_launches},
+      {"keeps_outputs", &T::keeps_outputs},
+      {"casts_each_pass", &T::casts_each_pass},
+      {"gathers_narrow", &T::gathers_narrow},
+      {"attention", &T::attention},
+      {"attention_fp8_devices", &T::attention_fp8_devices},
+      {"fp8_attention", &T::fp8_attention},
+      {"copies_gathered", &T::copies_gathered},
+      {"gradient_passes", &T::gradient_passes},
+      {"synchronous_routing", &T::synchronous_routing},
+      {"narrow_ids", &T::narrow_ids},
+      {"fused_optimizer", &T::fused_optimizer},
+      {"arranged_rows", &T::arranged_rows},
+      {"distributed_ids", &T::distributed_ids}};
+  const std::string prefix = "system.framework_traits.";
+  std::set<std::string> keys;
+  for (const JobKey& key : job_keys()) {
+    if (key.path.starts_with(prefix)) {
+      keys.insert(key.path.substr(prefix.size()));
+    }
+  }
+  CHECK(keys.size() == members.size());
+  for (const auto& [name, member] : members) {
+    INFO(name);
+    REQUIRE(keys.contains(name));
+    T expected;
+    const bool flag = std::holds_alternative<bool T::*>(member);
+    if (flag) {
+      expected.*std::get<bool T::*>(member) = true;
+    } else {
+      expected.*std::get<double T::*>(member) = 1.5;
+    }
+    const Job job = transformer_job({prefix + name + (flag ? "=true" : "=1.5")});
+    CHECK(job.system.framework == expected);
+    const Job again = load_job(text_source(job_to_json(job), "again"), {}, kZoo);
+    CHECK(again.system.framework == expected);
+  }
 }
 
 TEST_CASE("every key of a job has its facts", "[config][docs]") {

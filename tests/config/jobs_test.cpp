@@ -4,7 +4,6 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/job/framework_traits.h"
 #include "core/job/pace.h"
 
 using namespace stepcast;
@@ -116,7 +115,7 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   const Job experts = job(kGpt, once);
   CHECK(experts.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
   CHECK(experts.formats.expert_dispatch == Format::kFp8);
-  CHECK(framework_traits(experts.system).fp8_attention);
+  CHECK(experts.system.framework.fp8_attention);
   CHECK(experts.workload.transformer()->moe->groups == 8);
   CHECK(experts.workload.transformer()->moe->groups_per_token == 4);
   check_round_trip(experts);
@@ -204,8 +203,8 @@ TEST_CASE("a stack is a base: what the job file says and what is set after it st
   CHECK(titan.parallel.overlap.tensor);
   CHECK(titan.parallel.order == kPipelineOutside);
   CHECK(titan.loss.kind == LossKind::kEager);
-  CHECK(titan.system.fitted.at("stack").constants.at("casts_each_pass") == 1);
-  CHECK_FALSE(job(job_file).system.fitted.contains("stack"));
+  CHECK(titan.system.framework.casts_each_pass);
+  CHECK(job(job_file).system.framework == FrameworkTraits{});
   const Job later = job(job_file, {"stack=torchtitan", "parallel.overlap.data=false"});
   CHECK_FALSE(later.parallel.overlap.data);
   CHECK(later.parallel.overlap.tensor);

@@ -96,7 +96,7 @@ TEST_CASE("what a stack sets for plans with experts goes after what it sets for 
   CHECK_FALSE(job.parallel.overlap.tensor_products);
   CHECK(job.parallel.expert_tensor == 1);
   CHECK(job.system.fitted.at("host").constants.at("issue") == 1.8e-4);
-  CHECK(job.system.fitted.at("stack").constants.at("synchronous_routing") == 1);
+  CHECK(job.system.framework.synchronous_routing);
   const Job whole = loaded({"stack=nemo"});
   CHECK(whole.parallel.overlap.tensor_products);
   CHECK(whole.system.fitted.count("host") == 0);

@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 
 #include "core/config/config.h"
-#include "core/job/framework_traits.h"
 #include "interop/import.h"
 #include "tests/planner/parallel_jobs.h"
 #include "workloads/transformer/shape.h"
@@ -53,7 +52,7 @@ TEST_CASE("attention in fp8 is written for Megatron-LM and read back", "[interop
   const Job again =
       config::load_job(config::text_source(text_of(megatron_arguments(job)), "arguments"),
                        {"system=dgx-h100"}, kOfArguments);
-  CHECK(framework_traits(again.system).fp8_attention);
+  CHECK(again.system.framework.fp8_attention);
   CHECK(again.formats.compute == Format::kFp8);
 }
 

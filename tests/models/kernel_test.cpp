@@ -451,7 +451,8 @@ TEST_CASE("a framework with older attention kernels takes longer", "[models][att
   };
   const double plain = seconds(fused);
   const double apart = seconds(unfused);
-  system.fitted["stack"].constants = {{"attention", 1.8}, {"attention_fp8_devices", 1.7}};
+  system.framework.attention = 1.8;
+  system.framework.attention_fp8_devices = 1.7;
   CHECK(seconds(fused) == Approx(1.8 * plain));
   CHECK(seconds(unfused) == apart);
   system.device.peak[Format::kFp8] = FlopsPerSecond(2e13);

@@ -307,7 +307,7 @@ TEST_CASE("a stack's single optimizer launch keeps a full copy of narrow dense p
   job.formats.compute = Format::kFp16;
   const double parameters = real(parameter_count(layers_of(*job.workload.layered())));
   const double plain = dense_bytes(job);
-  job.system.fitted["stack"].constants["fused_optimizer"] = 1;
+  job.system.framework.fused_optimizer = true;
   CHECK(dense_bytes(job) == Approx(plain + 4 * parameters));
   job.embedding_plan = workloads::make_embedding_plan(job, "table_wise");
   const ExecutionGraph graph = workloads::build_graph(job);
@@ -320,6 +320,6 @@ TEST_CASE("a stack's single optimizer launch keeps a full copy of narrow dense p
   CHECK(states == Approx(parameters * (state_parameter_bytes(job.dense_optimizer) + 4)));
   job.formats.compute = Format::kFp32;
   const double wide = dense_bytes(job);
-  job.system.fitted.erase("stack");
+  job.system.framework = {};
   CHECK(dense_bytes(job) == wide);
 }

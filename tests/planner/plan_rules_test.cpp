@@ -92,8 +92,7 @@ Job small_job(Draw& draw) {
     p.order = {Axis::kTensor, Axis::kData, Axis::kContext, Axis::kPipeline};
   }
   if (draw.one_in(4)) {
-    job.system.fitted["stack"].form = "framework.traits";
-    job.system.fitted["stack"].constants["selective_per_op"] = 1;
+    job.system.framework.selective_per_op = true;
   }
   if (draw.one_in(6)) {
     job.phase = draw.one_in(2) ? JobPhase::kPrefill : JobPhase::kDecode;

@@ -188,12 +188,11 @@ TEST_CASE("two engines, one answer: tokens once to each machine",
 
 TEST_CASE("recomputation op by op in closed form", "[planner][parallel][two_engines]") {
   for (const char* pipeline : {"1", "4"}) {
-    const Job job = job_of(
-        {"workload=llama2-7b", "system=dgx-h100", "devices=16", "parallel.tensor=2",
-         "parallel.sequence_parallel=true", std::string("parallel.pipeline=") + pipeline,
-         "parallel.recompute=selective",
-         R"(system.fitted.stack={"form": "framework.traits", "constants": {"selective_per_op": 1}})",
-         "batch.global=32", "batch.micro=1", "batch.sequence=4096"});
+    const Job job =
+        job_of({"workload=llama2-7b", "system=dgx-h100", "devices=16", "parallel.tensor=2",
+                "parallel.sequence_parallel=true", std::string("parallel.pipeline=") + pipeline,
+                "parallel.recompute=selective", "system.framework_traits.selective_per_op=true",
+                "batch.global=32", "batch.micro=1", "batch.sequence=4096"});
     CHECK(std::abs(error_of(job)) <= 0.01);
     const models::CostModel model(job.system, job.calibration);
     FastPath path(job, model);

@@ -170,7 +170,7 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
           j.formats.expert_dispatch = Format::kFp8;
         }},
        {Where::kNowhere, "formats.attention", "a separate format", "leave it out",
-        [](Job& j) { j.system.fitted["stack"].constants["fp8_attention"] = 1; }},
+        [](Job& j) { j.system.framework.fp8_attention = true; }},
        {Where::kCpuOnly, "attention", "flash attention in fp32", "set it to unfused",
         [](Job& j) { j.formats.compute = Format::kFp32; }},
        {Where::kCpuOnly, "attention", "a sliding window", "set it to unfused",

@@ -129,7 +129,7 @@ TEST_CASE("attention in fp8 works, travels and is kept at one byte an element",
                             {Format::kFp8, FlopsPerSecond(1979e12)}};
   const auto program = [&job](std::int64_t layers, bool narrow) {
     transformer_of(job).layers = layers;
-    job.system.fitted["stack"].constants["fp8_attention"] = narrow ? 1 : 0;
+    job.system.framework.fp8_attention = narrow;
     return workloads::build_graph(job).programs.front();
   };
   const Program wide = program(4, false);
@@ -169,7 +169,7 @@ TEST_CASE("attention in fp8 works, travels and is kept at one byte an element",
   CHECK(layer(false) - layer(true) == tokens * (8 + 2 * 4) * 8);
 
   job.flash_attention = false;
-  job.system.fitted["stack"].constants["fp8_attention"] = 1;
+  job.system.framework.fp8_attention = true;
   CHECK(message(job).starts_with(context > 1 ? "attention: " : "formats.attention: "));
   job.flash_attention = true;
   job.system.device.peak.erase(Format::kFp8);

@@ -298,7 +298,7 @@ TEST_CASE("a stack that quantises in norms gathers narrow rows", "[workloads][la
   Job job = split_over(small(), 2, true, 1);
   job.formats.compute = Format::kFp8;
   const ExecutionGraph plain = workloads::build_graph(job);
-  job.system.fitted["stack"].constants["fused_quantise"] = 1;
+  job.system.framework.fused_quantise = true;
   const ExecutionGraph fused = workloads::build_graph(job);
   const auto named = [](const ExecutionGraph& graph, const std::string& name) {
     std::vector<Op> found;
@@ -343,7 +343,7 @@ TEST_CASE("the trait changes nothing where products are as wide as activations",
           "[workloads][layers]") {
   Job job = split_over(small(), 2, true, 1);
   const ExecutionGraph plain = workloads::build_graph(job);
-  job.system.fitted["stack"].constants["fused_quantise"] = 1;
+  job.system.framework.fused_quantise = true;
   const ExecutionGraph fused = workloads::build_graph(job);
   REQUIRE(plain.programs.front().ops.size() == fused.programs.front().ops.size());
   for (std::size_t i = 0; i < plain.programs.front().ops.size(); ++i) {

@@ -76,7 +76,7 @@ TEST_CASE("recomputation op by op keeps attention and every second product",
   Job job = llama_job(4, 128, 8, 4, 352, s, 256);
   job.batch.micro = 2;
   job.parallel.recompute.kind = RecomputeKind::kSelective;
-  job.system.fitted["stack"].constants["selective_per_op"] = 1;
+  job.system.framework.selective_per_op = true;
   const double n = d(s) * 2;
   split(job, 1, 1, 1, 1);
   // Input, query, value, attention and its fp32 log-sum-exp, gate, second product.

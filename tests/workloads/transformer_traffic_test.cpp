@@ -136,7 +136,7 @@ TEST_CASE("a stack with synchronous messages waits for each before it issues mor
                 : llama_job(8, kHidden, 4, 2, 96, kSequence, 128);
   split(job, tensor, 2, 1, m);
   const ExecutionGraph plain = workloads::build_graph(job);
-  job.system.fitted["stack"].constants["synchronous_messages"] = 1;
+  job.system.framework.synchronous_messages = true;
   const ExecutionGraph graph = workloads::build_graph(job);
   for (std::size_t stage = 0; stage < 2; ++stage) {
     const Program& program = graph.programs[stage];

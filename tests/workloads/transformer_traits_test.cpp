@@ -5,7 +5,7 @@
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 
-// What a system's "stack" says of a framework, beside the arithmetic: FrameworkTraits.
+// What a system says of a framework, beside the arithmetic: FrameworkTraits.
 using namespace stepcast;
 using namespace stepcast::test;
 
@@ -16,8 +16,8 @@ constexpr std::int64_t kHidden = 128;
 
 double d(std::int64_t v) { return static_cast<double>(v); }
 
-Job with(Job job, const char* trait) {
-  job.system.fitted["stack"].constants[trait] = 1;
+Job with(Job job, bool FrameworkTraits::*trait) {
+  job.system.framework.*trait = true;
   return job;
 }
 
@@ -31,7 +31,8 @@ TEST_CASE("blocking launches: each op waits for the one before", "[workloads][tr
   Job job = gpt_job(8, kHidden, 4, kSequence, 128);
   split(job, 2, 2, 1, 4);
   const ExecutionGraph plain = workloads::build_graph(job);
-  const ExecutionGraph graph = workloads::build_graph(with(job, "blocking_launches"));
+  const ExecutionGraph graph =
+      workloads::build_graph(with(job, &FrameworkTraits::blocking_launches));
   for (std::size_t stage = 0; stage < 2; ++stage) {
     const Program& program = graph.programs[stage];
     REQUIRE(program.ops.size() == plain.programs[stage].ops.size());
@@ -54,9 +55,9 @@ TEST_CASE("a stage that keeps its outputs has one for each micro-batch in flight
     // Stage i of 4 has 4 - i in flight; without the trait no output is left when most is held, in a
     // backward pass.
     const double in_flight = 4 - d(static_cast<std::int64_t>(stage));
-    const double more =
-        (ledger_of(with(job, "keeps_outputs"), stage).in_flight - ledger_of(job, stage).in_flight)
-            .base();
+    const double more = (ledger_of(with(job, &FrameworkTraits::keeps_outputs), stage).in_flight -
+                         ledger_of(job, stage).in_flight)
+                            .base();
     CHECK(more == in_flight * d(kSequence * kHidden) * 2);
   }
 }
@@ -65,8 +66,8 @@ TEST_CASE("FSDP2 copies what it gathers and what it reduces", "[workloads][trait
   Job job = gpt_job(4, kHidden, 4, kSequence, 256);
   split(job, 1, 1, 4, 2);
   job.parallel.zero = 3;
-  Job copying = with(job, "copies_gathered");
-  copying.system.fitted["stack"].constants["gradient_passes"] = 2;
+  Job copying = with(job, &FrameworkTraits::copies_gathered);
+  copying.system.framework.gradient_passes = 2;
   const Program program = workloads::build_graph(copying).programs.front();
   const auto sum = [&program](const char* name, auto amount) {
     double all = 0;
@@ -135,7 +136,7 @@ TEST_CASE("narrow weights are made once and kept, or in each pass for the layer 
     }
     return executed;
   };
-  const Job each = with(job, "casts_each_pass");
+  const Job each = with(job, &FrameworkTraits::casts_each_pass);
   CHECK(casts(workloads::build_graph(job)) == 4 * layers);
   CHECK(casts(workloads::build_graph(each)) == 4 * layers * 2 * 4);  // both passes of 4
   CHECK(ledger_of(job, 0).buffers.base() == 2 * d(layers) * layer);
@@ -149,7 +150,7 @@ TEST_CASE("ZeRO 3 keeps and gathers narrow weights where the framework does",
   split(job, 1, 1, shards, 4);
   job.parallel.zero = 3;
   job.formats.compute = Format::kFp8;
-  const Job narrow = with(job, "gathers_narrow");
+  const Job narrow = with(job, &FrameworkTraits::gathers_narrow);
   const double layer = 3 * d(kHidden * kHidden) + 3 * d(kHidden * 352);
   struct Found {
     std::int64_t casts = 0;
@@ -191,7 +192,7 @@ TEST_CASE("weights whose heads tensor ranks share are cast in each pass, a layer
   // A rank has two heads of queries and one of keys and values, 16 columns each.
   const double qkv = d(kHidden * (2 + 1 + 1) * 16);
   const double others = d(kHidden * kHidden / tensor) + 3 * d(kHidden * ffn / tensor);
-  CHECK(ledger_of(with(job, "gathers_narrow"), 0).buffers.base() ==
+  CHECK(ledger_of(with(job, &FrameworkTraits::gathers_narrow), 0).buffers.base() ==
         d(layers) * (qkv + others) + qkv);  // transposed, of all; plain, of the layer at work
 }
 
@@ -200,7 +201,8 @@ TEST_CASE("only weight gradients are added to the sum by a kernel of their own",
   Job job = llama_job(2, kHidden, 8, 4, 352, kSequence, 256);
   transformer_of(job).parallel_block = true;  // both blocks' products add to one sum
   split(job, 1, 1, 1, 1);
-  const ExecutionGraph graph = workloads::build_graph(with(job, "separate_accumulation"));
+  const ExecutionGraph graph =
+      workloads::build_graph(with(job, &FrameworkTraits::separate_accumulation));
   const Program& program = graph.programs.front();
   std::int64_t sums = 0;
   for (const Op& op : program.ops) {

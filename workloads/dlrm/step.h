@@ -9,7 +9,6 @@
 #include <tuple>
 #include <vector>
 
-#include "core/job/framework_traits.h"
 #include "core/job/job.h"
 #include "core/job/layers.h"
 #include "workloads/embedding_plan/plan_layout.h"
@@ -382,7 +381,7 @@ class LayeredStep {
   }
 
   const Job& job_;
-  const FrameworkTraits traits_ = framework_traits(job_.system);
+  const FrameworkTraits traits_ = job_.system.framework;
   const LayeredWorkload& workload_;
   const LayerList& list_;
   const EmbeddingPlacement& layout_;

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/job/framework_traits.h"
 #include "core/job/job.h"
 #include "workloads/passes/program_editor.h"
 
@@ -61,7 +60,7 @@ class ParameterBuckets {
         writer_(edit.writer()),
         job_(job),
         holders_(holders),
-        traits_(framework_traits(job.system)),
+        traits_(job.system.framework),
         trains_(job.phase == JobPhase::kTrain) {}
 
   /// Declares buckets, with the parameters as views of them. Buckets close at parallel.bucket bytes

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/job/framework_traits.h"
 #include "workloads/passes/kept_products.h"
 #include "workloads/passes/program_editor.h"
 #include "workloads/passes/remove_tensors.h"
@@ -53,7 +52,7 @@ class Recomputation {
         order_(order),
         recompute_(job.parallel.recompute),
         per_op_(recompute_.kind == RecomputeKind::kSelective &&
-                framework_traits(job.system).selective_per_op) {}
+                job.system.framework.selective_per_op) {}
 
   void run() {
     choose();

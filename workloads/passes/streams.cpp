@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/job/framework_traits.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -42,7 +41,7 @@ class StreamWriter {
         order_(order),
         lanes_(lane_streams(job)),
         events_(order.transfers.size(), -1),
-        blocks_(framework_traits(job.system).blocking_launches) {
+        blocks_(job.system.framework.blocking_launches) {
     const Overlap& o = job.parallel.overlap;
     overlapping_ = o.data || o.tensor || o.pipeline || o.expert;
   }

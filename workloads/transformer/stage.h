@@ -7,7 +7,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/job/framework_traits.h"
 #include "core/job/job.h"
 #include "workloads/op_writer.h"
 #include "workloads/transformer/shape.h"
@@ -399,7 +398,7 @@ class TransformerStage {
   StageParameters parameters_;
   std::vector<ChunkTensors> chunks_;
   EndTensors ends_;
-  FrameworkTraits traits_ = framework_traits(job_.system);
+  FrameworkTraits traits_ = job_.system.framework;
   Format compute_;    ///< of activations and weights
   Format products_;   ///< of the layers' matrix products: `compute_` or narrower
   Format attention_;  ///< of fused attention: `compute_` or narrower

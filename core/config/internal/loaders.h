@@ -78,7 +78,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
 // Writers build ordered JSON.
 OrderedJson workload_json(const Workload& w);
 OrderedJson device_json(const Device& d);
-OrderedJson system_json(const System& s);
+OrderedJson system_json(const System& s, bool every = false);
 OrderedJson plan_json(const EmbeddingPlan& p);
 OrderedJson flows_json(const std::vector<Flow>& flows);
 /// `every`: with keys that have their usual values.

@@ -1,12 +1,9 @@
 #pragma once
-#include "core/system.h"
 
 namespace stepcast {
 
-/// What a training framework does apart from the arithmetic of a model: properties of its
-/// version, described as data with a source in the entry "stack" of a system's `fitted`, form
-/// "framework.traits"; a constant above 0 says yes. They cost time and bytes; the bundled runtime
-/// has none of them.
+/// Properties of a version of a training framework, apart from the arithmetic of a model: data with
+/// a source (models/stacks). They cost time and bytes; the bundled runtime has none of them.
 struct FrameworkTraits {
   /// Weight gradients of a micro-batch are added to the sum by a kernel of their own.
   bool separate_accumulation = false;
@@ -63,39 +60,8 @@ struct FrameworkTraits {
   /// order; they share the multiprocessors with the step they run in. Ids that one multiprocessor
   /// handles in a second; 0: packing them moves their bytes.
   double distributed_ids = 0;
-};
 
-inline FrameworkTraits framework_traits(const System& system) {
-  const auto stack = system.fitted.find("stack");
-  const auto has = [&](const char* trait) {
-    if (stack == system.fitted.end()) {
-      return false;
-    }
-    const auto at = stack->second.constants.find(trait);
-    return at != stack->second.constants.end() && at->second > 0;
-  };
-  const auto number = [&](const char* trait) {
-    return has(trait) ? stack->second.constants.at(trait) : 0.0;
-  };
-  return {has("separate_accumulation"),
-          has("scatter_gather"),
-          has("fused_quantise"),
-          has("synchronous_messages"),
-          has("selective_per_op"),
-          has("blocking_launches"),
-          has("keeps_outputs"),
-          has("casts_each_pass"),
-          has("gathers_narrow"),
-          number("attention"),
-          number("attention_fp8_devices"),
-          has("fp8_attention"),
-          has("copies_gathered"),
-          number("gradient_passes"),
-          has("synchronous_routing"),
-          has("narrow_ids"),
-          has("fused_optimizer"),
-          number("arranged_rows"),
-          number("distributed_ids")};
-}
+  bool operator==(const FrameworkTraits&) const = default;
+};
 
 }  // namespace stepcast
