@@ -88,7 +88,7 @@ std::uint64_t dropped_records(const FitRows& rows);
 
 /// Recordings of one program become one: the median of each op, collective, host cost and step over
 /// them. A recording more makes the program's rows surer, and does not outweigh other programs or
-/// what few rows leave open. `rows.rows` keeps every recording. Of rows that `add_steps` added.
+/// what few rows leave open. `rows.rows` keeps every recording. For rows that `add_steps` added.
 void merge_repeats(FitRows& rows);
 
 /// Sets the rates of a device and its innermost fabric level to the best and the typical that the

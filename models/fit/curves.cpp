@@ -1,7 +1,6 @@
 #include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "models/fit/points.h"
@@ -123,30 +122,6 @@ std::vector<double> curve_of(const Sweep& sweep, const std::vector<double>& knot
     curve.push_back(std::round(sum * 1e4) / 1e4);  // a hundredth of a percent
   }
   return curve;
-}
-
-/// At most `limit` of the curves, each as far from those before as can be.
-Points spread(const Points& curves, std::size_t limit, std::size_t coordinates) {
-  if (curves.size() <= limit) {
-    return curves;
-  }
-  Points chosen;
-  std::vector<double> nearest(curves.size(), std::numeric_limits<double>::infinity());
-  std::size_t next = 0;
-  while (chosen.size() < limit) {
-    chosen.push_back(curves[next]);
-    for (std::size_t i = 0; i < curves.size(); ++i) {
-      double squared = 0;
-      for (std::size_t d = 0; d < coordinates; ++d) {
-        const double x = curves[i].features[d] - curves[next].features[d];
-        squared += x * x;
-      }
-      nearest[i] = std::min(nearest[i], squared);
-    }
-    next = static_cast<std::size_t>(std::max_element(nearest.begin(), nearest.end()) -
-                                    nearest.begin());
-  }
-  return chosen;
 }
 
 double surface_error(const ResidualSurface* surface, const Points& rows) {

@@ -19,6 +19,14 @@ namespace {
 
 using CollectiveRows = std::vector<const MeasuredCollective*>;
 
+std::vector<double> times_of(const CollectiveRows& rows) {
+  std::vector<double> times;
+  for (const MeasuredCollective* row : rows) {
+    times.push_back(row->time.base());
+  }
+  return times;
+}
+
 /// Right after the communicator's last use: what the residual points refer to.
 double warm_time(const CollectiveForm& form, const System& system, const MeasuredCollective& row,
                  std::span<const double> c) {
@@ -147,34 +155,11 @@ std::vector<FittedModel::Point> residual_points(
 /// `like`: where the search of the constants starts; null: where the form says.
 FittedModel fit_form(const CollectiveForm& form, const System& system, const CollectiveRows& rows,
                      const FitOptions& options, const FittedModel* like) {
-  std::vector<Constant> constants = form.constants(system);
-  for (Constant& c : constants) {
-    c.start = like == nullptr ? c.start : like->constants.at(std::string(c.name));
-  }
-  LeastSquares problem;
-  problem.rows = rows.size();
-  problem.prior_sigma = 1;
-  problem.prior_residual = options.pull;
-  for (const Constant& c : constants) {
-    problem.start.push_back(std::log(std::clamp(c.start, c.low, c.high)));
-    problem.low.push_back(std::log(c.low));
-    problem.high.push_back(std::log(c.high));
-  }
-  std::vector<double> values(constants.size());
-  problem.residuals = [&](std::span<const double> x, std::span<double> r) {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      values[i] = std::exp(x[i]);
-    }
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      r[i] = std::log(form_time(form, system, *rows[i], values) / rows[i]->time.base());
-    }
-  };
-  const std::vector<double> x = minimise(problem);
-  FittedModel model;
-  model.form = form.name();
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    model.constants[std::string(constants[i].name)] = std::exp(x[i]);
-  }
+  FittedModel model =
+      search_constants(form.name(), form.constants(system), like, times_of(rows), options.pull,
+                       [&](std::size_t row, std::span<const double> c) {
+                         return form_time(form, system, *rows[row], c);
+                       });
   if (options.max_points > 0) {
     const std::vector<double> c = constants_in(form, system, model);
     std::vector<PlacedRatio> ratios;
@@ -216,37 +201,21 @@ void score(FittedModel& model, const CollectiveForm& form, const System& system,
     const CollectivePlace place = place_of(row->bytes, row->group);
     sizes.push_back(std::llround(place.log_bytes * 1e3) * 64 + row->group.size % 64);
   }
-  std::vector<double> predicted;
-  std::vector<double> measured;
-  const auto add = [&](const FittedModel& from, const CollectiveRows& held) {
-    const CollectiveCurves curves(from);
-    for (const MeasuredCollective* row : held) {
-      predicted.push_back(predict_row(form, system, from, curves, *row));
-      measured.push_back(row->time.base());
-    }
-  };
   const bool hold_out = options.folds >= 2 && rows.size() >= 2 * kMinimumRows;
-  if (hold_out) {
-    const std::vector<std::int64_t> fold = folds_of(sizes, options.folds);
-    for (std::int64_t f = 0; f < options.folds; ++f) {
-      CollectiveRows kept;
-      CollectiveRows held;
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        (fold[i] == f ? held : kept).push_back(rows[i]);
-      }
-      if (!held.empty() && kept.size() >= kMinimumRows) {
-        add(fit_form(form, system, kept, options, like), held);
-      }
-    }
-  } else {
-    add(model, rows);
-  }
-  model.error = error_of(predicted, measured);
-  std::vector<double> logs;
-  for (std::size_t i = 0; i < predicted.size(); ++i) {
-    logs.push_back(std::log(measured[i] / predicted[i]));
-  }
-  model.log_sigma = robust_sigma(logs);
+  const FittedModel whole = model;
+  set_error(model, times_of(rows), sizes, hold_out ? options.folds : 0, kMinimumRows,
+            [&](const std::vector<std::size_t>& kept, const std::vector<std::size_t>& held) {
+              const FittedModel of_kept =
+                  kept.size() == rows.size()
+                      ? whole
+                      : fit_form(form, system, rows_at(rows, kept), options, like);
+              const CollectiveCurves curves(of_kept);
+              std::vector<double> times;
+              for (const std::size_t i : held) {
+                times.push_back(predict_row(form, system, of_kept, curves, *rows[i]));
+              }
+              return times;
+            });
   model.samples = static_cast<std::int64_t>(rows.size());
   model.source =
       options.source + (hold_out ? " (errors on held-out sizes)" : " (errors on the fitted rows)");

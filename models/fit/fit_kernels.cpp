@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <future>
 #include <map>
 #include <set>
 
@@ -31,6 +30,14 @@ std::vector<const Row*> every_nth(const KernelRows& rows, std::size_t limit) {
   return out;
 }
 
+std::vector<double> times_of(const KernelRows& rows) {
+  std::vector<double> times;
+  for (const Row* row : rows) {
+    times.push_back(row->time);
+  }
+  return times;
+}
+
 double form_time(const KernelForm& form, const Device& device, const Row& row,
                  std::span<const double> c) {
   return form.predict(row.facts, device, c).time.base();
@@ -38,51 +45,14 @@ double form_time(const KernelForm& form, const Device& device, const Row& row,
 
 constexpr std::size_t kManyRows = 1000;
 
-/// Where the search of a form's constants starts: at those of `like` where it has them.
-std::vector<Constant> constants_like(const KernelForm& form, const Device& device,
-                                     const FittedModel* like) {
-  std::vector<Constant> constants = form.constants(device);
-  for (Constant& c : constants) {
-    if (like != nullptr && like->form == form.name()) {
-      c.start = like->constants.at(std::string(c.name));
-    }
-  }
-  return constants;
-}
-
-/// Constants alone, in the logarithm.
+/// Constants alone.
 FittedModel fit_constants(const KernelForm& form, const Device& device, const KernelRows& all,
                           const FitOptions& options, const FittedModel* like) {
   const KernelRows rows = every_nth(all, options.max_rows);
-  const std::vector<Constant> constants = constants_like(form, device, like);
-  LeastSquares problem;
-  problem.rows = rows.size();
-  problem.prior_sigma = 1;
-  problem.prior_residual = options.pull;
-  if (rows.size() >= kManyRows) {
-    problem.tolerance = 1e-5;  // two thirds of the time go into the last two digits
-  }
-  for (const Constant& c : constants) {
-    problem.start.push_back(std::log(std::clamp(c.start, c.low, c.high)));
-    problem.low.push_back(std::log(c.low));
-    problem.high.push_back(std::log(c.high));
-  }
-  std::vector<double> values(constants.size());
-  problem.residuals = [&](std::span<const double> x, std::span<double> r) {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      values[i] = std::exp(x[i]);
-    }
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      r[i] = std::log(form_time(form, device, *rows[i], values) / rows[i]->time);
-    }
-  };
-  const std::vector<double> x = minimise(problem);
-  FittedModel model;
-  model.form = form.name();
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    model.constants[std::string(constants[i].name)] = std::exp(x[i]);
-  }
-  return model;
+  return search_constants(form.name(), form.constants(device), like, times_of(rows), options.pull,
+                          [&](std::size_t row, std::span<const double> c) {
+                            return form_time(form, device, *rows[row], c);
+                          });
 }
 
 FittedModel fit_form(const KernelForm& form, const Device& device, const KernelRows& rows,
@@ -128,54 +98,23 @@ std::vector<double> predict_rows(const KernelForm& form, const Device& device,
 void score(FittedModel& model, const KernelForm& form, const Device& device, const KernelRows& rows,
            const FitOptions& options, bool points, const FittedModel* like) {
   std::vector<std::int64_t> configurations;
-  std::set<std::int64_t> distinct;
   for (const Row* row : rows) {
     configurations.push_back(row->configuration);
-    distinct.insert(row->configuration);
   }
-  std::vector<double> predicted;
-  std::vector<double> measured;
-  const auto add = [&](const std::vector<double>& times, const KernelRows& held) {
-    predicted.insert(predicted.end(), times.begin(), times.end());
-    for (const Row* row : held) {
-      measured.push_back(row->time);
-    }
-  };
+  const std::set<std::int64_t> distinct(configurations.begin(), configurations.end());
   const bool hold_out = options.folds >= 2 && rows.size() >= 2 * kMinimumRows &&
                         (distinct.size() > 1 || distinct.contains(-1));
   // With many rows, leaving a quarter out moves the constants little: warm start.
-  const bool many = rows.size() >= kManyRows;
-  if (hold_out) {
-    const std::vector<std::int64_t> fold = folds_of(configurations, options.folds);
-    std::vector<std::pair<KernelRows, std::future<std::vector<double>>>>
-        parts;  // folds side by side
-    for (std::int64_t f = 0; f < options.folds; ++f) {
-      KernelRows kept;
-      KernelRows held;
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        (fold[i] == f ? held : kept).push_back(rows[i]);
-      }
-      if (!held.empty() && kept.size() >= kMinimumRows) {
-        auto times = std::async(std::launch::async, [&, kept = std::move(kept), held] {
-          return predict_rows(form, device,
-                              fit_form(form, device, kept, options, points, many ? &model : like),
-                              held);
-        });
-        parts.emplace_back(std::move(held), std::move(times));
-      }
-    }
-    for (auto& [held, times] : parts) {
-      add(times.get(), held);
-    }
-  } else {
-    add(predict_rows(form, device, model, rows), rows);
-  }
-  model.error = error_of(predicted, measured);
-  std::vector<double> logs;
-  for (std::size_t i = 0; i < predicted.size(); ++i) {
-    logs.push_back(std::log(measured[i] / predicted[i]));
-  }
-  model.log_sigma = robust_sigma(logs);
+  const FittedModel whole = model;
+  const FittedModel* start = rows.size() >= kManyRows ? &whole : like;
+  set_error(model, times_of(rows), configurations, hold_out ? options.folds : 0, kMinimumRows,
+            [&](const std::vector<std::size_t>& kept, const std::vector<std::size_t>& held) {
+              const FittedModel of_kept =
+                  kept.size() == rows.size()
+                      ? whole
+                      : fit_form(form, device, rows_at(rows, kept), options, points, start);
+              return predict_rows(form, device, of_kept, rows_at(rows, held));
+            });
   model.source = options.source + (hold_out ? " (errors on held-out configurations)"
                                             : " (errors on the fitted rows)");
 }

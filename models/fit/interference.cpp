@@ -60,38 +60,23 @@ FittedModels fit_slowdown(std::span<const MeasuredOverlap> rows, const FitOption
   model.constants["compute"] = fit_factor(overlapping, bias);
   model.constants["bias"] = bias;
 
-  std::vector<double> predicted;
   std::vector<double> measured;
-  std::vector<double> logs;
-  const auto add = [&](const Overlaps& held, double s) {
-    for (const MeasuredOverlap* row : held) {
-      predicted.push_back(slowed(bias * row->alone.base(), share_of(*row), s));
-      measured.push_back(row->time.base());
-      logs.push_back(std::log(measured.back() / predicted.back()));
-    }
-  };
-  const bool hold_out = options.folds >= 2 && overlapping.size() >= 2 * kMinimumRows;
-  if (hold_out) {
-    std::vector<std::int64_t> configurations;
-    for (const MeasuredOverlap* row : overlapping) {
-      configurations.push_back(row->configuration);
-    }
-    const std::vector<std::int64_t> fold = folds_of(configurations, options.folds);
-    for (std::int64_t f = 0; f < options.folds; ++f) {
-      Overlaps kept;
-      Overlaps held;
-      for (std::size_t i = 0; i < overlapping.size(); ++i) {
-        (fold[i] == f ? held : kept).push_back(overlapping[i]);
-      }
-      if (!kept.empty()) {
-        add(held, fit_factor(kept, bias));
-      }
-    }
-  } else {
-    add(overlapping, model.constants.at("compute"));
+  std::vector<std::int64_t> configurations;
+  for (const MeasuredOverlap* row : overlapping) {
+    measured.push_back(row->time.base());
+    configurations.push_back(row->configuration);
   }
-  model.error = error_of(predicted, measured);
-  model.log_sigma = robust_sigma(logs);
+  const bool hold_out = options.folds >= 2 && overlapping.size() >= 2 * kMinimumRows;
+  set_error(model, measured, configurations, hold_out ? options.folds : 0, 1,
+            [&](const std::vector<std::size_t>& kept, const std::vector<std::size_t>& held) {
+              const double s = fit_factor(rows_at(overlapping, kept), bias);
+              std::vector<double> times;
+              for (const std::size_t i : held) {
+                const MeasuredOverlap& row = *overlapping[i];
+                times.push_back(slowed(bias * row.alone.base(), share_of(row), s));
+              }
+              return times;
+            });
   model.samples = static_cast<std::int64_t>(overlapping.size());
   model.source = options.source;
   return {{"slowdown", model}};

@@ -144,4 +144,39 @@ std::vector<double> minimise(const LeastSquares& problem) {
   return x;
 }
 
+FittedModel search_constants(
+    std::string_view form, std::vector<Constant> constants, const FittedModel* like,
+    std::span<const double> measured, double pull,
+    const std::function<double(std::size_t row, std::span<const double> constants)>& time) {
+  constexpr std::size_t kRoughRows = 1000;
+  LeastSquares problem;
+  problem.rows = measured.size();
+  problem.prior_sigma = 1;
+  problem.prior_residual = pull;
+  if (measured.size() >= kRoughRows) {
+    problem.tolerance = 1e-5;  // two thirds of the time go into the last two digits
+  }
+  for (Constant& c : constants) {
+    c.start =
+        like != nullptr && like->form == form ? like->constants.at(std::string(c.name)) : c.start;
+    problem.start.push_back(std::log(std::clamp(c.start, c.low, c.high)));
+    problem.low.push_back(std::log(c.low));
+    problem.high.push_back(std::log(c.high));
+  }
+  std::vector<double> values(constants.size());
+  problem.residuals = [&](std::span<const double> x, std::span<double> r) {
+    std::transform(x.begin(), x.end(), values.begin(), [](double v) { return std::exp(v); });
+    for (std::size_t i = 0; i < measured.size(); ++i) {
+      r[i] = std::log(time(i, values) / measured[i]);
+    }
+  };
+  const std::vector<double> x = minimise(problem);
+  FittedModel model;
+  model.form = form;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    model.constants[std::string(constants[i].name)] = std::exp(x[i]);
+  }
+  return model;
+}
+
 }  // namespace stepcast::models

@@ -3,6 +3,9 @@
 #include <span>
 #include <vector>
 
+#include "core/system.h"
+#include "models/kernels/kernel_form.h"
+
 namespace stepcast::models {
 
 /// A bounded robust least-squares problem in x. `residuals` fills one entry per row; they are
@@ -21,5 +24,13 @@ struct LeastSquares {
 /// Levenberg-Marquardt with Huber reweighting and clamping to the bounds; deterministic. Returns
 /// the best x seen.
 std::vector<double> minimise(const LeastSquares& problem);
+
+/// A model of a form whose constants, searched for in their logarithms, bring `time(row,
+/// constants)` nearest to `measured`: from those of `like`, if it is a model of the form, else
+/// where the form says. `pull` is that of FitOptions.
+FittedModel search_constants(
+    std::string_view form, std::vector<Constant> constants, const FittedModel* like,
+    std::span<const double> measured, double pull,
+    const std::function<double(std::size_t row, std::span<const double> constants)>& time);
 
 }  // namespace stepcast::models

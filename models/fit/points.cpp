@@ -3,18 +3,22 @@
 #include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <map>
 
 #include "core/split_mix.h"
+#include "models/fit/fit.h"
 #include "models/residual.h"
 
 namespace stepcast::models {
 namespace {
 
-double squared_distance(const std::vector<double>& a, const std::vector<double>& b) {
+/// Over the first `coordinates`.
+double squared_distance(const std::vector<double>& a, const std::vector<double>& b,
+                        std::size_t coordinates) {
   double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
+  for (std::size_t i = 0; i < coordinates; ++i) {
     sum += (a[i] - b[i]) * (a[i] - b[i]);
   }
   return sum;
@@ -31,7 +35,7 @@ Eigen::MatrixXd kernel_matrix(const Points& rows, const Points& columns, double 
   for (Eigen::Index j = 0; j < k.cols(); ++j) {
     const auto& y = columns[static_cast<std::size_t>(j)].features;
     for (Eigen::Index i = 0; i < k.rows(); ++i) {
-      const double d = squared_distance(rows[static_cast<std::size_t>(i)].features, y);
+      const double d = squared_distance(rows[static_cast<std::size_t>(i)].features, y, y.size());
       k(i, j) = std::exp(-std::sqrt(d) / scale);
     }
   }
@@ -80,6 +84,25 @@ std::vector<std::int64_t> place_key(const std::vector<double>& coordinates) {
   return key;
 }
 
+Points spread(const Points& points, std::size_t limit, std::size_t coordinates) {
+  if (points.size() <= limit) {
+    return points;
+  }
+  Points chosen;
+  std::vector<double> nearest(points.size(), std::numeric_limits<double>::infinity());
+  std::size_t next = 0;
+  while (chosen.size() < limit) {
+    chosen.push_back(points[next]);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      nearest[i] = std::min(
+          nearest[i], squared_distance(points[i].features, chosen.back().features, coordinates));
+    }
+    next = static_cast<std::size_t>(std::max_element(nearest.begin(), nearest.end()) -
+                                    nearest.begin());
+  }
+  return chosen;
+}
+
 std::vector<FittedModel::Point> thin_points(std::vector<FittedModel::Point> points,
                                             std::size_t limit) {
   std::map<std::vector<std::int64_t>, std::pair<std::vector<double>, std::vector<double>>> places;
@@ -92,22 +115,7 @@ std::vector<FittedModel::Point> thin_points(std::vector<FittedModel::Point> poin
   for (const auto& [key, place] : places) {
     unique.push_back({place.first, quantile(place.second, 0.5)});
   }
-  if (unique.size() <= limit || limit == 0) {
-    return limit == 0 ? std::vector<FittedModel::Point>{} : unique;
-  }
-  std::vector<FittedModel::Point> chosen;
-  std::vector<double> nearest(unique.size(), std::numeric_limits<double>::infinity());
-  std::size_t next = 0;
-  while (chosen.size() < limit) {
-    chosen.push_back(unique[next]);
-    for (std::size_t i = 0; i < unique.size(); ++i) {
-      nearest[i] =
-          std::min(nearest[i], squared_distance(unique[i].features, chosen.back().features));
-    }
-    next = static_cast<std::size_t>(std::max_element(nearest.begin(), nearest.end()) -
-                                    nearest.begin());
-  }
-  return chosen;
+  return spread(unique, limit, unique.empty() ? 0 : unique.front().features.size());
 }
 
 void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> points) {
@@ -234,6 +242,47 @@ std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configuratio
         static_cast<std::int64_t>(split_mix(id ^ salt) % static_cast<std::uint64_t>(folds)));
   }
   return out;
+}
+
+void set_error(
+    FittedModel& model, const std::vector<double>& measured,
+    const std::vector<std::int64_t>& configurations, std::int64_t folds, std::size_t fewest,
+    const std::function<std::vector<double>(const std::vector<std::size_t>& kept,
+                                            const std::vector<std::size_t>& held)>& predict) {
+  const bool hold_out = folds >= 2;
+  const std::vector<std::int64_t> fold =
+      hold_out ? folds_of(configurations, folds) : std::vector<std::int64_t>(measured.size(), 0);
+  using Places = std::vector<std::size_t>;
+  std::vector<std::pair<Places, std::future<std::vector<double>>>> parts;
+  for (std::int64_t f = 0; f < (hold_out ? folds : 1); ++f) {
+    Places kept;
+    Places held;
+    for (std::size_t i = 0; i < measured.size(); ++i) {
+      if (!hold_out || fold[i] != f) {
+        kept.push_back(i);
+      }
+      if (fold[i] == f) {
+        held.push_back(i);
+      }
+    }
+    if (!hold_out || (!held.empty() && kept.size() >= fewest)) {
+      auto times = std::async(std::launch::async, predict, std::move(kept), held);
+      parts.emplace_back(std::move(held), std::move(times));
+    }
+  }
+  std::vector<double> predicted;
+  std::vector<double> found;
+  std::vector<double> logs;
+  for (auto& [held, times] : parts) {
+    const std::vector<double> of_held = times.get();
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      predicted.push_back(of_held[i]);
+      found.push_back(measured[held[i]]);
+      logs.push_back(std::log(found.back() / of_held[i]));
+    }
+  }
+  model.error = error_of(predicted, found);
+  model.log_sigma = robust_sigma(logs);
 }
 
 }  // namespace stepcast::models

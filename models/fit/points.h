@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/system.h"
@@ -14,6 +15,10 @@ double robust_sigma(std::vector<double> log_residuals);
 
 /// Coordinates of one place have one key: they agree to four digits.
 std::vector<std::int64_t> place_key(const std::vector<double>& coordinates);
+
+/// At most `limit` of the points, by farthest-point selection over the first `coordinates`.
+std::vector<FittedModel::Point> spread(const std::vector<FittedModel::Point>& points,
+                                       std::size_t limit, std::size_t coordinates);
 
 /// Points at the same coordinates become one with their median; at most `limit` remain, spread by
 /// farthest-point selection.
@@ -59,5 +64,24 @@ void add_surface(FittedModel& model, const std::vector<FittedModel::Point>& rows
 std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configurations,
                                    std::int64_t folds, std::uint64_t draw = 0);
 inline constexpr std::uint64_t kInnerDraw = 1;  ///< of folds inside a fit
+
+/// The rows at these places.
+template <class Row>
+std::vector<Row> rows_at(const std::vector<Row>& rows, const std::vector<std::size_t>& places) {
+  std::vector<Row> out;
+  for (const std::size_t i : places) {
+    out.push_back(rows[i]);
+  }
+  return out;
+}
+
+/// Sets error and log_sigma of a model: of the times that `predict` gives rows held out, fold by
+/// fold, of a model of those kept, where at least `fewest` are; of all rows by a model of all where
+/// `folds` is 0. Folds run side by side.
+void set_error(
+    FittedModel& model, const std::vector<double>& measured,
+    const std::vector<std::int64_t>& configurations, std::int64_t folds, std::size_t fewest,
+    const std::function<std::vector<double>(const std::vector<std::size_t>& kept,
+                                            const std::vector<std::size_t>& held)>& predict);
 
 }  // namespace stepcast::models

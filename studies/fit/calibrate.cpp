@@ -198,7 +198,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
     fit.source = fmt::format("stepcast calibrate, {} small training jobs on {} ranks, {}",
                              result.configurations, session.size(), options.date);
     fit_steps(result.system, all, fit);
-    result.system.fitted.merge(fit_interference(overlap, fit));
+    result.system.fitted.merge(models::fit_slowdown(overlap.compute, fit));
     result.rows_csv = calibration_csv(all);
     result.dropped = dropped_records(all) + overlap.dropped;
   });
@@ -234,7 +234,7 @@ CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
                     sweep.samples.size(), result.configurations, session.size(), sweep.facts.name,
                     options.date);
     fit_steps(result.system, all, fit);
-    result.system.fitted.merge(fit_interference(overlap, fit));
+    result.system.fitted.merge(models::fit_slowdown(overlap.compute, fit));
     result.rows_csv = calibration_csv(all);
     result.dropped = dropped_records(all) + overlap.dropped;
   });

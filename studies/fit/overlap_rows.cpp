@@ -43,29 +43,27 @@ std::int64_t common(const Interval& a, const std::vector<Interval>& with) {
   return sum;
 }
 
-/// Every op of a trace: its times, and for how long something of the other sort ran on its rank.
+/// Every compute op of a trace: its times, and for how long something moved on its rank.
 std::map<RankKey, Times> times_of(const traces::GraphRun& trace) {
   std::map<RankKey, Times> times;
   for (const traces::RankTrace& rank : trace.ranks) {
     const Program& program = trace.graph.program_of(rank.rank);
-    const auto interval = [](const OpSpan& s, bool collective) {
-      return Interval{ticks(collective ? s.ready : s.begin), ticks(s.end)};
-    };
-    std::vector<Interval> computing, moving;
+    std::vector<Interval> moving;
     for (const OpSpan& s : rank.ops) {
-      const bool collective = is_collective(program.ops[s.ref.op].kind);
-      (collective ? moving : computing).push_back(interval(s, collective));
+      if (is_collective(program.ops[s.ref.op].kind)) {
+        moving.emplace_back(ticks(s.ready), ticks(s.end));
+      }
     }
-    computing = merged(std::move(computing));
     moving = merged(std::move(moving));
     for (const OpSpan& s : rank.ops) {
       const Op& op = program.ops[s.ref.op];
-      const bool collective = is_collective(op.kind);
-      const Interval own = interval(s, collective);
+      if (is_collective(op.kind)) {
+        continue;
+      }
+      const Interval own{ticks(s.begin), ticks(s.end)};
       Times& t = times[{rank.rank, program.name(op), op.kind, op.phase}];
       t.seconds.push_back(static_cast<double>(own.second - own.first) * 1e-12);
-      t.overlapped.push_back(static_cast<double>(common(own, collective ? computing : moving)) *
-                             1e-12);
+      t.overlapped.push_back(static_cast<double>(common(own, moving)) * 1e-12);
     }
   }
   return times;
@@ -138,21 +136,11 @@ void add_overlap(OverlapRows& rows, const traces::GraphRun& alone,
     if (same == before.end() || median_of(same->second.seconds) < kShortest) {
       continue;
     }
-    (is_collective(std::get<OpKind>(key)) ? rows.transfer : rows.compute)
-        .push_back({.alone = seconds(median_of(same->second.seconds)),
-                    .time = seconds(median_of(times.seconds)),
-                    .overlapped = seconds(median_of(times.overlapped)),
-                    .configuration = configuration});
+    rows.compute.push_back({.alone = seconds(median_of(same->second.seconds)),
+                            .time = seconds(median_of(times.seconds)),
+                            .overlapped = seconds(median_of(times.overlapped)),
+                            .configuration = configuration});
   }
-}
-
-FittedModels fit_interference(const OverlapRows& rows, const models::FitOptions& options) {
-  FittedModels fitted = models::fit_slowdown(rows.compute, options);
-  const FittedModels transfers = models::fit_slowdown(rows.transfer, options);
-  if (!fitted.empty() && !transfers.empty()) {
-    fitted.at("slowdown").constants["transfer"] = transfers.at("slowdown").constants.at("compute");
-  }
-  return fitted;
 }
 
 }  // namespace stepcast::studies

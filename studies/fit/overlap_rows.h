@@ -9,11 +9,10 @@
 
 namespace stepcast::studies {
 
-/// Slowdown of compute and of transfers while they overlap, op by op.
+/// Slowdown of compute while transfers are in flight, op by op.
 struct OverlapRows {
-  std::vector<models::MeasuredOverlap> compute;   ///< overlapped: with a transfer in flight
-  std::vector<models::MeasuredOverlap> transfer;  ///< overlapped: while the rank computes
-  std::uint64_t dropped = 0;                      ///< records that the recorders lost
+  std::vector<models::MeasuredOverlap> compute;
+  std::uint64_t dropped = 0;  ///< records that the recorders lost
 };
 
 /// A random small job for `ranks` whose gradients can travel under its backward; transformers and
@@ -25,11 +24,5 @@ Job draw_overlap_case(std::int64_t number, const System& system, std::int64_t ra
 /// executions. Ops shorter than 20 us are left out: they show the clock.
 void add_overlap(OverlapRows& rows, const traces::GraphRun& alone,
                  const traces::GraphRun& overlapped);
-
-/// "slowdown" (models/fit/interference.h) with the constants `compute` and `transfer`: the factor
-/// by which each takes longer while the other runs. Simulations use `compute` alone: applied to
-/// whole collectives, `transfer` made predictions worse (docs/accuracy/steps.md). Error and
-/// residuals are those of compute. Empty where too few ops overlapped.
-FittedModels fit_interference(const OverlapRows& rows, const models::FitOptions& options);
 
 }  // namespace stepcast::studies

@@ -64,18 +64,13 @@ TEST_CASE("overlapped shares and slowdowns come from two recordings of a job",
   REQUIRE(rows.compute.size() == 2);  // one for each rank
   CHECK(rows.compute[0].alone.base() == Approx(100e-6));
   CHECK(rows.compute[0].time.base() == Approx(110e-6));
-  CHECK(rows.compute[0].overlapped.base() == Approx(66e-6));  // waiting is no transfer
-  REQUIRE(rows.transfer.size() == 2);
-  CHECK(rows.transfer[0].alone.base() == Approx(60e-6));
-  CHECK(rows.transfer[0].overlapped.base() == Approx(66e-6));
+  CHECK(rows.compute[0].overlapped.base() == Approx(66e-6));              // waiting is no transfer
   CHECK(rows.compute[0].configuration == rows.compute[1].configuration);  // held out together
   add_overlap(rows, alone, beside);
-  // 100 = 44 + 66 / s: s = 66 / 56; a transfer that is overlapped all the time: s = 66 / 60.
-  const FittedModels fitted = fit_interference(rows, {.source = "test"});
-  const auto& constants = fitted.at("slowdown").constants;
-  CHECK(constants.at("compute") == Approx(66.0 / 56).epsilon(0.01));
-  CHECK(constants.at("transfer") == Approx(1.1).epsilon(0.01));
-  CHECK(fit_interference({}, {}).empty());
+  // 100 = 44 + 66 / s: s = 66 / 56.
+  const FittedModels fitted = models::fit_slowdown(rows.compute, {.source = "test"});
+  CHECK(fitted.at("slowdown").constants.at("compute") == Approx(66.0 / 56).epsilon(0.01));
+  CHECK(models::fit_slowdown({}, {}).empty());
 }
 
 TEST_CASE("records that a recorder lost are counted over ranks and runs", "[studies][slowdown]") {
