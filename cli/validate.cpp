@@ -1,213 +1,133 @@
+#include "cli/validate/validate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iostream>
 
-#include "cli/command.h"
 #include "cli/support/output_files.h"
-#include "cli/validate/print_validation.h"
-#include "cli/validate/validate_from_traces.h"
-#include "cli/validate/validate_models.h"
-#include "cli/validate/validate_plans.h"
-#include "cli/validate/validate_published.h"
-#include "cli/validate/validate_runtime.h"
-#include "cli/validate/validate_traces.h"
-#include "core/config/config.h"
 #include "core/error.h"
-#include "validation/dlrm.h"
-#include "validation/memory.h"
 
 namespace stepcast::cli {
 namespace {
 
-const std::vector<std::string> kTogether{"published", "dlrm", "kernels", "collectives", "memory"};
-const std::vector<std::string> kAlone{"traces", "runtime", "plans"};
-
-std::vector<std::string> all_suites() {
-  std::vector<std::string> all = kTogether;
-  all.insert(all.end(), kAlone.begin(), kAlone.end());
-  return all;
-}
-
-/// Before anything is measured: some suites print a report of their own.
-void check_together(const std::vector<std::string>& suites) {
-  for (const std::string& suite : suites) {
-    if (suites.size() > 1 && std::find(kAlone.begin(), kAlone.end(), suite) != kAlone.end()) {
-      throw InputError(suite, fmt::format("runs alone; expected one suite, or several of: {}; "
-                                          "validate it in a separate call",
-                                          fmt::join(kTogether, ", ")));
-    }
-  }
-}
-
-struct ValidateCommand {
-  ValidateModelsCommand models;
-  ValidateFromTracesCommand from_traces;
-  ValidatePlansCommand plans;
-  std::vector<std::string> suites;
-  std::string system, predictions, emulate;
-  std::string data, scalars, paces, calibrate;
-  bool run = false;
-  std::uint64_t seed = 1;
-  std::int64_t count = 36;
-  std::int64_t experts = 0;
-  bool count_given = false;
-  int ranks = 2;
-  bool ranks_given = false;
-  std::string backend = "cpu";
-  OutputFormat format = OutputFormat::kText;
+/// A suite either gives rows and groups, to be printed with those of others, or runs alone.
+struct SuiteEntry {
+  const char* name;
+  const char* data;  ///< what --data must be; null where none is needed
+  validation::Suite (*score)(const ValidateOptions&, const Context&) = nullptr;
+  int (*run)(const ValidateOptions&, Context&) = nullptr;
 };
 
-validation::ValidationSuite validate_dlrm(const ValidateCommand& options, const Context& context) {
-  if (options.data.empty()) {
-    throw InputError("--data", "is needed: the folder of mlperf_step_times.csv, or a file like it");
-  }
-  if (options.calibrate == "shipped") {
-    throw InputError(
-        "--calibrate",
-        "shipped applies to published; predictions of dlrm have no pace: use facts or one-row");
-  }
-  if (options.calibrate == "loso") {
-    throw InputError("--calibrate",
-                     "loso has no other source for dlrm: each GPU occurs in one round only; use "
-                     "facts or one-row");
-  }
-  return validation::validate_dlrm(validation::read_dlrm_step_times(options.data),
-                                   {context.library},
-                                   options.calibrate == "facts" ? validation::DlrmRegime::kFacts
-                                                                : validation::DlrmRegime::kOneRow);
+int traces_or_what_if(const ValidateOptions& options, Context& context) {
+  return options.run ? validate_what_if(options, context) : validate_traces(options, context);
 }
 
-validation::ValidationSuite validate_memory(const ValidateCommand& options,
-                                            const Context& context) {
-  if (options.data.empty()) {
-    throw InputError("--data", "is needed: the folder of golden.csv and cases/");
+const std::vector<SuiteEntry> kSuites{
+    {"published", "a table with the columns of data/llm/published.csv", score_published},
+    {"dlrm", "the folder of mlperf_step_times.csv, or a file like it", score_dlrm},
+    {"kernels", "the folder of measured kernels, or a file of them", score_kernels},
+    {"collectives", "the folder of measured collectives, or a file of them", score_collectives},
+    {"memory", "the folder of golden.csv and cases/", score_memory},
+    {"traces", nullptr, nullptr, traces_or_what_if},
+    {"runtime", nullptr, nullptr, validate_runtime},
+    {"plans", nullptr, nullptr, validate_plans}};
+
+std::vector<std::string> names_of(bool alone_too) {
+  std::vector<std::string> names;
+  for (const SuiteEntry& entry : kSuites) {
+    if (alone_too || entry.run == nullptr) {
+      names.emplace_back(entry.name);
+    }
   }
-  return validation::validate_memory(options.data, {context.library});
+  return names;
 }
 
-ValidateModelsCommand model_options(const ValidateCommand& options) {
-  ValidateModelsCommand models = options.models;
-  models.data = options.data;
-  models.system = options.system;
-  return models;
+const SuiteEntry& suite_named(const std::string& name) {
+  return *std::find_if(kSuites.begin(), kSuites.end(),
+                       [&](const SuiteEntry& entry) { return entry.name == name; });
 }
 
-int validate(const ValidateCommand& options, Context& context) {
-  check_together(options.suites);
-  std::vector<validation::ValidationSuite> suites;
-  for (const std::string& suite : options.suites) {
-    if (suite == "traces") {
-      return options.run ? validate_what_if(options.seed, options.count, options.format, context)
-                         : validate_traces(options.data, options.format, context);
+int validate(const ValidateOptions& options, Context& context) {
+  for (const std::string& name : options.suites) {  // before anything is measured
+    if (options.suites.size() > 1 && suite_named(name).run != nullptr) {
+      throw InputError(name, fmt::format("runs alone; expected one suite, or several of: {}; "
+                                         "validate it in a separate call",
+                                         fmt::join(names_of(false), ", ")));
     }
-    if (suite == "runtime") {
-      return validate_runtime({.from_traces = options.from_traces,
-                               .system = options.system,
-                               .predictions = options.predictions,
-                               .backend = options.backend,
-                               .seed = options.seed,
-                               .count = options.count,
-                               .experts = options.experts,
-                               .ranks = options.ranks_given         ? options.ranks
-                                        : options.backend == "cuda" ? 1
-                                                                    : options.ranks,
-                               .format = options.format},
-                              context);
-    }
-    if (suite == "plans") {
-      return validate_plans(options.plans,
-                            {.system = options.system,
-                             .predictions = options.predictions,
-                             .emulate = options.emulate,
-                             .seed = options.seed,
-                             .count = options.count_given ? options.count : 24,
-                             .ranks = options.ranks_given ? options.ranks : 4,
-                             .format = options.format},
-                            context);
-    }
-    if (suite == "kernels" || suite == "collectives") {
-      suites.push_back(validate_models(suite, model_options(options), context));
-      continue;
-    }
-    if (suite == "published") {
-      suites.push_back(validate_published(
-          {.data = options.data,
-           .scalars = options.scalars,
-           .calibrate = options.calibrate.empty() ? "shipped" : options.calibrate,
-           .paces = options.paces},
-          context));
-      continue;
-    }
-    if (suite == "memory") {
-      suites.push_back(validate_memory(options, context));
-      continue;
-    }
-    suites.push_back(validate_dlrm(options, context));
   }
-  print_validation(suites, options.format, std::cout);
+  std::vector<validation::Suite> suites;
+  for (const std::string& name : options.suites) {
+    const SuiteEntry& entry = suite_named(name);
+    if (entry.run != nullptr) {
+      return entry.run(options, context);
+    }
+    if (options.data.empty()) {
+      throw InputError("--data", fmt::format("is needed: {}", entry.data));
+    }
+    suites.push_back(entry.score(options, context));
+  }
+  print_suites(suites, options.format, std::cout);
   return std::all_of(suites.begin(), suites.end(), [](const auto& s) { return s.pass; }) ? 0 : 1;
 }
 
 }  // namespace
 
 void add_validate(CLI::App& app, Context& context) {
-  auto options = std::make_shared<ValidateCommand>();
+  auto options = std::make_shared<ValidateOptions>();
+  ValidateOptions& o = *options;
   CLI::App* command = app.add_subcommand("validate", "Predictions against measurements");
-  command->add_option("suite", options->suites, fmt::format("{}", fmt::join(all_suites(), ", ")))
+  const auto add = [command](const char* name, auto& value, const std::string& help) {
+    return command->add_option(name, value, help);
+  };
+  add("suite", o.suites, fmt::format("{}", fmt::join(names_of(true), ", ")))
       ->required()
-      ->check(CLI::IsMember(all_suites()));
-  command->add_option("--system", options->system, "Calibrated system file");
-  command->add_option("--data", options->data, "Measurements: a file or folder");
-  command->add_option("--scalars", options->scalars,
-                      "published: another table whose rows alone give the scalars (loso)");
-  command
-      ->add_option("--out-pace", options->paces,
-                   "published: write the paces that the rows show, as models/stacks/paces.json")
+      ->check(CLI::IsMember(names_of(true)));
+  add("--system", o.system, "Calibrated system file");
+  add("--data", o.data, "Measurements: a file or folder");
+  add("--scalars", o.scalars, "published: another table whose rows alone give the scalars (loso)");
+  add("--out-pace", o.out_pace,
+      "published: write the paces that the rows show, as models/stacks/paces.json")
       ->check(output_file());
-  command
-      ->add_option(
-          "--calibrate", options->calibrate,
-          "What the rows show (dlrm, published): what `predict` says (published's default), "
-          "hardware facts only, a scalar from other sources, or from one row (dlrm's)")
+  add("--calibrate", o.calibrate,
+      "What the rows show (dlrm, published): what `predict` says (published's default), hardware "
+      "facts only, a scalar from other sources, or from one row (dlrm's)")
       ->check(CLI::IsMember({"shipped", "facts", "loso", "one-row"}));
-  command->add_option("--seed", options->seed, "Seed of the cases");
-  command
-      ->add_option_function<std::int64_t>(
-          "--count",
-          [options](const std::int64_t& count) {
-            options->count = count;
-            options->count_given = true;
-          },
-          "Number of cases, a third of them transformers (default: 36); plans: tasks that count "
-          "(24)")
+  add("--seed", o.seed, "Seed of the cases");
+  add("--count", o.count,
+      "Number of cases, a third of them transformers (default: 36); plans: tasks that count (24)")
       ->check(CLI::Range(1, 1000));
-  command
-      ->add_option_function<int>(
-          "--ranks",
-          [options](const int& ranks) {
-            options->ranks = ranks;
-            options->ranks_given = true;
-          },
-          "Ranks to run on (default: 2; cuda: 1; plans: 4)")
+  add("--ranks", o.ranks, "Ranks to run on (default: 2; cuda: 1; plans: 4)")
       ->check(CLI::Range(1, 64));
-  command
-      ->add_option("--experts", options->experts,
-                   "runtime: transformers with experts besides, as many (default: none)")
+  add("--experts", o.experts, "runtime: transformers with experts besides, as many (default: none)")
       ->check(CLI::Range(0, 1000));
-  command->add_option("--backend", options->backend, "runtime: cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option("--emulate", options->emulate, "plans: the fabric to pace to");
-  command
-      ->add_option("--predictions", options->predictions,
-                   "Where the predictions are written before the runs")
+  add("--backend", o.backend, "runtime: cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  add("--emulate", o.emulate, "plans: the fabric to pace to");
+  add("--predictions", o.predictions, "Where the predictions are written before the runs")
       ->check(output_file());
-  command->add_flag("--run", options->run,
-                    "traces: instead, check what-if answers by running them");
-  add_model_options(*command, options->models);
-  add_from_traces_options(*command, options->from_traces);
-  add_plans_options(*command, options->plans);
-  add_format_option(*command, options->format);
+  command->add_flag("--run", o.run, "traces: instead, check what-if answers by running them");
+  add("--device", o.device, "Only rows of this device (kernels, collectives)");
+  add("--stack", o.stack, "Only rows of this software stack");
+  add("--holdout", o.holdout,
+      "What a fit does not see (default: pairs of kernels, sizes of collectives)")
+      ->check(CLI::IsMember({"pairs", "sizes", "ranks", "device", "rows"}));
+  command->add_flag("--form-only", o.form_only,
+                    "The analytical form alone, without residual points");
+  add("--points", o.points, "Residual points per model")->check(CLI::Range(0, 5000));
+  add("--thin", o.thin, "Look at every n-th configuration of kernels only")
+      ->check(CLI::Range(1, 1000));
+  add("--from-traces", o.from_traces,
+      "runtime: fit on traces of this many jobs of each family instead of on a system file")
+      ->check(CLI::Range(1, 60));
+  add("--keep-traces", o.keep_traces,
+      "runtime: folder for a trace of every case, recorded in a separate run; with --from-traces "
+      "for the traces it fits (default: none stays)");
+  add("--budget", o.budget,
+      "plans: seconds of runs after which no further task begins (default: none)")
+      ->check(CLI::Range(1.0, 86400.0));
+  add("--save-system", o.save_system, "plans: where the calibrated system is written, for --system")
+      ->check(output_file());
+  add_format_option(*command, o.format);
   command->callback([options, &context] { context.exit_code = validate(*options, context); });
 }
 

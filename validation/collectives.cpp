@@ -13,7 +13,7 @@
 #include "models/fit/fit.h"
 #include "models/fit/points.h"
 #include "models/kernels/transfer.h"
-#include "validation/scored_group.h"
+#include "validation/models.h"
 
 namespace stepcast::validation {
 namespace {
@@ -36,7 +36,7 @@ class CollectiveValidation {
                        const ValidateModelsOptions& options)
       : table_(table), facts_(facts), options_(options) {}
 
-  ValidationSuite run() {
+  Suite run() {
     result_.name = "collectives";
     find_units();
     for (const Unit& unit : units_) {
@@ -226,8 +226,11 @@ class CollectiveValidation {
       op.format = m.format;
       op.shape[0] = std::llround(m.bytes * 8 / bits_per_element(m.format, 1));
       const models::Prediction p = cost.collective(op, m.group);
-      group_of(rows[r]).add(id_of(rows[r]), m.time.base(), p.time.base(),
-                            {p.in_range, naive.collective(op, m.group).time.base()});
+      group_of(rows[r]).rows.push_back({.id = id_of(rows[r]),
+                                        .measured = m.time.base(),
+                                        .predicted = p.time.base(),
+                                        .naive = naive.collective(op, m.group).time.base(),
+                                        .in_range = p.in_range});
     }
   }
 
@@ -261,13 +264,13 @@ class CollectiveValidation {
   const ValidateModelsOptions& options_;
   std::vector<Unit> units_;
   std::map<GroupKey, ScoredGroup> groups_;
-  ValidationSuite result_;
+  Suite result_;
 };
 
 }  // namespace
 
-ValidationSuite validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
-                                     const ValidateModelsOptions& options) {
+Suite validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
+                           const ValidateModelsOptions& options) {
   if (options.holdout == Holdout::kPairs) {
     throw InputError("--holdout",
                      "pairs applies to kernels; for collectives use sizes, ranks, device or rows");

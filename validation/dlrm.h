@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "core/access/access.h"
 #include "core/config/config.h"
 #include "core/job/job.h"
-#include "validation/validation.h"
+#include "validation/suite.h"
 
 namespace stepcast::validation {
 
@@ -36,6 +37,15 @@ std::vector<DlrmStepTime> read_dlrm_step_times(const std::filesystem::path& path
 /// (multi_hot_access). Errors: InputError naming the line for a benchmark or GPU that is not known.
 Job job_of(const DlrmStepTime& row, const config::Library& library);
 
+/// Lookups of MLPerf's multi-hot data: every id of the one-hot data has a fixed list of
+/// `ids_per_bag` ids, itself and others drawn once, uniformly from the table; a sample looks up the
+/// whole list of its id. The share p of an id is so spread over ids_per_bag rows, p / ids_per_bag
+/// each: flatter at its head than the law of the one-hot ids, and as many times more distinct rows.
+/// `one_hot` is that law; `samples` how many were drawn of it. Ids whose lists would not fit the
+/// table any more add to its coldest rows. One id a bag leaves the law as it is.
+/// Source: facebookresearch/dlrm torchrec_dlrm/multi_hot.py, --multi_hot_distribution_type uniform.
+Access multi_hot_access(const Access& one_hot, double ids_per_bag, double samples);
+
 /// Which calibration the rows of the suite show.
 enum class DlrmRegime : std::uint8_t {
   kFacts,   ///< hardware facts only
@@ -52,7 +62,7 @@ enum class DlrmRegime : std::uint8_t {
 /// GPU: the scalar is measured / predicted of the first NVIDIA row (the authors of the stack), else
 /// of the first row. Naive predictor: that row's samples/s. Gate: mean |error| <= 0.10 over those
 /// rounds. The runs one by one, and every regime, are further groups.
-ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
-                              DlrmRegime regime = DlrmRegime::kOneRow);
+Suite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
+                    DlrmRegime regime = DlrmRegime::kOneRow);
 
 }  // namespace stepcast::validation

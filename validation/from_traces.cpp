@@ -283,44 +283,20 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
   return result;
 }
 
-ValidationSuite from_traces_suite(const FromTracesResult& result) {
-  constexpr double kBar = 0.10;
-  ValidationSuite suite;
-  suite.name = "runtime from traces";
-  suite.bound = "mean <= 0.10";
-  suite.pass = true;
+Suite from_traces_suite(const FromTracesResult& result) {
+  Suite suite{.name = "runtime from traces", .bound = "mean <= 0.10", .pass = true};
   for (const FromTracesFamily& family : result.families) {
     const std::string name(family.kind == studies::CaseKind::kDlrm ? "dlrm" : "transformer");
-    std::vector<ValidationRow> rows;
-    std::vector<double> linear, noise;
-    double in_range = 0;
-    std::size_t skipped = 0;
-    for (const RuntimeCase& c : result.cases) {
-      if (c.kind != family.kind) {
-        continue;
-      }
-      suite.rows.push_back({c.job.workload.name, c.measured, c.predicted, c.skipped});
-      if (c.skipped) {
-        ++skipped;
-        continue;
-      }
-      rows.push_back(suite.rows.back());
-      linear.push_back(c.linear / c.measured - 1);
-      noise.push_back(c.noise);
-      in_range += c.in_range ? 1 : 0;
+    const std::vector<RuntimeCase> cases =
+        where(result.cases, [&](const auto& c) { return c.kind == family.kind; });
+    for (const RuntimeCase& c : cases) {
+      suite.rows.push_back(row_of(c, c.job.workload.name));
     }
-    ValidationGroup group = group_of(name, rows);
-    group.skipped = skipped;
-    group.bound = suite.bound;
-    group.pass = !rows.empty() && group.errors.mean <= kBar;
-    group.baseline = "linear regression on FLOPs and bytes of the same traces";
-    group.baseline_mean = studies::statistics_of(linear).mean;
-    if (!rows.empty()) {
-      group.in_range_share = in_range / static_cast<double>(rows.size());
-      group.repeat_noise = median_of(noise);
-    }
-    suite.pass = suite.pass && group.pass;
-    suite.groups.push_back(std::move(group));
+    suite.groups.push_back(
+        group_of_cases(name, cases, "linear regression on FLOPs and bytes of the same traces"));
+    suite.groups.back().hold_to({.mean = 0.10});
+    suite.groups.back().bound = suite.bound;
+    suite.pass = suite.pass && suite.groups.back().pass;
     suite.notes.push_back(
         fmt::format("{} fitted on traces of: {}", name, fmt::join(family.traced, "; ")));
   }

@@ -7,7 +7,7 @@
 #include "runtime/mpi/session.h"
 #include "studies/fit/fit_traces.h"
 #include "validation/runtime.h"
-#include "validation/validation.h"
+#include "validation/suite.h"
 
 namespace stepcast::validation {
 
@@ -54,6 +54,6 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
 
 /// Both families' errors, compared with a linear regression on the same traces; passes where the
 /// mean of each is at most 10 %.
-ValidationSuite from_traces_suite(const FromTracesResult& result);
+Suite from_traces_suite(const FromTracesResult& result);
 
 }  // namespace stepcast::validation

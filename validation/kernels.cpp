@@ -13,7 +13,7 @@
 #include "models/fit/points.h"
 #include "models/kernels/kernel_form.h"
 #include "models/kernels/transfer.h"
-#include "validation/scored_group.h"
+#include "validation/models.h"
 
 namespace stepcast::validation {
 namespace {
@@ -54,7 +54,7 @@ class KernelValidation {
                    const ValidateModelsOptions& options)
       : table_(table), facts_(facts), options_(options) {}
 
-  ValidationSuite run() {
+  Suite run() {
     result_.name = "kernels";
     for (const auto& [key, rows] : groups()) {
       ScoredGroup group;
@@ -80,13 +80,8 @@ class KernelValidation {
   /// most of their time is elsewhere.
   [[nodiscard]] static std::vector<ScoredGroup> by_window(ScoredGroup group) {
     std::vector<ScoredGroup> parts(2);
-    std::size_t scored = 0;
-    for (ValidationRow& row : group.rows) {
-      ScoredGroup& part = parts[row.id.find(kWindow) == std::string::npos ? 0 : 1];
-      if (!row.skipped) {
-        part.details.push_back(group.details[scored++]);
-      }
-      part.rows.push_back(std::move(row));
+    for (Row& row : group.rows) {
+      parts[row.id.find(kWindow) == std::string::npos ? 0 : 1].rows.push_back(std::move(row));
     }
     for (ScoredGroup& part : parts) {
       part.key = group.key;
@@ -237,8 +232,11 @@ class KernelValidation {
       in_range = in_range && p.in_range;
     }
     const double apart = row.apart.base();  // as measured: in the time of the whole row
-    group.add(id_of(i), row.time.base() + apart, predicted * factor + apart,
-              {in_range, plain + apart});
+    group.rows.push_back({.id = id_of(i),
+                          .measured = row.time.base() + apart,
+                          .predicted = predicted * factor + apart,
+                          .naive = plain + apart,
+                          .in_range = in_range});
   }
 
   /// The device with rows of this kind whose memory bandwidth is nearest.
@@ -304,7 +302,7 @@ class KernelValidation {
   const ModelFacts& facts_;
   const ValidateModelsOptions& options_;
   std::map<GroupKey, Indices> all_;
-  ValidationSuite result_;
+  Suite result_;
 };
 
 }  // namespace
@@ -320,8 +318,8 @@ std::optional<Holdout> holdout_named(std::string_view name) {
 
 std::string_view name_of(Holdout h) { return kHoldouts.at(static_cast<std::size_t>(h)).first; }
 
-ValidationSuite validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
-                                 const ValidateModelsOptions& options) {
+Suite validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
+                       const ValidateModelsOptions& options) {
   if (options.holdout == Holdout::kRanks) {
     throw InputError("--holdout",
                      "ranks applies to collectives; for kernels use pairs, sizes, device or rows");

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "core/config/config.h"
-#include "validation/validation.h"
+#include "validation/suite.h"
 
 namespace stepcast::validation {
 
@@ -13,7 +13,6 @@ namespace stepcast::validation {
 /// The median of runs of the same arguments on the same devices counts. Figures are bytes, not
 /// seconds. Naive predictor: weights, gradients and optimizer states alone. Gate: median |error|
 /// <= 0.03, p90 <= 0.10. Errors: InputError for a missing file or column.
-ValidationSuite validate_memory(const std::filesystem::path& folder,
-                                const config::Library& library);
+Suite validate_memory(const std::filesystem::path& folder, const config::Library& library);
 
 }  // namespace stepcast::validation

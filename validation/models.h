@@ -6,8 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/graph/op.h"
 #include "models/measured/measured_table.h"
-#include "validation/validation.h"
+#include "validation/suite.h"
 
 namespace stepcast::validation {
 
@@ -47,11 +48,45 @@ struct ValidateModelsOptions {
 /// Device holdout: constants of the device with rows of this kind whose bandwidth is nearest,
 /// carried over by models/kernels/transfer.h, times exp(median ln(measured / predicted)) over every
 /// 16th configuration, scored on the others.
-ValidationSuite validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
-                                 const ValidateModelsOptions& options);
+Suite validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
+                       const ValidateModelsOptions& options);
 /// As above for collectives: all kinds of one system and stack are fitted together, rows of several
 /// machines together with those inside one machine of the same device, as `stepcast fit` does.
-ValidationSuite validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
-                                     const ValidateModelsOptions& options);
+Suite validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
+                           const ValidateModelsOptions& options);
+
+/// What the rows of a group have in common.
+struct GroupKey {
+  OpKind kind = OpKind::kGemm;
+  Format format = Format::kFp32;
+  std::string model;  ///< most specific key of the fitted models: "activation_forward.gelu"
+  std::string device, stack, variant;
+  bool across_machines = false;  ///< collectives
+  auto operator<=>(const GroupKey&) const = default;
+  [[nodiscard]] std::string name() const;
+};
+
+/// The bars on held-out rows that the project has set itself; nullopt where a group is only
+/// reported. Those of collectives inside one machine are on all kinds of a system and stack
+/// together.
+std::optional<Bar> bar_of(const GroupKey& key, const ValidateModelsOptions& options);
+std::optional<Bar> bar_of_machine(const std::string& stack, const ValidateModelsOptions& options);
+
+/// The rows of a group as they are scored.
+struct ScoredGroup {
+  GroupKey key;
+  std::string note;       ///< added to the group's name: where transferred constants come from
+  std::vector<Row> rows;  ///< naive: roofline of hardware facts
+  void skip(std::string id, double measured, std::string reason);
+};
+
+/// Statistics and bar of a group into the suite. Rows with the same id up to its place
+/// ("shape @ file:line") are repeats: their spread is the noise.
+void add_group(ScoredGroup group, const ValidateModelsOptions& options, Suite& to);
+/// One line over several groups, before they are added themselves.
+void add_summary(const std::string& name, const std::vector<const ScoredGroup*>& groups,
+                 const std::optional<Bar>& bar, Suite& to);
+/// After the last group: the suite's bound and whether it passed.
+void close_suite(const ValidateModelsOptions& options, Suite& to);
 
 }  // namespace stepcast::validation

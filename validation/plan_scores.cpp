@@ -1,5 +1,3 @@
-#include "validation/plan_scores.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/statistics.h"
+#include "validation/plans.h"
 
 namespace stepcast::validation {
 namespace {
@@ -139,8 +138,7 @@ Share wilson(double hits, double n) {
   return {p, std::max(0.0, (middle - half) / scale), std::min(1.0, (middle + half) / scale)};
 }
 
-PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
-                     const std::vector<TaskScore>& scores) {
+PlanScores scores_of(const std::vector<PlanTask>& tasks) {
   PlanScores all;
   all.tasks = tasks.size();
   const std::pair<const char*, Choose> ways[] = {
@@ -163,23 +161,25 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
   }
   Tally random("random (expected)");
   Tally measured("measured in half of the rounds");
-  std::vector<double> errors, noises;
-  std::vector<std::string> rows;
+  std::vector<double> noises;
+  std::vector<Row> rows;
+  double tau = 0;
   for (std::size_t t = 0; t < tasks.size(); ++t) {
-    const TaskScore& s = scores[t];
+    const std::vector<PlanRun>& runs = tasks[t].runs;
+    const TaskScore& s = tasks[t].score;
     if (s.skipped) {
       continue;
     }
     ++all.counted;
     all.agreed += s.halves_agree ? 1 : 0;
-    all.kendall_tau += s.kendall_tau;
+    tau += s.kendall_tau;
     all.common_bias += s.common_bias;
     all.common_error += std::abs(s.common_bias);
     all.apart += s.apart;
     noises.push_back(s.noise);
     const double best = s.measured[s.best];
     for (std::size_t w = 0; w < tallies.size(); ++w) {
-      if (const auto plan = ways[w].second(tasks[t])) {
+      if (const auto plan = ways[w].second(runs)) {
         const double regret = s.measured[*plan] / best - 1;
         tallies[w].add(s, *plan == s.best, tied_with_best(s, *plan), regret, regret);
       }
@@ -189,16 +189,15 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
       ties += tied_with_best(s, p) ? 1 : 0;
       sum += s.measured[p] / best - 1;
       worst = std::max(worst, s.measured[p] / best - 1);
-      errors.push_back(tasks[t][p].predicted / s.measured[p] - 1);
-      rows.push_back(fmt::format("{} {}", t, tasks[t][p].name));
+      rows.push_back({fmt::format("{} {}", t, runs[p].name), s.measured[p], runs[p].predicted});
     }
     const auto n = static_cast<double>(s.measured.size());
     random.add(s, 1 / n, ties / n, sum / n, worst);
-    if (tasks[t][0].rounds.size() > 1) {
-      const std::size_t chosen =
-          least(tasks[t], [](const PlanRun& p) { return halves_of(p.rounds)[0]; });
+    if (runs[0].rounds.size() > 1) {
       const auto even = [](const PlanRun& p) { return halves_of(p.rounds)[1]; };
-      const double regret = even(tasks[t][chosen]) / even(tasks[t][least(tasks[t], even)]) - 1;
+      const PlanRun& chosen =
+          runs[least(runs, [](const PlanRun& p) { return halves_of(p.rounds)[0]; })];
+      const double regret = even(chosen) / even(runs[least(runs, even)]) - 1;
       measured.add(s, regret == 0 ? 1 : 0, regret <= s.close_noise ? 1 : 0, regret, regret);
     }
   }
@@ -209,13 +208,12 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
   all.choices.push_back(std::move(measured).score());
   if (all.counted > 0) {
     const auto counted = static_cast<double>(all.counted);
-    all.kendall_tau /= counted;
     all.common_bias /= counted;
     all.common_error /= counted;
     all.apart /= counted;
-    all.noise = middle_of(noises);
-    all.errors = studies::statistics_of(errors);
-    all.worst_row = rows[all.errors.worst_index];
+    all.plans = group_of("plans", rows);
+    all.plans.kendall_tau = tau / counted;
+    all.plans.repeat_noise = middle_of(noises);
   }
   return all;
 }

@@ -1,8 +1,10 @@
 #include "validation/runtime.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "runtime/trainer.h"
@@ -141,40 +143,27 @@ void keep_trace(const RuntimeCase& c, std::size_t index, const ValidateRuntimeOp
   }
 }
 
-RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCase*>& cases) {
-  RuntimeGroup g;
-  g.name = name;
-  std::vector<double> ours, linear, predicted, measured, noise;
+/// What a group says beyond its errors.
+std::vector<Figure> figures_of(const std::vector<RuntimeCase>& cases) {
+  std::vector<double> predicted, measured;
   std::array<std::vector<double>, kAblations.size()> ablated;
-  std::vector<const RuntimeCase*> counted;
-  for (const RuntimeCase* c : cases) {
-    if (c->skipped) {
-      ++g.skipped;
+  for (const RuntimeCase& c : cases) {
+    if (c.skipped) {
       continue;
     }
-    counted.push_back(c);
-    ours.push_back(c->error());
-    linear.push_back(c->linear / c->measured - 1);
-    predicted.push_back(c->predicted);
-    measured.push_back(c->measured);
-    noise.push_back(c->noise);
-    g.in_range_share += c->in_range ? 1 : 0;
+    predicted.push_back(c.predicted);
+    measured.push_back(c.measured);
     for (std::size_t a = 0; a < ablated.size(); ++a) {
-      ablated[a].push_back(c->ablated[a] / c->measured - 1);
+      ablated[a].push_back(c.ablated[a] / c.measured - 1);
     }
   }
-  g.ours = studies::statistics_of(ours);
-  g.linear = studies::statistics_of(linear);
-  g.permuted = studies::permuted_error(predicted, measured);
+  std::vector<Figure> figures{
+      {"permuted_mean", "permuted mean", studies::permuted_error(predicted, measured)}};
   for (std::size_t a = 0; a < ablated.size(); ++a) {
-    g.ablated[a] = studies::statistics_of(ablated[a]);
+    figures.push_back({std::string("ablations/") + kAblations[a], kAblations[a],
+                       studies::statistics_of(ablated[a]).mean});
   }
-  if (!counted.empty()) {
-    g.noise = median_of(noise);
-    g.in_range_share /= static_cast<double>(counted.size());
-    g.worst_case = counted[g.ours.worst_index]->job.workload.name;
-  }
-  return g;
+  return figures;
 }
 
 }  // namespace
@@ -247,34 +236,69 @@ void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
   }
 }
 
-std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases) {
-  const auto select = [&cases](auto&& wanted) {
-    std::vector<const RuntimeCase*> chosen;
-    for (const RuntimeCase& c : cases) {
-      if (wanted(c)) {
-        chosen.push_back(&c);
-      }
+Row row_of(const RuntimeCase& c, std::string id) {
+  return {.id = std::move(id),
+          .measured = c.measured,
+          .predicted = c.predicted,
+          .skipped = c.skipped,
+          .naive = c.linear,
+          .in_range = c.in_range,
+          .noise = c.noise};
+}
+
+Group group_of_cases(const std::string& name, const std::vector<RuntimeCase>& cases,
+                     std::string baseline) {
+  std::vector<Row> rows;
+  std::vector<double> noise;
+  for (const RuntimeCase& c : cases) {
+    rows.push_back(row_of(c, c.job.workload.name));
+    if (!c.skipped) {
+      noise.push_back(c.noise);
     }
-    return chosen;
+  }
+  Group group = group_of(name, rows, std::move(baseline));
+  group.repeat_noise = noise.empty() ? 0 : median_of(noise);
+  return group;
+}
+
+Suite runtime_suite(const std::vector<RuntimeCase>& cases) {
+  using studies::Bound;
+  using studies::CaseKind;
+  Suite suite{.name = "runtime",
+              .bound = "mean <= 0.10, p90 <= 0.20, mean <= half of the linear regression's",
+              .pass = true};
+  for (const RuntimeCase& c : cases) {
+    suite.rows.push_back(row_of(c, fmt::format("{} {}", suite.rows.size(), c.job.workload.name)));
+    suite.rows.back().more = {
+        {"bound", "bound by", std::string(name_of(c.bound)), Figure::As::kText},
+        {"linear_s", "linear", c.linear, Figure::As::kSeconds},
+        {"repeat_noise", "noise", c.noise},
+        {"runs", "runs", static_cast<double>(c.runs), Figure::As::kCount}};
+  }
+  const auto add = [&](std::string name, auto wanted) -> Group& {
+    const std::vector<RuntimeCase> of = where(cases, wanted);
+    suite.groups.push_back(group_of_cases(name, of, "linear regression on FLOPs and bytes"));
+    suite.groups.back().more = figures_of(of);
+    return suite.groups.back();
   };
-  std::vector<RuntimeGroup> groups;
-  const auto family = [&](studies::CaseKind kind) {
-    return group_of(std::string(name_of(kind)),
-                    select([kind](const RuntimeCase& c) { return c.kind == kind; }));
+  const auto add_family = [&](CaseKind kind) {
+    Group& g = add(std::string(name_of(kind)), [kind](const auto& c) { return c.kind == kind; });
+    g.hold_to({.mean = 0.10, .p90 = 0.20});
+    g.bound = suite.bound;
+    g.pass = g.pass && g.errors.mean <= 0.5 * g.baseline_mean;
+    suite.pass = suite.pass && g.pass;
   };
-  groups.push_back(family(studies::CaseKind::kDlrm));
-  groups.push_back(family(studies::CaseKind::kTransformer));
-  for (const studies::Bound b : {studies::Bound::kHost, studies::Bound::kEmbedding,
-                                 studies::Bound::kMatrix, studies::Bound::kCommunication}) {
-    groups.push_back(group_of(std::string(name_of(b)) + "-bound", select([b](const RuntimeCase& c) {
-                                return c.bound == b && c.kind != studies::CaseKind::kExperts;
-                              })));
+  add_family(CaseKind::kDlrm);
+  add_family(CaseKind::kTransformer);
+  for (const Bound b : {Bound::kHost, Bound::kEmbedding, Bound::kMatrix, Bound::kCommunication}) {
+    add(fmt::format("{}-bound", name_of(b)),
+        [b](const auto& c) { return c.bound == b && c.kind != CaseKind::kExperts; });
   }
   if (std::any_of(cases.begin(), cases.end(),
-                  [](const RuntimeCase& c) { return c.kind == studies::CaseKind::kExperts; })) {
-    groups.push_back(family(studies::CaseKind::kExperts));
+                  [](const auto& c) { return c.kind == CaseKind::kExperts; })) {
+    add_family(CaseKind::kExperts);
   }
-  return groups;
+  return suite;
 }
 
 }  // namespace stepcast::validation

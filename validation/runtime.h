@@ -10,8 +10,8 @@
 #include "core/system.h"
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"
-#include "studies/fit/error_statistics.h"
 #include "studies/run/runtime_cases.h"
+#include "validation/suite.h"
 
 namespace stepcast::validation {
 
@@ -28,12 +28,11 @@ struct RuntimeCase {
   double linear = 0;     ///< regression on FLOPs and bytes, same calibration
   std::array<double, kAblations.size()> ablated{};
   bool in_range = false;
-  double measured = 0;          ///< median step
-  double noise = 0;             ///< |median of the first half / median of the second half - 1|
-  Seconds core_probe;           ///< around the run (studies/run/core_speed.h)
-  int runs = 0;                 ///< runs it took to get below the limit of noise
+  double measured = 0;  ///< median step
+  double noise = 0;     ///< |median of the first half / median of the second half - 1|
+  Seconds core_probe;   ///< around the run (studies/run/core_speed.h)
+  int runs = 0;         ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
-  [[nodiscard]] double error() const { return predicted / measured - 1; }
 };
 
 struct ValidateRuntimeOptions {
@@ -50,21 +49,6 @@ struct ValidateRuntimeOptions {
   std::function<void(double done, const std::string& what)> progress;
 };
 
-/// One family's table row: ours, and the predictors it must beat.
-struct RuntimeGroup {
-  std::string name;
-  studies::ErrorStatistics ours, linear;
-  double permuted = 0;
-  std::array<studies::ErrorStatistics, kAblations.size()> ablated;
-  double noise = 0;  ///< median repeat noise
-  double in_range_share = 0;
-  std::string worst_case;
-  std::size_t skipped = 0;
-  [[nodiscard]] bool pass() const {
-    return ours.n > 0 && ours.mean <= 0.10 && ours.p90 <= 0.20 && ours.mean <= 0.5 * linear.mean;
-  }
-};
-
 /// Draws jobs (a quarter each bound by host, embedding, matrix products, communication), predicts
 /// them all, then really runs them and compares medians. All ranks call it together and return the
 /// same cases.
@@ -78,7 +62,15 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
 void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
                   runtime::MpiSession& session);
 
-/// Families "dlrm", "transformer", each bound over both, and "experts" where there are any.
-std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases);
+/// A case as a suite lists it; naive: the linear regression.
+Row row_of(const RuntimeCase& c, std::string id);
+/// Errors of cases, compared with the linear regression; the noise is the median.
+Group group_of_cases(const std::string& name, const std::vector<RuntimeCase>& cases,
+                     std::string baseline);
+
+/// Families "dlrm", "transformer" and, where there are any, "experts", each with its bar, and each
+/// bound over the first two. A group also says what it would score if its predictions were
+/// exchanged, and without parts of the model.
+Suite runtime_suite(const std::vector<RuntimeCase>& cases);
 
 }  // namespace stepcast::validation

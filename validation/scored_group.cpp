@@ -1,4 +1,4 @@
-#include "validation/scored_group.h"
+#include "validation/models.h"
 
 #include <fmt/format.h>
 
@@ -12,10 +12,12 @@ namespace stepcast::validation {
 namespace {
 
 /// Median of |time / mean of its repeats - 1| over rows measured more than once.
-std::optional<double> repeat_noise(const std::vector<ValidationRow>& rows) {
+std::optional<double> repeat_noise(const std::vector<Row>& rows) {
   std::map<std::string, std::vector<double>> by_shape;
-  for (const ValidationRow& row : rows) {
-    by_shape[row.id.substr(0, row.id.find(" @ "))].push_back(row.measured);
+  for (const Row& row : rows) {
+    if (!row.skipped) {
+      by_shape[row.id.substr(0, row.id.find(" @ "))].push_back(row.measured);
+    }
   }
   std::vector<double> spread;
   for (const auto& [shape, times] : by_shape) {
@@ -32,14 +34,12 @@ std::optional<double> repeat_noise(const std::vector<ValidationRow>& rows) {
   return spread.empty() ? std::nullopt : std::optional(median_of(std::move(spread)));
 }
 
-Bar median_bar(double median) { return {.median = median, .mean = {}, .p90 = {}, .worst = {}}; }
-
-constexpr Bar kElementwiseBar{.median = {}, .mean = 0.015, .p90 = {}, .worst = {}};
-constexpr Bar kLookupBar{.median = {}, .mean = {}, .p90 = {}, .worst = 0.15};
-constexpr Bar kRowWiseBar{.median = 0.06, .mean = {}, .p90 = {}, .worst = {}};
+constexpr Bar kElementwiseBar{.mean = 0.015};
+constexpr Bar kLookupBar{.worst = 0.15};
+constexpr Bar kRowWiseBar{.median = 0.06};
 /// For kernels that were not seen, against others of their kind.
 constexpr std::array<std::pair<OpKind, Bar>, 7> kBars{
-    {{OpKind::kAttentionForward, {.median = 0.04, .mean = {}, .p90 = 0.10, .worst = {}}},
+    {{OpKind::kAttentionForward, {.median = 0.04, .p90 = 0.10}},
      {OpKind::kAdd, kElementwiseBar},
      {OpKind::kActivationForward, kElementwiseBar},
      {OpKind::kEmbeddingForward, kLookupBar},
@@ -47,64 +47,24 @@ constexpr std::array<std::pair<OpKind, Bar>, 7> kBars{
      {OpKind::kNormForward, kRowWiseBar},
      {OpKind::kCrossEntropyLoss, kRowWiseBar}}};
 
-ValidationGroup statistics(const std::string& name, const std::vector<const ScoredGroup*>& groups,
-                           const std::optional<Bar>& bar) {
-  std::vector<ValidationRow> scored;
-  std::size_t skipped = 0;
-  double in_range = 0;
-  double naive = 0;
+Group statistics(const std::string& name, const std::vector<const ScoredGroup*>& groups,
+                 const std::optional<Bar>& bar) {
+  std::vector<Row> rows;
   for (const ScoredGroup* group : groups) {
-    auto detail = group->details.begin();
-    for (const ValidationRow& row : group->rows) {
-      if (row.skipped) {
-        ++skipped;
-        continue;
-      }
-      scored.push_back(row);
-      in_range += detail->in_range ? 1 : 0;
-      naive += std::abs(detail->naive / row.measured - 1);
-      ++detail;
-    }
+    rows.insert(rows.end(), group->rows.begin(), group->rows.end());
   }
-  ValidationGroup g = group_of(name, scored);
-  g.skipped = skipped;
-  g.repeat_noise = repeat_noise(scored);
-  if (!scored.empty()) {
-    const auto n = static_cast<double>(scored.size());
-    g.baseline = "roofline of hardware facts";
-    g.baseline_mean = naive / n;
-    g.in_range_share = in_range / n;
+  Group g = group_of(name, rows, "roofline of hardware facts");
+  g.repeat_noise = repeat_noise(rows);
+  if (g.errors.n == 0) {
+    g.baseline.clear();
   }
   if (bar) {
-    g.bound = bar->text();
-    g.pass = bar->met(g.errors);
+    g.hold_to(*bar);
   }
   return g;
 }
 
 }  // namespace
-
-bool Bar::met(const studies::ErrorStatistics& e) const {
-  const auto within = [](const std::optional<double>& bar, double value) {
-    return !bar || value <= *bar;
-  };
-  return e.n > 0 && within(median, e.median) && within(mean, e.mean) && within(p90, e.p90) &&
-         within(worst, e.worst);
-}
-
-std::string Bar::text() const {
-  std::string out;
-  const auto add = [&out](const char* what, const std::optional<double>& bar) {
-    if (bar) {
-      out += fmt::format("{}{} <= {:.4g} %", out.empty() ? "" : ", ", what, 100 * *bar);
-    }
-  };
-  add("median", median);
-  add("mean", mean);
-  add("p90", p90);
-  add("worst", worst);
-  return out;
-}
 
 std::string GroupKey::name() const {
   return fmt::format("{} {} / {} / {}{}{}",
@@ -118,18 +78,16 @@ std::optional<Bar> bar_of(const GroupKey& key, const ValidateModelsOptions& opti
   if (is_collective(key.kind)) {
     return options.holdout == Holdout::kRanks && key.across_machines && !options.form_only &&
                    key.kind == OpKind::kAllGather
-               ? std::optional(median_bar(0.08))
+               ? std::optional(Bar{.median = 0.08})
                : std::nullopt;
   }
   if (key.kind == OpKind::kGemm && key.format == Format::kBf16) {
     if (options.holdout == Holdout::kDevice) {
-      return key.device == "h100-sxm-80gb"
-                 ? std::optional(Bar{.median = 0.15, .mean = {}, .p90 = {}, .worst = {}})
-                 : std::nullopt;
+      return key.device == "h100-sxm-80gb" ? std::optional(Bar{.median = 0.15}) : std::nullopt;
     }
     if (pairs) {
-      return options.form_only ? Bar{.median = 0.05, .mean = {}, .p90 = 0.15, .worst = {}}
-                               : Bar{.median = 0.03, .mean = {}, .p90 = 0.10, .worst = {}};
+      return options.form_only ? Bar{.median = 0.05, .p90 = 0.15}
+                               : Bar{.median = 0.03, .p90 = 0.10};
     }
     return std::nullopt;
   }
@@ -147,24 +105,19 @@ std::optional<Bar> bar_of_machine(const std::string& stack, const ValidateModels
   }
   switch (options.holdout) {
     case Holdout::kSizes:
-      return Bar{.median = 0.035, .mean = {}, .p90 = 0.10, .worst = {}};
+      return Bar{.median = 0.035, .p90 = 0.10};
     case Holdout::kRanks:
-      return median_bar(0.08);
+      return Bar{.median = 0.08};
     default:
       return std::nullopt;
   }
-}
-
-void ScoredGroup::add(std::string id, double measured, double predicted, Detail detail) {
-  rows.push_back({std::move(id), measured, predicted, std::nullopt});
-  details.push_back(detail);
 }
 
 void ScoredGroup::skip(std::string id, double measured, std::string reason) {
   rows.push_back({std::move(id), measured, 0, std::move(reason)});
 }
 
-void add_group(ScoredGroup group, const ValidateModelsOptions& options, ValidationSuite& to) {
+void add_group(ScoredGroup group, const ValidateModelsOptions& options, Suite& to) {
   const std::string name = group.key.name() + group.note;
   to.groups.push_back(statistics(name, {&group}, bar_of(group.key, options)));
   to.rows.insert(to.rows.end(), std::make_move_iterator(group.rows.begin()),
@@ -172,19 +125,19 @@ void add_group(ScoredGroup group, const ValidateModelsOptions& options, Validati
 }
 
 void add_summary(const std::string& name, const std::vector<const ScoredGroup*>& groups,
-                 const std::optional<Bar>& bar, ValidationSuite& to) {
-  ValidationGroup summary = statistics(name, groups, bar);
+                 const std::optional<Bar>& bar, Suite& to) {
+  Group summary = statistics(name, groups, bar);
   if (summary.errors.n > 0) {
     summary.skipped = 0;  // counted by the groups
     to.groups.push_back(std::move(summary));
   }
 }
 
-void close_suite(const ValidateModelsOptions& options, ValidationSuite& to) {
+void close_suite(const ValidateModelsOptions& options, Suite& to) {
   std::size_t gated = 0;
   std::size_t failed = 0;
   std::size_t skipped = 0;
-  for (const ValidationGroup& g : to.groups) {
+  for (const Group& g : to.groups) {
     gated += g.bound.empty() ? 0 : 1;
     failed += g.bound.empty() || g.pass ? 0 : 1;
     skipped += g.skipped;

@@ -1,4 +1,4 @@
-#include "cli/validate/validate_plans.h"
+#include "cli/validate/validate.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,7 @@
 
 #include "cli/print/human.h"
 #include "cli/support/launch_ranks.h"
-#include "cli/support/output_files.h"
 #include "cli/support/progress.h"
-#include "cli/validate/print_validation.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -135,22 +133,25 @@ DataTable choices_table(const PlanScores& scores) {
 }
 
 void add_scores(const PlanScores& scores, Report& group) {
-  const auto& e = scores.errors;
-  group.facts({{"name", "plans"},
+  const validation::Group& plans = scores.plans;
+  const auto& e = plans.errors;
+  const double tau = plans.kendall_tau.value_or(0);
+  const double noise = plans.repeat_noise.value_or(0);
+  group.facts({{"name", plans.name},
                {"n", e.n},
                {"median", e.median},
                {"mean", e.mean},
                {"geomean", e.geomean},
                {"p90", e.p90},
                {"worst", e.worst},
-               {"worst_row", scores.worst_row},
+               {"worst_row", plans.worst_row},
                {"bias", e.bias},
                {"baseline_mean", nullptr},
                {"baseline", scores.choices[1].name},
                {"in_range_share", nullptr},
-               {"kendall_tau", scores.kendall_tau},
+               {"kendall_tau", tau},
                {"regret", scores.choices.front().mean_regret},
-               {"repeat_noise", scores.noise},
+               {"repeat_noise", noise},
                {"tasks", scores.tasks},
                {"counted", scores.counted},
                {"halves_agree", scores.agreed},
@@ -158,7 +159,7 @@ void add_scores(const PlanScores& scores, Report& group) {
                {"common_error", scores.common_error},
                {"apart", scores.apart}});
   group.line(fmt::format("\n{} tasks ran, {} count; repeat noise {}, Kendall tau {:.2f}",
-                         scores.tasks, scores.counted, percent(scores.noise), scores.kendall_tau));
+                         scores.tasks, scores.counted, percent(noise), tau));
   group.line(fmt::format("step times of all their plans: median error {}, mean {}, p90 {}, bias {}",
                          percent(e.median), percent(e.mean), percent(e.p90),
                          percent_signed(e.bias)));
@@ -188,18 +189,18 @@ Report report_of(const std::vector<PlanTask>& tasks, const PlanScores& scores,
 }
 
 /// The calibrated system, on every rank.
-System calibrated(const ValidatePlansCommand& options, const ValidatePlansRun& run,
-                  const System& fabric, const Context& context, runtime::MpiSession& session) {
-  if (!run.system.empty()) {
-    return config::load_system(run.system, {context.library});
+System calibrated(const ValidateOptions& options, const System& fabric, const Context& context,
+                  runtime::MpiSession& session) {
+  if (!options.system.empty()) {
+    return config::load_system(options.system, {context.library});
   }
   Progress progress("calibrating");
   studies::PacedCalibrationOptions calibrate;
   calibrate.emulate = &fabric;
-  calibrate.seed = run.seed;
+  calibrate.seed = options.seed;
   calibrate.date = today();
   calibrate.job = [&](std::int64_t i) {
-    return validation::plan_calibration_job(i, run.seed, session.size());
+    return validation::plan_calibration_job(i, options.seed, session.size());
   };
   calibrate.progress = std::ref(progress);
   System system = studies::calibrate_paced(calibrate, session);
@@ -209,19 +210,17 @@ System calibrated(const ValidatePlansCommand& options, const ValidatePlansRun& r
   return system;
 }
 
-int run_suite(const ValidatePlansCommand& options, const ValidatePlansRun& run,
-              const System& fabric, const Context& context, runtime::MpiSession& session) {
-  const System system = calibrated(options, run, fabric, context, session);
+int run_suite(const ValidateOptions& options, const System& fabric, const Context& context,
+              runtime::MpiSession& session) {
+  const System system = calibrated(options, fabric, context, session);
   Progress progress("validating");
   validation::ValidatePlansOptions study;
-  study.seed = run.seed;
-  study.count = run.count;
+  study.seed = options.seed;
+  study.count = options.count.value_or(24);
   study.budget = options.budget;
   study.emulate = &fabric;
-  study.predicted = [&run](const std::vector<PlanTask>& tasks) {
-    write_predictions(run.predictions.empty() ? fmt::format("plans-predictions-{}.csv", run.seed)
-                                              : run.predictions,
-                      predictions_table(tasks),
+  study.predicted = [&options](const std::vector<PlanTask>& tasks) {
+    write_predictions(options, "plans", predictions_table(tasks),
                       fmt::format("predictions of {} tasks", tasks.size()));
   };
   study.progress = std::ref(progress);
@@ -229,42 +228,26 @@ int run_suite(const ValidatePlansCommand& options, const ValidatePlansRun& run,
   if (session.rank() != 0) {
     return 0;
   }
-  std::vector<std::vector<PlanRun>> runs;
-  std::vector<validation::TaskScore> verdicts;
-  for (const PlanTask& t : tasks) {
-    runs.push_back(t.runs);
-    verdicts.push_back(t.score);
-  }
-  const PlanScores scores = validation::scores_of(runs, verdicts);
-  report_of(tasks, scores, run.format).print(std::cout);
+  const PlanScores scores = validation::scores_of(tasks);
+  report_of(tasks, scores, options.format).print(std::cout);
   return scores.pass() ? 0 : 1;
 }
 
 }  // namespace
 
-void add_plans_options(CLI::App& command, ValidatePlansCommand& options) {
-  command
-      .add_option("--budget", options.budget,
-                  "plans: seconds of runs after which no further task begins (default: none)")
-      ->check(CLI::Range(1.0, 86400.0));
-  command
-      .add_option("--save-system", options.save_system,
-                  "plans: where the calibrated system is written, for --system")
-      ->check(output_file());
-}
-
-int validate_plans(const ValidatePlansCommand& options, const ValidatePlansRun& run,
-                   Context& context) {
-  const System fabric = run.emulate.empty() ? validation::two_rank_nodes(run.ranks)
-                                            : config::load_system(run.emulate, {context.library});
-  if (run.ranks < 2) {
+int validate_plans(const ValidateOptions& options, Context& context) {
+  const int ranks = options.ranks.value_or(4);
+  const System fabric = options.emulate.empty()
+                            ? validation::two_rank_nodes(ranks)
+                            : config::load_system(options.emulate, {context.library});
+  if (ranks < 2) {
     throw InputError("--ranks", "a plan needs at least 2 ranks to choose between");
   }
-  const auto session = as_ranks(context, run.ranks, 60);
+  const auto session = as_ranks(context, ranks, 60);
   if (session == nullptr) {
     return context.exit_code;
   }
-  return as_one_rank(*session, [&] { return run_suite(options, run, fabric, context, *session); });
+  return as_one_rank(*session, [&] { return run_suite(options, fabric, context, *session); });
 }
 
 }  // namespace stepcast::cli

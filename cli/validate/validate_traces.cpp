@@ -1,4 +1,4 @@
-#include "cli/validate/validate_traces.h"
+#include "cli/validate/validate.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 #include <iostream>
 
 #include "cli/print/human.h"
-#include "cli/validate/print_validation.h"
 #include "core/error.h"
 #include "validation/traces.h"
 
@@ -77,20 +76,18 @@ Columns<TraceSet> replay_columns() {
 
 DataTable moved_table(const std::vector<validation::MovedTrace>& moved) {
   using M = validation::MovedTrace;
-  DataTable table = table_of(
-      "moved", "device time of a step, moved to another device",
-      Columns<M>{
-          {"program", "", [](auto& m) { return short_name(m.name); }},
-          {"device", "recorded on", &M::device, kLeft},
-          {"to", "", &M::to, kLeft},
-          {"covered", "", [](auto& m) { return share(m.covered); }},
-          {"recorded", "", &M::recorded, 0, "recorded_s"},
-          {"predicted", "", &M::predicted, 0, "predicted_s"},
-          {"truth", "recorded there", &M::truth, 0, "truth_s"},
-          {"error", "", [](auto& m) { return signed_share(m.error()); }},
-          {"naive_error", "as recorded", [](auto& m) { return signed_share(m.naive_error()); }}},
-      moved);
-  return table;
+  return table_of("moved", "device time of a step, moved to another device",
+                  Columns<M>{{"program", "", [](auto& m) { return short_name(m.name); }},
+                             {"device", "recorded on", &M::device, kLeft},
+                             {"to", "", &M::to, kLeft},
+                             {"covered", "", [](auto& m) { return share(m.covered); }},
+                             {"recorded", "", &M::recorded, 0, "recorded_s"},
+                             {"predicted", "", &M::predicted, 0, "predicted_s"},
+                             {"truth", "recorded there", &M::truth, 0, "truth_s"},
+                             {"error", "", [](auto& m) { return signed_share(m.error()); }},
+                             {"naive_error", "as recorded",
+                              [](auto& m) { return signed_share(m.naive_error()); }}},
+                  moved);
 }
 
 Report report_of(const std::vector<TraceSet>& sets,
@@ -126,14 +123,15 @@ Report report_of(const std::vector<TraceSet>& sets,
 
 }  // namespace
 
-int validate_traces(const std::string& data, OutputFormat format, const Context& context) {
-  if (data.empty()) {
+int validate_traces(const ValidateOptions& options, Context& context) {
+  if (options.data.empty()) {
     throw InputError("--data",
                      "is needed: a folder of traces (or --run, to check what-if answers)");
   }
-  const std::vector<TraceSet> sets = validation::replay_sets(data);
+  const std::vector<TraceSet> sets = validation::replay_sets(options.data);
   const bool pass = std::all_of(sets.begin(), sets.end(), within_bound);
-  report_of(sets, validation::moved_traces(data, {context.library}), pass, format).print(std::cout);
+  report_of(sets, validation::moved_traces(options.data, {context.library}), pass, options.format)
+      .print(std::cout);
   return pass ? 0 : 1;
 }
 

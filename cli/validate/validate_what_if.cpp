@@ -1,7 +1,4 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +7,8 @@
 
 #include "cli/print/human.h"
 #include "cli/support/progress.h"
-#include "cli/validate/print_validation.h"
-#include "cli/validate/validate_traces.h"
+#include "cli/support/run_command.h"
+#include "cli/validate/validate.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/temporary_folder.h"
@@ -19,7 +16,7 @@
 #include "studies/run/runtime_cases.h"
 #include "studies/traces/replay.h"
 #include "traces/native/native_trace.h"
-#include "validation/validation.h"
+#include "validation/suite.h"
 
 namespace stepcast::cli {
 namespace {
@@ -70,24 +67,10 @@ std::string job_text(studies::CaseKind kind, studies::Draw& draw) {
 
 /// Runs this executable with other arguments, its standard output dropped.
 void call_self(const Context& context, const std::vector<std::string>& arguments) {
-  std::vector<char*> argv;
-  std::string executable = context.executable.string();
-  std::vector<std::string> all = arguments;
-  argv.push_back(executable.data());
-  for (std::string& a : all) {
-    argv.push_back(a.data());
-  }
-  argv.push_back(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    const int nowhere = open("/dev/null", O_WRONLY);
-    dup2(nowhere, STDOUT_FILENO);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) ||
-      WEXITSTATUS(status) != 0) {
+  std::vector<std::string> command{"/bin/sh", "-c", R"(exec "$0" "$@" > /dev/null)",
+                                   context.executable.string()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  if (!run_command(command, {}).well()) {
     throw RunError(fmt::format("`stepcast {}` failed", fmt::join(arguments, " ")));
   }
 }
@@ -177,37 +160,32 @@ class WhatIfRuns {
 
 }  // namespace
 
-int validate_what_if(std::uint64_t seed, std::int64_t count, OutputFormat format,
-                     const Context& context) {
+int validate_what_if(const ValidateOptions& options, Context& context) {
   Progress progress("validating");
-  const WhatIfRuns runs(context, seed);
-  validation::ValidationSuite suite{.name = "traces",
-                                    .bound = "median <= 0.05, sign of every change right"};
+  const std::int64_t count = options.count.value_or(36);
+  const WhatIfRuns runs(context, options.seed);
+  validation::Suite suite{.name = "traces", .bound = "median <= 0.05, sign of every change right"};
   std::size_t signs = 0;
-  double error_of_doing_nothing = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     progress.update(static_cast<double>(i), static_cast<double>(count), "what-if");
     const WhatIf w = runs.check(i);
     signs += w.right_sign() ? 1 : 0;
-    error_of_doing_nothing += std::abs(w.recorded / w.measured - 1) / static_cast<double>(count);
     suite.rows.push_back(
         {.id = fmt::format("{} {} ({} recorded{})", i, w.name, human(seconds(w.recorded)),
                            w.right_sign() ? "" : ", sign WRONG"),
          .measured = w.measured,
          .predicted = w.predicted,
-         .skipped = std::nullopt});
+         .naive = w.recorded,
+         .in_range = true});
   }
-  validation::ValidationGroup group =
-      validation::group_of("what-if, checked by running", suite.rows);
-  group.baseline = "the recorded step, unchanged";
-  group.baseline_mean = error_of_doing_nothing;
-  group.in_range_share = 1;
+  validation::Group group = validation::group_of("what-if, checked by running", suite.rows,
+                                                 "the recorded step, unchanged");
   suite.pass = group.errors.median <= kWhatIfBound && signs == suite.rows.size();
   group.pass = suite.pass;
   group.bound = suite.bound;
   suite.groups.push_back(std::move(group));
   suite.notes.push_back(fmt::format("sign of the change right in {} of {}", signs, count));
-  print_validation({suite}, format, std::cout);
+  print_suites({suite}, options.format, std::cout);
   return suite.pass ? 0 : 1;
 }
 

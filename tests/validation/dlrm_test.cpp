@@ -11,7 +11,6 @@
 #include <set>
 
 #include "core/error.h"
-#include "validation/multi_hot_access.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_hugectr.h"

@@ -52,8 +52,8 @@ std::vector<fs::path> tables_of(const nlohmann::json& recorded) {
   return files;
 }
 
-ValidationSuite run(const std::string& suite, const std::vector<fs::path>& tables,
-                    const ValidateModelsOptions& options) {
+Suite run(const std::string& suite, const std::vector<fs::path>& tables,
+          const ValidateModelsOptions& options) {
   const auto table = models::read_measured(tables);
   const ModelFacts facts = facts_of(table);
   return suite == "kernels" ? validate_kernels(table, facts, options)
@@ -61,11 +61,11 @@ ValidationSuite run(const std::string& suite, const std::vector<fs::path>& table
 }
 
 /// Bounds of one run: {group name: {"median": m, "p90": p}}.
-void check(const nlohmann::json& bounds, const ValidationSuite& result) {
+void check(const nlohmann::json& bounds, const Suite& result) {
   REQUIRE_FALSE(bounds.empty());
   for (const auto& [name, bound] : bounds.items()) {
     const auto found = std::find_if(result.groups.begin(), result.groups.end(),
-                                    [&](const ValidationGroup& g) { return g.name == name; });
+                                    [&](const Group& g) { return g.name == name; });
     INFO(name);
     REQUIRE(found != result.groups.end());
     const ErrorStatistics& e = found->errors;

@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "tests/studies/synthetic_rows.h"
-#include "validation/scored_group.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;
@@ -41,13 +40,13 @@ TEST_CASE("rows that follow a law are predicted unseen", "[studies][validate]") 
   ValidateModelsOptions options;
   options.holdout = holdout;
   options.max_points = 50;
-  const ValidationSuite result = validate_kernels(table, t4_facts(), options);
+  const Suite result = validate_kernels(table, t4_facts(), options);
   REQUIRE(result.groups.size() == 1);
   CHECK(result.groups[0].errors.n == 150);  // every row is held out of one fold
   CHECK(result.groups[0].errors.mean < 0.01);
   CHECK(result.pass);
   std::set<std::string> ids;
-  for (const ValidationRow& row : result.rows) {
+  for (const Row& row : result.rows) {
     ids.insert(row.id);
   }
   CHECK(ids.size() == 150);
@@ -61,7 +60,7 @@ TEST_CASE("what is held out was not fitted", "[studies][validate]") {
   });
   ValidateModelsOptions options;
   options.max_points = 150;
-  const ValidationSuite result = validate_kernels(table, t4_facts(), options);
+  const Suite result = validate_kernels(table, t4_facts(), options);
   const auto& errors = result.groups.at(0).errors;
   CHECK(errors.worst > 0.4);
   CHECK(errors.mean > 0.04);
@@ -73,16 +72,16 @@ TEST_CASE("rows that cannot be scored are listed with the reason", "[studies][va
   const auto table = test::adds("listed", 40, [](double bytes, int row) {
     return test::typical_milliseconds(bytes) / (row == 7 ? 100 : 1);
   });
-  const ValidationSuite result = validate_kernels(table, t4_facts(), {});
+  const Suite result = validate_kernels(table, t4_facts(), {});
   CHECK(result.groups.at(0).errors.n == 39);
   CHECK(result.groups[0].skipped == 1);
   const auto skipped = std::find_if(result.rows.begin(), result.rows.end(),
-                                    [](const ValidationRow& r) { return r.skipped.has_value(); });
+                                    [](const Row& r) { return r.skipped.has_value(); });
   REQUIRE(skipped != result.rows.end());
   CHECK_THAT(skipped->id, Contains("listed.csv:9"));
   CHECK_THAT(*skipped->skipped, Contains("above the memory bandwidth"));
   // A device nobody knows: all rows are listed.
-  const ValidationSuite unknown = validate_kernels(table, {}, {});
+  const Suite unknown = validate_kernels(table, {}, {});
   CHECK(unknown.groups.at(0).errors.n == 0);
   CHECK(unknown.groups[0].skipped == 40);
 }
@@ -117,12 +116,12 @@ TEST_CASE("a rank count between two measured ones is predicted", "[studies][vali
   facts.systems["dgx-a100-80gb"] = config::load_system("dgx-a100-80gb", {STEPCAST_SOURCE_DIR});
   ValidateModelsOptions options;
   options.holdout = Holdout::kRanks;
-  const ValidationSuite ranks = validate_collectives(table, facts, options);
+  const Suite ranks = validate_collectives(table, facts, options);
   REQUIRE(ranks.groups.size() == 2);  // the machine as a whole, and the kind
   CHECK(ranks.groups[0].errors.n == 20);
   CHECK(ranks.groups[0].errors.median < 0.08);
   options.holdout = Holdout::kSizes;
-  const ValidationSuite sizes = validate_collectives(table, facts, options);
+  const Suite sizes = validate_collectives(table, facts, options);
   CHECK(sizes.groups[0].errors.n == 60);
   CHECK(sizes.groups[0].errors.median < 0.035);
 }
@@ -132,10 +131,10 @@ TEST_CASE("bars ask only for what they name", "[studies][validate]") {
   e.n = 10;
   e.median = 0.02;
   e.p90 = 0.2;
-  CHECK(Bar{.median = 0.03, .mean = {}, .p90 = {}, .worst = {}}.met(e));
-  CHECK_FALSE(Bar{.median = 0.03, .mean = {}, .p90 = 0.1, .worst = {}}.met(e));
+  CHECK(Bar{.median = 0.03}.met(e));
+  CHECK_FALSE(Bar{.median = 0.03, .p90 = 0.1}.met(e));
   e.n = 0;  // nothing scored is no pass
-  CHECK_FALSE(Bar{.median = 0.03, .mean = {}, .p90 = {}, .worst = {}}.met(e));
+  CHECK_FALSE(Bar{.median = 0.03}.met(e));
   const GroupKey gemm{OpKind::kGemm, Format::kBf16, "gemm.bf16", "h100-sxm-80gb", "s", "", false};
   CHECK(gemm.name() == "gemm bf16 / h100-sxm-80gb / s");
   CHECK(bar_of(gemm, {})->text() == "median <= 3 %, p90 <= 10 %");

@@ -1,4 +1,4 @@
-#include "validation/plan_scores.h"
+#include "validation/plans.h"
 
 #include <catch2/catch.hpp>
 
@@ -27,6 +27,13 @@ std::vector<PlanRun> task(const std::vector<double>& predicted) {
                         {t * 1.005, t * 0.995, t * 1.005, t * 0.995}, static_cast<double>(6 - i)));
   }
   return plans;
+}
+
+PlanTask scored(const std::vector<PlanRun>& runs, const TaskRules& rules) {
+  PlanTask task;
+  task.runs = runs;
+  task.score = score_of(runs, rules);
+  return task;
 }
 
 }  // namespace
@@ -108,8 +115,7 @@ TEST_CASE("what half of the rounds choose is judged by the other half", "[studie
   auto plans = task({9, 10, 11, 12, 13, 14});
   plans[0].rounds = {102, 99, 102, 99};  // odd rounds: 101 is below it; even ones: it is best
   plans[1].rounds = {101, 101, 101, 101};
-  const std::vector<std::vector<PlanRun>> tasks{plans};
-  const PlanScores all = scores_of(tasks, {score_of(plans, rules)});
+  const PlanScores all = scores_of({scored(plans, rules)});
   const ChoiceScore& half = all.choices.back();
   CHECK(half.n == 1);
   CHECK(half.exact.value == 0);
@@ -121,18 +127,18 @@ TEST_CASE("what half of the rounds choose is judged by the other half", "[studie
 TEST_CASE("choices are compared on the tasks that count", "[studies][plans]") {
   TaskRules rules;
   rules.spread = 0.05;
-  std::vector<std::vector<PlanRun>> tasks{
+  std::vector<std::vector<PlanRun>> runs{
       task({9, 10, 11, 12, 13, 14}), task({10, 9, 11, 12, 13, 14}), task({10, 11, 9, 12, 13, 14}),
       task({9, 10, 11, 12, 13, 14})};
-  tasks[0][4].lookup_greedy = true;  // 130: 30 % regret
-  for (PlanRun& p : tasks[3]) {
+  runs[0][4].lookup_greedy = true;  // 130: 30 % regret
+  for (PlanRun& p : runs[3]) {
     p.rounds = {100, 150, 100, 150};  // noisy: does not count
   }
-  std::vector<TaskScore> scores;
-  for (const auto& t : tasks) {
-    scores.push_back(score_of(t, rules));
+  std::vector<PlanTask> tasks;
+  for (const auto& of : runs) {
+    tasks.push_back(scored(of, rules));
   }
-  const PlanScores all = scores_of(tasks, scores);
+  const PlanScores all = scores_of(tasks);
   CHECK(all.tasks == 4);
   CHECK(all.counted == 3);
   const ChoiceScore& own = all.choices[0];
@@ -155,6 +161,6 @@ TEST_CASE("choices are compared on the tasks that count", "[studies][plans]") {
   CHECK(half.n == 3);
   CHECK(half.exact.value == 1);
   CHECK(half.mean_regret == 0);
-  CHECK(all.errors.n == 18);
+  CHECK(all.plans.errors.n == 18);
   CHECK_FALSE(all.pass());
 }

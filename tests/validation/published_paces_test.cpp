@@ -11,7 +11,6 @@
 #include "core/config/paces.h"
 #include "core/config/published_names.h"
 #include "core/error.h"
-#include "validation/published/select.h"
 
 namespace stepcast::validation {
 using namespace studies;
@@ -130,8 +129,7 @@ TEST_CASE("the rows of the nearest group predict a source that is left out",
   runs.add("d", "a100", "light", "fsdp", 1.6);
   const auto all = pointers(runs.predictions);
   const auto nearest = [&](std::size_t of) {
-    const auto others =
-        where(all, [&](const PublishedPrediction& p) { return p.source != all[of]->source; });
+    const auto others = where(all, [&](const auto* p) { return p->source != all[of]->source; });
     return pace_factor(pace_rows(others, *all[of]));
   };
   CHECK(nearest(0) == Approx(1.2));  // the framework elsewhere

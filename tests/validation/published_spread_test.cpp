@@ -1,5 +1,7 @@
 // Intervals of published runs: what a source that was not looked at is held to.
-#include "validation/published/spread.h"
+#include "validation/published/published.h"
+
+#include <fmt/format.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -17,7 +19,7 @@ const config::Library kLibrary{STEPCAST_SOURCE_DIR};
 TEST_CASE("every source counts once, and one more lies beyond them", "[studies][published]") {
   // Three rows at 0 weigh as much as two at 0.1 and 0.3: the middle is 0. For two sources a level
   // of 0.5 asks for 0.5 * 3 / 2 = 0.75 of the weight, of which 0 has 0.5, 0.1 the next quarter.
-  const std::vector<std::vector<double>> residuals{{0, 0, 0}, {0.1, 0.3}};
+  const Residuals residuals{{"a", {0, 0, 0}}, {"b", {0.1, 0.3}}};
   const StepSpread half = spread_of(residuals, 0.5);
   CHECK(half.low == Approx(-0.1));
   CHECK(half.high == Approx(0.1));
@@ -26,7 +28,7 @@ TEST_CASE("every source counts once, and one more lies beyond them", "[studies][
   // 0.8 * 3 / 2 is more than there is: the largest.
   CHECK(spread_of(residuals, 0.8).high == Approx(0.3));
   // Around the middle, not around 0.
-  CHECK(spread_of({{0.2}, {0.2}, {0.3}}, 0.5).low == Approx(0.2));
+  CHECK(spread_of({{"a", {0.2}}, {"b", {0.2}}, {"c", {0.3}}}, 0.5).low == Approx(0.2));
   CHECK(spread_of({}, 0.8).high == 0);
 }
 
@@ -39,19 +41,18 @@ TEST_CASE("80 % means 80 % of the rows of a source never seen", "[studies][publi
   double held = 0;
   double naive = 0;  // of an interval that takes all rows for one source's
   for (int t = 0; t < kTrials; ++t) {
-    std::vector<std::vector<double>> sources;
+    Residuals sources;
     for (int s = 0; s < 13; ++s) {
       const double own = shift(rng);
       const int rows = s % 4 == 0 ? 60 : 8;  // one large source says no more than a small one
-      auto& of = sources.emplace_back();
+      auto& of = sources[fmt::format("{:02}", s)];
       for (int i = 0; i < rows; ++i) {
         of.push_back(own + row(rng));
       }
     }
-    const std::vector<double> unseen = sources.back();
-    sources.pop_back();
+    const std::vector<double> unseen = sources.extract(std::prev(sources.end())).mapped();
     const StepSpread spread = spread_of(sources, 0.8);
-    const auto one = spread_of({sources.front()}, 0.4);  // of one source: (S + 1) / S is 2
+    const auto one = spread_of({*sources.begin()}, 0.4);  // of one source: (S + 1) / S is 2
     for (const double r : unseen) {
       held += spread.holds(r) ? 1.0 / static_cast<double>(unseen.size()) : 0;
       naive += one.holds(r) ? 1.0 / static_cast<double>(unseen.size()) : 0;

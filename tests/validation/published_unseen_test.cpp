@@ -1,5 +1,5 @@
 // Tables of runs whose scalars another table gives.
-#include "validation/published/unseen.h"
+#include "validation/published/published.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -39,10 +39,10 @@ struct Runs {
   }
 };
 
-const ValidationGroup& group(const ValidationSuite& of, const std::string& name) {
+const Group& group(const Suite& of, const std::string& name) {
   const auto& groups = of.groups;
-  const auto found = std::find_if(groups.begin(), groups.end(),
-                                  [&](const ValidationGroup& g) { return g.name == name; });
+  const auto found =
+      std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.name == name; });
   REQUIRE(found != groups.end());
   return *found;
 }
@@ -58,7 +58,7 @@ TEST_CASE("scalars come from the other table alone", "[studies][published]") {
   runs.add("n", "none", 2, "run");      // its family on its GPU: sources at 1.2 and 2, the lower
   runs.add("n", "none", 4, "run");
   runs.add("o", "near", 1, "steps", "v100");  // nothing ran that GPU: its family on others, x1.2
-  const ValidationSuite out = validate_unseen(runs.predictions, others.predictions);
+  const Suite out = validate_unseen(runs.predictions, others.predictions);
   CHECK(group(out, "m / a100").errors.bias == Approx(1.2 / 1.5 - 1));
   CHECK(group(out, "n / a100").errors.worst == Approx(1 - 1.2 / 4));
   CHECK(group(out, "n / a100").errors.mean == Approx((0.4 + 0.7) / 2));
@@ -79,7 +79,7 @@ TEST_CASE("a row that is not predicted is counted and fails the suite", "[studie
   runs.add("m", "f", 1);
   runs.add("m", "f", 1);
   runs.predictions[1].skipped = "runs.csv:3: heads";
-  const ValidationSuite out = validate_unseen(runs.predictions, others.predictions);
+  const Suite out = validate_unseen(runs.predictions, others.predictions);
   CHECK_FALSE(out.pass);
   CHECK(out.rows[1].skipped == "runs.csv:3: heads");
   CHECK(group(out, "runs: all").skipped == 1);
@@ -94,10 +94,12 @@ TEST_CASE("rows inside an interval, of all and by source", "[studies][published]
   StepSpread spread;
   spread.low = std::log(0.8);
   spread.high = std::log(1.25);
-  const IntervalCount count = count_held(runs.predictions, spread);
-  CHECK(count.rows == 4);
-  CHECK(count.held == 3);
-  CHECK(count.by_source == Approx((2.0 / 3 + 1) / 2));
+  const auto checks = check_unseen(runs.predictions, spread);
+  REQUIRE(checks.size() == 2);
+  CHECK(checks[0].rows == 3);
+  CHECK(checks[0].held == 2);
+  CHECK(checks[1].held == 1);
+  CHECK(mean_coverage(checks) == Approx((2.0 / 3 + 1) / 2));
 }
 
 const std::filesystem::path kRuns =

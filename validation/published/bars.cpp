@@ -3,157 +3,131 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
-#include "studies/fit/error_statistics.h"
 #include "validation/published/published.h"
-#include "validation/published/select.h"
 
 // What the project holds its predictions of published runs to: one group per bar, each in the
 // regime the bar names.
 namespace stepcast::validation {
 namespace {
 
-constexpr std::array<std::string_view, 5> kVendorTables{"MCore 0.8", "MLPerf v3.0", "NeMo 24.07",
-                                                        "Megatron-Bridge", "DGXC"};
-
-Scores of_source(const Scores& all, std::string_view source) {
-  return where(all, [source](const PublishedPrediction& p) { return p.source == source; });
-}
-
-void hold(ValidationGroup& g, const Bar& bar) {
-  g.bound = bar.text();
-  g.pass = bar.met(g.errors);
-}
-
-ValidationGroup ranked_bar(const Scores& of) {
+/// Each table asks for the fastest of its rows.
+void rank_tables(const Scores& of, Group& g) {
   constexpr double kTau = 0.75;
   constexpr double kRegret = 0.05;
-  ValidationGroup g = published_group("bar: BLOOM topology and heads, one-row", of);
-  rank_plans(of, PlansOf::kTable, g);  // each table asks for the fastest of its rows
-  hold(g, {.median = {}, .mean = 0.08, .p90 = {}, .worst = {}});
+  rank_plans(of, PlansOf::kTable, g);
   g.bound += fmt::format(", tau >= {}, regret <= {} %", kTau, 100 * kRegret);
   g.pass = g.pass && g.kendall_tau.value_or(0) >= kTau && g.regret.value_or(1) <= kRegret;
-  return g;
 }
 
 /// Utilisation in points, each step of a cumulative ablation beside the row before it.
-ValidationGroup ablation_bar(const Scores& scores) {
-  constexpr double kPoints = 0.03;
+Group ablation_bar(const Scores& scores) {
   constexpr std::array<std::string_view, 3> kSteps{"TP overlap", "PP overlap", "DP overlap"};
   std::vector<double> off;
   std::vector<std::string> names;
-  std::size_t skipped = 0;
+  Group g{.name = "bar: MegaScale ablation, MFU gained by each overlap, one-row"};
   for (std::size_t i = 1; i < scores.size(); ++i) {
-    const PublishedPrediction& now = *scores[i].prediction;
-    const PublishedPrediction& before = *scores[i - 1].prediction;
-    const bool step = std::any_of(kSteps.begin(), kSteps.end(), [&](std::string_view s) {
-      return now.row->framework.ends_with(s);
-    });
-    if (!step) {
+    const ScaledPrediction& now = scores[i];
+    const ScaledPrediction& before = scores[i - 1];
+    if (std::none_of(kSteps.begin(), kSteps.end(),
+                     [&](std::string_view s) { return now->row->framework.ends_with(s); })) {
       continue;
     }
-    if (!now.skipped.empty() || !before.skipped.empty()) {
-      ++skipped;
+    if (!now->skipped.empty() || !before->skipped.empty()) {
+      ++g.skipped;
       continue;
     }
-    const double predicted =
-        now.at_peak / scores[i].seconds - before.at_peak / scores[i - 1].seconds;
-    off.push_back(predicted - (now.row->mfu - before.row->mfu));
-    names.push_back(now.row->id);
+    off.push_back(now->at_peak / now.seconds - before->at_peak / before.seconds -
+                  (now->row->mfu - before->row->mfu));
+    names.push_back(now->row->id);
   }
-  ValidationGroup g;
-  g.name = "bar: MegaScale ablation, MFU gained by each overlap, one-row";
   g.errors = studies::statistics_of(off);
-  g.skipped = skipped;
   if (!off.empty()) {
     g.worst_row = names[g.errors.worst_index];
   }
-  hold(g, {.median = {}, .mean = {}, .p90 = {}, .worst = kPoints});
-  g.pass = g.pass && skipped == 0;
+  g.hold_to({.worst = 0.03});
+  g.pass = g.pass && g.skipped == 0;
   return g;
 }
 
 /// What libraries and allocators take besides the tensors is one amount per source and device: the
 /// first row with a measurement gives it and is not scored.
-ValidationGroup memory_bar(const std::vector<PublishedPrediction>& all) {
+Group memory_bar(const Predictions& measured) {
   constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   std::map<std::pair<std::string, std::string>, double> reserves;
-  std::vector<ValidationRow> rows;
+  std::vector<Row> rows;
   std::size_t wrong = 0;
-  std::size_t skipped = 0;
-  for (const PublishedPrediction& p : all) {
-    if (p.row->memory_gib <= 0) {
+  for (const PublishedPrediction* p : measured) {
+    Row row{p->row->id, p->row->memory_gib * kGiB};
+    if (!p->skipped.empty()) {
+      row.skipped = p->skipped;
+      rows.push_back(row);
       continue;
     }
-    if (!p.skipped.empty()) {
-      ++skipped;
-      continue;
-    }
-    const double measured = p.row->memory_gib * kGiB;
-    const auto [reserve, first] = reserves.try_emplace({p.source, p.device}, measured - p.memory);
-    const double predicted = p.memory + reserve->second;
-    wrong += predicted > p.capacity ? 1 : 0;  // it ran, so it did fit
+    const auto [reserve, first] =
+        reserves.try_emplace({p->source, p->device}, row.measured - p->memory);
+    row.predicted = p->memory + reserve->second;
+    wrong += row.predicted > p->capacity ? 1 : 0;  // it ran, so it did fit
     if (!first) {
-      rows.push_back({p.row->id, measured, predicted, {}});
+      rows.push_back(row);
     }
   }
-  ValidationGroup g = group_of("bar: memory of the fullest device, one reserve per source", rows);
-  hold(g, {.median = {}, .mean = 0.05, .p90 = {}, .worst = {}});
+  Group g = group_of("bar: memory of the fullest device, one reserve per source", rows);
+  g.hold_to({.mean = 0.05});
   g.bound += fmt::format(", all fit ({} predicted not to)", wrong);
   g.pass = g.pass && wrong == 0;
-  g.skipped = skipped;
   return g;
 }
 
 }  // namespace
 
-std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions) {
+std::vector<Group> published_bars(const std::vector<PublishedPrediction>& predictions) {
   // For plans that fit: the others were not the jobs that ran.
-  const Predictions all = where(pointers(predictions), [](const PublishedPrediction& p) {
-    return !p.skipped.empty() || p.fits();
-  });
+  const Predictions all =
+      where(pointers(predictions), [](const auto* p) { return !p->skipped.empty() || p->fits(); });
   const Scores loso = scaled(all, PublishedRegime::kLoso);
   const Scores one_row = scaled(all, PublishedRegime::kOneRow);
-  std::vector<ValidationGroup> bars;
-  const auto add = [&bars](ValidationGroup group, const Scores& of) {
-    if (!of.empty()) {
-      bars.push_back(std::move(group));
+  const Scores folds =
+      scaled_by_folds(where(all, [](const auto* p) { return p->source == "vTrain"; }));
+  const auto of = [](const Scores& scores, const std::set<std::string>& sources) {
+    return where(scores, [&](const auto& s) { return sources.contains(s->source); });
+  };
+  const struct {
+    const char* name;
+    Scores scores;
+    Bar bar;
+    void (*ask_more)(const Scores&, Group&) = nullptr;
+  } kBars[] = {
+      {"seqsel Table 5, one-row", of(one_row, {"seqsel"}), {.mean = 0.03, .worst = 0.07}},
+      {"SC21 Table 1, loso", of(loso, {"SC21"}), {.mean = 0.06}},
+      {"vTrain single node, folds by (hidden, devices)", folds, {.mean = 0.10}},
+      {"BLOOM topology and heads, one-row", of(one_row, {"BLOOM"}), {.mean = 0.08}, rank_tables},
+      {"H100 vendor tables and MLPerf, loso",
+       of(loso, {"MCore 0.8", "MLPerf v3.0", "NeMo 24.07", "Megatron-Bridge", "DGXC"}),
+       {.median = 0.08, .p90 = 0.15}},
+      {"adapters (LoRA), loso",
+       where(loso, [](const auto& s) { return s->row->task == "lora"; }),
+       {.median = 0.12}}};
+  std::vector<Group> bars;
+  for (const auto& b : kBars) {
+    if (!b.scores.empty()) {
+      bars.push_back(published_group(std::string("bar: ") + b.name, b.scores));
+      bars.back().hold_to(b.bar);
+      if (b.ask_more != nullptr) {
+        b.ask_more(b.scores, bars.back());
+      }
     }
-  };
-  const auto plain = [&](const std::string& name, const Scores& of, const Bar& bar) {
-    ValidationGroup g = published_group("bar: " + name, of);
-    hold(g, bar);
-    add(std::move(g), of);
-  };
-  plain("seqsel Table 5, one-row", of_source(one_row, "seqsel"),
-        {.median = {}, .mean = 0.03, .p90 = {}, .worst = 0.07});
-  plain("SC21 Table 1, loso", of_source(loso, "SC21"),
-        {.median = {}, .mean = 0.06, .p90 = {}, .worst = {}});
-  Predictions vtrain;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(vtrain),
-               [](const PublishedPrediction* p) { return p->source == "vTrain"; });
-  plain("vTrain single node, folds by (hidden, devices)", scaled_by_folds(vtrain),
-        {.median = {}, .mean = 0.10, .p90 = {}, .worst = {}});
-  const Scores bloom = of_source(one_row, "BLOOM");
-  add(ranked_bar(bloom), bloom);
-  plain("H100 vendor tables and MLPerf, loso",
-        where(loso,
-              [](const PublishedPrediction& p) {
-                return std::find(kVendorTables.begin(), kVendorTables.end(), p.source) !=
-                       kVendorTables.end();
-              }),
-        {.median = 0.08, .mean = {}, .p90 = 0.15, .worst = {}});
-  plain("adapters (LoRA), loso",
-        where(loso, [](const PublishedPrediction& p) { return p.row->task == "lora"; }),
-        {.median = 0.12, .mean = {}, .p90 = {}, .worst = {}});
-  const Scores ablation = of_source(one_row, "MegaScale");
-  add(ablation_bar(ablation), ablation);
-  const bool measured = std::any_of(predictions.begin(), predictions.end(),
-                                    [](const auto& p) { return p.row->memory_gib > 0; });
-  if (measured) {
-    bars.push_back(memory_bar(predictions));
+  }
+  if (const Scores ablation = of(one_row, {"MegaScale"}); !ablation.empty()) {
+    bars.push_back(ablation_bar(ablation));
+  }
+  const Predictions measured =
+      where(pointers(predictions), [](const auto* p) { return p->row->memory_gib > 0; });
+  if (!measured.empty()) {
+    bars.push_back(memory_bar(measured));
   }
   return bars;
 }

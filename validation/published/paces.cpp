@@ -1,5 +1,7 @@
 #include "validation/published/paces.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,7 +10,6 @@
 #include <utility>
 
 #include "core/statistics.h"
-#include "validation/published/select.h"
 
 namespace stepcast::validation {
 namespace {
@@ -38,9 +39,8 @@ std::pair<Predictions, std::size_t> nearest(const Predictions& from,
                                             const PublishedPrediction& of) {
   const std::array<Keys, kWidths> chain = chain_of(of);
   for (std::size_t width = 0; width < kWidths; ++width) {
-    Predictions rows = where(from, [&](const PublishedPrediction& p) {
-      return gives_pace(p) && in_group(p, chain[width]);
-    });
+    Predictions rows =
+        where(from, [&](const auto* p) { return gives_pace(p) && in_group(*p, chain[width]); });
     if (!rows.empty()) {
       return {std::move(rows), width};
     }
@@ -50,26 +50,23 @@ std::pair<Predictions, std::size_t> nearest(const Predictions& from,
 
 double log_ratio(const PublishedPrediction& p) { return std::log(p.measured / p.seconds(1)); }
 
-/// The value below which a share `q` of the weight lies.
-using BySource = std::map<std::string, std::vector<double>>;
-
-/// Half of the interval that holds kLevel of a source to come.
-double half_width(const BySource& residuals) {
-  std::vector<std::pair<double, double>> all;
+/// What holds a share `level` of the distances from `middle` of a source to come; 0 of no rows.
+double half_width(const Residuals& residuals, double level = kLevel, double middle = 0) {
+  std::vector<WeightedValue> distances;
   for (const auto& [source, of] : residuals) {
     for (const double r : of) {
-      all.emplace_back(std::abs(r), 1 / static_cast<double>(of.size()));
+      distances.emplace_back(std::abs(r - middle), 1 / static_cast<double>(of.size()));
     }
   }
   const auto sources = static_cast<double>(residuals.size());
-  return weighted_quantile(std::move(all), std::min(1.0, kLevel * (sources + 1) / sources));
+  return weighted_quantile(std::move(distances), std::min(1.0, level * (sources + 1) / sources));
 }
 
 /// How far the rows of each source lie from the paces of the others.
 struct LeftOut {
-  std::map<Keys, BySource> of_group;  // rows that their own group predicts
+  std::map<Keys, Residuals> of_group;  // rows that their own group predicts
   /// All rows by family of plans (empty: all of them) and how wide their group was.
-  std::map<std::string, std::array<BySource, kWidths>> of_width;
+  std::map<std::string, std::array<Residuals, kWidths>> of_width;
 
   /// For a family at groups so wide, never less than at narrower ones; where no source was
   /// predicted at either, as at the next wider ones, which tell less of a row; 0 where nothing is
@@ -78,10 +75,10 @@ struct LeftOut {
     const auto at = of_width.find(family);
     double most = 0;
     for (std::size_t w = 0; at != of_width.end() && w <= width; ++w) {
-      most = std::max(most, at->second[w].empty() ? 0 : half_width(at->second[w]));
+      most = std::max(most, half_width(at->second[w]));
     }
     for (std::size_t w = width + 1; at != of_width.end() && most == 0 && w < kWidths; ++w) {
-      most = at->second[w].empty() ? 0 : half_width(at->second[w]);
+      most = half_width(at->second[w]);
     }
     // What no source of the family was predicted by, sources of others were.
     return most > 0 || family.empty() ? most : half("", kWidths - 1);
@@ -95,8 +92,7 @@ LeftOut left_out_in_turn(const Predictions& from) {
     const Keys own = chain_of(*p)[0];
     auto at = known.find({p->source, own});
     if (at == known.end()) {
-      const Predictions others =
-          where(from, [p](const PublishedPrediction& o) { return o.source != p->source; });
+      const Predictions others = where(from, [p](const auto* o) { return o->source != p->source; });
       const auto [rows, width] = nearest(others, *p);
       at = known.emplace(std::pair{p->source, own}, std::pair{pace_factor(rows), width}).first;
     }
@@ -119,9 +115,9 @@ double rounded(double x) { return std::round(x * 1e4) / 1e4; }
 
 }  // namespace
 
-bool gives_pace(const PublishedPrediction& p) {
+bool gives_pace(const PublishedPrediction* p) {
   // Adapters are predicted at the pace of full training, which tells whether their ops are right.
-  return p.skipped.empty() && p.fits() && p.row->hours_of != "run" && p.row->task != "lora";
+  return p->skipped.empty() && p->fits() && p->row->hours_of != "run" && p->row->task != "lora";
 }
 
 Predictions pace_rows(const Predictions& from, const PublishedPrediction& of) {
@@ -153,8 +149,7 @@ PaceTable fit_paces(const Predictions& all) {
   PaceTable table;
   for (std::size_t width = 0; width < kWidths; ++width) {
     for (const Keys& keys : groups[width]) {
-      const Predictions rows =
-          where(from, [&keys](const PublishedPrediction& p) { return in_group(p, keys); });
+      const Predictions rows = where(from, [&keys](const auto* p) { return in_group(*p, keys); });
       std::set<std::string> sources;
       for (const PublishedPrediction* p : rows) {
         sources.insert(p->source);
@@ -175,6 +170,28 @@ PaceTable fit_paces(const Predictions& all) {
     }
   }
   return table;
+}
+
+std::string StepSpread::factors() const {
+  return fmt::format("x{:.3f} .. x{:.3f}", std::exp(low), std::exp(high));
+}
+
+StepSpread spread_of(const Residuals& residuals, double level) {
+  StepSpread spread{level, 0, 0, residuals.size(), 0};
+  std::vector<WeightedValue> all;
+  for (const auto& [source, of] : residuals) {
+    spread.rows += of.size();
+    for (const double r : of) {
+      all.emplace_back(r, 1 / static_cast<double>(of.size()));
+    }
+  }
+  if (!all.empty()) {
+    const double middle = weighted_quantile(std::move(all), 0.5);
+    const double half = half_width(residuals, level, middle);
+    spread.low = middle - half;
+    spread.high = middle + half;
+  }
+  return spread;
 }
 
 }  // namespace stepcast::validation

@@ -225,7 +225,15 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
   return predictions;
 }
 
-double published_scalar(const std::vector<const PublishedPrediction*>& of) {
+Predictions pointers(const std::vector<PublishedPrediction>& of) {
+  Predictions all;
+  for (const PublishedPrediction& p : of) {
+    all.push_back(&p);
+  }
+  return all;
+}
+
+double published_scalar(const Predictions& of) {
   if (of.empty()) {
     return 1;
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "validation/published/rows.h"
+#include "validation/suite.h"
 
 namespace stepcast::validation {
 
@@ -49,8 +50,12 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
                                                    const config::Library& library,
                                                    const PublishedPredictOptions& options);
 
+/// Predictions that are looked at together; they live elsewhere.
+using Predictions = std::vector<const PublishedPrediction*>;
+Predictions pointers(const std::vector<PublishedPrediction>& of);
+
 /// The scalar that centres the predictions of `of` on their measurements: exp(median ln(measured /
 /// predicted)) of steps; of host costs the one of least mean |ln|. 1 for no rows.
-double published_scalar(const std::vector<const PublishedPrediction*>& of);
+double published_scalar(const Predictions& of);
 
 }  // namespace stepcast::validation

@@ -1,62 +1,87 @@
 #pragma once
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/job/pace.h"
+#include "validation/published/paces.h"
 #include "validation/published/predictions.h"
-#include "validation/scored_group.h"
-#include "validation/validation.h"
+#include "validation/suite.h"
 
 namespace stepcast::validation {
 
 /// What a prediction of a published run may use besides the models.
 enum class PublishedRegime : std::uint8_t {
   kFacts,    ///< hardware facts only, no fitted constant
-  kLoso,     ///< the pace that the other sources show (leave one source out, published_paces.h)
+  kLoso,     ///< the pace that the other sources show (leave one source out, paces.h)
   kOneRow,   ///< the first row of the source and GPU is fitted, the others are scored
   kShipped,  ///< what `predict` says: the pace of a given table
 };
 std::optional<PublishedRegime> regime_named(std::string_view name);
 
 /// Published training runs under one regime: a group per source and GPU with errors, Kendall tau
-/// and regret over the plans of each model, memory where it was measured; compared with the constant
-/// MFU that the same rows calibrate. Then one group per bar, each in the regime that the bar
-/// states. Every row is listed, with the reason where it is not scored.
-ValidationSuite validate_published(const std::vector<PublishedPrediction>& predictions,
-                                   PublishedRegime regime, const PaceTable& paces = {});
+/// and regret over the plans of each model, memory where it was measured; compared with the
+/// constant MFU that the same rows calibrate. Then one group per bar, each in the regime that the
+/// bar states. Every row is listed, with the reason where it is not scored.
+Suite validate_published(const std::vector<PublishedPrediction>& predictions,
+                         PublishedRegime regime, const PaceTable& paces = {});
 
-/// The bars of the project on these sets (published_bars.cpp), those without rows left out.
-std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions);
+/// A table of runs that gave no constant: `runs` with the scalars that the rows `others` of another
+/// table give (as kLoso finds them, but nothing of `runs` is used). A group per source and GPU;
+/// then all rows without any scalar, as `predict` says them, and with it; those of steps and of
+/// whole runs; those whose plan a source states and those whose plan a rule gives. A note counts
+/// the rows inside the intervals that `others` give, as `predict --intervals` prints them. There
+/// are no bars: the suite passes where every row was predicted.
+Suite validate_unseen(const std::vector<PublishedPrediction>& runs,
+                      const std::vector<PublishedPrediction>& others);
 
-/// Predictions with their scalars under a regime, by index; nullopt for rows that are not scored:
-/// skipped, or the row that gives the scalar.
+/// A prediction with its scalar under a regime; 0 for rows that were not predicted.
 struct ScaledPrediction {
   const PublishedPrediction* prediction = nullptr;
   double seconds = 0;
-  double naive = 0;       ///< of a constant MFU calibrated on the same rows
-  std::string reference;  ///< not empty: gives the scalar and is not scored
+  double naive = 0;         ///< of a constant MFU calibrated on the same rows
+  std::string reference{};  ///< not empty: gives the scalar and is not scored
+  [[nodiscard]] const PublishedPrediction* operator->() const { return prediction; }
 };
-std::vector<ScaledPrediction> scaled(const std::vector<const PublishedPrediction*>& all,
-                                     PublishedRegime regime, const PaceTable& paces = {});
-/// Scalars as kLoso finds them, from the rows of another table only: nothing of `all` is used.
-std::vector<ScaledPrediction> scaled_from(const std::vector<const PublishedPrediction*>& all,
-                                          const std::vector<const PublishedPrediction*>& others);
+using Scores = std::vector<ScaledPrediction>;
+Scores scaled(const Predictions& all, PublishedRegime regime, const PaceTable& paces = {});
 /// One scalar from all rows of other folds, a fold per (hidden, devices).
-std::vector<ScaledPrediction> scaled_by_folds(const std::vector<const PublishedPrediction*>& of);
+Scores scaled_by_folds(const Predictions& of);
 
 /// Sets tau and regret over plans that are compared: those of one model, or all of one table. What
 /// a plan costs is device seconds per model FLOP. Each pair counts once in tau; regret is the mean
 /// over what was chosen among.
 enum class PlansOf : std::uint8_t { kModel, kTable };
-void rank_plans(const std::vector<ScaledPrediction>& of, PlansOf plans, ValidationGroup& group);
-
-/// Every row, then a group and a curve per source and GPU in the order they appear.
-ValidationSuite published_by_source(const std::vector<ScaledPrediction>& scores);
+void rank_plans(const Scores& of, PlansOf plans, Group& group);
 
 /// Statistics of the scored among `of`, ranked by model.
-ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of);
+Group published_group(const std::string& name, const Scores& of);
+
+/// The bars of the project on these sets (bars.cpp), those without rows left out.
+std::vector<Group> published_bars(const std::vector<PublishedPrediction>& predictions);
+
+/// Rows that an interval is asked of.
+enum class SpreadOf : std::uint8_t {
+  kPlain,   ///< steps as `predict` says them, no scalar
+  kScaled,  ///< after one row of the source gave a scalar; sources whose scalar is a step's only
+};
+StepSpread published_spread(const std::vector<PublishedPrediction>& predictions, SpreadOf of,
+                            double level);
+
+/// A source's rows, and how many of them an interval holds.
+struct IntervalCheck {
+  std::string source;
+  std::size_t rows = 0, held = 0;
+  StepSpread spread;
+};
+/// Every source against the interval that all others give, scalars included.
+std::vector<IntervalCheck> check_intervals(const std::vector<PublishedPrediction>& predictions,
+                                           PublishedRegime regime, double level);
+/// Every source's steps as `predict` says them, without a scalar.
+std::vector<IntervalCheck> check_unseen(const std::vector<PublishedPrediction>& runs,
+                                        const StepSpread& spread);
+/// The mean over sources of the share of rows held.
+double mean_coverage(const std::vector<IntervalCheck>& checks);
 
 }  // namespace stepcast::validation

@@ -1,8 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <tuple>
+#include <utility>
 
 #include "core/device_names.h"
 #include "core/error.h"
@@ -33,37 +32,27 @@ std::string zero_of(const PublishedRow& row) {
 
 /// With a gate where the source says none but has experts, or norms of the Llama kind.
 std::string activation_of(const PublishedRow& row) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kNames{
-      {{"gelu2", "gelu"},
-       {"gelu", "gelu"},
-       {"sqrelu2", "squared_relu"},
-       {"squared_relu", "squared_relu"},
-       {"swiglu3", "swiglu"},
-       {"swiglu", "swiglu"},
-       {"geglu3", "geglu"},
-       {"geglu", "geglu"}}};
   const std::string act = lower(row.act);
-  for (const auto& [theirs, ours] : kNames) {
+  for (const auto& [theirs, ours] : {std::pair{"", "swiglu"},
+                                     {"gelu2", "gelu"},
+                                     {"gelu", "gelu"},
+                                     {"sqrelu2", "squared_relu"},
+                                     {"squared_relu", "squared_relu"},
+                                     {"swiglu3", "swiglu"},
+                                     {"swiglu", "swiglu"},
+                                     {"geglu3", "geglu"},
+                                     {"geglu", "geglu"}}) {
     if (act == theirs) {
-      return std::string(ours);
+      return ours;
     }
   }
-  if (act.empty()) {
-    return "swiglu";
-  }
-  throw InputError(row.place, fmt::format("act: found '{}', expected GELU2, SqReLU2, SwiGLU3 or "
-                                          "GeGLU3",
-                                          row.act));
+  throw InputError(
+      row.place,
+      fmt::format("act: found '{}', expected GELU2, SqReLU2, SwiGLU3 or GeGLU3", row.act));
 }
 
 std::int64_t stated(std::int64_t value, std::int64_t otherwise) {
   return value > 0 ? value : otherwise;
-}
-
-std::string latent_text(const LatentAttention& a) {
-  return fmt::format(
-      R"(, "mla": {{"q_rank": {}, "kv_rank": {}, "rope_dim": {}, "nope_dim": {}, "v_dim": {}}})",
-      a.q_rank, a.kv_rank, a.rope_dim, a.nope_dim, a.v_dim);
 }
 
 /// The zoo's model of that shape.
@@ -87,38 +76,35 @@ void add_workload(const PublishedRow& row, const std::vector<Workload>& shapes, 
       (stated(row.vocabulary, kUsualVocabulary) + unit - 1) / unit * unit;
   const std::int64_t ffn = stated(row.ffn, 4 * row.hidden);
   const TransformerWorkload* known = same_shape(row, shapes);
-  const bool latent = known != nullptr && known->mla && row.kv_heads == 0;
   std::string more;
+  const auto add = [&more](std::string_view key, std::int64_t value) {
+    if (value > 0) {
+      more += fmt::format(R"(, "{}": {})", key, value);
+    }
+  };
   if (row.experts > 0) {
     more = fmt::format(R"(, "moe": {{"experts": {}, "per_token": {}, "ffn_hidden": {})",
                        row.experts, stated(row.per_token, 1), ffn);
-    if (row.shared_experts > 0) {
-      more += fmt::format(R"(, "shared": {})", row.shared_experts);
-    }
-    if (row.dense_layers > 0) {
-      more += fmt::format(R"(, "first_dense_layers": {})", row.dense_layers);
-    }
+    add("shared", row.shared_experts);
+    add("first_dense_layers", row.dense_layers);
     if (known != nullptr && known->moe && known->moe->limits_groups()) {
-      more += fmt::format(R"(, "groups": {}, "groups_per_token": {})", known->moe->groups,
-                          known->moe->groups_per_token);
+      add("groups", known->moe->groups);
+      add("groups_per_token", known->moe->groups_per_token);
     }
     more += "}";
   }
-  if (latent) {
-    more += latent_text(*known->mla);
+  if (known != nullptr && known->mla && row.kv_heads == 0) {
+    const LatentAttention& a = *known->mla;
+    more += fmt::format(
+        R"(, "mla": {{"q_rank": {}, "kv_rank": {}, "rope_dim": {}, "nope_dim": {}, "v_dim": {}}})",
+        a.q_rank, a.kv_rank, a.rope_dim, a.nope_dim, a.v_dim);
   } else {
-    if (row.kv_heads > 0) {
-      more += fmt::format(R"(, "kv_heads": {})", row.kv_heads);
-    }
-    if (row.head_dim > 0) {
-      more += fmt::format(R"(, "head_dim": {})", row.head_dim);
-    }
+    add("kv_heads", row.kv_heads);
+    add("head_dim", row.head_dim);
   }
   if (known != nullptr && known->window > 0) {
-    more += fmt::format(R"(, "window": {})", known->window);
-    if (known->full_attention_every > 0) {
-      more += fmt::format(R"(, "full_attention_every": {})", known->full_attention_every);
-    }
+    add("window", known->window);
+    add("full_attention_every", known->full_attention_every);
   }
   to.insert(
       to.begin(),
@@ -142,16 +128,16 @@ void add_parallel(const PublishedRow& row, bool sequence_parallel, Settings& to)
   const std::int64_t pipeline = stated(row.pipeline, 1);
   set("parallel.tensor", tensor);
   set("parallel.pipeline", pipeline);
-  if (row.context > 1) {
-    set("parallel.context", row.context);
+  for (const auto& [key, ranks] :
+       {std::pair{"parallel.context", row.context}, {"parallel.expert", row.expert}}) {
+    if (ranks > 1) {
+      set(key, ranks);
+    }
   }
-  if (row.expert > 1) {
-    set("parallel.expert", row.expert);
-  }
-  const bool interleaved = row.schedule.starts_with("interleaved");
-  const std::int64_t unstated = interleaved ? std::max<std::int64_t>(1, row.layers / pipeline) : 1;
   if (pipeline > 1) {
-    const std::int64_t virtual_stages = stated(row.virtual_stages, unstated);
+    const bool interleaved = row.schedule.starts_with("interleaved");
+    const std::int64_t virtual_stages = stated(
+        row.virtual_stages, interleaved ? std::max<std::int64_t>(1, row.layers / pipeline) : 1);
     set("parallel.virtual_stages", virtual_stages);
     if (ends_count(row, pipeline * virtual_stages)) {
       set("parallel.pipeline_split", R"({"embedding": 1, "head": 1})");

@@ -4,139 +4,121 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <tuple>
+#include <variant>
 
 #include "core/error.h"
 #include "core/input/csv.h"
 #include "core/lower.h"
-#include "validation/validation.h"
+#include "validation/suite.h"
 
 namespace stepcast::validation {
 namespace {
 
-constexpr std::array<std::string_view, 7> kNeeded{"hidden", "layers", "heads", "seq",
-                                                  "gpus",   "gpu",    "gbs"};
+using R = PublishedRow;
+
+/// A column and the member it is read into.
+struct Column {
+  std::string_view name;
+  std::variant<std::string R::*, std::int64_t R::*, double R::*> to;
+  bool needed = false, lowered = false;
+};
+// clang-format off
+const Column kColumns[] = {
+    {"source", &R::source}, {"table", &R::table}, {"retrieved_from", &R::document},
+    {"framework", &R::framework}, {"model", &R::model}, {"task", &R::task, false, true},
+    {"hybrid", &R::hybrid}, {"lora_targets", &R::lora_targets}, {"duplicate_of", &R::duplicate_of},
+    {"act", &R::act}, {"zero_stage", &R::zero, false, true},
+    {"schedule", &R::schedule, false, true}, {"recompute", &R::recompute},
+    {"precision", &R::precision}, {"flash_attn", &R::flash_attention},
+    {"fp8_attention", &R::narrow_attention, false, true}, {"hours_of", &R::hours_of},
+    {"hidden", &R::hidden, true}, {"layers", &R::layers, true}, {"heads", &R::heads, true},
+    {"kv_heads", &R::kv_heads}, {"head_dim", &R::head_dim}, {"ffn", &R::ffn},
+    {"n_experts", &R::experts}, {"topk", &R::per_token}, {"dense_layers", &R::dense_layers},
+    {"dense_ffn", &R::dense_ffn}, {"shared_experts", &R::shared_experts},
+    {"seq", &R::sequence, true}, {"vocab", &R::vocabulary}, {"gpus", &R::devices, true},
+    {"gpu", &R::gpu, true}, {"gpus_per_node", &R::devices_per_node},
+    {"gpus_per_host", &R::devices_per_host}, {"inter_gbps_GBps_per_gpu", &R::inter_bandwidth},
+    {"gbs", &R::global, true}, {"mbs", &R::micro}, {"tp", &R::tensor}, {"pp", &R::pipeline},
+    {"vpp", &R::virtual_stages}, {"cp", &R::context}, {"ep", &R::expert},
+    {"lora_rank", &R::lora_rank}, {"lora_alpha", &R::lora_alpha}, {"iter_time_s", &R::seconds},
+    {"tokens_per_s_per_gpu", &R::tokens_per_second}, {"mfu_pct", &R::mfu},
+    {"tflops_per_gpu", &R::tflops}, {"mem_GiB", &R::memory_gib}};
+// clang-format on
 constexpr std::array<std::string_view, 4> kMeasured{"iter_time_s", "tokens_per_s_per_gpu",
                                                     "tflops_per_gpu", "mfu_pct"};
+
+/// The needed columns that the table lacks; without a table all of them.
+std::vector<std::string_view> needed_columns(const CsvTable* missing_in) {
+  std::vector<std::string_view> names;
+  for (const Column& c : kColumns) {
+    if (c.needed && (missing_in == nullptr || !missing_in->has(c.name))) {
+      names.push_back(c.name);
+    }
+  }
+  return names;
+}
+
+bool has_measurements(const CsvTable& table) {
+  return std::any_of(kMeasured.begin(), kMeasured.end(),
+                     [&](std::string_view c) { return table.has(c); });
+}
 
 /// Cells of a row by column: its own, else those of a table of shapes.
 using Cells = std::map<std::string, std::string, std::less<>>;
 using Shapes = std::map<std::string, Cells, std::less<>>;  // by id
-
-class Fields {
- public:
-  Fields(const CsvTable& table, const Cells* filled) : table_(table), filled_(filled) {}
-
-  [[nodiscard]] std::string text(std::string_view column) const {
-    const std::string own = table_.has(column) ? table_.text(column) : std::string();
-    if (!own.empty() || filled_ == nullptr) {
-      return own;
-    }
-    const auto at = filled_->find(column);
-    return at == filled_->end() ? std::string() : at->second;
-  }
-  double number(std::string_view column, std::string& unusable) const {
-    const std::string field = text(column);
-    return field.empty() ? 0 : positive_or_say(column, field, unusable);
-  }
-
- private:
-  const CsvTable& table_;
-  const Cells* filled_;
-};
 
 PublishedRow read_row(const CsvTable& table, const Shapes& shapes) {
   PublishedRow row;
   row.place = table.place();
   row.id = table.has("id") ? table.text("id") : "";
   const auto shape = shapes.find(row.id);
-  const Fields fields(table, shape == shapes.end() ? nullptr : &shape->second);
+  const auto text = [&](std::string_view column) {
+    const std::string own = table.has(column) ? table.text(column) : std::string();
+    if (!own.empty() || shape == shapes.end()) {
+      return own;
+    }
+    const auto at = shape->second.find(column);
+    return at == shape->second.end() ? std::string() : at->second;
+  };
+  const auto number = [&](const Column& c, const std::string& field) {
+    return field.empty() ? 0 : positive_or_say(c.name, field, row.unusable);
+  };
   if (row.id.empty()) {
     row.id = row.place;
   }
-  row.source = fields.text("source");
-  row.table = fields.text("table");
-  row.document = fields.text("retrieved_from");
-  row.framework = fields.text("framework");
-  row.model = fields.text("model");
-  row.task = lower(fields.text("task"));
-  row.hybrid = fields.text("hybrid");
-  row.lora_targets = fields.text("lora_targets");
-  row.duplicate_of = fields.text("duplicate_of");
-  row.act = fields.text("act");
-  row.gpu = fields.text("gpu");
-  row.zero = lower(fields.text("zero_stage"));
-  row.schedule = lower(fields.text("schedule"));
-  row.recompute = fields.text("recompute");
-  row.precision = fields.text("precision");
-  row.flash_attention = fields.text("flash_attn");
-  row.narrow_attention = lower(fields.text("fp8_attention"));
-  row.hours_of = fields.text("hours_of");
-  row.plan_by_rule = fields.text("recalled_fields").find("plan by rule") != std::string::npos;
-  const auto number = [&](std::string_view column) { return fields.number(column, row.unusable); };
-  // "0" says none, as an empty cell does.
-  const auto count = [&](std::string_view column) {
-    return fields.text(column) == "0" ? 0 : static_cast<std::int64_t>(number(column));
-  };
-  row.hidden = count("hidden");
-  row.layers = count("layers");
-  row.heads = count("heads");
-  row.kv_heads = count("kv_heads");
-  row.head_dim = count("head_dim");
-  row.ffn = count("ffn");
-  row.experts = count("n_experts");
-  row.per_token = count("topk");
-  row.dense_layers = count("dense_layers");
-  row.dense_ffn = count("dense_ffn");
-  row.shared_experts = count("shared_experts");
-  row.sequence = count("seq");
-  row.vocabulary = count("vocab");
-  row.devices = count("gpus");
-  row.devices_per_node = count("gpus_per_node");
-  row.devices_per_host = count("gpus_per_host");
-  row.inter_bandwidth = number("inter_gbps_GBps_per_gpu");
-  row.global = count("gbs");
-  row.micro = count("mbs");
-  row.tensor = count("tp");
-  row.pipeline = count("pp");
-  row.virtual_stages = count("vpp");
-  row.context = count("cp");
-  row.expert = count("ep");
-  row.lora_rank = count("lora_rank");
-  row.lora_alpha = count("lora_alpha");
-  if (const std::string sp = fields.text("sp"); sp == "0" || sp == "1") {
+  for (const Column& c : kColumns) {
+    const std::string field = text(c.name);
+    if (const auto* as_text = std::get_if<std::string R::*>(&c.to)) {
+      row.*(*as_text) = c.lowered ? lower(field) : field;
+    } else if (const auto* measure = std::get_if<double R::*>(&c.to)) {
+      row.*(*measure) = number(c, field);
+    } else if (field != "0") {  // says none, as an empty cell does
+      row.*std::get<std::int64_t R::*>(c.to) = static_cast<std::int64_t>(number(c, field));
+    }
+  }
+  row.mfu /= 100;
+  row.plan_by_rule = text("recalled_fields").find("plan by rule") != std::string::npos;
+  row.derived = text("iter_time_derived") == "1";
+  if (const std::string sp = text("sp"); sp == "0" || sp == "1") {
     row.sequence_parallel = sp == "1";
   }
-  row.seconds = number("iter_time_s");
-  row.derived = fields.text("iter_time_derived") == "1";
-  row.tokens_per_second = number("tokens_per_s_per_gpu");
-  row.mfu = number("mfu_pct") / 100;
-  row.tflops = number("tflops_per_gpu");
-  row.memory_gib = number("mem_GiB");
-  const auto needed = [&row](std::string_view column, std::int64_t value) {
-    if (value <= 0 && row.unusable.empty()) {
-      row.unusable = fmt::format("{}: the source does not state it", column);
+  for (const Column& c : kColumns) {
+    const auto* count = std::get_if<std::int64_t R::*>(&c.to);
+    if (c.needed && count != nullptr && row.*(*count) <= 0 && row.unusable.empty()) {
+      row.unusable = fmt::format("{}: the source does not state it", c.name);
     }
-  };
-  needed("hidden", row.hidden);
-  needed("layers", row.layers);
-  needed("heads", row.heads);
-  needed("seq", row.sequence);
-  needed("gpus", row.devices);
-  needed("gbs", row.global);
+  }
   return row;
 }
+
 /// The file's rows; of a folder's table that is of no transformer runs, why not.
 void read_file(const std::filesystem::path& file, bool of_folder, const Shapes& shapes,
                PublishedTables& to) {
   CsvTable table(file, "data/llm/published.csv");
-  std::vector<std::string_view> missing;
-  std::copy_if(kNeeded.begin(), kNeeded.end(), std::back_inserter(missing),
-               [&](std::string_view c) { return !table.has(c); });
-  const bool measured = std::any_of(kMeasured.begin(), kMeasured.end(),
-                                    [&](std::string_view c) { return table.has(c); });
+  const std::vector<std::string_view> missing = needed_columns(&table);
+  const bool measured = has_measurements(table);
   if (of_folder && (!missing.empty() || !measured)) {
     std::size_t rows = 0;
     while (table.next()) {
@@ -150,11 +132,12 @@ void read_file(const std::filesystem::path& file, bool of_folder, const Shapes& 
     return;
   }
   if (!missing.empty() || !measured) {
-    throw InputError(file.string(),
-                     missing.empty() ? fmt::format("has no column '{}'; expected a time or a rate",
-                                                   kMeasured.front())
-                                     : fmt::format("has no column '{}'; expected {}",
-                                                   missing.front(), fmt::join(kNeeded, ", ")));
+    throw InputError(
+        file.string(),
+        missing.empty()
+            ? fmt::format("has no column '{}'; expected a time or a rate", kMeasured.front())
+            : fmt::format("has no column '{}'; expected {}", missing.front(),
+                          fmt::join(needed_columns(nullptr), ", ")));
   }
   while (table.next()) {
     to.rows.push_back(read_row(table, shapes));
@@ -164,9 +147,7 @@ void read_file(const std::filesystem::path& file, bool of_folder, const Shapes& 
 /// Tables with an id and shapes, but nothing measured.
 void read_shapes(const std::filesystem::path& file, Shapes& to) {
   CsvTable table(file, "data/llm/published_dims_patch.csv");
-  const bool measured = std::any_of(kMeasured.begin(), kMeasured.end(),
-                                    [&](std::string_view c) { return table.has(c); });
-  if (!table.has("id") || measured) {
+  if (!table.has("id") || has_measurements(table)) {
     return;
   }
   while (table.next()) {

@@ -1,4 +1,4 @@
-#include "cli/validate/print_validation.h"
+#include "cli/validate/validate.h"
 
 #include <fmt/format.h>
 
@@ -11,49 +11,75 @@
 namespace stepcast::cli {
 namespace {
 
-using validation::ValidationGroup;
-using validation::ValidationRow;
-using validation::ValidationSuite;
+using validation::Group;
+using validation::Row;
+using validation::Suite;
 
-Json run_json(const ValidationRow::Run& run) {
+Json run_json(const Row::Run& run) {
   return {{"source", run.source}, {"gpu", run.device},    {"framework", run.framework},
           {"plan", run.plan},     {"format", run.format}, {"hardware_pace_s", run.hardware},
           {"fits", run.fits}};
 }
 
-Columns<ValidationRow> row_columns(const ValidationSuite& suite) {
-  using R = ValidationRow;
-  const bool in_bytes = suite.in_bytes;
-  const auto figure = [in_bytes](double v) { return in_bytes ? cell(Bytes(v)) : cell(seconds(v)); };
-  const char* const unit = in_bytes ? "_bytes" : "_s";
-  const auto memory = [](double R::*bytes) {
+Cell cell_of(const validation::Figure& f) {
+  using As = validation::Figure::As;
+  if (f.as == As::kText) {
+    return cell(std::get<std::string>(f.value));
+  }
+  const double value = std::get<double>(f.value);
+  return f.as == As::kShare     ? share(value)
+         : f.as == As::kFactor  ? decimal(value, 3)
+         : f.as == As::kSeconds ? cell(seconds(value))
+                                : cell(static_cast<std::int64_t>(value));
+}
+
+/// A column for each of the further figures that all have.
+template <class Of>
+void add_figures(const std::vector<Of>& all, Look look, Columns<Of>& columns) {
+  for (std::size_t i = 0; !all.empty() && i < all.front().more.size(); ++i) {
+    const validation::Figure& f = all.front().more[i];
+    columns.emplace_back(
+        f.key, f.title, [i](const Of& of) { return cell_of(of.more[i]); }, look);
+  }
+}
+
+Columns<Row> row_columns(const Suite& suite) {
+  const auto figure = [in_bytes = suite.in_bytes](double v) {
+    return in_bytes ? cell(Bytes(v)) : cell(seconds(v));
+  };
+  const std::string unit = suite.in_bytes ? "_bytes" : "_s";
+  const auto memory = [](double Row::*bytes) {
     return [bytes](auto& r) { return r.measured_memory > 0 ? code(r.*bytes) : absent_cell(); };
   };
-  return {
+  Columns<Row> columns{
       {"suite", "", [name = suite.name](auto&) { return code(name); }, kInCsv},
-      {"id", suite.name, &R::id},
-      {"measured", "", [figure](auto& r) { return figure(r.measured); }, 0,
-       std::string("measured") + unit},
+      {"id", suite.name, &Row::id},
+      {"measured", "", [figure](auto& r) { return figure(r.measured); }, 0, "measured" + unit},
       {"predicted", "",
        [figure](auto& r) { return r.predicted > 0 ? figure(r.predicted) : empty_cell("-"); }, 0,
-       std::string("predicted") + unit},
+       "predicted" + unit},
       {"error", "",
        [](auto& r) { return r.predicted > 0 ? signed_share(r.error()) : empty_cell("-"); }},
+  };
+  add_figures(suite.rows, 0, columns);
+  const Columns<Row> rest{
       {"skipped", "not scored", [](auto& r) { return r.skipped ? cell(*r.skipped) : empty_cell(); },
        kLeft},
       {"run", "", [](auto& r) { return r.run ? code(run_json(*r.run)) : absent_cell(); }, kInJson},
-      {"measured_memory_bytes", "", memory(&R::measured_memory), kInJson},
-      {"predicted_memory_bytes", "", memory(&R::predicted_memory), kInJson}};
+      {"measured_memory_bytes", "", memory(&Row::measured_memory), kInJson},
+      {"predicted_memory_bytes", "", memory(&Row::predicted_memory), kInJson}};
+  columns.insert(columns.end(), rest.begin(), rest.end());
+  return columns;
 }
 
 /// Every row while they can be read; of more, those that were not scored.
-void add_rows(const ValidationSuite& suite, Report& report) {
+void add_rows(const Suite& suite, Report& report) {
   constexpr std::size_t kReadable = 200;
   constexpr std::size_t kSkipped = 20;
-  std::vector<ValidationRow> shown = suite.rows;
+  std::vector<Row> shown = suite.rows;
   std::size_t more = 0;
   if (shown.size() > kReadable) {
-    std::erase_if(shown, [](const ValidationRow& r) { return r.predicted > 0; });
+    std::erase_if(shown, [](const Row& r) { return r.predicted > 0; });
     more = shown.size() - std::min(shown.size(), kSkipped);
     shown.resize(shown.size() - more);
   }
@@ -66,13 +92,13 @@ void add_rows(const ValidationSuite& suite, Report& report) {
 }
 
 template <class Value>
-bool any_has(const std::vector<ValidationGroup>& groups, Value value) {
+bool any_has(const std::vector<Group>& groups, Value value) {
   return std::any_of(groups.begin(), groups.end(),
-                     [&](const ValidationGroup& g) { return std::invoke(value, g).has_value(); });
+                     [&](const Group& g) { return std::invoke(value, g).has_value(); });
 }
 
-Columns<ValidationGroup> group_columns(const std::vector<ValidationGroup>& groups) {
-  using G = ValidationGroup;
+Columns<Group> group_columns(const std::vector<Group>& groups) {
+  using G = Group;
   using E = studies::ErrorStatistics;
   const auto figure = [](double E::*of) {
     return [of](auto& g) { return g.errors.n > 0 ? share(g.errors.*of) : Cell{"-", g.errors.*of}; };
@@ -138,11 +164,19 @@ Columns<ValidationGroup> group_columns(const std::vector<ValidationGroup>& group
       {"", "worst row", &G::worst_row, kInText | kLeft}};
 }
 
-void add_suite(const ValidationSuite& suite, Report& report) {
+void add_suite(const Suite& suite, Report& report) {
   begin_suite(report, suite.name, suite.bound, suite.pass);
   add_rows(suite, report);
   report.line("\nerrors");
-  report.add(table_of("groups", "", group_columns(suite.groups), suite.groups, kInText | kInJson));
+  Columns<Group> columns = group_columns(suite.groups);
+  add_figures(suite.groups, kInJson, columns);
+  report.add(table_of("groups", "", columns, suite.groups, kInText | kInJson));
+  Columns<Group> further{{"", "group", &Group::name}};
+  add_figures(suite.groups, 0, further);
+  if (further.size() > 1) {
+    report.line();
+    report.add(table_of("groups", "", further, suite.groups, kInText));
+  }
   report.add(table_of("rows", "", row_columns(suite), suite.rows, kInJson | kInCsv));
   report.fact("notes", suite.notes);
   for (const std::string& note : suite.notes) {
@@ -157,30 +191,19 @@ void begin_suite(Report& report, std::string_view name, std::string_view bound, 
   report.facts({{"name", name}, {"bound", bound}, {"pass", pass}});
 }
 
-void print_validation(const std::vector<ValidationSuite>& suites, OutputFormat format,
-                      std::ostream& out) {
+void print_suites(const std::vector<Suite>& suites, OutputFormat format, std::ostream& out) {
   Report report(format);
-  for (const ValidationSuite& suite : suites) {
+  for (const Suite& suite : suites) {
     add_suite(suite, report.item("suites"));
   }
   report.print(out);
 }
 
-DataTable case_predictions(const std::vector<validation::RuntimeCase>& cases, bool bounds) {
-  using Row = Numbered<validation::RuntimeCase>;
-  return table_of("predictions", "",
-                  Columns<Row>{{"case", "", [](auto& r) { return r.number; }},
-                               {"job", "", [](auto& r) { return r.of.job.workload.name; }},
-                               {"bound", "", [](auto& r) { return name_of(r.of.bound); },
-                                bounds ? kInCsv : kNowhere},
-                               {"predicted_s", "", [](auto& r) { return r.of.predicted; }},
-                               {"linear_s", "", [](auto& r) { return r.of.linear; }},
-                               {"in_calibrated_range", "", [](auto& r) { return r.of.in_range; }}},
-                  numbered(cases));
-}
-
-void write_predictions(const std::string& file, const DataTable& predictions,
-                       const std::string& what) {
+void write_predictions(const ValidateOptions& options, std::string_view suite,
+                       const DataTable& predictions, const std::string& what) {
+  const std::string file = options.predictions.empty()
+                               ? fmt::format("{}-predictions-{}.csv", suite, options.seed)
+                               : options.predictions;
   std::ostringstream text;
   predictions.print_csv(text);
   write_whole_file(file, text.str());
