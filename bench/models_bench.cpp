@@ -11,6 +11,7 @@
 #include "models/fit/fit.h"
 #include "models/kernels/kernel_memo.h"
 #include "models/measured/measured_table.h"
+#include "tests/measured_tables.h"
 
 namespace {
 
@@ -68,11 +69,10 @@ void first_time(benchmark::State& state) {
 }
 
 void fit_products(benchmark::State& state) {
-  const std::filesystem::path file = std::filesystem::path(STEPCAST_SOURCE_DIR) /
-                                     "../shared/data/kernels/gemm/"
-                                     "gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz";
+  const std::filesystem::path file =
+      stepcast::test::measured_tables("kernels/gemm/gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz");
   if (!std::filesystem::exists(file)) {
-    state.SkipWithError("no measured products beside the source tree");
+    state.SkipWithError("no converted products; ctest converts them");
     return;
   }
   const MeasuredTable table = read_measured(file);

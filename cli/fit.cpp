@@ -133,7 +133,7 @@ void print(const FitCommand& options, const studies::FitDataResult& result) {
   report.add(models_table(result));
   report.list("files");
   for (const auto& f : result.files) {
-    report.item("files", {{"path", f.path}, {"sha256", f.sha256}, {"rows", f.rows}});
+    report.item("files", {{"path", f.path}, {"rows", f.rows}});
   }
   report.facts({{"other_devices", result.other_devices},
                 {"other_stacks", result.other_stacks},

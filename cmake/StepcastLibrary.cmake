@@ -85,7 +85,8 @@ endfunction()
 # leave them out.
 set(properties_of_long TIMEOUT 7200)
 set(properties_of_mpi RESOURCE_LOCK ranks)  # ranks wait for each other: those of one test at a time
-set(properties_of_accuracy COST 60)  # the longest: begun first, so that no core waits for them at the end
+# The longest: begun first, so that no core waits for them at the end. Tables: tests/CMakeLists.txt.
+set(properties_of_accuracy COST 60 FIXTURES_REQUIRED measured_tables)
 function(stepcast_test name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;ALONE;LINK;TAGGED;PROPERTIES" ${ARGN})
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

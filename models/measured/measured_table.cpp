@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "core/graph/op_traits.h"
@@ -117,43 +116,12 @@ std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
 }
 
 MeasuredHost measured_host(const MeasuredTable& table, std::string_view device) {
-  using Part = MeasuredTable::HostRow::Part;
   MeasuredHost host;
-  struct Gaps {
-    double between = 0, before = 0, before_count = 0;
-  };
-  std::map<std::string, Gaps> by_workload;
   const std::set<std::string> short_steps = jobs_of_short_steps(table, device);
   for (const MeasuredTable::HostRow& row : table.host) {
-    if (!wanted(device, table.testbed(row.origin).device)) {
-      continue;
-    }
-    if (!short_steps.empty() && !short_steps.contains(row.workload)) {
-      continue;
-    }
-    Gaps& gaps = by_workload[row.workload];
-    switch (row.part) {
-      case Part::kIssue:
-        host.issue.push_back(row.mean);
-        break;
-      case Part::kDispatch:
-        host.dispatch.push_back(row.mean);
-        break;
-      case Part::kStep:
-        host.step.push_back(row.mean);
-        break;
-      case Part::kBetweenOps:
-        gaps.between = row.mean;
-        break;
-      case Part::kBeforeLaunch:
-        gaps.before += row.mean * row.count;
-        gaps.before_count += row.count;
-        break;
-    }
-  }
-  for (const auto& [workload, gaps] : by_workload) {
-    if (gaps.between > 0 && gaps.before_count > 0) {
-      host.issue.push_back(gaps.between + gaps.before / gaps.before_count);
+    if (wanted(device, table.testbed(row.origin).device) &&
+        (short_steps.empty() || short_steps.contains(row.workload))) {
+      (host.*row.part).push_back(row.seconds);
     }
   }
   return host;

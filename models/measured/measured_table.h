@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "core/graph/program.h"
@@ -15,45 +14,36 @@
 
 namespace stepcast::models {
 
-/// What the rows of one measurement share: the device (zoo name where it is known, else as the file
-/// writes it), the system for collectives, the software stack, and a variant where the kernel
-/// measured only stands in for the op kind it is filed under ("mul" for add, "softmax",
-/// "fp8_block").
+/// What the rows of one measurement share: the device, the system for collectives, the software
+/// stack, and a variant where the kernel only stands in for the op kind it is filed under ("mul"
+/// for add, "softmax", "fp8_block").
 struct Testbed {
   std::string device, system, stack, variant;
-  bool operator==(const Testbed&) const = default;
-  bool operator<(const Testbed& o) const {
-    return std::tie(device, system, stack, variant) <
-           std::tie(o.device, o.system, o.stack, o.variant);
-  }
+  auto operator<=>(const Testbed&) const = default;
 };
 
-/// Measured rows read from published tables and from `stepcast calibrate --rows`, in the types the
-/// fits take. Rows stay in file order; every one knows its file and line.
+/// Measured rows read from tables of the one schema (docs/reference/measurement-tables.md), in the
+/// types the fits take. Rows stay in file order; every one knows its file and line.
 ///
-///   const MeasuredTable table = read_measured({"data/kernels/gemm/x.csv.gz"});
+///   const MeasuredTable table = read_measured({"tables/kernels/gemm/x.csv.gz"});
 ///   const auto rows = find_ops(table, {.device = "h100-sxm-80gb", .kind = OpKind::kGemm});
 ///   const FittedModels fitted = fit_kernels(device, measured_ops(table, rows), options);
 struct MeasuredTable {
   struct File {
     std::string path;
-    std::string schema;  ///< name in the list of schemas: "gemm", "nccl", ...
-    std::string sha256;  ///< of the file as stored, 64 hexadecimal digits
     std::int64_t rows = 0;
   };
   struct Origin {
     std::uint32_t file = 0;  ///< index into files
     std::uint32_t line = 0;  ///< 1 is the header
     std::uint32_t testbed = 0;
+    std::uint32_t source = 0;  ///< index into sources
   };
   struct OpRow {
     std::uint32_t op = 0;     ///< index into program->ops
     std::uint32_t count = 1;  ///< ops from there on that took `time` together (a layer of experts)
     Seconds time;
-    /// Rows that a held-out score leaves out together: GEMMs of one (n, k), attention of one
-    /// (heads, kv_heads, head_dim), layers of experts of one (hidden, ffn, experts, per token),
-    /// row-wise ops of one width, embeddings of one (rows, dim), all rows of one calibration job.
-    std::int64_t configuration = -1;
+    std::int64_t configuration = -1;  ///< rows that a held-out score leaves out together
     std::int64_t samples = 1;
     Origin origin;
     Seconds apart;  ///< measured with it, known from rows of its own and taken off `time`
@@ -69,12 +59,11 @@ struct MeasuredTable {
     std::int64_t samples = 1;
     Origin origin;
   };
-  /// A measured part of what the host does per op, as mean, standard deviation and count.
+  /// A measured part of what the host does per op.
   struct HostRow {
-    enum class Part : std::uint8_t { kIssue, kDispatch, kStep, kBetweenOps, kBeforeLaunch };
-    Part part = Part::kIssue;
-    std::string workload;  ///< rows of one workload (and batch size) belong together
-    double mean = 0, deviation = 0, count = 1;  ///< seconds, seconds, samples
+    std::vector<double> MeasuredHost::*part = &MeasuredHost::issue;
+    std::string workload;
+    double seconds = 0;
     Origin origin;
   };
   /// A whole step of a calibration job: what the linear baseline is fitted to.
@@ -87,10 +76,11 @@ struct MeasuredTable {
   /// A row that is not used, and why.
   struct Skipped {
     Origin origin;
-    std::string reason;  ///< what was found, what was expected, the remedy
+    std::string reason;  ///< the column, what was found, what was expected, the remedy
   };
 
   std::vector<File> files;
+  std::vector<std::string> sources;  ///< what rows were taken from, as their column says; else file
   std::vector<Testbed> testbeds;
   std::unique_ptr<Program> program;  ///< holds the op templates; its address is stable
   std::vector<OpRow> ops;
@@ -108,18 +98,16 @@ struct MeasuredTable {
   [[nodiscard]] std::string place(const Origin& o) const;
 };
 
-/// Device and system of files that do not name theirs, as zoo names. A folder may hold files of any
-/// machine: there only what `stepcast calibrate` wrote is taken to be of these.
+/// Device and system of rows that do not name theirs, as built-in names.
 struct ReadOptions {
   std::string device = {}, system = {};
 };
 
-/// Reads CSV files, plain, gzip or zstd, whose header line is one of the known schemas
-/// (docs/reference/measurement-tables.md lists them); a folder stands for every CSV file below it,
-/// in order of name. A row that cannot be used (time not positive, unknown number format,
-/// not a number, a shape below 1) is listed in `skipped`. Errors: InputError naming the file when
-/// it cannot be read, has no rows, or its header is not a known one (with the nearest schema and
-/// the column that is missing).
+/// Reads tables of the schema, plain, gzip or zstd; a folder stands for every CSV file below it, in
+/// order of name. A row that cannot be used (time not positive, unknown number format, not a
+/// number, a negative size) is listed in `skipped`. Errors: InputError naming the file when it
+/// cannot be read, has no rows, or its columns are those of another layout, with the way to convert
+/// it.
 MeasuredTable read_measured(std::span<const std::filesystem::path> paths,
                             const ReadOptions& options = {});
 inline MeasuredTable read_measured(const std::filesystem::path& path,
@@ -152,9 +140,7 @@ std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
                                                      std::span<const std::uint32_t> rows);
 
 /// Host samples of a device. Where whole steps were measured too, of the third of the jobs with the
-/// shortest steps: there the host's part matters. Where a table tells the gap between ops apart
-/// from the time before an op's first launch, one issue sample per workload is their sum,
-/// count-weighted.
+/// shortest steps: there the host's part matters.
 MeasuredHost measured_host(const MeasuredTable& table, std::string_view device);
 
 /// Why a row cannot have been measured on that device: above its peak rate, or, beyond what its

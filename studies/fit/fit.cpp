@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
@@ -22,7 +21,7 @@ using models::MeasuredTable;
 
 /// What a model's rows have in common, gathered while rows are chosen.
 struct Provenance {
-  std::set<std::uint32_t> files;
+  std::set<std::uint32_t> files, sources;
   std::set<std::string> stacks;
   std::int64_t used = 0, skipped = 0;
 };
@@ -36,13 +35,11 @@ std::string joined(const std::set<std::string>& names) {
 }
 
 std::string source_of(const MeasuredTable& table, const Provenance& of, const std::string& date) {
-  std::string files;
-  for (const std::uint32_t f : of.files) {
-    files += fmt::format("{}{} (sha256 {})", files.empty() ? "" : ", ",
-                         std::filesystem::path(table.files[f].path).filename().string(),
-                         table.files[f].sha256.substr(0, 16));
+  std::string sources;
+  for (const std::uint32_t s : of.sources) {
+    sources += (sources.empty() ? "" : ", ") + table.sources[s];
   }
-  return fmt::format("stepcast fit, {}, {} rows of {}, {}", date, of.used, files,
+  return fmt::format("stepcast fit, {}, {} rows of {}, {}", date, of.used, sources,
                      joined(of.stacks));
 }
 
@@ -279,6 +276,7 @@ class Fit {
   void note(Provenance& p, const MeasuredTable::Origin& o, bool used) {
     ++(used ? p.used : p.skipped);
     p.files.insert(o.file);
+    p.sources.insert(o.source);
     p.stacks.insert(table_.testbed(o).stack);
   }
 

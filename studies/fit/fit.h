@@ -45,7 +45,7 @@ struct FitDataResult {
 
 /// Fits the models of one device, and of one system's collectives, to measured rows: robust
 /// constants, residual points, valid range, error on held-out configurations (models/fit/fit.h),
-/// and into every model's source the files with their hashes, the stack and the date. A fitted
+/// and into every model's source what the rows were taken from, the stack and the date. A fitted
 /// model replaces those of the base that were more specific for the same rows; others stay.
 /// Deterministic.
 /// Errors: InputError when no row was measured on that device or system, or when rows of one op

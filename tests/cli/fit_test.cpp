@@ -12,13 +12,13 @@ namespace {
 
 /// Adds of [B, H] fp32 on a T4: 5 us and 80 % of 320 GB/s.
 std::string adds() {
-  std::string text = "op,device,B,H,latency_ms\n";
+  std::string text = "kind,s0,s1,seconds,configuration,device,source\n";
   for (int i = 0; i < 40; ++i) {
     const int rows = 4096 + 512 * (i % 5);
     const int width = 512 + 128 * i;
-    const double ms = 0.005 + 1e3 * 12.0 * rows * width / (0.8 * 320e9);
-    text += "add,Tesla T4," + std::to_string(rows) + "," + std::to_string(width) + "," +
-            std::to_string(ms) + "\n";
+    const double us = 5 + 1e6 * 12.0 * rows * width / (0.8 * 320e9);
+    text += "add," + std::to_string(rows) + "," + std::to_string(width) + "," + std::to_string(us) +
+            "e-6,add " + std::to_string(width) + ",t4,adds of 2021\n";
   }
   return text;
 }
@@ -44,7 +44,7 @@ TEST_CASE("fit writes a device file that commands read, the same bytes twice", "
   CHECK(add.at("samples") == 40);
   CHECK(add.at("error").at("median").get<double>() < 0.02);
   CHECK_THAT(add.at("source").get<std::string>(),
-             Contains("rows.csv (sha256 ") && Contains("2026-01-02"));
+             Contains("40 rows of adds of 2021, ") && Contains("2026-01-02"));
   const Outcome again = call(
       {"fit", rows, "--device", folder / "a.json", "--out", folder / "c.json", "--format", "json"});
   INFO(again.err);
@@ -93,9 +93,9 @@ TEST_CASE("fit refuses what it cannot use", "[cli][fit][malformed]") {
   refused(call({"fit", rows, "--out", out}), "--device", "is needed");
   refused(call({"fit", rows, "--device", "t5", "--out", out}), "t5", "t4");
   refused(call({"fit", rows, "--device", "l40s", "--out", out}), "--device", "t4");
-  refused(call({"fit", folder.file("bad.csv", "op,device,B,H\nadd,Tesla T4,1,1\n"), "--device",
-                "t4", "--out", out}),
-          "bad.csv:1", "latency_ms");
+  refused(call({"fit", folder.file("bad.csv", "op,device,B,H,latency_ms\nadd,Tesla T4,1,1,1\n"),
+                "--device", "t4", "--out", out}),
+          "bad.csv:1", "scripts/data/convert");
   refused(call({"fit", folder / "none.csv", "--device", "t4", "--out", out}), "none.csv",
           "no such");
   CHECK(text_of(out).empty());  // nothing half-written

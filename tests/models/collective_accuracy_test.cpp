@@ -11,6 +11,7 @@
 #include "models/fit/points.h"
 #include "models/kernels/transfer.h"
 #include "models/measured/measured_table.h"
+#include "tests/measured_tables.h"
 
 namespace stepcast::models {
 namespace {
@@ -31,9 +32,9 @@ System facts_of(const std::string& name) {
 
 /// Published rows that say something about the system; empty, with a warning, where there are none.
 Rows published(const System& system) {
-  const std::filesystem::path folder = std::filesystem::path(STEPCAST_SHARED_DATA) / "collectives";
+  const std::filesystem::path folder = stepcast::test::measured_tables("collectives");
   if (!std::filesystem::exists(folder)) {
-    WARN("skipped: no folder " << folder);
+    WARN(stepcast::test::kNoTables);
     return {};
   }
   const MeasuredTable table = read_measured(folder);

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
-#include <cmath>
-#include <cstdlib>
 
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
@@ -13,37 +11,7 @@
 namespace stepcast::models {
 namespace {
 
-using test::MeasuredSet;
-
-std::optional<MeasuredSet> gemm_rows(const std::string& file, const std::string& dtype,
-                                     Format format) {
-  const auto records = test::read_csv(std::string(STEPCAST_SHARED_DATA) + "/kernels/gemm/" + file);
-  if (!records) {
-    return std::nullopt;
-  }
-  MeasuredSet set;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>
-      weights;  // configurations: whole (n, k) pairs
-  for (const test::Record& r : *records) {
-    if (r.at("gemm_dtype") != dtype) {
-      continue;
-    }
-    Op op;
-    op.kind = OpKind::kGemm;
-    op.format = format;
-    op.shape = {std::atoll(r.at("m").c_str()),
-                std::atoll(r.at("n").c_str()),
-                std::atoll(r.at("k").c_str()),
-                1,
-                0,
-                0};
-    const auto weight =
-        weights.try_emplace({op.shape[1], op.shape[2]}, static_cast<std::int64_t>(weights.size()))
-            .first->second;
-    set.add(op, milliseconds(std::atof(r.at("latency_ms").c_str())), weight);
-  }
-  return set;
-}
+const OpFilter kBf16Products{.kind = OpKind::kGemm, .format = Format::kBf16};
 
 }  // namespace
 
@@ -55,64 +23,56 @@ TEST_CASE("measured matrix products of unseen (n, k)", "[models][gemm][accuracy]
     double median, p90;
   };
   struct Case {
-    std::string file, dtype;
-    Format format;
-    Device device;
+    std::string file, device;
     Bound form, points;
   };
-  const auto c = GENERATE(values<Case>({{"gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz",
-                                         "bfloat16",
-                                         Format::kBf16,
-                                         test::h100(),
+  const auto c = GENERATE(values<Case>({{"gemm/gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz",
+                                         "h100-sxm-80gb",
                                          {0.05, 0.15},
                                          {0.03, 0.10}},
-                                        {"gemm__a100_sxm__sglang_0.5.10.csv.gz",
-                                         "bfloat16",
-                                         Format::kBf16,
-                                         test::a100(),
+                                        {"gemm/gemm__a100_sxm__sglang_0.5.10.csv.gz",
+                                         "a100-sxm-80gb",
                                          {0.05, 0.15},
                                          {0.042, 0.125}}}));
-  const auto set = gemm_rows(c.file, c.dtype, c.format);
-  if (!set) {
-    WARN("skipped: " << c.file << " is not in " << STEPCAST_SHARED_DATA);
+  const test::MeasuredRows set = test::rows_of(c.file, kBf16Products);
+  if (set.ops.empty()) {
     return;
   }
-  fmt::print("{} {}, {} rows, unseen (n, k)\n", c.device.name, c.dtype, set->times.size());
-  test::print_error("hardware facts only", test::score(c.device, {}, set->rows()));
+  const Device device = test::facts_of(c.device);
+  fmt::print("{}, {} rows, unseen (n, k)\n", c.device, set.ops.size());
+  test::print_error("hardware facts only", test::score(device, {}, set.ops));
   FitOptions options;
   options.folds = 5;
   options.max_rows = 2000;
   options.max_points = 0;
-  const FittedModels form = fit_kernels(c.device, set->rows(), options);
-  test::print_constants(form);
+  const FittedModels form = fit_kernels(device, set.ops, options);
   test::print_error("form only", form.at("gemm").error);
   CHECK(form.at("gemm").error.median <= c.form.median);
   CHECK(form.at("gemm").error.p90 <= c.form.p90);
   options.max_points = 400;
-  const FittedModels points = fit_kernels(c.device, set->rows(), options);
+  const FittedModels points = fit_kernels(device, set.ops, options);
   test::print_error("form and 400 points", points.at("gemm").error);
   CHECK(points.at("gemm").error.median <= c.points.median);
   CHECK(points.at("gemm").error.p90 <= c.points.p90);
 }
 
 TEST_CASE("measured matrix products of an unseen generation", "[models][gemm][accuracy]") {
-  const auto old = gemm_rows("gemm__a100_sxm__sglang_0.5.10.csv.gz", "bfloat16", Format::kBf16);
-  const auto fresh =
-      gemm_rows("gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz", "bfloat16", Format::kBf16);
-  if (!old || !fresh) {
-    WARN("skipped: no matrix products in " << STEPCAST_SHARED_DATA);
+  const auto old = test::rows_of("gemm/gemm__a100_sxm__sglang_0.5.10.csv.gz", kBf16Products);
+  const auto fresh = test::rows_of("gemm/gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz", kBf16Products);
+  if (old.ops.empty() || fresh.ops.empty()) {
     return;
   }
+  const Device h100 = test::facts_of("h100-sxm-80gb");
   FitOptions options;
   options.folds = 1;
   options.max_rows = 2000;
   options.max_points = 0;
-  const FittedModels models = fit_kernels(test::a100(), old->rows(), options);
-  const std::vector<MeasuredOp> rows = fresh->rows();
-  test::print_error("a100 constants, h100 facts", test::score(test::h100(), models, rows));
+  const FittedModels models = fit_kernels(test::facts_of("a100-sxm-80gb"), old.ops, options);
+  const std::vector<MeasuredOp>& rows = fresh.ops;
+  test::print_error("a100 constants, h100 facts", test::score(h100, models, rows));
   // One scalar: the median ratio over every 100th row; scored on the others.
   System system;
-  system.device = test::h100();
+  system.device = h100;
   system.device.fitted = models;
   const CostModel cost(system, {});
   std::vector<double> ratios;

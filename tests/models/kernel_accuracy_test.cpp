@@ -1,9 +1,6 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
-#include <cmath>
-#include <cstdlib>
-#include <functional>
 #include <set>
 
 #include "models/cost_model.h"
@@ -13,19 +10,6 @@
 
 namespace stepcast::models {
 namespace {
-
-using test::MeasuredSet;
-
-std::int64_t integer(const test::Record& r, const std::string& field) {
-  return std::atoll(r.at(field).c_str());
-}
-std::optional<std::vector<test::Record>> records_of(const std::string& file) {
-  auto records = test::read_csv(std::string(STEPCAST_SHARED_DATA) + "/kernels/" + file);
-  if (!records) {
-    WARN("skipped: " << file << " is not in " << STEPCAST_SHARED_DATA);
-  }
-  return records;
-}
 
 FitOptions with_points(std::size_t points) {
   FitOptions o;
@@ -37,10 +21,13 @@ FitOptions with_points(std::size_t points) {
 
 /// Error on the folds `scored` of 4, each predicted by a fit on the other three; rows of one
 /// configuration share a fold.
-FitError held_out(const Device& device, const MeasuredSet& set, std::size_t points,
+FitError held_out(const Device& device, const std::vector<MeasuredOp>& rows, std::size_t points,
                   std::int64_t scored = 4) {
-  const std::vector<std::int64_t> fold = folds_of(set.configurations, 4);
-  const std::vector<MeasuredOp> rows = set.rows();
+  std::vector<std::int64_t> configurations;
+  for (const MeasuredOp& row : rows) {
+    configurations.push_back(row.configuration);
+  }
+  const std::vector<std::int64_t> fold = folds_of(configurations, 4);
   std::vector<double> predicted;
   std::vector<double> measured;
   for (std::int64_t f = 0; f < scored; ++f) {
@@ -61,37 +48,8 @@ FitError held_out(const Device& device, const MeasuredSet& set, std::size_t poin
   return error_of(predicted, measured);
 }
 
-Device gpu(const std::string& name, double gb_per_second, double l2_mb, std::int64_t processors) {
-  Device d;
-  d.name = name;
-  d.bandwidth = GBps(gb_per_second);
-  d.l2 = MB(l2_mb);
-  d.multiprocessors = processors;
-  d.launch = microseconds(4);
-  d.peak = {{Format::kFp32, teraflops(15)}};
-  return d;
-}
-const std::vector<Device>& row_wise_devices() {
-  static const std::vector<Device> devices{gpu("Tesla P100-PCIE-16GB", 732, 4, 56),
-                                           gpu("Tesla V100-PCIE-32GB", 900, 6, 80),
-                                           gpu("Tesla P4", 192, 2, 20), gpu("Tesla T4", 320, 4, 40),
-                                           gpu("NVIDIA A100-PCIE-40GB", 1555, 40, 108)};
-  return devices;
-}
-
-MeasuredSet row_wise(const std::vector<test::Record>& records, const std::string& device,
-                     const std::string& op_name, OpKind kind) {
-  MeasuredSet set;
-  for (const test::Record& r : records) {
-    if (r.at("device") == device && r.at("op") == op_name) {
-      Op op;
-      op.kind = kind;
-      op.shape = {integer(r, "B"), integer(r, "H"), 0, 0, 0, 0};
-      set.add(op, milliseconds(std::atof(r.at("latency_ms").c_str())), op.shape[1]);
-    }
-  }
-  return set;
-}
+const std::vector<std::string> kRowWiseDevices{"p100", "v100-pcie-32gb", "p4", "t4",
+                                               "a100-pcie-40gb"};
 
 }  // namespace
 
@@ -100,45 +58,31 @@ MeasuredSet row_wise(const std::vector<test::Record>& records, const std::string
 TEST_CASE("attention of unseen head groups and of unseen batches and lengths",
           "[models][attention][accuracy]") {
   struct Case {
-    std::string file;
-    Device device;
+    std::string file, device;
     std::size_t points;
     double form_median, median, p90;
   };
   const auto c =
       GENERATE(values<Case>({{"attention/context_attention__a100_sxm__sglang_0.5.10.csv",
-                              test::a100(), 400, 0.05, 0.04, 0.10},
+                              "a100-sxm-80gb", 400, 0.05, 0.04, 0.10},
                              {"attention/context_attention__h100_sxm__trtllm_1.3.0rc20.csv.gz",
-                              test::h100(), 1000, 0.075, 0.04, 0.10}}));
-  const auto records = records_of(c.file);
-  if (!records) {
+                              "h100-sxm-80gb", 1000, 0.075, 0.04, 0.10}}));
+  const test::MeasuredRows set = test::rows_of(c.file, {});
+  if (set.ops.empty()) {
     return;
   }
-  fmt::print("{} attention, {} rows, causal, all windows\n", c.device.name, records->size());
+  const Device device = test::facts_of(c.device);
+  fmt::print("{} attention, {} rows, causal, all windows\n", c.device, set.ops.size());
   for (const bool by_heads : {true, false}) {
-    MeasuredSet set;
-    for (const test::Record& r : *records) {
-      Op op;
-      op.kind = OpKind::kAttentionForward;
-      op.format = Format::kBf16;
-      op.flags = op_flags::kCausal;
-      const std::int64_t heads = integer(r, "num_heads");
-      const std::int64_t length = integer(r, "isl");
-      op.shape = {
-          integer(r, "batch_size"), heads, integer(r, "num_key_value_heads"), length, length,
-          integer(r, "head_dim")};
-      if (r.contains("window_size") && integer(r, "window_size") > 0) {
-        op.attributes =
-            AttentionAttributes{.window = static_cast<std::int32_t>(integer(r, "window_size"))};
-      }
-      set.add(op, milliseconds(std::atof(r.at("latency_ms").c_str())),
-              by_heads ? (op.shape[1] * 1000 + op.shape[2]) * 1000 + op.shape[5]
-                       : op.shape[0] * 100'000 + length);
+    std::vector<MeasuredOp> rows = set.ops;
+    for (MeasuredOp& row : rows) {
+      row.configuration =
+          by_heads ? row.configuration : row.op->shape[0] * 100'000 + row.op->shape[3];
     }
     const std::string what =
         by_heads ? "unseen (heads, kv heads, width)" : "unseen (batch, length)";
-    const FitError form = held_out(c.device, set, 0);
-    const FitError both = held_out(c.device, set, c.points, c.points > 400 ? 1 : 4);
+    const FitError form = held_out(device, rows, 0);
+    const FitError both = held_out(device, rows, c.points, c.points > 400 ? 1 : 4);
     test::print_error(what + ", form", form);
     test::print_error(fmt::format("{}, form + {} points", what, c.points), both);
     CHECK(form.median <= c.form_median);
@@ -150,53 +94,35 @@ TEST_CASE("attention of unseen head groups and of unseen batches and lengths",
 // Reference: 0.1-0.6 % median over devices; traffic is 4 B times 3 (binary) or 2 (unary).
 TEST_CASE("elementwise kernels of unseen widths follow their traffic",
           "[models][memory][accuracy]") {
-  const auto records = records_of("memory_bound/train_elementwise.csv");
-  if (!records) {
-    return;
-  }
-  for (const Device& device : row_wise_devices()) {
-    double worst = 0;
-    double sum = 0;
-    const std::vector<std::pair<std::string, OpKind>> ops{{"add", OpKind::kAdd},
-                                                          {"mul", OpKind::kAdd},
-                                                          {"div", OpKind::kAdd},
-                                                          {"pow", OpKind::kAdd},
-                                                          {"relu", OpKind::kActivationForward},
-                                                          {"gelu", OpKind::kActivationForward},
-                                                          {"tanh", OpKind::kActivationForward},
-                                                          {"addu", OpKind::kActivationForward},
-                                                          {"mulu", OpKind::kActivationForward},
-                                                          {"divu", OpKind::kActivationForward},
-                                                          {"powu", OpKind::kActivationForward}};
-    for (const auto& [name, kind] : ops) {
-      const double mean = held_out(device, row_wise(*records, device.name, name, kind), 0).mean;
-      worst = std::max(worst, mean);
-      sum += mean / static_cast<double>(ops.size());
-      CAPTURE(device.name, name);
-      CHECK(mean <= 0.015);
+  for (const std::string& name : kRowWiseDevices) {
+    for (const char* kernel : {"", "mul", "div", "pow", "tanh", "addu", "mulu", "divu", "powu"}) {
+      const auto set = test::rows_of("memory_bound/train_elementwise.csv",
+                                     {.device = name, .stack = "", .variant = kernel});
+      if (set.ops.empty()) {
+        return;
+      }
+      const FitError form = held_out(test::facts_of(name), set.ops, 0);
+      test::print_error(fmt::format("{} {}, form", name, kernel), form);
+      CAPTURE(name, kernel);
+      CHECK(form.mean <= 0.015);
     }
-    fmt::print("  {:<24} elementwise, form: mean over ops {:.2f} %, worst op {:.2f} %\n",
-               device.name, 100 * sum, 100 * worst);
   }
 }
 
 // Reference, two constants: 17.5 (layer norm) and 26.4 % (softmax) median on A100.
 TEST_CASE("norms and softmax of unseen widths", "[models][memory][accuracy]") {
-  const auto norms = records_of("memory_bound/train_layernorm.csv");
-  const auto softmax = records_of("memory_bound/train_softmax.csv");
-  if (!norms || !softmax) {
-    return;
-  }
-  for (const Device& device : row_wise_devices()) {
-    for (const auto& [records, name, kind] :
-         {std::tuple(&*norms, "ln", OpKind::kNormForward),
-          std::tuple(&*softmax, "softmax", OpKind::kCrossEntropyMax)}) {
-      const MeasuredSet set = row_wise(*records, device.name, name, kind);
-      const FitError form = held_out(device, set, 0);
-      const FitError both = held_out(device, set, 200);
-      test::print_error(device.name + " " + name + ", form", form);
-      test::print_error(device.name + " " + name + ", form + points", both);
-      CAPTURE(device.name, name);
+  for (const std::string& name : kRowWiseDevices) {
+    for (const auto& [file, kernel] : {std::pair("memory_bound/train_layernorm.csv", ""),
+                                       std::pair("memory_bound/train_softmax.csv", "softmax")}) {
+      const auto set = test::rows_of(file, {.device = name, .stack = "", .variant = kernel});
+      if (set.ops.empty()) {
+        return;
+      }
+      const FitError form = held_out(test::facts_of(name), set.ops, 0);
+      const FitError both = held_out(test::facts_of(name), set.ops, 200);
+      test::print_error(fmt::format("{} {}, form", name, file), form);
+      test::print_error(fmt::format("{} {}, form + points", name, file), both);
+      CAPTURE(name, file);
       CHECK(form.median <= 0.06);
       CHECK(both.median <= 0.06);
     }
@@ -206,42 +132,21 @@ TEST_CASE("norms and softmax of unseen widths", "[models][memory][accuracy]") {
 // Twenty rows of two kernels that update without sorting; every shape is predicted from the others.
 // Rows with and without shared memory are near repeats, so both are left out together.
 TEST_CASE("embedding bags on a V100, unseen shapes", "[models][embedding][accuracy]") {
-  Device device = gpu("v100", 900, 6, 80);
-  MeasuredSet set;
-  for (const std::string name : {"elf_noshmem", "elf_shmem", "elb_sgd_noshmem", "elb_sgd_shmem"}) {
-    const auto records = records_of("embedding/" + name + "_V100.csv");
-    if (!records) {
-      return;
-    }
-    for (const test::Record& r : *records) {
-      EmbeddingGroup group;
-      group.optimizer = OptimizerKind::kSgd;
-      EmbeddingShard s;
-      s.rows = s.table_rows = integer(r, "num_embeddings");
-      s.dim = integer(r, "embedding_dim");
-      s.bags = static_cast<double>(integer(r, "batch_size"));
-      s.lookups = s.bags * static_cast<double>(integer(r, "bag_size"));
-      s.access = std::make_shared<const Access>(Access::uniform(s.rows));
-      for (std::int64_t t = 0; t < integer(r, "num_tables"); ++t) {
-        s.table = static_cast<std::int32_t>(t);
-        group.shards.push_back(s);
-      }
-      Op op;
-      op.kind = name[2] == 'b' ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward;
-      op.attributes = EmbeddingAttributes{
-          .group = static_cast<std::int32_t>(set.program.embeddings.size()), .order = 1};
-      op.shape = {integer(r, "bag_size") * integer(r, "batch_size"), integer(r, "batch_size"),
-                  s.dim};
-      set.program.embeddings.push_back(std::move(group));
-      set.add(op, microseconds(std::atof(r.at("kernel_runtime").c_str())),
-              integer(r, "bag_size") * 1000 + s.dim);
-    }
+  const Device device = test::facts_of("v100-sxm2-32gb");
+  const test::MeasuredRows set = test::rows_of("embedding", {});
+  if (set.ops.empty()) {
+    return;
   }
-  const std::vector<MeasuredOp> rows = set.rows();
+  std::vector<MeasuredOp> rows = set.ops;
+  std::set<std::int64_t> shapes;
+  for (MeasuredOp& row : rows) {
+    const auto& shape = row.op->shape;
+    row.configuration = shape[0] / shape[1] * 1000 + row.program->group_of(*row.op)->shards[0].dim;
+    shapes.insert(row.configuration);
+  }
   std::vector<double> predicted;
   std::vector<double> measured;
-  for (const std::int64_t shape :
-       std::set<std::int64_t>(set.configurations.begin(), set.configurations.end())) {
+  for (const std::int64_t shape : shapes) {
     std::vector<MeasuredOp> kept;
     for (const MeasuredOp& row : rows) {
       if (row.configuration != shape) {

@@ -1,4 +1,4 @@
-// Readers of measured tables: units, names, refusals.
+// The reader of measured tables: ops, work, testbeds, refusals.
 #include "models/measured/measured_table.h"
 
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "models/kernels/kernel_form.h"
 #include "models/measured/op_text.h"
-#include "models/measured/sha256.h"
+#include "tests/measured_tables.h"
 
 using namespace stepcast;
 using namespace stepcast::models;
@@ -47,10 +47,10 @@ class Folder {
 };
 
 const std::string kGemm =
-    "gemm_dtype,m,n,k,latency_ms\n"
-    "bfloat16,16,512,1024,0.005\n"
-    "bfloat16,32,512,1024,0.006\n"
-    "fp8,16,1024,1024,0.004\n";
+    "kind,format,s0,s1,s2,seconds,configuration,device,system,stack\n"
+    "gemm,bf16,16,512,1024,5e-6,512x1024,h100-sxm-80gb,dgx-h100,stack 1.0\n"
+    "gemm,bf16,32,512,1024,6e-6,512x1024,h100-sxm-80gb,dgx-h100,stack 1.0\n"
+    "gemm,fp8,16,1024,1024,4e-6,1024x1024,h100-sxm-80gb,dgx-h100,stack 1.0\n";
 
 std::string refusal(const fs::path& file) {
   try {
@@ -73,163 +73,122 @@ Device toy() {
 
 }  // namespace
 
-// Vectors of FIPS 180-2, appendix B: the last needs a second block for the length.
-TEST_CASE("SHA-256 of known messages", "[models][measured]") {
-  CHECK(sha256("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  CHECK(sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  CHECK(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
-        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-}
-
 TEST_CASE("rows of matrix products, plain and gzip", "[models][measured]") {
   const Folder folder;
   const bool packed = GENERATE(false, true);
-  const fs::path path = packed ? folder.gzip("gemm__h100_sxm__stack_1.0.csv.gz", kGemm)
-                               : folder.file("gemm__h100_sxm__stack_1.0.csv", kGemm);
+  const fs::path path = packed ? folder.gzip("h100.csv.gz", kGemm) : folder.file("h100.csv", kGemm);
   const MeasuredTable table = read_measured(path);
   REQUIRE(table.ops.size() == 3);
   CHECK(table.skipped.empty());
-  CHECK(table.files[0].schema == "gemm");
   CHECK(table.files[0].rows == 3);
   const Op& op = table.op(table.ops[0]);
   CHECK(op.kind == OpKind::kGemm);
   CHECK(op.format == Format::kBf16);
   CHECK(op.shape[0] == 16);
   CHECK(op.flops.base() == 2.0 * 16 * 512 * 1024);
-  CHECK(table.ops[0].time.base() == Approx(5e-6));  // 0.005 ms
+  CHECK(table.ops[0].time.base() == 5e-6);
   CHECK(table.ops[0].origin.line == 2);
-  CHECK_THAT(table.place(table.ops[2].origin),
-             Contains("gemm__h100_sxm__stack_1.0.csv") && Contains(":4"));
-  const Testbed& where = table.testbed(table.ops[0].origin);
-  CHECK(where.device == "h100-sxm-80gb");
-  CHECK(where.system == "dgx-h100");
-  CHECK(where.stack == "stack 1.0");
-  // Rows of one (n, k) are one configuration.
+  CHECK_THAT(table.place(table.ops[2].origin), Contains(path.filename().string() + ":4"));
+  CHECK(table.testbed(table.ops[0].origin) ==
+        Testbed{"h100-sxm-80gb", "dgx-h100", "stack 1.0", ""});
+  CHECK(table.sources == std::vector<std::string>{path.filename().string()});
   CHECK(table.ops[0].configuration == table.ops[1].configuration);
   CHECK(table.ops[0].configuration != table.ops[2].configuration);
   CHECK(find_ops(table, {.variant = "*", .format = Format::kFp8}).size() == 1);
   CHECK(find_ops(table, {.device = "a100-sxm-80gb"}).empty());
+  // Results are written in bf16, whatever the product is done in.
+  const Op& narrow = table.op(table.ops[2]);
+  CHECK(narrow.bytes_written.base() == 16 * 1024 * 2);
+  CHECK(narrow.bytes_read.base() == 16 * 1024 + 1024 * 1024);
 }
 
-TEST_CASE("narrow products are told without their quantisation", "[models][measured]") {
+TEST_CASE("columns say what kind and sizes do not", "[models][measured]") {
   const Folder folder;
-  const std::vector<fs::path> files{
-      folder.file("gemm__b200_sxm__s_1.csv",
-                  "gemm_dtype,m,n,k,latency_ms\n"
-                  "fp8,64,512,1024,0.020\n"
-                  "nvfp4,64,512,1024,0.010\n"
-                  "fp8_block,64,512,1024,0.012\n"
-                  "fp8,64,512,2048,0.020\n"
-                  "fp8,32,512,1024,0.007\n"),
-      folder.file("scale_matrix__b200_sxm__s_1.csv",
-                  "quant_dtype,m,k,latency_ms\nfp8,64,1024,0.003\nfp8,32,1024,0.003\n"),
-      folder.file("computescale__b200_sxm__s_1.csv",
-                  "quant_dtype,m,k,latency_ms\nfp8,64,1024,0.005\nfp8,32,1024,0.005\n")};
-  const MeasuredTable table = read_measured(files);
-  REQUIRE(table.ops.size() == 9);
-  const auto variant = [&](std::size_t i) { return table.testbed(table.ops[i].origin).variant; };
-  // One scale a tensor: cast and search; scales of blocks: the cast alone, of 4.5 bits a little
-  // less (2 + 0.5625 bytes an element of the 3 that fp8 moves).
-  CHECK(table.ops[0].time.base() == Approx(20e-6 - 3e-6 - 5e-6));
-  CHECK(table.ops[0].apart.base() == Approx(8e-6));
-  CHECK(variant(0).empty());
-  CHECK(table.ops[1].time.base() == Approx(10e-6 - 3e-6 * 2.5625 / 3));
-  CHECK(variant(1).empty());
-  CHECK(table.ops[2].time.base() == Approx(12e-6 - 3e-6));
-  CHECK(variant(2) == "fp8_block");
-  // No quantisation of this (m, k), or more than the whole time: a product with it.
-  CHECK(table.ops[3].time.base() == Approx(20e-6));
-  CHECK(variant(3) == "with quantisation");
-  CHECK(table.ops[4].time.base() == Approx(7e-6));
-  CHECK(variant(4) == "with quantisation");
-  // Results are written in bf16, whatever the product is done in: 64 * 512 * 2 bytes.
-  CHECK(table.op(table.ops[0]).bytes_written.base() == 64 * 512 * 2);
-  CHECK(table.op(table.ops[0]).bytes_read.base() == 64 * 1024 + 512 * 1024);
-  const Op& cast = table.op(table.ops[5]);
-  CHECK(cast.kind == OpKind::kCast);
-  CHECK(cast.bytes_read.base() == 2 * 64 * 1024);
-  CHECK(cast.bytes_written.base() == 64 * 1024);
-  CHECK(variant(7) == "search of the maximum");
+  const MeasuredTable table = read_measured(
+      folder.file("any.csv",
+                  "kind,s0,s1,s2,s3,s4,s5,seconds,flags,variant,window,flops,bytes,apart,samples,"
+                  "device,kernel,source,remark\n"
+                  "activation_forward,8,16,,,,,1e-5,,gelu,,,,,,t4,,one,seen\n"
+                  "activation_forward,8,16,,,,,1e-5,,2,,,,,,t4,mul,one,\n"
+                  "optimizer,1000,,,,,,1e-5,,rowwise_adagrad,,,,,,t4,,two,\n"
+                  "attention_forward,1,8,8,64,64,32,1e-5,8,,16,,,,,t4,,two,\n"
+                  "cast,4096,,,,,,1e-5,,,,77,88,3e-6,9,,,,\n"),
+      {.device = "p4", .system = "none"});
+  REQUIRE(table.skipped.empty());
+  REQUIRE(table.ops.size() == 5);
+  const auto op = [&](std::size_t i) { return table.op(table.ops[i]); };
+  CHECK(op(0).as<ActivationAttributes>().activation == Activation::kGelu);
+  CHECK(op(1).as<ActivationAttributes>().activation == Activation::kGelu);
+  CHECK(op(2).as<OptimizerAttributes>().kind == OptimizerKind::kRowwiseAdagrad);
+  CHECK(op(3).as<AttentionAttributes>().window == 16);
+  CHECK(op(3).flags == op_flags::kCausal);
+  CHECK(op(4).flops.base() == 77);
+  CHECK((op(4).bytes_read + op(4).bytes_written).base() == 88);
+  CHECK(table.ops[4].apart.base() == 3e-6);
+  CHECK(table.ops[4].samples == 9);
+  // add, relu, gelu ... in their own right; stand-ins are found only when asked for.
+  CHECK(find_ops(table, {.device = "t4", .kind = OpKind::kActivationForward}).size() == 1);
+  CHECK(find_ops(table, {.device = "t4", .variant = "mul"}).size() == 1);
+  // A row that names no device is of the one that was given.
+  CHECK(table.testbed(table.ops[4].origin) == Testbed{"p4", "none", "", ""});
+  CHECK(table.testbed(table.ops[3].origin).system.empty());
+  CHECK(table.sources == std::vector<std::string>{"one", "two", "any.csv"});
 }
 
-TEST_CASE("a layer of experts is one time of several ops", "[models][measured]") {
+TEST_CASE("ops without a time belong to the row above", "[models][measured]") {
   const Folder folder;
-  const MeasuredTable table = read_measured(folder.file(
-      "moe__b200_sxm__s_1.csv",
-      "moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,"
-      "distribution,kernel_source,latency_ms\n"
-      "bfloat16,1024,4096,1536,8,128,2,4,balanced,moe_torch_flow_cutlass,0.5\n"
-      "bfloat16,2,4096,1536,8,128,1,1,balanced,moe_torch_flow_cutlass,0.5\n"
-      "bfloat16,1024,4096,1536,8,128,1,1,power_law_1.2,moe_torch_flow_cutlass,0.5\n"
-      "bfloat16,1024,4096,2688,8,128,1,1,balanced,moe_torch_flow_nongated,0.5\n"
-      "bfloat16,1024,4096,1536,8,128,1,2,balanced,sglang_fused_moe_triton,0.5\n"));
-  REQUIRE(table.ops.size() == 4);
-  REQUIRE(table.skipped.size() == 1);
-  CHECK_THAT(table.skipped[0].reason, Contains("tokens of other ranks"));
-  // 1,024 tokens, 8 copies each, on 4 ranks: 2,048 copies for 32 experts, 64 each; half of 1,536
-  // columns, two matrices of them in the first product.
+  const MeasuredTable table =
+      read_measured(folder.file("layer.csv",
+                                "kind,format,s0,s1,s2,s3,flops,seconds,variant,device\n"
+                                "grouped_gemm,bf16,64,1536,4096,32,5e9,5e-4,,b200-sxm\n"
+                                "grouped_gemm,bf16,64,4096,768,32,,,,\n"
+                                "activation_forward,bf16,2048,768,,,,,swiglu,\n"
+                                "add,bf16,0,768,,,,-1,,b200-sxm\n"
+                                "add,bf16,8,768,,,,,,\n"));
+  REQUIRE(table.ops.size() == 1);
+  CHECK(table.files[0].rows == 3);
   const auto layer = table.ops_of(table.ops[0]);
-  REQUIRE(layer.size() == 6);
-  using Shape = std::array<std::int64_t, 6>;
-  CHECK(layer[0].shape == Shape{64, 2 * 768, 4096, 32});
-  CHECK(layer[1].shape == Shape{64, 4096, 768, 32});
+  REQUIRE(layer.size() == 3);
+  CHECK(layer[0].kind == OpKind::kGemm);
   CHECK(layer[0].routing >= 0);
-  CHECK(layer[0].flops.base() == 2.0 * 2048 * 1536 * 4096);
-  CHECK(fitted_keys(layer[0]).front() == "grouped_gemm.bf16");
-  // 2 tokens reach 16 experts: no other weights are read.
-  CHECK(table.ops_of(table.ops[1])[0].shape == Shape{1, 2 * 1536, 4096, 16});
-  CHECK(table.testbed(table.ops[2].origin).variant == "power_law_1.2");
-  CHECK(table.testbed(table.ops[3].origin).variant == "moe_torch_flow_nongated");
-  CHECK(table.ops_of(table.ops[3])[0].shape[1] == 2688);
-  CHECK(table.ops[0].configuration == table.ops[1].configuration);
-}
-
-TEST_CASE("prefill of latent attention, and kernels timed without rotation", "[models][measured]") {
-  const Folder folder;
-  const std::vector<fs::path> files{
-      folder.file("context_mla__b200_sxm__s_1.csv",
-                  "mla_dtype,kv_cache_dtype,num_heads,batch_size,isl,step,latency_ms\n"
-                  "bfloat16,bfloat16,16,2,4096,0,0.5\nbfloat16,fp8,16,2,4096,0,0.5\n"
-                  "bfloat16,bfloat16,16,2,4096,128,0.5\n"),
-      folder.file("mla_context_module__b200_sxm__s_1.csv",
-                  "mla_dtype,kv_cache_dtype,gemm_type,num_heads,batch_size,isl,step,latency_ms\n"
-                  "bfloat16,bfloat16,bfloat16,16,2,4096,0,0.9\n"),
-      folder.file("context_attention__b200_sxm__s_1.csv",
-                  "batch_size,isl,num_heads,num_key_value_heads,head_dim,window_size,attn_dtype,"
-                  "kv_cache_dtype,step,kernel_source,latency_ms\n"
-                  "4,16384,96,96,512,0,bfloat16,bfloat16,0,torch_flow_flashinfer,18\n"
-                  "4,16384,96,96,64,0,fp8,fp8,0,torch_flow,18\n")};
-  const MeasuredTable table = read_measured(files);
-  REQUIRE(table.ops.size() == 4);
+  CHECK(fitted_keys(layer[1]).front() == "grouped_gemm.bf16");
+  CHECK(layer[0].flops.base() == 5e9);
+  CHECK(layer[2].as<ActivationAttributes>().activation == Activation::kSwiGlu);
+  // What belongs to a row that is not used is not added to the one before.
   REQUIRE(table.skipped.size() == 2);
-  CHECK_THAT(table.skipped[1].reason, Contains("a layer with its projections"));
-  const Op& latent = table.op(table.ops[0]);
-  CHECK(latent.kind == OpKind::kAttentionForward);
-  CHECK(latent.shape[5] == 160);  // (192 + 128) / 2
-  CHECK(table.testbed(table.ops[1].origin).variant == "narrow cache");
-  CHECK(table.testbed(table.ops[2].origin).variant == "without rotation and cache");
-  CHECK(table.testbed(table.ops[3].origin).variant.empty());
-  CHECK(table.op(table.ops[3]).format == Format::kFp8);
+  CHECK_THAT(table.skipped[1].reason, Contains("a row of one op above"));
 }
 
-TEST_CASE("bad rows are skipped, each with its line and why", "[models][measured]") {
+TEST_CASE("bad rows are skipped, each with its line, column and why", "[models][measured]") {
   const Folder folder;
-  const MeasuredTable table = read_measured(folder.file("gemm__h100_sxm__s.csv",
-                                                        "gemm_dtype,m,n,k,latency_ms\n"
-                                                        "bfloat16,16,512,1024,-0.005\n"
-                                                        "bfloat17,16,512,1024,0.005\n"
-                                                        "bfloat16,16,x,1024,0.005\n"
-                                                        "bfloat16,16,512,1024\n"
-                                                        "bfloat16,0,512,1024,0.005\n"
-                                                        "bfloat16,16.5,512,1024,0.005\n"
-                                                        "bfloat16,16,512,1024,nan\n"
-                                                        "bfloat16,16,512,1024,0.005\n"));
+  const MeasuredTable table = read_measured(folder.file("bad.csv",
+                                                        "kind,format,s0,s1,s2,seconds,window\n"
+                                                        "gemm,bf16,16,512,1024,-5e-6,\n"
+                                                        "gemm,bf17,16,512,1024,5e-6,\n"
+                                                        "gemm,bf16,16,x,1024,5e-6,\n"
+                                                        "gemm,bf16,16,512,1024,5e-6\n"
+                                                        "gemm,bf16,-1,512,1024,5e-6,\n"
+                                                        "gemm,bf16,16.5,512,1024,5e-6,\n"
+                                                        "gemm,bf16,16,512,1024,nan,\n"
+                                                        "gemm,bf16,16,512,1024,5e-6,7\n"
+                                                        "juggle,bf16,16,512,1024,5e-6,\n"
+                                                        "embedding_forward,fp32,16,2,4,5e-6,\n"
+                                                        "all_reduce,fp32,,,,5e-6,\n"
+                                                        "gemm,bf16,16,512,1024,5e-6,\n"));
   CHECK(table.ops.size() == 1);
-  REQUIRE(table.skipped.size() == 7);
-  const char* reasons[] = {
-      "-0.005, expected above 0",    "bfloat17",  "n is \"x\"",           "4 fields, expected 5",
-      "m is 0, expected an integer", "m is 16.5", "latency_ms is \"nan\""};
-  for (std::size_t i = 0; i < 7; ++i) {
+  const char* reasons[] = {"seconds holds \"-5e-6\", expected 0 or more",
+                           "format holds \"bf17\"",
+                           "s1 holds \"x\"",
+                           "6 fields, expected 7",
+                           "s0 holds \"-1\", expected 0 or more",
+                           "s0 holds \"16.5\"",
+                           "seconds holds \"nan\"",
+                           "window holds \"7\"",
+                           "kind holds \"juggle\"",
+                           "no embedding tables",
+                           "ranks holds \"\""};
+  REQUIRE(table.skipped.size() == std::size(reasons));
+  for (std::size_t i = 0; i < std::size(reasons); ++i) {
     CHECK(table.skipped[i].origin.line == i + 2);
     CHECK_THAT(table.skipped[i].reason, Contains(reasons[i]));
   }
@@ -239,100 +198,55 @@ TEST_CASE("files that are no table are refused by name", "[models][measured][mal
   const Folder folder;
   CHECK_THAT(refusal(folder.path() / "none.csv"), Contains("none.csv") && Contains("no such file"));
   CHECK_THAT(refusal(folder.file("a.csv", "")), Contains("a.csv") && Contains("empty"));
-  CHECK_THAT(refusal(folder.file("b.csv", "gemm_dtype,m,n,k,latency_ms\n")), Contains("no rows"));
-  CHECK_THAT(refusal(folder.file("c.csv", "gemm_dtype,m,n,latency_ms\nbf16,1,2,3\n")),
-             Contains("c.csv:1") && Contains("missing column \"k\" of a gemm table"));
-  CHECK_THAT(refusal(folder.file("d.csv", "apples,pears\n1,2\n")),
-             Contains("apples,pears") && Contains("gemm, attention"));
+  CHECK_THAT(refusal(folder.file("b.csv", "kind,seconds\n")), Contains("no rows"));
+  CHECK_THAT(refusal(folder.file("c.csv", "gemm_dtype,m,n,k,latency_ms\nbf16,1,2,3,4\n")),
+             Contains("c.csv:1") && Contains("gemm_dtype,m") && Contains("scripts/data/convert"));
   CHECK_THAT(refusal(folder.file("e.csv.gz", std::string("\x1f\x8b\x08\x00garbage", 11))),
              Contains("e.csv.gz") && Contains("the file was cut"));
-  const Folder empty;
   fs::create_directories(folder.path() / "none");
   CHECK_THAT(refusal(folder.path() / "none"), Contains("holds no .csv"));
 }
 
-TEST_CASE("rows name their device; stand-ins are found only when asked for", "[models][measured]") {
+TEST_CASE("collectives are told by machine and system", "[models][measured]") {
   const Folder folder;
   const MeasuredTable table = read_measured(
-      folder.file("elementwise.csv",
-                  "op,device,B,H,latency_ms\nadd,Tesla T4,8,16,0.1\nmul,Tesla T4,8,16,0.1\n"
-                  "gelu,NVIDIA A100-PCIE-40GB,8,16,0.1\nln,My GPU,8,16,0.1\n"));
-  REQUIRE(table.ops.size() == 4);
-  CHECK(find_ops(table, {.device = "t4"}).size() == 1);
-  CHECK(find_ops(table, {.device = "t4", .variant = "*"}).size() == 2);
-  CHECK(find_ops(table, {.device = "t4", .variant = "mul"}).size() == 1);
-  CHECK(table.testbed(table.ops[2].origin).device == "a100-pcie-40gb");
-  CHECK(table.testbed(table.ops[3].origin).device == "My GPU");
-  // add: two operands read, one written, 8 x 16 fp32.
-  CHECK((table.op(table.ops[0]).bytes_read + table.op(table.ops[0]).bytes_written).base() ==
-        3 * 8 * 16 * 4);
-}
-
-TEST_CASE("sizes of collectives follow each table's units", "[models][measured]") {
-  const Folder folder;
-  const fs::path nccl = folder.file("nccl__a100_sxm__2.27.csv",
-                                    "op_name,nccl_dtype,num_gpus,message_size,latency_ms\n"
-                                    "all_gather,half,4,256,0.009\nalltoall,int8,8,256,0.009\n");
-  const fs::path efa =
-      folder.file("aws_p5_efa__nccl_all_reduce.csv",
-                  "Nodes,GPUs,size(MB),iterations,out algbw(GB/s)\n2,16,64,10,2\n");
-  const fs::path pairs = folder.file(
-      "x__h100_dgx__send_recv.csv",
-      "collective,num_workers,devices_per_node,rank,size_bytes,median_ms\n"
-      "send_recv,2,1,0,2048,0.02\nsend_recv,2,1,1,2048,0.01\nsend_recv,2,1,0,4096,0.03\n");
-  const std::vector<fs::path> all{nccl, efa, pairs};
-  const MeasuredTable table = read_measured(all);
-  REQUIRE(table.collectives.size() == 5);
-  CHECK(table.collectives[0].bytes == 512);  // 256 elements of 2 bytes
-  CHECK(table.collectives[1].bytes == 256);
-  CHECK(table.collectives[1].kind == OpKind::kAllToAll);
-  CHECK(table.collectives[2].time.base() == Approx(64 * 1048576.0 / 2e9));  // MiB over GB/s
-  CHECK(table.collectives[2].ranks_per_machine == 8);
-  CHECK(table.collectives[3].time.base() ==
-        Approx(1e-5));  // of two ranks, the one that waited less
-  CHECK(table.collectives[4].bytes == 4096);
-
+      folder.file("ranks.csv",
+                  "kind,format,bytes,seconds,ranks,ranks_per_machine,device,system,kernel\n"
+                  "all_gather,fp16,512,9e-6,4,,a100-sxm-80gb,dgx-a100-80gb,\n"
+                  "all_reduce,fp16,67108864,0.0335,16,8,h100-sxm-80gb,p5-h100,\n"
+                  "all_to_all,fp16,512,9e-6,8,8,h100-sxm-80gb,dgx-h100,\n"
+                  "all_to_all,fp8,512,9e-6,8,8,h100-sxm-80gb,dgx-h100,by hand\n"));
+  REQUIRE(table.collectives.size() == 4);
+  CHECK(table.collectives[0].ranks_per_machine == 4);
+  CHECK(table.collectives[1].bytes == 64 * 1048576);
+  CHECK(table.collectives[2].kind == OpKind::kAllToAll);
   System p5;
   p5.name = "p5-h100";
   p5.device.name = "h100-sxm-80gb";
   p5.fabric = {{"nvlink", 8, GBps(450), microseconds(2), 1, true},
                {"efa", 64, GBps(50), microseconds(15), 1, false}};
   const auto found = find_collectives(table, p5);
-  REQUIRE(found.size() == 1);
+  CHECK(found == std::vector<std::uint32_t>{1, 2});  // its own, and inside one machine of its GPU
   const auto rows = measured_collectives(table, p5, found);
+  CHECK(rows[0].format == Format::kFp32);
   CHECK(rows[0].group.members == std::vector<std::int64_t>{8, 16});
   CHECK(rows[0].group.siblings == std::vector<std::int64_t>{1, 1});
 }
 
 TEST_CASE("embedding rows carry their tables and law", "[models][measured]") {
   const Folder folder;
-  const MeasuredTable table = read_measured(folder.file(
-      "elf_noshmem_V100.csv",
-      "kernel_name,batch_size,num_embeddings,num_tables,bag_size,embedding_dim,kernel_runtime\n"
-      "batched_embedding_forward_kernel_1,128,1000,32,8,64,7.5\n"));
+  const MeasuredTable table = read_measured(
+      folder.file("bags.csv",
+                  "kind,s0,s1,s2,s3,seconds,embedding\n"
+                  "embedding_forward,2048,256,128,1,7.5e-6,sgd; 1000 1000 64 1024 128 uniform; "
+                  "1000 1000 64 1024 128 uniform\n"));
   REQUIRE(table.ops.size() == 1);
-  CHECK(table.ops[0].time.base() == Approx(7.5e-6));  // microseconds
+  CHECK(table.op(table.ops[0]).as<EmbeddingAttributes>().order == 1);
   const OpFacts facts(*table.program, table.op(table.ops[0]));
-  REQUIRE(facts.shards.size() == 32);
+  REQUIRE(facts.shards.size() == 2);
   CHECK(facts.shards[0].lookups == 128 * 8);
   // Distinct rows of 1024 uniform lookups in 1000: 1000 (1 - (1 - 1/1000)^1024) = 641.0.
   CHECK(facts.shards[0].unique_rows() == Approx(641.0).epsilon(1e-3));
-}
-
-TEST_CASE("an issue sample is the gap between ops plus the time before their launch",
-          "[models][measured]") {
-  const Folder folder;
-  const fs::path between =
-      folder.file("t1.csv", "model,batch_size,mean_us,std_us,count\nm,8,10,1,100\nn,8,7,1,100\n");
-  const fs::path before = folder.file("t2.csv",
-                                      "op,model,batch_size,mean_us,std_us,count\n"
-                                      "a,m,8,20,1,30\nb,m,8,40,1,10\n");
-  const std::vector<fs::path> both{between, before};
-  const MeasuredTable table = read_measured(both, {.device = "v100-sxm2-32gb", .system = ""});
-  const MeasuredHost host = measured_host(table, "v100-sxm2-32gb");
-  REQUIRE(host.issue.size() == 1);        // n has no time before launch
-  CHECK(host.issue[0] == Approx(35e-6));  // 10 + (20 * 30 + 40 * 10) / 40
-  CHECK(measured_host(table, "t4").issue.empty());
 }
 
 TEST_CASE("rates above the device's are impossible", "[models][measured]") {
@@ -413,21 +327,18 @@ TEST_CASE("calibration rows: ops, collectives, host, steps", "[models][measured]
   CHECK_THAT(table.skipped[0].reason, Contains("juggle"));
 }
 
-TEST_CASE("every row of the published tables is used or skipped", "[models][measured][accuracy]") {
-  const fs::path data(STEPCAST_SHARED_DATA);
-  if (!fs::exists(data / "kernels") || !fs::exists(data / "collectives")) {
-    WARN("skipped: no measurements in " << data);
+TEST_CASE("every row of the converted tables is read", "[models][measured][accuracy]") {
+  const fs::path data = stepcast::test::measured_tables("");
+  if (!fs::exists(data / "kernels")) {
+    WARN(stepcast::test::kNoTables);
     return;
   }
-  const std::vector<fs::path> folders{data / "kernels", data / "collectives"};
-  const MeasuredTable table = read_measured(folders);
+  const MeasuredTable table = read_measured(data);
   std::int64_t rows = 0;
   for (const MeasuredTable::File& file : table.files) {
     rows += file.rows;
   }
-  CHECK(table.files.size() == 20);
-  const std::size_t merged = 2;  // sizes that were sent and received twice
-  CHECK(static_cast<std::size_t>(rows) == table.ops.size() + table.collectives.size() +
-                                              table.host.size() + table.skipped.size() + merged);
-  CHECK(table.skipped.size() == 30);  // "reduce" has no op kind
+  CHECK(table.skipped.empty());
+  CHECK(static_cast<std::size_t>(rows) ==
+        table.ops.size() + table.collectives.size() + table.host.size());
 }

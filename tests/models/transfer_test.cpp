@@ -11,6 +11,7 @@
 #include "models/cost_model.h"
 #include "models/kernels/kernel_form.h"
 #include "models/measured/measured_table.h"
+#include "tests/measured_tables.h"
 
 using namespace stepcast;
 using namespace stepcast::models;
@@ -239,10 +240,6 @@ Score score(const System& system, const std::vector<MeasuredCollective>& rows) {
   return score_of(std::move(errors));
 }
 
-std::filesystem::path data(const char* folder) {
-  return std::filesystem::path(STEPCAST_SHARED_DATA) / folder;
-}
-
 /// Constants of one generation, rows of another: no worse than the bound, and than what hardware
 /// facts alone say.
 void check_scores(const std::string& what, const char* from, const char* to, const Score& moved,
@@ -269,8 +266,8 @@ bool stale(const FittedModel& model, const Device& device) {
 
 void check_kernels(const char* folder, OpKind kind, const char* from, const char* to,
                    double bound) {
-  if (!std::filesystem::exists(data(folder))) {
-    WARN("skipped: " << data(folder) << " is not there");
+  if (!std::filesystem::exists(stepcast::test::measured_tables(folder))) {
+    WARN(stepcast::test::kNoTables);
     return;
   }
   const Device source = config::load_device(from, kLibrary);
@@ -279,7 +276,7 @@ void check_kernels(const char* folder, OpKind kind, const char* from, const char
       FAIL("'" << key << "' of " << from << " was fitted to an older form; fit it again");
     }
   }
-  const MeasuredTable table = read_measured(data(folder));
+  const MeasuredTable table = read_measured(stepcast::test::measured_tables(folder));
   const std::vector<std::uint32_t> rows = find_ops(table, {to, "", "", kind, Format::kBf16});
   std::vector<std::uint32_t> thinned;
   for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 1500)) {
@@ -296,11 +293,11 @@ void check_kernels(const char* folder, OpKind kind, const char* from, const char
 }
 
 void check_collectives(const char* from, const char* to, double bound) {
-  if (!std::filesystem::exists(data("collectives"))) {
-    WARN("skipped: " << data("collectives") << " is not there");
+  if (!std::filesystem::exists(stepcast::test::measured_tables("collectives"))) {
+    WARN(stepcast::test::kNoTables);
     return;
   }
-  const MeasuredTable table = read_measured(data("collectives"));
+  const MeasuredTable table = read_measured(stepcast::test::measured_tables("collectives"));
   System facts = config::load_system(to, kLibrary);
   facts.fitted.clear();
   const System moved = with_transferred(facts, config::load_system(from, kLibrary));

@@ -61,8 +61,7 @@ TEST_CASE("a fit recovers the law its rows follow", "[studies][fit]") {
   CHECK(add.error.p90 < 0.01);
   CHECK_FALSE(add.range.empty());
   // Which data, which stack, when.
-  CHECK_THAT(add.source, Contains("law.csv (sha256 " + table.files[0].sha256.substr(0, 16)) &&
-                             Contains("PyTorch 2.1.0") && Contains("2026-01-02") &&
+  CHECK_THAT(add.source, Contains("120 rows of law.csv, torch 2.1") && Contains("2026-01-02") &&
                              Contains("held-out"));
 }
 
@@ -111,7 +110,8 @@ TEST_CASE("rows the device cannot have run are named, not used", "[studies][fit]
 TEST_CASE("rows of other devices, stand-ins and other stacks are counted", "[studies][fit]") {
   const auto table = test::adds(
       "mixed", 40, [](double bytes, int) { return test::typical_milliseconds(bytes); },
-      "add,Tesla P4,64,64,0.01\nmul,Tesla T4,64,64,0.01\nadd,Tesla T4,64,64,-1\n");
+      "add,64,64,1e-5,,p4,torch 2.1,\nadd,64,64,1e-5,,t4,torch 2.1,mul\n"
+      "add,64,64,-1,,t4,torch 2.1,\n");
   const FitDataResult result = fit_data(table, options_on(test::t4()));
   CHECK(result.other_devices == 1);
   CHECK(result.stand_ins == 1);
@@ -132,13 +132,13 @@ TEST_CASE("stacks are not mixed unless the user chooses", "[studies][fit]") {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("stepcast-stacks-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
-  for (const char* stack : {"one_1.0", "two_2.0"}) {
-    std::string text = "gemm_dtype,m,n,k,latency_ms\n";
+  for (const char* stack : {"one 1.0", "two 2.0"}) {
+    std::string text = "kind,format,s0,s1,s2,seconds,configuration,device,stack\n";
     for (int i = 1; i <= 20; ++i) {
       const double seconds = 1e-5 + 2.0 * (128 * i) * 1024 * 1024 / (0.5 * 125e12);
-      text += fmt::format("half,{},1024,1024,{:.6g}\n", 128 * i, 1e3 * seconds);
+      text += fmt::format("gemm,fp16,{},1024,1024,{:.6g},1024,t4,{}\n", 128 * i, seconds, stack);
     }
-    write_whole_file(folder / fmt::format("gemm__t4__{}.csv", stack), text);
+    write_whole_file(folder / fmt::format("{}.csv", stack), text);
   }
   const auto table = models::read_measured(folder);
   FitDataOptions options = options_on(test::t4());

@@ -22,12 +22,13 @@ inline models::MeasuredTable adds(const std::string& name, int count,
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("stepcast-rows-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
-  std::string text = "op,device,B,H,latency_ms\n";
+  std::string text = "kind,s0,s1,seconds,configuration,device,stack,kernel\n";
   for (int i = 0; i < count; ++i) {
     const int rows = 4096 + 631 * (i % 23);
     const int width = 512 + 97 * (i / 3);
     const double bytes = 3.0 * 4 * rows * width;
-    text += fmt::format("add,Tesla T4,{},{},{:.9g}\n", rows, width, milliseconds(bytes, i));
+    text += fmt::format("add,{},{},{:.9g},add {},t4,torch 2.1,\n", rows, width,
+                        1e-3 * milliseconds(bytes, i), width);
   }
   const std::filesystem::path file = folder / (name + ".csv");
   write_whole_file(file, text + more);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/config/config.h"
+#include "tests/measured_tables.h"
 #include "validation/models.h"
 
 using namespace stepcast;
@@ -40,14 +41,13 @@ ModelFacts facts_of(const models::MeasuredTable& table) {
 
 /// The tables of one run, in a folder of their suite or one by one.
 std::vector<fs::path> tables_of(const nlohmann::json& recorded) {
-  const fs::path data(STEPCAST_SHARED_DATA);
   if (!recorded.contains("files")) {
-    return {data / recorded.at("suite").get<std::string>() /
+    return {stepcast::test::measured_tables(recorded.at("suite").get<std::string>()) /
             recorded.at("folder").get<std::string>()};
   }
   std::vector<fs::path> files;
   for (const nlohmann::json& file : recorded.at("files")) {
-    files.push_back(data / file.get<std::string>());
+    files.push_back(stepcast::test::measured_tables(file.get<std::string>()));
   }
   return files;
 }
@@ -81,9 +81,8 @@ void check(const nlohmann::json& bounds, const Suite& result) {
 }  // namespace
 
 TEST_CASE("held-out errors stay within the recorded bounds", "[accuracy]") {
-  const fs::path data(STEPCAST_SHARED_DATA);
-  if (!fs::exists(data / "kernels") || !fs::exists(data / "collectives")) {
-    WARN("skipped: no measurements in " << data);
+  if (!fs::exists(stepcast::test::measured_tables("kernels"))) {
+    WARN(stepcast::test::kNoTables);
     return;
   }
   std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/validation/bounds.json");
@@ -99,7 +98,7 @@ TEST_CASE("held-out errors stay within the recorded bounds", "[accuracy]") {
       fmt::print("{}\n", name);
       const std::vector<fs::path> tables = tables_of(recorded);
       if (!std::all_of(tables.begin(), tables.end(), [](const auto& t) { return fs::exists(t); })) {
-        WARN("skipped: no measurements in " << tables.front());
+        WARN("skipped: no table " << tables.front());
         return;
       }
       options.device = recorded.value("device", std::string());

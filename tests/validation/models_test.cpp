@@ -101,17 +101,18 @@ TEST_CASE("a rank count between two measured ones is predicted", "[studies][vali
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("stepcast-nccl-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
-  std::string text = "op_name,nccl_dtype,num_gpus,message_size,latency_ms\n";
+  std::string text = "kind,format,bytes,seconds,ranks,device,system,stack\n";
   for (const int ranks : {2, 4, 8}) {
     for (int power = 8; power < 28; ++power) {
       // 10 us and a ring at 200 GB/s.
       const double bytes = 2 * std::ldexp(1.0, power);
       const double seconds = 1e-5 + (ranks - 1.0) / ranks * bytes / 200e9;
-      text += fmt::format("all_gather,half,{},{},{:.8g}\n", ranks, 1 << power, 1e3 * seconds);
+      text += fmt::format("all_gather,fp16,{},{:.8g},{},a100-sxm-80gb,dgx-a100-80gb,nccl 2.27\n",
+                          bytes, seconds, ranks);
     }
   }
-  write_whole_file(folder / "nccl__a100_sxm__2.27.csv", text);
-  const auto table = models::read_measured(folder / "nccl__a100_sxm__2.27.csv");
+  write_whole_file(folder / "nccl.csv", text);
+  const auto table = models::read_measured(folder / "nccl.csv");
   ModelFacts facts;
   facts.systems["dgx-a100-80gb"] = config::load_system("dgx-a100-80gb", {STEPCAST_SOURCE_DIR});
   ValidateModelsOptions options;
