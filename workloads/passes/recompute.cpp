@@ -197,7 +197,7 @@ class Recomputation {
           })) {
         continue;
       }
-      const TensorId other = temporary("output", p_.tensors[result]);
+      const TensorId other = temporary("output", result);
       for (CopiedOp& op : ops) {
         std::replace(op.in.begin(), op.in.end(), result, other);
         std::replace(op.out.begin(), op.out.end(), result, other);
@@ -206,19 +206,21 @@ class Recomputation {
   }
 
   static std::string temporary_name(const std::string& what) { return "recomputed." + what; }
-  /// One that all layers use, as `like`.
-  TensorId temporary(const std::string& what, const Tensor& like) {
+  /// One that all layers use, like a tensor there is. Named by id: the tensors move when one is
+  /// added.
+  TensorId temporary(const std::string& what, TensorId model) {
     const std::string name = temporary_name(what);
     const auto [at, fresh] =
         order_.workspaces.try_emplace(name, static_cast<TensorId>(p_.tensors.size()));
     if (fresh) {
       p_.tensors.push_back({.name = name,
                             .role = TensorRole::kActivation,
-                            .format = like.format,
-                            .rows = like.rows,
-                            .columns = like.columns,
+                            .format = p_.tensors[model].format,
+                            .rows = p_.tensors[model].rows,
+                            .columns = p_.tensors[model].columns,
                             .pieces = {}});
     }
+    const Tensor& like = p_.tensors[model];
     const Tensor& t = p_.tensors[at->second];
     STEPCAST_CHECK(t.rows == like.rows && t.columns == like.columns,
                    "temporary '{}' is {} x {}, not {} x {}", name, t.rows, t.columns, like.rows,
@@ -290,7 +292,7 @@ class Recomputation {
         p_.tensors[t].per_microbatch = false;
         order_.remade.insert(t - before);  // without those before it
       } else {
-        now[t] = temporary(what, p_.tensors[t]);
+        now[t] = temporary(what, t);
         gone[t] = true;
         ++before;
       }
