@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "core/clearly_less.h"
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/internal/point_search.h"
 #include "planner/parallel/internal/search_memory.h"
@@ -121,7 +122,8 @@ class Search {
       PlanPoint point = split.point;
       point.micro = task.micro;
       const std::vector<ScheduleChoice>& schedules = schedules_of(t, s, point);
-      const bool known_behind = options_.below && memory_.split_bounds[t][s] > *options_.below;
+      const bool known_behind =
+          options_.below && clearly_less(*options_.below, memory_.split_bounds[t][s]);
       const bool by_one_stage =
           !known_behind && behind_on_one_stage(path, costs, split, point, shelf);
       memory_.by_one_stage[t][s] = by_one_stage ? 1 : 0;

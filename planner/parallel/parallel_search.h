@@ -23,8 +23,8 @@ struct ParallelCandidate {
   bool rough = false;  ///< the simulator may be faster by more than 1 %: FastPath::bounds_simulator
   MeshOrder order = kUsualOrder;  ///< the request's, which the search does not vary
 };
-/// Faster first, then smaller, then by the point's own order: no two points are equal. Times within
-/// the rounding of a float are one time: the sums of two schedules may differ in their last bits.
+/// Faster first (clearly_less), then smaller, then by the point's own order: no two points are
+/// equal.
 bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b);
 
 /// What became of every point of the space; the parts but `rough` sum to `space`.

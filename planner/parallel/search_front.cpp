@@ -4,13 +4,13 @@
 #include <cmath>
 #include <iterator>
 
+#include "core/clearly_less.h"
+
 namespace stepcast::planner {
 
 bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b) {
-  const auto time = static_cast<float>(a.seconds);
-  const auto other = static_cast<float>(b.seconds);
-  if (time != other) {
-    return time < other;
+  if (comparable(a.seconds) != comparable(b.seconds)) {
+    return clearly_less(a.seconds, b.seconds);
   }
   return a.bytes != b.bytes ? a.bytes < b.bytes : a.point < b.point;
 }
@@ -31,7 +31,8 @@ double BestCandidates::best_of_near_kind() const {
 }
 
 void BestCandidates::offer(const ParallelCandidate& c) {
-  if (c.seconds > limit_ || (best_.size() >= keep_ && !ranks_before(c, best_.back()))) {
+  if (clearly_less(limit_, c.seconds) ||
+      (best_.size() >= keep_ && !ranks_before(c, best_.back()))) {
     return;
   }
   const auto place = std::upper_bound(best_.begin(), best_.end(), c, ranks_before);
@@ -55,7 +56,7 @@ void BestCandidates::offer(const ParallelCandidate& c) {
          std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_)});
   };
   set_limit();
-  while (best_.size() > keep_ || best_.back().seconds > limit_) {
+  while (best_.size() > keep_ || clearly_less(limit_, best_.back().seconds)) {
     best_.pop_back();
     set_limit();
   }
@@ -93,20 +94,22 @@ void CandidateShelf::offer(const ParallelCandidate& c) {
 }
 
 bool CandidateShelf::beaten(PlanFamily family, double seconds, double bytes) const {
-  // Strictly: an equal time is decided by memory and order, which the bound does not know.
-  if (!(seconds > limit())) {
+  // An equal time is decided by memory and order, which the bound does not know.
+  if (!clearly_less(limit(), seconds)) {
     return false;
   }
-  if (!families_.empty() && seconds <= std::min(families_[static_cast<std::size_t>(family)].limit(),
-                                                slowest_of_families())) {
+  if (!families_.empty() &&
+      !clearly_less(
+          std::min(families_[static_cast<std::size_t>(family)].limit(), slowest_of_families()),
+          seconds)) {
     return false;
   }
   if (!wants_front_) {
     return true;
   }
-  const auto after =
-      std::lower_bound(front_.begin(), front_.end(), seconds,
-                       [](const ParallelCandidate& f, double s) { return f.seconds < s; });
+  const auto after = std::lower_bound(
+      front_.begin(), front_.end(), seconds,
+      [](const ParallelCandidate& f, double s) { return clearly_less(f.seconds, s); });
   return after != front_.begin() && std::prev(after)->bytes <= bytes;
 }
 
@@ -114,7 +117,9 @@ std::vector<ParallelCandidate> CandidateShelf::of_families() const {
   std::vector<ParallelCandidate> all;
   for (const BestCandidates& family : families_) {
     std::copy_if(family.list().begin(), family.list().end(), std::back_inserter(all),
-                 [this](const ParallelCandidate& c) { return c.seconds <= slowest_of_families(); });
+                 [this](const ParallelCandidate& c) {
+                   return !clearly_less(slowest_of_families(), c.seconds);
+                 });
   }
   std::sort(all.begin(), all.end(), ranks_before);
   return all;

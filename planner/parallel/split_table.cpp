@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/clearly_less.h"
 #include "planner/parallel/internal/split_table.h"
 
 namespace stepcast::planner::internal {
@@ -155,9 +156,9 @@ std::vector<SearchTask> SplitTable::tasks() const {
       task.splits.push_back(i);
     }
   }
-  std::vector<std::pair<double, SearchTask*>> order;
+  std::vector<std::pair<float, SearchTask*>> order;
   for (auto& [key, task] : by_key) {
-    order.emplace_back(remoteness(task), &task);
+    order.emplace_back(comparable(remoteness(task)), &task);
   }
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "studies/plan/plan_comparison.h"
@@ -129,8 +130,9 @@ DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request)
     report.tables.push_back(
         drift_of(tables[t], w->tables[t], *plan, static_cast<double>(then.batch.global)));
   }
-  std::stable_sort(report.tables.begin(), report.tables.end(),
-                   [](const auto& a, const auto& b) { return distance(a) > distance(b); });
+  std::stable_sort(report.tables.begin(), report.tables.end(), [](const auto& a, const auto& b) {
+    return clearly_less(distance(b), distance(a));
+  });
   const ReplanReport again = replan(before, request);
   report.step_then = again.from_step;
   report.searched_then = again.plan.predicted_step;

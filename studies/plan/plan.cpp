@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "core/job/plan_settings.h"
 #include "models/cost_model.h"
@@ -57,7 +58,7 @@ RankedPlan ranked_plan(planner::PlannedCandidate candidate) {
 void add_proposed(const Job& job, const models::CostModel& model, const PlanOptions& options,
                   std::vector<ProposedPlan> proposed, PlanReport& report) {
   std::stable_sort(proposed.begin(), proposed.end(), [](const auto& a, const auto& b) {
-    return a.row.objective.value_or(0) < b.row.objective.value_or(0);
+    return clearly_less(a.row.objective.value_or(0), b.row.objective.value_or(0));
   });
   std::size_t simulated = 0;
   for (ProposedPlan& p : proposed) {
@@ -137,7 +138,7 @@ planner::EmbeddingPlanning searched(const Job& job, const models::CostModel& mod
 
 void sort_by_step(std::vector<RankedPlan>& plans) {
   std::stable_sort(plans.begin(), plans.end(), [](const RankedPlan& a, const RankedPlan& b) {
-    return a.plan.predicted_step < b.plan.predicted_step;
+    return clearly_less(a.plan.predicted_step, b.plan.predicted_step);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "planner/parallel/fast_path.h"
@@ -309,7 +310,8 @@ class Planning {
       }
     }
     std::sort(sorted.begin(), sorted.end(), [](const Simulated* a, const Simulated* b) {
-      return std::pair(a->seconds, a->turn) < std::pair(b->seconds, b->turn);
+      return std::pair(comparable(a->seconds), a->turn) <
+             std::pair(comparable(b->seconds), b->turn);
     });
     std::vector<planner::PlanKind> kinds;
     std::erase_if(sorted, [&kinds](const Simulated* s) {
@@ -339,12 +341,12 @@ class Planning {
   }
   /// True if a plan that takes at least so long can be the fastest.
   [[nodiscard]] bool may_be_fastest(const planner::ParallelCandidate& c) const {
-    return at_least(c) <= fastest();
+    return !clearly_less(fastest(), at_least(c));
   }
   /// True if it can be among those to show: faster than the one of its kind, or of a kind that is
   /// not there.
   [[nodiscard]] bool may_be_shown(const planner::ParallelCandidate& c) const {
-    if (at_least(c) > last_rival_) {
+    if (clearly_less(last_rival_, at_least(c))) {
       return false;
     }
     auto best = best_of_kinds();
@@ -352,10 +354,10 @@ class Planning {
     const planner::PlanKind kind = planner::kind_of(c.point);
     for (const Simulated* s : best) {
       if (planner::kind_of(s->candidate.point) == kind) {
-        return at_least(c) <= s->seconds;
+        return !clearly_less(s->seconds, at_least(c));
       }
     }
-    return best.size() < options_.top || at_least(c) <= best.back()->seconds;
+    return best.size() < options_.top || !clearly_less(best.back()->seconds, at_least(c));
   }
   /// Seconds that no plan of the search can be expected below, as far as its times are bounds.
   [[nodiscard]] double least_of(const planner::ParallelSearchResult& found) const {
@@ -383,7 +385,7 @@ class Planning {
     // Where the closed form bounds the simulator it has said it all, if all others are too slow.
     const bool known_behind =
         options_.shard == 0 && !rough && !report_.cut &&
-        found.others_at_least * (1 - kLeastTimeError) > fastest() &&
+        clearly_less(fastest(), found.others_at_least * (1 - kLeastTimeError)) &&
         std::none_of(found.best.begin(), found.best.end(),
                      [this](const auto& c) { return !was_simulated(c) && may_be_fastest(c); });
     // Where none of the fastest fits after all, the rest of those at hand.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 
 namespace stepcast::studies {
@@ -27,11 +28,11 @@ void predict_as_set(ParallelPlanReport& report, const AsSet& as_set) {
     return;
   }
   std::stable_sort(report.plans.begin(), report.plans.end(), [](const auto& a, const auto& b) {
-    return a.prediction.iteration < b.prediction.iteration;
+    return clearly_less(a.prediction.iteration, b.prediction.iteration);
   });
   const double best = report.plans.front().prediction.iteration.base();
   report.lower_bound = std::min(report.lower_bound, best);
-  if (report.proven && report.others_at_least * (1 - kLeastTimeError) <= best) {
+  if (report.proven && !clearly_less(best, report.others_at_least * (1 - kLeastTimeError))) {
     report.proven = false;
     report.unproven_more = true;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "core/job/plan_settings.h"
 #include "models/cost_model.h"
@@ -67,7 +68,8 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
     }
     report.reachable.push_back({p.bytes, p.plan.predicted_step});
     const bool rescue = best == &front.points.front() && !report.from_fits;
-    if (best == nullptr || rescue || p.plan.predicted_step < best->plan.predicted_step) {
+    if (best == nullptr || rescue ||
+        clearly_less(p.plan.predicted_step, best->plan.predicted_step)) {
       best = &p;
     }
   }

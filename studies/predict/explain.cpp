@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "simulator/reports/breakdown.h"
@@ -159,8 +160,9 @@ Explanation explain(StepAccount a, StepAccount b) {
     e.rows.push_back(std::move(row));
   }
   const auto size = [](const WaterfallRow& r) { return std::max(r.delta(), -r.delta()); };
-  std::stable_sort(e.rows.begin(), e.rows.end(),
-                   [&](const WaterfallRow& x, const WaterfallRow& y) { return size(x) > size(y); });
+  std::stable_sort(e.rows.begin(), e.rows.end(), [&](const WaterfallRow& x, const WaterfallRow& y) {
+    return clearly_less(size(y), size(x));
+  });
   e.a = std::move(a);
   e.b = std::move(b);
   return e;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clearly_less.h"
 #include "core/config/usual_stack.h"
 #include "core/error.h"
 #include "core/job/job_rules.h"
@@ -187,8 +188,9 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
       all.push_back(std::move(*t));
     }
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Tried& a, const Tried& b) { return a.seconds < b.seconds; });
+  std::stable_sort(all.begin(), all.end(), [](const Tried& a, const Tried& b) {
+    return clearly_less(a.seconds, b.seconds);
+  });
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "core/job/plan_settings.h"
 #include "core/job/tier_units.h"
@@ -129,7 +130,7 @@ std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionG
     row.wait += s.wait;
     const simulator::OpReason& reason = costed.reason[o];
     row.overhead += std::min(Seconds(reason.overhead) * static_cast<double>(s.executions), s.time);
-    if (s.time >= longest) {
+    if (!clearly_less(s.time, longest)) {
       longest = s.time;
       row.bound = reason.bound;
       row.model = costed.model[o] < 0 ? std::string()
@@ -144,7 +145,7 @@ std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionG
     sorted.push_back(std::move(entry.first));
   }
   std::stable_sort(sorted.begin(), sorted.end(), [](const OpRow& a, const OpRow& b) {
-    return a.time + a.wait > b.time + b.wait;
+    return clearly_less(b.time + b.wait, a.time + a.wait);
   });
   return sorted;
 }

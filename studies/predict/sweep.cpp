@@ -7,6 +7,7 @@
 #include <new>
 #include <system_error>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "core/portable.h"
 #include "planner/parallel/parallel_for.h"
@@ -196,7 +197,8 @@ std::vector<double> costs_of(const std::vector<SweepPoint>& points,
   std::vector<double> costs;
   for (const ResultColumn& c : kResultColumns) {
     if (column == c.name) {
-      std::transform(points.begin(), points.end(), std::back_inserter(costs), c.cost);
+      std::transform(points.begin(), points.end(), std::back_inserter(costs),
+                     [&c](const SweepPoint& p) { return comparable(c.cost(p)); });
       return costs;
     }
   }

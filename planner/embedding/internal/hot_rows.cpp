@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/clearly_less.h"
+
 namespace stepcast::planner::internal {
 
 HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow> hottest,
@@ -29,7 +31,7 @@ HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow>
   Split by = split.value_or(Split::kBlock);
   if (!split && !hottest.empty() && members > 1) {
     Way striped = over(Split::kStripe);
-    if (striped.most < best.most) {
+    if (clearly_less(striped.most, best.most)) {
       best = std::move(striped);
       by = Split::kStripe;
     }

@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "core/numbers.h"
 #include "planner/embedding/internal/hot_rows.h"
@@ -153,7 +154,7 @@ class RowTierOptions : private OptionsOfTable {
         RowTierCut cut = cut_rows(access_, lookups_, level_thresholds(levels, count, lambda));
         const RowTierCost c = cost_of(access_, lookups_, cut, levels, count);
         cost += c.cost + lambda * c.memory;
-        if (!best || cost < best->first) {
+        if (!best || clearly_less(cost, best->first)) {
           best.emplace(cost, std::make_pair(std::move(cut), std::move(chosen)));
         }
       }

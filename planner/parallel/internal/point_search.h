@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "core/clearly_less.h"
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/internal/split_table.h"
 #include "planner/parallel/parallel_search.h"
@@ -106,7 +107,7 @@ class PointSearch {
   /// True if the point can be left out, as it takes at least so many seconds and bytes.
   [[nodiscard]] bool beaten(const CandidateShelf& shelf, const PlanPoint& point, double seconds,
                             double bytes) const {
-    return (options_.below && seconds > *options_.below) ||
+    return (options_.below && clearly_less(*options_.below, seconds)) ||
            shelf.beaten(family_of(point), seconds, bytes + options_.reserve);
   }
   [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }

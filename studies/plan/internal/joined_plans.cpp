@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/clearly_less.h"
 #include "core/error.h"
 
 namespace stepcast::studies::internal {
@@ -15,8 +16,9 @@ std::vector<planner::ParallelCandidate> without_dominated(
     const auto& c = all[i];
     const auto beats = [&c](const planner::ParallelCandidate& o, bool earlier) {
       const auto of = o.point.devices(), than = c.point.devices();
-      const bool no_worse = of <= than && o.seconds <= c.seconds && o.bytes <= c.bytes;
-      return no_worse && (earlier || of < than || o.seconds < c.seconds || o.bytes < c.bytes);
+      const bool no_worse = of <= than && !clearly_less(c.seconds, o.seconds) && o.bytes <= c.bytes;
+      return no_worse &&
+             (earlier || of < than || clearly_less(o.seconds, c.seconds) || o.bytes < c.bytes);
     };
     bool dominated = false;
     for (std::size_t j = 0; j < all.size() && !dominated; ++j) {
@@ -72,7 +74,7 @@ ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_
   });
   std::move(b.plans.begin(), b.plans.end(), std::back_inserter(a.plans));
   std::stable_sort(a.plans.begin(), a.plans.end(), [](const auto& x, const auto& y) {
-    return x.prediction.iteration < y.prediction.iteration;
+    return clearly_less(x.prediction.iteration, y.prediction.iteration);
   });
   std::vector<planner::PlanKind> kinds;
   std::erase_if(a.plans, [&kinds](const RankedParallelPlan& plan) {
@@ -86,7 +88,8 @@ ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_
   });
   a.front.insert(a.front.end(), b.front.begin(), b.front.end());
   std::stable_sort(a.front.begin(), a.front.end(), [](const auto& x, const auto& y) {
-    return std::pair(-x.point.devices(), x.seconds) < std::pair(-y.point.devices(), y.seconds);
+    return std::pair(-x.point.devices(), comparable(x.seconds)) <
+           std::pair(-y.point.devices(), comparable(y.seconds));
   });
   a.front = without_dominated(a.front);
   a.counts += b.counts;

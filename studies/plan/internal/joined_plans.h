@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clearly_less.h"
 #include "studies/plan/plan_parallel.h"
 
 namespace stepcast::studies::internal {
@@ -25,7 +26,8 @@ void keep_shown(std::vector<Plan>& plans, std::size_t top, const Of& of) {
     for (std::size_t i = 0; i < plans.size() && left > 0; ++i) {
       const auto [family, seconds] = of(plans[i]);
       char& known = seen.at(static_cast<std::size_t>(family));
-      const bool near = seconds <= of(plans.front()).second * (1 + planner::kFamilyMargin);
+      const bool near =
+          !clearly_less(of(plans.front()).second * (1 + planner::kFamilyMargin), seconds);
       if (kept[i] == 0 && (!first_of_family || (known == 0 && near))) {
         kept[i] = known = 1;
         --left;
