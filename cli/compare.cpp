@@ -231,7 +231,7 @@ void print_json(const studies::Comparison& c, std::ostream& out) {
 }
 
 int compare(const CompareCommand& options, const Context& context) {
-  const traces::Recording recording = open_recording(options.trace, context);
+  const traces::Recording recording = open_recording(options.trace);
   const Job job = job_of(options, recording, context);
   const bool given = !options.job.job.empty();
   if (given && recording.own == nullptr) {

@@ -14,9 +14,9 @@
 #include "core/temporary_folder.h"
 #include "core/whole_file.h"
 #include "interop/import.h"
-#include "studies/traces/open_recording.h"
 #include "traces/events/open_native.h"
 #include "traces/formats.h"
+#include "traces/open_trace.h"
 
 namespace stepcast::cli {
 namespace {
@@ -35,9 +35,9 @@ const traces::TraceFormat& format_named(const std::string& name) {
                        [&name](const traces::TraceFormat& f) { return f.name == name; });
 }
 
-void convert_recording(const ConvertOptions& options, const Context& context) {
+void convert_recording(const ConvertOptions& options) {
   const traces::TraceFormat& format = format_named(options.to);
-  traces::Recording recording = studies::open_recording(options.input, {context.library});
+  traces::Recording recording = traces::open_trace(options.input);
   const traces::Oddities oddities = recording.all_oddities();
   for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
     const auto kind = static_cast<Oddity>(k);
@@ -104,12 +104,12 @@ void check_output(const ConvertOptions& options) {
 }
 
 /// A file that is made elsewhere first and then goes to standard output whole.
-int convert_to_standard_output(ConvertOptions options, const Context& context);
+int convert_to_standard_output(ConvertOptions options);
 
-int convert(ConvertOptions options, const Context& context) {
+int convert(ConvertOptions options) {
   options.input = trace_file(options.input);
   if (options.output == "-") {
-    return convert_to_standard_output(std::move(options), context);
+    return convert_to_standard_output(std::move(options));
   }
   if (convert_description(options)) {
     return 0;
@@ -118,19 +118,19 @@ int convert(ConvertOptions options, const Context& context) {
     options.to = "perfetto";
   }
   check_output(options);
-  convert_recording(options, context);
+  convert_recording(options);
   if (!options.quiet) {
     tell_written(options.output);
   }
   return 0;
 }
 
-int convert_to_standard_output(ConvertOptions options, const Context& context) {
+int convert_to_standard_output(ConvertOptions options) {
   const TemporaryFolder folder("stepcast");
   const std::filesystem::path file = folder.path() / "trace";
   options.output = file.string();
   options.quiet = true;
-  convert(options, context);
+  convert(options);
   if (std::filesystem::is_directory(file)) {
     throw InputError("-", "the result is a folder of several files; name one");
   }
@@ -173,7 +173,7 @@ void add_convert(CLI::App& app, Context& context) {
       ->check(CLI::IsMember(names_of_formats(true)));
   command->add_option("--steps", options->steps, "Keep steps A:B");
   command->add_flag("--anonymize", options->anonymize, "Remove names and shapes that identify");
-  command->callback([options, &context] { context.exit_code = convert(*options, context); });
+  command->callback([options, &context] { context.exit_code = convert(*options); });
 }
 
 }  // namespace stepcast::cli

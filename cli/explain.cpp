@@ -147,7 +147,7 @@ Side open_side(const Input& input, const Context& context, const Side* other = n
       throw InputError("--set",
                        options.job + " is a recording and cannot be changed; give its job instead");
     }
-    side.run = read_run(options.job, context);
+    side.run = read_run(options.job);
     return side;
   }
   if (!input.plan) {

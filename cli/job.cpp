@@ -52,9 +52,8 @@ DataTable beside_table(const studies::RecordedAndPredicted& b) {
 int make_job(const JobCommand& options, const Context& context) {
   expect_writable(options.out);
   const std::vector<std::filesystem::path> paths(options.traces.begin(), options.traces.end());
-  const traces::Recording recording = paths.size() == 1
-                                          ? open_recording(options.traces.front(), context)
-                                          : traces::open_traces(paths);
+  const traces::Recording recording =
+      paths.size() == 1 ? open_recording(options.traces.front()) : traces::open_traces(paths);
   const studies::JobFromTrace job = studies::job_from_trace(
       recording, {.system = options.system, .mark = options.mark, .library = {context.library}});
   write_output(options.out, job.job);

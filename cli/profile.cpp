@@ -18,7 +18,6 @@
 #include "profiler/capture/captured_parts.h"
 #include "runtime/loaded_module.h"
 #include "traces/native/native_trace.h"
-#include "traces/native/recording_files.h"
 
 namespace stepcast::cli {
 namespace {
@@ -188,7 +187,7 @@ void print_summary(const traces::Recording& recording, const std::string& out) {
 int profile(const ProfileCommand& options, const Context& context) {
   const CaptureSettings settings = settings_of(options);
   find_program(options.command.front());
-  if (traces::is_native(settings.out) || traces::is_recording(settings.out)) {
+  if (traces::is_native(settings.out)) {
     throw InputError(options.out, "holds a trace already; name another folder, or remove it");
   }
   const fs::path modules = context.executable.parent_path().parent_path() / "lib";

@@ -210,7 +210,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   if (options.guard.asked()) {
     std::vector<traces::MeasuredRun> runs;
     for (const std::string& path : options.traces) {
-      runs.push_back(read_run(path, context, options.mark));
+      runs.push_back(read_run(path, options.mark));
     }
     return guard(options.guard, options.traces, runs, options.format);
   }
@@ -235,7 +235,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   std::vector<std::pair<std::string, studies::Replay>> all;
   for (const std::string& path : options.traces) {
     all.emplace_back(path, told_as("--ranks", [&] {
-                       return studies::replay(read_run(path, context, options.mark), study);
+                       return studies::replay(read_run(path, options.mark), study);
                      }));
   }
   Report report(options.format);

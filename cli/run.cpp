@@ -23,7 +23,6 @@
 #include "studies/fit/error_statistics.h"
 #include "studies/plan/searched_plan.h"
 #include "studies/run/recorded_run.h"
-#include "traces/native/recording_files.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/embedding_tiers.h"
 #include "workloads/embedding_plan/plan.h"
@@ -332,11 +331,6 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
 
 int run(const RunCommand& options, Context& context) {
   check_backend(options, context);
-  if (!options.trace.empty() && traces::is_recording(options.trace)) {
-    throw InputError("--trace", fmt::format("found {}, which holds a recording of another program "
-                                            "(recording.json); name another folder, or remove it",
-                                            options.trace));
-  }
   JobOptions job_options = options.job;
   if (options.ranks > 0) {
     job_options.overrides.push_back(fmt::format("devices={}", options.ranks));

@@ -84,9 +84,6 @@ Tables sections_of(const ShowCommand& options, const traces::Recording& recordin
     job = config::load_job(config::text_source(run.job, options.job.job + "/trace.json: job"), {},
                            {context.library});
   }
-  if (job && !run.lacks.empty()) {
-    throw InputError(options.job.job, run.lacks);
-  }
   return sections(options, job ? &*job : nullptr, run.graph);
 }
 
@@ -95,7 +92,7 @@ Tables show_recorded(const ShowCommand& options, const Context& context) {
   if (!options.job.overrides.empty()) {
     throw InputError("--set", "a recorded trace cannot be changed; give its job instead");
   }
-  traces::Recording recording = open_recording(options.job.job, context);
+  traces::Recording recording = open_recording(options.job.job);
   if (options.sections()) {
     return sections_of(options, recording, context);
   }
@@ -118,12 +115,12 @@ Tables show_job(const ShowCommand& options, const Context& context) {
                             : summary_tables(job, graph, on.usual_stack);
 }
 
-void write_timeline(const ShowCommand& options, bool recorded, const Context& context) {
+void write_timeline(const ShowCommand& options, bool recorded) {
   if (!recorded) {
     throw InputError("--timeline", "a job has no recorded step; use predict --timeline");
   }
   const studies::AnnotatedStep step =
-      studies::annotated_step(read_run(options.job.job, context, options.mark));
+      studies::annotated_step(read_run(options.job.job, options.mark));
   traces::write_perfetto(options.timeline, *step.graph, step.spans, {}, "stepcast show",
                          step.annotations);
   tell_written(options.timeline);
@@ -193,7 +190,7 @@ void add_show(CLI::App& app, Context& context) {
     }
     const bool recorded = is_recording(options->job.job);
     if (!options->timeline.empty()) {
-      write_timeline(*options, recorded, context);
+      write_timeline(*options, recorded);
     }
     print(recorded ? show_recorded(*options, context) : show_job(*options, context));
   });

@@ -7,11 +7,9 @@
 
 #include "traces/chakra/chakra_reader.h"
 #include "traces/chakra/chakra_writer.h"
-#include "traces/events/open_native.h"
 #include "traces/kineto/kineto_reader.h"
 #include "traces/kineto/kineto_writer.h"
 #include "traces/native/native_trace.h"
-#include "traces/native/recording_files.h"
 #include "traces/nsys/nsys_reader.h"
 #include "traces/perfetto/perfetto_writer.h"
 #include "traces/pytorch_et/link_execution_trace.h"
@@ -97,23 +95,8 @@ bool is_kineto(std::string_view head) {
          (has(head, "\"traceEvents\"") || head[head.find_first_not_of(" \t\r\n")] == '[');
 }
 
-bool is_native_folder(const fs::path& folder) { return is_native(folder) || is_recording(folder); }
-
-Recording read_native_folder(const fs::path& folder) {
-  return is_native(folder) ? recording_of(read_native(folder), folder.string())
-                           : read_recording(folder);
-}
-
 Losses write_native_folder(const fs::path& folder, const Recording& recording) {
-  if (recording.own == nullptr) {
-    write_recording(folder, recording);
-    return {};
-  }
-  begin_trace(folder);
-  for (const RankTrace& rank : recording.own->ranks) {
-    write_rank(folder, rank);
-  }
-  write_manifest(folder, *recording.own, static_cast<int>(recording.own->ranks.size()));
+  write_recording(folder, recording);
   return {};
 }
 
@@ -168,8 +151,8 @@ constexpr std::array<TraceFormat, 9> kFormats{{
      .write = write_kineto},
     {.name = "native",
      .description = "our own folder: of a run, or of a recording",
-     .is_folder = is_native_folder,
-     .read_folder = read_native_folder,
+     .is_folder = is_native,
+     .read_folder = read_recording,
      .write = write_native_folder,
      .keeps_own = true},
     {.name = "perfetto",

@@ -184,7 +184,6 @@ MeasuredRun measured_run(const GraphRun& trace) {
   run.job = trace.job;
   run.shares_core = trace.shares_core;
   run.collectives_hold_core = trace.collectives_hold_core;
-  run.lacks = trace.lacks;
   run.op_clock = trace.op_clock;
   run.op_clock_reason = trace.op_clock_reason;
   run.core_probe = trace.core_probe;

@@ -84,7 +84,7 @@ struct MeasuredRun {
   std::string job;     ///< JSON text of the job, if the trace carries one
   std::string device;  ///< as the profiler calls it; empty where not said
   /// For a run of our own runtime: as GraphRun has them.
-  std::string lacks, op_clock, op_clock_reason;
+  std::string op_clock, op_clock_reason;
   Seconds core_probe;
   struct RankClock {
     std::uint64_t dropped = 0;

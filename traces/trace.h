@@ -51,9 +51,6 @@ struct GraphRun {
   /// Kernels of products with what core/graph/epilogue.h lists, and why not the library's alone.
   std::string epilogues, epilogues_reason;
   ExecutionGraph graph;
-  /// Why the graph holds ops, segments and communicators alone: format 1 kept no more, and their
-  /// job has not built them again (studies/traces/open_recording.h). Empty: the graph is whole.
-  std::string lacks;
   std::vector<RankTrace> ranks;
 };
 

@@ -9,8 +9,8 @@
 #include "cli/support/console.h"
 #include "core/error.h"
 #include "core/temporary_folder.h"
-#include "studies/traces/open_recording.h"
 #include "traces/formats.h"
+#include "traces/open_trace.h"
 
 namespace stepcast::cli {
 
@@ -45,8 +45,8 @@ std::string trace_file(const std::string& path) {
   return fmt::format("/proc/self/fd/{}", fileno(file));
 }
 
-traces::Recording open_recording(const std::string& path, const Context& context) {
-  traces::Recording recording = studies::open_recording(trace_file(path), {context.library});
+traces::Recording open_recording(const std::string& path) {
+  traces::Recording recording = traces::open_trace(trace_file(path));
   const traces::Oddities oddities = recording.all_oddities();
   const traces::Oddities::Entry& missing = oddities[traces::Oddity::kMissingRank];
   if (missing.count > 0) {
@@ -57,9 +57,8 @@ traces::Recording open_recording(const std::string& path, const Context& context
   return recording;
 }
 
-traces::MeasuredRun read_run(const std::string& path, const Context& context,
-                             const std::string& mark) {
-  return traces::measured_run(open_recording(path, context), mark);
+traces::MeasuredRun read_run(const std::string& path, const std::string& mark) {
+  return traces::measured_run(open_recording(path), mark);
 }
 
 }  // namespace stepcast::cli

@@ -1,7 +1,6 @@
 #pragma once
 #include <string>
 
-#include "cli/command.h"
 #include "traces/events/recording.h"
 #include "traces/measured_step.h"
 
@@ -14,10 +13,9 @@ bool is_recording(const std::string& path);
 std::string trace_file(const std::string& path);
 /// A recording of any format; ranks that it names and that were not given are told on the error
 /// stream, because whatever is said of it is said of the others only.
-traces::Recording open_recording(const std::string& path, const Context& context);
+traces::Recording open_recording(const std::string& path);
 /// The recorded run as replay, show, compare and explain read it, whatever its format. A mark names
 /// the ranges that are steps; our own traces have their own.
-traces::MeasuredRun read_run(const std::string& path, const Context& context,
-                             const std::string& mark = {});
+traces::MeasuredRun read_run(const std::string& path, const std::string& mark = {});
 
 }  // namespace stepcast::cli

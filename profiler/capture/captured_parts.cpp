@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/whole_file.h"
-#include "traces/native/recording_files.h"
+#include "traces/native/native_trace.h"
 
 namespace stepcast::profiler {
 namespace {
@@ -65,7 +65,7 @@ std::vector<traces::Recording> CapturedParts::recordings() const {
   std::vector<fs::path> folders;
   std::error_code absent;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, absent)) {
-    if (entry.is_directory() && traces::is_recording(entry.path())) {
+    if (entry.is_directory() && traces::is_native(entry.path())) {
       folders.push_back(entry.path());
     }
   }

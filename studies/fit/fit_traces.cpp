@@ -14,9 +14,9 @@
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
 #include "studies/fit/shadowed_models.h"
-#include "studies/traces/open_recording.h"
 #include "studies/traces/shaped_work.h"
 #include "traces/measured_step.h"
+#include "traces/open_trace.h"
 
 namespace stepcast::studies {
 namespace {
@@ -79,7 +79,7 @@ Input read(const fs::path& folder, const FitTracesOptions& options) {
                      "or `stepcast profile` wrote to its end, or Kineto files of all ranks");
   }
   Input input{folder, {}, {}, {}, {}};
-  const traces::Recording recording = open_recording(folder, {options.library});
+  const traces::Recording recording = traces::open_trace(folder);
   if (recording.own == nullptr) {
     input.capture = traces::measured_run(recording, options.mark);
     input.hash = hash_of(files_of(folder, 0));
@@ -295,9 +295,6 @@ void add_own(FitRows& rows, Input& input, const System& system, FittedTrace& fit
   if (input.job) {
     job = std::move(*input.job);
     fitted.workload = job.workload.name;
-    if (!input.trace.lacks.empty()) {
-      rows.unexplained.push_back({input.trace.lacks, fitted.workload, 1});
-    }
   }
   job.workload.name = fitted.workload;
   job.system = system;

@@ -1,5 +1,7 @@
 #include "studies/traces/compare.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,7 +12,6 @@
 #include "studies/fit/error_statistics.h"
 #include "studies/predict/simulated_step.h"
 #include "studies/run/core_speed.h"
-#include "studies/traces/open_recording.h"
 #include "studies/traces/shaped_work.h"
 
 namespace stepcast::studies {
@@ -277,6 +278,29 @@ Comparison::ByShape by_shape(const traces::MeasuredRun& run, const Job& job,
 
 }  // namespace
 
+void require_same_ops(const ExecutionGraph& ran, const ExecutionGraph& of_job) {
+  const auto differ = [](const std::string& what) {
+    throw InputError("trace", "was recorded from another job: " + what +
+                                  "; compare it with the job it was recorded from");
+  };
+  if (ran.ranks() != of_job.ranks()) {
+    differ(fmt::format("{} ranks ran, the job has {}", ran.ranks(), of_job.ranks()));
+  }
+  for (std::int32_t r = 0; r < ran.ranks(); ++r) {
+    const Program& a = ran.program_of(r);
+    const Program& b = of_job.program_of(r);
+    if (a.ops.size() != b.ops.size() || a.calls.size() != b.calls.size()) {
+      differ(fmt::format("rank {} ran {} ops in {} calls, the job has {} in {}", r, a.ops.size(),
+                         a.calls.size(), b.ops.size(), b.calls.size()));
+    }
+    for (std::size_t o = 0; o < a.ops.size(); ++o) {
+      if (a.ops[o].kind != b.ops[o].kind || a.ops[o].shape != b.ops[o].shape) {
+        differ(fmt::format("op {} '{}' of rank {} differs", o, a.name(a.ops[o]), r));
+      }
+    }
+  }
+}
+
 Comparison compare(const traces::MeasuredRun& run, const Job& job,
                    const ExecutionGraph* predicted) {
   Comparison c;
@@ -296,9 +320,6 @@ Comparison compare(const traces::MeasuredRun& run, const Job& job,
   c.measured = seconds(median_of(walls));
   const models::CostModel model(job.system, job.calibration);
   if (predicted == nullptr && run.of_our_own()) {
-    if (!run.lacks.empty()) {
-      throw InputError("trace", run.lacks);
-    }
     predicted = run.steps.front().graph.get();
   }
   std::optional<PredictedStep> step;

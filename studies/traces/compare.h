@@ -74,8 +74,11 @@ struct Comparison {
 /// Compares a recorded run with its prediction on the job's system: of a run of our own runtime
 /// `predicted`, whose ops carry the ids of those that ran; of a capture of any program its kernels
 /// and collectives, and `predicted`, where the job is known: its kinds on the critical rank, and
-/// its step. Errors: InputError when the ops of `predicted` are not those that ran, when a run's
-/// graph is not whole, and when a capture tells no shape.
+/// its step. Errors: InputError when the ops of `predicted` are not those that ran, and when a
+/// capture tells no shape.
 Comparison compare(const traces::MeasuredRun& run, const Job& job, const ExecutionGraph* predicted);
+
+/// A run's graph must have the ops of a job's. Errors: InputError naming what differs.
+void require_same_ops(const ExecutionGraph& ran, const ExecutionGraph& of_job);
 
 }  // namespace stepcast::studies

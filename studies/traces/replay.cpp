@@ -294,9 +294,6 @@ std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRu
   } else if (options.change.network != nullptr || options.change.device != nullptr ||
              options.ranks > 0) {
     const Job job = job_of(run, options, {});
-    if (!run.lacks.empty()) {
-      throw InputError("trace", run.lacks);
-    }
     if (options.change.device != nullptr) {
       move_kernels(known.front(), job.system, *options.change.device, job.calibration, costs);
     }

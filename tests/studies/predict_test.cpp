@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "studies/predict/predict.h"
 #include "studies/run/runtime_cases.h"
-#include "studies/traces/open_recording.h"
+#include "studies/traces/compare.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;

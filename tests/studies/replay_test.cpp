@@ -1,6 +1,5 @@
 // Recorded steps are made by the simulator from known costs, so every answer of a replay is known.
 #include "studies/traces/replay.h"
-#include "studies/traces/open_recording.h"
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -9,6 +8,7 @@
 #include "core/error.h"
 #include "simulator/reports/timeline.h"
 #include "tests/simulator/graphs.h"
+#include "traces/native/native_trace.h"
 
 using namespace stepcast;
 using simulator::test::compute;
@@ -226,8 +226,8 @@ TEST_CASE("noisy steps are replayed from their medians", "[studies][replay]") {
 TEST_CASE("a recorded job is carried over to other ranks and another network",
           "[studies][replay]") {
   const config::Library library{STEPCAST_SOURCE_DIR};
-  const traces::MeasuredRun run = traces::measured_run(studies::open_recording(
-      std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2", library));
+  const traces::MeasuredRun run = traces::measured_run(
+      traces::read_native(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2"));
   studies::ReplayOptions options;
   options.library = library;
   const Seconds same = studies::replayed_step(run, options);
@@ -266,7 +266,7 @@ TEST_CASE("questions a record cannot answer are refused", "[studies][replay]") {
 TEST_CASE("kernels move to another device by the ratio of the models", "[studies][replay]") {
   const std::string root = STEPCAST_SOURCE_DIR;
   const traces::MeasuredRun run =
-      traces::measured_run(studies::open_recording(root + "/traces/recorded/gpt-2", {root}));
+      traces::measured_run(traces::read_native(root + "/traces/recorded/gpt-2"));
   const Job job = config::load_job(config::text_source(run.job, "trace"), {}, {root});
   const auto on = [&](const Device& device) {
     studies::ReplayOptions options;

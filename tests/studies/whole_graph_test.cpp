@@ -13,7 +13,6 @@
 #include "interop/import.h"
 #include "models/cost_model.h"
 #include "studies/predict/simulated_step.h"
-#include "studies/traces/open_recording.h"
 #include "traces/native/graph_json.h"
 #include "traces/native/native_trace.h"
 #include "workloads/build_graph.h"
@@ -211,42 +210,4 @@ TEST_CASE("A graph with a broken reference is refused with its place") {
   CHECK_THAT(told(Pointer("/mesh/data"), 3), Contains("rank"));
   CHECK_THAT(told(Pointer("/mesh/sideways"), 3), Contains("'sideways' is no field"));
   CHECK_THAT(told(Pointer("/placement/held/0/0"), 900), Contains("placement.held"));
-}
-
-TEST_CASE("A run that format 1 kept has its whole graph once it is opened, and keeps it") {
-  const fs::path folder = kSource / "traces" / "recorded" / "dlrm-2";
-  REQUIRE_FALSE(traces::read_native(folder).lacks.empty());
-  const traces::Recording opened = studies::open_recording(folder, kLibrary);
-  REQUIRE(opened.own != nullptr);
-  CHECK(opened.own->lacks.empty());
-  CHECK(opened.own->graph.placement != nullptr);
-  CHECK_FALSE(opened.own->graph.programs[0].tensors.empty());
-
-  const TemporaryFolder temporary("stepcast-whole-graph");
-  const auto write = [&temporary](const traces::GraphRun& trace) {
-    traces::begin_trace(temporary.path());
-    for (const traces::RankTrace& rank : trace.ranks) {
-      traces::write_rank(temporary.path(), rank);
-    }
-    traces::write_manifest(temporary.path(), trace, static_cast<int>(trace.ranks.size()));
-  };
-  traces::GraphRun without_job = *opened.own;
-  without_job.job.clear();
-  write(without_job);
-  CHECK(text_of(studies::open_recording(temporary.path(), kLibrary).own->graph) ==
-        text_of(opened.own->graph));
-
-  // What cannot be built again is told, not taken from another job.
-  traces::GraphRun kept = traces::read_native(folder);
-  const std::size_t at = kept.job.find("\"global\":");
-  REQUIRE(at != std::string::npos);
-  kept.job.insert(at + 9, "2");
-  write(kept);
-  const traces::Recording other = studies::open_recording(temporary.path(), kLibrary);
-  CHECK_THAT(other.own->lacks, Catch::Contains("format 1") && Catch::Contains("another job"));
-  CHECK(other.own->graph.programs[0].tensors.empty());
-  kept.job.clear();
-  write(kept);
-  CHECK_THAT(studies::open_recording(temporary.path(), kLibrary).own->lacks,
-             Catch::Contains("carries no job"));
 }

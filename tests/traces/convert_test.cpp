@@ -9,7 +9,7 @@
 #include "traces/events/rank_builder.h"
 #include "traces/formats.h"
 #include "traces/kineto/kineto_writer.h"
-#include "traces/native/recording_files.h"
+#include "traces/native/native_trace.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;
@@ -167,7 +167,7 @@ TEST_CASE("a recording survives the native format and Kineto, to the nanosecond"
   const TemporaryFolder t;
   const Recording r = small_recording();
   write_recording(t.path / "native", r);
-  CHECK(is_recording(t.path / "native"));
+  CHECK(is_native(t.path / "native"));
   check_same(r, open_trace(t.path / "native"));
   CHECK(write_kineto(t.path / "kineto", r).empty());
   check_same(r, open_trace(t.path / "kineto"));
@@ -390,19 +390,19 @@ TEST_CASE("a damaged native recording is refused with file and line", "[traces][
   CHECK_THROWS_WITH(read_recording(t.path), Contains("closing 'end' line"));
   t.put("rank-1.csv", good);
   CHECK_NOTHROW(read_recording(t.path));
-  const std::string manifest = test::text_of(t.path / "recording.json");
+  const std::string manifest = test::text_of(t.path / "trace.json");
   const auto unreadable = [&](const std::string& from, const std::string& to,
                               const std::string& path) {
     std::string text = manifest;
     REQUIRE(text.find(from) != std::string::npos);
-    t.put("recording.json", text.replace(text.find(from), from.size(), to));
-    CHECK_THROWS_WITH(read_recording(t.path), Contains("recording.json: ") && Contains(path));
+    t.put("trace.json", text.replace(text.find(from), from.size(), to));
+    CHECK_THROWS_WITH(read_recording(t.path), Contains("trace.json: ") && Contains(path));
   };
-  unreadable("\"schema\":1", "\"schema\":2", "schema");
-  unreadable("\"absolute\":true", "\"absolute\":3", "absolute");
-  unreadable("\"rank\":1", "\"rank\":0", "ranks[1].rank");
-  unreadable("\"all_reduce\"", "\"gemm\"", "collectives[0][0]");
-  t.put("recording.json", manifest.substr(0, manifest.size() / 2));
+  unreadable("\"schema\":2", "\"schema\":1", "schema");
+  unreadable("\"absolute\":true", "\"absolute\":3", "events.absolute");
+  unreadable("\"rank\":1", "\"rank\":0", "events.ranks[1].rank");
+  unreadable("\"all_reduce\"", "\"gemm\"", "events.ranks[0].collectives[0][0]");
+  t.put("trace.json", manifest.substr(0, manifest.size() / 2));
   CHECK_THROWS_WITH(read_recording(t.path), Contains("not JSON"));
 }
 

@@ -1,12 +1,11 @@
 // The reader of native traces on arbitrary text: the only way out is a trace or an InputError, and
-// what was read can be shown as a timeline and counted.
+// what was read can be counted.
 //
 // One input holds all files of a trace: the manifest, then each rank's part, separated by a line of
 // its own, "----".
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -30,19 +29,23 @@ std::string part_of(std::string_view input, std::size_t index) {
 }
 
 void read(std::string_view input) {
-  std::istringstream manifest(part_of(input, 0));
-  const stepcast::traces::GraphRun trace =
-      stepcast::traces::read_native(manifest, "fuzz", [input](const std::string& name) {
-        // "rank-R.csv"
-        const auto rank = static_cast<std::size_t>(std::atoi(name.c_str() + 5));
-        if (rank > 64) {
+  const stepcast::traces::Recording recording =
+      stepcast::traces::read_recording("fuzz", [input](const std::string& name) {
+        // "trace.json" or "rank-R.csv"
+        const auto part =
+            name == "trace.json" ? 0 : static_cast<std::size_t>(std::atoi(name.c_str() + 5)) + 1;
+        if (part > 65) {
           throw stepcast::InputError(name, "is not there");
         }
-        return stepcast::Input::of_text(name, part_of(input, rank + 1));
+        return stepcast::Input::of_text(name, part_of(input, part));
       });
-  (void)stepcast::traces::step_seconds(trace, 0);
-  for (const stepcast::traces::RankTrace& rank : trace.ranks) {
-    (void)stepcast::traces::samples_of(trace, rank.rank, 0);
+  if (recording.own == nullptr) {
+    (void)recording.all_oddities();
+    return;
+  }
+  (void)stepcast::traces::step_seconds(*recording.own, 0);
+  for (const stepcast::traces::RankTrace& rank : recording.own->ranks) {
+    (void)stepcast::traces::samples_of(*recording.own, rank.rank, 0);
   }
 }
 

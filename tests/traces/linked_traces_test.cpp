@@ -2,7 +2,7 @@
 
 #include "tests/traces/shared_traces.h"
 #include "traces/chakra/chakra_writer.h"
-#include "traces/native/recording_files.h"
+#include "traces/native/native_trace.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;

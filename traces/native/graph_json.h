@@ -12,8 +12,6 @@ namespace stepcast::traces {
 /// Laws of lookups, orders of rows and draws of experts stand once in `laws`, `orders` and `draws`,
 /// and elsewhere by their index there (schema: docs/reference/trace-format.md).
 nlohmann::json graph_to_json(const ExecutionGraph& graph);
-/// Attributes of one op besides its sizes, as graph_to_json writes it.
-nlohmann::json attributes_to_json(const OpAttributes& attributes);
 /// Errors: InputError naming `place` and the path in it for a field that is not known, has the
 /// wrong type, or names what the graph does not hold.
 ExecutionGraph graph_from_json(nlohmann::json graph, const std::string& place);

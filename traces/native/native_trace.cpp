@@ -1,8 +1,10 @@
 #include "traces/native/native_trace.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -10,17 +12,19 @@
 #include "core/input/csv.h"
 #include "core/json_text.h"
 #include "core/whole_file.h"
+#include "traces/events/open_native.h"
+#include "traces/input/whole_input.h"
 #include "traces/native/graph_json.h"
-#include "traces/native/internal/format_1.h"
+#include "traces/native/internal/event_tables.h"
 #include "traces/native/internal/json_node.h"
-#include "traces/native/internal/trace_folder.h"
 
 namespace stepcast::traces {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-constexpr int kTraceSchema = 2;
+constexpr const char* kManifest = "trace.json";
+constexpr int kSchema = 2;
 constexpr std::int64_t kLargest = std::int64_t{1} << 53;  // what a double still counts exactly
 
 std::int64_t nanoseconds_of(SimTime t) { return ticks(t) / 1000; }
@@ -48,27 +52,21 @@ void read_choice(const Node& root, const char* key, const char* name, std::strin
   }
 }
 
-/// Everything but the ranks' own files.
-GraphRun read_manifest(const std::string& text, const std::string& file, int& ranks) {
+json parsed_manifest(const std::string& text, const std::string& file) {
   expect_shallow_json(text, file);
-  json parsed;
   try {
-    parsed = json::parse(text);
+    return json::parse(text);
   } catch (const json::exception& e) {
-    throw InputError(file, fmt::format("is not JSON: {}", e.what()));
+    throw InputError(file, fmt::format("is not JSON: {}; was the file cut?", e.what()));
   }
-  const Node root(file, parsed, "");
-  const int schema = root["schema"].whole<int>();
-  if (schema != 1 && schema != kTraceSchema) {
-    root["schema"].fail(
-        fmt::format("{} is no schema that this version reads (1, {}); convert the trace with the "
-                    "version that wrote it",
-                    schema, kTraceSchema));
-  }
+}
+
+/// A run without its spans.
+GraphRun run_of(json& parsed, const Node& root, const std::string& file) {
   GraphRun trace;
   trace.producer = root["producer"].text();
   trace.job = root.has("job") && !parsed["job"].is_null() ? parsed["job"].dump() : "";
-  ranks = root["ranks"].whole<int>();
+  const int ranks = root["ranks"].whole<int>();
   if (root.has("host")) {
     const Node host = root["host"];
     trace.shares_core = host["shares_core"].truth();
@@ -86,14 +84,8 @@ GraphRun read_manifest(const std::string& text, const std::string& file, int& ra
     trace.attention = root["attention"]["kernels"].text();
   }
   read_choice(root, "epilogues", "kernels", trace.epilogues, trace.epilogues_reason);
-  if (schema == kTraceSchema) {
-    (void)root["graph"].object();
-    trace.lacks = root.has("lacks") ? root["lacks"].text() : "";
-    trace.graph = graph_from_json(std::move(parsed["graph"]), file + ": graph");
-  } else {
-    trace.lacks = "its graph was kept without tensors, tables and exchanges (format 1)";
-    trace.graph = graph_from_json(internal::graph_of_format_1(parsed, file), file);
-  }
+  (void)root["graph"].object();
+  trace.graph = graph_from_json(std::move(parsed["graph"]), file + ": graph");
   if (ranks != trace.graph.ranks()) {
     root["ranks"].fail(fmt::format("{} ranks, but the mesh has {}", ranks, trace.graph.ranks()));
   }
@@ -149,7 +141,7 @@ void check_span(const OpSpan& s, const Program& program, const CsvReader& line) 
   }
 }
 
-RankTrace read_rank(CsvReader line, std::int32_t rank, const Program& program) {
+RankTrace spans_of(CsvReader line, std::int32_t rank, const Program& program) {
   RankTrace trace;
   trace.rank = rank;
   bool closed = false;
@@ -196,15 +188,45 @@ RankTrace read_rank(CsvReader line, std::int32_t rank, const Program& program) {
   return trace;
 }
 
+bool is_rank_file(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  constexpr std::string_view kBegin = "rank-";
+  return file.extension() == ".csv" && stem.starts_with(kBegin) && stem.size() > kBegin.size() &&
+         std::all_of(stem.begin() + kBegin.size(), stem.end(),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
+json manifest_of(const std::string& producer, const std::string& job, std::size_t ranks) {
+  return {{"schema", kSchema},
+          {"producer", producer},
+          {"job", job.empty() ? json() : json::parse(job)},
+          {"ranks", ranks}};
+}
+
 }  // namespace
 
 void begin_trace(const fs::path& folder) {
-  internal::begin_folder(folder, internal::kTraceManifest);
+  try {
+    fs::create_directories(folder);
+    if (is_native(folder)) {
+      fs::remove(folder / kManifest);
+      std::vector<fs::path> older;
+      for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+        if (is_rank_file(entry.path())) {
+          older.push_back(entry.path());
+        }
+      }
+      for (const fs::path& file : older) {
+        fs::remove(file);
+      }
+    }
+  } catch (const fs::filesystem_error& e) {
+    throw InputError(folder.string(), "cannot be written: " + e.code().message());
+  }
 }
 
 void write_rank(const fs::path& folder, const RankTrace& rank) {
   fs::create_directories(folder);
-  internal::refuse_other_form(folder, internal::kTraceManifest);
   fmt::memory_buffer out;
   const auto at = [](SimTime t) { return nanoseconds_of(t); };
   for (const StepMark& s : rank.steps) {
@@ -224,21 +246,14 @@ void write_rank(const fs::path& folder, const RankTrace& rank) {
 }
 
 void write_manifest(const fs::path& folder, const GraphRun& trace, int ranks) {
-  json manifest = {{"schema", kTraceSchema},
-                   {"producer", trace.producer},
-                   {"job", trace.job.empty() ? json() : json::parse(trace.job)},
-                   {"ranks", ranks},
-                   {"host",
-                    {{"shares_core", trace.shares_core},
-                     {"collectives_hold_core", trace.collectives_hold_core},
-                     {"clock_ns", trace.clock_cost.base() * 1e9},
-                     {"store_ns", trace.store_cost.base() * 1e9}}},
-                   {"graph", graph_to_json(trace.graph)}};
+  json manifest = manifest_of(trace.producer, trace.job, static_cast<std::size_t>(ranks));
+  manifest["host"] = {{"shares_core", trace.shares_core},
+                      {"collectives_hold_core", trace.collectives_hold_core},
+                      {"clock_ns", trace.clock_cost.base() * 1e9},
+                      {"store_ns", trace.store_cost.base() * 1e9}};
+  manifest["graph"] = graph_to_json(trace.graph);
   if (trace.core_probe > Seconds{}) {
     manifest["host"]["core_probe_ns"] = trace.core_probe.base() * 1e9;
-  }
-  if (!trace.lacks.empty()) {
-    manifest["lacks"] = trace.lacks;
   }
   if (!trace.op_clock.empty()) {
     manifest["op_clock"] = {{"source", trace.op_clock}, {"reason", trace.op_clock_reason}};
@@ -250,42 +265,73 @@ void write_manifest(const fs::path& folder, const GraphRun& trace, int ranks) {
     manifest["epilogues"] = {{"kernels", trace.epilogues}, {"reason", trace.epilogues_reason}};
   }
   fs::create_directories(folder);
-  internal::refuse_other_form(folder, internal::kTraceManifest);
   std::string text;
   put_lines(manifest, "", text);
-  write_whole_file(folder / internal::kTraceManifest, text + "\n");
+  write_whole_file(folder / kManifest, text + "\n");
 }
 
-bool is_native(const fs::path& folder) {
-  return fs::is_regular_file(folder / internal::kTraceManifest);
-}
-
-GraphRun read_native(const fs::path& folder) {
-  const fs::path file = folder / internal::kTraceManifest;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw InputError(file.string(), "cannot be opened; expected the folder of a stepcast trace");
+void write_recording(const fs::path& folder, const Recording& recording) {
+  begin_trace(folder);
+  if (recording.own != nullptr) {
+    for (const RankTrace& rank : recording.own->ranks) {
+      write_rank(folder, rank);
+    }
+    write_manifest(folder, *recording.own, static_cast<int>(recording.own->ranks.size()));
+    return;
   }
-  return read_native(in, folder.string(), [&folder](const std::string& name) {
+  for (const RankRecording& rank : recording.ranks) {
+    write_whole_file(folder / fmt::format("rank-{}.csv", rank.rank), internal::events_csv(rank));
+  }
+  json manifest = manifest_of(recording.producer, recording.job, recording.ranks.size());
+  manifest["events"] = internal::event_tables(recording);
+  write_whole_file(folder / kManifest,
+                   manifest.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+bool is_native(const fs::path& folder) { return fs::is_regular_file(folder / kManifest); }
+
+Recording read_recording(const fs::path& folder) {
+  return read_recording(folder.string(), [&folder](const std::string& name) {
     const fs::path part = folder / name;
     if (!fs::is_regular_file(part)) {
-      throw InputError(part.string(), "cannot be opened; the trace is not whole");
+      throw InputError(part.string(), "cannot be opened; expected the folder of a trace, whole");
     }
     return Input::of_file(part);
   });
 }
 
-GraphRun read_native(std::istream& manifest, const std::string& label, const OpenPart& open) {
-  const std::string file = label + "/trace.json";
-  const std::string text{std::istreambuf_iterator<char>(manifest), {}};
-  int ranks = 0;
-  GraphRun trace = read_manifest(text, file, ranks);
-  for (std::int32_t r = 0; r < ranks; ++r) {
+Recording read_recording(const std::string& label, const OpenPart& open) {
+  const std::string file = label + "/" + kManifest;
+  Input manifest = open(kManifest);
+  json parsed = parsed_manifest(whole_input(manifest, std::size_t{1} << 32U), file);
+  const Node root(file, parsed, "");
+  if (const int schema = root["schema"].whole<int>(); schema != kSchema) {
+    root["schema"].fail(
+        fmt::format("found {}, expected {}; record the run again with this version of stepcast",
+                    schema, kSchema));
+  }
+  if (root.has("events")) {
+    Recording recording = internal::read_events(root["events"], open);
+    recording.producer = root["producer"].text();
+    recording.job = parsed["job"].is_null() ? "" : parsed["job"].dump();
+    return recording;
+  }
+  GraphRun trace = run_of(parsed, root, file);
+  for (std::int32_t r = 0; r < trace.graph.ranks(); ++r) {
     CsvReader lines(open(fmt::format("rank-{}.csv", r)));
-    trace.ranks.push_back(read_rank(std::move(lines), r, trace.graph.program_of(r)));
+    trace.ranks.push_back(spans_of(std::move(lines), r, trace.graph.program_of(r)));
   }
   align_clocks(trace);
-  return trace;
+  return recording_of(std::move(trace), label);
+}
+
+GraphRun read_native(const fs::path& folder) {
+  const Recording recording = read_recording(folder);
+  if (recording.own == nullptr) {
+    throw InputError(folder.string(),
+                     "holds the events of another program; expected a run of ours");
+  }
+  return *recording.own;
 }
 
 }  // namespace stepcast::traces

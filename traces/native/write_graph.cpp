@@ -198,6 +198,4 @@ class GraphWriter {
 
 json graph_to_json(const ExecutionGraph& graph) { return GraphWriter().write(graph); }
 
-json attributes_to_json(const OpAttributes& attributes) { return GraphWriter().write(attributes); }
-
 }  // namespace stepcast::traces

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "made_records.h"
-#include "traces/native/recording_files.h"
+#include "traces/native/native_trace.h"
 
 namespace stepcast::profiler::cupti {
 namespace {

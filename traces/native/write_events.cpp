@@ -1,48 +1,15 @@
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
+#include <span>
 
-#include "core/error.h"
-#include "core/whole_file.h"
-#include "traces/native/internal/trace_folder.h"
-#include "traces/native/recording_files.h"
+#include "traces/native/internal/event_tables.h"
 
-namespace stepcast::traces {
+namespace stepcast::traces::internal {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 /// kNoName is written as -1.
 std::int64_t written(NameId id) { return id == kNoName ? -1 : static_cast<std::int64_t>(id); }
-
-std::string csv_of(const RankRecording& rank) {
-  const Events& e = rank.events;
-  fmt::memory_buffer out;
-  const auto line = std::back_inserter(out);
-  for (EventId i = 0; i < e.size(); ++i) {
-    fmt::format_to(line, "event,{},{},{},{},{},{},{},{}\n", e.lane[i], e.begin[i].count(),
-                   e.duration[i].count(), name_of(e.category[i]), written(e.name[i]),
-                   e.correlation[i], e.external[i], e.detail[i]);
-  }
-  for (const StepRange& s : rank.steps) {
-    fmt::format_to(line, "step,{},{},{},{}\n", s.number, s.begin.count(), s.end.count(), s.event);
-  }
-  for (EventId i = 0; !rank.dependencies.offsets.empty() && i < e.size(); ++i) {
-    for (std::uint32_t d = rank.dependencies.offsets[i]; d < rank.dependencies.offsets[i + 1];
-         ++d) {
-      fmt::format_to(line, "edge,{},{},{}\n", i, rank.dependencies.targets[d],
-                     static_cast<int>(rank.dependencies.kinds[d]));
-    }
-  }
-  for (const auto& [node, fields] : rank.node_fields) {
-    fmt::format_to(
-        line, "node,{},{:02x}\n", node,
-        fmt::join(std::span(reinterpret_cast<const unsigned char*>(fields.data()), fields.size()),
-                  ""));
-  }
-  fmt::format_to(line, "end,{}\n", e.size());
-  return fmt::to_string(out);
-}
 
 json json_of(const Oddities& oddities) {
   json j = json::object();
@@ -116,28 +83,50 @@ json json_of(const RankRecording& rank) {
 
 }  // namespace
 
-void write_recording(const fs::path& folder, const Recording& recording) {
-  internal::begin_folder(folder, internal::kRecordingManifest);
+std::string events_csv(const RankRecording& rank) {
+  const Events& e = rank.events;
+  fmt::memory_buffer out;
+  const auto line = std::back_inserter(out);
+  for (EventId i = 0; i < e.size(); ++i) {
+    fmt::format_to(line, "event,{},{},{},{},{},{},{},{}\n", e.lane[i], e.begin[i].count(),
+                   e.duration[i].count(), name_of(e.category[i]), written(e.name[i]),
+                   e.correlation[i], e.external[i], e.detail[i]);
+  }
+  for (const StepRange& s : rank.steps) {
+    fmt::format_to(line, "step,{},{},{},{}\n", s.number, s.begin.count(), s.end.count(), s.event);
+  }
+  for (EventId i = 0; !rank.dependencies.offsets.empty() && i < e.size(); ++i) {
+    for (std::uint32_t d = rank.dependencies.offsets[i]; d < rank.dependencies.offsets[i + 1];
+         ++d) {
+      fmt::format_to(line, "edge,{},{},{}\n", i, rank.dependencies.targets[d],
+                     static_cast<int>(rank.dependencies.kinds[d]));
+    }
+  }
+  for (const auto& [node, fields] : rank.node_fields) {
+    fmt::format_to(
+        line, "node,{},{:02x}\n", node,
+        fmt::join(std::span(reinterpret_cast<const unsigned char*>(fields.data()), fields.size()),
+                  ""));
+  }
+  fmt::format_to(line, "end,{}\n", e.size());
+  return fmt::to_string(out);
+}
+
+json event_tables(const Recording& recording) {
   json ranks = json::array();
   for (const RankRecording& rank : recording.ranks) {
-    write_whole_file(folder / fmt::format("rank-{}.csv", rank.rank), csv_of(rank));
     ranks.push_back(json_of(rank));
   }
   json names = json::array();
   for (NameId i = 0; i < recording.names.size(); ++i) {
     names.push_back(recording.names.view(i));
   }
-  const json manifest = {{"schema", kRecordingSchema},
-                         {"format", recording.format},
-                         {"producer", recording.producer},
-                         {"job", recording.job},
-                         {"origin_ns", recording.origin.count()},
-                         {"absolute", recording.absolute},
-                         {"names", names},
-                         {"ranks", ranks},
-                         {"oddities", json_of(recording.oddities)}};
-  write_whole_file(folder / internal::kRecordingManifest,
-                   manifest.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  return {{"format", recording.format},
+          {"origin_ns", recording.origin.count()},
+          {"absolute", recording.absolute},
+          {"names", names},
+          {"ranks", ranks},
+          {"oddities", json_of(recording.oddities)}};
 }
 
-}  // namespace stepcast::traces
+}  // namespace stepcast::traces::internal

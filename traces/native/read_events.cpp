@@ -1,21 +1,13 @@
-#include <algorithm>
 #include <charconv>
-#include <fstream>
 
 #include "core/input/csv.h"
-#include "core/json_text.h"
 #include "traces/events/internal/link_events.h"
-#include "traces/native/internal/json_node.h"
-#include "traces/native/internal/trace_folder.h"
-#include "traces/native/recording_files.h"
+#include "traces/native/internal/event_tables.h"
 
-namespace stepcast::traces {
+namespace stepcast::traces::internal {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-using Node = internal::JsonNode;
-constexpr const char* kManifest = internal::kRecordingManifest;
+using Node = JsonNode;
 
 Oddity oddity_named(const std::string& name) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
@@ -167,8 +159,8 @@ RankRecording rank_of(const Node& node, const Names& names) {
 /// Reads rank-R.csv into a rank whose tables are there.
 class EventsReader {
  public:
-  EventsReader(const fs::path& file, RankRecording& rank, const Names& names)
-      : line_(file), rank_(rank), names_(names) {}
+  EventsReader(Input file, RankRecording& rank, const Names& names)
+      : line_(std::move(file)), rank_(rank), names_(names) {}
 
   void read() {
     const EventId expected =
@@ -292,47 +284,27 @@ class EventsReader {
 
 }  // namespace
 
-bool is_recording(const fs::path& folder) { return fs::is_regular_file(folder / kManifest); }
-
-Recording read_recording(const fs::path& folder) {
-  const std::string file = (folder / kManifest).string();
-  std::ifstream in(file);
-  if (!in) {
-    throw InputError(file, "cannot be read; expected the folder of a recording");
-  }
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  expect_shallow_json(text, file);
-  const json parsed = json::parse(text, nullptr, false);
-  if (parsed.is_discarded()) {
-    throw InputError(file, "is not JSON; was the file cut?");
-  }
-  const Node root(file, parsed, "");
-  if (const int schema = root["schema"].whole<int>(); schema != kRecordingSchema) {
-    root["schema"].fail(
-        fmt::format("{} is not the schema this version reads ({})", schema, kRecordingSchema));
-  }
+Recording read_events(const Node& tables, const OpenPart& open) {
   Recording recording;
-  recording.format = root["format"].text();
-  recording.producer = root["producer"].text();
-  recording.job = root["job"].text();
-  recording.origin = Nanoseconds(root["origin_ns"].whole<std::int64_t>());
-  recording.absolute = root["absolute"].truth();
-  const Node names = root["names"];
+  recording.format = tables["format"].text();
+  recording.origin = Nanoseconds(tables["origin_ns"].whole<std::int64_t>());
+  recording.absolute = tables["absolute"].truth();
+  const Node names = tables["names"];
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (recording.names.intern(names[i].text()) != i) {
       names[i].fail("appears twice; expected each name once");
     }
   }
-  read_oddities(root["oddities"], recording.oddities);
-  const Node ranks = root["ranks"];
+  read_oddities(tables["oddities"], recording.oddities);
+  const Node ranks = tables["ranks"];
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     RankRecording rank = rank_of(ranks[i], recording.names);
     if (!recording.ranks.empty() && rank.rank <= recording.ranks.back().rank) {
       ranks[i]["rank"].fail("ranks must ascend, each once");
     }
-    EventsReader(folder / fmt::format("rank-{}.csv", rank.rank), rank, recording.names).read();
+    EventsReader(open(fmt::format("rank-{}.csv", rank.rank)), rank, recording.names).read();
     const Oddities noted = rank.oddities;
-    internal::link_launches(rank, recording.names);
+    link_launches(rank, recording.names);
     rank.oddities = noted;
     recording.ranks.push_back(std::move(rank));
   }
@@ -342,4 +314,4 @@ Recording read_recording(const fs::path& folder) {
   return recording;
 }
 
-}  // namespace stepcast::traces
+}  // namespace stepcast::traces::internal
