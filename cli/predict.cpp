@@ -17,7 +17,7 @@
 #include "core/error.h"
 #include "studies/plan/searched_plan.h"
 #include "studies/predict/training_run.h"
-#include "traces/perfetto/perfetto_writer.h"
+#include "traces/chrome/chrome_writer.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::cli {
@@ -211,7 +211,7 @@ int predict(const PredictCommand& options, const Context& context) {
       options.job, context,
       {.timeline = !options.timeline.empty(), .intervals = options.intervals, .remedies = true});
   if (!options.timeline.empty()) {
-    traces::write_perfetto(options.timeline, graph, p.timeline);
+    traces::write_timeline(options.timeline, graph, p.timeline);
     tell_written(options.timeline);
   }
   WholeRun whole{studies::flow_costs(job, p.iteration), std::nullopt, std::nullopt};

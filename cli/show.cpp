@@ -16,8 +16,8 @@
 #include "interop/import.h"
 #include "studies/plan/searched_plan.h"
 #include "studies/traces/show_measured.h"
+#include "traces/chrome/chrome_writer.h"
 #include "traces/events/open_native.h"
-#include "traces/perfetto/perfetto_writer.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::cli {
@@ -121,7 +121,7 @@ void write_timeline(const ShowCommand& options, bool recorded) {
   }
   const studies::AnnotatedStep step =
       studies::annotated_step(read_run(options.job.job, options.mark));
-  traces::write_perfetto(options.timeline, *step.graph, step.spans, {}, "stepcast show",
+  traces::write_timeline(options.timeline, *step.graph, step.spans, {}, "stepcast show",
                          step.annotations);
   tell_written(options.timeline);
 }

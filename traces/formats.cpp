@@ -7,11 +7,10 @@
 
 #include "traces/chakra/chakra_reader.h"
 #include "traces/chakra/chakra_writer.h"
+#include "traces/chrome/chrome_writer.h"
 #include "traces/kineto/kineto_reader.h"
-#include "traces/kineto/kineto_writer.h"
 #include "traces/native/native_trace.h"
 #include "traces/nsys/nsys_reader.h"
-#include "traces/perfetto/perfetto_writer.h"
 #include "traces/pytorch_et/link_execution_trace.h"
 #include "traces/pytorch_et/pytorch_et_reader.h"
 #include "traces/rocprof/rocprof_reader.h"
@@ -111,7 +110,7 @@ Losses write_viewed(const fs::path& file, const Recording& recording) {
     ops.insert(ops.end(), rank.ops.begin(), rank.ops.end());
     host.insert(host.end(), rank.host.begin(), rank.host.end());
   }
-  write_perfetto(file, recording.own->graph, ops, host, recording.producer);
+  write_timeline(file, recording.own->graph, ops, host, recording.producer);
   return {};
 }
 

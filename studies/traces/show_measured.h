@@ -6,8 +6,8 @@
 
 #include "core/graph/kernel_kind.h"
 #include "core/units.h"
+#include "traces/chrome/chrome_writer.h"
 #include "traces/measured_step.h"
-#include "traces/perfetto/perfetto_writer.h"
 
 namespace stepcast::studies {
 

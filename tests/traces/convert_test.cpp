@@ -4,11 +4,11 @@
 #include "core/error.h"
 #include "tests/traces/shared_traces.h"
 #include "traces/chakra/chakra_writer.h"
+#include "traces/chrome/chrome_writer.h"
 #include "traces/events/edit.h"
 #include "traces/events/host_calls.h"
 #include "traces/events/rank_builder.h"
 #include "traces/formats.h"
-#include "traces/kineto/kineto_writer.h"
 #include "traces/native/native_trace.h"
 #include "traces/open_trace.h"
 

@@ -8,7 +8,7 @@
 #include "core/graph/program_builder.h"
 #include "traces/events/open_native.h"
 #include "traces/native/native_trace.h"
-#include "traces/perfetto/perfetto_writer.h"
+#include "traces/chrome/chrome_writer.h"
 
 using namespace stepcast;
 using namespace stepcast::traces;
@@ -228,7 +228,7 @@ TEST_CASE("a Perfetto timeline shows wait and transfer apart and escapes names",
   const TemporaryFolder folder;
   GraphRun t = late_second_rank();
   align_clocks(t);
-  write_perfetto(folder.path / "t.json", t.graph, t.ranks[0].ops, t.ranks[0].host);
+  write_timeline(folder.path / "t.json", t.graph, t.ranks[0].ops, t.ranks[0].host);
   const std::string text = text_of(folder.path / "t.json");
   CHECK_THAT(text, Catch::Contains("gradients (wait)"));
   CHECK_THAT(text, Catch::Contains("mlp \\\"0\\\""));

@@ -8,8 +8,6 @@
 
 namespace stepcast::traces::internal {
 
-/// A text as JSON, in quotes; bytes that are no UTF-8 are replaced.
-std::string json_text(std::string_view text);
 /// The arguments of an event as members of a JSON object, without braces.
 class ArgumentWriter {
  public:

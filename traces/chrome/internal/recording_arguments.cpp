@@ -1,8 +1,9 @@
-#include "traces/kineto/internal/chrome_json.h"
+#include "traces/chrome/internal/recording_arguments.h"
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "traces/chrome/internal/chrome_events.h"
 
 namespace stepcast::traces::internal {
 namespace {
@@ -36,8 +37,9 @@ std::string list_text(const std::vector<T>& list) {
 
 void add_collective(Members& m, const ArgumentWriter& writer, const RankRecording& rank,
                     const CollectiveInfo& c) {
-  m.add("Collective name", c.name == kNoName && c.kind != OpKind::kCount ? json_text(name_of(c.kind))
-                                                                         : writer.name(c.name));
+  m.add("Collective name", c.name == kNoName && c.kind != OpKind::kCount
+                               ? json_text(name_of(c.kind))
+                               : writer.name(c.name));
   m.known("In msg nelems", c.elements_in);
   m.known("Out msg nelems", c.elements_out);
   if (c.dtype != kNoName) {
@@ -79,10 +81,6 @@ std::string_view words_of(SyncInfo::Kind kind) {
 }
 
 }  // namespace
-
-std::string json_text(std::string_view text) {
-  return json(std::string(text)).dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 ArgumentWriter::ArgumentWriter(const Recording& recording) : recording_(recording) {
   quoted_.reserve(recording.names.size());

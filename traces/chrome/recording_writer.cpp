@@ -1,69 +1,44 @@
-#include "traces/kineto/kineto_writer.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "traces/chrome/chrome_writer.h"
+#include "traces/chrome/internal/chrome_events.h"
+#include "traces/chrome/internal/recording_arguments.h"
 #include "traces/input/gzip.h"
 #include "traces/input/rank_files.h"
-#include "traces/kineto/internal/chrome_json.h"
 
 namespace stepcast::traces {
 namespace {
 
 using internal::ArgumentWriter;
-using internal::json_text;
+using internal::ChromeEvents;
 using internal::microseconds_of;
 
-/// The list of a Chrome trace under construction.
-class Document {
- public:
-  template <typename... Parts>
-  void event(fmt::format_string<Parts...> format, Parts&&... parts) {
-    fmt::format_to(std::back_inserter(text_), "{}", first_ ? "\n" : ",\n");
-    first_ = false;
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Parts>(parts)...);
+/// An event of a rank on a track, with its end of an arrow.
+void add_event(ChromeEvents& to, const ArgumentWriter& writer, const RankRecording& rank, EventId i,
+               std::int64_t process, std::int64_t track, Nanoseconds at, std::int64_t arrow) {
+  const Events& e = rank.events;
+  to.slice({internal::kineto_category(e.category[i]), writer.name(e.name[i]), process, track,
+            microseconds_of(at), microseconds_of(e.duration[i])},
+           [&](fmt::memory_buffer& text) { writer.write(text, rank, i); });
+  if (e.link[i] != kNoEvent && e.correlation[i] != 0) {
+    to.arrow(on_device(e.category[i]) ? 'f' : 's', arrow, process, track, microseconds_of(at));
   }
-  fmt::memory_buffer& text() { return text_; }
-
- private:
-  fmt::memory_buffer text_;
-  bool first_ = true;
-};
-
-void slice(Document& d, const ArgumentWriter& writer, const RankRecording& rank, EventId i,
-           std::int64_t process, std::int64_t thread, Nanoseconds begin) {
-  d.event(R"({{"ph":"X","cat":"{}","name":{},"pid":{},"tid":{},"ts":{},"dur":{},"args":{{)",
-          internal::kineto_category(rank.events.category[i]), writer.name(rank.events.name[i]),
-          process, thread, microseconds_of(begin), microseconds_of(rank.events.duration[i]));
-  writer.write(d.text(), rank, i);
-  fmt::format_to(std::back_inserter(d.text()), "}}}}");
-}
-
-void arrow(Document& d, char phase, std::int64_t id, std::int64_t process, std::int64_t thread,
-           Nanoseconds at) {
-  d.event(R"({{"ph":"{}","id":{},"cat":"ac2g","name":"ac2g","pid":{},"tid":{},"ts":{}{}}})", phase,
-          id, process, thread, microseconds_of(at), phase == 'f' ? R"(,"bp":"e")" : "");
 }
 
 std::string document_of(const Recording& recording, const ArgumentWriter& writer,
                         const RankRecording& rank) {
-  Document d;
-  const Events& e = rank.events;
+  ChromeEvents events;
   const Nanoseconds shift = recording.absolute ? Nanoseconds{0} : recording.origin;
-  const auto process_of = [&rank](const Lane& lane) {
-    return lane.kind == Lane::Kind::kStream ? std::int64_t{lane.device} : lane.process;
-  };
   for (const Lane& lane : rank.lanes) {
+    const std::int64_t process =
+        lane.kind == Lane::Kind::kStream ? std::int64_t{lane.device} : lane.process;
     if (lane.name != kNoName) {
-      d.event(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})",
-              process_of(lane), lane.thread, writer.name(lane.name));
+      events.label("thread_name", process, lane.thread, writer.name(lane.name));
     }
     for (EventId i = lane.first; i < lane.first + lane.count; ++i) {
-      slice(d, writer, rank, i, process_of(lane), lane.thread, e.begin[i] + shift);
-      if (e.link[i] != kNoEvent && e.correlation[i] != 0) {
-        arrow(d, on_device(e.category[i]) ? 'f' : 's', e.correlation[i], process_of(lane),
-              lane.thread, e.begin[i] + shift);
-      }
+      add_event(events, writer, rank, i, process, lane.thread, rank.events.begin[i] + shift,
+                rank.events.correlation[i]);
     }
   }
   nlohmann::ordered_json head;
@@ -96,7 +71,7 @@ std::string document_of(const Recording& recording, const ArgumentWriter& writer
   }
   std::string text = head.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize(text.rfind('}') - 1);  // the line's end before it too
-  return text + ",\n \"traceEvents\": [" + fmt::to_string(d.text()) + "\n]}\n";
+  return events.document(text + ",\n \"traceEvents\": [");
 }
 
 Losses losses_of(const Recording& recording) {
@@ -135,13 +110,12 @@ Losses write_kineto(const std::filesystem::path& out, const Recording& recording
 Losses write_timeline(const std::filesystem::path& file, const Recording& recording) {
   internal::check_timeline(recording, "perfetto");
   const ArgumentWriter writer(recording);
-  Document d;
+  ChromeEvents events;
   Losses losses = losses_of(recording);
   std::int64_t tracks = 0;
   std::uint64_t moved = 0;
   for (const RankRecording& rank : recording.ranks) {
-    d.event(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})", rank.rank,
-            rank.rank);
+    events.label("process_name", rank.rank, 0, fmt::format("\"rank {}\"", rank.rank));
     for (const Lane& lane : rank.lanes) {
       const std::string label = lane.name != kNoName ? std::string(recording.names.view(lane.name))
                                 : lane.kind == Lane::Kind::kStream
@@ -163,24 +137,19 @@ Losses write_timeline(const std::filesystem::path& file, const Recording& record
         }
         if (t == open.size()) {
           open.emplace_back();
-          d.event(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})",
-                  rank.rank, first_track + std::ssize(open) - 1, json_text(label));
+          events.label("thread_name", rank.rank, first_track + std::ssize(open) - 1,
+                       internal::json_text(label));
         }
         open[t].push_back(end);
         moved += t > 0 ? 1 : 0;
-        const std::int64_t track = first_track + static_cast<std::int64_t>(t);
-        slice(d, writer, rank, i, rank.rank, track, begin);
-        if (rank.events.link[i] != kNoEvent && rank.events.correlation[i] != 0) {
-          constexpr std::int64_t kRank = std::int64_t{1} << 40;  // ids are those of a rank
-          arrow(d, on_device(rank.events.category[i]) ? 'f' : 's',
-                rank.rank * kRank + rank.events.correlation[i] % kRank, rank.rank, track, begin);
-        }
+        constexpr std::int64_t kRank = std::int64_t{1} << 40;  // ids are those of a rank
+        add_event(events, writer, rank, i, rank.rank, first_track + static_cast<std::int64_t>(t),
+                  begin, rank.rank * kRank + rank.events.correlation[i] % kRank);
       }
       tracks += std::ssize(open);
     }
   }
-  write_by_extension(
-      file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[" + fmt::to_string(d.text()) + "\n]}\n");
+  write_by_extension(file, events.document(R"({"displayTimeUnit":"ns","traceEvents":[)"));
   add_loss(losses, "slices that cross others, on a track of their own", moved);
   return losses;
 }
