@@ -61,7 +61,6 @@ function(link_archives)
   use_archives(simdjson::simdjson simdjson)
   use_archives(SQLite::SQLite3 sqlite3)
   use_archives(ZLIB::ZLIB z)
-  use_archives(zstd zstd)
   # libarchive lists a writer that needs libxml2 among all it has; nothing here asks for that format.
   add_link_options(-Wl,--defsym=archive_write_set_format_xar=0)
   use_archives(LibArchive::LibArchive archive nettle lzma bz2 zstd z)

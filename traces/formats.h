@@ -3,9 +3,9 @@
 #include <span>
 #include <string_view>
 
+#include "core/input/input.h"
 #include "traces/events/edit.h"
 #include "traces/events/recording.h"
-#include "traces/input/archive.h"
 
 namespace stepcast::traces {
 

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/input/archive.h"
 #include "core/lower.h"
 #include "traces/formats.h"
-#include "traces/input/archive.h"
 
 namespace stepcast::traces {
 namespace {
@@ -202,12 +202,14 @@ void set_origin(Recording& recording) {
 class Opener {
  public:
   void add(const fs::path& path) {
-    Input input = Input::of_file(path);
-    if (!is_tar(input)) {
+    if (Input input = Input::of_file(path); !is_tar(input)) {
       add(input);
       return;
     }
-    for_each_member(input, [this](const std::string&, Input& member) { add(member); });
+    each_member(path, [this](const std::string&, Input& member) {
+      add(member);
+      return true;
+    });
   }
   void add_folder(const fs::path& folder) {
     std::vector<fs::path> files;
@@ -234,14 +236,14 @@ class Opener {
       return false;
     }
     const std::string wanted = path.lexically_relative(archive).generic_string();
-    Input input = Input::of_file(archive);
     bool found = false;
-    if (is_tar(input)) {
-      for_each_member(input, [&](const std::string& name, Input& member) {
-        if (name == wanted) {
-          found = true;
+    if (Input input = Input::of_file(archive); is_tar(input)) {
+      each_member(archive, [&](const std::string& name, Input& member) {
+        found = name == wanted;
+        if (found) {
           add(member);
         }
+        return !found;
       });
     }
     if (!found) {

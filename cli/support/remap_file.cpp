@@ -1,16 +1,15 @@
 #include "cli/support/remap_file.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
+#include <utility>
 
 #include "cli/support/output_files.h"
 #include "core/error.h"
+#include "core/input/archive.h"
 #include "workloads/embedding_plan/plan.h"
 
 namespace stepcast::cli {
@@ -40,39 +39,13 @@ std::string npy(const std::vector<std::int64_t>& values) {
   return text;
 }
 
-la_ssize_t append(archive* /*of*/, void* to, const void* bytes, std::size_t count) {
-  static_cast<std::string*>(to)->append(static_cast<const char*>(bytes), count);
-  return static_cast<la_ssize_t>(count);
-}
-
-/// A zip archive of arrays, not compressed, as numpy.savez writes it.
+/// As numpy.savez writes it.
 std::string npz(const std::vector<RowRemap>& remaps) {
-  std::string text;
-  const std::unique_ptr<archive, int (*)(archive*)> zip(archive_write_new(), archive_write_free);
-  const auto check = [&](int result) {
-    STEPCAST_CHECK(
-        result == ARCHIVE_OK, "libarchive: {}",
-        archive_error_string(zip.get()) != nullptr ? archive_error_string(zip.get()) : "");
-  };
-  check(archive_write_set_format_zip(zip.get()));
-  check(archive_write_zip_set_compression_store(zip.get()));
-  check(archive_write_set_bytes_in_last_block(zip.get(), 1));
-  check(archive_write_open(zip.get(), &text, nullptr, append, nullptr));
+  std::vector<std::pair<std::string, std::string>> arrays;
   for (const RowRemap& r : remaps) {
-    const std::string array = npy(r.row_of_id);
-    const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
-                                                                         archive_entry_free);
-    archive_entry_set_pathname(entry.get(), (r.table + ".npy").c_str());
-    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(array.size()));
-    archive_entry_set_filetype(entry.get(), AE_IFREG);
-    archive_entry_set_perm(entry.get(), 0644);
-    check(archive_write_header(zip.get(), entry.get()));
-    STEPCAST_CHECK(archive_write_data(zip.get(), array.data(), array.size()) ==
-                       static_cast<la_ssize_t>(array.size()),
-                   "libarchive wrote less than the {} bytes of {}", array.size(), r.table);
+    arrays.emplace_back(r.table + ".npy", npy(r.row_of_id));
   }
-  check(archive_write_close(zip.get()));
-  return text;
+  return zipped(arrays);
 }
 
 }  // namespace

@@ -1,15 +1,14 @@
 #include "core/input/input.h"
 
-#include <zlib.h>
-#include <zstd.h>
-
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 #include <utility>
 
 #include "core/error.h"
+#include "core/input/archive.h"
 
 namespace stepcast {
 namespace {
@@ -42,117 +41,6 @@ class StreamSource final : public ByteSource {
   std::unique_ptr<std::istream> in_;
 };
 
-/// What the decompressors share: chunks of compressed bytes, and where in the file they are.
-class Compressed : public ByteSource {
- public:
-  Compressed(std::string label, std::unique_ptr<ByteSource> bytes)
-      : label_(std::move(label)), bytes_(std::move(bytes)), chunk_(kChunk) {}
-
- protected:
-  /// False at the end of the file.
-  bool refill() {
-    before_ += size_;
-    size_ = bytes_->read(chunk_.data(), chunk_.size());
-    used_ = 0;
-    return size_ > 0;
-  }
-  [[noreturn]] void fail(std::string_view what) const {
-    throw InputError(fmt::format("{}: byte {}", label_, before_ + used_), what);
-  }
-
-  std::string label_;
-  std::unique_ptr<ByteSource> bytes_;
-  std::vector<char> chunk_;
-  std::size_t size_ = 0;
-  std::size_t used_ = 0;
-  std::uint64_t before_ = 0;
-};
-
-class GzipSource final : public Compressed {
- public:
-  GzipSource(std::string label, std::unique_ptr<ByteSource> bytes)
-      : Compressed(std::move(label), std::move(bytes)) {
-    STEPCAST_CHECK(inflateInit2(&z_, 15 + 16) == Z_OK, "zlib does not start");
-  }
-  ~GzipSource() override { inflateEnd(&z_); }
-  GzipSource(const GzipSource&) = delete;
-  GzipSource& operator=(const GzipSource&) = delete;
-
-  std::size_t read(char* to, std::size_t size) override {
-    z_.next_out = reinterpret_cast<Bytef*>(to);
-    z_.avail_out = static_cast<uInt>(std::min(size, kChunk));
-    const uInt wanted = z_.avail_out;
-    while (!ended_ && z_.avail_out == wanted) {
-      if (used_ == size_ && !refill()) {
-        if (inside_) {
-          fail("the gzip data end early; the file was cut, fetch or compress it again");
-        }
-        ended_ = true;
-        break;
-      }
-      if (!inside_ && chunk_[used_] == '\0') {  // padding after the last member
-        ++used_;
-        continue;
-      }
-      inside_ = true;
-      z_.next_in = reinterpret_cast<Bytef*>(chunk_.data() + used_);
-      z_.avail_in = static_cast<uInt>(size_ - used_);
-      const int state = inflate(&z_, Z_NO_FLUSH);
-      used_ = size_ - z_.avail_in;
-      if (state == Z_STREAM_END) {  // another member may follow
-        inside_ = false;
-        inflateReset(&z_);
-      } else if (state != Z_OK && state != Z_BUF_ERROR) {
-        fail(fmt::format("the gzip data are damaged ({})",
-                         z_.msg != nullptr ? z_.msg : "no reason given"));
-      }
-    }
-    return wanted - z_.avail_out;
-  }
-
- private:
-  z_stream z_{};
-  bool inside_ = false;  ///< within a member
-  bool ended_ = false;
-};
-
-class ZstdSource final : public Compressed {
- public:
-  ZstdSource(std::string label, std::unique_ptr<ByteSource> bytes)
-      : Compressed(std::move(label), std::move(bytes)), stream_(ZSTD_createDStream()) {
-    STEPCAST_CHECK(stream_ != nullptr, "zstd does not start");
-  }
-  ~ZstdSource() override { ZSTD_freeDStream(stream_); }
-  ZstdSource(const ZstdSource&) = delete;
-  ZstdSource& operator=(const ZstdSource&) = delete;
-
-  std::size_t read(char* to, std::size_t size) override {
-    ZSTD_outBuffer out{to, size, 0};
-    while (out.pos == 0) {
-      if (used_ == size_ && !flushing_ && !refill()) {
-        if (inside_) {
-          fail("the zstd data end early; the file was cut, fetch or compress it again");
-        }
-        return 0;
-      }
-      ZSTD_inBuffer in{chunk_.data(), size_, used_};
-      const std::size_t state = ZSTD_decompressStream(stream_, &out, &in);
-      used_ = in.pos;
-      if (ZSTD_isError(state) != 0) {
-        fail(fmt::format("the zstd data are damaged ({})", ZSTD_getErrorName(state)));
-      }
-      inside_ = state != 0;
-      flushing_ = inside_ && out.pos == out.size;
-    }
-    return out.pos;
-  }
-
- private:
-  ZSTD_DStream* stream_;
-  bool inside_ = false;
-  bool flushing_ = false;  ///< the decompressor holds output that did not fit
-};
-
 }  // namespace
 
 std::uint64_t ByteSource::skip(std::uint64_t size) {
@@ -175,28 +63,21 @@ Input Input::of_file(const std::filesystem::path& file) {
   if (!*in || std::filesystem::is_directory(file)) {
     throw InputError(label, "cannot be read; check that it is a file and its permissions");
   }
-  unsigned char head[4] = {};
-  in->read(reinterpret_cast<char*>(head), sizeof head);
-  const auto size = in->gcount();
+  std::array<char, 4> head{};
+  in->read(head.data(), head.size());
+  const std::string_view magic(head.data(), static_cast<std::size_t>(in->gcount()));
+  const bool gzip = magic.starts_with("\x1f\x8b");
+  const bool compressed = gzip || magic == "\x28\xb5\x2f\xfd";
   in->clear();
   in->seekg(0);
   std::error_code unknown;
   const std::uintmax_t on_disk = std::filesystem::file_size(file, unknown);
-  auto bytes = std::make_unique<StreamSource>(label, std::move(in));
-  const auto input = [&](std::unique_ptr<ByteSource> source, std::uint64_t factor) {
-    Input made(label, std::move(source));
-    made.expected_ = unknown ? 0 : factor * on_disk;
-    made.compressed_ = factor > 1;
-    return made;
-  };
+  Input input(label, compressed ? unpacked(file, gzip)
+                                : std::make_unique<StreamSource>(label, std::move(in)));
   constexpr std::uint64_t kCompression = 8;
-  if (size >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
-    return input(std::make_unique<GzipSource>(label, std::move(bytes)), kCompression);
-  }
-  if (size == 4 && head[0] == 0x28 && head[1] == 0xb5 && head[2] == 0x2f && head[3] == 0xfd) {
-    return input(std::make_unique<ZstdSource>(label, std::move(bytes)), kCompression);
-  }
-  return input(std::move(bytes), 1);
+  input.expected_ = unknown ? 0 : (compressed ? kCompression : 1) * on_disk;
+  input.compressed_ = compressed;
+  return input;
 }
 
 Input Input::of_text(std::string label, std::string text) {

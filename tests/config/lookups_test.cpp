@@ -1,9 +1,6 @@
 // Recorded lookups in the files of other tools. corpus_lookups/ holds two tables of three samples,
 // (5 6) () (7) and (1) (2 3) (), as PyTorch 1.13 and NumPy 1.24 wrote them; also seeds of the
 // fuzzer.
-#include <zlib.h>
-#include <zstd.h>
-
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -12,11 +9,13 @@
 #include "core/error.h"
 #include "folder.h"
 #include "interop/import.h"
+#include "tests/packed.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
 using Catch::Matchers::Contains;
 using stepcast::config::test::Folder;
+using stepcast::test::packed;
 using Ids = std::vector<std::int64_t>;
 
 namespace {
@@ -38,25 +37,6 @@ std::string bytes_of(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
-std::string gzipped(const std::string& text) {
-  z_stream z{};
-  REQUIRE(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  std::string out(text.size() + 1000, '\0');
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  z.avail_in = static_cast<uInt>(text.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data());
-  z.avail_out = static_cast<uInt>(out.size());
-  REQUIRE(deflate(&z, Z_FINISH) == Z_STREAM_END);
-  out.resize(z.total_out);
-  deflateEnd(&z);
-  return out;
-}
-std::string zstd(const std::string& text) {
-  std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
-  return out;
-}
-
 template <typename T>
 std::string raw(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
@@ -135,9 +115,9 @@ TEST_CASE("ids of many tables are read from what torch.save and numpy.savez wrot
   const Folder folder("torch");
   const std::string bytes = bytes_of(recorded("fbgemm.pt"));
   REQUIRE(bytes.size() > 1000);
-  CHECK(read(folder.write("x.pt.gz", gzipped(bytes)).string() + ":1") == Ids{1, 2, 3});
-  CHECK(read(folder.write("x.pt.zst", zstd(bytes)).string() + ":1") == Ids{1, 2, 3});
-  refused(folder.write("cut.pt", bytes.substr(0, 500)).string() + ":1", "zip archive");
+  CHECK(read(folder.write("x.pt.gz", packed(bytes, "gzip")).string() + ":1") == Ids{1, 2, 3});
+  CHECK(read(folder.write("x.pt.zst", packed(bytes, "zstd")).string() + ":1") == Ids{1, 2, 3});
+  refused(folder.write("cut.pt", bytes.substr(0, 500)).string() + ":1", "end early");
   std::string flipped = bytes;
   flipped[bytes.find("\x05\0\0\0\0\0\0\0\x06")] = 4;  // an id: its checksum fails
   refused(folder.write("flip.pt", flipped).string() + ":0", "cannot be read");
@@ -182,8 +162,8 @@ TEST_CASE("ids are read from texts with headers, commas and columns", "[config][
   refused(text("a,b\n1,2\n3\n") + ":a", "line 3: found 1 values, expected 2");
   refused(text("a,b\n1,2\n,4\n") + ":a", "line 3: column a: is empty");
   refused(text("id\n"), "no ids");
-  CHECK(read(folder.write("t.gz", gzipped(table)).string() + ":user") == Ids{1, 2});
-  CHECK(read(folder.write("t.zst", zstd("4\n5\n"))) == Ids{4, 5});
+  CHECK(read(folder.write("t.gz", packed(table, "gzip")).string() + ":user") == Ids{1, 2});
+  CHECK(read(folder.write("t.zst", packed("4\n5\n", "zstd"))) == Ids{4, 5});
   refused(folder.write("t.parquet", "PAR1...."), "pandas.read_parquet(");
 }
 
@@ -199,7 +179,7 @@ TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups
     }
     log += "\n";
   }
-  const std::string file = folder.write("day_0.gz", gzipped(log)).string();
+  const std::string file = folder.write("day_0.gz", packed(log, "gzip")).string();
   const Ids hashed{0x68fd1e64, 0x05db9164, 0, 0x68fd1e64};  // one that is missing is 0
   CHECK(read(file + ":C1") == hashed);
   CHECK(read(file + ":14") == hashed);

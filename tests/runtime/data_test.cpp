@@ -1,5 +1,3 @@
-#include <zstd.h>
-
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include "runtime/data/batch_source.h"
 #include "runtime/data/counter_random.h"
 #include "runtime/data/dlrm_source.h"
+#include "tests/packed.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime;
@@ -245,10 +244,7 @@ TEST_CASE("Criteo lines become samples", "[runtime][data]") {
         std::vector<std::int64_t>{0x05db9164 % 1000, 0, 0x05db9164 % 1000, 0x05db9164 % 1000});
   CHECK(batch.lookups[1] == std::vector<std::int64_t>(4, 0x68fd1e64 % 50));
   CHECK(batch.offsets[2] == std::vector<std::int64_t>{0, 1, 2, 3, 4});
-  std::string compressed(ZSTD_compressBound(three.size()), '\0');
-  compressed.resize(
-      ZSTD_compress(compressed.data(), compressed.size(), three.data(), three.size(), 3));
-  const File zstd("criteo.zst", compressed);
+  const File zstd("criteo.zst", test::packed(three, "zstd"));
   CHECK(drawn(inputs, 1, 0, 0, zstd.path.string()).lookups == batch.lookups);
   const File cut("criteo_cut.zst", compressed.substr(0, compressed.size() / 2));
   CHECK_THROWS_AS(drawn(inputs, 1, 0, 0, cut.path.string()), InputError);

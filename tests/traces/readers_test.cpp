@@ -1,8 +1,7 @@
-#include <zstd.h>
-
 #include <map>
 
 #include "core/error.h"
+#include "tests/packed.h"
 #include "tests/traces/shared_traces.h"
 #include "traces/events/host_calls.h"
 #include "traces/events/rank_builder.h"
@@ -263,11 +262,28 @@ TEST_CASE("zstd is read like plain text, and refused with its byte when cut", "[
                       i * 7919 % 1000, 200 + 2 * i));
   }
   const std::string plain = small_trace(more);
-  std::string packed(ZSTD_compressBound(plain.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), plain.data(), plain.size(), 3));
+  const std::string packed = stepcast::test::packed(plain, "zstd");
   CHECK(open_trace(t.put("t.json.zst", packed)).ranks[0].events.size() == 20003);
   CHECK_THROWS_WITH(open_trace(t.put("cut.zst", packed.substr(0, packed.size() - 9))),
                     Contains("cut.zst: byte ") && Contains("end early"));
+}
+
+TEST_CASE("gzip is read member by member, and refused where its sum is another", "[traces]") {
+  const TemporaryFolder t;
+  const auto events = [](const std::filesystem::path& file) {
+    return open_trace(file).ranks[0].events.size();
+  };
+  const std::string plain = small_trace();
+  const std::string whole = stepcast::test::packed(plain, "gzip");
+  CHECK(events(t.put("whole.json.gz", whole)) == 3);
+  CHECK(events(t.put("padded.json.gz", whole + std::string(512, '\0'))) == 3);
+  const std::string parts = stepcast::test::packed(plain.substr(0, 50), "gzip") +
+                            stepcast::test::packed(plain.substr(50), "gzip");
+  CHECK(events(t.put("parts.json.gz", parts)) == 3);
+  std::string other = whole;
+  other[other.size() - 8] = static_cast<char>(other[other.size() - 8] ^ 1);
+  CHECK_THROWS_WITH(events(t.put("other.json.gz", other)),
+                    Contains("other.json.gz: byte ") && Contains("sum"));
 }
 
 TEST_CASE("a Chakra file with false lengths is refused, without their memory",

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/config/lookups/zip_members.h"
 #include "core/error.h"
+#include "core/input/archive.h"
 
 namespace stepcast::config {
 namespace {
@@ -96,7 +96,6 @@ std::string ArrayFile::names() const {
 }
 
 bool is_npy(Input& input) { return input.peek(kNpyMagic.size()) == kNpyMagic; }
-bool is_zip(Input& input) { return input.peek(4) == "PK\x03\x04" || input.peek(4) == "PK\x05\x06"; }
 
 ArrayFile arrays_of_npy(const std::filesystem::path& file) {
   Input input = Input::of_file(file);
@@ -106,7 +105,7 @@ ArrayFile arrays_of_npy(const std::filesystem::path& file) {
 ArrayFile arrays_of_zip(const std::filesystem::path& file) {
   ArrayFile found{file, {}};
   bool torch = false;
-  each_zip_member(file, [&](const std::string& member, Input& input) {
+  each_member(file, [&](const std::string& member, Input& input) {
     if (member.ends_with("data.pkl")) {
       torch = true;
       const std::string folder = member.substr(0, member.size() - 8);
@@ -149,7 +148,7 @@ void stream_elements(const ArrayFile& file, const Array& array, Elements which, 
     return;
   }
   bool met = false;
-  each_zip_member(file.file, [&](const std::string& member, Input& input) {
+  each_member(file.file, [&](const std::string& member, Input& input) {
     met = member == array.member;
     if (met) {
       stream_from(input, array, which, to);

@@ -39,7 +39,6 @@ struct ArrayFile {
 
 /// Told by the first bytes.
 bool is_npy(Input& input);
-bool is_zip(Input& input);
 
 /// Reads what describes the arrays, not their elements. Errors: InputError naming file and array.
 ArrayFile arrays_of_npy(const std::filesystem::path& file);

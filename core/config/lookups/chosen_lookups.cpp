@@ -4,6 +4,7 @@
 #include "core/config/lookups/id_sink.h"
 #include "core/config/lookups/text_ids.h"
 #include "core/error.h"
+#include "core/input/archive.h"
 #include "core/input/input.h"
 
 namespace stepcast::config {
