@@ -148,7 +148,6 @@ std::vector<OpSamples> samples_of(const GraphRun& trace, std::int32_t rank, std:
     const Segment& segment = program.segments[program.calls[span.ref.call].segment];
     OpSamples& s = samples[first[span.ref.call] + (span.ref.op - segment.first_op)];
     s.seconds.push_back(to_seconds(SimTime{ticks(span.end) - ticks(span.ready)}).base());
-    s.wait_seconds.push_back(to_seconds(SimTime{ticks(span.ready) - ticks(span.begin)}).base());
   }
   return samples;
 }

@@ -65,8 +65,7 @@ void align_clocks(GraphRun& trace);
 /// where an op never ran.
 struct OpSamples {
   OpRef ref;
-  std::vector<double> seconds;       ///< end - begin; collectives: end - ready
-  std::vector<double> wait_seconds;  ///< ready - begin
+  std::vector<double> seconds;  ///< end - begin; collectives: end - ready
 };
 std::vector<OpSamples> samples_of(const GraphRun& trace, std::int32_t rank, std::int32_t skip);
 

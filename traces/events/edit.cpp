@@ -67,14 +67,7 @@ void keep_events(RankRecording& rank, const std::vector<bool>& kept) {
   for (StepRange& s : rank.steps) {
     s.event = place[s.event];
   }
-  keep(e.begin, kept);
-  keep(e.duration, kept);
-  keep(e.name, kept);
-  keep(e.category, kept);
-  keep(e.lane, kept);
-  keep(e.correlation, kept);
-  keep(e.external, kept);
-  keep(e.detail, kept);
+  e.each_column([&kept](auto& column) { keep(column, kept); });
   keep(e.link, kept);
 }
 

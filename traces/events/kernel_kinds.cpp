@@ -162,8 +162,6 @@ std::vector<Words> phrases(const json& rule, const char* key, const std::string&
 
 }  // namespace
 
-std::string own_name_of(std::string_view kernel) { return parts_of(kernel).own; }
-
 const KernelKinds& KernelKinds::built_in() {
   static const KernelKinds kinds(internal::kKernelKindsText, "traces/kernel_kinds.json");
   return kinds;

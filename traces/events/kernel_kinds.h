@@ -40,7 +40,4 @@ class KernelKinds {
   std::vector<Rule> rules_;
 };
 
-/// The function's own name without return type, template arguments and parameters.
-std::string own_name_of(std::string_view kernel);
-
 }  // namespace stepcast::traces

@@ -33,15 +33,7 @@ RankBuilder::RankBuilder(Names& names, std::string source) : names_(names) {
 
 void RankBuilder::reserve(std::uint64_t events) {
   const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(events, std::uint64_t{1} << 28));
-  Events& e = rank_.events;
-  e.begin.reserve(n);
-  e.duration.reserve(n);
-  e.name.reserve(n);
-  e.category.reserve(n);
-  e.lane.reserve(n);
-  e.correlation.reserve(n);
-  e.external.reserve(n);
-  e.detail.reserve(n);
+  rank_.events.each_column([n](auto& column) { column.reserve(n); });
   rank_.ops.reserve(n / 2);
 }
 
@@ -189,15 +181,7 @@ void RankBuilder::permute(const std::vector<EventId>& order) {
   if (std::is_sorted(order.begin(), order.end())) {
     return;
   }
-  Events& e = rank_.events;
-  permute_column(e.begin, order);
-  permute_column(e.duration, order);
-  permute_column(e.name, order);
-  permute_column(e.category, order);
-  permute_column(e.lane, order);
-  permute_column(e.correlation, order);
-  permute_column(e.external, order);
-  permute_column(e.detail, order);
+  rank_.events.each_column([&order](auto& column) { permute_column(column, order); });
   if (!rank_.steps.empty()) {
     std::vector<EventId> place(order.size());
     for (EventId i = 0; i < order.size(); ++i) {

@@ -74,6 +74,11 @@ struct Events {
   /// first device event it launched (a CUDA graph launches many), kNoEvent for none.
   std::vector<EventId> link;
 
+  /// Calls `f` with each column but `link`.
+  template <typename F>
+  void each_column(F&& f) {
+    f(begin), f(duration), f(name), f(category), f(lane), f(correlation), f(external), f(detail);
+  }
   [[nodiscard]] std::size_t size() const { return begin.size(); }
   [[nodiscard]] Nanoseconds end(EventId e) const { return begin[e] + duration[e]; }
 };
