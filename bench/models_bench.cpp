@@ -69,8 +69,8 @@ void first_time(benchmark::State& state) {
 }
 
 void fit_products(benchmark::State& state) {
-  const std::filesystem::path file =
-      stepcast::test::measured_tables("kernels/gemm/gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz");
+  const std::filesystem::path file = stepcast::measurements::measured_tables(
+      "kernels/gemm/gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz");
   if (!std::filesystem::exists(file)) {
     state.SkipWithError("no converted products; ctest converts them");
     return;

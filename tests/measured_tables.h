@@ -1,7 +1,7 @@
 #pragma once
 #include <filesystem>
 
-namespace stepcast::test {
+namespace stepcast::measurements {
 
 /// Benchmark tables of others in the schema of stepcast: ctest converts ../shared/data once a run
 /// (tests/CMakeLists.txt). A test whose table is absent warns `kNoTables` and ends.
@@ -12,4 +12,4 @@ constexpr const char* kNoTables =
     "skipped: no converted tables; ctest converts them where ../shared/data is "
     "(scripts/data/convert)";
 
-}  // namespace stepcast::test
+}  // namespace stepcast::measurements

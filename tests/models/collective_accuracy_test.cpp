@@ -32,9 +32,9 @@ System facts_of(const std::string& name) {
 
 /// Published rows that say something about the system; empty, with a warning, where there are none.
 Rows published(const System& system) {
-  const std::filesystem::path folder = stepcast::test::measured_tables("collectives");
+  const std::filesystem::path folder = stepcast::measurements::measured_tables("collectives");
   if (!std::filesystem::exists(folder)) {
-    WARN(stepcast::test::kNoTables);
+    WARN(stepcast::measurements::kNoTables);
     return {};
   }
   const MeasuredTable table = read_measured(folder);

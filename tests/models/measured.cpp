@@ -11,9 +11,9 @@
 namespace stepcast::models::test {
 
 MeasuredRows rows_of(const std::string& file, const OpFilter& filter) {
-  const std::filesystem::path path = stepcast::test::measured_tables("kernels") / file;
+  const std::filesystem::path path = stepcast::measurements::measured_tables("kernels") / file;
   if (!std::filesystem::exists(path)) {
-    WARN(stepcast::test::kNoTables);
+    WARN(stepcast::measurements::kNoTables);
     return {};
   }
   MeasuredRows rows{read_measured(path), {}};

@@ -328,9 +328,9 @@ TEST_CASE("calibration rows: ops, collectives, host, steps", "[models][measured]
 }
 
 TEST_CASE("every row of the converted tables is read", "[models][measured][accuracy]") {
-  const fs::path data = stepcast::test::measured_tables("");
+  const fs::path data = stepcast::measurements::measured_tables("");
   if (!fs::exists(data / "kernels")) {
-    WARN(stepcast::test::kNoTables);
+    WARN(stepcast::measurements::kNoTables);
     return;
   }
   const MeasuredTable table = read_measured(data);

@@ -266,8 +266,8 @@ bool stale(const FittedModel& model, const Device& device) {
 
 void check_kernels(const char* folder, OpKind kind, const char* from, const char* to,
                    double bound) {
-  if (!std::filesystem::exists(stepcast::test::measured_tables(folder))) {
-    WARN(stepcast::test::kNoTables);
+  if (!std::filesystem::exists(stepcast::measurements::measured_tables(folder))) {
+    WARN(stepcast::measurements::kNoTables);
     return;
   }
   const Device source = config::load_device(from, kLibrary);
@@ -276,7 +276,7 @@ void check_kernels(const char* folder, OpKind kind, const char* from, const char
       FAIL("'" << key << "' of " << from << " was fitted to an older form; fit it again");
     }
   }
-  const MeasuredTable table = read_measured(stepcast::test::measured_tables(folder));
+  const MeasuredTable table = read_measured(stepcast::measurements::measured_tables(folder));
   const std::vector<std::uint32_t> rows = find_ops(table, {to, "", "", kind, Format::kBf16});
   std::vector<std::uint32_t> thinned;
   for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 1500)) {
@@ -293,11 +293,11 @@ void check_kernels(const char* folder, OpKind kind, const char* from, const char
 }
 
 void check_collectives(const char* from, const char* to, double bound) {
-  if (!std::filesystem::exists(stepcast::test::measured_tables("collectives"))) {
-    WARN(stepcast::test::kNoTables);
+  if (!std::filesystem::exists(stepcast::measurements::measured_tables("collectives"))) {
+    WARN(stepcast::measurements::kNoTables);
     return;
   }
-  const MeasuredTable table = read_measured(stepcast::test::measured_tables("collectives"));
+  const MeasuredTable table = read_measured(stepcast::measurements::measured_tables("collectives"));
   System facts = config::load_system(to, kLibrary);
   facts.fitted.clear();
   const System moved = with_transferred(facts, config::load_system(from, kLibrary));

@@ -42,12 +42,12 @@ ModelFacts facts_of(const models::MeasuredTable& table) {
 /// The tables of one run, in a folder of their suite or one by one.
 std::vector<fs::path> tables_of(const nlohmann::json& recorded) {
   if (!recorded.contains("files")) {
-    return {stepcast::test::measured_tables(recorded.at("suite").get<std::string>()) /
+    return {stepcast::measurements::measured_tables(recorded.at("suite").get<std::string>()) /
             recorded.at("folder").get<std::string>()};
   }
   std::vector<fs::path> files;
   for (const nlohmann::json& file : recorded.at("files")) {
-    files.push_back(stepcast::test::measured_tables(file.get<std::string>()));
+    files.push_back(stepcast::measurements::measured_tables(file.get<std::string>()));
   }
   return files;
 }
@@ -81,8 +81,8 @@ void check(const nlohmann::json& bounds, const Suite& result) {
 }  // namespace
 
 TEST_CASE("held-out errors stay within the recorded bounds", "[accuracy]") {
-  if (!fs::exists(stepcast::test::measured_tables("kernels"))) {
-    WARN(stepcast::test::kNoTables);
+  if (!fs::exists(stepcast::measurements::measured_tables("kernels"))) {
+    WARN(stepcast::measurements::kNoTables);
     return;
   }
   std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/validation/bounds.json");
