@@ -10,10 +10,11 @@
 #include <set>
 
 #include "core/error.h"
-#include "planner/baselines/baselines.h"
+#include "core/split_mix.h"
 #include "planner/baselines/table_wise.h"
 #include "studies/plan/plan.h"
 #include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::validation {
 namespace {
@@ -81,38 +82,45 @@ PlanTable table_as(const Job& job, const EmbeddingTable& table, ShardingKind kin
   const std::array<std::int64_t, 2> all{0, table.dim};
   switch (kind) {
     case ShardingKind::kTableWise:
-      out.shards.push_back(planner::shard_on(table, kind, place, 1, all));
+      out.shards.push_back(workloads::shard_on(table, kind, place, 1, all));
       break;
     case ShardingKind::kTableRowWise:
-      out.shards.push_back(planner::shard_on(table, kind, place / node * node, node, all));
+      out.shards.push_back(workloads::shard_on(table, kind, place / node * node, node, all));
       break;
     case ShardingKind::kColumnWise: {
       const std::int64_t parts = table.dim % ranks == 0 ? ranks : 2;
       for (std::int64_t p = 0; p < parts; ++p) {
         out.shards.push_back(
-            planner::shard_on(table, kind, (place + p) % ranks, 1,
-                              {table.dim / parts * p, table.dim / parts * (p + 1)}));
+            workloads::shard_on(table, kind, (place + p) % ranks, 1,
+                                {table.dim / parts * p, table.dim / parts * (p + 1)}));
       }
       break;
     }
     default:
-      out.shards.push_back(planner::shard_on(table, kind, 0, ranks, all));
+      out.shards.push_back(workloads::shard_on(table, kind, 0, ranks, all));
   }
   return out;
+}
+
+using TableCost = std::function<double(const EmbeddingTable&)>;
+
+std::vector<std::size_t> most_costly_first(const Job& job, const TableCost& cost) {
+  const auto& tables = tables_of(job);
+  std::vector<std::size_t> order(tables.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return cost(tables[a]) > cost(tables[b]); });
+  return order;
 }
 
 /// Tables of at most `replicated` rows on every rank; those wider than `whole` columns by `wide`;
 /// the others whole, most costly first, to the rank with least.
 EmbeddingPlan mix(const Job& job, std::int64_t replicated, std::int64_t whole, ShardingKind wide,
-                  double (*cost)(const EmbeddingTable&)) {
+                  const TableCost& cost) {
   const auto& tables = tables_of(job);
-  EmbeddingPlan plan = planner::empty_plan(job);
-  std::vector<std::size_t> order(tables.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return cost(tables[a]) > cost(tables[b]); });
+  EmbeddingPlan plan = workloads::empty_plan(job);
   std::vector<double> load(static_cast<std::size_t>(job.devices), 0);
-  for (const std::size_t t : order) {
+  for (const std::size_t t : most_costly_first(job, cost)) {
     const EmbeddingTable& table = tables[t];
     const bool copies = table.rows <= replicated;
     const bool cut = !copies && table.dim > whole;
@@ -130,7 +138,7 @@ EmbeddingPlan mix(const Job& job, std::int64_t replicated, std::int64_t whole, S
 }
 
 EmbeddingPlan random_mix(const Job& job, studies::Draw& draw, bool calibration) {
-  EmbeddingPlan plan = planner::empty_plan(job);
+  EmbeddingPlan plan = workloads::empty_plan(job);
   const auto& tables = tables_of(job);
   for (std::size_t t = 0; t < tables.size(); ++t) {
     const std::int64_t place = draw.integer(0, job.devices - 1);
@@ -157,8 +165,46 @@ double mostly_dim_cost(const EmbeddingTable& t) {
   return static_cast<double>(t.dim) * (20 + t.pooling);
 }
 
+double size_lookup_cost(const EmbeddingTable& t) {
+  return lookup_cost(t) * std::log10(static_cast<double>(std::max<std::int64_t>(t.rows, 2)));
+}
+
+/// Whole tables, most costly first, each to the rank of least summed cost that has room.
+EmbeddingPlan greedy(const Job& job, const TableCost& cost_of) {
+  std::vector<double> cost;
+  for (const EmbeddingTable& t : tables_of(job)) {
+    cost.push_back(cost_of(t));
+  }
+  return planner::place_whole_tables(job, most_costly_first(job, cost_of), cost);
+}
+
+/// Lookup bytes over memory bandwidth plus output bytes over link bandwidth: no latency, no skew.
+EmbeddingPlan greedy_by_bytes(const Job& job) {
+  const double link = job.system.fabric.empty() ? 1e9 : job.system.fabric.back().bandwidth.base();
+  const double memory = std::max(job.system.device.bandwidth.base(), 1.0);
+  const auto batch = static_cast<double>(job.batch.global);
+  return greedy(job, [&](const EmbeddingTable& t) {
+    const double row = format_bytes(job.row_format(t), 1, t.dim).base();
+    return 3 * batch * t.pooling * row / memory + 2 * batch * row / link;
+  });
+}
+
+/// Whole tables on random ranks: random costs, placed in random order.
+EmbeddingPlan random_tables(const Job& job, std::uint64_t seed) {
+  std::vector<std::size_t> order(tables_of(job).size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t i = order.size(); i > 1; --i) {
+    std::swap(order[i - 1], order[next_split_mix(seed) % i]);
+  }
+  std::vector<double> cost;
+  for (std::size_t t = 0; t < order.size(); ++t) {
+    cost.push_back(static_cast<double>(next_split_mix(seed) % 1000000));
+  }
+  return planner::place_whole_tables(job, order, cost);
+}
+
 EmbeddingPlan every_table(const Job& job, ShardingKind kind) {
-  EmbeddingPlan plan = planner::empty_plan(job);
+  EmbeddingPlan plan = workloads::empty_plan(job);
   const auto& tables = tables_of(job);
   for (std::size_t t = 0; t < tables.size(); ++t) {
     plan.tables[t] = table_as(job, tables[t], kind, static_cast<std::int64_t>(t) % job.devices);
@@ -215,8 +261,7 @@ Job draw_plan_task(const System& system, std::int64_t ranks, studies::Draw& draw
   return job;
 }
 
-std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostModel& model,
-                                           std::uint64_t seed) {
+std::vector<PlanCandidate> candidate_plans(const Job& job, std::uint64_t seed) {
   std::vector<PlanCandidate> all;
   std::map<std::string, std::size_t> known;
   const auto add = [&](std::string name, EmbeddingPlan plan) {
@@ -234,22 +279,18 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostMod
   if (const studies::PlanReport report = studies::plan(job, search); !report.plans.empty()) {
     add("planner", report.plans.front().plan);
   }
-  for (const planner::Baseline& baseline : planner::baselines()) {
-    for (const std::string_view wanted : {"lookup_greedy", "dim_greedy", "size_lookup_greedy",
-                                          "bytes_only", "round_robin", "flat_row_wise"}) {
-      if (baseline.name == wanted) {
-        if (planner::BaselinePlan made = baseline.make(job, model, seed); made.plan) {
-          add(std::string(wanted), *made.plan);
-        }
-      }
-    }
-  }
+  add("round_robin", greedy(job, [](const EmbeddingTable&) { return 1.0; }));
+  add("dim_greedy", greedy(job, dim_cost));
+  add("lookup_greedy", greedy(job, lookup_cost));
+  add("size_lookup_greedy", greedy(job, size_lookup_cost));
+  add("bytes_only", greedy_by_bytes(job));
+  add("flat_row_wise", every_table(job, ShardingKind::kRowWise));
   add("column_wise", every_table(job, ShardingKind::kColumnWise));
   add("table_row_wise", every_table(job, ShardingKind::kTableRowWise));
   const std::int64_t local = job.batch.global / job.devices;
   constexpr std::int64_t kNone = std::int64_t{1} << 30;  // columns: no table is that wide
   const auto add_mix = [&](std::string name, std::int64_t replicated, std::int64_t whole,
-                           ShardingKind wide, double (*cost)(const EmbeddingTable&)) {
+                           ShardingKind wide, const TableCost& cost) {
     add(std::move(name), mix(job, replicated, whole, wide, cost));
   };
   add_mix("mostly by dims", 0, kNone, ShardingKind::kTableWise, mostly_dim_cost);
@@ -268,9 +309,9 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostMod
           dim_cost);
   studies::Draw draw(seed);
   for (int i = 0; i < 2; ++i) {
-    planner::BaselinePlan made = planner::baselines().front().make(job, model, draw.bits());
+    const std::uint64_t of_tables = draw.bits();
     if (i == 0) {
-      add("random", *made.plan);
+      add("random", random_tables(job, of_tables));
     }
     add(fmt::format("random mix {}", i + 1), random_mix(job, draw, false));
   }

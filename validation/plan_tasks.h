@@ -6,7 +6,6 @@
 #include "core/job/job.h"
 #include "core/job/plan.h"
 #include "core/system.h"
-#include "models/cost_model.h"
 #include "studies/run/runtime_cases.h"
 
 namespace stepcast::validation {
@@ -33,9 +32,8 @@ struct PlanCandidate {
 /// round robin; every table row-wise, column-wise, table-row-wise; mixes that replicate tables up
 /// to a number of rows and place, cut or split the rest; random whole tables and random mixes.
 /// Plans that differ by an exchange of equal nodes, or of equal places in all nodes, are one. The
-/// model is asked by the planner only.
-std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostModel& model,
-                                           std::uint64_t seed);
+/// cost model is asked by the planner only.
+std::vector<PlanCandidate> candidate_plans(const Job& job, std::uint64_t seed);
 
 /// Candidates for calibration: whole tables, row-wise, data-parallel and mixes of them; never
 /// column-wise or table-row-wise.

@@ -23,7 +23,7 @@ void prepare(PlanTask& task, const System& system, std::uint64_t seed, std::int6
   studies::Draw draw(seed);
   task.job = draw_plan_task(system, ranks, draw);
   const models::CostModel model(system, task.job.calibration);
-  for (PlanCandidate& c : candidate_plans(task.job, model, draw.bits())) {
+  for (PlanCandidate& c : candidate_plans(task.job, draw.bits())) {
     PlanRun run;
     run.name = c.name;
     run.kinds = kinds_of(c.plan);

@@ -1,22 +1,57 @@
 #include "planner/baselines/baselines.h"
 
-#include "planner/baselines/methods.h"
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "planner/baselines/table_wise.h"
+#include "planner/baselines/torchrec.h"
+#include "workloads/embedding_plan/plan_hugectr.h"
 
 namespace stepcast::planner {
+namespace {
+
+/// Whole tables in the workload's order, each on the rank with fewest that has room.
+BaselinePlan round_robin(const Job& job) {
+  std::vector<std::size_t> order(job.workload.layered()->tables.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return {place_whole_tables(job, order, std::vector<double>(order.size(), 1)), ""};
+}
+
+/// TorchRec's proposers under its own cost formulas.
+BaselinePlan torchrec_plan(const Job& job, Placement (*proposed)(const PlacementProblem&)) {
+  const PlacementProblem problem =
+      torchrec::problem(torchrec::tables_of(*job.workload.layered()),
+                        static_cast<double>(job.batch.global), torchrec::topology_of(job));
+  const double work = static_cast<double>(problem.tables.size() * problem.tables.size()) *
+                      static_cast<double>(problem.ranks);
+  if (work > 2e8) {
+    return {std::nullopt, "left out: hours at this size"};
+  }
+  const Placement placement = proposed(problem);
+  if (placement.empty()) {
+    return {std::nullopt, "found no plan that fits"};
+  }
+  return {
+      torchrec::plan_of(job, problem, placement),
+      fmt::format("own estimate {:.3f} ms", load_seconds(objective_of(problem, placement)) * 1e3)};
+}
+
+/// HugeCTR's automatic sharding: over devices on one machine (`auto`), over machines on several.
+BaselinePlan hugectr_auto(const Job& job) {
+  const workloads::HugeCtrRule rule = workloads::hugectr_rule(job);
+  return {workloads::hugectr_plan(job, rule), rule.members > 1 ? "hier_auto" : "auto"};
+}
+
+}  // namespace
 
 const std::vector<Baseline>& baselines() {
   static const std::vector<Baseline> all{
-      {"random", random_plan},
-      {"round_robin", round_robin_plan},
-      {"dim_greedy", dim_greedy_plan},
-      {"size_greedy", size_greedy_plan},
-      {"lookup_greedy", lookup_greedy_plan},
-      {"size_lookup_greedy", size_lookup_greedy_plan},
-      {"bytes_only", bytes_only_plan},
-      {"flat_row_wise", flat_row_wise_plan},
-      {"torchrec_greedy", torchrec_greedy_plan},
-      {"torchrec_dp", torchrec_dp_plan},
-      {"hugectr_auto", hugectr_plan},
+      {"round_robin", round_robin},
+      {"torchrec_greedy", [](const Job& job) { return torchrec_plan(job, torchrec::greedy); }},
+      {"torchrec_dp",
+       [](const Job& job) { return torchrec_plan(job, torchrec::dynamic_programming); }},
+      {"hugectr_auto", hugectr_auto},
   };
   return all;
 }

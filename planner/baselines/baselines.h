@@ -1,5 +1,4 @@
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,7 +6,6 @@
 
 #include "core/job/job.h"
 #include "core/job/plan.h"
-#include "models/cost_model.h"
 
 namespace stepcast::planner {
 
@@ -19,7 +17,7 @@ struct BaselinePlan {
 /// Another planner's method, written from its description: what our own search has to beat.
 struct Baseline {
   std::string_view name;
-  BaselinePlan (*make)(const Job& job, const models::CostModel& model, std::uint64_t seed);
+  BaselinePlan (*make)(const Job& job);
 };
 /// All of them, in the order they are tabled.
 const std::vector<Baseline>& baselines();

@@ -1,6 +1,4 @@
 #pragma once
-#include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "core/job/job.h"
@@ -12,14 +10,5 @@ namespace stepcast::planner {
 /// to the rank of least summed cost that still has room (most room where none has).
 EmbeddingPlan place_whole_tables(const Job& job, const std::vector<std::size_t>& order,
                                  const std::vector<double>& cost);
-
-/// A plan with one kind of sharding for every table, over all ranks.
-EmbeddingPlan over_all_ranks(const Job& job, ShardingKind kind);
-
-/// A plan without shards yet, tables in the workload's order.
-EmbeddingPlan empty_plan(const Job& job);
-/// A shard of a whole table (or some columns) on consecutive ranks.
-PlanShard shard_on(const EmbeddingTable& table, ShardingKind kind, std::int64_t first,
-                   std::int64_t count, std::array<std::int64_t, 2> columns);
 
 }  // namespace stepcast::planner

@@ -5,15 +5,12 @@
 #include <limits>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "core/numbers.h"
-#include "planner/baselines/methods.h"
-#include "planner/baselines/table_wise.h"
 #include "planner/embedding/capacity.h"
 #include "planner/embedding/placement_state.h"
 #include "planner/embedding/search.h"
 #include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::planner::torchrec {
 namespace {
@@ -301,7 +298,7 @@ std::vector<Table> tables_of(const LayeredWorkload& workload) {
 }
 
 EmbeddingPlan plan_of(const Job& job, const PlacementProblem& problem, const Placement& placement) {
-  EmbeddingPlan plan = empty_plan(job);
+  EmbeddingPlan plan = workloads::empty_plan(job);
   const LayeredWorkload& w = *job.workload.layered();
   for (std::size_t t = 0; t < placement.size(); ++t) {
     const EmbeddingTable& table = w.tables[t];
@@ -331,43 +328,10 @@ EmbeddingPlan plan_of(const Job& job, const PlacementProblem& problem, const Pla
               ? 0
               : placement[t].groups[static_cast<std::size_t>(p)] * std::int64_t{o.group};
       plan.tables[t].shards.push_back(
-          shard_on(table, kind, first, o.group, {p * width, (p + 1) * width}));
+          workloads::shard_on(table, kind, first, o.group, {p * width, (p + 1) * width}));
     }
   }
   return plan;
 }
 
 }  // namespace stepcast::planner::torchrec
-
-namespace stepcast::planner {
-namespace {
-
-BaselinePlan torchrec_plan(const Job& job, Placement (*method)(const PlacementProblem&)) {
-  const torchrec::Topology topology = torchrec::topology_of(job);
-  const PlacementProblem problem =
-      torchrec::problem(torchrec::tables_of(*job.workload.layered()),
-                        static_cast<double>(job.batch.global), topology);
-  const double work = static_cast<double>(problem.tables.size() * problem.tables.size()) *
-                      static_cast<double>(problem.ranks);
-  if (work > 2e8) {
-    return {std::nullopt, "left out: hours at this size"};
-  }
-  const Placement placement = method(problem);
-  if (placement.empty()) {
-    return {std::nullopt, "found no plan that fits"};
-  }
-  return {
-      torchrec::plan_of(job, problem, placement),
-      fmt::format("own estimate {:.3f} ms", load_seconds(objective_of(problem, placement)) * 1e3)};
-}
-
-}  // namespace
-
-BaselinePlan torchrec_greedy_plan(const Job& job, const models::CostModel&, std::uint64_t) {
-  return torchrec_plan(job, torchrec::greedy);
-}
-BaselinePlan torchrec_dp_plan(const Job& job, const models::CostModel&, std::uint64_t) {
-  return torchrec_plan(job, torchrec::dynamic_programming);
-}
-
-}  // namespace stepcast::planner

@@ -6,7 +6,7 @@
 #include "planner/embedding/migration.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_rules.h"
-#include "workloads/embedding_plan/plan_tiered.h"
+#include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::planner {
 namespace {

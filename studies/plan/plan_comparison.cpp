@@ -39,7 +39,7 @@ std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel
   add("auto", std::move(rule), now() - begin, "the rule that predict uses without a plan");
   for (const planner::Baseline& baseline : planner::baselines()) {
     begin = now();
-    planner::BaselinePlan made = baseline.make(job, model, options.seed);
+    planner::BaselinePlan made = baseline.make(job);
     add(std::string(baseline.name), std::move(made.plan), now() - begin, std::move(made.remark));
   }
   std::vector<const EmbeddingPlan*> plans;

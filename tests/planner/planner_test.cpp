@@ -61,7 +61,7 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     CHECK(objective_of_plan(job, model, best->plan).value() ==
           Approx(best->objective).epsilon(1e-9));
     for (const Baseline& b : baselines()) {
-      const BaselinePlan made = b.make(job, model, 1);
+      const BaselinePlan made = b.make(job);
       if (!made.plan) {
         continue;
       }

@@ -62,9 +62,8 @@ TEST_CASE("tasks and candidates are a function of the seed, distinct and buildab
     const Job same = draw_plan_task(system, 4, again);
     CHECK(config::workload_to_json(job.workload) == config::workload_to_json(same.workload));
     names.insert(config::workload_to_json(job.workload));
-    const models::CostModel model(system, job.calibration);
-    const auto candidates = candidate_plans(job, model, 7);
-    const auto repeated = candidate_plans(job, model, 7);
+    const auto candidates = candidate_plans(job, 7);
+    const auto repeated = candidate_plans(job, 7);
     REQUIRE(candidates.size() >= 10);
     REQUIRE(candidates.size() == repeated.size());
     std::set<std::string> plans, kinds;

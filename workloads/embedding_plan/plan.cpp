@@ -11,6 +11,7 @@
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/embedding_plan/plan_rules.h"
 #include "workloads/embedding_plan/plan_tiered.h"
+#include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -33,64 +34,6 @@ double bytes_of(const EmbeddingTable& t, const Job& job) {
   const double weights = format_bytes(job.row_format(t), t.rows, t.dim).base();
   return weights + static_cast<double>(t.rows) * state_row_bytes(job.embedding_optimizer, t.dim);
 }
-
-std::vector<std::int32_t> rank_range(std::int64_t first, std::int64_t count) {
-  std::vector<std::int32_t> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), static_cast<std::int32_t>(first));
-  return ranks;
-}
-
-PlanShard whole_table(const EmbeddingTable& t, ShardingKind kind, std::vector<std::int32_t> ranks) {
-  PlanShard shard;
-  shard.rows = {0, t.rows};
-  shard.columns = {0, t.dim};
-  shard.sharding = kind;
-  shard.groups = {std::move(ranks)};
-  shard.split = kind == ShardingKind::kDataParallel ? Split::kReplicate : Split::kBlock;
-  return shard;
-}
-
-/// Loads of equal places (ranks or nodes) while tables are put on them.
-class Balance {
- public:
-  Balance(std::int64_t places, double capacity)
-      : load_(static_cast<std::size_t>(places)), free_(load_.size(), capacity) {}
-
-  /// The least loaded place with room; without room anywhere, the one with most room. Skips
-  /// `taken`.
-  std::int64_t put(double cost, double bytes, const std::vector<std::int64_t>& taken = {}) {
-    std::ptrdiff_t best = -1;
-    for (std::size_t i = 0; i < load_.size(); ++i) {
-      if (std::find(taken.begin(), taken.end(), static_cast<std::int64_t>(i)) != taken.end()) {
-        continue;
-      }
-      if (best < 0 || better(i, static_cast<std::size_t>(best), bytes)) {
-        best = static_cast<std::ptrdiff_t>(i);
-      }
-    }
-    load_[static_cast<std::size_t>(best)] += cost;
-    free_[static_cast<std::size_t>(best)] -= bytes;
-    return best;
-  }
-  void put_everywhere(double cost, double bytes) {
-    for (std::size_t i = 0; i < load_.size(); ++i) {
-      load_[i] += cost;
-      free_[i] -= bytes;
-    }
-  }
-
- private:
-  [[nodiscard]] bool better(std::size_t a, std::size_t b, double bytes) const {
-    const bool fits_a = free_[a] >= bytes;
-    const bool fits_b = free_[b] >= bytes;
-    if (fits_a != fits_b) {
-      return fits_a;
-    }
-    return fits_a ? load_[a] < load_[b] : free_[a] > free_[b];
-  }
-  std::vector<double> load_;
-  std::vector<double> free_;
-};
 
 /// Table indices, most costly first; equal costs in the workload's order.
 std::vector<std::size_t> by_cost(const LayeredWorkload& w) {
@@ -141,29 +84,16 @@ std::vector<PlanShard> column_shards(const EmbeddingTable& t, const Job& job, do
     const double share = static_cast<double>(parts);
     const std::int64_t rank = balance.put(cost_of(t) / share, bytes_of(t, job) / share, taken);
     taken.push_back(rank);
-    shards.push_back(whole_table(t, ShardingKind::kColumnWise, {static_cast<std::int32_t>(rank)}));
-    shards.back().columns = {p * width, (p + 1) * width};
+    shards.push_back(shard_on(t, ShardingKind::kColumnWise, rank, 1, {p * width, (p + 1) * width}));
   }
   return shards;
 }
 
-EmbeddingPlan named_tables(const Job& job) {
-  EmbeddingPlan plan;
-  plan.workload = job.workload.name;
-  plan.system = job.system.name;
-  plan.devices = job.devices;
-  for (const EmbeddingTable& t : dlrm_of(job).tables) {
-    plan.tables.push_back({.name = t.name, .frequency_order = false, .shards = {}});
-  }
-  return plan;
-}
-
 EmbeddingPlan automatic_plan(const Job& job) {
   const LayeredWorkload& w = dlrm_of(job);
-  EmbeddingPlan plan = named_tables(job);
+  EmbeddingPlan plan = empty_plan(job);
   const double fair_share = total_cost(w) / static_cast<double>(job.devices);
   const double capacity = capacity_of(job);
-  const std::vector<std::int32_t> all = rank_range(0, job.devices);
   Balance balance(job.devices, capacity);
   std::vector<std::size_t> rest;
   for (const std::size_t i : by_cost(w)) {
@@ -174,10 +104,10 @@ EmbeddingPlan automatic_plan(const Job& job) {
     if (job.devices == 1 || (!tiny && !large)) {
       rest.push_back(i);
     } else if (tiny) {
-      plan.tables[i].shards = {whole_table(t, ShardingKind::kDataParallel, all)};
+      plan.tables[i].shards = {shard_on(t, ShardingKind::kDataParallel, 0, job.devices)};
       balance.put_everywhere(0, 2 * bytes);  // with its dense gradient
     } else {
-      plan.tables[i].shards = {whole_table(t, ShardingKind::kRowWise, all)};
+      plan.tables[i].shards = {shard_on(t, ShardingKind::kRowWise, 0, job.devices)};
       const double share = static_cast<double>(job.devices);
       balance.put_everywhere(cost_of(t) / share, bytes / share);
     }
@@ -185,8 +115,7 @@ EmbeddingPlan automatic_plan(const Job& job) {
   for (const std::size_t i : rest) {
     const EmbeddingTable& t = w.tables[i];
     const std::int64_t rank = balance.put(cost_of(t), bytes_of(t, job));
-    plan.tables[i].shards = {
-        whole_table(t, ShardingKind::kTableWise, {static_cast<std::int32_t>(rank)})};
+    plan.tables[i].shards = {shard_on(t, ShardingKind::kTableWise, rank)};
   }
   return plan;
 }
@@ -214,7 +143,7 @@ std::vector<std::int64_t> nested_units(const Job& job) {
 
 EmbeddingPlan make_embedding_plan(const Job& job, ShardingKind kind) {
   const LayeredWorkload& w = dlrm_of(job);
-  EmbeddingPlan plan = named_tables(job);
+  EmbeddingPlan plan = empty_plan(job);
   const double fair_share = total_cost(w) / static_cast<double>(job.devices);
   const std::int64_t node = node_size(job);
   const bool by_node = kind == ShardingKind::kTableRowWise;
@@ -225,19 +154,17 @@ EmbeddingPlan make_embedding_plan(const Job& job, ShardingKind kind) {
     std::vector<PlanShard>& shards = plan.tables[i].shards;
     switch (kind) {
       case ShardingKind::kTableWise:
-        shards = {whole_table(
-            t, kind, {static_cast<std::int32_t>(balance.put(cost_of(t), bytes_of(t, job)))})};
+        shards = {shard_on(t, kind, balance.put(cost_of(t), bytes_of(t, job)))};
         break;
       case ShardingKind::kColumnWise:
         shards = column_shards(t, job, fair_share, balance);
         break;
       case ShardingKind::kTableRowWise:
-        shards = {whole_table(t, kind,
-                              rank_range(balance.put(cost_of(t), bytes_of(t, job)) * node, node))};
+        shards = {shard_on(t, kind, balance.put(cost_of(t), bytes_of(t, job)) * node, node)};
         break;
       case ShardingKind::kRowWise:
       case ShardingKind::kDataParallel:
-        shards = {whole_table(t, kind, rank_range(0, job.devices))};
+        shards = {shard_on(t, kind, 0, job.devices)};
         break;
     }
   }

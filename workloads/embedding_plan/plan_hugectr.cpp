@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -145,40 +146,22 @@ class HugeCtrPlanner {
     std::vector<PlanShard> shards;
     const auto parts = static_cast<std::int64_t>(at.size());
     for (std::int64_t part = 0; part < parts; ++part) {
-      PlanShard shard;
-      shard.rows = {table.rows * part / parts, table.rows * (part + 1) / parts};
-      shard.columns = {0, table.dim};
-      if (rule_.members > 1) {
-        shard.sharding = ShardingKind::kTableRowWise;
-      }
-      std::vector<std::int32_t> ranks(static_cast<std::size_t>(rule_.members));
-      std::iota(ranks.begin(), ranks.end(),
-                static_cast<std::int32_t>(at[static_cast<std::size_t>(part)] * rule_.members));
-      shard.groups = {std::move(ranks)};
-      shards.push_back(std::move(shard));
+      shards.push_back(shard_on(
+          table, rule_.members > 1 ? ShardingKind::kTableRowWise : ShardingKind::kTableWise,
+          at[static_cast<std::size_t>(part)] * rule_.members, rule_.members));
+      shards.back().rows = {table.rows * part / parts, table.rows * (part + 1) / parts};
     }
     return shards;
   }
 
   [[nodiscard]] EmbeddingPlan written(const Placement& placement) const {
-    EmbeddingPlan plan;
-    plan.workload = job_.workload.name;
-    plan.system = job_.system.name;
-    plan.devices = job_.devices;
+    EmbeddingPlan plan = empty_plan(job_);
     for (std::size_t i = 0; i < tables_.size(); ++i) {
-      std::vector<PlanShard> shards = shards_of(tables_[i], placement.places[i]);
+      std::vector<PlanShard>& shards = plan.tables[i].shards;
+      shards = shards_of(tables_[i], placement.places[i]);
       if (shards.empty()) {
-        PlanShard& copy = shards.emplace_back();
-        copy.rows = {0, tables_[i].rows};
-        copy.columns = {0, tables_[i].dim};
-        copy.sharding = ShardingKind::kDataParallel;
-        copy.split = Split::kReplicate;
-        std::vector<std::int32_t> all(static_cast<std::size_t>(job_.devices));
-        std::iota(all.begin(), all.end(), 0);
-        copy.groups = {std::move(all)};
+        shards = {shard_on(tables_[i], ShardingKind::kDataParallel, 0, job_.devices)};
       }
-      plan.tables.push_back(
-          {.name = tables_[i].name, .frequency_order = false, .shards = std::move(shards)});
     }
     return plan;
   }

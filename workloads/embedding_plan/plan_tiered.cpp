@@ -1,33 +1,19 @@
 #include "workloads/embedding_plan/plan_tiered.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/access/popular_rows.h"
-#include "core/error.h"
 #include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::workloads {
-std::vector<std::vector<std::int32_t>> groups_of(std::int64_t devices, std::int64_t size) {
-  std::vector<std::vector<std::int32_t>> groups;
-  for (std::int64_t first = 0; first < devices; first += size) {
-    groups.emplace_back(static_cast<std::size_t>(size));
-    std::iota(groups.back().begin(), groups.back().end(), static_cast<std::int32_t>(first));
-  }
-  return groups;
-}
 
 EmbeddingPlan make_tiered_plan(const Job& job) {
-  const LayeredWorkload* w = job.workload.layered();
-  STEPCAST_CHECK(w != nullptr, "embedding plan of '{}', which is not a DLRM", job.workload.name);
-  EmbeddingPlan plan;
-  plan.workload = job.workload.name;
-  plan.system = job.system.name;
-  plan.devices = job.devices;
+  EmbeddingPlan plan = empty_plan(job);
   const std::vector<std::int64_t> units = nested_units(job);
-  for (const EmbeddingTable& t : w->tables) {
-    PlanTable& to = plan.tables.emplace_back();
-    to.name = t.name;
+  for (std::size_t i = 0; i < plan.tables.size(); ++i) {
+    const EmbeddingTable& t = job.workload.layered()->tables[i];
+    PlanTable& to = plan.tables[i];
     to.frequency_order = true;
     const double lookups = static_cast<double>(job.batch.global) * t.pooling;
     const Access access = t.access ? *t.access : Access::uniform(t.rows);

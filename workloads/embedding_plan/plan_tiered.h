@@ -1,14 +1,8 @@
 #pragma once
-#include <cstdint>
-#include <vector>
-
 #include "core/job/job.h"
 #include "core/job/plan.h"
 
 namespace stepcast::workloads {
-
-/// All ranks in order, in groups of `size`, which divides their number.
-std::vector<std::vector<std::int32_t>> groups_of(std::int64_t devices, std::int64_t size);
 
 /// A plan with the rows of every table in order of popularity, in ranges (FlexShard, arXiv
 /// 2301.02959): a copy on every rank for rows with more than W expected lookups per global batch (W
