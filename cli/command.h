@@ -54,7 +54,6 @@ void add_validate(CLI::App& app, Context& context);
 void add_report(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
-void add_manual(CLI::App& app, Context& context);
 void add_web(CLI::App& app, Context& context);
 
 }  // namespace stepcast::cli

@@ -59,7 +59,6 @@ int main(int argc, char** argv) {
   add_report(app, context);
   add_doctor(app, context);
   add_completion(app, context);
-  add_manual(app, context);
   add_web(app, context);
 
   app.footer(  // after the commands, which would have it too

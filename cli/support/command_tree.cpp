@@ -1,7 +1,5 @@
 #include "cli/support/command_tree.h"
 
-#include <algorithm>
-
 namespace stepcast::cli {
 namespace {
 
@@ -14,15 +12,6 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
     return {};
   }
   return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
-}
-
-std::vector<std::string> names_of(const std::set<CLI::Option*>& options) {
-  std::vector<std::string> names;
-  for (const CLI::Option* o : options) {
-    names.push_back(o->get_name());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 OptionNode node_of(const CLI::Option& option) {
@@ -40,9 +29,6 @@ OptionNode node_of(const CLI::Option& option) {
   node.choices = choices_of(option);
   node.takes_value = option.get_items_expected_max() > 0;
   node.repeats = option.get_expected_max() > 1;
-  node.required = option.get_required();
-  node.needs = names_of(option.get_needs());
-  node.excludes = names_of(option.get_excludes());
   return node;
 }
 

@@ -5,8 +5,8 @@
 
 namespace stepcast::cli {
 
-/// What the command line consists of, read from the parser itself: completion and manual pages are
-/// made of this, so that they name what there is.
+/// What the command line consists of, read from the parser itself: completion is made of this, so
+/// that it names what there is.
 struct OptionNode {
   std::vector<std::string> names;  ///< "--format", "-f"; empty for what is given by its place
   std::string place;               ///< name of what is given by its place
@@ -14,8 +14,6 @@ struct OptionNode {
   std::vector<std::string> choices;  ///< all values there are; empty: any text or file
   bool takes_value = false;
   bool repeats = false;
-  bool required = false;
-  std::vector<std::string> needs, excludes;  ///< first names of other options
 };
 
 struct CommandNode {
@@ -29,10 +27,5 @@ CommandNode command_tree(const CLI::App& app);
 
 /// Completion for a shell: "bash", "zsh" or "fish".
 std::string completion_for(const std::string& shell, const CommandNode& program);
-
-/// The manual page of the program, or of one of its commands, as roff(7) with man(7) macros.
-std::string manual_page(const CommandNode& program, const CommandNode& page);
-/// "stepcast.1", "stepcast-predict.1".
-std::string manual_name(const CommandNode& program, const CommandNode& page);
 
 }  // namespace stepcast::cli
