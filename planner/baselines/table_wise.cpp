@@ -13,8 +13,7 @@ EmbeddingPlan place_whole_tables(const Job& job, const std::vector<std::size_t>&
   workloads::Balance balance(
       job.devices, static_cast<double>(capacities_of(job, false).front().capacity.front()));
   for (const EmbeddingTable& t : w.tables) {
-    balance.put_everywhere(
-        0, arriving_bytes(job, t, {EmbeddingRoute::kExchange, t.rows, t.dim}).total());
+    balance.put_everywhere(0, arriving_bytes(job, t, {EmbeddingRoute::kExchange, t.rows, t.dim}));
   }
   for (const std::size_t t : order) {
     const EmbeddingTable& table = w.tables[t];

@@ -24,23 +24,6 @@ constexpr double kScarce = 0.97;     // of a capacity
 constexpr double kScarceGap = 0.03;  // above the bound
 constexpr std::array kLessMemory{0.95, 0.85};
 
-double space_log10(const PlacementProblem& problem) {
-  double sum = 0;
-  for (const PlacementTable& table : problem.tables) {
-    double ways = 0;
-    for (const PlacementOption& o : table.options) {
-      const double groups = problem.ranks / o.group;
-      double choices = 1;
-      for (std::int32_t p = 0; p < o.pieces && groups > 1; ++p) {
-        choices *= std::max(1.0, (groups - p) / (p + 1));
-      }
-      ways += choices;
-    }
-    sum += std::log10(std::max(1.0, ways));
-  }
-  return sum;
-}
-
 /// The largest share of a unit's capacity that is in use.
 double fullness(const PlacementProblem& problem, const Placement& placement) {
   double most = 0;
@@ -186,7 +169,7 @@ class Planning {
     const PlanSpace space(job, prices_, space_options);
     std::optional<LowerBound> known;
     if (!wide && !again) {
-      result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
+      result_.space_log10 = std::max(result_.space_log10, space.problem().space_log10());
       // A group size whose bound is above the best plan in hand cannot improve on it.
       const PlacementProblem& problem = space.problem();
       known = problem.arrival_overlaps ? lower_bound(relaxed(problem, 1)) : lower_bound(problem);

@@ -48,8 +48,7 @@ class Ledger {
         held(*s);
         // Once per route that columns of the table use; levels of one column range add up.
         HeldPiece piece = held_piece(*s, s->ranks.front(), s->frequency_order ? range_mass(*s) : 1);
-        arriving +=
-            arriving_bytes(job_, table(*s), piece, s->list_share * real(s->members())).total();
+        arriving += arriving_bytes(job_, table(*s), piece, s->list_share * real(s->members()));
       }
       const bool remapped =
           std::any_of(first, last, [](const EmbeddingSlice& s) { return s.remapped(); });

@@ -74,6 +74,23 @@ Ticks PlacementOption::piece_total() const {
   return total(load) + total(everywhere) + total(most_extra());
 }
 
+double PlacementProblem::space_log10() const {
+  double sum = 0;
+  for (const PlacementTable& table : tables) {
+    double ways = 0;
+    for (const PlacementOption& o : table.options) {
+      const double groups = ranks / o.group;
+      double choices = 1;
+      for (std::int32_t p = 0; p < o.pieces && groups > 1; ++p) {
+        choices *= std::max(1.0, (groups - p) / (p + 1));
+      }
+      ways += choices;
+    }
+    sum += std::log10(std::max(1.0, ways));
+  }
+  return sum;
+}
+
 std::vector<std::size_t> PlacementProblem::phases() const {
   std::array<bool, kPhases> used{};
   for (const PlacementTable& table : tables) {

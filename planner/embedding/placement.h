@@ -160,6 +160,8 @@ struct PlacementProblem {
   std::optional<Moves> moves = std::nullopt;
   /// Phases that some option loads.
   [[nodiscard]] std::vector<std::size_t> phases() const;
+  /// Number of placements, as a power of ten.
+  [[nodiscard]] double space_log10() const;
 };
 
 /// The objective from scratch: the recount that incremental evaluation is tested against.

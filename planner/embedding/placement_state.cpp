@@ -43,6 +43,13 @@ PlacementState::PlacementState(const PlacementProblem& problem)
   }
 }
 
+PlacementState::PlacementState(const PlacementProblem& problem, const Placement& placement)
+    : PlacementState(problem) {
+  for (std::size_t t = 0; t < placement.size(); ++t) {
+    add(t, placement[t]);
+  }
+}
+
 void PlacementState::add_to_measure(std::size_t measure, std::size_t rank, Ticks load) {
   auto& all = load_[measure];
   const Ticks before = all[rank];

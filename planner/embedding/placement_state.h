@@ -17,6 +17,8 @@ namespace stepcast::planner {
 class PlacementState {
  public:
   explicit PlacementState(const PlacementProblem& problem);
+  /// All tables placed.
+  PlacementState(const PlacementProblem& problem, const Placement& placement);
   void add(std::size_t table, Choice choice);
   void remove(std::size_t table);  ///< no-op for a table that is not placed
   [[nodiscard]] Ticks objective() const;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "core/error.h"
@@ -17,6 +16,7 @@
 #include "planner/embedding/internal/whole_table_options.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::planner {
 namespace {
@@ -103,29 +103,9 @@ class PlanSpaceBuilder {
       const double busy = hidden ? dense.all_reduce : 0;  // the links, meanwhile
       to_.problem_.arrival_overlaps = to_load(std::max(0.0, dense.compute - busy));
     }
-    if (options_.one_phase) {
-      merge_phases();
-    }
   }
 
  private:
-  void merge_phases() {
-    const bool ahead = to_.problem_.arrival_overlaps.has_value();
-    to_.problem_.arrival_overlaps.reset();
-    const auto merged = [ahead](const Load& load) {
-      Load one{};
-      one[kUpdate] = total(load) - (ahead ? load[kArrival] : 0);
-      return one;
-    };
-    for (PlacementTable& table : to_.problem_.tables) {
-      for (PlacementOption& o : table.options) {
-        o.load = merged(o.load);
-        o.everywhere = merged(o.everywhere);
-        o.skewed = merged(o.skewed);
-      }
-    }
-  }
-
   /// What the job asks of a table's placement; nullptr: nothing.
   [[nodiscard]] const TableConstraint* constraint_on(const EmbeddingTable& table) const {
     const auto bound = std::find_if(job_.plan_constraints.begin(), job_.plan_constraints.end(),
@@ -333,20 +313,14 @@ PlanSpace::PlanSpace(const Job& job, const EmbeddingPrices& prices,
 }
 
 EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const {
-  EmbeddingPlan plan;
-  plan.workload = job.workload.name;
-  plan.system = job.system.name;
-  plan.devices = job.devices;
+  EmbeddingPlan plan = workloads::empty_plan(job);
   plan.sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
   plan.dedup = job.embedding_dedup;
   const LayeredWorkload& w = *job.workload.layered();
-  std::vector<std::int32_t> all(static_cast<std::size_t>(job.devices));
-  std::iota(all.begin(), all.end(), 0);
   for (std::size_t t = 0; t < w.tables.size(); ++t) {
     const EmbeddingTable& table = w.tables[t];
     const OptionMeaning& m = meaning(t, placement[t].option);
-    PlanTable& to = plan.tables.emplace_back();
-    to.name = table.name;
+    PlanTable& to = plan.tables[t];
     if (m.row_tiers) {
       internal::add_row_tiers(job, table, m, to);
       continue;
@@ -360,13 +334,9 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
       s.tier = m.tier;
       s.cache_bytes = m.cache_bytes;
       s.cache_policy = m.cache_policy;
-      if (m.group == job.devices) {
-        s.groups = {all};
-      } else {
-        const std::int32_t g = placement[t].groups[static_cast<std::size_t>(p)];
-        const auto first = all.begin() + static_cast<std::ptrdiff_t>(g * m.group);
-        s.groups = {{first, first + static_cast<std::ptrdiff_t>(m.group)}};
-      }
+      const std::int64_t g =
+          m.group == job.devices ? 0 : placement[t].groups[static_cast<std::size_t>(p)];
+      s.groups = {workloads::rank_range(g * m.group, m.group)};
       to.shards.push_back(std::move(s));
     }
   }

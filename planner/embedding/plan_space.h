@@ -63,8 +63,6 @@ struct PlanSpaceOptions {
   bool row_tiers = false;   ///< per-row replication levels
   bool slow_tiers = false;  ///< DDR, SSD, with caches in HBM
   bool dedup = false;       ///< ids deduplicated per rank before the exchange (row tiers)
-  /// All phases as one, so that the objective is the busiest rank.
-  bool one_phase = false;
   PlanForm form = {};
   LineFit fit = LineFit::kNear;  ///< of exchanges: kBelow makes a space for bounds of the step
   /// Tables of a plan in use, in the workload's order; empty, or nullptr for a table it lacks. Row

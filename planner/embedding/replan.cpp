@@ -151,8 +151,7 @@ class Reach {
         bytes_(job, space_, from, held, home_) {}
 
   void run() {
-    PlacementState at_home(plain_);
-    put(at_home, home_);
+    const PlacementState at_home(plain_, home_);
     // A plan that does not fit is no rival, however fast.
     front_.push_back(
         {0, at_home.fits() ? objective_of(problem_, home_) : std::numeric_limits<Ticks>::max(),
@@ -213,12 +212,6 @@ class Reach {
     return home;
   }
 
-  static void put(PlacementState& state, const Placement& placement) {
-    for (std::size_t t = 0; t < placement.size(); ++t) {
-      state.add(t, placement[t]);
-    }
-  }
-
   [[nodiscard]] bool at_home(std::size_t t, const Choice& c) const {
     return c.option == home_[t].option && c.groups == home_[t].groups;
   }
@@ -249,8 +242,7 @@ class Reach {
   /// moves at most `allowed`.
   Placement chain_home(const Placement& from, std::int64_t allowed = 0) {
     std::optional<Placement> within;
-    PlacementState state(plain_);
-    put(state, from);
+    PlacementState state(plain_, from);
     std::vector<std::pair<std::int64_t, std::size_t>> away;
     std::int64_t bytes = 0;
     for (std::size_t t = 0; t < from.size(); ++t) {
@@ -313,8 +305,7 @@ class Reach {
         }))->placement;
     const Placement target = front_.back().placement;
     for (const Placement& start : {best, chain_home(target, allowed)}) {
-      PlacementState state(limited);
-      put(state, start);
+      PlacementState state(limited, start);
       local.descend(state);
       local.kick(state.placement(), 0.25);
     }

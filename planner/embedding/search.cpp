@@ -24,7 +24,7 @@ namespace {
 /// Placements of a table tried in the hope of a proof.
 constexpr std::uint64_t kProofSteps = 200'000;
 constexpr std::uint64_t kCertainSteps = 4'000'000;  // for spaces that this surely exhausts
-constexpr double kCertainSpace = 1e9;               // placements, before any are cut off
+constexpr double kCertainSpace = 9;  // placements, as a power of ten, before any are cut off
 constexpr double kProofTables = 12;
 constexpr double kFewTables = 6;  // times the effort, where an evaluation costs little
 constexpr std::size_t kDescents = 3;
@@ -98,24 +98,6 @@ std::optional<Shortage> shortage_of(const PlacementProblem& problem) {
 
 namespace {
 
-/// Number of placements.
-double space_of(const PlacementProblem& problem) {
-  double space = 1;
-  for (const PlacementTable& table : problem.tables) {
-    double ways = 0;
-    for (const PlacementOption& o : table.options) {
-      double choices = 1;
-      const std::int32_t groups = problem.ranks / o.group;
-      for (std::int32_t p = 0; p < o.pieces && groups > 1; ++p) {
-        choices *= static_cast<double>(groups - p) / (p + 1);
-      }
-      ways += choices;
-    }
-    space *= ways;
-  }
-  return space;
-}
-
 struct Start {
   Ticks objective;
   std::vector<std::int32_t> choose;
@@ -151,6 +133,12 @@ std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
   std::stable_sort(starts.begin(), starts.end(),
                    [](const Start& x, const Start& y) { return x.objective < y.objective; });
   return starts;
+}
+
+/// Makes what fits of the options that need least memory.
+void repair_smallest(const PlacementProblem& problem, internal::LocalSearch& local) {
+  local.repair(internal::cheapest_options(internal::option_prices(problem),
+                                          std::numeric_limits<double>::infinity(), 1e9));
 }
 
 using Homes = std::vector<std::pair<Ticks, Placement>>;
@@ -190,8 +178,7 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
   std::vector<Start> starts = greedy_starts(problem, scale, budget, incumbents);
   const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
   if (starts.empty() && proposed.empty()) {
-    local.repair(internal::cheapest_options(internal::option_prices(problem),
-                                            std::numeric_limits<double>::infinity(), 1e9));
+    repair_smallest(problem, local);
     return {};
   }
   starts.resize(std::min(starts.size(), large ? 2 : kDescents));
@@ -213,15 +200,22 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
     if (budget.spent()) {
       break;
     }
-    PlacementState state(problem);
-    for (std::size_t t = 0; t < start.size(); ++t) {
-      state.add(t, start[t]);
-    }
+    PlacementState state(problem, start);
     local.descend(state);
     homes.emplace_back(state.objective(), state.placement());
   }
   budget.extend(budget.evaluations() - before);
   return homes;
+}
+
+/// Descends from the greedy placement of these options, where there is one.
+void descend_from_options(const PlacementProblem& problem, const std::vector<std::int32_t>& choose,
+                          internal::LocalSearch& local, Homes& homes) {
+  PlacementState state(problem);
+  if (place_greedily(state, choose)) {
+    local.descend(state);
+    homes.emplace_back(state.objective(), state.placement());
+  }
 }
 
 /// Starts with options drawn from the mix of the pattern program, the likeliest of each table
@@ -246,11 +240,7 @@ void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix,
       }
       choose.push_back(static_cast<std::int32_t>(option));
     }
-    PlacementState state(problem);
-    if (place_greedily(state, choose)) {
-      local.descend(state);
-      homes.emplace_back(state.objective(), state.placement());
-    }
+    descend_from_options(problem, choose, local, homes);
   }
 }
 
@@ -271,10 +261,7 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
   for (std::size_t i = 0; i < runs && incumbents.best() > enough && !budget.cut(); ++i) {
     const Placement found = run.run(problem, from, local.random());
     moves += run.moves;
-    PlacementState state(problem);
-    for (std::size_t t = 0; t < found.size(); ++t) {
-      state.add(t, found[t]);
-    }
+    PlacementState state(problem, found);
     local.descend(state);
   }
   return moves;
@@ -319,8 +306,7 @@ void finish(const PlacementProblem& problem, const internal::Budget& budget, std
   result.evaluations += budget.evaluations() + moves;
   result.cut = budget.cut();
   if (result.best.empty()) {
-    local.repair(internal::cheapest_options(internal::option_prices(problem),
-                                            std::numeric_limits<double>::infinity(), 1e9));
+    repair_smallest(problem, local);
     result.best = incumbents.take();
     result.shortage = local.closest_shortage();
   }
@@ -333,7 +319,7 @@ void prove(const PlacementProblem& problem, const SearchOptions& options, intern
   const Ticks in_hand = incumbents.best();
   const auto steps = static_cast<std::uint64_t>(
       options.effort *
-      static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
+      static_cast<double>(problem.space_log10() <= kCertainSpace ? kCertainSteps : kProofSteps));
   if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
     if (proof->better) {
       incumbents.offer(proof->better->first, proof->better->second);
@@ -361,8 +347,7 @@ void search_large(const PlacementProblem& problem, const SearchOptions& options,
   greedy_starts(problem, scale, budget, incumbents);
   const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
   if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
-    local.repair(internal::cheapest_options(internal::option_prices(problem),
-                                            std::numeric_limits<double>::infinity(), 1e9));
+    repair_smallest(problem, local);
   }
   if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
     internal::search_many(problem, options, proposed, phases, budget, incumbents, local, result);
@@ -422,11 +407,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
       if (!unfinished() || budget.spent()) {
         break;
       }
-      PlacementState state(problem);
-      if (place_greedily(state, choose)) {
-        local.descend(state);
-        homes.emplace_back(state.objective(), state.placement());
-      }
+      descend_from_options(problem, choose, local, homes);
     }
   }
   if (unfinished() && !large && !by_phases) {

@@ -28,17 +28,6 @@ double lost_bytes(const Job& job, double activations) {
 
 }  // namespace
 
-BytesByPurpose& BytesByPurpose::operator+=(const BytesByPurpose& o) {
-  weights += o.weights;
-  optimizer += o.optimizer;
-  gradients += o.gradients;
-  cache += o.cache;
-  remap += o.remap;
-  buffers += o.buffers;
-  dense += o.dense;
-  return *this;
-}
-
 HeldPiece held_piece(const EmbeddingSlice& slice, std::int32_t rank, double share) {
   return {.route = slice.route,
           .rows = held_rows(slice, rank).rows,
@@ -85,24 +74,22 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
   return b;
 }
 
-BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece,
-                              double listed) {
-  BytesByPurpose b;
+double arriving_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece,
+                      double listed) {
   if (is_local(piece.route)) {
-    return b;
+    return 0;
   }
   const double local = real(job.batch.global) / real(job.devices);
   const double lookups = std::ceil(local * table.pooling * piece.share);
   const double wire = both_ways(job);
   const double bags = local * real(table.feature_count());
   const double columns = real(piece.columns);
-  b.buffers = lookups * table.id_bytes() + 2 * bags * kLengthBytes + bags * columns * wire;
+  double bytes = lookups * table.id_bytes() + 2 * bags * kLengthBytes + bags * columns * wire;
   if (is_sequence(piece.route)) {
     const double rows = piece.pools_lists_once ? std::ceil(local * listed) : lookups;
-    b.buffers += rows * columns * wire + 2 * bags * columns * element_bytes(job.formats.compute);
+    bytes += rows * columns * wire + 2 * bags * columns * element_bytes(job.formats.compute);
   }
-  b.buffers += lost_bytes(job, b.buffers);
-  return b;
+  return bytes + lost_bytes(job, bytes);
 }
 
 double remap_bytes(const EmbeddingTable& table) {

@@ -8,14 +8,10 @@
 
 namespace stepcast::planner {
 
-/// Bytes of one rank by purpose; the columns of the ledger (CONTRACT section 5).
+/// Bytes of a piece by purpose.
 struct BytesByPurpose {
-  double weights = 0, optimizer = 0, gradients = 0, cache = 0, remap = 0, buffers = 0;
-  double dense = 0;  ///< the dense model: parameters, gradients, state, activations
-  [[nodiscard]] double total() const {
-    return weights + optimizer + gradients + cache + remap + buffers + dense;
-  }
-  BytesByPurpose& operator+=(const BytesByPurpose& o);
+  double weights = 0, optimizer = 0, gradients = 0, buffers = 0;
+  [[nodiscard]] double total() const { return weights + optimizer + gradients + buffers; }
 };
 
 /// One piece of a table as a rank holds it.
@@ -41,8 +37,8 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
 /// and the ids sent. `piece.share` of the table's lookups go to the piece; where it pools distinct
 /// lists once, `listed` rows arrive for each sample (holders, times the share of lists that are
 /// distinct).
-BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece,
-                              double listed = 1);
+double arriving_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece,
+                      double listed = 1);
 
 /// Row id -> place in the order of popularity, on each rank that sends ids: 4 bytes a row, 8 beyond
 /// 2^32 rows.

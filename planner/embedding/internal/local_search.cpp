@@ -281,11 +281,8 @@ void LocalSearch::kick(const Placement& first, double share) {
   const auto allowed =
       static_cast<std::uint64_t>(budget_.effort() * share * 5e3 * 64 / (64 + ranks));
   const std::uint64_t begin = budget_.evaluations();
-  PlacementState state(problem_);
+  PlacementState state(problem_, first);
   const std::vector<std::size_t>& measures = state.measures();
-  for (std::size_t t = 0; t < tables; ++t) {
-    state.add(t, first[t]);
-  }
   Score current = score(state);
   Placement home = state.placement();
   while (incumbents_.best() > enough_ && !budget_.spent() &&

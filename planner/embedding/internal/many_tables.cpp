@@ -109,10 +109,7 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
     }
   }
   for (const Placement& start : proposed) {
-    PlacementState state(problem);
-    for (std::size_t t = 0; t < start.size(); ++t) {
-      state.add(t, start[t]);
-    }
+    PlacementState state(problem, start);
     budget.allow(static_cast<std::uint64_t>(kDescent * options.effort * 64 / (64 + problem.ranks)));
     local.descend(state);
     placed.emplace_back(state.objective(), state.placement());
@@ -138,10 +135,7 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
       ++idle;
       continue;
     }
-    PlacementState state(problem);
-    for (std::size_t t = 0; t < found.size(); ++t) {
-      state.add(t, found[t]);
-    }
+    PlacementState state(problem, found);
     incumbents.offer(state);
     budget.allow(static_cast<std::uint64_t>(kDescent * options.effort * 64 / (64 + problem.ranks)));
     local.descend(state);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <set>
 #include <string_view>
 
@@ -18,6 +17,7 @@
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::planner::internal {
 namespace {
@@ -103,7 +103,7 @@ class RowTierOptions : private OptionsOfTable {
     return held_bytes(job_, table_,
                       {route(group), 0, table_.dim, share / real(job_.devices), group})
                .buffers +
-           arriving_bytes(job_, table_, {route(group), 0, table_.dim, share}).total();
+           arriving_bytes(job_, table_, {route(group), 0, table_.dim, share});
   }
 
   /// What a level costs because it exists, however few rows it has: pooled partial sums. Each
@@ -285,7 +285,7 @@ class RowTierOptions : private OptionsOfTable {
                     l.group};
     sums.bytes += std::ceil(held_bytes(job_, table_, piece).total());
     piece.share = l.accesses;
-    sums.bytes += std::ceil(arriving_bytes(job_, table_, piece).total());
+    sums.bytes += std::ceil(arriving_bytes(job_, table_, piece));
   }
 
   void add_cut(const RowTierCut& cut, const std::vector<std::int64_t>& groups_used,
@@ -401,12 +401,7 @@ void add_row_tiers(const Job& job, const EmbeddingTable& table, const OptionMean
     s.columns = {0, table.dim};
     s.sharding = group == 1 ? ShardingKind::kDataParallel : ShardingKind::kRowWise;
     s.split = group == 1 ? Split::kReplicate : Split::kStripe;
-    const std::int64_t size = group == 1 ? job.devices : group;
-    for (std::int64_t begin = 0; begin < job.devices; begin += size) {
-      std::vector<std::int32_t> ranks(static_cast<std::size_t>(size));
-      std::iota(ranks.begin(), ranks.end(), static_cast<std::int32_t>(begin));
-      s.groups.push_back(std::move(ranks));
-    }
+    s.groups = workloads::groups_of(job.devices, group == 1 ? job.devices : group);
     to.shards.push_back(std::move(s));
     first = end;
   }

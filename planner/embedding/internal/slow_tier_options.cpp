@@ -151,7 +151,7 @@ class SlowTierOptions : private OptionsOfTable {
     }
     piece.share = 1;
     const double rows_back = once ? distinct_.lists * real(shard.members) : real(shard.members);
-    o.bytes_everywhere[0] = rounded_up(arriving_bytes(job_, table_, piece, rows_back).total());
+    o.bytes_everywhere[0] = rounded_up(arriving_bytes(job_, table_, piece, rows_back));
   }
 
   std::optional<Split> row_split_;

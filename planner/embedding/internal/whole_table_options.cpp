@@ -45,7 +45,7 @@ void WholeTableOptions::set_bytes(PlacementOption& o, const HeldPiece& piece, do
   const double listed = lists_.lists * real(piece.group);
   HeldPiece sent = piece;
   sent.share = share;
-  o.bytes_everywhere[0] = o.pieces * rounded_up(arriving_bytes(job_, table_, sent, listed).total());
+  o.bytes_everywhere[0] = o.pieces * rounded_up(arriving_bytes(job_, table_, sent, listed));
 }
 
 /// The route's charges; where rows arrive as lists, their pooling on every rank. Each holder of a
