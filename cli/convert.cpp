@@ -21,8 +21,6 @@
 namespace stepcast::cli {
 namespace {
 
-using traces::Oddity;
-
 struct ConvertOptions {
   std::string input, output, to, steps;
   bool anonymize = false;
@@ -38,14 +36,7 @@ const traces::TraceFormat& format_named(const std::string& name) {
 void convert_recording(const ConvertOptions& options) {
   const traces::TraceFormat& format = format_named(options.to);
   traces::Recording recording = traces::open_trace(options.input);
-  const traces::Oddities oddities = recording.all_oddities();
-  for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
-    const auto kind = static_cast<Oddity>(k);
-    if (oddities[kind].count > 0) {
-      fmt::print(notes(), "stepcast: {}: {} {} ({}), e.g. {}\n", options.input,
-                 oddities[kind].count, name_of(kind), meaning_of(kind), oddities[kind].example);
-    }
-  }
+  tell_oddities(options.input, recording.all_oddities());
   if (!format.keeps_own || options.anonymize) {
     recording = traces::events_of(std::move(recording));
   }

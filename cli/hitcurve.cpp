@@ -69,7 +69,7 @@ int sketched(const HitcurveCommand& options) {
   write_histogram(options, bins);
   print_tables(
       {sketch_summary(sketch, access, bins), hot_table(sketch), bins_table(bins, sketch.lookups()),
-       independent_curve(access, std::min(sketch.distinct(), static_cast<double>(rows)))},
+       curve_table(access, std::min(sketch.distinct(), static_cast<double>(rows)), nullptr)},
       options.format, std::cout);
   return 0;
 }
@@ -123,9 +123,10 @@ int of_histogram(const HitcurveCommand& options) {
   }
   const Histogram h = read_histogram(options);
   const double n = h.counts.sample_lookups;
-  print_tables({histogram_summary(h.access, h.counts.bins), bins_table(h.counts.bins, n),
-                independent_curve(h.access, h.access.unique(n).value)},
-               options.format, std::cout);
+  print_tables(
+      {summary_table("a histogram of lookups", n, h.access, h.counts.bins, nullptr),
+       bins_table(h.counts.bins, n), curve_table(h.access, h.access.unique(n).value, nullptr)},
+      options.format, std::cout);
   return 0;
 }
 
@@ -147,9 +148,10 @@ int hitcurve(const HitcurveCommand& options, const Context& context) {
   const StackDistances distances(ids, options.sample);
   const std::vector<ReuseBin> bins = reuse_bins(ids);
   write_histogram(options, bins);
-  std::vector<DataTable> tables{summary_table(ids, access, bins, distances),
-                                bins_table(bins, static_cast<double>(ids.size())),
-                                curve_table(access, distances)};
+  const auto lookups = static_cast<double>(ids.size());
+  std::vector<DataTable> tables{
+      summary_table("recorded lookups", lookups, access, bins, &distances),
+      bins_table(bins, lookups), curve_table(access, distances.distinct(), &distances)};
   const std::vector<std::int64_t> begins =
       config::recorded_bags(options.indices, static_cast<std::int64_t>(ids.size()), "hitcurve");
   for (DataTable& lists : lists_tables(ids, begins)) {

@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/print/show_tables.h"
 #include "cli/support/output_files.h"
+#include "cli/support/recordings.h"
 #include "cli/support/run_command.h"
 #include "cli/support/step_range.h"
 #include "cli/version.h"
@@ -147,14 +148,7 @@ class Turn {
 };
 
 void warn(const traces::Recording& recording, const std::string& out) {
-  const traces::Oddities oddities = recording.all_oddities();
-  for (std::size_t k = 0; k < static_cast<std::size_t>(traces::Oddity::kCount); ++k) {
-    const auto kind = static_cast<traces::Oddity>(k);
-    if (oddities[kind].count > 0) {
-      fmt::print(stderr, "stepcast: {}: {} {} ({}), e.g. {}\n", out, oddities[kind].count,
-                 name_of(kind), meaning_of(kind), oddities[kind].example);
-    }
-  }
+  tell_oddities(out, recording.all_oddities());
   for (const traces::RankRecording& rank : recording.ranks) {
     for (const char* key : {"truncated", "late_start_ns", "cupti.problems"}) {
       if (const auto found = rank.metadata.find(key); found != rank.metadata.end()) {

@@ -51,20 +51,22 @@ void add_hottest(Facts& t, const Access& access, double distinct) {
 
 }  // namespace
 
-DataTable summary_table(const std::vector<std::int64_t>& ids, const Access& access,
-                        const std::vector<ReuseBin>& bins, const StackDistances& distances) {
-  Facts t("lookups", "recorded lookups");
-  const auto n = static_cast<double>(ids.size());
-  const double distinct = access.unique(n).value;
-  t.add("lookups", "lookups", ids.size());
+DataTable summary_table(const char* title, double lookups, const Access& access,
+                        const std::vector<ReuseBin>& bins, const StackDistances* recorded) {
+  Facts t("lookups", title);
+  const double distinct = access.unique(lookups).value;
+  t.add("lookups", "lookups", static_cast<std::int64_t>(lookups));
   t.add("rows", "rows of the table", access.rows());
   t.add("distinct_rows", "distinct rows", static_cast<std::int64_t>(distinct));
-  t.add("seen_once", "rows seen once", static_cast<std::int64_t>(access.seen_once(n).value));
-  add_hottest(t, access, distinct);
-  if (distances.followed() < static_cast<std::int64_t>(ids.size())) {
-    t.add("followed", "lookups followed (--sample)", distances.followed());
+  if (recorded != nullptr) {
+    t.add("seen_once", "rows seen once",
+          static_cast<std::int64_t>(access.seen_once(lookups).value));
   }
-  add_zipf(t, access, bins, n);
+  add_hottest(t, access, distinct);
+  if (recorded != nullptr && static_cast<double>(recorded->followed()) < lookups) {
+    t.add("followed", "lookups followed (--sample)", recorded->followed());
+  }
+  add_zipf(t, access, bins, lookups);
   return t;
 }
 
@@ -84,20 +86,22 @@ DataTable bins_table(const std::vector<ReuseBin>& bins, double lookups) {
   return t;
 }
 
-DataTable curve_table(const Access& access, const StackDistances& distances) {
+DataTable curve_table(const Access& access, double distinct, const StackDistances* recorded) {
   DataTable t("hit_rate", "hit rate of a cache",
               {{"capacity_rows", "rows held"},
-               {"lru", "LRU, as recorded"},
+               {"lru", "LRU, as recorded", false, recorded != nullptr ? 0 : kNowhere},
                {"lru_independent", "LRU, independent lookups"},
                {"pinned", "hottest rows pinned"}});
-  for (const double c : capacities(distances.distinct())) {
-    t.row({cell(static_cast<std::int64_t>(c)), share(distances.hit_rate(c)),
+  for (const double c : capacities(distinct)) {
+    t.row({cell(static_cast<std::int64_t>(c)),
+           recorded != nullptr ? share(recorded->hit_rate(c)) : empty_cell(),
            share(access.hit_rate(c, CachePolicy::kLru).value),
            share(access.hit_rate(c, CachePolicy::kPinned).value)});
   }
-  t.note(
-      "The column as recorded counts the first lookup of a row as a miss; the other columns assume "
-      "a warm cache.");
+  t.note(recorded != nullptr
+             ? "The column as recorded counts the first lookup of a row as a miss; the other "
+               "columns assume a warm cache."
+             : "Of a warm cache; LRU in the recorded order needs the recording, without --sketch.");
   return t;
 }
 
@@ -130,18 +134,6 @@ std::vector<DataTable> lists_tables(const std::vector<std::int64_t>& ids,
   return {std::move(t)};
 }
 
-DataTable histogram_summary(const Access& access, const std::vector<ReuseBin>& bins) {
-  Facts t("lookups", "a histogram of lookups");
-  const double n = access.sample_lookups();
-  const double distinct = access.unique(n).value;
-  t.add("lookups", "lookups", static_cast<std::int64_t>(n));
-  t.add("rows", "rows of the table", access.rows());
-  t.add("distinct_rows", "distinct rows", static_cast<std::int64_t>(distinct));
-  add_hottest(t, access, distinct);
-  add_zipf(t, access, bins, n);
-  return t;
-}
-
 DataTable sketch_summary(const IdSketch& sketch, const Access& access,
                          const std::vector<ReuseBin>& bins) {
   Facts t("lookups", "recorded lookups, sketched in one pass");
@@ -171,19 +163,6 @@ DataTable hot_table(const IdSketch& sketch) {
            share(static_cast<double>(rows[i].count) / sketch.lookups())});
   }
   t.limit(10);
-  return t;
-}
-
-DataTable independent_curve(const Access& access, double distinct) {
-  DataTable t("hit_rate", "hit rate of a cache",
-              {{"capacity_rows", "rows held"},
-               {"lru_independent", "LRU, independent lookups"},
-               {"pinned", "hottest rows pinned"}});
-  for (const double c : capacities(distinct)) {
-    t.row({cell(static_cast<std::int64_t>(c)), share(access.hit_rate(c, CachePolicy::kLru).value),
-           share(access.hit_rate(c, CachePolicy::kPinned).value)});
-  }
-  t.note("Of a warm cache; LRU in the recorded order needs the recording, without --sketch.");
   return t;
 }
 

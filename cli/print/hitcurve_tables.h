@@ -11,11 +11,10 @@ namespace stepcast::cli {
 
 // What `hitcurve` prints of one table's lookups.
 
-/// Counts, shares of the hottest rows and the zipf law that fits best: of a recording, of a
-/// histogram, of a sketch. `bins` are those of `access`.
-DataTable summary_table(const std::vector<std::int64_t>& ids, const Access& access,
-                        const std::vector<ReuseBin>& bins, const StackDistances& distances);
-DataTable histogram_summary(const Access& access, const std::vector<ReuseBin>& bins);
+/// Counts, shares of the hottest rows and the zipf law that fits best: of a recording (with its
+/// distances), of a histogram, of a sketch. `bins` are those of `access`.
+DataTable summary_table(const char* title, double lookups, const Access& access,
+                        const std::vector<ReuseBin>& bins, const StackDistances* recorded);
 DataTable sketch_summary(const IdSketch& sketch, const Access& access,
                          const std::vector<ReuseBin>& bins);
 
@@ -23,8 +22,7 @@ DataTable sketch_summary(const IdSketch& sketch, const Access& access,
 DataTable bins_table(const std::vector<ReuseBin>& bins, double lookups);
 /// Hit rates of caches of 1, 2, 5, 10, ... rows; without the recorded order, of independent
 /// lookups.
-DataTable curve_table(const Access& access, const StackDistances& distances);
-DataTable independent_curve(const Access& access, double distinct);
+DataTable curve_table(const Access& access, double distinct, const StackDistances* recorded);
 /// The rows looked up most, with the bounds of a sketch.
 DataTable hot_table(const IdSketch& sketch);
 /// Lists of ids that repeat: what `embedding.dedup` would spare pooled tables. One table, or none

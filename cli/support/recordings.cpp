@@ -45,15 +45,20 @@ std::string trace_file(const std::string& path) {
   return fmt::format("/proc/self/fd/{}", fileno(file));
 }
 
+void tell_oddities(const std::string& path, const traces::Oddities& oddities,
+                   std::optional<traces::Oddity> only) {
+  for (std::size_t k = 0; k < static_cast<std::size_t>(traces::Oddity::kCount); ++k) {
+    const auto kind = static_cast<traces::Oddity>(k);
+    if (oddities[kind].count > 0 && only.value_or(kind) == kind) {
+      fmt::print(notes(), "stepcast: {}: {} {} ({}), e.g. {}\n", path, oddities[kind].count,
+                 traces::name_of(kind), traces::meaning_of(kind), oddities[kind].example);
+    }
+  }
+}
+
 traces::Recording open_recording(const std::string& path) {
   traces::Recording recording = traces::open_trace(trace_file(path));
-  const traces::Oddities oddities = recording.all_oddities();
-  const traces::Oddities::Entry& missing = oddities[traces::Oddity::kMissingRank];
-  if (missing.count > 0) {
-    fmt::print(notes(), "stepcast: {}: {} {} ({}), e.g. {}\n", path, missing.count,
-               traces::name_of(traces::Oddity::kMissingRank),
-               traces::meaning_of(traces::Oddity::kMissingRank), missing.example);
-  }
+  tell_oddities(path, recording.all_oddities(), traces::Oddity::kMissingRank);
   return recording;
 }
 

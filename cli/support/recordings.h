@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 
 #include "traces/events/recording.h"
@@ -14,6 +15,9 @@ std::string trace_file(const std::string& path);
 /// A recording of any format; ranks that it names and that were not given are told on the error
 /// stream, because whatever is said of it is said of the others only.
 traces::Recording open_recording(const std::string& path);
+/// What reading found odd, of one kind or of all, on the error stream.
+void tell_oddities(const std::string& path, const traces::Oddities& oddities,
+                   std::optional<traces::Oddity> only = {});
 /// The recorded run as replay, show, compare and explain read it, whatever its format. A mark names
 /// the ranges that are steps; our own traces have their own.
 traces::MeasuredRun read_run(const std::string& path, const std::string& mark = {});
