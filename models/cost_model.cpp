@@ -52,6 +52,11 @@ bool inside(const FittedModel& model, std::span<const std::string_view> names,
   return true;
 }
 
+}  // namespace
+
+// Members of CostModel::Impl, so not of an anonymous namespace.
+inline namespace cost_model_parts {
+
 class Kernel {
  public:
   Kernel(const KernelForm* of, const FittedModel* fit, std::vector<double> values)
@@ -103,6 +108,10 @@ struct Collective {
     return inside(*fitted, std::span(kNames).first(stated), std::span(at).first(stated));
   }
 };
+
+}  // namespace cost_model_parts
+
+namespace {
 
 Prediction sum_of_parts(const CostModel& model, const Op& op) {
   Prediction sum;

@@ -60,6 +60,11 @@ void refuse_too_much_memory(const Program& program, MpiSession& session) {
   }
 }
 
+}  // namespace
+
+// Members of ContinuedRun::Impl, so not of an anonymous namespace.
+inline namespace trainer_parts {
+
 /// An executor on the CPU with what it needs: collectives over MPI, a paced fabric and core leases
 /// if emulated.
 class CpuRank final {
@@ -266,6 +271,10 @@ class Rank {
   HostBatch batch_, next_;
   std::unique_ptr<StepExecutor> executor_;
 };
+
+}  // namespace trainer_parts
+
+namespace {
 
 void check_ranks(const ExecutionGraph& graph, const MpiSession& session) {
   if (graph.ranks() != session.size()) {

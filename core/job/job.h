@@ -51,7 +51,7 @@ inline std::vector<std::string> names_of(const RecomputeModules& modules) {
 struct Recompute {
   RecomputeKind kind = RecomputeKind::kNone;
   std::int64_t layers = 0;   ///< kFirstLayers: full recompute of the first k layers of each stage
-  RecomputeModules modules;  ///< kSelective
+  RecomputeModules modules{};  ///< kSelective
 };
 
 /// How the logits of a head become the loss and their gradient.

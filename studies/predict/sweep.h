@@ -59,8 +59,8 @@ struct SweepPoint {
 
 struct SweepOptions {
   int threads = 1;
-  RunLength length;  ///< of a whole run; none above 0: none is asked for
-  RunTerms terms;
+  RunLength length{};  ///< of a whole run; none above 0: none is asked for
+  RunTerms terms{};
   /// Called with every point in order, from the calling thread, as soon as it and all before it
   /// are done.
   std::function<void(const SweepPoint&)> on_point = {};

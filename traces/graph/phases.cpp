@@ -98,7 +98,10 @@ Phases::Phases(const Names& names, const RankRecording& rank)
       while (!open.empty() && e.end(open.back().event) <= e.begin[i]) {
         open.pop_back();
       }
-      std::optional<Phase> phase = open.empty() ? std::nullopt : open.back().phase;
+      std::optional<Phase> phase;
+      if (!open.empty()) {
+        phase = open.back().phase;
+      }
       if (e.category[i] == EventCategory::kCpuOp || e.category[i] == EventCategory::kUserRange) {
         const std::optional<Phase> said = reading.said_by(i);
         if (open.empty() && e.category[i] == EventCategory::kCpuOp) {

@@ -19,6 +19,11 @@ constexpr double kClosed = 1e-6;   // relative: the relaxation attains its own b
 constexpr std::size_t kFew = 100;  // tables: beyond, phases are cut first
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
+}  // namespace
+
+// Members of PhaseBound::Tree, so not of an anonymous namespace.
+inline namespace phase_bound_parts {
+
 /// What a relaxation reads of an item.
 struct Candidate {
   double even;
@@ -38,7 +43,7 @@ struct Node {
   [[nodiscard]] bool is_free(std::size_t table) const { return fixed.empty() || fixed[table] < 0; }
 };
 
-}  // namespace
+}  // namespace phase_bound_parts
 
 class PhaseBound::Tree {
  public:

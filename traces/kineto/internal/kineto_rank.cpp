@@ -63,7 +63,7 @@ std::vector<std::int64_t> numbers_in(std::string_view text) {
   if (text.empty() || text.front() != '[') {
     return {};
   }
-  const auto lists = shapes_of("[" + std::string(text) + "]");
+  const auto lists = shapes_of(fmt::format("[{}]", text));
   return lists.size() == 1 ? lists[0] : std::vector<std::int64_t>{};
 }
 
