@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/graph/kernel_kind.h"
+#include "core/graph/op.h"
 
 namespace stepcast {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
@@ -11,10 +11,7 @@ namespace stepcast {
 /// "job.json: parallel.tensor". `what` says what was found, what was expected and how to mend it.
 class InputError : public std::runtime_error {
  public:
-  InputError(std::string_view where, std::string_view what)
-      : std::runtime_error(where.empty() ? std::string(what) : fmt::format("{}: {}", where, what)),
-        where_(where),
-        problem_(what) {}
+  InputError(std::string_view where, std::string_view what);
   [[nodiscard]] const std::string& where() const { return where_; }
   /// The message without the place.
   [[nodiscard]] const std::string& problem() const { return problem_; }
@@ -41,20 +38,20 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
+/// Throws InternalError; `condition` is the promise that was broken, or "" where none was checked.
+[[noreturn]] void fail_check(const char* file, int line, std::string_view condition,
+                             std::string_view message);
+
 }  // namespace stepcast
 
 /// Checks one of our own promises, in every build type. Wrong input is an InputError, never a
 /// failed check.
-#define STEPCAST_CHECK(condition, ...)                                                        \
-  do {                                                                                        \
-    if (!(condition)) {                                                                       \
-      throw ::stepcast::InternalError(fmt::format("{}:{}: {} failed: {}", __FILE__, __LINE__, \
-                                                  #condition, fmt::format(__VA_ARGS__)));     \
-    }                                                                                         \
+#define STEPCAST_CHECK(condition, ...)                                                       \
+  do {                                                                                       \
+    if (!(condition)) {                                                                      \
+      ::stepcast::fail_check(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__));      \
+    }                                                                                        \
   } while (false)
 
-/// What STEPCAST_CHECK does where there is nothing left to check: the end of a function that must
-/// have returned.
-#define STEPCAST_FAIL(...)         \
-  throw ::stepcast::InternalError( \
-      fmt::format("{}:{}: {}", __FILE__, __LINE__, fmt::format(__VA_ARGS__)))
+/// Fails where there is nothing left to check: the end of a function that must have returned.
+#define STEPCAST_FAIL(...) ::stepcast::fail_check(__FILE__, __LINE__, "", fmt::format(__VA_ARGS__))

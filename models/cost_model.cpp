@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"
+#include "core/graph/program.h"
 #include "models/collectives/collective_curves.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"

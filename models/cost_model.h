@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "core/job/job.h"
 #include "core/system.h"
 

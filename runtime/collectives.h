@@ -4,7 +4,8 @@
 #include <memory>
 #include <span>
 
-#include "core/graph/op_attributes.h"
+#include "core/graph/op_enums.h"
+
 
 namespace stepcast::runtime {
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/access/access.h"
+#include "core/access/row_order.h"
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "core/numbers.h"
 
 namespace stepcast::runtime {

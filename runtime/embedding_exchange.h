@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "core/graph/embedding_placement.h"
 #include "core/graph/program.h"
 
 namespace stepcast::runtime {

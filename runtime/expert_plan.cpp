@@ -4,7 +4,9 @@
 #include <span>
 #include <utility>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
+#include "core/graph/expert_draw.h"
 #include "core/numbers.h"
 
 namespace stepcast::runtime {

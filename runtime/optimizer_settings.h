@@ -2,7 +2,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/graph/op.h"
+#include "core/graph/op_enums.h"
+
 
 namespace stepcast::runtime {
 

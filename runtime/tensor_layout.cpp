@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "core/graph/op_traits.h"
 #include "core/split_mix.h"
 #include "runtime/initial_value.h"

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
 #include "simulator/random.h"
 #include "simulator/steady_rounds.h"

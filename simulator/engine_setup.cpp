@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
 #include "simulator/engine.h"
 

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 
 namespace stepcast::simulator {
 namespace {

@@ -2,7 +2,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
+
 
 namespace stepcast::simulator {
 

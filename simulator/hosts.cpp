@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
 
 namespace stepcast::simulator {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/graph/program.h"
 #include "core/statistics.h"
 #include "simulator/random.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/program.h"
 
 namespace stepcast::simulator {
 namespace {

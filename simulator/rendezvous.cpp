@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
 
 namespace stepcast::simulator {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/graph/observer.h"
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "simulator/step_costs.h"
 
 namespace stepcast::simulator {

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 
 namespace stepcast::simulator {
 

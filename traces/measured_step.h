@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/graph/observer.h"
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "traces/events/operator_traffic.h"
 #include "traces/events/recording.h"
 #include "traces/trace.h"

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/graph/program.h"
 #include "core/input/csv.h"
 #include "core/statistics.h"
 #include "simulator/reports/memory_ledger.h"

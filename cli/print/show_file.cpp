@@ -7,6 +7,7 @@
 
 #include "cli/print/human.h"
 #include "cli/support/console.h"
+#include "core/access/row_order.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/json_text.h"

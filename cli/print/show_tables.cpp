@@ -9,6 +9,7 @@
 #include "cli/print/human.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/graph/memory_use.h"
 #include "planner/parallel/plan_point.h"
 #include "studies/predict/memory_remedy.h"
 #include "studies/predict/show.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/print/data_table.h"
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "core/job/job.h"
 #include "studies/traces/recorded_step.h"
 #include "traces/events/recording.h"

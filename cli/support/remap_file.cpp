@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/support/output_files.h"
+#include "core/access/row_order.h"
 #include "core/error.h"
 #include "core/input/archive.h"
 #include "workloads/embedding_plan/plan.h"

@@ -9,6 +9,7 @@ namespace stepcast {
 
 enum class CachePolicy : std::uint8_t { kPinned, kLru };
 enum class AccessKind : std::uint8_t { kUniform, kZipf, kHistogram, kIndices };
+enum class RowRemap : std::uint8_t { kMod, kFrequency };
 
 /// An answer, and whether the data behind it can carry it. `low` and `high` bound the answer where
 /// `outside_sample` is set (rule 7 of P3) and equal `value` elsewhere.
@@ -98,7 +99,7 @@ class Access {
   /// at random (recorded ids: id % buckets), `frequency` keeps the `buckets - 1` hottest rows apart
   /// and folds the rest together. Under `mod` a bucket is its hottest row plus the mean of its
   /// others.
-  enum class Remap : std::uint8_t { kMod, kFrequency };
+  using Remap = RowRemap;
   [[nodiscard]] Access remapped(std::int64_t buckets, Remap kind) const;
 
   /// Row id of a popularity rank: a bijection of [0, rows) in O(1) memory, drawn with the seed

@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/access/access.h"
+
 namespace stepcast {
 namespace {
 

@@ -4,23 +4,9 @@
 #include <utility>
 
 #include "core/access/access.h"
+#include "core/access/row_traffic.h"
 
 namespace stepcast {
-
-/// What one batch moves through a cache of rows, in rows where it does not say otherwise.
-struct RowTraffic {
-  double lookups = 0;
-  double touched = 0;  ///< distinct rows looked up
-  double fetched = 0;  ///< those of them that the cache lacked
-  double written = 0;  ///< rows that left it; all of them were updated
-  double fetched_bytes = 0, written_bytes = 0;
-  RowTraffic& operator+=(const RowTraffic& o);
-  RowTraffic& operator*=(double factor);
-};
-
-/// Which rows stay where a cache is full: those looked up last, or those looked up most often since
-/// the run began.
-enum class RowCachePolicy : std::uint8_t { kLru, kLfu };
 
 /// A cache of `capacity` rows that sees its lookups batch by batch: what a batch lacks is fetched
 /// before it, and what is over the capacity leaves after it.

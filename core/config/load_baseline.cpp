@@ -2,6 +2,7 @@
 
 #include "core/config/baseline.h"
 #include "core/config/internal/loaders.h"
+#include "core/graph/op.h"
 
 namespace stepcast::config {
 namespace {

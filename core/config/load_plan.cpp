@@ -4,6 +4,7 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "core/access/row_order.h"
 #include "core/config/access_files.h"
 #include "core/config/internal/loaders.h"
 #include "core/job/plan_settings.h"

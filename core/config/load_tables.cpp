@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/access/access.h"
 #include "core/config/internal/access_reader.h"
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/layer_loaders.h"

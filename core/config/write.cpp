@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/access/row_order.h"
 #include "core/config/internal/loaders.h"
 #include "core/fnv1a.h"
 

@@ -27,10 +27,15 @@ std::optional<KernelKind> kernel_kind_named(std::string_view name) {
 }
 
 KernelKind kernel_kind_of(OpKind kind) { return traits_of(kind).kernel; }
+KernelKind kernel_kind_of(const Op& op) {
+  return op.kind == OpKind::kRecorded ? op.as<RecordedAttributes>().kernel
+                                      : kernel_kind_of(op.kind);
+}
 
 std::string_view shown_kind(OpKind kind, KernelKind kernel) {
   return kind == OpKind::kRecorded && kernel != KernelKind::kOther ? name_of(kernel)
                                                                    : name_of(kind);
 }
+std::string_view shown_kind(const Op& op) { return shown_kind(op.kind, kernel_kind_of(op)); }
 
 }  // namespace stepcast

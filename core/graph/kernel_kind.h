@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
 
 namespace stepcast {
 
@@ -33,12 +33,9 @@ std::optional<KernelKind> kernel_kind_named(std::string_view name);
 /// The kind of our own ops.
 KernelKind kernel_kind_of(OpKind kind);
 /// The same; recorded work says it itself.
-inline KernelKind kernel_kind_of(const Op& op) {
-  return op.kind == OpKind::kRecorded ? op.as<RecordedAttributes>().kernel
-                                      : kernel_kind_of(op.kind);
-}
+KernelKind kernel_kind_of(const Op& op);
 /// What people read as the kind of an op: the op kind, of recorded work the kernel kind.
 std::string_view shown_kind(OpKind kind, KernelKind kernel);
-inline std::string_view shown_kind(const Op& op) { return shown_kind(op.kind, kernel_kind_of(op)); }
+std::string_view shown_kind(const Op& op);
 
 }  // namespace stepcast

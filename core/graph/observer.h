@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "core/units.h"
 
 namespace stepcast {

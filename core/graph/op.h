@@ -111,40 +111,6 @@ enum class OpKind : std::uint8_t {
   kCount
 };
 
-/// What part of the step an op belongs to.
-enum class Phase : std::uint8_t {
-  kInput,
-  kForward,
-  kRecompute,
-  kBackward,
-  kGradientSync,
-  kOptimizer,
-  kCount
-};
-
-/// What the bytes of a collective are for.
-enum class TrafficKind : std::uint8_t {
-  kIds,          ///< lengths and ids of lookups
-  kOutputs,      ///< rows or partial sums of the forward pass
-  kGradients,    ///< their gradients
-  kReplicaSync,  ///< gradients of table rows with several copies
-  kDenseSync,    ///< gradients of the dense model
-  kExperts,      ///< copies of tokens on their way to experts and back
-  kOther,        ///< of a transformer
-  kCount
-};
-
-/// The class of model that costs an op; also the row of a breakdown.
-enum class OpClass : std::uint8_t {
-  kGemm,
-  kAttention,
-  kEmbedding,
-  kMemoryBound,
-  kRecorded,
-  kCollective,
-  kCount
-};
-
 namespace op_flags {
 constexpr std::uint8_t kTransposeA = 1;
 constexpr std::uint8_t kTransposeB = 2;
@@ -197,10 +163,7 @@ struct Op {
 static_assert(std::is_trivially_copyable_v<Op> && sizeof(Op) <= 136);
 
 std::string_view name_of(OpKind kind);
-std::string_view name_of(Phase phase);
-std::string_view name_of(OpClass op_class);
 std::optional<OpKind> op_kind_named(std::string_view name);
-std::optional<Phase> phase_named(std::string_view name);
 OpClass class_of(OpKind kind);
 inline bool is_collective(OpKind kind) { return class_of(kind) == OpClass::kCollective; }
 

@@ -6,40 +6,12 @@
 
 #include "core/graph/epilogue.h"
 #include "core/graph/length_law.h"
+#include "core/graph/op_enums.h"
 
 namespace stepcast {
 
 enum class EmbeddingRoute : std::uint8_t;  // core/graph/embedding_placement.h
 enum class KernelKind : std::uint8_t;      // core/graph/kernel_kind.h
-
-enum class Activation : std::uint8_t {
-  kNone,
-  kRelu,
-  kGelu,
-  kSquaredRelu,
-  kSwiGlu,
-  kGeGlu,
-  kSilu,
-  kTanh,
-  kSigmoid
-};
-/// Halves the width: the product of one half of the columns and a function of the other.
-constexpr bool is_gated(Activation a) {
-  return a == Activation::kSwiGlu || a == Activation::kGeGlu;
-}
-enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
-/// Direction of exchanges and sorts of copies: to their experts, or back to their tokens.
-enum class CopyWay : std::uint8_t { kThere, kBack };
-enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
-/// What an all-reduce computes of the members' elements.
-enum class Reduction : std::uint8_t { kSum, kMax };
-
-std::string_view name_of(OptimizerKind kind);
-std::string_view name_of(Activation activation);
-std::string_view name_of(Norm norm);
-
-/// The part of a product that every rank of a tensor group does alike.
-enum class Repeated : std::uint8_t { kNothing, kKeysAndValues, kAll };
 
 // Each says what files call it and its fields.
 

@@ -2,7 +2,8 @@
 #include <array>
 #include <cstdint>
 
-#include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
+
 
 namespace stepcast {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "core/formats.h"
-#include "core/graph/op.h"
+#include "core/graph/op_enums.h"
 
 namespace stepcast {
 

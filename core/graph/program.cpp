@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/graph/memory_use.h"
 
 namespace stepcast {
 

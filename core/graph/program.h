@@ -1,44 +1,23 @@
 #pragma once
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/access/access.h"
-#include "core/access/row_cache_model.h"
-#include "core/access/row_order.h"
-#include "core/graph/embedding_placement.h"
-#include "core/graph/expert_draw.h"
+#include "core/access/row_traffic.h"
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
 #include "core/graph/step_inputs.h"
 
 namespace stepcast {
 
-/// What a tensor is for; decides where its bytes stand in the memory ledger.
-enum class TensorRole : std::uint8_t {
-  kParameter,
-  kGradient,
-  kOptimizerState,
-  kEmbedding,
-  kActivation,
-  kBuffer,
-  kInput,
-  kCount
-};
-std::string_view name_of(TensorRole role);
-
-/// What a tensor holds, where something other than its ops asks.
-enum class TensorPurpose : std::uint8_t {
-  kOther,
-  kDense,          ///< input: dense features
-  kLabels,         ///< input: labels of a loss
-  kLogits,         ///< of the loss, over the vocabulary
-  kGathered,       ///< buffer of parameters or gradients that are sharded outside their use
-  kKeyValueCache,  ///< buffer of keys and values of earlier tokens
-};
+class Access;               // core/access/access.h
+class RowOrder;             // core/access/row_order.h
+class ExpertDraw;           // core/graph/expert_draw.h
+struct EmbeddingPlacement;  // core/graph/embedding_placement.h
 
 /// How a block of a parameter is initialised: element (i, j) of the block is a pure function of
 /// (key, row + i * row_stride, column + j), so that every sharding of a model starts from the same
@@ -117,7 +96,6 @@ struct Tensor {
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
   [[nodiscard]] Bytes bytes() const { return format_bytes(format, rows, columns); }
 };
-using TensorId = std::uint32_t;
 
 /// One shard of one table as a rank's embedding op sees it.
 struct EmbeddingShard {
@@ -208,18 +186,6 @@ struct ColumnBlock {
   std::int64_t columns = 0;
 };
 
-/// What a segment is to its step.
-enum class SegmentKind : std::uint8_t {
-  kOther,
-  kBegin,     ///< before the first micro-batch
-  kForward,   ///< of a pipeline chunk
-  kBackward,  ///< of a pipeline chunk; of input gradients alone where weight gradients come apart
-  kWeights,   ///< weight gradients of a pipeline chunk
-  kFinish,    ///< after the last micro-batch: synchronisation and update
-};
-/// Which micro-batches a segment is called for.
-enum class MicrobatchRole : std::uint8_t { kAny, kFirst, kLast };
-
 /// A run of ops that is issued as a whole: forward of a pipeline chunk, its backward, the
 /// optimizer, ...
 struct Segment {
@@ -235,13 +201,6 @@ struct Call {
   std::uint32_t segment = 0;
   std::int32_t microbatch = 0;
 };
-/// Names one executed op of a program: the same id in predictions, runs and traces.
-struct OpRef {
-  std::uint32_t call = 0;
-  std::uint32_t op = 0;
-  auto operator<=>(const OpRef&) const = default;
-};
-
 /// One step of one rank: ops in issue order of its host thread, each on a stream, with explicit
 /// event edges (record -> wait; a wait refers to the latest record issued before it). Contiguous
 /// storage; immutable once built by ProgramBuilder.
@@ -296,13 +255,6 @@ struct Program {
   [[nodiscard]] std::uint64_t executed_ops() const;
 };
 
-/// What the groups of a communicator have in common.
-enum class CommunicatorRole : std::uint8_t {
-  kOther,
-  kReplicas,      ///< ranks that hold the same parameters, or shards of them
-  kPipelineEnds,  ///< first and last stage, which share the embedding's weights
-};
-
 /// Groups of ranks that communicate: all combinations of the named mesh axes, or explicit disjoint
 /// rank lists.
 struct Communicator {
@@ -338,16 +290,5 @@ struct ExecutionGraph {
   [[nodiscard]] std::vector<std::int32_t> members(std::int32_t communicator,
                                                   std::int32_t rank) const;
 };
-
-/// Bytes of one rank in its own memory, by role. Activations are the peak of live per-microbatch
-/// tensors over the calls of the step plus the largest segment's temporaries; everything else is
-/// allocated for good.
-struct MemoryUse {
-  Bytes parameters, gradients, optimizer, embeddings, activations, buffers;
-  [[nodiscard]] Bytes total() const {
-    return parameters + gradients + optimizer + embeddings + activations + buffers;
-  }
-};
-MemoryUse memory_use(const Program& program);
 
 }  // namespace stepcast

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/formats.h"
 #include "core/graph/op_traits.h"
+#include "core/graph/program.h"
 
 namespace stepcast {
 namespace {

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "core/graph/link_traffic.h"
-#include "core/graph/program.h"
+#include "core/graph/op_enums.h"
+#include "core/graph/program_fwd.h"
 
 namespace stepcast {
 

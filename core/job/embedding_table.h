@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "core/access/access.h"
 #include "core/formats.h"
 
 namespace stepcast {
+
+class Access;                        // core/access/access.h
+enum class RowRemap : std::uint8_t;  // core/access/access.h
 
 enum class PoolingMode : std::uint8_t { kSum, kMean, kSequence };
 
@@ -22,7 +24,7 @@ struct Session {
 struct Remapping {
   std::int64_t rows = 0;
   std::shared_ptr<const Access> access;
-  Access::Remap kind = Access::Remap::kMod;
+  RowRemap kind{};
 };
 
 /// One of several features whose ids are rows of one table.

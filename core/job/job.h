@@ -7,7 +7,7 @@
 
 #include "core/formats.h"
 #include "core/graph/mesh.h"
-#include "core/graph/op.h"
+#include "core/graph/op_enums.h"
 #include "core/job/flow.h"
 #include "core/job/layer_split.h"
 #include "core/job/plan.h"

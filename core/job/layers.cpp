@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/graph/op.h"
+#include "core/graph/op_attributes.h"
 #include "core/numbers.h"
 
 namespace stepcast {

@@ -7,7 +7,9 @@
 #include <variant>
 #include <vector>
 
-#include "core/graph/op.h"
+#include "core/graph/length_law.h"
+#include "core/graph/op_enums.h"
+#include "core/graph/program_fwd.h"
 #include "core/job/workload.h"
 
 namespace stepcast {

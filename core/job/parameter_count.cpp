@@ -2,8 +2,15 @@
 
 #include <algorithm>
 
+#include "core/access/access.h"
+
 // Parameters of whole models, in closed form; a test holds the graph to them.
 namespace stepcast {
+
+bool MixtureOfExperts::even() const {
+  return !routing || routing->kind() == AccessKind::kUniform;
+}
+
 namespace {
 
 /// Two matrices, or three with a gate; `biases` as in GPT's dense layers.

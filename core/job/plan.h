@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "core/access/row_cache_model.h"
-#include "core/access/row_order.h"
+#include "core/access/row_traffic.h"
 #include "core/units.h"
 
 namespace stepcast {
+
+class RowOrder;  // core/access/row_order.h
 
 enum class ShardingKind : std::uint8_t {
   kTableWise,

@@ -6,12 +6,13 @@
 #include <variant>
 #include <vector>
 
-#include "core/access/access.h"
 #include "core/formats.h"
-#include "core/graph/op.h"
+#include "core/graph/op_enums.h"
 #include "core/graph/step_inputs.h"
 
 namespace stepcast {
+
+class Access;  // core/access/access.h
 
 /// Feed-forward layers of many experts of which a router picks a few per token (Shazeer et al.,
 /// arXiv 1701.06538; Fedus et al., arXiv 2101.03961). Experts and shared experts have no biases.
@@ -31,7 +32,7 @@ struct MixtureOfExperts {
   std::shared_ptr<const Access> routing;  ///< popularity of the experts; none: all alike
   std::string routing_file;               ///< the file behind `routing`, if any
   /// True if routing is uniform over experts and their combinations.
-  [[nodiscard]] bool even() const { return !routing || routing->kind() == AccessKind::kUniform; }
+  [[nodiscard]] bool even() const;
   /// True if the router limits a token to some groups of experts.
   [[nodiscard]] bool limits_groups() const { return groups_per_token < groups; }
 };

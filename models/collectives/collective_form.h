@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
 #include "core/system.h"
 #include "models/cost_model.h"
 #include "models/kernels/kernel_form.h"

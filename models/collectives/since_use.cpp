@@ -3,6 +3,8 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 
 namespace stepcast::models {
 

@@ -2,7 +2,10 @@
 #include <span>
 #include <vector>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
+#include "core/units.h"
+
+
 
 namespace stepcast::models {
 

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/program.h"
+#include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
 #include "core/system.h"
 #include "models/cost_model.h"
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/access/access.h"
+#include "core/graph/program.h"
+
 namespace stepcast::models {
 namespace {
 

@@ -2,7 +2,10 @@
 #include <array>
 #include <cstddef>
 
-#include "core/graph/program.h"
+#include "core/formats.h"
+#include "core/graph/program_fwd.h"
+
+
 
 namespace stepcast::models {
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"
+#include "core/graph/program.h"
 #include "models/kernels/attention.h"
 #include "models/kernels/embedding.h"
 #include "models/kernels/gemm.h"

@@ -9,7 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/program.h"
+#include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
 #include "core/system.h"
 #include "models/cost_model.h"
 #include "models/kernels/embedding_traffic.h"

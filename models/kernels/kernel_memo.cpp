@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/graph/program.h"
 #include "core/portable.h"
 #include "core/split_mix.h"
 

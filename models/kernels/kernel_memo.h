@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/graph/op.h"
 #include "models/cost_model.h"
 
 namespace stepcast::models {

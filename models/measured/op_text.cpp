@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/access/access.h"
 #include "core/error.h"
 #include "core/graph/op_traits.h"
 #include "core/portable.h"

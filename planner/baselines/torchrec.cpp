@@ -5,6 +5,9 @@
 #include <limits>
 #include <numeric>
 
+#include <fmt/format.h>
+
+#include "core/graph/embedding_placement.h"
 #include "core/numbers.h"
 #include "planner/embedding/capacity.h"
 #include "planner/embedding/placement_state.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/graph/program.h"
 #include "core/job/tier_units.h"
 #include "planner/embedding/ledger.h"
 #include "planner/embedding/shard_bytes.h"

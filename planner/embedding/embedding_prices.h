@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/graph/program.h"
 #include "core/job/job.h"
 #include "models/cost_model.h"
 #include "models/kernels/kernel_form.h"

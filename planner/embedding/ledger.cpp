@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "core/access/row_order.h"
 #include "core/graph/embedding_communicators.h"
 #include "core/job/tier_units.h"
 #include "core/numbers.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
 #include "core/numbers.h"
 #include "planner/embedding/shard_bytes.h"

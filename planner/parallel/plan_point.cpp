@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/access/row_order.h"
+
 namespace stepcast::planner {
 
 namespace {

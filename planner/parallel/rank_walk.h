@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "core/graph/execution_order.h"
-#include "core/graph/program.h"
+#include "core/graph/op_enums.h"
+#include "core/graph/program_fwd.h"
 
 namespace stepcast::planner {
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "core/job/layer_split.h"
 #include "planner/parallel/internal/role_lines.h"
 #include "workloads/transformer/shape.h"

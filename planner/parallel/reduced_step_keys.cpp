@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/graph/embedding_placement.h"
 #include "planner/parallel/reduced_step.h"
 
 /// What of a point and its place on the fabric the costs of a reduced step depend on.

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/graph/memory_use.h"
 #include "core/graph/op_traits.h"
 #include "simulator/reports/memory_ledger.h"
 

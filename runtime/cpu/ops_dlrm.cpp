@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "runtime/cpu/kernels/elementwise.h"
 #include "runtime/cpu/kernels/interaction.h"
 #include "runtime/cpu/kernels/loss.h"

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/graph/embedding_placement.h"
 #include "runtime/cpu/kernels/distinct.h"
 #include "runtime/cpu/kernels/distinct_lists.h"
 #include "runtime/cpu/kernels/embedding.h"

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "runtime/cpu/kernels/data_movement.h"
 #include "runtime/cpu/kernels/elementwise.h"
 #include "runtime/cpu/kernels/sequence_pool.h"

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "runtime/cpu/kernels/index_exchange.h"
 #include "runtime/cpu/ops_dlrm.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels/interaction.h"

@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/graph/embedding_placement.h"
 #include "runtime/cuda/kernels/embedding.h"
 #include "runtime/cuda/kernels/index_exchange.h"
 #include "runtime/cuda/op_context.h"

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels/distinct_lists.h"
 #include "runtime/cuda/kernels/elementwise.h"

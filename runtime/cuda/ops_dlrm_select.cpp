@@ -1,4 +1,6 @@
+#include "core/access/row_order.h"
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "core/numbers.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels/distinct_lists.h"

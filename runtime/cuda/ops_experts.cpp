@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
+#include "core/graph/expert_draw.h"
 #include "core/graph/expert_points.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_memory.h"

@@ -2,6 +2,9 @@
 
 #include <set>
 
+#include "core/graph/op.h"
+#include "core/graph/program.h"
+
 namespace stepcast::simulator {
 namespace {
 

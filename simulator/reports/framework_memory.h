@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "core/system.h"
 
 namespace stepcast::simulator {

@@ -4,6 +4,9 @@
 #include <set>
 #include <string>
 
+#include "core/graph/memory_use.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "simulator/reports/framework_memory.h"
 
 namespace stepcast::simulator {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "core/system.h"
 
 namespace stepcast::simulator {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/graph/observer.h"
+#include "core/graph/program.h"
 
 namespace stepcast::simulator {
 

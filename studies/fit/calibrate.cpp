@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/memory_use.h"
 #include "runtime/launch.h"
 #include "studies/fit/calibration_rows.h"
 #include "studies/fit/device_rows.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/graph/program.h"
 #include "models/fit/fit.h"
 
 namespace stepcast::studies {

@@ -2,7 +2,7 @@
 #include <span>
 #include <string>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "core/system.h"
 
 namespace stepcast::studies {

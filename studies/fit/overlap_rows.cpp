@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "core/access/access.h"
 #include "studies/fit/error_statistics.h"
 
 namespace stepcast::studies {

@@ -2,6 +2,8 @@
 #include <set>
 #include <tuple>
 
+#include "core/graph/op.h"
+#include "core/graph/op_enums.h"
 #include "core/statistics.h"
 #include "studies/guard/internal/guard_totals.h"
 

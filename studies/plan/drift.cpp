@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/clearly_less.h"
+#include "core/access/row_order.h"
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "studies/plan/plan_comparison.h"

@@ -6,6 +6,7 @@
 
 #include "core/clearly_less.h"
 #include "core/error.h"
+#include "core/graph/program.h"
 #include "core/job/plan_settings.h"
 #include "models/cost_model.h"
 #include "planner/embedding/ledger.h"

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/clearly_less.h"
+#include "core/access/access.h"
 #include "core/error.h"
 #include "core/job/plan_settings.h"
 #include "core/job/tier_units.h"

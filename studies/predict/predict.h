@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/graph/observer.h"
-#include "core/graph/program.h"
+#include "core/graph/memory_use.h"
 #include "core/job/job.h"
 #include "core/job/pace.h"
 #include "simulator/reports/memory_ledger.h"

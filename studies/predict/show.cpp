@@ -4,9 +4,11 @@
 #include <map>
 #include <tuple>
 
+#include "core/access/access.h"
 #include "core/error.h"
 #include "core/formats.h"
 #include "core/graph/execution_order.h"
+#include "core/graph/memory_use.h"
 #include "core/graph/op_traits.h"
 
 namespace stepcast::studies {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/graph/memory_use.h"
 #include "core/graph/program.h"
 #include "core/job/job.h"
 

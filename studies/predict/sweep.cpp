@@ -1,5 +1,7 @@
 #include "studies/predict/sweep.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>

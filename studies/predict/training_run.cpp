@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/access/access.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/graph/optimizer_state.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/access/access.h"
 #include "core/split_mix.h"
 
 namespace stepcast::studies {

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "core/access/row_order.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/job/plan_settings.h"

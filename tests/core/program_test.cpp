@@ -2,6 +2,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/graph/memory_use.h"
 #include "core/graph/program_builder.h"
 
 using namespace stepcast;

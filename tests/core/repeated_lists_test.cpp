@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "core/access/access.h"
 #include "core/access/repeated_lists.h"
 
 using namespace stepcast;

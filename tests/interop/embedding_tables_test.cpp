@@ -8,6 +8,7 @@
 #include <iterator>
 #include <set>
 
+#include "core/access/access.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "interop/import.h"

@@ -1,3 +1,5 @@
+#include "core/access/access.h"
+#include "core/graph/program.h"
 #include "models/fit/fit.h"
 
 #include <catch2/catch.hpp>

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "core/access/access.h"
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
 #include "models/fit/points.h"

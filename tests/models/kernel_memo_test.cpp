@@ -1,3 +1,4 @@
+#include "core/graph/program.h"
 #include "models/kernels/kernel_memo.h"
 
 #include <atomic>

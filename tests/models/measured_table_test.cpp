@@ -1,4 +1,5 @@
 // The reader of measured tables: ops, work, testbeds, refusals.
+#include "core/access/access.h"
 #include "models/measured/measured_table.h"
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "models/collectives/since_use.h"
 
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+#include "core/access/row_order.h"
 #include "planner/embedding/adapt_plan.h"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "core/graph/memory_use.h"
 #include "planner/embedding/embedding_planner.h"
 #include "planner/embedding/embedding_prices.h"
 #include "planner/embedding/ledger.h"

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/config/config.h"
+#include "core/graph/memory_use.h"
 #include "planner/embedding/embedding_planner.h"
 #include "planner/embedding/ledger.h"
 #include "tests/planner/plain_jobs.h"

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "core/graph/memory_use.h"
 #include "core/graph/optimizer_state.h"
 #include "core/job/layers.h"
 #include "core/numbers.h"

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <random>
 
+#include "core/access/access.h"
 #include "core/job/job.h"
 
 namespace stepcast::planner::testing {

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 
+#include "core/access/access.h"
 #include "core/job/job.h"
 #include "tests/workloads/dlrm_jobs.h"
 

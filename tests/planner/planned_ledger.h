@@ -1,6 +1,7 @@
 #pragma once
 #include <catch2/catch.hpp>
 
+#include "core/graph/memory_use.h"
 #include "core/graph/program.h"
 #include "planner/embedding/embedding_planner.h"
 #include "tests/planner/plain_jobs.h"

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "core/graph/memory_use.h"
 #include "planner/embedding/embedding_planner.h"
 #include "planner/embedding/embedding_prices.h"
 #include "planner/embedding/ledger.h"

@@ -3,6 +3,7 @@
 #include <random>
 #include <string>
 
+#include "core/access/access.h"
 #include "core/error.h"
 #include "core/job/plan.h"
 #include "runtime/op_operands.h"

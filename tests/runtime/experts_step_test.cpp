@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/access/access.h"
 #include "core/error.h"
 #include "core/graph/step_traffic.h"
 #include "runtime/expert_plan.h"

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "core/access/access.h"
 #include "runtime/data/batch_source.h"
 #include "studies/run/executable.h"
 #include "tests/runtime/thread_ranks.h"

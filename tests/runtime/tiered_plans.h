@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/access/row_order.h"
 #include "core/job/job.h"
 #include "core/job/plan.h"
 #include "core/job/workload.h"

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "core/access/access.h"
 #include "core/graph/link_traffic.h"
 #include "core/graph/step_traffic.h"
 #include "runtime/data/batch_source.h"

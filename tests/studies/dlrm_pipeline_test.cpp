@@ -3,6 +3,8 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "studies/predict/predict.h"
 #include "workloads/build_graph.h"
 

@@ -1,4 +1,5 @@
 // What a backend cannot execute is refused before ranks start: by its key, in words, with a remedy.
+#include "core/access/access.h"
 #include "studies/run/executable.h"
 
 #include <catch2/catch.hpp>

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/config/config.h"
+#include "core/graph/program.h"
 #include "planner/parallel/plan_point.h"
 #include "simulator/simulate.h"
 #include "studies/plan/plan_parallel.h"

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "core/access/access.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "studies/predict/predict.h"

@@ -1,3 +1,4 @@
+#include "core/access/access.h"
 #include "studies/predict/show.h"
 
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+#include "core/graph/program.h"
 #include "studies/predict/training_run.h"
 
 #include <catch2/catch.hpp>

@@ -6,8 +6,11 @@
 #include <regex>
 #include <sstream>
 
+#include "core/access/access.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
+#include "core/graph/memory_use.h"
 #include "core/graph/step_traffic.h"
 #include "core/temporary_folder.h"
 #include "interop/import.h"

@@ -1,3 +1,5 @@
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "validation/dlrm.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+#include "core/graph/program.h"
 #include "published_traffic.h"
 
 #include <fmt/format.h>

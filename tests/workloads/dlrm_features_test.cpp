@@ -1,6 +1,7 @@
 // Tables that serve several features, rows stored in a format of one table, lookups with weights.
 #include <catch2/catch.hpp>
 
+#include "core/graph/memory_use.h"
 #include "core/graph/step_traffic.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan/plan.h"

@@ -1,6 +1,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include "core/access/access.h"
 #include "core/job/job.h"
 #include "workloads/dlrm/dlrm.h"
 

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "core/access/access.h"
 #include "core/error.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan/plan.h"

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "core/access/access.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan/plan.h"
 

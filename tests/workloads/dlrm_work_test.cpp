@@ -1,5 +1,7 @@
 #include <catch2/catch.hpp>
 
+#include "core/access/access.h"
+#include "core/graph/memory_use.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan/plan.h"
 

@@ -5,7 +5,10 @@
 #include <numeric>
 #include <string>
 
+#include "core/access/access.h"
 #include "core/error.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "core/graph/step_traffic.h"
 #include "core/job/job_rules.h"
 #include "tests/workloads/transformer_jobs.h"

@@ -1,3 +1,4 @@
+#include "core/access/access.h"
 #include "workloads/transformer/expert_routing.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+#include "core/graph/memory_use.h"
 #include "workloads/passes/fuse_epilogues.h"
 
 #include <algorithm>

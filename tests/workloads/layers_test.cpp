@@ -4,6 +4,8 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "core/job/layers.h"
 #include "workloads/build_graph.h"
 

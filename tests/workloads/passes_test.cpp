@@ -1,3 +1,4 @@
+#include "core/graph/memory_use.h"
 #include "workloads/op_writer.h"
 #include "workloads/passes/graph_pass.h"
 

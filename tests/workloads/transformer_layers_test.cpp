@@ -4,6 +4,10 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/graph/memory_use.h"
+#include "core/graph/op.h"
+#include "core/graph/op_attributes.h"
+#include "core/graph/program.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer/shape.h"

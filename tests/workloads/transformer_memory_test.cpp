@@ -1,5 +1,7 @@
 #include <catch2/catch.hpp>
 
+#include "core/graph/memory_use.h"
+#include "core/graph/program.h"
 #include "simulator/reports/memory_ledger.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"

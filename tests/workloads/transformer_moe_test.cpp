@@ -4,7 +4,11 @@
 #include <map>
 #include <string>
 
+#include "core/access/access.h"
 #include "core/error.h"
+#include "core/graph/memory_use.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer/expert_routing.h"

@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer/shape.h"

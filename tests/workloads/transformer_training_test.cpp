@@ -1,5 +1,8 @@
 #include <catch2/catch.hpp>
 
+#include "core/graph/memory_use.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "core/job/job_rules.h"
 #include "simulator/reports/memory_ledger.h"
 #include "tests/workloads/transformer_jobs.h"

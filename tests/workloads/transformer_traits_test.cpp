@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "simulator/reports/memory_ledger.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"

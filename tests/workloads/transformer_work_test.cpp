@@ -3,6 +3,9 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/graph/memory_use.h"
+#include "core/graph/op.h"
+#include "core/graph/program.h"
 #include "core/job/layer_split.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"

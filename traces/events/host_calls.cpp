@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/graph/op.h"
 #include "traces/events/kernel_kinds.h"
 
 namespace stepcast::traces {

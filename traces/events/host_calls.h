@@ -3,7 +3,9 @@
 #include <optional>
 #include <string_view>
 
-#include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
+
+
 
 namespace stepcast::traces {
 

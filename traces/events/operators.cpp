@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "core/access/access.h"
 #include "traces/events/host_calls.h"
 
 namespace stepcast::traces {

@@ -2,7 +2,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/graph/program.h"
+#include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
+
 
 namespace stepcast::traces {
 

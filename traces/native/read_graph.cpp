@@ -9,7 +9,10 @@
 #include <optional>
 #include <utility>
 
+#include "core/access/row_order.h"
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
+#include "core/graph/expert_draw.h"
 #include "core/graph/expert_points.h"
 #include "traces/native/graph_json.h"
 #include "traces/native/internal/check_graph.h"

@@ -5,6 +5,7 @@
 
 #include "core/device_names.h"
 #include "core/error.h"
+#include "core/graph/program.h"
 #include "core/job/pace.h"
 #include "core/lower.h"
 #include "simulator/reports/memory_ledger.h"

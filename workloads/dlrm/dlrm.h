@@ -1,5 +1,5 @@
 #pragma once
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "core/job/job.h"
 #include "workloads/build_graph.h"
 #include "workloads/passes/draft.h"

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/access/access.h"
+#include "core/access/row_cache_model.h"
 #include "core/graph/optimizer_state.h"
+#include "core/graph/program.h"
 #include "core/numbers.h"
 
 namespace stepcast::workloads {

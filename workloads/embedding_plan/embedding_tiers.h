@@ -2,7 +2,7 @@
 #include <map>
 #include <string>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "core/job/job.h"
 
 namespace stepcast::workloads {

@@ -6,6 +6,8 @@
 #include <set>
 #include <string>
 
+#include "core/access/access.h"
+#include "core/access/row_order.h"
 #include "core/error.h"
 #include "core/graph/optimizer_state.h"
 #include "workloads/embedding_plan/plan_layout.h"

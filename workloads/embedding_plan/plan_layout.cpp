@@ -4,7 +4,9 @@
 #include <set>
 #include <string>
 
+#include "core/access/access.h"
 #include "core/access/repeated_lists.h"
+#include "core/access/row_order.h"
 #include "workloads/embedding_plan/plan.h"
 
 namespace stepcast::workloads {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/access/row_order.h"
 #include "core/numbers.h"
 
 namespace stepcast::workloads {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/access/access.h"
+#include "core/access/row_order.h"
 #include "core/graph/embedding_placement.h"
 
 namespace stepcast::workloads {

@@ -1,5 +1,8 @@
 #include "workloads/embedding_plan/shard_laws.h"
 
+#include "core/access/row_order.h"
+#include "core/graph/op.h"
+
 namespace stepcast::workloads {
 ShardLaws::ShardLaws(const Job& job, const EmbeddingPlacement& layout)
     : workload_(*job.workload.layered()), layout_(layout) {

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
 #include "workloads/passes/graph_pass.h"
 
 namespace stepcast::workloads {

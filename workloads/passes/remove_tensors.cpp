@@ -4,6 +4,9 @@
 #include <iterator>
 #include <utility>
 
+#include "core/graph/op.h"
+#include "core/graph/program.h"
+
 namespace stepcast::workloads {
 
 void renumber(Tensor& tensor, const std::vector<TensorId>& now) {

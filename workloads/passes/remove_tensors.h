@@ -1,7 +1,8 @@
 #pragma once
 #include <vector>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
+
 
 namespace stepcast::workloads {
 

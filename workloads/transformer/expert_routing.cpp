@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "core/access/access.h"
 #include "core/error.h"
 
 namespace stepcast::workloads {

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/graph/embedding_placement.h"
 #include "workloads/transformer/shape.h"
 #include "workloads/transformer/stage.h"
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/clearly_less.h"
+#include "core/access/row_order.h"
 #include "core/error.h"
 #include "core/numbers.h"
 #include "planner/embedding/internal/hot_rows.h"

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/graph/op.h"
+#include "core/graph/op_enums.h"
 #include "runtime/cpu/kernels/matrix_view.h"
 
 namespace stepcast::runtime::kernels {

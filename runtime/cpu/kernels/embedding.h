@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/graph/op.h"
+#include "core/graph/op_enums.h"
 #include "runtime/cpu/kernels/matrix_view.h"
 #include "runtime/cpu/kernels/optimizer.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/graph/op.h"
+#include "core/graph/op_enums.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 
 namespace stepcast::runtime::cuda::kernels {

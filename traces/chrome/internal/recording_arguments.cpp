@@ -1,5 +1,7 @@
 #include "traces/chrome/internal/recording_arguments.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"

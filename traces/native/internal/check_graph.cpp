@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/graph/embedding_placement.h"
 #include "core/graph/op_traits.h"
+#include "core/graph/program.h"
 
 namespace stepcast::traces::internal {
 namespace {

@@ -1,7 +1,8 @@
 #pragma once
 #include <string>
 
-#include "core/graph/program.h"
+#include "core/graph/program_fwd.h"
+
 
 namespace stepcast::traces::internal {
 

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/graph/embedding_placement.h"
 #include "core/graph/epilogue.h"
 #include "core/graph/kernel_kind.h"
 #include "core/graph/program.h"

@@ -1,0 +1,18 @@
+#pragma once
+#include "core/graph/program_fwd.h"
+#include "core/units.h"
+
+namespace stepcast {
+
+/// Bytes of one rank in its own memory, by role. Activations are the peak of live per-microbatch
+/// tensors over the calls of the step plus the largest segment's temporaries; everything else is
+/// allocated for good.
+struct MemoryUse {
+  Bytes parameters, gradients, optimizer, embeddings, activations, buffers;
+  [[nodiscard]] Bytes total() const {
+    return parameters + gradients + optimizer + embeddings + activations + buffers;
+  }
+};
+MemoryUse memory_use(const Program& program);
+
+}  // namespace stepcast
