@@ -26,7 +26,7 @@ void report(benchmark::State& state, const planner::EmbeddingPlanning& found) {
 void plan(benchmark::State& state, const Job& job, bool tiers, std::int64_t anneals = 0) {
   const models::CostModel model(job.system, job.calibration);
   planner::PlannerOptions options;
-  options.tiers = tiers;
+  options.row_tiers = options.slow_tiers = tiers;
   options.search.anneals = static_cast<std::size_t>(anneals);
   planner::EmbeddingPlanning found;
   for (auto _ : state) {

@@ -32,7 +32,7 @@ DataTable keys_table(const char* name, const char* title, const char* reason,
 }
 
 DataTable beside_table(const studies::RecordedAndPredicted& b) {
-  DataTable table("beside", "recorded step and the step predicted for the job",
+  DataTable table("comparison", "recorded step and the step predicted for the job",
                   {{"part"}, {"recorded_s", "recorded"}, {"predicted_s", "predicted"}, {"error"}});
   const auto row = [&table](const char* part, Seconds recorded, Seconds predicted) {
     table.row({cell(std::string(part)), cell(recorded), cell(predicted),
@@ -58,7 +58,7 @@ int make_job(const JobCommand& options, const Context& context) {
       recording, {.system = options.system, .mark = options.mark, .library = {context.library}});
   write_output(options.out, job.job);
   std::vector<DataTable> tables{
-      keys_table("told", "what the trace tells", "from", job.told),
+      keys_table("inferred", "what the trace tells", "from", job.told),
       keys_table("open", "what it does not tell", "why, and what is assumed", job.open)};
   if (job.beside) {
     tables.push_back(beside_table(*job.beside));

@@ -34,7 +34,8 @@ struct PlanCommand : ParallelPlanCommand {
   std::string effort = "normal";
   std::uint64_t seed = 1;
   bool compare = false;
-  bool no_tiers = false;
+  bool no_row_replication = false;
+  bool device_memory_only = false;
   std::int64_t sync_interval = 0;
   bool dedup = false;
   std::string from;
@@ -178,7 +179,8 @@ studies::PlanOptions search_options(const PlanCommand& options, const Job& job) 
              : options.effort == "normal" ? studies::PlanEffort::kNormal
                                           : studies::PlanEffort::kThorough;
   o.seed = options.seed;
-  o.tiers = !options.no_tiers;
+  o.row_tiers = !options.no_row_replication;
+  o.slow_tiers = !options.device_memory_only;
   o.compare = options.compare;
   o.form = form_of(options, job);
   o.clock = [] {
@@ -192,14 +194,15 @@ studies::PlanOptions search_options(const PlanCommand& options, const Job& job) 
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
   refuse(command,
-         {"--compare", "--no-tiers", "--sync-interval", "--dedup", "--time-limit", "--top",
+         {"--compare", "--device-memory-only", "--sync-interval", "--dedup",
+          "--time-limit", "--top",
           "--effort"},
          "a search from scratch, and --from asks for a plan near another one");
   const PlanInUse use = plan_in_use(options, job, source, context);
   studies::ReplanRequest request;
   request.seed = options.seed;
   request.form = form_of(options, job);
-  request.tiers = !options.no_tiers && request.form.row_ranges;
+  request.row_tiers = !options.no_row_replication && request.form.row_ranges;
   request.in_use = use.held;
   if (!options.max_migrate.empty()) {
     request.max_bytes = bytes_option(options.max_migrate, "--max-migrate");
@@ -261,7 +264,8 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   if (job.workload.transformer() != nullptr) {
     refuse(command,
-           {"--seed", "--effort", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
+           {"--seed", "--effort", "--compare", "--no-row-replication", "--device-memory-only",
+            "--sync-interval", "--dedup", "--from",
             "--max-migrate", "--drift", "--remap-out"},
            "embedding plans, and the workload is a transformer");
     const studies::AsSet as_set = [&](const Job& plan) {
@@ -306,7 +310,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   const PlanReport report = studies::plan(job, search_options(options, job));
   if (report.plans.empty()) {
-    return print_shortage(report, options.headroom, !options.no_tiers, options.job.format);
+    return print_shortage(report, options.headroom, !options.device_memory_only, options.job.format);
   }
   const Results files = results(options, job, report.plans.front().plan);
   print_embedding_plans(report, !options.headroom.empty(), options.job.format);
@@ -335,7 +339,10 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"quick", "normal", "thorough"}));
   command->add_option("--seed", options->seed, "Seed of the search");
   command->add_flag("--compare", options->compare, "Compare with the plans of other planners");
-  command->add_flag("--no-tiers", options->no_tiers, "Leave out row tiers and slower memory");
+  command->add_flag("--no-row-replication", options->no_row_replication,
+                    "Leave out copies of popular rows (row tiers)");
+  command->add_flag("--device-memory-only", options->device_memory_only,
+                    "Leave out tables in slower memory");
   command
       ->add_option("--sync-interval", options->sync_interval,
                    "Steps between synchronisations of replicated rows: embedding.sync_interval")

@@ -274,7 +274,7 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, std::uint64_t seed) {
   };
   studies::PlanOptions search;
   search.top = 1;
-  search.tiers = false;
+  search.row_tiers = search.slow_tiers = false;
   search.seed = seed;
   if (const studies::PlanReport report = studies::plan(job, search); !report.plans.empty()) {
     add("planner", report.plans.front().plan);

@@ -183,7 +183,7 @@ std::string remedy_text(const System& system, bool tiers) {
   const bool slower = system.tiers.size() > 1;
   return fmt::format("use more devices, narrower rows (formats.embedding) or {}",
                      !slower  ? "a slower tier of memory (system.tiers)"
-                     : !tiers ? fmt::format("slower memory: leave out --no-tiers ({} was not used)",
+                     : !tiers ? fmt::format("slower memory: leave out --device-memory-only ({} was not used)",
                                             system.tiers.back().name)
                               : fmt::format("more of {}", system.tiers.back().name));
 }

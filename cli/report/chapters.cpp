@@ -217,7 +217,7 @@ constexpr std::array kKinds{
     Kind{"replay --baseline", "guard", guarded},
     Kind{"show", "idle", recorded},
     Kind{"show (recordings of ours)", "stragglers", recorded},
-    Kind{"job", "told", tables},
+    Kind{"job", "inferred", tables},
     Kind{"compare (traces)", "stepcast", tables},
 };
 

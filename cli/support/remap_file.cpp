@@ -69,7 +69,7 @@ std::vector<RowRemap> row_remaps(const Job& job, const EmbeddingPlan& plan) {
       throw InputError(
           "--remap-out",
           fmt::format("nothing says which rows of table '{}' are hot: a histogram has "
-                      "no ids; give recorded ones ({{\"indices\": FILE}}), or --no-tiers",
+                      "no ids; give recorded ones ({{\"indices\": FILE}}), or --no-row-replication",
                       planned.name));
     }
     RowRemap remap{planned.name, std::vector<std::int64_t>(static_cast<std::size_t>(table->rows))};

@@ -59,11 +59,11 @@ class Planning {
   EmbeddingPlanning run() {
     result_.bound = std::numeric_limits<double>::infinity();
     const std::vector<std::vector<std::int64_t>> spaces = spaces_of_groups();
-    spaces_left_ = static_cast<double>(spaces.size()) * (options_.tiers ? 2 : 1);
+    spaces_left_ = static_cast<double>(spaces.size()) * (options_.slow_tiers ? 2 : 1);
     if (options_.search.time_limit && options_.search.clock) {
       begin_ = options_.search.clock();
     }
-    const bool outside = options_.tiers && asks_for_slow_tier(job_);
+    const bool outside = options_.slow_tiers && asks_for_slow_tier(job_);
     for (const auto& space : spaces) {
       explore({.group_sizes = space,
                .slow_tiers = outside,
@@ -72,7 +72,7 @@ class Planning {
               false);
     }
     const bool found = result_.best() != nullptr;
-    const bool ranges = options_.tiers && options_.form.row_ranges && job_.devices > 1;
+    const bool ranges = options_.row_tiers && options_.form.row_ranges && job_.devices > 1;
     for (std::size_t i = 0; ranges && i < spaces.size(); ++i) {
       explore({.group_sizes = spaces[i],
                .row_tiers = true,
@@ -88,9 +88,9 @@ class Planning {
                                 .slow_tiers = true,
                                 .dedup = job_.embedding_dedup,
                                 .form = options_.form};
-    if (options_.tiers && slower && !outside && (!found || scarce_)) {
+    if (options_.slow_tiers && slower && !outside && (!found || scarce_)) {
       explore(slow, true);
-    } else if (options_.tiers && slower && !outside && memory_decides_) {
+    } else if (options_.slow_tiers && slower && !outside && memory_decides_) {
       note_step_bound(slow);
     }
     finish();

@@ -15,7 +15,8 @@ namespace stepcast::planner {
 struct PlannerOptions {
   std::size_t keep = 4;  ///< plans handed back, best first
   SearchOptions search;
-  bool tiers = true;  ///< also row tiers; slower memory where nothing fits
+  bool row_tiers = true;   ///< also rows by popularity at several replication levels
+  bool slow_tiers = true;  ///< also slower memory, where memory is scarce
   /// Plans of others for the same tables and devices: the search starts from the best of them too.
   std::vector<EmbeddingPlan> proposed = {};
   PlanForm form;

@@ -141,7 +141,7 @@ class Reach {
         options_(options),
         space_(job, prices,
                {.group_sizes = std::move(sizes),
-                .row_tiers = options.tiers && job.devices > 1,
+                .row_tiers = options.row_tiers && job.devices > 1,
                 .slow_tiers = asks_for_slow_tier(job),
                 .form = options.form,
                 .in_use = from}),

@@ -31,7 +31,7 @@ struct ReplanFront {
 struct ReplanOptions {
   SearchOptions search;
   std::size_t points = 24;  ///< at most; those with most to gain
-  bool tiers = true;        ///< also rows by popularity at several replication levels
+  bool row_tiers = true;    ///< also rows by popularity at several replication levels
   PlanForm form;            ///< of what is moved; what stays keeps its own
   /// Where rows lie now, where that is not the given plan: one of other tables or devices, carried
   /// over to the job's (planner/embedding/adapt_plan.h). The first point then moves what that

@@ -171,7 +171,8 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.search.anneals = anneals(options.effort);
   search.search.time_limit = options.time_limit;
   search.search.clock = options.clock;
-  search.tiers = options.tiers;
+  search.row_tiers = options.row_tiers;
+  search.slow_tiers = options.slow_tiers;
   search.form = options.form;
   const bool few =
       job.workload.layered() != nullptr && job.workload.layered()->tables.size() <= kManyTables;

@@ -20,7 +20,7 @@ struct PlanOptions {
   std::optional<double> time_limit;  ///< seconds of search
   PlanEffort effort = PlanEffort::kNormal;
   std::uint64_t seed = 1;
-  bool tiers = true;
+  bool row_tiers = true, slow_tiers = true;  ///< as planner::PlannerOptions
   bool compare = false;
   planner::PlanForm form;         ///< of the plans searched
   std::function<double()> clock;  ///< seconds; without it no time is reported

@@ -37,7 +37,7 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   const models::CostModel model(job.system, job.calibration);
   planner::ReplanOptions options;
   options.search.seed = request.seed;
-  options.tiers = request.tiers;
+  options.row_tiers = request.row_tiers;
   options.form = request.form;
   if (const LayeredWorkload* w = job.workload.layered();
       w != nullptr && static_cast<std::int64_t>(w->tables.size()) * job.devices > kLargeTask) {

@@ -14,7 +14,7 @@ namespace stepcast::studies {
 struct ReplanRequest {
   std::optional<std::int64_t> max_bytes;  ///< to move, all ranks together; nullopt: any
   std::uint64_t seed = 1;
-  bool tiers = true;       ///< also rows by popularity at several replication levels
+  bool row_tiers = true;   ///< also rows by popularity at several replication levels
   planner::PlanForm form;  ///< of the tables that move
   /// Where rows lie now, where the job's plan is not the one in use but that one carried over to
   /// other tables or devices (planner/embedding/adapt_plan.h).

@@ -35,7 +35,7 @@ inline std::string plan_in_use(const TemporaryFolder& folder) {
   const std::string file = folder / "used.json";
   const Outcome made =
       call(command("plan", {"--set", "workload.tables[3].pooling=600", "--set",
-                            "workload.tables[5].pooling=500", "--out", file, "--no-tiers"}));
+                            "workload.tables[5].pooling=500", "--out", file, "--no-row-replication", "--device-memory-only"}));
   INFO(made.err);
   REQUIRE(made.code == 0);
   return file;

@@ -83,13 +83,14 @@ TEST_CASE("plan --from follows tables that come and go, and other numbers of dev
   const auto plan = [](const std::string& csv, const std::string& devices,
                        std::vector<std::string> more) {
     more.insert(more.begin(), {"plan", csv, "--set", "system=dgx-h100", "--set",
-                               "devices=" + devices, "--set", "batch.global=16384", "--no-tiers"});
+                               "devices=" + devices, "--set", "batch.global=16384", "--no-row-replication", "--device-memory-only"});
     return more;
   };
   const auto from = [&plan](const std::string& csv, const std::string& devices,
                             std::vector<std::string> more) {
     std::vector<std::string> all = plan(csv, devices, std::move(more));
-    all.erase(std::find(all.begin(), all.end(), "--no-tiers"));
+    std::erase(all, "--no-row-replication");
+    std::erase(all, "--device-memory-only");
     return all;
   };
   const std::string used = folder / "used.json";
@@ -223,7 +224,7 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
              Contains("A new plan pays after") && Contains("because of the drift"));
 
   refused(with("plan", before, {"--remap-out", folder / "remap.txt"}), "FILE.npy or FILE.npz");
-  refused(with("plan", before, {"--no-tiers", "--remap-out", remap}), "nothing is to be remapped");
+  refused(with("plan", before, {"--no-row-replication", "--device-memory-only", "--remap-out", remap}), "nothing is to be remapped");
 }
 
 TEST_CASE("predict says where a plan was made for another job", "[cli][plan]") {
@@ -410,12 +411,12 @@ TEST_CASE("an embedding plan leaves the headroom that is asked for, or says how 
     }
     return most;
   };
-  const json report = document(call(command("plan", {"--no-tiers", "--format", "json"})));
+  const json report = document(call(command("plan", {"--no-row-replication", "--device-memory-only", "--format", "json"})));
   const double full = fullest(report["plans"][0]);
   const auto planned = [&](double memory, std::vector<std::string> more) {
     more.insert(
         more.begin(),
-        {"--no-tiers", "--set",
+        {"--no-row-replication", "--device-memory-only", "--set",
          "system.device.memory=" + std::to_string(static_cast<std::int64_t>(memory)) + " B"});
     return call(command("plan", more));
   };

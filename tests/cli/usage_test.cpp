@@ -428,7 +428,7 @@ TEST_CASE("show tells what a file of ours is", "[cli][show]") {
   CHECK_THAT(call({"show", "gpt3-175b"}).err,
              Contains("gpt3-175b: is a built-in workload") && Contains("--set workload=gpt3-175b"));
   const std::string plan = folder / "plan.json";
-  REQUIRE(call({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--no-tiers", "--out",
+  REQUIRE(call({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--no-row-replication", "--device-memory-only", "--out",
                 plan})
               .code == 0);
   const json shown = document(call({"show", plan, "--format", "json"}));

@@ -119,10 +119,10 @@ TEST_CASE("a plan reached from one in use has room for its communicators",
     job.system.device.fitted["memory"].constants["communicator"] = 50e6;
     const models::CostModel model(job.system, job.calibration);
     PlannerOptions quick;
-    quick.tiers = false;
+    quick.row_tiers = quick.slow_tiers = false;
     const EmbeddingPlanning scratch = plan_embeddings(job, model, quick);
     ReplanOptions options;
-    options.tiers = false;
+    options.row_tiers = false;
     const ReplanFront front =
         replan_front(job, model, workloads::make_embedding_plan(job, "row_wise"), options);
     REQUIRE_FALSE(front.points.empty());

@@ -62,7 +62,7 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     Job job = zoo_job(workload, devices);
     const models::CostModel model(job.system, job.calibration);
     PlannerOptions whole_tables;
-    whole_tables.tiers = false;
+    whole_tables.row_tiers = whole_tables.slow_tiers = false;
     const EmbeddingPlanning found = plan_embeddings(job, model, whole_tables);
     const PlannedCandidate* best = found.best();
     REQUIRE(best != nullptr);
@@ -132,7 +132,7 @@ TEST_CASE("blocks of rows at any place are options, and so the plans that have t
   CHECK(load_seconds(blocks) == Approx(load_seconds(whole->load[kLookup])).epsilon(0.1));
 
   PlannerOptions options;
-  options.tiers = false;
+  options.row_tiers = options.slow_tiers = false;
   options.proposed = {cut};
   const EmbeddingPlanning found = plan_embeddings(job, model, options);
   REQUIRE(found.best() != nullptr);
@@ -172,7 +172,7 @@ TEST_CASE("row tiers cut the step of a skewed sequence workload and can be built
   REQUIRE(found.best() != nullptr);
   const PlannedCandidate& best = found.candidates.front();
   PlannerOptions whole_tables;
-  whole_tables.tiers = false;
+  whole_tables.row_tiers = whole_tables.slow_tiers = false;
   const EmbeddingPlanning whole = plan_embeddings(job, model, whole_tables);
   REQUIRE(whole.best() != nullptr);
   CHECK(best.objective < 0.8 * whole.best()->objective);
@@ -304,7 +304,7 @@ TEST_CASE("tables larger than device memory go to a slower tier, or the shortage
   REQUIRE(tiered.best() != nullptr);
   CHECK(tiered.candidates.front().plan.tables[0].shards[0].tier == "ddr");
   PlannerOptions device_only;
-  device_only.tiers = false;
+  device_only.row_tiers = device_only.slow_tiers = false;
   const EmbeddingPlanning none = plan_embeddings(job, model, device_only);
   CHECK(none.candidates.empty());
   REQUIRE(none.shortage);

@@ -223,7 +223,7 @@ TEST_CASE("the front around a plan begins with the plan and gains by every byte"
     }
     // With no limit it ends near a search from scratch.
     PlannerOptions alone;
-    alone.tiers = false;
+    alone.row_tiers = false;
     const EmbeddingPlanning best = plan_embeddings(job, model, alone);
     CHECK(front.points.back().objective <= best.best()->objective * 1.03);
     const ReplanFront again = replan_front(job, model, from);
@@ -247,7 +247,7 @@ TEST_CASE("a plan with row tiers is re-planned too", "[planner][replan][row_tier
   const EmbeddingPlan from = workloads::make_embedding_plan(job, std::string_view("row_wise"));
   const ReplanFront tiers = replan_front(job, model, from);
   ReplanOptions whole;
-  whole.tiers = false;
+  whole.row_tiers = false;
   CHECK(tiers.points.back().time < replan_front(job, model, from, whole).points.back().time);
   const EmbeddingPlan& best = tiers.points.back().plan;
   CHECK(best.tables[0].frequency_order);
