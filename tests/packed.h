@@ -6,10 +6,10 @@
 #include <stdexcept>
 #include <string>
 
-namespace stepcast::test {
+namespace stepcast {
 
 /// A text as `filter` ("gzip", "zstd") packs it.
-inline std::string packed(const std::string& text, const char* filter) {
+inline std::string packed_text(const std::string& text, const char* filter) {
   std::string out(2 * text.size() + 65536, '\0');
   std::size_t used = 0;
   const std::unique_ptr<archive, int (*)(archive*)> to(archive_write_new(), archive_write_free);
@@ -30,4 +30,4 @@ inline std::string packed(const std::string& text, const char* filter) {
   return out;
 }
 
-}  // namespace stepcast::test
+}  // namespace stepcast

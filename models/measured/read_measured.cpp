@@ -45,7 +45,7 @@ struct Column {
 };
 
 /// One line of a file, its fields by column.
-struct Row {
+struct TableRow {
   std::array<int, kColumns.size()> at{};  ///< position in the line, -1 absent
   std::span<const std::string_view> fields;
 
@@ -91,7 +91,7 @@ constexpr std::array kHostParts{HostPart{"host_issue", &MeasuredHost::issue},
                                 HostPart{"host_step", &MeasuredHost::step}};
 
 /// The kind, with a routing where it is one of rows routed to experts ("grouped_gemm").
-void set_kind(Op& op, const Row& row) {
+void set_kind(Op& op, const TableRow& row) {
   const std::string_view name = row.text("kind");
   const auto named = op_kind_named(name);
   for (std::size_t k = 0; !named && k < static_cast<std::size_t>(OpKind::kCount); ++k) {
@@ -109,7 +109,7 @@ void set_kind(Op& op, const Row& row) {
 
 /// Sizes and attributes. The variant is the name of what tells constants of a kind apart ("gelu",
 /// "layer_norm", "adam") or its code (core/graph/op_codes.h).
-void set_attributes(Op& op, const Row& row) {
+void set_attributes(Op& op, const TableRow& row) {
   OpCodes codes;
   for (std::size_t i = 0; i < codes.sizes.size(); ++i) {
     codes.sizes[i] = row.count(Column("s0", i), 0, 0);
@@ -132,7 +132,7 @@ void set_attributes(Op& op, const Row& row) {
 
 /// FLOPs and bytes as the row states them, else as ops of this kind count them. Products narrower
 /// than 16 bits write bf16.
-void set_work(Op& op, const Row& row) {
+void set_work(Op& op, const TableRow& row) {
   fill_work(op);
   if (op.kind == OpKind::kGemm && bits_per_element(op.format, 1024) < 16) {
     op.bytes_written = format_bytes(
@@ -158,7 +158,7 @@ class Reader {
       throw InputError(path.string(), "is empty; expected a header line and rows");
     }
     const std::size_t width = lines.fields().size();
-    Row row;
+    TableRow row;
     row.at = columns_in(lines);
     table_.files.push_back({path.string(), 0});
     whole_ = false;
@@ -217,7 +217,7 @@ class Reader {
     return it->second;
   }
 
-  void set_origin(const Row& row) {
+  void set_origin(const TableRow& row) {
     const bool own = !row.text("device").empty();
     const Testbed testbed{
         std::string(own ? row.text("device") : options_.device),
@@ -231,7 +231,7 @@ class Reader {
     origin_.source = index_of(table_.sources, sources_, source);
   }
 
-  void read_row(const Row& row) {
+  void read_row(const TableRow& row) {
     const std::string_view kind = row.text("kind");
     const std::string_view job = row.text("configuration");
     if (row.text("seconds").empty()) {
@@ -257,7 +257,7 @@ class Reader {
     ++table_.files.back().rows;
   }
 
-  void read_measured_op(const Row& row, Seconds time) {
+  void read_measured_op(const TableRow& row, Seconds time) {
     Op op = op_of(row);
     const std::int64_t samples = row.count("samples", 1, 1);
     if (is_collective(op.kind)) {
@@ -294,7 +294,7 @@ class Reader {
   }
 
   /// A line without a time: another op of the row above.
-  void add_to_row_above(const Row& row) {
+  void add_to_row_above(const TableRow& row) {
     if (!whole_) {
       row.fail("seconds", "a time, or a row of one op above that took it together with this one");
     }
@@ -305,7 +305,7 @@ class Reader {
     ++table_.ops.back().count;
   }
 
-  static Op op_of(const Row& row) {
+  static Op op_of(const TableRow& row) {
     Op op;
     set_kind(op, row);
     const auto format =

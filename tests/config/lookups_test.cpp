@@ -15,7 +15,6 @@ using namespace stepcast;
 using namespace stepcast::config;
 using Catch::Matchers::Contains;
 using stepcast::config::test::Folder;
-using stepcast::test::packed;
 using Ids = std::vector<std::int64_t>;
 
 namespace {
@@ -115,8 +114,8 @@ TEST_CASE("ids of many tables are read from what torch.save and numpy.savez wrot
   const Folder folder("torch");
   const std::string bytes = bytes_of(recorded("fbgemm.pt"));
   REQUIRE(bytes.size() > 1000);
-  CHECK(read(folder.write("x.pt.gz", packed(bytes, "gzip")).string() + ":1") == Ids{1, 2, 3});
-  CHECK(read(folder.write("x.pt.zst", packed(bytes, "zstd")).string() + ":1") == Ids{1, 2, 3});
+  CHECK(read(folder.write("x.pt.gz", packed_text(bytes, "gzip")).string() + ":1") == Ids{1, 2, 3});
+  CHECK(read(folder.write("x.pt.zst", packed_text(bytes, "zstd")).string() + ":1") == Ids{1, 2, 3});
   refused(folder.write("cut.pt", bytes.substr(0, 500)).string() + ":1", "end early");
   std::string flipped = bytes;
   flipped[bytes.find("\x05\0\0\0\0\0\0\0\x06")] = 4;  // an id: its checksum fails
@@ -162,8 +161,8 @@ TEST_CASE("ids are read from texts with headers, commas and columns", "[config][
   refused(text("a,b\n1,2\n3\n") + ":a", "line 3: found 1 values, expected 2");
   refused(text("a,b\n1,2\n,4\n") + ":a", "line 3: column a: is empty");
   refused(text("id\n"), "no ids");
-  CHECK(read(folder.write("t.gz", packed(table, "gzip")).string() + ":user") == Ids{1, 2});
-  CHECK(read(folder.write("t.zst", packed("4\n5\n", "zstd"))) == Ids{4, 5});
+  CHECK(read(folder.write("t.gz", packed_text(table, "gzip")).string() + ":user") == Ids{1, 2});
+  CHECK(read(folder.write("t.zst", packed_text("4\n5\n", "zstd"))) == Ids{4, 5});
   refused(folder.write("t.parquet", "PAR1...."), "pandas.read_parquet(");
 }
 
@@ -179,7 +178,7 @@ TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups
     }
     log += "\n";
   }
-  const std::string file = folder.write("day_0.gz", packed(log, "gzip")).string();
+  const std::string file = folder.write("day_0.gz", packed_text(log, "gzip")).string();
   const Ids hashed{0x68fd1e64, 0x05db9164, 0, 0x68fd1e64};  // one that is missing is 0
   CHECK(read(file + ":C1") == hashed);
   CHECK(read(file + ":14") == hashed);

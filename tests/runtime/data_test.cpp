@@ -244,7 +244,7 @@ TEST_CASE("Criteo lines become samples", "[runtime][data]") {
         std::vector<std::int64_t>{0x05db9164 % 1000, 0, 0x05db9164 % 1000, 0x05db9164 % 1000});
   CHECK(batch.lookups[1] == std::vector<std::int64_t>(4, 0x68fd1e64 % 50));
   CHECK(batch.offsets[2] == std::vector<std::int64_t>{0, 1, 2, 3, 4});
-  const File zstd("criteo.zst", test::packed(three, "zstd"));
+  const File zstd("criteo.zst", packed_text(three, "zstd"));
   CHECK(drawn(inputs, 1, 0, 0, zstd.path.string()).lookups == batch.lookups);
   const File cut("criteo_cut.zst", compressed.substr(0, compressed.size() / 2));
   CHECK_THROWS_AS(drawn(inputs, 1, 0, 0, cut.path.string()), InputError);

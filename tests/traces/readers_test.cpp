@@ -262,7 +262,7 @@ TEST_CASE("zstd is read like plain text, and refused with its byte when cut", "[
                       i * 7919 % 1000, 200 + 2 * i));
   }
   const std::string plain = small_trace(more);
-  const std::string packed = stepcast::test::packed(plain, "zstd");
+  const std::string packed = packed_text(plain, "zstd");
   CHECK(open_trace(t.put("t.json.zst", packed)).ranks[0].events.size() == 20003);
   CHECK_THROWS_WITH(open_trace(t.put("cut.zst", packed.substr(0, packed.size() - 9))),
                     Contains("cut.zst: byte ") && Contains("end early"));
@@ -274,11 +274,11 @@ TEST_CASE("gzip is read member by member, and refused where its sum is another",
     return open_trace(file).ranks[0].events.size();
   };
   const std::string plain = small_trace();
-  const std::string whole = stepcast::test::packed(plain, "gzip");
+  const std::string whole = packed_text(plain, "gzip");
   CHECK(events(t.put("whole.json.gz", whole)) == 3);
   CHECK(events(t.put("padded.json.gz", whole + std::string(512, '\0'))) == 3);
-  const std::string parts = stepcast::test::packed(plain.substr(0, 50), "gzip") +
-                            stepcast::test::packed(plain.substr(50), "gzip");
+  const std::string parts =
+      packed_text(plain.substr(0, 50), "gzip") + packed_text(plain.substr(50), "gzip");
   CHECK(events(t.put("parts.json.gz", parts)) == 3);
   std::string other = whole;
   other[other.size() - 8] = static_cast<char>(other[other.size() - 8] ^ 1);
