@@ -1,4 +1,4 @@
-// What recording costs: bench_recording [seconds per model].
+// Cost of recording: bench_recording [seconds per model].
 //
 // One rank really trains; each round runs three short blocks of steps in random order: recorded,
 // not recorded, not recorded again. The overhead of a round is the ratio of its block medians, the

@@ -57,7 +57,7 @@ void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
       .print_text(out);
 }
 
-/// What no op shows: copies, launches, collectives of one device.
+/// Facts that no op shows: copies, launches, collectives of one device.
 std::string facts_json(const runtime::calibration::DeviceSweep& sweep) {
   const auto& f = sweep.facts;
   Json json{{"device", f.name},

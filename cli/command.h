@@ -9,8 +9,8 @@
 
 namespace stepcast::cli {
 
-/// What every subcommand gets from main: where the data files are, how the program was called, and
-/// where its exit code goes.
+/// Context that every subcommand gets from main: where the data files are, how the program was
+/// called, and where its exit code goes.
 struct Context {
   config::Library library;
   std::filesystem::path executable;

@@ -237,7 +237,7 @@ int compare(const CompareCommand& options, const Context& context) {
   if (given && recording.own == nullptr) {
     check_ranks(recording, job, options.trace);
   }
-  // What ran is predicted as it ran, another job as it would.
+  // Predicts the job that ran as it ran, another job as it would.
   std::optional<ExecutionGraph> predicted;
   if (given ||
       (recording.own != nullptr && (!options.system.empty() || !options.job.overrides.empty()))) {

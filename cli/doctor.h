@@ -3,7 +3,7 @@
 
 namespace stepcast::cli {
 
-/// What `--version` prints: revision, compiler, what is built in.
+/// Text of `--version`: revision, compiler, what is built in.
 std::string version_report();
 
 }  // namespace stepcast::cli

@@ -36,7 +36,7 @@ struct Side {
   std::optional<traces::MeasuredRun> run;
 };
 
-/// What a side names, read once: a recording, an embedding plan, or else a job.
+/// Input that a side names, read once: a recording, an embedding plan, or else a job.
 struct Input {
   JobOptions options;
   bool recorded = false;
@@ -95,7 +95,7 @@ void check_names(const config::Source& job, const std::vector<std::string>& over
   }
 }
 
-/// What an object says under "name"; empty where it says no text.
+/// Text of an object under "name"; empty if it says none.
 std::string name_in(const nlohmann::json& object) {
   const bool named = object.is_object() && object.contains("name") && object["name"].is_string();
   return named ? object["name"].get<std::string>() : "";
@@ -110,7 +110,7 @@ std::string model_of(const Side& side) {
   return name_in(job.is_object() && job.contains("workload") ? job["workload"] : nlohmann::json());
 }
 
-/// As `predict` takes it.
+/// Side of a job, as `predict` takes it.
 Side side_of(const config::Source& source, const std::vector<std::string>& overrides,
              const Context& context) {
   config::JobOnStack on = config::load_job_on_usual_stack(source, overrides, {context.library});

@@ -79,8 +79,8 @@ void add_errors(Columns<Row>& columns, Fit fit) {
   }
 }
 
-/// Where too few configurations are left to hold any out, errors are those of the fitted rows; the
-/// model's source says so.
+/// Title of the errors. Those of the fitted rows count if too few configurations are left to hold
+/// any out; the model's source says so.
 std::string errors_title(const FittedModels& models) {
   std::vector<std::string> fitted, held_out;
   for (const auto& [name, model] : models) {

@@ -20,7 +20,7 @@ int update(const GuardCommand& options, const std::vector<studies::GuardSamples>
   const std::string version(kVersionText);
   const Baseline baseline = studies::make_baseline(samples, version);
   write_whole_file(options.update, config::baseline_to_json(baseline));
-  // What a single repeat of the first run would be told.
+  // Verdict that a single repeat of the first run would get.
   const studies::GuardResult self =
       studies::guard(baseline, studies::make_baseline({samples.data(), 1}, version, &baseline));
   Report report(format);

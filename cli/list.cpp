@@ -42,7 +42,7 @@ std::vector<config::Entry> model_forms() {
   return entries;
 }
 
-/// What a job may have that `run` does not take on every backend.
+/// Passes that rewrite the graph of a job, in their order.
 std::vector<config::Entry> runs() {
   std::vector<config::Entry> entries;
   for (const studies::PredictedOnly& p : studies::predicted_only()) {
@@ -64,7 +64,7 @@ std::vector<config::Entry> passes() {
   return entries;
 }
 
-/// What `stack` of a job names.
+/// Names that `stack` of a job takes.
 std::vector<config::Entry> stacks(const config::Library& library) {
   std::vector<config::Entry> entries;
   for (const config::Stack& s : config::load_published_names(library).stacks) {
@@ -81,7 +81,7 @@ struct ListOptions {
   OutputFormat format = OutputFormat::kText;
 };
 
-/// What a job may say.
+/// Keys of a job.
 std::vector<config::Entry> keys() {
   std::vector<config::Entry> entries;
   for (const config::JobKey& key : config::job_keys()) {

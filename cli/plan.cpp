@@ -52,7 +52,7 @@ struct Results {
   std::vector<RowRemap> remaps;
 };
 
-/// What a format cannot express is refused before anything is printed or written.
+/// Rejects what a format cannot express before anything is printed or written.
 Results results(const PlanCommand& options, const Job& job, const EmbeddingPlan& plan) {
   Results r{exported_plan(options.export_as, job, plan), {}};
   if (!options.out.empty()) {
@@ -194,9 +194,8 @@ studies::PlanOptions search_options(const PlanCommand& options, const Job& job) 
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
   refuse(command,
-         {"--compare", "--device-memory-only", "--sync-interval", "--dedup",
-          "--time-limit", "--top",
-          "--effort"},
+         {"--compare", "--device-memory-only", "--sync-interval", "--dedup", "--time-limit",
+          "--top", "--effort"},
          "a search from scratch, and --from asks for a plan near another one");
   const PlanInUse use = plan_in_use(options, job, source, context);
   studies::ReplanRequest request;
@@ -265,8 +264,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (job.workload.transformer() != nullptr) {
     refuse(command,
            {"--seed", "--effort", "--compare", "--no-row-replication", "--device-memory-only",
-            "--sync-interval", "--dedup", "--from",
-            "--max-migrate", "--drift", "--remap-out"},
+            "--sync-interval", "--dedup", "--from", "--max-migrate", "--drift", "--remap-out"},
            "embedding plans, and the workload is a transformer");
     const studies::AsSet as_set = [&](const Job& plan) {
       return config::plan_as_set(source, options.job.overrides, library, on, plan);
@@ -310,7 +308,8 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   const PlanReport report = studies::plan(job, search_options(options, job));
   if (report.plans.empty()) {
-    return print_shortage(report, options.headroom, !options.device_memory_only, options.job.format);
+    return print_shortage(report, options.headroom, !options.device_memory_only,
+                          options.job.format);
   }
   const Results files = results(options, job, report.plans.front().plan);
   print_embedding_plans(report, !options.headroom.empty(), options.job.format);

@@ -143,7 +143,7 @@ void add_front(const ParallelPlanReport& r, Report& report) {
   report.add(table_of("front", "", columns, rows, kInText));
 }
 
-/// What became of every point of the space, and what the proof rests on.
+/// Says what became of every point of the space, and what the proof rests on.
 void add_search_lines(const ParallelPlanReport& r, Report& report) {
   const planner::SearchCounts& c = r.counts;
   const auto n = [](std::int64_t v) { return count(static_cast<double>(v)); };
@@ -269,7 +269,7 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p) {
   return j;
 }
 
-/// What `predict` takes in addition to the job to say the same of plan 1.
+/// Options that `predict` takes in addition to the job to say the same of plan 1.
 std::string typed_text(const RankedParallelPlan& first) {
   std::string text = "plan 1 in `predict`:";
   for (const std::string& setting : first.settings) {
@@ -278,7 +278,7 @@ std::string typed_text(const RankedParallelPlan& first) {
   return text;
 }
 
-/// What was not searched, and why.
+/// Parts that were not searched, and why.
 std::string held_text(const ParallelPlanReport& r) {
   const std::string held = planner::fixed_text(r.fixed);
   return fmt::format(

@@ -8,7 +8,7 @@
 
 namespace stepcast::cli {
 
-/// What `stepcast plan` takes for a transformer; all but threads, front, same_devices and stack
+/// Options of `stepcast plan` for a transformer; all but threads, front, same_devices and stack
 /// hold for embedding plans too.
 struct ParallelPlanCommand {
   std::size_t top = 3;

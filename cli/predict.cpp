@@ -33,7 +33,7 @@ struct PredictCommand {
   WholeRunOptions run;
 };
 
-/// What follows from the step for a whole run: side traffic and how long it takes.
+/// Consequences of the step for a whole run: side traffic and how long it takes.
 struct WholeRun {
   std::vector<studies::FlowCost> flows;
   std::optional<studies::TrainingRun> run;

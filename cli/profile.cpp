@@ -54,7 +54,7 @@ CaptureSettings settings_of(const ProfileCommand& options) {
   return s;
 }
 
-/// What must be there before a command is started in vain.
+/// Checks that what a profile needs is there before a command is started in vain.
 void check_machine(const ProfileCommand& options, const fs::path& module) {
   // Loading it here finds a missing CUPTI or C++ library with a message; in the command it would
   // only be silently absent.

@@ -52,7 +52,7 @@ std::vector<double> seconds_of(const runtime::RunResult& result) {
   return v;
 }
 
-/// What the plan's ledger allows the fullest rank in its own memory; 0 where there is no plan.
+/// Bytes that the plan's ledger allows the fullest rank in its own memory; 0 without a plan.
 /// The CPU's ranks keep every number in four bytes, so they are held to the ledger of that job.
 double ledger_bytes(const Job& job) {
   if (job.workload.layered() == nullptr || job.workload.layered()->tables.empty()) {
@@ -92,7 +92,7 @@ std::vector<TrafficKind> kinds_of(const StepTraffic& counted, const StepTraffic&
   return kinds;
 }
 
-/// What a run moves between memory tiers and what is expected of it.
+/// Bytes that a run moves between memory tiers, and those expected of it.
 struct Expected {
   StepTraffic sent;
   std::map<std::string, RowTraffic> tiers;
@@ -146,7 +146,7 @@ Columns<TierRow> tier_columns() {
           {"written_bytes", "written", [](auto& r) { return Bytes(r.of.written_bytes); }}};
 }
 
-/// As counted and as expected of these steps.
+/// Adds tiers as counted and as expected of these steps.
 void add_tiers(const runtime::RunResult& r, const Expected& expected, Report& report) {
   if (r.tiers.empty()) {
     return;

@@ -14,7 +14,7 @@ struct BaselineTimes {
   std::vector<double> standard_error;  ///< by run, seconds: of that median
 };
 
-/// What a step does, whatever the machine: the range over all steps of all runs.
+/// Range of one machine-independent figure of a step, over all steps of all runs.
 struct BaselineRange {
   double low = 0, high = 0;
 };
@@ -32,7 +32,8 @@ struct BaselineOp {
   BaselineRange bytes;     ///< sent by collectives, sum over ranks
 };
 
-/// What runs of a program took, op by op: what a later run is held against (studies/guard/guard.h).
+/// Times of a program's ops over several runs: what a later run is held against
+/// (studies/guard/guard.h).
 struct Baseline {
   std::string version;  ///< of the tool that made it
   std::int64_t ranks = 0;

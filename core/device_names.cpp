@@ -53,7 +53,7 @@ constexpr std::array<std::pair<std::string_view, DeviceName>, 2> kMachines{{
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/// What a name says, piece by piece.
+/// Parts of a name.
 struct Said {
   std::vector<std::string> words;
   std::string form, memory;

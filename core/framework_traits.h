@@ -10,9 +10,10 @@ struct FrameworkTraits {
   /// A tensor rank sends its part of an activation along the pipeline and the receiving ranks
   /// gather it (arXiv 2104.04473, section 4.1). Without effect under sequence parallelism.
   bool scatter_gather = false;
-  /// Where products are narrower than activations: norms write the narrow format, tensor ranks
-  /// quantise their rows before they gather them, and a transposed copy is made of narrow values.
-  /// Without it each product's operand is quantised from wide values by a kernel of its own.
+  /// Fuses quantisation where products are narrower than activations: norms write the narrow
+  /// format, tensor ranks quantise their rows before they gather them, and a transposed copy is
+  /// made of narrow values. Without it each product's operand is quantised from wide values by a
+  /// kernel of its own.
   bool fused_quantise = false;
   /// The host waits for all work of its device once a pipeline message has arrived, before it
   /// issues more.

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-/// What C++20 has and the C++ library of the browser's compiler lacks.
+/// Parts of C++20 that the C++ library of the browser's compiler lacks.
 namespace stepcast {
 
 /// std::from_chars of a decimal number: no leading space, no plus sign, no hexadecimal digits; the

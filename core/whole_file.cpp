@@ -45,7 +45,7 @@ std::error_code fill(int descriptor, std::string_view text) {
   return failure;
 }
 
-/// What a chain of symbolic links ends in, whether it exists or not.
+/// End of a chain of symbolic links, whether it exists or not.
 fs::path target_of(const fs::path& file) {
   fs::path target = file;
   for (int links = 0; fs::is_symlink(fs::symlink_status(target)); ++links) {

@@ -10,7 +10,7 @@ namespace stepcast::models {
 std::vector<double> residual_knots(const FittedModel& model);
 void set_residual_knots(FittedModel& model, const std::vector<double>& knots);
 
-/// What is left of calibration points after an analytical form, as a surface over the form's
+/// Remainder of calibration points after an analytical form, as a surface over the form's
 /// coordinates.
 ///
 ///   r(x) = k(x)^T (K + noise I)^-1 r,   k(x, y) = exp(-|x - y| / scale)

@@ -113,7 +113,7 @@ int REPLACED(pthread_cond_clockwait)(pthread_cond_t* condition, pthread_mutex_t*
   return pthread_cond_timedwait(condition, mutex, &here);
 }
 
-// Where the unwinder finds the frames of the code at `address`: of all loaded objects, the one that holds it.
+// Finds, for the unwinder, the frames of the code at `address`: of all loaded objects, the one that holds it.
 int REPLACED(_dl_find_object)(void* address, dl_find_object* found) {
   struct Search {
     ElfW(Addr) address;

@@ -16,7 +16,7 @@ struct StoredTensor {
   Format format = Format::kFp32;
 };
 
-// What a backend states about its op context, found by argument-dependent lookup:
+// Functions of a backend on its op context, found by argument-dependent lookup:
 //   StoredTensor stored(const Context&, TensorId);
 //   void copy(const Context&, void* to, const void* from, std::size_t bytes);  // may be enqueued
 //   char* scratch(const Context&, std::size_t bytes);

@@ -6,7 +6,6 @@
 
 #include "core/graph/op_enums.h"
 
-
 namespace stepcast::runtime {
 
 struct InFlight;
@@ -45,7 +44,7 @@ class Collectives {
   virtual std::span<double> sent_by_level() { return {}; }
   /// Messages of calls that have returned go on their way: for ranks that wait for long elsewhere.
   virtual void progress() {}
-  /// Where the watchdog sees what this rank is waiting for; null without one.
+  /// Record in which the watchdog sees what this rank is waiting for; null without one.
   virtual InFlight* flight() { return nullptr; }
 };
 

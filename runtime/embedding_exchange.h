@@ -91,7 +91,7 @@ struct EmbeddingExchange {
     return shards[static_cast<std::size_t>(route)];
   }
 
-  /// Where the ids of each part stand and how many each peer gets, from the parts' counts, and from
+  /// Places the ids of each part and counts those that each peer gets, from the parts' counts, and from
   /// their rows where distinct lists are pooled once.
   void place_parts();
   /// The same for what arrives, from the arrivals' counts and bags.

@@ -12,7 +12,7 @@ inline const ExpertRouting& routing_of(const Program& program, const Op& op) {
   return program.routings.at(static_cast<std::size_t>(op.routing));
 }
 
-/// What a backend keeps of each layer for each micro-batch; the parts of a layer share it.
+/// State that a backend keeps of each layer for each micro-batch; the parts of a layer share it.
 template <class Layer>
 class ExpertLayers {
  public:

@@ -6,7 +6,7 @@
 
 namespace stepcast::runtime {
 
-/// Where the copies of one layer's tokens stand on one rank, for one micro-batch of one step. The
+/// Places of the copies of one layer's tokens on one rank, for one micro-batch of one step. The
 /// draw is a function of the token, so each rank knows what the others send without being told.
 ///
 /// Orders of copies are lists of blocks; block i is [first[i], first[i + 1]):
@@ -33,7 +33,7 @@ struct ExpertPlan {
   [[nodiscard]] Block received_from(std::int64_t part, std::int64_t member) const {
     return blocks(received, (part * members + member) * local, local);
   }
-  /// What the experts' rank `tensor` of those that compute together got.
+  /// Block that the experts' rank `tensor` of those that compute together got.
   [[nodiscard]] Block gathered_from(std::int64_t part, std::int64_t tensor) const {
     return blocks(unsorted, (part * sources + tensor * members) * local, members * local);
   }
@@ -44,8 +44,8 @@ struct ExpertPlan {
   [[nodiscard]] Block computed(std::int64_t part) const {
     return blocks(sorted, part * local * sources, local * sources);
   }
-  /// What this rank sends to each member and receives from it, on the way to the experts or back.
-  /// Blocks of a side stand one after the other in the order of members.
+  /// Blocks that this rank sends to each member and receives from it, on the way to the experts or
+  /// back. Blocks of a side stand one after the other in the order of members.
   struct Exchange {
     std::vector<Block> send, receive;
     /// Copies for members other than `own`.

@@ -40,7 +40,7 @@ std::string find_in_path(const Environment& environment, std::string_view progra
   return {};
 }
 
-/// What mpirun and the ranks need, unless the user has already decided otherwise.
+/// Adds what mpirun and the ranks need, unless the user has already decided otherwise.
 Environment with_defaults(Environment environment, const LaunchRequest& request) {
   const std::vector<std::pair<std::string, std::string>> defaults{
       {"OMPI_ALLOW_RUN_AS_ROOT", "1"},

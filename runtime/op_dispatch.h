@@ -17,7 +17,7 @@ namespace stepcast::runtime {
 /// it.
 struct OpState {
   virtual ~OpState() = default;
-  /// What a pipelined step prepared for the next batch becomes that of the current batch.
+  /// Makes what a pipelined step prepared for the next batch that of the current batch.
   virtual void begin_next_batch() {}
   /// A step begins whose ops are replayed instead of issued: what the host draws for them anew goes
   /// where they read it.
@@ -26,7 +26,7 @@ struct OpState {
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
 };
 
-/// What the states of a rank moved between the `tiers` of its program; families that have run
+/// Rows that the states of a rank moved between the `tiers` of its program; families that have run
 /// nothing have no state.
 inline std::vector<RowTraffic> tier_traffic_of(const std::vector<std::unique_ptr<OpState>>& states,
                                                std::size_t tiers) {

@@ -4,10 +4,10 @@
 
 #include "core/graph/op_enums.h"
 
-
 namespace stepcast::runtime {
 
-/// What an optimizer needs besides its arrays. `step` counts from 1 (Adam's bias correction).
+/// Settings that an optimizer needs besides its arrays. `step` counts from 1 (Adam's bias
+/// correction).
 struct OptimizerSettings {
   OptimizerKind kind = OptimizerKind::kSgd;
   float learning_rate = 0.01F;

@@ -51,7 +51,7 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
   /// Library that computes fused attention, "cudnn 9.19.0". Empty: no library.
   [[nodiscard]] virtual std::string attention() const { return {}; }
-  /// What products do besides multiplying (core/graph/epilogue.h).
+  /// Use of kernels for what products do besides multiplying (core/graph/epilogue.h).
   [[nodiscard]] virtual KernelUse epilogues() const { return {}; }
   /// Time compute ops of the last step waited for a core, summed over streams.
   [[nodiscard]] virtual Seconds lease_wait() const { return {}; }
@@ -60,11 +60,11 @@ class StepExecutor {
   StepExecutor(const ExecutionGraph& graph, std::int32_t rank, std::int64_t epoch_ns,
                Observer* observer);
 
-  /// What stage() does, for the step that is set. The batches are not read again.
+  /// Does what stage() does, for the step that is set. The batches are not read again.
   virtual void stage_batches() {}
   /// Runs the ops of one step to their end; returns the loss.
   virtual double run_ops() = 0;
-  /// What a pipelined step prepared for the next batch becomes that of the current batch.
+  /// Makes what a pipelined step prepared for the next batch that of the current batch.
   virtual void begin_next_batch() = 0;
 
   /// False for ops of this batch while the pipeline fills, and for those of another step.

@@ -16,7 +16,7 @@ struct StorageRules {
   std::size_t alignment = 64;  ///< of each tensor, in bytes; a power of two
 };
 
-/// Where the tensors of one rank's program stand. Memory is a list of regions; large tensors have
+/// Places of the tensors of one rank's program. Memory is a list of regions; large tensors have
 /// one of their own, small ones share one.
 ///
 /// The instances of a per-microbatch tensor share memory where their lives within a step do not
@@ -68,7 +68,7 @@ std::uint64_t row_hash(const ParameterPiece& piece, std::int32_t rank, std::int6
 void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t rows,
                 std::int64_t pitch, float* matrix);
 
-/// What of a rank decides which values it holds.
+/// Properties of a rank that decide which values it holds.
 struct RankPlace {
   std::int32_t rank = 0;
   std::int32_t tensor = 0, data = 0;  ///< coordinates

@@ -72,7 +72,7 @@ class Engine final : private Hosts::Client, private Links::Client {
   void begin_compute(std::uint32_t rank, std::uint32_t stream, std::int64_t begin) override;
   void finish_op(std::uint32_t rank, std::uint32_t stream, std::int64_t end);
 
-  // What links ask for and tell.
+  // Calls of the links.
   void change_rate(std::uint32_t rank) override;
   void want_cores(std::uint32_t id, const Transfer& transfer) override;
   void give_cores(std::uint32_t transfer, std::size_t parties) override;

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "simulator/engine.h"
 
-// What the engine knows before the first event: the order of every rank, and which transfers can
+// Set-up before the first event: the order of every rank, and which transfers can
 // never meet another.
 
 namespace stepcast::simulator {

@@ -29,7 +29,7 @@ class Hosts {
     virtual ~Client() = default;
     virtual void wake_rank(std::uint32_t rank) = 0;
     virtual void begin_compute(std::uint32_t rank, std::uint32_t stream, std::int64_t begin) = 0;
-    /// So many parties of a transfer have their core.
+    /// Gives that many parties of a transfer their cores.
     virtual void give_cores(std::uint32_t transfer, std::size_t parties) = 0;
   };
 
@@ -97,7 +97,7 @@ class Hosts {
     std::uint32_t core = 0;
     std::vector<CoreTask> tasks;
   };
-  /// What hosts and compute run on; several ranks may share one.
+  /// Core that hosts and compute run on; several ranks may share one.
   struct Core {
     bool busy = false;
     bool listed = false;     // among those to grant

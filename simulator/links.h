@@ -54,7 +54,7 @@ class Links {
   /// Duration and way of the op.
   void describe(Transfer& transfer, const OpCosts& costs, std::uint32_t op) const;
   void launch(std::uint32_t id);
-  /// So many of its parties' cores are free for it; it begins with the last of them.
+  /// Takes that many cores of its parties that are free for it; it begins with the last of them.
   void take_cores(std::uint32_t id, std::size_t parties);
 
   [[nodiscard]] std::int32_t in_flight(std::uint32_t rank) const { return in_flight_[rank]; }

@@ -61,7 +61,7 @@ class GraphCosts {
       const Op& what = program.ops[op];
       refuse_longer(fmt::format("op {} [{}]", program.name(what), name_of(what.phase)), p.time);
     }
-    // What is not done in every step takes its share of each.
+    // Ops that are not done in every step take their share of each.
     const double share = program.share_of_steps(program.ops[op]);
     row.ticks[op] = to_ticks(p.time * share);
     row.log_sigma[op] = static_cast<float>(p.log_sigma);

@@ -22,7 +22,7 @@ class Pricer {
     return memo_.kernel(program, op);
   }
 
-  /// What a member of a group does in an all-to-all-v.
+  /// Part of a member of a group in an all-to-all-v.
   struct Part {
     const Program* program = nullptr;
     const Op* op = nullptr;

@@ -18,7 +18,7 @@ struct Attendance {
   std::int64_t time = 0;
 };
 
-/// Where ranks wait for each other: members of a collective, senders and receivers of messages.
+/// Meeting point of ranks: members of a collective, senders and receivers of messages.
 /// What all needed members have reached is launched as a transfer.
 class Rendezvous {
  public:

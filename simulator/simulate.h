@@ -25,7 +25,7 @@ struct SimulationOptions {
   bool steady = false;
 };
 
-/// What a rank does in [begin, begin + length) it does so many times more, right after it. Spans
+/// Work in [begin, begin + length) that a rank repeats so many times, right after it. Spans
 /// are told without these repetitions: later ones come as much too early.
 struct Repetition {
   SimTime begin{};

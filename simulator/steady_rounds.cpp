@@ -112,7 +112,7 @@ struct Shortened {
   std::uint32_t left_out = 0;
 };
 
-/// What the engine reads of a graph.
+/// Graph with only what the engine reads.
 ExecutionGraph without_operands(const ExecutionGraph& graph) {
   ExecutionGraph less;
   less.mesh = graph.mesh;
@@ -216,7 +216,7 @@ class SteadyCheck : public Observer {
     }
   }
 
-  /// What each further round adds to a rank.
+  /// Time that each further round adds to a rank.
   struct Round {
     std::int64_t compute = 0, wait = 0, transfer = 0;
     std::int64_t begin = 0;  ///< of a time as long in which all streams are in these rounds

@@ -66,7 +66,8 @@ struct PricingOptions {
   bool collectives_hold_core = true;
 };
 
-/// What the clock of a simulation (integer picoseconds, 106 days) holds with room to spare.
+/// Longest step that the clock of a simulation (integer picoseconds, 106 days) holds with room to
+/// spare.
 constexpr Seconds kLongestStep = Seconds(100 * 86400.0);
 /// Throws InputError: what is named takes longer than the clock of a simulation holds.
 [[noreturn]] void refuse_longer(std::string_view what, Seconds time);

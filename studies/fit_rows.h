@@ -28,7 +28,7 @@ struct Unexplained {
   double seconds = 0;  ///< that they took
 };
 
-/// What recorded steps say about costs, ready for every fit. `ops` point into `graphs`, whose
+/// Costs that recorded steps show, ready for every fit. `ops` point into `graphs`, whose
 /// elements never move.
 struct FitRows {
   struct HostOfJob {
@@ -65,7 +65,8 @@ struct FitRows {
   std::vector<Unexplained> unexplained;
   double seconds = 0;  ///< of all recorded ops, used or not
 
-  // What the fits read, and its row for people; `name` is the op's, empty for one of several.
+  // Adds a row that the fits read, and its row for people; `name` is the op's, empty for one of
+  // several.
   void add_op(const std::string& workload, std::string name, const models::MeasuredOp& measured,
               std::int64_t samples);
   void add_collective(const std::string& workload, std::string name,

@@ -80,7 +80,7 @@ void measure_host(MeasuredRank& rank, const Program& program) {
   std::replace(rank.issue.begin(), rank.issue.end(), std::int64_t{-1}, std::int64_t{0});
 }
 
-/// Where the rank's core computed, joined.
+/// Times in which the rank's core computed, joined.
 std::vector<std::pair<std::int64_t, std::int64_t>> computing(
     const std::vector<const OpSpan*>& order, const Program& program) {
   std::vector<std::pair<std::int64_t, std::int64_t>> busy;

@@ -15,7 +15,7 @@
 
 namespace stepcast::traces {
 
-/// What one rank did in one recorded step, waits taken out: what a replay is built from. Times are
+/// Work of one rank in one recorded step, waits taken out: what a replay is built from. Times are
 /// in ticks (core/graph/observer.h) from the begin of the step on the rank that began first.
 struct MeasuredRank {
   /// By op template of its program: mean over its executions; -1 where none was recorded. Device
@@ -79,7 +79,7 @@ struct MeasuredRun {
   /// Captures: all steps back to back as one graph, what a replay runs. Work of a step that runs
   /// into the next holds it up as it did. Null: steps are apart, and `steps` is replayed.
   std::shared_ptr<const MeasuredStep> chain;
-  /// What marks the steps ("ProfilerStep#", ...); empty: nothing does.
+  /// Marks of the steps ("ProfilerStep#", ...); empty: nothing marks them.
   std::string marked_by;
   std::string job;     ///< JSON text of the job, if the trace carries one
   std::string device;  ///< as the profiler calls it; empty where not said

@@ -15,7 +15,7 @@ struct StepMark {
   SimTime end{};
 };
 
-/// What one rank recorded. Spans are in order of completion per stream.
+/// Record of one rank. Spans are in order of completion per stream.
 struct RankTrace {
   std::int32_t rank = 0;
   std::vector<StepMark> steps;
@@ -36,13 +36,13 @@ struct GraphRun {
   /// How the recorded machine ran: host thread and compute of a rank took turns on one core (always
   /// so on the cpu backend), and collectives needed that core too (not so on a paced fabric).
   bool shares_core = true, collectives_hold_core = true;
-  /// What recording added, per op: one clock reading inside its duration, another and the store in
-  /// the gap after it, and one more while it was issued.
+  /// Time that recording added, per op: one clock reading inside its duration, another and the
+  /// store in the gap after it, and one more while it was issued.
   Seconds clock_cost, store_cost;
   /// Fixed work on the slowest rank's core around the run (runtime/calibration/core_probe.h); 0:
   /// not known.
   Seconds core_probe;
-  /// What measured when ops ran on a device: "cupti" or "events"; empty where the host executed
+  /// Clock of ops that ran on a device: "cupti" or "events"; empty where the host executed
   /// them. And why it was not CUPTI.
   std::string op_clock, op_clock_reason;
   /// Kernels of a run on devices that computed fused attention ("cudnn 9.19.0"): times of one say

@@ -126,7 +126,8 @@ class CollectiveValidation {
     return group;
   }
 
-  /// What is held out together, by row of the unit: a fold, or -1 for rows that are always fitted.
+  /// Sets of rows held out together, by row of the unit: a fold, or -1 for rows that are always
+  /// fitted.
   [[nodiscard]] std::vector<std::int64_t> folds(const Indices& own) const {
     std::vector<std::int64_t> fold(own.size(), -1);
     if (options_.holdout == Holdout::kRanks) {

@@ -27,7 +27,7 @@ struct Measured {
   std::vector<double> bytes;
 };
 
-/// What the repositories' continuous integration calls the machines, by our systems' names.
+/// Names that the repositories' continuous integration gives the machines, with our systems' names.
 const std::map<std::string, const char*, std::less<>> kSystems{
     {"dgx_a100", "dgx-a100-80gb"},
     {"dgx_h100", "dgx-h100"},

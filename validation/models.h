@@ -12,7 +12,7 @@
 
 namespace stepcast::validation {
 
-/// What is left out of a fit and then predicted.
+/// Part that is left out of a fit and then predicted.
 enum class Holdout : std::uint8_t {
   kPairs,   ///< whole configurations: (n, k) of a GEMM, heads and head width of attention, row
             ///< width, (rows, dim) of an embedding
@@ -50,12 +50,13 @@ struct ValidateModelsOptions {
 /// 16th configuration, scored on the others.
 Suite validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
                        const ValidateModelsOptions& options);
-/// As above for collectives: all kinds of one system and stack are fitted together, rows of several
-/// machines together with those inside one machine of the same device, as `stepcast fit` does.
+/// Validates as above, for collectives: all kinds of one system and stack are fitted together, rows
+/// of several machines together with those inside one machine of the same device, as `stepcast fit`
+/// does.
 Suite validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
                            const ValidateModelsOptions& options);
 
-/// What the rows of a group have in common.
+/// Properties that the rows of a group have in common.
 struct GroupKey {
   OpKind kind = OpKind::kGemm;
   Format format = Format::kFp32;

@@ -160,7 +160,7 @@ EmbeddingPlan random_mix(const Job& job, studies::Draw& draw, bool calibration) 
 
 double dim_cost(const EmbeddingTable& t) { return static_cast<double>(t.dim); }
 double lookup_cost(const EmbeddingTable& t) { return static_cast<double>(t.dim) * t.pooling; }
-/// What is exchanged, and a little of what is looked up.
+/// Cost of what is exchanged, and a little of what is looked up.
 double mostly_dim_cost(const EmbeddingTable& t) {
   return static_cast<double>(t.dim) * (20 + t.pooling);
 }

@@ -64,8 +64,8 @@ class ReadyRun {
   runtime::ContinuedRun run_;
 };
 
-/// Where the task counts so far and the best plan has close ones, all of these; known to every
-/// rank.
+/// Plans close to the best, all of them, where the task counts so far and there are any; known to
+/// every rank.
 std::vector<std::size_t> to_tell_apart(const PlanTask& task, const ValidatePlansOptions& options,
                                        runtime::MpiSession& session) {
   std::vector<std::size_t> plans;

@@ -121,7 +121,7 @@ struct ValidatePlansOptions {
 std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOptions& options,
                                      runtime::MpiSession& session);
 
-/// What calibration trains: tasks of the same make from other seeds, under calibration_plan.
+/// Job that calibration trains: tasks of the same make from other seeds, under calibration_plan.
 Job plan_calibration_job(std::int64_t i, std::uint64_t seed, std::int64_t ranks);
 
 }  // namespace stepcast::validation

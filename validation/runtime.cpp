@@ -143,7 +143,7 @@ void keep_trace(const RuntimeCase& c, std::size_t index, const ValidateRuntimeOp
   }
 }
 
-/// What a group says beyond its errors.
+/// Figures of a group beyond its errors.
 std::vector<Figure> figures_of(const std::vector<RuntimeCase>& cases) {
   std::vector<double> predicted, measured;
   std::array<std::vector<double>, kAblations.size()> ablated;

@@ -47,7 +47,7 @@ struct Row {
   [[nodiscard]] double error() const { return predicted / measured - 1; }
 };
 
-/// What the errors of a group are held to; a part that is absent is not asked for.
+/// Limits to which the errors of a group are held; a part that is absent is not asked for.
 struct Bar {
   std::optional<double> median{}, mean{}, p90{}, worst{}, bias{};
   [[nodiscard]] bool met(const studies::ErrorStatistics& e) const;
@@ -78,7 +78,7 @@ struct Group {
   }
 };
 
-/// What `stepcast validate` prints for one suite.
+/// Output of `stepcast validate` for one suite.
 struct Suite {
   std::string name;
   std::string bound{};

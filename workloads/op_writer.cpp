@@ -24,7 +24,7 @@ void OpWriter::follows(OpId on) {
   }
 }
 
-/// What is said of the op that is written next.
+/// Notes a fact of the op that is written next.
 void OpWriter::note(ProgramOrder::OfOp of) {
   of.first_await = static_cast<std::uint32_t>(order_.awaits.size());
   of.awaits = static_cast<std::uint32_t>(awaits_.size());

@@ -71,7 +71,7 @@ class OpWriter {
   /// The host issues nothing more until the compute stream's latest op is done.
   void synchronise_host() { awaits_.push_back(kHostSynchronises); }
 
-  /// What `write` writes is this part of a layer.
+  /// Marks what `write` writes as this part of a layer.
   template <class Write>
   void part(LayerPart part, std::int64_t layer, const Write& write, std::int64_t piece = 0) {
     const std::size_t index = order_.parts.size();
@@ -91,9 +91,10 @@ class OpWriter {
   void adds_gradients(std::int64_t unit) {
     order_.unit_uses.push_back({unit, true, segment_, place()});
   }
-  /// What follows would stand before op `instead_of` of the backward pass, which left it.
+  /// Marks the ops that follow as those that would stand before op `instead_of` of the backward
+  /// pass, which left them.
   void left_over(std::uint32_t instead_of) { order_.left_over.push_back({instead_of, place().op}); }
-  /// What `write` writes is a product of a layer.
+  /// Marks what `write` writes as a product of a layer.
   template <class Write>
   void product(std::string block, std::vector<ProgramOrder::Product::Matrix> matrices,
                const Write& write) {

@@ -26,7 +26,7 @@
 #include "core/error.h"
 #include "interop/import.h"
 
-// What the package calls: commands as they are typed, and the pictures of what they answer. Texts
+// Calls of the package: commands as they are typed, and the pictures of what they answer. Texts
 // in, texts out; bindings/python/stepcast/_stepcast.pyi is its interface.
 
 namespace stepcast {
@@ -64,7 +64,7 @@ class RunningCommand {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, time, [this] { return ended_; });
   }
-  /// What was last told of its progress, once.
+  /// Takes the last word of its progress, once.
   std::optional<std::pair<double, std::string>> progress() {
     const std::lock_guard lock(mutex_);
     return std::exchange(progress_, std::nullopt);

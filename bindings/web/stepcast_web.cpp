@@ -14,7 +14,7 @@
 #include "core/config/catalogue.h"
 #include "interop/import.h"
 
-// What the page calls: commands as they are typed, and the drawing of a step. Texts in, texts out;
+// Calls of the page: commands as they are typed, and the drawing of a step. Texts in, texts out;
 // the answer stays valid until the next call.
 
 // The page's worker sets Module.onProgress; told at most twenty times a second.
@@ -41,8 +41,9 @@ Context context_of(const char* arguments) {
   return context;
 }
 
-/// As `predict --format json`, but where the step does not fit nothing is searched that would, and
-/// the job is told without its fitted constants, most of that document: what the page shows first.
+/// Answers as `predict --format json`, but where the step does not fit nothing is searched that
+/// would, and the job is told without its fitted constants, most of that document: what the page
+/// shows first.
 int forecast(const stepcast::cli::JobOptions& options, const Context& context) {
   auto of = stepcast::cli::predicted(options, context, {});
   of.prediction.job.system.fitted = {};

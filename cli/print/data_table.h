@@ -51,7 +51,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-/// Where a table or a column is: everywhere unless places are named.
+/// Outputs that a table or a column is in: all unless places are named.
 using Look = unsigned;
 inline constexpr Look kInText = 1, kInJson = 2, kInCsv = 4, kNowhere = 8;
 inline constexpr Look kLeft = 16;                    ///< in text, aligned to the left

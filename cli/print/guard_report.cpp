@@ -84,7 +84,7 @@ double plain_change(const GuardedTime& t) {
   return t.before > Seconds{} ? t.after / t.before - 1 : 0;
 }
 
-/// What the last columns of the tables hold.
+/// Note on the last columns of the tables.
 std::string common_note(const GuardResult& r) {
   return fmt::format(
       "all ops together: {}, taken out of each op where it says \"beyond the common change\", by "

@@ -9,7 +9,7 @@
 
 namespace stepcast::cli {
 
-// What `hitcurve` prints of one table's lookups.
+// Tables that `hitcurve` prints of one table's lookups.
 
 /// Counts, shares of the hottest rows and the zipf law that fits best: of a recording (with its
 /// distances), of a histogram, of a sketch. `bins` are those of `access`.

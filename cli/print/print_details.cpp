@@ -23,7 +23,7 @@ DataTable split_table(std::int32_t rank, const studies::TimeSplit& split, Second
       kStepParts, kInText);
 }
 
-/// What the host's models take for granted, in the unit in which a reader knows their own stack.
+/// Adds what the host's models assume, in the unit in which a reader knows their own framework.
 void add_issued(const std::vector<OpRow>& rows, Seconds step, Report& report) {
   std::int64_t ops = 0;
   for (const OpRow& r : rows) {

@@ -66,7 +66,7 @@ std::vector<LedgerRow> extremes(const EmbeddingPlan& plan) {
   return rows;
 }
 
-/// What fills them.
+/// Bytes of each rank's memory, by what fills it.
 DataTable ledger_table(const EmbeddingPlan& plan, const System& system) {
   using R = LedgerRow;
   Columns<R> columns{
@@ -178,14 +178,16 @@ void warn_of_full_devices(const PlanReport& r, Report& report) {
   }
 }
 
-/// What would make room: slower memory only where the system has none or the search left it out.
+/// Change that would make room: slower memory only if the system has some and the search left it
+/// out.
 std::string remedy_text(const System& system, bool tiers) {
   const bool slower = system.tiers.size() > 1;
-  return fmt::format("use more devices, narrower rows (formats.embedding) or {}",
-                     !slower  ? "a slower tier of memory (system.tiers)"
-                     : !tiers ? fmt::format("slower memory: leave out --device-memory-only ({} was not used)",
-                                            system.tiers.back().name)
-                              : fmt::format("more of {}", system.tiers.back().name));
+  return fmt::format(
+      "use more devices, narrower rows (formats.embedding) or {}",
+      !slower  ? "a slower tier of memory (system.tiers)"
+      : !tiers ? fmt::format("slower memory: leave out --device-memory-only ({} was not used)",
+                             system.tiers.back().name)
+               : fmt::format("more of {}", system.tiers.back().name));
 }
 
 std::string shortage_text(const planner::Shortage& s, const std::string& remedy) {

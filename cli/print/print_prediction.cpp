@@ -36,8 +36,8 @@ std::string bar_line(std::string_view name, double share, const std::string& tex
   return fmt::format("{:<24}{}  {}\n", name, bar(share), text);
 }
 
-/// Where the step goes, parts of less than a thousandth left out: on the rank that waits least
-/// where the one that ends last mostly waits, else on that one.
+/// Adds the parts of the step, those of less than a thousandth left out: on the rank that waits
+/// least where the one that ends last mostly waits, else on that one.
 void add_parts(const StepPrediction& p, Report& report) {
   constexpr double kLeast = 0.001;
   if (p.busiest) {

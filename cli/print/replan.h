@@ -19,7 +19,7 @@ void print_replan(const studies::ReplanReport& report, const planner::AdaptedPla
 /// An amount of bytes on the command line: "10 GB"; only 0 needs no unit.
 std::int64_t bytes_option(const std::string& text, const char* option);
 
-/// What differs between two plans: tables, bytes by level and by rank, memory.
+/// Adds the differences between two plans: tables, bytes by level and by rank, memory.
 void add_difference(const studies::PlanDifference& d, std::vector<DataTable>& tables);
 
 /// The override that gives a job the plan in `file`; a name without a folder is a file too.

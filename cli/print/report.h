@@ -45,7 +45,7 @@ class Report {
   void facts(const Json& members);
   /// A line for people; without text an empty one.
   void line(std::string_view text = "");
-  /// What people read as it stands, line ends included.
+  /// Adds text that people read as it stands, line ends included.
   void text(std::string_view text);
   void add(DataTable table);
   /// Tables with an empty line between them.

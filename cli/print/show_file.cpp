@@ -54,7 +54,7 @@ DataTable system_facts(const System& s) {
   return t;
 }
 
-/// What is measured, by whom, and what is not.
+/// Table of what is measured, by whom, and what is not.
 DataTable constants(const char* key, const std::string& title, const FittedModels& models) {
   DataTable t(key, title,
               {{"model", "", true},

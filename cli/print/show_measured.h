@@ -4,7 +4,7 @@
 
 namespace stepcast::cli {
 
-/// What bounds a run that another tool recorded, as tables.
+/// Tables of what bounds a run that another tool recorded.
 Tables measured_tables(const studies::MeasuredShow& show);
 
 }  // namespace stepcast::cli

@@ -29,7 +29,7 @@ Tables recorded_tables(const studies::RecordedStep& step);
 Tables run_tables(const traces::Recording& recording, const std::string& name, std::int32_t skip,
                   const std::string& mark);
 
-/// What an execution graph without times holds: nodes, edges, operators and collectives.
+/// Tables of an execution graph without times: nodes, edges, operators and collectives.
 Tables execution_graph_tables(const traces::Recording& recording);
 /// Device time of a capture by "kind", "module" or "stream".
 DataTable device_time_table(const traces::Recording& recording, const std::string& by,

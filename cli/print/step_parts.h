@@ -20,7 +20,7 @@ inline constexpr std::array<StepPart, 5> kStepParts{
      {"host", "host", &studies::TimeSplit::host},
      {"other", "other", &studies::TimeSplit::other}}};
 
-/// What a ledger counts, by its key in plans.
+/// Parts that a ledger counts, by their keys in plans.
 inline constexpr std::array<std::pair<const char*, double LedgerLine::*>, 7> kLedgerParts{
     {{"weights", &LedgerLine::weights},
      {"optimizer", &LedgerLine::optimizer},

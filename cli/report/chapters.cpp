@@ -93,7 +93,7 @@ std::string sweep(const Field& d) {
   return without.empty() ? out : out + table({"not predicted", "reason"}, without);
 }
 
-/// What fills the memory of each rank.
+/// Chart of the memory of each rank.
 std::string plan_ledger(const Field& plan) {
   std::vector<BarPart> counted;
   for (const auto& [key, of] : kLedgerParts) {

@@ -19,7 +19,7 @@ std::string chapter_of(const Document& document);
 /// by side.
 std::string chapters_of(std::span<const Document> documents);
 
-/// What documents can be: "predict, sweep, ...", for messages.
+/// Kinds of documents: "predict, sweep, ...", for messages.
 std::string known_documents();
 
 }  // namespace stepcast::cli::report

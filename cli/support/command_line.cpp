@@ -20,7 +20,8 @@ int fail(int code, std::string_view what) {
   return code;
 }
 
-/// What was printed is only done once it has arrived: a full disk shows when it is flushed.
+/// Flushes the output: what was printed is only done once it has arrived, and a full disk shows
+/// then.
 int after_output(int code) {
   if (answer().flush() && std::fflush(stdout) == 0) {
     return code;
@@ -50,7 +51,7 @@ int with_exit_code(const Run& run) {
   }
 }
 
-/// What was typed as an option though it is a key of the job: "--devices", "--batch-size", "--tp".
+/// Key of the job that was typed as an option: "--devices", "--batch-size", "--tp".
 /// Its path; empty where no key is called so.
 std::string key_meant_by(std::string option) {
   option.erase(0, option.find_first_not_of('-'));
@@ -68,7 +69,7 @@ std::string key_meant_by(std::string option) {
   return {};
 }
 
-/// What the command line has left over: options no command has, and words without a place.
+/// Rejects what the command line has left over: options no command has, and words without a place.
 [[noreturn]] void refuse_extras(const CLI::App& app) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const CLI::App& command = chosen.empty() ? app : *chosen.back();

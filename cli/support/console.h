@@ -8,8 +8,8 @@
 
 namespace stepcast::cli {
 
-/// What stands for standard output, the error stream, the terminal and files where a command runs
-/// inside another program.
+/// Console that stands for standard output, the error stream, the terminal and files if a command
+/// runs inside another program.
 struct Console {
   std::ostream* answer = nullptr;  ///< what the command prints
   std::ostream* notes = nullptr;   ///< warnings, files written, errors
@@ -29,9 +29,9 @@ class ConsoleScope {
   ConsoleScope& operator=(const ConsoleScope&) = delete;
 };
 
-/// Where a command of this thread prints: standard output without a console.
+/// Stream that a command of this thread prints to: standard output without a console.
 std::ostream& answer();
-/// Where it tells what is no answer: the error stream without a console.
+/// Stream for what is no answer: the error stream without a console.
 std::ostream& notes();
 /// The console of this thread; null without one.
 const Console* console();

@@ -14,8 +14,8 @@ namespace stepcast::cli {
 /// machine lacks.
 const runtime::cuda::Module& cuda_module(const Context& context);
 
-/// What every command with --backend cuda asks for before it starts ranks, so that what is missing
-/// is told once. Errors: EnvironmentError saying what this machine lacks.
+/// Checks what every command with --backend cuda needs before it starts ranks, so that what is
+/// missing is told once. Errors: EnvironmentError saying what this machine lacks.
 void require_cuda(const Context& context);
 
 /// Executors on this machine's devices, one rank each, for runs that are timed.
@@ -23,7 +23,7 @@ void require_cuda(const Context& context);
 runtime::ExecutorFactory timed_cuda_executors(const Context& context,
                                               const runtime::MpiSession& session);
 
-/// What measures when ops of a recorded run on devices run: "auto" takes CUPTI where it can be had,
+/// Clock of the ops of a recorded run on devices: "auto" takes CUPTI if it can be had,
 /// else events; all ranks decide alike. To be called before anything uses CUDA.
 /// Errors: EnvironmentError saying why, when "cupti" was asked for and cannot be had.
 studies::OpClock op_clock(const std::string& wanted, const Context& context,

@@ -8,7 +8,7 @@
 
 namespace stepcast::cli {
 
-/// What `--export` says of a transformer's plan: "megatron" prints it, "nemo=FILE" writes it.
+/// Value of `--export` for a transformer's plan: "megatron" prints it, "nemo=FILE" writes it.
 struct FrameworkExport {
   TrainingStack stack = TrainingStack::kMegatron;
   std::string file;  ///< empty: printed

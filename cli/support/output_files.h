@@ -6,7 +6,7 @@
 
 namespace stepcast::cli {
 
-/// What every command does with the files it is asked to write: refuse a place that cannot be
+/// Files that commands are asked to write: a place that cannot be
 /// written to before the work, and say afterwards what was written.
 
 /// Checks of options that name what is written, made as the command line is read. Errors:

@@ -40,7 +40,7 @@ std::string npy(const std::vector<std::int64_t>& values) {
   return text;
 }
 
-/// As numpy.savez writes it.
+/// Writes as numpy.savez does.
 std::string npz(const std::vector<RowRemap>& remaps) {
   std::vector<std::pair<std::string, std::string>> arrays;
   for (const RowRemap& r : remaps) {

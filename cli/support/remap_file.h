@@ -9,7 +9,7 @@
 
 namespace stepcast::cli {
 
-/// What deploys the row order of one table of a plan: `row_of_id[id]` is the row of the plan that
+/// Row order of one table of a plan, to deploy: `row_of_id[id]` is the row of the plan that
 /// holds the row of that id.
 struct RowRemap {
   std::string table;
@@ -23,8 +23,9 @@ std::vector<RowRemap> row_remaps(const Job& job, const EmbeddingPlan& plan);
 /// `file` can hold remaps of that many tables: FILE.npy one, FILE.npz any number. Errors:
 /// InputError.
 void expect_remap_file(const std::filesystem::path& file, std::size_t tables);
-/// As NumPy reads them, little-endian int64: FILE.npy of one table, FILE.npz with an array per
-/// table, by name. The file appears whole or not at all, and is named on the error stream.
+/// Writes them as NumPy reads them, little-endian int64: FILE.npy of one table, FILE.npz with an
+/// array per table, by name. The file appears whole or not at all, and is named on the error
+/// stream.
 void write_remaps(const std::filesystem::path& file, const std::vector<RowRemap>& remaps);
 
 }  // namespace stepcast::cli

@@ -52,7 +52,7 @@ class Access {
   /// Recorded row ids, at least one; the order of popularity is that of the recording.
   static Access indices(std::int64_t rows, std::vector<std::int64_t> recorded);
 
-  /// What the law was built from; a derived law (ranks, random_subset, remapped) keeps its
+  /// Kind of the law; a derived law (ranks, random_subset, remapped) keeps its
   /// parent's.
   [[nodiscard]] AccessKind kind() const;
   [[nodiscard]] std::int64_t rows() const;

@@ -24,8 +24,8 @@ class RowOrder {
   /// `ids` first, then the other rows by rising id. Errors: InputError where an id is outside the
   /// table or stands twice.
   static RowOrder listed(std::int64_t rows, std::vector<std::int64_t> ids);
-  /// What a plan says of a law whose `hot` hottest rows it places apart: the seed of a zipf law,
-  /// the ids of recorded lookups; nullopt where rows have no ids (a histogram).
+  /// Order that a plan names of a law whose `hot` hottest rows it places apart: the seed of a zipf
+  /// law, the ids of recorded lookups; nullopt where rows have no ids (a histogram).
   static std::optional<RowOrder> of(const Access& access, std::int64_t hot);
 
   [[nodiscard]] std::int64_t rows() const { return rows_; }

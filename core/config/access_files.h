@@ -52,7 +52,7 @@ void stream_indices(const std::filesystem::path& name, std::string_view where, c
 std::vector<std::int64_t> read_indices(const std::filesystem::path& name, std::string_view where,
                                        std::int64_t rows = 0);
 
-/// Where each bag of these ids begins: by the file itself (offsets, lengths, the rows of an array
+/// Begin of each bag of these ids: by the file itself (offsets, lengths, the rows of an array
 /// of two dimensions) or by FILE.offsets in any form of id files: from 0, ascending; one more entry
 /// may close the last bag. Empty where nothing says.
 std::vector<std::int64_t> recorded_bags(const std::filesystem::path& name, std::int64_t lookups,

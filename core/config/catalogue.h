@@ -12,11 +12,11 @@
 
 namespace stepcast::config {
 
-/// What was read of a library's own files, for programs that ask many questions of it (Library::catalogue).
+/// Files of a library that were read, for programs that ask many questions of it (Library::catalogue).
 /// Safe for several threads; the files must not change meanwhile.
 class Catalogue {
  public:
-  /// What `read` makes of the file or files called `name`, made once.
+  /// Value that `read` makes of the file or files called `name`, made once.
   template <class T, class Read>
   std::shared_ptr<const T> once(const std::string& name, const Read& read) {
     {
@@ -39,7 +39,7 @@ class Catalogue {
   std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<PaceTable>> all_;
 };
 
-/// As Catalogue::once; made each time for a library without a catalogue.
+/// Same as Catalogue::once; made each time for a library without a catalogue.
 template <class T, class Read>
 T read_once(const Library& library, const std::string& name, const Read& read) {
   return library.catalogue != nullptr ? *library.catalogue->once<T>(name, read) : read();

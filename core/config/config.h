@@ -22,7 +22,7 @@ namespace stepcast::config {
 struct ForeignFormat;  // core/config/foreign.h
 class Catalogue;       // core/config/catalogue.h
 
-/// Where the built-in data lies: `root`/workloads/zoo, `root`/models/devices,
+/// Place of the built-in data: `root`/workloads/zoo, `root`/models/devices,
 /// `root`/models/systems; which files of other tools may stand where ours do; and what keeps the
 /// files that were read.
 struct Library {
@@ -87,9 +87,9 @@ std::string plan_to_json(const EmbeddingPlan& plan, int indent = 2);
 struct Difference {
   std::string key, before, after;
 };
-/// What turns job `a` into job `b` when set in this order. Objects with the same keys are compared
-/// key by key; a workload or system of another name is one difference. The data degree is left
-/// out: it follows from the device count and the other degrees.
+/// Settings that turn job `a` into job `b` when set in this order. Objects with the same keys are
+/// compared key by key; a workload or system of another name is one difference. The data degree is
+/// left out: it follows from the device count and the other degrees.
 std::vector<Difference> differences(const Job& a, const Job& b);
 
 /// A built-in file: its name and one line of facts ("transformer, 96 layers, hidden 12288, 174.6 B

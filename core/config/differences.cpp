@@ -52,7 +52,7 @@ std::vector<Difference> differences(const Job& a, const Job& b) {
         system["fitted"].erase(pace_key(family));
       }
     }
-    // What a plan says of itself follows from its tables.
+    // Keys of a plan that describe it follow from its tables.
     if (Json& plan = (*job)["embedding"]["plan"]; plan.is_object()) {
       for (const char* derived :
            {"content_hash", "ledger", "made_for", "predicted_step_s", "lower_bound_s", "gap"}) {

@@ -10,7 +10,7 @@ namespace stepcast::config {
 namespace {
 
 constexpr std::size_t kDeepest = 64;
-/// Where the parser stands: enclosing objects and arrays, the key or index reached in each, and the
+/// Position of the parser: enclosing objects and arrays, the key or index reached in each, and the
 /// keys seen.
 class Place {
  public:
@@ -136,7 +136,7 @@ std::string overridden_beside(const std::vector<std::string>& all, const std::st
   return it == all.end() ? std::string() : *it;
 }
 
-/// Where a list of tables has the value of this path; empty where it has none.
+/// Place of this path's value in a list of tables; empty where it has none.
 std::string table_place(const Document& d, std::string_view path) {
   const std::size_t list = path.find("tables[");
   std::size_t table = 0;

@@ -61,7 +61,7 @@ std::string shown(const Json& value, std::size_t limit = 60);
 
 /// JSON text with short objects and lists of numbers on one line; `indent` < 0: all on one line.
 std::string pretty(const OrderedJson& value, int indent);
-/// What job_to_json writes.
+/// JSON of a job, as job_to_json writes it.
 OrderedJson job_json(const Job& job);
 
 /// One value of a document with its path: every accessor checks type and range and fails with
@@ -76,7 +76,7 @@ class Value {
   [[nodiscard]] const Document& document() const { return *document_; }
   /// "job.json: parallel.tensor", or "--set parallel.tensor" when an override put the value there.
   [[nodiscard]] std::string where() const;
-  /// Where a key of this object is, or would be.
+  /// Place where a key of this object is, or would be.
   [[nodiscard]] std::string where(std::string_view key) const;
   /// Folder that a file named by this value is relative to.
   [[nodiscard]] std::filesystem::path folder() const;

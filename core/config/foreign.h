@@ -14,9 +14,9 @@ struct ForeignFormat {
   /// One of the two tells it: its text, which is then no JSON, or the keys of its JSON.
   bool (*told_by_text)(std::string_view text) = nullptr;
   bool (*told_by_keys)(const Json& root) = nullptr;
-  /// What it says in our words; null where it says nothing of the kind. The document that is given
-  /// holds its JSON, or all of its text as one JSON string. Errors: InputError naming file, key
-  /// and remedy.
+  /// Translation into our words; null where the file says nothing of the kind. The document that is
+  /// given holds its JSON, or all of its text as one JSON string. Errors: InputError naming file,
+  /// key and remedy.
   ///
   /// A job without a system. What `overrides` set, the file need not say. Without this function the
   /// job has the workload and nothing else.
@@ -28,7 +28,7 @@ struct ForeignFormat {
   [[nodiscard]] bool describes_model() const { return job_of != nullptr || workload_of != nullptr; }
 };
 
-/// What a source holds, parsed, and its format; null for a file of ours.
+/// Contents of a source, parsed, and their format; null for a file of ours.
 struct OpenedSource {
   Document document;
   const ForeignFormat* format = nullptr;

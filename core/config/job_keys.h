@@ -5,7 +5,7 @@
 
 #include "core/config/config.h"
 
-/// What a job may say: the table of its keys, from which loading, writing, the schema and the
+/// Table of the keys of a job, from which loading, writing, the schema and the
 /// reference page come.
 namespace stepcast::config {
 

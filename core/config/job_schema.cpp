@@ -27,7 +27,7 @@ std::string number_text(const OrderedJson& number) {
   return number.is_number_integer() ? number.dump() : fmt::format("{:g}", value);
 }
 
-/// What a form allows, for people.
+/// Text for people of what a form allows.
 std::string type_text(const OrderedJson& form) {
   if (form.contains("$ref")) {
     const auto ref = form["$ref"].get<std::string>();

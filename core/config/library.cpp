@@ -189,7 +189,7 @@ std::vector<Entry> list_workloads(const Library& library) {
 
 namespace {
 
-/// Where constants come from: rows measured on this very hardware, or another's.
+/// Origin of constants: rows measured on this very hardware, or another's.
 std::string calibration_of(const char* what, const FittedModels& fitted) {
   std::size_t measured = 0;
   std::size_t classes = 0;

@@ -53,7 +53,7 @@ KeyTable constraint_table() {
           open_fact("narrowest_columns", integer_form(1, 1 << 20), "of a column part", "any")};
 }
 
-/// What plans that are searched may do with single tables.
+/// Reads limits on what searched plans may do with single tables.
 void read_constraints(const Value& v, Job& j) {
   std::vector<std::string> tables;
   if (has_tables(j)) {

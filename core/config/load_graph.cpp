@@ -120,7 +120,7 @@ class GraphReader {
     names_[name] = latest_;
   }
 
-  /// What a name means inside blocks: the innermost op of that name.
+  /// Tensor that a name means inside blocks: the innermost op of that name.
   int tensor_named(const Value& v, const std::string& prefix) {
     const std::string name = v.text("the name of an op or input");
     for (std::string at = prefix;;) {

@@ -99,8 +99,8 @@ void read_batch(const Value& job, Job& j) {
   }
 }
 
-/// What a decoding job leaves out of its batch: one token for each sequence, all sequences of a
-/// replica at once.
+/// Fills in what a decoding job leaves out of its batch: one token for each sequence, all sequences
+/// of a replica at once.
 void take_decode_batch(const Value& job, Job& j) {
   const auto batch = job.find("batch");
   const auto says = [&](const char* key) { return batch && batch->find(key); };
@@ -362,9 +362,9 @@ const KeyTable& job_table() {
 
 std::string job_to_json(const Job& job, int indent) { return pretty(job_json(job), indent); }
 
-/// Where a fast domain joins several machines and the devices do not fill a number of them, a job
-/// takes the same share of each: the largest of whole machines, at least half, that divides the
-/// devices (64 of 72 for powers of two).
+/// Takes equal shares of fast domains that join several machines. Unless devices fill whole
+/// domains, a job takes the same share of each: the largest of whole machines, at least half, that
+/// divides the devices (64 of 72 for powers of two).
 void take_aligned_shares(Job& j) {
   std::int64_t below = 1;
   for (FabricLevel& level :

@@ -24,7 +24,7 @@ KeyTable convolution_table() {
           open_fact("stride", sizes_form(2), "[time, frequency]", "[1, 1]")};
 }
 
-/// What all recommendation models share: dense features, both MLPs and tables.
+/// Parts that all recommendation models share: dense features, both MLPs and tables.
 LayeredWorkload recommendation_from(const Value& v) {
   LayeredWorkload w;
   w.dense_features = v.at("dense_features", "the number of dense features").integer(1, kWidest);

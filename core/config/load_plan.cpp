@@ -50,7 +50,7 @@ std::vector<std::vector<std::int32_t>> groups_from(const Value& v, std::int64_t 
 
 constexpr std::string_view kCacheBytes = "an amount such as \"20 GB\", or a number of bytes";
 
-/// What a kind of sharding means for its groups: whole shards on single ranks, copies, or rows
+/// Checks what a kind of sharding asks of its groups: whole shards on single ranks, copies, or rows
 /// spread over a group.
 void check_kind(const PlanShard& s, const Value& v) {
   const auto single = [](const auto& group) { return group.size() == 1; };
@@ -199,7 +199,7 @@ PlanTable table_from(const Value& v, std::int64_t devices) {
   return t;
 }
 
-/// What the plan was made for: settings of a job, by the path that --set takes.
+/// Settings of the job that the plan was made for, by the path that --set takes.
 std::vector<PlanSetting> made_for_from(const Value& v) {
   std::vector<PlanSetting> settings;
   const Job none;
@@ -343,7 +343,7 @@ EmbeddingPlan plan_from(const Value& v) {
   if (const auto settings = v.find("made_for")) {
     p.made_for = made_for_from(*settings);
   }
-  // What the planner said of it; without it a plan made by hand is as good.
+  // Figures of the planner; without them a plan made by hand is as good.
   const auto seconds = [&v](const char* key) {
     const auto value = v.find(key);
     return value ? value->number(0, 1e9) : 0;

@@ -169,8 +169,8 @@ class Overrider {
     }
   }
 
-  /// What a stack does with a plan of the job's shape. What `--set` says stays; so does what the
-  /// job file says, unless `over_file`.
+  /// Applies what a stack does with a plan of the job's shape. What `--set` says stays; so does
+  /// what the job file says, unless `over_file`.
   void apply_stack(const StackRecipe& recipe, bool over_file) {
     std::vector<std::string> settings =
         recipe.of(degree("tensor"), degree("pipeline"), degree("expert"));

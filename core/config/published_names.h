@@ -8,7 +8,7 @@
 
 namespace stepcast::config {
 
-/// What a name in a table of published runs stands for: overrides of a job, as `--set` takes them.
+/// Overrides of a job, as `--set` takes them, that a name in a table of published runs stands for.
 struct NamedSettings {
   std::string name;                   ///< ours
   std::vector<std::string> aliases;   ///< as sources spell it
@@ -48,7 +48,7 @@ struct PublishedSource {
   std::string evidence;
 };
 
-/// What a job of a stack, or a row of a publication, does.
+/// Settings of a job of a stack, or of a row of a publication.
 struct StackRecipe {
   std::string source;  ///< the publication; empty for a stack alone
   const Stack* stack = nullptr;

@@ -45,7 +45,7 @@ bool abbreviates(std::string_view shorter, std::string_view found) {
   return at == shorter.size() && lower(shorter.front()) == lower(found.front());
 }
 
-/// What people call the keys of a job.
+/// Words by which people call the keys of a job.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kShorthands{
     {{"tp", "tensor"},
      {"pp", "pipeline"},

@@ -15,7 +15,7 @@ struct JobOnStack {
                             ///< as it is, or the job says its overlaps itself; "" otherwise
 };
 
-/// As load_job; but a transformer that trains on a known GPU and says neither `stack` nor its
+/// Variant of load_job: a transformer that trains on a known GPU and says neither `stack` nor its
 /// `parallel.overlap` as a whole runs as the usual framework of its family of plans does
 /// (models/stacks: the stack that is `default_of` the family), at the pace measured for it, or with
 /// the scalar of its `calibration`. What the job says itself stays, single overlaps too; where the
@@ -29,8 +29,8 @@ struct PlanRequestOnStack {
   std::string refused;
 };
 
-/// As load_plan_request, on the stack `framework` where one is given, else on the usual one as
-/// load_job_on_usual_stack takes it for a plan that is not split: all plans are compared as one
+/// Variant of load_plan_request, on the stack `framework` where one is given, else on the usual one
+/// as load_job_on_usual_stack takes it for a plan that is not split: all plans are compared as one
 /// framework runs them.
 PlanRequestOnStack load_plan_request_on_stack(const Source& source,
                                               const std::vector<std::string>& overrides,

@@ -4,7 +4,7 @@
 
 namespace stepcast {
 
-/// What a product, C = op(A) op(B) [+ C], does with its numbers before they leave the chip.
+/// Work of a product, C = op(A) op(B) [+ C], on its numbers before they leave the chip.
 /// Operands other than A, B and C in brackets. GELU is the tanh form; its input is what it was
 /// applied to, the bias included, kept for the backward.
 enum class Epilogue : std::uint8_t {

@@ -17,7 +17,7 @@ struct ExecutionOrder::Place {
   std::uint32_t index = 0;
 };
 
-/// What the calls need to know of a segment.
+/// Facts of a segment that its calls need.
 struct ExecutionOrder::SegmentEdges {
   std::vector<std::int32_t> recorded;  // event by record number
   std::vector<std::int32_t> external;  // events waited for before the segment records them

@@ -67,13 +67,13 @@ class ExecutionOrder {
   /// Whether the host thread waits for some op's events (op_flags::kHostWaits).
   [[nodiscard]] bool host_waits() const { return host_waits_; }
 
-  // What is known about an op template.
+  // Facts of an op template.
   /// A collective without a communicator computes.
   [[nodiscard]] OpRole role(std::size_t op) const { return role_[op]; }
   [[nodiscard]] std::uint8_t stream(std::size_t op) const { return stream_[op]; }
 
-  /// What a call issues to a stream: entries [first, last) of one list of op templates, which all
-  /// calls of a segment share.
+  /// Ops that a call issues to a stream: entries [first, last) of one list of op templates, which
+  /// all calls of a segment share.
   struct Row {
     std::uint32_t first = 0, last = 0;
   };
@@ -86,7 +86,7 @@ class ExecutionOrder {
   /// How many entries of the row from this one on only compute: no wait, record or collective.
   [[nodiscard]] std::uint32_t plain_from(std::size_t entry) const { return plain_[entry]; }
 
-  // What is known about an executed op.
+  // Facts of an executed op.
   /// Its number in the step, in order of issue.
   [[nodiscard]] std::uint64_t number(std::uint32_t call, std::uint32_t op) const {
     return first_op_[call] + (op - program_->segments[program_->calls[call].segment].first_op);
@@ -95,7 +95,7 @@ class ExecutionOrder {
   [[nodiscard]] std::int32_t record(std::uint32_t call, std::uint32_t op) const {
     return record_[op] < 0 ? -1 : static_cast<std::int32_t>(first_record_[call]) + record_[op];
   }
-  /// What a wait refers to: a record of the same call by its place in the segment or, if
+  /// Record that a wait refers to: of the same call by its place in the segment or, if
   /// `external`, one of an earlier call.
   struct Wait {
     bool external = false;

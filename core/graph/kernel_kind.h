@@ -7,7 +7,7 @@
 
 namespace stepcast {
 
-/// What a kernel does, whoever wrote it: coarse enough that a recorded name tells it, where an
+/// Kind of a kernel's work, whoever wrote it: coarse enough that a recorded name tells it, while an
 /// OpKind also promises a shape.
 enum class KernelKind : std::uint8_t {
   kOther,        ///< none of these, or nothing tells
@@ -34,7 +34,7 @@ std::optional<KernelKind> kernel_kind_named(std::string_view name);
 KernelKind kernel_kind_of(OpKind kind);
 /// The same; recorded work says it itself.
 KernelKind kernel_kind_of(const Op& op);
-/// What people read as the kind of an op: the op kind, of recorded work the kernel kind.
+/// Name of an op's kind for people: the op kind, of recorded work the kernel kind.
 std::string_view shown_kind(OpKind kind, KernelKind kernel);
 std::string_view shown_kind(const Op& op);
 

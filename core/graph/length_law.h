@@ -40,9 +40,9 @@ double expected_pairs(const LengthLaw& law, std::int64_t rows, bool causal);
 
 constexpr std::int64_t kLongestJagged = 32'768;  ///< rows of a sample
 
-/// Where the sequences of `samples` samples from `first_sample` of the step's global batch on
-/// begin: rows of the whole, ascending, with all rows at the end. A pure function of the law, the
-/// step and the samples' numbers, so every plan draws the same.
+/// Draws the rows at which the sequences of `samples` samples from `first_sample` of the step's
+/// global batch on begin: rows of the whole, ascending, with all rows at the end. A pure function
+/// of the law, the step and the samples' numbers, so every plan draws the same.
 std::vector<std::int32_t> draw_offsets(const LengthLaw& law, std::int64_t rows, std::int64_t step,
                                        std::int64_t first_sample, std::int64_t samples);
 /// Those that a jagged op of `rank` works on.

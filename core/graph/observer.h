@@ -32,9 +32,9 @@ struct HostSpan {
   SimTime end{};
 };
 
-/// What the simulator and the runtime report while they work; reports and the profiler implement
-/// it. Calls come from one thread at a time per rank and stream; an implementation that keeps state
-/// per (rank, stream) needs no lock.
+/// Events that the simulator and the runtime report while they work; reports and the profiler
+/// implement it. Calls come from one thread at a time per rank and stream; an implementation that
+/// keeps state per (rank, stream) needs no lock.
 class Observer {
  public:
   virtual ~Observer() = default;

@@ -11,8 +11,8 @@
 
 namespace stepcast {
 
-/// What an op does. `shape` is read by kind; [x] marks an optional operand. Matrices are row-major
-/// [rows, columns]. All else that depends on the kind is its row of traits
+/// Kind of an op's work. `shape` is read by kind; [x] marks an optional operand. Matrices are
+/// row-major [rows, columns]. All else that depends on the kind is its row of traits
 /// (core/graph/op_traits.h).
 enum class OpKind : std::uint8_t {
   // Matrix products and attention.

@@ -158,10 +158,10 @@ struct Exchange {
   [[nodiscard]] std::vector<double> sent_by(std::size_t position) const;
 };
 
-/// Where the tokens of one layer go. Ops with an `Op::routing` work on as many rows as its draw
-/// sends: dispatched copies stand part by part and expert by expert, received ones part by part, by
-/// the rank they come from and expert, sorted ones part by part, by expert and the rank they come
-/// from.
+/// Destinations of the tokens of one layer. Ops with an `Op::routing` work on as many rows as its
+/// draw sends: dispatched copies stand part by part and expert by expert, received ones part by
+/// part, by the rank they come from and expert, sorted ones part by part, by expert and the rank
+/// they come from.
 struct ExpertRouting {
   std::int64_t layer = 0;
   std::int64_t part = 0;  ///< the one an op works on, of `parts` equal ones of each expert's copies

@@ -11,7 +11,8 @@
 
 namespace stepcast {
 
-/// What a gzip file (also of several members) or a zstd file unpacks to. `gzip`: which it is.
+/// Bytes to which a gzip file (also of several members) or a zstd file unpacks. `gzip`: which it
+/// is.
 /// Errors: InputError "file: byte N", N of the file, where it is cut or damaged. Sums are checked,
 /// but not those of several gzip members.
 std::unique_ptr<ByteSource> unpacked(const std::filesystem::path& file, bool gzip);

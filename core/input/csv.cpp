@@ -71,7 +71,7 @@ CsvReader::CsvReader(Input input, char comment) : input_(std::move(input)), comm
   }
 }
 
-/// Where the line that `from` (counted from begin_) is in ends; false at the end of the text.
+/// Finds the end of the line that `from` (counted from begin_) is in; false at the end of the text.
 bool CsvReader::line_at(std::size_t from, std::size_t& end) {
   while (true) {
     const std::size_t found = buffer_.find('\n', begin_ + from);

@@ -8,7 +8,7 @@
 
 namespace stepcast {
 
-/// What some programs put before a text in UTF-8.
+/// Mark that some programs put before a text in UTF-8.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 /// Bytes that come one after the other: a file, a decompressor, a member of an archive.

@@ -20,7 +20,7 @@ struct Session {
   double keep = 0;
 };
 
-/// What a table was before its rows were hashed into fewer buckets.
+/// Rows and ids of a table before its rows were hashed into fewer buckets.
 struct Remapping {
   std::int64_t rows = 0;
   std::shared_ptr<const Access> access;

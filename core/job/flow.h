@@ -9,14 +9,15 @@ namespace stepcast {
 /// Side traffic of a training run (primitive P7): a checkpoint, a reader, an upload. Every `every`
 /// of training it moves bytes from the devices over `via`.
 struct Flow {
-  /// What moves: a given amount of all devices together, or what the job itself says.
+  /// Amount that moves: a given one of all devices together, or one that the job itself says.
   enum class What : std::uint8_t {
     kAmount,
     kParameters,     ///< weights, each once, in the formats they are kept in
     kState,          ///< weights and optimizer state, each once
     kEmbeddingDiff,  ///< rows of embedding tables that were looked up since the flow last ran
   };
-  /// What training waits for: nothing | the copy out of the devices to their hosts | all of it.
+  /// Transfer that training waits for: none | the copy out of the devices to their hosts | all of
+  /// it.
   enum class Stall : std::uint8_t { kNone, kHostCopy, kFull };
 
   std::string name;

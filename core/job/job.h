@@ -18,8 +18,8 @@
 namespace stepcast {
 
 enum class RecomputeKind : std::uint8_t { kNone, kSelective, kFull, kFirstLayers };
-/// What "selective" recomputation makes again in the backward pass of a layer. The names are those
-/// of Megatron-LM's --recompute-modules.
+/// Modules that "selective" recomputation makes again in the backward pass of a layer. The names
+/// are those of Megatron-LM's --recompute-modules.
 struct RecomputeModules {
   bool attention_core = true;      ///< core_attn: scores and what is kept of them
   bool norms = false;              ///< layernorm: the outputs of both norms
@@ -50,7 +50,7 @@ inline std::vector<std::string> names_of(const RecomputeModules& modules) {
 }
 struct Recompute {
   RecomputeKind kind = RecomputeKind::kNone;
-  std::int64_t layers = 0;   ///< kFirstLayers: full recompute of the first k layers of each stage
+  std::int64_t layers = 0;     ///< kFirstLayers: full recompute of the first k layers of each stage
   RecomputeModules modules{};  ///< kSelective
 };
 
@@ -125,7 +125,7 @@ enum class ContextAlgorithm : std::uint8_t { kAuto, kAllGather, kPassKv, kPassQ,
 /// DeepEP).
 enum class ExpertDispatch : std::uint8_t { kCopies, kPerMachine };
 
-/// What a step does: forward, backward and update | forward over new tokens, keeping their keys and
+/// Kind of a step: forward, backward and update | forward over new tokens, keeping their keys and
 /// values | forward of one new token per sequence.
 enum class JobPhase : std::uint8_t { kTrain, kPrefill, kDecode };
 

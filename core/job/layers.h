@@ -68,7 +68,7 @@ struct LayerTensor {
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
 };
 
-/// What attention and rope say of the heads that stand side by side in their input.
+/// Properties, for attention and rope, of the heads that stand side by side in their input.
 struct LayerHeads {
   std::int64_t heads = 1;
   std::int64_t kv_heads = 0;  ///< 0: as heads

@@ -39,7 +39,7 @@ struct PlanShard {
   RowCachePolicy cache_policy = RowCachePolicy::kLru;
 };
 
-/// What a plan may do with one table; what is empty restricts nothing.
+/// Limits on what a plan may do with one table; an empty member restricts nothing.
 struct TableConstraint {
   std::string table;
   std::vector<ShardingKind> shardings;
@@ -84,7 +84,7 @@ struct LedgerLine {
   }
 };
 
-/// Where every row and column of every embedding table lives (CONTRACT section 5). What a planner
+/// Place of every row and column of every embedding table (CONTRACT section 5). What a planner
 /// knows about it stays 0 or empty in plans made by hand.
 struct EmbeddingPlan {
   std::string workload, system;

@@ -7,7 +7,7 @@
 
 namespace stepcast {
 
-/// What the user fixed of a parallel plan; the rest is searched.
+/// Part of a parallel plan that the user fixed; the rest is searched.
 struct FixedPlan {
   std::optional<std::int64_t> tensor, context, expert, pipeline, data, virtual_stages, micro;
   std::optional<bool> sequence_parallel;

@@ -11,7 +11,7 @@ namespace stepcast {
 /// `made_for`.
 std::vector<PlanSetting> plan_settings(const Job& job);
 
-/// Where a job differs from what its plan was made for, as text: "batch.global 65536 (made for
+/// Differences between a job and what its plan was made for, as text: "batch.global 65536 (made for
 /// 32768)"; empty where it does not, or the plan does not say.
 std::vector<std::string> changed_settings(const Job& job, const EmbeddingPlan& plan);
 

@@ -8,13 +8,13 @@ namespace stepcast {
 
 enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kZbH1, kZbV };
 
-/// Where the virtual stages of a pipeline are, one after the other as layers go.
+/// Order in which the virtual stages of a pipeline are placed on its ranks, as layers go.
 enum class ChunkPlacement : std::uint8_t {
   kRound,  ///< chunk c of stage i is virtual stage c * stages + i
   kV,      ///< odd chunks run back: the last stage holds two virtual stages in a row
 };
 
-/// What the rest of the toolkit asks of a schedule; the order of its passes is
+/// Properties of a schedule that the rest of the toolkit asks for; the order of its passes is
 /// workloads/schedule/schedule.h.
 struct ScheduleTraits {
   ScheduleKind kind;

@@ -269,7 +269,7 @@ Broken narrow_attention(const Job& job, const TransformerWorkload&) {
   return std::nullopt;
 }
 
-/// What has to hold for a token to go to each machine once.
+/// Conditions for a token to go to each machine once.
 Broken dispatched_experts(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
   if (!w.moe) {

@@ -5,7 +5,8 @@
 #include "core/job/internal/rules.h"
 #include "core/job/layer_split.h"
 
-// What is trained and how: adapters, loss, lengths of documents, modules that are recomputed.
+// Rules of what is trained and how: adapters, loss, lengths of documents, modules that are
+// recomputed.
 namespace stepcast::internal {
 namespace {
 

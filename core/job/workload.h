@@ -73,8 +73,8 @@ struct TransformerWorkload {
   bool parallel_block = false;  ///< attention and feed-forward block read one norm, side by side
   std::optional<LatentAttention> mla;  ///< then kv_heads and head_dim say nothing
   std::optional<MixtureOfExperts> moe;
-  /// What the model it was made from has and this description leaves out or simplifies, each as a
-  /// phrase: "multi-token prediction (left out)". Predictions repeat them as warnings.
+  /// Features of the model it was made from that this description leaves out or simplifies, each as
+  /// a phrase: "multi-token prediction (left out)". Predictions repeat them as warnings.
   std::vector<std::string> approximated;
   /// True if this layer has experts instead of one feed-forward block.
   [[nodiscard]] bool has_experts(std::int64_t layer) const {

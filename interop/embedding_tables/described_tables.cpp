@@ -2,8 +2,8 @@
 #include <algorithm>
 #include "core/lower.h"
 
-// What files of other systems that describe embedding tables share; docs/reference/table-files.md
-// shows them.
+// Keys that files of other systems that describe embedding tables share;
+// docs/reference/table-files.md shows them.
 namespace stepcast::interop {
 
 std::optional<Value> given(const Value& v, const char* key) {

@@ -7,7 +7,7 @@
 
 namespace stepcast::interop {
 
-/// What a file of another system says about embedding tables, in our words.
+/// Embedding tables of a file of another system, in our words.
 struct Described {
   Json workload = Json::object();
   Json job = Json::object();  ///< batch, devices, formats, constraints

@@ -17,7 +17,7 @@ using Cells = std::vector<std::string>;
 
 const Cells kColumns{"name", "rows", "dim", "pooling", "mode", "zipf", "histogram", "indices"};
 
-/// What other tools call a column.
+/// Names of columns in other tools.
 const std::map<std::string, std::string, std::less<>>& other_names() {
   static const std::map<std::string, std::string, std::less<>> names{
       {"table", "name"},

@@ -105,7 +105,7 @@ const std::vector<std::pair<std::string, Family>>& families() {
   return all;
 }
 
-/// What keeps models of other kinds from being read, by the beginning of their type.
+/// Features that keep models of other kinds from being read, by the beginning of their type.
 constexpr std::array<std::pair<std::string_view, const char*>, 16> kNotModelled{
     {{"bert", "an encoder"},
      {"roberta", "an encoder"},
@@ -152,7 +152,7 @@ class Reader {
     const auto v = find(key);
     return v ? v->boolean() : otherwise;
   }
-  /// What the model has and a workload cannot say.
+  /// Notes a feature of the model that a workload cannot say.
   void approximate(const std::string& what) { approximated_.push_back(what); }
   [[nodiscard]] const std::vector<std::string>& approximated() const { return approximated_; }
   /// A key that must have a certain value, since others cost something else.
@@ -265,7 +265,7 @@ void read_llama(Reader& r, Json& w, Family family) {
   read_window(r, w, family == Family::kGemma);
 }
 
-/// What a family adds to a Llama's layers.
+/// Notes what a family adds to a Llama's layers.
 void note_additions(Reader& r, const std::string& type) {
   if (type.starts_with("gemma2") || type.starts_with("gemma3") || type == "glm4") {
     r.approximate("norms after attention and feed-forward blocks (left out)");

@@ -192,7 +192,7 @@ void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json&
   }
 }
 
-/// What overlaps with what; `p` holds virtual_stages.
+/// Reads which transfers overlap; `p` holds virtual_stages.
 void read_overlap(Arguments& a, Json& p) {
   const bool gather = a.has("overlap-param-gather");
   // Megatron-LM overlaps exchanges with another micro-batch; parts of one come nearest.

@@ -5,8 +5,8 @@
 
 namespace stepcast::interop {
 
-/// What an option of Megatron-LM that the import does not turn into a key of a job means for the
-/// step's cost.
+/// Effect on the step's cost of an option of Megatron-LM that the import does not turn into a key
+/// of a job. step's cost.
 enum class OptionEffect {
   kNone,      ///< data, logging, checkpoints, learning rate: the step is the same
   kLeftOut,   ///< costs something that a job cannot say; a prediction names it

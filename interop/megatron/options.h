@@ -51,7 +51,7 @@ class Arguments {
   /// Sizes and degrees: 1 or more.
   std::optional<std::int64_t> size(const std::string& name) { return integer_at_least(name, 1); }
   std::int64_t required(const std::string& name, const char* what);
-  /// What one of the words `known` stands for; the first where the option is not given.
+  /// Value that one of the words `known` stands for; the first where the option is not given.
   template <typename T>
   T choice(const std::string& name, std::initializer_list<std::pair<std::string_view, T>> known) {
     if (!has(name)) {
@@ -74,7 +74,7 @@ class Arguments {
   /// Refuses options that nothing knows: all of these at once, each with its line and the option it
   /// may be meant for.
   void refuse_unread() const;
-  /// What costs something and the job leaves out, as phrases.
+  /// Phrases for what costs something and the job leaves out.
   [[nodiscard]] std::vector<std::string> left_out() const;
   /// Options that nothing has asked for because the step is the same without them, by line.
   [[nodiscard]] std::vector<std::string> without_effect() const;

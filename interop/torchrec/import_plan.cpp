@@ -93,7 +93,7 @@ const std::vector<std::pair<std::string, ShardingKind>>& types() {
   return all;
 }
 
-/// What a kernel in host memory says of a table's parts.
+/// Reads what a kernel in host memory says of a table's parts.
 void read_host_memory(const Value& v, const std::string& kernel, const Job& job,
                       const EmbeddingTable& table, PlanTable& t) {
   const auto cache = v.find("cache_params");

@@ -226,7 +226,7 @@ class TorchRecReader {
     return t;
   }
 
-  /// What the constraints say of one table's lookups and of its plan.
+  /// Adds what the constraints say of one table's lookups and of its plan.
   void add_lookups(const std::string& name, const std::vector<std::string>& features, bool weighted,
                    bool sequence, Json& t) {
     const std::size_t count = std::max<std::size_t>(1, features.size());

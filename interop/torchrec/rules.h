@@ -13,7 +13,7 @@ struct TorchRecSharding {
   std::vector<std::string_view> kernels;
 };
 
-/// What TorchRec's sharders accept on CUDA devices, of what plans here can say. Sources, of
+/// Plans here that TorchRec's sharders accept on CUDA devices. Sources, of
 /// meta-pytorch/torchrec, torchrec/distributed:
 ///   pooled: embedding_types.py, BaseEmbeddingSharder.sharding_types; embeddingbag.py,
 ///     create_embedding_bag_sharding;
@@ -40,7 +40,7 @@ constexpr std::int64_t kTorchRecColumnMultiple = 4;
 /// EmbeddingLocation MANAGED and MANAGED_CACHING, memory of the host that devices reach.
 constexpr std::string_view kTorchRecHostTier = "ddr";
 
-/// Where CacheParams leaves load_factor out: cache_load_factor of FBGEMM's
+/// Value of CacheParams if load_factor is left out: cache_load_factor of FBGEMM's
 /// SplitTableBatchedEmbeddingBagsCodegen.
 constexpr double kTorchRecLoadFactor = 0.2;
 

@@ -14,7 +14,8 @@ struct CollectivePlace {
 };
 CollectivePlace place_of(double bytes, const GroupShape& group);
 
-/// What calibration points add to a collective's form: curves in bytes, one per measured group.
+/// Correction of a collective's form by calibration points: curves in bytes, one per measured
+/// group.
 ///
 /// Between two points the residual r = ln(measured / form) changes as the form rises:
 ///

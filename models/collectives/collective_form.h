@@ -29,7 +29,7 @@ class CollectiveForm {
   [[nodiscard]] virtual Seconds exchange(std::span<const double> level_bytes, double kept,
                                          double peers, const GroupShape& group,
                                          const System& system, std::span<const double> c) const = 0;
-  /// What a collective costs on top when its communicator was not used for a while: buffers and
+  /// Extra cost of a collective when its communicator was not used for a while: buffers and
   /// code have left the caches. Monotone in both; 0 for a time below 0 (not known).
   [[nodiscard]] virtual Seconds after_rest(double, Seconds, std::span<const double>) const {
     return {};
@@ -39,7 +39,7 @@ class CollectiveForm {
   [[nodiscard]] virtual bool serves_other_kinds() const { return false; }
   /// True if its constants are shares of the links' peak rates.
   [[nodiscard]] virtual bool of_links() const { return false; }
-  /// What no constants and no residual may undercut; 0 where the fabric is not described.
+  /// Time that no constants and no residual may undercut; 0 where the fabric is not described.
   [[nodiscard]] virtual Seconds limit(OpKind, double, const GroupShape&, const System&) const {
     return {};
   }
@@ -155,7 +155,7 @@ double exchanged_bytes(std::span<const double> level_bytes);
 /// Bytes that one rank moves in a symmetric collective of n ranks: all-reduce 2 (n-1)/n S;
 /// all-gather, reduce-scatter, all-to-all (n-1)/n S; else S.
 double moved_bytes(OpKind kind, double bytes, double n);
-/// What one member's port sustains at a level when the group and its siblings are active.
+/// Bandwidth that one member's port sustains at a level when the group and its siblings are active.
 double port_bandwidth(const System& system, const GroupShape& group, std::size_t level);
 
 /// End of each rank of a personalised exchange in bytes through its ports: flows of a port share it

@@ -5,12 +5,10 @@
 #include "core/graph/program_fwd.h"
 #include "core/units.h"
 
-
-
 namespace stepcast::models {
 
-/// What the ops of a step take by themselves between two uses of a communicator: the time in which
-/// its buffers and code leave the caches of a CPU.
+/// Time that the ops of a step take by themselves between two uses of a communicator: the time in
+/// which its buffers and code leave the caches of a CPU.
 ///
 /// In:      one step of one rank; the time of each op template (those of collectives do not count).
 /// Out:     by op template: for a collective the mean over its calls of the time since the

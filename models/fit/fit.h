@@ -77,9 +77,9 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> rows,
                          const FitOptions& options = {});
 inline constexpr std::size_t kMinimumRows = 4;
 
-/// As above per collective kind; a kind with one rank only is skipped. `form` names the collective
-/// form ("collective.knee" for ranks that share a machine, "collective.fabric" for devices on a
-/// described fabric).
+/// Fits as above per collective kind; a kind with one rank only is skipped. `form` names the
+/// collective form ("collective.knee" for ranks that share a machine, "collective.fabric" for
+/// devices on a described fabric).
 FittedModels fit_collectives(const System& system, std::span<const MeasuredCollective> rows,
                              std::string_view form, const FitOptions& options = {});
 

@@ -93,8 +93,8 @@ std::vector<PlacedRatio> merged(std::vector<PlacedRatio> ratios) {
   return out;
 }
 
-/// Where the residual is smoothed: chunk (the coordinate of protocols), group size, and whether the
-/// group leaves its unit (far apart: they do not borrow from each other).
+/// Coordinates in which the residual is smoothed: chunk (that of protocols), group size, and
+/// whether the group leaves its unit (far apart: they do not borrow from each other).
 std::vector<double> smoothing_coordinates(const CollectivePlace& p) {
   constexpr double kApart = 20;
   return {p.log_bytes - p.log_size, p.log_size,

@@ -158,7 +158,7 @@ bool like_its_class(const Op& op, const KernelForm& form) {
   return class_of(op.kind) == OpClass::kMemoryBound && form.like_its_class() && !narrow_cast;
 }
 
-/// What is left for the ops that carry the key of the first, once the others are priced: no less
+/// Time left for the ops that carry the key of the first, once the others are priced: no less
 /// than this share, since fused kernels hide what the others would take alone.
 constexpr double kLeastShare = 0.3;
 

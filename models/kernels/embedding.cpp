@@ -37,8 +37,8 @@ double output_bytes(const std::vector<ShardTraffic>& shards) {
   }
   return total;
 }
-/// What the ops of a group stream through a host's caches besides rows, forward and backward: ids,
-/// sort words twice, pooled rows and their gradients.
+/// Bytes that the ops of a group stream through a host's caches besides rows, forward and backward:
+/// ids, sort words twice, pooled rows and their gradients.
 double list_bytes(const std::vector<ShardTraffic>& shards) {
   double total = output_bytes(shards);
   for (const ShardTraffic& s : shards) {

@@ -33,8 +33,8 @@ struct OperandUse {
   bool sent = false;
 };
 
-/// What a form may look at: one op, and what follows from its program. Built once per op; a fit
-/// evaluates it many times.
+/// Facts that a form may look at: one op, and what follows from its program. Built once per op; a
+/// fit evaluates it many times.
 struct OpFacts {
   /// An op among those of the program; another one is taken as alone, on the program's tables.
   OpFacts(const Program& of_program, const Op& of_op);
@@ -79,8 +79,8 @@ class KernelForm {
   /// `c` in the order of `constants`. Fills time, compute, memory, overhead and bound.
   [[nodiscard]] virtual Prediction predict(const OpFacts& facts, const Device& device,
                                            std::span<const double> c) const = 0;
-  /// What no kernel on this device can beat, whatever its residual points say; 0 where the form
-  /// knows no such bound.
+  /// Time that no kernel on this device can beat, whatever its residual points say; 0 where the
+  /// form knows no such bound.
   [[nodiscard]] virtual Seconds limit(const OpFacts&, const Device&) const { return {}; }
   /// True if `predict` reads the op's own fields only. Then its answers may be cached (KernelMemo).
   [[nodiscard]] virtual bool of_op_alone() const { return false; }
@@ -91,7 +91,7 @@ class KernelForm {
   /// True if the op may be among those the form was fitted to. What is not is never in range, and
   /// residual points say nothing of it.
   [[nodiscard]] virtual bool like_measured(const Op&) const { return true; }
-  /// Where an op stands in the form's own space: natural logarithms of sizes (distance 1 = a factor
+  /// Place of an op in the form's own space: natural logarithms of sizes (distance 1 = a factor
   /// of e), and categories as multiples of a large step. Used for the calibrated range and the
   /// residual points.
   [[nodiscard]] virtual std::vector<double> coordinates(const OpFacts& facts) const = 0;

@@ -57,7 +57,8 @@ void carry_links(FittedModel& model, const System& from, const System& to) {
   scale("outer", 1 / hop);
 }
 
-/// As many multiprocessors of the same make: clocks, memory and caches in use may differ.
+/// Compares chips: as many multiprocessors of the same make; clocks, memory and caches in use may
+/// differ.
 bool same_chip(const Device& a, const Device& b) {
   const auto tensor_over_vector = [](const Device& d) {
     return d.peak_of(Format::kFp16).value_or(FlopsPerSecond(0)) /
@@ -67,8 +68,8 @@ bool same_chip(const Device& a, const Device& b) {
          std::abs(tensor_over_vector(a) / tensor_over_vector(b) - 1) < 0.03;
 }
 
-/// What a chip sustains under a lower power limit: dynamic power goes with the cube of the clock,
-/// as the voltage follows it.
+/// Carries over what a chip sustains under a lower power limit: dynamic power goes with the cube of
+/// the clock, as the voltage follows it.
 void carry_power(FittedModel& model, const Device& from, const Device& to) {
   if (!(from.watts > 0) || !(to.watts > 0) || to.watts >= from.watts) {
     return;

@@ -14,9 +14,9 @@
 
 namespace stepcast::models {
 
-/// What the rows of one measurement share: the device, the system for collectives, the software
-/// stack, and a variant where the kernel only stands in for the op kind it is filed under ("mul"
-/// for add, "softmax", "fp8_block").
+/// Facts that the rows of one measurement share: the device, the system for collectives, the
+/// software stack, and a variant where the kernel only stands in for the op kind it is filed under
+/// ("mul" for add, "softmax", "fp8_block").
 struct Testbed {
   std::string device, system, stack, variant;
   auto operator<=>(const Testbed&) const = default;
@@ -124,7 +124,8 @@ struct OpFilter {
 };
 /// Indices into table.ops, ascending.
 std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& filter);
-/// As the fits take them; pointers stay valid as long as `table` lives (also when it is moved).
+/// Rows as the fits take them; pointers stay valid as long as `table` lives (also when it is
+/// moved).
 std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
                                      std::span<const std::uint32_t> rows);
 
@@ -132,7 +133,7 @@ std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
 /// those taken inside one machine of the same device. An empty `stack` asks for nothing.
 std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system,
                                             std::string_view stack = {});
-/// As the fits take them: the group's shape on the fabric of `system`, with no sibling groups.
+/// Rows as the fits take them: the group's shape on the fabric of `system`, with no sibling groups.
 /// Between devices of their own, 16-bit floats count as fp32: a collective moves bytes, and fp32 is
 /// the format whose model serves every other.
 std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,

@@ -160,7 +160,7 @@ std::uint32_t add_with_reuse(Program& program, Op op, std::string_view operands)
                    [](const Use& a, const Use& b) { return a.distance > b.distance; });
   Segment segment;
   segment.first_op = static_cast<std::uint32_t>(program.ops.size());
-  // What lies between two touches was moved by the earlier one; before the op, by a filler.
+  // Bytes between two touches were moved by the earlier one; before the op, by a filler.
   const double own = (op.bytes_read + op.bytes_written).base();
   const auto add = [&program](double moved, const Use* use) {
     Op filler;

@@ -50,7 +50,7 @@ class Partitioner {
   Placement take() { return std::move(placement_); }
 
  private:
-  /// What the slowest rank takes at least: the mean over ranks, and any one shard.
+  /// Lower bound of the slowest rank: the mean over ranks, and any one shard.
   [[nodiscard]] Ticks least(const std::vector<std::int32_t>& choose) const {
     Ticks on_all = 0;
     Ticks sum = 0;

@@ -9,7 +9,7 @@
 
 namespace stepcast::planner::torchrec {
 
-/// What TorchRec's planner believes of a cluster: its defaults, in bytes per second. Source:
+/// Cluster as TorchRec's planner assumes it: its defaults, in bytes per second. Source:
 /// meta-pytorch/torchrec planner constants, commit a48cef79; GiB, not GB.
 struct Topology {
   std::int64_t devices = 8;

@@ -10,8 +10,9 @@ struct LowerBound {
   Ticks value = 0;
   /// The same when memory is unlimited: the price of memory is the difference.
   Ticks without_memory = 0;
-  /// What decided: "mean load", "largest piece", "heaviest table" (its options one by one),
-  /// "memory", "rank patterns" (planner/embedding/internal/pattern_bound.h), "proven optimal".
+  /// Argument that decided: "mean load", "largest piece", "heaviest table" (its options one by
+  /// one), "memory", "rank patterns" (planner/embedding/internal/pattern_bound.h), "proven
+  /// optimal".
   std::string reason;
 };
 

@@ -7,12 +7,12 @@
 
 namespace stepcast::planner {
 
-/// What embedding tables may use of each tier: of the device's memory what its libraries' reserve
+/// Memory that embedding tables may use in each tier: of the device's what its libraries' reserve
 /// and the dense model leave; of slower tiers the system's capacity, shared as the system says. The
 /// first tier is always "hbm". Errors: InputError for a memory of 0.
 std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers);
 
-/// What the communicators that a plan talks on take of a device's memory beyond what
+/// Memory that the communicators of a plan take of a device beyond what
 /// `capacities_of` leaves for them: a search does not see it, the plan's ledger does.
 Bytes further_communicators(const Job& job, const EmbeddingPlan& plan);
 

@@ -83,7 +83,7 @@ class Planning {
               true);
     }
     const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
-    // Where memory is scarce, slower memory may be the faster plan.
+    // Slower memory may be the faster plan while memory is scarce.
     const PlanSpaceOptions slow{.group_sizes = spaces.front(),
                                 .slow_tiers = true,
                                 .dedup = job_.embedding_dedup,
@@ -138,7 +138,7 @@ class Planning {
   [[nodiscard]] SearchOptions searching_in(const Job& job, const PlanSpace& space) const {
     SearchOptions searching = options_.search;
     if (searching.time_limit && searching.clock) {
-      // What is left of the time is shared by the spaces that are left.
+      // Spaces that are left share the time that is left.
       const double left = *searching.time_limit - (searching.clock() - begin_);
       searching.time_limit = std::max(0.0, left) / std::max(1.0, spaces_left_);
     }
@@ -231,7 +231,7 @@ class Planning {
     return lacking;
   }
 
-  /// Where memory is scarce, what is found with less of it may be the better start: a descent that
+  /// Searches with less memory first, if memory is scarce: a descent that
   /// leaves no room free cannot move.
   static SearchResult searched(const PlacementProblem& problem, const SearchOptions& options,
                                bool again) {
@@ -276,7 +276,7 @@ class Planning {
     auto& all = result_.candidates;
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.objective < b.objective; });
-    // What the wider space found may be in the narrower space too.
+    // Results of the wider space may be in the narrower space too.
     const auto same = [](const auto& a, const auto& b) { return a.objective == b.objective; };
     all.erase(std::unique(all.begin(), all.end(), same), all.end());
     if (all.empty()) {

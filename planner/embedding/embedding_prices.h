@@ -32,7 +32,7 @@ enum class LineFit : std::uint8_t {
   kBelow,  ///< of the lines nowhere above the model the highest at that size: for bounds
 };
 
-/// What pieces of embedding tables cost, in seconds, asked of the measured models through
+/// Costs of pieces of embedding tables, in seconds, asked of the measured models through
 /// models::CostModel: the planner has no cost formula of its own. An op on several tables costs its
 /// start once and, per table, what the model says of that table alone beyond the start.
 ///

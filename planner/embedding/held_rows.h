@@ -19,8 +19,8 @@ struct HeldPart {
   [[nodiscard]] std::int64_t columns() const { return end_column - first_column; }
 };
 
-/// What member `i` of a group of `members` holds of a shard: all rows, a block of ceil(rows / n)
-/// (trailing members may have none), or every n-th row from the i-th.
+/// Rows that member `i` of a group of `members` holds of a shard: all rows, a block of ceil(rows /
+/// n) (trailing members may have none), or every n-th row from the i-th.
 HeldPart held_part(const PlanShard& shard, std::int64_t members, std::int64_t i);
 
 /// Elements that two parts have in common, in the same order of rows; tiers are not compared.

@@ -128,7 +128,7 @@ class Ledger {
     return std::max(0.0, mass_of_hottest(table(s), end) - mass_of_hottest(table(s), s.first_row));
   }
 
-  /// Where the lookups of now fall in the order that the plan brings; nullptr where it follows
+  /// Position of the lookups of now in the order that the plan brings; nullptr if it follows
   /// them.
   const LookupsInOrder* in_order(const EmbeddingSlice& s) {
     if (s.order == nullptr) {

@@ -11,7 +11,7 @@
 
 namespace stepcast::planner {
 
-/// Where the rows of one table lie under a plan, by rank.
+/// Ranks that hold the rows of one table under a plan.
 class TableHoldings {
  public:
   explicit TableHoldings(const PlanTable& table);
@@ -28,7 +28,7 @@ class TableHoldings {
 /// and counts as any other by popularity.
 bool same_order(const PlanTable& a, const PlanTable& b);
 
-/// Where a plan places a table: nullptr where it has none of that name, rows and columns.
+/// Entry of a table in a plan: nullptr if it has none of that name, rows and columns.
 const PlanTable* placed_table(const EmbeddingPlan& plan, const EmbeddingTable& table);
 
 /// The same rows and columns on the same ranks, in the same order and tier.
@@ -38,7 +38,7 @@ bool same_placement(const PlanTable& a, const PlanTable& b);
 std::int64_t moved_bytes(const Job& job, const EmbeddingTable& table, std::int64_t elements,
                          std::int64_t columns);
 
-/// What has to move to get from one plan to another: rows with their optimizer state that a rank
+/// Bytes that move to get from one plan to another: rows with their optimizer state that a rank
 /// holds under the new plan and not under the old one. A row comes from the nearest rank that has
 /// it; where row orders differ the count is an upper bound (planner/embedding/held_rows.h).
 struct Migration {

@@ -79,7 +79,7 @@ class OverlappedSearch {
     std::array<double, kPhases> weight{};
     weight.fill(1);
     explore(weighted(problem_, weight, {}, 1), false);
-    // What arrives beyond the lookups delays the exchanges by as much: with weights in between the
+    // Arrivals beyond the lookups delay the exchanges by as much: with weights in between the
     // lookups may grow until they hide the arrival.
     double low = 0;
     double high = 1;

@@ -124,7 +124,7 @@ struct Choice {
 };
 using Placement = std::vector<Choice>;
 
-/// Where a plan is in use already: what it costs to leave it, and how much may be moved.
+/// Plan that is in use already: what it costs to leave it, and how much may be moved.
 struct Moves {
   Placement home;
   std::function<std::int64_t(std::size_t table, const Choice& to)> bytes;  ///< 0 at home

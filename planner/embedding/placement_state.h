@@ -22,7 +22,7 @@ class PlacementState {
   void add(std::size_t table, Choice choice);
   void remove(std::size_t table);  ///< no-op for a table that is not placed
   [[nodiscard]] Ticks objective() const;
-  /// What adding a table in that option, with its pieces on those groups, would make of the
+  /// Objective and `unevenness` after adding a table in that option, with its pieces on those
   /// objective and of `unevenness`.
   [[nodiscard]] std::pair<Ticks, double> with(const PlacementOption& option,
                                               const std::vector<std::int32_t>& groups);

@@ -106,7 +106,7 @@ class PlanSpaceBuilder {
   }
 
  private:
-  /// What the job asks of a table's placement; nullptr: nothing.
+  /// Constraint of the job on a table's placement; nullptr: none.
   [[nodiscard]] const TableConstraint* constraint_on(const EmbeddingTable& table) const {
     const auto bound = std::find_if(job_.plan_constraints.begin(), job_.plan_constraints.end(),
                                     [&](const auto& c) { return c.table == table.name; });

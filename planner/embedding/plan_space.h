@@ -13,7 +13,7 @@
 
 namespace stepcast::planner {
 
-/// What an option of the placement problem means for the table's rows and columns.
+/// Meaning of an option of the placement problem for the table's rows and columns.
 struct OptionMeaning {
   ShardingKind kind = ShardingKind::kTableWise;
   std::int64_t column_parts = 1;
@@ -37,7 +37,7 @@ struct OptionMeaning {
   const PlanTable* in_use = nullptr;
 };
 
-/// What a plan may consist of, for those who carry it out in another system.
+/// Forms that a plan may consist of, for those who carry it out in another system.
 struct PlanForm {
   std::optional<Split> row_split = std::nullopt;  ///< none: of blocks and stripes the more even one
   bool column_parts = true;

@@ -429,8 +429,8 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
         }
       }
     }
-    // What the ledger of the finished plan refuses (kept tables count here) is no answer. Where it
-    // is communicators that have no room the next search leaves that much free.
+    // Plans that the ledger of the finished plan rejects (kept tables count here) are no answer.
+    // Where it is communicators that have no room the next search leaves that much free.
     Bytes lacking;
     for (ReplanPoint& p : thinned(front_of(std::move(all)), options.points)) {
       p.plan.devices = job.devices;

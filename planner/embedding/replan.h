@@ -20,7 +20,7 @@ struct ReplanPoint {
   bool home = false;  ///< the given plan itself
 };
 
-/// What can be had for how many bytes moved.
+/// Plans by how many bytes they move.
 struct ReplanFront {
   std::vector<ReplanPoint> points;  ///< bytes rise, times fall; the first is the given plan
   std::vector<std::string> kept;    ///< tables that stay: the space has no placement like theirs

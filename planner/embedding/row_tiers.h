@@ -7,7 +7,7 @@
 
 namespace stepcast::planner {
 
-/// What one row costs at one replication level, as a function of its expected accesses per global
+/// Cost of one row at one replication level, as a function of its expected accesses per global
 /// batch c:   cost = per_access * u(c) + per_row,   memory = access_memory * u(c) + memory.
 /// Levels go from many copies to one: per_access and access_memory rise, per_row and memory fall.
 struct RowLevel {

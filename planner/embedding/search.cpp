@@ -299,7 +299,7 @@ std::uint64_t kick_and_anneal(const PlacementProblem& problem, const SearchOptio
   return moves;
 }
 
-/// What the search found; where nothing fits, what a repair of the smallest options finds.
+/// Result of the search; if nothing fits, what a repair of the smallest options finds.
 void finish(const PlacementProblem& problem, const internal::Budget& budget, std::uint64_t moves,
             internal::LocalSearch& local, internal::Incumbents& incumbents, SearchResult& result) {
   result.best = incumbents.take();

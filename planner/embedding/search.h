@@ -33,7 +33,7 @@ struct SearchOptions {
   std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
 };
 
-/// What is missing where a placement cannot be found: the shortest explanation.
+/// Reason why a placement cannot be found: the shortest explanation.
 struct Shortage {
   std::string table;  ///< empty: all tables together
   std::string tier;

@@ -20,7 +20,7 @@ double both_ways(const Job& job) {
          element_bytes(job.formats.all_to_all_backward);
 }
 
-/// What the allocator loses on activations.
+/// Bytes that the allocator loses on activations.
 double lost_bytes(const Job& job, double activations) {
   return simulator::framework_memory(job.system.device, {}, Bytes(activations))
       .fragmentation.base();

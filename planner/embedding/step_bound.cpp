@@ -53,7 +53,7 @@ PlacementProblem without_sums(const PlacementProblem& problem) {
 PlacementProblem mean_of_overlapped(const PlacementProblem& problem, const Job& job,
                                     double exchanges) {
   const double kernels = 1 - exchanges;
-  // Where the ids are there when the step begins: nothing of them. Looked up ahead: after the
+  // Ids that are there when the step begins cost nothing. Looked up ahead: after the
   // exchanges, by ranks that need not have waited for all of them.
   const double arrival = job.parallel.dlrm_pipeline >= DlrmPipeline::kSparseDist ? 0
                          : job.parallel.overlap.input_all_to_all                 ? exchanges
@@ -91,7 +91,7 @@ PlacementProblem mean_of_overlapped(const PlacementProblem& problem, const Job& 
   return mean;
 }
 
-/// Where rows are exchanged overlapped with compute.
+/// Bound for rows that are exchanged overlapped with compute.
 double least_overlapped(const Job& job, const PlanSpace& space, const PlacementProblem& problem,
                         double enough) {
   const auto dense = [&space](double exchanges) {

@@ -13,7 +13,7 @@ struct TrafficQuestion {
   Bytes row = Bytes(256);
 };
 
-/// What copies of hot rows do to the traffic between nodes, when each row goes to the level that
+/// Effect of copies of hot rows on the traffic between nodes, when each row goes to the level that
 /// moves fewest bytes. With c the expected accesses of a row per global batch, N nodes of L devices
 /// and sync every k steps:
 ///

@@ -47,8 +47,8 @@ struct PassCosts {
   }
 };
 
-/// What a chunk's parameters add to the step, whatever the micro-batch: bytes, and seconds of the
-/// segments before and after the passes.
+/// Cost that a chunk's parameters add to the step, whatever the micro-batch: bytes, and seconds of
+/// the segments before and after the passes.
 struct StateCosts {
   Line parameters, gradients, optimizer;
   Line buffers;      ///< those of communicators included

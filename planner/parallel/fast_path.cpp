@@ -7,7 +7,7 @@
 namespace stepcast::planner {
 namespace {
 
-/// Where issuing takes more of a stage's time, the device waits for the host here and there.
+/// Share of a stage's time from which on issuing makes the device wait for the host here and there.
 constexpr double kHostShare = 0.75;
 
 /// A chunk's layers, by what they add.
@@ -34,7 +34,7 @@ double hidden_between(const Line& exposed, const Line& again, const LayerCount& 
   return both ? std::max({exposed.layer, exposed.dense, again.layer, again.dense, 0.0}) : 0;
 }
 
-/// What the states of a chunk add to the step.
+/// Cost that the states of a chunk add to the step.
 struct ChunkStates {
   double exchange = 0, after_ends = 0, update = 0, begin = 0, ops = 0;
   bool meets_ends = false;
@@ -234,7 +234,7 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
     const LayerCount n = count_layers(layers, layout_->dense[at], recomputed_[at]);
     const std::size_t before =
         stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
-    // Where groups of some stages straddle a unit of the fabric, a line through two of them may run
+    // Groups of some stages may straddle a unit of the fabric: a line through two of them may run
     // below nothing at few layers.
     passes_.forward[at] = std::max(mixed(a.forward, b.forward, n) -
                                        hidden_between(a.forward_exposed, b.forward_exposed, n),

@@ -24,7 +24,7 @@ bool covers(const FlightMoment& a, const FlightMoment& b) {
                                         std::greater_equal<>());
 }
 
-/// What a pass adds before it begins and takes away when it ends, by what is kept.
+/// Bytes that a pass adds before it begins and takes away when it ends, by what is kept.
 struct FlightChange {
   std::vector<std::size_t> adds, takes;
 };

@@ -194,7 +194,7 @@ class Search {
     }
   }
 
-  /// What plans of a task's split can have.
+  /// Schedules that plans of a task's split can have.
   const std::vector<ScheduleChoice>& schedules_of(std::size_t t, std::size_t s,
                                                   const PlanPoint& point) {
     std::optional<std::vector<ScheduleChoice>>& known = memory_.schedules[t][s];

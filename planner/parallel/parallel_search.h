@@ -27,7 +27,7 @@ struct ParallelCandidate {
 /// equal.
 bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b);
 
-/// What became of every point of the space; the parts but `rough` sum to `space`.
+/// Fate of every point of the space; the parts but `rough` sum to `space`.
 struct SearchCounts {
   std::int64_t space = 0;
   std::int64_t weights_too_large = 0;  ///< parameters, gradients and optimizer alone do not fit

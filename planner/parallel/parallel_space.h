@@ -89,8 +89,8 @@ class ParallelSpace {
   [[nodiscard]] bool possible(PlanPoint point) const;
   /// The micro-batch that is legal if any is: what a larger one divides, it divides.
   [[nodiscard]] std::int32_t safest_micro(const PlanPoint& split) const;
-  /// What embedding and head may count as, with one chunk a stage: a layer at most, or as many
-  /// layers as the head is worth.
+  /// Layers that embedding and head may count as, with one chunk a stage: a layer at most, or as
+  /// many layers as the head is worth.
   [[nodiscard]] std::vector<DealChoice> searched_ends() const;
   [[nodiscard]] std::vector<DealChoice> make_deals(std::int32_t stages) const;
   [[nodiscard]] std::vector<std::int32_t> degrees(std::int32_t PlanPoint::*field,

@@ -19,7 +19,7 @@ struct PipelineLayout {
   /// True if the first chunk or the last has no layers.
   [[nodiscard]] bool empty_ends() const { return layers.front() == 0 || layers.back() == 0; }
 };
-/// As the graph builder splits layers.
+/// Splits layers as the graph builder does.
 PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages, std::int32_t chunks,
                          const PipelineSplit& split = {});
 

@@ -9,7 +9,7 @@
 
 namespace stepcast::planner {
 
-/// What one pass of one micro-batch takes on every virtual stage, receiving included; index = chunk
+/// Time of one pass of one micro-batch on every virtual stage, receiving included; index = chunk
 /// * stages + stage.
 struct PipelinePasses {
   std::int32_t stages = 1;

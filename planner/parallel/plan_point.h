@@ -20,7 +20,7 @@ struct PlanPoint {
   std::int32_t embedding_layers = 0, head_layers = 0;
   std::int32_t micro = 1;
   std::int32_t zero = 0;
-  /// Where ZeRO's shards lie: 0 over all replicas, i inside a unit of level i - 1 of the fabric,
+  /// Level of ZeRO's shards: 0 over all replicas, i inside a unit of level i - 1 of the fabric,
   /// kNodeLevel inside a node.
   std::int32_t shard_level = 0;
   std::int32_t recompute_layers = 0;  ///< RecomputeKind::kFirstLayers: the first k of each stage
@@ -36,9 +36,9 @@ struct PlanPoint {
   }
 };
 
-/// What makes two plans differ in kind: how ranks are split and what is sharded over replicas.
-/// Plans of one kind differ in micro-batch, chunks, schedule, recomputation and where sequences are
-/// split.
+/// Properties that make two plans differ in kind: how ranks are split and what is sharded over
+/// replicas. Plans of one kind differ in micro-batch, chunks, schedule, recomputation and where
+/// sequences are split.
 struct PlanKind {
   std::int32_t tensor = 1, context = 1, expert = 1, pipeline = 1, zero = 0;
   auto operator<=>(const PlanKind&) const = default;
@@ -71,7 +71,7 @@ std::string describe(const PlanPoint& point, const System* system = nullptr);
 std::string describe(const Job& job);
 /// "embedding as 1 layer, head as 2", "layers 3, 2 x 4, 3"; "" where nothing is said.
 std::string split_text(const PipelineSplit& split);
-/// As a job writes PlanPoint::shard_level; empty for all replicas.
+/// Name of PlanPoint::shard_level in a job; empty for all replicas.
 std::string level_name(std::int32_t level, const System& system);
 /// "1", "3 inside nvlink".
 std::string zero_text(const PlanPoint& point, const System& system);
@@ -80,7 +80,7 @@ std::string recompute_text(const PlanPoint& point, const RecomputeModules& modul
 std::string schedule_text(const PlanPoint& point);
 /// "data outside pipeline"; "" for an order without a name.
 std::string order_text(const MeshOrder& order);
-/// What is fixed, "tensor=8, zero=1"; "" for nothing.
+/// Text of what is fixed, "tensor=8, zero=1"; "" for nothing.
 std::string fixed_text(const FixedPlan& fixed);
 /// "data, tensor", or "none".
 std::string overlaps_text(const Overlap& overlap);

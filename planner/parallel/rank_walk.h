@@ -9,7 +9,7 @@
 
 namespace stepcast::planner {
 
-/// What a walk takes transfers to cost: what the engine's rules say | no more than they can,
+/// Cost of transfers in a walk: as the engine's rules say | a lower bound,
 /// however passes and steps follow one another. For the least, nothing slows compute, and a
 /// transfer on a stream of its own that waits for nothing in the walk takes no time, as it may be
 /// done before.

@@ -10,8 +10,8 @@
 namespace stepcast::planner {
 namespace {
 
-/// What follows from the real mesh: how attention over several ranks works, in how many machines
-/// experts lie, and how many replicas lie inside the level that ZeRO shards in.
+/// Fits a reduced job to the real mesh: how attention over several ranks works, in how many
+/// machines experts lie, and how many replicas lie inside the level that ZeRO shards in.
 void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
   const Job real = applied(job, point);
   reduced.parallel.context_algorithm = workloads::context_algorithm(real);

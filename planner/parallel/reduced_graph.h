@@ -9,7 +9,7 @@
 
 namespace stepcast::planner {
 
-/// What a segment of a stage's program is to the step.
+/// Part of the step that a segment of a stage's program is.
 enum class Part : std::uint8_t {
   kBegin,
   kFirstForward,

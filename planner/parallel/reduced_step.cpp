@@ -19,7 +19,7 @@ namespace {
 /// larger than about a third, so each fills a bucket of its own.
 constexpr double kBucketsOfALayer = 8;
 constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
-/// So many layers have all the buffers that they take in turn.
+/// Number of layers that have all the buffers which layers take in turn.
 constexpr std::int64_t kBuffered = 3;
 
 /// Layers of two kinds in turn, a `share` of them like `other`: what a chunk takes on average.
@@ -35,7 +35,7 @@ void mix(ByRole<PassCosts>& role, const ByRole<PassCosts>& other, double share) 
   }
 }
 
-/// What a stage in the middle receives.
+/// Notes the messages that a stage in the middle receives.
 void note_messages(const Program& program, Passes& passes) {
   for (const Segment& segment : program.segments) {
     const bool forward = part_of(segment) == Part::kForward;

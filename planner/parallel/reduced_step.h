@@ -59,7 +59,7 @@ class ReducedStep {
   /// True if it also depends on the order of passes, as gathers that overlap with one delay the
   /// next.
   [[nodiscard]] bool passes_use_order(const PlanPoint& point) const;
-  /// What of the mesh passes depend on where parameters are whole: splits that agree in it have
+  /// Part of the mesh that passes depend on if parameters are whole: splits that agree in it have
   /// groups of the same shapes on the fabric.
   struct Placement {
     std::int32_t context = 0, data = 0, pipeline = 0;  ///< strides, where units of the fabric cut
@@ -90,7 +90,7 @@ class ReducedStep {
                                           const ByRole<StateCosts>& states) const;
   /// Passes of chunks of so many layers are like those of more.
   static constexpr std::int64_t kMostToldApart = 6;
-  /// So many layers show how an exchange that overlaps with a pass goes on, where layers do not
+  /// Number of layers that show how an exchange overlapped with a pass goes on, if layers do not
   /// share buckets: it falls behind by as much with each, or catches up.
   static constexpr std::int64_t kSettled = 4;
   /// With Clock::kLeast: true if the passes hide the exchange of the point's states in full. Then

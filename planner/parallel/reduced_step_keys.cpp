@@ -4,10 +4,10 @@
 #include "core/graph/embedding_placement.h"
 #include "planner/parallel/reduced_step.h"
 
-/// What of a point and its place on the fabric the costs of a reduced step depend on.
+/// Keys: the parts of a point and its place on the fabric that costs of a reduced step depend on.
 namespace stepcast::planner {
 
-/// Where context ranks lie decides how attention works over them.
+/// True if context ranks lie apart, which decides how attention works over them.
 bool ReducedStep::context_apart(const PlanPoint& point) const {
   return point.context > 1 && job_.parallel.order[1] != Axis::kContext;
 }

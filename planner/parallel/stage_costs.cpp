@@ -35,7 +35,7 @@ std::optional<PassFields> fields_of(Part part) {
   }
 }
 
-/// Where the bytes of a micro-batch's tensor count, by the passes that touch it.
+/// Line that the bytes of a micro-batch's tensor count in, by the passes that touch it.
 Line& lifetime(PassCosts& costs, std::uint8_t touched) {
   switch (touched) {
     case 1:

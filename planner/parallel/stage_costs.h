@@ -18,7 +18,7 @@ std::uint32_t levels_of(const models::GroupShape& shape);
 /// Bytes of the stage's temporaries in the pass that needs most.
 double pass_temporaries(const ReducedStage& stage);
 
-/// What a stage of a reduced graph takes and keeps: its ops priced by the cost model with the
+/// Time and memory of a stage of a reduced graph: its ops priced by the cost model with the
 /// groups of the real mesh, its segments walked by one rank's clock. Only the bases of the lines
 /// are set. One per thread.
 class StageCosts {

@@ -9,7 +9,7 @@ namespace stepcast::planner {
 
 using States = ByRole<StateCosts>;
 
-/// What one clock says of the points of one search task. A key holds all that it depends on
+/// Costs of the points of one search task under one clock. A key holds all that it depends on
 /// (ReducedStep), so searches that follow one another share it.
 struct TaskTable {
   std::map<ReducedStep::PassKey, Passes> passes;

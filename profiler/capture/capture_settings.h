@@ -9,8 +9,8 @@
 
 namespace stepcast::profiler {
 
-/// What a capture was asked to do. `stepcast profile` hands it to the module in the program it
-/// starts as environment variables, which can as well be set by hand.
+/// Settings that a capture was asked for. `stepcast profile` hands them to the module in the
+/// program it starts as environment variables, which can as well be set by hand.
 struct CaptureSettings {
   std::filesystem::path out;  ///< folder of the trace
   /// Steps [first, last) to record; without: from the first CUDA call on.

@@ -10,7 +10,7 @@ namespace stepcast::profiler {
 /// traces write it: call * 2^32 + op.
 std::uint64_t op_id(OpRef ref);
 
-/// What take_device_times found.
+/// Findings of take_device_times.
 struct DeviceTimes {
   std::uint64_t ops = 0;      ///< whose times are now the device's
   std::uint64_t without = 0;  ///< ops that launched nothing, or whose work was not recorded

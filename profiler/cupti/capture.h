@@ -55,7 +55,7 @@ class Capture {
   void abandon() { abandoned_ = true; }
   [[nodiscard]] bool abandoned() const { return abandoned_; }
 
-  /// What was captured; once, after the end. nullopt where nothing fell into the window.
+  /// Takes what was captured; once, after the end. nullopt where nothing fell into the window.
   std::optional<traces::Recording> take(LaunchedRank rank);
   /// Why the capture gave nothing, or less than was asked for; empty: it did.
   [[nodiscard]] std::string shortfall() const;

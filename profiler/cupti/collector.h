@@ -69,7 +69,7 @@ class Collector {
   /// "130001": of the library that is loaded.
   static std::string version();
 
-  // What CUPTI calls back.
+  // Functions that CUPTI calls back.
   void give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records);
   void take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
                    std::size_t valid);

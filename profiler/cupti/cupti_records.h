@@ -24,7 +24,7 @@ using DeviceRecord = CUpti_ActivityDevice5;
 using ContextRecord = CUpti_ActivityContext3;
 using StreamRecord = CUpti_ActivityStream;
 
-/// What external correlation ids of each kind mean here.
+/// Meanings of external correlation ids of each kind here.
 constexpr CUpti_ExternalCorrelationKind kOpIds = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 constexpr CUpti_ExternalCorrelationKind kNcclIds = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2;
 

@@ -8,7 +8,7 @@
 
 namespace stepcast::profiler {
 
-/// What libstepcast_cupti.so offers a program that loads it to record itself, as `stepcast run
+/// Interface of libstepcast_cupti.so for a program that loads it to record itself, as `stepcast run
 /// --backend cuda --trace` does. (Other programs are recorded by injection, see
 /// docs/how-to/profile-cuda.md.) One capture per process; not thread-safe but for push_op and
 /// pop_op.
@@ -25,7 +25,7 @@ class CuptiModule {
   virtual std::string start(const CaptureSettings& settings) = 0;
   virtual void begin_step(std::int64_t number) = 0;
   virtual void end_step() = 0;
-  /// What this thread launches until pop_op belongs to this op: events bear it as `external`.
+  /// Work that this thread launches until pop_op belongs to this op: events bear it as `external`.
   /// `elsewhere`: so does what other threads launch meanwhile, as NCCL's do for communicators that
   /// do not block. One thread names ops.
   virtual void push_op(std::uint64_t op, bool elsewhere) = 0;

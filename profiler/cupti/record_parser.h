@@ -21,7 +21,7 @@ struct ClockPair {
   std::int64_t realtime = 0;  ///< since 1970
 };
 
-/// What the parser cannot know from the records.
+/// Facts that the parser cannot know from the records.
 struct CaptureFacts {
   std::int32_t rank = 0;
   std::int32_t world_size = 0;  ///< 0: not known

@@ -3,8 +3,8 @@
 
 namespace stepcast::profiler {
 
-/// What recording adds to the run that is recorded, per op. One of the two clock readings of an op
-/// falls into its duration, the other and the store into the gap after it.
+/// Cost that recording adds to the run that is recorded, per op. One of the two clock readings of
+/// an op falls into its duration, the other and the store into the gap after it.
 struct RecordingCost {
   Seconds clock;  ///< reading the clock once
   Seconds store;  ///< keeping the record

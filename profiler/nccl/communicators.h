@@ -33,7 +33,7 @@ class Communicators {
   /// and says that it has by `parent` being done (arrived).
   void await(const void* parent, const void* const* made, std::uint64_t id);
   void arrived(const void* parent);
-  /// What is known; a handle that was never seen has id 0.
+  /// Finds what is known; a handle that was never seen has id 0.
   Entry find(const void* handle);
   /// The same before this collective or exchange is counted.
   Entry count_collective(const void* handle);

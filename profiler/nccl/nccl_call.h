@@ -3,7 +3,7 @@
 
 namespace stepcast::profiler {
 
-/// What an intercepted NCCL function does.
+/// Purpose of an intercepted NCCL function.
 enum class NcclFunction : std::uint32_t {
   kAllReduce,
   kAllGather,
@@ -44,7 +44,8 @@ struct NcclDetail {
   char protocol[16] = {};   ///< "LL", "LL128", "SIMPLE"
 };
 
-/// What the interposed library calls while a capture listens. Called on the application's threads.
+/// Functions that the interposed library calls while a capture listens. Called on the application's
+/// threads.
 struct NcclSink {
   std::int64_t (*now)() = nullptr;
   /// NCCL may launch kernels between the two, on this thread.

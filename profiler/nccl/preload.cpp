@@ -170,9 +170,9 @@ using stepcast::profiler::NcclSink;
 using stepcast::profiler::observe;
 using stepcast::profiler::real;
 
-/// Where a program calls this at the begin of each of its steps, `stepcast profile --steps` needs
-/// no ranges: `if (stepcast_profile_step) stepcast_profile_step();` with a weak declaration, or
-/// ctypes.CDLL(None).stepcast_profile_step() in Python.
+/// Marks a step: where a program calls this at the begin of each of its steps, `stepcast profile
+/// --steps` needs no ranges: `if (stepcast_profile_step) stepcast_profile_step();` with a weak
+/// declaration, or ctypes.CDLL(None).stepcast_profile_step() in Python.
 STEPCAST_EXPORT void stepcast_profile_step() {
   if (const NcclSink* sink = listener.load()) {
     sink->step();
@@ -347,7 +347,7 @@ STEPCAST_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, 
   return result;
 }
 
-/// Where a communicator does not block, callers ask it whether it is done before they read what a
+/// Callers ask a communicator that does not block whether it is done before they read what a
 /// split made.
 STEPCAST_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   STEPCAST_REAL(ncclCommGetAsyncError)

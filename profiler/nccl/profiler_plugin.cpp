@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kCollectives = 1 << 1;  ///< bit of the event mask, and the type of such an event
 
-/// What NCCL says of a collective when it is enqueued.
+/// Facts that NCCL tells of a collective when it is enqueued.
 struct CollectiveEvent {
   std::uint64_t sequence;
   const char* function;

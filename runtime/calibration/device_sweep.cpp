@@ -199,7 +199,7 @@ void add_op(std::vector<DeviceCase>& cases, OpKind kind, std::array<std::int64_t
   }
 }
 
-/// What a step does to whole matrices.
+/// Adds what a step does to whole matrices.
 void add_matrix_ops(std::vector<DeviceCase>& cases, std::int64_t rows, std::int64_t width,
                     Format format) {
   const auto add = [&](OpKind kind, std::array<std::int64_t, 6> shape,
@@ -284,7 +284,7 @@ void add_memory_bound(std::vector<DeviceCase>& cases) {
   }
 }
 
-/// Where `shape` begins with the sizes of one of `those`.
+/// Tells whether `shape` begins with the sizes of one of `those`.
 template <std::size_t N>
 bool among(const Op& op, std::initializer_list<std::array<std::int64_t, N>> those) {
   return std::any_of(those.begin(), those.end(), [&](const auto& sizes) {

@@ -53,7 +53,7 @@ struct TransferSample {
   Seconds median;
 };
 
-/// What the device is, and what no op shows.
+/// Facts of the device itself, and those that no op shows.
 struct DeviceFacts {
   std::string name;      ///< as the driver says
   std::string versions;  ///< driver, toolkit, libraries, what computes attention

@@ -47,7 +47,7 @@ bool reached(std::uint32_t counter, std::uint32_t target) {
 
 }  // namespace
 
-/// What this backend adds to an issue.
+/// Part that this backend adds to an issue.
 struct Executor::Task {
   OpFamily::Function function = nullptr;
   Collectives* collectives = nullptr;

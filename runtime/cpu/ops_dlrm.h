@@ -14,8 +14,8 @@
 
 namespace stepcast::runtime::cpu {
 
-/// What the DLRM ops of one rank keep: who holds which slice, and the index lists of the batch
-/// in progress. Lists grow to the largest batch seen and stay.
+/// State that the DLRM ops of one rank keep: who holds which slice, and the index lists of the
+/// batch in progress. Lists grow to the largest batch seen and stay.
 struct DlrmState : EmbeddingExchange {
   /// The ids of the global batch that reach one shard of this rank.
   struct Lists {
@@ -52,7 +52,7 @@ struct DlrmState : EmbeddingExchange {
   }
   /// The local batch's bags of a slice, with rows counted from its first.
   [[nodiscard]] kernels::Bags looked_up_bags(const OpContext& c, std::int32_t slice) const;
-  /// What of them travels: the same, or each distinct row once, in the first bag.
+  /// Bags of them that travel: the same, or each distinct row once, in the first bag.
   [[nodiscard]] kernels::Bags slice_bags(const OpContext& c, std::int32_t slice) const;
   Lists& lists_of(const Arrival& a) { return lists[static_cast<std::size_t>(a.route)][a.shard]; }
 

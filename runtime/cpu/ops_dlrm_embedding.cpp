@@ -36,7 +36,7 @@ kernels::EmbeddingState state_of(const OpContext& c, const EmbeddingShard& shard
   return {first, first + rows * shard.dim};  // the second half is Adam's
 }
 
-/// What one shard of the op's group works on: its bags, how they pool, its columns in the op's
+/// Work on one shard of the op's group: its bags, how they pool, its columns in the op's
 /// matrix.
 struct Work {
   const EmbeddingShard& shard;

@@ -75,7 +75,7 @@ void write_ids(DlrmState& state, std::int32_t slice, const kernels::Bags& bags) 
                          state.sent_ids.data());
 }
 
-/// Where the rows of a slice's distinct ids stand once they have come: in the order in which
+/// Places the rows of a slice's distinct ids once they have come: in the order in which
 /// write_ids sends the ids.
 void place_distinct_rows(DlrmState& state, std::int32_t slice) {
   const EmbeddingSlice& s = state.slice(slice);

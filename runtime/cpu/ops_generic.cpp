@@ -168,7 +168,7 @@ void cast(OpContext& c) {
   }
 }
 
-/// What follows from an op's operands, worked out when it first runs, so that no step allocates.
+/// Consequences of an op's operands, worked out when it first runs, so that no step allocates.
 struct GenericState : OpState {
   explicit GenericState(std::size_t ops) : updates(ops), copies(ops) {}
   std::vector<std::vector<ParameterUpdate>> updates;  ///< by op

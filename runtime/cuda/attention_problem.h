@@ -30,8 +30,8 @@ struct AttentionTensors {
   kernels::MatrixView d_q, d_k, d_v;
 };
 
-/// What a library must know to plan attention: everything of it but the addresses. Strides are
-/// elements from one token to the next.
+/// Facts that a library must know to plan attention: everything of it but the addresses. Strides
+/// are elements from one token to the next.
 struct AttentionProblem {
   AttentionShape shape;
   Format format = Format::kBf16;

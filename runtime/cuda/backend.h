@@ -8,7 +8,7 @@
 
 namespace stepcast::runtime::cuda {
 
-/// Where the module of a program at `executable` is: ../lib/libstepcast_cuda.so next to its folder.
+/// Path of the module of a program at `executable`: ../lib/libstepcast_cuda.so next to its folder.
 std::filesystem::path module_of(const std::filesystem::path& executable);
 
 /// Loads the module and makes sure that this machine has a device.
@@ -23,7 +23,7 @@ const Module& loaded_module(const std::filesystem::path& file);
 /// device makes them all device 0, yet of different addresses.
 double device_key(const Probe& probe, int local_rank);
 
-/// What the environment of rank `rank` needs so that NCCL lets several ranks share a device, as
+/// Environment that rank `rank` needs so that NCCL lets several ranks share a device, as
 /// NAME=value; empty when no two of `keys` (of all ranks) are equal. For correctness runs on one
 /// machine: kernels of ranks that share a device take turns, so times mean nothing. From NCCL 2.30
 /// on there is a switch for it; before, ranks pretend to be on different machines and talk through
@@ -31,7 +31,7 @@ double device_key(const Probe& probe, int local_rank);
 std::vector<std::string> shared_device_environment(int nccl, int rank, int local_ranks,
                                                    std::vector<double> keys);
 
-/// What run_training needs to run on CUDA devices, one per rank.
+/// Executors that run_training needs to run on CUDA devices, one per rank.
 ExecutorFactory executors(const Module& module, Options options);
 
 }  // namespace stepcast::runtime::cuda

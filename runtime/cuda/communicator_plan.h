@@ -33,7 +33,7 @@ struct CommunicatorPlan {
 };
 CommunicatorPlan communicator_plan(const ExecutionGraph& graph);
 
-/// What one rank passes to ncclCommSplit in a round: color is the first member of its group, -1
+/// Arguments of one rank to ncclCommSplit in a round: color is the first member of its group, -1
 /// without one; key its position there.
 struct Split {
   int color = -1;

@@ -48,7 +48,7 @@ struct CudnnAttention::Impl {
     std::size_t of_scratch = 0;
   };
 
-  /// What came of asking for a problem on a device.
+  /// Result of asking for a problem on a device.
   struct Answer {
     AttentionProblem problem;
     int device = 0;

@@ -11,8 +11,8 @@
 
 namespace stepcast::runtime::cuda {
 
-/// What the backend calls of cuDNN. The library is never linked: a machine without it runs the same
-/// program.
+/// Functions of cuDNN that the backend calls. The library is never linked: a machine without it
+/// runs the same program.
 struct CudnnFunctions {
   decltype(&::cudnnGetVersion) version = nullptr;
   decltype(&::cudnnGetErrorString) error_string = nullptr;

@@ -8,8 +8,8 @@
 
 namespace stepcast::runtime::cuda {
 
-/// What a graph of attention reads and writes in memory; the value is the tensor's unique id.
-/// Transposed operands are the same memory seen with its last two dimensions exchanged.
+/// Operands that a graph of attention reads and writes in memory; the value is the tensor's unique
+/// id. Transposed operands are the same memory seen with its last two dimensions exchanged.
 enum class CudnnOperand : std::int64_t {
   kQuery = 1,
   kKey,

@@ -8,7 +8,7 @@
 
 namespace stepcast::runtime::cuda {
 
-/// Where each list of a batch stands in one block of bytes, all aligned; the same block on host and
+/// Place of each list of a batch in one block of bytes, all aligned; the same block on host and
 /// device, so that one copy moves a batch.
 struct BatchLayout {
   struct List {

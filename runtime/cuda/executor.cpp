@@ -47,7 +47,7 @@ void require_fp8_device(int device) {
 
 }  // namespace
 
-/// What this backend adds to an issue.
+/// Part that this backend adds to an issue.
 struct Executor::Task {
   OpFamily::Function function = nullptr;
   std::uint8_t family = 0;

@@ -28,7 +28,7 @@ FusedProduct plain(FusedProduct p) {
   return p;
 }
 
-/// What an epilogue does, after the plain product; no mask is written.
+/// Does what an epilogue does, after the plain product; no mask is written.
 void apply(const FusedProduct& p, const kernels::Workspace& workspace, cudaStream_t stream) {
   const EpilogueOperands& e = p.epilogue;
   switch (p.product.epilogue) {

@@ -47,7 +47,7 @@ class FusedProducts {
   [[nodiscard]] static std::size_t workspace_bytes(const FusedProduct& product);
   /// Enqueues the product and all that its epilogue does.
   void run(const FusedProduct& product, kernels::Workspace workspace, cudaStream_t stream);
-  /// What computes the epilogues of the products so far.
+  /// Kernels that compute the epilogues of the products so far.
   [[nodiscard]] KernelUse used() const;
 
  private:

@@ -7,7 +7,7 @@
 
 namespace stepcast::runtime::cuda {
 
-/// What this rank's device memory is used for, by name; shown when it is not enough.
+/// Uses of this rank's device memory, by name; shown when it is not enough.
 class Ledger {
  public:
   void add(const std::string& what, double bytes) { entries_[what] += bytes; }

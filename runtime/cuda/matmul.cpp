@@ -11,7 +11,7 @@
 namespace stepcast::runtime::cuda {
 namespace {
 
-/// What NVIDIA recommends for Hopper; older devices ask for less.
+/// Size of kLibraryWorkspace as NVIDIA recommends it for Hopper; older devices ask for less.
 constexpr std::size_t kMostPlans = 4096;
 constexpr std::size_t kLibraryWorkspace = std::size_t{32} << 20;
 
@@ -164,7 +164,7 @@ struct Matmul::Prepared {
     }
   }
 
-  /// Where the device finds what sums of fp8 operands are multiplied by.
+  /// Tells the device where it finds what sums of fp8 operands are multiplied by.
   void set_factors(const float* of_first, const float* of_second) const {
     const auto set = [this](cublasLtMatmulDescAttributes_t what, const float* value) {
       check(cublasLtMatmulDescSetAttribute(operation, what, &value, sizeof value),

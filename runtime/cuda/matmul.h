@@ -10,7 +10,7 @@
 
 namespace stepcast::runtime::cuda {
 
-/// What a product's epilogue reads and writes; the others are null.
+/// Operands that a product's epilogue reads and writes; the others are null.
 struct EpilogueOperands {
   kernels::ConstVector bias;
   kernels::MatrixView aux;  ///< the mask, or the GELU's input in the format of the result
@@ -35,12 +35,12 @@ class Matmul {
 
   /// Its name and version.
   [[nodiscard]] static std::string version();
-  /// What keeps cuBLASLt from a product with its epilogue, in words; empty: nothing. `workspace` as
-  /// the product itself would get it.
+  /// Reason that keeps cuBLASLt from a product with its epilogue, in words; empty: none.
+  /// `workspace` as the product itself would get it.
   [[nodiscard]] std::string refusal(const MatmulPlan& plan, const EpilogueOperands& epilogue,
                                     const kernels::Workspace& workspace);
 
-  /// What the library itself may use; with the operands that a plan converts.
+  /// Bytes that the library itself may use; with the operands that a plan converts.
   [[nodiscard]] static std::size_t library_workspace();
   [[nodiscard]] static std::size_t workspace_bytes(const MatmulPlan& plan);
   /// Enqueues the conversions a plan asks for and the product. `product` gives the stored formats

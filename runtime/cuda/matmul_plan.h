@@ -70,7 +70,7 @@ struct MatmulPlan {
   [[nodiscard]] std::size_t hash() const;
 };
 
-/// What an epilogue goes with: its bias, its mask or GELU's input.
+/// Addresses that go with an epilogue: its bias, its mask or GELU's input.
 struct EpilogueAddresses {
   std::uintptr_t bias = 0, aux = 0;
 };

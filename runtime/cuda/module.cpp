@@ -13,7 +13,7 @@ std::string version_text(int version) {  // 13000 -> 13.0
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// What is missing, and what to do about it.
+/// Says what is missing, and what to do about it.
 std::string missing(cudaError_t code, int devices, int driver, int toolkit) {
   if (driver == 0) {
     return "no NVIDIA driver on this machine (libcuda.so.1 not found); install one, or run where "

@@ -14,7 +14,7 @@
 
 namespace stepcast::runtime::cuda {
 
-/// What this machine offers the module.
+/// Offer of this machine to the module.
 struct Probe {
   int devices = 0;       ///< that can be used now
   std::string missing;   ///< empty when there is a device; else what is missing and the remedy
@@ -23,7 +23,7 @@ struct Probe {
   int nccl = 0;                    ///< version as NCCL counts it: 22809 is 2.28.9
 };
 
-/// What the module asks of the ranks it runs among. MPI stays outside the module.
+/// Functions that the module asks of the ranks it runs among. MPI stays outside the module.
 struct Ranks {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  ///< among the ranks of this machine
@@ -51,7 +51,7 @@ class DeviceExecutor : public StepExecutor {
   using StepExecutor::StepExecutor;
 };
 
-/// What libstepcast_cuda.so offers the program that loads it.
+/// Interface of libstepcast_cuda.so for the program that loads it.
 class Module {
  public:
   virtual ~Module() = default;

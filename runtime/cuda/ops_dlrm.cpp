@@ -43,7 +43,7 @@ void binary_cross_entropy(OpContext& c) {
                                 c.workspace(kernels::loss_workspace(c.op.shape[0])), c.stream);
 }
 
-/// Where each of the parts or arrivals has its lengths.
+/// Place of the lengths of each of the parts or arrivals.
 template <class Lists>
 std::vector<std::int64_t> firsts(const Lists& lists) {
   std::vector<std::int64_t> v;

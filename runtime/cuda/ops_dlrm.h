@@ -20,8 +20,8 @@ struct RowOrder {
 
 struct TieredCaches;  // ops_dlrm_tiers.h
 
-/// What the DLRM ops of one rank keep: who holds which slice (on the host), and the index lists of
-/// the current batch (in device memory). Lists grow to the largest batch seen and stay.
+/// State that the DLRM ops of one rank keep: who holds which slice (on the host), and the index
+/// lists of the current batch (in device memory). Lists grow to the largest batch seen and stay.
 struct DlrmState : EmbeddingExchange {
   /// The ids of the global batch that reach one shard of this rank.
   struct Lists {
@@ -54,7 +54,7 @@ struct DlrmState : EmbeddingExchange {
   void select_rows(const OpContext& c, std::int32_t slice);
   /// The local batch's bags of a slice, with rows counted from its first.
   [[nodiscard]] kernels::Bags looked_up_bags(const OpContext& c, std::int32_t slice) const;
-  /// What of them travels: the same, or each distinct row once.
+  /// Bags of them that travel: the same, or each distinct row once.
   [[nodiscard]] kernels::Bags slice_bags(const OpContext& c, std::int32_t slice) const;
   [[nodiscard]] kernels::RowSplit row_split(std::int32_t slice) const;
   /// Whether a slice's rows travel once, however often a rank looks them up.

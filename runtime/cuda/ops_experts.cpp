@@ -25,7 +25,7 @@ namespace {
 
 using kernels::MatrixView;
 
-/// Where each expert's share begins (core/graph/expert_points.h). A draw answers for points: a
+/// Begin of each expert's share (core/graph/expert_points.h). A draw answers for points: a
 /// bound is the first point that belongs to its expert or a later one.
 std::vector<std::uint64_t> bounds_of(const ExpertDraw& draw) {
   const std::uint64_t end = static_cast<std::uint64_t>(draw.per_token()) * expert_points::kUnit;

@@ -17,7 +17,7 @@ using kernels::ConstVector;
 using kernels::MatrixView;
 using kernels::Vector;
 
-/// What follows from an op's operands, worked out when it first runs.
+/// Consequences of an op's operands, worked out when it first runs.
 struct GenericState : OpState {
   explicit GenericState(std::size_t ops) : updates(ops), copies(ops) {}
   std::vector<std::vector<ParameterUpdate>> updates;  ///< by op

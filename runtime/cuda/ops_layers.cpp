@@ -94,7 +94,7 @@ void gate_backward(OpContext& c) {
                          c.stream);
 }
 
-/// Where the sequences of an op's rows begin and end, page-locked and on the device: what a step
+/// Begins and ends of the sequences of an op's rows, page-locked and on the device: what a step
 /// reads stays until it has ended.
 struct SequenceBounds {
   const Op* op;

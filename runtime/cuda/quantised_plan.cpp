@@ -20,7 +20,7 @@ struct Fresh {
   std::size_t issue = 0;  ///< of the cast
 };
 
-/// What products read of one cast.
+/// Use that products make of one cast.
 struct Demand {
   bool gradient = false;
   std::size_t last_plain = 0, last_turned = 0;  ///< issues of the last products; 0: none

@@ -47,7 +47,7 @@ struct IssuedOp {
   const Op* op = nullptr;
   std::int32_t microbatch = 0;
 };
-/// Where a tensor stands: its address and its bytes.
+/// Place of a tensor: its address and its bytes.
 using TensorPlace =
     std::function<std::pair<std::uintptr_t, std::size_t>(TensorId, std::int32_t microbatch)>;
 

@@ -33,8 +33,8 @@ struct alignas(64) Arrivals {
   std::atomic<std::int64_t> last[2];  ///< of even and odd collectives: no rank is two ahead
 };
 
-/// What the members of one communicator share: arrivals, a mailbox per pair for collectives and for
-/// sends, and what an all-to-all-v moves and when each member is done (of even and odd
+/// Memory that the members of one communicator share: arrivals, a mailbox per pair for collectives
+/// and for sends, and what an all-to-all-v moves and when each member is done (of even and odd
 /// collectives). Zeroed memory is valid.
 struct GroupMemory {
   Arrivals* arrivals = nullptr;

@@ -10,9 +10,9 @@ using MpiHandle = void*;
 enum class MpiReduction : int { kSum, kMax };
 enum class MpiType : int { kByte, kFloat, kDouble, kInt64 };
 
-/// What stepcast asks of an MPI library: plain functions and plain types, so that the program links
-/// none. libstepcast_mpi.so fills the table from the library it was compiled with; it is one file,
-/// runtime/mpi/module.cpp, so that `mpicxx` makes it anew for another MPI. alone() serves one
+/// Functions that stepcast asks of an MPI library: plain ones with plain types, so that the program
+/// links none. libstepcast_mpi.so fills the table from the library it was compiled with; it is one
+/// file, runtime/mpi/module.cpp, so that `mpicxx` makes it anew for another MPI. alone() serves one
 /// process without any.
 ///
 /// Functions return MPI's code, 0 for success. `request`: null waits until this rank's part is

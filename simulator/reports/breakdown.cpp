@@ -61,7 +61,7 @@ const Interval* first_at(Covers& covers, std::int64_t time, std::int64_t& until)
 
 void add(SimTime& sum, std::int64_t more) { sum = SimTime{ticks(sum) + more}; }
 
-/// What a rank does at a time, for every reason the breakdown knows.
+/// State of a rank at a time, for every reason the breakdown knows.
 struct Activity {
   Covers compute, transfer, wait;  // by stream
   Cover unissued;  // from the end of a gap's last op to the issue of the op that ends the gap

@@ -8,7 +8,7 @@
 
 namespace stepcast::simulator {
 
-/// What one op template puts into the step of its rank: the ticks for which it is the one that a
+/// Share of one op template in the step of its rank: the ticks for which it is the one that a
 /// part is put down to.
 struct OpShare {
   std::int64_t executions = 0;
@@ -18,7 +18,7 @@ struct OpShare {
   }
 };
 
-/// Where the time of one rank goes. Every tick of [begin, end) falls into exactly one part, so the
+/// Parts of the time of one rank. Every tick of [begin, end) falls into exactly one part, so the
 /// parts sum to the step exactly. The first that applies counts:
 ///   compute                some stream computes
 ///   exposed_communication  a collective of the rank transfers

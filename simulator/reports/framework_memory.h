@@ -8,7 +8,7 @@
 
 namespace stepcast::simulator {
 
-/// What drivers and libraries take of a device's memory in addition to the tensors of a step. From
+/// Memory of a device that drivers and libraries take in addition to the tensors of a step. From
 /// the device's fitted "memory" (0 where nothing is known; a constant is data, with its source):
 ///   reserve            device context and loaded kernels, bytes
 ///   communicator       buffers of one communicator the rank talks on, bytes

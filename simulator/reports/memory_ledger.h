@@ -10,7 +10,7 @@
 
 namespace stepcast::simulator {
 
-/// What the memory of one rank holds at its peak, by purpose.
+/// Memory of one rank at its peak, by purpose.
 ///
 /// Weights, gradients, optimizer states, embeddings and buffers are there for the whole step.
 /// Activations are the peak of live per-micro-batch tensors over the calls of the step, so what a

@@ -122,7 +122,8 @@ std::int64_t measure_jobs(FitRows& all, const System& system, CalibrateOptions o
   }
 }
 
-/// Where transfers can overlap with compute: the same small jobs with and without. All ranks.
+/// Measures overlap if transfers can overlap with compute: the same small jobs with and without.
+/// All ranks.
 OverlapRows measure_overlap(const System& system, const CalibrateOptions& options,
                             runtime::MpiSession& session) {
   OverlapRows rows;

@@ -35,7 +35,7 @@ struct CalibrationResult {
   std::uint64_t dropped = 0;  ///< records that did not fit the recorders' buffers
 };
 
-/// What this machine says of itself, as a system of the session's ranks: memory, caches, cores.
+/// This machine as a system of the session's ranks: memory, caches, cores.
 /// Rates come from measurements.
 System local_machine(const runtime::MpiSession& session);
 

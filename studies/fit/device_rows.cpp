@@ -38,8 +38,8 @@ EmbeddingGroup group_of(const DeviceCase& c) {
   return group;
 }
 
-/// What is held out together: products of one (n, k), attention of one head, row-wise ops of one
-/// width, tables of one (rows, dim).
+/// Rows that are held out together: products of one (n, k), attention of one head, row-wise ops of
+/// one width, tables of one (rows, dim).
 std::array<std::int64_t, 4> configuration_of(const DeviceCase& c) {
   const auto part = static_cast<std::int64_t>(c.part);
   switch (c.part) {

@@ -11,7 +11,7 @@ namespace stepcast::studies {
 /// between two cold runs.
 void add_device_sweep(FitRows& rows, const runtime::calibration::DeviceSweep& sweep, Bytes flushed);
 
-/// What a device says of itself and what the sweep measured at best: memory, caches,
+/// System of a device: what it says of itself and what the sweep measured at best: memory, caches,
 /// multiprocessors, copy bandwidth, the highest rate of products by format, the launch. Constants
 /// are fitted apart (fit_steps).
 System measured_system(const runtime::calibration::DeviceSweep& sweep, int ranks, int local_ranks);

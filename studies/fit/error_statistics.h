@@ -21,7 +21,7 @@ ErrorStatistics statistics_of(std::span<const double> errors);
 /// either knows no order. Source: Kendall, Biometrika 33(3), 1945.
 double kendall_tau(std::span<const double> predicted, std::span<const double> measured);
 
-/// What choosing the case of the least predicted cost loses against the least measured one, as a
+/// Loss of choosing the case of the least predicted cost against the least measured one, as a
 /// fraction of the latter; 0 for no cases.
 double regret_of(std::span<const double> predicted, std::span<const double> measured);
 

@@ -19,7 +19,7 @@ namespace {
 
 using models::MeasuredTable;
 
-/// What a model's rows have in common, gathered while rows are chosen.
+/// Facts that a model's rows have in common, gathered while rows are chosen.
 struct Provenance {
   std::set<std::uint32_t> files, sources;
   std::set<std::string> stacks;

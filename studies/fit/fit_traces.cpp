@@ -180,7 +180,7 @@ System facts_of(const std::vector<Input>& inputs, const FitTracesOptions& option
   return s;
 }
 
-/// What the traces show replaces the base's answer for the same ops, its more specific models
+/// Replaces the base's answer by what the traces show for the same ops, its more specific models
 /// included; the rest of the base stays. Fewer rows than a fit needs replace nothing. `seen` holds
 /// the keys of each sort of op in the traces, most specific first.
 void keep_base(FittedModels base, const std::set<std::vector<std::string>>& seen,

@@ -38,7 +38,7 @@ constexpr double kMustSee = 0.05;
 constexpr double kBeyondTolerance = 0.03;
 /// A group of ops of less than this share of the step is no concern.
 constexpr double kJudgedAsGroup = 0.01;
-/// Where less of the device time than this is in ops of both sides, the baseline is another
+/// Share of device time in ops of both sides below which the baseline is another
 /// program's.
 constexpr double kStillDescribed = 0.9;
 
@@ -211,7 +211,7 @@ GuardPower power_of(const GuardResult& result) {
   return power;
 }
 
-/// What says that the baseline no longer describes the program.
+/// Finds signs that the baseline no longer describes the program.
 void look_for_age(const Baseline& before, const Baseline& after, GuardResult& result) {
   if (before.version != after.version) {
     result.stale.push_back(

@@ -11,7 +11,7 @@
 
 namespace stepcast::studies {
 
-/// What the steps of one run took and did; every list is by step.
+/// Times and counts of the steps of one run; every list is by step.
 struct GuardSamples {
   struct Op {
     std::string name;
@@ -113,7 +113,7 @@ struct GuardResult {
 /// Structure is compared exactly. Accuracy: tests/studies/guard_test.cpp.
 GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options = {});
 
-/// As above for several runs at once. Times are judged over all together, structure of each run by
+/// Overload for several runs at once. Times are judged over all together, structure of each run by
 /// itself: one run of another program among good ones is not as before. `names` is by run. Runs of
 /// another number of ranks differ in nothing else worth saying. Errors: InputError when the runs
 /// differ in ranks among themselves, or hold no step.

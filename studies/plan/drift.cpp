@@ -6,8 +6,8 @@
 #include <cmath>
 #include <unordered_set>
 
-#include "core/clearly_less.h"
 #include "core/access/row_order.h"
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "studies/plan/plan_comparison.h"
@@ -100,7 +100,7 @@ DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request)
                      "expected the plan whose drift is asked for; name a "
                      "plan file");
   }
-  // What the plan calls hot are rows of then, also where its file does not list them.
+  // Rows that the plan calls hot are rows of then, also if its file does not list them.
   Job before = then;
   const auto& tables = then.workload.layered()->tables;
   for (PlanTable& plan : before.embedding_plan->tables) {

@@ -8,7 +8,7 @@
 
 namespace stepcast::studies {
 
-/// What became of one table's lookups since its plan was made.
+/// Change of one table's lookups since its plan was made.
 struct TableDrift {
   std::string name;
   /// Hottest rows that are followed: the plan's first range where it splits the table by
@@ -22,7 +22,7 @@ struct TableDrift {
   bool followed = true;
 };
 
-/// What a plan made for one access costs under another, and whether a new plan pays. Two causes can
+/// Cost under one access of a plan made for another, and whether a new plan pays. Two causes can
 /// make a new plan faster, and only one of them is drift: the search may also find a better plan
 /// for the old access than the one in use.
 struct DriftReport {

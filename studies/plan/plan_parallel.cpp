@@ -110,7 +110,7 @@ class Planning {
     return options_.time_limit && now() - begin_ > *options_.time_limit;
   }
 
-  /// Where a search begins and ends, as shares of all work.
+  /// Begin and end of a search, as shares of all work.
   struct Stage {
     double from = 0, to = 1;
   };
@@ -382,13 +382,13 @@ class Planning {
       });
     }
     report_.cut = report_.cut || late();
-    // Where the closed form bounds the simulator it has said it all, if all others are too slow.
+    // Closed forms that bound the simulator have said it all, if all others are too slow.
     const bool known_behind =
         options_.shard == 0 && !rough && !report_.cut &&
         clearly_less(fastest(), found.others_at_least * (1 - kLeastTimeError)) &&
         std::none_of(found.best.begin(), found.best.end(),
                      [this](const auto& c) { return !was_simulated(c) && may_be_fastest(c); });
-    // Where none of the fastest fits after all, the rest of those at hand.
+    // Takes the rest of those at hand if none of the fastest fits after all.
     const double best = std::isinf(fastest()) ? found.best.back().seconds : fastest();
     const double reach = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : best);
     planner::ParallelSearchResult below;
@@ -405,7 +405,7 @@ class Planning {
     std::vector<planner::ParallelCandidate> rest;
     std::copy_if(below.best.begin(), below.best.end(), std::back_inserter(rest),
                  [this](const planner::ParallelCandidate& c) { return !was_simulated(c); });
-    // Where more are in reach than a search lists, nothing is proven: a few are a second look.
+    // Proves nothing if more are in reach than a search lists: a few are a second look.
     report_.unproven_more = !std::isinf(below.others_at_least);
     simulate(rest, report_.unproven_more ? kRound : kMostSimulated,
              [this](const auto& c) { return may_be_fastest(c); });

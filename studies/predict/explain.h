@@ -22,7 +22,7 @@ struct AccountRow {
   }
 };
 
-/// Where a step goes, predicted or recorded; the rows sum to it exactly.
+/// Parts of a step, predicted or recorded; the rows sum to it exactly.
 struct StepAccount {
   std::string label;
   std::int32_t rank = 0;  ///< the critical one

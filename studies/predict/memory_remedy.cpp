@@ -36,7 +36,7 @@ struct Change {
   std::function<void(Job&)> make;
 };
 
-/// What recipes with fused latent attention recompute first.
+/// Modules that recipes with fused latent attention recompute first.
 constexpr RecomputeModules kLatentUp{.attention_core = false, .latent_up = true};
 bool recomputes_latent(const Job& job) {
   return job.phase == JobPhase::kTrain && job.workload.transformer()->mla && job.flash_attention &&

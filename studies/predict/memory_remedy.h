@@ -19,7 +19,7 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
 /// another plan of their tables; without tables the largest batch that fits.
 std::string memory_remedy(const Job& job, const std::string& usual_stack = "");
 
-/// What to say of a step that fits with less room than memory predictions may be off by; "" with
+/// Text on a step that fits with less room than memory predictions may be off by; "" with
 /// more.
 std::string tight_memory(Bytes used, Bytes capacity);
 

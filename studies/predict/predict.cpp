@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "core/clearly_less.h"
 #include "core/access/access.h"
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "core/job/plan_settings.h"
 #include "core/job/tier_units.h"
@@ -213,8 +213,8 @@ TimeSplit split_of(const simulator::Breakdown& parts) {
           to_seconds(parts.bubble), to_seconds(parts.host), to_seconds(parts.other)};
 }
 
-/// What of the system nothing was ever fitted for: there times are those of the hardware's limits,
-/// which nothing reaches.
+/// Parts of the system that nothing was ever fitted for: their times are those of the hardware's
+/// limits, which nothing reaches.
 std::string without_constants(const Job& job) {
   if (job.calibration.kind == Calibration::Kind::kNone) {
     return "calibration none: kernels and collectives run at the limits of the hardware, so steps "
@@ -242,7 +242,7 @@ std::string without_constants(const Job& job) {
       what, whose, kernels ? "system" : "device");
 }
 
-/// Where the job is not the one that its embedding plan was made for.
+/// Warning that the job is not the one that its embedding plan was made for.
 std::string other_plan(const Job& job) {
   const auto changed =
       job.embedding_plan ? changed_settings(job, *job.embedding_plan) : std::vector<std::string>{};
@@ -265,8 +265,8 @@ std::size_t expert_units(const Job& job, MeshOrder order, ExpertSplit split) {
   return units.size();
 }
 
-/// Where ranks that exchange tokens of experts lie in several units of the innermost level: what
-/// that is, and what keeps the exchange inside one.
+/// Warning that ranks that exchange tokens of experts lie in several units of the innermost level:
+/// what that is, and what keeps the exchange inside one.
 std::string far_experts(const Job& job) {
   const Parallel& p = job.parallel;
   if (job.workload.transformer() == nullptr || p.expert == 1 || job.system.fabric.empty()) {
@@ -290,7 +290,8 @@ std::string far_experts(const Job& job) {
                      split.ranks, now, level.name, remedy);
 }
 
-/// Where tensor or context ranks that one unit of the innermost level would hold lie in several.
+/// Warning that tensor or context ranks that one unit of the innermost level would hold lie in
+/// several.
 std::string straddling_groups(const Job& job) {
   if (job.workload.transformer() == nullptr || job.system.fabric.size() < 2) {
     return {};
@@ -311,7 +312,7 @@ std::string straddling_groups(const Job& job) {
   return {};
 }
 
-/// What the models' residuals say, no narrower than steps of software that was not looked at lie
+/// Interval of the models' residuals, no narrower than steps of software that was not looked at lie
 /// about predictions.
 Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval& ops) {
   Interval interval{ops.p5, ops.p95};
@@ -332,7 +333,7 @@ Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval
 /// No step is faster than this share of the peak allows: no published run comes near it.
 constexpr double kMostMfu = 0.9;
 
-/// What a training step of a transformer on a GPU takes at least; 0 of other jobs.
+/// Least time of a training step of a transformer on a GPU; 0 of other jobs.
 Seconds least_step(const Job& job, const ExecutionGraph& graph) {
   const auto& peaks = job.system.device.peak;  // a CPU has none in 16 bits
   const bool trains = plan_family(job) && job.phase == JobPhase::kTrain &&
@@ -379,7 +380,7 @@ void take_pace(StepPrediction& p, const ExecutionGraph& graph) {
   }
 }
 
-/// What may change a decision: rates, plan, constants, placement, memory, range.
+/// Adds warnings that may change a decision: rates, plan, constants, placement, memory, range.
 void add_warnings(const Job& job, StepPrediction& p) {
   if (p.mfu > 1 || p.hfu > 1) {
     p.warnings.push_back(

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/graph/observer.h"
 #include "core/graph/memory_use.h"
+#include "core/graph/observer.h"
 #include "core/job/job.h"
 #include "core/job/pace.h"
 #include "simulator/reports/memory_ledger.h"
@@ -13,7 +13,7 @@
 
 namespace stepcast::studies {
 
-/// Where the critical rank's step goes; sums to the step exactly.
+/// Parts of the critical rank's step; they sum to the step exactly.
 struct TimeSplit {
   Seconds compute, exposed_communication, bubble, host, other;
 };
@@ -32,7 +32,7 @@ struct OpRow {
   bool in_range = false;  ///< true if that part is negligible
 };
 
-/// What a rank other than the critical one does in a step.
+/// Step of a rank other than the critical one.
 struct RankAccount {
   std::int32_t rank = 0;
   TimeSplit split;
@@ -90,7 +90,7 @@ struct StepPrediction {
   std::string out_of_range;  ///< of the critical rank's ops: what was costed beyond measurements
 };
 
-/// What context and libraries take of the device's memory: a constant of its file, else nothing.
+/// Memory that context and libraries take of the device: a constant of its file, else nothing.
 Bytes reserve_of(const Device& device);
 
 /// The step to expect where a simulated one of the job's `graph` takes `hardware`: times the pace

@@ -9,7 +9,7 @@
 
 namespace stepcast::studies {
 
-/// What a step consists of, read off its execution graph: nothing here asks a model or a clock, so
+/// Contents of a step, read off its execution graph: nothing here asks a model or a clock, so
 /// it holds for predicted and for recorded graphs alike.
 
 /// Times each segment of a program is called in one step.

@@ -107,7 +107,7 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
   return point;
 }
 
-/// What is known of a point besides its values, as bytes for another process of the same
+/// Facts of a point besides its values, as bytes for another process of the same
 /// executable.
 struct PackedPoint {
   SweepStatus status = SweepStatus::kInvalid;

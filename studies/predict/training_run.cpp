@@ -87,9 +87,9 @@ void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) 
     cost.moved = flow.amount;
     return;
   }
-  // As the graphs hold them: weights in the compute format; the optimizer of a transformer, or one
-  // that updates all dense parameters at once, works on a full copy where that is shorter, others
-  // on the weights themselves.
+  // Formats as the graphs hold them: weights in the compute format; the optimizer of a transformer,
+  // or one that updates all dense parameters at once, works on a full copy where that is shorter,
+  // others on the weights themselves.
   const double bits = bits_per_element(job.formats.compute);
   Bytes each(bits / 8);
   if (flow.what != Flow::What::kParameters) {

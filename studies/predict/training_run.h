@@ -8,7 +8,7 @@
 
 namespace stepcast::studies {
 
-/// What one flow costs a predicted run.
+/// Cost of one flow in a predicted run.
 struct FlowCost {
   std::string name;
   Bytes moved;               ///< each time, all devices together
@@ -38,7 +38,7 @@ struct RunLength {
   double tokens = 0, samples = 0, steps = 0;  ///< exactly one above 0
 };
 
-/// What devices cost and how often they fail; what is 0 is not asked.
+/// Cost of devices and how often they fail; 0 is not asked.
 struct RunTerms {
   double price = 0;     ///< of a device-hour, in any currency
   Seconds device_mtbf;  ///< mean time between failures of one device, any of which stops the run

@@ -20,7 +20,7 @@ struct RecordedRun {
   std::vector<traces::RankTrace> alone;
 };
 
-/// What measures when ops run on a device.
+/// Clock of the ops of a run on a device.
 struct OpClock {
   /// Started, before the first CUDA call of this process; null: events around each op.
   profiler::CuptiModule* cupti = nullptr;

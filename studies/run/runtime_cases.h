@@ -6,16 +6,16 @@
 
 namespace stepcast::studies {
 
-/// What a drawn training job is meant to be bound by; decides the ranges it is drawn from, nothing
-/// else. Whether it really is so is for the prediction (and the run) to say.
+/// Resource that a drawn training job is meant to be bound by; decides the ranges it is drawn from,
+/// nothing else. Whether it really is so is for the prediction (and the run) to say.
 enum class Bound : std::uint8_t { kHost, kEmbedding, kMatrix, kCommunication };
 std::string_view name_of(Bound bound);
 
 enum class CaseKind : std::uint8_t { kDlrm, kTransformer, kExperts };
 std::string_view name_of(CaseKind kind);
 
-/// What a job is sized for: ranks that have a core of a processor each, or a GPU each. A step of
-/// the former is a thousandth of a second's work for a GPU, all of it the host's.
+/// Processors that a job is sized for: ranks that have a core of a processor each, or a GPU each. A
+/// step of the former is a thousandth of a second's work for a GPU, all of it the host's.
 enum class CaseSize : std::uint8_t { kCore, kDevice };
 
 /// Deterministic source of draws: the same on every platform.

@@ -42,7 +42,7 @@ struct Measured {
   double time = 0, wait = 0;
 };
 
-/// What no op of its compute stream took of each step of a rank; their median.
+/// Time of each step of a rank that no op of its compute stream took; their median.
 Seconds gaps_of(const traces::MeasuredRun& run, const Program& program, std::size_t rank) {
   std::vector<double> gaps;
   for (const traces::MeasuredStep& step : run.steps) {
@@ -102,7 +102,7 @@ std::vector<ComparisonRow> rows_of(const PredictedStep& predicted,
   rest.name = "host and gaps";
   rest.predicted = predicted.time;
   rest.measured = gaps;
-  // What single steps took longer than their ops' medians; a wait for the others to begin is there.
+  // Time of single steps beyond their ops' medians; a wait for the others to begin is there.
   ComparisonRow beyond;
   beyond.name = "beyond the medians";
   beyond.measured = measured_step - gaps;
@@ -144,7 +144,7 @@ std::vector<ComparisonRow> rows_of(const PredictedStep& predicted,
 
 std::vector<ComparedTraffic> traffic_of(const traces::MeasuredRun& run, const ExecutionGraph& graph,
                                         const Job& job) {
-  // What the host executed moved four bytes of every number.
+  // Bytes of a number as the host executed it: four of every format.
   const double real_bytes = run.op_clock.empty() ? 4 : 0;
   const StepTraffic predicted = expected_traffic(graph, LinkLevels(job.system), real_bytes);
   std::vector<double> counted(kTrafficKinds, 0.0);

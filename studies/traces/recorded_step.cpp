@@ -276,7 +276,7 @@ std::vector<RecordedOp> recorded_ops(const std::vector<StepView>& steps,
   return ops;
 }
 
-/// What `by_rank` says of the whole: the critical rank, what bounds it, the imbalance.
+/// Sums up `by_rank`: the critical rank, what bounds it, the imbalance.
 void fill_bound(RecordedStep& step) {
   const auto busy = [](const RankStep& r) { return r.compute + r.exposed_communication + r.host; };
   Seconds mean;
@@ -301,7 +301,7 @@ void fill_bound(RecordedStep& step) {
   step.bound_share = critical->mean > Seconds{} ? largest->second / critical->mean : 0;
 }
 
-/// What the recorders say of themselves.
+/// Adds what the recorders say of themselves.
 void add_clocks(const traces::MeasuredRun& run, RecordedStep& step) {
   if (run.dropped > 0 && run.chain == nullptr) {
     step.warnings.push_back(fmt::format(

@@ -43,7 +43,7 @@ struct RecordedOp {
   double bytes_per_second = 0;  ///< memory traffic; of collectives, bytes sent
 };
 
-/// What bounds a recorded run.
+/// Account of what bounds a recorded run.
 struct RecordedStep {
   std::int64_t ranks = 0, steps = 0;
   Seconds step;  ///< what the report calls the step: captures steady state, ours the median
@@ -61,9 +61,9 @@ struct RecordedStep {
   std::vector<std::string> warnings;
 };
 
-/// What bounds a recorded run. Steps of our own runtime are apart: each is what its rank's marks
-/// hold. Steps of a capture run into each other and are those of StepTimes: each counts what runs
-/// from the end of the one before to its own, whoever launched it; ops, and who came last to a
+/// Finds what bounds a recorded run. Steps of our own runtime are apart: each is what its rank's
+/// marks hold. Steps of a capture run into each other and are those of StepTimes: each counts what
+/// runs from the end of the one before to its own, whoever launched it; ops, and who came last to a
 /// collective, count for the step that launched them. What was idle though nothing kept it is
 /// `host` where the host worked or the next op was not launched yet, `other` where it was (launch
 /// latency, waits between streams), `bubble` where a collective waited for other ranks.

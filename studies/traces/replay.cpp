@@ -60,7 +60,7 @@ Seconds step_of(const traces::MeasuredRun& run, const ExecutionGraph& graph,
   return run.chain != nullptr ? simulated(run, graph, costs).step : step_of(graph, costs);
 }
 
-/// What is replayed: all steps of a capture back to back, else those of the last graph.
+/// Steps that are replayed: all of a capture back to back, else those of the last graph.
 Steps replayed_of(const traces::MeasuredRun& run) {
   return run.chain != nullptr ? Steps(run.chain.get(), 1) : given(run.steps, run.steps.size());
 }
@@ -250,7 +250,7 @@ Job job_of(const traces::MeasuredRun& run, const ReplayOptions& options,
                           options.library);
 }
 
-/// What a capture was recorded on, by what its profiler calls it.
+/// System that a capture was recorded on, by what its profiler calls it.
 System recorded_on(const traces::MeasuredRun& run, const ReplayOptions& options) {
   const auto from = device_named(run.device);
   if (!from) {

@@ -113,7 +113,7 @@ void join_launches(const ExecutionGraph& graph, StepCosts& costs) {
     for (const Segment& segment : program.segments) {
       bool first = true;
       for (std::size_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
-        // What takes no device time is a call of the host's own, and ends a graph.
+        // Calls of the host's own take no device time, and end a graph.
         const bool call = row.ticks[o] == 0 || (program.ops[o].flags & op_flags::kHostWaits) != 0;
         if (!call && !first) {
           row.issue[o] = 0;
@@ -127,7 +127,7 @@ void join_launches(const ExecutionGraph& graph, StepCosts& costs) {
   }
 }
 
-/// What to say of a name that no op has which takes time: the nearest, else the groups there are.
+/// Message for a name that no op has which takes time: the nearest, else the groups there are.
 std::string no_match(const std::string& what, const ExecutionGraph& graph, const StepCosts& costs) {
   std::set<std::string> groups{std::string(kHost), "all"}, names;
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
@@ -346,7 +346,7 @@ StepCosts carried_costs(const ExecutionGraph& recorded, const StepCosts& recorde
       .unfold = true, .collectives_hold_core = recorded_costs.collectives_hold_core};
   const StepCosts before = simulator::price(recorded, model, pricing);
   StepCosts after = simulator::price(graph, model, pricing);
-  // What the record says over what the models say, by named op and by class.
+  // Ratio of the record to the models, by named op and by class.
   struct Correction {
     std::vector<double> ratio, issue;
   };

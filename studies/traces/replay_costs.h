@@ -11,7 +11,7 @@
 
 namespace stepcast::studies {
 
-/// What is changed before a recorded step is simulated again.
+/// Change to a recorded step before it is simulated again.
 struct ReplayChange {
   /// Factors on times, applied in order. "host" is the host's own time between launches; all other
   /// names are of device times. The name is an op kind ("gemm", "all_reduce"), a
@@ -40,7 +40,7 @@ simulator::StepCosts measured_costs(const traces::MeasuredRun& run,
 /// name that does; a network where no collective's size and members are known.
 void apply(const ReplayChange& change, const ExecutionGraph& graph, simulator::StepCosts& costs);
 
-/// What a change changed of the recorded times of a graph.
+/// Share of the recorded times of a graph that a change changed.
 struct ChangedShare {
   double device = 0, host = 0;  ///< shares of device time, and of host time between launches
   /// Device work that stayed as recorded, with its share of all device time; longest first.

@@ -13,7 +13,7 @@
 
 namespace stepcast::studies {
 
-/// What the ranks of a recorded run computed and moved, told by shape: a run of any program whose
+/// Work and transfers of the ranks of a recorded run, by shape: a run of any program whose
 /// profiler recorded operators with their shapes (traces/graph/operator_join.h).
 struct ShapedWork {
   /// A distinct op and every time it took: all kernels of one operator's call together.

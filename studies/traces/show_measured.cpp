@@ -45,7 +45,7 @@ std::int64_t covered(const TimeSpans& intervals, std::int64_t begin, std::int64_
   return sum;
 }
 
-/// What the other streams do, the sets one inside the next.
+/// Time of the other streams, the sets one inside the next.
 struct Others {
   TimeSpans transfer, or_wait, or_compute;
 };
@@ -113,7 +113,7 @@ struct MainStream {
   std::int64_t end = 0;            ///< of the step
 };
 
-/// What a rank did from a time to another.
+/// Work of a rank from a time to another.
 struct Window {
   const Program& program;
   std::vector<OpSpan> spans;  ///< cut to it

@@ -11,7 +11,7 @@
 
 namespace stepcast::studies {
 
-/// Where one rank's main stream (the one that computes most) spends the step; means over steps. The
+/// Step of one rank's main stream (the one that computes most), by part; means over steps. The
 /// parts from `compute` to `drain` sum to `step`.
 struct StreamUse {
   std::int32_t rank = 0;

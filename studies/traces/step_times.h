@@ -14,9 +14,9 @@ namespace stepcast::studies {
 /// pipeline, and has start-up in it.
 class StepTimes {
  public:
-  /// As recorded.
+  /// Makes times as recorded.
   explicit StepTimes(const traces::MeasuredStep& chain);
-  /// As simulated from its graph.
+  /// Makes times as simulated from its graph.
   StepTimes(const traces::MeasuredStep& chain, const simulator::Timeline& simulated);
 
   /// Windows of one rank, in ticks: of step s, [ends[s], ends[s + 1]).

@@ -73,7 +73,7 @@ TEST_CASE("one transfer makes a device and its system", "[cli][fit]") {
              Contains("transferred from h100-sxm-80gb"));
   CHECK_FALSE(kernels.contains("gemm.fp8"));  // the device has no such rate
   CHECK_THAT(done.out, Contains("all_reduce") && Contains("gemm.bf16"));
-  // What the device has of its own is kept.
+  // Values that the device has of its own are kept.
   const std::string again = folder / "again.json";
   REQUIRE(call({"fit", "--transfer", "dgx-a100-80gb", "--system", out, "--out", again}).code == 0);
   CHECK(nlohmann::json::parse(text_of(again)).at("device").at("fitted") == kernels);

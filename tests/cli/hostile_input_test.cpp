@@ -1,5 +1,5 @@
-// What nobody sends by accident: nesting without end, devices and pipes for files, escape sequences
-// in names. Refused with exit code 2, or harmless; never a crash.
+// Input that nobody sends by accident: nesting without end, devices and pipes for files, escape
+// sequences in names. Refused with exit code 2, or harmless; never a crash.
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// What happens to a run when a rank of it dies or stops answering: exit code 4 and words, in time.
+// Fate of a run when a rank of it dies or stops answering: exit code 4 and words, in time.
 #include <sys/types.h>
 #include <unistd.h>
 

@@ -82,8 +82,9 @@ TEST_CASE("plan --from follows tables that come and go, and other numbers of dev
   const std::string after = folder.file("after.csv", header + tables({"a", "b", "d", "e"}));
   const auto plan = [](const std::string& csv, const std::string& devices,
                        std::vector<std::string> more) {
-    more.insert(more.begin(), {"plan", csv, "--set", "system=dgx-h100", "--set",
-                               "devices=" + devices, "--set", "batch.global=16384", "--no-row-replication", "--device-memory-only"});
+    more.insert(more.begin(),
+                {"plan", csv, "--set", "system=dgx-h100", "--set", "devices=" + devices, "--set",
+                 "batch.global=16384", "--no-row-replication", "--device-memory-only"});
     return more;
   };
   const auto from = [&plan](const std::string& csv, const std::string& devices,
@@ -224,7 +225,9 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
              Contains("A new plan pays after") && Contains("because of the drift"));
 
   refused(with("plan", before, {"--remap-out", folder / "remap.txt"}), "FILE.npy or FILE.npz");
-  refused(with("plan", before, {"--no-row-replication", "--device-memory-only", "--remap-out", remap}), "nothing is to be remapped");
+  refused(
+      with("plan", before, {"--no-row-replication", "--device-memory-only", "--remap-out", remap}),
+      "nothing is to be remapped");
 }
 
 TEST_CASE("predict says where a plan was made for another job", "[cli][plan]") {
@@ -280,7 +283,7 @@ TEST_CASE("explain tells two embedding plans apart", "[cli][explain][replan]") {
   CHECK(j.at("moved_ranks").size() == 8);
   CHECK(j.at("summary").at(1).at("step_s").get<double>() ==
         Approx(replanned.at("replan").at("step_s").get<double>()));
-  // What memory the change takes and gives is the difference of the two ledgers.
+  // Memory that the change takes and gives is the difference of the two ledgers.
   for (const json& m : j.at("memory")) {
     CHECK(m.at("before_bytes") != m.at("after_bytes"));
     CHECK(m.at("after_bytes").get<double>() <= m.at("capacity_bytes").get<double>());
@@ -411,7 +414,8 @@ TEST_CASE("an embedding plan leaves the headroom that is asked for, or says how 
     }
     return most;
   };
-  const json report = document(call(command("plan", {"--no-row-replication", "--device-memory-only", "--format", "json"})));
+  const json report = document(
+      call(command("plan", {"--no-row-replication", "--device-memory-only", "--format", "json"})));
   const double full = fullest(report["plans"][0]);
   const auto planned = [&](double memory, std::vector<std::string> more) {
     more.insert(
@@ -421,7 +425,7 @@ TEST_CASE("an embedding plan leaves the headroom that is asked for, or says how 
     return call(command("plan", more));
   };
   CHECK_THAT(planned(1.02 * full, {}).out, Contains("of the fullest device's memory is left"));
-  // What was asked for is not warned of; where tables do not leave it, no plan fits.
+  // Headroom that was asked for is not warned of; where tables do not leave it, no plan fits.
   const Outcome roomy = planned(1.2 * full, {"--memory-headroom", "16%"});
   INFO(roomy.err);
   CHECK(roomy.code == 0);

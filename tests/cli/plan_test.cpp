@@ -85,7 +85,7 @@ TEST_CASE("plan --format json is one document with the fields that were promised
     CHECK(split.value("tensor", 1) * split.value("pipeline", 1) * split.value("data", 1) == 8);
   }
   const json& search = j.at("search");
-  // What became of every point adds up to the space.
+  // Fates of all points add up to the space.
   CHECK(search.at("space").get<std::int64_t>() ==
         search.at("evaluations").get<std::int64_t>() + search.at("bounded").get<std::int64_t>() +
             search.at("weights_too_large").get<std::int64_t>() +
@@ -163,7 +163,7 @@ TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[c
   const json titan = planned({"--for", "torchtitan"});
   CHECK(titan.at("usual_stack") == "torchtitan");
   CHECK(titan.at("plans").at(0).at("plan").at("zero") == 3);
-  // What the job says goes before what the framework usually does.
+  // Settings of the job go before what the framework usually does.
   const json own = planned({"--for", "megatron", "--set", "parallel.overlap.data=false"});
   const json& overlap = own.at("plans").at(0).at("job").at("parallel").at("overlap");
   CHECK_FALSE(overlap.value("data", false));

@@ -1,5 +1,5 @@
-// What users type and what they get: exit codes, one document on standard output, whole files or
-// none.
+// Commands that users type and what they get: exit codes, one document on standard output, whole
+// files or none.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -202,7 +202,7 @@ TEST_CASE("a place that cannot be written to is refused before the input is look
     CHECK_THAT(outcome.err, Contains("none/out.json: cannot be written"));
   }
   CHECK(fs::is_empty(folder.path()));
-  // What was written is told.
+  // Files that were written are told.
   const Outcome told = call(predict({"--timeline", folder / "t.json"}));
   CHECK_THAT(told.err, Contains("t.json written"));
 }
@@ -428,8 +428,8 @@ TEST_CASE("show tells what a file of ours is", "[cli][show]") {
   CHECK_THAT(call({"show", "gpt3-175b"}).err,
              Contains("gpt3-175b: is a built-in workload") && Contains("--set workload=gpt3-175b"));
   const std::string plan = folder / "plan.json";
-  REQUIRE(call({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--no-row-replication", "--device-memory-only", "--out",
-                plan})
+  REQUIRE(call({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--no-row-replication",
+                "--device-memory-only", "--out", plan})
               .code == 0);
   const json shown = document(call({"show", plan, "--format", "json"}));
   CHECK(shown.at("plan").at("workload") == "rm1");

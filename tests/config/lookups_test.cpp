@@ -40,7 +40,7 @@ template <typename T>
 std::string raw(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
-/// As numpy.lib.format writes it: the header ends on a multiple of 64 bytes.
+/// Writes as numpy.lib.format does: the header ends on a multiple of 64 bytes.
 template <typename T>
 std::string npy(const std::vector<T>& values, const std::string& shape, int version = 1,
                 const std::string& descr = "", const std::string& fortran = "False") {

@@ -69,7 +69,7 @@ TEST_CASE("a plan says for how many steps replicas may wait", "[config][plan]") 
   CHECK(plan_to_json(*job.embedding_plan).find("\"sync_interval\": 4") != std::string::npos);
   const std::string resolved = job_to_json(job);
   CHECK(job_to_json(load_job(text_source(resolved, "again.json"), {}, kLibrary)) == resolved);
-  // Where the plan does not say, the job does; where both say, they agree.
+  // Jobs say what the plan does not; where both say, they agree.
   CHECK(job_with(std::string(kPlan) + ", \"sync_interval\": 3").sync_interval == 3);
   CHECK(job_with(plan + ", \"sync_interval\": 4").sync_interval == 4);
   CHECK_THROWS_WITH(job_with(plan + ", \"sync_interval\": 2"),

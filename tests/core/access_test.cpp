@@ -96,7 +96,7 @@ TEST_CASE("distinct rows equal the exact sum", "[core][access][oracle]") {
   if (rows > 1) {
     for (const double n : {1.0, 2.0, 1e3, 1e5}) {
       const double exact = brute_seen_once(p, n);
-      // Where nearly every row was seen often few are left: compare with the rows, not the few.
+      // Few are left where nearly every row was seen often: compare with the rows, not the few.
       const double few = rows <= 2048 ? 0 : 1e-5 * std::min(n, static_cast<double>(rows));
       CHECK(access.seen_once(n).value == Approx(exact).epsilon(tolerance).margin(few));
     }

@@ -69,7 +69,7 @@ TEST_CASE("a TorchRec collection is a job", "[config][torchrec]") {
   for (const EmbeddingTable& t : w.tables) {
     CHECK(job.row_format(t) == Format::kFp16);
   }
-  // What the file says can be changed like any other key.
+  // Values of the file can be changed like any other key.
   const Job access = job_of(collection(table("a"), R"(, "batch_size": 4, "world_size": 2)"),
                             {"workload.tables[0].access={\"zipf\": 1.1}"});
   CHECK(access.workload.layered()->tables[0].access->exponent() == 1.1);
@@ -99,7 +99,7 @@ TEST_CASE("TorchRec features, weights and data types stay with their table", "[c
   CHECK(job.row_format(w.tables[0]) == Format::kInt8Row);
   CHECK(job.row_format(w.tables[1]) == Format::kFp32);
   CHECK(job.row_format(w.tables[2]) == Format::kBf16);
-  // What was read is written, and read again.
+  // Jobs that were read are written, and read again.
   const Job again = job_of(config::job_to_json(job), {"system=dgx-h100"});
   CHECK(config::job_to_json(again) == config::job_to_json(job));
   CHECK_THAT(

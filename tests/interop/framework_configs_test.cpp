@@ -133,7 +133,7 @@ TEST_CASE("layers that stages do not share equally are written for NeMo", "[inte
              Catch::Contains("Et*15|t*16|t*16|t*14L"));
 }
 
-/// What an exported file says, as a framework reads it.
+/// Content of an exported file, as a framework reads it.
 class Said {
  public:
   Said(std::map<std::string, std::string> values, std::int64_t world)
@@ -348,7 +348,7 @@ std::vector<StartRule> nemo_rules() {
   };
 }
 
-/// What DeepSpeed reads of the file, with the degrees that its launcher or program gives.
+/// Content of the file that DeepSpeed reads, with the degrees that its launcher or program gives.
 Said said_to_deepspeed(const Job& plan) {
   std::map<std::string, std::string> values;
   const nlohmann::json file = nlohmann::json::parse(deepspeed_config(plan)).flatten();

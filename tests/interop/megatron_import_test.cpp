@@ -52,7 +52,7 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \
   CHECK(m.activation == Activation::kSwiGlu);
   CHECK(m.vocabulary == 32000);  // padded to a multiple of 128 * 2: already one
   CHECK_FALSE(m.tied_embeddings);
-  // What convert writes loads to the same job.
+  // Output of convert loads to the same job.
   const Job again =
       load_job(text_source(interop::import_to_json(text_source(text, "args.sh")), "job.json"),
                {"system=dgx-h100"}, kLibrary);
@@ -331,7 +331,7 @@ TEST_CASE("the arguments of a launch script are read as the shell prints them",
       std::filesystem::temp_directory_path() / ("stepcast-launch-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "train.sh") << script;
-  // As docs/how-to/import-a-model.md shows it.
+  // Runs what docs/how-to/import-a-model.md shows.
   const std::string prints = "cd " + folder.string() +
                              R"( && bash -c 'torchrun() { printf "%s\n" "$@"; }; . ./train.sh')"
                              " > arguments.txt";

@@ -94,7 +94,7 @@ TEST_CASE("a wrong line of a list of tables is named by file, line and table",
           "ranker.csv:4: table \"a\": line 2 has a table of that name too");
   refused("name,rows,dim\n", "no table");
   refused("table;size\n", "expected a header with name,rows,dim");
-  // What only the reader of workloads checks.
+  // Errors that only the reader of workloads finds.
   refused("name,rows,dim,mode\na,5,4,max\n", "ranker.csv:2: table \"a\": mode: found \"max\"");
   refused("name,rows,dim,zipf\nb,5,4,\na,5,4,-1\n", "ranker.csv:3: table \"a\": zipf: found -1");
   CHECK_THROWS_WITH(
@@ -114,7 +114,7 @@ TEST_CASE("a list of tables takes recorded ids with their bags", "[config][table
         .pooling;
   };
   CHECK(pooling("name,rows,dim,mode,indices\na,10,4,sequence,bags.txt\n") == 2.5);
-  // What is made of it names the file wherever it is written to.
+  // Workloads made of it name the file wherever they are written to.
   const auto json =
       nlohmann::json::parse(interop::import_to_json(file_source(folder.path / "t.csv")));
   CHECK(json["workload"]["tables"][0]["access"]["indices"] == (folder.path / "bags.txt").string());

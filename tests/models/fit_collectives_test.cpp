@@ -65,7 +65,7 @@ TEST_CASE("the cost of a rest is told apart from size", "[models][fit][collectiv
   CHECK(model.constants.at("cold") == Approx(8e-6).epsilon(0.1));
   CHECK(model.constants.at("cold_after") == Approx(2e-3).epsilon(0.2));
   CHECK(model.error.p90 < 0.02);
-  // Where no row knows its rest, the term stays out of the way.
+  // Rows that do not know their rest keep the term out of the way.
   for (MeasuredCollective& row : rows) {
     row.since_use = Seconds(-1);
   }

@@ -1,6 +1,6 @@
+#include "models/fit/fit.h"
 #include "core/access/access.h"
 #include "core/graph/program.h"
-#include "models/fit/fit.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -230,12 +230,13 @@ TEST_CASE("a surface smoothed over many rows is better than single noisy ones", 
   const FittedModel smoothed = fit_kernels(core(), bench.rows, options).at("gemm");
   CHECK(smoothed.points.size() == 40);
   CHECK(smoothed.error.median < 0.5 * plain);
-  // What is left is mostly the noise: the median of |N(0, 0.1)| is 0.067.
+  // Errors that are left are mostly the noise: the median of |N(0, 0.1)| is 0.067.
   CHECK(smoothed.error.median < 0.1);
 }
 
 TEST_CASE("rows that sweep m at many (n, k) are kept as curves", "[models][fit]") {
-  // What no constant says: a wave along m whose height depends on n. 36 pairs, m in steps of 20 %.
+  // Effect that no constant says: a wave along m whose height depends on n. 36 pairs, m in steps of
+  // 20 %.
   Bench bench;
   const KernelForm& form = *kernel_form_named("gemm.shape_rate");
   std::int64_t pair = 0;

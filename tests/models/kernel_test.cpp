@@ -382,7 +382,7 @@ TEST_CASE("what a collective sent is called back when it is written", "[models][
   // Reads two operands of 4000 bytes and writes one, of them the shard twice.
   CHECK(CostModel(core, {}).kernel(program, program.ops[1]).time.base() ==
         Approx((4000 + 5 * 8000) / 1e10));
-  // What has left the cache is nobody's: from memory it takes what it takes.
+  // Data that has left the cache is nobody's: from memory it takes what it takes.
   levels.constants["capacity"] = 1;
   core.device.fitted["optimizer"] = levels;
   CHECK(CostModel(core, {}).kernel(program, program.ops[1]).time.base() == Approx(12000 / 1e10));

@@ -1,6 +1,6 @@
 // The reader of measured tables: ops, work, testbeds, refusals.
-#include "core/access/access.h"
 #include "models/measured/measured_table.h"
+#include "core/access/access.h"
 
 #include <unistd.h>
 #include <zlib.h>
@@ -155,7 +155,7 @@ TEST_CASE("ops without a time belong to the row above", "[models][measured]") {
   CHECK(fitted_keys(layer[1]).front() == "grouped_gemm.bf16");
   CHECK(layer[0].flops.base() == 5e9);
   CHECK(layer[2].as<ActivationAttributes>().activation == Activation::kSwiGlu);
-  // What belongs to a row that is not used is not added to the one before.
+  // Lines that belong to a row that is not used are not added to the one before.
   REQUIRE(table.skipped.size() == 2);
   CHECK_THAT(table.skipped[1].reason, Contains("a row of one op above"));
 }

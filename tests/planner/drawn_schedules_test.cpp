@@ -29,7 +29,7 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-/// What the text says, by rank; spans by executed op, in order of issue.
+/// Schedule that the text says, by rank; spans by executed op, in order of issue.
 struct Parsed {
   ExecutionGraph graph;
   std::vector<std::vector<std::int64_t>> time;  // by program and op template

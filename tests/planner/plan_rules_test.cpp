@@ -125,7 +125,7 @@ bool allowed(const std::optional<T>& fixed, V value) {
   return !fixed || *fixed == static_cast<T>(value);
 }
 
-/// As fixed, and not another name of a plan that is there already.
+/// Tells whether a plan is as fixed, and not another name of one that is there already.
 bool asked_for(const Job& job, const FixedPlan& f, const PlanPoint& p) {
   if (!allowed(f.tensor, p.tensor) || !allowed(f.pipeline, p.pipeline) ||
       !allowed(f.micro, p.micro) || !allowed(f.virtual_stages, p.virtual_stages) ||

@@ -110,7 +110,7 @@ TEST_CASE("blocks of rows at any place are options, and so the plans that have t
   const auto theirs = objective_of_plan(job, model, cut);
   REQUIRE(theirs);
 
-  // As the space has them: another way to write the same plan.
+  // Plan as the space has it: another way to write the same one.
   const EmbeddingPrices prices(job, model);
   const PlanSpace space(job, prices, {.group_sizes = group_sizes(job), .proposed = {&cut}});
   const auto placement = internal::placement_of(job, space, cut);

@@ -338,7 +338,7 @@ TEST_CASE("copies are conserved between tokens, ranks and experts", "[runtime][e
           over += std::max<std::int64_t>(0, n - routings.front().capacity);
         }
         CHECK(dropped == over);
-        // What a member sends here is what is expected from it, part by part.
+        // Rows that a member sends here are what is expected from it, part by part.
         const auto group = expert_group(graph.mesh, routings.front().split, rank);
         const std::int64_t place = expert_place(graph.mesh, routings.front().split, rank);
         std::int64_t received = 0;

@@ -308,7 +308,7 @@ std::vector<Plan> plans(const std::string& family, int ranks) {
   return listed();
 }
 
-/// What trains: the CPU backend, or the CUDA backend over a stand-in for its device.
+/// Backend that trains: the CPU's, or that of CUDA over a stand-in for its device.
 ExecutorFactory backend() {
 #ifdef STEPCAST_CUDA_STANDIN
   return cuda::executors(standin::module(), {});
@@ -317,7 +317,7 @@ ExecutorFactory backend() {
 #endif
 }
 
-/// What is trained on this number of ranks. The first run of a group is the reference of all
+/// Job that is trained on this number of ranks. The first run of a group is the reference of all
 /// others: where another backend trains, the CPU's on as few ranks as the group has.
 struct Run {
   Plan plan;

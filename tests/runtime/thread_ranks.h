@@ -17,7 +17,7 @@
 
 namespace stepcast::runtime::test {
 
-/// What the members of one group of ranks share when ranks are threads of one process.
+/// Memory that the members of one group of ranks share when ranks are threads of one process.
 class Group {
  public:
   explicit Group(int size) : slots_(static_cast<std::size_t>(size)), size_(size) {}

@@ -266,7 +266,7 @@ TEST_CASE("the tiered plan spares the network most of the all-to-all of a skewed
 
 namespace {
 
-/// What a rank's all-to-alls send to other ranks and receive from them, by the graph.
+/// Traffic that a rank's all-to-alls send to other ranks and receive from them, by the graph.
 runtime::test::PairTraffic expected_of_rank(const ExecutionGraph& graph, std::int32_t rank) {
   const auto bytes_between = [&](const Program& from, const std::string& name, std::int32_t sender,
                                  std::int32_t receiver) {

@@ -39,7 +39,7 @@ inline ExecutionGraph alike(std::int32_t ranks, Program program) {
   }
   return graph;
 }
-/// What `write` writes, called once.
+/// Text that `write` writes, called once.
 template <class Write>
 Program called_once(Write write) {
   ProgramBuilder b;

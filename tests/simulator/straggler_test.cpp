@@ -82,7 +82,7 @@ TEST_CASE("folded ranks wait as unfolded ranks with jitter do", "[simulator][str
   SimulationOptions jitter;
   jitter.jitter = {.sigma = sigma, .rho = rho, .seed = 7};
   const auto result = simulate(graph, all, jitter);
-  // What the ranks did not compute they waited; the common part shifts compute and is no wait.
+  // Ranks waited while they did not compute; the common part shifts compute and is no wait.
   double compute = 0;
   for (const RankSummary& r : result.ranks) {
     compute += static_cast<double>(ticks(r.compute));

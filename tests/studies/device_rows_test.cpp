@@ -1,4 +1,4 @@
-// What a device sweep measures, as rows for the fits: written, read back, fitted.
+// Measurements of a device sweep, as rows for the fits: written, read back, fitted.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
-// What a backend cannot execute is refused before ranks start: by its key, in words, with a remedy.
-#include "core/access/access.h"
+// Jobs that a backend cannot execute are refused before ranks start: by their key, in words, with a
+// remedy.
 #include "studies/run/executable.h"
+#include "core/access/access.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

@@ -22,7 +22,7 @@ namespace {
 
 std::int64_t whole_ns(SimTime t) { return ticks(t) / 1000 * 1000; }
 
-/// What CUPTI would have recorded of a rank's ops: a call and a kernel each, under the op's id.
+/// Records that CUPTI would have made of a rank's ops: a call and a kernel each, under the op's id.
 traces::Recording cupti_records_of(const traces::RankTrace& rank) {
   traces::Recording recording;
   traces::RankBuilder b(recording.names, "rank");

@@ -73,7 +73,7 @@ TEST_CASE("two fits of the same rows are the same bytes", "[studies][fit]") {
   const auto b = fit_data(test::adds("twice", 90, noisy), options_on(test::t4()));
   const std::string text = config::device_to_json(a.system.device);
   CHECK(text == config::device_to_json(b.system.device));
-  // What is written is what the loader reads.
+  // Text that is written is what the loader reads.
   const Device back = config::read_device(config::text_source(text, "fitted"));
   CHECK(config::device_to_json(back) == text);
 }

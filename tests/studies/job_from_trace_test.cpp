@@ -120,7 +120,8 @@ TEST_CASE("the eight-rank DLRM is told by its trace and predicted", "[studies][j
   const studies::JobFromTrace told = job_of(traces::open_trace(folder));
   const Job job = loaded(told);
   const LayeredWorkload& model = *job.workload.layered();
-  // As recorded: 13 dense features, linears 256, 128, 16 and 512, 512, 256, 1; products of 27 x 27.
+  // Sizes as recorded: 13 dense features, linears 256, 128, 16 and 512, 512, 256, 1; products of 27
+  // x 27.
   CHECK(model.dense_features == 13);
   CHECK(model.bottom_mlp == std::vector<std::int64_t>{256, 128, 16});
   CHECK(model.top_mlp == std::vector<std::int64_t>{512, 512, 256, 1});

@@ -27,8 +27,8 @@ System known_machine();
 /// or by data.
 Job transformer(std::int64_t hidden, std::int64_t sequence, std::int64_t layers, bool tensor);
 
-/// What the CPU runtime would have recorded of `steps` steps had they taken exactly as long as the
-/// known machine says. Rank 1's clock runs 3 ms ahead.
+/// Trace that the CPU runtime would have recorded of `steps` steps had they taken exactly as long
+/// as the known machine says. Rank 1's clock runs 3 ms ahead.
 traces::GraphRun simulated_trace(const Job& job, std::int32_t steps);
 
 void write(const std::filesystem::path& folder, const traces::GraphRun& trace);
@@ -38,7 +38,7 @@ const FitTracesOptions& to_known_core();
 
 std::filesystem::path recorded(const std::string& name);
 
-/// What the fit of these folders says, or "no error".
+/// Error that the fit of these folders gives, or "no error".
 std::string error_of(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace stepcast::studies::test

@@ -77,7 +77,7 @@ PlanRequest drawn_request(Draw& draw, bool experts, std::string& said) {
   return r;
 }
 
-/// As the section "What is searched" states them.
+/// Decides as the section "What is searched" states it.
 bool states_ends(const Job& job, const PlanPoint& p) {
   const TransformerWorkload& model = *job.workload.transformer();
   TransformerWorkload more = model;

@@ -1,4 +1,4 @@
-// What `plan` calls proven is: held to the simulation of every plan of small spaces in which
+// Claims of `plan` to be proven are held to the simulation of every plan of small spaces in which
 // transfers run beside compute.
 #include <catch2/catch.hpp>
 

@@ -49,7 +49,7 @@ simulator::StepCosts step_costs(const ExecutionGraph& g) {
   return c;
 }
 
-/// What a profiler of those ranks would have written.
+/// Recording that a profiler of those ranks would have written.
 traces::GraphRun record(const ExecutionGraph& graph, const simulator::StepCosts& costs, int steps,
                         double sigma = 0) {
   traces::GraphRun trace;

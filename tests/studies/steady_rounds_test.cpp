@@ -44,7 +44,7 @@ auto times(const std::vector<TemplateTime>& templates) {
   return all;
 }
 
-/// What reports make of the spans of a rank.
+/// Checks what reports make of the spans of a rank.
 void check_same_account(const Program& program, const simulator::RankSummary& rank,
                         const simulator::Timeline& spans, const simulator::RankSummary& of_all,
                         const simulator::Timeline& all, SimTime makespan) {

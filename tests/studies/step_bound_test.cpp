@@ -165,8 +165,9 @@ TEST_CASE("no simulated plan steps under the printed bound, 4", "[studies][plan]
 
 namespace {
 
-/// Where another effort, another seed, a comparison or a clock that cuts the search finds another
-/// plan, the bound is the same; how often it was another plan, and how often the clock cut it.
+/// Changes: where another effort, another seed, a comparison or a clock that cuts the search finds
+/// another plan, the bound is the same; how often it was another plan, and how often the clock cut
+/// it.
 struct Changes {
   int plans = 0, cut = 0;
 };

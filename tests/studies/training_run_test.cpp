@@ -1,5 +1,5 @@
-#include "core/graph/program.h"
 #include "studies/predict/training_run.h"
+#include "core/graph/program.h"
 
 #include <catch2/catch.hpp>
 
@@ -200,7 +200,7 @@ TEST_CASE("failures lose work since the last checkpoint", "[studies][flows]") {
   const std::vector<FlowCost> late = flow_costs(slow, step.iteration);
   REQUIRE(std::sqrt(2 * late[0].stall.base() * 50 * 3600) < 1000);
   CHECK(training_run(beside_it, late, length, terms).best_checkpoint_every.base() == Approx(1000));
-  // Where training goes on beside the transfer, a checkpoint on its way does not count yet.
+  // Checkpoints on their way do not count yet where training goes on beside the transfer.
   step.job.flows[0].stall = Flow::Stall::kNone;
   const std::vector<FlowCost> beside = flow_costs(step.job, step.iteration);
   CHECK(training_run(step, beside, length, terms).lost_each.base() ==

@@ -1,4 +1,4 @@
-// What makes a job of a recorded run, on Kineto files of arbitrary bytes: the only way out is a
+// Makes a job of a recorded run, on Kineto files of arbitrary bytes: the only way out is a
 // sketch or an InputError. Chains of replays start from the same files (fuzz_kineto).
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What kernels do, told by their names and operators, against a list made by reading the names.
+// Kinds of kernels, told by their names and operators, against a list made by reading the names.
 #include "traces/events/kernel_kinds.h"
 
 #include <fmt/format.h>

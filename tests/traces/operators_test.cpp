@@ -1,4 +1,4 @@
-// What operators of PyTorch are in our terms, and which device work is theirs.
+// Operators of PyTorch in our terms, and which device work is theirs.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -28,7 +28,7 @@ std::uint64_t all(const RankRecording& r, const std::string& kind) {
   return found == r.records.end() ? 0 : found->second;
 }
 
-/// What the model promises of any recording.
+/// Checks what the model promises of any recording.
 void check_model(const Recording& recording) {
   for (const RankRecording& rank : recording.ranks) {
     const Events& e = rank.events;

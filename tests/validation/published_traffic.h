@@ -40,8 +40,8 @@ struct PublishedCut {
 std::vector<PublishedCut> compare_traffic_cuts(const std::filesystem::path& table,
                                                const std::vector<ReuseHistogram>& histograms);
 
-/// What the planner makes of a histogram at the memory of flat row-wise sharding. Bytes are those
-/// the graphs of both steps send between machines; the plan minimises time, not these.
+/// Cut that the planner makes of a histogram at the memory of flat row-wise sharding. Bytes are
+/// those the graphs of both steps send between machines; the plan minimises time, not these.
 struct EqualMemoryCut {
   std::string file;
   std::int64_t nodes = 0, devices = 0;

@@ -138,7 +138,7 @@ TEST_CASE("fewer bytes leave machines the fewer groups a token may reach",
   moe.groups_per_token = 1;
   const double element = bits_per_element(job.formats.compute) / 8;
   CHECK(sent(job, 1) == Approx(0.75 * 4 * 2 * 32 * 2 * kSequence * kHidden * element));
-  // Where each copy travels, a limit moves none of them away in expectation.
+  // Limits move no copy away in expectation where each copy travels.
   transformer_of(copies).moe->groups = 4;
   const double apart = sent(copies, 1);
   transformer_of(copies).moe->groups_per_token = 2;

@@ -1,5 +1,5 @@
-#include "core/graph/memory_use.h"
 #include "workloads/passes/fuse_epilogues.h"
+#include "core/graph/memory_use.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -253,7 +253,7 @@ TEST_CASE("products take in a GELU, forward and backward, and keep its input aft
   CHECK(named(p, p.outputs(p.ops[2])) == Names{"d_input", "d_bias"});
   CHECK(p.segments[1].first_op == 1);
   CHECK(p.segments[1].op_count == 2);
-  // What no op writes any more is gone, all others stand where they stood.
+  // Tensors that no op writes any more are gone, all others stand where they stood.
   CHECK(std::none_of(p.tensors.begin(), p.tensors.end(),
                      [](const Tensor& t) { return t.name == "dy"; }));
   CHECK(p.tensors.size() == 10);
@@ -343,7 +343,7 @@ TEST_CASE("a product passes ops between only where nobody can tell", "[workloads
   CHECK(fused_with(recorded, as_it_is, as_it_is) == Names{"dy", "dw2"});
   CHECK(fused_with(recorded, waits, as_it_is) == Names{"dy", "dw2"});
   CHECK(fused_with(recorded, as_it_is, records) == Names{"dy", "dw2", "gelu_backward"});
-  // What the GELU's gradient reads or the product reads is written between.
+  // Tensors that the GELU's gradient reads or the product reads are written between.
   const auto fills = [](auto tensor) {
     return [tensor](GeluLayer& l) { l.b.op(OpKind::kFill, "fill", {kOut}).out({l.*tensor}); };
   };

@@ -338,7 +338,7 @@ TEST_CASE("a stack that quantises in norms gathers narrow rows", "[workloads][la
   const Op turned = named(fused, "layer.mlp.fc1_weight_gradient.transpose").at(0);
   CHECK(turned.bytes_read.base() == 32 * 64);
   CHECK(turned.bytes_written.base() == 32 * 64);
-  // What no norm wrote and no rank gathered is quantised as without the trait.
+  // Tensors that no norm wrote and no rank gathered are quantised as without the trait.
   CHECK(named(fused, "layer.mlp.fc2.quantise").size() == 4);
   CHECK(named(fused, "layer.mlp.fc1_input_gradient.quantise").size() == 4);
 }

@@ -8,7 +8,7 @@
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 
-// What is trained and how: dropout, the ways to make a loss, adapters, optimizer formats, modules
+// Forms of training: dropout, the ways to make a loss, adapters, optimizer formats, modules
 // that are recomputed.
 using namespace stepcast;
 using namespace stepcast::test;

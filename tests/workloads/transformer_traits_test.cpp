@@ -7,7 +7,7 @@
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 
-// What a system says of a framework, beside the arithmetic: FrameworkTraits.
+// Facts that a system says of a framework, beside the arithmetic: FrameworkTraits.
 using namespace stepcast;
 using namespace stepcast::test;
 

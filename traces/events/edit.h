@@ -7,7 +7,7 @@
 
 namespace stepcast::traces {
 
-/// What a conversion had to leave out, for the user to read: "flow arrows", 17.
+/// Losses of a conversion, for the user to read: "flow arrows", 17.
 struct Loss {
   std::string what;
   std::uint64_t count = 0;

@@ -5,12 +5,10 @@
 
 #include "core/graph/program_fwd.h"
 
-
-
 namespace stepcast::traces {
 
-/// What a runtime or driver call (EventCategory::kRuntimeCall) does, by its API name: CUDA runtime,
-/// CUDA driver and HIP spellings alike ("cudaLaunchKernel", "cuLaunchKernelEx",
+/// Purpose of a runtime or driver call (EventCategory::kRuntimeCall), by its API name: CUDA
+/// runtime, CUDA driver and HIP spellings alike ("cudaLaunchKernel", "cuLaunchKernelEx",
 /// "hipLaunchKernel"). Ask once per NameId, not per event.
 enum class HostCall : std::uint8_t {
   kLaunch,  ///< a kernel or a graph; may hide back-pressure of a full launch queue (R2)
@@ -25,7 +23,7 @@ enum class HostCall : std::uint8_t {
   kOther
 };
 HostCall host_call_of(std::string_view name);
-/// What our own runtime's calls are named in a recording.
+/// Names of our own runtime's calls in a recording.
 constexpr std::string_view kOwnLaunch = "launch";
 constexpr std::string_view kOwnRecord = "record event";
 constexpr std::string_view kOwnStreamWait = "stream wait event";

@@ -6,7 +6,7 @@
 
 namespace stepcast::traces {
 
-/// What a reader met, could live with and did not hide. Anything worse is an InputError.
+/// Oddity that a reader met, could live with and did not hide. Anything worse is an InputError.
 enum class Oddity : std::uint8_t {
   kOrphan,             ///< device work without the host call that launched it (before the window)
   kLaunchWithoutWork,  ///< a launch whose device record is missing: dropped or after the window

@@ -8,7 +8,7 @@
 
 namespace stepcast::traces {
 
-/// What an operator that is none of our ops reads, writes and multiplies at least.
+/// Least bytes and FLOPs of an operator that is none of our ops.
 struct OperatorTraffic {
   double flops = 0;  ///< of convolutions; of others nothing is counted: their memory bounds them
   double bytes = 0;

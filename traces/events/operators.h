@@ -17,7 +17,7 @@ struct OperatorCall {
   std::vector<std::string> values;  ///< concrete values; "" where not recorded
 };
 
-/// What an operator computes, as one of our ops.
+/// Work of an operator, as one of our ops.
 struct OperatorWork {
   Op op;                                 ///< kind, shape, format, flags, variant, FLOPs and bytes
   std::optional<EmbeddingGroup> tables;  ///< of embedding kinds: popularity taken as uniform

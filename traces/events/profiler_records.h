@@ -7,7 +7,7 @@
 
 namespace stepcast::traces {
 
-/// What profilers of devices record in whatever format (Nsight Systems, rocprofv3, XLA): calls of
+/// Records of profilers of devices in whatever format (Nsight Systems, rocprofv3, XLA): calls of
 /// the runtime, ranges of the program, kernels and copies, joined by correlation, as events of a
 /// rank.
 ///

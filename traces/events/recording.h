@@ -18,7 +18,7 @@ namespace stepcast::traces {
 /// Exact times. Profilers stamp nanoseconds since 1970, 19 digits, which a double cannot hold.
 using Nanoseconds = std::chrono::nanoseconds;
 
-/// What an event is. Host events lie on host lanes, device events on stream lanes.
+/// Kind of an event. Host events lie on host lanes, device events on stream lanes.
 enum class EventCategory : std::uint8_t {
   // Host.
   kCpuOp,           ///< an operator of the framework ("aten::mm"); ops nest
@@ -127,7 +127,7 @@ struct CopyInfo {
   std::int32_t peer = -1;  ///< the other device of a peer copy
 };
 
-/// What is known of one collective on one rank. Sizes are -1 where the trace does not say.
+/// Facts known of one collective on one rank. Sizes are -1 where the trace does not say.
 struct CollectiveInfo {
   OpKind kind = OpKind::kCount;  ///< kCount: unknown
   NameId name = kNoName;         ///< as recorded: "allreduce", "_allgather_base"
@@ -194,7 +194,7 @@ struct Dependencies {
 /// their events begin at 0.
 enum class Timing : std::uint8_t { kTimeline, kDurations, kNone };
 
-/// What one rank recorded.
+/// Record of one rank.
 ///
 /// For replay: device work of a stream lane runs in lane order; `events.link` gives its launch, so
 /// host time from launch to launch on one host lane is the host's own work once waits are stripped
@@ -231,7 +231,7 @@ struct RankRecording {
   [[nodiscard]] std::uint64_t count(EventCategory category) const;
 };
 
-/// What a trace holds, whatever recorded it: `open_trace` (traces/open_trace.h) makes it from any
+/// Content of a trace, whatever recorded it: `open_trace` (traces/open_trace.h) makes it from any
 /// format, the writers make any format from it. Either the graph that our own runtime ran with the
 /// times of its ops (`own`), or the events of any program (`ranks`); `events_of`
 /// (traces/events/open_native.h) tells the first as the second.

@@ -9,7 +9,7 @@
 
 namespace stepcast::traces {
 
-/// What device time is grouped by.
+/// Groups of device time.
 enum class TimeBy : std::uint8_t {
   kKind,    ///< kinds of kernels (core/graph/kernel_kind.h)
   kModule,  ///< the innermost "nn.Module: ..." around the launch, else the innermost range of the

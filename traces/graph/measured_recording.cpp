@@ -32,7 +32,7 @@ std::map<std::int64_t, Window> windows_of(const StepMarks& marks) {
   return windows;
 }
 
-/// Where a communicator of the step lies: named members, else all ranks of the trace.
+/// Ranks among which a communicator of the step lies: named members, else all ranks of the trace.
 struct Communicators {
   explicit Communicators(const Recording& recording) {
     for (std::size_t i = 0; i < recording.ranks.size(); ++i) {

@@ -25,9 +25,9 @@ class OperatorJoin {
   [[nodiscard]] Joined of(EventId device_work) const;
   /// The innermost operator around the launch of device work; kNoEvent where none was recorded.
   [[nodiscard]] EventId innermost(EventId device_work) const;
-  /// What the innermost operator moves and multiplies, where it is none of ours.
+  /// Bytes and FLOPs of the innermost operator, where it is none of ours.
   [[nodiscard]] std::optional<OperatorTraffic> traffic_of(EventId device_work) const;
-  /// What device work is, by its name and the operators around its launch.
+  /// Kind of device work, by its name and the operators around its launch.
   [[nodiscard]] KernelKinds::Kind kind_of(EventId device_work) const;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kNode = "autograd::engine::evaluate_function: ";
 
-/// What an annotation of the program says by its words: "## backward ##", "optimizer_step".
+/// Phase that an annotation of the program says by its words: "## backward ##", "optimizer_step".
 std::optional<Phase> phase_said(std::string_view text) {
   if (text.starts_with("Optimizer.step#") || text.starts_with("Optimizer.zero_grad#")) {
     return Phase::kOptimizer;

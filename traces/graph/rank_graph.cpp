@@ -165,7 +165,7 @@ class Writer {
     }
   }
 
-  /// What an op does, taken over into a program of its own names and tables.
+  /// Takes over what an op does into a program of its own names and tables.
   static void adopt(Op& op, const Op& from, std::int32_t tables) {
     op.kind = from.kind;
     op.format = from.format;

@@ -8,7 +8,7 @@
 
 namespace stepcast::traces {
 
-/// What was assumed where the record does not say; shown with the result.
+/// Assumptions made where the record does not say; shown with the result.
 struct GraphAssumptions {
   std::uint64_t inferred_edges = 0;  ///< stream waits without ids, ordered by the calls around them
   std::uint64_t refuted_edges = 0;   ///< such waits that the recorded times contradict: left out

@@ -7,7 +7,7 @@
 
 namespace stepcast::traces {
 
-/// Where the steps of a recording lie on the host, by rank, and what marks them.
+/// Places of the steps of a recording on the host, by rank, and what marks them.
 struct StepMarks {
   std::vector<std::vector<StepRange>> ranks;
   std::string by;  ///< in words; empty: nothing marks steps, and the whole recording is one

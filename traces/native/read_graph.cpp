@@ -25,7 +25,7 @@ using internal::fields;
 using internal::Record;
 using nlohmann::json;
 
-/// Where a value stands; told only where something is wrong with it.
+/// Place of a value; told only where something is wrong with it.
 struct Place {
   const Place* in = nullptr;
   std::string_view key = {};
@@ -300,7 +300,7 @@ class GraphReader {
     }
     return all[i];
   }
-  /// What a library refuses, with the place in the file.
+  /// Makes what a library may refuse; the error then has the place in the file.
   template <typename Make>
   auto made(const Place& at, const Make& make) const {
     try {

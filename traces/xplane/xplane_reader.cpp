@@ -64,7 +64,7 @@ std::optional<std::int64_t> whole_number(std::string_view text) {
   return error == std::errc{} && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
-/// What stands behind "key:" in a text such as "regs:32 grid:8,1,1".
+/// Text behind "key:" in one such as "regs:32 grid:8,1,1".
 std::string_view detail_of(std::string_view details, std::string_view key) {
   while (!details.empty()) {
     const std::size_t space = details.find(' ');

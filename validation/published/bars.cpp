@@ -9,7 +9,7 @@
 
 #include "validation/published/published.h"
 
-// What the project holds its predictions of published runs to: one group per bar, each in the
+// Bars to which the project holds its predictions of published runs: one group per bar, each in the
 // regime the bar names.
 namespace stepcast::validation {
 namespace {
@@ -53,8 +53,8 @@ Group ablation_bar(const Scores& scores) {
   return g;
 }
 
-/// What libraries and allocators take besides the tensors is one amount per source and device: the
-/// first row with a measurement gives it and is not scored.
+/// Memory that libraries and allocators take besides the tensors is one amount per source and
+/// device: the first row with a measurement gives it and is not scored.
 Group memory_bar(const Predictions& measured) {
   constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   std::map<std::pair<std::string, std::string>, double> reserves;

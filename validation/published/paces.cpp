@@ -50,7 +50,8 @@ std::pair<Predictions, std::size_t> nearest(const Predictions& from,
 
 double log_ratio(const PublishedPrediction& p) { return std::log(p.measured / p.seconds(1)); }
 
-/// What holds a share `level` of the distances from `middle` of a source to come; 0 of no rows.
+/// Width that holds a share `level` of the distances from `middle` of a source to come; 0 of no
+/// rows.
 double half_width(const Residuals& residuals, double level = kLevel, double middle = 0) {
   std::vector<WeightedValue> distances;
   for (const auto& [source, of] : residuals) {
@@ -80,7 +81,7 @@ struct LeftOut {
     for (std::size_t w = width + 1; at != of_width.end() && most == 0 && w < kWidths; ++w) {
       most = half_width(at->second[w]);
     }
-    // What no source of the family was predicted by, sources of others were.
+    // Sources of all families answer where no source of the family was predicted.
     return most > 0 || family.empty() ? most : half("", kWidths - 1);
   }
 };

@@ -23,7 +23,7 @@
 namespace stepcast::validation {
 namespace {
 
-/// What does not depend on the measurement: rows with equal settings share it.
+/// Part of a prediction that does not depend on the measurement: rows with equal settings share it.
 struct JobPrediction {
   std::string skipped;
   Job job;

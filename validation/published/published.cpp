@@ -29,7 +29,7 @@ double mfu_of(const Predictions& of) {
 
 bool is_scored(const ScaledPrediction& s) { return s->skipped.empty() && s.reference.empty(); }
 
-/// What the suite lists of a row.
+/// Entry of a row in the suite's list.
 Row shown(const ScaledPrediction& s) {
   const PublishedPrediction& p = *s.prediction;
   Row row{p.row->id, p.measured, s.seconds};
@@ -69,7 +69,7 @@ void hold_to_baseline(const Scores& of, Group& group) {
   }
 }
 
-/// What a regime makes of one row: a factor on its step or host, and a constant MFU to compare
+/// Scalars that a regime makes of one row: a factor on its step or host, and a constant MFU to compare
 /// with.
 struct Scalar {
   double factor = 1, mfu = 1;
@@ -166,7 +166,7 @@ void add_cuts(const Scores& all, Suite& suite) {
       suite);
 }
 
-/// What happened to the rows, each kind of reason with its count.
+/// Fates of the rows, each kind of reason with its count.
 std::string counts_of(const Scores& scores) {
   std::map<std::string, std::size_t> left_out;
   std::size_t predicted = 0;

@@ -11,7 +11,7 @@
 
 namespace stepcast::validation {
 
-/// What a prediction of a published run may use besides the models.
+/// Data that a prediction of a published run may use besides the models.
 enum class PublishedRegime : std::uint8_t {
   kFacts,    ///< hardware facts only, no fitted constant
   kLoso,     ///< the pace that the other sources show (leave one source out, paces.h)

@@ -34,7 +34,7 @@ void check_shapes(const Job& job, const LayeredWorkload& w, const LayerList& lis
   }
 }
 
-/// What the builders of layers take for granted.
+/// Checks what the builders of layers assume.
 void check_model(const Job& job, const LayeredWorkload& w) {
   if (w.layers != nullptr) {
     return;

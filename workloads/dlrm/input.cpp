@@ -149,7 +149,7 @@ double LayeredStep::arriving_weights() {
   return sum;
 }
 
-/// What this rank sends to each rank that holds rows its lookups may fall to.
+/// Indices that this rank sends to each rank with rows its lookups may fall to.
 LayeredStep::SentIndices LayeredStep::sent_indices() {
   SentIndices sent;
   auto& [lengths, ids, weights, by_row] = sent;
@@ -248,7 +248,7 @@ void LayeredStep::exchange_indices() {
   indexed_ = !next || ahead(DlrmPipeline::kPrefetch) ? w_.written() : kNoOp;  // looked up
 }
 
-/// As many bytes as memory moves while the kernels work.
+/// Charges the bytes that memory moves while the kernels work.
 void LayeredStep::distribute_ids() {
   if (traits_.distributed_ids <= 0 || !layout_.exchanges_ids()) {
     return;

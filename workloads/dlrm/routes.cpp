@@ -209,7 +209,7 @@ LayeredStep::SequenceSizes LayeredStep::sequence_sizes(EmbeddingRoute r) {
   SequenceSizes n;
   for (const Place& p : places(r)) {
     const EmbeddingSlice& s = slice(p.slice);
-    // What the receiver reads for its samples: their rows, or each holder's sum.
+    // Rows that the receiver reads for its samples: each row, or each holder's sum.
     const double lookups = s.pools_lists_once()
                                ? real(batch_ * s.members())
                                : real(batch_) * table(s).pooling * laws_.range_mass(p.slice);

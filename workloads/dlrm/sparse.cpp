@@ -173,7 +173,7 @@ void LayeredStep::pool_sequences(EmbeddingRoute r) {
   of.ready = kNoOp;
 }
 
-/// As many bytes as memory moves while the kernel works, and at least those of the rows.
+/// Charges the bytes that memory moves while the kernel works, and at least those of the rows.
 LayeredStep::OpEdit LayeredStep::arrange(EmbeddingRoute r, const char* name, TensorId rows) {
   double pieces = 0;
   for (const ColumnBlock& block : column_blocks(r, 0, true)) {

@@ -73,7 +73,7 @@ OpWriter::Written LayeredStep::build() && {
 
   w_.set_phase(Phase::kForward);
   segments.push_back(w_.begin_segment("forward", SegmentKind::kOther));
-  // What of the layers before the tables hides the input exchange, and what the output exchange.
+  // Layers before the tables that hide the input exchange, and those that hide the output exchange.
   const std::size_t layers = list_.layers.size();
   std::size_t bottom = 0;
   while (bottom < layers && list_.layers[bottom].kind != LayerKind::kTables) {

@@ -63,7 +63,7 @@ class LayeredStep {
     TensorId weight = 0;
     TensorId gradient = 0;
   };
-  /// What a gradient belongs to: the dense model, tables replicated on every rank, copies of a
+  /// Owner of a gradient: the dense model, tables replicated on every rank, copies of a
   /// group's rows, the tower of a node.
   enum class Scope : std::uint8_t { kDense, kTables, kCopies, kTower };
   /// Buckets of tables are gradients only.
@@ -81,7 +81,7 @@ class LayeredStep {
   };
   using OpEdit = ProgramBuilder::OpEdit;
   static constexpr TensorId kNoTensor = static_cast<TensorId>(-1);
-  /// What the forward pass of a layer leaves for its backward pass.
+  /// Tensors that the forward pass of a layer leaves for its backward pass.
   struct LayerState {
     std::vector<std::size_t> parameters;  ///< indices into parameters_
     TensorId saved = 0;                   ///< statistics, scores, the product of a cross layer
@@ -92,7 +92,7 @@ class LayeredStep {
     TensorId tensor = 0;
     bool accumulate = false;
   };
-  /// What moves between one slower tier and the caches of a route's slices.
+  /// Rows that move between one slower tier and the caches of a route's slices.
   struct Fetch {
     std::uint8_t tier = 0;  ///< Program::tiers[tier - 1]
     RowTraffic expected;
@@ -116,14 +116,14 @@ class LayeredStep {
     std::vector<Fetch> fetches;           ///< of its slices in slower tiers, tier by tier
     std::vector<TensorId> weights;        ///< of the slices
   };
-  /// Where the columns of a slice stand in a route's `arrived` tensor.
+  /// Columns of a slice in a route's `arrived` tensor.
   struct Place {
     std::int32_t slice = 0;
     std::int64_t offset = 0;
     std::int64_t pitch = 0;
   };
 
-  /// What the index exchange leaves behind.
+  /// Tensors that the index exchange leaves behind.
   struct Indices {
     TensorId sent_lengths = 0, lengths = 0, ids = 0;
     std::optional<TensorId> weights{};  ///< of ids, of tables whose lookups have them

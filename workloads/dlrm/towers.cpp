@@ -144,7 +144,7 @@ void LayeredStep::exchange_tower_gradients(OpId start) {
   of.d_ready = w_.written();
 }
 
-/// What towers put out, node by node.
+/// Output of the towers, node by node.
 std::vector<ColumnBlock> LayeredStep::tower_blocks(std::int32_t operand, bool forward) const {
   std::vector<ColumnBlock> blocks;
   std::int64_t column = before_tables_;

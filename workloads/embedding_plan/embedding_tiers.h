@@ -16,11 +16,11 @@ double tier_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_t 
 /// that finds it (row, place in the order of use, hash entry).
 double cached_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_t columns);
 
-/// What a cache of `cache_bytes` in front of a shard in a slower tier holds, and what a step moves.
-/// `law` is that of the shard's rows, `lookups` those of a step. `slots` is the expected most rows
-/// at once (RowCacheModel::most_rows) with a margin of 5 %, eight standard deviations and 64 rows.
-/// A pipeline that fetches during the step before (prefetch, fused) keeps that step's rows as well.
-/// Repeats inside a session (EmbeddingTable::session) count once.
+/// Contents of a cache of `cache_bytes` in front of a shard in a slower tier, and what a step
+/// moves. `law` is that of the shard's rows, `lookups` those of a step. `slots` is the expected
+/// most rows at once (RowCacheModel::most_rows) with a margin of 5 %, eight standard deviations and
+/// 64 rows. A pipeline that fetches during the step before (prefetch, fused) keeps that step's rows
+/// as well. Repeats inside a session (EmbeddingTable::session) count once.
 struct CacheShape {
   std::int64_t capacity = 0;
   std::int64_t slots = 0;

@@ -7,9 +7,9 @@
 
 namespace stepcast::workloads {
 
-/// What of a pooled table's lists of ids, and of their ids, is left on a rank where each distinct
-/// list counts once; 1 where the job does not deduplicate ids or its sessions repeat too few lists,
-/// the table is unpooled, or rows travel in towers.
+/// Share of a pooled table's lists of ids, and of their ids, that is left on a rank if each
+/// distinct list counts once; 1 where the job does not deduplicate ids or its sessions repeat too
+/// few lists, the table is unpooled, or rows travel in towers.
 struct ListShares {
   double lists = 1, ids = 1;
 };

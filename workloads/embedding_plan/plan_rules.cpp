@@ -110,7 +110,7 @@ bool contiguous(const std::vector<std::int32_t>& ranks) {
   return true;
 }
 
-/// What the groups of a kind of sharding have to be; empty where they are.
+/// Condition on the groups of a kind of sharding; empty if they meet it.
 std::string_view groups_needed(const PlanShard& s, std::int64_t devices) {
   const auto size = static_cast<std::int64_t>(s.groups.front().size());
   const bool single = s.groups.size() == 1;

@@ -11,9 +11,10 @@
 
 namespace stepcast::workloads {
 
-/// What the holders of a plan's slices are asked for: the share of a table's lookups that falls to
-/// each of them (RowShares: where the hottest rows lie), the law over the rows they hold, and their
-/// distinct rows. Laws are made once per distinct set of rows, whatever the number of ranks.
+/// Lookups that the holders of a plan's slices are asked for: the share of a table's lookups that
+/// falls to each of them (RowShares: where the hottest rows lie), the law over the rows they hold,
+/// and their distinct rows. Laws are made once per distinct set of rows, whatever the number of
+/// ranks.
 class ShardLaws {
  public:
   ShardLaws(const Job& job, const EmbeddingPlacement& layout);
@@ -53,7 +54,7 @@ class ShardLaws {
   [[nodiscard]] std::shared_ptr<const Access> make(const EmbeddingSlice& slice,
                                                    const HeldRows& held);
   [[nodiscard]] std::shared_ptr<const Access> range(const EmbeddingSlice& slice);
-  /// Where the lookups of a slice's table fall in the order of rows that its plan brings.
+  /// Lookups of a slice's table in the order of rows that its plan brings.
   const LookupsInOrder& in_order(const EmbeddingSlice& slice);
 
   const LayeredWorkload& workload_;

@@ -75,7 +75,7 @@ std::string LayeredStep::bucket_name(std::size_t i) const {
   return fmt::format("{}.{}", holds_weights(buckets_[i].scope) ? "bucket" : "replicas", i);
 }
 
-/// Where each parameter begins in its bucket: after those whose sizes divide by a larger power of
+/// Begin of each parameter in its bucket: after those whose sizes divide by a larger power of
 /// two, so at a multiple of the one in its own size. In order of completion the last layer's one
 /// bias would put all others at addresses that devices read slowly.
 std::vector<std::int64_t> LayeredStep::offsets_in_buckets() const {

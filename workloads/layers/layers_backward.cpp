@@ -29,7 +29,7 @@ void LayeredStep::give_gradient(std::int32_t t, TensorId id) {
   ++holders_[sum];
 }
 
-/// Where a product writes the gradient of t, and whether it adds to what is there.
+/// Tensor that a product writes the gradient of t to, and whether it adds to what is there.
 LayeredStep::Target LayeredStep::gradient_target(std::int32_t t, const std::string& name) {
   std::optional<TensorId>& held = gradient_of(t);
   if (held && holders_[*held] == 1) {

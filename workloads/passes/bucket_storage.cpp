@@ -7,7 +7,7 @@
 
 #include "workloads/passes/parameter_buckets.h"
 
-// Where parameters, gradients and optimizer states are stored.
+// Storage of parameters, gradients and optimizer states.
 namespace stepcast::workloads {
 namespace {
 

@@ -15,7 +15,7 @@
 
 namespace stepcast::workloads {
 
-/// What a transfer goes over, which decides whether it may have a stream of its own.
+/// Kind of links that a transfer goes over, which decides whether it may have a stream of its own.
 enum class Lane : std::uint8_t {
   kCompute,      ///< in order with the ops of the compute stream
   kTensor,       ///< between tensor ranks
@@ -82,7 +82,7 @@ class LayerValues {
   std::vector<std::string> what_;  ///< by tensor; empty: no such value
 };
 
-/// What a builder knows of the order of a program's ops before they have streams: ops of the
+/// Order of a program's ops that a builder knows before they have streams: ops of the
 /// compute stream follow one another, a transfer needs what was computed before it, and whatever
 /// reads its result awaits it. Or ops of all lanes follow ops by name, and nothing else orders them
 /// beyond their lane. The program itself has neither events nor waits then.

@@ -82,7 +82,7 @@ class Fusion {
   }
   static Activation activation_of(const Op& op) { return op.as<ActivationAttributes>().activation; }
 
-  /// What a product and an op that goes over its result become.
+  /// Epilogue that a product and an op over its result become.
   [[nodiscard]] Epilogue after_product(const Op& first, const Op& second) const {
     const TensorId c = outputs(first)[0];
     const auto in = inputs(second);
@@ -119,8 +119,8 @@ class Fusion {
            !viewed_[c];
   }
 
-  /// What two neighbours become; kNone: they stay two. A backward ReLU is decided by mark_masked,
-  /// GELUs by keep_gelu_inputs.
+  /// Epilogue that two neighbours become; kNone: they stay two. A backward ReLU is decided by
+  /// mark_masked, GELUs by keep_gelu_inputs.
   [[nodiscard]] Epilogue epilogue_of(const Op& first, const Op& second) const {
     if (!may_pair(first, second)) {
       return Epilogue::kNone;
@@ -157,7 +157,7 @@ class Fusion {
         }
       }
     }
-    // What a GELU's product no longer writes must not be read.
+    // Outputs of a GELU's product that it no longer writes must not be read.
     for (Pair& pair : pairs_) {
       const bool gelu_backward = is_gelu_backward(pair);
       if (gelu_backward && !is_last_use(pair.second, outputs(p_.ops[pair.first])[0])) {
@@ -191,7 +191,7 @@ class Fusion {
       return;
     }
   }
-  /// What others learn by an event that an op between records stays true.
+  /// True if what others learn by an event that an op between records stays true.
   [[nodiscard]] bool moves_later(std::size_t first, std::size_t second) const {
     const Op& moved = p_.ops[first];
     return moved.waits == 0 && between(first, second, [&](const Op& op) {

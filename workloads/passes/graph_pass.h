@@ -18,9 +18,9 @@ struct GraphPass {
   /// True if the job asks for it.
   bool (*applies)(const Job& job);
   void (*run)(GraphDraft& draft, const Job& job);
-  /// What the pass promises and a graph after it lacks; nullopt: nothing.
+  /// Promise of the pass that a graph after it breaks; nullopt: none.
   std::optional<std::string> (*verify)(const GraphDraft& draft);
-  /// What a step needs where the pass is off; nullptr: nothing.
+  /// Rewrites what a step needs if the pass is off; nullptr: nothing.
   void (*without)(GraphDraft& draft, const Job& job) = nullptr;
 };
 

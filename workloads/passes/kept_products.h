@@ -17,7 +17,7 @@ struct CopiedOp {
 };
 CopiedOp copied(const Program& program, std::uint32_t op);
 
-/// What the forward pass of a layer keeps where recomputation goes op by op
+/// Products that the forward pass of a layer keeps if recomputation goes op by op
 /// (workloads/passes/recompute.h), and the ops that recompute the rest.
 class KeptProducts {
  public:

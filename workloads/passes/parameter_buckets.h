@@ -92,7 +92,7 @@ class ParameterBuckets {
   void finished(std::size_t bucket, bool last);
 
   void zero_gradients();
-  /// What the backward passes have not summed yet: over replicas, and over other ranks before.
+  /// Sums what the backward passes have not summed yet: over replicas, and over other ranks before.
   void synchronise();
   /// Updates the weights of all buckets; with ZeRO 1 and 2 gathers them.
   void optimize();

@@ -89,7 +89,7 @@ void ParameterBuckets::copy_gathered(std::int64_t unit) {
   }
 }
 
-/// What a framework does to whole gradients before they leave as shards.
+/// Passes that a framework makes over whole gradients before they leave as shards.
 void ParameterBuckets::pass_over_gradients(const Bucket& bucket) {
   if (traits_.gradient_passes <= 0 || job_.parallel.zero < 3) {
     return;

@@ -149,7 +149,7 @@ std::uint32_t ProgramEditor::end_now(std::uint32_t was) const {
   return was == first_ ? ops_[was].op : ops_[was - 1].op + 1;
 }
 
-/// What the builder said of the segment's ops.
+/// Carries over what the builder said of the segment's ops.
 void ProgramEditor::carry_marks() {
   ProgramOrder& now = writer_.order();
   const auto inside = [this](std::uint32_t op) { return first_ <= op && op < end_; };

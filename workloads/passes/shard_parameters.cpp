@@ -51,7 +51,7 @@ class ParameterSharding {
   }
 
  private:
-  /// What a segment has become, by micro-batch.
+  /// Segment after the pass, by micro-batch.
   struct Written {
     std::uint32_t any = 0, first = 0, last = 0;
   };
@@ -109,7 +109,7 @@ class ParameterSharding {
     complete_.resize(parameters.size());
   }
 
-  /// Where the gradients of a chunk's buckets are complete.
+  /// Finds the ops after which the gradients of a chunk's buckets are complete.
   void plan_exchanges(const ProgramOrder::Chunk& chunk) {
     if (!chunk.backward) {
       return;
@@ -248,7 +248,7 @@ class ParameterSharding {
     return units;
   }
 
-  /// What comes after all that the builder wrote.
+  /// Writes what comes after all that the builder wrote.
   void write_end(SegmentKind kind) {
     if (!trains_) {
       return;

@@ -1,6 +1,6 @@
 #include "workloads/transformer/stage.h"
 
-// What stands before the first layer: the vocabulary-parallel embedding.
+// Ops before the first layer: the vocabulary-parallel embedding.
 namespace stepcast::workloads {
 
 /// The transfer that a message of the output has to wait for; -1: none. In a chunk without layers

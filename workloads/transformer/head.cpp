@@ -1,6 +1,6 @@
 #include "workloads/transformer/stage.h"
 
-// What stands after the last layer: final norm, vocabulary-parallel head and cross-entropy, in the
+// Ops after the last layer: final norm, vocabulary-parallel head and cross-entropy, in the
 // ways of core/job/job.h, LossKind.
 //
 // Logits of n tokens and v entries, bytes an element with products in 16 bits:
@@ -81,7 +81,7 @@ void TransformerStage::head_forward(TensorId input) {
   }
 }
 
-/// What the head's products write and read.
+/// Logits that the head's products write and read.
 TensorId TransformerStage::product_logits() {
   if (!copies(job_.loss.kind) || bits_per_element(compute_) >= 32) {
     return ends_.logits;

@@ -71,8 +71,8 @@ void TransformerStage::add_adapter_parameters(const std::string& at,
   add(l.qkv, "attention.qkv", h, shape_.qkv_width, false);
 }
 
-/// What the forward pass keeps of one adapter. Where x is a workspace or needed by nothing else, it
-/// is the dropped copy that stays.
+/// Tensors that the forward pass keeps of one adapter. Where x is a workspace or needed by nothing
+/// else, it is the dropped copy that stays.
 TransformerStage::Adapter TransformerStage::adapter(bool keep, const std::string& at,
                                                     const char* name, std::int64_t inputs,
                                                     std::int64_t outputs, bool by_rows) {

@@ -46,7 +46,7 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t la
   return t;
 }
 
-/// Where the tokens of a layer go: its first part, the others follow.
+/// Routing of the tokens of a layer: its first part, the others follow.
 std::int32_t TransformerStage::add_routing(std::int64_t layer) {
   const ExpertShape& e = *shape_.experts;
   ExpertRouting routing;

@@ -80,7 +80,7 @@ std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& na
   return arrived;
 }
 
-/// What leaves in a narrow format is written in it first.
+/// Writes what leaves in a narrow format in it first.
 void TransformerStage::narrow_copies(const std::string& name, TensorId copies) {
   const ExpertShape& e = *shape_.experts;
   const Format format = *job_.formats.expert_dispatch;
@@ -92,7 +92,7 @@ void TransformerStage::narrow_copies(const std::string& name, TensorId copies) {
           Bytes(n * bits_per_element(format, 1024) / 8));
 }
 
-/// Where copies arrive: where the experts read them, if nothing is done to them first.
+/// Tensor that copies arrive in: the one the experts read, if nothing is done to them first.
 TensorId TransformerStage::received(TensorId rows) {
   const ExpertShape& e = *shape_.experts;
   if (e.once) {

@@ -15,8 +15,8 @@ namespace stepcast::workloads {
 
 using ::stepcast::LayerRange;
 
-/// Where a token goes to each machine once: to the rank there that has its sender's place, which
-/// forwards it to the ranks with some of its experts, itself included (ExpertDispatch).
+/// Exchange of tokens that go to each machine once: to the rank there that has its sender's place,
+/// which forwards it to the ranks with some of its experts, itself included (ExpertDispatch).
 struct ExpertMachines {
   std::int64_t machines = 1;  ///< that ranks with different experts lie in
   std::int64_t places = 1;    ///< such ranks in one of them
@@ -28,7 +28,7 @@ struct ExpertMachines {
   std::int64_t returned = 0;
 };
 
-/// What one rank does in a layer of experts: the most loaded one, which the others wait for.
+/// Work of one rank in a layer of experts: the most loaded one, which the others wait for.
 struct ExpertShape {
   std::int64_t ranks = 1;     ///< that hold different experts and exchange tokens
   std::int64_t tensor = 1;    ///< that share each expert by columns
@@ -58,7 +58,7 @@ struct ExpertShape {
   double average = 1, nominal = 1;
 };
 
-/// What one rank of a split transformer holds and works on. Widths are per rank.
+/// Part of a split transformer that one rank holds and works on. Widths are per rank.
 struct TransformerShape {
   TransformerWorkload model;
   std::int64_t tensor = 1, pipeline = 1, data = 1, chunks = 1;

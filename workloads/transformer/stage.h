@@ -37,7 +37,7 @@ class TransformerStage {
   OpWriter::Written write() &&;
 
  private:
-  /// What the backward pass of a layer's experts reads.
+  /// Tensors that the backward pass of a layer's experts reads.
   struct ExpertTensors {
     TensorId logits = 0, probabilities = 0;  ///< of all experts, by token
     TensorId input = 0, fc1 = 0, activated = 0;
@@ -45,8 +45,8 @@ class TransformerStage {
     TensorId shared_fc1 = 0, shared_activated = 0;
     std::int32_t routing = -1;
   };
-  /// What the backward pass of latent attention reads: narrow vectors before and after their norms,
-  /// those of the key with its rotary columns.
+  /// Tensors that the backward pass of latent attention reads: narrow vectors before and after
+  /// their norms, those of the key with its rotary columns.
   struct LatentTensors {
     TensorId query = 0, query_norm = 0, query_statistics = 0;
     TensorId key = 0, key_norm = 0, key_statistics = 0;
@@ -63,8 +63,8 @@ class TransformerStage {
   struct Adapters {
     std::optional<Adapter> qkv, projection, fc1, fc2;
   };
-  /// What the backward pass of a layer reads, per micro-batch; temporaries where nothing of it
-  /// does.
+  /// Tensors that the backward pass of a layer reads, per micro-batch; temporaries where nothing of
+  /// it does.
   struct LayerTensors {
     TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
     TensorId log_sum_exp = 0;  ///< of fused attention
@@ -117,8 +117,8 @@ class TransformerStage {
   Adapter adapter(bool keep, const std::string& at, const char* name, std::int64_t inputs,
                   std::int64_t outputs, bool by_rows);
   void adapter_tensors(const std::string& at, bool keep, LayerTensors& t);
-  /// What its ops work on: columns between its matrices, tokens, rows of its output, bytes of an
-  /// element.
+  /// Sizes of an adapter's ops: columns between its matrices, tokens, rows of its output, bytes of
+  /// an element.
   struct AdapterExtent {
     const Adapter& adapter;
     std::int64_t rank, tokens, rows;
@@ -319,7 +319,7 @@ class TransformerStage {
   TensorId mlp_middle_gradient(const FeedForward& f);
   void mlp_out_backward(const FeedForward& f, const Gathered& output_gradient);
   Gathered mlp_in_backward(const FeedForward& f, const Gathered& input, TensorId partial);
-  /// What is gathered; each has a workspace of its own.
+  /// Rows that are gathered; each kind has a workspace of its own.
   enum class Rows : std::uint8_t {
     kInput,      ///< of a product
     kGradient,   ///< of a layer's output

@@ -23,7 +23,7 @@ struct ParameterSpec {
   std::optional<Format> stored = std::nullopt;  ///< else in that of activations
 };
 
-/// Where a parameter is used.
+/// Use of a parameter.
 struct ParameterUse {
   std::int64_t unit = kHeadUnit;
   bool of_product = false;

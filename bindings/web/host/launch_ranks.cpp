@@ -10,7 +10,7 @@ std::unique_ptr<runtime::MpiSession> join_ranks() { return nullptr; }
 
 }  // namespace cli
 
-// What commands do with a session where there is one.
+// Stand-ins for what commands do with a session where there is one.
 namespace runtime {
 
 Watchdog::~Watchdog() = default;

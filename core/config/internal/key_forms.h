@@ -9,7 +9,7 @@
 
 namespace stepcast::config {
 
-// What a key may hold, as JSON Schema (draft 2020-12) says it.
+// Forms of a key's value, as JSON Schema (draft 2020-12) says them.
 
 OrderedJson integer_form(std::int64_t low, std::int64_t high);
 OrderedJson number_form(double low, double high);
@@ -29,7 +29,7 @@ OrderedJson choice_form(const std::vector<std::pair<std::string, T>>& names) {
 }
 OrderedJson list_form(OrderedJson item, std::size_t least = 0, std::size_t most = SIZE_MAX);
 OrderedJson any_form(std::vector<OrderedJson> forms);
-/// What `$defs` of the schema has under this name.
+/// Entry of the schema's `$defs` under this name.
 OrderedJson named_form(std::string_view definition);
 /// An object whose keys are names of the user's, all with values of one form.
 OrderedJson map_form(OrderedJson value);

@@ -10,13 +10,13 @@
 
 namespace stepcast::config {
 
-/// What values are read for. Keys of a job may depend on its workload, which is read first.
+/// Context of reading values. Keys of a job may depend on its workload, which is read first.
 struct Reading {
   const Job* job = nullptr;
   const Library* library = nullptr;
 };
 
-/// What values are written for. `every`: also keys that have their usual values and are left out
+/// Context of writing values. `every`: also keys that have their usual values and are left out
 /// else.
 struct Writing {
   const Job* job = nullptr;
@@ -195,7 +195,7 @@ void read_values(const Value& v, const Keys<S>& keys, S& into, const Reading& re
   }
 }
 
-/// As above. Errors: also InputError for a key that is not in the table.
+/// Overload that reads all keys. Errors: also InputError for a key that is not in the table.
 template <class S>
 void read_keys(const Value& v, const Keys<S>& keys, S& into, const Reading& reading) {
   std::vector<std::string_view> names;

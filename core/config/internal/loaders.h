@@ -50,7 +50,7 @@ JobDocuments apply_overrides(Document job, const std::vector<std::string>& overr
 Document job_document(const Source& source, const std::vector<std::string>& overrides,
                       const Library& library);
 
-// What a job's workload is, for parts of the job that depend on it.
+// Kind of a job's workload, for parts of the job that depend on it.
 inline bool is_transformer(const Job& job) { return job.workload.transformer() != nullptr; }
 /// The list of layers it is given as, if it is.
 inline const LayerModel* layers_in(const Job& job) {
@@ -95,7 +95,7 @@ std::string hash_of_ids(std::span<const std::int64_t> ids);
 // Names of enumerations as files spell them.
 const std::vector<std::pair<std::string, Activation>>& activation_names();
 const std::vector<std::pair<std::string, PoolingMode>>& pooling_names();
-/// What rows of a table may be stored in.
+/// Formats in which rows of a table may be stored.
 const std::vector<std::pair<std::string, Format>>& row_format_names();
 const std::vector<std::pair<std::string, InteractionKind>>& interaction_names();
 const std::vector<std::pair<std::string, ShardingKind>>& sharding_names();

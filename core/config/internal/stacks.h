@@ -16,7 +16,7 @@ struct NamedStack {
 };
 std::optional<NamedStack> stack_named_by(const Document& job,
                                          const std::vector<std::string>& overrides);
-/// What a stack does with a plan of the job's shape; what the job says itself stays.
+/// Applies what a stack does with a plan of the job's shape; what the job says itself stays.
 JobDocuments with_stack(JobDocuments documents, const StackRecipe& recipe, bool over_file,
                         const Library& library);
 

@@ -119,7 +119,7 @@ ArrayFile arrays_of_zip(const std::filesystem::path& file) {
     } else if (!torch && member.ends_with(".npy")) {
       found.arrays.push_back(named_member(member, input));
     }
-    // What follows in an archive of PyTorch is storages, but for a small member among the first.
+    // Storages follow in an archive of PyTorch, but for a small member among the first.
     return !torch || member.find("/data/") == std::string::npos;
   });
   if (found.arrays.empty()) {

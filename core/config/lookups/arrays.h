@@ -51,7 +51,7 @@ struct Elements {
 };
 void stream_elements(const ArrayFile& file, const Array& array, Elements which, IdSink& to);
 
-/// What precedes the elements of a .npy file or member; consumes it.
+/// Header that precedes the elements of a .npy file or member; consumes it.
 Array npy_header(Input& input);
 /// The tensors that a pickle of torch.save names, in its order: of a tensor, or a tuple, list or
 /// dictionary of tensors. Everything else is refused by name, nothing is executed. A tuple or list

@@ -177,7 +177,7 @@ void choose_in_arrays(ChosenLookups& c) {
                                            parts.front().substr(0, 80), f.names()));
 }
 
-/// What others write that is not read here, and how to convert it.
+/// Rejects formats of other programs that are not read here, and says how to convert them.
 void refuse_foreign(Input& input) {
   const std::string_view head = input.peek(32);
   const std::string& file = input.label();

@@ -25,7 +25,7 @@ struct ChosenLookups {
   std::optional<TableOf> part = {};  ///< of a file whose .offsets hold those of several tables
 };
 
-/// What FILE or FILE:PART means, from the first bytes of the file and what describes its arrays.
+/// Meaning of FILE or FILE:PART, from the first bytes of the file and what describes its arrays.
 /// `where` names the place that asked. Errors: InputError naming the file and what it holds.
 ChosenLookups choose_lookups(const std::filesystem::path& name, std::string_view where);
 

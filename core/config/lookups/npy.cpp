@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kPrelude = 8;  // magic and version
 constexpr std::size_t kLongest = 1U << 16;
 
-/// What follows `'key':` in the dictionary, without blanks before it.
+/// Text after `'key':` in the dictionary, without blanks before it.
 std::string_view value_of(std::string_view header, std::string_view key) {
   for (const char quote : {'\'', '"'}) {
     const std::string quoted = quote + std::string(key) + quote;

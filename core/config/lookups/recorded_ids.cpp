@@ -34,7 +34,7 @@ void stream_chosen(const ChosenLookups& c, IdSink& to, std::int64_t rows) {
   }
 }
 
-/// Where the table's bags begin in the file and, last, where the last of them ends.
+/// Begin of each of the table's bags in the file and, last, the end of the last of them.
 std::vector<std::int64_t> bounds_in_offsets_file(const ChosenLookups& c, std::string_view where) {
   std::vector<std::int64_t> bounds;
   const std::filesystem::path offsets = offsets_file(c.name);

@@ -131,7 +131,7 @@ char separator_of(std::string_view head) {
   return ',';
 }
 
-/// What the first lines say of the others.
+/// Layout of all lines, as the first lines show it.
 struct Layout {
   char separator = ',';
   Cells header;              ///< names of columns; empty: none

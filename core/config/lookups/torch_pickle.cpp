@@ -155,7 +155,7 @@ class Unpickler {
     return *stack_.back();
   }
   void push_number(std::int64_t value) { push(Kind::kNumber).number = value; }
-  /// What lies above the last mark.
+  /// Pops the values above the last mark.
   std::vector<Ref> pop_to_mark() {
     const auto mark = std::find_if(stack_.rbegin(), stack_.rend(),
                                    [](const Object* o) { return o->kind == Kind::kMark; });

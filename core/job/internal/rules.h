@@ -10,11 +10,11 @@ namespace stepcast::internal {
 using Broken = std::optional<BrokenRule>;
 using TransformerRule = Broken (*)(const Job&, const TransformerWorkload&);
 
-/// What a rank holds and works on: tensor, context and expert parallelism.
+/// Rules of what a rank holds and works on: tensor, context and expert parallelism.
 std::span<const TransformerRule> split_rules();
 /// In which order, what is kept and where: pipeline, recomputation, ZeRO.
 std::span<const TransformerRule> schedule_rules();
-/// What is trained and how: adapters, loss, lengths of documents, recomputed modules.
+/// Rules of what is trained and how: adapters, loss, lengths of documents, recomputed modules.
 std::span<const TransformerRule> training_rules();
 
 /// "1, 2 or 4".

@@ -72,7 +72,7 @@ struct Way {
   }
 };
 
-/// Where a table is.
+/// Place of a table.
 struct Spot {
   std::int32_t option = 0;
   std::vector<std::int32_t> groups;
@@ -207,7 +207,7 @@ class State {
     }
   }
 
-  /// Where table t is about to change: a copy of its spot, to be edited and put in its place.
+  /// Copy of the spot of table t, to be edited and put in its place.
   Spot& edit(std::size_t t) {
     auto& [table, spot] = changed_[changes_];
     table = t;

@@ -66,7 +66,7 @@ bool place_greedily(PlacementState& state, const std::vector<std::int32_t>& choo
   const auto option = [&](std::size_t t) -> const PlacementOption& {
     return problem.tables[t].options[static_cast<std::size_t>(choose[t])];
   };
-  // What lies on all ranks first: it takes room everywhere.
+  // Tables on all ranks come first: they take room everywhere.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const bool all_a = option(a).group == problem.ranks;
     const bool all_b = option(b).group == problem.ranks;

@@ -10,7 +10,7 @@
 
 namespace stepcast::planner::internal {
 
-/// What falls to each of some members, by shares of the lookups. Shares within 0.1 % of the least
+/// Lookups that fall to each of some members, by shares. Shares within 0.1 % of the least
 /// count as equal: their mean stands for them.
 struct Spread {
   double base = 1;              ///< that mean

@@ -16,9 +16,9 @@ class Budget {
  public:
   /// `evaluations`: to spend where no clock decides.
   Budget(const SearchOptions& options, std::uint64_t evaluations);
-  /// So many more from now on, where no clock decides.
+  /// Allows that many evaluations from now on, if no clock decides.
   void allow(std::uint64_t more) { allowed_ = evaluations_ + more; }
-  /// So many more than were allowed.
+  /// Allows that many evaluations beyond those allowed already.
   void extend(std::uint64_t more) { allowed_ += more; }
   void add(std::uint64_t evaluations) { evaluations_ += evaluations; }
   /// The time is over, or the evaluations, with `more` in progress, are used up. Looks at the

@@ -40,7 +40,7 @@ struct LeastLoad {
   double value = 0;
   std::vector<std::vector<double>> covered;  ///< by table, item
 };
-/// What the values prove on a fine grid of loads rounded down, and the mix of the program.
+/// Bound that the values prove on a fine grid of loads rounded down, and the mix of the program.
 LeastLoad checked(const PatternItems& items, double ranks, double known, double most,
                   const std::vector<double>& values, const CoveringProgram& program) {
   const double fine = most / static_cast<double>(kFine);

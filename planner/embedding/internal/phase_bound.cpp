@@ -24,7 +24,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 // Members of PhaseBound::Tree, so not of an anonymous namespace.
 inline namespace phase_bound_parts {
 
-/// What a relaxation reads of an item.
+/// Fields of an item that a relaxation reads.
 struct Candidate {
   double even;
   PhaseVector local;
@@ -95,7 +95,7 @@ class PhaseBound::Tree {
     bool operator()(const Node& a, const Node& b) const { return a.bound > b.bound; }
   };
 
-  /// What the fixed tables of a node add up to.
+  /// Sums over the fixed tables of a node.
   struct Fixed {
     double charges = 0;  ///< with what lies on all ranks
     PhaseVector local{}, piece{};
@@ -302,7 +302,7 @@ class PhaseBound::Tree {
     }
   }
 
-  /// Where to go on from a node: whether the slowest rank of a phase has at most `below` or at
+  /// Way on from a node: whether the slowest rank of a phase has at most `below` or at
   /// least `above`, or which option a table takes. No table: the relaxation attains the bound.
   struct Branch {
     std::size_t table = 0;
@@ -334,7 +334,7 @@ class PhaseBound::Tree {
     return children;
   }
 
-  /// What the chosen items take at least, wherever they lie.
+  /// Least time of the chosen items, wherever they lie.
   [[nodiscard]] double least_placed(double charges, const PhaseVector& local) const {
     double sum = charges;
     for (const std::size_t p : phases_) {

@@ -16,7 +16,7 @@ struct PatternItem {
   std::size_t option = 0;
 };
 
-/// What a rank holds: item by table, -1 for none.
+/// Items of a rank: item by table, -1 for none.
 using Pattern = std::vector<std::int32_t>;
 
 /// The tables' items under one set of charges.
@@ -25,7 +25,7 @@ class PatternItems {
   /// Options that keep to the routes and load no rank with more than `most` seconds.
   PatternItems(const PlacementProblem& problem, std::uint32_t routes, double most);
   [[nodiscard]] bool possible() const { return possible_; }
-  /// What every placement puts on every rank.
+  /// Load that every placement puts on every rank.
   [[nodiscard]] double common() const { return common_; }
   /// Mean load of the cheapest options.
   [[nodiscard]] double mean(double ranks) const;

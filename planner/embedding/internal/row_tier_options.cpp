@@ -8,8 +8,8 @@
 #include <set>
 #include <string_view>
 
-#include "core/clearly_less.h"
 #include "core/access/row_order.h"
+#include "core/clearly_less.h"
 #include "core/error.h"
 #include "core/numbers.h"
 #include "planner/embedding/internal/hot_rows.h"
@@ -107,7 +107,7 @@ class RowTierOptions : private OptionsOfTable {
            arriving_bytes(job_, table_, {route(group), 0, table_.dim, share});
   }
 
-  /// What a level costs because it exists, however few rows it has: pooled partial sums. Each
+  /// Cost of a level because it exists, however few rows it has: pooled partial sums. Each
   /// group reduces those of its own samples only.
   [[nodiscard]] double presence(const RoutePrices& routes, std::int64_t group) const {
     if (unpooled() || group == 1) {
@@ -165,7 +165,7 @@ class RowTierOptions : private OptionsOfTable {
     }
   }
 
-  /// What a plan in use makes of the lookups of now.
+  /// Effect of a plan in use on the lookups of now.
   struct InUse {
     const PlanTable* table = nullptr;
     std::vector<double> touches;  ///< by level, as RowTierCost
@@ -310,7 +310,8 @@ class RowTierOptions : private OptionsOfTable {
       const std::int64_t rows = cut.ends[i] - first;
       if (rows > 0) {
         o.label += fmt::format(" {}/{}", shown_rows(rows), g);
-        // As the ledger: a stripe's first member has at most its hottest row more than the mean.
+        // Bound of the ledger: a stripe's first member has at most its hottest row more than the
+        // mean.
         const double hottest =
             (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
             real(job_.devices / g);

@@ -45,7 +45,7 @@ class SlowTierOptions : private OptionsOfTable {
   }
 
  private:
-  /// What each of so many members holds.
+  /// Rows and lookups of each member.
   struct Shard {
     std::int64_t members = 1;
     HotRows hot;
@@ -111,7 +111,7 @@ class SlowTierOptions : private OptionsOfTable {
     made_.emplace_back(std::move(o), std::move(m));
   }
 
-  /// As in device memory. `once`: distinct lists are pooled once.
+  /// Loads as in device memory. `once`: distinct lists are pooled once.
   void load(PlacementOption& o, const Shard& shard, EmbeddingRoute travels, bool once) const {
     const workloads::ListShares lists = once ? distinct_ : workloads::ListShares{};
     const double share = 1 / real(shard.members);

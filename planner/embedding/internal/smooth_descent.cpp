@@ -96,7 +96,7 @@ void SmoothDescent::load_rank(std::size_t phase, std::size_t rank, Ticks load) {
   at += load;
   const double before = e;
   e = exp_of(b_ * load_seconds(at - top_[phase]));
-  // Where a term that decided the sum is gone, nothing is left of the others' digits.
+  // Digits of the other terms are lost once the term that decided the sum is gone.
   sum_[phase] = before > sum_[phase] / 2
                     ? std::accumulate(exp_[phase].begin(), exp_[phase].end(), 0.0)
                     : sum_[phase] - before + e;
@@ -312,7 +312,7 @@ double SmoothDescent::rise(const PlacementOption& o) const {
   return rise + std::max(0.0, price - linear);  // what is beyond the loads is for bytes
 }
 
-/// What an option adds to every rank alike, and for routes that are not in use yet.
+/// Cost that an option adds to every rank alike, and for routes that are not in use yet.
 double SmoothDescent::charges(const PlacementOption& o) const {
   const bool everywhere = o.group == problem_.ranks;
   double sum = 0;

@@ -47,8 +47,8 @@ class SmoothDescent {
   [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
 
  private:
-  /// What an option does to the sums of exponentials, by phase: on each member of its group, and
-  /// beyond that on members that hold more or less than others.
+  /// Factors by which an option scales the sums of exponentials, by phase: on each member of its
+  /// group, and beyond that on members that hold more or less than others.
   struct Factors {
     struct Uneven {
       std::size_t member, phase;  ///< member: its position among those of all pieces

@@ -95,7 +95,7 @@ bool SmoothDescent::exchange_from(std::size_t rank, std::size_t first) {
     ++evaluations_;
     gather(partner, theirs_);
     for (std::size_t g = 0; g < mine_.size; ++g) {
-      // What is left of the pair's terms once `give` has moved; each `take` then scales them.
+      // Rest of the pair's terms once `give` has moved; each `take` then scales them.
       std::array<double, kPhases> here{};
       std::array<double, kPhases> there{};
       double change = -still;

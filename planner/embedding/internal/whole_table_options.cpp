@@ -30,7 +30,7 @@ double WholeTableOptions::travelling() const {
   return std::min(1.0, law.unique(lookups / repeats).value / lookups);
 }
 
-/// What is left of the table's lists where distinct ones are pooled once, split over `members`
+/// Share of the table's lists that is left if distinct ones are pooled once, split over `members`
 /// ranks; all of them where that does not pay.
 workloads::ListShares WholeTableOptions::lists_over(std::int64_t members) const {
   return workloads::pays_to_pool_once(job_, lists_, members, job_.devices)

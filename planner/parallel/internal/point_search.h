@@ -76,7 +76,7 @@ class PointSearch {
                            : job_.parallel.overlap.data;
   }
 
-  /// Where bytes only have to fit, buffers of several micro-batches may stand for those of one.
+  /// Buffers of several micro-batches may stand for those of one if bytes only have to fit.
   [[nodiscard]] bool has_time_bound(const PlanPoint& point) const {
     return has_bound(point) || (options_.below && point.zero >= 2);
   }

@@ -51,7 +51,7 @@ ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields,
   return role;
 }
 
-/// What a layer without experts adds, into lines of a model that has both.
+/// Adds what a layer without experts adds, into lines of a model that has both.
 template <class T, std::size_t N>
 void take_dense(ByRole<T>& all, const ByRole<T>& dense, const std::array<Line T::*, N>& fields) {
   for (std::size_t role = 0; role < kChunkRoles; ++role) {

@@ -8,7 +8,7 @@
 
 namespace stepcast::planner::internal {
 
-/// What searches of one request have in common: its space, and what was costed of it so far. A
+/// State that searches of one request share: its space, and what was costed of it so far. A
 /// worker has paths of its own, and the tables of the task it is at.
 struct SearchMemory {
   SearchMemory(const PlanRequest& request, const models::CostModel& model,

@@ -24,7 +24,7 @@ struct Split {
   std::array<std::once_flag, 2> costed;  ///< by clock
   std::vector<ZeroChoice> zeros;
   std::array<std::vector<States>, 2> states_by_clock;
-  /// As a search by the clock knows them.
+  /// States as a search by the clock knows them.
   [[nodiscard]] const std::vector<States>& states(Clock clock) const {
     return states_by_clock.at(static_cast<std::size_t>(clock));
   }

@@ -14,7 +14,7 @@ namespace stepcast::runtime::calibration {
 /// Enqueues one run of a case. `repeat` picks another batch where the case reads one.
 using CaseBody = std::function<void(std::int64_t repeat, cudaStream_t stream)>;
 
-/// What bodies take their operands and kernels from.
+/// Source of the operands and kernels of bodies.
 struct Bench {
   Arena& arena;
   cuda::Matmul& matmul;

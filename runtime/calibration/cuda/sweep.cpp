@@ -220,8 +220,8 @@ void measure_copies(DeviceFacts& facts, const Stream& stream, Timer& timer, Aren
   stream.wait();
 }
 
-/// What NCCL does on one device: an all-reduce of one rank is a copy, a grouped send to oneself a
-/// kernel.
+/// Measures what NCCL does on one device: an all-reduce of one rank is a copy, a grouped send to
+/// oneself a kernel.
 void measure_nccl(DeviceFacts& facts, const Stream& stream, Timer& timer, Arena& arena) {
   ncclComm_t comm = nullptr;
   const int device = 0;

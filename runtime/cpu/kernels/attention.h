@@ -32,7 +32,7 @@ struct AttentionShape {
 void attention_forward(const AttentionShape& shape, ConstMatrixView q, ConstMatrixView k,
                        ConstMatrixView v, MatrixView out, float* log_sum_exp, float* scratch);
 
-/// What the backward reads and writes. Gradients are overwritten.
+/// Tensors that the backward reads and writes. Gradients are overwritten.
 struct AttentionBackward {
   ConstMatrixView q;
   ConstMatrixView k;

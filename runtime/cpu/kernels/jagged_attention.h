@@ -28,7 +28,7 @@ void jagged_attention_forward(const JaggedShape& shape, ConstMatrixView q, Const
                               ConstMatrixView v, MatrixView out, float* log_sum_exp,
                               float* scratch);
 
-/// As attention_backward, within each sequence.
+/// Does as attention_backward, within each sequence.
 void jagged_attention_backward(const JaggedShape& shape, const AttentionBackward& tensors,
                                float* scratch);
 

@@ -3,8 +3,8 @@
 
 namespace stepcast::runtime::cuda::kernels {
 
-/// What says where copies of routed tokens stand (runtime/expert_plan.h). `bounds` [experts + 1]
-/// and `sent` [parts * experts + 1] are device memory.
+/// Arrays that say where copies of routed tokens stand (runtime/expert_plan.h). `bounds` [experts +
+/// 1] and `sent` [parts * experts + 1] are device memory.
 struct ExpertPlaces {
   Index rows = 0;
   Index per_token = 1;

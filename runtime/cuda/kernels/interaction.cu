@@ -115,7 +115,7 @@ struct DotTile {
   [[nodiscard]] __host__ __device__ int pair_elements() const {
     return padded() * internal::tile_pitch(padded());
   }
-  /// What one warp holds: features, then dots in fp32; in the backward matrices of pairs.
+  /// Bytes that one warp holds: features, then dots in fp32; in the backward matrices of pairs.
   [[nodiscard]] __host__ __device__ int bytes(bool backward) const {
     const int behind = backward ? 2 * pair_elements() : 4 * pairs();
     return (2 * feature_elements() + behind + 15) / 16 * 16;

@@ -219,7 +219,7 @@ unsigned backward_threads(Index columns, int elements) {
   return wanted < 64 ? 64U : static_cast<unsigned>(wanted);
 }
 
-/// As many as the device holds at once.
+/// Count of blocks: as many as the device holds at once.
 unsigned backward_blocks(Index rows, Index columns, int elements) {
   const Index most = Index{internal::multiprocessors()} * resident_threads(elements) /
                      backward_threads(columns, elements);

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Where bytes go: `pitch` of them a row, zeros behind the values; nowhere without `data`.
+/// Destination of bytes: `pitch` of them a row, zeros behind the values; nowhere without `data`.
 struct Rows {
   unsigned char* data;
   Index pitch;

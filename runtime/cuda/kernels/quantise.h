@@ -9,8 +9,8 @@ namespace stepcast::runtime::cuda::kernels {
 /// activations; e5m2, largest value 57344, for gradients.
 enum class Fp8 : std::uint8_t { kE4m3, kE5m2 };
 
-/// Where quantised values go: one byte an element, `pitch` bytes from row to row; what lies behind
-/// the last element of a row is zero. Nowhere without `data`.
+/// Destination of quantised values: one byte an element, `pitch` bytes from row to row; what lies
+/// behind the last element of a row is zero. Nowhere without `data`.
 struct QuantisedRows {
   void* data = nullptr;
   Index pitch = 0;

@@ -218,7 +218,7 @@ void judge(Case& c, double false_alarms, const GuardOptions& options, bool sprea
     return;
   }
   const double threshold = std::max(tolerated, quantile_of_t(c.degrees, false_alarms) * c.error);
-  // What is real is in every run: one slow process among several is no regression.
+  // Regressions that are real are in every run: one slow process among several is none.
   const double least = *std::min_element(c.after.median.begin(), c.after.median.end()) - c.level;
   time.regressed = c.change > threshold && least > tolerated / 2;
   time.improved = c.change < -threshold;

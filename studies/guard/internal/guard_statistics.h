@@ -31,7 +31,7 @@ struct Case {
   double degrees = 0;
   double error = 0;
 };
-/// What all ops have in common, by run; its own scatter is that of a median over ops.
+/// Change that all ops have in common, by run; its own scatter is that of a median over ops.
 struct Common {
   LogTimes before, after;
 };

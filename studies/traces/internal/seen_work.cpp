@@ -37,7 +37,7 @@ class Reader {
     find_backward_lanes();
   }
 
-  /// What was called from a place in the order of calls on, up to another.
+  /// Reads what was called from a place in the order of calls on, up to another.
   SeenRank read(std::int64_t from, std::int64_t to) {
     SeenRank seen;
     seen.rank = rank_.rank;

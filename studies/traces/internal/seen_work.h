@@ -10,7 +10,7 @@
 
 namespace stepcast::studies {
 
-/// What an operator of the framework computes, by its recorded shapes.
+/// Operator of the framework, by its recorded shapes.
 struct SeenOp {
   Op op;
   std::optional<EmbeddingGroup> tables;

@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
 
-/// What the program under test asks of the fake libcupti, which plays device and driver: each call
-/// makes the records CUPTI would make of it. All times are real; a kernel's are its place in the
-/// queue of its stream.
+/// Requests of the program under test to the fake libcupti, which plays device and driver: each
+/// call makes the records CUPTI would make of it. All times are real; a kernel's are its place in
+/// the queue of its stream.
 struct FakeGpu {
   void (*launch)(const char* kernel, std::uint32_t stream, std::uint64_t microseconds);
   void (*record_event)(std::uint32_t event, std::uint32_t stream);

@@ -30,7 +30,7 @@ const FakeGpu* gpu() {
   return found;
 }
 
-/// What NCCL tells its profiler plugin of an all-reduce, if it was given one (interface v5).
+/// Tells what NCCL tells its profiler plugin of an all-reduce, if it was given one (interface v5).
 void tell_plugin(const char* kernel) {
   struct Event {
     std::uint64_t type;
@@ -96,7 +96,7 @@ FAKE ncclResult_t ncclCommInitRank(ncclComm_t* comm, int members, ncclUniqueId, 
   *comm = new ncclComm{members, rank};
   return ncclSuccess;
 }
-/// Where the new one does not block, it is there once the old one was asked.
+/// Splits: where the new one does not block, it is there once the old one was asked.
 FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* made, ncclConfig_t* config) {
   *made = nullptr;
   made_later = {made, new ncclComm{comm->members, comm->rank}};

@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   std::strcpy(id.internal, "of this run");
   ncclComm_t world = nullptr;
   ncclCommInitRank(&world, ranks, id, rank);
-  // As of communicators that do not block: this one is there once the other says that it is done.
+  // Communicators that do not block: this one is there once the other says that it is done.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t all = nullptr;

@@ -41,7 +41,7 @@ ExecutionGraph fused_graph(const Job& job) {
   return graph;
 }
 
-/// What an epilogue needs that the stand-in's library lacks, until the end of the scope.
+/// Takes from the stand-in's library what an epilogue needs, until the end of the scope.
 class WithoutEpilogues {
  public:
   WithoutEpilogues(const char* what, int value) : what_(what) {

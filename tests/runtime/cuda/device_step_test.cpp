@@ -231,7 +231,7 @@ TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda]
   CHECK(there.written == here.written);
   CHECK(there.fetched_bytes == here.fetched_bytes);
   CHECK(both.gpu->allocated_in_tiers().at(0) > 0);
-  // What every row has become, in its tier.
+  // Values that every row has taken, in its tier.
   const Program& program = graph.programs.front();
   for (TensorId id = 0; id < program.tensors.size(); ++id) {
     if (program.tensors[id].tier > 0) {

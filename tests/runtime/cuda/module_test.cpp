@@ -15,7 +15,7 @@ TEST_CASE("the CUDA module loads and says what this machine has", "[runtime][cud
   CHECK(probe.nccl > 20000);
   CHECK((probe.devices > 0) == probe.missing.empty());
   if (probe.devices == 0) {
-    // What is missing, and what to do about it.
+    // Errors say what is missing, and what to do about it.
     CHECK_THROWS_AS(cuda::usable_module(STEPCAST_CUDA_MODULE), EnvironmentError);
     CHECK_THROWS_WITH(cuda::usable_module(STEPCAST_CUDA_MODULE),
                       Catch::Contains("--backend cpu") && Catch::Contains("nvidia-smi"));

@@ -31,7 +31,7 @@ class ChromeEvents {
     arguments(text_);
     fmt::format_to(std::back_inserter(text_), "}}}}");
   }
-  /// What a process or a track is called: `what` is process_name or thread_name, `name` JSON.
+  /// Names a process or a track: `what` is process_name or thread_name, `name` JSON.
   void label(std::string_view what, std::int64_t process, std::int64_t track,
              std::string_view name) {
     add(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}})", what, process, track,

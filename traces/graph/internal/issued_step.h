@@ -21,7 +21,7 @@ struct IssuedNode {
   std::vector<std::size_t> waits;  ///< nodes it waits for
 };
 
-/// What a rank issued in a step.
+/// Work that a rank issued in a step.
 struct IssuedStep {
   std::vector<IssuedNode> nodes;
   std::set<std::size_t> carried;   ///< nodes that stand for work of earlier steps

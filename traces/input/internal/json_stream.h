@@ -54,7 +54,7 @@ class JsonStream {
   bool more();
   /// Character `k` of the unread text; '\0' at the end.
   char at(std::size_t k);
-  /// Where a window that starts at begin_ may be cut, before `limit`; 0 where nowhere.
+  /// Place at which a window that starts at begin_ may be cut, before `limit`; 0 where nowhere.
   [[nodiscard]] std::size_t cut_before(std::size_t limit) const;
   /// Indexes a window [begin_, cut_) put into brackets. False when more input is needed first.
   bool open_window(simdjson::ondemand::document& document);

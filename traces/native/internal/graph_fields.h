@@ -16,7 +16,7 @@
 
 namespace stepcast::traces::internal {
 
-// What a file holds of a graph: the fields of every record by name, and the names of every
+// Parts of a graph that a file holds: the fields of every record by name, and the names of every
 // enumerator, each told once for writing and reading. A field that is added to a record does not
 // compile here until it has a name.
 
@@ -263,7 +263,7 @@ concept Record = requires(T& r) {
 template <typename E>
 struct Named;
 
-/// Where the core has a name for each up to `last`.
+/// Names of the core's enumerators, where it has one for each up to `last`.
 template <typename E, E last>
 struct CoreNamed {
   static std::vector<std::string> all() {

@@ -5,8 +5,8 @@
 
 namespace stepcast::runtime::cuda::kernels::internal {
 
-/// What one id adds to the hash of its list: sums do not depend on who adds first, so lanes share
-/// a list; ids in another order give another sum. A permutation of 64 bits by SplitMix64's
+/// Term that one id adds to the hash of its list: sums do not depend on who adds first, so lanes
+/// share a list; ids in another order give another sum. A permutation of 64 bits by SplitMix64's
 /// finaliser (Steele, Lea, Flood, OOPSLA 2014).
 STEPCAST_HOST_DEVICE inline std::uint64_t list_hash_term(std::int64_t id, std::int64_t place) {
   std::uint64_t x = static_cast<std::uint64_t>(id) * 0x9e3779b97f4a7c15ULL +

@@ -123,8 +123,8 @@ __device__ void apply(const Update& u, const SortedTable& table, Index row,
   }
 }
 
-/// What an update needs of a row: its weights and, where a row has one, its sum of squares, so that
-/// neither is waited for behind the sum of its gradients.
+/// Data that an update needs of a row: its weights and, where a row has one, its sum of squares, so
+/// that neither is waited for behind the sum of its gradients.
 template <int N, int G, int V>
 __device__ void load_row(const Update& u, const SortedTable& table, Index row, float (&w)[V][N],
                          float& state) {

@@ -13,7 +13,7 @@ namespace stepcast::runtime::cuda::kernels::internal {
 // the rows whose run lies inside the tile; a run that crosses tiles leaves one partial sum per
 // tile, which the tile where the run begins adds up.
 
-/// What one table is to the update.
+/// Table as the update sees it.
 struct SortedTable {
   void* weights = nullptr;
   Index stride = 0;
@@ -34,7 +34,7 @@ struct SortedTables {
   int count = 0;
 };
 
-/// What a row's summed gradient does to it.
+/// Effect of a row's summed gradient on it.
 struct RowRule {
   bool accumulate = false;  ///< weights += gradient; else the optimizer's update
   OptimizerKind kind = OptimizerKind::kSgd;
@@ -63,7 +63,7 @@ STEPCAST_HOST_DEVICE inline int tile_size(Index pairs) {
   return size;
 }
 
-/// Where the sum over a run's part in a tile goes.
+/// Destination of the sum over a run's part in a tile.
 enum class RunEnd : std::uint8_t {
   kWhole,  ///< the run lies inside the tile: update the row
   kLeft,   ///< it began in an earlier tile: the tile's left partial sum

@@ -17,7 +17,7 @@ namespace stepcast::emulation {
 void run_grid(const char* name, dim3 blocks, dim3 threads, std::size_t shared,
               const std::function<void()>& kernel);
 
-/// What a thread of the running block knows of itself.
+/// Facts that a thread of the running block knows of itself.
 struct Place {
   uint3 thread;
   uint3 block;

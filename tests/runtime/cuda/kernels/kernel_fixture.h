@@ -13,8 +13,8 @@
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "tests/runtime/cuda/standin/numbers.h"
 
-/// What tests of single device kernels share: matrices on the device with gaps between their rows
-/// and poison around them, and oracles in double.
+/// Helpers that tests of single device kernels share: matrices on the device with gaps between
+/// their rows and poison around them, and oracles in double.
 namespace stepcast::runtime::cuda::kernels::test {
 
 /// Values of a matrix without gaps.
@@ -32,7 +32,7 @@ Numbers each(Index rows, Index columns, F f) {
   return v;
 }
 
-/// What f(i, j) adds to each column of `first`.
+/// Columns of `first` with the sums of f(i, j) added.
 template <class F>
 Numbers column_sums(const Numbers& first, Index rows, Index columns, F f) {
   Numbers sums = first;

@@ -28,7 +28,7 @@ struct Lists {
   }
 };
 
-/// What distinct_lists finds is what a map of lists finds.
+/// Checks that distinct_lists finds what a map of lists finds.
 void check_distinct(const std::vector<List>& bags, std::size_t first, std::size_t spare) {
   const Lists of(bags, first, spare);
   const Array<std::int64_t> ids(of.ids), offsets(of.offsets);

@@ -8,7 +8,7 @@
 namespace stepcast::runtime::cuda::kernels::test {
 namespace {
 
-/// What a byte stands for, from the bits (arXiv 2209.05433, table 1).
+/// Value that a byte stands for, from the bits (arXiv 2209.05433, table 1).
 double value_of(unsigned char byte, Fp8 format) {
   const int mantissa_bits = format == Fp8::kE4m3 ? 3 : 2;
   const int bias = format == Fp8::kE4m3 ? 7 : 15;

@@ -10,7 +10,8 @@
 #include "core/error.h"
 #include "tests/runtime/cuda/standin/device_memory.h"
 
-// Where the linker puts variables of the program: shared memory of kernels is among them.
+// Bounds between which the linker puts variables of the program: shared memory of kernels is among
+// them.
 extern "C" char __data_start, _end;  // NOLINT: the linker's names
 
 namespace stepcast::test {
@@ -86,7 +87,7 @@ void RaceDetector::block_begins(std::size_t threads, const void* shared, std::si
 
 void RaceDetector::barrier_opens() { ++interval_; }
 
-/// What each lane has seen, all have; what each does from now on is new.
+/// Joins what the lanes have seen: what each has, all have; what each does from now on is new.
 void RaceDetector::warp_barrier_opens(unsigned warp, std::uint32_t lanes) {
   std::array<std::uint32_t, kLanes> all{};
   const auto members = [&](auto f) {
@@ -229,7 +230,8 @@ void RaceDetector::launch_ends() {
 
 }  // namespace stepcast::test
 
-// What a compiler calls for each access with -fsanitize=thread, in place of its runtime library.
+// Functions that a compiler calls for each access with -fsanitize=thread, in place of its runtime
+// library.
 using stepcast::test::RaceDetector;
 
 #define SEEN(name, bytes, written)                                                  \

@@ -54,8 +54,8 @@ float number(const void* data, const Layout& l, std::int64_t i) {
   return __half2float(__half(half));
 }
 
-/// What the library asks of fp8 products before compute capability 10.0: A transposed, B not, all
-/// 16 bytes aligned, not both e5m2, one product, a result in 16 or 32 bits.
+/// Checks what the library asks of fp8 products before compute capability 10.0: A transposed, B
+/// not, all 16 bytes aligned, not both e5m2, one product, a result in 16 or 32 bits.
 bool takes_fp8(const Operation& o, const Layout& a, const Layout& b, const Layout& d) {
   const auto aligned = [](const Layout& l) {
     const std::int64_t bytes = is_fp8(l) ? 1 : l.format == Format::kFp32 ? 4 : 2;
@@ -90,9 +90,9 @@ std::uint64_t alignment_of(const void* pointer) {
   return at == 0 ? 256 : std::min<std::uintptr_t>(256, at & (~at + 1));
 }
 
-/// What the header says of the operands of an epilogue: a bias and what goes with a GELU are of the
-/// result's type; an auxiliary matrix begins its columns a multiple of 8 numbers apart, a mask of
-/// 128 bits, no closer than the result has rows, and so its batches.
+/// Checks what the header says of the operands of an epilogue: a bias and what goes with a GELU are
+/// of the result's type; an auxiliary matrix begins its columns a multiple of 8 numbers apart, a
+/// mask of 128 bits, no closer than the result has rows, and so its batches.
 bool takes_epilogue(const Operation& o, const Layout& d) {
   const std::int64_t pack = o.masks() ? 128 : 8;
   const bool row = !(o.adds_bias() || o.sums()) || (o.bias != nullptr && o.bias_type == d.type);
@@ -113,7 +113,8 @@ double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
-/// What the epilogue makes of element (i, j) of a column-major result; its mask has a bit for each.
+/// Value that the epilogue makes of element (i, j) of a column-major result; its mask has a bit for
+/// each.
 float after_product(const Operation& o, const Layout& d, std::int64_t batch, std::int64_t i,
                     std::int64_t j, float x) {
   const std::int64_t at = batch * o.aux_step + i + j * o.aux_leading;

@@ -30,7 +30,8 @@ struct Copy {
 std::vector<Copy> under_way;          ///< from pageable memory, on the default stream
 constexpr std::uint32_t kStream = 7;  // all records bear it
 
-/// Where the fake CUPTI of tests/profiler/fakes is loaded into this process, it hears of all work.
+/// Listener to all work: the fake CUPTI of tests/profiler/fakes, where it is loaded into this
+/// process.
 const FakeGpu* profiler() {
   void* cupti = dlopen("libcupti.so.13", RTLD_LAZY | RTLD_NOLOAD);
   void* entry = cupti == nullptr ? nullptr : dlsym(cupti, "fake_gpu");
@@ -82,7 +83,7 @@ bool collective_hangs() {
   static std::int64_t seen = 0;
   hung = hung || ++seen == setting("STANDIN_HANGS_AT", -1);
   if (const FakeGpu* gpu = profiler(); gpu != nullptr && !hung && !captured) {
-    // As NCCL does for communicators that do not block: from a thread of its own.
+    // Launches as NCCL does for communicators that do not block: from a thread of its own.
     std::thread([gpu] { gpu->launch("ncclDevKernel_standin", kStream, 1); }).join();
   }
   return hung;

@@ -12,7 +12,7 @@
 // accept.
 namespace stepcast::standin {
 
-/// What kind of machine this is: an environment variable, set by tests that run the whole
+/// Kind of this machine: an environment variable, set by tests that run the whole
 /// executable on it.
 std::int64_t setting(const char* name, std::int64_t otherwise);
 

@@ -16,8 +16,8 @@
 #include "runtime/cuda/nccl_exchange.h"
 #include "tests/runtime/cuda/standin/device.h"
 
-// What the stand-in refuses, as a device and its libraries would, so that the tests over it can
-// fail.
+// Errors that the stand-in makes, as a device and its libraries would, so that the tests over it
+// can fail.
 namespace stepcast::standin {
 namespace {
 
@@ -192,7 +192,7 @@ TEST_CASE("products of varying rows share the algorithms of rounded ones", "[cud
     CAPTURE(transpose_a);
     CHECK(asked_for_varying_rows(transpose_a) == 2);  // of 64 and 128 rows
   }
-  // Where the library takes an algorithm for its own size alone: 64 rows are one of those rounded
+  // Algorithms that the library takes for their own size alone: 64 rows are one of those rounded
   // to, five others are not.
   setenv("STANDIN_ALGORITHMS_OF_ONE_SIZE", "1", 1);
   CHECK(asked_for_varying_rows(false) == 2 + 5);
