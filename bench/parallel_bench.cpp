@@ -4,7 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include "core/config/config.h"
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_search.h"
 #include "planner/parallel/parallel_space.h"
 #include "simulator/simulate.h"
@@ -25,7 +25,7 @@ PlanRequest request(std::vector<std::string> overrides) {
 void configurations(benchmark::State& state) {
   const Job job = request({"workload=gpt3-175b", "system=dgx-a100-80gb", "devices=64"}).job;
   const models::CostModel model(job.system, job.calibration);
-  FastPath path(job, model);
+  ClosedFormModel path(job, model);
   PlanPoint point;
   point.tensor = 4;
   point.pipeline = 8;
@@ -34,7 +34,7 @@ void configurations(benchmark::State& state) {
   const PipelineLayout layout =
       layout_of(*job.workload.transformer(), point.pipeline, point.virtual_stages);
   Passes passes = path.reduced().passes(point);
-  const Hops hops = hops_of(path.reduced(), passes, point);
+  const StageMessageTimes message_times = message_times_of(path.reduced(), passes, point);
   std::vector<ByRole<StateCosts>> states;
   for (point.zero = 0; point.zero < 2; ++point.zero) {
     states.push_back(path.reduced().states(point));
@@ -43,7 +43,7 @@ void configurations(benchmark::State& state) {
   for (auto _ : state) {
     point.recompute_layers = static_cast<std::int32_t>(1 + done % 11);
     point.recompute = RecomputeKind::kFirstLayers;
-    path.set_passes(point, layout, passes, passes, hops);
+    path.set_passes(point, layout, passes, passes, message_times);
     for (const ByRole<StateCosts>& s : states) {
       benchmark::DoNotOptimize(path.bound(s));
       ++done;

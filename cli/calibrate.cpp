@@ -78,7 +78,7 @@ std::string facts_json(const runtime::calibration::DeviceSweep& sweep) {
     json["transfers"].push_back(
         {{"path", t.path}, {"bytes", t.bytes}, {"median_s", t.median.base()}});
   }
-  for (const auto& [what, why] : sweep.refused) {
+  for (const auto& [what, why] : sweep.rejected) {
     json["refused"].push_back({{"case", what}, {"reason", why}});
   }
   return json.dump(1) + "\n";

@@ -14,7 +14,7 @@
 #include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/recordings.h"
-#include "core/config/usual_stack.h"
+#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "core/json_text.h"
 #include "studies/plan/searched_plan.h"
@@ -32,7 +32,7 @@ struct ExplainCommand {
 /// One side: a job to predict, or a recorded run.
 struct Side {
   std::optional<Job> job;
-  std::string usual_stack;  ///< config::JobOnStack
+  std::string default_framework;  ///< config::JobOnStack
   std::optional<traces::MeasuredRun> run;
 };
 
@@ -113,16 +113,17 @@ std::string model_of(const Side& side) {
 /// Side of a job, as `predict` takes it.
 Side side_of(const config::Source& source, const std::vector<std::string>& overrides,
              const Context& context) {
-  config::JobOnStack on = config::load_job_on_usual_stack(source, overrides, {context.library});
+  config::JobOnFramework on =
+      config::load_job_on_default_framework(source, overrides, {context.library});
   Side side;
   side.job = studies::with_searched_plan(std::move(on.job));
-  side.usual_stack = std::move(on.usual_stack);
+  side.default_framework = std::move(on.default_framework);
   return side;
 }
 
 /// The job that an embedding plan is for, where that is the job on the other side.
-std::optional<Job> job_beside(const Input& input, const Side* other, const Input* other_input,
-                              const Context& context) {
+std::optional<Job> job_comparison(const Input& input, const Side* other, const Input* other_input,
+                                  const Context& context) {
   if (other == nullptr || !other->job || other_input->plan) {
     return std::nullopt;
   }
@@ -153,7 +154,7 @@ Side open_side(const Input& input, const Context& context, const Side* other = n
   if (!input.plan) {
     return side_of(input.source, options.overrides, context);
   }
-  side.job = job_beside(input, other, other_input, context);
+  side.job = job_comparison(input, other, other_input, context);
   if (!side.job) {
     const config::Source job = job_of_plan(*input.plan, input.source.label);
     check_names(job, options.overrides, {context.library});
@@ -185,8 +186,8 @@ std::string text_of(const std::vector<config::Difference>& changes) {
   return text;
 }
 
-/// The steps, and what to expect of them where the pace of such runs is known: the tables after it
-/// divide the steps at the hardware's pace.
+/// The steps, and what to expect of them where the efficiency of such runs is known: the tables
+/// after it divide the steps at the ideal rate.
 DataTable sides_table(const studies::Explanation& e) {
   const bool paced = e.a.expected != e.a.step || e.b.expected != e.b.step;
   std::vector<DataTable::Column> columns{{"side", "", true},
@@ -302,12 +303,12 @@ bool same_tables(const Side& a, const Side& b) {
                     });
 }
 
-/// Which stacks were taken because a job names none; empty where none was.
-std::string stacks_text(const Side& a, const Side& b) {
+/// Which frameworks were taken because a job names none; empty where none was.
+std::string frameworks_text(const Side& a, const Side& b) {
   std::vector<std::string> taken;
   for (const auto& [name, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
-    if (!side->usual_stack.empty()) {
-      taken.push_back(fmt::format("{} as {} runs it", name, side->usual_stack));
+    if (!side->default_framework.empty()) {
+      taken.push_back(fmt::format("{} as {} runs it", name, side->default_framework));
     }
   }
   return taken.empty() ? ""
@@ -369,8 +370,8 @@ int explain(const ExplainCommand& options, const Context& context) {
     account_of_side->label += side->run ? ", mean over the recorded steps" : "";
   }
   std::vector<DataTable> tables = tables_of(e);
-  if (const std::string stacks = stacks_text(a, b); !stacks.empty()) {
-    tables.front().note(stacks);
+  if (const std::string frameworks = frameworks_text(a, b); !frameworks.empty()) {
+    tables.front().note(frameworks);
   }
   tables.insert(tables.end(), placement.begin(), placement.end());
   print_tables(tables, options.format, answer());

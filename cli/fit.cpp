@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 struct FitCommand {
   std::vector<std::string> inputs;
-  std::string device, system, out, stack, date, transfer, mark;
+  std::string device, system, out, framework, date, transfer, mark;
   std::size_t points = 1000;
   bool name_device = false;
   OutputFormat format = OutputFormat::kText;
@@ -105,7 +105,7 @@ DataTable models_table(const studies::FitDataResult& result) {
                      {"skipped", "", &L::skipped},
                      {"points", "", [](auto& l) { return l.model.points.size(); }}};
   add_errors(columns, [](const L& l) { return std::optional(l.model.error); });
-  columns.emplace_back("stack", "", &L::stack, kLeft);
+  columns.emplace_back("stack", "", &L::framework, kLeft);
   std::vector<L> lines = result.kernels;
   lines.insert(lines.end(), result.collectives.begin(), result.collectives.end());
   FittedModels models;
@@ -136,7 +136,7 @@ void print(const FitCommand& options, const studies::FitDataResult& result) {
     report.item("files", {{"path", f.path}, {"rows", f.rows}});
   }
   report.facts({{"other_devices", result.other_devices},
-                {"other_stacks", result.other_stacks},
+                {"other_stacks", result.other_frameworks},
                 {"stand_ins", result.stand_ins}});
   if (!result.skipped.empty()) {
     report.line();
@@ -147,7 +147,7 @@ void print(const FitCommand& options, const studies::FitDataResult& result) {
   report.line();
   for (const auto& [rows, why] :
        {std::pair(result.other_devices, "were taken on other devices"),
-        std::pair(result.other_stacks, "were measured under another stack than --stack"),
+        std::pair(result.other_frameworks, "were measured under another stack than --stack"),
         std::pair(result.stand_ins, "measure kernels that only approximate an op kind")}) {
     if (rows > 0) {
       report.line(fmt::format("{} rows {}", rows, why));
@@ -161,7 +161,7 @@ int fit_data(const FitCommand& options, const Context& context) {
   studies::FitDataOptions fit;
   fit.base = base;
   fit.collectives = !options.system.empty();
-  fit.stack = options.stack;
+  fit.framework = options.framework;
   fit.date = options.date;
   fit.max_points = options.points;
   const std::vector<fs::path> paths(options.inputs.begin(), options.inputs.end());
@@ -356,7 +356,7 @@ void add_fit(CLI::App& app, Context& context) {
                    "system of traces")
       ->required()
       ->check(output_file());
-  command->add_option("--stack", options->stack,
+  command->add_option("--stack", options->framework,
                       "Software stack, where an op kind was measured on several");
   command->add_option("--mark", options->mark,
                       "Traces of others: the name of the ranges that are steps");

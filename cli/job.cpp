@@ -23,15 +23,15 @@ struct JobCommand {
 };
 
 DataTable keys_table(const char* name, const char* title, const char* reason,
-                     const std::vector<studies::ToldKey>& keys) {
+                     const std::vector<studies::InferredKey>& keys) {
   DataTable table(name, title, {{"key"}, {"value", "", true}, {"reason", reason, true}});
-  for (const studies::ToldKey& k : keys) {
+  for (const studies::InferredKey& k : keys) {
     table.row({cell(k.key), cell(k.value), cell(k.reason)});
   }
   return table;
 }
 
-DataTable beside_table(const studies::RecordedAndPredicted& b) {
+DataTable comparison_table(const studies::RecordedAndPredicted& b) {
   DataTable table("comparison", "recorded step and the step predicted for the job",
                   {{"part"}, {"recorded_s", "recorded"}, {"predicted_s", "predicted"}, {"error"}});
   const auto row = [&table](const char* part, Seconds recorded, Seconds predicted) {
@@ -61,7 +61,7 @@ int make_job(const JobCommand& options, const Context& context) {
       keys_table("inferred", "what the trace tells", "from", job.told),
       keys_table("open", "what it does not tell", "why, and what is assumed", job.open)};
   if (job.beside) {
-    tables.push_back(beside_table(*job.beside));
+    tables.push_back(comparison_table(*job.beside));
   }
   print_tables(tables, options.format, std::cout);
   tell_written(options.out);

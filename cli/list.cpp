@@ -65,9 +65,9 @@ std::vector<config::Entry> passes() {
 }
 
 /// Names that `stack` of a job takes.
-std::vector<config::Entry> stacks(const config::Library& library) {
+std::vector<config::Entry> frameworks(const config::Library& library) {
   std::vector<config::Entry> entries;
-  for (const config::Stack& s : config::load_published_names(library).stacks) {
+  for (const config::Framework& s : config::load_published_names(library).frameworks) {
     const std::string plans = s.default_of.empty() ? std::string()
                                                    : fmt::format("default of {} plans; ",
                                                                  fmt::join(s.default_of, " and "));
@@ -103,7 +103,7 @@ std::vector<config::Entry> entries_of(const std::string& what, const config::Lib
     return config::list_devices(library);
   }
   if (what == "stacks") {
-    return stacks(library);
+    return frameworks(library);
   }
   if (what == "keys") {
     return keys();

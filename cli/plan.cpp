@@ -17,7 +17,7 @@
 #include "cli/support/plan_export.h"
 #include "cli/support/remap_file.h"
 #include "core/config/config.h"
-#include "core/config/usual_stack.h"
+#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "interop/torchrec/rules.h"
 #include "planner/embedding/adapt_plan.h"
@@ -75,8 +75,8 @@ void write_results(const PlanCommand& options, const Results& results) {
   }
 }
 
-/// Options of the other kind of plan are refused, not ignored.
-void refuse(const CLI::App& command, std::initializer_list<const char*> names, const char* kind) {
+/// Options of the other kind of plan are rejected, not ignored.
+void reject(const CLI::App& command, std::initializer_list<const char*> names, const char* kind) {
   for (const char* name : names) {
     if (command.count(name) > 0) {
       throw InputError(name, fmt::format("belongs to {}; leave it out", kind));
@@ -96,8 +96,8 @@ std::vector<std::string> overrides_of(const PlanCommand& options) {
   return overrides;
 }
 
-/// A plan is what the command looks for: one that is set is refused, not ignored.
-void refuse_set_plan(const std::vector<std::string>& overrides) {
+/// A plan is what the command looks for: one that is set is rejected, not ignored.
+void reject_set_plan(const std::vector<std::string>& overrides) {
   for (const std::string& o : overrides) {
     const std::string value = o.starts_with(kPlanKey) ? o.substr(kPlanKey.size()) : "search";
     if (value != "auto" && value != "search") {
@@ -193,7 +193,7 @@ studies::PlanOptions search_options(const PlanCommand& options, const Job& job) 
 /// `--from`: the best plan within reach of the one in use.
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
-  refuse(command,
+  reject(command,
          {"--compare", "--device-memory-only", "--sync-interval", "--dedup", "--time-limit",
           "--top", "--effort"},
          "a search from scratch, and --from asks for a plan near another one");
@@ -247,12 +247,12 @@ void doubt_popularity(const LayeredWorkload& workload) {
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
   const config::Source source = job_source(options.job);
   const config::Library library{context.library};
-  const config::PlanRequestOnStack on = config::load_plan_request_on_stack(
-      source, overrides_of(options), library, defaults_of(options.stack, options.export_as));
+  const config::PlanRequestOnFramework on = config::load_plan_request_on_framework(
+      source, overrides_of(options), library, defaults_of(options.framework, options.export_as));
   Job job = on.request.job;
-  if (!on.refused.empty()) {
+  if (!on.rejected.empty()) {
     fmt::print(notes(), "stepcast: no stack is named, and {}: steps are at the hardware's pace\n",
-               on.refused);
+               on.rejected);
   }
   if (const LayeredWorkload* dlrm = job.workload.layered();
       dlrm != nullptr && dlrm->tables.empty()) {
@@ -262,22 +262,23 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
                                  job.workload.name));
   }
   if (job.workload.transformer() != nullptr) {
-    refuse(command,
+    reject(command,
            {"--seed", "--effort", "--compare", "--no-row-replication", "--device-memory-only",
             "--sync-interval", "--dedup", "--from", "--max-migrate", "--drift", "--remap-out"},
            "embedding plans, and the workload is a transformer");
-    const studies::AsSet as_set = [&](const Job& plan) {
-      return config::plan_as_set(source, options.job.overrides, library, on, plan);
+    const studies::AsSet command_line_form = [&](const Job& plan) {
+      return config::plan_command_line(source, options.job.overrides, library, on, plan);
     };
-    return plan_parallel(on.request, options, on.usual_stack, as_set, options.job.format);
+    return plan_parallel(on.request, options, on.default_framework, command_line_form,
+                         options.job.format);
   }
-  refuse(command, {"--jobs", "--front", "--same-devices", "--for"},
+  reject(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
   expect_exportable(options.export_as, job);
   if (job.workload.layered() != nullptr) {
     doubt_popularity(*job.workload.layered());
   }
-  refuse_set_plan(options.job.overrides);
+  reject_set_plan(options.job.overrides);
   if (job.embedding_chosen && job.embedding_choice != "auto" && job.embedding_choice != "search") {
     fmt::print(notes(),
                "stepcast: the job's own embedding.plan ({}) has no part in the search; --from FILE "
@@ -375,7 +376,7 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option(
-          "--for", options->stack,
+          "--for", options->framework,
           "Transformers: only plans that this framework can run, with what it overlaps and "
           "at its pace where the job does not say; --export implies it")
       ->check(CLI::IsMember(framework_names()));

@@ -17,7 +17,7 @@
 #include "core/config/config.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 #include "core/portable.h"
 #include "core/whole_file.h"
 #include "studies/plan/plan_parallel.h"
@@ -37,8 +37,8 @@ constexpr const char* kUsualHeadroom = "5%";
 /// How a plan splits its ranks, a column for each degree; those that are 1 or none in all rows say
 /// nothing to people. `point` is that of a row.
 template <class Row, class Point>
-void add_point_columns(Columns<Row>& columns, Point point, const Job& job, Look devices) {
-  const auto add = [&](const char* key, auto of, Look look = kInCsv | kWhereTelling) {
+void add_point_columns(Columns<Row>& columns, Point point, const Job& job, Visibility devices) {
+  const auto add = [&](const char* key, auto of, Visibility look = kInCsv | kIfVarying) {
     columns.emplace_back(
         key, "", [=](const Row& row) { return cell(of(point(row))); }, look);
   };
@@ -183,16 +183,16 @@ std::string bound_text(const ParallelPlanReport& r) {
              human(Seconds(r.others_at_least)));
 }
 
-std::string title(const ParallelPlanReport& r, const std::string& usual_stack) {
-  const auto pace = pace_of(r.plans.front().job);
+std::string title(const ParallelPlanReport& r, const std::string& default_framework) {
+  const auto efficiency = efficiency_of(r.plans.front().job);
   return fmt::format(
       "{} on {} x {}, global batch {}, sequence {}; steps {}{}", r.job.workload.name, r.job.devices,
       r.job.system.device.name, r.job.batch.global, r.job.batch.sequence,
-      pace ? "as expected with " + pace->measured : "at the hardware's pace",
-      usual_stack.empty() || r.fixed.stack
+      efficiency ? "as expected with " + efficiency->measured : "at the hardware's pace",
+      default_framework.empty() || r.fixed.framework
           ? ""
           : fmt::format(" (no stack is named: --set stack=NAME or --for NAME for another than {})",
-                        usual_stack));
+                        default_framework));
 }
 
 std::string family_text(const RankedParallelPlan& p) {
@@ -285,15 +285,16 @@ std::string held_text(const ParallelPlanReport& r) {
       "not searched: overlaps ({}){}{}{}", planner::overlaps_text(r.job.parallel.overlap),
       r.order_searched ? ""
                        : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)),
-      r.fixed.stack ? fmt::format(", plans that {} cannot run", name_of(*r.fixed.stack)) : "",
+      r.fixed.framework ? fmt::format(", plans that {} cannot run", name_of(*r.fixed.framework))
+                        : "",
       held.empty() ? "" : fmt::format("; held as the job says: {}", held));
 }
 
-/// True if no plan of the other family is shown, though there may be some: their paces are known
-/// differently well.
+/// True if no plan of the other family is shown, though there may be some: their efficiencies are
+/// known differently well.
 bool all_shard_weights(const ParallelPlanReport& r) {
-  return !r.fixed.zero && r.fixed.stack != TrainingStack::kTorchtitan &&
-         pace_of(r.plans.front().job) &&
+  return !r.fixed.zero && r.fixed.framework != TrainingFramework::kTorchtitan &&
+         efficiency_of(r.plans.front().job) &&
          std::all_of(r.plans.begin(), r.plans.end(),
                      [](const auto& p) { return p.point.zero == 3; });
 }
@@ -310,15 +311,15 @@ void add_search(const ParallelPlanReport& r, Report& report) {
                          {"left_out", r.counts.left_out},
                          {"cut", r.cut},
                          {"order_searched", r.order_searched},
-                         {"for", r.fixed.stack ? Json(name_of(*r.fixed.stack)) : Json()},
+                         {"for", r.fixed.framework ? Json(name_of(*r.fixed.framework)) : Json()},
                          {"front_cut", r.front_cut}});
 }
 
 /// `exported`: the text of a framework that is printed; "" none.
-Report report_of(const ParallelPlanReport& r, const std::string& usual_stack, bool details,
+Report report_of(const ParallelPlanReport& r, const std::string& default_framework, bool details,
                  const std::string& exported, OutputFormat format) {
   Report report(format);
-  report.line(title(r, usual_stack) + '\n');
+  report.line(title(r, default_framework) + '\n');
   report.add(plans_table(r, details));
   for (const RankedParallelPlan& p : r.plans) {
     report.item("plans", [&] { return plan_document(r, p); });
@@ -333,8 +334,8 @@ Report report_of(const ParallelPlanReport& r, const std::string& usual_stack, bo
                         {"error", studies::kLeastTimeError}});
   report.line('\n' + bound_text(r));
   report.fact("held", planner::fixed_text(r.fixed));
-  if (!usual_stack.empty()) {
-    report.fact("usual_stack", usual_stack);
+  if (!default_framework.empty()) {
+    report.fact("usual_stack", default_framework);
   }
   if (!r.plans.front().settings.empty()) {
     report.line(typed_text(r.plans.front()));
@@ -374,24 +375,25 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return print_infeasible(why, format);
 }
 
-int search(PlanRequest request, const ParallelPlanCommand& options, const std::string& usual_stack,
-           const studies::AsSet& as_set, OutputFormat format, runtime::MpiSession* session) {
+int search(PlanRequest request, const ParallelPlanCommand& options,
+           const std::string& default_framework, const studies::AsSet& command_line_form,
+           OutputFormat format, runtime::MpiSession* session) {
   std::optional<FrameworkExport> exported;
   if (!options.export_as.empty()) {
     exported = framework_export(options.export_as);
-    request.fixed.stack = exported->stack;
+    request.fixed.framework = exported->framework;
     if (!exported->file.empty()) {
       expect_writable(exported->file);
     }
   }
-  if (!options.stack.empty()) {
-    const TrainingStack stack = framework_named(options.stack);
-    if (exported && exported->stack != stack) {
+  if (!options.framework.empty()) {
+    const TrainingFramework framework = framework_named(options.framework);
+    if (exported && exported->framework != framework) {
       throw InputError("--for", fmt::format("found {}, but --export writes a plan for {}; name one "
                                             "framework, or leave --for out",
-                                            options.stack, name_of(exported->stack)));
+                                            options.framework, name_of(exported->framework)));
     }
-    request.fixed.stack = stack;
+    request.fixed.framework = framework;
   }
   studies::ParallelPlanOptions o;
   o.top = options.top;
@@ -432,14 +434,14 @@ int search(PlanRequest request, const ParallelPlanCommand& options, const std::s
   if (report.plans.empty()) {
     return tell_nothing_fits(report, format);
   }
-  studies::predict_as_set(report, as_set);
+  studies::predict_command_line(report, command_line_form);
   const std::string text =
-      exported ? text_for(exported->stack, report.plans.front().job) : std::string();
+      exported ? text_for(exported->framework, report.plans.front().job) : std::string();
   const bool written = exported && !exported->file.empty();
   const std::string shown = written ? std::string() : text;
-  Report printed = report_of(report, usual_stack, options.details, shown, format);
+  Report printed = report_of(report, default_framework, options.details, shown, format);
   if (!shown.empty()) {
-    printed.text(fmt::format("\nplan 1 for {}\n{}", name_of(exported->stack), shown));
+    printed.text(fmt::format("\nplan 1 for {}\n{}", name_of(exported->framework), shown));
   }
   printed.print(answer());
   if (!options.out.empty()) {
@@ -457,31 +459,32 @@ double headroom_of(const std::string& text, Bytes memory) {
   if (text.empty()) {
     return 0;
   }
-  const auto refuse = [&text](const std::string& expected) -> double {
+  const auto reject = [&text](const std::string& expected) -> double {
     throw InputError("--memory-headroom", fmt::format("found '{}', expected {}", text, expected));
   };
   if (text.back() != '%') {
     const Bytes free = config::parse_quantity<Bytes>(text, "--memory-headroom");
     return free < memory ? free.base()
-                         : refuse(fmt::format("less than the {} of a device", human(memory)));
+                         : reject(fmt::format("less than the {} of a device", human(memory)));
   }
   double share = 0;
   const char* end = text.data() + text.size() - 1;
   const auto [stop, error] = read_decimal(text.data(), end, share);
   return error == std::errc() && stop == end && share >= 0 && share < 100
              ? memory.base() * share / 100
-             : refuse("a share such as 5%, or an amount such as \"4 GiB\"");
+             : reject("a share such as 5%, or an amount such as \"4 GiB\"");
 }
 
 int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
-                  const std::string& usual_stack, const studies::AsSet& as_set,
+                  const std::string& default_framework, const studies::AsSet& command_line_form,
                   OutputFormat format) {
   const auto session = join_ranks();
   if (session == nullptr) {
-    return search(request, options, usual_stack, as_set, format, nullptr);
+    return search(request, options, default_framework, command_line_form, format, nullptr);
   }
   return as_one_rank(*session, [&] {
-    const int code = search(request, options, usual_stack, as_set, format, session.get());
+    const int code =
+        search(request, options, default_framework, command_line_form, format, session.get());
     (void)session->everyones("");  // the others sleep until rank 0 has simulated and printed
     return code;
   });

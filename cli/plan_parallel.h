@@ -8,7 +8,7 @@
 
 namespace stepcast::cli {
 
-/// Options of `stepcast plan` for a transformer; all but threads, front, same_devices and stack
+/// Options of `stepcast plan` for a transformer; all but threads, front, same_devices and framework
 /// hold for embedding plans too.
 struct ParallelPlanCommand {
   std::size_t top = 3;
@@ -17,8 +17,8 @@ struct ParallelPlanCommand {
   bool front = false;
   bool same_devices = false;
   bool details = false;
-  std::string headroom;  ///< "5%" or "4 GiB"
-  std::string stack;     ///< megatron, torchtitan
+  std::string headroom;   ///< "5%" or "4 GiB"
+  std::string framework;  ///< megatron, torchtitan
   std::string out;
   std::string export_as;
 };
@@ -32,7 +32,7 @@ double headroom_of(const std::string& text, Bytes memory);
 /// `usual_stack`: that of the request where the job names none; "" where it names one or none is
 /// known. `as_set`: a plan as `predict` takes it; its step is shown as predicted so.
 int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
-                  const std::string& usual_stack, const studies::AsSet& as_set,
+                  const std::string& default_framework, const studies::AsSet& command_line_form,
                   OutputFormat format);
 
 }  // namespace stepcast::cli

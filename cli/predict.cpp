@@ -12,8 +12,8 @@
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/whole_run.h"
+#include "core/config/default_framework.h"
 #include "core/config/quantity.h"
-#include "core/config/usual_stack.h"
 #include "core/error.h"
 #include "studies/plan/searched_plan.h"
 #include "studies/predict/training_run.h"
@@ -193,7 +193,7 @@ std::optional<MeasuredStep> measured_step(const PredictCommand& options,
   if (step <= Seconds{}) {
     throw InputError("--measured", "is the time of one step, above 0, such as 10.4s");
   }
-  // A scalar of one's own multiplies the step at the hardware's pace, in place of the pace.
+  // A scalar of one's own multiplies the step at the ideal rate, in place of the efficiency.
   return MeasuredStep{step, p.iteration / step - 1, p.job.calibration.scale * (step / p.hardware)};
 }
 
@@ -207,9 +207,9 @@ void add_measured(const MeasuredStep& m, Report& report) {
 }
 
 int predict(const PredictCommand& options, const Context& context) {
-  const auto [job, graph, p, usual_stack] = predicted(
+  const auto [job, graph, p, default_framework] = predicted(
       options.job, context,
-      {.timeline = !options.timeline.empty(), .intervals = options.intervals, .remedies = true});
+      {.timeline = !options.timeline.empty(), .intervals = options.intervals, .fixes = true});
   if (!options.timeline.empty()) {
     traces::write_timeline(options.timeline, graph, p.timeline);
     tell_written(options.timeline);
@@ -225,7 +225,7 @@ int predict(const PredictCommand& options, const Context& context) {
   }
   const auto measured = measured_step(options, p);
   Report report(options.job.format);
-  add_prediction(p, usual_stack, report);
+  add_prediction(p, default_framework, report);
   if (measured) {
     add_measured(*measured, report);
   }
@@ -250,17 +250,18 @@ int predict(const PredictCommand& options, const Context& context) {
 
 PredictedJob predicted(const JobOptions& options, const Context& context,
                        studies::PredictOptions how) {
-  auto [loaded, usual_stack, refused] =
-      config::load_job_on_usual_stack(job_source(options), options.overrides, {context.library});
-  PredictedJob of{studies::with_searched_plan(std::move(loaded)), {}, {}, std::move(usual_stack)};
+  auto [loaded, default_framework, rejected] = config::load_job_on_default_framework(
+      job_source(options), options.overrides, {context.library});
+  PredictedJob of{
+      studies::with_searched_plan(std::move(loaded)), {}, {}, std::move(default_framework)};
   of.graph = workloads::build_graph(of.job);
-  how.usual_stack = of.usual_stack;
+  how.default_framework = of.default_framework;
   of.prediction = studies::predict(of.job, of.graph, how);
-  if (!refused.empty()) {
+  if (!rejected.empty()) {
     of.prediction.warnings.push_back(
         fmt::format("no stack is named, and {}: the step is at the hardware's pace, which runs of "
                     "frameworks do not reach; --set stack=NAME brings it to theirs",
-                    refused));
+                    rejected));
   }
   return of;
 }

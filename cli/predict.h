@@ -12,7 +12,7 @@ struct PredictedJob {
   Job job;
   ExecutionGraph graph;
   studies::StepPrediction prediction;
-  std::string usual_stack;  ///< config::JobOnStack
+  std::string default_framework;  ///< config::JobOnStack
 };
 PredictedJob predicted(const JobOptions& options, const Context& context,
                        studies::PredictOptions how);

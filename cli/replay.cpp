@@ -234,7 +234,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   }
   std::vector<std::pair<std::string, studies::Replay>> all;
   for (const std::string& path : options.traces) {
-    all.emplace_back(path, told_as("--ranks", [&] {
+    all.emplace_back(path, inferred_as("--ranks", [&] {
                        return studies::replay(read_run(path, options.mark), study);
                      }));
   }

@@ -169,7 +169,7 @@ void add_tiers(const runtime::RunResult& r, const Expected& expected, Report& re
   report.add(table_of("tiers", "", columns, rows, kInText));
 }
 
-DataTable steps_table(const std::vector<runtime::StepRecord>& steps, Look look) {
+DataTable steps_table(const std::vector<runtime::StepRecord>& steps, Visibility look) {
   using S = runtime::StepRecord;
   return table_of(
       "steps", "",
@@ -341,7 +341,7 @@ int run(const RunCommand& options, Context& context) {
     return studies::with_searched_plan(
         config::load_job(source, job_options.overrides, {context.library}));
   };
-  const Job job = options.ranks > 0 ? told_as("--ranks", loaded) : loaded();
+  const Job job = options.ranks > 0 ? inferred_as("--ranks", loaded) : loaded();
   studies::require_executable(job, options.backend == "cuda");
   const ExecutionGraph graph = workloads::build_graph(job);
   if (options.ranks == 0 && job.devices > 64) {

@@ -11,7 +11,7 @@
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
-#include "core/config/usual_stack.h"
+#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "interop/import.h"
 #include "studies/plan/searched_plan.h"
@@ -47,7 +47,7 @@ void append(Tables& all, Tables more) {
 
 /// The sections asked for.
 Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph& graph,
-                const std::string& usual_stack = "") {
+                const std::string& default_framework = "") {
   check_rank(options, graph);
   Tables tables;
   if (options.graph) {
@@ -65,7 +65,7 @@ Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph
                        "the trace names no job, so nothing is known of its tensors; give the "
                        "job instead of the trace");
     }
-    append(tables, memory_tables(*job, graph, options.rank, usual_stack));
+    append(tables, memory_tables(*job, graph, options.rank, default_framework));
   }
   return tables;
 }
@@ -107,12 +107,12 @@ Tables show_recorded(const ShowCommand& options, const Context& context) {
 }
 
 Tables show_job(const ShowCommand& options, const Context& context) {
-  config::JobOnStack on = config::load_job_on_usual_stack(job_source(options.job),
-                                                          options.job.overrides, {context.library});
+  config::JobOnFramework on = config::load_job_on_default_framework(
+      job_source(options.job), options.job.overrides, {context.library});
   const Job job = studies::with_searched_plan(std::move(on.job));
   const ExecutionGraph graph = workloads::build_graph(job);
-  return options.sections() ? sections(options, &job, graph, on.usual_stack)
-                            : summary_tables(job, graph, on.usual_stack);
+  return options.sections() ? sections(options, &job, graph, on.default_framework)
+                            : summary_tables(job, graph, on.default_framework);
 }
 
 void write_timeline(const ShowCommand& options, bool recorded) {

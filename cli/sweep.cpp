@@ -17,7 +17,7 @@
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
 #include "cli/support/whole_run.h"
-#include "core/config/usual_stack.h"
+#include "core/config/default_framework.h"
 #include "core/error.h"
 
 namespace stepcast::cli {
@@ -69,7 +69,7 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
                                bool tokens) {
   using P = SweepPoint;
   const bool run = options.run.asked();
-  const auto shown = [](bool shows, Look look) { return shows ? look : kNowhere; };
+  const auto shown = [](bool shows, Visibility look) { return shows ? look : kNowhere; };
   const auto flag = [](bool P::*of) {  // JSON names it where it is set
     return [of](const P& p) { return p.predicted() && p.*of ? code(true) : absent_cell(); };
   };
@@ -91,7 +91,7 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
   const auto add = [&](std::initializer_list<ColumnOf<P>> more) {
     columns.insert(columns.end(), more);
   };
-  const auto add_run = [&](Look look) {
+  const auto add_run = [&](Visibility look) {
     add({{"run/days", "days", predicted([](auto& p) { return rate(p.days); }), shown(run, look)},
          {"run/device_hours", "device-hours",
           predicted([](auto& p) { return rate(p.device_hours); }), shown(run, look)}});
@@ -102,7 +102,7 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
           return p.p5 > Seconds{} ? cell(fmt::format("{} to {}", human(p.p5), human(p.p95)))
                                   : empty_cell("-");
         }),
-        kInText | kWhereTelling},
+        kInText | kIfVarying},
        {"interval_s/p5", "", interval(&P::p5), kInJson},
        {"interval_s/p95", "", interval(&P::p95), kInJson},
        {"samples_per_s", "samples/s",
@@ -210,8 +210,8 @@ void add_plan_lines(const std::vector<SweepPoint>& points, Report& report) {
 }
 
 Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint>& points,
-                 const SweepCommand& options, const std::set<std::string>& usual_stacks,
-                 const std::set<std::string>& refused) {
+                 const SweepCommand& options, const std::set<std::string>& default_frameworks,
+                 const std::set<std::string>& rejected) {
   Report report(options.job.format);
   Json fixed = Json::object();
   for (const SweepAxis& axis : axes) {
@@ -236,13 +236,13 @@ Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoin
     report.line(
         fmt::format("* no other point that fits is better in {}", fmt::join(options.pareto, ", ")));
   }
-  if (!usual_stacks.empty()) {
+  if (!default_frameworks.empty()) {
     report.line(fmt::format(
         "\nno stack is named: steps are those expected with {}; --set stack=NAME for another "
         "(`stepcast list stacks`)",
-        fmt::join(usual_stacks, ", ")));
+        fmt::join(default_frameworks, ", ")));
   }
-  for (const std::string& reason : refused) {
+  for (const std::string& reason : rejected) {
     report.line(fmt::format(
         "\nno stack is named, and {}: such steps are at the hardware's pace, which runs of "
         "frameworks do not reach; --set stack=NAME brings them to theirs",
@@ -280,15 +280,15 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   const config::Source source = job_source(options.job);
   const config::Library library{context.library};
   std::mutex usual;  // guards the next
-  std::set<std::string> usual_stacks, refused;
+  std::set<std::string> default_frameworks, rejected;
   const auto make_job = [&](const std::vector<std::string>& overrides) {
-    config::JobOnStack on = config::load_job_on_usual_stack(source, overrides, library);
+    config::JobOnFramework on = config::load_job_on_default_framework(source, overrides, library);
     const std::lock_guard lock(usual);
-    if (!on.usual_stack.empty()) {
-      usual_stacks.insert(on.usual_stack);
+    if (!on.default_framework.empty()) {
+      default_frameworks.insert(on.default_framework);
     }
-    if (!on.refused.empty()) {
-      refused.insert(on.refused);
+    if (!on.rejected.empty()) {
+      rejected.insert(on.rejected);
     }
     return std::move(on.job);
   };
@@ -332,7 +332,7 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   studies::mark_pareto(points, axes, options.pareto);
   if (!stream) {
     std::ostringstream text;
-    report_of(axes, points, options, usual_stacks, refused)
+    report_of(axes, points, options, default_frameworks, rejected)
         .print(options.out.empty() ? answer() : static_cast<std::ostream&>(text));
     if (!options.out.empty()) {
       write_output(options.out, text.str());

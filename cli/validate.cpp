@@ -107,7 +107,7 @@ void add_validate(CLI::App& app, Context& context) {
       ->check(output_file());
   command->add_flag("--run", o.run, "traces: instead, check what-if answers by running them");
   add("--device", o.device, "Only rows of this device (kernels, collectives)");
-  add("--stack", o.stack, "Only rows of this software stack");
+  add("--stack", o.framework, "Only rows of this software stack");
   add("--holdout", o.holdout,
       "What a fit does not see (default: pairs of kernels, sizes of collectives)")
       ->check(CLI::IsMember({"pairs", "sizes", "ranks", "device", "rows"}));

@@ -11,7 +11,7 @@ namespace stepcast {
 std::string read_document_text(const std::filesystem::path& file,
                                std::size_t most = std::size_t{1} << 28U);
 
-/// Refuses JSON that nests deeper than any document here does, before a parser builds what only
+/// Rejects JSON that nests deeper than any document here does, before a parser builds what only
 /// recursion can walk. Counts brackets outside of texts; what does not begin with one passes.
 /// Whether it is JSON is the parser's business. Errors: InputError naming `where` and the byte.
 void expect_shallow_json(std::string_view text, std::string_view where);

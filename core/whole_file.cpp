@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void refuse(const fs::path& file, std::error_code why) {
+[[noreturn]] void reject(const fs::path& file, std::error_code why) {
   throw InputError(file.string(), fmt::format("cannot be written ({}); check that the folder "
                                               "exists and may be written to",
                                               why.message()));
@@ -50,7 +50,7 @@ fs::path target_of(const fs::path& file) {
   fs::path target = file;
   for (int links = 0; fs::is_symlink(fs::symlink_status(target)); ++links) {
     if (links == 40) {
-      refuse(file, std::make_error_code(std::errc::too_many_symbolic_link_levels));
+      reject(file, std::make_error_code(std::errc::too_many_symbolic_link_levels));
     }
     target = target.parent_path() / fs::read_symlink(target);  // an absolute one replaces all
   }
@@ -77,11 +77,11 @@ Temporary open_beside(const fs::path& target) {
 void replace(const fs::path& file, const fs::path& target, const struct stat* old,
              std::string_view text) {
   if (old != nullptr && access(target.c_str(), W_OK) != 0) {
-    refuse(file, last_error());
+    reject(file, last_error());
   }
   const Temporary t = open_beside(target);
   if (t.descriptor < 0) {
-    refuse(file, last_error());
+    reject(file, last_error());
   }
   std::error_code failure;
   if (old != nullptr && fchmod(t.descriptor, old->st_mode & 07777) != 0) {
@@ -104,13 +104,13 @@ void replace(const fs::path& file, const fs::path& target, const struct stat* ol
 void expect_folder(const fs::path& output, const fs::path& folder) {
   struct stat found {};
   if (stat(folder.c_str(), &found) != 0) {
-    refuse(output, last_error());
+    reject(output, last_error());
   }
   if (!S_ISDIR(found.st_mode)) {
-    refuse(output, std::make_error_code(std::errc::not_a_directory));
+    reject(output, std::make_error_code(std::errc::not_a_directory));
   }
   if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    refuse(output, last_error());
+    reject(output, last_error());
   }
 }
 
@@ -120,7 +120,7 @@ void write_whole_file(const fs::path& file, std::string_view text) {
   struct stat old {};
   const bool exists = stat(file.c_str(), &old) == 0;
   if (!exists && errno != ENOENT) {
-    refuse(file, last_error());
+    reject(file, last_error());
   }
   if (!exists || S_ISREG(old.st_mode)) {
     replace(file, target_of(file), exists ? &old : nullptr, text);
@@ -128,7 +128,7 @@ void write_whole_file(const fs::path& file, std::string_view text) {
   }
   const int descriptor = open(file.c_str(), O_WRONLY | O_CLOEXEC);
   if (descriptor < 0) {
-    refuse(file, last_error());
+    reject(file, last_error());
   }
   if (const std::error_code failure = fill(descriptor, text)) {
     stopped(file, failure);
@@ -139,13 +139,13 @@ void expect_writable(const fs::path& file) {
   struct stat old {};
   const bool exists = stat(file.c_str(), &old) == 0;
   if (!exists && errno != ENOENT) {
-    refuse(file, last_error());
+    reject(file, last_error());
   }
   if (exists && S_ISDIR(old.st_mode)) {
-    refuse(file, std::make_error_code(std::errc::is_a_directory));
+    reject(file, std::make_error_code(std::errc::is_a_directory));
   }
   if (exists && access(file.c_str(), W_OK) != 0) {
-    refuse(file, last_error());
+    reject(file, last_error());
   }
   if (exists && !S_ISREG(old.st_mode)) {
     return;  // a device or a FIFO is filled, not replaced

@@ -12,7 +12,7 @@ namespace stepcast {
 /// on the way (a full disk); nothing is left behind then.
 void write_whole_file(const std::filesystem::path& file, std::string_view text);
 
-/// Refuses before the work what write_whole_file would refuse after it: a folder that is missing or
+/// Rejects before the work what write_whole_file would reject after it: a folder that is missing or
 /// may not be written to, a file that may not be replaced, a folder in its place. Creates nothing;
 /// a disk that fills up is met only when the file is written. Errors: the same InputError.
 void expect_writable(const std::filesystem::path& file);

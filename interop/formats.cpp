@@ -26,7 +26,7 @@ bool describes_model(const config::Source& source) {
     may_be_json |= source.text.find(key) != std::string::npos;
   }
   for (const ForeignFormat& f : foreign_formats()) {
-    if (f.told_by_text != nullptr && f.told_by_text(source.text)) {
+    if (f.inferred_by_text != nullptr && f.inferred_by_text(source.text)) {
       return true;
     }
   }

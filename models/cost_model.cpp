@@ -235,11 +235,11 @@ struct CostModel::Impl {
   [[nodiscard]] double attention_pace(const Op& op) const {
     const bool fused =
         class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
-    const double pace = !fused ? 0
-                        : system.device.peak.contains(Format::kFp8)
-                            ? system.framework.attention_fp8_devices
-                            : system.framework.attention;
-    return pace > 0 ? pace : 1;
+    const double efficiency = !fused ? 0
+                              : system.device.peak.contains(Format::kFp8)
+                                  ? system.framework.attention_fp8_devices
+                                  : system.framework.attention;
+    return efficiency > 0 ? efficiency : 1;
   }
 
   /// Unfused attention that no fitted model answers for: the sum of the kernels it consists of.
@@ -338,7 +338,7 @@ bool CostModel::of_op_alone(const Op& op) const {
   return !moves_between_tiers(op.kind) && impl_->kernel_of(op).form->of_op_alone();
 }
 
-Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds since_use) const {
+Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds idle_time) const {
   STEPCAST_CHECK(is_collective(op.kind), "{} is not a collective", name_of(op.kind));
   if (group.size <= 1 || impl_->system.fabric.empty()) {
     return {};
@@ -356,7 +356,7 @@ Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds 
       p.time = std::max(p.time, c.form->limit(op.kind, bytes, group, impl_->system));
     }
   }
-  const Seconds rest = c.form->after_rest(bytes, since_use, c.constants);
+  const Seconds rest = c.form->after_rest(bytes, idle_time, c.constants);
   p.time += rest;
   p.overhead += rest;
   impl_->rescale(p);
@@ -365,7 +365,7 @@ Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds 
 
 ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
                                            std::span<const std::int32_t> ranks, Format format,
-                                           Seconds since_use) const {
+                                           Seconds idle_time) const {
   const std::size_t n = ranks.size();
   ExchangePrediction out;
   out.ends.resize(n);
@@ -395,7 +395,7 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
       t *= c.correction(OpKind::kAllToAllV, equal, group, impl_->system);
       t = std::max(t, c.form->exchange_limit(mine, group, impl_->system));
     }
-    const Seconds rest = c.form->after_rest(equal, since_use, c.constants);
+    const Seconds rest = c.form->after_rest(equal, idle_time, c.constants);
     const Seconds empty = c.form->exchange(no_bytes, 0, peers, group, impl_->system, c.constants);
     out.ends[r] = (t + rest) * impl_->scale;
     out.overheads[r] = (std::min(empty, t) + rest) * impl_->scale;

@@ -109,14 +109,14 @@ class CostModel {
   /// `since_use`: what the rank computes between the communicator's last use and this one
   /// (since_use.h); negative: not known, taken as just now.
   [[nodiscard]] Prediction collective(const Op& op, const GroupShape& group,
-                                      Seconds since_use = Seconds(-1)) const;
+                                      Seconds idle_time = Seconds(-1)) const;
   /// All-to-all-v: when each member is done after the common start; `send` is the full matrix of
   /// bytes, row = sender.
   /// `format` of the elements: what is exchanged decides what a receiver does with it.
   [[nodiscard]] ExchangePrediction all_to_all_v(std::span<const double> send,
                                                 std::span<const std::int32_t> ranks,
                                                 Format format = Format::kFp32,
-                                                Seconds since_use = Seconds(-1)) const;
+                                                Seconds idle_time = Seconds(-1)) const;
   /// Does any collective cost more after a rest? Otherwise `since_use` need not be found out.
   [[nodiscard]] bool rest_matters() const;
   [[nodiscard]] HostCost host() const;

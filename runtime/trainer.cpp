@@ -47,7 +47,7 @@ double available_memory() {
   return 0;
 }
 
-void refuse_too_much_memory(const Program& program, MpiSession& session) {
+void reject_too_much_memory(const Program& program, MpiSession& session) {
   const double own = cpu::storage_bytes(program).base();
   const auto all = static_cast<double>(session.local_sum(static_cast<std::int64_t>(own)));
   const double available = available_memory();
@@ -75,7 +75,7 @@ class CpuRank final {
         session_(session),
         levels_(options.emulate != nullptr ? *options.emulate : system) {
     const Program& program = graph.program_of(session.rank());
-    refuse_too_much_memory(program, session);
+    reject_too_much_memory(program, session);
     // A stream that waits by polling would take the core from the other streams of its rank.
     // On a paced fabric ranks come together asleep, and the call inside is short.
     const bool shares =

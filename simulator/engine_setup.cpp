@@ -80,7 +80,7 @@ void Engine::check_length() const {
               static_cast<double>(rank.order->ops());
   }
   if (const Seconds time(serial * 1e-12); time > kLongestStep) {
-    refuse_longer(ranks_.size() == 1
+    reject_longer(ranks_.size() == 1
                       ? std::string("the step")
                       : fmt::format("the step, over the {} ranks that differ", ranks_.size()),
                   time);

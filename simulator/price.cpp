@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/graph/execution_order.h"
 #include "core/graph/op_traits.h"
-#include "models/collectives/since_use.h"
+#include "models/collectives/idle_time.h"
 #include "simulator/pricer.h"
 
 namespace stepcast::simulator {
@@ -30,7 +30,7 @@ class GraphCosts {
     for (const Program& program : graph.programs) {
       orders_.emplace_back(program, graph.communicators.size());
     }
-    since_use_.resize(graph.programs.size());
+    idle_time_.resize(graph.programs.size());
   }
 
   void run() {
@@ -59,7 +59,7 @@ class GraphCosts {
     STEPCAST_CHECK(p.time.base() >= 0, "model '{}' answered {} s", p.model, p.time.base());
     if (p.time > kLongestStep) {
       const Op& what = program.ops[op];
-      refuse_longer(fmt::format("op {} [{}]", program.name(what), name_of(what.phase)), p.time);
+      reject_longer(fmt::format("op {} [{}]", program.name(what), name_of(what.phase)), p.time);
     }
     // Ops that are not done in every step take their share of each.
     const double share = program.share_of_steps(program.ops[op]);
@@ -103,7 +103,7 @@ class GraphCosts {
         for (const std::int64_t ticks : row.ticks) {
           op_time.emplace_back(static_cast<double>(ticks) * 1e-12);
         }
-        since_use_[p] = models::since_last_use(program, op_time);
+        idle_time_[p] = models::since_last_use(program, op_time);
       }
     }
     return row;
@@ -158,9 +158,9 @@ class GraphCosts {
   }
 
   /// Compute of the rank since the communicator's last use; negative where it does not matter.
-  Seconds since_use(std::size_t instance, std::size_t op) const {
+  Seconds idle_time(std::size_t instance, std::size_t op) const {
     const auto& of_program =
-        since_use_[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
+        idle_time_[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
     return of_program.empty() ? Seconds(-1) : of_program[op];
   }
 
@@ -225,7 +225,7 @@ class GraphCosts {
                                     std::make_pair(shape.members, shape.siblings));
     auto it = collectives_.find(key);
     if (it == collectives_.end()) {
-      it = collectives_.emplace(key, model_.collective(op, shape, since_use(instance, o))).first;
+      it = collectives_.emplace(key, model_.collective(op, shape, idle_time(instance, o))).first;
     }
     const models::Prediction& p = it->second;
     answer(row, program_of(instance), o, p);
@@ -262,7 +262,7 @@ class GraphCosts {
                      "collective {} of communicator '{}' is no all_to_all_v on rank {}", s,
                      graph_.communicators[c].name, group.ranks[i]);
       parts.push_back({&program, &program.ops[own[s]]});
-      rest = std::max(rest, since_use(member, own[s]));
+      rest = std::max(rest, idle_time(member, own[s]));
     }
     const auto [send, exchange] = pricer_.exchange(parts, group.ranks, rest);
     const std::vector<Seconds>& ends = exchange.ends;
@@ -319,7 +319,7 @@ class GraphCosts {
   Pricer pricer_;
   StepCosts& costs_;
   std::vector<OpCosts> kernels_;
-  std::vector<std::vector<Seconds>> since_use_;  // by program and op template
+  std::vector<std::vector<Seconds>> idle_time_;  // by program and op template
   std::vector<ExecutionOrder> orders_;
   std::map<std::string, std::int32_t> model_ids_;
   std::map<std::vector<std::int32_t>, std::int32_t> path_ids_;
@@ -348,7 +348,7 @@ StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
   const models::HostCost host = model.host();
   for (const Seconds cost : {host.issue, host.dispatch, host.step}) {
     if (cost > kLongestStep) {
-      refuse_longer("host", cost);
+      reject_longer("host", cost);
     }
   }
   costs.issue = to_ticks(host.issue);

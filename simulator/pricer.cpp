@@ -16,7 +16,7 @@ constexpr std::int64_t kLongRow = std::int64_t{1} << 20;
 
 Pricer::PricedExchange Pricer::exchange(std::span<const Part> parts,
                                         std::span<const std::int32_t> ranks,
-                                        Seconds since_use) const {
+                                        Seconds idle_time) const {
   const std::size_t n = ranks.size();
   PricedExchange priced;
   priced.send.reserve(n * n);
@@ -32,7 +32,7 @@ Pricer::PricedExchange Pricer::exchange(std::span<const Part> parts,
       priced.send.push_back(e * bits / 8);
     }
   }
-  priced.prediction = model_.all_to_all_v(priced.send, ranks, parts.back().op->format, since_use);
+  priced.prediction = model_.all_to_all_v(priced.send, ranks, parts.back().op->format, idle_time);
   STEPCAST_CHECK(priced.prediction.ends.size() == n,
                  "all_to_all_v model answered for {} of {} ranks", priced.prediction.ends.size(),
                  n);

@@ -36,7 +36,7 @@ class Pricer {
   /// Errors: InternalError where a part has no Exchange, or one of another number of ranks.
   [[nodiscard]] PricedExchange exchange(std::span<const Part> parts,
                                         std::span<const std::int32_t> ranks,
-                                        Seconds since_use = Seconds(-1)) const;
+                                        Seconds idle_time = Seconds(-1)) const;
 
   /// The ranks of a communicator and how they lie on the fabric.
   struct GroupOfRanks {

@@ -8,7 +8,7 @@
 
 namespace stepcast::simulator {
 
-void refuse_longer(std::string_view what, Seconds time) {
+void reject_longer(std::string_view what, Seconds time) {
   throw InputError(what,
                    fmt::format("takes {:.3g} days, and a step of more than {:.0f} days cannot "
                                "be simulated; check the rates of system.device and "

@@ -70,7 +70,7 @@ struct PricingOptions {
 /// spare.
 constexpr Seconds kLongestStep = Seconds(100 * 86400.0);
 /// Throws InputError: what is named takes longer than the clock of a simulation holds.
-[[noreturn]] void refuse_longer(std::string_view what, Seconds time);
+[[noreturn]] void reject_longer(std::string_view what, Seconds time);
 
 /// Asks the model once per op template and group shape. Errors: InputError naming an op that takes
 /// longer than kLongestStep.

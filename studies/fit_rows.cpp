@@ -11,7 +11,7 @@
 #include "core/config/config.h"
 #include "core/graph/op_codes.h"
 #include "core/graph/op_traits.h"
-#include "models/collectives/since_use.h"
+#include "models/collectives/idle_time.h"
 #include "models/cost_model.h"
 #include "studies/fit/error_statistics.h"
 #include "studies/internal/whole_steps.h"
@@ -39,7 +39,7 @@ double collective_bytes(const Program& program, const Op& op, std::size_t self, 
 }
 
 /// Why an op's duration says nothing to a fit; empty where it does.
-std::string_view refusal(const Program& program, const Op& op) {
+std::string_view rejection(const Program& program, const Op& op) {
   const OpTraits& traits = traits_of(op.kind);
   if (traits.family == OpFamily::kLookup) {
     return program.group_of(op) == nullptr ? "no tables: the trace's job does not give them" : "";
@@ -94,7 +94,7 @@ class OpRows {
     const Program& program = graph_.program_of(rank.rank);
     std::map<std::uint32_t, std::vector<double>> by_template;
     const std::vector<traces::OpSamples> samples = traces::samples_of(trace_, rank.rank, 0);
-    const std::vector<Seconds> since_use =
+    const std::vector<Seconds> idle_time =
         models::since_last_use(program, op_times(program, samples));
     for (const traces::OpSamples& s : samples) {
       if (s.seconds.empty()) {
@@ -104,7 +104,7 @@ class OpRows {
       const double time = std::accumulate(s.seconds.begin(), s.seconds.end(), 0.0);
       const auto count = static_cast<std::int64_t>(s.seconds.size());
       all_.seconds += time;
-      if (const std::string_view reason = refusal(program, op); !reason.empty()) {
+      if (const std::string_view reason = rejection(program, op); !reason.empty()) {
         unused_.add(std::string(reason), program.name(op), count, time);
         continue;
       }
@@ -112,7 +112,7 @@ class OpRows {
       if (!is_collective(op.kind)) {
         by_template[s.ref.op].push_back(measured);
       } else if (op.communicator >= 0 && measured > 0) {
-        add_collective(rank.rank, program, s.ref, seconds(measured), since_use[s.ref.op]);
+        add_collective(rank.rank, program, s.ref, seconds(measured), idle_time[s.ref.op]);
       } else if (op.communicator >= 0) {  // of one rank: nothing to do on a device
         unused_.add(kShorterThanTick, program.name(op), count);
       }
@@ -134,14 +134,14 @@ class OpRows {
   static constexpr const char* kShorterThanTick = "shorter than the clock's tick";
 
   void add_collective(std::int32_t rank, const Program& program, OpRef ref, Seconds measured,
-                      Seconds since_use) {
+                      Seconds idle_time) {
     const Op& op = program.ops[ref.op];
     const auto members = graph_.members(op.communicator, rank);
     const auto self =
         static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
     const models::GroupShape group = models::group_shape(job_.system, members);
     const double bytes = collective_bytes(program, op, self, static_cast<double>(members.size()));
-    const models::MeasuredCollective row{op.kind, bytes, group, measured, op.format, since_use};
+    const models::MeasuredCollective row{op.kind, bytes, group, measured, op.format, idle_time};
     const OpRole role = traits_of(op.kind).role;
     if (role != OpRole::kSymmetric && role != OpRole::kBroadcast) {  // each rank ends for itself
       add_row(row, {program_id_, rank, ref.call, ref.op}, program.name(op), codes_of(op).sizes);

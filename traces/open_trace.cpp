@@ -106,7 +106,7 @@ void guess_ranks(std::vector<RankRecording>& ranks) {
   for (RankRecording& r : ranks) {
     if (unknown(r)) {
       r.rank = all ? *rank_in_name(r.source) : next;
-      r.oddities.add(Oddity::kRankGuessed,
+      r.oddities.add(ParseWarning::kRankGuessed,
                      [&r] { return fmt::format("{}: taken for rank {}", r.source, r.rank); });
     }
     next = std::max(next, r.rank + 1);
@@ -152,7 +152,7 @@ void check_ranks(Recording& recording, bool whole) {
                                    world, given));
     }
     recording.oddities.add(
-        Oddity::kMissingRank,
+        ParseWarning::kMissingRank,
         [&] { return fmt::format("{}: {} of {} ranks given", ranks.front().source, given, world); },
         static_cast<std::uint64_t>(world - given));
   }
@@ -177,7 +177,7 @@ void set_origin(Recording& recording) {
     return;
   }
   if (*latest_first > *earliest_last) {
-    recording.oddities.add(Oddity::kClockApart, [&] {
+    recording.oddities.add(ParseWarning::kClockApart, [&] {
       return fmt::format("{}: one rank begins {} ns after another has ended",
                          recording.ranks.front().source, (*latest_first - *earliest_last).count());
     });

@@ -18,7 +18,7 @@ namespace stepcast::traces {
 /// Memory is bounded by what is kept: input is read in windows. Oddities that a reader can live
 /// with are counted in the result; anything else is an InputError naming file and byte.
 Recording open_trace(const std::filesystem::path& path);
-/// The same for files of one run given one by one; missing ranks are counted, not refused.
+/// The same for files of one run given one by one; missing ranks are counted, not rejected.
 Recording open_traces(std::span<const std::filesystem::path> paths);
 
 }  // namespace stepcast::traces

@@ -26,7 +26,7 @@ using Indices = std::vector<std::uint32_t>;
 /// Rows that are fitted together: of one system and stack. Only those of `own` are scored; the
 /// others were taken inside one machine of the same device.
 struct Unit {
-  std::string system, stack, variant;
+  std::string system, framework, variant;
   Indices own, others;
 };
 
@@ -70,7 +70,7 @@ class CollectiveValidation {
     std::map<std::pair<std::string, std::string>, std::vector<const ScoredGroup*>> machines;
     for (const auto& [key, group] : groups_) {
       if (!key.across_machines && key.variant.empty()) {
-        machines[{key.device, key.stack}].push_back(&group);
+        machines[{key.device, key.framework}].push_back(&group);
       }
     }
     for (const auto& [where, groups] : machines) {
@@ -85,10 +85,10 @@ class CollectiveValidation {
     for (std::uint32_t i = 0; i < table_.collectives.size(); ++i) {
       const models::Testbed& t = table_.testbed(row(i).origin);
       if ((options_.device.empty() || options_.device == t.device) &&
-          t.stack.rfind(options_.stack, 0) == 0) {
-        Unit& unit = units[{t.system, t.stack, t.variant}];
+          t.framework.rfind(options_.framework, 0) == 0) {
+        Unit& unit = units[{t.system, t.framework, t.variant}];
         unit.system = t.system;
-        unit.stack = t.stack;
+        unit.framework = t.framework;
         unit.variant = t.variant;
         unit.own.push_back(i);
       }
@@ -97,10 +97,10 @@ class CollectiveValidation {
       const bool several = std::any_of(unit.own.begin(), unit.own.end(),
                                        [this](std::uint32_t i) { return across(row(i)); });
       const auto facts = facts_.systems.find(unit.system);
-      if (several && facts != facts_.systems.end() && unit.stack.rfind("nccl", 0) == 0) {
+      if (several && facts != facts_.systems.end() && unit.framework.rfind("nccl", 0) == 0) {
         for (const std::uint32_t i : models::find_collectives(table_, facts->second)) {
           const models::Testbed& t = table_.testbed(row(i).origin);
-          if (t.stack.rfind("nccl", 0) == 0 && t.system != unit.system) {
+          if (t.framework.rfind("nccl", 0) == 0 && t.system != unit.system) {
             unit.others.push_back(i);
           }
         }
@@ -119,7 +119,7 @@ class CollectiveValidation {
   ScoredGroup& group_of(std::uint32_t i) {
     const MeasuredTable::CollectiveRow& r = row(i);
     const models::Testbed& t = table_.testbed(r.origin);
-    const GroupKey key{r.kind,    r.format, std::string(name_of(r.kind)), t.system, t.stack,
+    const GroupKey key{r.kind,    r.format, std::string(name_of(r.kind)), t.system, t.framework,
                        t.variant, across(r)};
     ScoredGroup& group = groups_[key];
     group.key = key;
@@ -242,7 +242,7 @@ class CollectiveValidation {
     for (const Unit& u : units_) {
       const bool usable = u.system != unit.system && facts_.systems.contains(u.system) &&
                           u.variant == unit.variant &&
-                          u.stack.substr(0, 4) == unit.stack.substr(0, 4);
+                          u.framework.substr(0, 4) == unit.framework.substr(0, 4);
       if (usable && (source == nullptr || u.own.size() > source->own.size())) {
         source = &u;
       }

@@ -340,9 +340,9 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
 
 namespace {
 
-/// Every usable row with its predictions; `refused[i]` says why `rows[i]` is none.
+/// Every usable row with its predictions; `rejected[i]` says why `rows[i]` is none.
 Rows scored_rows(const std::vector<DlrmStepTime>& rows, const config::Library& library,
-                 std::vector<std::string>& refused) {
+                 std::vector<std::string>& rejected) {
   const auto references = reference_rows(rows);
   std::map<std::string, Predicted> known;  // rows of one system differ only in what was measured
   const auto predicted = [&](const DlrmStepTime& row) -> const Predicted& {
@@ -355,7 +355,7 @@ Rows scored_rows(const std::vector<DlrmStepTime>& rows, const config::Library& l
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const DlrmStepTime& row = rows[i];
     if (!row.unusable.empty()) {
-      refused[i] = fmt::format("{}: {}", row.place, row.unusable);
+      rejected[i] = fmt::format("{}: {}", row.place, row.unusable);
       continue;
     }
     try {
@@ -363,7 +363,7 @@ Rows scored_rows(const std::vector<DlrmStepTime>& rows, const config::Library& l
       scored.push_back(
           {&row, reference, predicted(row), reference->seconds / predicted(*reference).models});
     } catch (const InputError& e) {
-      refused[i] = e.what();
+      rejected[i] = e.what();
     }
   }
   const auto one_gpu = rounds_of_one_gpu(scored);
@@ -399,7 +399,7 @@ void add_reference_notes(const Scored& s, std::vector<std::string>& notes) {
       fmt::format("  without a scalar {:.2f} ms: {}", s.predicted.models * 1e3, s.predicted.parts));
 }
 
-void add_rounds(const Rows& scored, std::int64_t refused, Suite& suite) {
+void add_rounds(const Rows& scored, std::int64_t rejected, Suite& suite) {
   const auto facts = [](const Scored& s) { return s.predicted.facts; };
   const auto models = [](const Scored& s) { return s.predicted.models; };
   const auto scaled = [](const Scored& s) { return s.of_round; };
@@ -409,7 +409,7 @@ void add_rounds(const Rows& scored, std::int64_t refused, Suite& suite) {
   const auto gate = [&](const Scored& s) { return held_out(s) && (runs_only || s.is_median()); };
   suite.groups.push_back(group("one scalar per round", scored, gate, scaled));
   suite.groups.back().hold_to(kRoundsBar);
-  suite.groups.back().skipped = refused;
+  suite.groups.back().skipped = rejected;
   for (const std::string& round : rounds_of_one_gpu(scored)) {
     suite.groups.push_back(group(
         "one scalar, " + round, scored,
@@ -429,12 +429,12 @@ void add_rounds(const Rows& scored, std::int64_t refused, Suite& suite) {
 Suite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
                     DlrmRegime regime) {
   Suite suite{.name = "dlrm"};
-  std::vector<std::string> refused(rows.size());
-  const Rows scored = scored_rows(rows, library, refused);
+  std::vector<std::string> rejected(rows.size());
+  const Rows scored = scored_rows(rows, library, rejected);
   std::size_t next = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!refused[i].empty()) {
-      suite.rows.push_back({rows[i].id(), rows[i].seconds, 0, refused[i]});
+    if (!rejected[i].empty()) {
+      suite.rows.push_back({rows[i].id(), rows[i].seconds, 0, rejected[i]});
       continue;
     }
     const Scored& s = scored[next++];

@@ -31,7 +31,7 @@ struct DlrmStepTime {
 /// line unusable. Errors: InputError for a missing file or column.
 std::vector<DlrmStepTime> read_dlrm_step_times(const std::filesystem::path& path);
 
-/// The job a submission ran: zoo workload and system by name, the stack HugeCTR
+/// The job a submission ran: zoo workload and system by name, the framework HugeCTR
 /// (workloads/published/names.json), its own automatic plan with the settings of its submissions
 /// (workloads::hugectr_rule), and for dlrm_dcnv2 lookups as its multi-hot data have them
 /// (multi_hot_access). Errors: InputError naming the line for a benchmark or GPU that is not known.
@@ -59,9 +59,9 @@ enum class DlrmRegime : std::uint8_t {
 /// with one scalar: the median of measured / predicted over the rows of the others. Naive
 /// predictor: one rate of samples per byte/s of device memory, by their median too. Gate:
 /// recorded bounds of the median and worst |error| and the bias over all generations. Rounds of one
-/// GPU: the scalar is measured / predicted of the first NVIDIA row (the authors of the stack), else
-/// of the first row. Naive predictor: that row's samples/s. Gate: mean |error| <= 0.10 over those
-/// rounds. The runs one by one, and every regime, are further groups.
+/// GPU: the scalar is measured / predicted of the first NVIDIA row (the authors of the framework),
+/// else of the first row. Naive predictor: that row's samples/s. Gate: mean |error| <= 0.10 over
+/// those rounds. The runs one by one, and every regime, are further groups.
 Suite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
                     DlrmRegime regime = DlrmRegime::kOneRow);
 

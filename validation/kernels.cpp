@@ -95,7 +95,7 @@ class KernelValidation {
   [[nodiscard]] GroupKey key_of(const MeasuredTable::OpRow& row) const {
     const Op& op = table_.op(row);
     const models::Testbed& t = table_.testbed(row.origin);
-    return {op.kind,   op.format, models::fitted_keys(op).front(), t.device, t.stack,
+    return {op.kind,   op.format, models::fitted_keys(op).front(), t.device, t.framework,
             t.variant, false};
   }
 
@@ -109,7 +109,7 @@ class KernelValidation {
     }
     for (const auto& [key, rows] : all_) {
       if ((options_.device.empty() || options_.device == key.device) &&
-          key.stack.rfind(options_.stack, 0) == 0) {
+          key.framework.rfind(options_.framework, 0) == 0) {
         groups.emplace(key, rows);
       }
     }

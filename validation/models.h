@@ -34,25 +34,25 @@ struct ValidateModelsOptions {
   Holdout holdout = Holdout::kPairs;
   bool form_only = false;         ///< the analytical form without residual points
   std::string device;             ///< only rows of this device; empty: all
-  std::string stack;              ///< only stacks that begin so; empty: all
+  std::string framework;          ///< only frameworks that begin so; empty: all
   std::size_t max_points = 1000;  ///< residual points per model
   std::size_t max_rows = 3000;    ///< rows the search of constants looks at
   std::int64_t folds = 4;         ///< every row is held out of one of them
   std::int64_t thin = 1;          ///< looks at every n-th configuration only
 };
 
-/// Refits every (op kind, format, device, stack, variant) without the held-out part and scores the
-/// predictions of the cost model on it. Each group is compared with the roofline of hardware facts.
-/// Rows that cannot have been measured on the device, or cannot be predicted, are listed.
+/// Refits every (op kind, format, device, framework, variant) without the held-out part and scores
+/// the predictions of the cost model on it. Each group is compared with the roofline of hardware
+/// facts. Rows that cannot have been measured on the device, or cannot be predicted, are listed.
 ///
 /// Device holdout: constants of the device with rows of this kind whose bandwidth is nearest,
 /// carried over by models/kernels/transfer.h, times exp(median ln(measured / predicted)) over every
 /// 16th configuration, scored on the others.
 Suite validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
                        const ValidateModelsOptions& options);
-/// Validates as above, for collectives: all kinds of one system and stack are fitted together, rows
-/// of several machines together with those inside one machine of the same device, as `stepcast fit`
-/// does.
+/// Validates as above, for collectives: all kinds of one system and framework are fitted together,
+/// rows of several machines together with those inside one machine of the same device, as `stepcast
+/// fit` does.
 Suite validate_collectives(const models::MeasuredTable& table, const ModelFacts& facts,
                            const ValidateModelsOptions& options);
 
@@ -61,17 +61,18 @@ struct GroupKey {
   OpKind kind = OpKind::kGemm;
   Format format = Format::kFp32;
   std::string model;  ///< most specific key of the fitted models: "activation_forward.gelu"
-  std::string device, stack, variant;
+  std::string device, framework, variant;
   bool across_machines = false;  ///< collectives
   auto operator<=>(const GroupKey&) const = default;
   [[nodiscard]] std::string name() const;
 };
 
 /// The bars on held-out rows that the project has set itself; nullopt where a group is only
-/// reported. Those of collectives inside one machine are on all kinds of a system and stack
+/// reported. Those of collectives inside one machine are on all kinds of a system and framework
 /// together.
 std::optional<Bar> bar_of(const GroupKey& key, const ValidateModelsOptions& options);
-std::optional<Bar> bar_of_machine(const std::string& stack, const ValidateModelsOptions& options);
+std::optional<Bar> bar_of_machine(const std::string& framework,
+                                  const ValidateModelsOptions& options);
 
 /// The rows of a group as they are scored.
 struct ScoredGroup {

@@ -69,7 +69,7 @@ Group statistics(const std::string& name, const std::vector<const ScoredGroup*>&
 std::string GroupKey::name() const {
   return fmt::format("{} {} / {} / {}{}{}",
                      model.substr(0, model.rfind("." + std::string(name_of(format)))),
-                     name_of(format), device, stack, variant.empty() ? "" : " / " + variant,
+                     name_of(format), device, framework, variant.empty() ? "" : " / " + variant,
                      across_machines ? " / across machines" : "");
 }
 
@@ -99,8 +99,9 @@ std::optional<Bar> bar_of(const GroupKey& key, const ValidateModelsOptions& opti
   return bar == kBars.end() ? std::nullopt : std::optional(bar->second);
 }
 
-std::optional<Bar> bar_of_machine(const std::string& stack, const ValidateModelsOptions& options) {
-  if (stack.rfind("nccl", 0) != 0 || options.form_only) {
+std::optional<Bar> bar_of_machine(const std::string& framework,
+                                  const ValidateModelsOptions& options) {
+  if (framework.rfind("nccl", 0) != 0 || options.form_only) {
     return std::nullopt;
   }
   switch (options.holdout) {

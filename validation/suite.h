@@ -39,7 +39,7 @@ struct Row {
   /// For published runs, where predicted.
   struct Run {
     std::string source, device, framework, plan, format;
-    double hardware = 0;  ///< seconds at the hardware's pace
+    double hardware = 0;  ///< seconds at the ideal rate
     bool fits = true;     ///< by our own ledger
   };
   std::optional<Run> run{};

@@ -9,7 +9,7 @@
 namespace stepcast::workloads {
 
 ExecutionGraph build_graph(const Job& job) {
-  GraphDraft draft =
+  GraphUnderConstruction draft =
       job.workload.transformer() != nullptr ? build_transformer(job) : build_layered(job);
   run_passes(draft, job);
   return std::move(draft.graph);

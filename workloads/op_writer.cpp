@@ -8,12 +8,12 @@ namespace stepcast::workloads {
 
 OpWriter::OpEdit OpWriter::compute(OpKind kind, std::string_view name,
                                    std::initializer_list<std::int64_t> shape) {
-  return op(Lane::kCompute, kind, name, shape);
+  return op(Channel::kCompute, kind, name, shape);
 }
 
-OpWriter::OpEdit OpWriter::op(Lane lane, OpKind kind, std::string_view name,
+OpWriter::OpEdit OpWriter::op(Channel channel, OpKind kind, std::string_view name,
                               std::initializer_list<std::int64_t> shape) {
-  note({.lane = lane});
+  note({.channel = channel});
   return builder_.op(kind, name, shape);
 }
 
@@ -25,7 +25,7 @@ void OpWriter::follows(OpId on) {
 }
 
 /// Notes a fact of the op that is written next.
-void OpWriter::note(ProgramOrder::OfOp of) {
+void OpWriter::note(DependencyInfo::OfOp of) {
   of.first_await = static_cast<std::uint32_t>(order_.awaits.size());
   of.awaits = static_cast<std::uint32_t>(awaits_.size());
   order_.awaits.insert(order_.awaits.end(), awaits_.begin(), awaits_.end());
@@ -33,20 +33,20 @@ void OpWriter::note(ProgramOrder::OfOp of) {
   order_.ops.push_back(of);
 }
 
-void OpWriter::copy(const Op& op, const ProgramOrder::OfOp& of, std::uint32_t name,
+void OpWriter::copy(const Op& op, const DependencyInfo::OfOp& of, std::uint32_t name,
                     std::span<const TensorId> in, std::span<const TensorId> out) {
   note(of);
   builder_.copy(op, name, in, out);
 }
 
-OpWriter::Event OpWriter::name_transfer(Lane lane, bool early) {
-  order_.transfers.push_back({lane, static_cast<std::uint32_t>(order_.ops.size()), early});
+OpWriter::Event OpWriter::name_transfer(Channel channel, bool early) {
+  order_.transfers.push_back({channel, static_cast<std::uint32_t>(order_.ops.size()), early});
   return static_cast<Event>(order_.transfers.size() - 1);
 }
 
-OpWriter::Event OpWriter::transfer(Lane lane, const Transfer& t) {
-  const Event done = t.event == kNoTransfer ? name_transfer(lane, false) : t.event;
-  note({.lane = lane,
+OpWriter::Event OpWriter::transfer(Channel channel, const Transfer& t) {
+  const Event done = t.event == kNoTransfer ? name_transfer(channel, false) : t.event;
+  note({.channel = channel,
         .transfers = true,
         .after_compute = t.after_compute,
         .transfer = done,

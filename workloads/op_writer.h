@@ -23,7 +23,7 @@ namespace stepcast::workloads {
 class OpWriter {
  public:
   using OpEdit = ProgramBuilder::OpEdit;
-  using Event = TransferId;  ///< when a transfer is done
+  using Event = AsyncHandle;  ///< when a transfer is done
 
   explicit OpWriter(Format compute) { builder_.set_format(compute); }
   /// Writes a program that is begun.
@@ -31,13 +31,13 @@ class OpWriter {
 
   OpEdit compute(OpKind kind, std::string_view name, std::initializer_list<std::int64_t> shape);
 
-  /// An op of any lane in a program whose ops follow others by name (ProgramOrder::by_name).
+  /// An op of any lane in a program whose ops follow others by name (DependencyInfo::by_name).
   ///
   ///   w.op(Lane::kInput, OpKind::kLoadBatch, "load_batch", {bytes}).out(batch);
   ///   const OpId loaded = w.written();
   ///   w.compute(OpKind::kGemm, ...);
   ///   w.follows(loaded);
-  OpEdit op(Lane lane, OpKind kind, std::string_view name,
+  OpEdit op(Channel channel, OpKind kind, std::string_view name,
             std::initializer_list<std::int64_t> shape);
   /// The op written last.
   [[nodiscard]] OpId written() const { return static_cast<OpId>(order_.ops.size()) - 1; }
@@ -59,12 +59,12 @@ class OpWriter {
     Event event = kNoTransfer;          ///< its name, where it has one already
     Event after = kNoTransfer;          ///< a transfer that it waits for where the next op need not
   };
-  Event transfer(Lane lane, const Transfer& t);
+  Event transfer(Channel channel, const Transfer& t);
   /// A name for a transfer; `early` where ops written before it await it, as the last one of that
   /// name.
-  Event name_transfer(Lane lane, bool early = true);
+  Event name_transfer(Channel channel, bool early = true);
   /// An op as it is (ProgramBuilder::copy); `of` says all but what it awaits.
-  void copy(const Op& op, const ProgramOrder::OfOp& of, std::uint32_t name,
+  void copy(const Op& op, const DependencyInfo::OfOp& of, std::uint32_t name,
             std::span<const TensorId> in, std::span<const TensorId> out);
   /// The next compute op waits for the transfer.
   void await(Event event);
@@ -96,7 +96,7 @@ class OpWriter {
   void left_over(std::uint32_t instead_of) { order_.left_over.push_back({instead_of, place().op}); }
   /// Marks what `write` writes as a product of a layer.
   template <class Write>
-  void product(std::string block, std::vector<ProgramOrder::Product::Matrix> matrices,
+  void product(std::string block, std::vector<DependencyInfo::Product::Matrix> matrices,
                const Write& write) {
     const std::size_t index = order_.products.size();
     order_.products.push_back({std::move(block), std::move(matrices), place().op, 0});
@@ -121,25 +121,25 @@ class OpWriter {
   }
   void end_segment();
   /// Between the op written last and the next one, after what is awaited so far.
-  [[nodiscard]] ProgramOrder::Place place() const {
+  [[nodiscard]] DependencyInfo::Place place() const {
     return {static_cast<std::uint32_t>(order_.ops.size()),
             static_cast<std::uint32_t>(awaits_.size())};
   }
   void set_phase(Phase phase) { builder_.set_phase(phase); }
   ProgramBuilder& builder() { return builder_; }
-  ProgramOrder& order() { return order_; }
+  DependencyInfo& order() { return order_; }
   struct Written {
     Program program;
-    ProgramOrder order;
+    DependencyInfo order;
   };
   Written finish() &&;
 
  private:
-  void note(ProgramOrder::OfOp of);
+  void note(DependencyInfo::OfOp of);
 
   ProgramBuilder builder_;
-  ProgramOrder order_;
-  std::vector<TransferId> awaits_;  ///< stated since the latest op
+  DependencyInfo order_;
+  std::vector<AsyncHandle> awaits_;  ///< stated since the latest op
   std::uint32_t segment_ = 0;
 };
 

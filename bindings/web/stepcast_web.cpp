@@ -50,7 +50,7 @@ int forecast(const stepcast::cli::JobOptions& options, const Context& context) {
   of.prediction.job.system.device.fitted = {};
   of.prediction.job.system.framework = {};
   stepcast::cli::Report report(stepcast::cli::OutputFormat::kJson);
-  add_prediction(of.prediction, of.usual_stack, report);
+  add_prediction(of.prediction, of.default_framework, report);
   report.print(stepcast::cli::answer());
   return 0;
 }

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cli/support/console.h"
-#include "core/config/usual_stack.h"
+#include "core/config/default_framework.h"
 #include "core/numbers.h"
 #include "models/cost_model.h"
 #include "simulator/reports/timeline.h"
@@ -210,8 +210,8 @@ Json placement_of(const LayeredWorkload& dlrm, const ExecutionGraph& graph,
 }
 
 int timeline(const JobOptions& options, const Context& context) {
-  auto loaded =
-      config::load_job_on_usual_stack(job_source(options), options.overrides, {context.library});
+  auto loaded = config::load_job_on_default_framework(job_source(options), options.overrides,
+                                                      {context.library});
   const Job job = studies::with_searched_plan(std::move(loaded.job));
   const ExecutionGraph graph = workloads::build_graph(job);
   const auto* dlrm = std::get_if<LayeredWorkload>(&job.workload.model);

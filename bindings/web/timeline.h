@@ -4,7 +4,7 @@
 namespace stepcast::cli {
 
 /// The command `timeline`: a predicted step as the page draws it, one JSON document. Times are of
-/// the hardware's pace.
+/// the ideal rate.
 ///
 ///   ranks       [{rank, class, alike, streams, spans}]: one of each class of ranks that run the
 ///               same program; of many classes evenly spaced ones. `spans` is flat, six numbers for

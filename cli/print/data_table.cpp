@@ -37,8 +37,8 @@ Cell name_cell(std::string key, std::string title) { return {std::move(title), s
 
 namespace {
 
-bool shows(Look look, Look place) {
-  constexpr Look kPlaces = kInText | kInJson | kInCsv | kNowhere;
+bool shows(Visibility look, Visibility place) {
+  constexpr Visibility kPlaces = kInText | kInJson | kInCsv | kNowhere;
   return (look & kPlaces) == 0 || (look & place) != 0;
 }
 
@@ -68,14 +68,14 @@ Json& member(Json& object, const std::string& path) {
 
 }  // namespace
 
-bool DataTable::in(Look place) const { return shows(look_, place); }
+bool DataTable::in(Visibility place) const { return shows(look_, place); }
 
 /// The columns of a place, by number.
-std::vector<std::size_t> DataTable::columns_in(Look place) const {
+std::vector<std::size_t> DataTable::columns_in(Visibility place) const {
   std::vector<std::size_t> shown;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    const Look look = columns_[c].look;
-    const bool tells = (look & kWhereTelling) != kWhereTelling || place != kInText ||
+    const Visibility look = columns_[c].look;
+    const bool tells = (look & kIfVarying) != kIfVarying || place != kInText ||
                        std::any_of(rows_.begin(), rows_.end(), [c](const std::vector<Cell>& row) {
                          return row[c].text != "1" && row[c].text != "none" && row[c].text != "-";
                        });

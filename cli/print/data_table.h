@@ -52,10 +52,10 @@ Json or_null(const std::optional<T>& value) {
 }
 
 /// Outputs that a table or a column is in: all unless places are named.
-using Look = unsigned;
-inline constexpr Look kInText = 1, kInJson = 2, kInCsv = 4, kNowhere = 8;
-inline constexpr Look kLeft = 16;                    ///< in text, aligned to the left
-inline constexpr Look kWhereTelling = 32 | kInText;  ///< where a row is not "1", "none" or "-"
+using Visibility = unsigned;
+inline constexpr Visibility kInText = 1, kInJson = 2, kInCsv = 4, kNowhere = 8;
+inline constexpr Visibility kLeft = 16;                 ///< in text, aligned to the left
+inline constexpr Visibility kIfVarying = 32 | kInText;  ///< where a row is not "1", "none" or "-"
 
 /// A titled table that prints as text, JSON or CSV from one description. Keys of columns carry
 /// units ("time_s"), titles do not ("time").
@@ -68,11 +68,11 @@ class DataTable {
     std::string key;         ///< "run/days" is days in an object run of JSON, and days in CSV
     std::string title = "";  ///< the key where empty
     bool left = false;
-    Look look = 0;
+    Visibility look = 0;
     std::string csv = "";  ///< the key in CSV where it differs
   };
   /// Without a title the rows alone are printed.
-  DataTable(std::string key, std::string title, std::vector<Column> columns, Look look = 0)
+  DataTable(std::string key, std::string title, std::vector<Column> columns, Visibility look = 0)
       : key_(std::move(key)), title_(std::move(title)), columns_(std::move(columns)), look_(look) {}
   void row(std::vector<Cell> cells) { rows_.push_back(std::move(cells)); }
   /// Facts about one thing: rows are {name_cell(key, title), value}; JSON is one object.
@@ -84,18 +84,18 @@ class DataTable {
 
   [[nodiscard]] const std::string& key() const { return key_; }
   [[nodiscard]] bool empty() const { return rows_.empty(); }
-  [[nodiscard]] bool in(Look place) const;
+  [[nodiscard]] bool in(Visibility place) const;
   void print_text(std::ostream& out) const;
   void print_csv(std::ostream& out, bool header = true) const;
   [[nodiscard]] std::string csv_header() const;
   [[nodiscard]] Json json() const;
 
  private:
-  [[nodiscard]] std::vector<std::size_t> columns_in(Look place) const;
+  [[nodiscard]] std::vector<std::size_t> columns_in(Visibility place) const;
 
   std::string key_, title_;
   std::vector<Column> columns_;
-  Look look_ = 0;
+  Visibility look_ = 0;
   std::vector<std::vector<Cell>> rows_;
   std::vector<std::string> notes_;
   std::size_t limit_ = 0;
@@ -105,7 +105,7 @@ class DataTable {
 /// Facts about one thing: a table of names and values, an object of JSON.
 class Facts : public DataTable {
  public:
-  Facts(std::string key, std::string title, Look values = 0, std::string what = "fact")
+  Facts(std::string key, std::string title, Visibility values = 0, std::string what = "fact")
       : DataTable(std::move(key), std::move(title),
                   {{std::move(what), "", true}, {"value", "", (values & kLeft) != 0}}) {
     as_object();
@@ -123,7 +123,8 @@ class Facts : public DataTable {
 template <class Row>
 struct ColumnOf {
   template <class Value>
-  ColumnOf(std::string key, std::string title, Value value, Look look = 0, std::string csv = "")
+  ColumnOf(std::string key, std::string title, Value value, Visibility look = 0,
+           std::string csv = "")
       : column{std::move(key), std::move(title), (look & kLeft) != 0, look & ~kLeft,
                std::move(csv)},
         of([value](const Row& row) { return cell(std::invoke(value, row)); }) {}
@@ -160,7 +161,7 @@ std::vector<Numbered<T>> numbered(const std::vector<T>& all, std::size_t first =
 /// A table of such columns.
 template <class Row, class Rows>
 DataTable table_of(std::string key, std::string title, const Columns<Row>& columns,
-                   const Rows& rows, Look look = 0) {
+                   const Rows& rows, Visibility look = 0) {
   std::vector<DataTable::Column> heads;
   for (const ColumnOf<Row>& c : columns) {
     heads.push_back(c.column);

@@ -76,7 +76,7 @@ DataTable memory_table(const StepPrediction& p) {
 
 }  // namespace
 
-DataTable ops_table(const std::string& key, const std::vector<OpRow>& rows, Look look) {
+DataTable ops_table(const std::string& key, const std::vector<OpRow>& rows, Visibility look) {
   return table_of(
       key, "",
       Columns<OpRow>{{"name", "op kind", &OpRow::name},
@@ -102,7 +102,7 @@ void add_details(const StepPrediction& p, Report& report) {
   report.add(split_table(p.critical_rank, p.split, p.iteration));
   add_issued(p.by_kind, p.iteration, report);
   report.line();
-  if (p.pace) {
+  if (p.efficiency) {
     report.line(
         fmt::format("ops below are at the hardware's pace; the step takes {:.3f} times as long",
                     p.iteration / p.hardware));

@@ -11,7 +11,7 @@
 #include "cli/support/console.h"
 #include "core/config/config.h"
 #include "core/job/tier_units.h"
-#include "studies/predict/memory_remedy.h"
+#include "studies/predict/memory_fix.h"
 
 namespace stepcast::cli {
 namespace {
@@ -180,7 +180,7 @@ void warn_of_full_devices(const PlanReport& r, Report& report) {
 
 /// Change that would make room: slower memory only if the system has some and the search left it
 /// out.
-std::string remedy_text(const System& system, bool tiers) {
+std::string fix_text(const System& system, bool tiers) {
   const bool slower = system.tiers.size() > 1;
   return fmt::format(
       "use more devices, narrower rows (formats.embedding) or {}",
@@ -242,7 +242,7 @@ int print_infeasible(const std::string& why, OutputFormat format) {
 int print_shortage(const PlanReport& report, const std::string& headroom, bool tiers,
                    OutputFormat format) {
   return print_infeasible(
-      (report.shortage ? shortage_text(*report.shortage, remedy_text(report.job.system, tiers))
+      (report.shortage ? shortage_text(*report.shortage, fix_text(report.job.system, tiers))
                        : std::string("no plan fits the memory of the devices")) +
           (headroom.empty() ? "" : "; of that, --memory-headroom keeps " + headroom),
       format);

@@ -150,29 +150,29 @@ Json plan_json(const Job& job) {
           {"parts", std::move(parts)}};
 }
 
-/// The step: at the hardware's pace, and what such runs make of it.
+/// The step: at the ideal rate, and what such runs make of it.
 std::string step_text(const StepPrediction& p) {
   const std::string between =
       p.interval ? fmt::format("{} to {}", human(p.interval->p5), human(p.interval->p95)) : "";
-  if (!p.pace) {
+  if (!p.efficiency) {
     return fmt::format("{} per step{}", human(p.iteration),
                        p.interval ? fmt::format(" (nine of ten: {})", between) : "");
   }
   return fmt::format("{} at the hardware's pace; {} per step expected with {} (nine of ten: {})",
-                     human(p.hardware), human(p.iteration), p.pace->measured, between);
+                     human(p.hardware), human(p.iteration), p.efficiency->measured, between);
 }
 
 /// The people's account of the step.
-void add_screen(const StepPrediction& p, const std::string& usual_stack, Report& report) {
+void add_screen(const StepPrediction& p, const std::string& default_framework, Report& report) {
   report.line(fmt::format("{} on {} x {}: {}\n{}", p.job.workload.name, p.job.devices,
                           p.job.system.device.name, step_text(p), rates_text(p)));
   if (p.job.workload.transformer() != nullptr) {
     report.line(parallel_text(p.job));
   }
-  if (!usual_stack.empty()) {
+  if (!default_framework.empty()) {
     report.line(fmt::format(
         "no stack is named: as {} runs it; --set stack=NAME for another (`stepcast list stacks`)",
-        usual_stack));
+        default_framework));
   }
   if (has_tables(p.job)) {
     report.line(embedding_plan_text(p.job));
@@ -184,15 +184,15 @@ void add_screen(const StepPrediction& p, const std::string& usual_stack, Report&
 
 void add_step(const StepPrediction& p, Report& report) {
   report.fact("iteration_time_s", p.iteration.base());
-  if (p.pace) {
+  if (p.efficiency) {
     report.fact("hardware_pace_s", p.hardware.base());
-    report.fact("pace", {{"factor", p.pace->factor},
-                         {"low", p.pace->low},
-                         {"high", p.pace->high},
-                         {"rows", p.pace->rows},
-                         {"sources", p.pace->sources},
-                         {"own", p.pace->own},
-                         {"measured", p.pace->measured}});
+    report.fact("pace", {{"factor", p.efficiency->factor},
+                         {"low", p.efficiency->low},
+                         {"high", p.efficiency->high},
+                         {"rows", p.efficiency->rows},
+                         {"sources", p.efficiency->sources},
+                         {"own", p.efficiency->own},
+                         {"measured", p.efficiency->measured}});
   }
   if (p.interval) {
     report.fact("interval_s", {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}});
@@ -262,8 +262,8 @@ Json memory_json(const StepPrediction& p) {
           {"capacity", p.capacity.base()}};
 }
 
-void add_prediction(const StepPrediction& p, const std::string& usual_stack, Report& report) {
-  add_screen(p, usual_stack, report);
+void add_prediction(const StepPrediction& p, const std::string& default_framework, Report& report) {
+  add_screen(p, default_framework, report);
   report.fact("job", [&] { return config::job_json(p.job); });
   if (has_tables(p.job)) {
     report.fact("embedding_plan", [&] { return plan_json(p.job); });
@@ -282,8 +282,8 @@ void add_prediction(const StepPrediction& p, const std::string& usual_stack, Rep
     warnings.push_back(p.out_of_range);
   }
   report.fact("warnings", warnings);
-  if (!usual_stack.empty()) {
-    report.fact("usual_stack", usual_stack);
+  if (!default_framework.empty()) {
+    report.fact("usual_stack", default_framework);
   }
   report.add(csv_table(p));
 }

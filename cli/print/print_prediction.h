@@ -7,9 +7,9 @@
 namespace stepcast::cli {
 
 /// One prediction: for people on a screen step, rates, plan, where the time goes, memory; for
-/// programs CONTRACT section 4. `usual_stack`: the stack it was made for because the job names
+/// programs CONTRACT section 4. `usual_stack`: the framework it was made for because the job names
 /// none; "" where one is named or none was taken.
-void add_prediction(const studies::StepPrediction& prediction, const std::string& usual_stack,
+void add_prediction(const studies::StepPrediction& prediction, const std::string& default_framework,
                     Report& report);
 Json split_json(const studies::TimeSplit& split);
 Json memory_json(const studies::StepPrediction& prediction);

@@ -31,9 +31,9 @@ void Report::text(std::string_view text) {
 }
 
 void Report::add(DataTable table) {
-  const Look place = format_ == OutputFormat::kText   ? kInText
-                     : format_ == OutputFormat::kJson ? kInJson
-                                                      : kInCsv;
+  const Visibility place = format_ == OutputFormat::kText   ? kInText
+                           : format_ == OutputFormat::kJson ? kInJson
+                                                            : kInCsv;
   if (table.in(place)) {
     parts_.emplace_back(std::move(table));
   }

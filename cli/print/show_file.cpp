@@ -157,25 +157,25 @@ Tables tables_of(const Device& d) {
 }
 
 /// JSON of ours that is no input of show: what another command reads.
-void refuse_output(const json& j, const std::string& file) {
+void reject_output(const json& j, const std::string& file) {
   struct Kind {
     const char* key;
     const char* what;
   };
-  const auto refuse = [&file](const char* what, const char* reader) {
+  const auto reject = [&file](const char* what, const char* reader) {
     throw InputError(file, fmt::format("is {}, which `stepcast {}` reads; show takes jobs, plans, "
                                        "systems, devices and traces",
                                        what, reader));
   };
   if (const auto kind = j.find("kind"); kind != j.end() && *kind == "baseline") {
-    refuse("a baseline", "replay TRACE --baseline");
+    reject("a baseline", "replay TRACE --baseline");
   }
   for (const Kind& k :
        {Kind{"iteration_time_s", "a prediction"}, Kind{"plans", "what plan printed"},
         Kind{"points", "what sweep printed"}, Kind{"replays", "what replay printed"},
         Kind{"suites", "what validate printed"}}) {
     if (j.contains(k.key) && !j.contains("workload")) {
-      refuse(k.what, "report");
+      reject(k.what, "report");
     }
   }
 }
@@ -234,7 +234,7 @@ std::optional<Tables> file_tables(const std::string& file, const Context& contex
     const EmbeddingPlan p = config::read_plan(source);
     return Tables{plan_facts(p), plan_tables(p)};
   }
-  refuse_output(j, file);
+  reject_output(j, file);
   return std::nullopt;
 }
 

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/graph/memory_use.h"
 #include "planner/parallel/plan_point.h"
-#include "studies/predict/memory_remedy.h"
+#include "studies/predict/memory_fix.h"
 #include "studies/predict/show.h"
 #include "workloads/build_graph.h"
 
@@ -176,14 +176,15 @@ std::string rank_list(const std::vector<std::int32_t>& ranks, int most) {
   return text;
 }
 
-Tables summary_tables(const Job& job, const ExecutionGraph& graph, const std::string& usual_stack) {
+Tables summary_tables(const Job& job, const ExecutionGraph& graph,
+                      const std::string& default_framework) {
   Facts facts("step", "one training step of " + job.workload.name, kLeft);
   facts.add("workload", "workload", job.workload.name);
   facts.add("system", "system", job.system.name);
   facts.add("devices", "devices", job.devices);
   facts.add("parallel", "parallel", plan_text(job));
-  if (!usual_stack.empty()) {
-    facts.add("usual_stack", "stack, as none is named", usual_stack);
+  if (!default_framework.empty()) {
+    facts.add("usual_stack", "stack, as none is named", default_framework);
   }
   facts.add("batch_global", "batch.global", job.batch.global);
   if (job.workload.transformer() != nullptr) {
@@ -322,7 +323,7 @@ Tables bytes_tables(const Job* job, const ExecutionGraph& graph) {
 }
 
 Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank,
-                     const std::string& usual_stack) {
+                     const std::string& default_framework) {
   const std::vector<studies::MemoryContent> content = studies::memory_content(graph, 20);
   DataTable ledger("ledger",
                    fmt::format("memory of one rank by class; the device has {}",
@@ -362,7 +363,7 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<
   if (job.system.device.memory > Bytes{} && most > job.system.device.memory) {
     ledger.note(studies::memory_reason(simulator::fullest_ledger(graph, job.system.device),
                                        job.system.device) +
-                "; " + studies::memory_remedy(job, usual_stack));
+                "; " + studies::memory_fix(job, default_framework));
   }
   if (rank) {
     chosen = &content.at(static_cast<std::size_t>(graph.class_of(*rank)));

@@ -17,12 +17,13 @@ std::string rank_list(const std::vector<std::int32_t>& ranks, int most = 3);
 /// The sections of `stepcast show`, as tables. `job` is absent for a recorded graph whose job is
 /// not known; `rank` picks the class of one rank; `usual_stack` is that of config::JobOnStack.
 using Tables = std::vector<DataTable>;
-Tables summary_tables(const Job& job, const ExecutionGraph& graph, const std::string& usual_stack);
+Tables summary_tables(const Job& job, const ExecutionGraph& graph,
+                      const std::string& default_framework);
 Tables graph_tables(const ExecutionGraph& graph, std::optional<std::int32_t> rank);
 Tables flops_tables(const Job* job, const ExecutionGraph& graph);
 Tables bytes_tables(const Job* job, const ExecutionGraph& graph);
 Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank,
-                     const std::string& usual_stack);
+                     const std::string& default_framework);
 Tables recorded_tables(const studies::RecordedStep& step);
 /// Tables of a recorded run of any program; warnings go to stderr. `name` stands for the trace
 /// there.

@@ -34,19 +34,19 @@ class Field {
   }
   [[nodiscard]] double number() const {
     if (!json_->is_number() || !std::isfinite(json_->get<double>())) {
-      refuse("a number");
+      reject("a number");
     }
     return json_->get<double>();
   }
   [[nodiscard]] std::string string() const {
     if (!json_->is_string()) {
-      refuse("a text");
+      reject("a text");
     }
     return json_->get<std::string>();
   }
   [[nodiscard]] bool flag() const {
     if (!json_->is_boolean()) {
-      refuse("true or false");
+      reject("true or false");
     }
     return json_->get<bool>();
   }
@@ -59,7 +59,7 @@ class Field {
   template <class Visit>  // void(Field)
   void each(Visit visit) const {
     if (!json_->is_array()) {
-      refuse("a list");
+      reject("a list");
     }
     for (std::size_t i = 0; i < json_->size(); ++i) {
       visit(Field((*json_)[i], fmt::format("{}[{}].", place_.substr(0, place_.size() - 1), i)));
@@ -68,7 +68,7 @@ class Field {
   template <class Visit>  // void(const std::string& key, Field)
   void each_member(Visit visit) const {
     if (!json_->is_object()) {
-      refuse("an object");
+      reject("an object");
     }
     for (const auto& [key, value] : json_->items()) {
       visit(key, Field(value, place_ + key + "."));
@@ -76,7 +76,7 @@ class Field {
   }
 
   /// Errors: InputError with the place, what was found and `expected`.
-  [[noreturn]] void refuse(const char* expected) const {
+  [[noreturn]] void reject(const char* expected) const {
     throw InputError(place_.substr(0, place_.size() - 1),
                      fmt::format("found {}, expected {}", json_->dump().substr(0, 60), expected));
   }

@@ -141,7 +141,7 @@ std::string explanation(const Field& d) {
     steps.push_back(side.at("step_s").number());
   });
   if (steps.size() < 2) {
-    d.at("summary").refuse("two sides, A and B");
+    d.at("summary").reject("two sides, A and B");
   }
   std::string out = heading("where the difference comes from");
   out += paragraph(fmt::format("{}: {}; {}: {}", sides[0], shown_seconds(steps[0]), sides[1],

@@ -18,7 +18,7 @@ CLI::Validator whole_number(std::int64_t least);
 /// Runs `work`; an InputError about `--set devices`, which the command made of its own `option`,
 /// names that option instead.
 template <typename Work>
-auto told_as(const char* option, const Work& work) {
+auto inferred_as(const char* option, const Work& work) {
   try {
     return work();
   } catch (const InputError& e) {

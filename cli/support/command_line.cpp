@@ -70,7 +70,7 @@ std::string key_meant_by(std::string option) {
 }
 
 /// Rejects what the command line has left over: options no command has, and words without a place.
-[[noreturn]] void refuse_extras(const CLI::App& app) {
+[[noreturn]] void reject_extras(const CLI::App& app) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const CLI::App& command = chosen.empty() ? app : *chosen.back();
   const std::vector<std::string> left = command.remaining();
@@ -101,7 +101,7 @@ std::string key_meant_by(std::string option) {
 }
 
 /// No command, or one that there is not.
-[[noreturn]] void refuse_command(const CLI::App& app, const std::vector<std::string>& given) {
+[[noreturn]] void reject_command(const CLI::App& app, const std::vector<std::string>& given) {
   if (given.empty()) {
     throw InputError("",
                      "say what to do, such as `stepcast predict --set workload=llama3-8b --set "
@@ -124,11 +124,11 @@ int run_command_line(CLI::App& app, const Context& context) {
     try {
       app.parse(std::vector<std::string>(context.arguments.rbegin(), context.arguments.rend()));
     } catch (const CLI::ExtrasError&) {
-      refuse_extras(app);
+      reject_extras(app);
     } catch (const CLI::ParseError& e) {
       if (const auto& given = context.arguments;
           app.get_subcommands().empty() && (given.empty() || !given.front().starts_with('-'))) {
-        refuse_command(app, given);
+        reject_command(app, given);
       }
       if (e.get_exit_code() == 0) {  // --help, --version
         (void)app.exit(e, answer(), notes());

@@ -15,14 +15,15 @@ namespace {
 
 struct Framework {
   const char* name;
-  TrainingStack stack;
-  const char* defaults;  ///< the stack of models/stacks whose overlaps, formats and pace it has
+  TrainingFramework framework;
+  const char*
+      defaults;  ///< the stack of models/stacks whose overlaps, formats and efficiency it has
 };
 constexpr std::array<Framework, 4> kFrameworks{
-    {{"megatron", TrainingStack::kMegatron, "megatron-core"},
-     {"nemo", TrainingStack::kNemo, "nemo"},
-     {"torchtitan", TrainingStack::kTorchtitan, "torchtitan"},
-     {"deepspeed", TrainingStack::kDeepspeed, "deepspeed"}}};
+    {{"megatron", TrainingFramework::kMegatron, "megatron-core"},
+     {"nemo", TrainingFramework::kNemo, "nemo"},
+     {"torchtitan", TrainingFramework::kTorchtitan, "torchtitan"},
+     {"deepspeed", TrainingFramework::kDeepspeed, "deepspeed"}}};
 
 const Framework& known_framework(std::string_view name) {
   const auto* const found = std::find_if(kFrameworks.begin(), kFrameworks.end(),
@@ -41,7 +42,9 @@ std::vector<std::string> framework_names() {
   return names;
 }
 
-TrainingStack framework_named(const std::string& name) { return known_framework(name).stack; }
+TrainingFramework framework_named(const std::string& name) {
+  return known_framework(name).framework;
+}
 
 std::string defaults_of(const std::string& framework, const std::string& exported) {
   const std::string name = framework.empty()
@@ -65,15 +68,15 @@ FrameworkExport framework_export(const std::string& text) {
   return {framework_named(name), equals < text.size() ? text.substr(equals + 1) : std::string()};
 }
 
-std::string text_for(TrainingStack stack, const Job& job) {
-  switch (stack) {
-    case TrainingStack::kMegatron:
+std::string text_for(TrainingFramework framework, const Job& job) {
+  switch (framework) {
+    case TrainingFramework::kMegatron:
       return interop::text_of(interop::megatron_arguments(job));
-    case TrainingStack::kNemo:
+    case TrainingFramework::kNemo:
       return interop::nemo_config(job);
-    case TrainingStack::kTorchtitan:
+    case TrainingFramework::kTorchtitan:
       return interop::torchtitan_config(job);
-    case TrainingStack::kDeepspeed:
+    case TrainingFramework::kDeepspeed:
       break;
   }
   return interop::deepspeed_config(job);

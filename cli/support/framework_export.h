@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "core/job/framework_rules.h"
 #include "core/job/job.h"
-#include "core/job/stack_rules.h"
 
 namespace stepcast::cli {
 
 /// Value of `--export` for a transformer's plan: "megatron" prints it, "nemo=FILE" writes it.
 struct FrameworkExport {
-  TrainingStack stack = TrainingStack::kMegatron;
+  TrainingFramework framework = TrainingFramework::kMegatron;
   std::string file;  ///< empty: printed
 };
 /// Errors: InputError for anything but NAME or NAME=FILE with a name of `framework_names`.
@@ -18,12 +18,12 @@ FrameworkExport framework_export(const std::string& text);
 
 /// Names that `--for` and `--export` take.
 std::vector<std::string> framework_names();
-TrainingStack framework_named(const std::string& name);
-/// The stack whose defaults plans have `--for` a framework, or to be `--export`ed to it; "" of
+TrainingFramework framework_named(const std::string& name);
+/// The framework whose defaults plans have `--for` a framework, or to be `--export`ed to it; "" of
 /// none.
 std::string defaults_of(const std::string& framework, const std::string& exported);
 
 /// The plan as a file of the framework.
-std::string text_for(TrainingStack stack, const Job& job);
+std::string text_for(TrainingFramework framework, const Job& job);
 
 }  // namespace stepcast::cli

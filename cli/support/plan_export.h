@@ -11,7 +11,7 @@ struct ExportedFile {
   std::string path, text;
 };
 
-/// Refuses, before the search, an `--export` for recommendation models whose files could not be
+/// Rejects, before the search, an `--export` for recommendation models whose files could not be
 /// written, that names no known system, or one that cannot hold the job's tables. Errors:
 /// InputError.
 void expect_exportable(const std::string& option, const Job& job);

@@ -45,10 +45,10 @@ std::string trace_file(const std::string& path) {
   return fmt::format("/proc/self/fd/{}", fileno(file));
 }
 
-void tell_oddities(const std::string& path, const traces::Oddities& oddities,
-                   std::optional<traces::Oddity> only) {
-  for (std::size_t k = 0; k < static_cast<std::size_t>(traces::Oddity::kCount); ++k) {
-    const auto kind = static_cast<traces::Oddity>(k);
+void tell_oddities(const std::string& path, const traces::ParseWarnings& oddities,
+                   std::optional<traces::ParseWarning> only) {
+  for (std::size_t k = 0; k < static_cast<std::size_t>(traces::ParseWarning::kCount); ++k) {
+    const auto kind = static_cast<traces::ParseWarning>(k);
     if (oddities[kind].count > 0 && only.value_or(kind) == kind) {
       fmt::print(notes(), "stepcast: {}: {} {} ({}), e.g. {}\n", path, oddities[kind].count,
                  traces::name_of(kind), traces::meaning_of(kind), oddities[kind].example);
@@ -58,7 +58,7 @@ void tell_oddities(const std::string& path, const traces::Oddities& oddities,
 
 traces::Recording open_recording(const std::string& path) {
   traces::Recording recording = traces::open_trace(trace_file(path));
-  tell_oddities(path, recording.all_oddities(), traces::Oddity::kMissingRank);
+  tell_oddities(path, recording.all_oddities(), traces::ParseWarning::kMissingRank);
   return recording;
 }
 

@@ -16,8 +16,8 @@ std::string trace_file(const std::string& path);
 /// stream, because whatever is said of it is said of the others only.
 traces::Recording open_recording(const std::string& path);
 /// What reading found odd, of one kind or of all, on the error stream.
-void tell_oddities(const std::string& path, const traces::Oddities& oddities,
-                   std::optional<traces::Oddity> only = {});
+void tell_oddities(const std::string& path, const traces::ParseWarnings& oddities,
+                   std::optional<traces::ParseWarning> only = {});
 /// The recorded run as replay, show, compare and explain read it, whatever its format. A mark names
 /// the ranges that are steps; our own traces have their own.
 traces::MeasuredRun read_run(const std::string& path, const std::string& mark = {});

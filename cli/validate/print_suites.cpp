@@ -35,7 +35,7 @@ Cell cell_of(const validation::Figure& f) {
 
 /// A column for each of the further figures that all have.
 template <class Of>
-void add_figures(const std::vector<Of>& all, Look look, Columns<Of>& columns) {
+void add_figures(const std::vector<Of>& all, Visibility look, Columns<Of>& columns) {
   for (std::size_t i = 0; !all.empty() && i < all.front().more.size(); ++i) {
     const validation::Figure& f = all.front().more[i];
     columns.emplace_back(
@@ -107,8 +107,8 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
     return of ? share(*of) : empty_cell("-");
   };
   const bool ordered = any_has(groups, &G::kendall_tau) || any_has(groups, &G::memory);
-  const Look ranked = ordered ? kInText : kNowhere;
-  const Look covered = any_has(groups, &G::covered) ? kInText : kNowhere;
+  const Visibility ranked = ordered ? kInText : kNowhere;
+  const Visibility covered = any_has(groups, &G::covered) ? kInText : kNowhere;
   const auto noise = [dash](auto& g) { return dash(g.repeat_noise); };
   const auto regret = [dash](auto& g) { return dash(g.regret); };
   const auto tau = [](auto& g) {

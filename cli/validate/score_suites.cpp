@@ -73,7 +73,7 @@ Suite score_models(const ValidateOptions& options, const Context& context, const
       *validation::holdout_named(options.holdout.empty() ? usual : options.holdout.c_str());
   study.form_only = options.form_only;
   study.device = options.device;
-  study.stack = options.stack;
+  study.framework = options.framework;
   study.max_points = options.points;
   study.thin = options.thin;
   Suite result = validate(table, facts, study);
@@ -129,14 +129,14 @@ Suite score_published(const ValidateOptions& options, const Context& context) {
       unseen ? validation::validate_unseen(predictions, predicted(others))
              : validation::validate_published(predictions, regime,
                                               regime == validation::PublishedRegime::kShipped
-                                                  ? config::load_paces(library)
-                                                  : PaceTable{});
+                                                  ? config::load_efficiencies(library)
+                                                  : EfficiencyTable{});
   if (!options.out_pace.empty()) {
-    PaceTable table = validation::fit_paces(validation::pointers(predictions));
+    EfficiencyTable table = validation::fit_efficiencies(validation::pointers(predictions));
     table.source = fmt::format("stepcast validate published --out-pace: {} steps of {}",
                                table.groups.back().rows,
                                std::filesystem::path(options.data).filename().string());
-    write_output(options.out_pace, config::paces_to_json(table));
+    write_output(options.out_pace, config::efficiencies_to_json(table));
   }
   result.notes.insert(result.notes.end(), tables.left_out.begin(), tables.left_out.end());
   return result;

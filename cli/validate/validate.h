@@ -16,7 +16,7 @@ namespace stepcast::cli {
 struct ValidateOptions {
   std::vector<std::string> suites;
   std::string system, data, scalars, out_pace, calibrate, emulate, predictions;
-  std::string device, stack, holdout;
+  std::string device, framework, holdout;
   bool form_only = false;
   std::size_t points = 1000;
   std::int64_t thin = 1;

@@ -78,7 +78,7 @@ std::string verdict_of(const validation::TaskScore& s) {
   return s.skipped ? "does not count: " + *s.skipped : s.exact ? "right" : s.tied ? "tie" : "wrong";
 }
 
-DataTable tasks_table(const std::vector<PlanTask>& tasks, Look look) {
+DataTable tasks_table(const std::vector<PlanTask>& tasks, Visibility look) {
   using Row = Numbered<PlanTask>;
   return table_of(
       "tasks", "",

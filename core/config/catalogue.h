@@ -8,7 +8,7 @@
 #include "core/config/config.h"
 #include "core/config/published_names.h"
 #include "core/job/job.h"
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 
 namespace stepcast::config {
 
@@ -36,7 +36,7 @@ class Catalogue {
   using Known = std::map<std::string, std::shared_ptr<const T>>;
 
   std::mutex mutex_;
-  std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<PaceTable>> all_;
+  std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<EfficiencyTable>> all_;
 };
 
 /// Same as Catalogue::once; made each time for a library without a catalogue.

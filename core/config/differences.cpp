@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/config/internal/loaders.h"
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 
 namespace stepcast::config {
 namespace {
@@ -49,7 +49,7 @@ std::vector<Difference> differences(const Job& a, const Job& b) {
     // Paces multiply a step as a whole.
     if (Json& system = (*job)["system"]; system.is_object() && system.contains("fitted")) {
       for (const PlanFamily family : kPlanFamilies) {
-        system["fitted"].erase(pace_key(family));
+        system["fitted"].erase(efficiency_key(family));
       }
     }
     // Keys of a plan that describe it follow from its tables.

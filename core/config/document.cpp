@@ -333,7 +333,7 @@ std::filesystem::path Value::folder() const {
 void Value::fail(std::string_view expected) const {
   throw InputError(where(), fmt::format("found {}, expected {}", shown(*node_), expected));
 }
-void Value::refuse(std::string_view message) const { throw InputError(where(), message); }
+void Value::reject(std::string_view message) const { throw InputError(where(), message); }
 
 void Value::keys(const std::vector<std::string_view>& known) const {
   if (!node_->is_object()) {

@@ -40,7 +40,7 @@ struct Document {
 };
 
 /// Strict JSON: comments allowed; duplicate keys, nesting deeper than 64 and trailing text are
-/// refused. Errors: InputError with line, column and JSON path of the place where reading stopped.
+/// rejected. Errors: InputError with line, column and JSON path of the place where reading stopped.
 Json parse_json(std::string_view text, std::string_view label);
 Document parse_document(const Source& source);
 
@@ -82,9 +82,9 @@ class Value {
   [[nodiscard]] std::filesystem::path folder() const;
 
   [[noreturn]] void fail(std::string_view expected) const;   ///< found X, expected ...
-  [[noreturn]] void refuse(std::string_view message) const;  ///< free text after the place
+  [[noreturn]] void reject(std::string_view message) const;  ///< free text after the place
 
-  /// Object access. `keys` refuses everything that is not listed.
+  /// Object access. `keys` rejects everything that is not listed.
   void keys(const std::vector<std::string_view>& known) const;
   [[nodiscard]] Value at(std::string_view key, std::string_view expected) const;
   [[nodiscard]] std::optional<Value> find(std::string_view key) const;
@@ -150,7 +150,7 @@ T Value::choice(const std::vector<std::pair<std::string, T>>& names) const {
   if (!is_string()) {
     fail(list_of(all));
   }
-  refuse(fmt::format("found {}; {}", shown(json()),
+  reject(fmt::format("found {}; {}", shown(json()),
                      suggestion(node_->get_ref<const std::string&>(), all)));
 }
 

@@ -36,7 +36,7 @@ void read_bytes(const Value& v, const Job& job, Flow& flow) {
   }
   flow.what = named->second;
   if (flow.what == Flow::What::kEmbeddingDiff && job.workload.layered() == nullptr) {
-    v.refuse(
+    v.reject(
         "found \"embedding_diff\": a transformer has no embedding tables; use state or "
         "parameters");
   }
@@ -68,7 +68,7 @@ Flow flow_from(const Value& v, const Job& job) {
   if (const auto bits = v.find("bits")) {
     flow.bits = bits->integer(1, 8);
     if (flow.what == Flow::What::kAmount) {
-      bits->refuse("an amount of bytes is not quantised; remove it");
+      bits->reject("an amount of bytes is not quantised; remove it");
     }
   }
   const Value via = v.at("via",
@@ -84,13 +84,13 @@ Flow flow_from(const Value& v, const Job& job) {
   } else {
     const std::vector<std::string> known = carriers(job.system);
     if (std::find(known.begin(), known.end(), flow.via) == known.end()) {
-      via.refuse(
+      via.reject(
           fmt::format("found \"{}\"; {}, or give the bandwidth of all devices together "
                       "next to it: {}",
                       flow.via, suggestion(flow.via, known), kStore));
     }
     if (flow.via == "hbm") {
-      via.refuse(fmt::format(
+      via.reject(fmt::format(
           "found \"hbm\": that is where the bytes already are; ddr is the hosts' memory, a store "
           "is named with its rate: {}",
           kStore));
@@ -101,7 +101,7 @@ Flow flow_from(const Value& v, const Job& job) {
     const bool has_host = std::any_of(job.system.tiers.begin(), job.system.tiers.end(),
                                       [](const Tier& t) { return t.name == "ddr"; });
     if (flow.stall == Flow::Stall::kHostCopy && !has_host) {
-      stall->refuse(
+      stall->reject(
           fmt::format("found \"host_copy\", but system {} has no tier \"ddr\" to copy to; "
                       "use none or full, or add the tier",
                       job.system.name));
@@ -134,7 +134,7 @@ std::vector<Flow> flows_from(const Value& v, const Job& job) {
   for (const Value& item : v.items("a list of flows")) {
     flows.push_back(flow_from(item, job));
     if (!names.insert(flows.back().name).second) {
-      item.refuse(fmt::format("\"{}\" is the name of an earlier flow", flows.back().name));
+      item.reject(fmt::format("\"{}\" is the name of an earlier flow", flows.back().name));
     }
   }
   return flows;

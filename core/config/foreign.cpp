@@ -15,7 +15,7 @@ OpenedSource open_source(const Source& source, Expected expected, const Library&
     return it == formats.end() ? nullptr : &*it;
   };
   if (const ForeignFormat* format = first([&](const ForeignFormat& f) {
-        return f.told_by_text != nullptr && f.told_by_text(source.text);
+        return f.inferred_by_text != nullptr && f.inferred_by_text(source.text);
       })) {
     Document d;
     d.label = source.label;
@@ -25,7 +25,7 @@ OpenedSource open_source(const Source& source, Expected expected, const Library&
   }
   OpenedSource opened{parse_document(source), nullptr};
   opened.format = first([&](const ForeignFormat& f) {
-    return f.told_by_keys != nullptr && f.told_by_keys(opened.document.root);
+    return f.inferred_by_keys != nullptr && f.inferred_by_keys(opened.document.root);
   });
   return opened;
 }

@@ -12,8 +12,8 @@ namespace stepcast::config {
 struct ForeignFormat {
   std::string_view what;  ///< "arguments of Megatron-LM"
   /// One of the two tells it: its text, which is then no JSON, or the keys of its JSON.
-  bool (*told_by_text)(std::string_view text) = nullptr;
-  bool (*told_by_keys)(const Json& root) = nullptr;
+  bool (*inferred_by_text)(std::string_view text) = nullptr;
+  bool (*inferred_by_keys)(const Json& root) = nullptr;
   /// Translation into our words; null where the file says nothing of the kind. The document that is
   /// given holds its JSON, or all of its text as one JSON string. Errors: InputError naming file,
   /// key and remedy.

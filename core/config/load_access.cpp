@@ -28,7 +28,7 @@ auto named(const Value& v, const Read& read) {
     if (e.where().starts_with(v.where())) {
       throw;
     }
-    v.refuse(e.what());
+    v.reject(e.what());
   }
 }
 
@@ -39,7 +39,7 @@ Access histogram_of(const Value& v, const std::filesystem::path& file, std::int6
     unique += b.unique_rows;
   }
   if (unique > static_cast<double>(rows) * 1.001) {
-    v.refuse(fmt::format(
+    v.reject(fmt::format(
         "{} counts {} rows, more than the table's {}; raise rows or use another histogram",
         file.string(), unique, rows));
   }
@@ -51,7 +51,7 @@ Access indices_of(const Value& v, const std::filesystem::path& file, std::int64_
   if (const auto bad =
           std::find_if(ids.begin(), ids.end(), [&](std::int64_t i) { return i >= rows; });
       bad != ids.end()) {
-    v.refuse(fmt::format("{} names row {} at position {}, but the table has {} rows; raise rows",
+    v.reject(fmt::format("{} names row {} at position {}, but the table has {} rows; raise rows",
                          file.string(), *bad, bad - ids.begin(), rows));
   }
   return Access::indices(rows, std::move(ids));
@@ -71,7 +71,7 @@ std::optional<double> AccessReader::read(const Value& v, EmbeddingTable& table) 
     v.fail("exactly one of uniform, zipf, histogram or indices");
   }
   if (v.find("seed") && laws[0] != "zipf") {
-    v.refuse("seed belongs to zipf; remove it");
+    v.reject("seed belongs to zipf; remove it");
   }
   table.access = law(v, laws[0], table);
   std::optional<double> pooling;

@@ -16,7 +16,7 @@ std::vector<double> numbers_from(const Value& v, std::size_t count) {
     numbers.push_back(item.number(0, kLargestTimeSeconds));
   }
   if (numbers.size() != count) {
-    v.refuse(fmt::format("found {} values; expected one per run, {}", numbers.size(), count));
+    v.reject(fmt::format("found {} values; expected one per run, {}", numbers.size(), count));
   }
   return numbers;
 }

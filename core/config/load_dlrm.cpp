@@ -19,7 +19,7 @@ Interaction interaction_from(const Value& v) {
   const bool cross = i.kind == InteractionKind::kDcnV2;
   for (const char* key : {"layers", "rank"}) {
     if (const auto k = v.find(key); k && !cross) {
-      k->refuse(fmt::format("found {}: only dcnv2 has {}; remove it", shown(k->json()), key));
+      k->reject(fmt::format("found {}: only dcnv2 has {}; remove it", shown(k->json()), key));
     }
   }
   if (cross) {

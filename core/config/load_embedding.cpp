@@ -30,7 +30,7 @@ void read_plan(const Value& v, Job& j, const Library& library) {
       for (const auto& [name, kind] : sharding_names()) {
         names.push_back(name);
       }
-      v.refuse(fmt::format("found \"{}\"; {}, or the path of a plan file", text,
+      v.reject(fmt::format("found \"{}\"; {}, or the path of a plan file", text,
                            suggestion(text, names)));
     }
     const std::filesystem::path file = (v.folder() / text).lexically_normal();
@@ -63,7 +63,7 @@ void read_constraints(const Value& v, Job& j) {
   }
   for (const auto& [table, of_table] : v.members()) {
     if (std::find(tables.begin(), tables.end(), table) == tables.end()) {
-      of_table.refuse(
+      of_table.reject(
           fmt::format("the workload has no table \"{}\"; {}", table, suggestion(table, tables)));
     }
     expect_keys(of_table, constraint_table());
@@ -78,7 +78,7 @@ void read_constraints(const Value& v, Job& j) {
       for (const Value& tier : memory->items("a list of tiers that the table may be in", 1)) {
         c.tiers.push_back(tier.text("the name of a tier of system.tiers"));
         if (!tier_named(j.system, c.tiers.back()) && c.tiers.back() != "hbm") {
-          tier.refuse(fmt::format("system {} has no tier \"{}\"; name one of system.tiers",
+          tier.reject(fmt::format("system {} has no tier \"{}\"; name one of system.tiers",
                                   j.system.name, c.tiers.back()));
         }
       }
@@ -118,13 +118,13 @@ void read_sync_interval(const Value& v, Job& j, const Reading&) {
   const std::int64_t planned = j.embedding_plan ? j.embedding_plan->sync_interval : 0;
   j.sync_interval = v.integer(1, kLongestInterval);
   if (planned > 0 && planned != j.sync_interval) {
-    v.refuse(
+    v.reject(
         fmt::format("found {}, but the plan was made for {} steps between synchronisations; "
                     "leave the key out, or plan again",
                     j.sync_interval, planned));
   }
   if (j.sync_interval > 1 && !has_tables(j)) {
-    v.refuse(
+    v.reject(
         fmt::format("found {}: there are no embedding tables whose replicas could wait; "
                     "remove it",
                     j.sync_interval));
@@ -134,7 +134,7 @@ void read_sync_interval(const Value& v, Job& j, const Reading&) {
 void read_dedup(const Value& v, Job& j, const Reading&) {
   j.embedding_dedup = v.choice<bool>({{"off", false}, {"ikjt", true}});
   if (j.embedding_dedup && is_transformer(j)) {
-    v.refuse("found \"ikjt\": a transformer has no embedding tables; use off");
+    v.reject("found \"ikjt\": a transformer has no embedding tables; use off");
   }
 }
 
@@ -142,7 +142,7 @@ void read_transform(const Value& v, Job& j, const Reading&) {
   j.sptt = v.choice<bool>({{"none", false}, {"sptt", true}});
   const std::int64_t node = j.system.host.devices;
   if (j.sptt && (!has_tables(j) || j.devices % node != 0 || j.devices == node)) {
-    v.refuse(
+    v.reject(
         fmt::format("found \"sptt\": towers are machines of {} devices with tables; use "
                     "tables and several whole machines, or none",
                     node));
@@ -151,7 +151,7 @@ void read_transform(const Value& v, Job& j, const Reading&) {
 
 void read_chosen_plan(const Value& v, Job& j, const Reading& reading) {
   if (!has_tables(j) && !v.is("auto")) {
-    v.refuse(fmt::format("found {}: {} has no embedding tables to place; remove it",
+    v.reject(fmt::format("found {}: {} has no embedding tables to place; remove it",
                          shown(v.json()), is_transformer(j) ? "a transformer" : "the workload"));
   }
   read_plan(v, j, *reading.library);
@@ -166,7 +166,7 @@ void read_tower_compression(const Value& v, Job& j, const Reading&) {
   const std::int64_t times = v.integer(1, 1 << 16);
   j.tower_compression = static_cast<double>(times);
   if (times > 1 && !j.sptt) {
-    v.refuse(
+    v.reject(
         fmt::format("found {}: only towers compress; use \"transform\": \"sptt\", or 1", times));
   }
 }

@@ -30,7 +30,7 @@ Key<RoleFormats> format_key(std::string_view name, std::optional<Format> RoleFor
       });
 }
 
-/// A trait of the kernels, as a stack may have it: `read_formats` puts it there.
+/// A trait of the kernels, as a framework may have it: `read_formats` puts it there.
 Key<RoleFormats> attention_key() {
   const auto names = names_of({Format::kFp8});
   return custom_key<RoleFormats>(

@@ -44,12 +44,12 @@ class GraphReader {
     for (const Value& g : v.items("a list of groups {\"name\": .., \"size\": ..}")) {
       expect_keys(g, group_table());
       if (groups_.size() == 3) {
-        g.refuse("is the fourth group, and ranks have three ways to share a sample; use fewer");
+        g.reject("is the fourth group, and ranks have three ways to share a sample; use fewer");
       }
       const std::string name = g.at("name", "the group's name").name();
       const std::int64_t size = g.at("size", "its number of ranks").integer(1, 1 << 20);
       if (!groups_.emplace(name, builder_.group(name, size)).second) {
-        g.refuse(fmt::format("is called \"{}\" as another; use another name", name));
+        g.reject(fmt::format("is called \"{}\" as another; use another name", name));
       }
     }
   }
@@ -94,7 +94,7 @@ class GraphReader {
 
   int declare(const Value& v, const std::string& name, int tensor) {
     if (!names_.emplace(name, tensor).second) {
-      v.refuse(fmt::format("is called \"{}\" as another op or input; use another name", name));
+      v.reject(fmt::format("is called \"{}\" as another op or input; use another name", name));
     }
     return tensor;
   }
@@ -105,7 +105,7 @@ class GraphReader {
     const auto given = v.find("name");
     const std::string name = prefix + (given ? given->name() : fmt::format("repeat{}", index));
     if (latest_ < 0) {
-      v.refuse("repeats ops, but nothing comes before them; name an input or an op first");
+      v.reject("repeats ops, but nothing comes before them; name an input or an op first");
     }
     const auto outer = names_.find("repeat_input");
     const int before = outer == names_.end() ? -1 : outer->second;
@@ -137,7 +137,7 @@ class GraphReader {
     for (const auto& [n, t] : names_) {
       known.push_back(n.rfind(prefix, 0) == 0 ? n.substr(prefix.size()) : n);
     }
-    v.refuse(
+    v.reject(
         fmt::format("found \"{}\", which nothing listed before it is called ({}); ops read what "
                     "comes before them, so a list has no cycles",
                     name, suggestion(name, known)));
@@ -149,10 +149,10 @@ class GraphReader {
     const auto given = v.find("in");
     if (!given) {
       if (latest_ < 0 && least > 0) {
-        v.refuse("has no \"in\", and nothing comes before it; name an input");
+        v.reject("has no \"in\", and nothing comes before it; name an input");
       }
       if (least > 1) {
-        v.refuse(fmt::format("reads {} tensors; name them: \"in\": [\"a\", \"b\"]", least));
+        v.reject(fmt::format("reads {} tensors; name them: \"in\": [\"a\", \"b\"]", least));
       }
       return latest_ < 0 ? in : std::vector<int>{latest_};
     }
@@ -190,14 +190,14 @@ class GraphReader {
       for (const auto& [n, k] : kinds()) {
         names.push_back(n);
       }
-      which.refuse(fmt::format("found \"{}\"; {}", kind_name, suggestion(kind_name, names)));
+      which.reject(fmt::format("found \"{}\"; {}", kind_name, suggestion(kind_name, names)));
     }
     const Kind& kind = it->second;
     std::vector<std::string_view> keys{"op", "name", "in"};
     keys.insert(keys.end(), kind.keys.begin(), kind.keys.end());
     v.keys(keys);
     if (builder_.list().layers.size() >= kMostOps) {
-      v.refuse(fmt::format("is op {} of the list; the most is {}", kMostOps + 1, kMostOps));
+      v.reject(fmt::format("is op {} of the list; the most is {}", kMostOps + 1, kMostOps));
     }
     const auto given = v.find("name");
     const std::string name =
@@ -218,7 +218,7 @@ class GraphReader {
       for (const auto& [n, i] : groups_) {
         names.push_back(n);
       }
-      g.refuse(names.empty()
+      g.reject(names.empty()
                    ? "the workload has no groups; declare them: \"groups\": [{\"name\": \"" + name +
                          "\", \"size\": 8}]"
                    : fmt::format("found \"{}\"; {}", name, suggestion(name, names)));
@@ -340,7 +340,7 @@ const std::map<std::string, GraphReader::Kind>& GraphReader::kinds() {
     k["tables"] = {
         0, 1, {}, [](R& r, V& v, S& n, Names in) {
           if (r.table_columns_ == 0) {
-            v.refuse("reads embedding tables, and the workload has none; list \"tables\"");
+            v.reject("reads embedding tables, and the workload has none; list \"tables\"");
           }
           r.read_tables_ = true;
           return r.builder_.tables(n, in.empty() ? -1 : in[0], r.table_columns_);

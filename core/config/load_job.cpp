@@ -2,9 +2,9 @@
 #include <span>
 
 #include "core/config/catalogue.h"
+#include "core/config/internal/frameworks.h"
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/loaders.h"
-#include "core/config/internal/stacks.h"
 #include "core/job/layers.h"
 
 namespace stepcast::config {
@@ -74,7 +74,7 @@ void read_batch(const Value& job, Job& j) {
       read("micro", j.batch.micro, kLargestBatch);
       read("sequence", j.batch.sequence, kLongestSequence);
     } else if (const auto s = v->find("sequence")) {
-      s->refuse(fmt::format("found {}: a dlrm has no sequences; remove it", shown(s->json())));
+      s->reject(fmt::format("found {}: a dlrm has no sequences; remove it", shown(s->json())));
     }
   }
   if (!transformer) {
@@ -92,7 +92,7 @@ void read_batch(const Value& job, Job& j) {
     j.batch.sequence = 0;
     const auto micro = v ? v->find("micro") : std::nullopt;
     if (micro && micro->integer(1, kLargestBatch) != j.batch.micro) {
-      micro->refuse(fmt::format(
+      micro->reject(fmt::format(
           "found {}: a dlrm trains on global / devices = {} samples per rank at once; remove it",
           shown(micro->json()), j.batch.micro));
     }
@@ -179,21 +179,21 @@ void read_host(const Value& job, Job& j) {
 void read_attention(const Value& v, Job& j, const Reading&) {
   j.flash_attention = v.choice<bool>({{"flash", true}, {"unfused", false}});
   if (!j.flash_attention && !is_transformer(j) && layers_in(j) == nullptr) {
-    v.refuse("found \"unfused\": a dlrm has no attention; remove it");
+    v.reject("found \"unfused\": a dlrm has no attention; remove it");
   }
 }
 
 void read_phase(const Value& v, Job& j, const Reading&) {
   j.phase = v.choice(phase_names());
   if (j.phase != JobPhase::kTrain && !is_transformer(j)) {
-    v.refuse("found inference, but only transformers have it; use train");
+    v.reject("found inference, but only transformers have it; use train");
   }
 }
 
 void read_cached(const Value& v, Job& j, const Reading&) {
   j.cached = v.integer(0, kMostCached);
   if (j.cached > 0 && j.phase == JobPhase::kTrain) {
-    v.refuse(fmt::format("found {}: training has no cached tokens; use phase prefill or decode",
+    v.reject(fmt::format("found {}: training has no cached tokens; use phase prefill or decode",
                          j.cached));
   }
 }
@@ -385,28 +385,28 @@ void take_aligned_shares(Job& j) {
 }
 
 /// Keys that belong into `parallel`, or stand for one of its keys, at the top of a job.
-void refuse_keys_of_parallel(const Value& v) {
+void reject_keys_of_parallel(const Value& v) {
   const KeyTable of_parallel = parallel_table();
-  const auto refuse_misplaced = [&of_parallel](const Value& value, std::string_view name) {
+  const auto reject_misplaced = [&of_parallel](const Value& value, std::string_view name) {
     for (const KeyFacts& key : of_parallel) {
       if (key.name == name) {
-        value.refuse(fmt::format("is a key of parallel: parallel.{}", name));
+        value.reject(fmt::format("is a key of parallel: parallel.{}", name));
       }
     }
   };
   for (const KeyFacts& key : of_parallel) {
     if (const auto misplaced = v.find(key.name)) {
-      refuse_misplaced(*misplaced, key.name);
+      reject_misplaced(*misplaced, key.name);
     }
   }
   for (const auto& [key, value] : v.members()) {
-    refuse_misplaced(value, meant_by_shorthand(key));
+    reject_misplaced(value, meant_by_shorthand(key));
   }
 }
 
 Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
   const Value v = Value::root_of(documents.job);
-  refuse_keys_of_parallel(v);
+  reject_keys_of_parallel(v);
   expect_keys(v, job_table());
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
@@ -428,7 +428,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
     if (j.devices > most) {
       const std::size_t levels = j.system.fabric.size();
       const std::int64_t unit = levels > 1 ? j.system.devices_in_level(levels - 2) : 1;
-      d->refuse(fmt::format("found {}, but system {} joins at most {} devices; use fewer{}",
+      d->reject(fmt::format("found {}, but system {} joins at most {} devices; use fewer{}",
                             j.devices, j.system.name, most,
                             levels == 0 ? std::string()
                                         : fmt::format(", or set system.fabric[{}].size={}",
@@ -438,7 +438,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   take_aligned_shares(j);
   if (const auto machine = v.find("devices_per_machine");
       machine && machine->integer(1, kMostDevices) != j.system.host.devices) {
-    machine->refuse(
+    machine->reject(
         fmt::format("found {}, but a machine of system {} has {} devices; set "
                     "system.host.devices={}, or use another system",
                     machine->integer(1, kMostDevices), j.system.name, j.system.host.devices,
@@ -480,9 +480,9 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library) {
   Document document = job_document(source, overrides, library);
-  const auto named = stack_named_by(document, overrides);
-  return read_job_on_stack(apply_overrides(std::move(document), overrides, library), named, library,
-                           false);
+  const auto named = framework_named_by(document, overrides);
+  return read_job_on_framework(apply_overrides(std::move(document), overrides, library), named,
+                               library, false);
 }
 
 }  // namespace stepcast::config

@@ -153,7 +153,7 @@ LayeredWorkload dhen_from(const Value& v) {
     if (has(module)) {
       into = positive(v, key, what);
     } else if (const auto unused = v.find(key)) {
-      unused->refuse(
+      unused->reject(
           fmt::format("found {}, but no module reads it; remove it", shown(unused->json())));
     }
   };

@@ -14,7 +14,7 @@ Key<Overlap> overlap_key(std::string_view name, bool Overlap::*member, const Sco
     into.*member = v.boolean();
     const bool dlrm = !is_transformer(*reading.job);
     if (into.*member && for_dlrm != dlrm) {
-      v.refuse(fmt::format("found true: {} belongs to {} jobs; use {}", name,
+      v.reject(fmt::format("found true: {} belongs to {} jobs; use {}", name,
                            for_dlrm ? "dlrm" : "transformer",
                            dlrm ? "input_all_to_all, output_all_to_all or dense_all_reduce"
                                 : "data, tensor, tensor_products, pipeline, parameters or expert"));
@@ -64,12 +64,12 @@ Overlap overlap_from(const Value& v, const Reading& reading) {
   read_keys(v, overlap_keys(), overlap, reading);
   if (overlap.parameters && !overlap.data) {
     v.at("parameters", "")
-        .refuse(
+        .reject(
             "found true without data: both are gathers and sums over replicas; use data true too");
   }
   if (overlap.tensor_products && !overlap.tensor) {
     v.at("tensor_products", "")
-        .refuse(
+        .reject(
             "found true without tensor, which gives these transfers a stream; use tensor true "
             "too");
   }

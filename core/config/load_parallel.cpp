@@ -34,7 +34,7 @@ void read_groups(const std::optional<Value>& parallel, const ListedModel& model,
     *degree = i < model.list.groups.size() ? model.list.groups[i].size : 1;
     const auto given = parallel ? parallel->find(key) : std::nullopt;
     if (given && given->integer(1, kMostDevices) != *degree) {
-      given->refuse(
+      given->reject(
           fmt::format("found {}: the groups of a listed model say how many ranks share a "
                       "sample, here {}; change workload.groups",
                       shown(given->json()), *degree));
@@ -50,7 +50,7 @@ Recompute recompute_from(const Value& v) {
       r.kind = RecomputeKind::kSelective;
       r.modules = recompute_modules_from(*modules);
       if (v.find("layers")) {
-        modules->refuse(
+        modules->reject(
             "cannot be combined with layers, which are recomputed whole; use one of the two");
       }
       return r;
@@ -101,7 +101,7 @@ void read_zero(const Value& v, bool dlrm, Parallel& p) {
     if (const auto reshard = v.find("reshard")) {
       p.zero_reshard = reshard->boolean();
       if (!p.zero_reshard && zero < 3) {
-        reshard->refuse(
+        reshard->reject(
             fmt::format("found false: stage {} keeps the weights anyway; use stage 3 or leave "
                         "\"reshard\" out",
                         zero));
@@ -111,15 +111,15 @@ void read_zero(const Value& v, bool dlrm, Parallel& p) {
     zero = v.integer(0, 3);
   }
   if (zero > 0 && dlrm) {
-    v.refuse(fmt::format("found {}: the dense layers of a dlrm are replicated; use 0", zero));
+    v.reject(fmt::format("found {}: the dense layers of a dlrm are replicated; use 0", zero));
   }
   p.zero = static_cast<int>(zero);
 }
 
 /// "tensor-context-expert-data-pipeline", innermost first. Experts have no axis of their own.
 MeshOrder order_from(const Value& v) {
-  const auto refuse = [&v] {
-    v.refuse(
+  const auto reject = [&v] {
+    v.reject(
         fmt::format("found {}, expected tensor and then context, pipeline and data in any "
                     "order, like \"tensor-context-pipeline-data\"; expert may come before "
                     "data",
@@ -140,14 +140,14 @@ MeshOrder order_from(const Value& v) {
     const auto axis = std::find_if(axis_names().begin(), axis_names().end(),
                                    [&name](const auto& a) { return a.first == name; });
     if (axis == axis_names().end() || found == order.size()) {
-      refuse();
+      reject();
     }
     order[found++] = axis->second;
   }
   MeshOrder each = order;
   std::sort(each.begin(), each.end());
   if (found != order.size() || each != kUsualOrder || order.front() != Axis::kTensor) {
-    refuse();
+    reject();
   }
   return order;
 }
@@ -172,7 +172,7 @@ Key<Parallel> degree_key(std::string_view name, std::int64_t Parallel::*member, 
   key.read = [member, &scope](const Value& v, Parallel& p, const Reading& reading) {
     const std::int64_t n = v.integer(1, kMostDevices);
     if (n > 1 && !scope.holds(*reading.job)) {
-      v.refuse(fmt::format(
+      v.reject(fmt::format(
           "found {}: a dlrm is only data-parallel, its tables are split by embedding.plan; use 1",
           n));
     }
@@ -284,7 +284,7 @@ Key<Parallel> dlrm_pipeline_key() {
   key.read = [read = key.read](const Value& v, Parallel& p, const Reading& reading) {
     read(v, p, reading);
     if (p.dlrm_pipeline != DlrmPipeline::kNone && !has_tables(*reading.job)) {
-      v.refuse(fmt::format("found a pipeline of embedding stages, but the workload {}; use none",
+      v.reject(fmt::format("found a pipeline of embedding stages, but the workload {}; use none",
                            is_transformer(*reading.job) ? "is a transformer" : "has no tables"));
     }
   };
@@ -408,7 +408,7 @@ void read_data_degree(const Value& job, const std::optional<Value>& parallel, Jo
     }
     const std::int64_t n = data->integer(1, kMostDevices);
     if (n != j.parallel.data) {
-      data->refuse(
+      data->reject(
           fmt::format("found {}, expected devices / (tensor * context * pipeline) = {} / {} = {}; "
                       "use \"auto\" or set devices={}",
                       n, j.devices, split, j.parallel.data, n * split));

@@ -36,7 +36,7 @@ std::vector<std::vector<std::int32_t>> groups_from(const Value& v, std::int64_t 
     for (const Value& r : g.items("a list of at least one rank", 1)) {
       const std::int64_t rank = r.integer(0, devices - 1);
       if (seen[static_cast<std::size_t>(rank)]) {
-        r.refuse(fmt::format(
+        r.reject(fmt::format(
             "rank {} appears twice in the groups of this shard; a rank holds one copy at most",
             rank));
       }
@@ -96,7 +96,7 @@ PlanShard shard_from(const Value& v, std::int64_t devices) {
       s.cache_policy = policy->choice(cache_policy_names());
     }
     if (s.tier == "hbm") {
-      cache->refuse("only rows of a slower tier are cached; name that tier, or leave it out");
+      cache->reject("only rows of a slower tier are cached; name that tier, or leave it out");
     }
   }
   s.groups = groups_from(v.at("groups", "a list of groups of ranks"), devices);
@@ -145,7 +145,7 @@ RowOrder order_from(const Value& v, std::int64_t rows, std::int64_t hot) {
     for (const Value& id : list->items("a list of row ids, hottest first")) {
       ids.push_back(id.integer(0, rows - 1));
       if (!seen.insert(ids.back()).second) {
-        id.refuse(fmt::format("row {} is listed twice; list each hot row once", ids.back()));
+        id.reject(fmt::format("row {} is listed twice; list each hot row once", ids.back()));
       }
     }
     return RowOrder::listed(rows, std::move(ids));
@@ -177,13 +177,13 @@ PlanTable table_from(const Value& v, std::int64_t devices) {
        v.at("shards", "a list of shards").items("a list of at least one shard", 1)) {
     t.shards.push_back(shard_from(s, devices));
     if (t.shards.size() > 4096) {
-      v.refuse("more than 4096 shards for one table; use fewer");
+      v.reject("more than 4096 shards for one table; use fewer");
     }
   }
   check_disjoint(t, v.where());
   if (const auto hot = v.find("hot")) {
     if (!t.frequency_order) {
-      hot->refuse("names hot rows, but row_order is workload; use \"row_order\": \"frequency\"");
+      hot->reject("names hot rows, but row_order is workload; use \"row_order\": \"frequency\"");
     }
     std::int64_t rows = 0;
     for (const PlanShard& s : t.shards) {
@@ -269,7 +269,7 @@ void check_tier(const PlanShard& s, const System& system, const std::string& whe
   if (s.cache_bytes <= 0) {
     return;
   }
-  const auto refuse = [&](const TierExcess& excess, const std::string& of) {
+  const auto reject = [&](const TierExcess& excess, const std::string& of) {
     throw InputError(
         where + ".cache.bytes",
         fmt::format("caches of {:.0f} bytes are more than {}, {:.0f}; use smaller ones",
@@ -282,12 +282,12 @@ void check_tier(const PlanShard& s, const System& system, const std::string& whe
     cached[static_cast<std::size_t>(rank)] = Bytes(s.cache_bytes);
   }
   if (const auto excess = tier_excess(*found, cached)) {
-    refuse(*excess, found->shared_by > 1
+    reject(*excess, found->shared_by > 1
                         ? fmt::format("the {} that {} ranks share", s.tier, found->shared_by)
                         : s.tier);
   }
   if (const auto excess = tier_excess(*tier_named(system, "hbm"), cached)) {
-    refuse(*excess, "the device's memory");
+    reject(*excess, "the device's memory");
   }
 }
 

@@ -1,5 +1,5 @@
+#include "core/config/internal/frameworks.h"
 #include "core/config/internal/job_tables.h"
-#include "core/config/internal/stacks.h"
 
 namespace stepcast::config {
 namespace {
@@ -88,10 +88,10 @@ PlanRequest plan_request_of(const JobDocuments& documents, Job read) {
 PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
                               const Library& library) {
   Document document = job_document(source, overrides, library);
-  const auto named = stack_named_by(document, overrides);
+  const auto named = framework_named_by(document, overrides);
   const JobDocuments documents =
       open_plan(apply_overrides(std::move(document), overrides, library));
-  return plan_request_of(documents, read_job_on_stack(documents, named, library, true));
+  return plan_request_of(documents, read_job_on_framework(documents, named, library, true));
 }
 
 }  // namespace stepcast::config

@@ -222,7 +222,7 @@ Tier tier_from(const Value& v, const Device& device) {
   if (v.at("name", "a name in quotes").is("hbm")) {
     for (const auto& [key, value] : v.members()) {
       if (key != "name") {
-        value.refuse(
+        value.reject(
             fmt::format("found {}: the tier hbm is the device's own memory; remove it and set "
                         "device.memory or device.bandwidth",
                         shown(value.json())));
@@ -245,7 +245,7 @@ std::vector<Tier> tiers_from(const Value& v, const Device& device) {
       tiers.push_back(tier_from(t, device));
       const auto same = [&](const Tier& other) { return other.name == tiers.back().name; };
       if (std::find_if(tiers.begin(), tiers.end() - 1, same) != tiers.end() - 1) {
-        t.refuse(fmt::format("a second tier \"{}\"; give it another name", tiers.back().name));
+        t.reject(fmt::format("a second tier \"{}\"; give it another name", tiers.back().name));
       }
     }
   }
@@ -445,7 +445,7 @@ System system_from(const Value& v, const Library& library, const Document* devic
     s.fabric.push_back(level_from(l));
     devices *= static_cast<double>(s.fabric.back().size);
     if (devices > kMostConnected) {
-      l.refuse(fmt::format("the sizes up to here multiply to {} devices, expected at most {}",
+      l.reject(fmt::format("the sizes up to here multiply to {} devices, expected at most {}",
                            devices, kMostConnected));
     }
   }

@@ -56,7 +56,7 @@ void read_features(const Value& v, EmbeddingTable& t, bool has_pooling) {
       all += t.features.back().pooling;
     }
     if (has_pooling) {
-      v.refuse("found a list of features and pooling; give each feature its own pooling");
+      v.reject("found a list of features and pooling; give each feature its own pooling");
     }
     t.pooling = all;
   } else {
@@ -67,7 +67,7 @@ void read_features(const Value& v, EmbeddingTable& t, bool has_pooling) {
     }
   }
   if (t.feature_count() > 1 && t.session) {
-    v.refuse(
+    v.reject(
         "found several features, but sessions are modelled for tables of one feature; "
         "remove access.session");
   }
@@ -89,7 +89,7 @@ EmbeddingTable table_from(const Value& v, AccessReader& laws) {
     const auto recorded = laws.read(*access, t);
     const auto pooling = v.find("pooling");
     if (recorded && pooling && std::abs(*recorded / t.pooling - 1) > 0.01) {
-      pooling->refuse(
+      pooling->reject(
           fmt::format("found {}, but {} has {:.6g} ids per bag; leave pooling out to take that",
                       t.pooling, t.access_file, *recorded));
     }
@@ -106,7 +106,7 @@ EmbeddingTable table_from(const Value& v, AccessReader& laws) {
   if (const auto weighted = v.find("weighted")) {
     t.weighted = weighted->boolean();
     if (t.weighted && t.mode == PoolingMode::kSequence) {
-      weighted->refuse("found true: rows that are not pooled have no weights; use mode sum");
+      weighted->reject("found true: rows that are not pooled have no weights; use mode sum");
     }
   }
   return t;

@@ -118,7 +118,7 @@ SequenceLengths lengths_from(const Value& v, const Reading& reading) {
   read_keys(v, lengths_keys(), lengths, reading);
   const std::int64_t longest = reading.job->batch.sequence;
   if (lengths.length_of_a_token() > static_cast<double>(longest)) {
-    v.refuse(fmt::format(
+    v.reject(fmt::format(
         "a mean of {:g} and a deviation of {:g} tokens put an average token into a document of "
         "{:.0f}, but a sequence has {} (batch.sequence): documents are cut there; give the moments "
         "of what is left of them",

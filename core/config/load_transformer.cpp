@@ -53,7 +53,7 @@ const Keys<MixtureOfExperts>& experts_keys() {
           [](const Value& v, M& m, const Reading&) {
             for (const char* key : {"session", "remap"}) {
               if (const auto k = v.find(key)) {
-                k->refuse(fmt::format("{} is for embedding tables; remove it", key));
+                k->reject(fmt::format("{} is for embedding tables; remove it", key));
               }
             }
             EmbeddingTable popularity;
@@ -82,7 +82,7 @@ MixtureOfExperts experts_from(const Value& v, std::int64_t layers) {
     m.groups_per_token =
         v.at("groups_per_token", "groups that a token's experts may lie in").integer(1, m.groups);
   } else if (const auto limit = v.find("groups_per_token")) {
-    limit->refuse("found without groups, of which it limits the number; use groups too");
+    limit->reject("found without groups, of which it limits the number; use groups too");
   }
   return m;
 }
@@ -180,7 +180,7 @@ void read_heads(const Value& v, TransformerWorkload& w) {
     read_keys(*mla, latent_keys(), w.mla.emplace(), {});
     for (const char* key : {"kv_heads", "head_dim"}) {
       if (const auto k = v.find(key)) {
-        k->refuse(fmt::format("found {}: latent attention takes its widths from mla; remove it",
+        k->reject(fmt::format("found {}: latent attention takes its widths from mla; remove it",
                               shown(k->json())));
       }
     }
@@ -249,11 +249,11 @@ TransformerWorkload transformer_from(const Value& v) {
   }
   if (w.full_attention_every > 0 && w.window == 0) {
     v.at("full_attention_every", "")
-        .refuse("found without window: all layers see all keys; remove it, or give window");
+        .reject("found without window: all layers see all keys; remove it, or give window");
   }
   if (w.parallel_block && (w.moe || w.mla)) {
     v.at("parallel_block", "")
-        .refuse(
+        .reject(
             "found true: a parallel block has one dense feed-forward block and multi-head or "
             "grouped "
             "attention; use false, or remove moe and mla");

@@ -3,8 +3,8 @@
 #include <map>
 #include <string>
 
+#include "core/config/internal/frameworks.h"
 #include "core/config/internal/loaders.h"
-#include "core/config/internal/stacks.h"
 
 namespace stepcast::config {
 namespace {
@@ -169,15 +169,15 @@ class Overrider {
     }
   }
 
-  /// Applies what a stack does with a plan of the job's shape. What `--set` says stays; so does
+  /// Applies what a framework does with a plan of the job's shape. What `--set` says stays; so does
   /// what the job file says, unless `over_file`.
-  void apply_stack(const StackRecipe& recipe, bool over_file) {
+  void apply_framework(const FrameworkRecipe& recipe, bool over_file) {
     std::vector<std::string> settings =
         recipe.of(degree("tensor"), degree("pipeline"), degree("expert"));
     if (recipe.host_issue > 0) {
       settings.push_back(fmt::format("system.device.launch=\"{} us\"", recipe.host_issue * 1e6));
     }
-    const Json before = documents_.job.root;  // what the job says, before the stack adds to it
+    const Json before = documents_.job.root;  // what the job says, before the framework adds to it
     for (const auto& [path, value] : leaves_of(settings)) {
       const std::vector<Step> steps = steps_of(path, path);
       if (!overridden(path) && !lacks_need(path) && (over_file || !says(before, steps))) {
@@ -325,10 +325,10 @@ JobDocuments apply_overrides(Document job, const std::vector<std::string>& overr
   return overrider.take();
 }
 
-JobDocuments with_stack(JobDocuments documents, const StackRecipe& recipe, bool over_file,
-                        const Library& library) {
+JobDocuments with_framework(JobDocuments documents, const FrameworkRecipe& recipe, bool over_file,
+                            const Library& library) {
   Overrider overrider(std::move(documents), library);
-  overrider.apply_stack(recipe, over_file);
+  overrider.apply_framework(recipe, over_file);
   return overrider.take();
 }
 

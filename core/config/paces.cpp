@@ -11,15 +11,15 @@ constexpr std::int64_t kMostMeasured = 1'000'000;
 
 }  // namespace
 
-PaceTable read_paces(const Source& source) {
+EfficiencyTable read_efficiencies(const Source& source) {
   const Document document = parse_document(source);
   const Value root = Value::root_of(document);
   root.keys({"source", "groups"});
-  PaceTable table;
+  EfficiencyTable table;
   table.source = root.at("source", "command and tables it was made from").text("a text");
   for (const Value& item : root.at("groups", "a list").items("a list of measured groups")) {
     item.keys({"device", "framework", "family", "factor", "low", "high", "rows", "sources"});
-    PaceGroup group;
+    EfficiencyGroup group;
     for (const auto& [key, into] : {std::pair{"device", &group.device},
                                     {"framework", &group.framework},
                                     {"family", &group.family}}) {
@@ -38,17 +38,17 @@ PaceTable read_paces(const Source& source) {
   return table;
 }
 
-PaceTable load_paces(const Library& library) {
-  return read_once<PaceTable>(library, "paces", [&] {
-    return read_paces(file_source(library.root / "models" / "stacks" / "paces.json"));
+EfficiencyTable load_efficiencies(const Library& library) {
+  return read_once<EfficiencyTable>(library, "paces", [&] {
+    return read_efficiencies(file_source(library.root / "models" / "stacks" / "paces.json"));
   });
 }
 
-std::string paces_to_json(const PaceTable& table) {
+std::string efficiencies_to_json(const EfficiencyTable& table) {
   OrderedJson j;
   j["source"] = table.source;
   j["groups"] = OrderedJson::array();
-  for (const PaceGroup& g : table.groups) {
+  for (const EfficiencyGroup& g : table.groups) {
     OrderedJson group;
     for (const auto& [key, value] :
          {std::pair{"device", &g.device}, {"framework", &g.framework}, {"family", &g.family}}) {

@@ -3,14 +3,14 @@
 #include <string>
 
 #include "core/config/config.h"
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 
 namespace stepcast::config {
 
-/// Paces as `stepcast validate published --out-pace FILE` writes them; those that ship are
-/// `root`/models/stacks/paces.json. Errors: InputError naming file and JSON path.
-PaceTable read_paces(const Source& source);
-PaceTable load_paces(const Library& library);
-std::string paces_to_json(const PaceTable& table);
+/// Paces as `stepcast validate published --out-efficiency FILE` writes them; those that ship are
+/// `root`/models/stacks/efficiencies.json. Errors: InputError naming file and JSON path.
+EfficiencyTable read_efficiencies(const Source& source);
+EfficiencyTable load_efficiencies(const Library& library);
+std::string efficiencies_to_json(const EfficiencyTable& table);
 
 }  // namespace stepcast::config

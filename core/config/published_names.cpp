@@ -46,25 +46,25 @@ std::vector<NamedSettings> aliases_of(const Value& list) {
   return all;
 }
 
-std::vector<Stack> stacks_of(const Source& source) {
+std::vector<Framework> frameworks_of(const Source& source) {
   const Document document = parse_document(source);
   const Value root = Value::root_of(document);
   root.keys({"stacks"});
-  std::vector<Stack> stacks;
+  std::vector<Framework> frameworks;
   for (const Value& item : root.at("stacks", "a list").items("a list of training frameworks")) {
     item.keys({"name", "framework", "aliases", "default_of", "set", "tensor", "pipelined",
                "experts", "evidence"});
-    stacks.push_back({item.at("name", "a short name").name(),
-                      item.at("framework", "a short name").name(), texts(item, "aliases"),
-                      texts(item, "default_of"), shaped(item),
-                      item.at("evidence", "where this is documented").name()});
+    frameworks.push_back({item.at("name", "a short name").name(),
+                          item.at("framework", "a short name").name(), texts(item, "aliases"),
+                          texts(item, "default_of"), shaped(item),
+                          item.at("evidence", "where this is documented").name()});
   }
-  return stacks;
+  return frameworks;
 }
 
-std::vector<std::string> names_of(const std::vector<Stack>& stacks) {
+std::vector<std::string> names_of(const std::vector<Framework>& frameworks) {
   std::vector<std::string> names;
-  for (const Stack& s : stacks) {
+  for (const Framework& s : frameworks) {
     names.push_back(s.name);
   }
   return names;
@@ -74,10 +74,10 @@ void append(std::vector<std::string>& to, const std::vector<std::string>& more) 
   to.insert(to.end(), more.begin(), more.end());
 }
 
-StackRecipe recipe_of(const Stack* stack, const PublishedSource* source) {
-  StackRecipe recipe;
-  recipe.stack = stack;
-  recipe.settings = stack->settings;
+FrameworkRecipe recipe_of(const Framework* framework, const PublishedSource* source) {
+  FrameworkRecipe recipe;
+  recipe.framework = framework;
+  recipe.settings = framework->settings;
   if (source != nullptr) {
     recipe.source = source->source;
     recipe.host_issue = source->host_issue;
@@ -124,24 +124,25 @@ const NamedSettings* PublishedNames::precision(std::string_view name) const {
   return it == precisions.end() ? nullptr : &*it;
 }
 
-const Stack* PublishedNames::stack(std::string_view name) const {
-  const auto it = std::find_if(stacks.begin(), stacks.end(),
-                               [&](const Stack& s) { return lower(s.name) == lower(name); });
-  return it == stacks.end() ? nullptr : &*it;
+const Framework* PublishedNames::find_framework(std::string_view name) const {
+  const auto it = std::find_if(frameworks.begin(), frameworks.end(),
+                               [&](const Framework& s) { return lower(s.name) == lower(name); });
+  return it == frameworks.end() ? nullptr : &*it;
 }
 
-const Stack* PublishedNames::default_stack(std::string_view family) const {
-  const auto it = std::find_if(stacks.begin(), stacks.end(), [family](const Stack& s) {
+const Framework* PublishedNames::default_framework(std::string_view family) const {
+  const auto it = std::find_if(frameworks.begin(), frameworks.end(), [family](const Framework& s) {
     return std::find(s.default_of.begin(), s.default_of.end(), family) != s.default_of.end();
   });
-  return it == stacks.end() ? nullptr : &*it;
+  return it == frameworks.end() ? nullptr : &*it;
 }
 
-StackRecipe PublishedNames::recipe(std::string_view source, std::string_view framework,
-                                   std::string_view model, std::string_view gpu,
-                                   std::string_view family) const {
+FrameworkRecipe PublishedNames::recipe(std::string_view source, std::string_view framework,
+                                       std::string_view model, std::string_view gpu,
+                                       std::string_view family) const {
   const auto it = std::find_if(sources.begin(), sources.end(), [&](const PublishedSource& s) {
-    return source.starts_with(s.begins) && (s.framework.empty() || s.framework == framework) &&
+    return source.starts_with(s.begins) &&
+           (s.row_framework.empty() || s.row_framework == framework) &&
            (s.models.empty() ||
             std::find(s.models.begin(), s.models.end(), model) != s.models.end()) &&
            (s.gpus.empty() || std::any_of(s.gpus.begin(), s.gpus.end(), [&](const std::string& g) {
@@ -149,12 +150,12 @@ StackRecipe PublishedNames::recipe(std::string_view source, std::string_view fra
             }));
   });
   if (it != sources.end()) {
-    return recipe_of(stack(it->stack), &*it);
+    return recipe_of(find_framework(it->framework), &*it);
   }
-  const Stack* best = default_stack(family);
+  const Framework* best = default_framework(family);
   std::size_t longest = 0;
   const std::string low = lower(framework);
-  for (const Stack& s : stacks) {
+  for (const Framework& s : frameworks) {
     for (const std::string& alias : s.aliases) {
       if (low.starts_with(alias) && alias.size() > longest) {
         best = &s;
@@ -165,36 +166,36 @@ StackRecipe PublishedNames::recipe(std::string_view source, std::string_view fra
   if (best == nullptr) {
     return {};
   }
-  StackRecipe recipe = recipe_of(best, nullptr);
+  FrameworkRecipe recipe = recipe_of(best, nullptr);
   recipe.source = source;
   return recipe;
 }
 
-StackRecipe PublishedNames::named(std::string_view name, const std::string& where) const {
-  if (const Stack* s = stack(name)) {
+FrameworkRecipe PublishedNames::named(std::string_view name, const std::string& where) const {
+  if (const Framework* s = find_framework(name)) {
     return recipe_of(s, nullptr);
   }
   const PublishedSource* found = nullptr;
   for (const PublishedSource& s : sources) {
-    if (lower(s.source) == lower(name) && s.framework.empty() &&
+    if (lower(s.source) == lower(name) && s.row_framework.empty() &&
         (found == nullptr || (s.models.empty() && s.gpus.empty()))) {
       found = &s;
     }
   }
   if (found == nullptr) {
-    const std::vector<std::string> names = names_of(stacks);
+    const std::vector<std::string> names = names_of(frameworks);
     throw InputError(where,
                      fmt::format("found \"{}\"; {}", name.substr(0, 80), suggestion(name, names)));
   }
-  return recipe_of(stack(found->stack), found);
+  return recipe_of(find_framework(found->framework), found);
 }
 
-PublishedNames read_published_names(const Source& source, const Source& stacks) {
+PublishedNames read_published_names(const Source& source, const Source& frameworks) {
   const Document document = parse_document(source);
   const Value root = Value::root_of(document);
   root.keys({"gpus", "precisions", "sources"});
   PublishedNames names;
-  names.stacks = stacks_of(stacks);
+  names.frameworks = frameworks_of(frameworks);
   names.gpus = aliases_of(root.at("gpus", "a list"));
   names.precisions = aliases_of(root.at("precisions", "a list"));
   for (const Value& item : root.at("sources", "a list").items("a list of publications")) {
@@ -204,16 +205,16 @@ PublishedNames read_published_names(const Source& source, const Source& stacks) 
     published.source = item.at("source", "a short name").name();
     published.begins = item.at("begins", "what the column source begins with").name();
     if (const auto framework = item.find("framework")) {
-      published.framework = framework->name();
+      published.row_framework = framework->name();
     }
     published.models = texts(item, "models");
     published.gpus = texts(item, "gpus");
-    const Value stack = item.at("stack", "a stack of models/stacks/stacks.json");
-    published.stack = stack.name();
-    if (names.stack(published.stack) == nullptr) {
-      const std::vector<std::string> known = names_of(names.stacks);
-      stack.refuse(
-          fmt::format("found \"{}\"; {}", published.stack, suggestion(published.stack, known)));
+    const Value framework = item.at("stack", "a stack of models/stacks/stacks.json");
+    published.framework = framework.name();
+    if (names.find_framework(published.framework) == nullptr) {
+      const std::vector<std::string> known = names_of(names.frameworks);
+      framework.reject(fmt::format("found \"{}\"; {}", published.framework,
+                                   suggestion(published.framework, known)));
     }
     published.settings = shaped(item);
     if (const auto issue = item.find("host_issue")) {

@@ -24,35 +24,35 @@ struct ShapedSettings {
 };
 
 /// A training framework, or a version of one: what it does with a plan.
-struct Stack {
+struct Framework {
   std::string name;                     ///< "megatron-lm-2021"
-  std::string framework;                ///< "megatron-lm": its stacks share a pace
+  std::string product;                  ///< "megatron-lm": its versions share an efficiency
   std::vector<std::string> aliases;     ///< how tables of runs begin its name
   std::vector<std::string> default_of;  ///< families of plans that run on it unless said otherwise
   ShapedSettings settings;
   std::string evidence;  ///< where the settings are documented
 };
 
-/// A publication: the stack it ran and what it set otherwise. The first that fits a row counts.
+/// A publication: the framework it ran and what it set otherwise. The first that fits a row counts.
 struct PublishedSource {
   std::string source;               ///< short name, for groups
   std::string begins;               ///< what a row's `source` begins with
-  std::string framework;            ///< what a row's `framework` is; empty: any
+  std::string row_framework;        ///< what a row's `framework` is; empty: any
   std::vector<std::string> models;  ///< which of a row's `model`, where recipes differ; empty: any
   std::vector<std::string> gpus;    ///< prefixes of a row's `gpu`
-  std::string stack;
-  ShapedSettings settings;  ///< after the stack's
+  std::string framework;
+  ShapedSettings settings;  ///< after the framework's
   /// Host seconds to issue one op; 0: what the device says. Where it is given, the scalar that a
   /// regime calibrates multiplies it, not the step.
   double host_issue = 0;
   std::string evidence;
 };
 
-/// Settings of a job of a stack, or of a row of a publication.
-struct StackRecipe {
-  std::string source;  ///< the publication; empty for a stack alone
-  const Stack* stack = nullptr;
-  ShapedSettings settings;  ///< of the stack, then of the publication
+/// Settings of a job of a framework, or of a row of a publication.
+struct FrameworkRecipe {
+  std::string source;  ///< the publication; empty for a framework alone
+  const Framework* framework = nullptr;
+  ShapedSettings settings;  ///< of the framework, then of the publication
   double host_issue = 0;
   /// Overrides for a plan of that shape, in order.
   [[nodiscard]] std::vector<std::string> of(std::int64_t tensor_ranks, std::int64_t stages,
@@ -66,28 +66,28 @@ struct StackRecipe {
 struct PublishedNames {
   std::vector<NamedSettings> gpus, precisions;
   std::vector<PublishedSource> sources;
-  std::vector<Stack> stacks;
+  std::vector<Framework> frameworks;
 
   /// Null where no alias is `name`.
   [[nodiscard]] const NamedSettings* gpu(std::string_view name) const;
   /// The first whose alias begins `name`, whatever the case: "FP8-CS (current scaling)" is fp8.
   [[nodiscard]] const NamedSettings* precision(std::string_view name) const;
-  /// Recipe of a row: its publication's; else the stack whose longest alias begins `framework`;
+  /// Recipe of a row: its publication's; else the framework whose longest alias begins `framework`;
   /// else the one that plans of that family run on.
-  [[nodiscard]] StackRecipe recipe(std::string_view source, std::string_view framework,
-                                   std::string_view model, std::string_view gpu,
-                                   std::string_view family) const;
-  /// A stack by its name, whatever the case, or a publication by its source ("NeMo 24.07"; of
+  [[nodiscard]] FrameworkRecipe recipe(std::string_view source, std::string_view framework,
+                                       std::string_view model, std::string_view gpu,
+                                       std::string_view family) const;
+  /// A framework by its name, whatever the case, or a publication by its source ("NeMo 24.07"; of
   /// recipes for some models and for all, that for all). Errors: InputError at `where` listing the
   /// stacks.
-  [[nodiscard]] StackRecipe named(std::string_view name, const std::string& where) const;
-  /// The stack that plans of a family run on; null where none is said to.
-  [[nodiscard]] const Stack* default_stack(std::string_view family) const;
-  [[nodiscard]] const Stack* stack(std::string_view name) const;
+  [[nodiscard]] FrameworkRecipe named(std::string_view name, const std::string& where) const;
+  /// The framework that plans of a family run on; null where none is said to.
+  [[nodiscard]] const Framework* default_framework(std::string_view family) const;
+  [[nodiscard]] const Framework* find_framework(std::string_view name) const;
 };
 
 /// Errors: InputError naming file and JSON path.
-PublishedNames read_published_names(const Source& names, const Source& stacks);
+PublishedNames read_published_names(const Source& names, const Source& frameworks);
 PublishedNames load_published_names(const Library& library);
 
 }  // namespace stepcast::config

@@ -10,7 +10,7 @@ namespace stepcast::config {
 /// optional blanks, then a unit:
 ///
 ///   Bytes           B kB MB GB TB PB (powers of 1000), KiB MiB GiB TiB PiB (powers of 1024)
-///   BytesPerSecond  the same with "/s"; bits ("Gb/s") are refused, with the value in bytes named
+///   BytesPerSecond  the same with "/s"; bits ("Gb/s") are rejected, with the value in bytes named
 ///   Seconds         s ms us ns ps min h
 ///   FlopsPerSecond  FLOP/s kFLOP/s MFLOP/s GFLOP/s TFLOP/s PFLOP/s EFLOP/s
 ///

@@ -200,7 +200,7 @@ struct RoleFormats {
 struct Calibration {
   enum class Kind : std::uint8_t { kAuto, kNone, kScale };
   Kind kind = Kind::kAuto;
-  double scale = 1;  ///< multiplies time, one scalar for a software stack
+  double scale = 1;  ///< multiplies time, one scalar for a software framework
 };
 
 /// A fully resolved job: what is trained, how it is split, on what. Made and checked by

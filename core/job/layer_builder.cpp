@@ -16,7 +16,7 @@ std::string text(const LayerTensor& t) {
 
 }  // namespace
 
-void LayerBuilder::refuse(const std::string& message) const { throw InputError(place_, message); }
+void LayerBuilder::reject(const std::string& message) const { throw InputError(place_, message); }
 
 int LayerBuilder::group(std::string name, std::int64_t size) {
   list_.groups.push_back({std::move(name), size});
@@ -45,7 +45,7 @@ Layer& LayerBuilder::add_layer(LayerKind kind, const std::string& name,
                        kind == LayerKind::kConnectionist || kind == LayerKind::kConcatenate ||
                        kind == LayerKind::kMultiply;
     if (shape(t).time_major && !knows) {
-      refuse(
+      reject(
           fmt::format("{} has its rows frame by frame, which {} does not read; put a "
                       "sample_major before it",
                       text(shape(t)), name_of(kind)));
@@ -58,7 +58,7 @@ Layer& LayerBuilder::add_layer(LayerKind kind, const std::string& name,
 
 int LayerBuilder::out(Layer& l, std::int64_t rows, std::int64_t columns) {
   if (rows < 1 || columns < 1 || rows > kMostElements / columns) {
-    refuse(
+    reject(
         fmt::format("'{}' would be [{}, {}] for each sample; use sizes from 1 on and below 2^40 "
                     "elements",
                     l.name, rows, columns));
@@ -80,7 +80,7 @@ void LayerBuilder::same_shape(const std::string& name, int a, int b) const {
   const LayerTensor& x = shape(a);
   const LayerTensor& y = shape(b);
   if (x.rows != y.rows || x.columns != y.columns || x.time_major != y.time_major) {
-    refuse(
+    reject(
         fmt::format("'{}' takes two tensors of one shape, and {} differs from {}; bring one to "
                     "the other's with linear or reshape",
                     name, text(x), text(y)));
@@ -89,14 +89,14 @@ void LayerBuilder::same_shape(const std::string& name, int a, int b) const {
 
 void LayerBuilder::one_row(const std::string& name, int x) const {
   if (shape(x).rows != 1) {
-    refuse(fmt::format("'{}' takes one row a sample, and {} has {}; reshape it to [1, {}]", name,
+    reject(fmt::format("'{}' takes one row a sample, and {} has {}; reshape it to [1, {}]", name,
                        text(shape(x)), shape(x).rows, shape(x).elements()));
   }
 }
 
 int LayerBuilder::linear(const std::string& name, int x, const Linear& l) {
   if (is_gated(l.activation) && l.width % 2 != 0) {
-    refuse(fmt::format("'{}' has an odd width {}, and a gated activation halves it; use {}", name,
+    reject(fmt::format("'{}' has an odd width {}, and a gated activation halves it; use {}", name,
                        l.width, l.width + 1));
   }
   const bool fused = l.activation == Activation::kRelu && l.bias;
@@ -112,7 +112,7 @@ int LayerBuilder::linear(const std::string& name, int x, const Linear& l) {
 int LayerBuilder::activation(const std::string& name, int x, Activation a) {
   const std::int64_t columns = shape(x).columns;
   if (is_gated(a) && columns % 2 != 0) {
-    refuse(fmt::format("'{}' halves the columns of {}, which are odd", name, text(shape(x))));
+    reject(fmt::format("'{}' halves the columns of {}, which are odd", name, text(shape(x))));
   }
   Layer& layer = add_layer(LayerKind::kActivation, name, {x});
   layer.activation = a;
@@ -140,7 +140,7 @@ int LayerBuilder::concatenate(const std::string& name, const std::vector<int>& p
   std::int64_t columns = 0;
   for (const int p : parts) {
     if (shape(p).rows != shape(parts.front()).rows) {
-      refuse(
+      reject(
           fmt::format("'{}' puts columns side by side, and {} has other rows than {}; reshape or "
                       "transpose one",
                       name, text(shape(p)), text(shape(parts.front()))));
@@ -152,7 +152,7 @@ int LayerBuilder::concatenate(const std::string& name, const std::vector<int>& p
 
 int LayerBuilder::columns(const std::string& name, int x, std::int64_t first, std::int64_t count) {
   if (first < 0 || count < 1 || first + count > shape(x).columns) {
-    refuse(fmt::format("'{}' takes columns {} to {} of {}; stay inside", name, first, first + count,
+    reject(fmt::format("'{}' takes columns {} to {} of {}; stay inside", name, first, first + count,
                        text(shape(x))));
   }
   Layer& layer = add_layer(LayerKind::kColumns, name, {x});
@@ -162,7 +162,7 @@ int LayerBuilder::columns(const std::string& name, int x, std::int64_t first, st
 
 int LayerBuilder::reshape(const std::string& name, int x, std::int64_t rows, std::int64_t columns) {
   if (rows * columns != shape(x).elements()) {
-    refuse(fmt::format("'{}' makes [{}, {}] of {}, which has {} elements, not {}", name, rows,
+    reject(fmt::format("'{}' makes [{}, {}] of {}, which has {} elements, not {}", name, rows,
                        columns, text(shape(x)), shape(x).elements(), rows * columns));
   }
   return out(add_layer(LayerKind::kReshape, name, {x}), rows, columns);
@@ -181,7 +181,7 @@ int LayerBuilder::matmul(const std::string& name, int a, int b, bool transpose_a
   const std::int64_t other = transpose_b ? y.columns : y.rows;
   const std::int64_t n = transpose_b ? y.rows : y.columns;
   if (inner != other) {
-    refuse(
+    reject(
         fmt::format("'{}' multiplies [{}, {}] by [{}, {}] (from {} and {}); the inner sizes {} "
                     "and {} must agree: check transpose_a and transpose_b",
                     name, m, inner, other, n, text(x), text(y), inner, other));
@@ -199,7 +199,7 @@ int LayerBuilder::tables(const std::string& name, int before, std::int64_t colum
   }
   for (const Layer& l : list_.layers) {
     if (l.kind == LayerKind::kTables) {
-      refuse(fmt::format("'{}' reads the tables again after '{}'; use that one's output", name,
+      reject(fmt::format("'{}' reads the tables again after '{}'; use that one's output", name,
                          l.name));
     }
   }
@@ -211,7 +211,7 @@ int LayerBuilder::tables(const std::string& name, int before, std::int64_t colum
 int LayerBuilder::dot(const std::string& name, int x, std::int64_t dim) {
   dim = dim > 0 ? dim : shape(x).columns;
   if (shape(x).elements() % dim != 0) {
-    refuse(fmt::format("'{}' reads vectors of width {}, which does not divide {}", name, dim,
+    reject(fmt::format("'{}' reads vectors of width {}, which does not divide {}", name, dim,
                        text(shape(x))));
   }
   const std::int64_t vectors = shape(x).elements() / dim;
@@ -234,10 +234,10 @@ Layer& LayerBuilder::add_heads(LayerKind kind, const std::string& name, int qkv,
   const std::int64_t columns = shape(qkv).columns;
   const std::int64_t dim = columns / all;
   if (a.heads % kv != 0) {
-    refuse(fmt::format("'{}' has {} heads and {} kv_heads; use a divisor", name, a.heads, kv));
+    reject(fmt::format("'{}' has {} heads and {} kv_heads; use a divisor", name, a.heads, kv));
   }
   if (dim < 1 || dim * all != columns) {
-    refuse(
+    reject(
         fmt::format("'{}' reads query, key and value side by side: {} heads and {} kv_heads make "
                     "{} equal parts, but {} has {} columns; give the linear before it a multiple "
                     "of {}",
@@ -254,11 +254,11 @@ int LayerBuilder::attention(const std::string& name, int qkv, const LayerHeads& 
   Layer& layer = add_heads(LayerKind::kAttention, name, qkv, a);
   const std::int64_t rows = shape(qkv).rows;
   if (a.lengths && rows > kLongestJagged) {
-    refuse(fmt::format("'{}' draws lengths over {} rows of a sample; the most is {}", name, rows,
+    reject(fmt::format("'{}' draws lengths over {} rows of a sample; the most is {}", name, rows,
                        kLongestJagged));
   }
   if (a.lengths && a.window > 0) {
-    refuse(fmt::format("'{}' has lengths and a window; leave one of them out", name));
+    reject(fmt::format("'{}' has lengths and a window; leave one of them out", name));
   }
   if (a.lengths) {  // pairs are counted once for layers of one law
     const auto like =
@@ -275,7 +275,7 @@ int LayerBuilder::attention(const std::string& name, int qkv, const LayerHeads& 
 int LayerBuilder::rope(const std::string& name, int qkv, const LayerHeads& a) {
   Layer& layer = add_heads(LayerKind::kRope, name, qkv, a);
   if (layer.heads.dim % 2 != 0) {
-    refuse(
+    reject(
         fmt::format("'{}' turns pairs of columns, and heads of {} are {} wide; use an even width",
                     name, text(shape(qkv)), layer.heads.dim));
   }
@@ -285,7 +285,7 @@ int LayerBuilder::rope(const std::string& name, int qkv, const LayerHeads& a) {
 int LayerBuilder::embedding(const std::string& name, int ids, std::int64_t vocabulary,
                             std::int64_t width) {
   if (shape(ids).columns != 1) {
-    refuse(
+    reject(
         fmt::format("'{}' looks up one id a row, and {} has {} columns; declare the ids as "
                     "[rows, 1]",
                     name, text(shape(ids)), shape(ids).columns));
@@ -301,7 +301,7 @@ int LayerBuilder::softmax(const std::string& name, int x) {
 
 int LayerBuilder::mean_rows(const std::string& name, int x, std::int64_t rows) {
   if (rows < 1 || shape(x).rows % rows != 0) {
-    refuse(
+    reject(
         fmt::format("'{}' takes the mean of {} rows at a time, which does not divide the rows of "
                     "{}",
                     name, rows, text(shape(x))));
@@ -312,7 +312,7 @@ int LayerBuilder::mean_rows(const std::string& name, int x, std::int64_t rows) {
 int LayerBuilder::modulate(const std::string& name, int x, int c, std::int64_t first) {
   one_row(name, c);
   if (first < 0 || first + 2 * shape(x).columns > shape(c).columns) {
-    refuse(fmt::format("'{}' reads shift and scale from columns {} to {} of {}; make it wider",
+    reject(fmt::format("'{}' reads shift and scale from columns {} to {} of {}; make it wider",
                        name, first, first + 2 * shape(x).columns, text(shape(c))));
   }
   Layer& layer = add_layer(LayerKind::kModulate, name, {x, c});
@@ -324,7 +324,7 @@ int LayerBuilder::gate(const std::string& name, int x, int branch, int c, std::i
   same_shape(name, x, branch);
   one_row(name, c);
   if (first < 0 || first + shape(x).columns > shape(c).columns) {
-    refuse(fmt::format("'{}' reads its gate from columns {} to {} of {}; make it wider", name,
+    reject(fmt::format("'{}' reads its gate from columns {} to {} of {}; make it wider", name,
                        first, first + shape(x).columns, text(shape(c))));
   }
   Layer& layer = add_layer(LayerKind::kGate, name, {x, branch, c});
@@ -338,7 +338,7 @@ int LayerBuilder::positions(const std::string& name, int x) {
 
 int LayerBuilder::convolution(const std::string& name, int x, const Convolution& c) {
   if (c.grid[0] * c.grid[1] != shape(x).rows) {
-    refuse(fmt::format("'{}' sees a grid of {} x {} positions, but {} has {} rows", name, c.grid[0],
+    reject(fmt::format("'{}' sees a grid of {} x {} positions, but {} has {} rows", name, c.grid[0],
                        c.grid[1], text(shape(x)), shape(x).rows));
   }
   Layer& layer = add_layer(LayerKind::kConvolution, name, {x});
@@ -358,7 +358,7 @@ int LayerBuilder::time_major(const std::string& name, int x) {
 
 int LayerBuilder::sample_major(const std::string& name, int x) {
   if (!shape(x).time_major) {
-    refuse(
+    reject(
         fmt::format("'{}' undoes time_major, which {} has not been through", name, text(shape(x))));
   }
   const int y = out(add_layer(LayerKind::kSampleMajor, name, {x}), shape(x).rows, shape(x).columns);
@@ -368,13 +368,13 @@ int LayerBuilder::sample_major(const std::string& name, int x) {
 
 int LayerBuilder::recurrent(const std::string& name, int x, Activation a, bool reverse) {
   if (!shape(x).time_major) {
-    refuse(
+    reject(
         fmt::format("'{}' goes from frame to frame of {}, whose rows are sample by sample; put a "
                     "time_major before it",
                     name, text(shape(x))));
   }
   if (is_gated(a) || (a != Activation::kRelu && a != Activation::kNone)) {
-    refuse(
+    reject(
         fmt::format("'{}' has activation {}; a recurrence takes relu or none", name, name_of(a)));
   }
   Layer& layer = add_layer(LayerKind::kRecurrent, name, {x});
@@ -388,7 +388,7 @@ int LayerBuilder::collective(LayerKind kind, const std::string& name, int x, int
   std::int64_t columns = shape(x).columns;
   if (kind == LayerKind::kReduceScatter || kind == LayerKind::kAllToAll) {
     if (columns % ranks != 0) {
-      refuse(fmt::format("'{}' deals the columns of {} out to {} ranks, which does not divide them",
+      reject(fmt::format("'{}' deals the columns of {} out to {} ranks, which does not divide them",
                          name, text(shape(x)), ranks));
     }
     columns = kind == LayerKind::kReduceScatter ? columns / ranks : columns;
@@ -402,13 +402,13 @@ int LayerBuilder::collective(LayerKind kind, const std::string& name, int x, int
 
 void LayerBuilder::loss(LayerKind kind, const std::string& name, int x, std::int64_t labels) {
   if (kind == LayerKind::kBinaryCrossEntropy && shape(x).elements() != 1) {
-    refuse(
+    reject(
         fmt::format("'{}' takes one logit a sample, and {} has {} elements; end in a linear of "
                     "width 1",
                     name, text(shape(x)), shape(x).elements()));
   }
   if (!shape(x).needs_gradient) {
-    refuse(fmt::format("'{}' is a loss of {}, which depends on no parameter; train something", name,
+    reject(fmt::format("'{}' is a loss of {}, which depends on no parameter; train something", name,
                        text(shape(x))));
   }
   Layer& layer = add_layer(kind, name, {x});
@@ -418,7 +418,7 @@ void LayerBuilder::loss(LayerKind kind, const std::string& name, int x, std::int
 LayerList LayerBuilder::finish() && {
   if (std::none_of(list_.layers.begin(), list_.layers.end(),
                    [](const Layer& l) { return is_loss(l.kind); })) {
-    refuse(
+    reject(
         "there is no loss, so nothing would be trained; end in binary_cross_entropy, "
         "mean_squared_error, cross_entropy or connectionist");
   }
@@ -436,7 +436,7 @@ LayerList LayerBuilder::finish() && {
   }
   for (const std::int32_t t : list_.inputs) {
     if (!used[static_cast<std::size_t>(t)]) {
-      refuse(
+      reject(
           fmt::format("nothing reads the input '{}'; use it or remove it", list_.tensor(t).name));
     }
   }

@@ -71,7 +71,7 @@ class LayerBuilder {
     return list_.tensors[static_cast<std::size_t>(tensor)];
   }
   [[nodiscard]] const LayerList& list() const { return list_; }
-  [[noreturn]] void refuse(const std::string& message) const;
+  [[noreturn]] void reject(const std::string& message) const;
 
   /// Checks that everything computed is used and that there is a loss.
   LayerList finish() &&;

@@ -31,18 +31,18 @@ int features(LayerBuilder& b, const LayeredWorkload& w) {
   return b.tables("features", mlp(b, "bottom", dense, w.bottom_mlp, false), table_columns(w));
 }
 
-int interaction(LayerBuilder& b, const LayeredWorkload& w, int stack) {
+int interaction(LayerBuilder& b, const LayeredWorkload& w, int framework) {
   switch (w.interaction.kind) {
     case InteractionKind::kCat:
-      return stack;
+      return framework;
     case InteractionKind::kDot:
-      return b.dot("interaction", stack, w.bottom_mlp.back());
+      return b.dot("interaction", framework, w.bottom_mlp.back());
     case InteractionKind::kDcnV2:
       break;
   }
-  int x = stack;
+  int x = framework;
   for (std::int64_t i = 0; i < w.interaction.layers; ++i) {
-    x = b.cross(fmt::format("cross.{}", i), stack, x, w.interaction.rank);
+    x = b.cross(fmt::format("cross.{}", i), framework, x, w.interaction.rank);
   }
   return x;
 }
@@ -52,14 +52,14 @@ int embeddings(LayerBuilder& b, const LayeredWorkload& w) {
   const std::int64_t width = w.bottom_mlp.back();
   for (const EmbeddingTable& t : w.tables) {
     if (t.dim != width) {
-      b.refuse(
+      b.reject(
           fmt::format("table '{}' has dim {}, and the last width of bottom_mlp is {}: the "
                       "interaction layers stack embeddings of one width; make them equal",
                       t.name, t.dim, width));
     }
   }
-  const int stack = features(b, w);
-  return b.reshape("embeddings", stack, table_columns(w) / width + 1, width);
+  const int framework = features(b, w);
+  return b.reshape("embeddings", framework, table_columns(w) / width + 1, width);
 }
 
 /// Linear combinations of the rows of x; `x` as columns of its transpose.
@@ -123,8 +123,8 @@ int dhen_module(LayerBuilder& b, const DhenModel& m, DhenModel::Module module,
       y = b.reshape(at + "linear.flat", x, 1, flat);
       break;
     case DhenModel::Module::kCross: {
-      const int stack = b.reshape(at + "cross.flat", x, 1, flat);
-      y = b.cross(at + "cross", stack, stack, m.rank);
+      const int framework = b.reshape(at + "cross.flat", x, 1, flat);
+      y = b.cross(at + "cross", framework, framework, m.rank);
       break;
     }
   }
@@ -187,7 +187,7 @@ int dit_block(LayerBuilder& b, const DitModel& m, std::int64_t tensor, int group
 LayerList dit(const DitModel& m, std::int64_t tensor, const std::string& place) {
   LayerBuilder b(place);
   if (m.heads % tensor != 0 || m.ffn_hidden % tensor != 0) {
-    b.refuse(
+    b.reject(
         fmt::format("parallel.tensor = {} does not divide {} heads and a feed-forward width of "
                     "{}; use a divisor of both",
                     tensor, m.heads, m.ffn_hidden));

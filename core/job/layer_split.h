@@ -23,7 +23,7 @@ struct PipelineSplit {
 /// How so many layers are partitioned over the virtual stages of a pipeline, in order. Weights w of
 /// the ends join the layers, (layers + w) is divided evenly, and the ends' chunks give theirs
 /// back. Where it does not divide evenly, the outermost chunks are one short. Valid: virtual_stages
-/// >= 1. Counts may come out negative: core/job/job_rules.h refuses those.
+/// >= 1. Counts may come out negative: core/job/job_rules.h rejects those.
 std::vector<LayerRange> split_layers(std::int64_t layers, std::int64_t virtual_stages,
                                      const PipelineSplit& split = {});
 

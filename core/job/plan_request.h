@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/job/framework_rules.h"
 #include "core/job/job.h"
-#include "core/job/stack_rules.h"
 
 namespace stepcast {
 
@@ -16,7 +16,7 @@ struct FixedPlan {
   std::optional<Recompute> recompute;
   std::optional<PipelineSplit> pipeline_split;
   std::optional<MeshOrder> order;
-  std::optional<TrainingStack> stack;  ///< that must be able to run the plan
+  std::optional<TrainingFramework> framework;  ///< that must be able to run the plan
 };
 
 /// A job whose parallel plan is to be chosen. `job.parallel` holds what is not searched (overlaps,

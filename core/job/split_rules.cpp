@@ -251,17 +251,17 @@ Broken narrow_attention(const Job& job, const TransformerWorkload&) {
   if (!job.system.framework.fp8_attention) {
     return std::nullopt;
   }
-  const auto refuse = [](const std::string& why) {
+  const auto reject = [](const std::string& why) {
     return BrokenRule{"formats.attention", fmt::format("found fp8, but {}", why)};
   };
   if (!job.flash_attention) {
-    return refuse("attention is unfused; use attention flash, or leave it out");
+    return reject("attention is unfused; use attention flash, or leave it out");
   }
   if (job.phase != JobPhase::kTrain) {
-    return refuse("the job does not train; leave it out");
+    return reject("the job does not train; leave it out");
   }
   if (!job.system.device.peak.contains(Format::kFp8)) {
-    return refuse(
+    return reject(
         fmt::format("device {} has no fp8 peak; leave it out, or add "
                     "system.device.peak.fp8",
                     job.system.device.name));
@@ -288,26 +288,26 @@ Broken dispatched_experts(const Job& job, const TransformerWorkload& w) {
   if (p.expert_dispatch == ExpertDispatch::kCopies || p.expert == 1) {
     return std::nullopt;
   }
-  const auto refuse = [](const std::string& why) {
+  const auto reject = [](const std::string& why) {
     return BrokenRule{"parallel.expert_dispatch",
                       fmt::format("per_machine {}, or all_to_all", why)};
   };
   const ExpertSplit split = p.expert_split();
   if (split.tensor > 1) {
-    return refuse(
+    return reject(
         fmt::format("where {} tensor ranks share each expert by columns is not "
                     "implemented; use parallel.expert_tensor = 1 with sequence_parallel",
                     split.tensor));
   }
   if (!w.moe->even() || (w.moe->capacity_factor > 0 && w.moe->capacity_factor < 1)) {
-    return refuse(
+    return reject(
         fmt::format("needs to know which experts go together, which {} leaves open; "
                     "remove it",
                     w.moe->even() ? "a capacity_factor below 1" : "workload.moe.routing"));
   }
   const auto machines = expert_machines(job);
   if (!machines) {
-    return refuse(
+    return reject(
         fmt::format("needs as many of the {} ranks with different experts in each "
                     "machine of {}; use another expert degree or parallel.order",
                     p.expert, job.system.devices_in_level(0)));
@@ -315,7 +315,7 @@ Broken dispatched_experts(const Job& job, const TransformerWorkload& w) {
   const std::int64_t group = w.moe->experts / w.moe->groups;
   for (const std::int64_t block : {w.moe->experts / *machines, w.moe->experts / p.expert}) {
     if (w.moe->limits_groups() && group % block != 0 && block % group != 0) {
-      return refuse(
+      return reject(
           fmt::format("where groups of {} experts lie across machines or ranks of {} is "
                       "not implemented; use another expert degree",
                       group, block));

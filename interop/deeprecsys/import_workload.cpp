@@ -30,7 +30,7 @@ Described described_by_deeprecsys(const Value& v) {
   const std::string type = v.at("model_type", "dlrm").text("a model type of DeepRecSys");
   if (type != "dlrm") {
     v.at("model_type", "")
-        .refuse(fmt::format(
+        .reject(fmt::format(
             "found \"{}\": of DeepRecSys's models only dlrm is read (bottom MLP, tables, "
             "interaction, top MLP); describe this one as a workload of kind graph "
             "(docs/jobs.md)",
@@ -56,7 +56,7 @@ Described described_by_deeprecsys(const Value& v) {
   w["interaction"] = {{"kind", v.at("arch_interaction_op", "cat or dot")
                                    .choice<std::string>({{"cat", "cat"}, {"dot", "dot"}})}};
   if (const auto fixed = given(v, "num_indices_per_lookup_fixed"); fixed && !fixed->boolean()) {
-    fixed->refuse(
+    fixed->reject(
         "found false: numbers of lookups drawn evenly up to a limit are not modelled; "
         "use true with their mean");
   }

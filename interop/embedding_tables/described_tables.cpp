@@ -14,7 +14,7 @@ std::optional<Value> given(const Value& v, const char* key) {
 void must_be_absent(const Value& v, std::initializer_list<const char*> keys, const char* why) {
   for (const char* key : keys) {
     if (const auto found = given(v, key)) {
-      found->refuse(fmt::format("found {}: {}; leave it out", shown(found->json()), why));
+      found->reject(fmt::format("found {}: {}; leave it out", shown(found->json()), why));
     }
   }
 }

@@ -15,7 +15,7 @@ struct Described {
 
 /// A key that is there and not null.
 std::optional<Value> given(const Value& v, const char* key);
-/// Refuses each of the keys that is given: `why`.
+/// Rejects each of the keys that is given: `why`.
 void must_be_absent(const Value& v, std::initializer_list<const char*> keys, const char* why);
 /// "SUM", "PoolingType.SUM", "sum" -> "sum".
 std::string last_word(const Value& v, const char* expected);
@@ -41,7 +41,7 @@ Document as_job(Document d, Described found);
 template <Described (*describe)(const Value&)>
 ForeignFormat tables_format(std::string_view what, bool (*told)(const Json& root)) {
   return {.what = what,
-          .told_by_keys = told,
+          .inferred_by_keys = told,
           .job_of =
               [](Document d, const std::vector<std::string>&) {
                 Described found = describe(Value::root_of(d));

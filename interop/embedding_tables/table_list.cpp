@@ -119,7 +119,7 @@ class Line {
   Line(const Header& header, const Cells& cells, std::string place)
       : header_(header), cells_(cells), place_(std::move(place)) {}
 
-  [[noreturn]] void refuse(const std::string& column, std::string_view message) const {
+  [[noreturn]] void reject(const std::string& column, std::string_view message) const {
     throw InputError(place_ + ": " + column, message);
   }
   /// Empty where the line leaves it out.
@@ -134,10 +134,10 @@ class Line {
   [[nodiscard]] std::int64_t whole(const std::string& column, std::int64_t most) const {
     std::string cell = text(column);
     if (cell.empty()) {
-      refuse(column, "is empty, expected a value");
+      reject(column, "is empty, expected a value");
     }
     if (header_.separator == ';' && grouped(cell, '.')) {
-      refuse(column, fmt::format("found \"{}\", in which the point may group digits or begin a "
+      reject(column, fmt::format("found \"{}\", in which the point may group digits or begin a "
                                  "fraction; write the number without it",
                                  shown(cell)));
     }
@@ -146,7 +146,7 @@ class Line {
     }
     const double value = number_in(cell, column);
     if (value < 1 || value > static_cast<double>(most) || value != std::floor(value)) {
-      refuse(column,
+      reject(column,
              fmt::format("found {}, expected an integer from 1 to {}", shown(text(column)), most));
     }
     return static_cast<std::int64_t>(value);
@@ -180,7 +180,7 @@ class Line {
       const bool comma = cell.find(',') != std::string::npos;
       const bool word = column == "pooling" && !cell.empty() &&
                         std::isalpha(static_cast<unsigned char>(cell.front())) != 0;
-      refuse(column, fmt::format("found \"{}\", expected a number{}", shown(cell),
+      reject(column, fmt::format("found \"{}\", expected a number{}", shown(cell),
                                  comma  ? " with a point, not a comma"
                                  : word ? ": the mean lookups per sample; sum and mean go in a "
                                           "column mode"
@@ -204,14 +204,14 @@ Json table_of(const Line& line) {
   Json t = Json::object();
   t["name"] = line.text("name");
   if (line.text("name").empty()) {
-    line.refuse("name", "is empty, expected a value");
+    line.reject("name", "is empty, expected a value");
   }
   t["rows"] = line.whole("rows", config::kMostRows);
   t["dim"] = line.whole("dim", config::kWidestTable);
   if (!line.text("pooling").empty()) {
     const double pooling = line.number("pooling");
     if (!(pooling > 0)) {
-      line.refuse("pooling", fmt::format("found {}, expected more than 0 lookups per sample",
+      line.reject("pooling", fmt::format("found {}, expected more than 0 lookups per sample",
                                          line.text("pooling")));
     }
     t["pooling"] = pooling;
@@ -222,7 +222,7 @@ Json table_of(const Line& line) {
   for (const char* access : {"zipf", "histogram", "indices"}) {
     const std::string cell = line.text(access);
     if (!cell.empty() && t.contains("access")) {
-      line.refuse(access,
+      line.reject(access,
                   "is the second access of the table; fill one of zipf, histogram and indices");
     }
     if (!cell.empty()) {
@@ -343,7 +343,7 @@ Described described_by_list(const Value& v) {
 
 ForeignFormat table_list_format() {
   return {.what = "a list of embedding tables",
-          .told_by_text = is_table_list,
+          .inferred_by_text = is_table_list,
           .job_of =
               [](Document d, const std::vector<std::string>&) {
                 d = parsed_list(std::move(d));

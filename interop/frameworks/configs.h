@@ -8,7 +8,7 @@ namespace stepcast::interop {
 /// A transformer job as the file that a training framework reads, ready to start with data and a
 /// tokenizer of its own. Every key that decides what a step costs is written, its default too; what
 /// the framework has no key for, and how it is started, stands in comments. Plans that break no
-/// rule of core/job/stack_rules.h lose nothing but what the comments name.
+/// rule of core/job/framework_rules.h lose nothing but what the comments name.
 
 /// TOML of torchtitan (torchtitan/config/job_config.py). The model is named by its flavor, which
 /// must be registered: a comment gives its widths.

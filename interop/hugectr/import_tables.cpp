@@ -36,7 +36,7 @@ Described described_by_hugectr(const Value& v) {
   if (!solver) {
     return d;
   }
-  // Learning rates and the like change no cost; what may is read or refused.
+  // Learning rates and the like change no cost; what may is read or rejected.
   static const std::set<std::string> kHarmless{"model_name",     "lr",
                                                "warmup_steps",   "decay_start",
                                                "decay_steps",    "decay_power",
@@ -61,7 +61,7 @@ Described described_by_hugectr(const Value& v) {
             {"compute", "fp16"}, {"all_to_all_forward", "fp16"}, {"all_to_all_backward", "fp16"}};
       }
     } else if (kHarmless.count(key) == 0) {
-      value.refuse(
+      value.reject(
           fmt::format("found {}: an option that is not read and may change the cost; "
                       "remove it if it does not",
                       shown(value.json())));

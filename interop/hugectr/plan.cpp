@@ -63,7 +63,7 @@ std::vector<std::string> names_of(const LayeredWorkload& w) {
 std::string table_name(const Value& v, const std::vector<std::string>& names) {
   const std::string name = v.text("the name of a table");
   if (std::find(names.begin(), names.end(), name) == names.end()) {
-    v.refuse(fmt::format("the workload has no table \"{}\"; {}", name, suggestion(name, names)));
+    v.reject(fmt::format("the workload has no table \"{}\"; {}", name, suggestion(name, names)));
   }
   return name;
 }
@@ -76,13 +76,13 @@ std::map<std::string, bool> strategy_from(const Value& v, const std::vector<std:
     const bool dp = both.front().choice<bool>({{"mp", false}, {"dp", true}});
     for (const Value& t : both[1].items("a list of table names")) {
       if (!t.is_string()) {
-        t.refuse(
+        t.reject(
             fmt::format("found {}: column parts are not read from HugeCTR plans; name the "
                         "table alone",
                         shown(t.json())));
       }
       if (!copies.emplace(table_name(t, names), dp).second) {
-        t.refuse(fmt::format("table {} has a strategy already; list it once", shown(t.json())));
+        t.reject(fmt::format("table {} has a strategy already; list it once", shown(t.json())));
       }
     }
   }
@@ -151,7 +151,7 @@ EmbeddingPlan plan_of_hugectr(const Value& v, const Job& job) {
   const Value matrix = v.at("shard_matrix", "the tables of each GPU");
   const auto gpus = matrix.items("a list of tables for each GPU", 1);
   if (static_cast<std::int64_t>(gpus.size()) != devices) {
-    matrix.refuse(fmt::format("found {} GPUs, but the job has {} devices; set devices={}",
+    matrix.reject(fmt::format("found {} GPUs, but the job has {} devices; set devices={}",
                               gpus.size(), devices, gpus.size()));
   }
   std::map<std::string, std::vector<std::int32_t>> ranks;
@@ -159,11 +159,11 @@ EmbeddingPlan plan_of_hugectr(const Value& v, const Job& job) {
     for (const Value& t : gpus[r].items("a list of table names")) {
       const std::string name = table_name(t, names);
       if (copies.count(name) == 0) {
-        t.refuse(fmt::format("table \"{}\" is not in shard_strategy; add it under mp or dp", name));
+        t.reject(fmt::format("table \"{}\" is not in shard_strategy; add it under mp or dp", name));
       }
       auto& of = ranks[name];
       if (!of.empty() && of.back() == static_cast<std::int32_t>(r)) {
-        t.refuse(fmt::format("table \"{}\" is twice on this GPU; list it once", name));
+        t.reject(fmt::format("table \"{}\" is twice on this GPU; list it once", name));
       }
       of.push_back(static_cast<std::int32_t>(r));
     }
@@ -183,7 +183,7 @@ EmbeddingPlan plan_of_hugectr(const Value& v, const Job& job) {
     const auto size = static_cast<std::int64_t>(it->second.size());
     if (copies.at(table.name)) {
       if (size != devices) {
-        matrix.refuse(fmt::format("table \"{}\" is data-parallel on {} of {} GPUs; put it on all",
+        matrix.reject(fmt::format("table \"{}\" is data-parallel on {} of {} GPUs; put it on all",
                                   table.name, size, devices));
       }
       s.sharding = devices == 1 ? ShardingKind::kTableWise : ShardingKind::kDataParallel;
@@ -203,7 +203,7 @@ EmbeddingPlan plan_of_hugectr(const Value& v, const Job& job) {
 
 ForeignFormat hugectr_sharding_plan() {
   return {.what = "shard_matrix and shard_strategy of HugeCTR",
-          .told_by_keys = is_hugectr_plan,
+          .inferred_by_keys = is_hugectr_plan,
           .plan_of = plan_of_hugectr};
 }
 

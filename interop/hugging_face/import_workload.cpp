@@ -6,7 +6,7 @@
 #include "interop/window_pattern.h"
 
 // config.json of Hugging Face transformers -> workload. Keys are read by family; those in kHarmless
-// do not change what a step costs here; any other is refused.
+// do not change what a step costs here; any other is rejected.
 namespace stepcast::interop {
 namespace {
 
@@ -158,13 +158,13 @@ class Reader {
   /// A key that must have a certain value, since others cost something else.
   void expect(const char* key, const Json& wanted, const char* why) {
     if (const auto v = find(key); v && v->json() != wanted) {
-      v->refuse(
+      v->reject(
           fmt::format("found {}, expected {}: {}; describe the model as a workload of our own",
                       shown(v->json()), wanted.dump(), why));
     }
   }
   /// All of them at once.
-  void refuse_unread() const {
+  void reject_unread() const {
     std::string names, found;
     for (const auto& [key, value] : v_.members()) {
       const bool off = value.json() == false;  // whatever it is, this model does not have it
@@ -202,7 +202,7 @@ std::string activation_of(Reader& r, const char* key, bool gated, const char* ot
   if (!gated && (gelu || text == "relu2")) {
     return gelu ? "gelu" : "squared_relu";
   }
-  v->refuse(fmt::format("found \"{}\"; this family is read with {}", text.substr(0, 40),
+  v->reject(fmt::format("found \"{}\"; this family is read with {}", text.substr(0, 40),
                         gated ? "silu or gelu" : "gelu or relu2"));
 }
 
@@ -217,7 +217,7 @@ void read_window(Reader& r, Json& w, bool alternates) {
     for (const Value& type : types->items("a list of kinds of attention")) {
       const std::string kind = type.text("full_attention or sliding_attention");
       if (kind != "full_attention" && kind != "sliding_attention") {
-        type.refuse(
+        type.reject(
             fmt::format("found \"{}\", expected full_attention or sliding_attention: layers "
                         "of other kinds are not modelled",
                         kind.substr(0, 40)));
@@ -305,7 +305,7 @@ void read_experts(Reader& r, Json& w, Family family) {
       const std::int64_t each = moe["ffn_hidden"].get<std::int64_t>();
       const std::int64_t width = shared->integer(0, 1 << 20);
       if (width % each != 0) {
-        shared->refuse(fmt::format(
+        shared->reject(fmt::format(
             "found {}: shared experts are counted in experts of {} columns; use a multiple", width,
             each));
       }
@@ -404,7 +404,7 @@ Json workload_of(Reader& r) {
   const std::string named = type.text("the family of the model");
   for (const auto& [beginning, what] : kNotModelled) {
     if (named.starts_with(beginning)) {
-      type.refuse(
+      type.reject(
           fmt::format("found \"{}\": stepcast does not model {}", named.substr(0, 40), what));
     }
   }
@@ -461,7 +461,7 @@ Json workload_of(Reader& r) {
   if (r.integer_or("num_nextn_predict_layers", 0) > 0) {
     r.approximate("multi-token prediction (a layer and an output layer more for each depth)");
   }
-  r.refuse_unread();
+  r.reject_unread();
   if (!r.approximated().empty()) {
     w["approximated"] = r.approximated();
   }
@@ -492,7 +492,7 @@ Document workload_of_hugging_face(Document d) {
 
 ForeignFormat hugging_face_config() {
   return {.what = "config.json of a Hugging Face model",
-          .told_by_keys = is_hugging_face,
+          .inferred_by_keys = is_hugging_face,
           .workload_of = workload_of_hugging_face};
 }
 

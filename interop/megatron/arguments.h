@@ -27,7 +27,7 @@ struct MegatronSplit {
 };
 MegatronSplit megatron_split(const Job& job);
 
-/// Plans that break no rule of core/job/stack_rules.h leave remarks about overlaps and formats
+/// Plans that break no rule of core/job/framework_rules.h leave remarks about overlaps and formats
 /// alone. A shell script that starts pretrain_gpt.py, for Slurm too; its own arguments are passed
 /// on. job_of_megatron reads it back, the devices included.
 std::string text_of(const MegatronArguments& megatron);

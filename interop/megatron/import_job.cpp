@@ -34,17 +34,17 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
                        fmt::format("{} trains {}, which stepcast does not model", script, model));
     }
   }
-  a.refuse_other_step();
+  a.reject_other_step();
   if (a.has("vocab-file") && !a.has("merge-file") && !a.has("tokenizer-type") &&
       !a.has("vocab-size")) {
-    a.refuse(
+    a.reject(
         "vocab-file",
         "found without --merge-file: words in pieces, as a BERT reads them, which stepcast does "
         "not model; of a GPT name --vocab-size or the tokenizer");
   }
   Json job = Json::object();
   job["stepcast"] = 1;
-  job["stack"] = "megatron-core";  // whose pace the step has; what it overlaps the arguments say
+  job["stack"] = "megatron-core";  // whose efficiency the step has; what it overlaps the arguments say
   Json workload = megatron_workload(a);
   const auto processes = a.size("nproc-per-node");
   const auto nodes = a.size("nnodes");
@@ -54,14 +54,14 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
     job["devices"] = *processes * nodes.value_or(1);
   }
   if (needs_vocabulary && !workload.contains("vocabulary")) {
-    a.refuse("vocab-size",
+    a.reject("vocab-size",
              "missing, and the tokenizer is not one whose size is known; expected the entries of "
              "its vocabulary, or --set workload.vocabulary=N");
   }
   job["batch"] = megatron_batch(a);
   job["parallel"] = megatron_parallel(a, workload["layers"].get<std::int64_t>());
   read_megatron_step(a, job, workload);
-  a.refuse_unread();
+  a.reject_unread();
   if (const auto phrases = a.left_out(); !phrases.empty()) {
     workload["approximated"] = phrases;
   }
@@ -78,7 +78,7 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
 
 ForeignFormat megatron_launch_script() {
   return {.what = "arguments of Megatron-LM",
-          .told_by_text = is_megatron,
+          .inferred_by_text = is_megatron,
           .job_of = job_of_megatron};
 }
 

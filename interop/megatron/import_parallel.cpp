@@ -14,8 +14,8 @@ namespace {
 std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layout) {
   const char* option = "pipeline-model-parallel-layout";
   std::erase(layout, ',');
-  const auto refuse = [&](const std::string& why) {
-    a.refuse(option, fmt::format("found '{}': {}; expected like \"Et*3|(tt|)*6tL\" with E "
+  const auto reject = [&](const std::string& why) {
+    a.reject(option, fmt::format("found '{}': {}; expected like \"Et*3|(tt|)*6tL\" with E "
                                  "embedding, t layer, L loss",
                                  layout.substr(0, 40), why));
   };
@@ -23,7 +23,7 @@ std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layou
   for (std::size_t star = layout.find('*'); star != std::string::npos; star = layout.find('*')) {
     const std::size_t open = star > 0 && layout[star - 1] == ')' ? layout.rfind('(', star) : star;
     if (star == 0 || open == std::string::npos) {
-      refuse("nothing is repeated before '*'");
+      reject("nothing is repeated before '*'");
     }
     const bool one = open == star;
     const std::string repeated =
@@ -32,7 +32,7 @@ std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layou
     const char* end = layout.data() + layout.size();
     const auto [stop, error] = std::from_chars(layout.data() + star + 1, end, times);
     if (error != std::errc() || times > kLongest || times * repeated.size() > kLongest) {
-      refuse("no number of repetitions follows '*', or too large a one");
+      reject("no number of repetitions follows '*', or too large a one");
     }
     std::string unrolled;
     for (std::size_t i = 0; i < times; ++i) {
@@ -42,7 +42,7 @@ std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layou
     layout.replace(begin, static_cast<std::size_t>(stop - layout.data()) - begin, unrolled);
   }
   if (layout.empty() || layout.front() != 'E' || layout.back() != 'L') {
-    refuse("the embedding comes first and the loss last");
+    reject("the embedding comes first and the loss last");
   }
   std::vector<std::int64_t> layers{0};
   for (const char c : layout.substr(1, layout.size() - 2)) {
@@ -51,7 +51,7 @@ std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layou
     } else if (c == 't') {
       ++layers.back();
     } else if (c != 'm') {  // a layer of multi-token prediction, which is left out
-      refuse(fmt::format("'{}' has no counterpart here", c));
+      reject(fmt::format("'{}' has no counterpart here", c));
     }
   }
   return layers;
@@ -67,7 +67,7 @@ std::vector<std::int64_t> layers_of_ends(Arguments& a, std::int64_t layers, std:
   const std::int64_t between = pipeline - (first ? 1 : 0) - (last ? 1 : 0);
   const std::int64_t left = layers - first.value_or(0) - last.value_or(0);
   if (between < 0 || left < 0 || (between == 0 ? left != 0 : left % between != 0)) {
-    a.refuse(option,
+    a.reject(option,
              fmt::format("leaves {} of {} layers to the {} other stages, which cannot share "
                          "them equally",
                          left, layers, between));
@@ -79,7 +79,7 @@ std::vector<std::int64_t> layers_of_ends(Arguments& a, std::int64_t layers, std:
                              : stage + 1 == pipeline && last ? *last
                                                              : left / between;
     if (own % chunks != 0) {
-      a.refuse(option, fmt::format("gives stage {} {} layers, which its {} chunks cannot share "
+      a.reject(option, fmt::format("gives stage {} {} layers, which its {} chunks cannot share "
                                    "equally",
                                    stage, own, chunks));
     }
@@ -98,7 +98,7 @@ std::int64_t virtual_stages(Arguments& a, std::int64_t layers, std::int64_t pipe
     return 1;
   }
   if (layers % (pipeline * *each) != 0) {
-    a.refuse("num-layers-per-virtual-pipeline-stage",
+    a.reject("num-layers-per-virtual-pipeline-stage",
              fmt::format("found {}, which does not divide {} layers / {} stages", *each, layers,
                          pipeline));
   }
@@ -137,7 +137,7 @@ Json recompute_of(Arguments& a) {
     return known.empty() ? Json("none") : Json{{"modules", known}};
   }
   if (granularity != "full") {
-    a.refuse("recompute-granularity",
+    a.reject("recompute-granularity",
              fmt::format("found '{}', expected full or selective", granularity.substr(0, 40)));
   }
   if (method == "block") {
@@ -165,7 +165,7 @@ void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json&
     const auto counts = layers_of_layout(a, a.text("pipeline-model-parallel-layout"));
     const auto chunks = static_cast<std::int64_t>(counts.size());
     if (chunks % pipeline != 0) {
-      a.refuse(
+      a.reject(
           "pipeline-model-parallel-layout",
           fmt::format("found {} chunks, which do not divide over {} stages", chunks, pipeline));
     }
@@ -180,7 +180,7 @@ void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json&
   const bool ends =
       a.has("decoder-first-pipeline-num-layers") || a.has("decoder-last-pipeline-num-layers");
   if (ends && embedding + head > 0) {
-    a.refuse("decoder-first-pipeline-num-layers",
+    a.reject("decoder-first-pipeline-num-layers",
              "cannot be combined with --account-for-embedding-in-pipeline-split or -loss-, "
              "expected one way "
              "to assign layers");
@@ -204,7 +204,7 @@ void read_overlap(Arguments& a, Json& p) {
   const bool whole_gathers = a.has("disable-tp-comm-overlap-ag");
   const bool whole_sums = a.has("disable-tp-comm-overlap-rs");
   if (whole_gathers != whole_sums) {
-    a.refuse(
+    a.reject(
         whole_gathers ? "disable-tp-comm-overlap-ag" : "disable-tp-comm-overlap-rs",
         "found one of --disable-tp-comm-overlap-ag and -rs, expected both or none: gathers and "
         "reductions overlapped with products are split together (overlap.tensor_products)");
@@ -243,7 +243,7 @@ Json megatron_parallel(Arguments& a, std::int64_t layers) {
   const bool flex = a.text("moe-token-dispatcher-type") == "flex";
   for (const char* backend : {"moe-enable-deepep", "moe-flex-dispatcher-backend"}) {
     if (a.has(backend) && !flex) {
-      a.refuse(backend, "found without --moe-token-dispatcher-type flex, to which it belongs");
+      a.reject(backend, "found without --moe-token-dispatcher-type flex, to which it belongs");
     }
   }
   if (flex && p["expert"] > 1) {

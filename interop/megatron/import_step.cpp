@@ -43,7 +43,7 @@ std::int64_t global_batch(Arguments& a) {
   const char* end = last.data() + last.size();
   const auto [stop, error] = std::from_chars(last.data(), end, size);
   if (error != std::errc() || stop != end || size < 1) {
-    a.refuse("step-batch-size-schedule",
+    a.reject("step-batch-size-schedule",
              fmt::format("found '{}', expected sizes with what begins them, like 0:384 200B:768",
                          steps.front().substr(0, 40)));
   }

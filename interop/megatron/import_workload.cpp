@@ -78,7 +78,7 @@ void read_experts(Arguments& a, Json& w) {
     const auto pattern = layer_pattern(freq);
     const auto first = std::find(pattern.begin(), pattern.end(), 1);
     if (freq != "1" && (pattern.empty() || std::find(first, pattern.end(), 0) != pattern.end())) {
-      a.refuse("moe-layer-freq",
+      a.reject("moe-layer-freq",
                fmt::format("found '{}'; dense layers can only come first: use 1 or ([0]*n+[1]*m)",
                            freq.substr(0, 40)));
     }
@@ -98,7 +98,7 @@ void read_window(Arguments& a, Json& w) {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + comma, left);
   constexpr std::int64_t kWidest = 1 << 26;
   if (error != std::errc() || stop != text.data() + comma || left < 0 || left >= kWidest) {
-    a.refuse("window-size",
+    a.reject("window-size",
              fmt::format("found '{}', expected the keys before a query and after it, like 4095,0",
                          text.substr(0, 40)));
   }
@@ -113,7 +113,7 @@ void read_window(Arguments& a, Json& w) {
                            ? a.required("window-attn-skip-freq", "how often a layer sees all keys")
                            : full_attention_every(sees_all);
     if (!every) {
-      a.refuse("window-attn-skip-freq",
+      a.reject("window-attn-skip-freq",
                fmt::format("found '{}', expected a number n, or a pattern in which every n-th "
                            "layer sees all keys",
                            freq.substr(0, 40)));

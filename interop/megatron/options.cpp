@@ -90,7 +90,7 @@ std::optional<std::int64_t> Arguments::integer_at_least(const std::string& name,
   const auto [stop, error] = std::from_chars(value.data(), end, n);
   if (error != std::errc() || stop != end || n < least || n > INT32_MAX) {
     const bool variable = value.find('$') != std::string::npos;
-    refuse(name, fmt::format("found '{}', expected a whole number from {} to {}{}",
+    reject(name, fmt::format("found '{}', expected a whole number from {} to {}{}",
                              value.substr(0, 40), least, INT32_MAX,
                              variable ? "; only the shell knows what a variable is: write the "
                                         "number, or have it print the arguments "
@@ -104,22 +104,22 @@ std::int64_t Arguments::required(const std::string& name, const char* what) {
   const auto n = size(name);
   if (!n) {
     const std::string meant = config::nearest_name(name, unknown());
-    refuse(name, fmt::format("missing; expected {}{}", what,
+    reject(name, fmt::format("missing; expected {}{}", what,
                              meant.empty() ? "" : fmt::format(" (found --{})", meant)));
   }
   return *n;
 }
 
-void Arguments::refuse_other_step() const {
+void Arguments::reject_other_step() const {
   for (const auto& [name, option] : options_) {
     const auto known = megatron_option(name, option.value);
     if (known && known->effect == OptionEffect::kOtherStep) {
-      refuse(name, fmt::format("trains {}, which stepcast does not model", known->note));
+      reject(name, fmt::format("trains {}, which stepcast does not model", known->note));
     }
   }
 }
 
-void Arguments::refuse_unread() const {
+void Arguments::reject_unread() const {
   const std::vector<std::string> left = unknown();
   if (left.empty()) {
     return;
@@ -135,7 +135,7 @@ void Arguments::refuse_unread() const {
     return meant.empty() ? std::string() : fmt::format("did you mean --{}? ", meant);
   };
   if (left.size() == 1) {
-    refuse(left.front(), fmt::format("an option that stepcast does not read and that may change "
+    reject(left.front(), fmt::format("an option that stepcast does not read and that may change "
                                      "what a step costs; {}remove it if it does not, else write "
                                      "the job in stepcast's own form",
                                      hint(left.front())));

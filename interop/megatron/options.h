@@ -17,7 +17,7 @@
 namespace stepcast::interop {
 
 /// The options of a launch script, each with its line, in any order, "_" as "-". What is asked for
-/// is noted, so that unread options that matter can be refused at the end.
+/// is noted, so that unread options that matter can be rejected at the end.
 class Arguments {
  public:
   explicit Arguments(const config::Source& source);
@@ -27,7 +27,7 @@ class Arguments {
     return it == options_.end() ? fmt::format("{}: --{}", label_, name)
                                 : fmt::format("{}:{}: --{}", label_, it->second.line, name);
   }
-  [[noreturn]] void refuse(const std::string& name, const std::string& message) const {
+  [[noreturn]] void reject(const std::string& name, const std::string& message) const {
     throw InputError(where(name), message);
   }
   bool has(const std::string& name) {
@@ -65,15 +65,15 @@ class Arguments {
       }
       words += fmt::format("{}{}", words.empty() ? "" : ", ", word);
     }
-    refuse(name, fmt::format("found '{}', expected one of {}", value.substr(0, 40), words));
+    reject(name, fmt::format("found '{}', expected one of {}", value.substr(0, 40), words));
   }
   /// Notes what the options say and the job does not.
   void approximate(std::string phrase) { approximated_.push_back(std::move(phrase)); }
-  /// Refuses another kind of step.
-  void refuse_other_step() const;
-  /// Refuses options that nothing knows: all of these at once, each with its line and the option it
+  /// Rejects another kind of step.
+  void reject_other_step() const;
+  /// Rejects options that nothing knows: all of these at once, each with its line and the option it
   /// may be meant for.
-  void refuse_unread() const;
+  void reject_unread() const;
   /// Phrases for what costs something and the job leaves out.
   [[nodiscard]] std::vector<std::string> left_out() const;
   /// Options that nothing has asked for because the step is the same without them, by line.

@@ -28,7 +28,7 @@ std::int32_t rank_of(const Value& v, std::int64_t devices) {
     v.fail("a placement such as \"rank:3/cuda:3\"");
   }
   if (rank >= devices) {
-    v.refuse(
+    v.reject(
         fmt::format("found \"{}\", but the job has {} devices: ranks end at {}; set devices "
                     "to those of the plan",
                     text, devices, devices - 1));
@@ -67,13 +67,13 @@ PlanShard shard_of(const Value& spec, const std::array<std::int64_t, 2>& columns
     const Piece& p = pieces[static_cast<std::size_t>(i)];
     const HeldRows held = even.part(i);
     if (p.rows != held.rows || (p.rows > 0 && p.row != held.first)) {
-      spec.refuse(fmt::format(
+      spec.reject(fmt::format(
           "columns [{}, {}) have {} rows from row {} as part {} of {}; expected blocks of "
           "ceil({} / {}) = {} rows, as TorchRec's even row split has",
           columns[0], columns[1], p.rows, p.row, i, members, rows, members, even.block()));
     }
     if (std::find(group.begin(), group.end(), p.rank) != group.end()) {
-      spec.refuse(fmt::format("rank {} has two parts of columns [{}, {}); give each part a rank",
+      spec.reject(fmt::format("rank {} has two parts of columns [{}, {}); give each part a rank",
                               p.rank, columns[0], columns[1]));
     }
     group.push_back(p.rank);
@@ -100,7 +100,7 @@ void read_host_memory(const Value& v, const std::string& kernel, const Job& job,
   const bool has_params = cache && !cache->json().is_null();
   if (kernel != "fused_uvm_caching") {
     if (has_params) {
-      cache->refuse(fmt::format("kernel {} has no cache; remove it", kernel));
+      cache->reject(fmt::format("kernel {} has no cache; remove it", kernel));
     }
   }
   double load_factor = kTorchRecLoadFactor;
@@ -112,12 +112,12 @@ void read_host_memory(const Value& v, const std::string& kernel, const Job& job,
          {"precision", "prefetch_pipeline", "stats", "multipass_prefetch_config"}) {
       if (const auto given = cache->find(key);
           given && !given->json().is_null() && given->json() != false) {
-        given->refuse("is not modelled; leave it out");
+        given->reject("is not modelled; leave it out");
       }
     }
     if (const auto reserved = cache->find("reserved_memory");
         reserved && !reserved->json().is_null() && reserved->number(0, 1e6) > 0) {
-      reserved->refuse("is not modelled; use 0");
+      reserved->reject("is not modelled; use 0");
     }
     if (const auto given = cache->find("load_factor"); given && !given->json().is_null()) {
       load_factor = given->number(0, 1);
@@ -155,13 +155,13 @@ PlanTable table_from(const std::string& name, const Value& v, const EmbeddingTab
     kernel_name = kernel->text("a compute kernel of TorchRec");
     if (kernel_name != "dense" && kernel_name != "fused" && kernel_name != "fused_uvm" &&
         kernel_name != "fused_uvm_caching") {
-      kernel->refuse(
+      kernel->reject(
           fmt::format("found \"{}\": only dense, fused, fused_uvm and "
                       "fused_uvm_caching are read from TorchRec plans",
                       kernel_name));
     }
     if (kind == ShardingKind::kDataParallel && kernel_name.starts_with("fused_uvm")) {
-      kernel->refuse(
+      kernel->reject(
           fmt::format("found \"{}\": copies of data_parallel are in device memory; "
                       "use dense",
                       kernel_name));
@@ -172,7 +172,7 @@ PlanTable table_from(const std::string& name, const Value& v, const EmbeddingTab
   const auto spec = v.find("sharding_spec");
   if (kind == ShardingKind::kDataParallel) {
     if (spec && !spec->json().is_null()) {
-      spec->refuse("data_parallel has no sharding_spec; remove it");
+      spec->reject("data_parallel has no sharding_spec; remove it");
     }
     PlanShard s;
     s.rows = {0, table.rows};
@@ -234,12 +234,12 @@ EmbeddingPlan plan_of_torchrec(const Value& v, const Job& job) {
   for (const auto& [module, tables] : v.members()) {
     for (const auto& [name, table] : tables.members()) {
       if (std::find(names.begin(), names.end(), name) == names.end()) {
-        table.refuse(
+        table.reject(
             fmt::format("the workload has no table \"{}\"; {}", name, suggestion(name, names)));
       }
       if (std::any_of(plan.tables.begin(), plan.tables.end(),
                       [&, &n = name](const PlanTable& t) { return t.name == n; })) {
-        table.refuse(fmt::format("table \"{}\" is in two modules; list each table once", name));
+        table.reject(fmt::format("table \"{}\" is in two modules; list each table once", name));
       }
       plan.tables.push_back(table_from(name, table, table_of(w, name), job));
     }
@@ -256,7 +256,7 @@ EmbeddingPlan plan_of_torchrec(const Value& v, const Job& job) {
 
 ForeignFormat torchrec_sharding_plan() {
   return {.what = "a ShardingPlan of TorchRec",
-          .told_by_keys = is_torchrec_plan,
+          .inferred_by_keys = is_torchrec_plan,
           .plan_of = plan_of_torchrec};
 }
 

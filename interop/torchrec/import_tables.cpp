@@ -34,7 +34,7 @@ std::optional<std::vector<double>> per_feature(const Value& constraints, const c
     all.push_back(number.number(1e-9, 1e9));
   }
   if (all.size() != features) {
-    found->refuse(fmt::format("found {} numbers, expected {}: one for each feature of the table",
+    found->reject(fmt::format("found {} numbers, expected {}: one for each feature of the table",
                               all.size(), features));
   }
   return all;
@@ -47,7 +47,7 @@ void expect_one_pooling(const Value& constraints, std::size_t features,
       poolings &&
       std::any_of(poolings->begin(), poolings->end(), [](double n) { return n != 1; })) {
     constraints.at("num_poolings", "")
-        .refuse(
+        .reject(
             "a feature that is pooled several times per sample is not modelled; give it as so many "
             "features");
   }
@@ -56,7 +56,7 @@ void expect_one_pooling(const Value& constraints, std::size_t features,
         return !local_batch || n != static_cast<double>(*local_batch);
       })) {
     constraints.at("batch_sizes", "")
-        .refuse("a feature with another batch than batch_size is not modelled; leave it out");
+        .reject("a feature with another batch than batch_size is not modelled; leave it out");
   }
 }
 
@@ -72,12 +72,12 @@ void add_placements(const Value& of_table, Json& to) {
         continue;
       }
       if (torchrec_sharding(type) == nullptr) {
-        types->refuse(fmt::format("found \"{}\", expected sharding types of TorchRec", type));
+        types->reject(fmt::format("found \"{}\", expected sharding types of TorchRec", type));
       }
       shardings.insert(std::move(type));
     }
     if (shardings.empty()) {
-      types->refuse(
+      types->reject(
           "only allows shardings that are not searched; add column_wise, table_row_wise or "
           "another");
     }
@@ -90,7 +90,7 @@ void add_placements(const Value& of_table, Json& to) {
     for (const std::string& name : named) {
       if (name != "dense" && name != "fused" && name != "fused_uvm" &&
           name != "fused_uvm_caching") {
-        kernels->refuse(
+        kernels->reject(
             fmt::format("found \"{}\": only dense, fused, fused_uvm and "
                         "fused_uvm_caching are modelled",
                         name));
@@ -98,7 +98,7 @@ void add_placements(const Value& of_table, Json& to) {
     }
     const bool uvm = has("fused_uvm") || has("fused_uvm_caching");
     if (has("dense") && uvm && !has("fused")) {
-      kernels->refuse(
+      kernels->reject(
           "allows copies in device memory or rows in host memory but none split in device memory, "
           "which is not modelled; add fused, or leave dense out");
     }
@@ -109,7 +109,7 @@ void add_placements(const Value& of_table, Json& to) {
       return type == "data_parallel" ? !has("dense") : !has("fused") && !uvm;
     });
     if (shardings.empty()) {
-      kernels->refuse(
+      kernels->reject(
           "allows none of the sharding_types: TorchRec runs data_parallel with kernel dense and "
           "all others with fused kernels");
     }
@@ -174,7 +174,7 @@ class TorchRecReader {
     v.keys({"tables", "is_weighted", "device", "need_indices"});
     const auto weighted = given(v, "is_weighted");
     if (sequence && weighted && weighted->boolean()) {
-      weighted->refuse("found true: rows that are not pooled have no weights; use false");
+      weighted->reject("found true: rows that are not pooled have no weights; use false");
     }
     for (const Value& t : v.at("tables", "a list of table configs")
                               .items("a list of at least one table config", 1)) {
@@ -193,7 +193,7 @@ class TorchRecReader {
                    "pruned and hashed tables are not read; num_embeddings counts the rows held");
     for (const char* flag : {"use_virtual_table", "need_pos", "enable_embedding_update"}) {
       if (const auto found = given(v, flag); found && found->boolean()) {
-        found->refuse(fmt::format("found true: {}; use false", kNotModelled));
+        found->reject(fmt::format("found true: {}; use false", kNotModelled));
       }
     }
     Json t = Json::object();
@@ -210,7 +210,7 @@ class TorchRecReader {
     add_lookups(name, features, weighted, sequence, t);
     const auto pooling = given(v, "pooling");
     if (sequence && pooling) {
-      pooling->refuse("an embedding collection does not pool; leave it out");
+      pooling->reject("an embedding collection does not pool; leave it out");
     }
     t["mode"] = sequence ? "sequence" : pooling ? pooling_mode(*pooling) : "sum";
     if (const auto type = given(v, "data_type")) {
@@ -239,10 +239,10 @@ class TorchRecReader {
                "device_group", "key_value_params"});
       must_be_absent(*c, {"cache_params", "device_group", "key_value_params"}, kNotModelled);
       if (const auto enforce = given(*c, "enforce_hbm"); enforce && enforce->boolean()) {
-        enforce->refuse("found true: is not modelled; give compute_kernels [\"fused\", \"dense\"]");
+        enforce->reject("found true: is not modelled; give compute_kernels [\"fused\", \"dense\"]");
       }
       if (const auto type = given(*c, "output_dtype"); type && last_word(*type, "FP32") != "fp32") {
-        type->refuse(
+        type->reject(
             "found another type than FP32: what a lookup puts out travels in the job's "
             "formats.all_to_all_forward; set that");
       }
@@ -252,14 +252,14 @@ class TorchRecReader {
           same.push_back(feature.name());
         }
         if (same != features) {
-          named->refuse("differs from the feature_names of the table; leave it out");
+          named->reject("differs from the feature_names of the table; leave it out");
         }
       }
       pooling = per_feature(*c, "pooling_factors", count).value_or(pooling);
       expect_one_pooling(*c, count, local_batch_);
       if (const auto flag = given(*c, "is_weighted")) {
         if (flag->boolean() && sequence) {
-          flag->refuse("found true: rows that are not pooled have no weights; use false");
+          flag->reject("found true: rows that are not pooled have no weights; use false");
         }
         weighted = flag->boolean();
       }
@@ -292,7 +292,7 @@ class TorchRecReader {
     }
     for (const auto& [table, value] : constraints_->members()) {
       if (std::find(names.begin(), names.end(), table) == names.end()) {
-        value.refuse(fmt::format("no table is called \"{}\"; {}", table, suggestion(table, names)));
+        value.reject(fmt::format("no table is called \"{}\"; {}", table, suggestion(table, names)));
       }
     }
   }

@@ -27,7 +27,7 @@ constexpr const char* kSequenceModule = "sparse_arch.embedding_collection";
                    fmt::format("TorchRec has no form for {}; {}", what, remedy));
 }
 
-[[noreturn]] void refuse_columns(const EmbeddingTable& t) {
+[[noreturn]] void reject_columns(const EmbeddingTable& t) {
   const std::int64_t unit = kTorchRecColumnMultiple;
   throw InputError(
       fmt::format("--export torchrec: table \"{}\"", t.name),
@@ -41,7 +41,7 @@ constexpr const char* kSequenceModule = "sparse_arch.embedding_collection";
 void check_columns(const PlanTable& table, const EmbeddingTable& described) {
   const std::int64_t unit = kTorchRecColumnMultiple;
   if (described.dim % unit != 0) {
-    refuse_columns(described);
+    reject_columns(described);
   }
   for (const PlanShard& s : table.shards) {
     if (const std::int64_t columns = s.columns[1] - s.columns[0]; columns % unit != 0) {
@@ -185,7 +185,7 @@ void expect_one_width(const PlanTable& table, const EmbeddingTable& described,
 void expect_torchrec_tables(const Job& job) {
   for (const EmbeddingTable& t : job.workload.layered()->tables) {
     if (t.dim % kTorchRecColumnMultiple != 0) {
-      refuse_columns(t);
+      reject_columns(t);
     }
   }
 }

@@ -64,7 +64,7 @@ class CollectiveForm {
 ///   a data sheet rarely gives.
 /// - wide: share by which latency grows once messages are spread over all channels and threads.
 /// - bulk: latencies a step adds when flags in the data (LL, LL128) give way to the bandwidth
-///   (Simple) protocol. Steps: of a ring n - 1 at the pace of its slowest link, of an exchange one
+///   (Simple) protocol. Steps: of a ring n - 1 at the efficiency of its slowest link, of an exchange one
 ///   per peer, of a tree as hops.
 /// - own: share of one chunk's transfer that a rank's own part costs (ring, direct).
 /// - ramp: pipeline filling of large messages.
@@ -129,7 +129,7 @@ class KneeCollective final : public CollectiveForm {
   Seconds exchange(std::span<const double> level_bytes, double kept, double peers,
                    const GroupShape& group, const System& system,
                    std::span<const double> c) const override;
-  Seconds after_rest(double bytes, Seconds since_use, std::span<const double> c) const override;
+  Seconds after_rest(double bytes, Seconds idle_time, std::span<const double> c) const override;
 };
 
 /// The first answers where nothing was fitted.
@@ -148,7 +148,7 @@ std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const Sy
 Seconds slowest_port(std::span<const double> bytes, const GroupShape& group, const System& system,
                      double efficiency);
 /// The least over algorithms of the time at the slowest port at full bandwidth: no measurement of
-/// this fabric can be faster, no prediction is. Readers of measured rows refuse what lies below.
+/// this fabric can be faster, no prediction is. Readers of measured rows reject what lies below.
 Seconds physical_limit(OpKind kind, double bytes, const GroupShape& group, const System& system);
 /// Bytes that one rank's ports carry in an exchange: those of level 0 and those leaving the unit.
 double exchanged_bytes(std::span<const double> level_bytes);

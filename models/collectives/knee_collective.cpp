@@ -78,13 +78,13 @@ Seconds KneeCollective::exchange(std::span<const double> level_bytes, double kep
                  c[kRendezvous] * x / (1 + x) + kept * c[kSelf]);
 }
 
-Seconds KneeCollective::after_rest(double bytes, Seconds since_use,
+Seconds KneeCollective::after_rest(double bytes, Seconds idle_time,
                                    std::span<const double> c) const {
-  if (since_use <= Seconds{}) {
+  if (idle_time <= Seconds{}) {
     return {};
   }
   const double cold = c[kCold] + c[kColdByte] * bytes / (1 + bytes / c[kCapacity]);
-  return Seconds(cold * since_use.base() / (since_use.base() + c[kColdAfter]));
+  return Seconds(cold * idle_time.base() / (idle_time.base() + c[kColdAfter]));
 }
 
 }  // namespace stepcast::models

@@ -35,7 +35,7 @@ struct MeasuredCollective {
   Seconds time;
   Format format = Format::kFp32;
   /// Since the communicator's last use on this rank (since_use.h); negative: not known.
-  Seconds since_use = Seconds(-1);
+  Seconds idle_time = Seconds(-1);
 };
 
 /// Samples of the host side, each in seconds: issuing one op; stream gap before one op; a step's

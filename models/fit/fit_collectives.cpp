@@ -35,14 +35,14 @@ double warm_time(const CollectiveForm& form, const System& system, const Measure
 
 double form_time(const CollectiveForm& form, const System& system, const MeasuredCollective& row,
                  std::span<const double> c) {
-  return warm_time(form, system, row, c) + form.after_rest(row.bytes, row.since_use, c).base();
+  return warm_time(form, system, row, c) + form.after_rest(row.bytes, row.idle_time, c).base();
 }
 
 /// ln of what a row says about the form's warm time: measured, less what the rest before it cost.
 double log_ratio_of(const CollectiveForm& form, const System& system, const MeasuredCollective& row,
                     std::span<const double> c) {
   const double measured = row.time.base();
-  const double rest = form.after_rest(row.bytes, row.since_use, c).base();
+  const double rest = form.after_rest(row.bytes, row.idle_time, c).base();
   return std::log(std::max(measured - rest, measured / 5) / warm_time(form, system, row, c));
 }
 
@@ -190,7 +190,7 @@ double predict_row(const CollectiveForm& form, const System& system, const Fitte
         return std::log(warm_time(form, system, other, c));
       }));
   return std::max(corrected, form.limit(row.kind, row.bytes, row.group, system).base()) +
-         form.after_rest(row.bytes, row.since_use, c).base();
+         form.after_rest(row.bytes, row.idle_time, c).base();
 }
 
 void score(FittedModel& model, const CollectiveForm& form, const System& system,
@@ -241,7 +241,7 @@ Format generic_format(const std::map<Format, CollectiveRows>& formats) {
 /// Do the rows tell what a rest costs? Where they do not, it costs nothing.
 bool rest_known(const CollectiveRows& rows) {
   return std::any_of(rows.begin(), rows.end(),
-                     [](const MeasuredCollective* row) { return row->since_use > Seconds{}; });
+                     [](const MeasuredCollective* row) { return row->idle_time > Seconds{}; });
 }
 
 void without_rest(FittedModel& model) {
@@ -263,7 +263,7 @@ FittedModel fit_best(const CollectiveForm& form, const System& system, const Col
   std::vector<MeasuredCollective> copies;
   for (const MeasuredCollective* row : rows) {
     copies.push_back(*row);
-    copies.back().since_use = Seconds(-1);
+    copies.back().idle_time = Seconds(-1);
   }
   CollectiveRows blind_rows;
   for (const MeasuredCollective& row : copies) {

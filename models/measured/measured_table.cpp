@@ -98,7 +98,7 @@ std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
   std::vector<MeasuredCollective> out;
   for (const std::uint32_t i : rows) {
     const MeasuredTable::CollectiveRow& row = table.collectives[i];
-    MeasuredCollective c{row.kind, row.bytes, {}, row.time, row.format, row.since_use};
+    MeasuredCollective c{row.kind, row.bytes, {}, row.time, row.format, row.idle_time};
     if (!system.host.shares_core && (c.format == Format::kFp16 || c.format == Format::kBf16)) {
       c.format = Format::kFp32;
     }

@@ -55,7 +55,7 @@ struct MeasuredTable {
     std::int64_t ranks = 0;
     std::int64_t ranks_per_machine = 0;  ///< equal to `ranks` on one machine
     Seconds time;
-    Seconds since_use = Seconds(-1);  ///< as MeasuredCollective
+    Seconds idle_time = Seconds(-1);  ///< as MeasuredCollective
     std::int64_t samples = 1;
     Origin origin;
   };

@@ -51,10 +51,10 @@ class Partitioner {
 
  private:
   /// Lower bound of the slowest rank: the mean over ranks, and any one shard.
-  [[nodiscard]] Ticks least(const std::vector<std::int32_t>& choose) const {
-    Ticks on_all = 0;
-    Ticks sum = 0;
-    Ticks largest = 0;
+  [[nodiscard]] Femtoseconds least(const std::vector<std::int32_t>& choose) const {
+    Femtoseconds on_all = 0;
+    Femtoseconds sum = 0;
+    Femtoseconds largest = 0;
     for (std::size_t t = 0; t < choose.size(); ++t) {
       const PlacementOption& o = problem_.tables[t].options[index(choose[t])];
       if (o.group == problem_.ranks) {
@@ -69,7 +69,7 @@ class Partitioner {
 
   const PlacementProblem& problem_;
   Placement placement_;
-  std::pair<Ticks, std::size_t> best_{std::numeric_limits<Ticks>::max(), 0};
+  std::pair<Femtoseconds, std::size_t> best_{std::numeric_limits<Femtoseconds>::max(), 0};
 };
 
 std::vector<std::int32_t> by_shard_time(const PlacementTable& table) {
@@ -218,9 +218,9 @@ Placement greedy(const PlacementProblem& problem) {
     }
     partitioner.rate(choose, turn);
     std::size_t largest = tables;
-    Ticks most = -1;
+    Femtoseconds most = -1;
     for (std::size_t t = 0; t < tables; ++t) {
-      const Ticks here =
+      const Femtoseconds here =
           problem.tables[t].options[static_cast<std::size_t>(choose[t])].piece_total();
       if (step[t] + 1 < ladder[t].size() && here > most) {
         most = here;

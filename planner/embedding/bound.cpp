@@ -285,7 +285,7 @@ LowerBound lower_bound(const PlacementProblem& problem) {
                                               : "mean load";
   // Rounded down to whole femtoseconds, so that floating-point sums never overstate it.
   const auto rounded = [](double seconds) {
-    return static_cast<Ticks>(std::floor(std::max(0.0, seconds) * (1 - 1e-9) * 1e15));
+    return static_cast<Femtoseconds>(std::floor(std::max(0.0, seconds) * (1 - 1e-9) * 1e15));
   };
   bound.without_memory = rounded(free);
   double best = free;

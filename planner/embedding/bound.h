@@ -7,9 +7,9 @@ namespace stepcast::planner {
 
 /// A value that no placement can beat, and why.
 struct LowerBound {
-  Ticks value = 0;
+  Femtoseconds value = 0;
   /// The same when memory is unlimited: the price of memory is the difference.
-  Ticks without_memory = 0;
+  Femtoseconds without_memory = 0;
   /// Argument that decided: "mean load", "largest piece", "heaviest table" (its options one by
   /// one), "memory", "rank patterns" (planner/embedding/internal/pattern_bound.h), "proven
   /// optimal".

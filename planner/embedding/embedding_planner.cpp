@@ -203,7 +203,7 @@ class Planning {
                             fullness(space.problem(), found.best.front().second) > kScarce);
     }
     std::optional<Bytes> lacking;
-    std::vector<std::pair<Ticks, Placement>> all = found.best;
+    std::vector<std::pair<Femtoseconds, Placement>> all = found.best;
     if (found.paid) {
       all.push_back(*found.paid);
     }
@@ -215,7 +215,7 @@ class Planning {
       c.objective = load_seconds(objective);
       c.plan.ledger = ledger_of(job_, c.plan);
       if (const auto excess = excess_of(job_, c.plan, c.plan.ledger)) {
-        // The ledger of the finished plan has the last word; what it refuses is no answer.
+        // The ledger of the finished plan has the last word; what it rejects is no answer.
         result_.shortage = Shortage{excess->largest_table, excess->line.tier,
                                     static_cast<std::int64_t>(std::ceil(excess->line.total())),
                                     static_cast<std::int64_t>(excess->line.capacity)};

@@ -31,7 +31,7 @@ LoadPhase lookups_before(LoadPhase exchange) {
 
 void add(Load& to, const Load& load, const std::array<double, kPhases>& weight) {
   for (std::size_t p = 0; p < kPhases; ++p) {
-    to[p] += static_cast<Ticks>(static_cast<double>(load[p]) * weight[p]);
+    to[p] += static_cast<Femtoseconds>(static_cast<double>(load[p]) * weight[p]);
   }
 }
 
@@ -55,10 +55,10 @@ PlacementProblem weighted(const PlacementProblem& problem,
       }
     }
   }
-  for (Ticks& charge : plain.fixed) {
-    charge = static_cast<Ticks>(static_cast<double>(charge) * charges);
+  for (Femtoseconds& charge : plain.fixed) {
+    charge = static_cast<Femtoseconds>(static_cast<double>(charge) * charges);
   }
-  plain.constant = static_cast<Ticks>(static_cast<double>(plain.constant) * charges);
+  plain.constant = static_cast<Femtoseconds>(static_cast<double>(plain.constant) * charges);
   return plain;
 }
 
@@ -149,11 +149,11 @@ class OverlappedSearch {
 
 }  // namespace
 
-Ticks arrival_delay(const PlacementProblem& problem, const Placement& placement) {
+Femtoseconds arrival_delay(const PlacementProblem& problem, const Placement& placement) {
   PlacementProblem links;  // of the options chosen alone
   links.ranks = problem.ranks;
   Placement on_links = placement;
-  Ticks sums = 0;  // of copies' gradients, which only go back
+  Femtoseconds sums = 0;  // of copies' gradients, which only go back
   for (std::size_t t = 0; t < placement.size(); ++t) {
     PlacementOption o = problem.tables[t].options[static_cast<std::size_t>(placement[t].option)];
     leave_links(o, problem.ranks);
@@ -163,19 +163,20 @@ Ticks arrival_delay(const PlacementProblem& problem, const Placement& placement)
   }
   const Load slowest = slowest_of(problem, placement);
   const Load shared = slowest_of(links, on_links);
-  Ticks left = slowest[kArrival];
-  Ticks delay = 0;
-  const auto leave = [&left](Ticks time) { left = std::max<Ticks>(0, left - time); };
-  const auto share = [&left, &delay](Ticks time) {
-    const Ticks arrives = std::min(left, time);
+  Femtoseconds left = slowest[kArrival];
+  Femtoseconds delay = 0;
+  const auto leave = [&left](Femtoseconds time) { left = std::max<Femtoseconds>(0, left - time); };
+  const auto share = [&left, &delay](Femtoseconds time) {
+    const Femtoseconds arrives = std::min(left, time);
     delay += arrives;
     left -= arrives;
   };
-  Ticks back = 0;
-  Ticks apart = 0;
+  Femtoseconds back = 0;
+  Femtoseconds apart = 0;
   for (const LoadPhase p : kExchanges) {
-    const Ticks there = std::max<Ticks>(0, shared[p] - (p == kExchange ? sums : 0)) / 2;
-    const Ticks alone = (slowest[p] - shared[p]) / 2;
+    const Femtoseconds there =
+        std::max<Femtoseconds>(0, shared[p] - (p == kExchange ? sums : 0)) / 2;
+    const Femtoseconds alone = (slowest[p] - shared[p]) / 2;
     leave(slowest[lookups_before(p)] + alone);
     share(there);
     back += shared[p] - there;
@@ -199,8 +200,8 @@ PlacementProblem relaxed(const PlacementProblem& problem, double chain) {
   return weighted(problem, weight, on_links, chain);
 }
 
-Ticks relaxed_constant(const PlacementProblem& problem, double chain) {
-  return -static_cast<Ticks>((1 - chain) * static_cast<double>(*problem.arrival_overlaps));
+Femtoseconds relaxed_constant(const PlacementProblem& problem, double chain) {
+  return -static_cast<Femtoseconds>((1 - chain) * static_cast<double>(*problem.arrival_overlaps));
 }
 
 SearchResult search_overlapped(const PlacementProblem& problem, const SearchOptions& options) {

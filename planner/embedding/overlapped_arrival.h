@@ -14,14 +14,14 @@ Load slowest_of(const PlacementProblem& problem, const Placement& placement);
 /// arrives meanwhile. The time in which nothing else uses a link (`arrival_overlaps`) is free,
 /// backward exchanges share again, the rest of them and updates are free, and what is left then is
 /// waited for.
-Ticks arrival_delay(const PlacementProblem& problem, const Placement& placement);
+Femtoseconds arrival_delay(const PlacementProblem& problem, const Placement& placement);
 
 /// A plain problem whose objective is, up to a constant, a weighted mean of the two numbers that
 /// one with overlapped arrival never goes below: `chain` times the chain plus (1 - chain) times the
 /// busy links. For every weight in 0..1 the mean of two numbers is at most the larger one, so with
 /// `relaxed_constant` a lower bound of it is one of the problem (Lagrangian duality of a minimax).
 PlacementProblem relaxed(const PlacementProblem& problem, double chain);
-Ticks relaxed_constant(const PlacementProblem& problem, double chain);
+Femtoseconds relaxed_constant(const PlacementProblem& problem, double chain);
 
 /// search() of a problem with overlapped arrival: plain searches with free arrival, with arrival
 /// paid in full, as without the pipeline, and at weights between those at which ids delay what is

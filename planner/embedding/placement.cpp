@@ -10,12 +10,14 @@
 
 namespace stepcast::planner {
 
-Ticks to_load(double seconds) {
+Femtoseconds to_load(double seconds) {
   STEPCAST_CHECK(seconds >= 0 && seconds < 4e3, "load of {} s", seconds);
   return std::llround(seconds * 1e15);
 }
 
-Ticks total(const Load& load) { return std::accumulate(load.begin(), load.end(), Ticks{0}); }
+Femtoseconds total(const Load& load) {
+  return std::accumulate(load.begin(), load.end(), Femtoseconds{0});
+}
 
 PlacementOption::Skews::Skews(std::vector<Skew> list) {
   for (const Skew& s : list) {
@@ -70,7 +72,7 @@ Load PlacementOption::sum_of_extras() const {
   return sum;
 }
 
-Ticks PlacementOption::piece_total() const {
+Femtoseconds PlacementOption::piece_total() const {
   return total(load) + total(everywhere) + total(most_extra());
 }
 
@@ -112,7 +114,7 @@ std::vector<std::size_t> PlacementProblem::phases() const {
 
 namespace {
 
-void add(Load& to, const Load& load, Ticks times) {
+void add(Load& to, const Load& load, Femtoseconds times) {
   for (std::size_t p = 0; p < kPhases; ++p) {
     to[p] += times * load[p];
   }
@@ -144,12 +146,12 @@ std::vector<Load> loads_of(const PlacementProblem& problem, const Placement& pla
   return load;
 }
 
-Ticks charges_of(const PlacementProblem& problem, const Placement& placement) {
+Femtoseconds charges_of(const PlacementProblem& problem, const Placement& placement) {
   std::uint32_t routes = 0;
   for (std::size_t t = 0; t < placement.size(); ++t) {
     routes |= problem.tables[t].options[static_cast<std::size_t>(placement[t].option)].routes;
   }
-  Ticks total = problem.constant;
+  Femtoseconds total = problem.constant;
   for (std::size_t f = 0; f < problem.fixed.size(); ++f) {
     total += (routes >> f & 1U) != 0 ? problem.fixed[f] : 0;
   }
@@ -168,9 +170,9 @@ Load slowest_of(const PlacementProblem& problem, const Placement& placement) {
   return most;
 }
 
-Ticks objective_of(const PlacementProblem& problem, const Placement& placement) {
+Femtoseconds objective_of(const PlacementProblem& problem, const Placement& placement) {
   const Load most = slowest_of(problem, placement);
-  const Ticks charges = charges_of(problem, placement);
+  const Femtoseconds charges = charges_of(problem, placement);
   if (!problem.arrival_overlaps) {
     return charges + total(most);
   }

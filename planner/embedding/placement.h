@@ -14,9 +14,9 @@ namespace stepcast::planner {
 
 /// Time as the search adds it up: integer femtoseconds, so that a load that is added and taken away
 /// again leaves nothing behind and every delta is exact.
-using Ticks = std::int64_t;
-Ticks to_load(double seconds);
-inline double load_seconds(Ticks ticks) { return static_cast<double>(ticks) * 1e-15; }
+using Femtoseconds = std::int64_t;
+Femtoseconds to_load(double seconds);
+inline double load_seconds(Femtoseconds ticks) { return static_cast<double>(ticks) * 1e-15; }
 
 /// Parts of a step that no rank leaves before the slowest: each exchange is a rendezvous, and so is
 /// the end of the step. In the order of a step; what goes out in an exchange comes back in it as
@@ -32,8 +32,8 @@ enum LoadPhase : std::uint8_t {
   kSequenceExchange,  ///< and their exchange
   kUpdate,            ///< gradients are applied to rows
 };
-using Load = std::array<Ticks, kPhases>;
-Ticks total(const Load& load);
+using Load = std::array<Femtoseconds, kPhases>;
+Femtoseconds total(const Load& load);
 
 /// Beyond so many tables a smooth descent places them (planner/embedding/internal/many_tables.h).
 constexpr std::size_t kLargeTables = 100;
@@ -77,13 +77,14 @@ struct PlacementOption {
   Skews skew;
   Load skewed{};
   /// The exchange that loads all ranks: the all-reduce of copies' gradients.
-  Ticks synchronised = 0;
+  Femtoseconds synchronised = 0;
   TierBytes bytes{};  ///< one piece needs on each member
   TierBytes bytes_everywhere{};
   std::uint32_t routes = 0;  ///< fixed charges it brings in, bits of PlacementProblem::fixed
   /// What a skewed member has beyond `load` in one phase; not negative.
-  [[nodiscard]] Ticks extra(const Skew& s, std::size_t phase) const {
-    return static_cast<Ticks>(static_cast<double>(skewed[phase]) * static_cast<double>(s.times));
+  [[nodiscard]] Femtoseconds extra(const Skew& s, std::size_t phase) const {
+    return static_cast<Femtoseconds>(static_cast<double>(skewed[phase]) *
+                                     static_cast<double>(s.times));
   }
   [[nodiscard]] Load extra(const Skew& s) const;
   /// The rank of a skewed member where the pieces lie on `groups` (empty: on all ranks).
@@ -100,7 +101,7 @@ struct PlacementOption {
   [[nodiscard]] Load most_extra() const;
   /// Sum over all members of all pieces.
   [[nodiscard]] Load sum_of_extras() const;
-  [[nodiscard]] Ticks piece_total() const;
+  [[nodiscard]] Femtoseconds piece_total() const;
 };
 
 struct PlacementTable {
@@ -154,9 +155,9 @@ struct PlacementProblem {
   std::int32_t ranks = 1;
   std::vector<PlacementTable> tables;
   std::vector<TierCapacity> tiers;
-  std::vector<Ticks> fixed;  ///< by route bit
-  Ticks constant = 0;        ///< the same for every plan
-  std::optional<Ticks> arrival_overlaps = std::nullopt;
+  std::vector<Femtoseconds> fixed;  ///< by route bit
+  Femtoseconds constant = 0;        ///< the same for every plan
+  std::optional<Femtoseconds> arrival_overlaps = std::nullopt;
   std::optional<Moves> moves = std::nullopt;
   /// Phases that some option loads.
   [[nodiscard]] std::vector<std::size_t> phases() const;
@@ -165,7 +166,7 @@ struct PlacementProblem {
 };
 
 /// The objective from scratch: the recount that incremental evaluation is tested against.
-Ticks objective_of(const PlacementProblem& problem, const Placement& placement);
+Femtoseconds objective_of(const PlacementProblem& problem, const Placement& placement);
 /// Bytes by [tier][unit] from scratch.
 std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,
                                                 const Placement& placement);

@@ -50,18 +50,18 @@ PlacementState::PlacementState(const PlacementProblem& problem, const Placement&
   }
 }
 
-void PlacementState::add_to_measure(std::size_t measure, std::size_t rank, Ticks load) {
+void PlacementState::add_to_measure(std::size_t measure, std::size_t rank, Femtoseconds load) {
   auto& all = load_[measure];
-  const Ticks before = all[rank];
-  const Ticks after = all[rank] += load;
+  const Femtoseconds before = all[rank];
+  const Femtoseconds after = all[rank] += load;
   const std::size_t block = rank / block_;
   const auto begin = all.begin() + static_cast<std::ptrdiff_t>(block * block_);
   const auto end =
       all.begin() + static_cast<std::ptrdiff_t>(std::min((block + 1) * block_, all.size()));
-  Ticks& most = block_most_[measure][block];
+  Femtoseconds& most = block_most_[measure][block];
   most = after >= most ? after : before == most ? *std::max_element(begin, end) : most;
   if (measure == kTogether) {
-    Ticks& least = block_least_[block];
+    Femtoseconds& least = block_least_[block];
     least = after <= least ? after : before == least ? *std::min_element(begin, end) : least;
   } else {
     squares_ += load_seconds(load) * load_seconds(after + before);
@@ -69,7 +69,7 @@ void PlacementState::add_to_measure(std::size_t measure, std::size_t rank, Ticks
 }
 
 void PlacementState::add_to_rank(std::int32_t rank, const Load& load, std::int64_t times) {
-  Ticks sum = 0;
+  Femtoseconds sum = 0;
   for (const std::size_t p : phases_) {
     if (load[p] != 0) {
       add_to_measure(p, index(rank), times * load[p]);
@@ -172,7 +172,7 @@ void PlacementState::remove(std::size_t table) {
   }
 }
 
-Ticks PlacementState::most(std::size_t measure) const {
+Femtoseconds PlacementState::most(std::size_t measure) const {
   const auto& blocks = block_most_[measure];
   return on_all_[measure] + *std::max_element(blocks.begin(), blocks.end());
 }
@@ -188,27 +188,27 @@ std::int32_t PlacementState::busiest(std::size_t measure) const {
   return static_cast<std::int32_t>(std::max_element(first, last) - all.begin());
 }
 
-Ticks PlacementState::objective() const {
-  Ticks sum = problem_.constant + fixed_;
+Femtoseconds PlacementState::objective() const {
+  Femtoseconds sum = problem_.constant + fixed_;
   for (const std::size_t p : phases_) {
     sum += most(p);
   }
   return sum;
 }
 
-std::pair<Ticks, double> PlacementState::with(const PlacementOption& o,
-                                              const std::vector<std::int32_t>& groups) {
+std::pair<Femtoseconds, double> PlacementState::with(const PlacementOption& o,
+                                                     const std::vector<std::int32_t>& groups) {
   ++evaluations_;
-  Ticks sum = problem_.constant + fixed_;
+  Femtoseconds sum = problem_.constant + fixed_;
   for (std::size_t f = 0; f < problem_.fixed.size(); ++f) {
     sum += (o.routes >> f & 1U) != 0 && route_uses_[f] == 0 ? problem_.fixed[f] : 0;
   }
   double squares = squares_;
   const bool everywhere = o.group == problem_.ranks;
   for (const std::size_t p : phases_) {
-    Ticks top = most(p) - on_all_[p];
-    const auto add = [&](std::size_t rank, Ticks load) {
-      const Ticks before = load_[p][rank];
+    Femtoseconds top = most(p) - on_all_[p];
+    const auto add = [&](std::size_t rank, Femtoseconds load) {
+      const Femtoseconds before = load_[p][rank];
       top = std::max(top, before + load);
       squares += load_seconds(load) * load_seconds(2 * before + load);
     };
@@ -283,7 +283,7 @@ std::int32_t PlacementState::least_loaded_rank(const PlacementOption& o,
                                                const std::vector<std::int32_t>& but,
                                                bool anyway) const {
   std::int32_t best = -1;
-  Ticks best_load = 0;
+  Femtoseconds best_load = 0;
   for (std::size_t b = 0; b < block_least_.size(); ++b) {
     if ((best >= 0 && block_least_[b] >= best_load) || (!anyway && !block_has_room(b, o))) {
       continue;
@@ -303,8 +303,8 @@ std::int32_t PlacementState::least_loaded_rank(const PlacementOption& o,
 
 std::vector<std::int32_t> PlacementState::cheapest_groups(const PlacementOption& o) const {
   struct Loaded {
-    const Ticks* ranks = nullptr;
-    Ticks room = 0;  ///< below the slowest rank
+    const Femtoseconds* ranks = nullptr;
+    Femtoseconds room = 0;  ///< below the slowest rank
     double load = 0;
   };
   std::array<Loaded, kPhases> loaded;
@@ -317,16 +317,16 @@ std::vector<std::int32_t> PlacementState::cheapest_groups(const PlacementOption&
   }
   // A piece on one group does not change what another costs on the next, so the order is that of
   // the groups alone.
-  std::vector<std::tuple<bool, Ticks, double, std::int32_t>> order;
+  std::vector<std::tuple<bool, Femtoseconds, double, std::int32_t>> order;
   order.reserve(index(problem_.ranks / o.group));
   for (std::int32_t g = 0; g < problem_.ranks / o.group; ++g) {
     const auto first = index(g * o.group);
-    Ticks rise = 0;
+    Femtoseconds rise = 0;
     double crowd = 0;
     for (std::size_t i = 0; i < phases; ++i) {
-      const Ticks* at = loaded[i].ranks + first;
-      const Ticks here = o.group == 1 ? *at : *std::max_element(at, at + o.group);
-      rise += std::max<Ticks>(0, here - loaded[i].room);
+      const Femtoseconds* at = loaded[i].ranks + first;
+      const Femtoseconds here = o.group == 1 ? *at : *std::max_element(at, at + o.group);
+      rise += std::max<Femtoseconds>(0, here - loaded[i].room);
       crowd += static_cast<double>(here) * loaded[i].load;
     }
     order.emplace_back(!has_room(o, g), rise, crowd, g);

@@ -21,11 +21,11 @@ class PlacementState {
   PlacementState(const PlacementProblem& problem, const Placement& placement);
   void add(std::size_t table, Choice choice);
   void remove(std::size_t table);  ///< no-op for a table that is not placed
-  [[nodiscard]] Ticks objective() const;
+  [[nodiscard]] Femtoseconds objective() const;
   /// Objective and `unevenness` after adding a table in that option, with its pieces on those
   /// objective and of `unevenness`.
-  [[nodiscard]] std::pair<Ticks, double> with(const PlacementOption& option,
-                                              const std::vector<std::int32_t>& groups);
+  [[nodiscard]] std::pair<Femtoseconds, double> with(const PlacementOption& option,
+                                                     const std::vector<std::int32_t>& groups);
   /// No unit holds more than it can, and no more moves than may.
   [[nodiscard]] bool fits() const {
     return overfull_ == 0 && (!problem_.moves || moved_ <= problem_.moves->allowed);
@@ -33,7 +33,7 @@ class PlacementState {
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const PlacementProblem& problem() const { return problem_; }
   /// Load of a rank, what lies on all ranks included.
-  [[nodiscard]] Ticks load(std::int32_t rank, std::size_t phase) const {
+  [[nodiscard]] Femtoseconds load(std::int32_t rank, std::size_t phase) const {
     return on_all_[phase] + load_[phase][static_cast<std::size_t>(rank)];
   }
   /// Phases in use, then, if there are several, all of them together (`kPhases`).
@@ -41,7 +41,7 @@ class PlacementState {
   /// The rank with most of a phase, or of all phases together.
   [[nodiscard]] std::int32_t busiest(std::size_t measure) const;
   /// Load of a rank in a phase, or in all together, without what is on all ranks.
-  [[nodiscard]] Ticks own_load(std::int32_t rank, std::size_t measure) const {
+  [[nodiscard]] Femtoseconds own_load(std::int32_t rank, std::size_t measure) const {
     return load_[measure][static_cast<std::size_t>(rank)];
   }
   /// Bytes free on a member of the group for one more piece: the tightest tier decides.
@@ -64,9 +64,9 @@ class PlacementState {
   void apply(std::size_t table, const Choice& choice, std::int64_t sign);
   void add_to_rank(std::int32_t rank, const Load& load, std::int64_t times);
   void add_to_all(const Load& load, std::int64_t times);
-  void add_to_measure(std::size_t measure, std::size_t rank, Ticks load);
+  void add_to_measure(std::size_t measure, std::size_t rank, Femtoseconds load);
   void add_bytes(std::size_t tier, std::size_t unit, std::int64_t bytes);
-  [[nodiscard]] Ticks most(std::size_t measure) const;
+  [[nodiscard]] Femtoseconds most(std::size_t measure) const;
   /// Groups where one more piece costs least, one for each piece.
   [[nodiscard]] std::vector<std::int32_t> cheapest_groups(const PlacementOption& option) const;
   [[nodiscard]] bool block_has_room(std::size_t block, const PlacementOption& option) const;
@@ -83,10 +83,10 @@ class PlacementState {
   Placement placement_;
   // By phase, then all phases together: what lies on all ranks, the rest by rank, and its maximum
   // by block of ranks.
-  std::array<Ticks, kPhases + 1> on_all_{};
-  std::array<std::vector<Ticks>, kPhases + 1> load_;
-  std::array<std::vector<Ticks>, kPhases + 1> block_most_;
-  std::vector<Ticks> block_least_;  ///< of all phases together
+  std::array<Femtoseconds, kPhases + 1> on_all_{};
+  std::array<std::vector<Femtoseconds>, kPhases + 1> load_;
+  std::array<std::vector<Femtoseconds>, kPhases + 1> block_most_;
+  std::vector<Femtoseconds> block_least_;  ///< of all phases together
   /// By [tier][block]: no rank of the block has more bytes free. Falls when it is looked at.
   mutable std::vector<std::vector<std::int64_t>> block_free_;
   std::size_t block_ = 8;                        ///< ranks per block
@@ -94,7 +94,7 @@ class PlacementState {
   std::int64_t overfull_ = 0;
   std::int64_t moved_ = 0;  ///< bytes of the placed tables, where the problem counts moves
   std::vector<std::int32_t> route_uses_;
-  Ticks fixed_ = 0;
+  Femtoseconds fixed_ = 0;
   std::vector<std::vector<std::int32_t>> tables_on_;
   double squares_ = 0;
   std::uint64_t evaluations_ = 0;

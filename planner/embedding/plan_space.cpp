@@ -171,7 +171,7 @@ class PlanSpaceBuilder {
 
   /// Lookups of a whole table on one rank: what arrives, is looked up, is updated. By the same
   /// prices whatever the space is priced by, so that all spaces of a job have the same options.
-  [[nodiscard]] Ticks lookups_of(std::size_t t) const {
+  [[nodiscard]] Femtoseconds lookups_of(std::size_t t) const {
     const auto& options = to_.problem_.tables[t].options;
     for (std::size_t o = 0; o < options.size(); ++o) {
       const OptionMeaning& m = to_.meanings_[t][o];
@@ -188,7 +188,7 @@ class PlanSpaceBuilder {
 
   void blocks_of_rows() {
     const std::size_t tables = to_.problem_.tables.size();
-    std::vector<Ticks> lookups(tables);
+    std::vector<Femtoseconds> lookups(tables);
     double sum = 0;
     for (std::size_t t = 0; t < tables; ++t) {
       lookups[t] = lookups_of(t);

@@ -126,7 +126,7 @@ class MoveBytes {
 
 struct Found {
   std::int64_t bytes = 0;
-  Ticks objective = 0;
+  Femtoseconds objective = 0;
   Placement placement;
 };
 
@@ -154,7 +154,8 @@ class Reach {
     const PlacementState at_home(plain_, home_);
     // A plan that does not fit is no rival, however fast.
     front_.push_back(
-        {0, at_home.fits() ? objective_of(problem_, home_) : std::numeric_limits<Ticks>::max(),
+        {0,
+         at_home.fits() ? objective_of(problem_, home_) : std::numeric_limits<Femtoseconds>::max(),
          home_});
     SearchOptions free = options_.search;
     free.keep = kTargets;
@@ -220,7 +221,7 @@ class Reach {
     if (!state.fits()) {
       return;
     }
-    const Ticks objective =
+    const Femtoseconds objective =
         problem_.arrival_overlaps ? objective_of(problem_, state.placement()) : state.objective();
     const auto after =
         std::find_if(front_.begin(), front_.end(), [&](const Found& f) { return f.bytes > bytes; });
@@ -261,7 +262,7 @@ class Reach {
         within = state.placement();
       }
       std::size_t next = 0;
-      Ticks least = std::numeric_limits<Ticks>::max();
+      Femtoseconds least = std::numeric_limits<Femtoseconds>::max();
       for (std::size_t i = 0; i < std::min(away.size(), kReturnsTried); ++i) {
         const std::size_t t = away[i].second;
         const Choice there = state.placement()[t];
@@ -284,20 +285,20 @@ class Reach {
     return within.value_or(home_);
   }
 
-  void improve_within(std::int64_t allowed, Ticks bound) {
+  void improve_within(std::int64_t allowed, Femtoseconds bound) {
     PlacementProblem limited = plain_;
     limited.moves =
         Moves{home_, [this](std::size_t t, const Choice& c) { return bytes_(t, c); }, allowed};
     const auto enough =
-        static_cast<Ticks>(static_cast<double>(bound) * (1 + options_.search.good_enough));
+        static_cast<Femtoseconds>(static_cast<double>(bound) * (1 + options_.search.good_enough));
     SearchOptions untimed = options_.search;
     untimed.time_limit.reset();
     const auto tables = static_cast<double>(problem_.tables.size());
     internal::Budget budget(
         untimed, static_cast<std::uint64_t>(untimed.effort * (kEvaluations + kPerTable * tables) *
                                             64 / (64 + static_cast<double>(problem_.ranks))));
-    internal::Incumbents incumbents(kTargets);
-    internal::LocalSearch local(limited, untimed.seed, enough, budget, incumbents);
+    internal::Incumbents best_found(kTargets);
+    internal::LocalSearch local(limited, untimed.seed, enough, budget, best_found);
     // From the best that moves no more, and from the target as far as the budget goes.
     const Placement best =
         std::prev(std::find_if(front_.begin(), front_.end(), [&](const Found& f) {
@@ -310,7 +311,7 @@ class Reach {
       local.kick(state.placement(), 0.25);
     }
     evaluations_ += budget.evaluations();
-    for (const auto& [objective, placement] : incumbents.take()) {
+    for (const auto& [objective, placement] : best_found.take()) {
       chain_home(placement);
     }
   }

@@ -43,7 +43,7 @@ constexpr std::size_t kProposed = 3;       // placements of others that descents
 double SearchResult::gap() const {
   return best.empty() ? std::numeric_limits<double>::infinity()
                       : static_cast<double>(best.front().first) /
-                                static_cast<double>(std::max<Ticks>(bound.value, 1)) -
+                                static_cast<double>(std::max<Femtoseconds>(bound.value, 1)) -
                             1;
 }
 
@@ -99,14 +99,14 @@ std::optional<Shortage> shortage_of(const PlacementProblem& problem) {
 namespace {
 
 struct Start {
-  Ticks objective;
+  Femtoseconds objective;
   std::vector<std::int32_t> choose;
 };
 
 /// Greedy starts: thresholds from pieces of the whole bound down to a hundredth; a price on memory
 /// where what is cheapest does not fit.
 std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
-                                 internal::Budget& budget, internal::Incumbents& incumbents) {
+                                 internal::Budget& budget, internal::Incumbents& best_found) {
   const auto prices = internal::option_prices(problem);
   std::vector<Start> starts;
   std::set<std::vector<std::int32_t>> seen;
@@ -125,7 +125,7 @@ std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
       PlacementState state(problem);
       if (place_greedily(state, choose)) {
         starts.push_back({state.objective(), std::move(choose)});
-        incumbents.offer(state);
+        best_found.offer(state);
       }
       budget.add(state.evaluations());
     }
@@ -141,10 +141,10 @@ void repair_smallest(const PlacementProblem& problem, internal::LocalSearch& loc
                                           std::numeric_limits<double>::infinity(), 1e9));
 }
 
-using Homes = std::vector<std::pair<Ticks, Placement>>;
+using Homes = std::vector<std::pair<Femtoseconds, Placement>>;
 
 /// Whether an objective is so far from a plan in hand that its space is not worth more effort.
-bool well_above_rival(const SearchOptions& options, Ticks objective) {
+bool well_above_rival(const SearchOptions& options, Femtoseconds objective) {
   return options.rival &&
          static_cast<double>(objective) >= kWellAbove * static_cast<double>(*options.rival);
 }
@@ -152,12 +152,12 @@ bool well_above_rival(const SearchOptions& options, Ticks objective) {
 /// The best placements of others that fit, all of them offered.
 std::vector<Placement> proposed_starts(const PlacementProblem& problem,
                                        const SearchOptions& options,
-                                       internal::Incumbents& incumbents) {
+                                       internal::Incumbents& best_found) {
   Homes all;
   for (const Placement& p : options.starts) {
     if (fits(problem, p)) {
       all.emplace_back(objective_of(problem, p), p);
-      incumbents.offer(all.back().first, p);
+      best_found.offer(all.back().first, p);
     }
   }
   std::stable_sort(all.begin(), all.end(),
@@ -173,16 +173,16 @@ std::vector<Placement> proposed_starts(const PlacementProblem& problem,
 /// With many tables starts well above a rival stay as they are.
 Homes descend_from_starts(const PlacementProblem& problem, double scale,
                           const SearchOptions& options, internal::LocalSearch& local,
-                          internal::Budget& budget, internal::Incumbents& incumbents) {
+                          internal::Budget& budget, internal::Incumbents& best_found) {
   const bool large = problem.tables.size() > kLargeTables;
-  std::vector<Start> starts = greedy_starts(problem, scale, budget, incumbents);
-  const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
+  std::vector<Start> starts = greedy_starts(problem, scale, budget, best_found);
+  const std::vector<Placement> proposed = proposed_starts(problem, options, best_found);
   if (starts.empty() && proposed.empty()) {
     repair_smallest(problem, local);
     return {};
   }
   starts.resize(std::min(starts.size(), large ? 2 : kDescents));
-  Homes homes;
+  Homes local_optima;
   for (const Start& start : starts) {
     if (budget.spent()) {
       break;
@@ -192,7 +192,7 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
     if (!large || !well_above_rival(options, start.objective)) {
       local.descend(state);
     }
-    homes.emplace_back(state.objective(), state.placement());
+    local_optima.emplace_back(state.objective(), state.placement());
   }
   // Descents from others' plans leave the search as many evaluations of its own.
   const std::uint64_t before = budget.evaluations();
@@ -202,29 +202,29 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
     }
     PlacementState state(problem, start);
     local.descend(state);
-    homes.emplace_back(state.objective(), state.placement());
+    local_optima.emplace_back(state.objective(), state.placement());
   }
   budget.extend(budget.evaluations() - before);
-  return homes;
+  return local_optima;
 }
 
 /// Descends from the greedy placement of these options, where there is one.
 void descend_from_options(const PlacementProblem& problem, const std::vector<std::int32_t>& choose,
-                          internal::LocalSearch& local, Homes& homes) {
+                          internal::LocalSearch& local, Homes& local_optima) {
   PlacementState state(problem);
   if (place_greedily(state, choose)) {
     local.descend(state);
-    homes.emplace_back(state.objective(), state.placement());
+    local_optima.emplace_back(state.objective(), state.placement());
   }
 }
 
 /// Starts with options drawn from the mix of the pattern program, the likeliest of each table
 /// first.
 void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix, std::size_t starts,
-                      Ticks enough, internal::LocalSearch& local, internal::Budget& budget,
-                      internal::Incumbents& incumbents, Homes& homes) {
+                      Femtoseconds enough, internal::LocalSearch& local, internal::Budget& budget,
+                      internal::Incumbents& best_found, Homes& local_optima) {
   starts = mix.empty() ? 0 : starts;
-  for (std::size_t i = 0; i < starts && incumbents.best() > enough && !budget.spent(); ++i) {
+  for (std::size_t i = 0; i < starts && best_found.best() > enough && !budget.spent(); ++i) {
     std::vector<std::int32_t> choose;
     for (const std::vector<double>& of : mix) {
       std::size_t option =
@@ -240,14 +240,14 @@ void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix,
       }
       choose.push_back(static_cast<std::int32_t>(option));
     }
-    descend_from_options(problem, choose, local, homes);
+    descend_from_options(problem, choose, local, local_optima);
   }
 }
 
 /// Runs of annealing from the best placement in hand, each with a descent at its end; moves made.
-std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& options, Ticks enough,
-                     internal::LocalSearch& local, internal::Budget& budget,
-                     internal::Incumbents& incumbents) {
+std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& options,
+                     Femtoseconds enough, internal::LocalSearch& local, internal::Budget& budget,
+                     internal::Incumbents& best_found) {
   internal::Annealing run;
   run.moves =
       kAnnealed * problem.tables.size() * 64 / (56 + static_cast<std::size_t>(problem.ranks));
@@ -256,9 +256,9 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
   }
   const std::size_t runs =
       budget.timed() ? std::max<std::size_t>(1, options.anneals) : options.anneals;
-  const Placement from = runs > 0 && incumbents.best() > enough ? incumbents.front() : Placement{};
+  const Placement from = runs > 0 && best_found.best() > enough ? best_found.front() : Placement{};
   std::uint64_t moves = 0;
-  for (std::size_t i = 0; i < runs && incumbents.best() > enough && !budget.cut(); ++i) {
+  for (std::size_t i = 0; i < runs && best_found.best() > enough && !budget.cut(); ++i) {
     const Placement found = run.run(problem, from, local.random());
     moves += run.moves;
     PlacementState state(problem, found);
@@ -280,34 +280,36 @@ std::uint64_t evaluations_of(const PlacementProblem& problem, const SearchOption
 /// Kicks from local optima, then annealing where it is worth it; in turn while the clock decides
 /// and time is left. Moves of the annealing.
 std::uint64_t kick_and_anneal(const PlacementProblem& problem, const SearchOptions& options,
-                              const Homes& homes, Ticks enough, internal::LocalSearch& local,
-                              internal::Budget& budget, internal::Incumbents& incumbents) {
+                              const Homes& local_optima, Femtoseconds enough,
+                              internal::LocalSearch& local, internal::Budget& budget,
+                              internal::Incumbents& best_found) {
   const std::size_t tables = problem.tables.size();
   const bool few = static_cast<double>(tables) <= kProofTables;
-  const bool annealed = incumbents.best() < std::numeric_limits<Ticks>::max() &&
+  const bool annealed = best_found.best() < std::numeric_limits<Femtoseconds>::max() &&
                         tables <= kLargeTables && !few && problem.phases().size() > 1 &&
-                        !homes.empty() && options.effort > 0;
+                        !local_optima.empty() && options.effort > 0;
   std::uint64_t moves = 0;
   do {
-    for (const auto& [objective, home] : homes) {
-      local.kick(home, (few ? kFewTables : 1) / static_cast<double>(homes.size()));
+    for (const auto& [objective, home] : local_optima) {
+      local.kick(home, (few ? kFewTables : 1) / static_cast<double>(local_optima.size()));
     }
-    if (annealed && !well_above_rival(options, incumbents.best())) {
-      moves += anneal(problem, options, enough, local, budget, incumbents);
+    if (annealed && !well_above_rival(options, best_found.best())) {
+      moves += anneal(problem, options, enough, local, budget, best_found);
     }
-  } while (budget.timed() && !budget.spent() && !homes.empty() && incumbents.best() > enough);
+  } while (budget.timed() && !budget.spent() && !local_optima.empty() &&
+           best_found.best() > enough);
   return moves;
 }
 
 /// Result of the search; if nothing fits, what a repair of the smallest options finds.
 void finish(const PlacementProblem& problem, const internal::Budget& budget, std::uint64_t moves,
-            internal::LocalSearch& local, internal::Incumbents& incumbents, SearchResult& result) {
-  result.best = incumbents.take();
+            internal::LocalSearch& local, internal::Incumbents& best_found, SearchResult& result) {
+  result.best = best_found.take();
   result.evaluations += budget.evaluations() + moves;
   result.cut = budget.cut();
   if (result.best.empty()) {
     repair_smallest(problem, local);
-    result.best = incumbents.take();
+    result.best = best_found.take();
     result.shortage = local.closest_shortage();
   }
 }
@@ -315,20 +317,20 @@ void finish(const PlacementProblem& problem, const internal::Budget& budget, std
 /// Branch and bound over few tables: the bound rises to the best in hand where no placement is
 /// better.
 void prove(const PlacementProblem& problem, const SearchOptions& options, internal::Budget& budget,
-           internal::Incumbents& incumbents, LowerBound& bound) {
-  const Ticks in_hand = incumbents.best();
+           internal::Incumbents& best_found, LowerBound& bound) {
+  const Femtoseconds in_hand = best_found.best();
   const auto steps = static_cast<std::uint64_t>(
       options.effort *
       static_cast<double>(problem.space_log10() <= kCertainSpace ? kCertainSteps : kProofSteps));
   if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
     if (proof->better) {
-      incumbents.offer(proof->better->first, proof->better->second);
+      best_found.offer(proof->better->first, proof->better->second);
     }
-    if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
-      if (static_cast<double>(incumbents.best()) > static_cast<double>(bound.value) * (1 + 1e-6)) {
+    if (best_found.best() < std::numeric_limits<Femtoseconds>::max()) {
+      if (static_cast<double>(best_found.best()) > static_cast<double>(bound.value) * (1 + 1e-6)) {
         bound.reason = "proven optimal";
       }
-      bound.value = std::max(bound.value, incumbents.best());
+      bound.value = std::max(bound.value, best_found.best());
     }
     budget.add(proof->steps);
   } else {
@@ -339,20 +341,20 @@ void prove(const PlacementProblem& problem, const SearchOptions& options, intern
 /// More tables than sweeps of a local search are worth: a smooth descent places them.
 void search_large(const PlacementProblem& problem, const SearchOptions& options, double scale,
                   internal::LocalSearch& local, internal::Budget& budget,
-                  internal::Incumbents& incumbents, SearchResult& result) {
+                  internal::Incumbents& best_found, SearchResult& result) {
   internal::PhaseBound phases(problem, internal::kManyStarts);
   if (internal::leave_to_rival(problem, phases, options, result)) {
     return;
   }
-  greedy_starts(problem, scale, budget, incumbents);
-  const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
-  if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
+  greedy_starts(problem, scale, budget, best_found);
+  const std::vector<Placement> proposed = proposed_starts(problem, options, best_found);
+  if (best_found.best() == std::numeric_limits<Femtoseconds>::max()) {
     repair_smallest(problem, local);
   }
-  if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
-    internal::search_many(problem, options, proposed, phases, budget, incumbents, local, result);
+  if (best_found.best() < std::numeric_limits<Femtoseconds>::max()) {
+    internal::search_many(problem, options, proposed, phases, budget, best_found, local, result);
   }
-  finish(problem, budget, 0, local, incumbents, result);
+  finish(problem, budget, 0, local, best_found, result);
 }
 
 }  // namespace
@@ -372,19 +374,19 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   internal::Budget budget(options, evaluations_of(problem, options));
   const double tolerance =
       large && options.good_enough > 0 ? std::max(options.good_enough, 0.01) : options.good_enough;
-  const auto enough_of = [tolerance](Ticks bound) {
-    return static_cast<Ticks>(static_cast<double>(bound) * (1 + tolerance));
+  const auto enough_of = [tolerance](Femtoseconds bound) {
+    return static_cast<Femtoseconds>(static_cast<double>(bound) * (1 + tolerance));
   };
-  Ticks enough = enough_of(result.bound.value);
-  internal::Incumbents incumbents(options.keep);
-  internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
+  Femtoseconds enough = enough_of(result.bound.value);
+  internal::Incumbents best_found(options.keep);
+  internal::LocalSearch local(problem, options.seed, enough, budget, best_found);
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
   if (large && !problem.moves && options.effort > 0) {
-    search_large(problem, options, scale, local, budget, incumbents, result);
+    search_large(problem, options, scale, local, budget, best_found, result);
     return result;
   }
-  Homes homes = descend_from_starts(problem, scale, options, local, budget, incumbents);
-  const auto raise = [&](Ticks bound, const char* reason) {
+  Homes local_optima = descend_from_starts(problem, scale, options, local, budget, best_found);
+  const auto raise = [&](Femtoseconds bound, const char* reason) {
     if (bound > result.bound.value) {
       result.bound.value = bound;
       result.bound.reason = reason;
@@ -393,41 +395,42 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
     }
   };
   const auto unfinished = [&] {
-    return !homes.empty() && options.effort > 0 && incumbents.best() > enough;
+    return !local_optima.empty() && options.effort > 0 && best_found.best() > enough;
   };
   bool by_phases = false;
   if (unfinished() && problem.phases().size() > 1) {
-    const Ticks plain = result.bound.value;
-    const auto close = static_cast<Ticks>(static_cast<double>(incumbents.best()) / (1 + tolerance));
+    const Femtoseconds plain = result.bound.value;
+    const auto close =
+        static_cast<Femtoseconds>(static_cast<double>(best_found.best()) / (1 + tolerance));
     internal::PhaseBound phases(problem, large ? 0 : kNodeStarts);
-    raise(phases.raise(incumbents.best(), close, large ? kTableNodes / tables : kNodes),
+    raise(phases.raise(best_found.best(), close, large ? kTableNodes / tables : kNodes),
           "slowest rank of each phase");
     by_phases = static_cast<double>(result.bound.value) > 1.01 * static_cast<double>(plain);
     for (const auto& choose : phases.starts()) {
       if (!unfinished() || budget.spent()) {
         break;
       }
-      descend_from_options(problem, choose, local, homes);
+      descend_from_options(problem, choose, local, local_optima);
     }
   }
   if (unfinished() && !large && !by_phases) {
     internal::PatternBound patterns(problem);
-    const internal::Mix mix = patterns.mix(result.bound.value, incumbents.best(), kKnapsacks);
-    raise(patterns.value(result.bound.value, incumbents.best(), kKnapsacks), "rank patterns");
-    descend_from_mix(problem, mix, kMixStarts, enough, local, budget, incumbents, homes);
+    const internal::Mix mix = patterns.mix(result.bound.value, best_found.best(), kKnapsacks);
+    raise(patterns.value(result.bound.value, best_found.best(), kKnapsacks), "rank patterns");
+    descend_from_mix(problem, mix, kMixStarts, enough, local, budget, best_found, local_optima);
   }
-  std::stable_sort(homes.begin(), homes.end(),
+  std::stable_sort(local_optima.begin(), local_optima.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });
-  homes.resize(std::min(homes.size(), kHomes));
-  if (large && well_above_rival(options, incumbents.best())) {
-    homes.clear();
+  local_optima.resize(std::min(local_optima.size(), kHomes));
+  if (large && well_above_rival(options, best_found.best())) {
+    local_optima.clear();
   }
   const std::uint64_t moves =
-      kick_and_anneal(problem, options, homes, enough, local, budget, incumbents);
-  if (few && options.effort > 0 && incumbents.best() > enough && !budget.cut()) {
-    prove(problem, options, budget, incumbents, result.bound);
+      kick_and_anneal(problem, options, local_optima, enough, local, budget, best_found);
+  if (few && options.effort > 0 && best_found.best() > enough && !budget.cut()) {
+    prove(problem, options, budget, best_found, result.bound);
   }
-  finish(problem, budget, moves, local, incumbents, result);
+  finish(problem, budget, moves, local, best_found, result);
   return result;
 }
 

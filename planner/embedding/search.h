@@ -28,7 +28,7 @@ struct SearchOptions {
   /// lower_bound() of the problem, of free arrival where that overlaps, if it is known.
   std::optional<LowerBound> bound = std::nullopt;
   /// The objective of a plan in hand: a search whose descents end well above it is not annealed.
-  std::optional<Ticks> rival = std::nullopt;
+  std::optional<Femtoseconds> rival = std::nullopt;
   std::size_t keep = 4;                     ///< distinct placements handed back
   std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
 };
@@ -43,10 +43,10 @@ struct Shortage {
 };
 
 struct SearchResult {
-  std::vector<std::pair<Ticks, Placement>> best;  ///< ascending; empty when infeasible
+  std::vector<std::pair<Femtoseconds, Placement>> best;  ///< ascending; empty when infeasible
   /// Where ids arrive ahead: the best of a search that pays for their arrival in full. While ids
   /// and rows share the links, a plan that has few ids to send may take the shorter step.
-  std::optional<std::pair<Ticks, Placement>> paid;
+  std::optional<std::pair<Femtoseconds, Placement>> paid;
   LowerBound bound;
   std::uint64_t evaluations = 0;
   bool cut = false;  ///< by the time limit

@@ -27,7 +27,7 @@ double bound_of(const PlacementProblem& problem, double enough) {
   while (bound >= ceiling * kReached && bound < enough) {
     // Below a ceiling the bound is true whether or not a placement attains the ceiling.
     ceiling *= kAbove;
-    const Ticks most = to_load(ceiling);
+    const Femtoseconds most = to_load(ceiling);
     bound =
         std::max(bound, load_seconds(internal::PhaseBound(problem, 0).raise(most, most, nodes)));
   }
@@ -59,19 +59,19 @@ PlacementProblem mean_of_overlapped(const PlacementProblem& problem, const Job& 
                          : job.parallel.overlap.input_all_to_all                 ? exchanges
                                                                                  : 1;
   const double first = job.parallel.dlrm_pipeline >= DlrmPipeline::kPrefetch ? kernels : 1;
-  const auto times = [](double weight, Ticks load) {
-    return static_cast<Ticks>(weight * static_cast<double>(load));
+  const auto times = [](double weight, Femtoseconds load) {
+    return static_cast<Femtoseconds>(weight * static_cast<double>(load));
   };
   PlacementProblem mean = problem;
   mean.arrival_overlaps.reset();
-  const auto weigh = [&](Load& load, Ticks by_kernels) {
+  const auto weigh = [&](Load& load, Femtoseconds by_kernels) {
     const Load was = load;
     load = {};
     load[kArrival] = times(arrival, was[kArrival]);
     load[kLookup] =
         times(first, was[kLookup]) + times(kernels, was[kGroupLookup] + was[kSequenceLookup]);
     for (const LoadPhase p : {kExchange, kGroupExchange, kSequenceExchange}) {
-      const Ticks sums = std::min(by_kernels, was[p]);
+      const Femtoseconds sums = std::min(by_kernels, was[p]);
       load[p] = times(exchanges, was[p] - sums) + times(kernels, sums);
     }
     load[kUpdate] = times(kernels, was[kUpdate]);
@@ -84,7 +84,7 @@ PlacementProblem mean_of_overlapped(const PlacementProblem& problem, const Job& 
     }
   }
   // Starts of kernels and of exchanges.
-  for (Ticks& charge : mean.fixed) {
+  for (Femtoseconds& charge : mean.fixed) {
     charge = times(std::min(exchanges, kernels), charge);
   }
   mean.constant = times(std::min(exchanges, kernels), problem.constant);

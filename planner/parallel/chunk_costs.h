@@ -39,7 +39,7 @@ struct PassCosts {
   /// layers have experts: of those, of the others, of a chunk with both.
   Line temporaries;
   double dense_temporaries = 0;
-  double mixed_temporaries = 0;  ///< from ReducedStep::add_mixed on
+  double mixed_temporaries = 0;  ///< from LayerCostProbe::add_mixed on
   [[nodiscard]] double temporaries_of(std::int64_t layers, std::int64_t of_them_dense) const {
     return of_them_dense == 0        ? temporaries.at(layers, 0)
            : of_them_dense == layers ? dense_temporaries

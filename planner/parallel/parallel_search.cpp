@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/clearly_less.h"
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/internal/point_search.h"
 #include "planner/parallel/internal/search_memory.h"
 #include "planner/parallel/internal/split_table.h"
@@ -29,7 +29,7 @@ class Search {
   Search(internal::SearchMemory& memory, const ParallelSearchOptions& options)
       : memory_(memory),
         options_(options),
-        clock_(options.below ? Clock::kLeast : Clock::kUsual),
+        clock_(options.below ? CostBasis::kLowerBound : CostBasis::kUsual),
         table_(memory.splits),
         points_(memory.job, options, table_),
         shelf_(options) {
@@ -94,21 +94,22 @@ class Search {
 
   /// Costs of a task's points; where a search for plans `below` follows, also for that.
   [[nodiscard]] TaskCosts costs_of(std::size_t worker, std::size_t t) const {
-    FastPath& path = memory_.path(clock_, worker);
+    ClosedFormModel& path = memory_.path(clock_, worker);
     TaskTable& table = memory_.table(clock_, t);
-    return options_.bound_splits ? TaskCosts(path, table, memory_.path(Clock::kLeast, worker),
-                                             memory_.table(Clock::kLeast, t))
-                                 : TaskCosts(path, table);
+    return options_.bound_splits
+               ? TaskCosts(path, table, memory_.path(CostBasis::kLowerBound, worker),
+                           memory_.table(CostBasis::kLowerBound, t))
+               : TaskCosts(path, table);
   }
   const Split& known(Split& split, std::size_t worker) {
     if (options_.bound_splits) {
-      table_.known(split, memory_.path(Clock::kLeast, worker));
+      table_.known(split, memory_.path(CostBasis::kLowerBound, worker));
     }
     return table_.known(split, memory_.path(clock_, worker));
   }
 
   void work(std::size_t worker, std::size_t t, CandidateShelf& shelf, SearchCounts& counts) {
-    FastPath& path = memory_.path(clock_, worker);
+    ClosedFormModel& path = memory_.path(clock_, worker);
     const SearchTask& task = tasks_[t];
     TaskCosts costs = costs_of(worker, t);
     for (std::size_t s = 0; s < task.splits.size(); ++s) {
@@ -178,9 +179,9 @@ class Search {
   }
 
   void bound_splits(std::size_t worker, std::size_t t) {
-    FastPath& path = memory_.path(Clock::kLeast, worker);
+    ClosedFormModel& path = memory_.path(CostBasis::kLowerBound, worker);
     const SearchTask& task = tasks_[t];
-    TaskCosts costs(path, memory_.table(Clock::kLeast, t));
+    TaskCosts costs(path, memory_.table(CostBasis::kLowerBound, t));
     for (std::size_t s = 0; s < task.splits.size() && !late(); ++s) {
       const Split& split = table_.sharded(task.splits[s]);
       PlanPoint point = split.point;
@@ -188,7 +189,7 @@ class Search {
       const auto one = memory_.by_one_stage[t][s] != 0 ? path.reduced().on_one_stage(point)
                                                        : std::optional<PlanPoint>();
       memory_.split_bounds[t][s] =
-          split.least_pace *
+          split.least_efficiency *
           (one ? path.one_stage_bound(point, costs.passes(*one, RecomputeKind::kNone))
                : path.split_bound(point, costs.passes(point, RecomputeKind::kNone)));
     }
@@ -206,8 +207,9 @@ class Search {
 
   /// True if no plan of the split can be among the answers, from passes that all its pipelines
   /// share.
-  [[nodiscard]] bool behind_on_one_stage(FastPath& path, TaskCosts& costs, const Split& split,
-                                         const PlanPoint& point, const CandidateShelf& shelf) {
+  [[nodiscard]] bool behind_on_one_stage(ClosedFormModel& path, TaskCosts& costs,
+                                         const Split& split, const PlanPoint& point,
+                                         const CandidateShelf& shelf) {
     if (!points_.by_time(shelf) || point.pipeline == 1) {
       return false;
     }
@@ -219,8 +221,8 @@ class Search {
 
   /// True if no plan of the split, under any schedule, can be among the answers. Passes whose
   /// weight gradients are made apart take no less.
-  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, const Split& split, PlanPoint point,
-                            const std::vector<ScheduleChoice>& schedules,
+  [[nodiscard]] bool behind(ClosedFormModel& path, TaskCosts& costs, const Split& split,
+                            PlanPoint point, const std::vector<ScheduleChoice>& schedules,
                             const CandidateShelf& shelf) {
     if (!points_.by_time(shelf) || schedules.empty()) {
       return false;
@@ -231,7 +233,7 @@ class Search {
   }
 
   /// The same once it is known what its shardings exchange.
-  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, const Split& split,
+  [[nodiscard]] bool behind(ClosedFormModel& path, TaskCosts& costs, const Split& split,
                             std::int32_t micro, const CandidateShelf& shelf) const {
     PlanPoint point = split.point;
     point.micro = micro;
@@ -241,15 +243,16 @@ class Search {
 
   /// The same for one schedule of it, under any recomputation and sharding: whole parameters
   /// without recomputation have the shortest passes.
-  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, const Split& split, PlanPoint point,
-                            const PipelineLayout& layout, const CandidateShelf& shelf) {
+  [[nodiscard]] bool behind(ClosedFormModel& path, TaskCosts& costs, const Split& split,
+                            PlanPoint point, const PipelineLayout& layout,
+                            const CandidateShelf& shelf) {
     if (!points_.by_time(shelf)) {
       return false;
     }
     point.zero = point.shard_level = point.recompute_layers = 0;
     point.recompute = RecomputeKind::kNone;
     Passes& passes = costs.passes(point, point.recompute);
-    path.set_passes(point, layout, passes, passes, costs.hops(passes, point));
+    path.set_passes(point, layout, passes, passes, costs.message_times(passes, point));
     return points_.beaten(shelf, split, path.bound());
   }
 
@@ -267,7 +270,7 @@ class Search {
   }
 
   void look_around(std::size_t worker, std::size_t t, CandidateShelf& shelf) {
-    FastPath& path = memory_.path(clock_, worker);
+    ClosedFormModel& path = memory_.path(clock_, worker);
     const SearchTask& task = tasks_[t];
     TaskCosts costs = costs_of(worker, t);
     SearchCounts counts;  // of the rounds' points
@@ -311,7 +314,7 @@ class Search {
   double begin_ = options_.clock ? options_.clock() : 0;
   const ParallelSpace& space_ = memory_.space;
   const std::vector<SearchTask>& tasks_ = memory_.tasks;
-  Clock clock_;
+  CostBasis clock_;
   bool may_be_rough_ = false;  // true if some plan may be
   SplitTable& table_;
   PointSearch points_;

@@ -17,10 +17,11 @@ namespace stepcast::planner {
 /// A plan that fits, costed in closed form.
 struct ParallelCandidate {
   PlanPoint point;
-  /// Times the pace of such plans; where the search is for plans `below` a time: at least.
+  /// Times the efficiency of such plans; where the search is for plans `below` a time: at least.
   double seconds = 0;
-  double bytes = 0;    ///< of the fullest device, reserve included
-  bool rough = false;  ///< the simulator may be faster by more than 1 %: FastPath::bounds_simulator
+  double bytes = 0;  ///< of the fullest device, reserve included
+  bool rough =
+      false;  ///< the simulator may be faster by more than 1 %: ClosedFormModel::bounds_simulator
   MeshOrder order = kUsualOrder;  ///< the request's, which the search does not vary
 };
 /// Faster first (clearly_less), then smaller, then by the point's own order: no two points are
@@ -58,12 +59,12 @@ struct ParallelSearchOptions {
   bool front = true;               ///< also the Pareto front of time and memory
   double capacity = 0;             ///< bytes of a device; 0 unlimited
   double reserve = 0;              ///< bytes of a device that plans cannot use
-  /// Expected over closed-form time, by ZeRO stage: families of plans have paces of their own
-  /// (core/job/pace.h). All seconds of a search hold it.
-  std::array<double, 4> paces{1, 1, 1, 1};
+  /// Expected over closed-form time, by ZeRO stage: families of plans have efficiencies of their
+  /// own (core/job/efficiency.h). All seconds of a search hold it.
+  std::array<double, 4> efficiencies{1, 1, 1, 1};
   /// Seconds: instead of what the closed form takes to be fast, look for every plan that fits and
-  /// that FastPath with Clock::kLeast does not keep from so short a step: `best` are those with the
-  /// least such time, all of them where they are fewer than `keep`. There is no front.
+  /// that ClosedFormModel with Clock::kLeast does not keep from so short a step: `best` are those
+  /// with the least such time, all of them where they are fewer than `keep`. There is no front.
   std::optional<double> below;
   /// Also bound every split for such a search, which then leaves out those that are behind.
   bool bound_splits = false;
@@ -106,7 +107,7 @@ struct SearchMemory;
 ///   const ParallelSearchResult in_reach = search.run(options);
 class ParallelSearch {
  public:
-  /// All searches have the paces, capacity, reserve, threads and shards of `common`.
+  /// All searches have the efficiencies, capacity, reserve, threads and shards of `common`.
   ParallelSearch(const PlanRequest& request, const models::CostModel& model,
                  const ParallelSearchOptions& common);
   ParallelSearch(ParallelSearch&&) noexcept;

@@ -201,14 +201,14 @@ Job ParallelSpace::split_job(const PlanPoint& split) const {
 bool ParallelSpace::legal(const PlanPoint& point) const { return legal(split_job(point)); }
 
 bool ParallelSpace::legal(const Job& job) const {
-  return !broken_rule(job) && (!fixed_.stack || !broken_rule(job, *fixed_.stack));
+  return !broken_rule(job) && (!fixed_.framework || !broken_rule(job, *fixed_.framework));
 }
 
 bool ParallelSpace::legal_somehow(const Job& job) const {
   if (legal(job)) {
     return true;
   }
-  if (!fixed_.stack) {
+  if (!fixed_.framework) {
     return false;
   }
   Job sharded = job;
@@ -235,7 +235,7 @@ std::int32_t ParallelSpace::safest_micro(const PlanPoint& split) const {
   return static_cast<std::int32_t>(fixed_.micro.value_or(job_.batch.global / split.data));
 }
 
-/// A degree that is refused alone is refused in every plan.
+/// A degree that is rejected alone is rejected in every plan.
 std::vector<std::int32_t> ParallelSpace::degrees(std::int32_t PlanPoint::*field,
                                                  const std::optional<std::int64_t>& fixed,
                                                  std::int64_t most) const {
@@ -380,7 +380,7 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
 std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& layout,
                                                        ScheduleKind schedule) const {
   const auto possible = [&](RecomputeKind kind) {
-    if (fixed_.stack) {  // may depend on the layer assignment, too
+    if (fixed_.framework) {  // may depend on the layer assignment, too
       Job job = job_;
       job.parallel.pipeline = layout.stages;
       job.parallel.virtual_stages = layout.chunks;
@@ -388,7 +388,7 @@ std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& lay
       job.parallel.schedule = schedule;
       job.parallel.recompute.kind = kind;
       job.parallel.overlap.pipeline = true;
-      if (broken_rule(job, *fixed_.stack)) {
+      if (broken_rule(job, *fixed_.framework)) {
         return false;
       }
     }

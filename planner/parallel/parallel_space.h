@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/job/plan_request.h"
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/plan_point.h"
 
 namespace stepcast::planner {
@@ -68,7 +68,7 @@ class ParallelSpace {
   /// How its parameters may be sharded.
   [[nodiscard]] std::vector<ZeroChoice> zeros(const PlanPoint& split) const;
   /// Chunks and layers of so many stages, whatever the schedule; fewer chunks first. Some deal out
-  /// alike, under weights of which a framework may take one and refuse another.
+  /// alike, under weights of which a framework may take one and reject another.
   [[nodiscard]] const std::vector<DealChoice>& deals(std::int32_t stages) const;
   /// For a split and its micro-batch; in the order of deals(), and of those alike the first legal.
   [[nodiscard]] std::vector<ScheduleChoice> schedules(const PlanPoint& point) const;

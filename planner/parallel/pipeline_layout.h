@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/parallel/reduced_step.h"
+#include "planner/parallel/layer_cost_probe.h"
 
 namespace stepcast::planner {
 

@@ -179,8 +179,8 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<doub
   }
 }
 
-const PipelineWalk::Order& PipelineWalk::order(ScheduleKind kind, const PipelinePasses& p,
-                                               std::int64_t microbatches) {
+const ScheduleTimeline::Order& ScheduleTimeline::order(ScheduleKind kind, const PipelinePasses& p,
+                                                       std::int64_t microbatches) {
   const auto [it, fresh] = known_.try_emplace({kind, p.stages, p.chunks, microbatches});
   if (!fresh) {
     return it->second;
@@ -208,8 +208,8 @@ const PipelineWalk::Order& PipelineWalk::order(ScheduleKind kind, const Pipeline
   return it->second;
 }
 
-void PipelineWalk::walk(const PipelinePasses& p, const Order& order, std::int64_t microbatches,
-                        std::vector<double>& ends) {
+void ScheduleTimeline::walk(const PipelinePasses& p, const Order& order, std::int64_t microbatches,
+                            std::vector<double>& ends) {
   const auto stages = static_cast<std::size_t>(p.stages);
   ends.assign(stages, 0.0);
   done_.assign(2 * static_cast<std::size_t>(microbatches) * p.forward.size(), -1.0);
@@ -246,7 +246,7 @@ void PipelineWalk::walk(const PipelinePasses& p, const Order& order, std::int64_
   }
 }
 
-void PipelineWalk::ends(ScheduleKind kind, const PipelinePasses& p, std::vector<double>& ends) {
+void ScheduleTimeline::ends(ScheduleKind kind, const PipelinePasses& p, std::vector<double>& ends) {
   if (kind == ScheduleKind::kGpipe) {
     pipeline_bound(kind, p, ends);
     return;

@@ -45,7 +45,7 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& passes, std::vector
 /// The same exactly: the longest path through the orders of workloads::pipeline_schedule, whatever
 /// the schedule. Beyond a few rounds of p micro-batches each further round adds what the last one
 /// added. Schedules are kept. O(p^2 v). One per thread.
-class PipelineWalk {
+class ScheduleTimeline {
  public:
   void ends(ScheduleKind kind, const PipelinePasses& passes, std::vector<double>& ends);
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/job/efficiency.h"
 #include "core/job/job.h"
-#include "core/job/pace.h"
 #include "core/job/plan_request.h"
 
 namespace stepcast::planner {
@@ -48,7 +48,7 @@ inline PlanKind kind_of(const PlanPoint& p) {
 }
 
 /// Families of plans whose steps are predicted differently well; the best of each is worth a look.
-/// A workload with experts has plans of all three (its paces are those of plan_family).
+/// A workload with experts has plans of all three (its efficiencies are those of plan_family).
 inline PlanFamily family_of(const PlanPoint& p) {
   return p.zero == 3    ? PlanFamily::kSharded
          : p.expert > 1 ? PlanFamily::kExperts

@@ -25,7 +25,7 @@ void PointSearch::each_sharding(Work& w, PlanPoint point, CostsOf which,
     const bool fresh = set != &kept;
     if (fresh) {
       Passes& again = mixture ? w.costs.passes(of, RecomputeKind::kFull) : kept;
-      w.path.set_passes(of, w.layout, kept, again, w.costs.hops(kept, of));
+      w.path.set_passes(of, w.layout, kept, again, w.costs.message_times(kept, of));
       set = &kept;
     }
     const States& of_split = w.split.states(w.path.clock())[z];
@@ -40,7 +40,7 @@ bool PointSearch::behind(const CandidateShelf& shelf, const Split& split, PlanPo
   return by_time(shelf) && !any_ahead(shelf, split, point, [&](std::size_t z, const auto& of) {
            const double exchange =
                has_time_bound(of) ? static_cast<double>(before_last) * split.overlapped[z] : 0;
-           return split.paces[z] * std::max(seconds, exchange);
+           return split.efficiencies[z] * std::max(seconds, exchange);
          });
 }
 
@@ -48,7 +48,7 @@ bool PointSearch::behind(const Work& w, PlanPoint point) const {
   return by_time(w.shelf) &&
          !any_ahead(w.shelf, w.split, point, [&](std::size_t z, const auto& of) {
            return has_time_bound(of) ? bound_seconds(w, z, w.split.states(w.path.clock())[z])
-                                     : w.split.paces[z] * w.path.bound();
+                                     : w.split.efficiencies[z] * w.path.bound();
          });
 }
 
@@ -89,7 +89,7 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
   each_sharding(w, choice, CostsOf::kItself, w.out,
                 [&](std::size_t z, const PlanPoint& point, const States& of_split, bool fresh) {
                   any_fresh = any_fresh || fresh;
-                  const double pace = w.split.paces[z];
+                  const double efficiency = w.split.efficiencies[z];
                   const auto bounded = [&](double seconds, double bytes) {
                     if (!beaten(w.shelf, point, seconds, bytes)) {
                       return false;
@@ -99,17 +99,17 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                     return true;
                   };
                   if (has_bound(point)) {  // its own passes, as if the exchange took no time
-                    if (!by_memory_too() && bounded(pace * w.path.bound(of_split), 0)) {
+                    if (!by_memory_too() && bounded(efficiency * w.path.bound(of_split), 0)) {
                       return;
                     }
                     const double bytes = w.path.lasting_bytes(of_split);
-                    if (table_.fits(bytes) && (bounded(pace * w.path.bound(of_split), bytes) ||
-                                               bounded(pace * w.path.step(of_split), bytes))) {
+                    if (table_.fits(bytes) && (bounded(efficiency * w.path.bound(of_split), bytes) ||
+                                               bounded(efficiency * w.path.step(of_split), bytes))) {
                       return;
                     }
                   }
                   const States& states = w.costs.states(point, of_split);
-                  if (!by_memory_too() && bounded(pace * w.path.bound(states), 0)) {
+                  if (!by_memory_too() && bounded(efficiency * w.path.bound(states), 0)) {
                     return;
                   }
                   const double bytes = w.path.bytes(states);
@@ -118,10 +118,10 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                     ++w.counts.memory_too_large;
                     return;
                   }
-                  if (by_memory_too() && bounded(pace * w.path.bound(states), bytes)) {
+                  if (by_memory_too() && bounded(efficiency * w.path.bound(states), bytes)) {
                     return;
                   }
-                  const double seconds = pace * w.path.step(states);
+                  const double seconds = efficiency * w.path.step(states);
                   if (options_.below && bounded(seconds, bytes)) {
                     return;
                   }

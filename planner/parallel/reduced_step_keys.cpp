@@ -2,26 +2,26 @@
 #include <numeric>
 
 #include "core/graph/embedding_placement.h"
-#include "planner/parallel/reduced_step.h"
+#include "planner/parallel/layer_cost_probe.h"
 
 /// Keys: the parts of a point and its place on the fabric that costs of a reduced step depend on.
 namespace stepcast::planner {
 
 /// True if context ranks lie apart, which decides how attention works over them.
-bool ReducedStep::context_apart(const PlanPoint& point) const {
+bool LayerCostProbe::context_apart(const PlanPoint& point) const {
   return point.context > 1 && job_.parallel.order[1] != Axis::kContext;
 }
 
-bool ReducedStep::passes_use_data(const PlanPoint& point) const {
+bool LayerCostProbe::passes_use_data(const PlanPoint& point) const {
   return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart(point));
 }
 
-bool ReducedStep::states_use_chunks(const PlanPoint& point,
-                                    const ByRole<StateCosts>& states) const {
+bool LayerCostProbe::states_use_chunks(const PlanPoint& point,
+                                       const ByRole<StateCosts>& states) const {
   return point.virtual_stages > 1 && point.replicas() > 1 && layers_share_buckets(states);
 }
 
-ReducedStep::Placement ReducedStep::placement(const PlanPoint& point) const {
+LayerCostProbe::Placement LayerCostProbe::placement(const PlanPoint& point) const {
   const Mesh mesh = mesh_of(job_, point);
   if (job_.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {  // machines are no level
     return {mesh.stride(Axis::kContext), mesh.stride(Axis::kData), mesh.stride(Axis::kPipeline),
@@ -39,7 +39,7 @@ ReducedStep::Placement ReducedStep::placement(const PlanPoint& point) const {
           point.pipeline > 1 ? stage % unit : 0, (point.pipeline - 1) * stage % unit};
 }
 
-std::optional<PlanPoint> ReducedStep::on_one_stage(const PlanPoint& point) const {
+std::optional<PlanPoint> LayerCostProbe::on_one_stage(const PlanPoint& point) const {
   PlanPoint one = point;
   one.data *= one.pipeline;
   one.pipeline = one.virtual_stages = 1;
@@ -62,13 +62,13 @@ std::optional<PlanPoint> ReducedStep::on_one_stage(const PlanPoint& point) const
   return one;
 }
 
-bool ReducedStep::passes_use_order(const PlanPoint& point) const {
-  return job_.parallel.overlap.data && clock_ == Clock::kUsual && point.replicas() > 1 &&
+bool LayerCostProbe::passes_use_order(const PlanPoint& point) const {
+  return job_.parallel.overlap.data && clock_ == CostBasis::kUsual && point.replicas() > 1 &&
          point.zero >= 2;
 }
 
 /// The point without what passes do not depend on.
-PlanPoint ReducedStep::pass_point(const PlanPoint& point) const {
+PlanPoint LayerCostProbe::pass_point(const PlanPoint& point) const {
   PlanPoint key = point;
   if (point.zero < 2 || !passes_use_data(point)) {
     key.zero = 0;

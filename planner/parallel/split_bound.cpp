@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 
 /// Lower bounds of all plans of a split and micro-batch at once.
 namespace stepcast::planner {
@@ -18,7 +18,7 @@ double base_of(const Passes& passes, ChunkRole role) {
 
 }  // namespace
 
-double FastPath::split_bound(const PlanPoint& point, const Passes& passes) const {
+double ClosedFormModel::split_bound(const PlanPoint& point, const Passes& passes) const {
   if (point.pipeline == 1) {
     return mean_bound(point, work_of(passes, ChunkRole::kWhole, 1));
   }
@@ -31,12 +31,12 @@ double FastPath::split_bound(const PlanPoint& point, const Passes& passes) const
                                                               base_of(passes, ChunkRole::kLast)));
 }
 
-double FastPath::one_stage_bound(const PlanPoint& point, const Passes& passes) const {
+double ClosedFormModel::one_stage_bound(const PlanPoint& point, const Passes& passes) const {
   return mean_bound(point, work_of(passes, ChunkRole::kWhole, kEndsAtLeast));
 }
 
 /// Seconds of a micro-batch: all layers of the model, and `share` of what a chunk has besides.
-double FastPath::work_of(const Passes& passes, ChunkRole role, double share) const {
+double ClosedFormModel::work_of(const Passes& passes, ChunkRole role, double share) const {
   const TransformerWorkload& model = *job_.workload.transformer();
   const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
   const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
@@ -52,7 +52,7 @@ double FastPath::work_of(const Passes& passes, ChunkRole role, double share) con
 }
 
 /// Seconds of the step where all stages together take so long for a micro-batch.
-double FastPath::mean_bound(const PlanPoint& point, double all) const {
+double ClosedFormModel::mean_bound(const PlanPoint& point, double all) const {
   const std::int64_t microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
   return step_ + static_cast<double>(microbatches) * all / point.pipeline * (1 - 1e-9);
 }

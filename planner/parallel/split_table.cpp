@@ -73,16 +73,17 @@ Split& SplitTable::sharded(std::size_t index) {
       point.zero = zero.stage;
       point.shard_level = zero.level;
       split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
-      split.paces.push_back(options_.paces.at(static_cast<std::size_t>(zero.stage)));
+      split.efficiencies.push_back(options_.efficiencies.at(static_cast<std::size_t>(zero.stage)));
     }
-    if (!split.paces.empty()) {  // no sharding of it may be legal
-      split.least_pace = *std::min_element(split.paces.begin(), split.paces.end());
+    if (!split.efficiencies.empty()) {  // no sharding of it may be legal
+      split.least_efficiency =
+          *std::min_element(split.efficiencies.begin(), split.efficiencies.end());
     }
   });
   return split;
 }
 
-const Split& SplitTable::known(Split& split, FastPath& path) {
+const Split& SplitTable::known(Split& split, ClosedFormModel& path) {
   const std::vector<DealChoice>& deals = space_.deals(split.point.pipeline);
   const auto sharded = [&](const ZeroChoice& zero) {
     PlanPoint point = split.point;
@@ -128,7 +129,7 @@ const Split& SplitTable::known(Split& split, FastPath& path) {
 
 /// Gathers and reductions overlapped with the passes of a micro-batch, on the mean over stages: the
 /// same for every micro-batch size, schedule and recomputation.
-double SplitTable::overlapped(FastPath& path, PlanPoint point, const PipelineLayout& layout,
+double SplitTable::overlapped(ClosedFormModel& path, PlanPoint point, const PipelineLayout& layout,
                               const DealChoice& deal) const {
   if (point.zero < 2 || !job_.parallel.overlap.data) {
     return 0;

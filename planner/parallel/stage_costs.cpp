@@ -101,7 +101,7 @@ double temporaries_of(const Program& program, const Segment& segment) {
 
 /// Runs the segment; the clock at its first op that waits for the pipeline's other end, -1 where
 /// there is none.
-double run_noting_ends(RankWalk& walk, const ReducedStage& stage, const Segment& segment) {
+double run_noting_ends(RankTimeline& walk, const ReducedStage& stage, const Segment& segment) {
   double met = -1;
   Segment piece{segment.name, segment.first_op, 0};
   for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
@@ -142,7 +142,8 @@ double pass_temporaries(const ReducedStage& stage) {
   return most;
 }
 
-StageCosts::StageCosts(const models::CostModel& model, Clock clock, bool overlapped, bool two_kinds)
+StageCosts::StageCosts(const models::CostModel& model, CostBasis clock, bool overlapped,
+                       bool two_kinds)
     : clock_(clock),
       overlapped_(overlapped),
       two_kinds_(two_kinds),
@@ -186,23 +187,23 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
 /// GPipe, each after its like.
 void StageCosts::time_passes(const Program& program, std::span<const double> seconds,
                              ScheduleKind schedule, PassCosts& costs) const {
-  const bool held_up = overlapped_ && clock_ == Clock::kUsual;
+  const bool held_up = overlapped_ && clock_ == CostBasis::kUsual;
   constexpr int kRounds = 4;
-  RankWalk following = walk_of(program, seconds);
+  RankTimeline following = walk_of(program, seconds);
   const auto time = [&](const Segment& segment, const PassFields& fields) {
-    RankWalk alone = walk_of(program, seconds);
-    RankWalk& walk = held_up ? following : alone;
+    RankTimeline alone = walk_of(program, seconds);
+    RankTimeline& walk = held_up ? following : alone;
     const double begin = walk.now();
     walk.run(segment);
     (costs.*fields.seconds).base = walk.now() - begin;
   };
-  const bool exposes = clock_ == Clock::kLeast && two_kinds_;
+  const bool exposes = clock_ == CostBasis::kLowerBound && two_kinds_;
   std::vector<double> computed(exposes ? seconds.begin() : seconds.end(), seconds.end());
   for (std::size_t o = 0; o < computed.size(); ++o) {
     computed[o] = program.ops[o].stream == 0 ? computed[o] : 0;
   }
   const auto expose = [&](const Segment& segment, const PassFields& fields) {
-    RankWalk walk = walk_of(program, computed);
+    RankTimeline walk = walk_of(program, computed);
     walk.run(segment);
     (costs.*fields.exposed).base = (costs.*fields.seconds).base - walk.now();
   };
@@ -276,18 +277,18 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
   for (const Segment& segment : program.segments) {
     const Part part = part_of(segment);
     if (gathers_first(program) && (part == Part::kFirstForward || part == Part::kForward)) {
-      RankWalk walk = walk_of(program, seconds);
+      RankTimeline walk = walk_of(program, seconds);
       walk.run(segment);
       costs.first.base += part == Part::kFirstForward ? walk.now() : -walk.now();
     }
   }
-  RankWalk finish = walk_of(program, seconds);
+  RankTimeline finish = walk_of(program, seconds);
   double usual = 0;  // of the backward pass that the exchange overlaps with
   if (overlapped_) {
     for (const Segment& segment : program.segments) {
       const Part part = part_of(segment);
       if (part == Part::kBackward || part == Part::kWeights) {  // the later one
-        RankWalk walk = walk_of(program, seconds);
+        RankTimeline walk = walk_of(program, seconds);
         walk.run(segment);
         usual = walk.now();
       } else if (part == Part::kLastBackward) {
@@ -304,9 +305,9 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     costs.ops.base += segment.op_count;
     costs.temporaries.base = std::max(costs.temporaries.base, temporaries_of(program, segment));
     if (part == Part::kBegin) {
-      RankWalk walk = walk_of(program, seconds);
+      RankTimeline walk = walk_of(program, seconds);
       walk.run(segment);
-      costs.begin.base = clock_ == Clock::kLeast ? walk.now() : walk.drained();
+      costs.begin.base = clock_ == CostBasis::kLowerBound ? walk.now() : walk.drained();
       continue;
     }
     const double met = run_noting_ends(finish, stage, segment);

@@ -6,8 +6,8 @@
 
 #include "models/cost_model.h"
 #include "planner/parallel/chunk_costs.h"
-#include "planner/parallel/rank_walk.h"
-#include "planner/parallel/reduced_graph.h"
+#include "planner/parallel/probe_graph.h"
+#include "planner/parallel/rank_timeline.h"
 #include "simulator/pricer.h"
 
 namespace stepcast::planner {
@@ -25,7 +25,7 @@ class StageCosts {
  public:
   /// `overlapped`: gradients are exchanged during passes (parallel.overlap.data). `two_kinds`: some
   /// layers of the job have experts and some have none.
-  StageCosts(const models::CostModel& model, Clock clock, bool overlapped, bool two_kinds);
+  StageCosts(const models::CostModel& model, CostBasis clock, bool overlapped, bool two_kinds);
 
   PassCosts passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule);
   /// `hidden`: as if all exchanges that overlap with passes were hidden by them.
@@ -37,11 +37,12 @@ class StageCosts {
   std::vector<double> price(const ReducedStage& stage, const Mesh& mesh, bool passes);
   void time_passes(const Program& program, std::span<const double> seconds, ScheduleKind schedule,
                    PassCosts& costs) const;
-  [[nodiscard]] RankWalk walk_of(const Program& program, std::span<const double> seconds) const {
+  [[nodiscard]] RankTimeline walk_of(const Program& program,
+                                     std::span<const double> seconds) const {
     return {program, seconds, dispatch_, slowdown_, clock_};
   }
 
-  Clock clock_;
+  CostBasis clock_;
   bool overlapped_, two_kinds_;
   simulator::Pricer pricer_;
   double dispatch_ = 0, slowdown_ = 1;

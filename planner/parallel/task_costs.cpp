@@ -6,7 +6,7 @@ namespace stepcast::planner {
 
 Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
   point.recompute = kind;
-  const ReducedStep::PassKey key = path_.reduced().pass_key(point);
+  const LayerCostProbe::PassKey key = path_.reduced().pass_key(point);
   auto& known = table_.passes;
   auto it = known.find(key);
   if (it == known.end()) {
@@ -21,7 +21,7 @@ Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
 
 const States& TaskCosts::states(const PlanPoint& point, const States& of_split) {
   // Those of the split are for several micro-batches.
-  ReducedStep& reduced = path_.reduced();
+  LayerCostProbe& reduced = path_.reduced();
   const bool hidden = reduced.states_hide_exchange(point);
   const bool other = reduced.passes_use_data(point) && path_.microbatches() == 1;
   const bool overlapped = reduced.states_use_passes() && !hidden;
@@ -51,11 +51,11 @@ const States& TaskCosts::states(const PlanPoint& point, const States& of_split) 
   return it->second;
 }
 
-const Hops& TaskCosts::hops(const Passes& passes, const PlanPoint& point) {
-  auto& known = table_.hops;
+const StageMessageTimes& TaskCosts::message_times(const Passes& passes, const PlanPoint& point) {
+  auto& known = table_.message_times;
   auto it = known.find(point.pipeline);
   if (it == known.end()) {
-    it = known.emplace(point.pipeline, hops_of(path_.reduced(), passes, point)).first;
+    it = known.emplace(point.pipeline, message_times_of(path_.reduced(), passes, point)).first;
   }
   return it->second;
 }

@@ -27,7 +27,7 @@ DeviceTimes take_device_times(traces::RankTrace& rank, const Program& program,
   std::map<std::pair<std::int32_t, std::int64_t>, Measured> measured;  // by step and op
   for (const traces::RankRecording& recorded : recording.ranks) {
     const traces::Events& e = recorded.events;
-    found.dropped += recorded.oddities[traces::Oddity::kDropped].count;
+    found.dropped += recorded.oddities[traces::ParseWarning::kDropped].count;
     for (EventId i = 0; i < e.size(); ++i) {
       if (!traces::is_device_work(e.category[i])) {
         continue;

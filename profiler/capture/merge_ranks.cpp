@@ -112,7 +112,7 @@ std::int32_t free_rank(const RankRecording& rank, const std::set<std::int32_t>& 
 }
 
 /// Ranks each once; see merge_ranks.
-void settle_ranks(std::vector<Recording>& parts, traces::Oddities& oddities) {
+void settle_ranks(std::vector<Recording>& parts, traces::ParseWarnings& oddities) {
   const auto rank_of = [](const Recording& r) -> const RankRecording& { return r.ranks.front(); };
   std::stable_sort(parts.begin(), parts.end(), [&](const Recording& a, const Recording& b) {
     return rank_of(a).rank != rank_of(b).rank ? rank_of(a).rank < rank_of(b).rank
@@ -127,7 +127,7 @@ void settle_ranks(std::vector<Recording>& parts, traces::Oddities& oddities) {
     } else if (taken.insert(rank.rank).second) {
       kept.push_back(std::move(part));
     } else {
-      oddities.add(traces::Oddity::kRankGuessed, [&] {
+      oddities.add(traces::ParseWarning::kRankGuessed, [&] {
         return fmt::format("{}: is rank {} too, with less device work; left out", rank.source,
                            rank.rank);
       });
@@ -149,7 +149,7 @@ void settle_ranks(std::vector<Recording>& parts, traces::Oddities& oddities) {
       }
     }
     if (!alone) {
-      rank.oddities.add(traces::Oddity::kRankGuessed,
+      rank.oddities.add(traces::ParseWarning::kRankGuessed,
                         [&] { return fmt::format("{}: taken for rank {}", rank.source, given); });
     }
     kept.push_back(std::move(part));
@@ -210,7 +210,7 @@ Recording merge_ranks(std::vector<Recording> parts) {
   }
   if (world > given) {
     all.oddities.add(
-        traces::Oddity::kMissingRank,
+        traces::ParseWarning::kMissingRank,
         [&] { return fmt::format("{} of {} ranks were captured", given, world); },
         static_cast<std::uint64_t>(world - given));
   }

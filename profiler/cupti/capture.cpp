@@ -137,10 +137,10 @@ void Capture::graph_node(CUpti_CallbackId made, const CUpti_GraphData& graph) {
   }
 }
 
-Collector::Refusal Capture::open() {
-  Collector::Refusal refusal = collector_.open(&Capture::callback, this);
-  if (!refusal.reason.empty()) {
-    return refusal;
+Collector::Rejection Capture::open() {
+  Collector::Rejection rejection = collector_.open(&Capture::callback, this);
+  if (!rejection.reason.empty()) {
+    return rejection;
   }
   first_ = Collector::clocks();
   if (settings_.steps) {

@@ -32,7 +32,7 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
 
   /// Subscribes and starts as the settings say. Empty reason: done.
-  Collector::Refusal open();
+  Collector::Rejection open();
   /// Called once, on the reading thread, when the capture has ended; from open() on.
   void on_end(std::function<void(Capture&)> end) { on_end_ = std::move(end); }
 

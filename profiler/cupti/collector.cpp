@@ -120,7 +120,7 @@ bool Collector::note(CUptiResult result, const char* call) {
   return false;
 }
 
-Collector::Refusal Collector::open(CUpti_CallbackFunc callback, void* user_data) {
+Collector::Rejection Collector::open(CUpti_CallbackFunc callback, void* user_data) {
   std::array<char, 2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder{};
   CUpti_SubscriberParams params{};
   params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;

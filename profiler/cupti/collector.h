@@ -23,12 +23,12 @@ class Collector {
   Collector(std::uint64_t buffer_bytes, bool whole_graphs)
       : buffers_(buffer_bytes), whole_graphs_(whole_graphs) {}
 
-  struct Refusal {
+  struct Rejection {
     bool busy = false;  ///< another tool is subscribed
     std::string reason;
   };
   /// Subscribes and registers. `callback` gets `user_data`. Empty reason: done.
-  Refusal open(CUpti_CallbackFunc callback, void* user_data);
+  Rejection open(CUpti_CallbackFunc callback, void* user_data);
   /// Gives the subscription back; others may profile then.
   void close();
 

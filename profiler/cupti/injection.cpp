@@ -115,9 +115,9 @@ void start() {
   const LaunchedRank rank = launched_rank(environment);
   capture->on_end([parts, rank](Capture& ended) { write_part(parts, rank, ended); });
   write_status(parts, State::kStarted, "");
-  const Collector::Refusal refusal = capture->open();
-  if (!refusal.reason.empty()) {
-    write_status(parts, refusal.busy ? State::kBusy : State::kFailed, refusal.reason);
+  const Collector::Rejection rejection = capture->open();
+  if (!rejection.reason.empty()) {
+    write_status(parts, rejection.busy ? State::kBusy : State::kFailed, rejection.reason);
     return;
   }
   injected.store(capture.release());

@@ -22,11 +22,12 @@ class OwnCapture final : public CuptiModule {
     at_once.on_signal = false;
     at_once.own_ops = true;
     capture_ = std::make_unique<Capture>(at_once);
-    const Collector::Refusal refusal = capture_->open();
-    if (!refusal.reason.empty()) {
+    const Collector::Rejection rejection = capture_->open();
+    if (!rejection.reason.empty()) {
       capture_.reset();
-      return refusal.busy ? fmt::format("CUPTI is held by {}; end that tool first", refusal.reason)
-                          : refusal.reason;
+      return rejection.busy
+                 ? fmt::format("CUPTI is held by {}; end that tool first", rejection.reason)
+                 : rejection.reason;
     }
     return {};
   }

@@ -16,7 +16,7 @@ namespace stepcast::profiler::cupti {
 namespace {
 
 using traces::EventCategory;
-using traces::Oddity;
+using traces::ParseWarning;
 using traces::SyncInfo;
 
 /// The struct behind a record's head. Copied: records are packed, their fields may lie unaligned.
@@ -74,7 +74,7 @@ std::int32_t small(std::uint64_t value) {
 }
 
 void add_unread(const Record& record, traces::RankRecording& rank) {
-  rank.oddities.add(Oddity::kUnreadRecord, [&] {
+  rank.oddities.add(ParseWarning::kUnreadRecord, [&] {
     return fmt::format("{}: activity kind {}", rank.source, static_cast<int>(record.kind));
   });
 }
@@ -219,11 +219,11 @@ bool RecordParser::timed(std::uint64_t begin, std::uint64_t end, std::string_vie
   const auto place = [&] { return fmt::format("{}: {} [{}, {}]", rank.source, what, begin, end); };
   constexpr std::uint64_t kLatest = std::uint64_t{1} << 61;
   if (begin == 0 || end == 0 || begin > kLatest || end > kLatest) {
-    rank.oddities.add(Oddity::kNoTime, place);
+    rank.oddities.add(ParseWarning::kNoTime, place);
     return false;
   }
   if (end < begin) {
-    rank.oddities.add(Oddity::kNegativeDuration, place);
+    rank.oddities.add(ParseWarning::kNegativeDuration, place);
     return false;
   }
   return true;
@@ -343,7 +343,7 @@ void RecordParser::add_overhead(const OverheadRecord& r) {
 
 void RecordParser::add_marker(const MarkerRecord& r) {
   if (r.timestamp == 0) {
-    builder_->rank().oddities.add(Oddity::kNoTime, [&] {
+    builder_->rank().oddities.add(ParseWarning::kNoTime, [&] {
       return fmt::format("{}: marker {}", builder_->rank().source, r.id);
     });
     return;

@@ -13,7 +13,7 @@ namespace {
 using traces::EventCategory;
 using traces::Nanoseconds;
 using traces::NewEvent;
-using traces::Oddity;
+using traces::ParseWarning;
 using traces::SyncInfo;
 
 constexpr std::string_view kStepMark = "ProfilerStep#";
@@ -225,7 +225,7 @@ void RecordParser::write_syncs() {
         info.source_stream = stream_number(recorded->second->context, recorded->second->stream);
         info.record_correlation = joined(recorded->second->correlation);
       } else if (s.kind == SyncInfo::Kind::kStreamWait) {
-        rank.oddities.add(Oddity::kUnpairedWait, [&] {
+        rank.oddities.add(ParseWarning::kUnpairedWait, [&] {
           return fmt::format("{}: stream {} waits for event {}", rank.source, info.stream,
                              info.event);
         });
@@ -295,7 +295,7 @@ traces::Recording RecordParser::finish(const CaptureFacts& facts) && {
   rank.metadata["clock.drift_ns"] = std::to_string((facts.last.realtime - facts.first.realtime) -
                                                    (facts.last.capture - facts.first.capture));
   rank.oddities.add(
-      Oddity::kDropped, [&] { return fmt::format("{}: CUPTI's own count", rank.source); },
+      ParseWarning::kDropped, [&] { return fmt::format("{}: CUPTI's own count", rank.source); },
       facts.dropped);
   nccl_.write(*builder_, facts.process, facts.rank, facts.begin, facts.end);
   write_work();

@@ -80,7 +80,7 @@ struct DeviceSweep {
   bool fused_attention = false;  ///< there is cuDNN
   std::int64_t left_out = 0;     ///< cases the budget did not reach
   std::vector<std::pair<std::string, std::string>>
-      refused;  ///< case and why: too large, not supported
+      rejected;  ///< case and why: too large, not supported
 };
 
 /// Whether a case is one of some hundred that every sweep begins with, whatever its seed and
@@ -100,7 +100,7 @@ std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory);
 /// How many cases of each part there are and what time they get, for people, before a sweep begins.
 std::string plan_text(const std::vector<DeviceCase>& cases, double seconds);
 
-/// "gemm bf16 4096 x 4096 x 1024", for progress and refusals.
+/// "gemm bf16 4096 x 4096 x 1024", for progress and rejection.
 std::string text_of(const DeviceCase& c);
 
 /// In libstepcast_cuda.so: measures this process's device 0. Clocks are left alone.

@@ -29,7 +29,7 @@ void prepare_thread(const ExecutorOptions& options) {
     CPU_SET(static_cast<std::size_t>(options.core), &set);
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
   }
-  if (options.real_time) {  // refused without the privilege: then the run is merely noisier
+  if (options.real_time) {  // rejected without the privilege: then the run is merely noisier
     sched_param parameters{};
     parameters.sched_priority = 5;
     pthread_setschedparam(pthread_self(), SCHED_RR, &parameters);

@@ -36,15 +36,15 @@ bool in_file(const Program& program, std::uint8_t tier) {
 /// A mapping of a file that nobody else sees and that is gone with it.
 std::byte* map_file(std::size_t bytes) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-  const int refused =
+  const int rejected =
       file == nullptr ? errno : posix_fallocate(fileno(file.get()), 0, static_cast<off_t>(bytes));
-  void* address = refused != 0 ? MAP_FAILED
-                               : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                                      fileno(file.get()), 0);
+  void* address = rejected != 0 ? MAP_FAILED
+                                : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                       fileno(file.get()), 0);
   if (address == MAP_FAILED) {
     throw RunError(fmt::format("tier ssd: a temporary file of {:.3g} GB could not be made: {}",
                                static_cast<double>(bytes) * 1e-9,
-                               std::strerror(refused != 0 ? refused : errno)));
+                               std::strerror(rejected != 0 ? rejected : errno)));
   }
   return static_cast<std::byte*>(address);
 }

@@ -38,7 +38,7 @@ class TensorStorage {
   std::vector<double> in_tiers_;
 };
 
-/// Bytes TensorStorage will take from this machine's memory for a program: to refuse before the
+/// Bytes TensorStorage will take from this machine's memory for a program: to reject before the
 /// machine runs out.
 Bytes storage_bytes(const Program& program);
 

@@ -42,7 +42,7 @@ void CapturedStep::capture(const Stream& stream, const std::function<void()>& is
   check(code, "cudaGraphInstantiate");
 }
 
-void refuse_capture(const Program& program, bool pipelined) {
+void reject_capture(const Program& program, bool pipelined) {
   for (const Op& op : program.ops) {
     if (op.kind == OpKind::kAllToAllV) {
       throw InputError("--cuda-graph",

@@ -39,6 +39,6 @@ class CapturedStep {
 
 /// A captured step runs without the host: nothing in it may depend on what the host learns while it
 /// runs, and its addresses are fixed. Errors: InputError saying what of the program does not do.
-void refuse_capture(const Program& program, bool pipelined);
+void reject_capture(const Program& program, bool pipelined);
 
 }  // namespace stepcast::runtime::cuda

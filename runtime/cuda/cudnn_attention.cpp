@@ -113,7 +113,7 @@ CudnnAttention& CudnnAttention::open() {
   }
   try {
     opened = new CudnnAttention(std::make_unique<Impl>(*functions));
-  } catch (const CudnnRefusal& e) {
+  } catch (const CudnnRejection& e) {
     throw without_cudnn(e.what());
   }
   return *opened;
@@ -134,7 +134,7 @@ std::unique_ptr<const CudnnAttention::Impl::Planned> CudnnAttention::Impl::plann
       const std::size_t scratch = scratch_bytes(graph, problem);
       return std::make_unique<const Planned>(
           Planned{std::move(graph), std::move(configuration), std::move(plan), rounded, scratch});
-    } catch (const CudnnRefusal& e) {
+    } catch (const CudnnRejection& e) {
       why = e.what();
     }
   }
@@ -156,7 +156,7 @@ CudnnAttention::Impl::Answer CudnnAttention::Impl::ask(const AttentionProblem& p
       CudnnGraph graph =
           one_op ? attention_as_one_op(target, problem) : attention_op_by_op(target, problem);
       answer.planned = planned(target, problem, std::move(graph), answer.why_not);
-    } catch (const CudnnRefusal& e) {
+    } catch (const CudnnRejection& e) {
       answer.why_not = e.what();
     }
     if (answer.planned != nullptr) {
@@ -287,7 +287,7 @@ void CudnnAttention::run(const AttentionProblem& problem, const AttentionTensors
     check(impl_->cudnn, impl_->cudnn.set_stream(impl_->handle, stream), "cudnnSetStream");
     check(impl_->cudnn, impl_->cudnn.execute(impl_->handle, planned.plan.handle(), pack.handle()),
           "cudnnBackendExecute");
-  } catch (const CudnnRefusal& e) {
+  } catch (const CudnnRejection& e) {
     throw RunError(e.what());
   }
 }

@@ -16,8 +16,8 @@ void check(const CudnnFunctions& cudnn, cudnnStatus_t code, const std::string& c
   words.back() = '\0';
   std::string text(words.data());
   text = text.substr(0, text.find('\n'));
-  throw CudnnRefusal(fmt::format("{}: {} ({}){}{}", call, cudnn.error_string(code), int{code},
-                                 text.empty() ? "" : ": ", text));
+  throw CudnnRejection(fmt::format("{}: {} ({}){}{}", call, cudnn.error_string(code), int{code},
+                                   text.empty() ? "" : ": ", text));
 }
 
 CudnnDescriptor::CudnnDescriptor(const CudnnFunctions& cudnn, cudnnBackendDescriptorType_t type)

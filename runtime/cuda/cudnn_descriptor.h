@@ -32,8 +32,8 @@ struct CudnnFunctions {
 /// not there, cannot be loaded or is older than 9.8.
 std::optional<CudnnFunctions> cudnn_functions(std::string& missing);
 
-/// cuDNN refused a call: which, with the code and its own words.
-class CudnnRefusal : public std::runtime_error {
+/// cuDNN rejected a call: which, with the code and its own words.
+class CudnnRejection : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -65,7 +65,7 @@ class CudnnDescriptor {
   void set(cudnnBackendAttributeName_t name, const CudnnDescriptor& other) {
     set(name, other.handle());
   }
-  /// `what` names it in a refusal.
+  /// `what` names it in a rejection.
   void finalize(const std::string& what);
   /// One int64 of a finalized descriptor.
   [[nodiscard]] std::int64_t number(cudnnBackendAttributeName_t name) const;

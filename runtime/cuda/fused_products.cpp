@@ -120,13 +120,13 @@ FusedProducts::Choice& FusedProducts::choice(const FusedProduct& p,
   auto known = std::find_if(choices_.begin(), choices_.end(),
                             [&](const Choice& c) { return c.plan == plan && c.masked == masked; });
   if (known == choices_.end()) {
-    const std::string refusal =
-        masked ? multiply_.refusal(plan, p.epilogue, workspace)
+    const std::string rejection =
+        masked ? multiply_.rejection(plan, p.epilogue, workspace)
                : fmt::format("no mask for a product of {} x {} x {}, epilogue {}", plan.n, plan.m,
                              plan.k, name_of(plan.epilogue));
-    known = choices_.insert(choices_.end(), {plan, masked, refusal, false});
+    known = choices_.insert(choices_.end(), {plan, masked, rejection, false});
   }
-  if (plan.epilogue == Epilogue::kBiasReluMask && !known->refusal.empty()) {
+  if (plan.epilogue == Epilogue::kBiasReluMask && !known->rejection.empty()) {
     no_masks_.insert(p.epilogue.aux.data);
   }
   return *known;
@@ -134,7 +134,7 @@ FusedProducts::Choice& FusedProducts::choice(const FusedProduct& p,
 
 void FusedProducts::run(const FusedProduct& p, kernels::Workspace workspace, cudaStream_t stream) {
   Choice& chosen = choice(p, workspace);
-  if (chosen.refusal.empty()) {
+  if (chosen.rejection.empty()) {
     try {
       multiply_(p.product, p.a, p.b, p.out.data, workspace, stream, p.epilogue);
       chosen.ran = true;
@@ -143,7 +143,7 @@ void FusedProducts::run(const FusedProduct& p, kernels::Workspace workspace, cud
       if (chosen.ran) {
         throw;
       }
-      chosen.refusal = e.what();
+      chosen.rejection = e.what();
       choice(p, workspace);  // a mask that is not written now
       if (p.product.epilogue == Epilogue::kBiasReluMask) {
         forget_backward_masks();
@@ -158,8 +158,8 @@ void FusedProducts::run(const FusedProduct& p, kernels::Workspace workspace, cud
 /// A mask that was counted on is not written: backward ReLUs that have not run do without theirs.
 void FusedProducts::forget_backward_masks() {
   for (Choice& c : choices_) {
-    if (c.plan.epilogue == Epilogue::kReluBackward && c.masked && !c.ran && c.refusal.empty()) {
-      c.refusal = "the forward product that was to write its mask failed";
+    if (c.plan.epilogue == Epilogue::kReluBackward && c.masked && !c.ran && c.rejection.empty()) {
+      c.rejection = "the forward product that was to write its mask failed";
     }
   }
 }
@@ -169,9 +169,9 @@ KernelUse FusedProducts::used() const {
   bool own = false;
   bool library = false;
   for (const Choice& c : choices_) {
-    (c.refusal.empty() ? library : own) = true;
+    (c.rejection.empty() ? library : own) = true;
     if (use.reason.empty()) {
-      use.reason = c.refusal;
+      use.reason = c.rejection;
     }
   }
   if (library) {

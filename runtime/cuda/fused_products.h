@@ -53,9 +53,9 @@ class FusedProducts {
  private:
   struct Choice {
     MatmulPlan plan;
-    bool masked = true;   ///< its mask, if it reads one, is there
-    std::string refusal;  ///< why it is not cuBLASLt's; empty: it is
-    bool ran = false;     ///< by cuBLASLt, once at least
+    bool masked = true;     ///< its mask, if it reads one, is there
+    std::string rejection;  ///< why it is not cuBLASLt's; empty: it is
+    bool ran = false;       ///< by cuBLASLt, once at least
   };
   Choice& choice(const FusedProduct& product, const kernels::Workspace& workspace);
 

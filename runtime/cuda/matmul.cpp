@@ -138,7 +138,7 @@ struct Matmul::Prepared {
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, out = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
   bool chosen = false;
-  std::string refusal;  ///< why there is no algorithm
+  std::string rejection;  ///< why there is no algorithm
 
   explicit Prepared(const MatmulPlan& plan) {
     check(
@@ -236,7 +236,7 @@ struct Matmul::Prepared {
                     "result)",
                     plan.n, plan.m, plan.k, name_of(plan.first.format), name_of(plan.out.format)));
     if (!known || found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
-      refusal = fmt::format(
+      rejection = fmt::format(
           "cuBLASLt has no algorithm for a product of {} x {} x {} ({} operands, {} result{})",
           plan.n, plan.m, plan.k, name_of(plan.first.format), name_of(plan.out.format),
           plan.epilogue == Epilogue::kNone ? ""
@@ -272,9 +272,9 @@ std::string Matmul::version() {
   return fmt::format("cublasLt {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
 }
 
-std::string Matmul::refusal(const MatmulPlan& plan, const EpilogueOperands& epilogue,
-                            const kernels::Workspace& workspace) {
-  return prepared(plan, {}, epilogue, workspace.data).refusal;
+std::string Matmul::rejection(const MatmulPlan& plan, const EpilogueOperands& epilogue,
+                              const kernels::Workspace& workspace) {
+  return prepared(plan, {}, epilogue, workspace.data).rejection;
 }
 
 Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors,
@@ -343,14 +343,14 @@ void Matmul::operator()(const Product& product, const Operand& a, const Operand&
   if (product.rows_vary && plan.batch == 1 && !plan.fp8() && plan.epilogue == Epilogue::kNone) {
     const Prepared& usual = prepared(with_rounded_rows(product, plan), factors, epilogue, nullptr);
     usual.set_columns(plan);
-    if (usual.refusal.empty() &&
+    if (usual.rejection.empty() &&
         usual.run(handle_, product, first, second, c, workspace, stream) == CUBLAS_STATUS_SUCCESS) {
       return;
     }  // an algorithm of its own, then
   }
   const Prepared& ready = prepared(plan, factors, epilogue, sums.data);
-  if (!ready.refusal.empty()) {
-    throw RunError(ready.refusal);
+  if (!ready.rejection.empty()) {
+    throw RunError(ready.rejection);
   }
   check(ready.run(handle_, product, first, second, c, workspace, stream), "cublasLtMatmul");
   if (plan.sums()) {

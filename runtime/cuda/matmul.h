@@ -37,14 +37,14 @@ class Matmul {
   [[nodiscard]] static std::string version();
   /// Reason that keeps cuBLASLt from a product with its epilogue, in words; empty: none.
   /// `workspace` as the product itself would get it.
-  [[nodiscard]] std::string refusal(const MatmulPlan& plan, const EpilogueOperands& epilogue,
-                                    const kernels::Workspace& workspace);
+  [[nodiscard]] std::string rejection(const MatmulPlan& plan, const EpilogueOperands& epilogue,
+                                      const kernels::Workspace& workspace);
 
   /// Bytes that the library itself may use; with the operands that a plan converts.
   [[nodiscard]] static std::size_t library_workspace();
   [[nodiscard]] static std::size_t workspace_bytes(const MatmulPlan& plan);
   /// Enqueues the conversions a plan asks for and the product. `product` gives the stored formats
-  /// of A and B. Errors: RunError when cuBLASLt has no algorithm for the plan or refuses it.
+  /// of A and B. Errors: RunError when cuBLASLt has no algorithm for the plan or rejects it.
   struct Operand {
     const void* data = nullptr;
     QuantisedOperand ready{};                      ///< of fp8 products

@@ -67,7 +67,7 @@ class Module {
                                                                  Observer* observer) const = 0;
 };
 
-/// Both sides must have been built from the same headers: the module refuses a caller with another
+/// Both sides must have been built from the same headers: the module rejects a caller with another
 /// stamp.
 struct Stamp {
   std::uint32_t interface = 5;

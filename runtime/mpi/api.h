@@ -70,7 +70,7 @@ struct MpiApi {
 };
 
 constexpr std::size_t kMpiTextSize = 1024;
-constexpr int kMpiApiVersion = 1;  ///< of the table; a module of another version is refused
+constexpr int kMpiApiVersion = 1;  ///< of the table; a module of another version is rejected
 
 /// The one symbol of the module: its table, or null when it has another version of it.
 constexpr const char* kMpiEntry = "stepcast_mpi";

@@ -18,7 +18,7 @@ struct Line {
   Format format = Format::kFp32;
   int flags = 0, variant = 0;
   std::int64_t ranks = 0, ranks_per_machine = 0;
-  double since_use = -1;
+  double idle_time = -1;
   std::string operands = {}, embedding = {};
 
   [[nodiscard]] std::string text() const {
@@ -28,7 +28,7 @@ struct Line {
     }
     return out + fmt::format(",{:.9g},{:.9g},{:.9g},1,{},{},{},{},{},{:.9g},{},{}\n", flops, bytes,
                              seconds, name_of(format), flags, variant, ranks, ranks_per_machine,
-                             since_use, operands, embedding);
+                             idle_time, operands, embedding);
   }
 };
 
@@ -72,7 +72,7 @@ std::string calibration_csv(const FitRows& rows) {
                  .format = c.format,
                  .ranks = c.group.size,
                  .ranks_per_machine = c.group.size,
-                 .since_use = c.since_use.base()}
+                 .idle_time = c.idle_time.base()}
                 .text();
   }
   for (std::size_t j = 0; j < rows.hosts.size(); ++j) {

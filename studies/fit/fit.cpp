@@ -22,7 +22,7 @@ using models::MeasuredTable;
 /// Facts that a model's rows have in common, gathered while rows are chosen.
 struct Provenance {
   std::set<std::uint32_t> files, sources;
-  std::set<std::string> stacks;
+  std::set<std::string> frameworks;
   std::int64_t used = 0, skipped = 0;
 };
 
@@ -40,33 +40,33 @@ std::string source_of(const MeasuredTable& table, const Provenance& of, const st
     sources += (sources.empty() ? "" : ", ") + table.sources[s];
   }
   return fmt::format("stepcast fit, {}, {} rows of {}, {}", date, of.used, sources,
-                     joined(of.stacks));
+                     joined(of.frameworks));
 }
 
-/// Chooses one stack per place where rows were taken, or says that the user must.
-class StackChoice {
+/// Chooses one framework per place where rows were taken, or says that the user must.
+class FrameworkChoice {
  public:
-  StackChoice(const MeasuredTable& table, std::string wanted)
+  FrameworkChoice(const MeasuredTable& table, std::string wanted)
       : table_(table), wanted_(std::move(wanted)) {}
   void see(const std::string& what, const MeasuredTable::Origin& o) {
-    found_[what].insert(table_.testbed(o).stack);
+    found_[what].insert(table_.testbed(o).framework);
   }
-  /// False for a row of a stack that was not asked for. Errors: see fit_data.
+  /// False for a row of a framework that was not asked for. Errors: see fit_data.
   [[nodiscard]] bool keep(const std::string& what, const MeasuredTable::Origin& o) const {
-    const std::set<std::string>& stacks = found_.at(what);
-    if (stacks.size() == 1) {
+    const std::set<std::string>& frameworks = found_.at(what);
+    if (frameworks.size() == 1) {
       return true;
     }
-    const auto chosen = [this](const std::string& stack) {
-      return !wanted_.empty() && stack.rfind(wanted_, 0) == 0;
+    const auto chosen = [this](const std::string& framework) {
+      return !wanted_.empty() && framework.rfind(wanted_, 0) == 0;
     };
-    if (std::count_if(stacks.begin(), stacks.end(), chosen) != 1) {
+    if (std::count_if(frameworks.begin(), frameworks.end(), chosen) != 1) {
       throw InputError("--stack",
                        fmt::format("{}{} was measured on {}; their kernels differ, so name one",
                                    wanted_.empty() ? "" : "found \"" + wanted_ + "\", but ", what,
-                                   joined(stacks)));
+                                   joined(frameworks)));
     }
-    return chosen(table_.testbed(o).stack);
+    return chosen(table_.testbed(o).framework);
   }
 
  private:
@@ -111,7 +111,7 @@ class Fit {
     }
     host();
     if (result_.kernels.empty() && result_.collectives.empty()) {
-      refuse();
+      reject();
     }
     for (const std::uint32_t f : used_files_) {
       result_.files.push_back(table_.files[f]);
@@ -122,7 +122,7 @@ class Fit {
  private:
   void kernels() {
     const Device& device = result_.system.device;
-    StackChoice stacks(table_, options_.stack);
+    FrameworkChoice frameworks(table_, options_.framework);
     std::vector<std::uint32_t> candidates;
     for (std::uint32_t i = 0; i < table_.ops.size(); ++i) {
       const MeasuredTable::OpRow& row = table_.ops[i];
@@ -132,7 +132,7 @@ class Fit {
       } else if (!t.variant.empty()) {
         ++result_.stand_ins;
       } else {
-        stacks.see(kind_and_format(table_.op(row)), row.origin);
+        frameworks.see(kind_and_format(table_.op(row)), row.origin);
         candidates.push_back(i);
       }
     }
@@ -141,8 +141,8 @@ class Fit {
     for (const std::uint32_t i : candidates) {
       const MeasuredTable::OpRow& row = table_.ops[i];
       const Op& op = table_.op(row);
-      if (!stacks.keep(kind_and_format(op), row.origin)) {
-        ++result_.other_stacks;
+      if (!frameworks.keep(kind_and_format(op), row.origin)) {
+        ++result_.other_frameworks;
         continue;
       }
       const std::string impossible = models::impossible_on(device, op, row.time);
@@ -205,7 +205,7 @@ class Fit {
   void collectives() {
     const System& system = result_.system;
     const auto candidates = models::find_collectives(table_, system);
-    StackChoice stacks(table_, options_.stack);
+    FrameworkChoice frameworks(table_, options_.framework);
     const auto place_of = [this](std::uint32_t i) {
       const MeasuredTable::CollectiveRow& row = table_.collectives[i];
       return fmt::format(
@@ -213,15 +213,15 @@ class Fit {
           row.ranks == row.ranks_per_machine ? "inside one machine" : "across machines");
     };
     for (const std::uint32_t i : candidates) {
-      stacks.see(place_of(i), table_.collectives[i].origin);
+      frameworks.see(place_of(i), table_.collectives[i].origin);
     }
     const auto measured = models::measured_collectives(table_, system, candidates);
     std::vector<models::MeasuredCollective> rows;
     std::map<std::string, Provenance> by_key;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
       const MeasuredTable::CollectiveRow& row = table_.collectives[candidates[c]];
-      if (!stacks.keep(place_of(candidates[c]), row.origin)) {
-        ++result_.other_stacks;
+      if (!frameworks.keep(place_of(candidates[c]), row.origin)) {
+        ++result_.other_frameworks;
         continue;
       }
       const std::string impossible = models::impossible_on(system, measured[c]);
@@ -277,7 +277,7 @@ class Fit {
     ++(used ? p.used : p.skipped);
     p.files.insert(o.file);
     p.sources.insert(o.source);
-    p.stacks.insert(table_.testbed(o).stack);
+    p.frameworks.insert(table_.testbed(o).framework);
   }
 
   void store(const FittedModels& fitted, const std::map<std::string, Provenance>& by_key,
@@ -287,12 +287,12 @@ class Fit {
       const Provenance of = found == by_key.end() ? Provenance{} : found->second;
       FittedModel& stored = into[key] = model;
       set_source(stored, fit_.source, source_of(table_, of, options_.date));
-      lines.push_back({key, joined(of.stacks), model.samples, of.skipped, stored});
+      lines.push_back({key, joined(of.frameworks), model.samples, of.skipped, stored});
       used_files_.insert(of.files.begin(), of.files.end());
     }
   }
 
-  [[noreturn]] void refuse() const {
+  [[noreturn]] void reject() const {
     std::set<std::string> devices;
     for (const models::Testbed& t : table_.testbeds) {
       devices.insert(t.device.empty() ? "(none named)" : t.device);

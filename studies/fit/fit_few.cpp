@@ -56,7 +56,7 @@ void few_collectives(System& system, const FitRows& rows, const models::FitOptio
     for (const MeasuredCollective* row : of_key) {
       const models::CollectivePlace place = models::place_of(row->bytes, row->group);
       const double time = row->time.base();
-      const double rest = form.after_rest(row->bytes, row->since_use, constants).base();
+      const double rest = form.after_rest(row->bytes, row->idle_time, constants).base();
       model.points.push_back({{place.log_bytes, place.log_size, place.log_members},
                               std::log(std::max(time - rest, time / 5) /
                                        form_time(form, system, *row, constants).base())});

@@ -50,8 +50,8 @@ void merge_collectives(FitRows& rows) {
     models::MeasuredCollective row = rows.collectives[group.front()];
     row.time =
         seconds(median_over(group, [&](std::size_t i) { return rows.collectives[i].time.base(); }));
-    row.since_use = seconds(
-        median_over(group, [&](std::size_t i) { return rows.collectives[i].since_use.base(); }));
+    row.idle_time = seconds(
+        median_over(group, [&](std::size_t i) { return rows.collectives[i].idle_time.base(); }));
     merged.push_back(row);
     origins.push_back(rows.collective_origins[group.front()]);
   }

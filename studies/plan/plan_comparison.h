@@ -4,7 +4,7 @@
 
 namespace stepcast::studies {
 
-/// The simulated step of a job under a plan. Errors: InputError for plans that workloads refuse.
+/// The simulated step of a job under a plan. Errors: InputError for plans that workloads reject.
 double simulated_step(const Job& job, const models::CostModel& model, const EmbeddingPlan& plan);
 
 /// A plan that the search did not make.

@@ -9,7 +9,7 @@
 #include "core/clearly_less.h"
 #include "core/error.h"
 #include "models/cost_model.h"
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_for.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/plan/internal/joined_plans.h"
@@ -31,7 +31,7 @@ constexpr std::size_t kMostSimulated = 48;
 /// For the former, where that order is rough.
 constexpr std::size_t kRoughSimulated = 8;
 /// Simulated step over closed form, less one, where nothing overlaps with compute
-/// (tests/planner/fast_path_test.cpp).
+/// (tests/planner/closed_form_test.cpp).
 constexpr double kClosedFormError = 0.01;
 /// Candidates of a kind: their closed forms may be in another order than their steps.
 constexpr std::size_t kOfAKind = 4;
@@ -61,7 +61,7 @@ class Planning {
     report_.capacity = request_.job.system.device.memory.base() - options_.headroom;
     const planner::ParallelSearchResult found = search(request_.job.devices, Stage{0, 0.5});
     if (found.counts.space == 0) {
-      internal::refuse_model(request_);
+      internal::reject_model(request_);
       const std::string fixed = planner::fixed_text(request_.fixed);
       throw InputError(
           "parallel",
@@ -72,8 +72,9 @@ class Planning {
               fixed.empty() ? ""
                             : fmt::format(" where {} {} fixed", fixed,
                                           fixed.find(',') == std::string::npos ? "is" : "are"),
-              request_.fixed.stack ? fmt::format(" that {} can run", name_of(*request_.fixed.stack))
-                                   : ""));
+              request_.fixed.framework
+                  ? fmt::format(" that {} can run", name_of(*request_.fixed.framework))
+                  : ""));
     }
     report_.counts = found.counts;
     report_.cut = found.cut;
@@ -139,7 +140,7 @@ class Planning {
       o.keep += kMostSimulated;  // some of them were simulated
       o.below = *below / (1 - kLeastTimeError);
     }
-    o.paces = paces_;
+    o.efficiencies = efficiencies_;
     o.capacity = report_.capacity;
     o.reserve = reserve_of(request.job.system.device).base();
     o.threads = options_.threads;
@@ -218,13 +219,13 @@ class Planning {
     if (!s.fits) {
       return s;
     }
-    const double pace = paces_.at(static_cast<std::size_t>(c.point.zero));
+    const double efficiency = efficiencies_.at(static_cast<std::size_t>(c.point.zero));
     if (const auto about = whole ? std::nullopt : estimated_step(job, model_)) {
-      s.seconds = *about * (1 - kEstimateError) * pace;
+      s.seconds = *about * (1 - kEstimateError) * efficiency;
       return s;
     }
     s.step = std::make_shared<const SimulatedStep>(simulate_step(*graph, model_));
-    s.seconds = to_seconds(s.step->result.makespan).base() * pace;
+    s.seconds = to_seconds(s.step->result.makespan).base() * efficiency;
     s.whole = true;
     s.graph = std::move(graph);
     return s;
@@ -444,7 +445,7 @@ class Planning {
       RankedParallelPlan& plan = report_.plans[i];
       plan.job = planner::applied(request_.job, c.point);
       plan.point = c.point;
-      plan.closed_form = planner::FastPath(request_.job, model_).forecast(c.point).seconds;
+      plan.closed_form = planner::ClosedFormModel(request_.job, model_).forecast(c.point).seconds;
       plan.bytes = c.bytes;
       plan.prediction = predict(plan.job, *steps_[i].graph, *steps_[i].step);
     });
@@ -457,7 +458,7 @@ class Planning {
   const PlanRequest& request_;
   const ParallelPlanOptions& options_;
   models::CostModel model_;
-  std::array<double, 4> paces_ = internal::paces_by_zero(request_.job);
+  std::array<double, 4> efficiencies_ = internal::efficiencies_by_zero(request_.job);
   double begin_ = 0;
   double rival_ = std::numeric_limits<double>::infinity();  // seconds of the fastest rival ...
   double last_rival_ = rival_;                              // ... and of the last to be shown

@@ -62,9 +62,9 @@ struct ParallelPlanReport {
   bool front_cut = false;  ///< a time limit left fewer devices out of the front
 };
 
-/// How far a plan's least time (planner::FastPath with Clock::kLeast; where nothing overlaps with
-/// compute that is the closed form) may lie above its simulated step, as the test of both holds
-/// (tests/planner/least_time_test.cpp).
+/// How far a plan's least time (planner::ClosedFormModel with Clock::kLeast; where nothing overlaps
+/// with compute that is the closed form) may lie above its simulated step, as the test of both
+/// holds (tests/planner/least_time_test.cpp).
 constexpr double kLeastTimeError = 0.005;
 
 /// Searches all parallel plans of a transformer by their closed form and simulates the best few of

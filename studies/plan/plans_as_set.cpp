@@ -8,12 +8,12 @@
 
 namespace stepcast::studies {
 
-void predict_as_set(ParallelPlanReport& report, const AsSet& as_set) {
+void predict_command_line(ParallelPlanReport& report, const AsSet& command_line_form) {
   bool changed = false;
   for (RankedParallelPlan& plan : report.plans) {
     config::PlanAsSet as;
     try {
-      as = as_set(plan.job);
+      as = command_line_form(plan.job);
     } catch (const InputError&) {  // legal as it is, though no keys say it beside the job
       continue;
     }

@@ -1,7 +1,7 @@
 #pragma once
 #include <functional>
 
-#include "core/config/usual_stack.h"
+#include "core/config/default_framework.h"
 #include "studies/plan/plan_parallel.h"
 
 namespace stepcast::studies {
@@ -10,9 +10,9 @@ namespace stepcast::studies {
 using AsSet = std::function<config::PlanAsSet(const Job& plan)>;
 
 /// Predicts the plans of a report as they are typed, and ranks them by that. A search costs all
-/// plans as the stack runs one that is not split; what it does with plans of another shape, as
+/// plans as the framework runs one that is not split; what it does with plans of another shape, as
 /// those with expert ranks, is added here. It takes time, so the bound holds; `proven` only where
 /// no plan that was not simulated may now be faster.
-void predict_as_set(ParallelPlanReport& report, const AsSet& as_set);
+void predict_command_line(ParallelPlanReport& report, const AsSet& command_line_form);
 
 }  // namespace stepcast::studies

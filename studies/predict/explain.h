@@ -26,8 +26,8 @@ struct AccountRow {
 struct StepAccount {
   std::string label;
   std::int32_t rank = 0;  ///< the critical one
-  Seconds step;           ///< of a job: at the hardware's pace
-  Seconds expected;       ///< at the pace of such runs, where one is known; else `step`
+  Seconds step;           ///< of a job: at the ideal rate
+  Seconds expected;       ///< at the efficiency of such runs, where one is known; else `step`
   std::vector<AccountRow> rows;
 };
 

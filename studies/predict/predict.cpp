@@ -17,7 +17,7 @@
 #include "simulator/intervals.h"
 #include "simulator/reports/breakdown.h"
 #include "simulator/reports/framework_memory.h"
-#include "studies/predict/memory_remedy.h"
+#include "studies/predict/memory_fix.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/transformer/shape.h"
 
@@ -36,7 +36,7 @@ Job without_distribution(Job job) {
 }
 
 /// The reasons why a step does not fit are its first warnings.
-void refuse(StepPrediction& p, std::string reason) {
+void reject(StepPrediction& p, std::string reason) {
   p.fits = false;
   p.warnings.push_back(std::move(reason));
 }
@@ -51,8 +51,8 @@ void fill_memory(StepPrediction& p, const ExecutionGraph& graph, const PredictOp
   p.fits = p.capacity.base() <= 0 || p.ledger.total() <= p.capacity;
   if (!p.fits) {
     const std::string reason = memory_reason(p.ledger, device);
-    refuse(p,
-           options.remedies ? reason + "; " + memory_remedy(p.job, options.usual_stack) : reason);
+    reject(p,
+           options.fixes ? reason + "; " + memory_fix(p.job, options.default_framework) : reason);
   }
 }
 
@@ -76,7 +76,7 @@ void check_tiers(StepPrediction& p, const ExecutionGraph& graph) {
     const auto tier = tier_named(p.job.system, name);
     const auto excess = tier ? tier_excess(*tier, ranks) : std::nullopt;
     if (excess) {
-      refuse(p, fmt::format("tier {}: rows and state take {:.3g} GB of {:.3g} GB", name,
+      reject(p, fmt::format("tier {}: rows and state take {:.3g} GB of {:.3g} GB", name,
                             excess->held.base() * 1e-9, excess->capacity.base() * 1e-9));
     }
   }
@@ -347,22 +347,23 @@ Seconds least_step(const Job& job, const ExecutionGraph& graph) {
                  (static_cast<double>(job.devices) * peak->base() * kMostMfu)};
 }
 
-/// The simulated step brought to the pace of such runs, its split with it, and between what nine of
-/// ten steps lie.
-void take_pace(StepPrediction& p, const ExecutionGraph& graph) {
-  p.pace = pace_of(p.job);
-  const double pace = p.pace ? p.pace->factor : 1;
+/// The simulated step brought to the efficiency of such runs, its split with it, and between what
+/// nine of ten steps lie.
+void take_efficiency(StepPrediction& p, const ExecutionGraph& graph) {
+  p.efficiency = efficiency_of(p.job);
+  const double efficiency = p.efficiency ? p.efficiency->factor : 1;
   const Seconds least = least_step(p.job, graph);
   const auto at = [&](double factor) { return std::max(p.hardware * factor, least); };
-  if (p.hardware * pace < least) {
+  if (p.hardware * efficiency < least) {
     p.warnings.push_back(fmt::format(
         "at {} the step would run above {:.0f} % of the peak, which no published run reaches; it "
         "is said to take as long as that share allows",
-        p.pace ? "the pace of " + p.pace->measured : "the hardware's pace", 100 * kMostMfu));
+        p.efficiency ? "the pace of " + p.efficiency->measured : "the hardware's pace",
+        100 * kMostMfu));
   }
-  p.iteration = at(pace);
-  if (p.pace) {
-    p.interval = Interval{at(p.pace->low), at(p.pace->high)};
+  p.iteration = at(efficiency);
+  if (p.efficiency) {
+    p.interval = Interval{at(p.efficiency->low), at(p.efficiency->high)};
   }
   if (p.iteration == p.hardware) {
     return;
@@ -411,8 +412,8 @@ void add_warnings(const Job& job, StepPrediction& p) {
 }  // namespace
 
 Seconds expected_step(const Job& job, const ExecutionGraph& graph, Seconds hardware) {
-  const auto pace = pace_of(job);
-  return std::max(hardware * (pace ? pace->factor : 1), least_step(job, graph));
+  const auto efficiency = efficiency_of(job);
+  return std::max(hardware * (efficiency ? efficiency->factor : 1), least_step(job, graph));
 }
 
 Bytes reserve_of(const Device& device) {
@@ -470,7 +471,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   if (options.timeline) {
     p.timeline = timeline.ops();
   }
-  if (options.intervals && !pace_of(job)) {
+  if (options.intervals && !efficiency_of(job)) {
     if (const double guessed = share_without_error(own, costs, critical); guessed > 0.5) {
       p.warnings.push_back(
           fmt::format("no interval: {:.0f} % of the time of rank {}'s ops comes from models whose "
@@ -489,7 +490,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
       p.busiest = RankAccount{rank->rank, of, rows_of(timeline, graph, costs, *rank, false)};
     }
   }
-  take_pace(p, graph);
+  take_efficiency(p, graph);
   fill_memory(p, graph, options);
   check_tiers(p, graph);
   fill_rates(p, graph);

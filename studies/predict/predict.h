@@ -5,8 +5,8 @@
 
 #include "core/graph/memory_use.h"
 #include "core/graph/observer.h"
+#include "core/job/efficiency.h"
 #include "core/job/job.h"
-#include "core/job/pace.h"
 #include "simulator/reports/memory_ledger.h"
 #include "simulator/simulate.h"
 #include "workloads/build_graph.h"
@@ -48,8 +48,9 @@ struct PredictOptions {
   bool data_distribution = true;  ///< off: every row equally likely
   bool host_cost = true;          ///< off: issuing ops costs nothing
   bool rendezvous = true;         ///< off: no rank waits for another
-  bool remedies = false;          ///< where it does not fit, look for the nearest plan that does
-  std::string usual_stack = "";   ///< that the job was put on because it names none, for remedies
+  bool fixes = false;             ///< where it does not fit, look for the nearest plan that does
+  std::string default_framework =
+      "";  ///< that the job was put on because it names none, for remedies
 };
 
 struct Interval {
@@ -59,11 +60,11 @@ struct Interval {
 /// One predicted training step (CONTRACT section 4).
 struct StepPrediction {
   Job job;
-  /// The best estimate: the step at the hardware's pace times the pace of such runs, where one is
+  /// The best estimate: the step at the ideal rate times the efficiency of such runs, where one is
   /// known.
   Seconds iteration;
-  Seconds hardware;          ///< the step as simulated, at the hardware's pace
-  std::optional<Pace> pace;  ///< measured over simulated steps of such runs
+  Seconds hardware;                      ///< the step as simulated, at the ideal rate
+  std::optional<Efficiency> efficiency;  ///< measured over simulated steps of such runs
   std::optional<Interval> interval;
   bool in_calibrated_range = false;
   double samples_per_second = 0;
@@ -93,8 +94,9 @@ struct StepPrediction {
 /// Memory that context and libraries take of the device: a constant of its file, else nothing.
 Bytes reserve_of(const Device& device);
 
-/// The step to expect where a simulated one of the job's `graph` takes `hardware`: times the pace
-/// of such runs, where one is known (core/job/pace.h), and no faster than 90 % of the peak allows.
+/// The step to expect where a simulated one of the job's `graph` takes `hardware`: times the
+/// efficiency of such runs, where one is known (core/job/efficiency.h), and no faster than 90 % of
+/// the peak allows.
 Seconds expected_step(const Job& job, const ExecutionGraph& graph, Seconds hardware);
 
 /// Builds the graph, costs it, simulates one step.

@@ -23,7 +23,7 @@ std::span<const PredictedOnly> predicted_only();
 std::string what_runs_page();
 
 /// Can the kernels of the CPU or the CUDA backend execute the job's graph? The first entry of the
-/// list that cannot is refused, before ranks start. Errors: InputError naming the job's key and
+/// list that cannot is rejected, before ranks start. Errors: InputError naming the job's key and
 /// what to do.
 void require_executable(const Job& job, bool cuda);
 

@@ -166,8 +166,8 @@ OpClock start_cupti(const std::filesystem::path& file) {
     auto* entry = runtime::LoadedModule(file).function<profiler::CuptiModuleEntry>(
         profiler::kCuptiModuleEntry);
     profiler::CuptiModule* cupti = entry();
-    std::string refused = cupti->start({});
-    return {refused.empty() ? cupti : nullptr, std::move(refused)};
+    std::string rejected = cupti->start({});
+    return {rejected.empty() ? cupti : nullptr, std::move(rejected)};
   } catch (const EnvironmentError& e) {
     return {nullptr, e.what()};
   }

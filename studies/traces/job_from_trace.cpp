@@ -19,7 +19,7 @@ namespace {
 
 /// The machine it was recorded on.
 void sketch_system(const traces::Recording& recording, const JobFromTraceOptions& options,
-                   JobSketch& sketch) {
+                   InferredWorkload& sketch) {
   if (!options.system.empty()) {
     sketch.tell("system", options.system, "--system");
     return;
@@ -73,7 +73,7 @@ double ops_per_rank(const ExecutionGraph& graph) {
   return ops / static_cast<double>(std::max(1, graph.ranks()));
 }
 
-Job job_of(const JobSketch& sketch, const JobFromTraceOptions& options) {
+Job job_of(const InferredWorkload& sketch, const JobFromTraceOptions& options) {
   return config::load_job(config::text_source(sketch.job.dump(), "job of the trace"), {},
                           options.library);
 }
@@ -98,16 +98,16 @@ RecordedAndPredicted side_by_side(const traces::MeasuredRun& run, const Job& job
 
 JobFromTrace job_from_trace(const traces::Recording& recording,
                             const JobFromTraceOptions& options) {
-  JobSketch sketch;
+  InferredWorkload sketch;
   sketch.set("stepcast", 1);
   const std::int64_t world = world_of(recording);
-  const std::vector<SeenRank> ranks = seen_work(recording, options.mark);
+  const std::vector<SeenRank> ranks = inferred_workload(recording, options.mark);
   if (ranks.front().ops.empty()) {
     throw InputError(recording.ranks.front().source,
                      "tells no operator's shape; record it with shapes (PyTorch profiler: "
                      "record_shapes=True)");
   }
-  if (!sketch_dlrm(ranks, world, sketch) && !sketch_transformer(ranks, world, sketch)) {
+  if (!infer_dlrm(ranks, world, sketch) && !sketch_transformer(ranks, world, sketch)) {
     throw InputError(
         recording.ranks.front().source,
         "is neither a recommender (embedding lookups between two chains of products) nor a "

@@ -17,7 +17,7 @@ struct JobFromTraceOptions {
 };
 
 /// A key of the job, its value as JSON, and what says so, or why nothing does.
-struct ToldKey {
+struct InferredKey {
   std::string key, value, reason;
 };
 
@@ -30,9 +30,9 @@ struct RecordedAndPredicted {
 };
 
 struct JobFromTrace {
-  std::string job;            ///< JSON, loads as it stands
-  std::vector<ToldKey> told;  ///< by the trace
-  std::vector<ToldKey> open;  ///< not told; the value is assumed, empty where the default holds
+  std::string job;                ///< JSON, loads as it stands
+  std::vector<InferredKey> told;  ///< by the trace
+  std::vector<InferredKey> open;  ///< not told; the value is assumed, empty where the default holds
   std::optional<RecordedAndPredicted> beside;  ///< of timelines
 };
 

@@ -56,7 +56,7 @@ class Gathering {
         meet(*step.graph, program, op, span, id, met[op.communicator]++, time);
       } else {
         const auto named = rank.unexplained.find(o);
-        refuse("no op kind, or no shape recorded",
+        reject("no op kind, or no shape recorded",
                named != rank.unexplained.end() ? named->second : program.name(op), time);
       }
     }
@@ -66,14 +66,14 @@ class Gathering {
   }
 
   /// Kernels are named without what their templates were made for.
-  void refuse(const char* reason, std::string name, double time) {
+  void reject(const char* reason, std::string name, double time) {
     name.resize(std::min(name.size(), name.find_first_of("<(", 1)));
     unexplained_.add(reason, name, 1, time);
   }
 
   void add_kernel(const Program& program, const Op& op, double time) {
     if (time <= 0) {
-      refuse("shorter than the clock's tick", program.name(op), 0);
+      reject("shorter than the clock's tick", program.name(op), 0);
       return;
     }
     std::int64_t rows = 0;
@@ -113,12 +113,12 @@ class Gathering {
   void meet(const ExecutionGraph& graph, const Program& program, const Op& op, const OpSpan& span,
             std::int32_t rank, std::size_t number, double time) {
     if (op.communicator < 0) {
-      refuse("not all members in the trace: wait and transfer cannot be separated",
+      reject("not all members in the trace: wait and transfer cannot be separated",
              program.name(op), time);
       return;
     }
     if (op.shape[0] <= 0 && op.kind != OpKind::kBarrier) {
-      refuse("collective of unknown size", program.name(op), time);
+      reject("collective of unknown size", program.name(op), time);
       return;
     }
     const auto members = graph.members(op.communicator, rank);

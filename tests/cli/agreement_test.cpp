@@ -57,7 +57,8 @@ TEST_CASE("predict, sweep, explain and show tell one step and one ledger", "[cli
   CHECK(swept.at(0).at("iteration_time_s") == predicted.at("iteration_time_s"));
   CHECK(swept.at(0).at("memory_bytes") == predicted.at("memory_bytes").at("total"));
 
-  // Another family of plans has another usual stack and pace: still each as it is predicted.
+  // Another family of plans has another default framework and efficiency: still each as it is
+  // predicted.
   const json sharded = answer("predict", with(kDense, {"parallel.zero=3"}));
   const json sides = answer("explain", job, {"--with", "parallel.zero=3"}).at("summary");
   for (const auto& [side, of] : {std::pair{&sides.at(0), &predicted}, {&sides.at(1), &sharded}}) {
@@ -88,8 +89,9 @@ TEST_CASE("explain names what a change of the usual stack changes, not its paces
 
 TEST_CASE("a plan that is shown is predicted as it is shown", "[cli][agreement]") {
   using Sets = std::vector<std::string>;
-  // Sharded weights have another usual stack in `predict`; expert ranks bring what the stack does
-  // with them; tensor ranks without sequence parallelism are not what the stack would do.
+  // Sharded weights have another default framework in `predict`; expert ranks bring what the
+  // framework does with them; tensor ranks without sequence parallelism are not what the framework
+  // would do.
   const auto [job, more] = GENERATE(
       std::pair{Sets{"workload=llama3-8b", "system=dgx-h100", "devices=8", "batch.global=64",
                      "parallel.pipeline=1"},

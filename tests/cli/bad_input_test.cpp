@@ -166,17 +166,17 @@ TEST_CASE("a malformed system exits with 2", "[cli][malformed]") {
 
 TEST_CASE("a file named in a job is the one the message names", "[cli][malformed]") {
   const TemporaryFolder folder;
-  const auto refused = [&folder](const std::string& job) {
+  const auto rejected = [&folder](const std::string& job) {
     const Outcome outcome = call({"predict", folder.file("job.json", job)});
     CHECK(outcome.code == 2);
     CHECK(outcome.out.empty());
     return outcome.err;
   };
   (void)folder.file("machine.json", R"({"name": "s", "device": "h100-sxm-80gb", "fabrik": []})");
-  CHECK_THAT(refused(R"({"workload": "rm1", "system": "machine.json"})"),
+  CHECK_THAT(rejected(R"({"workload": "rm1", "system": "machine.json"})"),
              Contains("machine.json: fabrik") && Contains("\"fabric\""));
   (void)folder.file("model.json", R"({"kind": "dlrm", "name": "x")");
-  CHECK_THAT(refused(R"({"workload": "model.json", "system": "dgx-h100"})"),
+  CHECK_THAT(rejected(R"({"workload": "model.json", "system": "dgx-h100"})"),
              Contains("model.json: line 1") && Contains("truncated"));
 }
 
@@ -201,21 +201,21 @@ TEST_CASE("a sharding plan that does not tile its table exits with 2", "[cli][ma
     return call({"predict", folder.file("job.json", R"({"workload": "model.json",
       "system": "dgx-h100", "devices": 2, "batch": {"global": 64}, "embedding": {"plan": "plan.json"}})")});
   };
-  const auto refused = [&outcome_of](const std::string& shards, const std::string& value) {
+  const auto rejected = [&outcome_of](const std::string& shards, const std::string& value) {
     const Outcome outcome = outcome_of(shards);
     INFO(outcome.err);
     CHECK(outcome.code == 2);
     CHECK(outcome.out.empty());
     CHECK_THAT(outcome.err, Contains("plan.json") && Contains("tables[0]") && Contains(value));
   };
-  refused(shard(0, 50, 16, 0), "800 of the 1600");  // rows 50..100 belong to nobody
-  refused(shard(0, 100, 8, 0), "8");                // columns 8..16 belong to nobody
-  refused(shard(0, 60, 16, 0) + "," + shard(50, 100, 16, 1), "50");  // rows 50..60 twice
-  refused(shard(0, 200, 16, 0), "200");                              // rows that do not exist
-  refused(shard(0, 100, 16, 5), "5");                                // a rank that does not exist
+  rejected(shard(0, 50, 16, 0), "800 of the 1600");  // rows 50..100 belong to nobody
+  rejected(shard(0, 100, 8, 0), "8");                // columns 8..16 belong to nobody
+  rejected(shard(0, 60, 16, 0) + "," + shard(50, 100, 16, 1), "50");  // rows 50..60 twice
+  rejected(shard(0, 200, 16, 0), "200");                              // rows that do not exist
+  rejected(shard(0, 100, 16, 5), "5");                                // a rank that does not exist
   std::string some_ranks = shard(0, 100, 16, 1);  // rows over some of the ranks
   some_ranks.replace(some_ranks.find("table_wise"), 10, "row_wise");
   some_ranks.replace(some_ranks.find("replicate"), 9, "stripe");
-  refused(some_ranks, "all ranks in order");
+  rejected(some_ranks, "all ranks in order");
   CHECK(outcome_of(shard(0, 100, 16, 1)).code == 0);
 }

@@ -82,22 +82,22 @@ TEST_CASE("one transfer makes a device and its system", "[cli][fit]") {
 TEST_CASE("fit refuses what it cannot use", "[cli][fit][malformed]") {
   const TemporaryFolder folder;
   const std::string rows = folder.file("rows.csv", adds());
-  const auto refused = [](const Outcome& outcome, const std::string& place,
-                          const std::string& found) {
+  const auto rejected = [](const Outcome& outcome, const std::string& place,
+                           const std::string& found) {
     INFO(outcome.err);
     CHECK(outcome.code == 2);
     CHECK(outcome.out.empty());
     CHECK_THAT(outcome.err, Contains(place) && Contains(found));
   };
   const std::string out = folder / "out.json";
-  refused(call({"fit", rows, "--out", out}), "--device", "is needed");
-  refused(call({"fit", rows, "--device", "t5", "--out", out}), "t5", "t4");
-  refused(call({"fit", rows, "--device", "l40s", "--out", out}), "--device", "t4");
-  refused(call({"fit", folder.file("bad.csv", "op,device,B,H,latency_ms\nadd,Tesla T4,1,1,1\n"),
-                "--device", "t4", "--out", out}),
-          "bad.csv:1", "scripts/data/convert");
-  refused(call({"fit", folder / "none.csv", "--device", "t4", "--out", out}), "none.csv",
-          "no such");
+  rejected(call({"fit", rows, "--out", out}), "--device", "is needed");
+  rejected(call({"fit", rows, "--device", "t5", "--out", out}), "t5", "t4");
+  rejected(call({"fit", rows, "--device", "l40s", "--out", out}), "--device", "t4");
+  rejected(call({"fit", folder.file("bad.csv", "op,device,B,H,latency_ms\nadd,Tesla T4,1,1,1\n"),
+                 "--device", "t4", "--out", out}),
+           "bad.csv:1", "scripts/data/convert");
+  rejected(call({"fit", folder / "none.csv", "--device", "t4", "--out", out}), "none.csv",
+           "no such");
   CHECK(text_of(out).empty());  // nothing half-written
 }
 

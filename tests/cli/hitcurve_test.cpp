@@ -136,9 +136,9 @@ TEST_CASE("hitcurve reads its own histogram, and both name the same zipf law", "
           Approx(of_ids["hit_rate"][i]["pinned"].get<double>()).margin(0.03));
   }
   for (const char* option : {"--sketch", "--sample=0.5", "--histogram=x.csv"}) {
-    const Outcome refused = call({"hitcurve", histogram, option});
-    CHECK(refused.code == 2);
-    CHECK_THAT(refused.err, Contains("is a histogram already"));
+    const Outcome rejected = call({"hitcurve", histogram, option});
+    CHECK(rejected.code == 2);
+    CHECK_THAT(rejected.err, Contains("is a histogram already"));
   }
   const Outcome few = call({"hitcurve", histogram, "--rows", "50"});
   CHECK(few.code == 2);
@@ -200,15 +200,15 @@ TEST_CASE("recorded indices are an access of every command", "[cli][hitcurve]") 
 TEST_CASE("hitcurve refuses what it cannot follow", "[cli][hitcurve]") {
   const TemporaryFolder folder;
   const std::string ids = folder.file("ids.txt", "1\n2\n");
-  const auto refused = [](const std::vector<std::string>& arguments, const std::string& why) {
+  const auto rejected = [](const std::vector<std::string>& arguments, const std::string& why) {
     const Outcome r = call(arguments);
     CHECK(r.code == 2);
     CHECK_THAT(r.err, Contains(why));
   };
-  refused({"hitcurve", ids, "--rows", "2"}, "expected at least 3");
-  refused({"hitcurve", ids, "--sample", "0"}, "--sample");
-  refused({"hitcurve", folder / "none.txt"}, "none.txt");
-  refused({"hitcurve", folder.file("bad.txt", "1\nx\n")}, "bad.txt");
+  rejected({"hitcurve", ids, "--rows", "2"}, "expected at least 3");
+  rejected({"hitcurve", ids, "--sample", "0"}, "--sample");
+  rejected({"hitcurve", folder / "none.txt"}, "none.txt");
+  rejected({"hitcurve", folder.file("bad.txt", "1\nx\n")}, "bad.txt");
 }
 
 TEST_CASE("explain refuses a plan whose names are none, with their path",
@@ -370,9 +370,9 @@ TEST_CASE("hitcurve --nodes tells what copies of hot rows save, and counts it on
       call({"hitcurve", h, "--nodes", "2", "--devices-per-node", "2", "--format", "json"});
   REQUIRE(same.code == 0);
   CHECK(nlohmann::json::parse(same.out)["traffic"][0]["net"].get<double>() == Approx(5.0 / 14));
-  const Outcome refused = call({"hitcurve", h, "--nodes", "2", "--counted-on", b});
-  CHECK(refused.code == 2);
-  CHECK_THAT(refused.err, Contains("--counted-on") && Contains("histogram"));
+  const Outcome rejected = call({"hitcurve", h, "--nodes", "2", "--counted-on", b});
+  CHECK(rejected.code == 2);
+  CHECK_THAT(rejected.err, Contains("--counted-on") && Contains("histogram"));
   CHECK(call({"hitcurve", a, "--sync-interval", "2"}).code != 0);  // means nothing without --nodes
   const Outcome alone =
       call({"hitcurve", a, "--nodes", "2", "--devices-per-node", "100000", "--system", "dgx-h100"});

@@ -22,7 +22,7 @@ inline nlohmann::json document(const Outcome& outcome) {
   return nlohmann::json::parse(outcome.out);
 }
 
-inline void refused(const std::vector<std::string>& arguments, const std::string& why) {
+inline void rejected(const std::vector<std::string>& arguments, const std::string& why) {
   const Outcome outcome = call(arguments);
   INFO(outcome.err);
   CHECK(outcome.code == 2);
@@ -33,9 +33,9 @@ inline void refused(const std::vector<std::string>& arguments, const std::string
 /// A plan made for other lookups, so that there is something to gain.
 inline std::string plan_in_use(const TemporaryFolder& folder) {
   const std::string file = folder / "used.json";
-  const Outcome made =
-      call(command("plan", {"--set", "workload.tables[3].pooling=600", "--set",
-                            "workload.tables[5].pooling=500", "--out", file, "--no-row-replication", "--device-memory-only"}));
+  const Outcome made = call(command(
+      "plan", {"--set", "workload.tables[3].pooling=600", "--set", "workload.tables[5].pooling=500",
+               "--out", file, "--no-row-replication", "--device-memory-only"}));
   INFO(made.err);
   REQUIRE(made.code == 0);
   return file;

@@ -124,9 +124,9 @@ TEST_CASE("a plan exported to HugeCTR comes back, and its script compiles", "[cl
 TEST_CASE("exports that cannot be made write nothing", "[cli][plan][export]") {
   const TemporaryFolder folder;
   const std::string used = plan_in_use(folder);
-  refused(command("plan", {"--export", "alpa=" + (folder / "x.json")}), "torchrec=FILE");
-  refused(command("plan", {"--export", "torchrec"}), "torchrec=FILE");
-  refused(command("plan", {"--export", "torchrec=" + (folder / "x.py")}), "FILE.json");
+  rejected(command("plan", {"--export", "alpa=" + (folder / "x.json")}), "torchrec=FILE");
+  rejected(command("plan", {"--export", "torchrec"}), "torchrec=FILE");
+  rejected(command("plan", {"--export", "torchrec=" + (folder / "x.py")}), "FILE.json");
   // Striped rows by hand: TorchRec has none.
   json plan = json::parse(text_of(used));
   json& shard = plan["tables"][0]["shards"];
@@ -137,9 +137,9 @@ TEST_CASE("exports that cannot be made write nothing", "[cli][plan][export]") {
                         {"split", "stripe"}}});
   const std::string striped = folder.file("striped.json", plan.dump());
   const std::string out = folder / "out.json";
-  refused(command("plan", {"--from", striped, "--max-migrate", "0", "--out", out, "--export",
-                           "torchrec=" + (folder / "x.json")}),
-          "striped rows");
+  rejected(command("plan", {"--from", striped, "--max-migrate", "0", "--out", out, "--export",
+                            "torchrec=" + (folder / "x.json")}),
+           "striped rows");
   CHECK_FALSE(std::filesystem::exists(out));
   CHECK_FALSE(std::filesystem::exists(folder / "x.json"));
 }

@@ -55,16 +55,16 @@ TEST_CASE("plan --from reaches no worse plans for more bytes", "[cli][plan][repl
 TEST_CASE("plan --from refuses what it cannot follow", "[cli][plan][replan]") {
   const TemporaryFolder folder;
   const std::string used = plan_in_use(folder);
-  refused(command("plan", {"--max-migrate", "1 GB"}), "--from");
-  refused(command("plan", {"--from", used, "--max-migrate", "much"}), "--max-migrate");
-  refused(command("plan", {"--from", used, "--max-migrate", "-1"}), "--max-migrate");
-  refused(command("plan", {"--from", used, "--max-migrate", "40"}), "the unit is missing");
-  refused(command("plan", {"--from", used, "--compare"}), "--compare");
-  refused(command("plan", {"--from", folder / "none.json"}), "none.json");
-  refused(command("plan", {"--from", used, "--set", "devices=4", "--drift", "batch.global=8192"}),
-          "carry it over first");
-  refused(command("plan", {"--set", "embedding.plan=" + used}), "--from FILE");
-  refused(command("plan", {"--set", "embedding.plan=row_wise"}), "--from FILE");
+  rejected(command("plan", {"--max-migrate", "1 GB"}), "--from");
+  rejected(command("plan", {"--from", used, "--max-migrate", "much"}), "--max-migrate");
+  rejected(command("plan", {"--from", used, "--max-migrate", "-1"}), "--max-migrate");
+  rejected(command("plan", {"--from", used, "--max-migrate", "40"}), "the unit is missing");
+  rejected(command("plan", {"--from", used, "--compare"}), "--compare");
+  rejected(command("plan", {"--from", folder / "none.json"}), "none.json");
+  rejected(command("plan", {"--from", used, "--set", "devices=4", "--drift", "batch.global=8192"}),
+           "carry it over first");
+  rejected(command("plan", {"--set", "embedding.plan=" + used}), "--from FILE");
+  rejected(command("plan", {"--set", "embedding.plan=row_wise"}), "--from FILE");
 }
 
 TEST_CASE("plan --from follows tables that come and go, and other numbers of devices",
@@ -224,8 +224,8 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
   CHECK_THAT(call(with("plan", before, {"--from", plan, "--drift", after})).out,
              Contains("A new plan pays after") && Contains("because of the drift"));
 
-  refused(with("plan", before, {"--remap-out", folder / "remap.txt"}), "FILE.npy or FILE.npz");
-  refused(
+  rejected(with("plan", before, {"--remap-out", folder / "remap.txt"}), "FILE.npy or FILE.npz");
+  rejected(
       with("plan", before, {"--no-row-replication", "--device-memory-only", "--remap-out", remap}),
       "nothing is to be remapped");
 }
@@ -323,8 +323,8 @@ TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][d
   CHECK(other.at("tables")[0].at("covered_now").get<double>() < 0.2);
   CHECK(other.at("tables")[0].at("covered_then").get<double>() > 0.5);
   CHECK(flatter.at("tables")[0].at("table") == other.at("tables")[0].at("table"));
-  refused(command("plan", {"--drift", access("4", "1.1")}), "--from");
-  refused(command("plan", {"--from", used, "--drift", "workload.tables[0].rows=7"}), "rows");
+  rejected(command("plan", {"--drift", access("4", "1.1")}), "--from");
+  rejected(command("plan", {"--from", used, "--drift", "workload.tables[0].rows=7"}), "rows");
   // Without drift a new plan saves what searching again saves, and nothing is put down to drift.
   const json& of_same = same.at("drift");
   CHECK(of_same.at("saved_s").get<double>() == of_same.at("saved_by_searching_s").get<double>());
@@ -398,11 +398,11 @@ TEST_CASE("plans for replicas that wait several steps", "[cli][plan]") {
   CHECK(again["job"]["embedding"]["sync_interval"] == 4);
   CHECK(again["iteration_time_s"].get<double>() ==
         Catch::Detail::Approx(best["predicted_step_s"].get<double>()).epsilon(1e-6));
-  refused(predict({"--set", "embedding.sync_interval=2"}), "made for 4 steps");
-  refused(with({"--sync-interval", "2.5"}), "--sync-interval");
-  refused(with({"--sync-interval", "0"}), "--sync-interval");
-  refused(with({"--sync-interval", "2", "--export", "torchrec=" + (folder / "t.json")}),
-          "every 2 steps");
+  rejected(predict({"--set", "embedding.sync_interval=2"}), "made for 4 steps");
+  rejected(with({"--sync-interval", "2.5"}), "--sync-interval");
+  rejected(with({"--sync-interval", "0"}), "--sync-interval");
+  rejected(with({"--sync-interval", "2", "--export", "torchrec=" + (folder / "t.json")}),
+           "every 2 steps");
 }
 
 TEST_CASE("an embedding plan leaves the headroom that is asked for, or says how full it is",

@@ -1,4 +1,4 @@
-// stepcast plan on a transformer, as a user calls it: text, JSON, csv, files, refusals.
+// stepcast plan on a transformer, as a user calls it: text, JSON, csv, files, rejection.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -38,8 +38,8 @@ std::vector<std::string> lines(const std::string& text) {
   return all;
 }
 
-void refused(const std::vector<std::string>& arguments, const std::string& place,
-             const std::string& found) {
+void rejected(const std::vector<std::string>& arguments, const std::string& place,
+              const std::string& found) {
   const Outcome outcome = call(arguments);
   INFO(outcome.err);
   CHECK(outcome.code == 2);
@@ -130,13 +130,13 @@ TEST_CASE("plan for a framework finds what it can run, with memory to spare", "[
     CHECK(p.at("plan").at("schedule") == "1f1b");
     CHECK(p.at("memory_bytes").at("total").get<double>() <= 0.5 * 80 * 1024 * 1024 * 1024);
   }
-  refused(plan({"--for", "megatron", "--set", "workload.activation=geglu"}), "workload.activation",
-          "no argument for geglu");
-  refused(plan({"--for", "torchtitan"}), "workload.activation", "use swiglu");
-  refused(plan({"--for", "torchtitan", "--export", "megatron"}), "--for", "name one framework");
-  refused(plan({"--memory-headroom", "120%"}), "--memory-headroom", "a share such as 5%");
-  refused(plan({"--memory-headroom", "5"}), "--memory-headroom", "unit");
-  refused(plan({"--memory-headroom", "90 GiB"}), "--memory-headroom", "less than");
+  rejected(plan({"--for", "megatron", "--set", "workload.activation=geglu"}), "workload.activation",
+           "no argument for geglu");
+  rejected(plan({"--for", "torchtitan"}), "workload.activation", "use swiglu");
+  rejected(plan({"--for", "torchtitan", "--export", "megatron"}), "--for", "name one framework");
+  rejected(plan({"--memory-headroom", "120%"}), "--memory-headroom", "a share such as 5%");
+  rejected(plan({"--memory-headroom", "5"}), "--memory-headroom", "unit");
+  rejected(plan({"--memory-headroom", "90 GiB"}), "--memory-headroom", "less than");
 }
 
 TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[cli][plan]") {
@@ -157,7 +157,8 @@ TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[c
       kind.push_back(plan.at(key));
     }
     kinds.insert(kind.dump());
-    CHECK(p.at("job").at("parallel").at("overlap").at("data") == true);  // as that stack overlaps
+    CHECK(p.at("job").at("parallel").at("overlap").at("data") ==
+          true);  // as that framework overlaps
   }
   CHECK(kinds.size() == usual.at("plans").size());
   const json titan = planned({"--for", "torchtitan"});
@@ -265,17 +266,17 @@ TEST_CASE("plan searches what a job fixes of every strategy", "[cli][plan]") {
 }
 
 TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
-  refused(plan({"--set", "parallel.tensor=3"}), "parallel", "tensor=3");
-  refused(plan({"--set", "parallel.tensr=2"}), "parallel.tensr", "tensor");
-  refused(plan({"--set", "parallel.zero={\"stage\": 3, \"level\": \"rack\"}"}),
-          "parallel.zero.level", "rack");
-  refused(plan({"--export", "torchrec=x"}), "--export", "megatron");
-  refused(plan({"--export", "megatron="}), "--export", "expected NAME or NAME=FILE");
-  refused(plan({"--seed", "3"}), "--seed", "transformer");
-  refused(plan({"--compare"}), "--compare", "transformer");
-  refused(plan({"--top", "0"}), "--top", "range");
-  refused(plan({"--jobs", "0"}), "--jobs", "range");
-  refused(plan({"--out", "/no-such-folder/plan.json"}), "/no-such-folder/plan.json", "written");
-  refused({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--front"}, "--front",
-          "recommendation");
+  rejected(plan({"--set", "parallel.tensor=3"}), "parallel", "tensor=3");
+  rejected(plan({"--set", "parallel.tensr=2"}), "parallel.tensr", "tensor");
+  rejected(plan({"--set", "parallel.zero={\"stage\": 3, \"level\": \"rack\"}"}),
+           "parallel.zero.level", "rack");
+  rejected(plan({"--export", "torchrec=x"}), "--export", "megatron");
+  rejected(plan({"--export", "megatron="}), "--export", "expected NAME or NAME=FILE");
+  rejected(plan({"--seed", "3"}), "--seed", "transformer");
+  rejected(plan({"--compare"}), "--compare", "transformer");
+  rejected(plan({"--top", "0"}), "--top", "range");
+  rejected(plan({"--jobs", "0"}), "--jobs", "range");
+  rejected(plan({"--out", "/no-such-folder/plan.json"}), "/no-such-folder/plan.json", "written");
+  rejected({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--front"}, "--front",
+           "recommendation");
 }

@@ -72,11 +72,11 @@ TEST_CASE("on three ranks, too, no plan that fits is 1 and bad input is 2", "[cl
   CHECK(none.err.find("no plan fits") != std::string::npos);
   std::vector<std::string> bad = plan("8", "csv");
   bad.insert(bad.end(), {"--set", "parallel.tensor=3"});
-  const Outcome refused = on_three_ranks(bad);
-  INFO(refused.err);
-  CHECK(refused.code == 2);
-  CHECK(refused.out.empty());
-  CHECK(refused.err.find("tensor=3") != std::string::npos);
+  const Outcome rejected = on_three_ranks(bad);
+  INFO(rejected.err);
+  CHECK(rejected.code == 2);
+  CHECK(rejected.out.empty());
+  CHECK(rejected.err.find("tensor=3") != std::string::npos);
 }
 
 TEST_CASE("a sweep on three ranks is that of one, to the byte", "[cli][mpi]") {

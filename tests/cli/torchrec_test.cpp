@@ -271,11 +271,11 @@ TEST_CASE("a dim that no kernel of TorchRec takes is refused by the table", "[cl
   const std::string csv =
       folder.file("dims.csv", csv_of({{"wide", 1000, 64}, {"odd", 1000, 10}, {"seven", 9, 7}}));
   const std::string file = folder / "x.json";
-  const Outcome refused =
+  const Outcome rejected =
       call(with_sets("plan", {"workload=" + csv, "system=dgx-h100", "batch.global=4096"},
                      {"--export", "torchrec=" + file}));
-  CHECK(refused.code == 2);
-  CHECK_THAT(refused.err, Contains("table \"odd\"") && Contains("pad it to 12"));
+  CHECK(rejected.code == 2);
+  CHECK_THAT(rejected.err, Contains("table \"odd\"") && Contains("pad it to 12"));
   CHECK_FALSE(std::filesystem::exists(file));
 }
 

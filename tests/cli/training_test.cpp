@@ -201,13 +201,13 @@ TEST_CASE("a trace's folder is looked at before ranks start, and replaces an old
           "[cli][mpi]") {
   const TemporaryFolder folder;
   const std::string job = folder.file("tiny.json", kTiny);
-  const auto refused = [&](const std::string& trace, const std::string& why) {
+  const auto rejected = [&](const std::string& trace, const std::string& why) {
     const Outcome outcome = call(run(job, {"--steps", "1", "--trace", trace}));
     INFO(outcome.err);
     CHECK(outcome.code == 2);
     CHECK_THAT(outcome.err, Contains(trace) && Contains(why));
   };
-  refused(job + "/deep/trace", "cannot be written");  // below a file
+  rejected(job + "/deep/trace", "cannot be written");  // below a file
   // A job that is wrong leaves no folder behind, parents included.
   CHECK(call(run(job, {"--set", "batch.global=63", "--trace", folder / "a/b/c"})).code == 2);
   CHECK_FALSE(fs::exists(folder / "a"));

@@ -23,7 +23,7 @@ std::vector<std::string> predict(std::vector<std::string> more) {
   return arguments;
 }
 
-/// Standard output as the one JSON document it must be; json::parse refuses anything before or
+/// Standard output as the one JSON document it must be; json::parse rejects anything before or
 /// after.
 json document(const Outcome& outcome) {
   INFO(outcome.err);
@@ -335,7 +335,7 @@ TEST_CASE("op kinds left out of the table are counted", "[cli]") {
 
 TEST_CASE("values that mean nothing are refused in a sentence", "[cli]") {
   const TemporaryFolder folder;
-  const auto refused = [](const std::vector<std::string>& arguments, const std::string& what) {
+  const auto rejected = [](const std::vector<std::string>& arguments, const std::string& what) {
     const Outcome outcome = call(arguments);
     INFO(outcome.err);
     CHECK(outcome.code == 2);
@@ -344,48 +344,49 @@ TEST_CASE("values that mean nothing are refused in a sentence", "[cli]") {
     CHECK_THAT(outcome.err, Contains(what));
   };
   for (const char* tokens : {"nan", "-5", "0", "inf", "many"}) {
-    refused(predict({"--tokens", tokens}), "'" + std::string(tokens) + "'");
+    rejected(predict({"--tokens", tokens}), "'" + std::string(tokens) + "'");
   }
-  refused(predict({"--timeline", ""}), "--timeline");
-  refused({"predict", folder.file("empty.json", "")}, "empty.json: is empty");
-  refused({"predict", "-"}, "standard input");
-  refused({"predict", folder.file("job.json", R"({"workload": "rm1", "system": "./nope.json"})")},
-          "no file " + (folder / "nope.json"));
-  refused({"predict", "--set", "workload=rm1", "--set", "system=./nope.json"}, "no file nope.json");
-  refused({"predict", "--set", "workload=rm1", "--set", "system=local-cpu"}, "stepcast calibrate");
-  refused(predict({"--set", "stepcast=2"}), "found 2, expected 1");
-  refused({"convert", folder.file("config.json", R"({"model_type": "gpt2"})"), folder / "x", "--to",
-           "kineto"},
-          "--to");
-  refused({"run", "docs/none.json", "--trace", folder.file("taken", "")}, "taken");
+  rejected(predict({"--timeline", ""}), "--timeline");
+  rejected({"predict", folder.file("empty.json", "")}, "empty.json: is empty");
+  rejected({"predict", "-"}, "standard input");
+  rejected({"predict", folder.file("job.json", R"({"workload": "rm1", "system": "./nope.json"})")},
+           "no file " + (folder / "nope.json"));
+  rejected({"predict", "--set", "workload=rm1", "--set", "system=./nope.json"},
+           "no file nope.json");
+  rejected({"predict", "--set", "workload=rm1", "--set", "system=local-cpu"}, "stepcast calibrate");
+  rejected(predict({"--set", "stepcast=2"}), "found 2, expected 1");
+  rejected({"convert", folder.file("config.json", R"({"model_type": "gpt2"})"), folder / "x",
+            "--to", "kineto"},
+           "--to");
+  rejected({"run", "docs/none.json", "--trace", folder.file("taken", "")}, "taken");
 }
 
 TEST_CASE("errors name what was typed", "[cli]") {
-  const auto refused = [](const std::vector<std::string>& arguments, const std::string& place,
-                          const std::string& remedy) {
+  const auto rejected = [](const std::vector<std::string>& arguments, const std::string& place,
+                           const std::string& remedy) {
     const Outcome outcome = call(arguments);
     INFO(outcome.err);
     CHECK(outcome.code == 2);
     CHECK_THAT(outcome.err, Contains(place) && Contains(remedy));
   };
-  refused(predict({"--set", "paralel.tensor=8"}), "--set paralel.tensor: unknown key",
-          "did you mean \"parallel\"?");
-  refused(predict({"--set", "workload=llama3-70b", "--set", "workload.hidden=8191"}),
-          "heads (together with --set workload.hidden)", "divisor");
-  refused(predict({"--set", "system=h100"}), "--set system", "did you mean \"dgx-h100\"?");
-  refused(predict({"--set", "formats.compute=bfloat16"}), "formats.compute",
-          "did you mean \"bf16\"?");
-  refused(predict({"--format", "yaml"}), "--format: found 'yaml'", "expected text, json or csv");
-  refused(predict({"--hbm", "20 GB"}), "--hbm: is no option of predict", "--help");
-  refused(predict({"--tp", "8"}), "--tp: is no option of predict", "--set parallel.tensor=...");
-  refused({"sweep", "--workload=rm1"}, "--workload=rm1: is no option", "--set workload=...");
-  refused({"predcit"}, "predcit: is no command", "did you mean predict?");
-  refused({"plan"}, "--set: no workload", "`stepcast list workloads`");
-  refused(predict({"--set", "tensor=8"}), "--set tensor: is a key of parallel", "parallel.tensor");
-  refused(predict({"--set", "tp=8"}), "--set tp: is a key of parallel", "parallel.tensor");
-  refused(predict({"--set", "foo=1"}), "--set foo: unknown key", "stack");
-  refused(predict({"--interval"}), "--interval: is no option", "did you mean --intervals?");
-  refused({"hitcurve", "none.bin", "--rows", "-3"}, "--rows: found '-3'", "at least 1");
+  rejected(predict({"--set", "paralel.tensor=8"}), "--set paralel.tensor: unknown key",
+           "did you mean \"parallel\"?");
+  rejected(predict({"--set", "workload=llama3-70b", "--set", "workload.hidden=8191"}),
+           "heads (together with --set workload.hidden)", "divisor");
+  rejected(predict({"--set", "system=h100"}), "--set system", "did you mean \"dgx-h100\"?");
+  rejected(predict({"--set", "formats.compute=bfloat16"}), "formats.compute",
+           "did you mean \"bf16\"?");
+  rejected(predict({"--format", "yaml"}), "--format: found 'yaml'", "expected text, json or csv");
+  rejected(predict({"--hbm", "20 GB"}), "--hbm: is no option of predict", "--help");
+  rejected(predict({"--tp", "8"}), "--tp: is no option of predict", "--set parallel.tensor=...");
+  rejected({"sweep", "--workload=rm1"}, "--workload=rm1: is no option", "--set workload=...");
+  rejected({"predcit"}, "predcit: is no command", "did you mean predict?");
+  rejected({"plan"}, "--set: no workload", "`stepcast list workloads`");
+  rejected(predict({"--set", "tensor=8"}), "--set tensor: is a key of parallel", "parallel.tensor");
+  rejected(predict({"--set", "tp=8"}), "--set tp: is a key of parallel", "parallel.tensor");
+  rejected(predict({"--set", "foo=1"}), "--set foo: unknown key", "stack");
+  rejected(predict({"--interval"}), "--interval: is no option", "did you mean --intervals?");
+  rejected({"hitcurve", "none.bin", "--rows", "-3"}, "--rows: found '-3'", "at least 1");
 }
 
 TEST_CASE("a job is not a recording and not an embedding plan, and a workload alone is one",

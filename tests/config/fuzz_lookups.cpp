@@ -24,7 +24,7 @@ void expect(bool condition) {
 }
 
 template <typename Read>
-void reads_or_refuses(const Read& read) {
+void reads_or_rejects(const Read& read) {
   try {
     read();
   } catch (const stepcast::InputError& e) {
@@ -52,7 +52,7 @@ class MemoryFile {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const MemoryFile file(data, size);
   for (const char* part : {"", ":0", ":1of2", ":C5", ":item", ":0:1", ":indices"}) {
-    reads_or_refuses([&] {
+    reads_or_rejects([&] {
       std::int64_t ids = 0;
       config::stream_indices(
           file.name() + part, "fuzz",
@@ -69,13 +69,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       }
     });
   }
-  reads_or_refuses([&] {
+  reads_or_rejects([&] {
     if (config::is_histogram(file.name(), "fuzz")) {
       expect(!config::read_histogram(file.name(), "fuzz").bins.empty());
     }
   });
   // Inside an archive a changed pickle would fail its checksum.
-  reads_or_refuses([&] {
+  reads_or_rejects([&] {
     (void)config::tensors_of_pickle({reinterpret_cast<const char*>(data), size}, "f/", "fuzz");
   });
   return 0;

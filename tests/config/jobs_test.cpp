@@ -4,7 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
@@ -41,7 +41,7 @@ TEST_CASE("a transformer job gets the contract's defaults", "[config][job]") {
   CHECK(j.microbatches() == 192);  // 1536 / (8 * 1)
   CHECK(j.parallel.schedule == ScheduleKind::kOneFOneB);
   CHECK(j.parallel.recompute.kind == RecomputeKind::kNone);
-  CHECK_FALSE(j.parallel.overlap.data);  // no stack is named
+  CHECK_FALSE(j.parallel.overlap.data);  // no framework is named
   CHECK(j.parallel.order == kUsualOrder);
   CHECK(j.parallel.bucket == MB(25));
   CHECK(j.formats.compute == Format::kBf16);
@@ -219,13 +219,13 @@ TEST_CASE("a stack is a base: what the job file says and what is set after it st
 }
 
 TEST_CASE("a stack that a job names brings its settings and its pace", "[config][job]") {
-  const auto pace = [](const Job& j, PlanFamily family) {
-    return j.system.fitted.at(pace_key(family)).source;
+  const auto efficiency = [](const Job& j, PlanFamily family) {
+    return j.system.fitted.at(efficiency_key(family)).source;
   };
   const std::string dense = R"({"workload": "llama3-8b", "system": "dgx-h100"})";
   const Job megatron = job(dense, {"stack=megatron-core", "parallel.tensor=2"});
   CHECK(megatron.parallel.sequence_parallel);  // with tensor ranks
-  CHECK(pace(megatron, PlanFamily::kTensorPipeline) == "megatron-core on h100-sxm-80gb");
+  CHECK(efficiency(megatron, PlanFamily::kTensorPipeline) == "megatron-core on h100-sxm-80gb");
   const Job sharded = job(dense, {"stack=fsdp2", "parallel.zero=3"});
   CHECK(sharded.parallel.overlap.data);
   CHECK_FALSE(sharded.parallel.overlap.tensor_products);
@@ -233,10 +233,10 @@ TEST_CASE("a stack that a job names brings its settings and its pace", "[config]
   CHECK_FALSE(none.parallel.overlap.data);
   CHECK_FALSE(none.parallel.sequence_parallel);
   // Nobody measured that framework: the family under others, and said so.
-  CHECK_THAT(pace(none, PlanFamily::kTensorPipeline), Contains("other frameworks"));
+  CHECK_THAT(efficiency(none, PlanFamily::kTensorPipeline), Contains("other frameworks"));
   const Job unnamed = job(dense, {"parallel.tensor=2"});
   CHECK_FALSE(unnamed.parallel.sequence_parallel);
-  CHECK_FALSE(unnamed.system.fitted.contains(pace_key(PlanFamily::kTensorPipeline)));
+  CHECK_FALSE(unnamed.system.fitted.contains(efficiency_key(PlanFamily::kTensorPipeline)));
 }
 
 TEST_CASE("a system with fitted constants survives a round trip", "[config][system]") {

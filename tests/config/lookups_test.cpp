@@ -28,7 +28,7 @@ Ids read(const std::filesystem::path& name, std::int64_t rows = 0) {
 Ids bags(const std::filesystem::path& name) {
   return recorded_bags(name, static_cast<std::int64_t>(read(name).size()), "x");
 }
-void refused(const std::filesystem::path& name, const std::string& why) {
+void rejected(const std::filesystem::path& name, const std::string& why) {
   CHECK_THROWS_WITH(read(name), Contains(why));
 }
 
@@ -75,18 +75,18 @@ TEST_CASE("ids are read from arrays of NumPy", "[config][lookups]") {
   CHECK(bags(two.string() + ":1").empty());
   CHECK(read(two) == Ids{1, 2, 3, 4, 5, 6});
   CHECK(bags(two) == Ids{0, 3});
-  refused(two.string() + ":3", "no such column, expected 0 to 2");
-  refused(two.string() + ":x", "found \"x\", expected the number of a column");
-  refused(folder.write("f.npy", npy<float>({1, 2}, "(2,)", 1, "<f4")), "elements of type <f4");
-  refused(folder.write("be.npy", npy<std::int64_t>({1}, "(1,)", 1, ">i8")), "type >i8");
-  refused(folder.write("fo.npy", npy<std::int64_t>({1, 2}, "(1, 2)", 1, "", "True")), "Fortran");
-  refused(folder.write("v9.npy", npy<std::int64_t>({1}, "(1,)", 9)), "version 9");
-  refused(folder.write("cut.npy", npy<std::int64_t>({1, 2}, "(3,)")),
-          "the data end after 2 of 3 values");
-  refused(folder.write("big.npy", npy<std::int64_t>({1}, "(9223372036854775807, 9)")), "no shape");
-  refused(folder.write("neg.npy", npy<std::int64_t>({1, -4}, "(2,)")), "id -4 at position 1");
-  refused(folder.write("none.npy", npy<std::int64_t>({}, "(0,)")), "no ids");
-  refused(folder.write("cube.npy", npy<std::int64_t>({1}, "(1, 1, 1)")), "3 dimensions");
+  rejected(two.string() + ":3", "no such column, expected 0 to 2");
+  rejected(two.string() + ":x", "found \"x\", expected the number of a column");
+  rejected(folder.write("f.npy", npy<float>({1, 2}, "(2,)", 1, "<f4")), "elements of type <f4");
+  rejected(folder.write("be.npy", npy<std::int64_t>({1}, "(1,)", 1, ">i8")), "type >i8");
+  rejected(folder.write("fo.npy", npy<std::int64_t>({1, 2}, "(1, 2)", 1, "", "True")), "Fortran");
+  rejected(folder.write("v9.npy", npy<std::int64_t>({1}, "(1,)", 9)), "version 9");
+  rejected(folder.write("cut.npy", npy<std::int64_t>({1, 2}, "(3,)")),
+           "the data end after 2 of 3 values");
+  rejected(folder.write("big.npy", npy<std::int64_t>({1}, "(9223372036854775807, 9)")), "no shape");
+  rejected(folder.write("neg.npy", npy<std::int64_t>({1, -4}, "(2,)")), "id -4 at position 1");
+  rejected(folder.write("none.npy", npy<std::int64_t>({}, "(0,)")), "no ids");
+  rejected(folder.write("cube.npy", npy<std::int64_t>({1}, "(1, 1, 1)")), "3 dimensions");
 }
 
 TEST_CASE("ids of many tables are read from what torch.save and numpy.savez wrote",
@@ -98,8 +98,8 @@ TEST_CASE("ids of many tables are read from what torch.save and numpy.savez wrot
     CHECK(bags(recorded(name) + ":0") == Ids{0, 2, 2});
     CHECK(bags(recorded(name) + ":1") == Ids{0, 1, 3});
     CHECK(read(recorded(name) + ":1of2") == Ids{1, 2, 3});
-    refused(recorded(name), "holds the lookups of 2 tables: say which");
-    refused(recorded(name) + ":2", "no table \"2\"; expected a number from 0 to 1");
+    rejected(recorded(name), "holds the lookups of 2 tables: say which");
+    rejected(recorded(name) + ":2", "no table \"2\"; expected a number from 0 to 1");
   }
   // An array by its own name is all of it.
   CHECK(read(recorded("fbgemm.pt") + ":indices") == Ids{5, 6, 7, 1, 2, 3});
@@ -107,21 +107,21 @@ TEST_CASE("ids of many tables are read from what torch.save and numpy.savez wrot
   CHECK(read(recorded("multi_hot.npz") + ":0") == Ids{1, 2, 3, 4});
   CHECK(bags(recorded("multi_hot.npz") + ":0") == Ids{0, 2});
   CHECK(read(recorded("multi_hot.npz") + ":0:1") == Ids{2, 4});
-  refused(recorded("multi_hot.npz"), "holds several arrays: say which");
-  refused(recorded("multi_hot.npz") + ":z", "it holds 0, 1");
-  refused(recorded("module.pt"), "holds torch.nn.modules.linear.Linear, expected tensors");
+  rejected(recorded("multi_hot.npz"), "holds several arrays: say which");
+  rejected(recorded("multi_hot.npz") + ":z", "it holds 0, 1");
+  rejected(recorded("module.pt"), "holds torch.nn.modules.linear.Linear, expected tensors");
 
   const Folder folder("torch");
   const std::string bytes = bytes_of(recorded("fbgemm.pt"));
   REQUIRE(bytes.size() > 1000);
   CHECK(read(folder.write("x.pt.gz", packed_text(bytes, "gzip")).string() + ":1") == Ids{1, 2, 3});
   CHECK(read(folder.write("x.pt.zst", packed_text(bytes, "zstd")).string() + ":1") == Ids{1, 2, 3});
-  refused(folder.write("cut.pt", bytes.substr(0, 500)).string() + ":1", "end early");
+  rejected(folder.write("cut.pt", bytes.substr(0, 500)).string() + ":1", "end early");
   std::string flipped = bytes;
   flipped[bytes.find("\x05\0\0\0\0\0\0\0\x06")] = 4;  // an id: its checksum fails
-  refused(folder.write("flip.pt", flipped).string() + ":0", "cannot be read");
-  refused(folder.write("old.pt", std::string("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.", 15)),
-          "before 1.6");
+  rejected(folder.write("flip.pt", flipped).string() + ":0", "cannot be read");
+  rejected(folder.write("old.pt", std::string("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.", 15)),
+           "before 1.6");
   // A file whose own name has a colon.
   CHECK(read(folder.write("a:1", "7\n")) == Ids{7});
 }
@@ -135,11 +135,11 @@ TEST_CASE("offsets of several tables in one file give the bags of one", "[config
   CHECK(read(ids + ":1of2") == Ids{1, 2, 3});
   CHECK(bags(ids + ":1of2") == Ids{0, 1, 3});
   CHECK(recorded_pooling(ids + ":0of2", 3, "x").value() == Approx(1));
-  refused(ids + ":0of4", "holds 7 offsets, expected a whole number for each of 4 tables");
-  refused(ids + ":1", "holds plain ids; found \"1\"");
+  rejected(ids + ":0of4", "holds 7 offsets, expected a whole number for each of 4 tables");
+  rejected(ids + ":1", "holds plain ids; found \"1\"");
   const auto text = folder.write("i.txt", "5\n6\n7\n1\n2\n3\n").string();
   (void)folder.write("i.txt.offsets", "0\n2\n2\n3\n4\n9\n9\n");
-  refused(text + ":1of2", "the bags of table 1 take ids 3 to 9");
+  rejected(text + ":1of2", "the bags of table 1 take ids 3 to 9");
 }
 
 TEST_CASE("ids are read from texts with headers, commas and columns", "[config][lookups]") {
@@ -147,23 +147,23 @@ TEST_CASE("ids are read from texts with headers, commas and columns", "[config][
   const auto text = [&](const std::string& s) { return folder.write("t.csv", s).string(); };
   CHECK(read(text("\xef\xbb\xbfitem_id\r\n3\r\n5\r\n")) == Ids{3, 5});
   CHECK(read(text("3,0,70000")) == Ids{3, 0, 70000});
-  refused(text("3,0\n7\n1;2\n"), "line 3: found \"1;2\"");
+  rejected(text("3,0\n7\n1;2\n"), "line 3: found \"1;2\"");
   CHECK(read(text("3,0\n7\n1,2,4\n")) == Ids{3, 0, 7, 1, 2, 4});
   const std::string table = "user,item,\"name, long\"\n1,7,\"a, b\"\n2,8,c\n";
   CHECK(read(text(table) + ":item") == Ids{7, 8});
   CHECK(read(text(table) + ":Item") == Ids{7, 8});
   CHECK(read(text(table) + ":1") == Ids{7, 8});
   CHECK(read(text("1;7\n2;8\n") + ":1") == Ids{7, 8});
-  refused(text(table), "say which column holds the ids");
-  refused(text(table) + ":it", "no column \"it\"; expected user, item or name, long");
-  refused(text(table) + ":name, long", "line 2: column name, long: found \"a, b\"");
-  refused(text("1,2\n3,4\n"), "say which column holds the ids, such as");
-  refused(text("a,b\n1,2\n3\n") + ":a", "line 3: found 1 values, expected 2");
-  refused(text("a,b\n1,2\n,4\n") + ":a", "line 3: column a: is empty");
-  refused(text("id\n"), "no ids");
+  rejected(text(table), "say which column holds the ids");
+  rejected(text(table) + ":it", "no column \"it\"; expected user, item or name, long");
+  rejected(text(table) + ":name, long", "line 2: column name, long: found \"a, b\"");
+  rejected(text("1,2\n3,4\n"), "say which column holds the ids, such as");
+  rejected(text("a,b\n1,2\n3\n") + ":a", "line 3: found 1 values, expected 2");
+  rejected(text("a,b\n1,2\n,4\n") + ":a", "line 3: column a: is empty");
+  rejected(text("id\n"), "no ids");
   CHECK(read(folder.write("t.gz", packed_text(table, "gzip")).string() + ":user") == Ids{1, 2});
   CHECK(read(folder.write("t.zst", packed_text("4\n5\n", "zstd"))) == Ids{4, 5});
-  refused(folder.write("t.parquet", "PAR1...."), "pandas.read_parquet(");
+  rejected(folder.write("t.parquet", "PAR1...."), "pandas.read_parquet(");
 }
 
 TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups]") {
@@ -186,9 +186,9 @@ TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups
   CHECK(read(file + ":I13") == Ids{7, 7, 7, 7});
   CHECK(read(file + ":C1", 1000) ==
         Ids{0x68fd1e64 % 1000, 0x05db9164 % 1000, 0, 0x68fd1e64 % 1000});
-  refused(file + ":I3", "id -1");
-  refused(file + ":C27", "no column \"C27\"; expected label to C26");
-  refused(file, "say which column holds the ids");
+  rejected(file + ":I3", "id -1");
+  rejected(file + ":C27", "no column \"C27\"; expected label to C26");
+  rejected(file, "say which column holds the ids");
   // The same categories under a header.
   CHECK(read(folder.write("c.csv", "label,C1\n0,68fd1e64\n1,00000007\n").string() + ":C1") ==
         Ids{0x68fd1e64, 7});

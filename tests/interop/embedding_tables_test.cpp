@@ -33,7 +33,7 @@ Job job_of(const std::string& text, std::vector<std::string> more = {}) {
   return config::load_job(config::text_source(text, "ebc.json"), more, kLibrary);
 }
 
-std::string refusal(const std::string& text) {
+std::string rejection(const std::string& text) {
   try {
     (void)job_of(text);
   } catch (const InputError& e) {
@@ -103,15 +103,15 @@ TEST_CASE("TorchRec features, weights and data types stay with their table", "[c
   const Job again = job_of(config::job_to_json(job), {"system=dgx-h100"});
   CHECK(config::job_to_json(again) == config::job_to_json(job));
   CHECK_THAT(
-      refusal(collection(users + "}", R"(, "constraints": {"users": {"pooling_factors": [1]}})")),
+      rejection(collection(users + "}", R"(, "constraints": {"users": {"pooling_factors": [1]}})")),
       Contains("pooling_factors") && Contains("expected 3"));
-  CHECK_THAT(refusal(collection(users + "}",
-                                R"(, "constraints": {"users": {"num_poolings": [1, 2, 1]}})")),
+  CHECK_THAT(rejection(collection(users + "}",
+                                  R"(, "constraints": {"users": {"num_poolings": [1, 2, 1]}})")),
              Contains("num_poolings") && Contains("not modelled"));
-  CHECK_THAT(
-      refusal(R"({"embedding_collection": {"is_weighted": true, "tables": [)" + table("s") + "]}}"),
-      Contains("is_weighted") && Contains("not pooled"));
-  CHECK_THAT(refusal(collection(table("a"), R"(, "local_world_size": 4)")),
+  CHECK_THAT(rejection(R"({"embedding_collection": {"is_weighted": true, "tables": [)" +
+                       table("s") + "]}}"),
+             Contains("is_weighted") && Contains("not pooled"));
+  CHECK_THAT(rejection(collection(table("a"), R"(, "local_world_size": 4)")),
              Contains("devices_per_machine") && Contains("system.host.devices=4"));
 }
 
@@ -147,11 +147,11 @@ TEST_CASE("TorchRec constraints bound the plan of their table", "[config][torchr
            {R"({"cache_params": {"load_factor": 0.1}})", "cache_params"},
            {R"({"enforce_hbm": true})", "enforce_hbm"},
            {R"({"output_dtype": "FP16"})", "all_to_all_forward"}}) {
-    CHECK_THAT(refusal(constrained(of_a)), Contains(why) && Contains("constraints.a"));
+    CHECK_THAT(rejection(constrained(of_a)), Contains(why) && Contains("constraints.a"));
   }
   // In a job of ours.
   const auto ours = [](const std::string& constraints) {
-    return refusal(R"({"workload": "rm1", "embedding": {"constraints": )" + constraints + "}}");
+    return rejection(R"({"workload": "rm1", "embedding": {"constraints": )" + constraints + "}}");
   };
   CHECK_THAT(ours(R"({"t9": {}})"), Contains("no table \"t9\""));
   CHECK_THAT(ours(R"({"t1": {"memory": ["tape"]}})"), Contains("no tier \"tape\""));
@@ -173,14 +173,14 @@ TEST_CASE("features, formats and weights of a table in a workload of ours", "[co
   CHECK(t.format == Format::kFp16);
   CHECK(t.weighted);
   CHECK(config::job_to_json(job_of(config::job_to_json(job))) == config::job_to_json(job));
-  CHECK_THAT(refusal(with(R"(, "pooling": 3, "features": [{"name": "x"}])")),
+  CHECK_THAT(rejection(with(R"(, "pooling": 3, "features": [{"name": "x"}])")),
              Contains("tables[0].features") && Contains("its own pooling"));
-  CHECK_THAT(refusal(with(R"(, "features": 2,
+  CHECK_THAT(rejection(with(R"(, "features": 2,
       "access": {"zipf": 1, "session": {"samples": 4, "keep": 0.5}})")),
              Contains("tables[0].features") && Contains("session"));
-  CHECK_THAT(refusal(with(R"(, "mode": "sequence", "weighted": true)")),
+  CHECK_THAT(rejection(with(R"(, "mode": "sequence", "weighted": true)")),
              Contains("tables[0].weighted") && Contains("mode sum"));
-  CHECK_THAT(refusal(with(R"(, "format": "fp64")")), Contains("tables[0].format"));
+  CHECK_THAT(rejection(with(R"(, "format": "fp64")")), Contains("tables[0].format"));
 }
 
 TEST_CASE("DeepRecSys configurations are read, or refused by their model", "[config][deeprecsys]") {
@@ -202,7 +202,7 @@ TEST_CASE("DeepRecSys configurations are read, or refused by their model", "[con
   CHECK(w.tables[0].dim == 32);
   CHECK(w.tables[0].pooling == 80);
   CHECK(interop::describes_model(config::text_source(file("dlrm"), "")));
-  CHECK_THAT(refusal(file("din")), Contains("model_type") && Contains("only dlrm is read"));
+  CHECK_THAT(rejection(file("din")), Contains("model_type") && Contains("only dlrm is read"));
 }
 
 TEST_CASE("the published DeepRecSys files are the zoo's rm1, rm2 and rm3, or say why not",
@@ -257,7 +257,7 @@ TEST_CASE("a collection stands where a workload stands", "[config][torchrec]") {
 
 TEST_CASE("tables that no command can use are not shown either", "[config][torchrec]") {
   const std::string twice = collection(table("a") + "," + table("a"));
-  CHECK_THAT(refusal(twice),
+  CHECK_THAT(rejection(twice),
              Contains("tables[1].name") && Contains("plans need names that differ"));
   CHECK_THROWS_WITH(interop::import_to_json(config::text_source(twice, "ebc.json")),
                     Contains("tables[1].name") && Contains("plans need names that differ"));
@@ -295,20 +295,20 @@ TEST_CASE("what docs/reference/table-files.md shows can be loaded", "[config][do
 
 TEST_CASE("what a table description cannot mean is refused with its place",
           "[config][torchrec][hugectr]") {
-  CHECK_THAT(refusal(collection(R"({"name": "a", "embedding_dim": 16})")),
+  CHECK_THAT(rejection(collection(R"({"name": "a", "embedding_dim": 16})")),
              Contains("embedding_bag_collection.tables[0].num_embeddings"));
-  CHECK_THAT(refusal(collection(table("a", R"(, "pooling": "MAX")"))),
+  CHECK_THAT(rejection(collection(table("a", R"(, "pooling": "MAX")"))),
              Contains("tables[0].pooling") && Contains("SUM or MEAN"));
-  CHECK_THAT(refusal(collection(table("a", R"(, "data_type": "INT4")"))), Contains("data_type"));
-  CHECK_THAT(refusal(collection(table("a", R"(, "dims": 3)"))), Contains("dims"));
-  CHECK_THAT(refusal(collection(table("a"), R"(, "constraints": {"b": {}})")),
+  CHECK_THAT(rejection(collection(table("a", R"(, "data_type": "INT4")"))), Contains("data_type"));
+  CHECK_THAT(rejection(collection(table("a", R"(, "dims": 3)"))), Contains("dims"));
+  CHECK_THAT(rejection(collection(table("a"), R"(, "constraints": {"b": {}})")),
              Contains("constraints.b") && Contains("\"a\""));
-  CHECK_THAT(refusal(collection(table("a"), R"(, "batch_size": 4)")), Contains("world_size"));
-  CHECK_THAT(refusal(collection(table("a"), R"(, "dense_in_features": 4)")),
+  CHECK_THAT(rejection(collection(table("a"), R"(, "batch_size": 4)")), Contains("world_size"));
+  CHECK_THAT(rejection(collection(table("a"), R"(, "dense_in_features": 4)")),
              Contains("dense_arch_layer_sizes"));
-  CHECK_THAT(refusal(R"({"embedding_tables": []})"), Contains("embedding_tables"));
+  CHECK_THAT(rejection(R"({"embedding_tables": []})"), Contains("embedding_tables"));
   CHECK_THAT(
-      refusal(R"({"embedding_tables": [{"name": "a", "max_vocabulary_size": 5, "ev_size": 4}],
+      rejection(R"({"embedding_tables": [{"name": "a", "max_vocabulary_size": 5, "ev_size": 4}],
                          "solver": {"overlap": true}})"),
       Contains("solver.overlap"));
 }

@@ -93,7 +93,7 @@ std::string tables_of(const EmbeddingPlan& plan) {
   return config::plan_to_json(only);
 }
 
-std::string refusal(const std::function<void()>& act) {
+std::string rejection(const std::function<void()>& act) {
   try {
     act();
   } catch (const InputError& e) {
@@ -133,7 +133,7 @@ TEST_CASE("rows in host memory go to TorchRec and back with their cache", "[conf
   CHECK(tables_of(*back.embedding_plan) == tables_of(*job.embedding_plan));
   // A CPU's ranks have no memory behind their own.
   job.system.host.shares_core = true;
-  CHECK_THAT(refusal([&] { (void)interop::plan_to_torchrec(job, *job.embedding_plan); }),
+  CHECK_THAT(rejection([&] { (void)interop::plan_to_torchrec(job, *job.embedding_plan); }),
              Contains("table \"b\"") && Contains("\"ddr\""));
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("a table that no kernel of TorchRec takes is refused before any plan",
   Job job = job_with(mixed("block", true));
   CHECK_NOTHROW(interop::expect_torchrec_tables(job));
   std::get<LayeredWorkload>(job.workload.model).tables[2].dim = 10;
-  CHECK_THAT(refusal([&] { interop::expect_torchrec_tables(job); }),
+  CHECK_THAT(rejection([&] { interop::expect_torchrec_tables(job); }),
              Contains("table \"c\"") && Contains("has dim 10") && Contains("multiples of 4") &&
                  Contains("pad it to 12"));
 }
@@ -164,7 +164,7 @@ TEST_CASE("what another system has no form for is refused by the table's name",
     if (change) {
       change(*job.embedding_plan);
     }
-    return refusal([&] { (void)interop::plan_to_torchrec(job, *job.embedding_plan); });
+    return rejection([&] { (void)interop::plan_to_torchrec(job, *job.embedding_plan); });
   };
   const auto hugectr = [](const std::string& plan,
                           const std::function<void(EmbeddingPlan&)>& change = {}) {
@@ -172,7 +172,7 @@ TEST_CASE("what another system has no form for is refused by the table's name",
     if (change) {
       change(*job.embedding_plan);
     }
-    return refusal([&] { (void)interop::plan_to_hugectr(job, *job.embedding_plan); });
+    return rejection([&] { (void)interop::plan_to_hugectr(job, *job.embedding_plan); });
   };
   CHECK_THAT(torchrec(mixed("stripe", true)), Contains("table \"b\"") && Contains("striped"));
   CHECK_THAT(hugectr(mixed("block", false)), Contains("table \"b\"") && Contains("row mod n"));
@@ -215,7 +215,7 @@ TEST_CASE("what another system has no form for is refused by the table's name",
 TEST_CASE("malformed plans of other systems name the place", "[config][torchrec][hugectr]") {
   const auto loaded = [](const std::string& text) {
     const PlanFile file(text);
-    return refusal([&] { (void)job_with("\"" + file.path() + "\""); });
+    return rejection([&] { (void)job_with("\"" + file.path() + "\""); });
   };
   const auto table = [](const std::string& name, const std::string& fields) {
     return R"({"m": {")" + name + R"(": {)" + fields + "}}}";

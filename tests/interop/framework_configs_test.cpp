@@ -365,15 +365,15 @@ Said said_to_deepspeed(const Job& plan) {
 TEST_CASE("exported plans pass what torchtitan, DeepSpeed and NeMo check before they start",
           "[interop][export][property]") {
   struct Framework {
-    TrainingStack stack;
+    TrainingFramework framework;
     std::vector<StartRule> rules;
     std::function<Said(const Job&)> said;
   };
   const std::vector<Framework> frameworks{
-      {TrainingStack::kTorchtitan, torchtitan_rules(),
+      {TrainingFramework::kTorchtitan, torchtitan_rules(),
        [](const Job& j) { return Said(flat(torchtitan_config(j)), j.devices); }},
-      {TrainingStack::kDeepspeed, deepspeed_rules(), said_to_deepspeed},
-      {TrainingStack::kNemo, nemo_rules(),
+      {TrainingFramework::kDeepspeed, deepspeed_rules(), said_to_deepspeed},
+      {TrainingFramework::kNemo, nemo_rules(),
        [](const Job& j) { return Said(flat(nemo_config(j)), j.devices); }}};
   for (const Framework& framework : frameworks) {
     std::mt19937 rng(37);
@@ -389,18 +389,18 @@ TEST_CASE("exported plans pass what torchtitan, DeepSpeed and NeMo check before 
         continue;
       }
       const Job plan = applied(job, *point);
-      if (broken_rule(plan, framework.stack)) {
+      if (broken_rule(plan, framework.framework)) {
         continue;
       }
       ++exported;
       const Said said = framework.said(plan);
-      INFO(name_of(framework.stack) << ": " << planner::describe(plan));
+      INFO(name_of(framework.framework) << ": " << planner::describe(plan));
       for (const StartRule& rule : framework.rules) {
         INFO(rule.says);
         CHECK(rule.holds(said));
       }
     }
-    INFO(name_of(framework.stack));
+    INFO(name_of(framework.framework));
     CHECK(exported >= 50);
   }
 }

@@ -205,13 +205,13 @@ TEST_CASE("which layers of a config.json see a window", "[config][import]") {
 }
 
 TEST_CASE("models of other kinds are refused as such", "[config][import][malformed]") {
-  const auto refused = [](const char* type) {
+  const auto rejected = [](const char* type) {
     return message(std::string(R"({"model_type": ")") + type + R"(", "hidden_size": 64})");
   };
-  CHECK_THAT(refused("mamba2"), Contains("does not model state-space layers"));
-  CHECK_THAT(refused("qwen3_next"), Contains("does not model linear attention"));
-  CHECK_THAT(refused("t5"), Contains("an encoder and a decoder"));
-  CHECK_THAT(refused("llamma"), Contains("did you mean \"llama\"?"));
+  CHECK_THAT(rejected("mamba2"), Contains("does not model state-space layers"));
+  CHECK_THAT(rejected("qwen3_next"), Contains("does not model linear attention"));
+  CHECK_THAT(rejected("t5"), Contains("an encoder and a decoder"));
+  CHECK_THAT(rejected("llamma"), Contains("did you mean \"llama\"?"));
   const std::string vision = R"({"model_type": "qwen2_5_vl", "hidden_size": 3584,
       "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28,
       "num_key_value_heads": 4, "vocab_size": 152064, "hidden_act": "silu",

@@ -75,7 +75,7 @@ TEST_CASE("arguments of Megatron-LM's own jobs are read as they stand", "[config
   // GPT and mixture-of-experts jobs are those with resolved arguments beside them.
   int all = 0;
   int read = 0;
-  std::string refused;
+  std::string rejected;
   for (const auto& entry : fs::directory_iterator(folder / "cases_resolved")) {
     const fs::path file = folder / "cases" / entry.path().filename();
     ++all;
@@ -94,13 +94,13 @@ TEST_CASE("arguments of Megatron-LM's own jobs are read as they stand", "[config
                      kOfCases);
       ++read;
     } catch (const InputError& e) {
-      refused += std::string(e.what()) + "\n";
+      rejected += std::string(e.what()) + "\n";
     }
   }
-  CAPTURE(refused);
+  CAPTURE(rejected);
   CHECK(all == 167);
   CHECK(read >= 159);  // 95 %
-  WARN(read << " of " << all << " argument files are read as they stand; refused:\n" << refused);
+  WARN(read << " of " << all << " argument files are read as they stand; refused:\n" << rejected);
 }
 
 TEST_CASE("jobs of encoders are refused as such", "[config][import][data]") {
@@ -108,7 +108,7 @@ TEST_CASE("jobs of encoders are refused as such", "[config][import][data]") {
   if (folder.empty()) {
     return;
   }
-  int refused = 0;
+  int rejected = 0;
   for (const auto& entry : fs::directory_iterator(folder / "cases")) {
     const std::string name = entry.path().filename().string();
     if (entry.path().extension() != ".args" ||
@@ -119,9 +119,9 @@ TEST_CASE("jobs of encoders are refused as such", "[config][import][data]") {
     CHECK_THROWS_WITH(import_to_json(file_source(entry.path())),
                       Catch::Contains(name.starts_with("t5__") ? "an encoder and a decoder"
                                                                : "as a BERT reads them"));
-    ++refused;
+    ++rejected;
   }
-  CHECK(refused >= 15);
+  CHECK(rejected >= 15);
 }
 
 TEST_CASE("what is read of Megatron-LM's own jobs is what others read", "[config][import][data]") {

@@ -246,7 +246,7 @@ TEST_CASE("what Megatron-LM's options cost and a job cannot say is named", "[con
   // Options without effect stand in the source of what is converted, once.
   CHECK_THAT(interop::import_to_json(text_source(text + "--seed 3 --lr 1e-4", "args.sh")),
              Contains("without effect on a step: --lr --seed"));
-  // Another kind of step is refused as such.
+  // Another kind of step is rejected as such.
   CHECK_THAT(message(text + "--hybrid-override-pattern M-M*"),
              Contains("--hybrid-override-pattern: trains layers of state-space models"));
   CHECK_THAT(message("pretrain_bert.py " + text), Contains("trains a BERT"));
@@ -354,17 +354,17 @@ TEST_CASE("unknown options of Megatron-LM are all named, with what may be meant"
       "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 16 --micro-batch-size "
       "1 "
       "--global-batch-size 8 --vocab-size 128\n";
-  const auto refused = [](const std::string& text, const std::string& why) {
+  const auto rejected = [](const std::string& text, const std::string& why) {
     CHECK_THROWS_WITH(interop::import_to_json(text_source(text, "train.sh")),
                       Catch::Matchers::Contains(why));
   };
-  refused(good + "--tensor-parallel-size 4\n",
-          "train.sh:2: --tensor-parallel-size: an option that stepcast does not read");
-  refused(good + "--tensor-parallel-size 4\n", "did you mean --tensor-model-parallel-size?");
+  rejected(good + "--tensor-parallel-size 4\n",
+           "train.sh:2: --tensor-parallel-size: an option that stepcast does not read");
+  rejected(good + "--tensor-parallel-size 4\n", "did you mean --tensor-model-parallel-size?");
   const std::string two = good + "--tensor-parallel-size 4\n--quantum-gates 3\n";
-  refused(two, "2 options");
-  refused(two, "line 2: --tensor-parallel-size did you mean --tensor-model-parallel-size?");
-  refused(two, "line 3: --quantum-gates");
-  refused("--num-layers 4 --hidden-sise 64 --num-attention-heads 4",
-          "missing; expected the hidden width (found --hidden-sise)");
+  rejected(two, "2 options");
+  rejected(two, "line 2: --tensor-parallel-size did you mean --tensor-model-parallel-size?");
+  rejected(two, "line 3: --quantum-gates");
+  rejected("--num-layers 4 --hidden-sise 64 --num-attention-heads 4",
+           "missing; expected the hidden width (found --hidden-sise)");
 }

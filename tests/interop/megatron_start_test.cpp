@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job/stack_rules.h"
+#include "core/job/framework_rules.h"
 #include "interop/megatron/arguments.h"
 #include "tests/planner/parallel_jobs.h"
 
@@ -175,7 +175,7 @@ TEST_CASE("exported plans pass what Megatron-LM checks before it starts",
       continue;
     }
     const Job plan = applied(job, *point);
-    if (broken_rule(plan, TrainingStack::kMegatron)) {
+    if (broken_rule(plan, TrainingFramework::kMegatron)) {
       continue;
     }
     ++exported;

@@ -25,8 +25,8 @@ std::vector<EmbeddingTable> tables_of(const std::string& csv) {
   return job_of(csv).workload.layered()->tables;
 }
 
-/// Commands that run a step and those that only show it refuse a list in the same words.
-void refused(const std::string& csv, const std::string& why) {
+/// Commands that run a step and those that only show it reject a list in the same words.
+void rejected(const std::string& csv, const std::string& why) {
   INFO(csv);
   CHECK_THROWS_WITH(job_of(csv), Contains(why));
   CHECK_THROWS_WITH(interop::import_to_json(text_source(csv, "ranker.csv")), Contains(why));
@@ -72,31 +72,31 @@ TEST_CASE("a list of tables is read as spreadsheets and other tools write it", "
 
 TEST_CASE("a wrong line of a list of tables is named by file, line and table",
           "[config][tables][malformed]") {
-  refused("name,rows,dim,poling\na,1,2,3\n",
-          "ranker.csv:1: unknown column \"poling\"; did you mean");
-  refused("name,rows,dim,dim\na,1,2,3\n", "column \"dim\" appears twice");
-  refused("name,rows,dim,num_embeddings\na,1,2,3\n",
-          "columns \"rows\" and \"num_embeddings\" are both rows");
-  refused("name,rows,dim\na,1\n", "ranker.csv:2: found 2 values, expected 3");
-  refused("name,rows,dim\na,1,2,3\n", "in quotes");
-  refused("name,rows,dim\na,many,3\n", "ranker.csv:2: table \"a\": rows: found \"many\"");
-  refused("name,rows,dim\na,,3\n", "ranker.csv:2: table \"a\": rows: is empty");
-  refused("name,rows,dim\n,5,3\n", "ranker.csv:2: name: is empty");
-  refused("# two\nname,rows,dim\nb,7,8\na,5,0\n",
-          "ranker.csv:4: table \"a\": dim: found 0, expected an integer from 1 to 65536");
-  refused("name,rows,dim\na,2.5,4\n", "rows: found 2.5, expected an integer");
-  refused("name;rows;dim\na;40.000;4\n", "the point may group digits");
-  refused("name;rows;dim;pooling\na;40;4;1,5\n", "with a point, not a comma");
-  refused("name,rows,dim,pooling\na,40,4,SUM\n", "sum and mean go in a column mode");
-  refused("name,rows,dim,pooling\na,40,4,0\n", "pooling: found 0, expected more than 0");
-  refused("name,rows,dim,zipf,indices\na,1,2,1.1,x.bin\n", "second access");
-  refused("name,rows,dim\na,5,4\nb,5,4\na,6,4\n",
-          "ranker.csv:4: table \"a\": line 2 has a table of that name too");
-  refused("name,rows,dim\n", "no table");
-  refused("table;size\n", "expected a header with name,rows,dim");
+  rejected("name,rows,dim,poling\na,1,2,3\n",
+           "ranker.csv:1: unknown column \"poling\"; did you mean");
+  rejected("name,rows,dim,dim\na,1,2,3\n", "column \"dim\" appears twice");
+  rejected("name,rows,dim,num_embeddings\na,1,2,3\n",
+           "columns \"rows\" and \"num_embeddings\" are both rows");
+  rejected("name,rows,dim\na,1\n", "ranker.csv:2: found 2 values, expected 3");
+  rejected("name,rows,dim\na,1,2,3\n", "in quotes");
+  rejected("name,rows,dim\na,many,3\n", "ranker.csv:2: table \"a\": rows: found \"many\"");
+  rejected("name,rows,dim\na,,3\n", "ranker.csv:2: table \"a\": rows: is empty");
+  rejected("name,rows,dim\n,5,3\n", "ranker.csv:2: name: is empty");
+  rejected("# two\nname,rows,dim\nb,7,8\na,5,0\n",
+           "ranker.csv:4: table \"a\": dim: found 0, expected an integer from 1 to 65536");
+  rejected("name,rows,dim\na,2.5,4\n", "rows: found 2.5, expected an integer");
+  rejected("name;rows;dim\na;40.000;4\n", "the point may group digits");
+  rejected("name;rows;dim;pooling\na;40;4;1,5\n", "with a point, not a comma");
+  rejected("name,rows,dim,pooling\na,40,4,SUM\n", "sum and mean go in a column mode");
+  rejected("name,rows,dim,pooling\na,40,4,0\n", "pooling: found 0, expected more than 0");
+  rejected("name,rows,dim,zipf,indices\na,1,2,1.1,x.bin\n", "second access");
+  rejected("name,rows,dim\na,5,4\nb,5,4\na,6,4\n",
+           "ranker.csv:4: table \"a\": line 2 has a table of that name too");
+  rejected("name,rows,dim\n", "no table");
+  rejected("table;size\n", "expected a header with name,rows,dim");
   // Errors that only the reader of workloads finds.
-  refused("name,rows,dim,mode\na,5,4,max\n", "ranker.csv:2: table \"a\": mode: found \"max\"");
-  refused("name,rows,dim,zipf\nb,5,4,\na,5,4,-1\n", "ranker.csv:3: table \"a\": zipf: found -1");
+  rejected("name,rows,dim,mode\na,5,4,max\n", "ranker.csv:2: table \"a\": mode: found \"max\"");
+  rejected("name,rows,dim,zipf\nb,5,4,\na,5,4,-1\n", "ranker.csv:3: table \"a\": zipf: found -1");
   CHECK_THROWS_WITH(
       job_of("name,rows,dim\na,5,4\n", {"batch.global=8", "workload.tables[0].rows=0"}),
       Contains("--set workload.tables[0].rows"));

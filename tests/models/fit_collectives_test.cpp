@@ -67,7 +67,7 @@ TEST_CASE("the cost of a rest is told apart from size", "[models][fit][collectiv
   CHECK(model.error.p90 < 0.02);
   // Rows that do not know their rest keep the term out of the way.
   for (MeasuredCollective& row : rows) {
-    row.since_use = Seconds(-1);
+    row.idle_time = Seconds(-1);
   }
   const FittedModel blind =
       fit_collectives(system, rows, "collective.knee", options).at("all_reduce");

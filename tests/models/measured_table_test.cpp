@@ -1,4 +1,4 @@
-// The reader of measured tables: ops, work, testbeds, refusals.
+// The reader of measured tables: ops, work, testbeds, rejection.
 #include "models/measured/measured_table.h"
 #include "core/access/access.h"
 
@@ -53,7 +53,7 @@ const std::string kGemm =
     "gemm,bf16,32,512,1024,6e-6,512x1024,h100-sxm-80gb,dgx-h100,stack 1.0\n"
     "gemm,fp8,16,1024,1024,4e-6,1024x1024,h100-sxm-80gb,dgx-h100,stack 1.0\n";
 
-std::string refusal(const fs::path& file) {
+std::string rejection(const fs::path& file) {
   try {
     (void)read_measured(file);
   } catch (const InputError& e) {
@@ -197,15 +197,16 @@ TEST_CASE("bad rows are skipped, each with its line, column and why", "[models][
 
 TEST_CASE("files that are no table are refused by name", "[models][measured][malformed]") {
   const Folder folder;
-  CHECK_THAT(refusal(folder.path() / "none.csv"), Contains("none.csv") && Contains("no such file"));
-  CHECK_THAT(refusal(folder.file("a.csv", "")), Contains("a.csv") && Contains("empty"));
-  CHECK_THAT(refusal(folder.file("b.csv", "kind,seconds\n")), Contains("no rows"));
-  CHECK_THAT(refusal(folder.file("c.csv", "gemm_dtype,m,n,k,latency_ms\nbf16,1,2,3,4\n")),
+  CHECK_THAT(rejection(folder.path() / "none.csv"),
+             Contains("none.csv") && Contains("no such file"));
+  CHECK_THAT(rejection(folder.file("a.csv", "")), Contains("a.csv") && Contains("empty"));
+  CHECK_THAT(rejection(folder.file("b.csv", "kind,seconds\n")), Contains("no rows"));
+  CHECK_THAT(rejection(folder.file("c.csv", "gemm_dtype,m,n,k,latency_ms\nbf16,1,2,3,4\n")),
              Contains("c.csv:1") && Contains("gemm_dtype,m") && Contains("scripts/data/convert"));
-  CHECK_THAT(refusal(folder.file("e.csv.gz", std::string("\x1f\x8b\x08\x00garbage", 11))),
+  CHECK_THAT(rejection(folder.file("e.csv.gz", std::string("\x1f\x8b\x08\x00garbage", 11))),
              Contains("e.csv.gz") && Contains("the file was cut"));
   fs::create_directories(folder.path() / "none");
-  CHECK_THAT(refusal(folder.path() / "none"), Contains("holds no .csv"));
+  CHECK_THAT(rejection(folder.path() / "none"), Contains("holds no .csv"));
 }
 
 TEST_CASE("collectives are told by machine and system", "[models][measured]") {

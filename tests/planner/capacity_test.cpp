@@ -149,8 +149,8 @@ TEST_CASE("ids that arrive ahead load links while the dense model computes", "[p
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPrices prices(job, model);
   const PlanSpace space(job, prices, {.group_sizes = {2}, .row_tiers = true});
-  Ticks arrival = 0;
-  Ticks lookup = 0;
+  Femtoseconds arrival = 0;
+  Femtoseconds lookup = 0;
   for (const PlacementTable& table : space.problem().tables) {
     for (const PlacementOption& o : table.options) {
       arrival += o.load[kArrival] + o.everywhere[kArrival];
@@ -168,14 +168,14 @@ TEST_CASE("ids that arrive ahead load links while the dense model computes", "[p
     PlacementOption& only = one.tables[0].options[0];
     only.routes = 0;
     only.skew = {};
-    const Ticks chain = total(rows.load) - rows.load[kArrival];
-    const Ticks half = rows.load[kGroupExchange] / 2;
-    const auto step = [&](Ticks arrives, Ticks dense) {
+    const Femtoseconds chain = total(rows.load) - rows.load[kArrival];
+    const Femtoseconds half = rows.load[kGroupExchange] / 2;
+    const auto step = [&](Femtoseconds arrives, Femtoseconds dense) {
       only.load[kArrival] = arrives;
       one.arrival_overlaps = dense;
       return objective_of(one, {{0, {}}});
     };
-    const Ticks lookups = rows.load[kGroupLookup];
+    const Femtoseconds lookups = rows.load[kGroupLookup];
     REQUIRE(half > 10);
     // Free while rows are looked up; then exchanges take longer by what arrives during them, up to
     // their own length; free again during the dense kernels.
@@ -185,7 +185,7 @@ TEST_CASE("ids that arrive ahead load links while the dense model computes", "[p
     CHECK(step(lookups + half + 1010, 1000) == chain + half + 10);
     // And what is left at the end is waited for: arrival and exchanges one after the other, less
     // the dense kernels.
-    const Ticks all = 10 * chain;
+    const Femtoseconds all = 10 * chain;
     CHECK(step(all, 1000) == all + rows.load[kGroupExchange] - 1000);
   }
   CHECK((space.problem().fixed.front() == 0) == ahead);  // the start of the exchange of ids

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/graph/execution_order.h"
 #include "core/graph/program_builder.h"
-#include "planner/parallel/rank_walk.h"
+#include "planner/parallel/rank_timeline.h"
 #include "simulator/reports/executed_graph.h"
 #include "simulator/reports/timeline.h"
 #include "simulator/simulate.h"
@@ -271,7 +271,7 @@ class ByOrder {
 void check_walk(const Parsed& p) {
   const Program& program = p.graph.programs.front();
   const std::vector<double> seconds(p.time.front().begin(), p.time.front().end());
-  planner::RankWalk walk(program, seconds, 0, 1);
+  planner::RankTimeline walk(program, seconds, 0, 1);
   std::size_t at = 0;
   std::int64_t last = 0;
   for (const Call& call : program.calls) {

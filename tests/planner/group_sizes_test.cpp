@@ -31,7 +31,7 @@ TEST_CASE("machines, racks and all ranks in one plan: equal to brute force",
     const PlanSpace space(job, prices,
                           {.group_sizes = sizes, .row_tiers = true, .form = {.row_blocks = false}});
     const SearchResult found = search(space.problem(), SearchOptions{});
-    const Ticks least = testing::brute_force(space.problem());
+    const Femtoseconds least = testing::brute_force(space.problem());
     CAPTURE(sizes.size(), found.bound.value, least);
     REQUIRE_FALSE(found.best.empty());
     CHECK(found.best.front().first == least);

@@ -2,7 +2,7 @@
 // simulator, over everything a job can say.
 #include <catch2/catch.hpp>
 
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "tests/planner/parallel_jobs.h"
 
 namespace stepcast::planner {
@@ -30,7 +30,8 @@ TEST_CASE("the least time is no more than the simulator's, whatever runs beside 
       continue;
     }
     const models::CostModel model(job.system, job.calibration);
-    const double bound = FastPath(job, model, Clock::kLeast).forecast(*point).seconds;
+    const double bound =
+        ClosedFormModel(job, model, CostBasis::kLowerBound).forecast(*point).seconds;
     const double exact = simulated(job, *point, model);
     INFO("job " << i << ": " << describe(*point));
     CHECK(bound <= exact * 1.005);

@@ -53,17 +53,17 @@ TEST_CASE("the bound that caps phases is never above the optimum",
   for (int i = 0; i < 200; ++i) {
     const std::int32_t ranks = i % 4 == 0 ? 4 : i % 4 == 1 ? 2 : 3;
     const PlacementProblem small = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 3 == 0);
-    const Ticks optimum = brute_force(small);
+    const Femtoseconds optimum = brute_force(small);
     if (optimum < 0) {
       continue;
     }
     const PlacementProblem p = with_idle_tables(small);
-    const Ticks root = internal::PhaseBound(p, 0).raise(optimum * 2, optimum * 2, 0);
+    const Femtoseconds root = internal::PhaseBound(p, 0).raise(optimum * 2, optimum * 2, 0);
     for (const std::uint64_t nodes : {4, 40, 400}) {
       for (const double above : {1.0, 1.3}) {
-        const auto in_hand = static_cast<Ticks>(static_cast<double>(optimum) * above);
+        const auto in_hand = static_cast<Femtoseconds>(static_cast<double>(optimum) * above);
         internal::PhaseBound phases(p, 4);
-        const Ticks found = phases.raise(in_hand, in_hand, nodes);
+        const Femtoseconds found = phases.raise(in_hand, in_hand, nodes);
         CAPTURE(i, ranks, nodes, above, optimum);
         REQUIRE(found <= optimum);
         ++checked;
@@ -81,7 +81,7 @@ TEST_CASE("a phase that one piece decides is seen by the bound", "[planner][boun
   // 4 ranks, 120 tables of 1 ms on one rank: 30 ms a rank. One table more takes 50 ms on one rank,
   // or 2 ms on all. On one rank the others need (120 - 0) / 3 = 40 ms each or less, so 50 ms in
   // all; on all ranks 30 + 2 = 32. The mean over ranks alone says (120 + 50) / 4 = 42.5 or 32.
-  constexpr Ticks kMs = 1'000'000'000'000;
+  constexpr Femtoseconds kMs = 1'000'000'000'000;
   PlacementProblem p;
   p.ranks = 4;
   PlacementOption one;
@@ -111,7 +111,7 @@ TEST_CASE("the search of many tables keeps every piece and capacity and is near 
   for (int i = 0; i < 60; ++i) {
     const std::int32_t ranks = i % 3 == 0 ? 4 : i % 3 == 1 ? 2 : 3;
     const PlacementProblem small = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 2 == 0);
-    const Ticks optimum = brute_force(small);
+    const Femtoseconds optimum = brute_force(small);
     const PlacementProblem p = with_idle_tables(small);
     const SearchResult found = search(p, {.anneals = 8});
     CAPTURE(i, ranks, optimum);
@@ -136,7 +136,7 @@ TEST_CASE("the search of many tables keeps every piece and capacity and is near 
 TEST_CASE("smooth descents place a fixed choice evenly", "[planner][search][many]") {
   // 64 tables of 2 ms and 64 of 1 ms in the lookup, of 1 and 2 in the exchange, on 16 ranks: four
   // of each kind a rank, 12 ms in both phases, which is the mean.
-  constexpr Ticks kMs = 1'000'000'000'000;
+  constexpr Femtoseconds kMs = 1'000'000'000'000;
   PlacementProblem p;
   p.ranks = 16;
   for (int t = 0; t < 128; ++t) {
@@ -203,7 +203,7 @@ TEST_CASE("more memory is never slower, beyond what the gap allows",
     for (PlacementTable& t : p.tables) {
       bytes += t.options.front().bytes[0];
       // Copies everywhere are fast and large: what there is room for is what memory decides.
-      for (Ticks& load : t.options.back().load) {
+      for (Femtoseconds& load : t.options.back().load) {
         load /= 20;
       }
     }

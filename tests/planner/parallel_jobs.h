@@ -8,10 +8,10 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/job/framework_rules.h"
 #include "core/job/job_rules.h"
 #include "core/job/layer_split.h"
 #include "core/job/parameter_count.h"
-#include "core/job/stack_rules.h"
 #include "models/cost_model.h"
 #include "planner/parallel/plan_point.h"
 #include "simulator/reports/memory_ledger.h"
@@ -187,7 +187,7 @@ inline std::optional<PlanPoint> with_ends(const Job& job, PlanPoint p, std::mt19
 /// Does a search try the point's weights of the ends? As docs/explanation/parallel-planner.md says
 /// it.
 inline bool searched_ends(const Job& job, const PlanPoint& p,
-                          std::optional<TrainingStack> stack = {}) {
+                          std::optional<TrainingFramework> framework = {}) {
   const TransformerWorkload& model = *job.workload.transformer();
   TransformerWorkload more = model;
   ++more.layers;
@@ -223,7 +223,7 @@ inline bool searched_ends(const Job& job, const PlanPoint& p,
         continue;
       }
       const Job said = applied(job, other);
-      if (!broken_rule(said) && (!stack || !broken_rule(said, *stack))) {
+      if (!broken_rule(said) && (!framework || !broken_rule(said, *framework))) {
         return false;  // another name of that one
       }
     }

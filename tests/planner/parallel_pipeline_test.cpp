@@ -29,7 +29,7 @@ TEST_CASE("equal stages: the published pipeline formulas", "[planner][parallel][
     std::vector<double> ends;
     pipeline_bound(ScheduleKind::kOneFOneB, passes, ends);
     CHECK(latest(ends) == Approx(expected));
-    PipelineWalk().ends(ScheduleKind::kOneFOneB, passes, ends);
+    ScheduleTimeline().ends(ScheduleKind::kOneFOneB, passes, ends);
     CHECK(latest(ends) == Approx(expected));
     if (v == 1) {
       pipeline_bound(ScheduleKind::kGpipe, passes, ends);
@@ -44,7 +44,7 @@ TEST_CASE("zb-h1 on equal stages: the published bubble", "[planner][parallel][pi
     PipelinePasses passes = equal(p, 1, m, 2, 3);
     passes.weights.assign(static_cast<std::size_t>(p), 1.5);
     std::vector<double> ends;
-    PipelineWalk().ends(ScheduleKind::kZbH1, passes, ends);
+    ScheduleTimeline().ends(ScheduleKind::kZbH1, passes, ends);
     CHECK(latest(ends) == Approx(6.5 * m + (p - 1) * 3.5));
     pipeline_bound(ScheduleKind::kZbH1, passes, ends);
     CHECK(latest(ends) == Approx(6.5 * m + (p - 1) * 3.5));
@@ -53,7 +53,7 @@ TEST_CASE("zb-h1 on equal stages: the published bubble", "[planner][parallel][pi
 
 TEST_CASE("one stage does all its passes in a row", "[planner][parallel][pipeline]") {
   std::vector<double> ends;
-  PipelineWalk().ends(ScheduleKind::kOneFOneB, equal(1, 1, 7, 2, 3), ends);
+  ScheduleTimeline().ends(ScheduleKind::kOneFOneB, equal(1, 1, 7, 2, 3), ends);
   REQUIRE(ends.size() == 1);
   CHECK(ends[0] == Approx(35));
 }
@@ -77,7 +77,7 @@ TEST_CASE("the bound never exceeds the walk, at any stage", "[planner][parallel]
     std::vector<double> bound;
     std::vector<double> ends;
     pipeline_bound(ScheduleKind::kOneFOneB, passes, bound);
-    PipelineWalk().ends(ScheduleKind::kOneFOneB, passes, ends);
+    ScheduleTimeline().ends(ScheduleKind::kOneFOneB, passes, ends);
     for (std::size_t s = 0; s < ends.size(); ++s) {
       INFO("p " << p << " v " << v << " m " << m << " stage " << s);
       CHECK(bound[s] <= ends[s] * (1 + 1e-9));
@@ -104,7 +104,7 @@ TEST_CASE("nor with weight gradients apart", "[planner][parallel][pipeline]") {
     std::vector<double> bound;
     std::vector<double> ends;
     pipeline_bound(ScheduleKind::kZbH1, passes, bound);
-    PipelineWalk().ends(ScheduleKind::kZbH1, passes, ends);
+    ScheduleTimeline().ends(ScheduleKind::kZbH1, passes, ends);
     for (std::size_t s = 0; s < ends.size(); ++s) {
       INFO("p " << p << " m " << passes.microbatches << " stage " << s);
       CHECK(bound[s] <= ends[s] * (1 + 1e-9));
@@ -121,7 +121,7 @@ TEST_CASE("rounds that are skipped add what the last one added", "[planner][para
   std::vector<double> ends40;
   std::vector<double> ends44;
   std::vector<double> ends400;
-  PipelineWalk walk;
+  ScheduleTimeline walk;
   walk.ends(ScheduleKind::kOneFOneB, passes, ends40);
   passes.microbatches = 44;
   walk.ends(ScheduleKind::kOneFOneB, passes, ends44);

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/job/limits.h"
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_space.h"
 #include "planner/parallel/task_costs.h"
 #include "tests/planner/parallel_jobs.h"
@@ -120,13 +120,14 @@ struct Searched {
 };
 
 Searched held_to_brute_force(const PlanRequest& request, const models::CostModel& model,
-                             const std::array<double, 4>& paces = {1, 1, 1, 1}) {
+                             const std::array<double, 4>& efficiencies = {1, 1, 1, 1}) {
   const std::vector<PlanPoint> space = brute_force_space(request.job);
-  FastPath path(request.job, model);
+  ClosedFormModel path(request.job, model);
   std::vector<ParallelCandidate> all;
   for (const PlanPoint& point : space) {
     const StepForecast f = path.forecast(point);
-    all.push_back({point, paces.at(static_cast<std::size_t>(point.zero)) * f.seconds, f.bytes});
+    all.push_back(
+        {point, efficiencies.at(static_cast<std::size_t>(point.zero)) * f.seconds, f.bytes});
   }
   std::sort(all.begin(), all.end(), ranks_before);
   std::vector<double> bytes;
@@ -156,7 +157,7 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
   ParallelSearchOptions options;
   options.keep = 20;
   options.keep_of_family = 3;
-  options.paces = paces;
+  options.efficiencies = efficiencies;
   options.capacity = capacity;
   const ParallelSearchResult found = search_parallel(request, model, options);
   CHECK(found.counts.space == static_cast<std::int64_t>(space.size()));
@@ -256,7 +257,7 @@ TEST_CASE("so it does where kinds of plans have paces of their own",
                          [](const ParallelCandidate& c) { return c.point.zero == 3; });
   };
   const auto usual = sharded(held_to_brute_force(request, model));
-  // Ranked at their pace, more of the best 20 have their weights sharded.
+  // Ranked at their efficiency, more of the best 20 have their weights sharded.
   CHECK(sharded(held_to_brute_force(request, model, {10, 10, 10, 1})) > usual);
   request.job.parallel.overlap.data = true;
   CHECK(held_to_brute_force(request, model, {1.3, 1.3, 1.3, 1}).found.counts.bounded > 0);
@@ -285,7 +286,7 @@ TEST_CASE("so it does where the head is worth layers", "[planner][parallel][sear
   held_to_brute_force(request, model);
 
   // 2 layers and a head worth 2 beside 2 layers, or 1 and 2 beside 3: balanced is faster.
-  FastPath path(request.job, model);
+  ClosedFormModel path(request.job, model);
   PlanPoint even;
   even.pipeline = 2;
   PlanPoint balanced = even;
@@ -331,7 +332,7 @@ TEST_CASE("passes of a split are its own, whatever was asked before",
   const auto forward = [](const Passes& passes) {
     return passes.role[static_cast<std::size_t>(ChunkRole::kMiddle)].forward.at(1, 0);
   };
-  FastPath path(job, model);
+  ClosedFormModel path(job, model);
   TaskTable table_alone;
   const double alone = forward(TaskCosts(path, table_alone).passes(four, RecomputeKind::kNone));
   TaskTable table;

@@ -46,7 +46,7 @@ TEST_CASE("layers that do not divide evenly are assigned with ends that count as
   request.fixed.virtual_stages = 4;
   CHECK(said() == Said{{4, 1, 1}});
   request.fixed.virtual_stages = std::nullopt;
-  request.fixed.stack = TrainingStack::kMegatron;
+  request.fixed.framework = TrainingFramework::kMegatron;
   CHECK(said() == Said{{1, 1, 1}, {2, 1, 1}, {4, 1, 1}});
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("a framework that draws chunks has stages of 61 layers", "[planner][pa
   // DeepSeek-V3.
   PlanRequest request =
       small_request(4, {"workload.layers=61", "workload.vocabulary=100000", "parallel.pipeline=4"});
-  request.fixed.stack = TrainingStack::kMegatron;
+  request.fixed.framework = TrainingFramework::kMegatron;
   const ParallelSpace space(request.job, request.fixed);
   REQUIRE(space.splits().size() == 1);
   std::set<std::int32_t> chunks;
@@ -72,7 +72,7 @@ TEST_CASE("a framework that draws chunks has stages of 61 layers", "[planner][pa
 TEST_CASE("a framework without sequence parallelism has tensor ranks",
           "[planner][parallel][search]") {
   PlanRequest request = small_request(4, {"parallel.pipeline=1", "parallel.data=1"});
-  request.fixed.stack = TrainingStack::kDeepspeed;
+  request.fixed.framework = TrainingFramework::kDeepspeed;
   const std::vector<PlanPoint> splits = ParallelSpace(request.job, request.fixed).splits();
   CHECK(std::any_of(splits.begin(), splits.end(),
                     [](const PlanPoint& p) { return p.tensor == 4 && !p.sequence_parallel; }));

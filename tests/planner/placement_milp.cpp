@@ -141,10 +141,10 @@ std::optional<MilpSolution> solve_with_cbc(const Milp& milp, double seconds) {
 PlacementMilp milp_of(const PlacementProblem& problem) {
   PlacementMilp m;
   Milp& milp = m.milp;
-  const auto ms = [](Ticks t) { return load_seconds(t) * 1e3; };
+  const auto ms = [](Femtoseconds t) { return load_seconds(t) * 1e3; };
   const std::vector<std::size_t> phases = problem.phases();
   std::vector<std::size_t> route;
-  for (const Ticks charge : problem.fixed) {
+  for (const Femtoseconds charge : problem.fixed) {
     route.push_back(milp.variable({ms(charge), 0, 1, true}));
   }
   const auto ranks = static_cast<std::size_t>(problem.ranks);
@@ -181,7 +181,7 @@ PlacementMilp milp_of(const PlacementProblem& problem) {
                          });
         for (std::size_t i = 0; i < phases.size(); ++i) {
           const std::size_t p = phases[i];
-          const Ticks load =
+          const Femtoseconds load =
               everywhere ? option.everywhere[p]
                          : option.load[p] + (hot == option.skew.end() ? 0 : option.extra(*hot, p));
           if (load != 0) {

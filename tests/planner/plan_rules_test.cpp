@@ -113,9 +113,9 @@ FixedPlan small_fix(Draw& draw) {
   if (draw.one_in(8)) f.zero = static_cast<int>(draw({0, 1, 2, 3}));
   if (draw.one_in(8)) f.sequence_parallel = draw.one_in(2);
   if (draw.one_in(2)) {
-    f.stack = draw.one_in(2)   ? TrainingStack::kMegatron
-              : draw.one_in(2) ? TrainingStack::kTorchtitan
-                               : TrainingStack::kDeepspeed;
+    f.framework = draw.one_in(2)   ? TrainingFramework::kMegatron
+                  : draw.one_in(2) ? TrainingFramework::kTorchtitan
+                                   : TrainingFramework::kDeepspeed;
   }
   return f;
 }
@@ -142,7 +142,7 @@ bool asked_for(const Job& job, const FixedPlan& f, const PlanPoint& p) {
       (p.pipeline > 1 && !allowed(f.schedule, p.schedule))) {
     return false;
   }
-  if (!testing::searched_ends(job, p, f.stack)) {
+  if (!testing::searched_ends(job, p, f.framework)) {
     return false;
   }
   if (f.recompute) {
@@ -250,7 +250,7 @@ std::vector<std::string> without(const std::set<PlanPoint>& all,
 }
 
 template <class Act>
-std::string refusal(const Act& act) {
+std::string rejection(const Act& act) {
   try {
     act();
     return "";
@@ -279,16 +279,16 @@ TEST_CASE("the search enumerates the plans that the loader accepts, and no other
       }
       const Job split = applied(job, p);
       const bool accepted = !broken_rule(split);
-      if (accepted && (!fixed.stack || !broken_rule(split, *fixed.stack))) {
+      if (accepted && (!fixed.framework || !broken_rule(split, *fixed.framework))) {
         expected.insert(p);
       }
       if (++turn % 997 == 0) {  // some of each, by file and as a graph
         CAPTURE(seed, describe(p), accepted);
-        const std::string loader = refusal([&split] {
+        const std::string loader = rejection([&split] {
           (void)config::load_job(config::text_source(config::job_to_json(split), "drawn"), {},
                                  testing::kLibrary);
         });
-        const std::string builder = refusal([&split] { (void)workloads::build_graph(split); });
+        const std::string builder = rejection([&split] { (void)workloads::build_graph(split); });
         CAPTURE(loader, builder);
         CHECK(loader.empty() == accepted);
         CHECK(builder.empty() == accepted);

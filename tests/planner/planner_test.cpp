@@ -128,7 +128,7 @@ TEST_CASE("blocks of rows at any place are options, and so the plans that have t
   const auto whole = std::find_if(
       space.problem().tables[0].options.begin(), space.problem().tables[0].options.end(),
       [](const auto& other) { return other.pieces == 1 && other.group == 1; });
-  const Ticks blocks = o.pieces * o.load[kLookup] + o.sum_of_extras()[kLookup];
+  const Femtoseconds blocks = o.pieces * o.load[kLookup] + o.sum_of_extras()[kLookup];
   CHECK(load_seconds(blocks) == Approx(load_seconds(whole->load[kLookup])).epsilon(0.1));
 
   PlannerOptions options;
@@ -314,7 +314,7 @@ TEST_CASE("tables larger than device memory go to a slower tier, or the shortage
 
 TEST_CASE("jobs that cannot be planned say where", "[planner][errors]") {
   using Catch::Matchers::Contains;
-  const auto refusal = [](const Job& job) -> std::string {
+  const auto rejection = [](const Job& job) -> std::string {
     const models::CostModel model(job.system, job.calibration);
     try {
       (void)plan_embeddings(job, model);
@@ -327,10 +327,10 @@ TEST_CASE("jobs that cannot be planned say where", "[planner][errors]") {
   Job job = random_job(rng);
   job.devices = 8;
   job.batch.global = 20;
-  CHECK_THAT(refusal(job), Contains("batch.global") && Contains("20 samples"));
+  CHECK_THAT(rejection(job), Contains("batch.global") && Contains("20 samples"));
   job.batch.global = 64;
   job.system.device.memory = Bytes(0);
-  CHECK_THAT(refusal(job), Contains("system.device.memory"));
+  CHECK_THAT(rejection(job), Contains("system.device.memory"));
   test::model_of(job).tables.clear();
-  CHECK_THAT(refusal(job), Contains("no embedding tables"));
+  CHECK_THAT(rejection(job), Contains("no embedding tables"));
 }

@@ -21,8 +21,8 @@ inline PlacementProblem random_problem(std::mt19937& rng, std::int32_t ranks, st
   for (std::size_t t = 0; t < tables; ++t) {
     PlacementTable& table = p.tables.emplace_back();
     table.name = "t" + std::to_string(t);
-    const Ticks look = draw(10, 1000) * 1'000'000'000;
-    const Ticks send = draw(10, 400) * 1'000'000'000;
+    const Femtoseconds look = draw(10, 1000) * 1'000'000'000;
+    const Femtoseconds send = draw(10, 400) * 1'000'000'000;
     const std::int64_t size = draw(10, 100);
     bytes += size;
     const auto option = [&](std::string label, std::int32_t pieces, std::int32_t group,
@@ -31,9 +31,9 @@ inline PlacementProblem random_problem(std::mt19937& rng, std::int32_t ranks, st
       o.label = std::move(label);
       o.pieces = pieces;
       o.group = group;
-      o.load = {static_cast<Ticks>(static_cast<double>(look) * share),
-                static_cast<Ticks>(static_cast<double>(send) * share),
-                static_cast<Ticks>(static_cast<double>(look) * share * 2)};
+      o.load = {static_cast<Femtoseconds>(static_cast<double>(look) * share),
+                static_cast<Femtoseconds>(static_cast<double>(send) * share),
+                static_cast<Femtoseconds>(static_cast<double>(look) * share * 2)};
       o.bytes[0] = std::max<std::int64_t>(1, size / (pieces * group));
       o.routes = routes;
       table.options.push_back(o);
@@ -65,9 +65,9 @@ inline PlacementProblem random_problem(std::mt19937& rng, std::int32_t ranks, st
 }
 
 /// The optimum by trying every placement; -1 when none fits.
-inline Ticks brute_force(const PlacementProblem& p) {
+inline Femtoseconds brute_force(const PlacementProblem& p) {
   Placement placement(p.tables.size());
-  Ticks best = -1;
+  Femtoseconds best = -1;
   const auto groups_of = [&](const PlacementOption& o) {
     std::vector<std::vector<std::int32_t>> all;
     if (o.group == p.ranks) {
@@ -92,7 +92,7 @@ inline Ticks brute_force(const PlacementProblem& p) {
   const auto walk = [&](auto&& self, std::size_t t) -> void {
     if (t == p.tables.size()) {
       if (fits(p, placement)) {
-        const Ticks here = objective_of(p, placement);
+        const Femtoseconds here = objective_of(p, placement);
         best = best < 0 ? here : std::min(best, here);
       }
       return;

@@ -19,9 +19,9 @@ using stepcast::planner::testing::random_problem;
 
 namespace {
 
-constexpr Ticks kMs = 1'000'000'000'000;  // femtoseconds
+constexpr Femtoseconds kMs = 1'000'000'000'000;  // femtoseconds
 
-PlacementOption on_one_rank(Ticks lookup, Ticks exchange, std::int64_t bytes = 0) {
+PlacementOption on_one_rank(Femtoseconds lookup, Femtoseconds exchange, std::int64_t bytes = 0) {
   PlacementOption o;
   o.load[kLookup] = lookup;
   o.load[kExchange] = exchange;
@@ -85,7 +85,7 @@ TEST_CASE("the search finds the optimum of every problem small enough to enumera
   for (int i = 0; i < 60; ++i) {
     const std::int32_t ranks = i % 3 == 0 ? 4 : i % 3 == 1 ? 2 : 3;
     const PlacementProblem p = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 2 == 0);
-    const Ticks optimum = brute_force(p);
+    const Femtoseconds optimum = brute_force(p);
     const SearchResult found = search(p, {.good_enough = 0});
     CAPTURE(i, ranks);
     if (optimum < 0) {
@@ -127,9 +127,9 @@ TEST_CASE("the bound of rank patterns sees that pieces are indivisible", "[plann
   for (int t = 0; t < 5; ++t) {
     p.tables.push_back({"t" + std::to_string(t), {on_one_rank(kMs, 0)}});
   }
-  const Ticks plain = lower_bound(p).value;
+  const Femtoseconds plain = lower_bound(p).value;
   CHECK(static_cast<double>(plain) == Approx(4.0 / 3 * kMs).epsilon(1e-4));
-  const Ticks bound = internal::PatternBound(p).value(plain, 3 * kMs, 400);
+  const Femtoseconds bound = internal::PatternBound(p).value(plain, 3 * kMs, 400);
   CHECK(static_cast<double>(bound) == Approx(2.0 * kMs).epsilon(1e-3));
   CHECK(bound <= 2 * kMs);
   // A sixth that may also lie in halves of 0.9 ms: 5 whole tables already need a rank with two.
@@ -149,17 +149,17 @@ TEST_CASE("the bound of rank patterns is never above the optimum, nor below what
     if (i % 5 == 0) {  // equal tables: what patterns are for
       std::fill(p.tables.begin(), p.tables.end(), p.tables.front());
     }
-    const Ticks optimum = brute_force(p);
+    const Femtoseconds optimum = brute_force(p);
     if (optimum < 0) {
       continue;
     }
-    const Ticks plain = lower_bound(p).value;
+    const Femtoseconds plain = lower_bound(p).value;
     for (const std::uint64_t knapsacks : {3, 400}) {
       for (const double above : {1.0, 1.3}) {
-        const auto in_hand = static_cast<Ticks>(static_cast<double>(optimum) * above);
+        const auto in_hand = static_cast<Femtoseconds>(static_cast<double>(optimum) * above);
         internal::PatternBound patterns(p);
         const internal::Mix mix = patterns.mix(plain, in_hand, knapsacks);
-        const Ticks bound = patterns.value(plain, in_hand, knapsacks);
+        const Femtoseconds bound = patterns.value(plain, in_hand, knapsacks);
         CAPTURE(i, ranks, knapsacks, above, plain, optimum);
         REQUIRE(bound <= optimum);
         REQUIRE(bound >= std::min(plain, in_hand));
@@ -178,7 +178,7 @@ TEST_CASE("the bound of phases sees that each waits for its own slowest rank", "
   p.ranks = 2;
   p.tables = {{"a", {on_one_rank(4 * kMs, 0)}}, {"b", {on_one_rank(0, 4 * kMs)}}};
   CHECK(static_cast<double>(lower_bound(p).value) == Approx(4.0 * kMs).epsilon(1e-6));
-  const Ticks bound = internal::PhaseBound(p, 1).raise(9 * kMs, 9 * kMs, 100);
+  const Femtoseconds bound = internal::PhaseBound(p, 1).raise(9 * kMs, 9 * kMs, 100);
   CHECK(static_cast<double>(bound) == Approx(8.0 * kMs).epsilon(1e-6));
   // Split over both ranks at 3 ms each, the lookup takes 3 ms; what lies on all ranks adds to it.
   PlacementOption rows;
@@ -186,7 +186,7 @@ TEST_CASE("the bound of phases sees that each waits for its own slowest rank", "
   rows.load[kLookup] = 3 * kMs;
   p.tables[0].options.push_back(rows);
   p.tables.push_back({"c", {rows}});
-  const Ticks split = internal::PhaseBound(p, 1).raise(12 * kMs, 12 * kMs, 100);
+  const Femtoseconds split = internal::PhaseBound(p, 1).raise(12 * kMs, 12 * kMs, 100);
   CHECK(static_cast<double>(split) == Approx(10.0 * kMs).epsilon(1e-6));
 }
 
@@ -197,16 +197,16 @@ TEST_CASE("the bound of phases is never above the optimum", "[planner][bound][or
   for (int i = 0; i < 200; ++i) {
     const std::int32_t ranks = i % 4 == 0 ? 4 : i % 4 == 1 ? 2 : 3;
     const PlacementProblem p = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 3 == 0);
-    const Ticks optimum = brute_force(p);
+    const Femtoseconds optimum = brute_force(p);
     if (optimum < 0) {
       continue;
     }
-    const Ticks plain = lower_bound(p).value;
+    const Femtoseconds plain = lower_bound(p).value;
     for (const std::uint64_t nodes : {0, 5, 1000}) {
       for (const double above : {1.0, 1.3}) {
-        const auto in_hand = static_cast<Ticks>(static_cast<double>(optimum) * above);
+        const auto in_hand = static_cast<Femtoseconds>(static_cast<double>(optimum) * above);
         internal::PhaseBound phases(p, 4);
-        const Ticks found = phases.raise(in_hand, in_hand, nodes);
+        const Femtoseconds found = phases.raise(in_hand, in_hand, nodes);
         CAPTURE(i, ranks, nodes, above, plain, optimum);
         REQUIRE(found <= optimum);
         ++checked;
@@ -233,7 +233,7 @@ TEST_CASE("rebalancing lowers the objective and keeps every piece and every capa
       state.add(t, {o, state.least_loaded(option)});
     }
     const Placement before = state.placement();
-    const Ticks at = state.objective();
+    const Femtoseconds at = state.objective();
     const bool fitted = state.fits();
     std::uint64_t cursor = 0;
     const bool better = internal::Rebalance(state).run(0, cursor);
@@ -264,7 +264,7 @@ TEST_CASE("annealing finds the optimum of small problems and keeps every piece a
       p.tiers.front().shared_by = 2;
       p.tiers.front().capacity.resize(2);
     }
-    const Ticks optimum = brute_force(p);
+    const Femtoseconds optimum = brute_force(p);
     const SearchResult start = search(p, {.effort = 0});
     if (optimum < 0 || start.best.empty()) {
       continue;

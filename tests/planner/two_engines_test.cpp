@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "tests/planner/parallel_jobs.h"
 
 namespace stepcast::planner {
@@ -39,7 +39,7 @@ Count hold_together(unsigned seed, int jobs, const Overlap& overlap) {
       continue;
     }
     const models::CostModel model(job.system, job.calibration);
-    FastPath path(job, model);
+    ClosedFormModel path(job, model);
     const double error = path.forecast(*point).seconds / simulated(job, *point, model) - 1;
     ++count.all;
     INFO("job " << i << ": " << text_of(job, *point));
@@ -87,7 +87,7 @@ Job job_of(const std::vector<std::string>& set) {
 
 double error_of(const Job& job) {
   const models::CostModel model(job.system, job.calibration);
-  FastPath path(job, model);
+  ClosedFormModel path(job, model);
   const double forecast = path.forecast(point_of(job)).seconds;
   CHECK(path.applies());
   return forecast / simulated(job, point_of(job), model) - 1;
@@ -172,7 +172,7 @@ TEST_CASE("two engines, one answer: tokens once to each machine",
       INFO(order << ", expert " << expert);
       const Job once = job("per_machine", expert, order);
       const models::CostModel model(once.system, once.calibration);
-      FastPath path(once, model);
+      ClosedFormModel path(once, model);
       const auto forecast = path.forecast(point_of(once));
       CHECK(forecast.seconds == Approx(simulated(once, point_of(once), model)).epsilon(0.01));
       CHECK(forecast.bytes == Approx(full_memory(once, point_of(once))).epsilon(1e-9));
@@ -195,7 +195,7 @@ TEST_CASE("recomputation op by op in closed form", "[planner][parallel][two_engi
                 "batch.global=32", "batch.micro=1", "batch.sequence=4096"});
     CHECK(std::abs(error_of(job)) <= 0.01);
     const models::CostModel model(job.system, job.calibration);
-    FastPath path(job, model);
+    ClosedFormModel path(job, model);
     CHECK(path.forecast(point_of(job)).bytes ==
           Approx(full_memory(job, point_of(job))).epsilon(1e-9));
   }
@@ -208,7 +208,7 @@ TEST_CASE("memory of layers with and without experts in one chunk",
   // stages that have none, too: one more at most, never one less.
   const auto check = [](const Job& job) {
     const models::CostModel model(job.system, job.calibration);
-    const double closed = FastPath(job, model).forecast(point_of(job)).bytes;
+    const double closed = ClosedFormModel(job, model).forecast(point_of(job)).bytes;
     const double full = full_memory(job, point_of(job));
     const auto memory = job.system.device.fitted.find("memory");
     if (memory == job.system.device.fitted.end()) {
@@ -244,7 +244,7 @@ TEST_CASE("context ranks apart attend as their links allow", "[planner][parallel
                           "batch.micro=1", "batch.sequence=4096"});
   CHECK(std::abs(error_of(job)) <= 0.01);
   const models::CostModel model(job.system, job.calibration);
-  FastPath path(job, model);
+  ClosedFormModel path(job, model);
   CHECK(path.forecast(point_of(job)).bytes ==
         Approx(full_memory(job, point_of(job))).epsilon(1e-9));
 }

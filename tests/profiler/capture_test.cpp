@@ -192,15 +192,15 @@ TEST_CASE("ranks that nobody told are given; doubles and gaps are said", "[profi
   REQUIRE(two.ranks.size() == 2);
   CHECK(two.ranks[0].rank == 0);
   CHECK(two.ranks[1].rank == 1);
-  CHECK(two.all_oddities()[traces::Oddity::kRankGuessed].count == 2);
+  CHECK(two.all_oddities()[traces::ParseWarning::kRankGuessed].count == 2);
 
   parts.clear();
   parts.push_back(part(0, 4, 1200, "m", 60));
   parts.push_back(part(0, 4, 1200, "m", 60));
   const traces::Recording one = merge_ranks(std::move(parts));
   CHECK(one.ranks.size() == 1);
-  CHECK(one.all_oddities()[traces::Oddity::kRankGuessed].count == 1);
-  CHECK(one.all_oddities()[traces::Oddity::kMissingRank].count == 3);
+  CHECK(one.all_oddities()[traces::ParseWarning::kRankGuessed].count == 1);
+  CHECK(one.all_oddities()[traces::ParseWarning::kMissingRank].count == 3);
   CHECK(one.ranks[0].groups[0].ranks.empty());  // a member was not captured
   CHECK_THROWS_AS(merge_ranks({}), InputError);
 }

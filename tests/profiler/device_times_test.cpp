@@ -43,7 +43,7 @@ TEST_CASE("ops get the span of the device work they launched in their step", "[p
   recording.origin = Nanoseconds(0);
   recording.ranks.push_back(std::move(b).finish());
   recording.ranks[0].oddities.add(
-      traces::Oddity::kDropped, [] { return std::string(); }, 2);
+      traces::ParseWarning::kDropped, [] { return std::string(); }, 2);
 
   Program program;
   program.streams = {"compute"};

@@ -98,8 +98,8 @@ TEST_CASE("attention among listed layers runs on CUDA as cuDNN takes it", "[runt
   CHECK_NOTHROW(studies::require_executable(job(narrow, "fp32"), false));
   CHECK_NOTHROW(studies::require_executable(job(taken, "bf16"), true));
   CHECK_NOTHROW(studies::require_executable(job(listed_models().back(), "fp32"), true));
-  for (const Job& refused : {job(narrow, "bf16"), job(taken, "fp32")}) {
-    CHECK_THROWS_WITH(studies::require_executable(refused, true),
+  for (const Job& rejected : {job(narrow, "bf16"), job(taken, "fp32")}) {
+    CHECK_THROWS_WITH(studies::require_executable(rejected, true),
                       Catch::Contains("workload: running attention over whole samples") &&
                           Catch::Contains(" on CUDA") && Catch::Contains("(layer '") &&
                           Catch::Contains("give it lengths"));

@@ -41,9 +41,9 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-/// All-reduce of B bytes over 2 ranks at 100 MB/s and 1 ms: 2 steps of B / 2 each. The pace is a
-/// lower bound that no load of the machine can break. Load does make it longer, so the upper bound
-/// is on the ratio to a bare ring run just before: the median of seven, in one of five tries.
+/// All-reduce of B bytes over 2 ranks at 100 MB/s and 1 ms: 2 steps of B / 2 each. The efficiency
+/// is a lower bound that no load of the machine can break. Load does make it longer, so the upper
+/// bound is on the ratio to a bare ring run just before: the median of seven, in one of five tries.
 void paced(MpiSession& session) {
   const ExecutionGraph graph = bare_graph(session.size());
   Emulation emulation(flat_system(session.size(), 100e6, 1e-3), graph, 1, session);

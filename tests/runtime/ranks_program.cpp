@@ -21,7 +21,7 @@ namespace {
 int as_rank(const std::string& scenario) {
   const std::map<std::string, void (*)(MpiSession&)> all{
       {"collectives", scenarios::collectives},
-      {"refused", scenarios::refused},
+      {"refused", scenarios::rejected},
       {"killed", scenarios::killed},
       {"emulated_collectives", scenarios::emulated_collectives},
       {"training", scenarios::training},

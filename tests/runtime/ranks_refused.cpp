@@ -10,7 +10,7 @@
 
 namespace {
 
-bool refusing = false;
+bool rejecting = false;
 
 }  // namespace
 
@@ -18,26 +18,26 @@ extern "C" {
 
 int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op operation,
                   MPI_Comm communicator) {
-  return refusing ? MPI_ERR_OTHER
-                  : PMPI_Allreduce(send, receive, count, type, operation, communicator);
+  return rejecting ? MPI_ERR_OTHER
+                   : PMPI_Allreduce(send, receive, count, type, operation, communicator);
 }
 
 int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm communicator) {
-  return refusing ? MPI_ERR_OTHER : PMPI_Bcast(data, count, type, root, communicator);
+  return rejecting ? MPI_ERR_OTHER : PMPI_Bcast(data, count, type, root, communicator);
 }
 
 int MPI_Ibarrier(MPI_Comm communicator, MPI_Request* request) {
-  return refusing ? MPI_ERR_OTHER : PMPI_Ibarrier(communicator, request);
+  return rejecting ? MPI_ERR_OTHER : PMPI_Ibarrier(communicator, request);
 }
 
 int MPI_Comm_split(MPI_Comm communicator, int color, int key, MPI_Comm* split) {
-  return refusing ? MPI_ERR_OTHER : PMPI_Comm_split(communicator, color, key, split);
+  return rejecting ? MPI_ERR_OTHER : PMPI_Comm_split(communicator, color, key, split);
 }
 }
 
 namespace stepcast::runtime::scenarios {
 
-void refused(MpiSession& session) {
+void rejected(MpiSession& session) {
   // While MPI obeys: texts of different lengths reach all ranks, an empty one too.
   const auto text_of = [](int rank) {
     return std::string(static_cast<std::size_t>(7 * rank), 'x');
@@ -47,14 +47,14 @@ void refused(MpiSession& session) {
     require(texts[static_cast<std::size_t>(r)] == text_of(r), "everyones");
   }
   const auto fails = [](const char* what, const std::function<void()>& exchange) {
-    refusing = true;
+    rejecting = true;
     bool told = false;
     try {
       exchange();
     } catch (const RunError&) {
       told = true;
     }
-    refusing = false;
+    rejecting = false;
     require(told, what);
   };
   fails("sum", [&] { session.sum({1, 2}); });

@@ -22,7 +22,7 @@ ExecutionGraph bare_graph(int ranks);
 System flat_system(int ranks, double bytes_per_second, double latency_seconds);
 
 void collectives(MpiSession& session);
-void refused(MpiSession& session);
+void rejected(MpiSession& session);
 void emulated_collectives(MpiSession& session);
 void training(MpiSession& session);
 void killed(MpiSession& session);

@@ -95,7 +95,7 @@ TEST_CASE("price() fills the engine's arrays from the model", "[simulator][price
 
 TEST_CASE("what the clock does not hold is refused, by name", "[simulator][price]") {
   const ExecutionGraph graph = four_ranks();
-  const auto refusal = [&](const System& system) {
+  const auto rejection = [&](const System& system) {
     const models::CostModel model(system, Calibration{});
     CHECK_THROWS_AS(price(graph, model), InputError);
     CHECK_THROWS_WITH(price(graph, model),
@@ -104,10 +104,10 @@ TEST_CASE("what the clock does not hold is refused, by name", "[simulator][price
   };
   System slow = toy();
   slow.device.peak = {{Format::kFp32, FlopsPerSecond(1)}};  // 2 * 512^3 s = 3107 days
-  refusal(slow);
+  rejection(slow);
   slow = toy();
   slow.fabric[1].bandwidth = BytesPerSecond(0.1);
-  refusal(slow);
+  rejection(slow);
 }
 
 TEST_CASE("a step of ops that fit the clock only one by one is refused", "[simulator][price]") {

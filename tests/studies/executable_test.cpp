@@ -1,5 +1,5 @@
-// Jobs that a backend cannot execute are refused before ranks start: by their key, in words, with a
-// remedy.
+// Jobs that a backend cannot execute are rejected before ranks start: by their key, in words, with
+// a remedy.
 #include "studies/run/executable.h"
 #include "core/access/access.h"
 
@@ -21,7 +21,7 @@ namespace {
 
 enum class Where { kNowhere, kCpuOnly, kCudaOnly };  ///< where it runs
 
-struct Refusal {
+struct Rejection {
   Where runs;
   const char* key;
   const char* what;
@@ -29,10 +29,10 @@ struct Refusal {
   std::function<void(Job&)> change;
 };
 
-void check_refused(const Job& base, const std::vector<Refusal>& all) {
+void check_rejected(const Job& base, const std::vector<Rejection>& all) {
   CHECK_NOTHROW(require_executable(base, false));
   CHECK_NOTHROW(require_executable(base, true));
-  for (const Refusal& r : all) {
+  for (const Rejection& r : all) {
     CAPTURE(r.key, r.what);
     Job job = base;
     r.change(job);
@@ -61,7 +61,7 @@ TEST_CASE("what of a DLRM cannot run names itself and the remedy", "[runtime][ex
   Job job = runtime::test::small_job(InteractionKind::kCat);
   job.devices = 2;
   job.embedding_choice = "table_wise";
-  check_refused(
+  check_rejected(
       job,
       {{Where::kCpuOnly, "embedding.plan", "rows in tier ssd", "tier ddr",
         [](Job& j) {
@@ -129,7 +129,7 @@ TEST_CASE("what of a transformer cannot run names itself and the remedy", "[runt
     moe.ffn_hidden = 8;
     transformer(j).moe = moe;
   };
-  check_refused(
+  check_rejected(
       job,
       {{Where::kNowhere, "parallel.context", "context parallelism", "set it to 1",
         [](Job& j) { j.parallel.context = 2; }},

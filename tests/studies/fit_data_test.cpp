@@ -60,7 +60,7 @@ TEST_CASE("a fit recovers the law its rows follow", "[studies][fit]") {
   CHECK(add.samples == 120);
   CHECK(add.error.p90 < 0.01);
   CHECK_FALSE(add.range.empty());
-  // Which data, which stack, when.
+  // Which data, which framework, when.
   CHECK_THAT(add.source, Contains("120 rows of law.csv, torch 2.1") && Contains("2026-01-02") &&
                              Contains("held-out"));
 }
@@ -132,13 +132,14 @@ TEST_CASE("stacks are not mixed unless the user chooses", "[studies][fit]") {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("stepcast-stacks-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
-  for (const char* stack : {"one 1.0", "two 2.0"}) {
+  for (const char* framework : {"one 1.0", "two 2.0"}) {
     std::string text = "kind,format,s0,s1,s2,seconds,configuration,device,stack\n";
     for (int i = 1; i <= 20; ++i) {
       const double seconds = 1e-5 + 2.0 * (128 * i) * 1024 * 1024 / (0.5 * 125e12);
-      text += fmt::format("gemm,fp16,{},1024,1024,{:.6g},1024,t4,{}\n", 128 * i, seconds, stack);
+      text +=
+          fmt::format("gemm,fp16,{},1024,1024,{:.6g},1024,t4,{}\n", 128 * i, seconds, framework);
     }
-    write_whole_file(folder / fmt::format("{}.csv", stack), text);
+    write_whole_file(folder / fmt::format("{}.csv", framework), text);
   }
   const auto table = models::read_measured(folder);
   FitDataOptions options = options_on(test::t4());
@@ -149,13 +150,13 @@ TEST_CASE("stacks are not mixed unless the user chooses", "[studies][fit]") {
   } catch (const InputError& e) {
     CHECK_THAT(e.what(), Contains("--stack") && Contains("one 1.0, two 2.0"));
   }
-  options.stack = "two";
+  options.framework = "two";
   const FitDataResult result = fit_data(table, options);
-  CHECK(result.other_stacks == 20);
+  CHECK(result.other_frameworks == 20);
   REQUIRE(result.kernels.size() == 1);
-  CHECK(result.kernels[0].stack == "two 2.0");
+  CHECK(result.kernels[0].framework == "two 2.0");
   CHECK(result.kernels[0].used == 20);
-  options.stack = "three";
+  options.framework = "three";
   CHECK_THROWS_AS(fit_data(table, options), InputError);
 }
 
@@ -203,7 +204,7 @@ TEST_CASE("calibration rows are read back as they were measured", "[studies][fit
   }
   REQUIRE(table.collectives.size() == 1);
   CHECK(table.collectives[0].bytes == 4096);
-  CHECK(table.collectives[0].since_use.base() == Approx(1e-3));
+  CHECK(table.collectives[0].idle_time.base() == Approx(1e-3));
   const models::MeasuredHost host = models::measured_host(table, "local-cpu-core");
   CHECK(host.issue == std::vector<double>{1e-6});
   CHECK(host.dispatch == std::vector<double>{2e-6});

@@ -148,8 +148,8 @@ TEST_CASE("where repeats differ too much the guard says so, not \"no regression\
   using Verdict = GuardResult::Verdict;
   // Clocks that differ by a fifth from run to run hide five percent.
   std::vector<GuardSamples> runs;
-  for (const double pace : {0.8, 1.0, 1.2, 0.9, 1.15, 1.05}) {
-    runs.push_back(run_of(recording, {.kernels = pace}, runs.size()));
+  for (const double efficiency : {0.8, 1.0, 1.2, 0.9, 1.15, 1.05}) {
+    runs.push_back(run_of(recording, {.kernels = efficiency}, runs.size()));
   }
   const Baseline before = studies::make_baseline(runs, "test");
   const GuardResult result = judged(before, runs_of(recording, 3, {.kernels = 1.05}, 40));
@@ -173,10 +173,10 @@ TEST_CASE("curves of power and false alarms on a real trace", "[.][curves]") {
     const auto runs = [&, jitter = jitter, clock = clock](std::size_t count, double slower) {
       std::vector<GuardSamples> all;
       for (std::size_t r = 0; r < count; ++r) {
-        std::normal_distribution<double> pace(1, clock);
-        all.push_back(run_of(recording,
-                             {.kernels = slower * (clock > 0 ? pace(random) : 1), .jitter = jitter},
-                             ++seed));
+        std::normal_distribution<double> efficiency(1, clock);
+        all.push_back(run_of(
+            recording, {.kernels = slower * (clock > 0 ? efficiency(random) : 1), .jitter = jitter},
+            ++seed));
       }
       return all;
     };

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "core/job/job_rules.h"
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "studies/plan/plan_parallel.h"
 #include "tests/planner/parallel_jobs.h"
 
@@ -69,10 +69,10 @@ PlanRequest drawn_request(Draw& draw, bool experts, std::string& said) {
   said = fmt::format("{}", fmt::join(set, " "));
   PlanRequest r =
       config::load_plan_request(config::text_source("{}", "test"), set, planner::testing::kLibrary);
-  constexpr std::array kFor{TrainingStack::kMegatron, TrainingStack::kNemo,
-                            TrainingStack::kTorchtitan, TrainingStack::kDeepspeed};
+  constexpr std::array kFor{TrainingFramework::kMegatron, TrainingFramework::kNemo,
+                            TrainingFramework::kTorchtitan, TrainingFramework::kDeepspeed};
   if (const std::int64_t n = draw({0, 0, 0, 1, 2, 3, 3, 4}); n > 0) {
-    r.fixed.stack = kFor[static_cast<std::size_t>(n - 1)];
+    r.fixed.framework = kFor[static_cast<std::size_t>(n - 1)];
   }
   return r;
 }
@@ -123,7 +123,7 @@ std::optional<PlanPoint> drawn_plan(const PlanRequest& r, Draw& draw) {
       continue;
     }
     const Job job = planner::applied(r.job, p);
-    if (!broken_rule(job) && (!r.fixed.stack || !broken_rule(job, *r.fixed.stack))) {
+    if (!broken_rule(job) && (!r.fixed.framework || !broken_rule(job, *r.fixed.framework))) {
       return p;
     }
   }
@@ -144,7 +144,7 @@ std::optional<ParallelPlanReport> planned(const PlanRequest& r) {
 void hold(const Job& job, const ParallelPlanReport& report, const PlanPoint& p) {
   const models::CostModel model(job.system, job.calibration);
   const double seconds = planner::testing::simulated(job, p, model);
-  planner::FastPath path(job, model, planner::Clock::kLeast);
+  planner::ClosedFormModel path(job, model, planner::Clock::kLeast);
   const double least = path.forecast(p).seconds;
   CAPTURE(planner::describe(p), seconds, least, report.lower_bound, report.others_at_least);
   CHECK(least <= seconds * (1 + kLeastTimeError));
@@ -237,7 +237,7 @@ TEST_CASE("the least time of sharded weights is one at any number of layers",
     p.zero = 3;
     const models::CostModel model(r.job.system, r.job.calibration);
     const double seconds = planner::testing::simulated(r.job, p, model);
-    planner::FastPath path(r.job, model, planner::Clock::kLeast);
+    planner::ClosedFormModel path(r.job, model, planner::Clock::kLeast);
     CAPTURE(layers);
     CHECK(path.forecast(p).seconds <= seconds * (1 + kLeastTimeError));
   }

@@ -57,7 +57,7 @@ TEST_CASE("every plan that the planner accepts fits for the prediction too",
   int accepted = 0;
   int tight = 0;
   int spilled = 0;
-  int refused = 0;
+  int rejected = 0;
   for (int i = 0; i < 300; ++i) {
     Job job = tight_job(rng);
     const models::CostModel model(job.system, job.calibration);
@@ -65,7 +65,7 @@ TEST_CASE("every plan that the planner accepts fits for the prediction too",
     if (found.candidates.empty()) {
       REQUIRE(found.shortage);
       CHECK(found.shortage->missing() > 0);
-      ++refused;
+      ++rejected;
       continue;
     }
     for (const PlannedCandidate& c : found.candidates) {
@@ -84,7 +84,7 @@ TEST_CASE("every plan that the planner accepts fits for the prediction too",
   CHECK(accepted > 150);
   CHECK(tight > 10);
   CHECK(spilled > 2);
-  CHECK(refused > 10);
+  CHECK(rejected > 10);
 }
 
 TEST_CASE("a plan's communicators are those that its graph uses", "[studies][plan][oracle]") {

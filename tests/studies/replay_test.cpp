@@ -205,7 +205,7 @@ TEST_CASE("a full queue is not host work", "[studies][replay]") {
   const traces::MeasuredRun run = traces::measured_run(record(g, c, 2));
   const studies::Replay r = studies::replay(run);
   CHECK(r.stripped_wait > microseconds(100));
-  // With the waits left in, the halved kernels would still be issued at the old pace.
+  // With the waits left in, the halved kernels would still be issued at the old efficiency.
   studies::ReplayOptions options;
   options.change.scales = {{"all", 0.5}};
   simulator::StepCosts half = c;

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/config/config.h"
-#include "studies/predict/memory_remedy.h"
+#include "studies/predict/memory_fix.h"
 #include "studies/predict/predict.h"
 
 using namespace stepcast;
@@ -73,7 +73,7 @@ TEST_CASE("a plan that does not fit names the fastest change that does", "[studi
     more.insert(more.end(), {"devices=8", "batch.global=8", "batch.micro=1"});
     return zoo_job("llama3-8b", "dgx-h100", more);
   };
-  const StepPrediction p = predict(job({}), {.remedies = true});
+  const StepPrediction p = predict(job({}), {.fixes = true});
   REQUIRE_FALSE(p.fits);
   CHECK(p.ledger.total() > p.capacity);
   CHECK(p.ledger.total() == p.memory.total() + p.reserve);

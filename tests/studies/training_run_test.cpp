@@ -89,12 +89,12 @@ TEST_CASE("only rows looked up since the last checkpoint move", "[studies][flows
 TEST_CASE("a checkpoint holds the dense layers as their graph does", "[studies][flows]") {
   const std::string compute = GENERATE("bf16", "fp32");
   const std::string optimizer = GENERATE("sgd", "adam", "adagrad");
-  const std::string stack = GENERATE("", R"("stack": "hugectr", )");  // keeps copies in fp32
-  CAPTURE(compute, optimizer, stack);
+  const std::string framework = GENERATE("", R"("stack": "hugectr", )");  // keeps copies in fp32
+  CAPTURE(compute, optimizer, framework);
   std::string text =
       with(kDlrm, R"({"name": "p", "every": "1 s", "bytes": "parameters", "via": "ddr"},
                                     {"name": "s", "every": "1 s", "bytes": "state", "via": "ddr"})");
-  text.insert(1, stack + R"("formats": {"compute": ")" + compute +
+  text.insert(1, framework + R"("formats": {"compute": ")" + compute +
                      R"("}, "optimizer": {"dense": ")" + optimizer + R"(", "embedding": "sgd"}, )");
   const Job job = job_of(text);
   const std::vector<FlowCost> costs = flow_costs(job, seconds(1));
@@ -149,22 +149,22 @@ TEST_CASE("flows are written as they were read, and bad ones say where", "[studi
   const Job job = job_of(with(kDlrm, flow));
   const std::string text = config::job_to_json(job);
   CHECK(config::job_to_json(job_of(text)) == text);
-  const auto refused = [](const std::string& bad, const std::string& why) {
+  const auto rejected = [](const std::string& bad, const std::string& why) {
     CHECK_THROWS_WITH(job_of(with(kGpt, bad)), Contains("flows[0]") && Contains(why));
   };
-  refused(R"({"name": "c", "every": "30 min", "bytes": "state", "via": "nvlnk"})", "bandwidth");
-  refused(R"({"name": "c", "every": "1 h", "bytes": "state", "via": {"bandwidth": "2 GB/s"}})",
-          R"("via": "storage", "bandwidth": )");
-  refused(R"({"name": "c", "every": "1 h", "bytes": "state", "bandwidth": "2 GB/s"})",
-          R"("via": "storage", "bandwidth": )");
-  refused(R"({"name": "c", "every": "1 h", "bytes": "state", "via": "hbm"})", "already are");
-  refused(R"({"name": "c", "every": "0 s", "bytes": "state", "via": "ddr"})", "above 0");
-  refused(R"({"name": "c", "every": "1 h", "bytes": "all", "via": "ddr"})", "bytes");
-  refused(R"({"name": "c", "every": "1 h", "bytes": "embedding_diff", "via": "ddr"})",
-          "no embedding tables");
-  refused(R"({"name": "c", "every": "1 h", "bytes": "1 GB", "bits": 4, "via": "ddr"})",
-          "not quantised");
-  refused(R"({"every": "1 h", "bytes": "1 GB", "via": "ddr"})", "name");
+  rejected(R"({"name": "c", "every": "30 min", "bytes": "state", "via": "nvlnk"})", "bandwidth");
+  rejected(R"({"name": "c", "every": "1 h", "bytes": "state", "via": {"bandwidth": "2 GB/s"}})",
+           R"("via": "storage", "bandwidth": )");
+  rejected(R"({"name": "c", "every": "1 h", "bytes": "state", "bandwidth": "2 GB/s"})",
+           R"("via": "storage", "bandwidth": )");
+  rejected(R"({"name": "c", "every": "1 h", "bytes": "state", "via": "hbm"})", "already are");
+  rejected(R"({"name": "c", "every": "0 s", "bytes": "state", "via": "ddr"})", "above 0");
+  rejected(R"({"name": "c", "every": "1 h", "bytes": "all", "via": "ddr"})", "bytes");
+  rejected(R"({"name": "c", "every": "1 h", "bytes": "embedding_diff", "via": "ddr"})",
+           "no embedding tables");
+  rejected(R"({"name": "c", "every": "1 h", "bytes": "1 GB", "bits": 4, "via": "ddr"})",
+           "not quantised");
+  rejected(R"({"every": "1 h", "bytes": "1 GB", "via": "ddr"})", "name");
 }
 
 TEST_CASE("failures lose work since the last checkpoint", "[studies][flows]") {

@@ -281,7 +281,7 @@ TEST_CASE("a Chakra graph of a timeline obeys the feeder and keeps streams and w
   t.put("other.0.et", file);
   const Recording graph = open_trace(t.path / "other.0.et");
   const RankRecording& rank = graph.ranks[0];
-  CHECK(graph.all_oddities()[Oddity::kUnknownDependency].count == 0);
+  CHECK(graph.all_oddities()[ParseWarning::kUnknownDependency].count == 0);
   int waits = 0;
   int launches = 0;
   for (EventId i = 0; i < rank.events.size(); ++i) {
@@ -372,20 +372,20 @@ TEST_CASE("a damaged native recording is refused with file and line", "[traces][
   const TemporaryFolder t;
   write_recording(t.path, small_recording());
   const std::string good = test::text_of(t.path / "rank-1.csv");
-  const auto refused = [&](std::string_view from, std::string_view to,
-                           const std::string& expected) {
+  const auto rejected = [&](std::string_view from, std::string_view to,
+                            const std::string& expected) {
     std::string text = good;
     REQUIRE(text.find(from) != std::string::npos);
     t.put("rank-1.csv", text.replace(text.find(from), from.size(), to));
     CHECK_THROWS_WITH(read_recording(t.path), Contains("rank-1.csv:") && Contains(expected));
   };
-  refused("end,", "fin,", "none of event");
-  refused("event,0,0,90000,user_range", "event,0,0,90000,quark", "no category");
-  refused("event,0,0,90000", "event,9,0,90000", "from 0 to 2");
-  refused("event,0,0,90000", "event,1,0,90000", "out of its turn");
-  refused("event,0,0,90000", "event,0,0,-1", "expected a whole number");
-  refused("event,0,0,90000", "event,0,50000,90000", "before the event above");
-  refused("step,5,", "step,5,1,", "");
+  rejected("end,", "fin,", "none of event");
+  rejected("event,0,0,90000,user_range", "event,0,0,90000,quark", "no category");
+  rejected("event,0,0,90000", "event,9,0,90000", "from 0 to 2");
+  rejected("event,0,0,90000", "event,1,0,90000", "out of its turn");
+  rejected("event,0,0,90000", "event,0,0,-1", "expected a whole number");
+  rejected("event,0,0,90000", "event,0,50000,90000", "before the event above");
+  rejected("step,5,", "step,5,1,", "");
   t.put("rank-1.csv", good.substr(0, good.rfind("end,")));
   CHECK_THROWS_WITH(read_recording(t.path), Contains("closing 'end' line"));
   t.put("rank-1.csv", good);

@@ -15,9 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     traces::Recording recording;
     Input input = Input::of_text("fuzz", std::string(reinterpret_cast<const char*>(data), size));
     recording.ranks.push_back(traces::read_kineto(input, recording.names));
-    const auto ranks = studies::seen_work(recording, "");
-    studies::JobSketch dlrm, transformer;
-    (void)studies::sketch_dlrm(ranks, 4, dlrm);
+    const auto ranks = studies::inferred_workload(recording, "");
+    studies::InferredWorkload dlrm, transformer;
+    (void)studies::infer_dlrm(ranks, 4, dlrm);
     (void)studies::sketch_transformer(ranks, 4, transformer);
   } catch (const InputError&) {
   }

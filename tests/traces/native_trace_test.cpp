@@ -174,19 +174,20 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   whole.core_probe = microseconds(40);
   write(folder.path, whole);
   const std::string good = text_of(folder.path / "rank-1.csv");
-  const auto refused = [&folder](const std::string& text, const std::string& expected) {
+  const auto rejected = [&folder](const std::string& text, const std::string& expected) {
     put(folder.path / "rank-1.csv", text);
     CHECK_THROWS_WITH(read_native(folder.path),
                       Catch::Contains("rank-1.csv") && Catch::Contains(expected));
   };
-  refused(good.substr(0, good.rfind("end")), "no closing 'end' line");
-  refused("op,0,0,0,1,2\nend,0\n", "too few columns");
-  refused("op,0,0,0,1,2,3,4,5\nend,0\n", "too many columns");
-  refused("op,0,0,9,1,2,3,4\nend,0\n", "not in segment");
-  refused("op,0,7,0,1,2,3,4\nend,0\n", "names call 7");
-  refused("op,0,0,0,1,5,3,4\nend,0\n", "ends before it begins");
-  refused("op,0,0,0,1,99999999999999999999,3,4\nend,0\n", "column 6: found '99999999999999999999'");
-  refused("zap,1\nend,0\n", "none of op, host, step, end");
+  rejected(good.substr(0, good.rfind("end")), "no closing 'end' line");
+  rejected("op,0,0,0,1,2\nend,0\n", "too few columns");
+  rejected("op,0,0,0,1,2,3,4,5\nend,0\n", "too many columns");
+  rejected("op,0,0,9,1,2,3,4\nend,0\n", "not in segment");
+  rejected("op,0,7,0,1,2,3,4\nend,0\n", "names call 7");
+  rejected("op,0,0,0,1,5,3,4\nend,0\n", "ends before it begins");
+  rejected("op,0,0,0,1,99999999999999999999,3,4\nend,0\n",
+           "column 6: found '99999999999999999999'");
+  rejected("zap,1\nend,0\n", "none of op, host, step, end");
   put(folder.path / "rank-1.csv", good);
   CHECK_NOTHROW(read_native(folder.path));
   const std::string manifest = text_of(folder.path / "trace.json");

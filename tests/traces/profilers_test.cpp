@@ -289,8 +289,9 @@ INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (31000, 79000, 0, 1, 0, 7, 12
   const EventId graph = event_named(r, "CUDA graph 5");
   CHECK(rank.events.duration[graph].count() == 48000);
   CHECK(rank.launches[static_cast<std::size_t>(rank.events.detail[graph])].graph == 5);
-  CHECK(rank.oddities[Oddity::kDownsampled].count == 1);
-  CHECK_THAT(rank.oddities[Oddity::kDownsampled].example, Contains("--cuda-graph-trace=node"));
+  CHECK(rank.oddities[ParseWarning::kDownsampled].count == 1);
+  CHECK_THAT(rank.oddities[ParseWarning::kDownsampled].example,
+             Contains("--cuda-graph-trace=node"));
   CHECK(measured_run(r, "iteration").steps.size() == 1);
 
   CHECK_THROWS_WITH(
@@ -318,7 +319,7 @@ TEST_CASE("databases that are no report of one rank are refused", "[traces][nsys
   for (const std::size_t kept : {std::size_t{100}, whole.size() / 3, whole.size() - 4096}) {
     CHECK_THROWS_AS(open_trace(folder.put("cut.sqlite", whole.substr(0, kept))), InputError);
   }
-  for (std::size_t at = 100; at < whole.size(); at += 97) {  // damaged: refused or read, no more
+  for (std::size_t at = 100; at < whole.size(); at += 97) {  // damaged: rejected or read, no more
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x5a);
     try {
@@ -408,7 +409,7 @@ TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and number
   CHECK(rank.count(EventCategory::kMemset) == 2);
   CHECK(rank.count(EventCategory::kPythonFunction) == 2);
   CHECK(rank.count(EventCategory::kUserRange) == 4);
-  CHECK(rank.oddities[Oddity::kUnreadRecord].count == 2);  // of the derived line
+  CHECK(rank.oddities[ParseWarning::kUnreadRecord].count == 2);  // of the derived line
   REQUIRE(rank.steps.size() == 2);
   CHECK(rank.steps[0].number == 4);
   CHECK(r.names.view(rank.events.name[rank.steps[1].event]) == "train");
@@ -422,7 +423,7 @@ TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and number
   for (std::size_t kept = 1; kept < bytes.size(); kept += 13) {
     CHECK_THROWS_AS(open_trace(folder.put("cut.xplane.pb", bytes.substr(0, kept))), InputError);
   }
-  for (std::size_t at = 40; at < bytes.size(); at += 3) {  // damaged: refused or read, no more
+  for (std::size_t at = 40; at < bytes.size(); at += 3) {  // damaged: rejected or read, no more
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x5a);
     try {

@@ -120,8 +120,8 @@ TEST_CASE("oddities are counted by kind, each with an example that names the pla
   const auto counts = [](const std::string& more) {
     std::map<std::string, std::uint64_t> out;
     const RankRecording r = read(small_trace(more));
-    for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
-      const auto kind = static_cast<Oddity>(k);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(ParseWarning::kCount); ++k) {
+      const auto kind = static_cast<ParseWarning>(k);
       if (r.oddities[kind].count > 0) {
         out[std::string(name_of(kind))] = r.oddities[kind].count;
         CHECK_THAT(r.oddities[kind].example, Contains("t.json"));
@@ -191,35 +191,36 @@ TEST_CASE("lists longer than a window are read whole, wherever the windows end",
 
 TEST_CASE("damaged Kineto files are refused with file and byte", "[traces][kineto][malformed]") {
   const std::string good = small_trace();
-  const auto refused = [](const std::string& text, const std::string& expected) {
+  const auto rejected = [](const std::string& text, const std::string& expected) {
     CAPTURE(text.substr(0, 200));
     CHECK_THROWS_WITH(read(text), Contains("t.json") && Contains(expected));
     CHECK_THROWS_AS(read(text), InputError);
   };
   // Cut anywhere, the error names a byte; only the last brace is all.
   for (std::size_t cut = 1; cut < good.size(); cut += 3) {
-    refused(good.substr(0, cut), "byte ");
+    rejected(good.substr(0, cut), "byte ");
   }
-  refused("{\"traceEvents\": [" + event(R"("cat": "cpu_op", "ts": 1, "dur": 1)") + " " +
-              event(R"("ts": 2, "dur": 1)") + "]}",
-          "byte ");
-  refused("{\"schemaVersion\": 1}", "no traceEvents");
-  refused(good + "x", "follows the end");
-  refused(small_trace(
-              "," +
-              event(R"("cat": "cpu_op", "name": "c", "pid": 9, "tid": 9, "ts": "noon", "dur": 1)")),
-          "expected microseconds");
+  rejected("{\"traceEvents\": [" + event(R"("cat": "cpu_op", "ts": 1, "dur": 1)") + " " +
+               event(R"("ts": 2, "dur": 1)") + "]}",
+           "byte ");
+  rejected("{\"schemaVersion\": 1}", "no traceEvents");
+  rejected(good + "x", "follows the end");
+  rejected(
+      small_trace(
+          "," +
+          event(R"("cat": "cpu_op", "name": "c", "pid": 9, "tid": 9, "ts": "noon", "dur": 1)")),
+      "expected microseconds");
   // 100 us and then the year 2024: a clock jumped. The offset is that of the event.
   const std::string jump =
       "," +
       event(
           R"("cat": "cpu_op", "name": "c", "pid": 9, "tid": 9, "ts": 1712195495519695, "dur": 1)");
-  refused(small_trace(jump), fmt::format("byte {}:", good.size() - 2 + 1));
-  refused(small_trace(jump), "a clock jumped");
+  rejected(small_trace(jump), fmt::format("byte {}:", good.size() - 2 + 1));
+  rejected(small_trace(jump), "a clock jumped");
   const std::string deep(100000, '[');
-  refused("{\"other\": " + deep, "nested more than 256 deep");
-  refused("{\"traceEvents\": " + deep, "byte ");
-  refused(small_trace("," + event("\"args\": {\"Input Dims\": " + deep + "}")), "byte ");
+  rejected("{\"other\": " + deep, "nested more than 256 deep");
+  rejected("{\"traceEvents\": " + deep, "byte ");
+  rejected(small_trace("," + event("\"args\": {\"Input Dims\": " + deep + "}")), "byte ");
   // Whole but deep, where nobody looks: passed over.
   CHECK_NOTHROW(read(small_trace("," + event(R"("ts": 1, "dur": 1, "args": {"x": )" + deep +
                                              std::string(100000, ']') + "}"))));
@@ -293,22 +294,22 @@ TEST_CASE("a Chakra file with false lengths is refused, without their memory",
       "\x07\x0a\x05"
       "0.0.4",
       8);
-  const auto refused = [&](const std::string& text, const std::string& expected) {
+  const auto rejected = [&](const std::string& text, const std::string& expected) {
     CHECK_THROWS_WITH(open_trace(t.put("rank.0.et", text)),
                       Contains("rank.0.et: byte ") && Contains(expected));
   };
   // 10^10 as a varint: 0x80 0xc8 0xaf 0xa0 0x25. The length stands at byte 8.
   const std::string ten_gb("\x80\xc8\xaf\xa0\x25", 5);
-  refused(version + ten_gb + "abc", "byte 8: found a message of 10000000000 bytes");
+  rejected(version + ten_gb + "abc", "byte 8: found a message of 10000000000 bytes");
   // 200 MB is allowed, but the file has three bytes: 200000000 = 0x80 0x84 0xaf 0x5f.
-  refused(version + std::string("\x80\x84\xaf\x5f", 4) + "abc", "ends after 3");
-  refused(version + std::string(11, '\xff'), "length of more than 10 bytes");
+  rejected(version + std::string("\x80\x84\xaf\x5f", 4) + "abc", "ends after 3");
+  rejected(version + std::string(11, '\xff'), "length of more than 10 bytes");
   // A field that claims 100 bytes in a message of 4; a wire type that is none.
-  refused(version + std::string("\x04\x12\x64"
-                                "ab",
-                                5),
-          "a field of 100 bytes");
-  refused(version + std::string("\x02\x0f\x01", 3), "wire type 7");
+  rejected(version + std::string("\x04\x12\x64"
+                                 "ab",
+                                 5),
+           "a field of 100 bytes");
+  rejected(version + std::string("\x02\x0f\x01", 3), "wire type 7");
 }
 
 TEST_CASE("a Chakra attribute that is no number is no harm", "[traces][chakra][malformed]") {
@@ -352,7 +353,7 @@ TEST_CASE("a folder must hold each rank of one run once", "[traces][malformed]")
     CHECK_THROWS_WITH(open_trace(t.path), Contains("of 3 ranks, but 2 are here"));
     // Named one by one they are what the user means; what is missing is counted.
     const std::vector<std::filesystem::path> files{t.path / "a.json", t.path / "b.json"};
-    CHECK(open_traces(files).oddities[Oddity::kMissingRank].count == 1);
+    CHECK(open_traces(files).oddities[ParseWarning::kMissingRank].count == 1);
     t.put("b.json",
           "\x07\x0a\x05"
           "0.0.4");

@@ -79,9 +79,9 @@ TEST_CASE("the 8-rank DLRM set opens as one trace with the counts of its README"
     CHECK(kernels(k) <= 321);
     CHECK(steps_us(k) == std::vector<std::int64_t>{steps[static_cast<std::size_t>(rank)]});
     // "64 kernels on ranks 1 and 3 were launched before the window".
-    CHECK(k.oddities[Oddity::kOrphan].count == (rank == 1 || rank == 3 ? 64 : 0));
+    CHECK(k.oddities[ParseWarning::kOrphan].count == (rank == 1 || rank == 3 ? 64 : 0));
     // "A kernel never starts before its own launch in these files."
-    CHECK(k.oddities[Oddity::kBeforeLaunch].count == 0);
+    CHECK(k.oddities[ParseWarning::kBeforeLaunch].count == 0);
     std::map<OpKind, int> kinds;
     for (EventId i = 0; i < k.events.size(); ++i) {
       if (k.events.category[i] == EventCategory::kCollective) {
@@ -158,7 +158,7 @@ TEST_CASE("Kineto files of all dialects hold the events, kernels, collectives an
     check_model(r);
     CHECK(r.ranks[0].steps.size() == 6);
     CHECK(kernels(r.ranks[0]) > 8000);
-    CHECK(r.all_oddities()[Oddity::kUnknownCategory].count == 0);
+    CHECK(r.all_oddities()[ParseWarning::kUnknownCategory].count == 0);
   }
 }
 
@@ -185,10 +185,10 @@ TEST_CASE("what the profilers say of collectives, waits, drops and clocks is kep
     // Base time and relative microseconds add up to the nanosecond:
     // 1711964646000000000 + the earliest ts, 4458676416788.066 us.
     CHECK(r.origin.count() == 1716423322416788066);
-    CHECK(r.oddities[Oddity::kMissingRank].count == 1);
+    CHECK(r.oddities[ParseWarning::kMissingRank].count == 1);
     // "Record counts: Out-of-range = 4181, Blocklisted runtime = 37458, ..."
-    CHECK(k.oddities[Oddity::kDropped].count == 0);
-    CHECK(k.oddities[Oddity::kDownsampled].count == 0);
+    CHECK(k.oddities[ParseWarning::kDropped].count == 0);
+    CHECK(k.oddities[ParseWarning::kDownsampled].count == 0);
     CHECK(k.metadata.at("activities_outside_the_capture_window") == "4181");
     CHECK(k.metadata.at("calls_kineto_never_records") == "37458");
   }

@@ -33,7 +33,7 @@ TEST_CASE("every source counts once, and one more lies beyond them", "[studies][
 }
 
 TEST_CASE("80 % means 80 % of the rows of a source never seen", "[studies][published][property]") {
-  // Sources differ by a shift of their stack, rows of one by less.
+  // Sources differ by a shift of their framework, rows of one by less.
   std::mt19937 rng(5);
   std::normal_distribution<double> shift(0.1, 0.1);
   std::normal_distribution<double> row(0, 0.04);
@@ -108,7 +108,7 @@ TEST_CASE("the interval of a step is no narrower than software differs", "[studi
   const double step = plain.iteration.base();
   CHECK(plain.interval->p95.base() == Approx(step * std::exp(0.5)));
   CHECK(plain.interval->p5.base() <= step * std::exp(-0.1) * (1 + 1e-12));
-  // A scalar of the user's own stack leaves what differs within one.
+  // A scalar of the user's own framework leaves what differs within one.
   const StepPrediction scaled = predicted({spread, R"(calibration={"scale": 1.5})"});
   CHECK(scaled.interval->p95.base() < 1.5 * step * std::exp(0.2));
   CHECK(scaled.interval->p95.base() >= 1.5 * step * std::exp(0.05) * (1 - 1e-6));

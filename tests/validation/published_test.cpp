@@ -27,13 +27,13 @@ constexpr const char* kNames = R"({
   "sources": [{"source": "first", "begins": "First", "stack": "no-overlap", "evidence": "test"},
               {"source": "second", "begins": "Second", "framework": "x", "stack": "no-overlap",
                "set": {"attention": "unfused"}, "evidence": "test"}]})";
-constexpr const char* kStacks = R"({
+constexpr const char* kFrameworks = R"({
   "stacks": [{"name": "no-overlap", "framework": "f", "default_of": ["tensor/pipeline"], "set": {},
               "evidence": "test"}]})";
 
 config::PublishedNames names_of(const std::string& names) {
   return config::read_published_names(config::text_source(names.c_str(), "names"),
-                                      config::text_source(kStacks, "stacks"));
+                                      config::text_source(kFrameworks, "stacks"));
 }
 
 constexpr const char* kHeader =
@@ -87,7 +87,7 @@ TEST_CASE("a published row becomes a job by one rule", "[studies][published]") {
   CHECK(w.vocabulary == 50176);
   CHECK(job.parallel.data == 4);
   CHECK(job.flash_attention);
-  CHECK_FALSE(job_of(rows[1], names, library()).flash_attention);  // says its stack
+  CHECK_FALSE(job_of(rows[1], names, library()).flash_attention);  // says its framework
 }
 
 TEST_CASE("a source's recipe for some models stands before its others", "[studies][published]") {
@@ -156,7 +156,7 @@ TEST_CASE("rows that cannot be predicted say why and are counted", "[studies][pu
   for (const auto& g : suite.groups) {
     skipped += g.name.find(" / ") != std::string::npos ? g.skipped : 0;
   }
-  CHECK(skipped == 4);  // the one listed again is left out, not refused
+  CHECK(skipped == 4);  // the one listed again is left out, not rejected
 }
 
 TEST_CASE("a table without a column, and an alias file with an unknown key, are refused",
@@ -196,10 +196,10 @@ TEST_CASE("the installed alias file is read whole", "[studies][published]") {
   const auto names = config::load_published_names(library());
   CHECK(names.sources.size() >= 30);
   for (const char* family : {"tensor/pipeline", "fsdp", "experts"}) {
-    CHECK(names.default_stack(family) != nullptr);
+    CHECK(names.default_framework(family) != nullptr);
   }
-  for (const auto& stack : names.stacks) {
-    CAPTURE(stack.name);
-    CHECK_FALSE(stack.evidence.empty());
+  for (const auto& framework : names.frameworks) {
+    CAPTURE(framework.name);
+    CHECK_FALSE(framework.evidence.empty());
   }
 }

@@ -5,7 +5,7 @@
 #include "core/config/config.h"
 #include "core/config/paces.h"
 #include "core/config/published_names.h"
-#include "validation/published/paces.h"
+#include "validation/published/efficiencies.h"
 #include "validation/published/predictions.h"
 #include "validation/published/rows.h"
 
@@ -26,10 +26,10 @@ TEST_CASE("the paces that ship are what the tables show", "[.long][studies][publ
   for (const PublishedPrediction& p : predictions) {
     all.push_back(&p);
   }
-  PaceTable fitted = fit_paces(all);
-  const PaceTable shipped = config::load_paces(library);
+  EfficiencyTable fitted = fit_efficiencies(all);
+  const EfficiencyTable shipped = config::load_efficiencies(library);
   fitted.source = shipped.source;
-  CHECK(config::paces_to_json(fitted) == config::paces_to_json(shipped));
+  CHECK(config::efficiencies_to_json(fitted) == config::efficiencies_to_json(shipped));
 }
 
 }  // namespace

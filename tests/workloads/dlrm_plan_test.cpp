@@ -232,7 +232,7 @@ TEST_CASE("tables pool repeated lists once by one rule", "[workloads][plan][dedu
 TEST_CASE("plans that do not fit are refused with their place", "[workloads][plan]") {
   const Job job = dlrm_job(4, 4, 1000, 64, 1);
   const EmbeddingPlan good = make_embedding_plan(job, ShardingKind::kTableWise);
-  const auto refusal = [&job](const EmbeddingPlan& plan) -> std::string {
+  const auto rejection = [&job](const EmbeddingPlan& plan) -> std::string {
     try {
       workloads::check_embedding_plan(job, plan, "plan.json");
     } catch (const InputError& e) {
@@ -244,35 +244,35 @@ TEST_CASE("plans that do not fit are refused with their place", "[workloads][pla
   using Catch::StartsWith;
   EmbeddingPlan plan = good;
   plan.tables[3].shards.front().columns = {0, 32};  // a gap
-  CHECK_THAT(refusal(plan), StartsWith("plan.json: tables[3].shards") &&
-                                Contains("tile rows x columns exactly once"));
+  CHECK_THAT(rejection(plan), StartsWith("plan.json: tables[3].shards") &&
+                                  Contains("tile rows x columns exactly once"));
   plan.tables[3].shards.push_back(plan.tables[3].shards.front());
-  CHECK_THAT(refusal(plan),
+  CHECK_THAT(rejection(plan),
              StartsWith("plan.json: tables[3].shards") && Contains("shards 0 and 1 overlap"));
   plan = good;
   plan.tables[2].shards.front().rows[1] = 1001;
-  CHECK_THAT(refusal(plan),
+  CHECK_THAT(rejection(plan),
              StartsWith("plan.json: tables[2].shards[0].rows") && Contains("1000 rows"));
   plan = good;
   plan.tables[1].shards.front().groups = {{4}};
-  CHECK_THAT(refusal(plan),
+  CHECK_THAT(rejection(plan),
              StartsWith("plan.json: tables[1].shards[0].groups") && Contains("rank 4"));
   plan.tables[1].shards.front().groups = {};
-  CHECK_THAT(refusal(plan), Contains("tables[1].shards[0].groups"));
+  CHECK_THAT(rejection(plan), Contains("tables[1].shards[0].groups"));
   plan = good;
   plan.tables[1].shards.front().sharding = ShardingKind::kRowWise;
-  CHECK_THAT(refusal(plan), Contains("row_wise needs one group with all ranks"));
+  CHECK_THAT(rejection(plan), Contains("row_wise needs one group with all ranks"));
   plan = good;
   plan = workloads::make_embedding_plan(job, "data_parallel");
   plan.tables[0].shards.front().tier = "ddr";
-  CHECK_THAT(refusal(plan), Contains("tables[0].shards[0].tier") && Contains("several copies"));
+  CHECK_THAT(rejection(plan), Contains("tables[0].shards[0].tier") && Contains("several copies"));
   plan = good;
   plan.tables.pop_back();
-  CHECK_THAT(refusal(plan), StartsWith("plan.json: tables") && Contains("3 tables"));
+  CHECK_THAT(rejection(plan), StartsWith("plan.json: tables") && Contains("3 tables"));
   plan = good;
   std::swap(plan.tables[0], plan.tables[1]);
-  CHECK_THAT(refusal(plan), StartsWith("plan.json: tables[0].name"));
+  CHECK_THAT(rejection(plan), StartsWith("plan.json: tables[0].name"));
   plan = good;
   plan.devices = 8;
-  CHECK_THAT(refusal(plan), StartsWith("plan.json: devices"));
+  CHECK_THAT(rejection(plan), StartsWith("plan.json: devices"));
 }

@@ -1,4 +1,4 @@
-// Tokens that go to each machine once: bytes by level of the fabric, rows, memory, refusals.
+// Tokens that go to each machine once: bytes by level of the fabric, rows, memory, rejection.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>

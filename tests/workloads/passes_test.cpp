@@ -33,7 +33,7 @@ const GraphPass& pass_named(std::string_view name) {
 }
 
 ExecutionGraph graph_with(const Job& job, const PassOptions& options) {
-  GraphDraft draft = build_transformer(job);
+  GraphUnderConstruction draft = build_transformer(job);
   run_passes(draft, job, options);
   return std::move(draft.graph);
 }
@@ -76,7 +76,7 @@ TEST_CASE("passes have different names, and the job says which of them run",
     names.push_back(pass.name);
   }
   Job job = overlapping_job();
-  GraphDraft draft = build_transformer(job);
+  GraphUnderConstruction draft = build_transformer(job);
   const std::vector<PassRun> runs = run_passes(draft, job, {.verify = true});
   const auto ran = [&runs](std::string_view name) {
     return std::any_of(runs.begin(), runs.end(), [&](const PassRun& r) { return r.name == name; });
@@ -194,7 +194,7 @@ TEST_CASE("sharding adds exchanges, zeroes and updates of shards, and nothing el
 
 TEST_CASE("a verifier finds a weight that is read before it is gathered", "[workloads][passes]") {
   Job job = overlapping_job();
-  GraphDraft draft = build_transformer(job);
+  GraphUnderConstruction draft = build_transformer(job);
   const GraphPass& sharding = pass_named("shard_parameters");
   sharding.run(draft, job);
   CHECK_FALSE(sharding.verify(draft));
@@ -256,7 +256,7 @@ TEST_CASE("weights are quantised once they are gathered", "[workloads][passes]")
 TEST_CASE("a verifier finds a weight that is quantised before its gather", "[workloads][passes]") {
   Job job = quantising_job(1);
   job.parallel.overlap.data = job.parallel.overlap.parameters = true;
-  GraphDraft draft = build_transformer(job);
+  GraphUnderConstruction draft = build_transformer(job);
   const GraphPass& sharding = pass_named("shard_parameters");
   sharding.run(draft, job);
   CHECK_FALSE(sharding.verify(draft));
@@ -312,7 +312,7 @@ TEST_CASE("a verifier finds a temporary that is read before it is made again",
   Job job = test::llama_job(2, 64, 4, 2, 128, 32, 128);
   test::split(job, 1, 1, 1, 1);
   job.parallel.recompute.kind = RecomputeKind::kFull;
-  GraphDraft draft = build_transformer(job);
+  GraphUnderConstruction draft = build_transformer(job);
   const GraphPass& recompute = pass_named("recompute");
   recompute.run(draft, job);
   CHECK_FALSE(recompute.verify(draft));
@@ -333,7 +333,7 @@ TEST_CASE("ops that follow others by name wait where the two have different stre
   const std::uint32_t all = w.begin_segment("all", SegmentKind::kOther);
   w.compute(OpKind::kFill, "first", {1});
   const OpId first = w.written();
-  w.op(Lane::kExchange, OpKind::kFill, "exchange", {1});
+  w.op(Channel::kExchange, OpKind::kFill, "exchange", {1});
   w.follows(first);
   const OpId exchange = w.written();
   w.compute(OpKind::kFill, "meanwhile", {1});
@@ -344,7 +344,7 @@ TEST_CASE("ops that follow others by name wait where the two have different stre
   w.end_segment();
   w.builder().call(all);
   OpWriter::Written written = std::move(w).finish();
-  GraphDraft draft;
+  GraphUnderConstruction draft;
   draft.graph.programs.push_back(std::move(written.program));
   draft.orders.push_back(std::move(written.order));
   Job job;
@@ -368,7 +368,7 @@ TEST_CASE("ops that follow others by name wait where the two have different stre
 
 TEST_CASE("a verifier finds the wait for an event that nothing records", "[workloads][passes]") {
   const Job job = overlapping_job();
-  GraphDraft draft = build_transformer(job);
+  GraphUnderConstruction draft = build_transformer(job);
   run_passes(draft, job, {.verify = true});
   const GraphPass& streams = pass_named("streams");
   CHECK_FALSE(streams.verify(draft));

@@ -24,7 +24,7 @@ OpWriter::Written summed_product() {
   sum.name = "sum";
   sum.elements = 16;
   sum.in = sum.out = {y};
-  w.await(w.transfer(Lane::kTensor, sum));
+  w.await(w.transfer(Channel::kTensor, sum));
   w.part(LayerPart::kLayer, 0, [&] { w.compute(OpKind::kAdd, "add", {4, 4}).in({y, x}).out({x}); });
   w.end_segment();
   w.builder().call(segment, 0);
@@ -40,7 +40,7 @@ void keep_calls(ProgramEditor& edit) {
 /// Inserts a fill before the addition, after `awaits` of what is awaited there.
 OpWriter::Written with_fill(std::uint32_t awaits) {
   OpWriter::Written w = summed_product();
-  ProgramEditor edit(w.program, w.order, ProgramEditor::Tables::kKept);
+  ProgramEditor edit(w.program, w.order, ProgramEditor::Tables::kSaved);
   const Segment& s = edit.program().segments.front();
   edit.begin_segment(s, s.name, s.microbatches);
   edit.keep_to({2, awaits});
@@ -82,9 +82,9 @@ TEST_CASE("a program edited without a change is what it was", "[workloads][passe
   job.parallel.zero = 3;
   job.parallel.overlap.data = job.parallel.overlap.tensor = job.parallel.overlap.pipeline = true;
   job.parallel.recompute.kind = RecomputeKind::kSelective;
-  for (const auto tables : {ProgramEditor::Tables::kKept, ProgramEditor::Tables::kAnew}) {
-    GraphDraft plain = build_transformer(job);
-    GraphDraft edited = build_transformer(job);
+  for (const auto tables : {ProgramEditor::Tables::kSaved, ProgramEditor::Tables::kAnew}) {
+    GraphUnderConstruction plain = build_transformer(job);
+    GraphUnderConstruction edited = build_transformer(job);
     const GraphPass& sharding = graph_passes().front();
     sharding.run(plain, job);
     sharding.run(edited, job);
@@ -131,7 +131,7 @@ TEST_CASE("an inserted op takes what is awaited at its place", "[workloads][pass
 
 TEST_CASE("a segment written twice has transfers of its own each time", "[workloads][passes]") {
   OpWriter::Written w = summed_product();
-  ProgramEditor edit(w.program, w.order, ProgramEditor::Tables::kKept);
+  ProgramEditor edit(w.program, w.order, ProgramEditor::Tables::kSaved);
   const Segment& s = edit.program().segments.front();
   edit.begin_segment(s, s.name, MicrobatchRole::kAny);
   edit.end_segment();

@@ -199,7 +199,7 @@ RankRecording read_chakra(Input& input, Names& names) {
   while (messages.next(message)) {
     if (message.empty()) {  // where the reference reader stops
       if (!input.peek(1).empty()) {
-        rank.rank().oddities.add(Oddity::kUnreadRecord, [&] {
+        rank.rank().oddities.add(ParseWarning::kUnreadRecord, [&] {
           return fmt::format("{}: byte {}: more follows a message of no bytes, which ends a trace",
                              input.label(), messages.offset());
         });

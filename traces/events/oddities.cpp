@@ -8,51 +8,51 @@ struct Description {
   std::string_view meaning;
 };
 
-Description description_of(Oddity kind) {
+Description description_of(ParseWarning kind) {
   switch (kind) {
-    case Oddity::kOrphan:
+    case ParseWarning::kOrphan:
       return {"orphan", "device work without the host call that launched it"};
-    case Oddity::kLaunchWithoutWork:
+    case ParseWarning::kLaunchWithoutWork:
       return {"launch-without-work", "launches whose device record is missing"};
-    case Oddity::kOverlap:
+    case ParseWarning::kOverlap:
       return {"overlap", "two pieces of work at once on one stream"};
-    case Oddity::kBeforeLaunch:
+    case ParseWarning::kBeforeLaunch:
       return {"before-launch", "device work that begins before its own launch"};
-    case Oddity::kCrossing:
+    case ParseWarning::kCrossing:
       return {"crossing", "host ranges of one thread that overlap without nesting"};
-    case Oddity::kDropped:
+    case ParseWarning::kDropped:
       return {"dropped", "records that the profiler says it lost"};
-    case Oddity::kDownsampled:
+    case ParseWarning::kDownsampled:
       return {"downsampled", "the profiler recorded only some of the events"};
-    case Oddity::kNoTime:
+    case ParseWarning::kNoTime:
       return {"no-time", "records without begin or duration; skipped"};
-    case Oddity::kNegativeDuration:
+    case ParseWarning::kNegativeDuration:
       return {"negative-duration", "records that end before they begin; skipped"};
-    case Oddity::kSubNanosecond:
+    case ParseWarning::kSubNanosecond:
       return {"sub-nanosecond", "times with digits below the nanosecond; rounded"};
-    case Oddity::kBadText:
+    case ParseWarning::kBadText:
       return {"bad-text", "texts that are not valid UTF-8 or escapes; bytes replaced"};
-    case Oddity::kUnknownCategory:
+    case ParseWarning::kUnknownCategory:
       return {"unknown-category", "events of a category unknown here; kept as other"};
-    case Oddity::kUnreadRecord:
+    case ParseWarning::kUnreadRecord:
       return {"unread-record", "counters, instants and flows that the model does not hold"};
-    case Oddity::kDuplicateCorrelation:
+    case ParseWarning::kDuplicateCorrelation:
       return {"duplicate-correlation", "host calls with one correlation id; the first is taken"};
-    case Oddity::kUnpairedWait:
+    case ParseWarning::kUnpairedWait:
       return {"unpaired-wait", "stream waits whose event record is not in the trace"};
-    case Oddity::kUnsizedCollective:
+    case ParseWarning::kUnsizedCollective:
       return {"unsized-collective", "collectives whose bytes the trace does not say"};
-    case Oddity::kUnknownCollective:
+    case ParseWarning::kUnknownCollective:
       return {"unknown-collective", "collectives whose kind the trace does not say"};
-    case Oddity::kRankGuessed:
+    case ParseWarning::kRankGuessed:
       return {"rank-guessed", "ranks taken from a file name, not from metadata"};
-    case Oddity::kMissingRank:
+    case ParseWarning::kMissingRank:
       return {"missing-rank", "ranks the trace names that were not given"};
-    case Oddity::kClockApart:
+    case ParseWarning::kClockApart:
       return {"clock-apart", "ranks whose records do not overlap in time"};
-    case Oddity::kUnknownDependency:
+    case ParseWarning::kUnknownDependency:
       return {"unknown-dependency", "dependencies on nodes that are not there; left out"};
-    case Oddity::kCount:
+    case ParseWarning::kCount:
       break;
   }
   return {"?", "?"};
@@ -60,17 +60,18 @@ Description description_of(Oddity kind) {
 
 }  // namespace
 
-std::string_view name_of(Oddity kind) { return description_of(kind).name; }
-std::string_view meaning_of(Oddity kind) { return description_of(kind).meaning; }
+std::string_view name_of(ParseWarning kind) { return description_of(kind).name; }
+std::string_view meaning_of(ParseWarning kind) { return description_of(kind).meaning; }
 
-void Oddities::merge(const Oddities& other) {
+void ParseWarnings::merge(const ParseWarnings& other) {
   for (std::size_t k = 0; k < entries_.size(); ++k) {
     add(
-        static_cast<Oddity>(k), [&] { return other.entries_[k].example; }, other.entries_[k].count);
+        static_cast<ParseWarning>(k), [&] { return other.entries_[k].example; },
+        other.entries_[k].count);
   }
 }
 
-std::uint64_t Oddities::total() const {
+std::uint64_t ParseWarnings::total() const {
   std::uint64_t sum = 0;
   for (const Entry& e : entries_) {
     sum += e.count;

@@ -7,7 +7,7 @@
 namespace stepcast::traces {
 
 /// Oddity that a reader met, could live with and did not hide. Anything worse is an InputError.
-enum class Oddity : std::uint8_t {
+enum class ParseWarning : std::uint8_t {
   kOrphan,             ///< device work without the host call that launched it (before the window)
   kLaunchWithoutWork,  ///< a launch whose device record is missing: dropped or after the window
   kOverlap,            ///< two pieces of work at once on one stream
@@ -32,12 +32,12 @@ enum class Oddity : std::uint8_t {
   kCount
 };
 /// "orphan", "overlap", ... as printed and written.
-std::string_view name_of(Oddity kind);
+std::string_view name_of(ParseWarning kind);
 /// One line that says what it means for the reader of a report.
-std::string_view meaning_of(Oddity kind);
+std::string_view meaning_of(ParseWarning kind);
 
 /// Counts by kind, with the first of each as an example ("worker1.json.gz: byte 3021: ...").
-class Oddities {
+class ParseWarnings {
  public:
   struct Entry {
     std::uint64_t count = 0;
@@ -45,21 +45,21 @@ class Oddities {
   };
   /// `example` is called only for the first of its kind.
   template <typename Example>
-  void add(Oddity kind, Example&& example, std::uint64_t count = 1) {
+  void add(ParseWarning kind, Example&& example, std::uint64_t count = 1) {
     Entry& e = entries_[static_cast<std::size_t>(kind)];
     if (e.count == 0 && count > 0) {
       e.example = example();
     }
     e.count += count;
   }
-  void merge(const Oddities& other);
-  [[nodiscard]] const Entry& operator[](Oddity kind) const {
+  void merge(const ParseWarnings& other);
+  [[nodiscard]] const Entry& operator[](ParseWarning kind) const {
     return entries_[static_cast<std::size_t>(kind)];
   }
   [[nodiscard]] std::uint64_t total() const;
 
  private:
-  std::array<Entry, static_cast<std::size_t>(Oddity::kCount)> entries_;
+  std::array<Entry, static_cast<std::size_t>(ParseWarning::kCount)> entries_;
 };
 
 }  // namespace stepcast::traces

@@ -180,7 +180,7 @@ Recording recording_of(GraphRun trace, const std::string& source) {
     to.records = {{"op", rank.ops.size()}, {"host", rank.host.size()}, {"step", rank.steps.size()}};
     if (rank.dropped > 0) {
       to.oddities.add(
-          Oddity::kDropped,
+          ParseWarning::kDropped,
           [&] { return fmt::format("{}: records beyond the recorder's buffers", to.source); },
           rank.dropped);
     }

@@ -29,7 +29,7 @@ void ProfilerRecords::add(const Span& span, EventCategory category, std::uint16_
   constexpr std::int64_t kLongest = std::int64_t{30} * 86400 * 1'000'000'000;
   ++rank().records[std::string(name_of(category))];
   if (span.begin < 0 || span.end < span.begin || span.end - span.begin > kLongest) {
-    rank().oddities.add(Oddity::kNegativeDuration, [&] {
+    rank().oddities.add(ParseWarning::kNegativeDuration, [&] {
       return fmt::format("{}: '{}' from {} to {} ns", rank().source, span.name.substr(0, 40),
                          span.begin, span.end);
     });

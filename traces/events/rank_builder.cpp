@@ -211,7 +211,7 @@ void RankBuilder::link_dependencies(const std::vector<EventId>& order) {
     edge.event = place[edge.event];
     const auto found = by_external.find(edge.on);
     if (found == by_external.end()) {
-      rank_.oddities.add(Oddity::kUnknownDependency, [&] {
+      rank_.oddities.add(ParseWarning::kUnknownDependency, [&] {
         return fmt::format("{}: node {} names {}", rank_.source, e.external[edge.event], edge.on);
       });
       return true;

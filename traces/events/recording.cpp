@@ -47,8 +47,8 @@ std::uint64_t RankRecording::count(EventCategory category) const {
       std::count(events.category.begin(), events.category.end(), category));
 }
 
-Oddities Recording::all_oddities() const {
-  Oddities all = oddities;
+ParseWarnings Recording::all_oddities() const {
+  ParseWarnings all = oddities;
   for (const RankRecording& rank : ranks) {
     all.merge(rank.oddities);
   }

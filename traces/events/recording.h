@@ -226,7 +226,7 @@ struct RankRecording {
   std::map<std::string, std::string> metadata;
   /// Records of the source by its own kind ("X", "f", "node", ...), kept or not.
   std::map<std::string, std::uint64_t> records;
-  Oddities oddities;
+  ParseWarnings oddities;
 
   [[nodiscard]] std::uint64_t count(EventCategory category) const;
 };
@@ -246,9 +246,9 @@ struct Recording {
   Names names;
   std::shared_ptr<const GraphRun> own;  ///< then `ranks` have no events; else null
   std::vector<RankRecording> ranks;     ///< by rank, each once
-  Oddities oddities;                    ///< of the set; the ranks' own are theirs
+  ParseWarnings oddities;               ///< of the set; the ranks' own are theirs
 
-  [[nodiscard]] Oddities all_oddities() const;
+  [[nodiscard]] ParseWarnings all_oddities() const;
 };
 
 /// The dimensions in a text such as "[[1024, 32], [], [32]]": one list per operand; operands that

@@ -284,8 +284,8 @@ std::vector<std::int64_t> clock_offsets(const Recording& recording,
 /// Warns of what the recording lacks and what was assumed in its place.
 void note_assumptions(const Recording& recording, std::uint64_t alone,
                       const GraphAssumptions& assumptions, MeasuredRun& run) {
-  const Oddities oddities = recording.all_oddities();
-  run.dropped = oddities[Oddity::kDropped].count;
+  const ParseWarnings oddities = recording.all_oddities();
+  run.dropped = oddities[ParseWarning::kDropped].count;
   const auto note = [&run](std::uint64_t count, std::string_view what) {
     if (count > 0) {
       run.warnings.push_back(fmt::format("{} {}", count, what));

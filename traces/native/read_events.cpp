@@ -9,20 +9,20 @@ namespace {
 
 using Node = JsonNode;
 
-Oddity oddity_named(const std::string& name) {
-  for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
-    if (name_of(static_cast<Oddity>(k)) == name) {
-      return static_cast<Oddity>(k);
+ParseWarning oddity_named(const std::string& name) {
+  for (std::size_t k = 0; k < static_cast<std::size_t>(ParseWarning::kCount); ++k) {
+    if (name_of(static_cast<ParseWarning>(k)) == name) {
+      return static_cast<ParseWarning>(k);
     }
   }
-  return Oddity::kCount;
+  return ParseWarning::kCount;
 }
 
-void read_oddities(const Node& node, Oddities& to) {
+void read_oddities(const Node& node, ParseWarnings& to) {
   for (const auto& [key, value] : node.object().items()) {
-    const Oddity kind = oddity_named(key);
+    const ParseWarning kind = oddity_named(key);
     const Node entry = node.member(key);
-    if (kind == Oddity::kCount) {
+    if (kind == ParseWarning::kCount) {
       entry.fail("is no oddity this version knows");
     }
     to.add(
@@ -303,7 +303,7 @@ Recording read_events(const Node& tables, const OpenPart& open) {
       ranks[i]["rank"].fail("ranks must ascend, each once");
     }
     EventsReader(open(fmt::format("rank-{}.csv", rank.rank)), rank, recording.names).read();
-    const Oddities noted = rank.oddities;
+    const ParseWarnings noted = rank.oddities;
     link_launches(rank, recording.names);
     rank.oddities = noted;
     recording.ranks.push_back(std::move(rank));

@@ -300,7 +300,7 @@ class GraphReader {
     }
     return all[i];
   }
-  /// Makes what a library may refuse; the error then has the place in the file.
+  /// Makes what a library may reject; the error then has the place in the file.
   template <typename Make>
   auto made(const Place& at, const Make& make) const {
     try {

@@ -11,10 +11,10 @@ using nlohmann::json;
 /// kNoName is written as -1.
 std::int64_t written(NameId id) { return id == kNoName ? -1 : static_cast<std::int64_t>(id); }
 
-json json_of(const Oddities& oddities) {
+json json_of(const ParseWarnings& oddities) {
   json j = json::object();
-  for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
-    const auto kind = static_cast<Oddity>(k);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(ParseWarning::kCount); ++k) {
+    const auto kind = static_cast<ParseWarning>(k);
     if (oddities[kind].count > 0) {
       j[std::string(name_of(kind))] = {oddities[kind].count, oddities[kind].example};
     }

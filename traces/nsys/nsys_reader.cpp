@@ -248,7 +248,7 @@ class NsysRank {
             data_.columns(kNsysGraphs, {"deviceId", "contextId", "streamId", "graphId"})),
         [this](const NsysRow& r) {
           records_.kernel(r.span(), r.stream(4), {.graph = r.number(7)});
-          records_.rank().oddities.add(Oddity::kDownsampled, [this] {
+          records_.rank().oddities.add(ParseWarning::kDownsampled, [this] {
             return fmt::format(
                 "{}: CUDA graphs without their kernels, which `nsys profile "
                 "--cuda-graph-trace=node` records",

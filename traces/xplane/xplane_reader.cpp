@@ -378,7 +378,7 @@ class XPlaneRank {
 
   void unread(std::string_view what, std::uint64_t count) {
     records_.rank().oddities.add(
-        Oddity::kUnreadRecord,
+        ParseWarning::kUnreadRecord,
         [&] { return fmt::format("{}: of '{}'", records_.rank().source, what.substr(0, 60)); },
         count);
   }

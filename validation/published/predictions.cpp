@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 #include "models/cost_model.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/fit/error_statistics.h"
@@ -111,9 +111,9 @@ PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
   PublishedPrediction p;
   p.row = &row;
   p.skipped = job.skipped;
-  const config::StackRecipe recipe = recipe_of(row, names);
+  const config::FrameworkRecipe recipe = recipe_of(row, names);
   p.source = recipe.source;
-  p.framework = recipe.stack != nullptr ? recipe.stack->framework : "";
+  p.framework = recipe.framework != nullptr ? recipe.framework->product : "";
   const auto device = device_of(row, names);
   p.device = device ? device->device : row.gpu;
   if (!p.skipped.empty()) {

@@ -14,10 +14,11 @@ struct PublishedPrediction {
   const PublishedRow* row = nullptr;
   std::string skipped;  ///< why it cannot be predicted; then the rest is not filled
   /// Kind of that reason where it is the row's, not the prediction's: "task lora is not modelled",
-  /// "listed twice"; empty: refused.
+  /// "listed twice"; empty: rejected.
   std::string left_out;
-  std::string source, framework, plan, device, format;  ///< plan: family of plans (core/job/pace.h)
-  double measured = 0;                                  ///< seconds
+  std::string source, framework, plan, device,
+      format;                 ///< plan: family of plans (core/job/efficiency.h)
+  double measured = 0;        ///< seconds
   double facts = 0;           ///< seconds from hardware facts only; 0 where not asked for
   double at_peak = 0;         ///< seconds of the model FLOPs at peak: a constant MFU divides it
   double device_seconds = 0;  ///< measured, per model FLOP: how good a plan is
@@ -29,10 +30,10 @@ struct PublishedPrediction {
 
   /// Times of the host's issue cost that `curve` holds a step time for.
   static constexpr std::array<double, 7> kHostScales{0.25, 0.5, 0.7071, 1, 1.4142, 2, 4};
-  /// Seconds by kHostScales where the scalar of the stack is the host's; else one entry.
+  /// Seconds by kHostScales where the scalar of the framework is the host's; else one entry.
   std::vector<double> curve;
-  /// Seconds with the scalar of its stack: of the step, or of the host's issue cost (linear between
-  /// the points of the curve: a step is piecewise linear in it).
+  /// Seconds with the scalar of its framework: of the step, or of the host's issue cost (linear
+  /// between the points of the curve: a step is piecewise linear in it).
   [[nodiscard]] double seconds(double scalar) const;
   [[nodiscard]] bool scales_host() const { return curve.size() > 1; }
 };

@@ -115,17 +115,17 @@ Scores by_one_row(const Predictions& all) {
   return scale(all, scalar_of, with_scalar);
 }
 
-/// Rows at the pace that rows of other sources show, or at that of a table.
-Scores at_pace(const Predictions& all, const Predictions& others, const PaceTable* table) {
+/// Rows at the efficiency that rows of other sources show, or at that of a table.
+Scores at_pace(const Predictions& all, const Predictions& others, const EfficiencyTable* table) {
   std::map<std::array<std::string, 4>, Scalar> scalars;
   const auto scalar_of = [&](const PublishedPrediction& p, ScaledPrediction&) {
     const auto [at, fresh] = scalars.try_emplace({p.source, p.device, p.framework, p.plan});
     if (fresh) {
       const Predictions rows =
-          pace_rows(where(others, [&p](const auto* o) { return o->source != p.source; }), p);
-      at->second = {pace_factor(rows), mfu_of(rows)};
-      if (const PaceGroup* group =
-              table == nullptr ? nullptr : nearest_pace(*table, p.device, p.framework, p.plan)) {
+          efficiency_rows(where(others, [&p](const auto* o) { return o->source != p.source; }), p);
+      at->second = {efficiency_factor(rows), mfu_of(rows)};
+      if (const EfficiencyGroup* group =
+              table == nullptr ? nullptr : nearest_efficiency(*table, p.device, p.framework, p.plan)) {
         at->second.factor = group->factor;
       }
     }
@@ -170,12 +170,12 @@ void add_cuts(const Scores& all, Suite& suite) {
 std::string counts_of(const Scores& scores) {
   std::map<std::string, std::size_t> left_out;
   std::size_t predicted = 0;
-  std::size_t refused = 0;
+  std::size_t rejected = 0;
   std::size_t tight = 0;
   for (const ScaledPrediction& s : scores) {
     predicted += s->skipped.empty() ? 1 : 0;
     tight += s->skipped.empty() && !s->fits() ? 1 : 0;
-    refused += !s->skipped.empty() && s->left_out.empty() ? 1 : 0;
+    rejected += !s->skipped.empty() && s->left_out.empty() ? 1 : 0;
     if (!s->left_out.empty()) {
       ++left_out[s->left_out];
     }
@@ -187,7 +187,7 @@ std::string counts_of(const Scores& scores) {
   return fmt::format(
       "{} rows: {} predicted, of which {} do not fit by our ledger and are listed apart; {} "
       "refused{}",
-      scores.size(), predicted, tight, refused, apart);
+      scores.size(), predicted, tight, rejected, apart);
 }
 
 /// Every row, then a group per source and GPU in the order they appear.
@@ -321,7 +321,7 @@ std::optional<PublishedRegime> regime_named(std::string_view name) {
   return std::nullopt;
 }
 
-Scores scaled(const Predictions& all, PublishedRegime regime, const PaceTable& paces) {
+Scores scaled(const Predictions& all, PublishedRegime regime, const EfficiencyTable& efficiencies) {
   switch (regime) {
     case PublishedRegime::kFacts:
       return scale(all, unscaled, [](const auto& p, const auto&) { return p.facts; });
@@ -332,7 +332,7 @@ Scores scaled(const Predictions& all, PublishedRegime regime, const PaceTable& p
     case PublishedRegime::kShipped:
       break;
   }
-  return at_pace(all, all, &paces);
+  return at_pace(all, all, &efficiencies);
 }
 
 Scores scaled_by_folds(const Predictions& of) {
@@ -406,8 +406,8 @@ Group published_group(const std::string& name, const Scores& of) {
 }
 
 Suite validate_published(const std::vector<PublishedPrediction>& predictions,
-                         PublishedRegime regime, const PaceTable& paces) {
-  const Scores scores = scaled(pointers(predictions), regime, paces);
+                         PublishedRegime regime, const EfficiencyTable& efficiencies) {
+  const Scores scores = scaled(pointers(predictions), regime, efficiencies);
   Suite suite = by_source(scores);
   add_intervals(predictions, regime, scores, suite);
   const std::vector<Group> bars = published_bars(predictions);

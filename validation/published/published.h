@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/job/pace.h"
-#include "validation/published/paces.h"
+#include "core/job/efficiency.h"
+#include "validation/published/efficiencies.h"
 #include "validation/published/predictions.h"
 #include "validation/suite.h"
 
@@ -14,9 +14,9 @@ namespace stepcast::validation {
 /// Data that a prediction of a published run may use besides the models.
 enum class PublishedRegime : std::uint8_t {
   kFacts,    ///< hardware facts only, no fitted constant
-  kLoso,     ///< the pace that the other sources show (leave one source out, paces.h)
+  kLoso,     ///< the efficiency that the other sources show (leave one source out, efficiencies.h)
   kOneRow,   ///< the first row of the source and GPU is fitted, the others are scored
-  kShipped,  ///< what `predict` says: the pace of a given table
+  kShipped,  ///< what `predict` says: the efficiency of a given table
 };
 std::optional<PublishedRegime> regime_named(std::string_view name);
 
@@ -25,7 +25,7 @@ std::optional<PublishedRegime> regime_named(std::string_view name);
 /// constant MFU that the same rows calibrate. Then one group per bar, each in the regime that the
 /// bar states. Every row is listed, with the reason where it is not scored.
 Suite validate_published(const std::vector<PublishedPrediction>& predictions,
-                         PublishedRegime regime, const PaceTable& paces = {});
+                         PublishedRegime regime, const EfficiencyTable& efficiencies = {});
 
 /// A table of runs that gave no constant: `runs` with the scalars that the rows `others` of another
 /// table give (as kLoso finds them, but nothing of `runs` is used). A group per source and GPU;
@@ -45,7 +45,7 @@ struct ScaledPrediction {
   [[nodiscard]] const PublishedPrediction* operator->() const { return prediction; }
 };
 using Scores = std::vector<ScaledPrediction>;
-Scores scaled(const Predictions& all, PublishedRegime regime, const PaceTable& paces = {});
+Scores scaled(const Predictions& all, PublishedRegime regime, const EfficiencyTable& efficiencies = {});
 /// One scalar from all rows of other folds, a fold per (hidden, devices).
 Scores scaled_by_folds(const Predictions& of);
 

@@ -6,7 +6,7 @@
 #include "core/device_names.h"
 #include "core/error.h"
 #include "core/graph/program.h"
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 #include "core/lower.h"
 #include "simulator/reports/memory_ledger.h"
 #include "validation/published/rows.h"
@@ -205,7 +205,7 @@ std::vector<Workload> published_shapes(const config::Library& library) {
   return shapes;
 }
 
-config::StackRecipe recipe_of(const PublishedRow& row, const config::PublishedNames& names) {
+config::FrameworkRecipe recipe_of(const PublishedRow& row, const config::PublishedNames& names) {
   const PlanFamily family = row.experts > 0       ? PlanFamily::kExperts
                             : zero_of(row) == "3" ? PlanFamily::kSharded
                                                   : PlanFamily::kTensorPipeline;
@@ -258,10 +258,10 @@ std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRul
                                           "devices`)",
                                           row.gpu));
   }
-  const config::StackRecipe recipe = recipe_of(row, rules.names);
+  const config::FrameworkRecipe recipe = recipe_of(row, rules.names);
   Settings settings = device->settings;
-  if (recipe.stack != nullptr) {
-    settings.push_back("stack=" + recipe.stack->name);
+  if (recipe.framework != nullptr) {
+    settings.push_back("stack=" + recipe.framework->name);
   }
   add_workload(row, rules.shapes, settings);
   settings.push_back(fmt::format("devices={}", row.devices));

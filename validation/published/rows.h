@@ -64,20 +64,20 @@ std::vector<Workload> published_shapes(const config::Library& library);
 
 /// The overrides that make a row a job. What a source leaves unstated is the same for every row:
 /// docs/accuracy/published-runs.md has the rules. `sequence_parallel`: what to take where neither
-/// the row nor its stack says. Errors: InputError naming the row's place and column.
+/// the row nor its framework says. Errors: InputError naming the row's place and column.
 struct PublishedRules {
   const config::PublishedNames& names;
   const std::vector<Workload>& shapes;
   bool sequence_parallel = false;
 };
 std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRules& rules);
-/// The job, through the normal configuration. Where neither row nor stack says whether norms are
-/// split over the tensor ranks, they are where the job does not fit without. Errors: InputError,
-/// also what that refuses.
+/// The job, through the normal configuration. Where neither row nor framework says whether norms
+/// are split over the tensor ranks, they are where the job does not fit without. Errors:
+/// InputError, also what that rejects.
 Job job_of(const PublishedRow& row, const config::PublishedNames& names,
            const config::Library& library, const std::vector<Workload>& shapes = {});
 /// The software of a row, by its publication, its framework or its plan.
-config::StackRecipe recipe_of(const PublishedRow& row, const config::PublishedNames& names);
+config::FrameworkRecipe recipe_of(const PublishedRow& row, const config::PublishedNames& names);
 /// The zoo's device of a row and its machine; of a device without a machine in the zoo the latter
 /// is empty. nullopt: not known.
 struct PublishedDevice {

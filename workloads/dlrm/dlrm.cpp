@@ -160,7 +160,7 @@ StepFlops layered_flops(const Job& job) {
   return {total, total, total};
 }
 
-GraphDraft build_layered(const Job& job) {
+GraphUnderConstruction build_layered(const Job& job) {
   const LayeredWorkload* w = job.workload.layered();
   STEPCAST_CHECK(w != nullptr, "build_layered of '{}'", job.workload.name);
   const LayerList list = layers_of(job);
@@ -168,7 +168,7 @@ GraphDraft build_layered(const Job& job) {
   const auto placement = std::make_shared<const EmbeddingPlacement>(layout_of(job));
   const EmbeddingPlacement& layout = *placement;
   ShardLaws laws(job, layout);
-  GraphDraft draft;
+  GraphUnderConstruction draft;
   ExecutionGraph& graph = draft.graph;
   graph.inputs = {.batch = job.batch,
                   .dense_features = w->dense_features,

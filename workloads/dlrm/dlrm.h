@@ -46,7 +46,7 @@ namespace stepcast::workloads {
 /// class). Ops have lanes and follow others by name; streams and events are chosen by a pass
 /// (workloads/passes/streams.h). Errors: InputError for plans and shapes that do not fit (batch
 /// over devices, dot interaction of unequal widths, ...).
-GraphDraft build_layered(const Job& job);
+GraphUnderConstruction build_layered(const Job& job);
 
 /// FLOPs of a step over all devices: matrix products and pairwise dots, forward and backward; the
 /// first layer needs no gradient of its input. Nothing is recomputed, so all conventions agree.

@@ -70,7 +70,7 @@ void LayeredStep::load_batch() {
     }
   }
   auto load =
-      w_.op(Lane::kInput, OpKind::kLoadBatch, "load_batch", {rounded(bytes_in)}).out(loaded);
+      w_.op(Channel::kInput, OpKind::kLoadBatch, "load_batch", {rounded(bytes_in)}).out(loaded);
   mark(load, next);
   loaded_ = next ? kNoOp : w_.written();
   indexed_ = !next || ahead(DlrmPipeline::kPrefetch) ? w_.written() : kNoOp;
@@ -209,7 +209,7 @@ void LayeredStep::exchange_indices() {
   const auto traffic = [id](double id_count, double length_count, double weight_count) {
     return Bytes(id_count * id + length_count * kLengthBytes + weight_count * kWeightBytes);
   };
-  auto pack = w_.op(Lane::kInput, OpKind::kIndexPack, "index_pack",
+  auto pack = w_.op(Channel::kInput, OpKind::kIndexPack, "index_pack",
                     {rounded(sent_ids), rounded(sent_lengths), devices(), rounded(by_row)})
                   .format(id_format())
                   .out(packed)
@@ -218,7 +218,7 @@ void LayeredStep::exchange_indices() {
   mark(pack, next);
   const auto exchange = [&](const char* name, double elements, Format format, Exchange what,
                             TensorId from, TensorId to) {
-    auto op = w_.op(Lane::kInput, OpKind::kAllToAllV, name, {rounded(elements)})
+    auto op = w_.op(Channel::kInput, OpKind::kAllToAllV, name, {rounded(elements)})
                   .format(format)
                   .communicator(comm_.input)
                   .attributes(CollectiveAttributes{.exchange = b_.exchange(std::move(what))})
@@ -236,7 +236,7 @@ void LayeredStep::exchange_indices() {
              *next_indices_.weights);
     arrived.push_back(*next_indices_.weights);
   }
-  auto unpack = w_.op(Lane::kInput, OpKind::kIndexUnpack, "index_unpack",
+  auto unpack = w_.op(Channel::kInput, OpKind::kIndexUnpack, "index_unpack",
                       {rounded(ids_here), rounded(lengths_here), devices()})
                     .format(id_format())
                     .in(arrived)

@@ -88,7 +88,7 @@ void LayeredStep::exchange_output(EmbeddingRoute r, bool next) {
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out,
                               std::int32_t exchange = -1) {
-    auto op = w_.op(Lane::kExchange, kind, fmt::format("embedding.{}.{}", name_of(r), name),
+    auto op = w_.op(Channel::kExchange, kind, fmt::format("embedding.{}.{}", name_of(r), name),
                     {elements, row_elements(r)})
                   .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
                   .format(job_.formats.all_to_all_forward)
@@ -199,7 +199,7 @@ TensorId LayeredStep::assemble(TensorId bottom) {
       route(r).ready = kNoOp;
     }
   }
-  const TensorId stack = b_.activation("features", batch_, stack_width_, compute_);
+  const TensorId framework = b_.activation("features", batch_, stack_width_, compute_);
   std::vector<TensorId> in;
   std::vector<ColumnBlock> blocks;
   double read = 0;
@@ -234,8 +234,8 @@ TensorId LayeredStep::assemble(TensorId bottom) {
   w_.compute(OpKind::kCopyColumns, "features.assemble", {batch_, stack_width_})
       .attributes(ColumnAttributes{b_.column_copy(std::move(blocks))})
       .in(in)
-      .out({stack})
-      .work(Flops{}, Bytes(read), b_.tensor_at(stack).bytes());
+      .out({framework})
+      .work(Flops{}, Bytes(read), b_.tensor_at(framework).bytes());
   for (const EmbeddingRoute r : kAllRoutes) {
     w_.follows(route(r).ready);
   }
@@ -249,10 +249,10 @@ TensorId LayeredStep::assemble(TensorId bottom) {
         .flags(op_flags::kAccumulate)
         .attributes(ColumnAttributes{b_.column_copy(std::move(additions))})
         .in(added)
-        .out({stack})
+        .out({framework})
         .work(Flops{}, Bytes(more + stack_bytes), Bytes(stack_bytes));
   }
-  return stack;
+  return framework;
 }
 
 TensorId LayeredStep::split(TensorId d_stack) {
@@ -320,7 +320,7 @@ void LayeredStep::exchange_gradient(EmbeddingRoute r) {
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out,
                               std::int32_t exchange = -1) {
-    w_.op(Lane::kExchange, kind, fmt::format("embedding.{}.{}", name_of(r), name),
+    w_.op(Channel::kExchange, kind, fmt::format("embedding.{}.{}", name_of(r), name),
           {elements, row_elements(r)})
         .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
         .format(job_.formats.all_to_all_backward)

@@ -80,10 +80,10 @@ OpWriter::Written LayeredStep::build() && {
     ++bottom;
   }
   bottom = bottom == layers ? 0 : bottom;
-  const bool waits_for_input = overlaps(job_, Lane::kInput) && !ahead(DlrmPipeline::kSparseDist);
-  const std::size_t early = !waits_for_input                  ? 0
-                            : overlaps(job_, Lane::kExchange) ? (bottom + 1) / 2
-                                                              : bottom;
+  const bool waits_for_input = overlaps(job_, Channel::kInput) && !ahead(DlrmPipeline::kSparseDist);
+  const std::size_t early = !waits_for_input                     ? 0
+                            : overlaps(job_, Channel::kExchange) ? (bottom + 1) / 2
+                                                                 : bottom;
   for (std::size_t i = 0; i < early; ++i) {
     layer_forward(i);
   }

@@ -50,7 +50,7 @@ void LayeredStep::fetch_rows(EmbeddingRoute r, bool next) {
   const Indices& from = next ? next_indices_ : indices_;
   for (const Fetch& f : of.fetches) {
     const bool again = &f != &of.fetches.front();
-    auto op = w_.op(Lane::kTier, OpKind::kTierFetch,
+    auto op = w_.op(Channel::kTier, OpKind::kTierFetch,
                     fmt::format("embedding.{}.{}.fetch", name_of(r), b_.tier_name(f.tier)),
                     {std::llround(f.expected.fetched), std::llround(f.expected.touched),
                      std::llround(f.expected.lookups)})
@@ -72,7 +72,7 @@ void LayeredStep::fetch_rows(EmbeddingRoute r, bool next) {
 void LayeredStep::write_rows_back(EmbeddingRoute r, OpId updated) {
   const Route& of = route(r);
   for (const Fetch& f : of.fetches) {
-    w_.op(Lane::kTier, OpKind::kTierWriteBack,
+    w_.op(Channel::kTier, OpKind::kTierWriteBack,
           fmt::format("embedding.{}.{}.write_back", name_of(r), b_.tier_name(f.tier)),
           {std::llround(f.expected.written)})
         .format(of.format)

@@ -58,7 +58,7 @@ LayeredStep::OpEdit LayeredStep::tower_exchange(const char* name, bool backward,
     elements += e;
   }
   return w_
-      .op(Lane::kExchange, OpKind::kAllToAllV, fmt::format("embedding.exchange.{}", name),
+      .op(Channel::kExchange, OpKind::kAllToAllV, fmt::format("embedding.exchange.{}", name),
           {static_cast<std::int64_t>(elements), row_elements(EmbeddingRoute::kExchange)})
       .format(backward ? job_.formats.all_to_all_backward : job_.formats.all_to_all_forward)
       .traffic(backward ? TrafficKind::kGradients : TrafficKind::kOutputs)

@@ -189,7 +189,8 @@ void LayeredStep::gradients_done(const std::vector<std::size_t>& parameters) {
   const OpId ready = w_.written();
   for (const std::size_t i : complete) {
     const bool dense = holds_weights(buckets_[i].scope);
-    w_.op(Lane::kReduce, OpKind::kAllReduce, bucket_name(i) + ".all_reduce", {buckets_[i].elements})
+    w_.op(Channel::kReduce, OpKind::kAllReduce, bucket_name(i) + ".all_reduce",
+          {buckets_[i].elements})
         .format(job_.formats.gradient)
         .flags(dense ? std::uint8_t{0} : at_interval())
         .phase(Phase::kGradientSync)

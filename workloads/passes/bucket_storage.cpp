@@ -77,7 +77,7 @@ std::int64_t ParameterBuckets::padded(const Group& group) const {
 
 void ParameterBuckets::declare() {
   std::vector<Group> groups;
-  for (const ProgramOrder::Chunk& chunk : edit_.order().chunks) {
+  for (const DependencyInfo::Chunk& chunk : edit_.order().chunks) {
     group(chunk, groups);
   }
   plan_slots(groups);
@@ -89,7 +89,7 @@ void ParameterBuckets::declare() {
 }
 
 /// Parameters that share a bucket.
-void ParameterBuckets::group(const ProgramOrder::Chunk& chunk, std::vector<Group>& groups) const {
+void ParameterBuckets::group(const DependencyInfo::Chunk& chunk, std::vector<Group>& groups) const {
   const std::vector<DeclaredParameter>& all = edit_.order().parameters;
   for (const Kind& kind :
        {Kind{Replicas::kExperts, GradientSum::kNone}, Kind{Replicas::kData, GradientSum::kNone},
@@ -178,7 +178,7 @@ void ParameterBuckets::plan_slots(const std::vector<Group>& groups) {
       slot.fresh = buffer("gradients.shard", slot.elements / replicas(kind.first).shards,
                           job_.formats.gradient);
     }
-    slot.gradients_free = writer_.name_transfer(Lane::kData);
+    slot.gradients_free = writer_.name_transfer(Channel::kData);
   }
 }
 

@@ -16,7 +16,7 @@
 namespace stepcast::workloads {
 
 /// Kind of links that a transfer goes over, which decides whether it may have a stream of its own.
-enum class Lane : std::uint8_t {
+enum class Channel : std::uint8_t {
   kCompute,      ///< in order with the ops of the compute stream
   kTensor,       ///< between tensor ranks
   kTensorParts,  ///< likewise, cut up so that a product works on one part while another travels
@@ -33,11 +33,11 @@ enum class Lane : std::uint8_t {
 constexpr std::size_t kLanes = 12;
 
 /// Names a transfer of a program, whatever stream it will have; kNoTransfer names none.
-using TransferId = std::int32_t;
-constexpr TransferId kNoTransfer = -1;
+using AsyncHandle = std::int32_t;
+constexpr AsyncHandle kNoTransfer = -1;
 /// Stands among the transfers that are waited for: the host issues nothing more until the latest op
 /// of the compute stream is done.
-constexpr TransferId kHostSynchronises = -2;
+constexpr AsyncHandle kHostSynchronises = -2;
 
 /// Index of an op of a program that other ops follow; kNoOp: none.
 using OpId = std::int32_t;
@@ -86,20 +86,20 @@ class LayerValues {
 /// compute stream follow one another, a transfer needs what was computed before it, and whatever
 /// reads its result awaits it. Or ops of all lanes follow ops by name, and nothing else orders them
 /// beyond their lane. The program itself has neither events nor waits then.
-struct ProgramOrder {
+struct DependencyInfo {
   struct OfOp {
-    Lane lane = Lane::kCompute;
+    Channel channel = Channel::kCompute;
     bool transfers = false;
-    bool after_compute = true;          ///< false: it needs nothing of this rank (a receive)
-    TransferId transfer = kNoTransfer;  ///< its own name
-    TransferId after = kNoTransfer;     ///< waited for by it alone
+    bool after_compute = true;           ///< false: it needs nothing of this rank (a receive)
+    AsyncHandle transfer = kNoTransfer;  ///< its own name
+    AsyncHandle after = kNoTransfer;     ///< waited for by it alone
     std::uint32_t first_await = 0, awaits = 0;
   };
-  std::vector<OfOp> ops;           ///< as Program::ops
-  std::vector<TransferId> awaits;  ///< CSR: stated after the op before, in order
-  std::vector<TransferId> unused;  ///< awaited at the end of a segment, where no op follows
+  std::vector<OfOp> ops;            ///< as Program::ops
+  std::vector<AsyncHandle> awaits;  ///< CSR: stated after the op before, in order
+  std::vector<AsyncHandle> unused;  ///< awaited at the end of a segment, where no op follows
   struct Transfer {
-    Lane lane = Lane::kCompute;
+    Channel channel = Channel::kCompute;
     std::uint32_t named_at = 0;  ///< ops of the program when it was named
     bool early = false;          ///< before it is issued, so that earlier ops can await it
   };
@@ -175,17 +175,17 @@ struct ProgramOrder {
   LayerValues values;
   std::set<TensorId> remade;  ///< temporaries that only recomputation made of values
   std::unordered_map<std::string, TensorId> workspaces;  ///< temporaries, by name
-  [[nodiscard]] std::span<const TransferId> awaits_of(const OfOp& op) const {
+  [[nodiscard]] std::span<const AsyncHandle> awaits_of(const OfOp& op) const {
     return {awaits.data() + op.first_await, op.awaits};
   }
 };
 
 /// A graph on its way through the passes.
-struct GraphDraft {
+struct GraphUnderConstruction {
   ExecutionGraph graph;
   ParameterHolders holders{};
   /// By program; empty once streams and events are chosen.
-  std::vector<ProgramOrder> orders{};
+  std::vector<DependencyInfo> orders{};
 };
 
 }  // namespace stepcast::workloads

@@ -444,7 +444,7 @@ namespace {
 
 /// Each op with an epilogue is a product that has the operands of it, and an op that reads a mask
 /// or the input of a GELU reads what another makes.
-std::optional<std::string> verify_epilogues(const GraphDraft& draft) {
+std::optional<std::string> verify_epilogues(const GraphUnderConstruction& draft) {
   for (const Program& p : draft.graph.programs) {
     std::set<TensorId> made;
     for (const Op& op : p.ops) {
@@ -473,7 +473,8 @@ std::optional<std::string> verify_epilogues(const GraphDraft& draft) {
 GraphPass fuse_epilogues_pass() {
   return {"fuse_epilogues", "biases and activations computed by the adjacent products",
           [](const Job& job) { return job.fused_epilogues; },
-          [](GraphDraft& draft, const Job&) { fuse_epilogues(draft.graph); }, verify_epilogues};
+          [](GraphUnderConstruction& draft, const Job&) { fuse_epilogues(draft.graph); },
+          verify_epilogues};
 }
 
 }  // namespace stepcast::workloads

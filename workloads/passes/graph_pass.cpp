@@ -18,7 +18,8 @@ std::span<const GraphPass> graph_passes() {
   return kPasses;
 }
 
-std::vector<PassRun> run_passes(GraphDraft& draft, const Job& job, const PassOptions& options) {
+std::vector<PassRun> run_passes(GraphUnderConstruction& draft, const Job& job,
+                                const PassOptions& options) {
   using Clock = std::chrono::steady_clock;
   std::vector<PassRun> runs;
   for (const GraphPass& pass : graph_passes()) {

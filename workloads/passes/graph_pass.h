@@ -17,11 +17,11 @@ struct GraphPass {
   std::string_view what;  ///< in one line
   /// True if the job asks for it.
   bool (*applies)(const Job& job);
-  void (*run)(GraphDraft& draft, const Job& job);
+  void (*run)(GraphUnderConstruction& draft, const Job& job);
   /// Promise of the pass that a graph after it breaks; nullopt: none.
-  std::optional<std::string> (*verify)(const GraphDraft& draft);
+  std::optional<std::string> (*verify)(const GraphUnderConstruction& draft);
   /// Rewrites what a step needs if the pass is off; nullptr: nothing.
-  void (*without)(GraphDraft& draft, const Job& job) = nullptr;
+  void (*without)(GraphUnderConstruction& draft, const Job& job) = nullptr;
 };
 
 /// All passes, in the order in which they run.
@@ -41,6 +41,7 @@ struct PassOptions {
 };
 /// Runs the passes that the job asks for. Errors: InternalError naming the pass whose verifier
 /// finds fault with the graph.
-std::vector<PassRun> run_passes(GraphDraft& draft, const Job& job, const PassOptions& options = {});
+std::vector<PassRun> run_passes(GraphUnderConstruction& draft, const Job& job,
+                                const PassOptions& options = {});
 
 }  // namespace stepcast::workloads

@@ -30,9 +30,9 @@ struct Bucket {
   bool gathered_ahead = false;  ///< ZeRO 1, 2: before the step's first forward pass needs them
   bool scattered = false;       ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
   TensorId fresh = 0;           ///< scattered: what one of several micro-batches adds to the shard
-  TransferId gradients_free = kNoTransfer;  ///< scattered: their buffer may be used again
-  bool exchanged = false;                   ///< the backward passes do all of its exchange
-  TransferId synchronised = kNoTransfer;
+  AsyncHandle gradients_free = kNoTransfer;  ///< scattered: their buffer may be used again
+  bool exchanged = false;                    ///< the backward passes do all of its exchange
+  AsyncHandle synchronised = kNoTransfer;
 };
 
 /// The parameters of a program: storage in buckets, gradient exchange, gathers of sharded weights,
@@ -108,11 +108,11 @@ class ParameterBuckets {
     std::int64_t elements = 0;
     Format stored = Format::kBf16;
     TensorId weights = 0, gradients = 0, fresh = 0;
-    TransferId gradients_free = kNoTransfer;
+    AsyncHandle gradients_free = kNoTransfer;
   };
 
   // Storage (bucket_storage.cpp).
-  void group(const ProgramOrder::Chunk& chunk, std::vector<Group>& groups) const;
+  void group(const DependencyInfo::Chunk& chunk, std::vector<Group>& groups) const;
   void plan_slots(const std::vector<Group>& groups);
   [[nodiscard]] std::vector<SlotKey> slot_keys(const std::vector<Group>& groups) const;
   void open_bucket(const Group& group, const Slot& slot);
@@ -150,9 +150,9 @@ class ParameterBuckets {
   bool trains_;
   std::vector<Bucket> buckets_;
   std::map<SlotKey, Slot> slots_;
-  std::vector<std::int64_t> pass_;                      ///< units of the current pass
-  std::vector<std::vector<TransferId>> gather_events_;  ///< by position in `pass_`
-  std::size_t next_ = 0;                                ///< first unit of it not used yet
+  std::vector<std::int64_t> pass_;                       ///< units of the current pass
+  std::vector<std::vector<AsyncHandle>> gather_events_;  ///< by position in `pass_`
+  std::size_t next_ = 0;                                 ///< first unit of it not used yet
 };
 
 }  // namespace stepcast::workloads

@@ -32,7 +32,7 @@ void ParameterBuckets::gather(Bucket& bucket) {
   t.out = {bucket.weights};
   t.communicator = replicas(bucket.replicas).inside;
   t.format = bucket.stored;
-  const auto done = writer_.transfer(Lane::kData, t);
+  const auto done = writer_.transfer(Channel::kData, t);
   if (!gather_events_.empty()) {
     gather_events_.back().push_back(done);
   }
@@ -66,7 +66,7 @@ void ParameterBuckets::use(std::int64_t unit) {
     return;  // still there
   }
   gather_unit(job_.parallel.overlap.data ? next_ + 1 : next_);
-  for (const TransferId e : gather_events_[next_]) {
+  for (const AsyncHandle e : gather_events_[next_]) {
     writer_.await(e);
   }
   copy_gathered(unit);
@@ -160,7 +160,7 @@ void ParameterBuckets::exchange(Bucket& bucket, bool last) {
   if (shards) {
     pass_over_gradients(bucket);
   }
-  bucket.synchronised = writer_.transfer(Lane::kData, t);
+  bucket.synchronised = writer_.transfer(Channel::kData, t);
   if (adds) {
     OpWriter::Transfer sum;
     sum.kind = OpKind::kAdd;
@@ -170,7 +170,7 @@ void ParameterBuckets::exchange(Bucket& bucket, bool last) {
     sum.out = {bucket.gradient_shard};
     sum.format = job_.formats.gradient;
     sum.after_compute = false;
-    bucket.synchronised = writer_.transfer(Lane::kData, sum);
+    bucket.synchronised = writer_.transfer(Channel::kData, sum);
   }
   bucket.exchanged = true;
   if (shards && group.across >= 0) {
@@ -190,7 +190,7 @@ void ParameterBuckets::sum_replicas(Bucket& bucket) {
   t.in = t.out = {bucket.gradient_shard};
   t.communicator = replicas(bucket.replicas).across;
   t.format = job_.formats.gradient;
-  bucket.synchronised = writer_.transfer(Lane::kData, t);
+  bucket.synchronised = writer_.transfer(Channel::kData, t);
 }
 
 /// Over tensor ranks, or both ends of the pipeline.
@@ -202,7 +202,7 @@ void ParameterBuckets::sum_others(const Bucket& bucket) {
     t.in = t.out = {bucket.gradients};
     t.communicator = holders_.tensor;
     t.format = job_.formats.gradient;
-    writer_.await(writer_.transfer(Lane::kTensor, t));
+    writer_.await(writer_.transfer(Channel::kTensor, t));
   } else if (bucket.sum == GradientSum::kOverEnds) {
     writer_.await(bucket.synchronised);
     t.name = "gradients.ends_sum";
@@ -210,7 +210,7 @@ void ParameterBuckets::sum_others(const Bucket& bucket) {
     t.in = t.out = {bucket.scattered ? bucket.gradient_shard : bucket.gradients};
     t.communicator = holders_.ends;
     t.format = job_.formats.gradient;
-    writer_.transfer(Lane::kCompute, t);
+    writer_.transfer(Channel::kCompute, t);
   }
 }
 

@@ -17,7 +17,7 @@ constexpr auto kUnnamed = static_cast<std::uint32_t>(-1);
 ProgramBuilder begun(Program& was, ProgramEditor::Tables tables) {
   Program p;
   p.streams = std::move(was.streams);
-  if (tables == ProgramEditor::Tables::kKept) {
+  if (tables == ProgramEditor::Tables::kSaved) {
     p.names = std::move(was.names);
     p.tensors = std::move(was.tensors);
   } else {
@@ -37,7 +37,7 @@ ProgramBuilder begun(Program& was, ProgramEditor::Tables tables) {
 
 }  // namespace
 
-ProgramEditor::ProgramEditor(Program& program, ProgramOrder& order, Tables tables)
+ProgramEditor::ProgramEditor(Program& program, DependencyInfo& order, Tables tables)
     : was_(std::move(program)),
       order_(std::move(order)),
       now_(was_.tensors.size(), kNotKept),
@@ -45,12 +45,12 @@ ProgramEditor::ProgramEditor(Program& program, ProgramOrder& order, Tables table
       names_(was_.names.size(), kUnnamed),  // none where they are kept
       transfers_(order_.transfers.size(), kNoTransfer),
       ops_(was_.ops.size()) {
-  if (tables == Tables::kKept) {
+  if (tables == Tables::kSaved) {
     std::iota(now_.begin(), now_.end(), TensorId{0});
   }
   for (std::size_t t = 0; t < order_.transfers.size(); ++t) {
     if (order_.transfers[t].early) {
-      early_.emplace_back(order_.transfers[t].named_at, static_cast<TransferId>(t));
+      early_.emplace_back(order_.transfers[t].named_at, static_cast<AsyncHandle>(t));
     }
   }
   std::sort(early_.begin(), early_.end());
@@ -90,7 +90,7 @@ void ProgramEditor::await_to(std::uint32_t awaits) {
   }
 }
 
-void ProgramEditor::keep_to(ProgramOrder::Place place) {
+void ProgramEditor::keep_to(DependencyInfo::Place place) {
   STEPCAST_CHECK(place.op < end_ || (place.op == end_ && place.awaits == 0),
                  "no op follows in the segment to await what is awaited there");
   for (; at_.op < place.op; at_ = {at_.op + 1, 0}) {
@@ -100,25 +100,25 @@ void ProgramEditor::keep_to(ProgramOrder::Place place) {
 }
 
 void ProgramEditor::leave_out() {
-  const ProgramOrder::OfOp& of = order_.ops[at_.op];
+  const DependencyInfo::OfOp& of = order_.ops[at_.op];
   STEPCAST_CHECK(at_.op < end_ && of.awaits == 0 && !of.transfers,
                  "an op that is left out awaits something, or is awaited");
   at_ = {at_.op + 1, 0};
 }
 
 void ProgramEditor::write_op(std::uint32_t i) {
-  auto named = std::lower_bound(early_.begin(), early_.end(), std::pair{i, TransferId{0}});
+  auto named = std::lower_bound(early_.begin(), early_.end(), std::pair{i, AsyncHandle{0}});
   for (; named != early_.end() && named->first == i; ++named) {
     const auto t = static_cast<std::size_t>(named->second);
-    transfers_[t] = writer_.name_transfer(order_.transfers[t].lane);
+    transfers_[t] = writer_.name_transfer(order_.transfers[t].channel);
   }
   const Op& op = was_.ops[i];
-  ProgramOrder::OfOp of = order_.ops[i];
+  DependencyInfo::OfOp of = order_.ops[i];
   await_to(of.awaits);
   if (of.transfers) {
     const auto t = static_cast<std::size_t>(of.transfer);
     if (!order_.transfers[t].early) {
-      transfers_[t] = writer_.name_transfer(of.lane, false);
+      transfers_[t] = writer_.name_transfer(of.channel, false);
     }
     of.transfer = transfers_[t];
   }
@@ -130,14 +130,14 @@ void ProgramEditor::write_op(std::uint32_t i) {
   const TensorId* const first = was_.operands.data() + op.first_operand;
   std::transform(first, first + op.inputs + op.outputs, std::back_inserter(operands_),
                  [this](TensorId id) { return now_[id]; });
-  const ProgramOrder::Place place = writer_.place();
+  const DependencyInfo::Place place = writer_.place();
   ops_[i] = {place.op,
              static_cast<std::int32_t>(place.awaits) - static_cast<std::int32_t>(of.awaits)};
   writer_.copy(op, of, names_.empty() ? op.name : names_[op.name],
                std::span(operands_).first(op.inputs), std::span(operands_).subspan(op.inputs));
 }
 
-ProgramOrder::Place ProgramEditor::place_now(const ProgramOrder::Place& was) const {
+DependencyInfo::Place ProgramEditor::place_now(const DependencyInfo::Place& was) const {
   const Now& now = ops_[was.op];
   const std::int32_t awaits = static_cast<std::int32_t>(was.awaits) + now.more_awaits;
   STEPCAST_CHECK(awaits >= 0, "an op was inserted after a mark of its place");
@@ -151,19 +151,19 @@ std::uint32_t ProgramEditor::end_now(std::uint32_t was) const {
 
 /// Carries over what the builder said of the segment's ops.
 void ProgramEditor::carry_marks() {
-  ProgramOrder& now = writer_.order();
+  DependencyInfo& now = writer_.order();
   const auto inside = [this](std::uint32_t op) { return first_ <= op && op < end_; };
-  for (const ProgramOrder::Part& part : order_.parts) {
+  for (const DependencyInfo::Part& part : order_.parts) {
     if (inside(part.begin.op)) {
       now.parts.push_back({part.name, place_now(part.begin), end_now(part.end)});
     }
   }
-  for (const ProgramOrder::Need& need : order_.needs) {
+  for (const DependencyInfo::Need& need : order_.needs) {
     if (inside(need.place.op)) {
       now.needs.push_back({need.name, place_now(need.place)});
     }
   }
-  for (const ProgramOrder::Product& product : order_.products) {
+  for (const DependencyInfo::Product& product : order_.products) {
     if (inside(product.first)) {
       now.products.push_back(
           {product.block, product.matrices, ops_[product.first].op, end_now(product.end)});
@@ -177,9 +177,9 @@ void ProgramEditor::end_segment() {
   writer_.end_segment();
 }
 
-void ProgramEditor::finish(Program& program, ProgramOrder& order) {
+void ProgramEditor::finish(Program& program, DependencyInfo& order) {
   OpWriter::Written written = std::move(writer_).finish();
-  for (const TransferId t : order_.unused) {
+  for (const AsyncHandle t : order_.unused) {
     written.order.unused.push_back(transfer_now(t));
   }
   order_.values.renumber(now_);

@@ -21,15 +21,15 @@ namespace stepcast::workloads {
 class ProgramEditor {
  public:
   /// Names and tensors: as they are, or declared anew, names by their first use.
-  enum class Tables : std::uint8_t { kKept, kAnew };
+  enum class Tables : std::uint8_t { kSaved, kAnew };
 
   /// Takes both: they are as they were again, with the changes, after `finish`.
-  ProgramEditor(Program& program, ProgramOrder& order, Tables tables);
+  ProgramEditor(Program& program, DependencyInfo& order, Tables tables);
 
   /// Ops, segments and calls as they were; with tables anew tensors too, each until it is kept.
   [[nodiscard]] Program& program() { return was_; }
   [[nodiscard]] const Program& program() const { return was_; }
-  [[nodiscard]] const ProgramOrder& order() const { return order_; }
+  [[nodiscard]] const DependencyInfo& order() const { return order_; }
   OpWriter& writer() { return writer_; }
 
   /// With tables anew: the program's tensor `was` is `now`, which has been declared.
@@ -40,7 +40,7 @@ class ProgramEditor {
   /// Begins to write a segment, once more where it was written already.
   std::uint32_t begin_segment(const Segment& was, std::string name, MicrobatchRole microbatches);
   /// Writes its ops before a place, and states what is awaited before it.
-  void keep_to(ProgramOrder::Place place);
+  void keep_to(DependencyInfo::Place place);
   /// Leaves out its next op, which awaits nothing.
   void leave_out();
   /// Writes an op that was left out here.
@@ -49,33 +49,33 @@ class ProgramEditor {
   void keep_rest() { keep_to({end_, 0}); }
   /// After its last op.
   void end_segment();
-  void finish(Program& program, ProgramOrder& order);
+  void finish(Program& program, DependencyInfo& order);
 
  private:
   void write_op(std::uint32_t op);
   void await_to(std::uint32_t awaits);
-  [[nodiscard]] TransferId transfer_now(TransferId was) const {
+  [[nodiscard]] AsyncHandle transfer_now(AsyncHandle was) const {
     return was < 0 ? was : transfers_[static_cast<std::size_t>(was)];
   }
-  [[nodiscard]] ProgramOrder::Place place_now(const ProgramOrder::Place& was) const;
+  [[nodiscard]] DependencyInfo::Place place_now(const DependencyInfo::Place& was) const;
   [[nodiscard]] std::uint32_t end_now(std::uint32_t was) const;
   void carry_marks();
 
   static constexpr TensorId kNotKept = static_cast<TensorId>(-1);
 
   Program was_;
-  ProgramOrder order_;
+  DependencyInfo order_;
   std::vector<TensorId> now_;  ///< by tensor
   OpWriter writer_;
-  std::vector<std::uint32_t> names_;   ///< by name; empty: as they were
-  std::vector<TransferId> transfers_;  ///< by transfer: the latest of its copies
-  std::vector<std::pair<std::uint32_t, TransferId>> early_;  ///< where they are named
+  std::vector<std::uint32_t> names_;    ///< by name; empty: as they were
+  std::vector<AsyncHandle> transfers_;  ///< by transfer: the latest of its copies
+  std::vector<std::pair<std::uint32_t, AsyncHandle>> early_;  ///< where they are named
   struct Now {
     std::uint32_t op = 0;
     std::int32_t more_awaits = 0;  ///< than it had
   };
   std::vector<Now> ops_;  ///< by op: the latest of its copies
-  ProgramOrder::Place at_;
+  DependencyInfo::Place at_;
   std::uint32_t first_ = 0, end_ = 0;  ///< ops of the segment
   std::vector<TensorId> operands_;
 };

@@ -9,15 +9,15 @@
 #include <utility>
 
 #include "core/error.h"
-#include "workloads/passes/kept_products.h"
 #include "workloads/passes/program_editor.h"
 #include "workloads/passes/remove_tensors.h"
+#include "workloads/passes/saved_activations.h"
 
 namespace stepcast::workloads {
 namespace {
 
-using PartName = ProgramOrder::PartName;
-using Part = ProgramOrder::Part;
+using PartName = DependencyInfo::PartName;
+using Part = DependencyInfo::Part;
 
 bool names_module(const RecomputeModules& modules, LayerPart part) {
   switch (part) {
@@ -47,7 +47,7 @@ bool discards_output(LayerPart part) {
 /// Rewrites one program.
 class Recomputation {
  public:
-  Recomputation(Program& program, ProgramOrder& order, const Job& job)
+  Recomputation(Program& program, DependencyInfo& order, const Job& job)
       : p_(program),
         order_(order),
         recompute_(job.parallel.recompute),
@@ -113,7 +113,7 @@ class Recomputation {
     for (const PartName& name : inside) {
       parts_.erase(name);
     }
-    for (const ProgramOrder::Need& need : order_.needs) {
+    for (const DependencyInfo::Need& need : order_.needs) {
       if (parts_.contains(need.name)) {
         needs_[need.name].push_back(need.place.op);
       }
@@ -139,11 +139,11 @@ class Recomputation {
     if (!needs_.contains(name)) {
       return;
     }
-    Again& again = again_[name];
+    Again& again = recomputed_[name];
     again.part = &part;
     std::set<TensorId> kept;
     if (per_op_) {
-      KeptProducts products(p_, order_, instances);
+      SavedActivations products(p_, order_, instances);
       again.ops = products.rest();
       kept = products.kept();
     } else {
@@ -230,15 +230,15 @@ class Recomputation {
 
   void rewrite() {
     const std::vector<Part> parts = std::exchange(order_.parts, {});  // `again_` refers to them
-    const std::vector<ProgramOrder::Need> needs = std::exchange(order_.needs, {});
+    const std::vector<DependencyInfo::Need> needs = std::exchange(order_.needs, {});
     order_.products.clear();
-    ProgramEditor edit(p_, order_, ProgramEditor::Tables::kKept);
+    ProgramEditor edit(p_, order_, ProgramEditor::Tables::kSaved);
     auto need = needs.begin();
     for (const Segment& s : edit.program().segments) {
       edit.begin_segment(s, s.name, s.microbatches);
       for (; need != needs.end() && need->place.op < s.first_op + s.op_count; ++need) {
-        const auto again = again_.find(need->name);
-        if (again != again_.end()) {
+        const auto again = recomputed_.find(need->name);
+        if (again != recomputed_.end()) {
           edit.keep_to(need->place);
           insert(again->second, edit);
         }
@@ -254,21 +254,21 @@ class Recomputation {
 
   /// The first op awaits what is awaited at its place; transfers have names of their own.
   static void insert(const Again& again, ProgramEditor& edit) {
-    const ProgramOrder& order = edit.order();
+    const DependencyInfo& order = edit.order();
     OpWriter& w = edit.writer();
-    std::map<TransferId, TransferId> renamed{{kHostSynchronises, kHostSynchronises}};
+    std::map<AsyncHandle, AsyncHandle> renamed{{kHostSynchronises, kHostSynchronises}};
     for (const CopiedOp& copy : again.ops) {
-      ProgramOrder::OfOp of = order.ops[copy.from];
+      DependencyInfo::OfOp of = order.ops[copy.from];
       const auto stated = order.awaits_of(of);
       const std::uint32_t before = copy.from == again.part->begin.op ? again.part->begin.awaits : 0;
-      for (const TransferId t : stated.subspan(before)) {
+      for (const AsyncHandle t : stated.subspan(before)) {
         const auto at = renamed.find(t);
         w.await(at == renamed.end() ? kNoTransfer : at->second);
       }
       const auto after = renamed.find(of.after);
       of.after = after == renamed.end() ? kNoTransfer : after->second;
       if (of.transfers) {
-        const TransferId fresh = w.name_transfer(of.lane, false);
+        const AsyncHandle fresh = w.name_transfer(of.channel, false);
         renamed[of.transfer] = fresh;
         of.transfer = fresh;
       }
@@ -311,18 +311,18 @@ class Recomputation {
   };
 
   Program& p_;
-  ProgramOrder& order_;
+  DependencyInfo& order_;
   const Recompute& recompute_;
   bool per_op_;
   std::map<PartName, std::vector<const Part*>> parts_;    ///< that are recomputed
   std::map<PartName, std::vector<std::uint32_t>> needs_;  ///< ops before which they are
-  std::map<PartName, Again> again_;
+  std::map<PartName, Again> recomputed_;
   std::vector<std::vector<Reader>> readers_;        ///< of values, by tensor
   std::set<TensorId> temporaries_;                  ///< values that are not kept
   const std::size_t declared_ = p_.tensors.size();  ///< tensors of the builder
 };
 
-void run_recompute(GraphDraft& draft, const Job& job) {
+void run_recompute(GraphUnderConstruction& draft, const Job& job) {
   for (std::size_t i = 0; i < draft.orders.size(); ++i) {
     Recomputation(draft.graph.programs[i], draft.orders[i], job).run();
   }
@@ -330,7 +330,7 @@ void run_recompute(GraphDraft& draft, const Job& job) {
 
 /// Recomputed ops come in a segment before an op that reads it, but for one that works in
 /// place.
-std::optional<std::string> verify_recompute(const GraphDraft& draft) {
+std::optional<std::string> verify_recompute(const GraphUnderConstruction& draft) {
   for (std::size_t i = 0; i < draft.orders.size(); ++i) {
     const Program& p = draft.graph.programs[i];
     const std::set<TensorId>& remade = draft.orders[i].remade;

@@ -20,7 +20,7 @@ namespace {
 /// Rewrites one program.
 class ParameterSharding {
  public:
-  ParameterSharding(Program& program, ProgramOrder& order, const Job& job,
+  ParameterSharding(Program& program, DependencyInfo& order, const Job& job,
                     const ParameterHolders& holders)
       : p_(program),
         order_(order),
@@ -57,7 +57,7 @@ class ParameterSharding {
   };
   enum class Step : std::uint8_t { kExchange, kUse, kOpen };  // in this order at one place
   struct Inserted {
-    ProgramOrder::Place place;
+    DependencyInfo::Place place;
     Step step = Step::kUse;
     std::int64_t which = 0;  ///< bucket, or unit
     /// Exchanges at one place go in the order in which the backward pass knew the gradients.
@@ -110,7 +110,7 @@ class ParameterSharding {
   }
 
   /// Finds the ops after which the gradients of a chunk's buckets are complete.
-  void plan_exchanges(const ProgramOrder::Chunk& chunk) {
+  void plan_exchanges(const DependencyInfo::Chunk& chunk) {
     if (!chunk.backward) {
       return;
     }
@@ -142,10 +142,10 @@ class ParameterSharding {
 
   /// With a segment of weight gradients all are exchanged there: those that the backward pass made
   /// itself once the products are done that it left before them.
-  void complete_later(const ProgramOrder::Chunk& chunk) {
+  void complete_later(const DependencyInfo::Chunk& chunk) {
     const std::uint32_t in = *chunk.weights;
-    std::vector<ProgramOrder::LeftOver> left;
-    for (const ProgramOrder::LeftOver& l : edit_.order().left_over) {
+    std::vector<DependencyInfo::LeftOver> left;
+    for (const DependencyInfo::LeftOver& l : edit_.order().left_over) {
       if (segment(in).first_op <= l.first && l.first < end_of(in)) {
         left.push_back(l);
       }
@@ -197,11 +197,11 @@ class ParameterSharding {
     exchanged_in_.resize(segments);
     inserted_.resize(segments);
     number_gradients();
-    for (const ProgramOrder::Chunk& chunk : edit_.order().chunks) {
+    for (const DependencyInfo::Chunk& chunk : edit_.order().chunks) {
       plan_exchanges(chunk);
     }
     plan_moves();
-    for (const ProgramOrder::UnitUse& use : edit_.order().unit_uses) {
+    for (const DependencyInfo::UnitUse& use : edit_.order().unit_uses) {
       inserted_[use.segment].push_back(
           {use.place, use.gradients ? Step::kOpen : Step::kUse, use.unit, 0});
     }
@@ -299,7 +299,7 @@ class ParameterSharding {
   }
 
   Program& p_;
-  ProgramOrder& order_;
+  DependencyInfo& order_;
   ProgramEditor edit_;
   ParameterBuckets buckets_;
   bool overlaps_;      ///< exchanges, with the backward pass of the last micro-batch
@@ -313,14 +313,14 @@ class ParameterSharding {
   std::vector<Moved> moved_;                     ///< in their order
 };
 
-void run_sharding(GraphDraft& draft, const Job& job) {
+void run_sharding(GraphUnderConstruction& draft, const Job& job) {
   for (std::size_t i = 0; i < draft.orders.size(); ++i) {
     ParameterSharding(draft.graph.programs[i], draft.orders[i], job, draft.holders).run();
   }
 }
 
 /// A step of one rank that holds all parameters of its place in the model.
-void run_whole(GraphDraft& draft, const Job& job) {
+void run_whole(GraphUnderConstruction& draft, const Job& job) {
   Job alone = job;
   alone.parallel.zero = 0;
   alone.parallel.overlap.data = alone.parallel.overlap.parameters = false;
@@ -391,7 +391,7 @@ class GatherVerifier {
   std::vector<Read> read_;            ///< by other memory: the latest op that read weights in it
 };
 
-std::optional<std::string> verify_sharding(const GraphDraft& draft) {
+std::optional<std::string> verify_sharding(const GraphUnderConstruction& draft) {
   for (const Program& p : draft.graph.programs) {
     if (auto fault = GatherVerifier(p).fault()) {
       return fault;

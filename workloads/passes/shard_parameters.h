@@ -15,7 +15,7 @@ namespace stepcast::workloads {
 ///
 /// A builder declares each parameter as a weight and a gradient (DeclaredParameter), says where
 /// units are used (OpWriter::uses_weights, adds_gradients), and which ranks hold the same
-/// parameters (GraphDraft::holders).
+/// parameters (GraphUnderConstruction::holders).
 GraphPass shard_parameters_pass();
 
 }  // namespace stepcast::workloads

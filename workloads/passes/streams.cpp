@@ -11,11 +11,11 @@
 namespace stepcast::workloads {
 namespace {
 
-struct LaneStream {
+struct ChannelStream {
   const char* stream;
   bool overlaps;
 };
-std::array<LaneStream, kLanes> lane_streams(const Job& job) {
+std::array<ChannelStream, kLanes> channel_streams(const Job& job) {
   const Overlap& o = job.parallel.overlap;
   const bool several = job.devices > 1;
   const auto ahead = [&](DlrmPipeline stage) { return job.parallel.dlrm_pipeline >= stage; };
@@ -36,10 +36,10 @@ std::array<LaneStream, kLanes> lane_streams(const Job& job) {
 /// Writes the streams, events and waits of one program.
 class StreamWriter {
  public:
-  StreamWriter(Program& program, const ProgramOrder& order, const Job& job)
+  StreamWriter(Program& program, const DependencyInfo& order, const Job& job)
       : p_(program),
         order_(order),
-        lanes_(lane_streams(job)),
+        lanes_(channel_streams(job)),
         events_(order.transfers.size(), -1),
         blocks_(job.system.framework.blocking_launches) {
     const Overlap& o = job.parallel.overlap;
@@ -59,15 +59,15 @@ class StreamWriter {
       }
     }
     const bool used = std::all_of(order_.unused.begin(), order_.unused.end(),
-                                  [this](TransferId t) { return event_of(t) < 0; });
+                                  [this](AsyncHandle t) { return event_of(t) < 0; });
     STEPCAST_CHECK(used, "a segment ends before its last transfer was used");
   }
 
  private:
-  [[nodiscard]] const LaneStream& stream_of(Lane lane) const {
-    return lanes_.at(static_cast<std::size_t>(lane));
+  [[nodiscard]] const ChannelStream& stream_of(Channel channel) const {
+    return lanes_.at(static_cast<std::size_t>(channel));
   }
-  [[nodiscard]] std::int32_t event_of(TransferId t) const {
+  [[nodiscard]] std::int32_t event_of(AsyncHandle t) const {
     return t < 0 ? -1 : events_[static_cast<std::size_t>(t)];
   }
   void wait(Op& op, std::int32_t event) {
@@ -78,7 +78,7 @@ class StreamWriter {
   /// Ops of one stream are in order without events.
   void write_named(std::size_t i) {
     Op& op = p_.ops[i];
-    const LaneStream& own = stream_of(order_.ops[i].lane);
+    const ChannelStream& own = stream_of(order_.ops[i].channel);
     op.stream = own.overlaps ? stream(own.stream) : std::uint8_t{0};
     op.first_wait = static_cast<std::uint32_t>(p_.waits.size());
     for (; depended_ < order_.dependencies.size() && order_.dependencies[depended_].op == i;
@@ -95,8 +95,8 @@ class StreamWriter {
     for (; named_ < order_.transfers.size() && order_.transfers[named_].named_at <= i; ++named_) {
       name(named_);
     }
-    const ProgramOrder::OfOp& of = order_.ops[i];
-    for (const TransferId t : order_.awaits_of(of)) {
+    const DependencyInfo::OfOp& of = order_.ops[i];
+    for (const AsyncHandle t : order_.awaits_of(of)) {
       if (t == kHostSynchronises) {
         record_compute();
         pending_.push_back(compute_event_);
@@ -106,14 +106,14 @@ class StreamWriter {
       }
     }
     p_.ops[i].first_wait = static_cast<std::uint32_t>(p_.waits.size());
-    if (of.transfers && stream_of(of.lane).overlaps) {
+    if (of.transfers && stream_of(of.channel).overlaps) {
       write_transfer(i, of);
     } else {
       write_compute(i, of);
     }
   }
 
-  void write_compute(std::size_t i, const ProgramOrder::OfOp& of) {
+  void write_compute(std::size_t i, const DependencyInfo::OfOp& of) {
     Op& op = p_.ops[i];
     for (const std::int32_t e : pending_) {
       wait(op, e);
@@ -136,13 +136,13 @@ class StreamWriter {
     compute_is_last_ = true;
   }
 
-  void write_transfer(std::size_t i, const ProgramOrder::OfOp& of) {
+  void write_transfer(std::size_t i, const DependencyInfo::OfOp& of) {
     record_compute();
     Op& op = p_.ops[i];
     if (event_of(of.after) >= 0) {
       wait(op, event_of(of.after));
     }
-    op.stream = stream(stream_of(of.lane).stream);
+    op.stream = stream(stream_of(of.channel).stream);
     if (of.after_compute) {
       wait(op, compute_event_);
       for (const std::int32_t e : pending_) {
@@ -157,7 +157,8 @@ class StreamWriter {
 
   /// For a transfer that is waited for before it is issued, the first time.
   void name(std::size_t transfer) {
-    if (order_.transfers[transfer].early && stream_of(order_.transfers[transfer].lane).overlaps) {
+    if (order_.transfers[transfer].early &&
+        stream_of(order_.transfers[transfer].channel).overlaps) {
       events_[transfer] = p_.events++;
     }
   }
@@ -182,8 +183,8 @@ class StreamWriter {
   }
 
   Program& p_;
-  const ProgramOrder& order_;
-  std::array<LaneStream, kLanes> lanes_;
+  const DependencyInfo& order_;
+  std::array<ChannelStream, kLanes> lanes_;
   std::vector<std::int32_t> events_;  ///< by transfer; -1: in order on the compute stream
   std::vector<std::int32_t> pending_;
   std::size_t named_ = 0;
@@ -196,7 +197,7 @@ class StreamWriter {
   bool overlapping_ = false;
 };
 
-void run_streams(GraphDraft& draft, const Job& job) {
+void run_streams(GraphUnderConstruction& draft, const Job& job) {
   for (std::size_t i = 0; i < draft.orders.size(); ++i) {
     StreamWriter(draft.graph.programs[i], draft.orders[i], job).run();
   }
@@ -204,7 +205,7 @@ void run_streams(GraphDraft& draft, const Job& job) {
 }
 
 /// Each wait is for an event that some op records.
-std::optional<std::string> verify_streams(const GraphDraft& draft) {
+std::optional<std::string> verify_streams(const GraphUnderConstruction& draft) {
   for (const Program& p : draft.graph.programs) {
     std::vector<bool> recorded(static_cast<std::size_t>(p.events), false);
     for (const Op& op : p.ops) {
@@ -230,8 +231,8 @@ GraphPass streams_pass() {
           [](const Job&) { return true; }, run_streams, verify_streams};
 }
 
-bool overlaps(const Job& job, Lane lane) {
-  return lane_streams(job).at(static_cast<std::size_t>(lane)).overlaps;
+bool overlaps(const Job& job, Channel channel) {
+  return channel_streams(job).at(static_cast<std::size_t>(channel)).overlaps;
 }
 
 }  // namespace stepcast::workloads

@@ -10,8 +10,8 @@ namespace stepcast::workloads {
 /// says so. All other transfers stay on the compute stream, in order. Parts of a transfer that was
 /// cut up and blocks of a context ring always have a stream: they were cut up to overlap.
 ///
-/// Ops of a recommender's step follow others by name (ProgramOrder::by_name): one waits for another
-/// where the two have different streams.
+/// Ops of a recommender's step follow others by name (DependencyInfo::by_name): one waits for
+/// another where the two have different streams.
 ///
 /// Where the stack launches blockingly (FrameworkTraits::blocking_launches) each compute op of a
 /// transformer also waits for the one before it. Not run, a graph is sequential: one stream, no
@@ -19,6 +19,6 @@ namespace stepcast::workloads {
 GraphPass streams_pass();
 
 /// Whether ops of a lane have a stream of their own, so that others may overlap with them.
-bool overlaps(const Job& job, Lane lane);
+bool overlaps(const Job& job, Channel channel);
 
 }  // namespace stepcast::workloads

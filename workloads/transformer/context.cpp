@@ -32,7 +32,7 @@ OpWriter::Event TransformerStage::shift(const char* name, std::int64_t elements,
   t.out = {to};
   t.communicator = communicators_.ring;
   t.format = attention_;
-  return writer_.transfer(Lane::kContext, t);
+  return writer_.transfer(Channel::kContext, t);
 }
 
 void TransformerStage::exchange_context(OpKind kind, const char* name, std::int64_t elements,
@@ -45,7 +45,7 @@ void TransformerStage::exchange_context(OpKind kind, const char* name, std::int6
   t.out = {to};
   t.communicator = communicators_.context;
   t.format = attention_;
-  writer_.transfer(Lane::kCompute, t);
+  writer_.transfer(Channel::kCompute, t);
 }
 
 void TransformerStage::merge_partial(TensorId partial, TensorId into, std::int64_t parts) {

@@ -242,7 +242,7 @@ void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
   const std::string fc1 = f.name + ".fc1";
-  std::vector<ProgramOrder::Product::Matrix> matrices{{"fc1", f.width}};
+  std::vector<DependencyInfo::Product::Matrix> matrices{{"fc1", f.width}};
   if (m.gated()) {
     matrices.insert(matrices.begin(), {"gate", f.width});
   }

@@ -110,7 +110,7 @@ void TransformerStage::expert_products_forward(const std::string& at, const Laye
 }
 
 void TransformerStage::routed_forward(const std::string& at, const LayerTensors& t, TensorId output,
-                                      const BesideExchanges& beside) {
+                                      const OverlappedWork& beside) {
   const TransformerWorkload& m = shape_.model;
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
@@ -271,7 +271,7 @@ void TransformerStage::router_backward(const std::string& at, const LayerTensors
 /// as far as it comes through the routed experts and the router.
 void TransformerStage::routed_backward(const std::string& at, const LayerTensors& t,
                                        TensorId output_gradient, TensorId input_gradient,
-                                       const BesideExchanges& beside) {
+                                       const OverlappedWork& beside) {
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
   const std::int64_t h = shape_.model.hidden;

@@ -41,7 +41,7 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
     t.elements = std::llround(std::accumulate(elements.begin(), elements.end(), 0.0));
     t.attributes.exchange = writer_.builder().exchange(std::move(exchange));
   }
-  return writer_.transfer(Lane::kExpert, t);
+  return writer_.transfer(Channel::kExpert, t);
 }
 
 void TransformerStage::move_rows(OpKind kind, const char* name, TensorId from, TensorId to,
@@ -55,7 +55,7 @@ void TransformerStage::move_rows(OpKind kind, const char* name, TensorId from, T
   t.communicator = communicators_.tensor;
   t.format = compute_;
   t.routing = routing_ + static_cast<std::int32_t>(part);
-  writer_.transfer(Lane::kCompute, t);
+  writer_.transfer(Channel::kCompute, t);
 }
 
 bool TransformerStage::sorts_copies() const {

@@ -90,7 +90,7 @@ void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, 
   t.peer = static_cast<std::int32_t>(shape_.stages.stage_of(to));
   t.format = compute_;
   t.after = after;
-  writer_.transfer(forward ? Lane::kForward : Lane::kBackward, t);
+  writer_.transfer(forward ? Channel::kForward : Channel::kBackward, t);
 }
 
 void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t to, bool forward,
@@ -109,7 +109,7 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   t.peer = static_cast<std::int32_t>(shape_.stages.stage_of(from));
   t.format = compute_;
   t.after_compute = false;
-  writer_.await(writer_.transfer(forward ? Lane::kForward : Lane::kBackward, t));
+  writer_.await(writer_.transfer(forward ? Channel::kForward : Channel::kBackward, t));
   if (traits_.synchronous_messages && !job_.parallel.overlap.pipeline) {
     writer_.synchronise_host();
   }
@@ -121,7 +121,7 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
     gather.in = gather.out = {tensor};
     gather.communicator = communicators_.tensor;
     gather.format = compute_;
-    writer_.await(writer_.transfer(Lane::kTensor, gather));
+    writer_.await(writer_.transfer(Channel::kTensor, gather));
   }
 }
 
@@ -276,7 +276,7 @@ void TransformerStage::sum_key_value_gradients() {
   t.in = t.out = {packed};
   t.communicator = communicators_.key_value;
   t.format = format;
-  writer_.transfer(Lane::kCompute, t);
+  writer_.transfer(Channel::kCompute, t);
   copy("gradients.key_value_unpack", false);
 }
 
@@ -285,9 +285,9 @@ void TransformerStage::call_in_order() {
   const std::uint32_t begin = writer_.begin_segment("begin", SegmentKind::kBegin);
   write_begin();
   writer_.end_segment();
-  std::vector<ProgramOrder::Chunk>& chunks = writer_.order().chunks;
+  std::vector<DependencyInfo::Chunk>& chunks = writer_.order().chunks;
   for (std::int64_t i = 0; i < shape_.chunks; ++i) {
-    ProgramOrder::Chunk& chunk = chunks[static_cast<std::size_t>(i)];
+    DependencyInfo::Chunk& chunk = chunks[static_cast<std::size_t>(i)];
     chunk.forward = write_forward(i);
     if (shape_.inference) {
       continue;
@@ -311,7 +311,7 @@ void TransformerStage::call_in_order() {
   b.call(begin, 0);
   for (const ScheduleStep& s :
        pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {
-    const ProgramOrder::Chunk& chunk = chunks[static_cast<std::size_t>(s.chunk)];
+    const DependencyInfo::Chunk& chunk = chunks[static_cast<std::size_t>(s.chunk)];
     const std::optional<std::uint32_t>& segment = s.pass == Pass::kForward    ? chunk.forward
                                                   : s.pass == Pass::kBackward ? chunk.backward
                                                                               : chunk.weights;

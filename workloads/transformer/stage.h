@@ -200,13 +200,13 @@ class TransformerStage {
   void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
   /// Work of the shared experts overlapped with the exchanges of the routed ones; none where in
   /// order.
-  struct BesideExchanges {
+  struct OverlappedWork {
     std::function<void()> there = [] {}, back = [] {};
   };
   void routed_forward(const std::string& at, const LayerTensors& t, TensorId output,
-                      const BesideExchanges& beside);
+                      const OverlappedWork& beside);
   void routed_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient,
-                       TensorId input_gradient, const BesideExchanges& beside);
+                       TensorId input_gradient, const OverlappedWork& beside);
   void expert_products_forward(const std::string& at, const LayerTensors& t, TensorId made,
                                std::int64_t part);
   void expert_products_backward(const std::string& at, const LayerTensors& t, TensorId rows,

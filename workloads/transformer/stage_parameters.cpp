@@ -8,7 +8,7 @@ namespace stepcast::workloads {
 
 void StageParameters::declare(std::vector<ParameterSpec> chunk) {
   ProgramBuilder& b = writer_.builder();
-  ProgramOrder& order = writer_.order();
+  DependencyInfo& order = writer_.order();
   const auto first = static_cast<std::uint32_t>(order.parameters.size());
   for (ParameterSpec& spec : chunk) {
     const TensorId weight = b.tensor({.name = spec.name,

@@ -151,9 +151,9 @@ Format stored_format(const Job& job) {
 
 }  // namespace
 
-GraphDraft build_transformer(const Job& job) {
+GraphUnderConstruction build_transformer(const Job& job) {
   const TransformerShape shape = transformer_shape(job);
-  GraphDraft draft;
+  GraphUnderConstruction draft;
   ExecutionGraph& graph = draft.graph;
   graph.mesh = job.parallel.mesh();
   graph.inputs = {.batch = job.batch, .vocabulary = shape.model.vocabulary, .tables = {}};

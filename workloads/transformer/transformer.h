@@ -20,10 +20,10 @@ namespace stepcast::workloads {
 /// come later (workloads/passes/shard_parameters.h). Operands of the transformer's own ops are
 /// listed where they are executed, in runtime/cpu/ops_transformer.cpp.
 ///
-/// Ops are in order, without streams and events: GraphDraft::orders says which are transfers and
-/// what awaits them. A communicator belongs to one lane.
+/// Ops are in order, without streams and events: GraphUnderConstruction::orders says which are
+/// transfers and what awaits them. A communicator belongs to one lane.
 /// Errors: InputError, see transformer_shape.
-GraphDraft build_transformer(const Job& job);
+GraphUnderConstruction build_transformer(const Job& job);
 
 /// FLOPs of the graph's own matrix products and attention cores, re-scaled to each convention:
 /// attention over the full score matrix (half for model_causal); hardware adds recomputed ops and

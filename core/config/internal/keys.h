@@ -184,12 +184,12 @@ void read_values(const Value& v, const Keys<S>& keys, S& into, const Reading& re
     const bool applies = key.facts.scope == nullptr || reading.job == nullptr ||
                          key.facts.scope->holds(*reading.job);
     if (!applies && !key.not_given.empty()) {
-      given->refuse(fmt::format(fmt::runtime(key.not_given), shown(given->json())));
+      given->reject(fmt::format(fmt::runtime(key.not_given), shown(given->json())));
     }
     key.read(*given, into, reading);
     if (!applies && !key.not_changed.empty()) {
       if (const OrderedJson found = key.write(into, {reading.job}); found != key.facts.usual) {
-        given->refuse(fmt::format(fmt::runtime(key.not_changed), found.dump()));
+        given->reject(fmt::format(fmt::runtime(key.not_changed), found.dump()));
       }
     }
   }

@@ -54,7 +54,7 @@ void stream_elements(const ArrayFile& file, const Array& array, Elements which, 
 /// Header that precedes the elements of a .npy file or member; consumes it.
 Array npy_header(Input& input);
 /// The tensors that a pickle of torch.save names, in its order: of a tensor, or a tuple, list or
-/// dictionary of tensors. Everything else is refused by name, nothing is executed. A tuple or list
+/// dictionary of tensors. Everything else is rejected by name, nothing is executed. A tuple or list
 /// of two or three is (indices, offsets, lengths), as FBGEMM and dlrm_datasets have it.
 /// `folder` is that of the pickle's member. Errors: InputError with `label`.
 std::vector<Array> tensors_of_pickle(std::string_view pickle, const std::string& folder,

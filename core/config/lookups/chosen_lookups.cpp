@@ -178,7 +178,7 @@ void choose_in_arrays(ChosenLookups& c) {
 }
 
 /// Rejects formats of other programs that are not read here, and says how to convert them.
-void refuse_foreign(Input& input) {
+void reject_foreign(Input& input) {
   const std::string_view head = input.peek(32);
   const std::string& file = input.label();
   if (head.starts_with("PAR1") || head.starts_with("ARROW1")) {
@@ -223,7 +223,7 @@ ChosenLookups choose_lookups(const std::filesystem::path& name, std::string_view
   c.name = lookup_name(name);
   (void)open_file(c.name.file, where);
   Input input = Input::of_file(c.name.file);
-  refuse_foreign(input);
+  reject_foreign(input);
   if (is_npy(input) || is_zip(input)) {
     c.arrays = is_npy(input) ? arrays_of_npy(c.name.file) : arrays_of_zip(c.name.file);
     choose_in_arrays(c);

@@ -16,7 +16,7 @@ void IdSink::flush() {
   }
 }
 
-void IdSink::refuse(std::int64_t id) const {
+void IdSink::reject(std::int64_t id) const {
   throw InputError(file_, fmt::format("id {} at position {} is negative, expected row ids from 0",
                                       id, passed()));
 }

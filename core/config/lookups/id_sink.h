@@ -13,7 +13,7 @@ class IdSink {
   IdSink(std::string file, const TakeIds& take);
   void add(std::int64_t id) {
     if (id < 0) {
-      refuse(id);
+      reject(id);
     }
     ids_.push_back(id);
     if (ids_.size() == kMost) {
@@ -25,7 +25,7 @@ class IdSink {
 
  private:
   static constexpr std::size_t kMost = 1U << 18;
-  [[noreturn]] void refuse(std::int64_t id) const;
+  [[noreturn]] void reject(std::int64_t id) const;
   std::string file_;
   const TakeIds& take_;
   std::vector<std::int64_t> ids_;

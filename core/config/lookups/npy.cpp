@@ -77,15 +77,15 @@ ElementType type_of(const std::string& descr) {
 }  // namespace
 
 Array npy_header(Input& input) {
-  const auto refuse = [&](std::string_view what) -> void { throw InputError(input.label(), what); };
+  const auto reject = [&](std::string_view what) -> void { throw InputError(input.label(), what); };
   std::string prelude(kPrelude, '\0');
   prelude.resize(input.read(prelude.data(), kPrelude));
   if (prelude.size() < kPrelude || !prelude.starts_with("\x93NUMPY")) {
-    refuse("is no array of NumPy: expected a header that begins with \\x93NUMPY");
+    reject("is no array of NumPy: expected a header that begins with \\x93NUMPY");
   }
   const int version = prelude[6];
   if (version < 1 || version > 3) {
-    refuse(fmt::format("a .npy header of version {}, expected 1, 2 or 3", version));
+    reject(fmt::format("a .npy header of version {}, expected 1, 2 or 3", version));
   }
   std::string length(version == 1 ? 2 : 4, '\0');
   length.resize(input.read(length.data(), length.size()));
@@ -96,19 +96,19 @@ Array npy_header(Input& input) {
   std::string header(std::min(size, kLongest), '\0');
   header.resize(input.read(header.data(), header.size()));
   if (header.size() < size) {
-    refuse("the .npy header ends early or is longer than 65536 bytes; the file is cut or damaged");
+    reject("the .npy header ends early or is longer than 65536 bytes; the file is cut or damaged");
   }
   Array a;
   const auto descr = quoted_text(value_of(header, "descr"));
   const auto shape = shape_of(value_of(header, "shape"));
   const std::string_view order = value_of(header, "fortran_order");
   if (!shape || (!order.starts_with("True") && !order.starts_with("False"))) {
-    refuse("the .npy header has no shape or order of NumPy; write the array again with numpy.save");
+    reject("the .npy header has no shape or order of NumPy; write the array again with numpy.save");
   }
   a.type = descr ? type_of(*descr) : ElementType{0, true, "records"};
   a.shape = *shape;
   if (order.starts_with("True") && a.shape.size() > 1) {
-    refuse("is stored in Fortran order; write numpy.ascontiguousarray(ids) instead");
+    reject("is stored in Fortran order; write numpy.ascontiguousarray(ids) instead");
   }
   a.offset = kPrelude + length.size() + size;
   return a;

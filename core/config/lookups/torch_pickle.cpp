@@ -95,20 +95,20 @@ class Unpickler {
       }
       step(op);
       if (++steps_ > 8 * kMostObjects || stack_.size() > kMostObjects) {
-        refuse("describes more objects than any file of ids");
+        reject("describes more objects than any file of ids");
       }
     }
   }
 
  private:
-  [[noreturn]] void refuse(std::string_view what) const { throw InputError(label_, what); }
+  [[noreturn]] void reject(std::string_view what) const { throw InputError(label_, what); }
 
   /// By "module class", or in words.
-  [[noreturn]] void refuse_object(std::string name) const {
+  [[noreturn]] void reject_object(std::string name) const {
     if (std::count(name.begin(), name.end(), ' ') == 1) {
       name[name.find(' ')] = '.';
     }
-    refuse(
+    reject(
         fmt::format("holds {}, expected tensors, or a tuple, list or dictionary of them; nothing "
                     "else is read: torch.save((indices, offsets, lengths), FILE)",
                     name.substr(0, 80)));
@@ -116,7 +116,7 @@ class Unpickler {
 
   std::string_view take(std::uint64_t size) {
     if (size > bytes_.size() - at_) {
-      refuse("the pickle ends early; the file is cut or damaged");
+      reject("the pickle ends early; the file is cut or damaged");
     }
     at_ += static_cast<std::size_t>(size);
     return bytes_.substr(at_ - static_cast<std::size_t>(size), static_cast<std::size_t>(size));
@@ -140,7 +140,7 @@ class Unpickler {
 
   Object& top() {
     if (stack_.empty()) {
-      refuse("the pickle is damaged: it uses an object that is not there");
+      reject("the pickle is damaged: it uses an object that is not there");
     }
     return *stack_.back();
   }
@@ -160,7 +160,7 @@ class Unpickler {
     const auto mark = std::find_if(stack_.rbegin(), stack_.rend(),
                                    [](const Object* o) { return o->kind == Kind::kMark; });
     if (mark == stack_.rend()) {
-      refuse("the pickle is damaged: a mark is missing");
+      reject("the pickle is damaged: a mark is missing");
     }
     std::vector<Ref> items(mark.base(), stack_.end());
     stack_.erase(mark.base() - 1, stack_.end());
@@ -177,7 +177,7 @@ class Unpickler {
   void extend(const std::vector<Ref>& items, Kind expected) {
     Object& into = top();
     if (into.kind != expected) {
-      refuse(fmt::format("found {} where {} is filled", name_of(into.kind), name_of(expected)));
+      reject(fmt::format("found {} where {} is filled", name_of(into.kind), name_of(expected)));
     }
     into.items.insert(into.items.end(), items.begin(), items.end());
   }
@@ -188,7 +188,7 @@ class Unpickler {
   void recall(std::int64_t key) {
     const auto it = memo_.find(key);
     if (it == memo_.end()) {
-      refuse("the pickle is damaged: it refers to an object that is not there");
+      reject("the pickle is damaged: it refers to an object that is not there");
     }
     stack_.push_back(it->second);
   }
@@ -210,7 +210,7 @@ void Unpickler::step(unsigned char op) {
   switch (op) {
     case 0x80:  // PROTO
       if (const auto version = number(1, false); version != 2) {
-        refuse(fmt::format("a pickle of protocol {}, expected 2: save with torch.save as it is",
+        reject(fmt::format("a pickle of protocol {}, expected 2: save with torch.save as it is",
                            version));
       }
       return;
@@ -260,7 +260,7 @@ void Unpickler::step(unsigned char op) {
     case 'u': {
       const std::vector<Ref> items = pop_to_mark();
       if (items.size() % 2 != 0) {
-        refuse("the pickle is damaged: a dictionary has a key without a value");
+        reject("the pickle is damaged: a dictionary has a key without a value");
       }
       return extend(items, Kind::kDict);
     }
@@ -276,7 +276,7 @@ void Unpickler::step(unsigned char op) {
     case 0x8a: {  // LONG1
       const auto size = number(1, false);
       if (size > 8) {
-        refuse("holds a number of more than 64 bits, which no size of a tensor has");
+        reject("holds a number of more than 64 bits, which no size of a tensor has");
       }
       return push_number(number(static_cast<int>(size), true));
     }
@@ -288,11 +288,11 @@ void Unpickler::step(unsigned char op) {
       return;
     case 0x81:  // NEWOBJ: class, arguments
       (void)pop();
-      refuse_object(pop()->text);
+      reject_object(pop()->text);
     case 'b':  // BUILD: sets attributes
-      refuse_object("an object with attributes, such as the state_dict of a model");
+      reject_object("an object with attributes, such as the state_dict of a model");
     default:
-      refuse(
+      reject(
           fmt::format("found opcode 0x{:02x} of pickle, which tensors and tuples, lists and "
                       "dictionaries of them do not need; save only these: torch.save((indices, "
                       "offsets, lengths), FILE)",
@@ -308,11 +308,11 @@ void Unpickler::persistent() {
   };
   if (id->kind != Kind::kTuple || !is(0, Kind::kText) || id->items[0]->text != "storage" ||
       !is(1, Kind::kGlobal) || !is(2, Kind::kText) || !is(4, Kind::kNumber)) {
-    refuse("refers to something that is no storage of a tensor; save only tensors");
+    reject("refers to something that is no storage of a tensor; save only tensors");
   }
   const auto type = storage_type(id->items[1]->text);
   if (!type) {
-    refuse(
+    reject(
         fmt::format("holds a {}, expected tensors of integers", id->items[1]->text.substr(0, 80)));
   }
   Object& storage = push(Kind::kStorage);
@@ -325,7 +325,7 @@ void Unpickler::call() {
   const Ref arguments = pop();
   const Ref function = pop();
   if (function->kind != Kind::kGlobal || arguments->kind != Kind::kTuple) {
-    refuse("the pickle is damaged: a call without a function");
+    reject("the pickle is damaged: a call without a function");
   }
   if (function->text == "torch._utils _rebuild_tensor_v2") {
     return rebuild_tensor(*arguments);
@@ -334,7 +334,7 @@ void Unpickler::call() {
     push(Kind::kDict);
     return;
   }
-  refuse_object(function->text);
+  reject_object(function->text);
 }
 
 /// (storage, offset, size, stride, requires_grad, hooks)
@@ -343,7 +343,7 @@ void Unpickler::rebuild_tensor(const Object& arguments) {
   if (a.size() < 4 || a[0]->kind != Kind::kStorage || a[1]->kind != Kind::kNumber ||
       a[2]->kind != Kind::kTuple || a[3]->kind != Kind::kTuple ||
       a[2]->items.size() != a[3]->items.size() || a[2]->items.size() > 8) {
-    refuse("the pickle is damaged: a tensor without storage, size or stride");
+    reject("the pickle is damaged: a tensor without storage, size or stride");
   }
   Object& tensor = push(Kind::kTensor);
   tensor.text = a[0]->text;
@@ -355,17 +355,17 @@ void Unpickler::rebuild_tensor(const Object& arguments) {
     const Object& stride = *a[3]->items[i];
     if (size.kind != Kind::kNumber || stride.kind != Kind::kNumber || size.number < 0 ||
         (size.number > 0 && elements > kMostElements / size.number)) {
-      refuse("the pickle is damaged: a tensor of impossible size");
+      reject("the pickle is damaged: a tensor of impossible size");
     }
     if (size.number > 1 && stride.number != elements) {
-      refuse("holds a tensor whose elements do not follow one another; save tensor.contiguous()");
+      reject("holds a tensor whose elements do not follow one another; save tensor.contiguous()");
     }
     elements *= std::max<std::int64_t>(size.number, 1);
     tensor.shape.insert(tensor.shape.begin(), size.number);
   }
   if (tensor.number < 0 || a[0]->number < 0 || tensor.number > kMostElements ||
       tensor.number + elements > std::max<std::int64_t>(a[0]->number, tensor.number + 1)) {
-    refuse("the pickle is damaged: a tensor reaches beyond its storage");
+    reject("the pickle is damaged: a tensor reaches beyond its storage");
   }
 }
 

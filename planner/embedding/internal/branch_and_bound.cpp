@@ -10,8 +10,8 @@ namespace stepcast::planner::internal {
 namespace {
 
 /// Load of an option summed over ranks and phases.
-Ticks summed(const PlacementOption& o, std::int32_t ranks) {
-  Ticks sum = 0;
+Femtoseconds summed(const PlacementOption& o, std::int32_t ranks) {
+  Femtoseconds sum = 0;
   const Load extras = o.sum_of_extras();
   for (std::size_t p = 0; p < kPhases; ++p) {
     sum += o.load[p] * o.group * o.pieces + extras[p] + o.everywhere[p] * ranks;
@@ -21,14 +21,14 @@ Ticks summed(const PlacementOption& o, std::int32_t ranks) {
 
 class Tree {
  public:
-  Tree(const PlacementProblem& problem, Ticks in_hand, std::uint64_t steps)
+  Tree(const PlacementProblem& problem, Femtoseconds in_hand, std::uint64_t steps)
       : problem_(problem), state_(problem), best_(in_hand), steps_(steps) {
     const std::size_t n = problem.tables.size();
     order_.resize(n);
     std::iota(order_.begin(), order_.end(), std::size_t{0});
-    std::vector<Ticks> least(n);
+    std::vector<Femtoseconds> least(n);
     for (std::size_t t = 0; t < n; ++t) {
-      least[t] = std::numeric_limits<Ticks>::max();
+      least[t] = std::numeric_limits<Femtoseconds>::max();
       for (const PlacementOption& o : problem.tables[t].options) {
         least[t] = std::min(least[t], summed(o, problem.ranks));
       }
@@ -47,11 +47,11 @@ class Tree {
 
   bool finish() { return walk(0, 0); }
   [[nodiscard]] std::uint64_t spent() const { return spent_; }
-  [[nodiscard]] std::optional<std::pair<Ticks, Placement>> better() const { return found_; }
+  [[nodiscard]] std::optional<std::pair<Femtoseconds, Placement>> better() const { return found_; }
 
  private:
   /// False when the steps ran out.
-  bool walk(std::size_t depth, Ticks load) {
+  bool walk(std::size_t depth, Femtoseconds load) {
     if (depth == order_.size()) {
       best_ = state_.objective();
       found_.emplace(best_, state_.placement());
@@ -61,7 +61,7 @@ class Tree {
     for (std::size_t o = 0; o < problem_.tables[t].options.size(); ++o) {
       Choice choice{static_cast<std::int32_t>(o), {}};
       const PlacementOption& option = problem_.tables[t].options[o];
-      const Ticks with = load + summed(option, problem_.ranks);
+      const Femtoseconds with = load + summed(option, problem_.ranks);
       if ((with + rest_[depth + 1]) / problem_.ranks + problem_.constant >= best_) {
         continue;
       }
@@ -73,7 +73,7 @@ class Tree {
     return true;
   }
 
-  bool groups(std::size_t depth, Ticks load, Choice& choice, std::int32_t first) {
+  bool groups(std::size_t depth, Femtoseconds load, Choice& choice, std::int32_t first) {
     const std::size_t t = order_[depth];
     const PlacementOption& option =
         problem_.tables[t].options[static_cast<std::size_t>(choice.option)];
@@ -102,7 +102,7 @@ class Tree {
     return true;
   }
 
-  bool place(std::size_t depth, Ticks load, const Choice& choice) {
+  bool place(std::size_t depth, Femtoseconds load, const Choice& choice) {
     if (++spent_ > steps_) {
       return false;
     }
@@ -177,19 +177,19 @@ class Tree {
 
   const PlacementProblem& problem_;
   PlacementState state_;
-  Ticks best_;
+  Femtoseconds best_;
   std::uint64_t steps_;
   std::uint64_t spent_ = 0;
   std::vector<std::size_t> order_;
-  std::vector<Ticks> rest_;
+  std::vector<Femtoseconds> rest_;
   std::vector<std::vector<std::int64_t>> used_;
-  std::optional<std::pair<Ticks, Placement>> found_;
+  std::optional<std::pair<Femtoseconds, Placement>> found_;
   mutable int symmetric_ = -1;
 };
 
 }  // namespace
 
-std::optional<ProvenOptimum> branch_and_bound(const PlacementProblem& problem, Ticks in_hand,
+std::optional<ProvenOptimum> branch_and_bound(const PlacementProblem& problem, Femtoseconds in_hand,
                                               std::uint64_t steps) {
   Tree tree(problem, in_hand, steps);
   if (!tree.finish()) {

@@ -15,10 +15,10 @@ namespace stepcast::planner::internal {
 /// to try at most. nullopt when they did not suffice; else the optimum, or no placement when the
 /// best in hand cannot be beaten.
 struct ProvenOptimum {
-  std::optional<std::pair<Ticks, Placement>> better;  ///< than the best in hand
+  std::optional<std::pair<Femtoseconds, Placement>> better;  ///< than the best in hand
   std::uint64_t steps = 0;
 };
-std::optional<ProvenOptimum> branch_and_bound(const PlacementProblem& problem, Ticks in_hand,
+std::optional<ProvenOptimum> branch_and_bound(const PlacementProblem& problem, Femtoseconds in_hand,
                                               std::uint64_t steps);
 
 }  // namespace stepcast::planner::internal

@@ -71,7 +71,8 @@ void spread_load(PlacementOption& o, const Spread& spread, const std::array<bool
   for (std::size_t p = 0; p < kPhases && !o.skew.empty(); ++p) {
     if (grows[p]) {
       o.skewed[p] = o.load[p];
-      o.load[p] = static_cast<Ticks>(static_cast<double>(o.load[p]) * spread.base * spread.members);
+      o.load[p] =
+          static_cast<Femtoseconds>(static_cast<double>(o.load[p]) * spread.base * spread.members);
     }
   }
 }

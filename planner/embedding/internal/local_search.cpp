@@ -57,9 +57,10 @@ void Incumbents::offer(const PlacementState& state) {
   }
 }
 
-void Incumbents::offer(Ticks objective, const Placement& placement) {
-  const auto at = std::lower_bound(best_.begin(), best_.end(), objective,
-                                   [](const Entry& e, Ticks value) { return e.objective < value; });
+void Incumbents::offer(Femtoseconds objective, const Placement& placement) {
+  const auto at =
+      std::lower_bound(best_.begin(), best_.end(), objective,
+                       [](const Entry& e, Femtoseconds value) { return e.objective < value; });
   // Equal objectives are almost always the same placement up to names of ranks.
   if (at == best_.end() ? best_.size() == keep_ : at->objective == objective) {
     return;
@@ -70,8 +71,8 @@ void Incumbents::offer(Ticks objective, const Placement& placement) {
   }
 }
 
-std::vector<std::pair<Ticks, Placement>> Incumbents::take() {
-  std::vector<std::pair<Ticks, Placement>> all;
+std::vector<std::pair<Femtoseconds, Placement>> Incumbents::take() {
+  std::vector<std::pair<Femtoseconds, Placement>> all;
   for (Entry& e : best_) {
     all.emplace_back(e.objective, std::move(e.placement));
   }
@@ -79,13 +80,13 @@ std::vector<std::pair<Ticks, Placement>> Incumbents::take() {
   return all;
 }
 
-LocalSearch::LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Ticks enough,
-                         Budget& budget, Incumbents& incumbents)
+LocalSearch::LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Femtoseconds enough,
+                         Budget& budget, Incumbents& best_found)
     : problem_(problem),
       random_state_(seed),
       enough_(enough),
       budget_(budget),
-      incumbents_(incumbents) {}
+      best_found_(best_found) {}
 
 std::uint64_t LocalSearch::random() { return next_split_mix(random_state_); }
 
@@ -128,9 +129,9 @@ bool LocalSearch::improve_by_swap(PlacementState& state, std::int32_t rank, Scor
   std::vector<std::int32_t> partners;
   for (std::size_t k = 0; k < kSwapPartners; ++k) {
     std::int32_t best = -1;
-    Ticks best_load = 0;
+    Femtoseconds best_load = 0;
     for (std::int32_t r = 0; r < problem_.ranks; ++r) {
-      const Ticks load = state.own_load(r, kPhases);
+      const Femtoseconds load = state.own_load(r, kPhases);
       if (r != rank && (best < 0 || load < best_load) &&
           std::find(partners.begin(), partners.end(), r) == partners.end()) {
         best = r;
@@ -195,7 +196,7 @@ bool LocalSearch::without_route(PlacementState& state, Score& at) {
       state.remove(t);
       moved.emplace_back(t, old);
       std::optional<Choice> best;
-      Ticks best_objective = 0;
+      Femtoseconds best_objective = 0;
       for (std::size_t o = 0; o < options.size(); ++o) {
         if ((options[o].routes >> f & 1U) != 0) {
           continue;
@@ -271,7 +272,7 @@ void LocalSearch::descend(PlacementState& state) {
     }
   }
   budget_.add(state.evaluations() - before);
-  incumbents_.offer(state);
+  best_found_.offer(state);
 }
 
 void LocalSearch::kick(const Placement& first, double share) {
@@ -285,7 +286,7 @@ void LocalSearch::kick(const Placement& first, double share) {
   const std::vector<std::size_t>& measures = state.measures();
   Score current = score(state);
   Placement home = state.placement();
-  while (incumbents_.best() > enough_ && !budget_.spent() &&
+  while (best_found_.best() > enough_ && !budget_.spent() &&
          budget_.evaluations() - begin < allowed) {
     std::vector<std::size_t> chosen;
     const std::size_t count = 2 + random() % 4;
@@ -376,7 +377,7 @@ void LocalSearch::repair(const std::vector<std::int32_t>& choose) {
   worst.reset();
   current = overflow(state, &worst);
   if (current == 0) {
-    incumbents_.offer(state);
+    best_found_.offer(state);
     descend(state);
   } else if (worst) {
     std::int64_t largest = 0;

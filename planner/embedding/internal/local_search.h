@@ -47,16 +47,16 @@ class Incumbents {
  public:
   explicit Incumbents(std::size_t keep) : keep_(keep) {}
   void offer(const PlacementState& state);
-  void offer(Ticks objective, const Placement& placement);
-  [[nodiscard]] Ticks best() const {
-    return best_.empty() ? std::numeric_limits<Ticks>::max() : best_.front().objective;
+  void offer(Femtoseconds objective, const Placement& placement);
+  [[nodiscard]] Femtoseconds best() const {
+    return best_.empty() ? std::numeric_limits<Femtoseconds>::max() : best_.front().objective;
   }
   [[nodiscard]] const Placement& front() const { return best_.front().placement; }
-  std::vector<std::pair<Ticks, Placement>> take();
+  std::vector<std::pair<Femtoseconds, Placement>> take();
 
  private:
   struct Entry {
-    Ticks objective;
+    Femtoseconds objective;
     Placement placement;
   };
   std::size_t keep_;
@@ -66,8 +66,8 @@ class Incumbents {
 /// Descent from a placement and kicks from the best one known.
 class LocalSearch {
  public:
-  LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Ticks enough, Budget& budget,
-              Incumbents& incumbents);
+  LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Femtoseconds enough,
+              Budget& budget, Incumbents& best_found);
   /// Moves until nothing improves (objective, then unevenness): on the busiest rank of each phase,
   /// and on a few tables that lie on all ranks.
   void descend(PlacementState& state);
@@ -76,14 +76,14 @@ class LocalSearch {
   /// For problems where memory is tight: from a placement that does not fit, lowers what is too
   /// much.
   void repair(const std::vector<std::int32_t>& choose);
-  void settle_for(Ticks enough) { enough_ = enough; }
+  void settle_for(Femtoseconds enough) { enough_ = enough; }
   std::uint64_t random();
   [[nodiscard]] std::optional<Shortage> closest_shortage() const { return closest_; }
 
  private:
   /// Lexicographic: the objective, then how evenly ranks are loaded.
   struct Score {
-    Ticks objective;
+    Femtoseconds objective;
     double unevenness;
     [[nodiscard]] bool better_than(const Score& o) const {
       return objective != o.objective ? objective < o.objective
@@ -100,9 +100,9 @@ class LocalSearch {
 
   const PlacementProblem& problem_;
   std::uint64_t random_state_;
-  Ticks enough_;
+  Femtoseconds enough_;
   Budget& budget_;
-  Incumbents& incumbents_;
+  Incumbents& best_found_;
   std::size_t cursor_ = 0;
   std::uint64_t partners_ = 0;
   std::optional<Shortage> closest_;

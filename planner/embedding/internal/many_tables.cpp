@@ -39,11 +39,11 @@ std::vector<std::int32_t> options_of(const Placement& placement) {
   return choose;
 }
 
-void raise(PhaseBound& phases, Ticks in_hand, std::size_t tables, SearchResult& result) {
+void raise(PhaseBound& phases, Femtoseconds in_hand, std::size_t tables, SearchResult& result) {
   const std::uint64_t most = std::min<std::uint64_t>(kMostNodes, kManyTableNodes / tables);
   for (std::uint64_t nodes = 0; nodes < most; nodes += kNodesAtOnce) {
     const auto before = static_cast<double>(result.bound.value);
-    const Ticks bound = phases.raise(in_hand, in_hand, std::min(kNodesAtOnce, most - nodes));
+    const Femtoseconds bound = phases.raise(in_hand, in_hand, std::min(kNodesAtOnce, most - nodes));
     if (bound > result.bound.value) {
       result.bound.value = bound;
       result.bound.reason = "slowest rank of each phase";
@@ -59,7 +59,7 @@ double good_gap(const SearchOptions& options) {
   return options.anneals == 0 ? kQuickGap : options.anneals < kThorough ? kGap : kThoroughGap;
 }
 
-bool near(const SearchOptions& options, const SearchResult& result, Ticks in_hand) {
+bool near(const SearchOptions& options, const SearchResult& result, Femtoseconds in_hand) {
   return static_cast<double>(result.bound.value) * (1 + good_gap(options)) >=
          static_cast<double>(in_hand);
 }
@@ -77,12 +77,12 @@ bool leave_to_rival(const PlacementProblem& problem, PhaseBound& phases,
 
 void search_many(const PlacementProblem& problem, const SearchOptions& options,
                  const std::vector<Placement>& proposed, PhaseBound& phases, Budget& budget,
-                 Incumbents& incumbents, LocalSearch& local, SearchResult& result) {
+                 Incumbents& best_found, LocalSearch& local, SearchResult& result) {
   const auto in_hand = [&] {
-    return options.rival ? std::min(*options.rival, incumbents.best()) : incumbents.best();
+    return options.rival ? std::min(*options.rival, best_found.best()) : best_found.best();
   };
   const auto close = [&] { return near(options, result, in_hand()); };
-  raise(phases, incumbents.best(), problem.tables.size(), result);
+  raise(phases, best_found.best(), problem.tables.size(), result);
   std::vector<std::vector<std::int32_t>> starts = phases.starts();
   if (problem.tables.size() > kManyTables && starts.size() > 3) {
     starts.erase(starts.begin() + 2, starts.end() - 1);  // two of the least, and phases cut most
@@ -92,19 +92,19 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
   }
   // The same whatever the effort, so that more effort goes on from what less has found.
   local.settle_for(
-      static_cast<Ticks>(static_cast<double>(result.bound.value) * (1 + kThoroughGap)));
+      static_cast<Femtoseconds>(static_cast<double>(result.bound.value) * (1 + kThoroughGap)));
   SmoothDescent smooth(problem, load_seconds(result.bound.value));
   const auto stop = [&] { return budget.timed() && budget.spent(); };
   // Relaxations as they are, placed in a hurry, say which of them are worth a run.
-  std::vector<std::pair<Ticks, Placement>> placed;
+  std::vector<std::pair<Femtoseconds, Placement>> placed;
   for (const std::vector<std::int32_t>& choose : starts) {
     if (stop()) {
       break;
     }
     smooth.fix(choose);
     if (Placement found = smooth.run(kPlace, local.random(), {}, stop); !found.empty()) {
-      const Ticks objective = objective_of(problem, found);
-      incumbents.offer(objective, found);
+      const Femtoseconds objective = objective_of(problem, found);
+      best_found.offer(objective, found);
       placed.emplace_back(objective, std::move(found));
     }
   }
@@ -125,8 +125,8 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
     if (!budget.timed() && (i >= runs || idle >= patience)) {
       break;
     }
-    const auto before_run = static_cast<double>(incumbents.best());
-    const Placement from = i < placed.size() ? placed[i].second : incumbents.front();
+    const auto before_run = static_cast<double>(best_found.best());
+    const Placement from = i < placed.size() ? placed[i].second : best_found.front();
     const std::uint64_t before = smooth.evaluations();
     smooth.allow(routes_of(problem, options_of(from)));
     const Placement found = smooth.run(kChoose, local.random(), from, stop);
@@ -136,10 +136,10 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
       continue;
     }
     PlacementState state(problem, found);
-    incumbents.offer(state);
+    best_found.offer(state);
     budget.allow(static_cast<std::uint64_t>(kDescent * options.effort * 64 / (64 + problem.ranks)));
     local.descend(state);
-    idle = static_cast<double>(incumbents.best()) < before_run * (1 - kLittle) ? 0 : idle + 1;
+    idle = static_cast<double>(best_found.best()) < before_run * (1 - kLittle) ? 0 : idle + 1;
   }
   raise(phases, in_hand(), problem.tables.size(), result);
 }

@@ -22,6 +22,6 @@ bool leave_to_rival(const PlacementProblem& problem, PhaseBound& phases,
 /// Placements of others (`proposed`) are descended from and softened as well.
 void search_many(const PlacementProblem& problem, const SearchOptions& options,
                  const std::vector<Placement>& proposed, PhaseBound& phases, Budget& budget,
-                 Incumbents& incumbents, LocalSearch& local, SearchResult& result);
+                 Incumbents& best_found, LocalSearch& local, SearchResult& result);
 
 }  // namespace stepcast::planner::internal

@@ -158,7 +158,8 @@ PatternBound::PatternBound(const PlacementProblem& problem) : problem_(problem) 
   }
 }
 
-void PatternBound::solve(Charges& charges, Ticks known, Ticks in_hand, std::uint64_t knapsacks) {
+void PatternBound::solve(Charges& charges, Femtoseconds known, Femtoseconds in_hand,
+                         std::uint64_t knapsacks) {
   charges.solved = true;
   const PatternItems items(problem_, charges.routes, load_seconds(in_hand) - charges.fixed);
   const double fixed = charges.fixed + items.common();
@@ -179,7 +180,7 @@ void PatternBound::solve(Charges& charges, Ticks known, Ticks in_hand, std::uint
   }
 }
 
-const PatternBound::Charges* PatternBound::decisive(Ticks known, Ticks in_hand,
+const PatternBound::Charges* PatternBound::decisive(Femtoseconds known, Femtoseconds in_hand,
                                                     std::uint64_t knapsacks) {
   while (!charges_.empty()) {
     const auto least =
@@ -193,15 +194,16 @@ const PatternBound::Charges* PatternBound::decisive(Ticks known, Ticks in_hand,
   return nullptr;
 }
 
-Mix PatternBound::mix(Ticks known, Ticks in_hand, std::uint64_t knapsacks) {
+Mix PatternBound::mix(Femtoseconds known, Femtoseconds in_hand, std::uint64_t knapsacks) {
   const Charges* c = decisive(known, in_hand, knapsacks);
   return c == nullptr ? Mix{} : c->mix;
 }
 
-Ticks PatternBound::value(Ticks known, Ticks in_hand, std::uint64_t knapsacks) {
+Femtoseconds PatternBound::value(Femtoseconds known, Femtoseconds in_hand,
+                                 std::uint64_t knapsacks) {
   const Charges* c = decisive(known, in_hand, knapsacks);
   const double bound = std::min(load_seconds(in_hand), c == nullptr ? 0 : c->least);
-  return std::clamp(static_cast<Ticks>(std::floor(bound * (1 - 1e-9) * 1e15)),
+  return std::clamp(static_cast<Femtoseconds>(std::floor(bound * (1 - 1e-9) * 1e15)),
                     std::min(known, in_hand), in_hand);
 }
 

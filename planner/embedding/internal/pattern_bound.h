@@ -32,10 +32,10 @@ class PatternBound {
  public:
   explicit PatternBound(const PlacementProblem& problem);
   /// The mix under the charges that decide the bound; empty where they cannot beat what is in hand.
-  Mix mix(Ticks known, Ticks in_hand, std::uint64_t knapsacks);
+  Mix mix(Femtoseconds known, Femtoseconds in_hand, std::uint64_t knapsacks);
   /// A bound of at least `known` and at most `in_hand`, the objective of some placement.
   /// `knapsacks`: to spend on each set of charges that may beat it.
-  Ticks value(Ticks known, Ticks in_hand, std::uint64_t knapsacks);
+  Femtoseconds value(Femtoseconds known, Femtoseconds in_hand, std::uint64_t knapsacks);
 
  private:
   struct Charges {
@@ -45,9 +45,9 @@ class PatternBound {
     bool solved;
     Mix mix;
   };
-  void solve(Charges& charges, Ticks known, Ticks in_hand, std::uint64_t knapsacks);
+  void solve(Charges& charges, Femtoseconds known, Femtoseconds in_hand, std::uint64_t knapsacks);
   /// The set of charges of least bound, best first: solved, or beyond what is in hand.
-  const Charges* decisive(Ticks known, Ticks in_hand, std::uint64_t knapsacks);
+  const Charges* decisive(Femtoseconds known, Femtoseconds in_hand, std::uint64_t knapsacks);
 
   const PlacementProblem& problem_;
   std::vector<Charges> charges_;

@@ -484,9 +484,9 @@ PhaseBound::PhaseBound(const PlacementProblem& problem, std::size_t starts)
     : tree_(std::make_unique<Tree>(problem, starts)) {}
 PhaseBound::~PhaseBound() = default;
 
-Ticks PhaseBound::raise(Ticks in_hand, Ticks enough, std::uint64_t nodes) {
+Femtoseconds PhaseBound::raise(Femtoseconds in_hand, Femtoseconds enough, std::uint64_t nodes) {
   const double bound = tree_->raise(load_seconds(in_hand), load_seconds(enough), nodes);
-  return static_cast<Ticks>(std::floor(std::max(0.0, bound) * (1 - 1e-9) * 1e15));
+  return static_cast<Femtoseconds>(std::floor(std::max(0.0, bound) * (1 - 1e-9) * 1e15));
 }
 
 std::vector<std::vector<std::int32_t>> PhaseBound::starts() const { return tree_->starts(); }

@@ -36,7 +36,7 @@ class PhaseBound {
   /// Goes on from where it ended: spends up to `nodes` more, ends where the bound is at least
   /// `enough`. No placement is below the value; it is at most `in_hand`, the objective of some
   /// placement, or the least of those given so far.
-  Ticks raise(Ticks in_hand, Ticks enough, std::uint64_t nodes);
+  Femtoseconds raise(Femtoseconds in_hand, Femtoseconds enough, std::uint64_t nodes);
   /// Options of all tables in the relaxations of least bound, best first: starts for a search.
   [[nodiscard]] std::vector<std::vector<std::int32_t>> starts() const;
 

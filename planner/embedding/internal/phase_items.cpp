@@ -26,7 +26,7 @@ SplitItem split_item(const PlacementOption& o, std::size_t option, std::int32_t 
   const Load most_extra = o.most_extra();
   const Load extras = o.sum_of_extras();
   for (std::size_t p = 0; p < kPhases; ++p) {
-    const Ticks most = most_extra[p];
+    const Femtoseconds most = most_extra[p];
     const double sum = load_seconds(extras[p]);
     const double even = everywhere ? copies * load_seconds(o.load[p]) : 0;
     const double mean = share * load_seconds(o.load[p]) + sum / ranks;

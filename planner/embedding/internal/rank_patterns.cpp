@@ -7,7 +7,7 @@ namespace {
 
 /// Least load that an option puts on any rank that holds a piece of it.
 PatternItem pattern_item(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
-  const Ticks load = total(o.load);
+  const Femtoseconds load = total(o.load);
   const std::int32_t copies = o.group == ranks ? o.pieces : 1;
   return {load_seconds(load * copies), 1.0 / (static_cast<double>(o.pieces) * o.group / copies),
           option};

@@ -56,7 +56,7 @@ void Rebalance::find_slowest() {
     auto& top = slowest_[p];
     top = {-1, -1, -1};
     for (std::int32_t r = 0; r < state_.problem().ranks; ++r) {
-      const Ticks load = state_.own_load(r, p);
+      const Femtoseconds load = state_.own_load(r, p);
       std::int32_t candidate = r;
       for (std::int32_t& at : top) {
         if (at < 0 ||
@@ -73,11 +73,11 @@ void Rebalance::find_slowest() {
 
 void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t partner,
                          std::vector<Exchange>& found) {
-  const Ticks own = state_.own_load(rank, measure);
-  const Ticks other = state_.own_load(partner, measure);
+  const Femtoseconds own = state_.own_load(rank, measure);
+  const Femtoseconds other = state_.own_load(partner, measure);
   Load others{};  // of the other ranks
-  Ticks before = 0;
-  Ticks least = 0;  // after any exchange of the two
+  Femtoseconds before = 0;
+  Femtoseconds least = 0;  // after any exchange of the two
   for (const std::size_t p : state_.measures()) {
     if (p == kPhases) {
       continue;
@@ -89,7 +89,7 @@ void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t pa
       }
     }
     before += std::max({others[p], state_.own_load(rank, p), state_.own_load(partner, p)});
-    const Ticks both = state_.own_load(rank, p) + state_.own_load(partner, p);
+    const Femtoseconds both = state_.own_load(rank, p) + state_.own_load(partner, p);
     least += std::max(others[p], both / 2);
   }
   if (before == least || before - least < most_gain_) {
@@ -108,15 +108,15 @@ void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t pa
       ++j;
     }
     for (std::size_t k = j > 1 ? j - 2 : 0; k < std::min(j + 2, take_.size()); ++k) {
-      const Ticks net = g.load - take_[k].load;
-      const Ticks slower = std::max(own - net, other + net);
+      const Femtoseconds net = g.load - take_[k].load;
+      const Femtoseconds slower = std::max(own - net, other + net);
       if (slower >= own) {
         continue;
       }
-      Ticks after = 0;
+      Femtoseconds after = 0;
       for (const std::size_t p : state_.measures()) {
         if (p != kPhases) {
-          const Ticks moved = g.in(p)-take_[k].in(p);
+          const Femtoseconds moved = g.in(p)-take_[k].in(p);
           after += std::max(
               {others[p], state_.own_load(rank, p) - moved, state_.own_load(partner, p) + moved});
         }
@@ -179,7 +179,7 @@ bool Rebalance::improve(std::size_t measure, std::uint64_t& cursor) {
   return std::any_of(found.begin(), found.end(), [&](const Exchange& e) { return apply(rank, e); });
 }
 
-bool Rebalance::run(Ticks enough, std::uint64_t& cursor, std::uint64_t most) {
+bool Rebalance::run(Femtoseconds enough, std::uint64_t& cursor, std::uint64_t most) {
   bool gained = false;
   bool again = true;
   const std::uint64_t before = state_.evaluations();

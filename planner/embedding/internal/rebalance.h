@@ -20,7 +20,7 @@ class Rebalance {
  public:
   explicit Rebalance(PlacementState& state) : state_(state) {}
   /// `most`: tables that change ranks, about.
-  bool run(Ticks enough, std::uint64_t& cursor,
+  bool run(Femtoseconds enough, std::uint64_t& cursor,
            std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
  private:
@@ -30,16 +30,16 @@ class Rebalance {
   };
   /// Up to two pieces that change ranks together.
   struct Bundle {
-    Ticks load = 0;  ///< in the measure looked at
+    Femtoseconds load = 0;  ///< in the measure looked at
     const PlacementOption *a = nullptr, *b = nullptr;
     std::int32_t first = -1, second = -1;  ///< tables
-    [[nodiscard]] Ticks in(std::size_t phase) const {
+    [[nodiscard]] Femtoseconds in(std::size_t phase) const {
       return (a != nullptr ? a->load[phase] : 0) + (b != nullptr ? b->load[phase] : 0);
     }
   };
   struct Exchange {
-    Ticks gain;    ///< in the objective
-    Ticks slower;  ///< of the pair, in the measure looked at
+    Femtoseconds gain;    ///< in the objective
+    Femtoseconds slower;  ///< of the pair, in the measure looked at
     std::int32_t partner;
     Bundle give, take;
     [[nodiscard]] bool better_than(const Exchange& o) const {
@@ -59,7 +59,7 @@ class Rebalance {
 
   PlacementState& state_;
   std::array<std::array<std::int32_t, 3>, kPhases> slowest_{};
-  Ticks most_gain_ = 0;  ///< of the exchanges found for one rank
+  Femtoseconds most_gain_ = 0;  ///< of the exchanges found for one rank
   std::vector<Piece> mine_, theirs_;
   std::vector<Bundle> give_, take_;
 };

@@ -191,9 +191,9 @@ std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) con
   return 0;
 }
 
-std::vector<Ticks> RoutePrices::fixed() const {
+std::vector<Femtoseconds> RoutePrices::fixed() const {
   const double kernels = prices_.forward_start() + prices_.backward_start();
-  std::vector<Ticks> charges;
+  std::vector<Femtoseconds> charges;
   charges.push_back(to_load(job_.devices > 1 && !arrives_ahead()
                                 ? (weighted_ ? 2 : 1) * ids_.start + lengths_.start + unpack_.start
                                 : 0));

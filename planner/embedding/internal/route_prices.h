@@ -51,7 +51,7 @@ class RoutePrices {
   /// The charges of a route, as bits of `fixed`: of each but the local ones also that of ids.
   [[nodiscard]] std::uint32_t charges(EmbeddingRoute route, std::int64_t group = 1) const;
   /// Charges by bit; call once all options are made.
-  [[nodiscard]] std::vector<Ticks> fixed() const;
+  [[nodiscard]] std::vector<Femtoseconds> fixed() const;
   /// All-reduce of dense gradients, which those of replicas join.
   [[nodiscard]] double dense_sync(double bytes) const;
 

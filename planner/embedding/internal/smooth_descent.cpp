@@ -19,9 +19,9 @@ constexpr double kLeast = -1 + 1e-12;  // what is left of a sum of exponentials,
 
 /// Tables, those first whose lightest option is heaviest.
 std::vector<std::size_t> heaviest_first(const PlacementProblem& problem) {
-  std::vector<Ticks> weight;
+  std::vector<Femtoseconds> weight;
   for (const PlacementTable& table : problem.tables) {
-    Ticks least = std::numeric_limits<Ticks>::max();
+    Femtoseconds least = std::numeric_limits<Femtoseconds>::max();
     for (const PlacementOption& o : table.options) {
       const std::int64_t share = static_cast<std::int64_t>(o.pieces) * o.group;
       least = std::min(least, total(o.load) * share / problem.ranks + total(o.everywhere));
@@ -61,7 +61,7 @@ SmoothDescent::SmoothDescent(const PlacementProblem& problem, double scale)
 }
 
 void SmoothDescent::sharpen(double b) {
-  Ticks piece = 1;
+  Femtoseconds piece = 1;
   for (std::size_t t = 0; t < placement_.size(); ++t) {
     if (placement_[t].option >= 0) {
       const Load& load = problem_.tables[t].options[index(placement_[t].option)].load;
@@ -90,8 +90,8 @@ void SmoothDescent::refresh() {
   }
 }
 
-void SmoothDescent::load_rank(std::size_t phase, std::size_t rank, Ticks load) {
-  Ticks& at = load_[phase][rank];
+void SmoothDescent::load_rank(std::size_t phase, std::size_t rank, Femtoseconds load) {
+  Femtoseconds& at = load_[phase][rank];
   double& e = exp_[phase][rank];
   at += load;
   const double before = e;
@@ -174,7 +174,7 @@ void SmoothDescent::factors_of(const PlacementOption& o) {
     const Load extra = o.extra(s);
     for (const std::size_t p : phases_) {
       if (extra[p] != 0) {
-        const Ticks load = everywhere ? extra[p] : o.load[p] + extra[p];
+        const Femtoseconds load = everywhere ? extra[p] : o.load[p] + extra[p];
         const double factor = exp_of(b_ * load_seconds(load)) - 1 - factors_.member[p];
         factors_.uneven.push_back({index(s.position), p, factor});
       }
@@ -375,8 +375,8 @@ SmoothDescent::Offer SmoothDescent::best_of(std::size_t table, std::size_t first
   return best;
 }
 
-Ticks SmoothDescent::objective() const {
-  Ticks sum = problem_.constant;
+Femtoseconds SmoothDescent::objective() const {
+  Femtoseconds sum = problem_.constant;
   for (std::size_t f = 0; f < route_uses_.size(); ++f) {
     sum += route_uses_[f] > 0 ? problem_.fixed[f] : 0;
   }
@@ -401,7 +401,7 @@ Placement SmoothDescent::run(const Schedule& schedule, std::uint64_t seed, const
     }
   }
   Placement best;
-  Ticks least = std::numeric_limits<Ticks>::max();
+  Femtoseconds least = std::numeric_limits<Femtoseconds>::max();
   byte_price_ = kFirstBytes * scale_;
   for (int sweep = 0; sweep < schedule.sweeps || (best.empty() && sweep < schedule.sweeps + kLate);
        ++sweep) {
@@ -430,7 +430,7 @@ Placement SmoothDescent::run(const Schedule& schedule, std::uint64_t seed, const
     for (int i = 0; i < schedule.exchanges; ++i) {
       exchange(seed);
     }
-    const Ticks now = objective();
+    const Femtoseconds now = objective();
     if (now < least && fits()) {
       least = now;
       best = placement_;

@@ -70,7 +70,7 @@ class SmoothDescent {
   };
   void sharpen(double b);
   void apply(std::size_t table, const Choice& choice, std::int64_t sign);
-  void load_rank(std::size_t phase, std::size_t rank, Ticks load);
+  void load_rank(std::size_t phase, std::size_t rank, Femtoseconds load);
   [[nodiscard]] double taken_on_all(std::size_t tier) const;
   void take_bytes(std::size_t tier, std::size_t unit, double bytes);
   [[nodiscard]] Offer best_of(std::size_t table, std::size_t first);
@@ -91,7 +91,7 @@ class SmoothDescent {
   [[nodiscard]] double rise(const PlacementOption& option) const;
   [[nodiscard]] double charges(const PlacementOption& option) const;
   [[nodiscard]] double price_per_byte(std::size_t tier) const;
-  [[nodiscard]] Ticks objective() const;
+  [[nodiscard]] Femtoseconds objective() const;
   [[nodiscard]] bool fits() const;
 
   const PlacementProblem& problem_;
@@ -103,9 +103,9 @@ class SmoothDescent {
   double b_ = 1;
   double byte_price_ = 0;  ///< seconds for all of a tier's capacity on one rank
   Placement placement_;
-  std::array<std::vector<Ticks>, kPhases> load_;  ///< by rank, without what is on all ranks
-  std::array<std::vector<double>, kPhases> exp_;  ///< exp(b (load - top))
-  std::array<Ticks, kPhases> top_{}, even_{};
+  std::array<std::vector<Femtoseconds>, kPhases> load_;  ///< by rank, without what is on all ranks
+  std::array<std::vector<double>, kPhases> exp_;         ///< exp(b (load - top))
+  std::array<Femtoseconds, kPhases> top_{}, even_{};
   std::array<double, kPhases> sum_{};        ///< of `exp_`
   std::array<double, kPhases> least_exp_{};  ///< about the least of `exp_`
   std::vector<std::vector<double>> room_;    ///< [tier][rank]: bytes left of its unit

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/clearly_less.h"
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/internal/split_table.h"
 #include "planner/parallel/parallel_search.h"
 #include "planner/parallel/parallel_space.h"
@@ -23,7 +23,7 @@ class PointSearch {
 
   /// Points that differ in recomputation and sharding alone.
   struct Work {
-    FastPath& path;
+    ClosedFormModel& path;
     TaskCosts& costs;
     const Split& split;
     const PipelineLayout& layout;
@@ -54,12 +54,13 @@ class PointSearch {
   [[nodiscard]] bool by_time(const CandidateShelf& shelf) const {
     return !by_memory_too() && (options_.below || !std::isinf(shelf.limit()));
   }
-  /// True if plans of the split can be left out, as all take at least so long, times their pace.
+  /// True if plans of the split can be left out, as all take at least so long, times their
+  /// efficiency.
   [[nodiscard]] bool beaten(const CandidateShelf& shelf, const Split& split, double seconds) const {
     PlanPoint point = split.point;
     for (std::size_t z = 0; z < split.zeros.size(); ++z) {
       point.zero = split.zeros[z].stage;
-      if (!beaten(shelf, point, split.paces[z] * seconds, 0)) {
+      if (!beaten(shelf, point, split.efficiencies[z] * seconds, 0)) {
         return false;
       }
     }
@@ -99,7 +100,7 @@ class PointSearch {
   /// No path through the schedule is shorter, nor is the stream of overlapped transfers: the last
   /// backward pass may have other transfers.
   [[nodiscard]] double bound_seconds(const Work& w, std::size_t z, const States& states) const {
-    return w.split.paces[z] *
+    return w.split.efficiencies[z] *
            std::max(w.path.bound(states),
                     static_cast<double>(w.path.microbatches() - 1) * w.split.overlapped[z]);
   }

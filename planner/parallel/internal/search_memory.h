@@ -21,8 +21,9 @@ struct SearchMemory {
         usual(tasks.size()),
         least(tasks.size()) {
     for (int t = 0; t < std::max(options.threads, 1); ++t) {
-      usual_paths.push_back(std::make_unique<FastPath>(job, model, Clock::kUsual));
-      least_paths.push_back(std::make_unique<FastPath>(*usual_paths.back(), Clock::kLeast));
+      usual_paths.push_back(std::make_unique<ClosedFormModel>(job, model, CostBasis::kUsual));
+      least_paths.push_back(
+          std::make_unique<ClosedFormModel>(*usual_paths.back(), CostBasis::kLowerBound));
     }
     for (const SearchTask& task : tasks) {
       split_bounds.emplace_back(task.splits.size());
@@ -31,11 +32,11 @@ struct SearchMemory {
     }
   }
 
-  [[nodiscard]] FastPath& path(Clock clock, std::size_t worker) const {
-    return *(clock == Clock::kLeast ? least_paths : usual_paths)[worker];
+  [[nodiscard]] ClosedFormModel& path(CostBasis clock, std::size_t worker) const {
+    return *(clock == CostBasis::kLowerBound ? least_paths : usual_paths)[worker];
   }
-  [[nodiscard]] TaskTable& table(Clock clock, std::size_t task) {
-    return (clock == Clock::kLeast ? least : usual)[task];
+  [[nodiscard]] TaskTable& table(CostBasis clock, std::size_t task) {
+    return (clock == CostBasis::kLowerBound ? least : usual)[task];
   }
 
   Job job;
@@ -50,7 +51,7 @@ struct SearchMemory {
   /// Whether their passes on one stage have put all its plans behind, likewise.
   std::vector<std::vector<char>> by_one_stage;
   std::vector<std::vector<std::optional<std::vector<ScheduleChoice>>>> schedules;  // likewise
-  std::vector<std::unique_ptr<FastPath>> usual_paths, least_paths;                 // by worker
+  std::vector<std::unique_ptr<ClosedFormModel>> usual_paths, least_paths;          // by worker
 };
 
 }  // namespace stepcast::planner::internal

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_search.h"
 #include "planner/parallel/parallel_space.h"
 #include "planner/parallel/task_costs.h"
@@ -25,15 +25,15 @@ struct Split {
   std::vector<ZeroChoice> zeros;
   std::array<std::vector<States>, 2> states_by_clock;
   /// States as a search by the clock knows them.
-  [[nodiscard]] const std::vector<States>& states(Clock clock) const {
+  [[nodiscard]] const std::vector<States>& states(CostBasis clock) const {
     return states_by_clock.at(static_cast<std::size_t>(clock));
   }
   std::vector<double> overlapped;  ///< seconds of transfers overlapped with a micro-batch's passes,
                                    ///< mean over stages
   std::vector<char> fits;          ///< the parameters alone
   std::vector<char> splits;        ///< splitting the backward pass is legal
-  std::vector<double> paces;       ///< expected over closed-form time (from `sharded` on)
-  double least_pace = 1;           ///< of them
+  std::vector<double> efficiencies;  ///< expected over closed-form time (from `sharded` on)
+  double least_efficiency = 1;       ///< of them
   /// True if the z-th sharding is legal with the schedule.
   [[nodiscard]] bool has(std::size_t z, ScheduleKind schedule) const {
     return !splits_weights(schedule) || splits[z] != 0;
@@ -64,7 +64,7 @@ class SplitTable {
   /// Evaluated when the first task comes to it: the time limit may end the search before.
   Split& sharded(std::size_t split);
   /// Its costs too, by the path's clock. `split`: answered by `sharded`.
-  const Split& known(Split& split, FastPath& path);
+  const Split& known(Split& split, ClosedFormModel& path);
   /// Tasks of this shard of the search, the most usual plans first: what comes first bounds what
   /// follows.
   [[nodiscard]] std::vector<SearchTask> tasks() const;
@@ -83,8 +83,8 @@ class SplitTable {
     return {stages, deal.virtual_stages, deal.embedding_layers, deal.head_layers};
   }
   void make_layouts(const PlanPoint& split);
-  [[nodiscard]] double overlapped(FastPath& path, PlanPoint point, const PipelineLayout& layout,
-                                  const DealChoice& deal) const;
+  [[nodiscard]] double overlapped(ClosedFormModel& path, PlanPoint point,
+                                  const PipelineLayout& layout, const DealChoice& deal) const;
   [[nodiscard]] double remoteness(const SearchTask& task) const;
 
   const Job& job_;

@@ -291,7 +291,7 @@ class Cases {
       sweep_.fused_attention = true;
       sweep_.facts.versions += ", attention by " + attention_->version();
     } catch (const EnvironmentError& error) {
-      sweep_.refused.emplace_back("attention", error.what());
+      sweep_.rejected.emplace_back("attention", error.what());
     }
   }
 
@@ -319,9 +319,9 @@ class Cases {
       try {
         measure(c, options_.seed + i);
       } catch (const InputError& error) {
-        sweep_.refused.emplace_back(text_of(c), error.what());
+        sweep_.rejected.emplace_back(text_of(c), error.what());
       } catch (const RunError& error) {
-        sweep_.refused.emplace_back(text_of(c), error.what());
+        sweep_.rejected.emplace_back(text_of(c), error.what());
         if (!usable(stream_)) {
           sweep_.left_out += static_cast<std::int64_t>(cases_.size() - i) - 1;
           break;
@@ -414,7 +414,7 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
   try {
     measure_nccl(facts, stream, timer, arena);
   } catch (const RunError& error) {  // nothing else here needs NCCL
-    sweep.refused.emplace_back("one-device collectives", error.what());
+    sweep.rejected.emplace_back("one-device collectives", error.what());
   }
 
   Cases(options, begin, stream, timer, arena, sweep).run();

@@ -39,23 +39,23 @@ bool searches_order(const PlanRequest& request) {
          system.fabric.size() > 1 && request.job.devices > system.devices_in_level(0);
 }
 
-void refuse_model(const PlanRequest& request) {
-  if (const auto& stack = request.fixed.stack) {
-    if (const auto broken = broken_rule(request.job, *stack);
+void reject_model(const PlanRequest& request) {
+  if (const auto& framework = request.fixed.framework) {
+    if (const auto broken = broken_rule(request.job, *framework);
         broken && !broken->key.starts_with("parallel.")) {
       throw InputError(broken->key, broken->what);
     }
   }
 }
 
-std::array<double, 4> paces_by_zero(Job job) {
-  std::array<double, 4> paces{};
+std::array<double, 4> efficiencies_by_zero(Job job) {
+  std::array<double, 4> efficiencies{};
   for (std::int32_t zero = 0; zero < 4; ++zero) {
     job.parallel.zero = zero;
-    const auto of = pace_of(job);
-    paces.at(static_cast<std::size_t>(zero)) = of ? of->factor : 1;
+    const auto of = efficiency_of(job);
+    efficiencies.at(static_cast<std::size_t>(zero)) = of ? of->factor : 1;
   }
-  return paces;
+  return efficiencies;
 }
 
 ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top) {

@@ -39,14 +39,14 @@ void keep_shown(std::vector<Plan>& plans, std::size_t top, const Of& of) {
 }
 
 /// True if the order of ranks decides who exchanges tokens of experts, and neither the job nor its
-/// stack says it.
+/// framework says it.
 bool searches_order(const PlanRequest& request);
 
 /// Errors: InputError where the request's framework cannot run the model, whatever the plan.
-void refuse_model(const PlanRequest& request);
+void reject_model(const PlanRequest& request);
 
 /// Expected over simulated step of plans by ZeRO stage, which with the workload says their family.
-std::array<double, 4> paces_by_zero(Job job);
+std::array<double, 4> efficiencies_by_zero(Job job);
 
 /// One report of two searches that differ in the order of ranks alone: the best `top` plans of
 /// both, each kind once; a bound that holds for both.

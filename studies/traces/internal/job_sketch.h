@@ -4,13 +4,13 @@
 #include <string_view>
 #include <vector>
 
-#include "studies/traces/internal/seen_work.h"
+#include "studies/traces/internal/inferred_workload.h"
 #include "studies/traces/job_from_trace.h"
 
 namespace stepcast::studies {
 
 /// A job while it is found out.
-class JobSketch {
+class InferredWorkload {
  public:
   using Json = nlohmann::ordered_json;
   /// The trace says so.
@@ -36,13 +36,14 @@ class JobSketch {
   }
 
   Json job = Json::object();
-  std::vector<ToldKey> told, open;
+  std::vector<InferredKey> told, open;
 };
 
 /// Each gives the workload, its batch, plan and formats, and says whether it is one of its kind.
 /// `world`: ranks of the run, of which `ranks` may be some.
-bool sketch_dlrm(const std::vector<SeenRank>& ranks, std::int64_t world, JobSketch& sketch);
-bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world, JobSketch& sketch);
+bool infer_dlrm(const std::vector<SeenRank>& ranks, std::int64_t world, InferredWorkload& sketch);
+bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world,
+                        InferredWorkload& sketch);
 
 /// Our name of a framework's class; empty: another.
 std::string optimizer_of(std::string_view torch_class);

@@ -9,7 +9,7 @@
 namespace stepcast::studies {
 namespace {
 
-using Json = JobSketch::Json;
+using Json = InferredWorkload::Json;
 
 struct Product {
   std::int64_t rows = 0, out = 0, in = 0;
@@ -79,7 +79,7 @@ std::vector<Tables> tables_of(const std::vector<SeenRank>& ranks, std::int64_t l
   return all;
 }
 
-void sketch_tables(const std::vector<Tables>& found, std::int64_t world, JobSketch& sketch) {
+void sketch_tables(const std::vector<Tables>& found, std::int64_t world, InferredWorkload& sketch) {
   Json tables = Json::array(), shards = Json::array();
   std::int64_t copied = 0;
   Json everyone = Json::array();
@@ -129,7 +129,8 @@ void sketch_tables(const std::vector<Tables>& found, std::int64_t world, JobSket
   }
 }
 
-void sketch_interaction(const SeenRank& rank, const Chain& bottom, Chain& top, JobSketch& sketch) {
+void sketch_interaction(const SeenRank& rank, const Chain& bottom, Chain& top,
+                        InferredWorkload& sketch) {
   if (const std::size_t layers = cross_layers(top); layers > 0) {
     sketch.tell("workload.interaction",
                 {{"kind", "dcnv2"}, {"layers", layers}, {"rank", top.front().out}},
@@ -149,7 +150,7 @@ void sketch_interaction(const SeenRank& rank, const Chain& bottom, Chain& top, J
               "nothing between the lookups and the top MLP");
 }
 
-void sketch_exchanges(const SeenRank& rank, JobSketch& sketch) {
+void sketch_exchanges(const SeenRank& rank, InferredWorkload& sketch) {
   std::size_t lookup = SIZE_MAX;
   for (std::size_t i = 0; i < rank.ops.size() && lookup == SIZE_MAX; ++i) {
     lookup = rank.ops[i].op.kind == OpKind::kEmbeddingForward ? i : lookup;
@@ -171,7 +172,7 @@ void sketch_exchanges(const SeenRank& rank, JobSketch& sketch) {
 
 }  // namespace
 
-bool sketch_dlrm(const std::vector<SeenRank>& ranks, std::int64_t world, JobSketch& sketch) {
+bool infer_dlrm(const std::vector<SeenRank>& ranks, std::int64_t world, InferredWorkload& sketch) {
   const SeenRank& rank = ranks.front();
   std::vector<Chain> chains = chains_of(rank);
   if (chains.size() < 2) {

@@ -195,7 +195,8 @@ std::int64_t vocabulary_of(const std::vector<SeenRank>& ranks, std::int64_t hidd
   return rows;
 }
 
-void sketch_ffn(const Layer& layer, const SeenRank& rank, std::int64_t tensor, JobSketch& sketch) {
+void sketch_ffn(const Layer& layer, const SeenRank& rank, std::int64_t tensor,
+                InferredWorkload& sketch) {
   if (layer.ffn == 0) {
     sketch.assume("workload.ffn_hidden", 4 * layer.hidden,
                   "no product with a shape follows attention's: four times the hidden size");
@@ -222,7 +223,7 @@ void sketch_ffn(const Layer& layer, const SeenRank& rank, std::int64_t tensor, J
   }
 }
 
-void sketch_recompute(const SeenRank& rank, JobSketch& sketch) {
+void sketch_recompute(const SeenRank& rank, InferredWorkload& sketch) {
   std::int64_t forward = 0, backward = 0, attention = 0;
   for (const SeenOp& o : rank.ops) {
     forward += is_product(o) ? 1 : 0;
@@ -246,7 +247,7 @@ struct Plan {
   std::int64_t tensor = 1, pipeline = 1, data = 1;
 };
 
-Plan sketch_plan(const Axes& axes, std::int64_t world, JobSketch& sketch) {
+Plan sketch_plan(const Axes& axes, std::int64_t world, InferredWorkload& sketch) {
   Plan plan{axes.tensor, 1, 1};
   if (axes.pipelined && axes.data > 0) {
     plan.pipeline = std::max<std::int64_t>(1, world / (axes.tensor * axes.data));
@@ -281,7 +282,8 @@ Plan sketch_plan(const Axes& axes, std::int64_t world, JobSketch& sketch) {
 
 }  // namespace
 
-bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world, JobSketch& sketch) {
+bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world,
+                        InferredWorkload& sketch) {
   const SeenRank& rank = ranks.front();
   const std::vector<Attention> all = attentions_of(rank);
   const auto layer = all.empty() ? std::nullopt : layer_of(rank, all, 0);

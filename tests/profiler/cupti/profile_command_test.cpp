@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using traces::EventCategory;
 using traces::EventId;
-using traces::Oddity;
+using traces::ParseWarning;
 using traces::RankRecording;
 using traces::Recording;
 

@@ -14,7 +14,7 @@ using made::Records;
 using traces::EventCategory;
 using traces::EventId;
 using traces::kNoEvent;
-using traces::Oddity;
+using traces::ParseWarning;
 using traces::RankRecording;
 using traces::Recording;
 using traces::SyncInfo;
@@ -150,7 +150,7 @@ TEST_CASE("a wait whose record is not there is counted", "[profiler][cupti]") {
   made.api(Records::kStreamWait, 8, 9, 3);
   made.sync(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT, 8, 9, 3, 13, 5, 1234);
   const Recording r = made.parse();
-  CHECK(r.all_oddities()[Oddity::kUnpairedWait].count == 1);
+  CHECK(r.all_oddities()[ParseWarning::kUnpairedWait].count == 1);
   CHECK(sync_of(r.ranks.front(), find(r, "stream wait event")).record_correlation == -1);
 }
 
@@ -262,9 +262,9 @@ TEST_CASE("records without times are counted, not used", "[profiler][cupti]") {
   made.marker(CUPTI_ACTIVITY_FLAG_MARKER_START, 9, 0, "untimed", nullptr);
   const Recording r = made.parse();
   const auto odd = r.all_oddities();
-  CHECK(odd[Oddity::kNoTime].count == 4);
-  CHECK(odd[Oddity::kNegativeDuration].count == 1);
-  CHECK(odd[Oddity::kLaunchWithoutWork].count == 1);
+  CHECK(odd[ParseWarning::kNoTime].count == 4);
+  CHECK(odd[ParseWarning::kNegativeDuration].count == 1);
+  CHECK(odd[ParseWarning::kLaunchWithoutWork].count == 1);
   CHECK(find(r, "good") != kNoEvent);
   CHECK(find(r, "never collected") == kNoEvent);
   CHECK(r.ranks.front().records.at("kernel") == 4);
@@ -330,7 +330,7 @@ TEST_CASE("a window keeps calls that begin in it, with their work, and work that
   }
   CHECK(r.ranks.front().count(EventCategory::kRuntimeCall) == 2);
   // Launched outside or never seen: kept and flagged.
-  CHECK(r.all_oddities()[Oddity::kOrphan].count == 2);
+  CHECK(r.all_oddities()[ParseWarning::kOrphan].count == 2);
   // Two kernels, one orphan, three calls, one range.
   CHECK(r.ranks.front().records.at("outside the window") == 7);
 }
@@ -384,8 +384,8 @@ TEST_CASE("overheads, devices, streams, peer copies and fills are kept; what CUP
   CHECK(rank.copies[0].bytes == 64);
   CHECK(rank.copies[0].peer == 3);
   CHECK(rank.copies[1].bytes == 32);
-  CHECK(r.all_oddities()[Oddity::kDropped].count == 17);
-  CHECK(r.all_oddities()[Oddity::kUnreadRecord].count == 1);
+  CHECK(r.all_oddities()[ParseWarning::kDropped].count == 17);
+  CHECK(r.all_oddities()[ParseWarning::kUnreadRecord].count == 1);
 }
 
 TEST_CASE("streams of two contexts that bear one id are told apart", "[profiler][cupti]") {

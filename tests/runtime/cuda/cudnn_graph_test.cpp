@@ -181,15 +181,15 @@ TEST_CASE("cuDNN is asked, and may say no", "[runtime][cuda]") {
 
 TEST_CASE("What the graphs do not express is not asked of cuDNN", "[runtime][cuda]") {
   const AttentionProblem good = problem_of(8, 2, 64, true, true, Format::kBf16);
-  const auto refused = [&](const auto& change, const char* why) {
+  const auto rejected = [&](const auto& change, const char* why) {
     AttentionProblem p = good;
     change(p);
     CHECK_THAT(not_for_cudnn(p), Catch::Contains(why));
   };
   CHECK(not_for_cudnn(good).empty());
-  refused([](auto& p) { p.format = Format::kFp32; }, "fp32");
-  refused([](auto& p) { p.shape.window = 7; }, "window");
-  refused([](auto& p) { p.shape.head_dim = 60; }, "60");
-  refused([](auto& p) { p.shape.kv_length = 512; }, "unequal");
-  refused([](auto& p) { p.aligned = false; }, "16 bytes");
+  rejected([](auto& p) { p.format = Format::kFp32; }, "fp32");
+  rejected([](auto& p) { p.shape.window = 7; }, "window");
+  rejected([](auto& p) { p.shape.head_dim = 60; }, "60");
+  rejected([](auto& p) { p.shape.kv_length = 512; }, "unequal");
+  rejected([](auto& p) { p.aligned = false; }, "16 bytes");
 }

@@ -1,5 +1,5 @@
 // Lets cuDNN compile plans for a device that is only described: the toolkit's stub of the driver
-// refuses every call, so those with which the library loads and inspects kernels are answered here.
+// rejects every call, so those with which the library loads and inspects kernels are answered here.
 // The program's own dlsym comes before the C library's, which cuDNN would find them with.
 #include <dlfcn.h>
 

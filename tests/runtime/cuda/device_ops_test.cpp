@@ -128,14 +128,14 @@ TEST_CASE("fused attention that cuDNN does not have is refused with the remedy",
 #endif
   const test::WithCudnn machine;
   if (test::has_cudnn(*module)) {
-    const auto refused = [&](Format compute, std::int64_t window, const std::string& why) {
+    const auto rejected = [&](Format compute, std::int64_t window, const std::string& why) {
       CHECK_THROWS_AS(test::BothBackends(*module, graph_of(compute, window)), InputError);
       CHECK_THROWS_WITH(test::BothBackends(*module, graph_of(compute, window)),
                         Catch::Contains("attention: cudnn ") && Catch::Contains(why) &&
                             Catch::Contains("use unfused"));
     };
-    refused(Format::kBf16, 7, "a sliding window");
-    refused(Format::kFp32, 0, "operands in fp32");
+    rejected(Format::kBf16, 7, "a sliding window");
+    rejected(Format::kFp32, 0, "operands in fp32");
   }
   const ExecutionGraph without =
       workloads::build_graph(test::small_transformer(Activation::kSwiGlu, false, Format::kFp32));

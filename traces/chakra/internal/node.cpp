@@ -105,7 +105,7 @@ void ChakraRank::node(const ChakraNode& n) {
   constexpr std::int64_t kLongest = std::int64_t{1} << 50;  // us: 35 years
   if (n.duration_us < 0 || n.duration_us > kLongest || n.begin_us.value_or(0) < 0 ||
       n.begin_us.value_or(0) > 4 * kLongest) {
-    rank.oddities.add(Oddity::kNegativeDuration, [&] {
+    rank.oddities.add(ParseWarning::kNegativeDuration, [&] {
       return fmt::format("{}: node {} lasts {} us", rank.source, n.id, n.duration_us);
     });
     return;

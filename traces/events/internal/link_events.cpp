@@ -173,7 +173,7 @@ void link_launches(RankRecording& rank, const Names& names) {
   Events& e = rank.events;
   e.link.assign(e.size(), kNoEvent);
   const Correlations correlations(e, [&](EventId i) {
-    rank.oddities.add(Oddity::kDuplicateCorrelation, [&] { return place(rank, names, i); });
+    rank.oddities.add(ParseWarning::kDuplicateCorrelation, [&] { return place(rank, names, i); });
   });
   const bool timeline = rank.timing == Timing::kTimeline;
   for (EventId i = 0; i < e.size(); ++i) {
@@ -187,7 +187,7 @@ void link_launches(RankRecording& rank, const Names& names) {
     }
     if (call == kNoEvent) {
       if (timeline) {
-        rank.oddities.add(Oddity::kOrphan, [&] { return place(rank, names, i); });
+        rank.oddities.add(ParseWarning::kOrphan, [&] { return place(rank, names, i); });
       }
       continue;
     }
@@ -195,14 +195,14 @@ void link_launches(RankRecording& rank, const Names& names) {
       e.link[call] = i;
     }
     if (e.begin[i] < e.begin[call]) {
-      rank.oddities.add(Oddity::kBeforeLaunch, [&] { return place(rank, names, i); });
+      rank.oddities.add(ParseWarning::kBeforeLaunch, [&] { return place(rank, names, i); });
     }
   }
   const std::vector<HostCall> calls = host_calls(e, names);
   for (EventId i = 0; i < e.size(); ++i) {
     if (e.category[i] == EventCategory::kRuntimeCall && e.link[i] == kNoEvent &&
         e.name[i] != kNoName && calls[e.name[i]] == HostCall::kLaunch) {
-      rank.oddities.add(Oddity::kLaunchWithoutWork, [&] { return place(rank, names, i); });
+      rank.oddities.add(ParseWarning::kLaunchWithoutWork, [&] { return place(rank, names, i); });
     }
   }
 }
@@ -238,10 +238,10 @@ void describe_collectives(RankRecording& rank, Names& names) {
       fill_bytes(c, names, size);
     }
     if (c.bytes < 0) {
-      rank.oddities.add(Oddity::kUnsizedCollective, [&] { return place(rank, names, i); });
+      rank.oddities.add(ParseWarning::kUnsizedCollective, [&] { return place(rank, names, i); });
     }
     if (c.kind == OpKind::kCount) {
-      rank.oddities.add(Oddity::kUnknownCollective, [&] { return place(rank, names, i); });
+      rank.oddities.add(ParseWarning::kUnknownCollective, [&] { return place(rank, names, i); });
     }
     rank.collectives[static_cast<std::size_t>(e.detail[i])] = std::move(c);
   }
@@ -259,7 +259,7 @@ void count_overlaps(RankRecording& rank, const Names& names) {
           continue;
         }
         if (busy_until && e.begin[i] < *busy_until) {
-          rank.oddities.add(Oddity::kOverlap, [&] { return place(rank, names, i); });
+          rank.oddities.add(ParseWarning::kOverlap, [&] { return place(rank, names, i); });
         }
         busy_until = std::max(busy_until.value_or(e.end(i)), e.end(i));
         continue;
@@ -268,7 +268,7 @@ void count_overlaps(RankRecording& rank, const Names& names) {
         open.pop_back();
       }
       if (!open.empty() && e.end(i) > open.back()) {
-        rank.oddities.add(Oddity::kCrossing, [&] { return place(rank, names, i); });
+        rank.oddities.add(ParseWarning::kCrossing, [&] { return place(rank, names, i); });
       }
       open.push_back(e.end(i));
     }

@@ -107,7 +107,7 @@ NameId KinetoRank::name_of_text(std::string_view text, std::uint64_t offset) {
   // Escapes are rare: the general parser may take its time.
   const json parsed = json::parse('"' + std::string(text) + '"', nullptr, false);
   if (!parsed.is_string()) {
-    builder_.rank().oddities.add(Oddity::kBadText, [&] { return place(offset); });
+    builder_.rank().oddities.add(ParseWarning::kBadText, [&] { return place(offset); });
     return names_.intern(text);
   }
   return names_.intern(parsed.get_ref<const std::string&>());
@@ -131,9 +131,9 @@ std::uint16_t KinetoRank::lane(const RawEvent& e, bool device) {
 
 bool KinetoRank::times(const RawEvent& e, std::uint64_t offset, Nanoseconds& begin,
                        Nanoseconds& duration) {
-  Oddities& oddities = builder_.rank().oddities;
+  ParseWarnings& oddities = builder_.rank().oddities;
   if (e.begin.empty() || e.duration.empty()) {
-    oddities.add(Oddity::kNoTime, [&] { return place(offset); });
+    oddities.add(ParseWarning::kNoTime, [&] { return place(offset); });
     return false;
   }
   const auto at = nanoseconds_of_microseconds(e.begin);
@@ -144,10 +144,10 @@ bool KinetoRank::times(const RawEvent& e, std::uint64_t offset, Nanoseconds& beg
                                  at ? "dur" : "ts", bare(at ? e.duration : e.begin).substr(0, 40)));
   }
   if (at->rounded || lasts->rounded) {
-    oddities.add(Oddity::kSubNanosecond, [&] { return place(offset); });
+    oddities.add(ParseWarning::kSubNanosecond, [&] { return place(offset); });
   }
   if (lasts->nanoseconds < 0) {
-    oddities.add(Oddity::kNegativeDuration, [&] { return place(offset); });
+    oddities.add(ParseWarning::kNegativeDuration, [&] { return place(offset); });
     return false;
   }
   begin = Nanoseconds(at->nanoseconds);
@@ -238,7 +238,7 @@ std::int32_t KinetoRank::detail(const RawEvent& e, EventCategory category) {
                     small(e.stream.value_or(-1)), small(e.wait_stream), e.event_id,
                     record ? e.correlation : e.record_correlation};
       if (info.kind == SyncInfo::Kind::kStreamWait && info.record_correlation < 0) {
-        rank.oddities.add(Oddity::kUnpairedWait, [&] {
+        rank.oddities.add(ParseWarning::kUnpairedWait, [&] {
           return fmt::format("{}: stream {} waits for event {}", rank.source, info.stream,
                              info.event);
         });
@@ -267,7 +267,7 @@ void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
     if (e.phase == 'M' && e.name == "thread_name" && !e.label.empty()) {
       threads_[{number_of(e.process), number_of(e.thread)}] = name_of_text(bare(e.label), offset);
     } else if (e.phase != 'M' && e.phase != 's' && e.phase != 't' && e.phase != 'f') {
-      builder_.rank().oddities.add(Oddity::kUnreadRecord, [&] {
+      builder_.rank().oddities.add(ParseWarning::kUnreadRecord, [&] {
         return fmt::format("{}: phase '{}'", place(offset), e.phase);
       });
     }
@@ -283,7 +283,7 @@ void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
   }
   const auto known = category_of(e.category);
   if (!known) {
-    builder_.rank().oddities.add(Oddity::kUnknownCategory, [&] {
+    builder_.rank().oddities.add(ParseWarning::kUnknownCategory, [&] {
       return fmt::format("{}: category '{}'", place(offset), e.category.substr(0, 40));
     });
   }
@@ -314,7 +314,7 @@ void KinetoRank::profiler_notes(std::string_view line) {
     const std::string_view rest = line.substr(at + word.size());
     return integer_of(rest.substr(0, rest.find(','))).value_or(0);
   };
-  const auto note = [&](Oddity kind, std::string_view word) {
+  const auto note = [&](ParseWarning kind, std::string_view word) {
     const std::int64_t n = number_after(word);
     if (n > 0) {
       builder_.rank().oddities.add(
@@ -325,7 +325,7 @@ void KinetoRank::profiler_notes(std::string_view line) {
   };
   // Lost: what CUPTI had no room for. Not lost: activities outside the capture window, and calls
   // that Kineto never records (cudaGetDevice, ...).
-  note(Oddity::kDropped, "CUPTI stopped early? = ");
+  note(ParseWarning::kDropped, "CUPTI stopped early? = ");
   const auto fact = [&](const char* key, std::string_view word) {
     if (const std::int64_t n = number_after(word); n > 0) {
       builder_.rank().metadata[key] = std::to_string(n);
@@ -404,8 +404,8 @@ void KinetoRank::member(std::string_view key, std::string_view text) {
 
 void KinetoRank::repaired(std::uint64_t windows) {
   builder_.rank().oddities.add(
-      Oddity::kBadText, [&] { return fmt::format("{}: in {} windows", input_.label(), windows); },
-      windows);
+      ParseWarning::kBadText,
+      [&] { return fmt::format("{}: in {} windows", input_.label(), windows); }, windows);
 }
 
 RankRecording KinetoRank::finish() && {

@@ -16,7 +16,7 @@ constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int32_t kMostEvents = 1 << 24;
 constexpr std::int64_t kLargest = std::int64_t{1} << 53;  // what a double still counts exactly
 
-[[noreturn]] void refuse(const std::string& file, const std::string& path,
+[[noreturn]] void reject(const std::string& file, const std::string& path,
                          const std::string& what) {
   throw InputError(file + ": " + path, what);
 }
@@ -56,7 +56,7 @@ class ProgramChecker {
 
  private:
   [[noreturn]] void fail(const std::string& place, const std::string& what) const {
-    refuse(file_, path_ + place, what);
+    reject(file_, path_ + place, what);
   }
   template <typename Index, typename List>
   [[nodiscard]] static bool in(Index i, const List& list) {
@@ -183,7 +183,7 @@ class GraphChecker {
 
  private:
   [[noreturn]] void fail(const std::string& path, const std::string& what) const {
-    refuse(file_, path, what);
+    reject(file_, path, what);
   }
 
   void mesh() {

@@ -16,7 +16,7 @@ struct Grid {
 /// Dynamic shared memory that every kernel may have; more has to be asked for.
 constexpr std::size_t kDefaultShared = 48 * 1024;
 
-/// Enqueues a kernel. RunError with `name` if the launch is refused.
+/// Enqueues a kernel. RunError with `name` if the launch is rejected.
 template <class... P>
 void launch(const char* name, void (*kernel)(P...), const Grid& grid, cudaStream_t stream,
             std::type_identity_t<P>... arguments) {

@@ -5,7 +5,7 @@ namespace stepcast::runtime::cuda::kernels::internal {
 
 // Compiled by the host compiler: formatting stays out of device sources.
 
-/// Throws RunError naming the kernel if the launch just made was refused.
+/// Throws RunError naming the kernel if the launch just made was rejected.
 void check_launch(const char* kernel);
 
 /// Throws InternalError with `promise` (what the caller should have seen to) unless it holds.

@@ -132,7 +132,7 @@ bool ends_fit(const void* to, const void* from, std::size_t bytes, cudaMemcpyKin
 }
 
 cudaError_t sticky = cudaSuccess;  ///< what cudaGetLastError will say
-cudaError_t refused(cudaError_t code) { return sticky = code; }
+cudaError_t rejected(cudaError_t code) { return sticky = code; }
 
 }  // namespace
 
@@ -184,7 +184,7 @@ const char* cudaGetErrorName(cudaError_t) { return "standin"; }
 const char* cudaGetErrorString(cudaError_t) { return "standin"; }
 cudaError_t cudaDeviceSynchronize() {
   arrive(nullptr);
-  return captured ? refused(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+  return captured ? rejected(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = static_cast<std::size_t>(capacity());
@@ -193,29 +193,29 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   if (captured) {
-    return refused(cudaErrorStreamCaptureUnsupported);
+    return rejected(cudaErrorStreamCaptureUnsupported);
   }
   if (static_cast<std::int64_t>(bytes) > unused()) {
-    return refused(cudaErrorMemoryAllocation);
+    return rejected(cudaErrorMemoryAllocation);
   }
   *p = stepcast::standin::take_device_memory(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
   if (captured) {
-    return refused(cudaErrorStreamCaptureUnsupported);
+    return rejected(cudaErrorStreamCaptureUnsupported);
   }
   *p = stepcast::standin::take_pinned_memory(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* p) {
   arrive(nullptr);  // waits for the device
-  return stepcast::standin::give_back(p) ? cudaSuccess : refused(cudaErrorInvalidValue);
+  return stepcast::standin::give_back(p) ? cudaSuccess : rejected(cudaErrorInvalidValue);
 }
 cudaError_t cudaFree(void* p) { return cudaFreeHost(p); }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   if (captured || !ends_fit(to, from, bytes, kind)) {
-    return refused(cudaErrorInvalidValue);
+    return rejected(cudaErrorInvalidValue);
   }
   arrive(nullptr);
   const OnDevice device;
@@ -230,7 +230,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   if (captured || (bytes > 0 && !stepcast::standin::on_device(to, bytes))) {
-    return refused(cudaErrorInvalidValue);
+    return rejected(cudaErrorInvalidValue);
   }
   arrive(nullptr);
   const OnDevice device;
@@ -246,7 +246,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
                                                       : nullptr;
   if (!ends_fit(to, from, bytes, kind) ||
       (bytes > 0 && host != nullptr && !stepcast::standin::pinned(host, bytes))) {
-    return refused(cudaErrorInvalidValue);
+    return rejected(cudaErrorInvalidValue);
   }
   arrive(stream);
   if (bytes > 0) {  // nothing may be nowhere
@@ -256,7 +256,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   if (bytes > 0 && !stepcast::standin::on_device(to, bytes)) {
-    return refused(cudaErrorInvalidValue);
+    return rejected(cudaErrorInvalidValue);
   }
   arrive(stream);
   if (bytes > 0) {
@@ -274,10 +274,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   arrive(stream);
-  return captured ? refused(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+  return captured ? rejected(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t) {
-  return captured ? refused(cudaErrorStreamCaptureUnsupported)
+  return captured ? rejected(cudaErrorStreamCaptureUnsupported)
          : hung   ? cudaErrorNotReady
                   : cudaSuccess;
 }

@@ -12,7 +12,7 @@
 // The backend API of cuDNN on the host: descriptors keep their attributes, and a plan computes the
 // operations of its graph one after the other, from the dimensions, strides and addresses they were
 // given. It knows nothing of attention, but for the one operation that is all of it. As the real
-// library (9.19) it refuses products of two formats and the one operation of the backward.
+// library (9.19) it rejects products of two formats and the one operation of the backward.
 
 using stepcast::Format;
 

@@ -1,6 +1,6 @@
+#include "models/collectives/idle_time.h"
 #include "core/graph/op.h"
 #include "core/graph/program.h"
-#include "models/collectives/since_use.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 
 #include <algorithm>
 #include <array>
@@ -21,13 +21,13 @@ std::optional<PlanFamily> plan_family(const Job& job) {
                                   : PlanFamily::kTensorPipeline;
 }
 
-const PaceGroup* nearest_pace(const PaceTable& table, std::string_view device,
-                              std::string_view framework, std::string_view family) {
+const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, std::string_view device,
+                                          std::string_view framework, std::string_view family) {
   using Keys = std::array<std::string_view, 3>;
   const std::array<Keys, 5> chain{Keys{device, framework, family}, Keys{"", framework, family},
                                   Keys{device, "", family}, Keys{"", "", family}, Keys{"", "", ""}};
   for (const auto& [of_device, of_framework, of_family] : chain) {
-    for (const PaceGroup& group : table.groups) {
+    for (const EfficiencyGroup& group : table.groups) {
       if (group.device == of_device && group.framework == of_framework &&
           group.family == of_family) {
         return &group;
@@ -37,42 +37,42 @@ const PaceGroup* nearest_pace(const PaceTable& table, std::string_view device,
   return nullptr;
 }
 
-std::string pace_key(PlanFamily family) {
+std::string efficiency_key(PlanFamily family) {
   return "transformer_step." + std::string(name_of(family));
 }
 
-FittedModel fitted_pace(const Pace& pace) {
+FittedModel fitted_efficiency(const Efficiency& efficiency) {
   FittedModel model;
   model.form = "step.pace";
-  model.constants = {{"factor", pace.factor},
-                     {"low", pace.low},
-                     {"high", pace.high},
-                     {"sources", static_cast<double>(pace.sources)},
-                     {"own", pace.own ? 1 : 0}};
-  model.samples = pace.rows;
-  model.source = pace.measured;
+  model.constants = {{"factor", efficiency.factor},
+                     {"low", efficiency.low},
+                     {"high", efficiency.high},
+                     {"sources", static_cast<double>(efficiency.sources)},
+                     {"own", efficiency.own ? 1 : 0}};
+  model.samples = efficiency.rows;
+  model.source = efficiency.measured;
   return model;
 }
 
-std::optional<Pace> pace_of(const Job& job) {
+std::optional<Efficiency> efficiency_of(const Job& job) {
   const auto family = plan_family(job);
   if (!family || job.phase != JobPhase::kTrain ||
       job.calibration.kind != Calibration::Kind::kAuto) {
     return std::nullopt;
   }
-  const auto carried = job.system.fitted.find(pace_key(*family));
+  const auto carried = job.system.fitted.find(efficiency_key(*family));
   if (carried == job.system.fitted.end()) {
     return std::nullopt;
   }
   const FittedModel& model = carried->second;
   const auto constant = [&model](const char* name) { return model.constants.at(name); };
-  return Pace{.factor = constant("factor"),
-              .low = constant("low"),
-              .high = constant("high"),
-              .rows = model.samples,
-              .sources = std::llround(constant("sources")),
-              .own = constant("own") > 0,
-              .measured = model.source};
+  return Efficiency{.factor = constant("factor"),
+                    .low = constant("low"),
+                    .high = constant("high"),
+                    .rows = model.samples,
+                    .sources = std::llround(constant("sources")),
+                    .own = constant("own") > 0,
+                    .measured = model.source};
 }
 
 }  // namespace stepcast

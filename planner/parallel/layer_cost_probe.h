@@ -11,7 +11,7 @@
 #include "models/cost_model.h"
 #include "planner/parallel/chunk_costs.h"
 #include "planner/parallel/plan_point.h"
-#include "planner/parallel/rank_walk.h"
+#include "planner/parallel/rank_timeline.h"
 #include "planner/parallel/stage_costs.h"
 
 namespace stepcast::planner {
@@ -24,17 +24,18 @@ namespace stepcast::planner {
 /// the model's share of each.
 ///
 /// With Clock::kLeast seconds are those below which the simulator cannot come, whatever overlaps
-/// with what: RankWalk's least, transfers between stages on streams of their own take none, and all
-/// layers have the window.
-class ReducedStep {
+/// with what: RankTimeline's least, transfers between stages on streams of their own take none, and
+/// all layers have the window.
+class LayerCostProbe {
  public:
-  ReducedStep(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
+  LayerCostProbe(const Job& job, const models::CostModel& model,
+                 CostBasis clock = CostBasis::kUsual);
   /// The same job by another clock, from the same graphs.
-  ReducedStep(const ReducedStep& other, Clock clock);
+  LayerCostProbe(const LayerCostProbe& other, CostBasis clock);
 
   /// Passes under the point's tensor, context, expert, micro, sequence_parallel, recompute (kNone,
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
-  /// schedule makes weight gradients apart. Errors: InputError where the builder refuses the split.
+  /// schedule makes weight gradients apart. Errors: InputError where the builder rejects the split.
   Passes passes(const PlanPoint& point);
   /// Completes the passes of the point with a role's mixed_temporaries, which only memory depends
   /// on.
@@ -53,7 +54,7 @@ class ReducedStep {
   };
   Hop hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const;
 
-  [[nodiscard]] bool least() const { return clock_ == Clock::kLeast; }
+  [[nodiscard]] bool least() const { return clock_ == CostBasis::kLowerBound; }
   /// True if passes depend on the data-parallel group (they gather weights or scatter gradients).
   [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
   /// True if it also depends on the order of passes, as gathers that overlap with one delay the
@@ -121,7 +122,7 @@ class ReducedStep {
                          const Costs& costs);
   [[nodiscard]] std::vector<ReducedStage> stages_of(const PlanPoint& key, std::int32_t stages,
                                                     std::int64_t layers) const {
-    return reduced_stages(job_, key, stages, layers, passes_use_data(key));
+    return probed_stages(job_, key, stages, layers, passes_use_data(key));
   }
   /// The same of a point of state_key(), kept: the other clock asks for it next.
   const std::vector<ReducedStage>& state_stages(const PlanPoint& key, std::int32_t stages,
@@ -144,7 +145,7 @@ class ReducedStep {
 
   Job job_;
   const models::CostModel& model_;
-  Clock clock_;
+  CostBasis clock_;
   StageCosts costs_;
   std::int64_t dense_layers_ = 0;
   std::int64_t full_attention_every_ = 0;

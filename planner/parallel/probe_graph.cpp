@@ -1,4 +1,4 @@
-#include "planner/parallel/reduced_graph.h"
+#include "planner/parallel/probe_graph.h"
 
 #include <algorithm>
 
@@ -54,8 +54,8 @@ bool gathers_first(const Program& program) {
                      [](const Segment& s) { return part_of(s) == Part::kFirstForward; });
 }
 
-std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
-                                         std::int32_t stages, std::int64_t layers, bool two) {
+std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point, std::int32_t stages,
+                                        std::int64_t layers, bool two) {
   PlanPoint split = point;
   split.pipeline = stages;
   split.virtual_stages = 1;

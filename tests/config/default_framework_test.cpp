@@ -1,45 +1,45 @@
-// The stack that predictions take where a job names none.
+// The framework that predictions take where a job names none.
 #include <catch2/catch.hpp>
 
-#include "core/config/usual_stack.h"
-#include "core/job/pace.h"
+#include "core/config/default_framework.h"
+#include "core/job/efficiency.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
 
 namespace {
 
-JobOnStack taken(std::vector<std::string> overrides) {
+JobOnFramework taken(std::vector<std::string> overrides) {
   const std::vector<std::string> usual{"workload=llama3-8b", "system=dgx-h100",     "devices=16",
                                        "batch.global=32",    "batch.sequence=8192", "batch.micro=1",
                                        "parallel.tensor=4"};
   overrides.insert(overrides.begin(), usual.begin(), usual.end());
-  return load_job_on_usual_stack(text_source("{}", "test"), overrides,
-                                 Library{STEPCAST_SOURCE_DIR});
+  return load_job_on_default_framework(text_source("{}", "test"), overrides,
+                                       Library{STEPCAST_SOURCE_DIR});
 }
 
 }  // namespace
 
 TEST_CASE("a job that names no stack runs on that of its family of plans", "[config][stack]") {
-  const JobOnStack on = taken({});
-  CHECK(on.usual_stack == "megatron-core");
+  const JobOnFramework on = taken({});
+  CHECK(on.default_framework == "megatron-core");
   CHECK(on.job.parallel.overlap.tensor);
   CHECK(on.job.parallel.sequence_parallel);
-  CHECK(pace_of(on.job).has_value());
+  CHECK(efficiency_of(on.job).has_value());
   const Job named =
       load_job(text_source("{}", "test"),
                {"workload=llama3-8b", "system=dgx-h100", "devices=16", "batch.global=32",
                 "batch.sequence=8192", "batch.micro=1", "parallel.tensor=4", "stack=megatron-core"},
                Library{STEPCAST_SOURCE_DIR});
   CHECK(job_to_json(on.job) == job_to_json(named));
-  CHECK(taken({"parallel.tensor=1", "parallel.zero=3"}).usual_stack == "fsdp2");
+  CHECK(taken({"parallel.tensor=1", "parallel.zero=3"}).default_framework == "fsdp2");
 }
 
 TEST_CASE("a job that is legal on the usual stack alone runs there", "[config][stack]") {
-  // Tensor ranks with experts of their own need sequence parallelism, which the stack has.
+  // Tensor ranks with experts of their own need sequence parallelism, which the framework has.
   const std::vector<std::string> experts{"workload=mixtral-8x7b", "parallel.expert=8"};
-  const JobOnStack on = taken(experts);
-  CHECK(on.usual_stack == "megatron-core");
+  const JobOnFramework on = taken(experts);
+  CHECK(on.default_framework == "megatron-core");
   CHECK(on.job.parallel.sequence_parallel);
   std::vector<std::string> said = experts;
   said.emplace_back("parallel.sequence_parallel=false");
@@ -48,28 +48,28 @@ TEST_CASE("a job that is legal on the usual stack alone runs there", "[config][s
 }
 
 TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
-  const JobOnStack named = taken({"stack=no-overlap"});
-  CHECK(named.usual_stack.empty());
+  const JobOnFramework named = taken({"stack=no-overlap"});
+  CHECK(named.default_framework.empty());
   CHECK_FALSE(named.job.parallel.overlap.tensor);
-  const JobOnStack said = taken({R"(parallel.overlap={"data": true})"});
-  CHECK(said.usual_stack.empty());
+  const JobOnFramework said = taken({R"(parallel.overlap={"data": true})"});
+  CHECK(said.default_framework.empty());
   CHECK(said.job.parallel.overlap.data);
   CHECK_FALSE(said.job.parallel.overlap.tensor);
-  CHECK_FALSE(pace_of(said.job).has_value());
-  CHECK(said.refused == "the job says its overlaps itself");
-  CHECK(load_plan_request_on_stack(
+  CHECK_FALSE(efficiency_of(said.job).has_value());
+  CHECK(said.rejected == "the job says its overlaps itself");
+  CHECK(load_plan_request_on_framework(
             text_source("{}", "test"),
             {"workload=llama3-8b", "system=dgx-h100", R"(parallel.overlap={"data": true})"},
             Library{STEPCAST_SOURCE_DIR}, {})
-            .refused == said.refused);
-  CHECK(named.refused.empty());
-  // Beside the stack, single keys go before what it would set.
-  const JobOnStack apart = taken({"parallel.sequence_parallel=false"});
-  CHECK(apart.usual_stack == "megatron-core");
+            .rejected == said.rejected);
+  CHECK(named.rejected.empty());
+  // Beside the framework, single keys go before what it would set.
+  const JobOnFramework apart = taken({"parallel.sequence_parallel=false"});
+  CHECK(apart.default_framework == "megatron-core");
   CHECK_FALSE(apart.job.parallel.sequence_parallel);
-  // A single overlap changes those of the stack, with what builds on it.
-  const JobOnStack without = taken({"parallel.overlap.tensor=false"});
-  CHECK(without.usual_stack == "megatron-core");
+  // A single overlap changes those of the framework, with what builds on it.
+  const JobOnFramework without = taken({"parallel.overlap.tensor=false"});
+  CHECK(without.default_framework == "megatron-core");
   CHECK(without.job.parallel.overlap.data);
   CHECK_FALSE(without.job.parallel.overlap.tensor);
   CHECK_FALSE(without.job.parallel.overlap.tensor_products);
@@ -78,10 +78,10 @@ TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
 
 TEST_CASE("a scalar of one's own takes the place of the pace, on the same stack",
           "[config][stack]") {
-  const JobOnStack scaled = taken({"calibration.scale=1.2"});
-  CHECK(scaled.usual_stack == "megatron-core");
+  const JobOnFramework scaled = taken({"calibration.scale=1.2"});
+  CHECK(scaled.default_framework == "megatron-core");
   CHECK(scaled.job.parallel.overlap.tensor);
-  CHECK_FALSE(pace_of(scaled.job).has_value());
+  CHECK_FALSE(efficiency_of(scaled.job).has_value());
 }
 
 TEST_CASE("what a stack sets for plans with experts goes after what it sets for all",
@@ -120,17 +120,17 @@ TEST_CASE("a job takes the same share of every NVLink domain", "[config][stack]"
 
 TEST_CASE("no stack is taken where no framework's pace is known or none could run the job",
           "[config][stack]") {
-  CHECK(taken({"phase=prefill"}).usual_stack.empty());
-  CHECK(taken({"calibration=none"}).usual_stack.empty());
-  CHECK(load_job_on_usual_stack(text_source("{}", "test"),
-                                {"workload=rm1", "system=dgx-h100", "devices=8"},
-                                Library{STEPCAST_SOURCE_DIR})
-            .usual_stack.empty());
+  CHECK(taken({"phase=prefill"}).default_framework.empty());
+  CHECK(taken({"calibration=none"}).default_framework.empty());
+  CHECK(load_job_on_default_framework(text_source("{}", "test"),
+                                      {"workload=rm1", "system=dgx-h100", "devices=8"},
+                                      Library{STEPCAST_SOURCE_DIR})
+            .default_framework.empty());
   // 8191 tokens are no multiple of the tensor ranks that megatron-core deals them out to.
-  const JobOnStack odd = taken({"batch.sequence=8191"});
-  CHECK(odd.usual_stack.empty());
+  const JobOnFramework odd = taken({"batch.sequence=8191"});
+  CHECK(odd.default_framework.empty());
   CHECK_FALSE(odd.job.parallel.sequence_parallel);
-  CHECK_THAT(odd.refused, Catch::Contains("megatron-core cannot run it as it is") &&
-                              Catch::Contains("sequence_parallel"));
-  CHECK(taken({}).refused.empty());
+  CHECK_THAT(odd.rejected, Catch::Contains("megatron-core cannot run it as it is") &&
+                               Catch::Contains("sequence_parallel"));
+  CHECK(taken({}).rejected.empty());
 }

@@ -1,4 +1,4 @@
-#include "workloads/passes/kept_products.h"
+#include "workloads/passes/saved_activations.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,8 +30,8 @@ CopiedOp copied(const Program& program, std::uint32_t op) {
   return {of, {in.begin(), in.end()}, {out.begin(), out.end()}, op};
 }
 
-KeptProducts::KeptProducts(Program& program, const ProgramOrder& order,
-                           const std::vector<const ProgramOrder::Part*>& instances)
+SavedActivations::SavedActivations(Program& program, const DependencyInfo& order,
+                                   const std::vector<const DependencyInfo::Part*>& instances)
     : p_(program), order_(order), layer_(*instances.front()) {
   choose_products();
   keep_products();
@@ -41,9 +41,9 @@ KeptProducts::KeptProducts(Program& program, const ProgramOrder& order,
 }
 
 /// Matrices count from one; the odd ones are kept.
-void KeptProducts::choose_products() {
+void SavedActivations::choose_products() {
   std::size_t count = 0;
-  for (const ProgramOrder::Product& product : order_.products) {
+  for (const DependencyInfo::Product& product : order_.products) {
     if (product.first < layer_.begin.op || product.end > layer_.end) {
       continue;
     }
@@ -55,7 +55,7 @@ void KeptProducts::choose_products() {
   }
 }
 
-void KeptProducts::keep_products() {
+void SavedActivations::keep_products() {
   for (const Choice& choice : choices_) {
     const auto gemm =
         std::find_if(p_.ops.begin() + choice.product->first, p_.ops.begin() + choice.product->end,
@@ -77,8 +77,8 @@ void KeptProducts::keep_products() {
   }
 }
 
-void KeptProducts::keep_attention() {
-  for (const ProgramOrder::Part& part : order_.parts) {
+void SavedActivations::keep_attention() {
+  for (const DependencyInfo::Part& part : order_.parts) {
     if (part.name.part != LayerPart::kAttentionCore || part.begin.op < layer_.begin.op ||
         part.end > layer_.end) {
       continue;
@@ -96,7 +96,7 @@ void KeptProducts::keep_attention() {
 
 /// A sum stays where the op that reads it writes a value of the layer, which takes no more; else in
 /// a tensor of its own.
-void KeptProducts::keep_sums() {
+void SavedActivations::keep_sums() {
   bool summed = false;
   TensorId sum = 0;
   for (std::uint32_t i = layer_.begin.op; i < layer_.end; ++i) {
@@ -120,8 +120,8 @@ void KeptProducts::keep_sums() {
   }
 }
 
-TensorId KeptProducts::declare(const std::string& what, std::int64_t rows, std::int64_t columns,
-                               const Tensor& like) {
+TensorId SavedActivations::declare(const std::string& what, std::int64_t rows, std::int64_t columns,
+                                   const Tensor& like) {
   p_.tensors.push_back({.name = fmt::format("layer.{}.{}", layer_.name.layer, what),
                         .role = TensorRole::kActivation,
                         .format = like.format,
@@ -132,8 +132,8 @@ TensorId KeptProducts::declare(const std::string& what, std::int64_t rows, std::
   return static_cast<TensorId>(p_.tensors.size() - 1);
 }
 
-void KeptProducts::write_kept(const std::vector<const ProgramOrder::Part*>& instances) {
-  for (const ProgramOrder::Part* part : instances) {
+void SavedActivations::write_kept(const std::vector<const DependencyInfo::Part*>& instances) {
+  for (const DependencyInfo::Part* part : instances) {
     for (std::uint32_t i = part->begin.op; i < part->end; ++i) {
       Op& op = p_.ops[i];
       if (op.kind != OpKind::kRopeForward) {
@@ -150,7 +150,7 @@ void KeptProducts::write_kept(const std::vector<const ProgramOrder::Part*>& inst
   }
 }
 
-const KeptProducts::Choice* KeptProducts::choice_of(std::uint32_t op) const {
+const SavedActivations::Choice* SavedActivations::choice_of(std::uint32_t op) const {
   const auto at = std::find_if(choices_.begin(), choices_.end(), [op](const Choice& c) {
     return c.product->first <= op && op < c.product->end;
   });
@@ -158,7 +158,7 @@ const KeptProducts::Choice* KeptProducts::choice_of(std::uint32_t op) const {
 }
 
 /// True if what the op makes is there already, or read by nothing but a product that is kept.
-bool KeptProducts::is_kept(std::uint32_t op) const {
+bool SavedActivations::is_kept(std::uint32_t op) const {
   if (attention_.contains(op) || sums_.contains(op)) {
     return true;
   }
@@ -174,7 +174,7 @@ bool KeptProducts::is_kept(std::uint32_t op) const {
          p_.inputs(p_.ops[next->product->first]).front() == p_.outputs(p_.ops[op]).front();
 }
 
-std::vector<CopiedOp> KeptProducts::rest() const {
+std::vector<CopiedOp> SavedActivations::rest() const {
   std::vector<CopiedOp> ops;
   for (std::uint32_t i = layer_.begin.op; i < layer_.end; ++i) {
     if (is_kept(i)) {
@@ -205,7 +205,7 @@ std::vector<CopiedOp> KeptProducts::rest() const {
 }
 
 /// A product of the matrices alone that are recomputed.
-CopiedOp KeptProducts::narrowed(std::uint32_t op, const Choice& choice) const {
+CopiedOp SavedActivations::narrowed(std::uint32_t op, const Choice& choice) const {
   CopiedOp copy = copied(p_, op);
   const auto gemm =
       std::find_if(p_.ops.begin() + choice.product->first, p_.ops.begin() + choice.product->end,
@@ -224,7 +224,7 @@ CopiedOp KeptProducts::narrowed(std::uint32_t op, const Choice& choice) const {
 }
 
 /// A product that was cut up for the sum of its parts is one again where the sum is kept.
-void KeptProducts::join_pieces(std::vector<CopiedOp>& ops) const {
+void SavedActivations::join_pieces(std::vector<CopiedOp>& ops) const {
   for (const Choice& choice : choices_) {
     const auto inside = [&choice](std::uint32_t op) {
       return choice.product->first <= op && op < choice.product->end;
@@ -246,7 +246,7 @@ void KeptProducts::join_pieces(std::vector<CopiedOp>& ops) const {
   }
 }
 
-std::uint32_t KeptProducts::name(const std::string& text) const {
+std::uint32_t SavedActivations::name(const std::string& text) const {
   const auto at = std::find(p_.names.begin(), p_.names.end(), text);
   const auto index = static_cast<std::uint32_t>(at - p_.names.begin());
   if (at == p_.names.end()) {

@@ -20,7 +20,7 @@ std::string_view name_of(PlanFamily family);  ///< "tensor/pipeline", "fsdp", "e
 std::optional<PlanFamily> plan_family(const Job& job);
 
 /// How measured steps of a group of published runs lie to their simulations. An empty key is any.
-struct PaceGroup {
+struct EfficiencyGroup {
   std::string device;        ///< "h100-sxm-80gb"
   std::string framework;     ///< "megatron-core"
   std::string family;        ///< name_of a PlanFamily
@@ -30,30 +30,30 @@ struct PaceGroup {
 };
 
 /// Paces of all groups that were measured.
-struct PaceTable {
-  std::vector<PaceGroup> groups;
+struct EfficiencyTable {
+  std::vector<EfficiencyGroup> groups;
   std::string source;  ///< command, date and tables it was made from
 };
 
 /// The group nearest to the keys that was measured: device, framework and family; framework and
 /// family on any device; device and family under any framework; the family; all runs. Null for a
 /// table without them.
-const PaceGroup* nearest_pace(const PaceTable& table, std::string_view device,
-                              std::string_view framework, std::string_view family);
+const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, std::string_view device,
+                                          std::string_view framework, std::string_view family);
 
-/// The pace of one kind of plan as a system carries it: entry "transformer_step.<family>" of its
-/// fitted models, form "step.pace".
-struct Pace {
+/// The efficiency of one kind of plan as a system carries it: entry "transformer_step.<family>" of
+/// its fitted models, form "step.efficiency".
+struct Efficiency {
   double factor = 1, low = 1, high = 1;  ///< as PaceGroup
   std::int64_t rows = 0, sources = 0;
   bool own = false;      ///< measured on this device, with this framework and family of plan
   std::string measured;  ///< "megatron-core on h100-sxm-80gb"
 };
-std::string pace_key(PlanFamily family);
-FittedModel fitted_pace(const Pace& pace);
+std::string efficiency_key(PlanFamily family);
+FittedModel fitted_efficiency(const Efficiency& efficiency);
 
-/// The pace of a training step of the job; nullopt where none applies: the system carries none,
-/// another workload or phase, a scalar of the user's own, no calibration.
-std::optional<Pace> pace_of(const Job& job);
+/// The efficiency of a training step of the job; nullopt where none applies: the system carries
+/// none, another workload or phase, a scalar of the user's own, no calibration.
+std::optional<Efficiency> efficiency_of(const Job& job);
 
 }  // namespace stepcast

@@ -1,4 +1,4 @@
-#include "models/collectives/since_use.h"
+#include "models/collectives/idle_time.h"
 
 #include <map>
 

@@ -1,4 +1,4 @@
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 
 #include <algorithm>
 
@@ -47,7 +47,7 @@ double exposed(const Line& transfers, const Line& last, std::int32_t layers, std
   const auto behind = [&](std::int32_t n) {
     return transfers.at(n, std::min(n, dense)) - last.at(n, std::min(n, dense));
   };
-  const auto settled = std::min(layers, static_cast<std::int32_t>(ReducedStep::kSettled));
+  const auto settled = std::min(layers, static_cast<std::int32_t>(LayerCostProbe::kSettled));
   return behind(settled) > 0 ? std::max(behind(layers), 0.0) : 0;
 }
 
@@ -95,19 +95,20 @@ class ChunkStatesOf {
 
 }  // namespace
 
-Hops hops_of(const ReducedStep& reduced, const Passes& passes, const PlanPoint& point) {
-  Hops hops;
+StageMessageTimes message_times_of(const LayerCostProbe& reduced, const Passes& passes,
+                                   const PlanPoint& point) {
+  StageMessageTimes message_times;
   for (std::int32_t s = 0; point.pipeline > 1 && s < point.pipeline; ++s) {
-    const ReducedStep::Hop forward = reduced.hop(passes.forward_message, point, s);
+    const LayerCostProbe::Hop forward = reduced.hop(passes.forward_message, point, s);
     const bool used = s + 1 < point.pipeline || point.virtual_stages > 1;
-    hops.levels |= used ? forward.levels : 0U;
-    hops.forward.push_back(forward.seconds);
-    hops.backward.push_back(reduced.hop(passes.backward_message, point, s).seconds);
+    message_times.levels |= used ? forward.levels : 0U;
+    message_times.forward.push_back(forward.seconds);
+    message_times.backward.push_back(reduced.hop(passes.backward_message, point, s).seconds);
   }
-  return hops;
+  return message_times;
 }
 
-FastPath::FastPath(const Job& job, const models::CostModel& model, Clock clock)
+ClosedFormModel::ClosedFormModel(const Job& job, const models::CostModel& model, CostBasis clock)
     : job_(job), model_(model), reduced_(job, model, clock), clock_(clock) {
   issue_ = model.host().issue.base();
   step_ = model.host().step.base();
@@ -115,7 +116,7 @@ FastPath::FastPath(const Job& job, const models::CostModel& model, Clock clock)
       simulator::framework_memory(model.system().device, {}, Bytes(1)).fragmentation.base();
 }
 
-FastPath::FastPath(const FastPath& other, Clock clock)
+ClosedFormModel::ClosedFormModel(const ClosedFormModel& other, CostBasis clock)
     : job_(other.job_),
       model_(other.model_),
       reduced_(other.reduced_, clock),
@@ -124,7 +125,7 @@ FastPath::FastPath(const FastPath& other, Clock clock)
       step_(other.step_),
       fragmentation_(other.fragmentation_) {}
 
-bool FastPath::applies() {
+bool ClosedFormModel::applies() {
   time();
   const Overlap& overlap = job_.parallel.overlap;
   if (model_.host().shares_core || model_.rest_matters() || !layers_alike_) {
@@ -150,7 +151,7 @@ bool FastPath::applies() {
          (!shares_levels_ && message_share_ <= 0.1);
 }
 
-bool FastPath::bounds_simulator() {
+bool ClosedFormModel::bounds_simulator() {
   const Overlap& overlap = job_.parallel.overlap;
   const bool overlaps =
       (point_.tensor > 1 && overlap.tensor) || (point_.replicas() > 1 && overlap.data) ||
@@ -158,8 +159,8 @@ bool FastPath::bounds_simulator() {
   return layers_alike_ && (!overlaps || applies());
 }
 
-void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
-                          Passes& recomputed, const Hops& hops) {
+void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
+                                 Passes& recomputed, const StageMessageTimes& message_times) {
   point_ = point;
   layout_ = &layout;
   passes_.stages = layout.stages;
@@ -180,13 +181,13 @@ void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, 
   }
   kept_ = &kept;
   again_ = &recomputed;
-  hops_ = &hops;
+  message_times_ = &message_times;
   timed_ = false;
   counted_ = false;
   ends_.clear();
 }
 
-bool FastPath::trades_memory_for_time() const {
+bool ClosedFormModel::trades_memory_for_time() const {
   const auto no_more = [](double a, double b) { return a <= b * (1 + 1e-9); };
   for (std::size_t role = 0; role < kChunkRoles; ++role) {
     const PassCosts& k = kept_->role[role];
@@ -206,24 +207,25 @@ bool FastPath::trades_memory_for_time() const {
 }
 
 /// Most points of a search do not fit: times are made when they are asked for.
-void FastPath::time() {
+void ClosedFormModel::time() {
   if (timed_) {
     return;
   }
-  pass_times(*kept_, *again_, *hops_);
-  share_of_messages(*kept_, *hops_);
+  pass_times(*kept_, *again_, *message_times_);
+  share_of_messages(*kept_, *message_times_);
   pipeline_bound(point_.schedule, passes_, bound_ends_);
   timed_ = true;
 }
 
-void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Hops& hops) {
+void ClosedFormModel::pass_times(const Passes& kept, const Passes& recomputed,
+                                 const StageMessageTimes& message_times) {
   const std::size_t all = layout_->layers.size();
   passes_.forward.resize(all);
   passes_.backward.resize(all);
   const bool splits = splits_weights(point_.schedule);
   passes_.weights.resize(splits ? all : 0);
   pass_ops_.assign(static_cast<std::size_t>(layout_->stages), 0.0);
-  const bool least = clock_ == Clock::kLeast;
+  const bool least = clock_ == CostBasis::kLowerBound;
   overlapped_.assign(least ? static_cast<std::size_t>(layout_->stages) : 0, 0.0);
   std::size_t stage = 0;
   for (std::size_t at = 0; at < all; ++at) {
@@ -239,12 +241,12 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
     passes_.forward[at] = std::max(mixed(a.forward, b.forward, n) -
                                        hidden_between(a.forward_exposed, b.forward_exposed, n),
                                    0.0) +
-                          (at > 0 ? hops.forward[before] : 0);
+                          (at > 0 ? message_times.forward[before] : 0);
     // A gradient comes from the next virtual stage over the link its activation went out on.
     passes_.backward[at] = std::max(mixed(a.backward, b.backward, n) -
                                         hidden_between(a.backward_exposed, b.backward_exposed, n),
                                     0.0) +
-                           (at + 1 < all ? hops.backward[stage] : 0);
+                           (at + 1 < all ? message_times.backward[stage] : 0);
     pass_ops_[stage] +=
         mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
     if (least) {
@@ -260,9 +262,10 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
   }
 }
 
-void FastPath::share_of_messages(const Passes& kept, const Hops& hops) {
+void ClosedFormModel::share_of_messages(const Passes& kept,
+                                        const StageMessageTimes& message_times) {
   message_share_ = 0;
-  shares_levels_ = (kept.levels & hops.levels) != 0;
+  shares_levels_ = (kept.levels & message_times.levels) != 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
   const std::size_t all = layout_->layers.size();
   for (std::size_t s = 0; s < stages && stages > 1; ++s) {
@@ -270,7 +273,8 @@ void FastPath::share_of_messages(const Passes& kept, const Hops& hops) {
     double messages = 0;
     double busy = 0;
     for (std::size_t at = s; at < all; at += stages) {
-      messages += (at > 0 ? hops.forward[before] : 0) + (at + 1 < all ? hops.backward[s] : 0);
+      messages += (at > 0 ? message_times.forward[before] : 0) +
+                  (at + 1 < all ? message_times.backward[s] : 0);
       busy += passes_.forward[at] + passes_.backward[at];
     }
     busy += passes_.weights.empty() ? 0 : passes_.weights[s];
@@ -278,7 +282,7 @@ void FastPath::share_of_messages(const Passes& kept, const Hops& hops) {
   }
 }
 
-void FastPath::activations() {
+void ClosedFormModel::activations() {
   if (counted_) {
     return;
   }
@@ -340,8 +344,8 @@ void FastPath::activations() {
 
 /// Each stage exchanges and updates after its own last backward pass; first and last meet in
 /// between where they share embeddings.
-double FastPath::end_of(const ByRole<StateCosts>& states,
-                        const std::vector<double>& ends_at) const {
+double ClosedFormModel::end_of(const ByRole<StateCosts>& states,
+                               const std::vector<double>& ends_at) const {
   const auto stages = static_cast<std::size_t>(layout_->stages);
   double begin = 0;
   double end = 0;
@@ -385,7 +389,7 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
 }
 
 /// When the host threads have issued everything, if that takes longer than the work.
-double FastPath::host_end(const ByRole<StateCosts>& states) const {
+double ClosedFormModel::host_end(const ByRole<StateCosts>& states) const {
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
   ChunkStatesOf of_chunk(states, *layout_, *again_, last_pass(point_.schedule));
@@ -399,17 +403,17 @@ double FastPath::host_end(const ByRole<StateCosts>& states) const {
   return step_ + most * issue_;
 }
 
-double FastPath::bytes(const ByRole<StateCosts>& states) {
+double ClosedFormModel::bytes(const ByRole<StateCosts>& states) {
   activations();
   return bytes_of(states, true);
 }
-double FastPath::lasting_bytes(const ByRole<StateCosts>& states) {
+double ClosedFormModel::lasting_bytes(const ByRole<StateCosts>& states) {
   activations();
   return bytes_of(states, false);
 }
 
 /// True if the stage's layers have no experts, in a model where others have some.
-bool FastPath::only_dense(std::int32_t stage) const {
+bool ClosedFormModel::only_dense(std::int32_t stage) const {
   for (auto at = static_cast<std::size_t>(stage); at < layout_->layers.size();
        at += static_cast<std::size_t>(layout_->stages)) {
     if (layout_->layers[at] > layout_->dense[at]) {
@@ -419,7 +423,7 @@ bool FastPath::only_dense(std::int32_t stage) const {
   return true;
 }
 
-double FastPath::bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const {
+double ClosedFormModel::bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const {
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
   for (const Activations& a : activations_) {
@@ -447,18 +451,18 @@ double FastPath::bytes_of(const ByRole<StateCosts>& states, bool with_temporarie
   return most;
 }
 
-double FastPath::bound() {
+double ClosedFormModel::bound() {
   time();
   return step_ + *std::max_element(bound_ends_.begin(), bound_ends_.end());
 }
 
-double FastPath::bound(const ByRole<StateCosts>& states) {
+double ClosedFormModel::bound(const ByRole<StateCosts>& states) {
   time();
   return seconds_of(states, bound_ends_);
 }
 
-double FastPath::seconds_of(const ByRole<StateCosts>& states,
-                            const std::vector<double>& ends) const {
+double ClosedFormModel::seconds_of(const ByRole<StateCosts>& states,
+                                   const std::vector<double>& ends) const {
   double seconds = std::max(end_of(states, ends), host_end(states));
   for (const double overlapped : overlapped_) {  // the last backward pass may have other transfers
     seconds = std::max(seconds, step_ + static_cast<double>(passes_.microbatches - 1) * overlapped);
@@ -466,7 +470,7 @@ double FastPath::seconds_of(const ByRole<StateCosts>& states,
   return seconds;
 }
 
-double FastPath::step(const ByRole<StateCosts>& states) {
+double ClosedFormModel::step(const ByRole<StateCosts>& states) {
   time();
   if (ends_.empty()) {
     walk_.ends(point_.schedule, passes_, ends_);
@@ -474,7 +478,7 @@ double FastPath::step(const ByRole<StateCosts>& states) {
   return seconds_of(states, ends_);
 }
 
-StepForecast FastPath::forecast(const PlanPoint& point) {
+StepForecast ClosedFormModel::forecast(const PlanPoint& point) {
   const PipelineLayout layout = layout_of(*job_.workload.transformer(), point.pipeline,
                                           point.virtual_stages, pipeline_split(job_, point));
   const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
@@ -483,8 +487,8 @@ StepForecast FastPath::forecast(const PlanPoint& point) {
   Passes kept = reduced_.passes(key);
   key.recompute = RecomputeKind::kFull;
   Passes again = mixture ? reduced_.passes(key) : kept;
-  const Hops hops = hops_of(reduced_, kept, point);
-  set_passes(point, layout, kept, again, hops);
+  const StageMessageTimes message_times = message_times_of(reduced_, kept, point);
+  set_passes(point, layout, kept, again, message_times);
   const ByRole<StateCosts> states = reduced_.states(point);
   return {step(states), bytes(states)};
 }

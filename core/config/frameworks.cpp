@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "core/config/internal/stacks.h"
+#include "core/config/internal/frameworks.h"
 #include "core/config/paces.h"
 
 namespace stepcast::config {
 namespace {
 
-std::string measured_text(const PaceGroup& group, const std::string& device,
+std::string measured_text(const EfficiencyGroup& group, const std::string& device,
                           const std::string& framework) {
   if (!group.device.empty() && !group.framework.empty()) {
     return fmt::format("{} on {}", framework, group.device);
@@ -20,33 +20,34 @@ std::string measured_text(const PaceGroup& group, const std::string& device,
                      group.framework.empty() ? framework + " on " + device : device);
 }
 
-/// The paces of all families of plans as the framework runs them.
+/// The efficiencies of all families of plans as the framework runs them.
 void attach_paces(Job& job, const std::string& framework, const Library& library) {
-  const PaceTable table = load_paces(library);
+  const EfficiencyTable table = load_efficiencies(library);
   for (const PlanFamily family : kPlanFamilies) {
-    const PaceGroup* group =
-        nearest_pace(table, job.system.device.name, framework, name_of(family));
+    const EfficiencyGroup* group =
+        nearest_efficiency(table, job.system.device.name, framework, name_of(family));
     if (group == nullptr) {
       continue;
     }
-    const Pace pace{.factor = group->factor,
-                    .low = group->low,
-                    .high = group->high,
-                    .rows = group->rows,
-                    .sources = group->sources,
-                    .own = !group->device.empty() && !group->framework.empty(),
-                    .measured = measured_text(*group, job.system.device.name, framework)};
+    const Efficiency efficiency{
+        .factor = group->factor,
+        .low = group->low,
+        .high = group->high,
+        .rows = group->rows,
+        .sources = group->sources,
+        .own = !group->device.empty() && !group->framework.empty(),
+        .measured = measured_text(*group, job.system.device.name, framework)};
     // A resolved job says its own.
-    job.system.fitted.try_emplace(pace_key(family), fitted_pace(pace));
+    job.system.fitted.try_emplace(efficiency_key(family), fitted_efficiency(efficiency));
   }
 }
 
 }  // namespace
 
-std::optional<NamedStack> stack_named_by(const Document& job,
-                                         const std::vector<std::string>& overrides) {
+std::optional<NamedFramework> framework_named_by(const Document& job,
+                                                 const std::vector<std::string>& overrides) {
   constexpr std::string_view kStack = "stack=";
-  std::optional<NamedStack> named;
+  std::optional<NamedFramework> named;
   if (job.root.is_object()) {
     if (const auto it = job.root.find("stack"); it != job.root.end()) {
       named = {Value(job, *it, "stack").name(), job.label + ": stack", false};
@@ -60,15 +61,16 @@ std::optional<NamedStack> stack_named_by(const Document& job,
   return named;
 }
 
-Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& named,
-                      const Library& library, bool plan_open) {
+Job read_job_on_framework(JobDocuments documents, const std::optional<NamedFramework>& named,
+                          const Library& library, bool plan_open) {
   if (named) {
     const PublishedNames names = load_published_names(library);
-    const StackRecipe recipe = names.named(named->name, named->where);  // always with a stack
-    documents = with_stack(std::move(documents), recipe, named->over_file, library);
+    const FrameworkRecipe recipe =
+        names.named(named->name, named->where);  // always with a framework
+    documents = with_framework(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
     if (is_transformer(job) && job.phase == JobPhase::kTrain) {
-      attach_paces(job, recipe.stack->framework, library);
+      attach_paces(job, recipe.framework->product, library);
     }
     return job;
   }

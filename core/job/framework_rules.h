@@ -4,10 +4,10 @@
 namespace stepcast {
 
 /// A training framework that is to run a plan.
-enum class TrainingStack : std::uint8_t { kMegatron, kNemo, kTorchtitan, kDeepspeed };
-const char* name_of(TrainingStack stack);  ///< "Megatron-LM"
+enum class TrainingFramework : std::uint8_t { kMegatron, kNemo, kTorchtitan, kDeepspeed };
+const char* name_of(TrainingFramework framework);  ///< "Megatron-LM"
 
-/// The first thing of a legal transformer job that the framework has no way to say, or refuses;
+/// The first thing of a legal transformer job that the framework has no way to say, or rejects;
 /// nullopt where it can run it. No plan helps where `workload` or `optimizer` is named.
 ///   Megatron-LM  GeGLU, parallel blocks, sgd and adam alone; 1f1b, interleaved over equal chunks
 ///                of more than two stages unless messages overlap with compute; the first k layers
@@ -25,6 +25,6 @@ const char* name_of(TrainingStack stack);  ///< "Megatron-LM"
 /// Sources: Megatron-LM, megatron/training/arguments.py (validate_args); torchtitan,
 /// torchtitan/config/job_config.py and distributed/; DeepSpeed, deepspeed/runtime/pipe/engine.py,
 /// deepspeed/runtime/engine.py and deepspeed/sequence/layer.py.
-std::optional<BrokenRule> broken_rule(const Job& job, TrainingStack stack);
+std::optional<BrokenRule> broken_rule(const Job& job, TrainingFramework framework);
 
 }  // namespace stepcast

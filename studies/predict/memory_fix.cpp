@@ -1,4 +1,4 @@
-#include "studies/predict/memory_remedy.h"
+#include "studies/predict/memory_fix.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "core/clearly_less.h"
-#include "core/config/usual_stack.h"
+#include "core/config/default_framework.h"
 #include "core/error.h"
+#include "core/job/efficiency.h"
 #include "core/job/job_rules.h"
 #include "core/job/layers.h"
-#include "core/job/pace.h"
 #include "models/cost_model.h"
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_space.h"
 #include "simulator/reports/framework_memory.h"
 #include "studies/predict/predict.h"
@@ -44,8 +44,8 @@ bool recomputes_latent(const Job& job) {
 }
 
 /// Twice as many ranks that share the experts, and as many as lie in one unit of the innermost
-/// level. None where nobody shares them: what stacks do for plans that share experts is not in the
-/// job.
+/// level. None where nobody shares them: what frameworks do for plans that share experts is not in
+/// the job.
 std::set<std::int64_t> wider_experts(const Job& job) {
   const TransformerWorkload& w = *job.workload.transformer();
   const Parallel& p = job.parallel;
@@ -137,7 +137,7 @@ struct Tried {
   Seconds seconds;  ///< of a step
 };
 
-std::optional<Tried> tried(Job job, std::string text, planner::FastPath& path,
+std::optional<Tried> tried(Job job, std::string text, planner::ClosedFormModel& path,
                            const models::CostModel& model) {
   if (broken_rule(job)) {
     return std::nullopt;
@@ -148,10 +148,10 @@ std::optional<Tried> tried(Job job, std::string text, planner::FastPath& path,
       return Tried{std::move(text), std::move(job), total, seconds};
     }
     const planner::StepForecast f = path.forecast(planner::point_of(job));
-    const auto pace = pace_of(job);
+    const auto efficiency = efficiency_of(job);
     const Bytes context = simulator::framework_memory(job.system.device, {}, {}).context;
     return Tried{std::move(text), std::move(job), Bytes(f.bytes) + context,
-                 Seconds(f.seconds * (pace ? pace->factor : 1))};
+                 Seconds(f.seconds * (efficiency ? efficiency->factor : 1))};
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -163,7 +163,7 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
   if (recomputes_latent(job)) {  // what its selective points recompute
     base.parallel.recompute.modules = kLatentUp;
   }
-  planner::FastPath path(base, model);
+  planner::ClosedFormModel path(base, model);
   std::vector<Tried> all;
   const std::vector<Change> singles = changes(job);
   const auto key = [](const Change& c) { return c.text.substr(0, c.text.find('=')); };
@@ -213,7 +213,7 @@ std::optional<Bytes> layered_bytes(Job job, std::int64_t tensor, std::int64_t gl
 
 /// A list of layers: another place for its tables; without tables the largest batch that fits on
 /// the fewest ranks to a sample, where its kind can be split.
-std::string layered_remedy(const Job& job) {
+std::string layered_fix(const Job& job) {
   const LayeredWorkload& w = *job.workload.layered();
   if (!w.tables.empty()) {
     return "use another embedding.plan, or more devices";
@@ -251,9 +251,9 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
       lines[1].first, gib(lines[1].second));
 }
 
-std::string memory_remedy(const Job& job, const std::string& usual_stack) {
+std::string memory_fix(const Job& job, const std::string& default_framework) {
   if (job.workload.transformer() == nullptr) {
-    return layered_remedy(job);
+    return layered_fix(job);
   }
   const models::CostModel model(job.system, job.calibration);
   const Bytes memory = job.system.device.memory;
@@ -264,11 +264,11 @@ std::string memory_remedy(const Job& job, const std::string& usual_stack) {
     }
     const auto [total, seconds] = simulated(t.job, model);
     if (total <= memory) {
-      const bool named = usual_stack.empty() || plan_family(t.job) == plan_family(job);
+      const bool named = default_framework.empty() || plan_family(t.job) == plan_family(job);
       return fmt::format(
           "use {}{} ({}, {:.3g} s a step), the fastest change that fits, or "
           "search with `stepcast plan`",
-          t.text, named ? "" : " with stack=" + usual_stack, gib(total), seconds.base());
+          t.text, named ? "" : " with stack=" + default_framework, gib(total), seconds.base());
     }
   }
   const auto smallest = std::min_element(

@@ -1,4 +1,4 @@
-#include "planner/parallel/reduced_step.h"
+#include "planner/parallel/layer_cost_probe.h"
 
 #include <algorithm>
 #include <limits>
@@ -71,7 +71,7 @@ bool has_two_kinds(const Job& job) {
 
 }  // namespace
 
-ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock clock)
+LayerCostProbe::LayerCostProbe(const Job& job, const models::CostModel& model, CostBasis clock)
     : job_(job),
       model_(model),
       clock_(clock),
@@ -91,7 +91,7 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock c
   }
 }
 
-ReducedStep::ReducedStep(const ReducedStep& other, Clock clock)
+LayerCostProbe::LayerCostProbe(const LayerCostProbe& other, CostBasis clock)
     : job_(other.job_),
       model_(other.model_),
       clock_(clock),
@@ -102,8 +102,8 @@ ReducedStep::ReducedStep(const ReducedStep& other, Clock clock)
       state_graphs_(other.state_graphs_) {}
 
 /// True if buckets hold parameters of several layers.
-bool ReducedStep::layers_share_buckets(const ByRole<StateCosts>& states,
-                                       std::int64_t shards) const {
+bool LayerCostProbe::layers_share_buckets(const ByRole<StateCosts>& states,
+                                          std::int64_t shards) const {
   const double whole = states[static_cast<std::size_t>(ChunkRole::kWhole)].gradients.layer;
   const double layer =
       whole > 0 ? whole : states[static_cast<std::size_t>(ChunkRole::kMiddle)].gradients.layer;
@@ -112,35 +112,36 @@ bool ReducedStep::layers_share_buckets(const ByRole<StateCosts>& states,
 
 /// In buckets that layers share a few of them do not show it to the precision of a bound. Where
 /// gradients are sharded a layer has as many times more.
-bool ReducedStep::exchange_settles(const PlanPoint& point, const ByRole<StateCosts>& states) const {
+bool LayerCostProbe::exchange_settles(const PlanPoint& point,
+                                      const ByRole<StateCosts>& states) const {
   return point.zero < 2 ? !layers_share_buckets(states)
                         : !least() || !layers_share_buckets(states, least_shards(point));
 }
 
-std::int64_t ReducedStep::state_layers(const PlanPoint& point,
-                                       const ByRole<StateCosts>& states) const {
+std::int64_t LayerCostProbe::state_layers(const PlanPoint& point,
+                                          const ByRole<StateCosts>& states) const {
   const bool settles = states_use_passes() && exchange_settles(point, states);
   return std::min(most_layers(point), settles ? kSettled + 2 : kMostLayers);
 }
 
 /// Ranks that gradients of the point are sharded over, those of experts over the fewest.
-std::int64_t ReducedStep::least_shards(const PlanPoint& point) const {
+std::int64_t LayerCostProbe::least_shards(const PlanPoint& point) const {
   return std::max<std::int64_t>(workloads::shard_ranks(applied(job_, point)) / point.expert, 1);
 }
 
-bool ReducedStep::states_use_passes() const { return job_.parallel.overlap.data; }
+bool LayerCostProbe::states_use_passes() const { return job_.parallel.overlap.data; }
 
-bool ReducedStep::states_hide_exchange(const PlanPoint& point) const {
+bool LayerCostProbe::states_hide_exchange(const PlanPoint& point) const {
   // Chunks exchange while others of their stage still work, and what layers with and without
   // experts leave exposed is no sum.
-  return clock_ == Clock::kLeast && states_use_passes() &&
+  return clock_ == CostBasis::kLowerBound && states_use_passes() &&
          (point.virtual_stages > 1 || dense_layers_ > 0);
 }
 
-ReducedStep::Hop ReducedStep::hop(const Op& message, const PlanPoint& point,
-                                  std::int32_t crossing) const {
+LayerCostProbe::Hop LayerCostProbe::hop(const Op& message, const PlanPoint& point,
+                                        std::int32_t crossing) const {
   const std::int32_t stride = mesh_of(job_, point).stride(Axis::kPipeline);
-  const bool least = clock_ == Clock::kLeast && job_.parallel.overlap.pipeline;
+  const bool least = clock_ == CostBasis::kLowerBound && job_.parallel.overlap.pipeline;
   const std::int32_t next = (crossing + 1) % point.pipeline;
   const std::array<std::int32_t, 2> ranks{std::min(crossing, next) * stride,
                                           std::max(crossing, next) * stride};
@@ -149,9 +150,9 @@ ReducedStep::Hop ReducedStep::hop(const Op& message, const PlanPoint& point,
 }
 
 template <class T, std::size_t N, class Stages, class Costs>
-ByRole<T> ReducedStep::lines(bool whole, std::int64_t fewer, std::int64_t more,
-                             const std::array<Line T::*, N>& fields, const Stages& stages,
-                             const Costs& costs) {
+ByRole<T> LayerCostProbe::lines(bool whole, std::int64_t fewer, std::int64_t more,
+                                const std::array<Line T::*, N>& fields, const Stages& stages,
+                                const Costs& costs) {
   const std::int32_t parts = whole ? 1 : kEqualStages;
   std::vector<T> low;
   for (const ReducedStage& stage : stages(parts, parts * fewer)) {
@@ -171,19 +172,19 @@ ByRole<T> ReducedStep::lines(bool whole, std::int64_t fewer, std::int64_t more,
 }
 
 template <class T, class Costs>
-void ReducedStep::add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
-                           const Costs& costs) {
+void LayerCostProbe::add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
+                              const Costs& costs) {
   role[static_cast<std::size_t>(ChunkRole::kEmbedding)] = costs(stages.front());
   role[static_cast<std::size_t>(ChunkRole::kHead)] = costs(stages.back());
 }
 
-std::int64_t ReducedStep::most_layers(const PlanPoint& point) const {
+std::int64_t LayerCostProbe::most_layers(const PlanPoint& point) const {
   return most_layers_of_chunk(job_.workload.transformer()->layers,
                               std::int64_t{point.pipeline} * point.virtual_stages,
                               pipeline_split(job_, point));
 }
 
-bool ReducedStep::empty_ends(const PlanPoint& point) const {
+bool LayerCostProbe::empty_ends(const PlanPoint& point) const {
   const PipelineSplit split = pipeline_split(job_, point);
   if (split == PipelineSplit{}) {
     return false;
@@ -193,8 +194,9 @@ bool ReducedStep::empty_ends(const PlanPoint& point) const {
   return ranges.front().count == 0 || ranges.back().count == 0;
 }
 
-const std::vector<ReducedStage>& ReducedStep::pass_stages(const PlanPoint& key, std::int32_t stages,
-                                                          std::int64_t layers) {
+const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& key,
+                                                             std::int32_t stages,
+                                                             std::int64_t layers) {
   const TransformerWorkload& model = *job_.workload.transformer();
   GraphKey of{key,
               {},
@@ -224,9 +226,9 @@ const std::vector<ReducedStage>& ReducedStep::pass_stages(const PlanPoint& key, 
   return it->second;
 }
 
-const std::vector<ReducedStage>& ReducedStep::state_stages(const PlanPoint& key,
-                                                           std::int32_t stages,
-                                                           std::int64_t layers) {
+const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& key,
+                                                              std::int32_t stages,
+                                                              std::int64_t layers) {
   const TransformerWorkload& model = *job_.workload.transformer();
   GraphKey of{key, {}, stages, layers, 0, model.window, model.moe.has_value()};
   if (!state_graphs_->empty() && !of_one_split(state_graphs_->begin()->first.point, key)) {
@@ -239,7 +241,7 @@ const std::vector<ReducedStage>& ReducedStep::state_stages(const PlanPoint& key,
   return it->second;
 }
 
-ReducedStep::PassKey ReducedStep::pass_key(const PlanPoint& point) const {
+LayerCostProbe::PassKey LayerCostProbe::pass_key(const PlanPoint& point) const {
   const bool order = passes_use_order(point);
   PassKey key{
       point, {}, order ? std::min(most_layers(point), kMostToldApart) : 1, empty_ends(point)};
@@ -259,7 +261,7 @@ ReducedStep::PassKey ReducedStep::pass_key(const PlanPoint& point) const {
   return key;
 }
 
-Passes ReducedStep::passes_of(const PlanPoint& point) {
+Passes LayerCostProbe::passes_of(const PlanPoint& point) {
   const Mesh mesh = mesh_of(job_, point);
   const PlanPoint key = pass_point(point);
   Passes passes;
@@ -307,7 +309,7 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
 }
 
 /// The point without what its states do not depend on.
-PlanPoint ReducedStep::state_key(const PlanPoint& point) const {
+PlanPoint LayerCostProbe::state_key(const PlanPoint& point) const {
   PlanPoint key = point;
   if (!states_use_passes()) {  // whatever the micro-batch: of few, only all their bytes matter
     const std::int64_t samples = job_.batch.global / point.data;
@@ -328,7 +330,7 @@ PlanPoint ReducedStep::state_key(const PlanPoint& point) const {
   return key;
 }
 
-ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
+ByRole<StateCosts> LayerCostProbe::states_of(const PlanPoint& point, bool hidden) {
   const Mesh mesh = mesh_of(job_, point);
   const PlanPoint key = state_key(point);
   const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
@@ -376,20 +378,20 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
 
 /// An exchange that overlaps with passes and catches up with each layer has caught up at some: it
 /// then stays as it is, of which the least is nothing.
-void ReducedStep::catch_up(ByRole<StateCosts>& states) const {
+void LayerCostProbe::catch_up(ByRole<StateCosts>& states) const {
   for (StateCosts& c : states) {
     for (const auto part : {&StateCosts::exchange, &StateCosts::after_ends}) {
       Line& line = c.*part;
       if (line.layer < 0) {
         const double reached = line.at(kSettled + 1, 0);
-        line = {clock_ == Clock::kLeast ? std::min(reached, 0.0) : reached, 0, 0};
+        line = {clock_ == CostBasis::kLowerBound ? std::min(reached, 0.0) : reached, 0, 0};
       }
     }
   }
 }
 
 template <class Make>
-auto ReducedStep::without_experts(const Make& make) {
+auto LayerCostProbe::without_experts(const Make& make) {
   auto& model = std::get<TransformerWorkload>(job_.workload.model);
   const auto experts = std::exchange(model.moe, std::nullopt);
   const auto dispatch = std::exchange(job_.parallel.expert_dispatch, ExpertDispatch::kCopies);
@@ -401,9 +403,9 @@ auto ReducedStep::without_experts(const Make& make) {
   return made;
 }
 
-Passes ReducedStep::passes(const PlanPoint& point) {
+Passes LayerCostProbe::passes(const PlanPoint& point) {
   Passes passes = passes_of_kinds(point);
-  if (full_attention_every_ > 0 && clock_ == Clock::kUsual) {
+  if (full_attention_every_ > 0 && clock_ == CostBasis::kUsual) {
     auto& model = std::get<TransformerWorkload>(job_.workload.model);
     const std::int64_t window = std::exchange(model.window, 0);
     const Passes full = passes_of_kinds(point);
@@ -413,7 +415,7 @@ Passes ReducedStep::passes(const PlanPoint& point) {
   return passes;
 }
 
-Passes ReducedStep::passes_of_kinds(const PlanPoint& point) {
+Passes LayerCostProbe::passes_of_kinds(const PlanPoint& point) {
   Passes passes = passes_of(point);
   if (dense_layers_ > 0) {
     PlanPoint dense = point;
@@ -435,7 +437,7 @@ Passes ReducedStep::passes_of_kinds(const PlanPoint& point) {
 
 /// Temporaries of chunks with layers of both kinds: stages of two layers, the first of them
 /// without experts in the stage that is looked at.
-void ReducedStep::add_mixed(const PlanPoint& point, ChunkRole role, Passes& passes) {
+void LayerCostProbe::add_mixed(const PlanPoint& point, ChunkRole role, Passes& passes) {
   const auto at = static_cast<std::size_t>(role);
   if (!std::exchange(passes.lacks_mixed.at(at), false)) {
     return;
@@ -450,7 +452,7 @@ void ReducedStep::add_mixed(const PlanPoint& point, ChunkRole role, Passes& pass
   experts.first_dense_layers = 0;
 }
 
-ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden, bool ends) {
+ByRole<StateCosts> LayerCostProbe::states(const PlanPoint& point, bool hidden, bool ends) {
   hidden = hidden || states_hide_exchange(point);
   ByRole<StateCosts> states = states_of(point, hidden);
   if (ends || empty_ends(point)) {

@@ -15,7 +15,7 @@ OpWriter::Event TransformerStage::embedding_forward(TensorId output, bool alone)
   }
   const bool apart =
       alone && shape_.tensor > 1 && job_.parallel.overlap.tensor && job_.parallel.overlap.pipeline;
-  const OpWriter::Event summed = apart ? writer_.name_transfer(Lane::kTensor) : kNoTransfer;
+  const OpWriter::Event summed = apart ? writer_.name_transfer(Channel::kTensor) : kNoTransfer;
   writer_.await(summed);
   // Without sequence parallelism the sum over tensor ranks can happen in place.
   const char* rows = apart ? "embedding.partial" : "partial";
@@ -36,7 +36,7 @@ OpWriter::Event TransformerStage::embedding_forward(TensorId output, bool alone)
   t.communicator = communicators_.tensor;
   t.format = compute_;
   t.event = summed;
-  const OpWriter::Event done = writer_.transfer(Lane::kTensor, t);
+  const OpWriter::Event done = writer_.transfer(Channel::kTensor, t);
   if (apart) {
     return done;
   }

@@ -1,4 +1,4 @@
-#include "validation/published/paces.h"
+#include "validation/published/efficiencies.h"
 
 #include <fmt/format.h>
 
@@ -39,8 +39,8 @@ std::pair<Predictions, std::size_t> nearest(const Predictions& from,
                                             const PublishedPrediction& of) {
   const std::array<Keys, kWidths> chain = chain_of(of);
   for (std::size_t width = 0; width < kWidths; ++width) {
-    Predictions rows =
-        where(from, [&](const auto* p) { return gives_pace(p) && in_group(*p, chain[width]); });
+    Predictions rows = where(
+        from, [&](const auto* p) { return gives_efficiency(p) && in_group(*p, chain[width]); });
     if (!rows.empty()) {
       return {std::move(rows), width};
     }
@@ -63,7 +63,7 @@ double half_width(const Residuals& residuals, double level = kLevel, double midd
   return weighted_quantile(std::move(distances), std::min(1.0, level * (sources + 1) / sources));
 }
 
-/// How far the rows of each source lie from the paces of the others.
+/// How far the rows of each source lie from the efficiencies of the others.
 struct LeftOut {
   std::map<Keys, Residuals> of_group;  // rows that their own group predicts
   /// All rows by family of plans (empty: all of them) and how wide their group was.
@@ -95,7 +95,8 @@ LeftOut left_out_in_turn(const Predictions& from) {
     if (at == known.end()) {
       const Predictions others = where(from, [p](const auto* o) { return o->source != p->source; });
       const auto [rows, width] = nearest(others, *p);
-      at = known.emplace(std::pair{p->source, own}, std::pair{pace_factor(rows), width}).first;
+      at =
+          known.emplace(std::pair{p->source, own}, std::pair{efficiency_factor(rows), width}).first;
     }
     const auto [factor, width] = at->second;
     if (width == kWidths) {
@@ -116,16 +117,17 @@ double rounded(double x) { return std::round(x * 1e4) / 1e4; }
 
 }  // namespace
 
-bool gives_pace(const PublishedPrediction* p) {
-  // Adapters are predicted at the pace of full training, which tells whether their ops are right.
+bool gives_efficiency(const PublishedPrediction* p) {
+  // Adapters are predicted at the efficiency of full training, which tells whether their ops are
+  // right.
   return p->skipped.empty() && p->fits() && p->row->hours_of != "run" && p->row->task != "lora";
 }
 
-Predictions pace_rows(const Predictions& from, const PublishedPrediction& of) {
+Predictions efficiency_rows(const Predictions& from, const PublishedPrediction& of) {
   return nearest(from, of).first;
 }
 
-double pace_factor(const Predictions& rows) {
+double efficiency_factor(const Predictions& rows) {
   std::map<std::string, std::size_t> count;
   for (const PublishedPrediction* p : rows) {
     ++count[p->source];
@@ -137,8 +139,8 @@ double pace_factor(const Predictions& rows) {
   return logs.empty() ? 1 : std::exp(weighted_quantile(std::move(logs), 0.5));
 }
 
-PaceTable fit_paces(const Predictions& all) {
-  const Predictions from = where(all, gives_pace);
+EfficiencyTable fit_efficiencies(const Predictions& all) {
+  const Predictions from = where(all, gives_efficiency);
   const LeftOut left_out = left_out_in_turn(from);
   std::array<std::set<Keys>, kWidths> groups;
   for (const PublishedPrediction* p : from) {
@@ -147,7 +149,7 @@ PaceTable fit_paces(const Predictions& all) {
       groups[width].insert(chain[width]);
     }
   }
-  PaceTable table;
+  EfficiencyTable table;
   for (std::size_t width = 0; width < kWidths; ++width) {
     for (const Keys& keys : groups[width]) {
       const Predictions rows = where(from, [&keys](const auto* p) { return in_group(*p, keys); });
@@ -159,7 +161,7 @@ PaceTable fit_paces(const Predictions& all) {
       const bool of_its_own =
           own != left_out.of_group.end() && own->second.size() >= kSourcesOfSpread;
       const double half = of_its_own ? half_width(own->second) : left_out.half(keys[2], width);
-      const double factor = pace_factor(rows);
+      const double factor = efficiency_factor(rows);
       table.groups.push_back({.device = keys[0],
                               .framework = keys[1],
                               .family = keys[2],

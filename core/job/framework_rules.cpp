@@ -1,4 +1,4 @@
-#include "core/job/stack_rules.h"
+#include "core/job/framework_rules.h"
 
 #include <fmt/format.h>
 
@@ -163,32 +163,32 @@ Broken broken_by_deepspeed(const Job& job) {
 
 }  // namespace
 
-const char* name_of(TrainingStack stack) {
-  switch (stack) {
-    case TrainingStack::kMegatron:
+const char* name_of(TrainingFramework framework) {
+  switch (framework) {
+    case TrainingFramework::kMegatron:
       return "Megatron-LM";
-    case TrainingStack::kNemo:
+    case TrainingFramework::kNemo:
       return "NeMo";
-    case TrainingStack::kTorchtitan:
+    case TrainingFramework::kTorchtitan:
       return "torchtitan";
-    case TrainingStack::kDeepspeed:
+    case TrainingFramework::kDeepspeed:
       break;
   }
   return "DeepSpeed";
 }
 
-std::optional<BrokenRule> broken_rule(const Job& job, TrainingStack stack) {
+std::optional<BrokenRule> broken_rule(const Job& job, TrainingFramework framework) {
   const TransformerWorkload* w = job.workload.transformer();
   if (w == nullptr) {
-    return BrokenRule{"workload", fmt::format("{} trains transformers", name_of(stack))};
+    return BrokenRule{"workload", fmt::format("{} trains transformers", name_of(framework))};
   }
-  switch (stack) {
-    case TrainingStack::kMegatron:
-    case TrainingStack::kNemo:
+  switch (framework) {
+    case TrainingFramework::kMegatron:
+    case TrainingFramework::kNemo:
       return broken_by_megatron(job, *w);
-    case TrainingStack::kTorchtitan:
+    case TrainingFramework::kTorchtitan:
       return broken_by_torchtitan(job, *w);
-    case TrainingStack::kDeepspeed:
+    case TrainingFramework::kDeepspeed:
       break;
   }
   return broken_by_deepspeed(job);

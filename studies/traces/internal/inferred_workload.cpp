@@ -1,4 +1,4 @@
-#include "studies/traces/internal/seen_work.h"
+#include "studies/traces/internal/inferred_workload.h"
 
 #include <algorithm>
 #include <cmath>
@@ -259,7 +259,7 @@ class Reader {
 
 }  // namespace
 
-std::vector<SeenRank> seen_work(const traces::Recording& recording, std::string_view mark) {
+std::vector<SeenRank> inferred_workload(const traces::Recording& recording, std::string_view mark) {
   std::vector<SeenRank> ranks;
   const bool timeline = recording.ranks.front().timing == traces::Timing::kTimeline;
   const traces::StepMarks marks =

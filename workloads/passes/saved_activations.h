@@ -19,21 +19,21 @@ CopiedOp copied(const Program& program, std::uint32_t op);
 
 /// Products that the forward pass of a layer keeps if recomputation goes op by op
 /// (workloads/passes/recompute.h), and the ops that recompute the rest.
-class KeptProducts {
+class SavedActivations {
  public:
   /// `instances`: a layer in each forward segment that it stands in. Declares the tensors that the
   /// forward pass keeps of products and sums whose results are temporaries; its rotary op, which
   /// takes the products apart, writes them.
-  KeptProducts(Program& program, const ProgramOrder& order,
-               const std::vector<const ProgramOrder::Part*>& instances);
+  SavedActivations(Program& program, const DependencyInfo& order,
+                   const std::vector<const DependencyInfo::Part*>& instances);
   [[nodiscard]] std::vector<CopiedOp> rest() const;
   /// Values of the layer that stay as they are.
   [[nodiscard]] const std::set<TensorId>& kept() const { return kept_; }
 
  private:
   struct Choice {
-    const ProgramOrder::Product* product = nullptr;
-    std::vector<const ProgramOrder::Product::Matrix*> kept, again;
+    const DependencyInfo::Product* product = nullptr;
+    std::vector<const DependencyInfo::Product::Matrix*> kept, again;
     [[nodiscard]] bool whole() const { return again.empty(); }
   };
 
@@ -41,7 +41,7 @@ class KeptProducts {
   void keep_products();
   void keep_attention();
   void keep_sums();
-  void write_kept(const std::vector<const ProgramOrder::Part*>& instances);
+  void write_kept(const std::vector<const DependencyInfo::Part*>& instances);
   TensorId declare(const std::string& what, std::int64_t rows, std::int64_t columns,
                    const Tensor& like);
   [[nodiscard]] const Choice* choice_of(std::uint32_t op) const;
@@ -51,8 +51,8 @@ class KeptProducts {
   [[nodiscard]] std::uint32_t name(const std::string& text) const;
 
   Program& p_;
-  const ProgramOrder& order_;
-  const ProgramOrder::Part& layer_;
+  const DependencyInfo& order_;
+  const DependencyInfo::Part& layer_;
   std::vector<Choice> choices_;
   std::set<TensorId> kept_;                        ///< values
   std::vector<TensorId> beside_;                   ///< declared here

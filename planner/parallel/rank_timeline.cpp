@@ -1,4 +1,4 @@
-#include "planner/parallel/rank_walk.h"
+#include "planner/parallel/rank_timeline.h"
 
 #include <algorithm>
 
@@ -6,19 +6,19 @@
 
 namespace stepcast::planner {
 
-RankWalk::RankWalk(const Program& program, std::span<const double> op_seconds, double dispatch,
-                   double slowdown, Clock clock)
+RankTimeline::RankTimeline(const Program& program, std::span<const double> op_seconds,
+                           double dispatch, double slowdown, CostBasis clock)
     : program_(program),
       seconds_(op_seconds),
       dispatch_(dispatch),
-      slowdown_(clock == Clock::kLeast ? 1 : slowdown),
-      least_(clock == Clock::kLeast),
+      slowdown_(clock == CostBasis::kLowerBound ? 1 : slowdown),
+      least_(clock == CostBasis::kLowerBound),
       clock_(std::max<std::size_t>(program.streams.size(), 1), 0.0),
       records_(program),
       follows_(clock_.size(), 0),
       reached_(static_cast<std::size_t>(Phase::kCount), -1.0) {}
 
-void RankWalk::run(const Segment& segment) {
+void RankTimeline::run(const Segment& segment) {
   for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
     const Op& op = program_.ops[o];
     double& clock = clock_[op.stream];
@@ -52,7 +52,7 @@ void RankWalk::run(const Segment& segment) {
 
 /// End of a compute op: `slowdown` times slower while a transfer is in flight. Transfers that
 /// start later are issued later, and wait for this op.
-double RankWalk::computed(double begin, double work) {
+double RankTimeline::computed(double begin, double work) {
   std::erase_if(in_flight_, [begin](const Transfer& t) { return t.end <= begin; });
   double at = begin;
   double left = work;
@@ -85,6 +85,6 @@ double RankWalk::computed(double begin, double work) {
   return at + left;
 }
 
-double RankWalk::drained() const { return *std::max_element(clock_.begin(), clock_.end()); }
+double RankTimeline::drained() const { return *std::max_element(clock_.begin(), clock_.end()); }
 
 }  // namespace stepcast::planner

@@ -1,6 +1,6 @@
 // The closed form against the event simulator on the full graph, and its memory against the full
 // graph's own ledger.
-#include "planner/parallel/fast_path.h"
+#include "planner/parallel/closed_form_model.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -35,7 +35,7 @@ Comparison compare(unsigned seed, int jobs, const Overlap& overlap,
       continue;
     }
     const models::CostModel model(job.system, job.calibration);
-    FastPath path(job, model);
+    ClosedFormModel path(job, model);
     const StepForecast forecast = path.forecast(*point);
     INFO(describe(*point) << " of " << job.workload.transformer()->layers << " layers, hidden "
                           << job.workload.transformer()->hidden << ", on " << job.system.name);
@@ -95,8 +95,8 @@ TEST_CASE("weight gradients in a pass of their own make no micro-batch cheaper",
       continue;
     }
     const models::CostModel model(job.system, job.calibration);
-    for (const Clock clock : {Clock::kUsual, Clock::kLeast}) {
-      ReducedStep reduced(job, model, clock);
+    for (const CostBasis clock : {CostBasis::kUsual, CostBasis::kLowerBound}) {
+      LayerCostProbe reduced(job, model, clock);
       point->recompute = RecomputeKind::kNone;
       point->recompute_layers = 0;
       point->schedule = ScheduleKind::kZbH1;
@@ -130,9 +130,9 @@ TEST_CASE("two clocks over the same graphs say what each says over its own",
     point->recompute = RecomputeKind::kNone;
     point->recompute_layers = 0;
     const models::CostModel model(job.system, job.calibration);
-    FastPath usual(job, model);
-    FastPath least(usual, Clock::kLeast);
-    FastPath apart(job, model, Clock::kLeast);
+    ClosedFormModel usual(job, model);
+    ClosedFormModel least(usual, CostBasis::kLowerBound);
+    ClosedFormModel apart(job, model, CostBasis::kLowerBound);
     (void)usual.reduced().passes(*point);  // makes the graphs
     const double bound = least.split_bound(*point, least.reduced().passes(*point));
     INFO(describe(*point));
@@ -146,8 +146,8 @@ TEST_CASE("two clocks over the same graphs say what each says over its own",
     const PipelineLayout layout = layout_of(*job.workload.transformer(), point->pipeline,
                                             point->virtual_stages, pipeline_split(job, *point));
     Passes passes = usual.reduced().passes(*point);
-    const Hops hops = hops_of(usual.reduced(), passes, *point);
-    usual.set_passes(*point, layout, passes, passes, hops);
+    const StageMessageTimes message_times = message_times_of(usual.reduced(), passes, *point);
+    usual.set_passes(*point, layout, passes, passes, message_times);
     CHECK(usual.bound(usual.reduced().states(*point, true)) <= seconds);
     ++compared;
   }
@@ -174,7 +174,7 @@ TEST_CASE("so it is with data inside the pipeline, as Megatron-LM numbers ranks"
       continue;
     }
     const models::CostModel model(job.system, job.calibration);
-    FastPath path(job, model);
+    ClosedFormModel path(job, model);
     const double forecast = path.forecast(*point).seconds;
     INFO(describe(*point));
     if (path.applies()) {
@@ -201,7 +201,7 @@ TEST_CASE("so it is where some layers see a window and some all keys, in equal s
       continue;
     }
     const models::CostModel costs(job.system, job.calibration);
-    FastPath path(job, costs);
+    ClosedFormModel path(job, costs);
     const double forecast = path.forecast(*point).seconds;
     const double simulation = simulated(job, *point, costs);
     INFO(describe(*point) << " of " << model.layers << " layers");
@@ -214,7 +214,7 @@ TEST_CASE("so it is where some layers see a window and some all keys, in equal s
     std::get<TransformerWorkload>(all.workload.model).window = 0;
     std::get<TransformerWorkload>(all.workload.model).full_attention_every = 0;
     slower += simulated(all, *point, costs) > simulation ? 1 : 0;
-    FastPath least(job, costs, Clock::kLeast);
+    ClosedFormModel least(job, costs, CostBasis::kLowerBound);
     CHECK(least.forecast(*point).seconds <= 1.01 * simulation);
   }
   CHECK(applied >= 6);
@@ -234,7 +234,7 @@ TEST_CASE("so it is with ends that count as layers, also where they leave none",
       continue;
     }
     const models::CostModel model(job.system, job.calibration);
-    FastPath path(job, model);
+    ClosedFormModel path(job, model);
     const StepForecast forecast = path.forecast(*point);
     INFO(describe(*point) << " of " << job.workload.transformer()->layers << " layers");
     CHECK(forecast.bytes == Approx(full_memory(job, *point)).epsilon(1e-9));
@@ -259,7 +259,7 @@ TEST_CASE("layers listed by stage cost in closed form what they cost in the simu
        "parallel.tensor=2", "parallel.pipeline=4", "parallel.pipeline_split=" + listed},
       kLibrary);
   const models::CostModel model(job.system, job.calibration);
-  FastPath path(job, model);
+  ClosedFormModel path(job, model);
   const PlanPoint point = point_of(job);
   const StepForecast forecast = path.forecast(point);
   CHECK(forecast.bytes == Approx(full_memory(job, point)).epsilon(1e-9));
@@ -283,7 +283,7 @@ TEST_CASE("parameters gathered beside the next forward pass cost less than after
   // update; one of two forward passes of 14 TFLOP per thousand tokens hides a part of it.
   CHECK(beside < after - 0.03);
   CHECK(full_memory(job, point) == Approx(bytes));
-  FastPath path(job, model);
+  ClosedFormModel path(job, model);
   CHECK(path.forecast(point).seconds == Approx(beside).epsilon(0.05));
 }
 
@@ -301,7 +301,7 @@ TEST_CASE("with the exchange beside compute it is near", "[planner][parallel][fa
       continue;
     }
     const models::CostModel model(job.system, job.calibration);
-    FastPath path(job, model);
+    ClosedFormModel path(job, model);
     errors.push_back(std::abs(path.forecast(*point).seconds / simulated(job, *point, model) - 1));
     CHECK_FALSE(path.applies());
   }
@@ -329,7 +329,8 @@ TEST_CASE("what the allocator loses is in the memory of a plan", "[planner][para
     const auto both = [&](double share) {
       job.system.device.fitted["memory"].constants["fragmentation"] = share;
       const models::CostModel model(job.system, job.calibration);
-      return std::pair(FastPath(job, model).forecast(*point).bytes, full_memory(job, *point));
+      return std::pair(ClosedFormModel(job, model).forecast(*point).bytes,
+                       full_memory(job, *point));
     };
     const auto [closed, full] = both(0.25);
     const auto [closed_without, full_without] = both(0);
@@ -345,7 +346,7 @@ TEST_CASE("the closed form says where it does not apply", "[planner][parallel][f
                              kLibrary);
   const auto applies = [](const Job& j) {
     const models::CostModel model(j.system, j.calibration);
-    FastPath path(j, model);
+    ClosedFormModel path(j, model);
     (void)path.forecast(point_of(j));
     return path.applies();
   };
@@ -372,7 +373,7 @@ TEST_CASE("more bandwidth never slows a plan", "[planner][parallel][property]") 
     }
     const auto seconds = [&point](const Job& j) {
       const models::CostModel model(j.system, j.calibration);
-      return FastPath(j, model).forecast(*point).seconds;
+      return ClosedFormModel(j, model).forecast(*point).seconds;
     };
     const double before = seconds(job);
     for (FabricLevel& level : job.system.fabric) {

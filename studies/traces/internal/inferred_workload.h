@@ -38,6 +38,6 @@ struct SeenRank {
 
 /// For timelines and execution graphs. Steps are those of traces/graph/step_marks.h; of a graph
 /// without times the operators between its last two optimizer steps.
-std::vector<SeenRank> seen_work(const traces::Recording& recording, std::string_view mark);
+std::vector<SeenRank> inferred_workload(const traces::Recording& recording, std::string_view mark);
 
 }  // namespace stepcast::studies

@@ -13,21 +13,21 @@ namespace stepcast::planner {
 /// however passes and steps follow one another. For the least, nothing slows compute, and a
 /// transfer on a stream of its own that waits for nothing in the walk takes no time, as it may be
 /// done before.
-enum class Clock : std::uint8_t { kUsual, kLeast };
+enum class CostBasis : std::uint8_t { kUsual, kLowerBound };
 
 /// The clock of one rank whose partners are never late: what segments of its program take by
 /// themselves. The rules are the event engine's (streams run in order, events order streams,
 /// compute slows while transfers overlap), without queues between ranks.
 ///
-///   RankWalk walk(program, seconds_by_op, dispatch, slowdown);
+///   RankTimeline walk(program, seconds_by_op, dispatch, slowdown);
 ///   walk.run(forward);
 ///   double forward_time = walk.now();
 ///
 /// A receive takes no time here: when its message comes is the pipeline's business.
-class RankWalk {
+class RankTimeline {
  public:
-  RankWalk(const Program& program, std::span<const double> op_seconds, double dispatch,
-           double slowdown, Clock clock = Clock::kUsual);
+  RankTimeline(const Program& program, std::span<const double> op_seconds, double dispatch,
+               double slowdown, CostBasis clock = CostBasis::kUsual);
   void run(const Segment& segment);
   [[nodiscard]] double now() const { return clock_.front(); }  ///< of the compute stream
   [[nodiscard]] double drained() const;                        ///< of the last stream

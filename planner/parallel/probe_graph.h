@@ -45,9 +45,9 @@ constexpr std::int64_t kEmptyEnds = 1;
 /// kUnequalStages; those of fewer layers than stages leave both ends empty), and one micro-batch,
 /// or the first two of several where `two`: with more than one, sharded gradients need another
 /// buffer. The stages distinguished: the first, the next two, the last. Errors: InputError where
-/// the builder refuses the split.
-std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
-                                         std::int32_t stages, std::int64_t layers, bool two);
+/// the builder rejects the split.
+std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point, std::int32_t stages,
+                                        std::int64_t layers, bool two);
 
 /// The mesh of the job under the point.
 Mesh mesh_of(const Job& job, const PlanPoint& point);

@@ -1,16 +1,16 @@
-// The pace of a kind of plan, and the names of devices it is measured on.
+// The efficiency of a kind of plan, and the names of devices it is measured on.
 #include <catch2/catch.hpp>
 #include <cmath>
 
 #include "core/device_names.h"
-#include "core/job/pace.h"
+#include "core/job/efficiency.h"
 
 using namespace stepcast;
 
 namespace {
 
-PaceTable table() {
-  PaceTable t;
+EfficiencyTable table() {
+  EfficiencyTable t;
   t.groups = {{"h100", "megatron-core", "tensor/pipeline", 1.1, 1.0, 1.2, 60, 5},
               {"", "megatron-core", "tensor/pipeline", 1.15, 1.0, 1.3, 90, 6},
               {"h200", "", "tensor/pipeline", 1.05, 1.0, 1.2, 4, 2},
@@ -34,9 +34,9 @@ Job job_of(int zero, bool experts) {
 }  // namespace
 
 TEST_CASE("a pace is that of the nearest group that was measured", "[core][pace]") {
-  const PaceTable t = table();
+  const EfficiencyTable t = table();
   const auto factor = [&t](const char* device, const char* framework, const char* family) {
-    const PaceGroup* group = nearest_pace(t, device, framework, family);
+    const EfficiencyGroup* group = nearest_efficiency(t, device, framework, family);
     REQUIRE(group != nullptr);
     return group->factor;
   };
@@ -47,7 +47,7 @@ TEST_CASE("a pace is that of the nearest group that was measured", "[core][pace]
   CHECK(factor("h100", "nanotron", "tensor/pipeline") == 1.2);        // the family
   CHECK(factor("h100", "megatron-core", "fsdp") == 1.3);
   CHECK(factor("h100", "megatron-core", "experts") == 1.25);  // all runs
-  CHECK(nearest_pace({}, "h100", "megatron-core", "experts") == nullptr);
+  CHECK(nearest_efficiency({}, "h100", "megatron-core", "experts") == nullptr);
 }
 
 TEST_CASE("experts decide a plan's family before sharded weights do", "[core][pace]") {
@@ -62,24 +62,24 @@ TEST_CASE("experts decide a plan's family before sharded weights do", "[core][pa
 
 TEST_CASE("a job takes the pace its system carries for its kind of plan", "[core][pace]") {
   Job job = job_of(3, false);
-  CHECK_FALSE(pace_of(job));
-  job.system.fitted[pace_key(PlanFamily::kSharded)] =
-      fitted_pace({1.3, 1.1, 1.6, 80, 3, true, "fsdp2 on h100"});
-  const auto pace = pace_of(job);
-  REQUIRE(pace);
-  CHECK(pace->factor == 1.3);
-  CHECK(pace->rows == 80);
-  CHECK(pace->sources == 3);
-  CHECK(pace->own);
-  CHECK(pace->measured == "fsdp2 on h100");
+  CHECK_FALSE(efficiency_of(job));
+  job.system.fitted[efficiency_key(PlanFamily::kSharded)] =
+      fitted_efficiency({1.3, 1.1, 1.6, 80, 3, true, "fsdp2 on h100"});
+  const auto efficiency = efficiency_of(job);
+  REQUIRE(efficiency);
+  CHECK(efficiency->factor == 1.3);
+  CHECK(efficiency->rows == 80);
+  CHECK(efficiency->sources == 3);
+  CHECK(efficiency->own);
+  CHECK(efficiency->measured == "fsdp2 on h100");
   job.parallel.zero = 1;
-  CHECK_FALSE(pace_of(job));  // another kind of plan
+  CHECK_FALSE(efficiency_of(job));  // another kind of plan
   job.parallel.zero = 3;
   job.calibration = {Calibration::Kind::kScale, 1.2};
-  CHECK_FALSE(pace_of(job));  // the user's own scalar
+  CHECK_FALSE(efficiency_of(job));  // the user's own scalar
   job.calibration = {};
   job.phase = JobPhase::kDecode;
-  CHECK_FALSE(pace_of(job));
+  CHECK_FALSE(efficiency_of(job));
 }
 
 TEST_CASE("a device goes by many names", "[core][devices]") {

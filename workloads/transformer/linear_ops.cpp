@@ -392,14 +392,14 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   t.communicator = communicators_.tensor;
   t.format = holds_narrow(whole) ? products_ : compute_;
   if (!cut || !cuts_transfers()) {
-    return {whole, writer_.transfer(Lane::kTensor, t)};
+    return {whole, writer_.transfer(Channel::kTensor, t)};
   }
   // A step around a ring moves what each of tensor - 1 equal parts of the gather moves.
   const std::int64_t steps = shape_.tensor - 1;
   t.elements = (t.elements + steps - 1) / steps;
   Gathered g{whole};
   for (std::int64_t step = 0; step < steps; ++step) {
-    g.pieces.push_back(writer_.transfer(Lane::kTensorParts, t));
+    g.pieces.push_back(writer_.transfer(Channel::kTensorParts, t));
   }
   g.ready = g.pieces.back();
   return g;
@@ -428,7 +428,7 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId 
   t.out = {writer_.workspace(workspace, shape_.rows, columns, compute_)};
   t.communicator = communicators_.tensor;
   t.format = compute_;
-  return {t.out.front(), writer_.transfer(Lane::kTensor, t)};
+  return {t.out.front(), writer_.transfer(Channel::kTensor, t)};
 }
 
 TransformerStage::Gathered TransformerStage::reduced(const char* name, const Product& p) {
@@ -452,7 +452,7 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, const Pro
   OpWriter::Event last = -1;
   for (std::int64_t part = 0; part < shape_.tensor; ++part) {
     gemm_rows(p, p.m / shape_.tensor);
-    last = part < steps ? writer_.transfer(Lane::kTensorParts, t) : last;
+    last = part < steps ? writer_.transfer(Channel::kTensorParts, t) : last;
   }
   return {t.out.front(), last};
 }
@@ -466,7 +466,7 @@ OpWriter::Event TransformerStage::reduce_in_place(const char* name, TensorId val
   t.communicator = communicators_.tensor;
   t.format = writer_.builder().tensor_at(values).format;
   t.attributes.reduction = reduction;
-  return writer_.transfer(Lane::kTensor, t);
+  return writer_.transfer(Channel::kTensor, t);
 }
 
 TensorId TransformerStage::kept(bool keep, const std::string& name, std::int64_t rows,

@@ -4,18 +4,19 @@
 #include <vector>
 
 #include "planner/parallel/in_flight.h"
+#include "planner/parallel/layer_cost_probe.h"
 #include "planner/parallel/pipeline_layout.h"
 #include "planner/parallel/pipeline_time.h"
-#include "planner/parallel/reduced_step.h"
 
 namespace stepcast::planner {
 
 /// Seconds of a message by the stage that sends it.
-struct Hops {
+struct StageMessageTimes {
   std::vector<double> forward, backward;
   std::uint32_t levels = 0;  ///< fabric levels they use, as bits
 };
-Hops hops_of(const ReducedStep& reduced, const Passes& passes, const PlanPoint& point);
+StageMessageTimes message_times_of(const LayerCostProbe& reduced, const Passes& passes,
+                                   const PlanPoint& point);
 
 /// A step in closed form.
 struct StepForecast {
@@ -27,7 +28,7 @@ struct StepForecast {
 /// layers, the pipeline's closed form, then gradient exchange and optimizer of the stage that ends
 /// last.
 ///
-/// Within 1 % of the event simulator (tests/planner/fast_path_test.cpp) where `applies` says so:
+/// Within 1 % of the event simulator (tests/planner/closed_form_test.cpp) where `applies` says so:
 ///   ranks are equally fast (no straggler constants), the host has its own core, and no collective
 ///   costs more after a rest;
 ///   nothing overlaps with compute but tensor-parallel collectives, and those only without
@@ -42,18 +43,19 @@ struct StepForecast {
 /// With Clock::kLeast it is no forecast but a bound of the simulator (also to 1 %) whatever
 /// overlaps with compute: transfers on streams of their own cost only what later work waits for, or
 /// what their stream has to do in all, and slow nothing.
-class FastPath {
+class ClosedFormModel {
  public:
-  FastPath(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
+  ClosedFormModel(const Job& job, const models::CostModel& model,
+                  CostBasis clock = CostBasis::kUsual);
   /// The same by another clock; both read the same graphs and are used by one thread.
-  FastPath(const FastPath& other, Clock clock);
+  ClosedFormModel(const ClosedFormModel& other, CostBasis clock);
 
   /// One pass of every virtual stage and the memory of activations. `recomputed` are the passes of
   /// layers that are recomputed: those of `kept` again unless the point recomputes the first k.
   /// What is given must stay until the next call; its mixed_temporaries are added when memory is
   /// asked for.
   void set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
-                  Passes& recomputed, const Hops& hops);
+                  Passes& recomputed, const StageMessageTimes& message_times);
   /// A lower bound of the time of a step with the passes set last, whatever its states cost.
   [[nodiscard]] double bound();
   /// A lower bound of the step's time (pipeline_bound), for the passes set last.
@@ -69,7 +71,7 @@ class FastPath {
   /// A lower bound of the time of every plan of the point's split and micro-batch, however layers
   /// are scheduled, assigned, recomputed and sharded: some stage has the mean work of all. `passes`
   /// are those of 1f1b, whole parameters and no recomputation; in the second form those of
-  /// ReducedStep::on_one_stage.
+  /// LayerCostProbe::on_one_stage.
   [[nodiscard]] double split_bound(const PlanPoint& point, const Passes& passes) const;
   [[nodiscard]] double one_stage_bound(const PlanPoint& point, const Passes& passes) const;
 
@@ -81,13 +83,14 @@ class FastPath {
   /// compute: waiting for hosts, for other ranks or for a link only adds time.
   [[nodiscard]] bool bounds_simulator();
   [[nodiscard]] std::int64_t microbatches() const { return passes_.microbatches; }
-  [[nodiscard]] ReducedStep& reduced() { return reduced_; }
-  [[nodiscard]] Clock clock() const { return clock_; }
+  [[nodiscard]] LayerCostProbe& reduced() { return reduced_; }
+  [[nodiscard]] CostBasis clock() const { return clock_; }
 
  private:
   void time();
-  void share_of_messages(const Passes& kept, const Hops& hops);
-  void pass_times(const Passes& kept, const Passes& recomputed, const Hops& hops);
+  void share_of_messages(const Passes& kept, const StageMessageTimes& message_times);
+  void pass_times(const Passes& kept, const Passes& recomputed,
+                  const StageMessageTimes& message_times);
   void activations();
   [[nodiscard]] double end_of(const ByRole<StateCosts>& states,
                               const std::vector<double>& ends) const;
@@ -101,9 +104,9 @@ class FastPath {
 
   Job job_;
   const models::CostModel& model_;
-  ReducedStep reduced_;
+  LayerCostProbe reduced_;
   InFlight in_flight_;
-  Clock clock_;
+  CostBasis clock_;
   bool layers_alike_ = true;  ///< every chunk has the model's share of layers that see all keys
   double issue_ = 0, step_ = 0;
   double fragmentation_ = 0;  // bytes lost for one of activations
@@ -111,7 +114,7 @@ class FastPath {
   const PipelineLayout* layout_ = nullptr;
   Passes* kept_ = nullptr;
   Passes* again_ = nullptr;
-  const Hops* hops_ = nullptr;
+  const StageMessageTimes* message_times_ = nullptr;
   bool timed_ = false, counted_ = false;  // are times and activations those of the passes set?
   PipelinePasses passes_;
   std::vector<std::int32_t> recomputed_;  // layers, by virtual stage
@@ -119,7 +122,7 @@ class FastPath {
   std::vector<double> overlapped_;        // seconds of transfers by stage, with Clock::kLeast
   std::vector<double> bound_ends_;        // of the last backward pass, by stage: at least ...
   std::vector<double> ends_;              // ... and exactly, once it was asked for
-  PipelineWalk walk_;
+  ScheduleTimeline walk_;
   std::vector<double> keeps_, during_;  // scratch of activations(), by chunk
   std::vector<double> at_moment_;       // by moment
   struct Activations {

@@ -13,11 +13,11 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
 /// user would write it, with the simulated seconds of its step: sequence parallelism, sharded
 /// states, recomputation, smaller micro-batches, twice the tensor ranks, stages or context ranks
 /// with half the replicas. Two only where they are 3 % faster than one. Where none fits, what needs
-/// least. All are tried in closed form (planner::FastPath), the fastest is simulated.
+/// least. All are tried in closed form (planner::ClosedFormModel), the fastest is simulated.
 /// `usual_stack`: what the job was put on because it names none ("" otherwise); a change to another
-/// family of plans names it, as that family may have another usual stack. Lists of layers get
+/// family of plans names it, as that family may have another default framework. Lists of layers get
 /// another plan of their tables; without tables the largest batch that fits.
-std::string memory_remedy(const Job& job, const std::string& usual_stack = "");
+std::string memory_fix(const Job& job, const std::string& default_framework = "");
 
 /// Text on a step that fits with less room than memory predictions may be off by; "" with
 /// more.

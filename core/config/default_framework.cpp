@@ -1,0 +1,196 @@
+#include "core/config/default_framework.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/config/internal/frameworks.h"
+#include "core/error.h"
+#include "core/job/efficiency.h"
+
+namespace stepcast::config {
+namespace {
+
+bool has_overlap(const Document& job) {
+  const auto parallel = job.root.find("parallel");
+  return parallel != job.root.end() && parallel->is_object() && parallel->contains("overlap");
+}
+
+/// True if the job says its overlaps as a whole, in its file (`in_file`) or by an override. A
+/// single one, as `parallel.overlap.data=false`, changes those of the stack.
+bool says_overlap(bool in_file, const Document& job) {
+  return in_file ||
+         (has_overlap(job) &&
+          std::any_of(job.overridden.begin(), job.overridden.end(), [](const std::string& path) {
+            return path == "parallel" || path == "parallel.overlap";
+          }));
+}
+
+/// The efficiency that a step at the hardware's own rate would have; a scalar of the user's own
+/// takes its place, on the same stack.
+bool has_efficiency(Job job) {
+  if (job.calibration.kind == Calibration::Kind::kScale) {
+    job.calibration = {};
+  }
+  return efficiency_of(job).has_value();
+}
+
+/// GPUs that the library describes; a CPU has no peak in 16 bits.
+bool known_gpu(const Device& device, const Library& library) {
+  const bool narrow = device.peak.contains(Format::kBf16) || device.peak.contains(Format::kFp16);
+  return narrow && std::filesystem::exists(built_in_folder(FileKind::kDevice, library) /
+                                           (device.name + ".json"));
+}
+
+/// True for what the efficiencies are of: training of a transformer on a known GPU.
+bool may_have_efficiency(const Job& job, const Library& library) {
+  return plan_family(job) && job.phase == JobPhase::kTrain && known_gpu(job.system.device, library);
+}
+
+/// Puts the job of the documents on `framework`, or on the default framework of its family of
+/// plans, where it trains a transformer on a known GPU whose efficiency there is known.
+void take_default_framework(JobOnFramework& on, std::string_view framework, JobDocuments documents,
+                            const Library& library, bool plan_open) {
+  if (!may_have_efficiency(on.job, library)) {
+    return;
+  }
+  const PublishedNames names = load_published_names(library);
+  const Framework* usual = framework.empty()
+                               ? names.default_framework(name_of(*plan_family(on.job)))
+                               : names.find_framework(framework);
+  if (usual == nullptr) {
+    return;
+  }
+  try {
+    const NamedFramework framework{usual->name, "stack", false};
+    Job job = read_job_on_framework(std::move(documents), framework, library, plan_open);
+    if (has_efficiency(job)) {
+      on = {std::move(job), usual->name, {}};
+    }
+  } catch (const InputError& error) {  // legal, but not on this framework
+    on.rejected = fmt::format("{} cannot run it as it is ({})", usual->name, error.what());
+  }
+}
+
+/// A job that no framework is taken for because it says its overlaps itself: its step is that of
+/// the ideal rate where another would have a measured one.
+void reject_own_overlaps(JobOnFramework& on, const Library& library) {
+  if (may_have_efficiency(on.job, library) && !efficiency_of(on.job) &&
+      on.job.calibration.kind == Calibration::Kind::kAuto) {
+    on.rejected = "the job says its overlaps itself";
+  }
+}
+
+/// The job of documents that name no stack. Where one may be taken (`open`), a job is legal if it
+/// is on the default framework of its family of plans, which may say sequence parallelism for it.
+JobOnFramework read_without_framework(const JobDocuments& documents, const Library& library,
+                                      bool open) {
+  try {
+    return {read_job_on_framework(documents, std::nullopt, library, false), {}, {}};
+  } catch (const InputError&) {
+    if (!open) {
+      throw;
+    }
+    const PublishedNames names = load_published_names(library);
+    for (const PlanFamily family : kPlanFamilies) {
+      try {
+        const NamedFramework framework{names.default_framework(name_of(family))->name, "stack",
+                                       false};
+        JobOnFramework on{
+            read_job_on_framework(documents, framework, library, false), framework.name, {}};
+        if (plan_family(on.job) == family && may_have_efficiency(on.job, library) &&
+            has_efficiency(on.job)) {
+          return on;
+        }
+      } catch (const InputError&) {  // illegal there too
+      }
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
+JobOnFramework load_job_on_default_framework(const Source& source,
+                                             const std::vector<std::string>& overrides,
+                                             const Library& library) {
+  Document document = job_document(source, overrides, library);
+  const auto named = framework_named_by(document, overrides);
+  const bool in_file = has_overlap(document);
+  JobDocuments documents = apply_overrides(std::move(document), overrides, library);
+  const bool open = !named && !says_overlap(in_file, documents.job);
+  JobOnFramework on =
+      named ? JobOnFramework{read_job_on_framework(documents, named, library, false), {}, {}}
+            : read_without_framework(documents, library, open);
+  if (open) {
+    take_default_framework(on, {}, std::move(documents), library, false);
+  } else if (!named) {
+    reject_own_overlaps(on, library);
+  }
+  return on;
+}
+
+PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
+                                                      const std::vector<std::string>& overrides,
+                                                      const Library& library,
+                                                      std::string_view framework) {
+  Document document = job_document(source, overrides, library);
+  const auto named = framework_named_by(document, overrides);
+  const bool in_file = has_overlap(document);
+  const JobDocuments documents =
+      open_plan(apply_overrides(std::move(document), overrides, library));
+  const bool open = !named && (!framework.empty() || !says_overlap(in_file, documents.job));
+  JobOnFramework on{read_job_on_framework(documents, named, library, true), {}, {}};
+  if (open) {
+    take_default_framework(on, framework, documents, library, true);
+  } else if (!named) {
+    reject_own_overlaps(on, library);
+  }
+  return {plan_request_of(documents, std::move(on.job)), on.default_framework, on.rejected};
+}
+
+std::string quoted_setting(const std::string& setting) {
+  const bool plain = setting.find_first_of("{[\" ") == std::string::npos;
+  return plain ? setting : fmt::format("'{}'", setting);
+}
+
+PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,
+                            const Library& library, const PlanRequestOnFramework& request,
+                            const Job& plan) {
+  const bool own_overlaps = has_overlap(job_document(source, overrides, library));
+  PlanAsSet as;
+  if (!request.default_framework.empty()) {
+    as.settings.push_back("stack=" + request.default_framework);
+  }
+  const auto add_what_differs = [&](const Job& from) {
+    const std::size_t before = as.settings.size();
+    for (const Difference& d : differences(from, plan)) {
+      const bool of_framework =
+          d.key.starts_with("system") || (d.key.starts_with("parallel.overlap") && !own_overlaps);
+      const bool text = d.after.front() == '"';
+      if (!of_framework) {
+        as.settings.push_back(d.key + "=" +
+                              (text ? d.after.substr(1, d.after.size() - 2) : d.after));
+      }
+    }
+    return as.settings.size() > before;
+  };
+  const auto load = [&] {
+    std::vector<std::string> all = overrides;
+    all.insert(all.end(), as.settings.begin(), as.settings.end());
+    as.job = load_job_on_default_framework(source, all, library).job;
+  };
+  Job before = request.request.job;
+  if (!request.request.fixed.micro) {  // its default depends on the plan's shape, so it is said
+    before.batch.micro = 0;
+  }
+  add_what_differs(before);
+  load();
+  if (add_what_differs(
+          as.job)) {  // defaults of the framework or the job that the plan does without
+    load();
+  }
+  return as;
+}
+
+}  // namespace stepcast::config

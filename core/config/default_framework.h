@@ -1,0 +1,58 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/job/plan_request.h"
+
+namespace stepcast::config {
+
+struct JobOnFramework {
+  Job job;
+  std::string
+      default_framework;  ///< the framework taken because the job names none; "": none was taken
+  std::string rejected;   ///< why none was where it could be: the default framework cannot run the
+                         ///< job as it is, or the job says its overlaps itself; "" otherwise
+};
+
+/// Variant of load_job: a transformer that trains on a known GPU and says neither `stack` nor its
+/// `parallel.overlap` as a whole runs as the usual framework of its family of plans does
+/// (models/stacks: the framework that is `default_of` the family), at the efficiency measured for
+/// it, or with the scalar of its `calibration`. What the job says itself stays, single overlaps
+/// too; where the framework cannot run the job as it is, none is taken.
+JobOnFramework load_job_on_default_framework(const Source& source,
+                                             const std::vector<std::string>& overrides,
+                                             const Library& library);
+
+struct PlanRequestOnFramework {
+  PlanRequest request;
+  std::string default_framework;  ///< as in JobOnStack
+  std::string rejected;
+};
+
+/// Variant of load_plan_request, on the framework `framework` where one is given, else on the usual
+/// one as load_job_on_usual_stack takes it for a plan that is not split: all plans are compared as
+/// one framework runs them.
+PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
+                                                      const std::vector<std::string>& overrides,
+                                                      const Library& library,
+                                                      std::string_view framework);
+
+/// A setting `key=value` as a shell takes it after --set: quoted where the value is an object.
+std::string quoted_setting(const std::string& setting);
+
+struct PlanAsSet {
+  std::vector<std::string> settings;  ///< key=value, after what the job says itself
+  Job job;                            ///< that they load
+};
+
+/// A plan of `request`, whose framework was taken for want of a named one ("" none), as a user
+/// types it: that framework, and the keys in which `plan` differs from what the job loads without
+/// them. What the framework does with plans of that shape is no key of the plan, and the job that
+/// is loaded has it.
+PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,
+                            const Library& library, const PlanRequestOnFramework& request,
+                            const Job& plan);
+
+}  // namespace stepcast::config
