@@ -55,7 +55,7 @@ std::vector<config::Entry> runs() {
   return entries;
 }
 
-/// What rewrites the graph of a job, in the order in which it does.
+/// Passes that rewrite the graph of a job, in their order.
 std::vector<config::Entry> passes() {
   std::vector<config::Entry> entries;
   for (const workloads::GraphPass& pass : workloads::graph_passes()) {

@@ -5,7 +5,7 @@
 
 namespace stepcast::cli {
 
-/// What the command line consists of, read from the parser itself: completion is made of this, so
+/// Options of the command line, read from the parser itself: completion is made of this, so
 /// that it names what there is.
 struct OptionNode {
   std::vector<std::string> names;  ///< "--format", "-f"; empty for what is given by its place

@@ -15,7 +15,7 @@ std::string trace_file(const std::string& path);
 /// A recording of any format; ranks that it names and that were not given are told on the error
 /// stream, because whatever is said of it is said of the others only.
 traces::Recording open_recording(const std::string& path);
-/// What reading found odd, of one kind or of all, on the error stream.
+/// Tells on the error stream what reading found odd, of one kind or of all.
 void tell_oddities(const std::string& path, const traces::ParseWarnings& oddities,
                    std::optional<traces::ParseWarning> only = {});
 /// The recorded run as replay, show, compare and explain read it, whatever its format. A mark names

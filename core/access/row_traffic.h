@@ -3,7 +3,7 @@
 
 namespace stepcast {
 
-/// What one batch moves through a cache of rows, in rows where it does not say otherwise.
+/// Rows that one batch moves through a cache of rows.
 struct RowTraffic {
   double lookups = 0;
   double touched = 0;  ///< distinct rows looked up

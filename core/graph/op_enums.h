@@ -5,7 +5,7 @@
 
 namespace stepcast {
 
-/// What part of the step an op belongs to.
+/// Part of the step that an op belongs to.
 enum class Phase : std::uint8_t {
   kInput,
   kForward,
@@ -16,7 +16,7 @@ enum class Phase : std::uint8_t {
   kCount
 };
 
-/// What the bytes of a collective are for.
+/// Purpose of a collective's bytes.
 enum class TrafficKind : std::uint8_t {
   kIds,          ///< lengths and ids of lookups
   kOutputs,      ///< rows or partial sums of the forward pass
@@ -58,7 +58,7 @@ enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
 /// Direction of exchanges and sorts of copies: to their experts, or back to their tokens.
 enum class CopyWay : std::uint8_t { kThere, kBack };
 enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
-/// What an all-reduce computes of the members' elements.
+/// Function that an all-reduce computes of the members' elements.
 enum class Reduction : std::uint8_t { kSum, kMax };
 
 std::string_view name_of(OptimizerKind kind);

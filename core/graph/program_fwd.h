@@ -27,7 +27,7 @@ struct OpRef {
   auto operator<=>(const OpRef&) const = default;
 };
 
-/// What a tensor is for; decides where its bytes stand in the memory ledger.
+/// Use of a tensor; decides where its bytes stand in the memory ledger.
 enum class TensorRole : std::uint8_t {
   kParameter,
   kGradient,
@@ -40,7 +40,7 @@ enum class TensorRole : std::uint8_t {
 };
 std::string_view name_of(TensorRole role);
 
-/// What a tensor holds, where something other than its ops asks.
+/// Contents of a tensor, where something other than its ops asks.
 enum class TensorPurpose : std::uint8_t {
   kOther,
   kDense,          ///< input: dense features
@@ -50,7 +50,7 @@ enum class TensorPurpose : std::uint8_t {
   kKeyValueCache,  ///< buffer of keys and values of earlier tokens
 };
 
-/// What a segment is to its step.
+/// Part of the step that a segment is.
 enum class SegmentKind : std::uint8_t {
   kOther,
   kBegin,     ///< before the first micro-batch
@@ -62,7 +62,7 @@ enum class SegmentKind : std::uint8_t {
 /// Which micro-batches a segment is called for.
 enum class MicrobatchRole : std::uint8_t { kAny, kFirst, kLast };
 
-/// What the groups of a communicator have in common.
+/// Property that the groups of a communicator have in common.
 enum class CommunicatorRole : std::uint8_t {
   kOther,
   kReplicas,      ///< ranks that hold the same parameters, or shards of them

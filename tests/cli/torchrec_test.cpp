@@ -1,4 +1,4 @@
-// What plan --export torchrec writes obeys what TorchRec accepts (interop/torchrec/rules.h),
+// Plans of --export torchrec obey what TorchRec accepts (interop/torchrec/rules.h),
 // and the commands that docs/how-to/torchrec.md shows for it run.
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// What a plan stores on each rank and tier, against recounts and against its graph.
+// Bytes that a plan stores on each rank and tier, against recounts and against its graph.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>

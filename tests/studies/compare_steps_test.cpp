@@ -1,4 +1,4 @@
-// What `compare` says of a recorded run and the cores it ran on.
+// Answers of `compare` on a recorded run and the cores it ran on.
 #include <catch2/catch.hpp>
 
 #include "studies/fit/fit_traces.h"

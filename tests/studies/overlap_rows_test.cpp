@@ -1,4 +1,4 @@
-// What recorded runs with and without overlap say of compute beside transfers.
+// Rows of recorded runs with and without overlap: compute beside transfers.
 #include <catch2/catch.hpp>
 
 #include "core/graph/program_builder.h"

@@ -1,4 +1,4 @@
-// What `stepcast validate traces` says of recordings whose content is known.
+// Answers of `stepcast validate traces` on recordings whose content is known.
 #include "validation/traces.h"
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// What a step does once: its batch and its update; and work of other programs.
+// Ops that a step runs once: its batch and its update; and work of other programs.
 #include "core/graph/traits/work.h"
 
 namespace stepcast {
