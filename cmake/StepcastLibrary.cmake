@@ -1,6 +1,6 @@
 # stepcast_library(NAME [PIC] SOURCES ... HEADERS ... PUBLIC ... PRIVATE ...)
 #
-# Declares the library of one room, `stepcast::NAME`. Every room is declared with this one function, so that its
+# Declares the library of one component, `stepcast::NAME`. Every component is declared with this one function, so that its
 # dependency list reads as documentation. Headers form a file set: `all_verify_interface_header_sets` compiles each alone.
 # PIC: the modules loaded at run time link it too.
 function(stepcast_library name)
@@ -74,7 +74,7 @@ function(stepcast_warnings target)
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${STEPCAST_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endfunction()
 
-# What runs once, commands and tests: compiled in a third less time, while the rooms they call stay fully optimised.
+# What runs once, commands and tests: compiled in a third less time, while the components they call stay fully optimised.
 function(stepcast_cold target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
@@ -112,27 +112,27 @@ function(stepcast_test name)
   catch_discover_tests(test_${name} TEST_SPEC "${others}" PROPERTIES LABELS ${ARG_LABEL} ${properties} ${properties_of_${ARG_LABEL}})
 endfunction()
 
-# stepcast_fuzzer(NAME SOURCE ROOMS ... LINK ... [CORPUS FOLDER]): fuzz_NAME, run by scripts/fuzz (clang, STEPCAST_FUZZ).
-# The rooms' sources are built again, instrumented, once for all. corpus/ beside the source, or CORPUS, holds the seeds.
+# stepcast_fuzzer(NAME SOURCE COMPONENTS ... LINK ... [CORPUS FOLDER]): fuzz_NAME, run by scripts/fuzz (clang, STEPCAST_FUZZ).
+# The components' sources are built again, instrumented, once for all. corpus/ beside the source, or CORPUS, holds the seeds.
 function(stepcast_fuzzer name source)
-  cmake_parse_arguments(ARG "" "CORPUS" "ROOMS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "CORPUS" "COMPONENTS;LINK" ${ARGN})
   if(NOT ARG_CORPUS)
     set(ARG_CORPUS corpus)
   endif()
   set(checks address,undefined -fno-sanitize-recover=undefined)
   set(objects)
-  foreach(room ${ARG_ROOMS})
-    list(APPEND objects $<TARGET_OBJECTS:fuzzed_${room}>)
-    if(NOT TARGET fuzzed_${room})
-      get_target_property(files stepcast_${room} SOURCES)
-      get_target_property(folder stepcast_${room} SOURCE_DIR)
+  foreach(component ${ARG_COMPONENTS})
+    list(APPEND objects $<TARGET_OBJECTS:fuzzed_${component}>)
+    if(NOT TARGET fuzzed_${component})
+      get_target_property(files stepcast_${component} SOURCES)
+      get_target_property(folder stepcast_${component} SOURCE_DIR)
       list(FILTER files INCLUDE REGEX "[.]cpp$")
       list(TRANSFORM files PREPEND ${folder}/ REGEX "^[^/]")
-      add_library(fuzzed_${room} OBJECT EXCLUDE_FROM_ALL ${files})
-      target_include_directories(fuzzed_${room} PRIVATE ${PROJECT_SOURCE_DIR})
-      target_compile_options(fuzzed_${room} PRIVATE -fsanitize=fuzzer-no-link,${checks})
-      target_link_libraries(fuzzed_${room} PRIVATE fmt::fmt ${ARG_LINK})
-      target_compile_definitions(fuzzed_${room} PRIVATE STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+      add_library(fuzzed_${component} OBJECT EXCLUDE_FROM_ALL ${files})
+      target_include_directories(fuzzed_${component} PRIVATE ${PROJECT_SOURCE_DIR})
+      target_compile_options(fuzzed_${component} PRIVATE -fsanitize=fuzzer-no-link,${checks})
+      target_link_libraries(fuzzed_${component} PRIVATE fmt::fmt ${ARG_LINK})
+      target_compile_definitions(fuzzed_${component} PRIVATE STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     endif()
   endforeach()
   set(target fuzz_${name})
