@@ -1,5 +1,6 @@
 #include "studies/predict/explain.h"
 
+#include <fmt/format.h>
 #include <fmt/ostream.h>
 
 #include <algorithm>

@@ -102,25 +102,18 @@ PlanTable table_as(const Job& job, const EmbeddingTable& table, ShardingKind kin
   return out;
 }
 
-using TableCost = std::function<double(const EmbeddingTable&)>;
-
-std::vector<std::size_t> most_costly_first(const Job& job, const TableCost& cost) {
+/// Tables of at most `replicated` rows on every rank; those wider than `whole` columns by `wide`;
+/// the others whole, most costly first, to the rank with least.
+EmbeddingPlan mix(const Job& job, std::int64_t replicated, std::int64_t whole, ShardingKind wide,
+                  double (*cost)(const EmbeddingTable&)) {
   const auto& tables = tables_of(job);
+  EmbeddingPlan plan = workloads::empty_plan(job);
   std::vector<std::size_t> order(tables.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return cost(tables[a]) > cost(tables[b]); });
-  return order;
-}
-
-/// Tables of at most `replicated` rows on every rank; those wider than `whole` columns by `wide`;
-/// the others whole, most costly first, to the rank with least.
-EmbeddingPlan mix(const Job& job, std::int64_t replicated, std::int64_t whole, ShardingKind wide,
-                  const TableCost& cost) {
-  const auto& tables = tables_of(job);
-  EmbeddingPlan plan = workloads::empty_plan(job);
   std::vector<double> load(static_cast<std::size_t>(job.devices), 0);
-  for (const std::size_t t : most_costly_first(job, cost)) {
+  for (const std::size_t t : order) {
     const EmbeddingTable& table = tables[t];
     const bool copies = table.rows <= replicated;
     const bool cut = !copies && table.dim > whole;
@@ -163,30 +156,6 @@ double lookup_cost(const EmbeddingTable& t) { return static_cast<double>(t.dim) 
 /// Cost of what is exchanged, and a little of what is looked up.
 double mostly_dim_cost(const EmbeddingTable& t) {
   return static_cast<double>(t.dim) * (20 + t.pooling);
-}
-
-double size_lookup_cost(const EmbeddingTable& t) {
-  return lookup_cost(t) * std::log10(static_cast<double>(std::max<std::int64_t>(t.rows, 2)));
-}
-
-/// Whole tables, most costly first, each to the rank of least summed cost that has room.
-EmbeddingPlan greedy(const Job& job, const TableCost& cost_of) {
-  std::vector<double> cost;
-  for (const EmbeddingTable& t : tables_of(job)) {
-    cost.push_back(cost_of(t));
-  }
-  return planner::place_whole_tables(job, most_costly_first(job, cost_of), cost);
-}
-
-/// Lookup bytes over memory bandwidth plus output bytes over link bandwidth: no latency, no skew.
-EmbeddingPlan greedy_by_bytes(const Job& job) {
-  const double link = job.system.fabric.empty() ? 1e9 : job.system.fabric.back().bandwidth.base();
-  const double memory = std::max(job.system.device.bandwidth.base(), 1.0);
-  const auto batch = static_cast<double>(job.batch.global);
-  return greedy(job, [&](const EmbeddingTable& t) {
-    const double row = format_bytes(job.row_format(t), 1, t.dim).base();
-    return 3 * batch * t.pooling * row / memory + 2 * batch * row / link;
-  });
 }
 
 /// Whole tables on random ranks: random costs, placed in random order.
@@ -279,18 +248,16 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, std::uint64_t seed) {
   if (const studies::PlanReport report = studies::plan(job, search); !report.plans.empty()) {
     add("planner", report.plans.front().plan);
   }
-  add("round_robin", greedy(job, [](const EmbeddingTable&) { return 1.0; }));
-  add("dim_greedy", greedy(job, dim_cost));
-  add("lookup_greedy", greedy(job, lookup_cost));
-  add("size_lookup_greedy", greedy(job, size_lookup_cost));
-  add("bytes_only", greedy_by_bytes(job));
+  for (const planner::WholeTableRule& rule : planner::whole_table_rules()) {
+    add(std::string(rule.name), rule.plan(job));
+  }
   add("flat_row_wise", every_table(job, ShardingKind::kRowWise));
   add("column_wise", every_table(job, ShardingKind::kColumnWise));
   add("table_row_wise", every_table(job, ShardingKind::kTableRowWise));
   const std::int64_t local = job.batch.global / job.devices;
   constexpr std::int64_t kNone = std::int64_t{1} << 30;  // columns: no table is that wide
   const auto add_mix = [&](std::string name, std::int64_t replicated, std::int64_t whole,
-                           ShardingKind wide, const TableCost& cost) {
+                           ShardingKind wide, double (*cost)(const EmbeddingTable&)) {
     add(std::move(name), mix(job, replicated, whole, wide, cost));
   };
   add_mix("mostly by dims", 0, kNone, ShardingKind::kTableWise, mostly_dim_cost);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/graph/program.h"
 #include "models/kernels/memory_bound.h"
 
 namespace stepcast::models {

@@ -15,10 +15,11 @@
 namespace stepcast::models {
 
 /// Facts that the rows of one measurement share: the device, the system for collectives, the
-/// software stack, and a variant where the kernel only stands in for the op kind it is filed under
+/// software framework, and a variant where the kernel only stands in for the op kind it is filed
+/// under
 /// ("mul" for add, "softmax", "fp8_block").
 struct Testbed {
-  std::string device, system, stack, variant;
+  std::string device, system, framework, variant;
   auto operator<=>(const Testbed&) const = default;
 };
 
@@ -118,7 +119,7 @@ inline MeasuredTable read_measured(const std::filesystem::path& path,
 /// Which op rows are wanted; an empty field asks for nothing. Rows of a variant are found only when
 /// it is named ("*": any).
 struct OpFilter {
-  std::string device = {}, stack = {}, variant = {};
+  std::string device = {}, framework = {}, variant = {};
   std::optional<OpKind> kind = {};
   std::optional<Format> format = {};
 };
@@ -130,9 +131,9 @@ std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
                                      std::span<const std::uint32_t> rows);
 
 /// Indices into table.collectives of rows that say something about `system`: those taken on it, and
-/// those taken inside one machine of the same device. An empty `stack` asks for nothing.
+/// those taken inside one machine of the same device. An empty `framework` asks for nothing.
 std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system,
-                                            std::string_view stack = {});
+                                            std::string_view framework = {});
 /// Rows as the fits take them: the group's shape on the fabric of `system`, with no sibling groups.
 /// Between devices of their own, 16-bit floats count as fp32: a collective moves bytes, and fp32 is
 /// the format whose model serves every other.

@@ -2,21 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "planner/baselines/table_wise.h"
 #include "planner/baselines/torchrec.h"
 #include "workloads/embedding_plan/plan_hugectr.h"
 
 namespace stepcast::planner {
 namespace {
-
-/// Whole tables in the workload's order, each on the rank with fewest that has room.
-BaselinePlan round_robin(const Job& job) {
-  std::vector<std::size_t> order(job.workload.layered()->tables.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  return {place_whole_tables(job, order, std::vector<double>(order.size(), 1)), ""};
-}
 
 /// TorchRec's proposers under its own cost formulas.
 BaselinePlan torchrec_plan(const Job& job, Placement (*proposed)(const PlacementProblem&)) {
@@ -46,13 +37,23 @@ BaselinePlan hugectr_auto(const Job& job) {
 }  // namespace
 
 const std::vector<Baseline>& baselines() {
-  static const std::vector<Baseline> all{
-      {"round_robin", round_robin},
-      {"torchrec_greedy", [](const Job& job) { return torchrec_plan(job, torchrec::greedy); }},
-      {"torchrec_dp",
-       [](const Job& job) { return torchrec_plan(job, torchrec::dynamic_programming); }},
-      {"hugectr_auto", hugectr_auto},
-  };
+  static const std::vector<Baseline> all = [] {
+    std::vector<Baseline> list;
+    for (const WholeTableRule& rule : whole_table_rules()) {
+      list.push_back({rule.name,
+                      [rule](const Job& job) {
+                        return BaselinePlan{rule.plan(job), ""};
+                      },
+                      rule.rival});
+    }
+    list.push_back(
+        {"torchrec_greedy", [](const Job& job) { return torchrec_plan(job, torchrec::greedy); }});
+    list.push_back({"torchrec_dp", [](const Job& job) {
+                      return torchrec_plan(job, torchrec::dynamic_programming);
+                    }});
+    list.push_back({"hugectr_auto", hugectr_auto});
+    return list;
+  }();
   return all;
 }
 

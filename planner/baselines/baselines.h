@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,10 +15,12 @@ struct BaselinePlan {
   std::string remark;                 ///< why there is none, or what the method says of its plan
 };
 
-/// Another planner's method, written from its description: what our own search has to beat.
+/// Another planner's method, written from its description: what our own search starts from and has
+/// to beat.
 struct Baseline {
   std::string_view name;
-  BaselinePlan (*make)(const Job& job);
+  std::function<BaselinePlan(const Job& job)> make;
+  bool rival = true;  ///< a row of `--compare`; else a start alone, as rules alike say the same
 };
 /// All of them, in the order they are tabled.
 const std::vector<Baseline>& baselines();

@@ -71,7 +71,8 @@ void add_proposed(const Job& job, const models::CostModel& model, const PlanOpti
     const bool joins = p.row.fits && !known && others_may_answer(job, options);
     const bool close =
         joins && simulated < kSimulated && p.row.objective.value_or(0) <= kClose * report.objective;
-    if (p.plan && (options.compare || close)) {
+    const bool compared = options.compare && p.rival;
+    if (p.plan && (compared || close)) {
       if (const auto broken = workloads::broken_rule(job, *p.plan)) {
         p.row.remark = fmt::format("plan: {}: {}", broken->key, broken->what);
       } else {
@@ -90,7 +91,7 @@ void add_proposed(const Job& job, const models::CostModel& model, const PlanOpti
       }
       report.plans.push_back(std::move(ranked));
     }
-    if (options.compare) {
+    if (compared) {
       report.compared.push_back(std::move(p.row));
     }
   }

@@ -41,6 +41,7 @@ std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel
     begin = now();
     planner::BaselinePlan made = baseline.make(job);
     add(std::string(baseline.name), std::move(made.plan), now() - begin, std::move(made.remark));
+    all.back().rival = baseline.rival;
   }
   std::vector<const EmbeddingPlan*> plans;
   for (const ProposedPlan& p : all) {

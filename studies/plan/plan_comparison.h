@@ -10,10 +10,11 @@ double simulated_step(const Job& job, const models::CostModel& model, const Embe
 /// A plan that the search did not make.
 struct ProposedPlan {
   ComparedPlan row;
+  bool rival = true;                  ///< shown by `--compare`
   std::optional<EmbeddingPlan> plan;  ///< with its ledger; empty where the method found none
 };
 
-/// Plans of the rule `auto` and of other planners, in the planner's prices.
+/// Plans of rules and of other planners, in the planner's prices.
 std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel& model,
                                          const PlanOptions& options);
 

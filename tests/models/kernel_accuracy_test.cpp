@@ -98,7 +98,7 @@ TEST_CASE("elementwise kernels of unseen widths follow their traffic",
   for (const std::string& name : kRowWiseDevices) {
     for (const char* kernel : {"", "mul", "div", "pow", "tanh", "addu", "mulu", "divu", "powu"}) {
       const auto set = test::rows_of("memory_bound/train_elementwise.csv",
-                                     {.device = name, .stack = "", .variant = kernel});
+                                     {.device = name, .framework = "", .variant = kernel});
       if (set.ops.empty()) {
         return;
       }
@@ -115,7 +115,7 @@ TEST_CASE("norms and softmax of unseen widths", "[models][memory][accuracy]") {
   for (const std::string& name : kRowWiseDevices) {
     for (const auto& [file, kernel] : {std::pair("memory_bound/train_layernorm.csv", ""),
                                        std::pair("memory_bound/train_softmax.csv", "softmax")}) {
-      const auto set = test::rows_of(file, {.device = name, .stack = "", .variant = kernel});
+      const auto set = test::rows_of(file, {.device = name, .framework = "", .variant = kernel});
       if (set.ops.empty()) {
         return;
       }

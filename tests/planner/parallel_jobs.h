@@ -8,6 +8,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/graph/program.h"
 #include "core/job/framework_rules.h"
 #include "core/job/job_rules.h"
 #include "core/job/layer_split.h"
