@@ -1,17 +1,18 @@
-# stepcast_library(NAME [PIC] SOURCES ... HEADERS ... PUBLIC ... PRIVATE ...)
+# stepcast_library(NAME [PIC] [PYTHON] SOURCES ... HEADERS ... PUBLIC ... PRIVATE ...)
 #
 # Declares the library of one component, `stepcast::NAME`. Every component is declared with this one function, so that its
 # dependency list reads as documentation. Headers form a file set: `all_verify_interface_header_sets` compiles each alone.
-# PIC: the modules loaded at run time link it too.
+# PIC: the modules loaded at run time link it too. PYTHON: Python's module does, and the library has references into a shared libfmt
+# that only position-independent code may have there.
 function(stepcast_library name)
-  cmake_parse_arguments(ARG "PIC" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "PIC;PYTHON" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
   set(target stepcast_${name})
   if(ARG_SOURCES)
     set(scope PUBLIC)
     add_library(${target} STATIC ${ARG_SOURCES})
     stepcast_warnings(${target})
     target_link_libraries(${target} PRIVATE ${ARG_PRIVATE})
-    if(ARG_PIC AND STEPCAST_HAVE_CUDA)
+    if(ARG_PYTHON OR (ARG_PIC AND STEPCAST_HAVE_CUDA))
       stepcast_pic(${target})
       stepcast_precompiled(${target} pic_rooms)
     else()
