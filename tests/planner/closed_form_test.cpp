@@ -154,37 +154,6 @@ TEST_CASE("two clocks over the same graphs say what each says over its own",
   CHECK(compared >= 20);
 }
 
-TEST_CASE("so it is with tensor-parallel collectives beside compute",
-          "[planner][parallel][fast_path]") {
-  Overlap overlap;
-  overlap.tensor = true;
-  const Comparison result = compare(12, 40, overlap);
-  CHECK(result.applied >= 5);
-}
-
-TEST_CASE("so it is with data inside the pipeline, as Megatron-LM numbers ranks",
-          "[planner][parallel][fast_path]") {
-  std::mt19937 rng(17);
-  int applied = 0;
-  for (int i = 0; i < 25; ++i) {
-    Job job = random_transformer(rng);
-    job.parallel.order = {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline};
-    const auto point = random_point(job, rng);
-    if (!point) {
-      continue;
-    }
-    const models::CostModel model(job.system, job.calibration);
-    ClosedFormModel path(job, model);
-    const double forecast = path.forecast(*point).seconds;
-    INFO(describe(*point));
-    if (path.applies()) {
-      ++applied;
-      CHECK(forecast == Approx(simulated(job, *point, model)).epsilon(0.01));
-    }
-  }
-  CHECK(applied >= 10);
-}
-
 TEST_CASE("so it is where some layers see a window and some all keys, in equal shares of stages",
           "[planner][parallel][fast_path]") {
   std::mt19937 rng(23);

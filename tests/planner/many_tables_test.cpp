@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 #include <limits>
 #include <random>
-#include <set>
 
 #include "core/config/config.h"
 #include "planner/embedding/embedding_prices.h"
@@ -17,6 +16,7 @@
 using namespace stepcast;
 using namespace stepcast::planner;
 using stepcast::planner::testing::brute_force;
+using stepcast::planner::testing::check_placement;
 using stepcast::planner::testing::random_problem;
 
 namespace {
@@ -30,17 +30,6 @@ PlacementProblem with_idle_tables(PlacementProblem p) {
     p.tables.push_back({"idle" + std::to_string(i), {idle}});
   }
   return p;
-}
-
-void check_placement(const PlacementProblem& p, const Placement& found) {
-  REQUIRE(found.size() == p.tables.size());
-  for (std::size_t t = 0; t < found.size(); ++t) {
-    const PlacementOption& o = p.tables[t].options[static_cast<std::size_t>(found[t].option)];
-    const std::set<std::int32_t> distinct(found[t].groups.begin(), found[t].groups.end());
-    REQUIRE(distinct.size() == found[t].groups.size());
-    REQUIRE(found[t].groups.size() ==
-            (o.group == p.ranks ? 0 : static_cast<std::size_t>(o.pieces)));
-  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "core/job/layer_split.h"
 #include "core/job/parameter_count.h"
 #include "models/cost_model.h"
+#include "planner/parallel/parallel_space.h"
 #include "planner/parallel/plan_point.h"
 #include "simulator/reports/memory_ledger.h"
 #include "simulator/simulate.h"
@@ -230,6 +232,40 @@ inline bool searched_ends(const Job& job, const PlanPoint& p,
     }
   }
   return true;
+}
+
+/// Every point of a space, each once.
+inline std::set<PlanPoint> searched(const ParallelSpace& space, const TransformerWorkload& model) {
+  std::set<PlanPoint> points;
+  for (const PlanPoint& split : space.splits()) {
+    for (const ZeroChoice& zero : space.zeros(split)) {
+      PlanPoint p = split;
+      p.zero = zero.stage;
+      p.shard_level = zero.level;
+      const bool apart = space.splits_backward(p);
+      for (const std::int32_t micro : space.micros(split)) {
+        PlanPoint batched = split;
+        batched.micro = p.micro = micro;
+        for (const ScheduleChoice& s : space.schedules(batched)) {
+          if (s.kind == ScheduleKind::kZbH1 && !apart) {
+            continue;
+          }
+          p.virtual_stages = s.deal.virtual_stages;
+          p.embedding_layers = s.deal.embedding_layers;
+          p.head_layers = s.deal.head_layers;
+          p.schedule = s.kind;
+          const PipelineLayout layout = layout_of(model, p.pipeline, p.virtual_stages,
+                                                  {p.embedding_layers, p.head_layers, {}});
+          for (const RecomputeChoice& r : space.recomputes(layout, s.kind)) {
+            p.recompute = r.kind;
+            p.recompute_layers = r.layers;
+            STEPCAST_CHECK(points.insert(p).second, "{} twice", describe(p));
+          }
+        }
+      }
+    }
+  }
+  return points;
 }
 
 /// Step of the full graph in the event simulator.

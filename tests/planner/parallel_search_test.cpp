@@ -13,93 +13,11 @@
 #include "planner/parallel/parallel_space.h"
 #include "planner/parallel/task_costs.h"
 #include "tests/planner/parallel_jobs.h"
-#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {
 
-using testing::kLibrary;
-using testing::searched_ends;
 using testing::small_request;
-
-/// Every combination of values, asked of the builder one by one.
-std::vector<PlanPoint> brute_force_space(const Job& job) {
-  std::vector<PlanPoint> points;
-  const auto layers = static_cast<std::int32_t>(job.workload.transformer()->layers);
-  const auto built = [&job](const PlanPoint& p) {
-    try {
-      (void)workloads::build_graph(applied(job, p));
-      return true;
-    } catch (const InputError&) {
-      return false;
-    }
-  };
-  PlanPoint p;
-  for (p.tensor = 1; p.tensor <= job.devices; ++p.tensor)
-    for (p.context = 1; p.context <= job.devices; ++p.context)
-      for (p.pipeline = 1; p.pipeline <= layers + 2; ++p.pipeline) {
-        if (job.devices % (p.tensor * p.context * p.pipeline) != 0) {
-          continue;
-        }
-        p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.context * p.pipeline));
-        for (p.micro = 1; p.micro <= job.batch.global; ++p.micro)
-          for (p.virtual_stages = 1; p.virtual_stages <= layers + 2; ++p.virtual_stages)
-            for (const auto& [embedding, head] :
-                 {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}, {0, 2}, {1, 2}, {0, 3}, {1, 3}})
-              for (const ScheduleKind schedule :
-                   {ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1})
-                for (const bool sequence_parallel : {false, true})
-                  for (const auto& [zero, level] :
-                       {std::pair{0, 0}, {1, 0}, {2, 0}, {3, 0}, {3, 1}}) {
-                    p.embedding_layers = embedding;
-                    p.head_layers = head;
-                    p.zero = zero;
-                    p.shard_level = level;
-                    p.schedule = schedule;
-                    p.sequence_parallel = sequence_parallel;
-                    const bool twin = (sequence_parallel && p.tensor == 1) ||
-                                      (p.zero > 0 && p.replicas() == 1) ||
-                                      (schedule != ScheduleKind::kOneFOneB &&
-                                       (p.pipeline == 1 || p.virtual_stages > 1));
-                    p.recompute = RecomputeKind::kNone;
-                    p.recompute_layers = 0;
-                    if (twin || !searched_ends(job, p) || !built(p)) {
-                      continue;
-                    }
-                    if (p.shard_level > 0) {  // all replicas, or one of them, is no level
-                      const auto shape = workloads::transformer_shape(applied(job, p));
-                      if (shape.shards == 1 || shape.shards == shape.replicas) {
-                        continue;
-                      }
-                    }
-                    std::int32_t most = 0;  // layers of a stage
-                    const PipelineLayout layout =
-                        layout_of(*job.workload.transformer(), p.pipeline, p.virtual_stages,
-                                  pipeline_split(job, p));
-                    for (std::int32_t s = 0; s < p.pipeline; ++s) {
-                      std::int32_t own = 0;
-                      for (std::int32_t c = 0; c < p.virtual_stages; ++c) {
-                        own += layout.layers[static_cast<std::size_t>(c * p.pipeline + s)];
-                      }
-                      most = std::max(most, own);
-                    }
-                    for (const RecomputeKind kind :
-                         {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
-                      p.recompute = kind;
-                      if (built(p)) {
-                        points.push_back(p);
-                      }
-                    }
-                    p.recompute = RecomputeKind::kFirstLayers;
-                    for (p.recompute_layers = 1; p.recompute_layers < most; ++p.recompute_layers) {
-                      if (built(p)) {
-                        points.push_back(p);
-                      }
-                    }
-                  }
-      }
-  return points;
-}
 
 bool same(const std::vector<ParallelCandidate>& a, const std::vector<ParallelCandidate>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -121,7 +39,9 @@ struct Searched {
 
 Searched held_to_brute_force(const PlanRequest& request, const models::CostModel& model,
                              const std::array<double, 4>& efficiencies = {1, 1, 1, 1}) {
-  const std::vector<PlanPoint> space = brute_force_space(request.job);
+  // The space is that of plan_rules_test.cpp, which holds it to the loader and the builder.
+  const std::set<PlanPoint> space = testing::searched(
+      ParallelSpace(request.job, request.fixed), *request.job.workload.transformer());
   ClosedFormModel path(request.job, model);
   std::vector<ParallelCandidate> all;
   for (const PlanPoint& point : space) {
@@ -240,14 +160,6 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
   }
 }
 
-TEST_CASE("so it does with the exchange beside compute, where bounds judge most points",
-          "[planner][parallel][search]") {
-  PlanRequest request = two_machines_of_two();
-  request.job.parallel.overlap.data = true;
-  const models::CostModel model(request.job.system, request.job.calibration);
-  CHECK(held_to_brute_force(request, model).found.counts.bounded > 0);
-}
-
 TEST_CASE("so it does where kinds of plans have paces of their own",
           "[planner][parallel][search]") {
   PlanRequest request = two_machines_of_two();
@@ -353,35 +265,6 @@ TEST_CASE("tensor ranks that divide the tokens of some micro-batches alone",
   CHECK(space.micros(space.splits().front()) == std::vector<std::int32_t>{2, 4, 8});
 }
 
-TEST_CASE("what was fixed stays fixed, auto and absent are searched",
-          "[planner][parallel][search]") {
-  const PlanRequest request = small_request(
-      8, {"parallel.tensor=2", "parallel.pipeline=auto", "parallel.recompute={\"layers\": 1}",
-          "parallel.sequence_parallel=true", "batch.micro=2"});
-  CHECK(request.fixed.tensor == 2);
-  CHECK_FALSE(request.fixed.pipeline);
-  CHECK(request.fixed.micro == 2);
-  CHECK(request.fixed.sequence_parallel == true);
-  CHECK_FALSE(request.fixed.zero);
-  const models::CostModel model(request.job.system, request.job.calibration);
-  ParallelSearchOptions options;
-  options.keep = 1000;
-  const ParallelSearchResult found = search_parallel(request, model, options);
-  REQUIRE(found.best.size() > 3);
-  std::set<std::int32_t> pipelines;
-  for (const ParallelCandidate& c : found.best) {
-    CHECK(c.point.tensor == 2);
-    CHECK(c.point.micro == 2);
-    CHECK(c.point.sequence_parallel);
-    CHECK(c.point.recompute == RecomputeKind::kFirstLayers);
-    pipelines.insert(c.point.pipeline);
-  }
-  CHECK(pipelines.size() > 1);
-
-  const PlanRequest impossible = small_request(4, {"parallel.tensor=3"});
-  CHECK(search_parallel(impossible, model, options).counts.space == 0);
-}
-
 TEST_CASE("selective recomputation is what the job lists as modules",
           "[planner][parallel][search]") {
   const PlanRequest request = small_request(
@@ -413,25 +296,6 @@ TEST_CASE("half the devices are never faster", "[planner][parallel][property]") 
     CHECK(found.best.front().seconds >= before);
     before = found.best.front().seconds;
   }
-}
-
-TEST_CASE("the order of keys changes nothing", "[planner][parallel][property]") {
-  const auto best_of = [](const char* text) {
-    const PlanRequest request =
-        config::load_plan_request(config::text_source(text, "test"), {}, kLibrary);
-    const models::CostModel model(request.job.system, request.job.calibration);
-    ParallelSearchOptions options;
-    options.keep = 5;
-    return search_parallel(request, model, options);
-  };
-  const ParallelSearchResult a = best_of(
-      R"({"workload": "megatron-8.3b", "system": "dgx-a100-80gb", "devices": 8,
-          "batch": {"global": 16, "sequence": 1024}, "parallel": {"tensor": 4, "zero": 0}})");
-  const ParallelSearchResult b = best_of(
-      R"({"parallel": {"zero": 0, "tensor": 4}, "batch": {"sequence": 1024, "global": 16},
-          "devices": 8, "system": "dgx-a100-80gb", "workload": "megatron-8.3b"})");
-  REQUIRE(a.best.size() == 5);
-  CHECK(same(a.best, b.best));
 }
 
 }  // namespace

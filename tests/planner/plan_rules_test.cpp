@@ -6,27 +6,14 @@
 
 #include "core/job/job_rules.h"
 #include "core/job/layer_split.h"
-#include "planner/parallel/parallel_space.h"
+#include "tests/planner/draw.h"
 #include "tests/planner/parallel_jobs.h"
 #include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {
 
-class Draw {
- public:
-  explicit Draw(unsigned seed) : rng_(seed) {}
-  std::int64_t operator()(std::initializer_list<std::int64_t> values) {
-    return *(values.begin() + std::uniform_int_distribution<std::ptrdiff_t>(
-                                  0, static_cast<std::ptrdiff_t>(values.size()) - 1)(rng_));
-  }
-  bool one_in(std::int64_t n) {
-    return std::uniform_int_distribution<std::int64_t>(1, n)(rng_) == 1;
-  }
-
- private:
-  std::mt19937 rng_;
-};
+using testing::Draw;
 
 TransformerWorkload small_model(Draw& draw) {
   TransformerWorkload m;
@@ -204,39 +191,6 @@ void each_combination(const Job& job, const Visit& visit) {
       }
 }
 
-std::set<PlanPoint> searched(const ParallelSpace& space, const TransformerWorkload& model) {
-  std::set<PlanPoint> points;
-  for (const PlanPoint& split : space.splits()) {
-    for (const ZeroChoice& zero : space.zeros(split)) {
-      PlanPoint p = split;
-      p.zero = zero.stage;
-      p.shard_level = zero.level;
-      const bool apart = space.splits_backward(p);
-      for (const std::int32_t micro : space.micros(split)) {
-        PlanPoint batched = split;
-        batched.micro = p.micro = micro;
-        for (const ScheduleChoice& s : space.schedules(batched)) {
-          if (s.kind == ScheduleKind::kZbH1 && !apart) {
-            continue;
-          }
-          p.virtual_stages = s.deal.virtual_stages;
-          p.embedding_layers = s.deal.embedding_layers;
-          p.head_layers = s.deal.head_layers;
-          p.schedule = s.kind;
-          const PipelineLayout layout = layout_of(model, p.pipeline, p.virtual_stages,
-                                                  {p.embedding_layers, p.head_layers, {}});
-          for (const RecomputeChoice& r : space.recomputes(layout, s.kind)) {
-            p.recompute = r.kind;
-            p.recompute_layers = r.layers;
-            CHECK(points.insert(p).second);
-          }
-        }
-      }
-    }
-  }
-  return points;
-}
-
 /// The first of `all` that are not among `others`.
 std::vector<std::string> without(const std::set<PlanPoint>& all,
                                  const std::set<PlanPoint>& others) {
@@ -269,7 +223,7 @@ TEST_CASE("the search enumerates the plans that the loader accepts, and no other
     const Job job = small_job(draw);
     const FixedPlan fixed = small_fix(draw);
     const ParallelSpace space(job, fixed);
-    std::set<PlanPoint> found = searched(space, *job.workload.transformer());
+    std::set<PlanPoint> found = testing::searched(space, *job.workload.transformer());
     legal += found.size();
     std::set<PlanPoint> expected;
     std::size_t turn = 0;

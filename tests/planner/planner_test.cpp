@@ -254,64 +254,6 @@ TEST_CASE("lists that repeat are paid once, where that pays", "[planner][dedup]"
   CHECK_NOTHROW(workloads::build_graph(job));
 }
 
-TEST_CASE("copies are shared between machines whose links are fast", "[planner][row_tiers]") {
-  // Machines of 4, pods of 4 machines whose links are as fast as those inside, 4 pods behind links
-  // twenty times slower: what leaves a pod costs, what leaves a machine does not.
-  Job job = sequence_job(64, 2, 2'000'000, 1.1, 256, 4);
-  job.system.fabric = {{"machine", 4, GBps(200), microseconds(2), 1, false},
-                       {"pod", 4, GBps(200), microseconds(2), 1, false},
-                       {"spine", 4, GBps(10), microseconds(5), 1, false}};
-  const models::CostModel model(job.system, job.calibration);
-  const EmbeddingPlanning found = plan_embeddings(job, model);
-  REQUIRE(found.best() != nullptr);
-  std::set<std::size_t> shared_by;  // sizes of the groups that keep a copy each
-  for (const PlanTable& t : found.best()->plan.tables) {
-    for (const PlanShard& s : t.shards) {
-      if (s.groups.size() > 1 && s.split != Split::kReplicate) {
-        shared_by.insert(s.groups.front().size());
-      }
-    }
-  }
-  REQUIRE_FALSE(shared_by.empty());
-  CHECK(*shared_by.begin() > 4);  // two machines or more share a copy
-  job.embedding_plan = found.best()->plan;
-  CHECK_NOTHROW(workloads::build_graph(job));
-}
-
-TEST_CASE("a machine that is not full is planned for", "[planner]") {
-  Job job = test::dlrm_job(20, 12, 300'000, 64, 4);  // machines of 8, 8 and 4 devices
-  job.system = plain_system(16e9, 8);
-  job.parallel.data = 20;
-  job.batch.global = 20 * 512;
-  const models::CostModel model(job.system, job.calibration);
-  const EmbeddingPlanning found = plan_embeddings(job, model);
-  const PlannedCandidate* best = found.best();
-  REQUIRE(best != nullptr);
-  CHECK(found.bound <= best->objective);
-  CHECK(best->plan.ledger.size() == 20);
-  job.embedding_plan = best->plan;
-  CHECK(workloads::build_graph(job).ranks() == 20);
-}
-
-TEST_CASE("tables larger than device memory go to a slower tier, or the shortage is told",
-          "[planner][memory]") {
-  Job job = test::dlrm_job(2, 2, 4'000'000, 16, 2);  // 256 MB each, with state 272
-  job.system = plain_system(100e6, 2);
-  job.parallel.data = 2;
-  const models::CostModel model(job.system, job.calibration);
-  const EmbeddingPlanning tiered = plan_embeddings(job, model);
-  REQUIRE_FALSE(tiered.candidates.empty());
-  REQUIRE(tiered.best() != nullptr);
-  CHECK(tiered.candidates.front().plan.tables[0].shards[0].tier == "ddr");
-  PlannerOptions device_only;
-  device_only.row_tiers = device_only.slow_tiers = false;
-  const EmbeddingPlanning none = plan_embeddings(job, model, device_only);
-  CHECK(none.candidates.empty());
-  REQUIRE(none.shortage);
-  CHECK(none.shortage->tier == "hbm");
-  CHECK(none.shortage->missing() > 0);
-}
-
 TEST_CASE("jobs that cannot be planned say where", "[planner][errors]") {
   using Catch::Matchers::Contains;
   const auto rejection = [](const Job& job) -> std::string {

@@ -108,4 +108,16 @@ inline Femtoseconds brute_force(const PlacementProblem& p) {
   return best;
 }
 
+/// Every piece of the chosen options has a group of its own.
+inline void check_placement(const PlacementProblem& p, const Placement& found) {
+  REQUIRE(found.size() == p.tables.size());
+  for (std::size_t t = 0; t < found.size(); ++t) {
+    const PlacementOption& o = p.tables[t].options[static_cast<std::size_t>(found[t].option)];
+    const std::set<std::int32_t> distinct(found[t].groups.begin(), found[t].groups.end());
+    REQUIRE(distinct.size() == found[t].groups.size());
+    REQUIRE(found[t].groups.size() ==
+            (o.group == p.ranks ? 0 : static_cast<std::size_t>(o.pieces)));
+  }
+}
+
 }  // namespace stepcast::planner::testing

@@ -54,31 +54,16 @@ Count hold_together(unsigned seed, int jobs, const Overlap& overlap) {
   return count;
 }
 
-TEST_CASE("two engines, one answer: experts, orders of ranks, sharding inside levels",
+TEST_CASE("two engines, one answer: experts, orders of ranks, sharding, transfers beside compute",
           "[planner][parallel][two_engines]") {
   const Count count = hold_together(21, 150, {});
   CHECK(count.applied >= count.all * 4 / 5);
-}
-
-TEST_CASE("two engines, one answer: tensor-parallel transfers beside compute",
-          "[planner][parallel][two_engines]") {
-  Overlap overlap;
-  overlap.tensor = true;
-  CHECK(hold_together(22, 80, overlap).applied >= 25);
-}
-
-TEST_CASE("two engines, one answer: tensor-parallel transfers cut up beside products",
-          "[planner][parallel][two_engines]") {
-  Overlap overlap;
-  overlap.tensor = overlap.tensor_products = true;
-  CHECK(hold_together(24, 80, overlap).applied >= 25);
-}
-
-TEST_CASE("two engines, one answer: experts' exchanges beside compute",
-          "[planner][parallel][two_engines]") {
-  Overlap overlap;
-  overlap.expert = true;
-  CHECK(hold_together(23, 80, overlap).applied >= 25);
+  // Tensor-parallel transfers beside compute, the same cut up beside products, experts' exchanges.
+  Overlap tensor, products, expert;
+  tensor.tensor = products.tensor = products.tensor_products = expert.expert = true;
+  for (const auto& [seed, overlap] : {std::pair{22U, tensor}, {24U, products}, {23U, expert}}) {
+    CHECK(hold_together(seed, 80, overlap).applied >= 25);
+  }
 }
 
 Job job_of(const std::vector<std::string>& set) {

@@ -10,25 +10,14 @@
 #include "core/job/job_rules.h"
 #include "planner/parallel/closed_form_model.h"
 #include "studies/plan/plan_parallel.h"
+#include "tests/planner/draw.h"
 #include "tests/planner/parallel_jobs.h"
 
 namespace stepcast::studies {
 namespace {
 
 using planner::PlanPoint;
-
-class Draw {
- public:
-  explicit Draw(unsigned seed) : rng_(seed) {}
-  std::int64_t operator()(std::initializer_list<std::int64_t> values) {
-    return *(values.begin() + std::uniform_int_distribution<std::ptrdiff_t>(
-                                  0, static_cast<std::ptrdiff_t>(values.size()) - 1)(rng_));
-  }
-  std::string flag() { return (*this)({0, 1}) == 1 ? "true" : "false"; }
-
- private:
-  std::mt19937 rng_;
-};
+using planner::testing::Draw;
 
 /// Two machines of two devices or of four, layers that few pipelines divide, one schedule or all,
 /// one framework or none; some layers, or all, with experts.
@@ -49,8 +38,9 @@ PlanRequest drawn_request(Draw& draw, bool experts, std::string& said) {
   add("batch.global", draw({8, 16}));
   add("batch.micro", draw({1, 2}));
   add("parallel.overlap.data", draw({0, 0, 1}) == 1 ? "true" : "false");
-  add("parallel.overlap.tensor", draw.flag());
-  add("parallel.overlap.pipeline", draw.flag());
+  const auto flag = [&draw] { return draw({0, 1}) == 1 ? "true" : "false"; };
+  add("parallel.overlap.tensor", flag());
+  add("parallel.overlap.pipeline", flag());
   if (draw({0, 1}) == 1) {
     add("parallel.schedule",
         std::array{"1f1b", "gpipe", "zb-h1"}[static_cast<std::size_t>(draw({0, 1, 2}))]);
@@ -64,7 +54,7 @@ PlanRequest drawn_request(Draw& draw, bool experts, std::string& said) {
         fmt::format(R"({{"experts": {}, "per_token": {}, "ffn_hidden": {}, "shared": {}, )"
                     R"("first_dense_layers": {}}})",
                     count, draw({1, 2}), draw({512, 2048}), draw({0, 0, 1}), draw({0, 0, 1, 2})));
-    add("parallel.overlap.expert", draw.flag());
+    add("parallel.overlap.expert", flag());
   }
   said = fmt::format("{}", fmt::join(set, " "));
   PlanRequest r =
@@ -144,7 +134,7 @@ std::optional<ParallelPlanReport> planned(const PlanRequest& r) {
 void hold(const Job& job, const ParallelPlanReport& report, const PlanPoint& p) {
   const models::CostModel model(job.system, job.calibration);
   const double seconds = planner::testing::simulated(job, p, model);
-  planner::ClosedFormModel path(job, model, planner::Clock::kLeast);
+  planner::ClosedFormModel path(job, model, planner::CostBasis::kLowerBound);
   const double least = path.forecast(p).seconds;
   CAPTURE(planner::describe(p), seconds, least, report.lower_bound, report.others_at_least);
   CHECK(least <= seconds * (1 + kLeastTimeError));
@@ -222,22 +212,17 @@ TEST_CASE("the least time of sharded weights is one at any number of layers",
           "[studies][plan][property]") {
   // Gathers and reductions take longer than the backward pass of a layer: over PCIe between nodes.
   for (const int layers : {2, 3, 6, 14, 20, 40}) {
-    const PlanRequest r = config::load_plan_request(
-        config::text_source("{}", "test"),
-        {"workload=llama2-7b", "system=dgx-a100-80gb", "workload.hidden=1024", "workload.heads=8",
-         "workload.kv_heads=8", "workload.head_dim=128", "workload.ffn_hidden=4096",
-         "workload.vocabulary=32000", fmt::format("workload.layers={}", layers),
-         "batch.sequence=1024", "batch.global=16", "batch.micro=2", "system.host.devices=4",
-         "system.fabric[0].size=4", "devices=8", "parallel.overlap.data=true",
-         "parallel.overlap.tensor=true"},
-        planner::testing::kLibrary);
+    const PlanRequest r = planner::testing::small_request(
+        8, {"workload.vocabulary=32000", fmt::format("workload.layers={}", layers),
+            "batch.global=16", "batch.micro=2", "system.host.devices=4", "system.fabric[0].size=4",
+            "parallel.overlap.data=true", "parallel.overlap.tensor=true"});
     planner::PlanPoint p;
     p.data = 8;
     p.micro = 2;
     p.zero = 3;
     const models::CostModel model(r.job.system, r.job.calibration);
     const double seconds = planner::testing::simulated(r.job, p, model);
-    planner::ClosedFormModel path(r.job, model, planner::Clock::kLeast);
+    planner::ClosedFormModel path(r.job, model, planner::CostBasis::kLowerBound);
     CAPTURE(layers);
     CHECK(path.forecast(p).seconds <= seconds * (1 + kLeastTimeError));
   }

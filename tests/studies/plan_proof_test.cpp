@@ -10,6 +10,7 @@
 #include "planner/parallel/plan_point.h"
 #include "simulator/simulate.h"
 #include "studies/plan/plan_parallel.h"
+#include "tests/planner/parallel_jobs.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
@@ -17,24 +18,14 @@ namespace {
 
 const config::Library kLibrary{STEPCAST_SOURCE_DIR};
 
-PlanRequest request(std::vector<std::string> more) {
-  std::vector<std::string> set{"workload=llama2-7b",
-                               "system=dgx-a100-80gb",
-                               "workload.layers=4",
-                               "workload.hidden=2048",
-                               "workload.heads=16",
-                               "workload.kv_heads=16",
-                               "workload.head_dim=128",
-                               "workload.ffn_hidden=8192",
-                               "batch.global=8",
-                               "batch.sequence=2048",
-                               "system.host.devices=2",
-                               "system.fabric[0].size=2",
-                               "devices=4",
-                               "parallel.overlap.data=true",
-                               "parallel.overlap.tensor=true"};
+PlanRequest request(const std::vector<std::string>& more) {
+  std::vector<std::string> set{"workload.hidden=2048",       "workload.heads=16",
+                               "workload.kv_heads=16",       "workload.ffn_hidden=8192",
+                               "workload.vocabulary=32000",  "batch.sequence=2048",
+                               "system.host.devices=2",      "system.fabric[0].size=2",
+                               "parallel.overlap.data=true", "parallel.overlap.tensor=true"};
   set.insert(set.end(), more.begin(), more.end());
-  return config::load_plan_request(config::text_source("{}", "test"), set, kLibrary);
+  return planner::testing::small_request(4, set);
 }
 
 /// Seconds of every plan that fits, ascending.
