@@ -110,17 +110,6 @@ TEST_CASE("without streams a step is sequential, with the same ops in the same o
   }
 }
 
-TEST_CASE("a job without overlaps has the graph that a step without streams is",
-          "[workloads][passes]") {
-  Job job = overlapping_job();
-  job.parallel.overlap = {};
-  const ExecutionGraph with = graph_with(job, {.verify = true});
-  for (const Program& p : with.programs) {
-    CHECK(p.streams.size() == 1);
-    CHECK(p.events == 0);
-  }
-}
-
 TEST_CASE("without recomputation a step is that of a job that recomputes nothing",
           "[workloads][passes]") {
   const Job nothing = overlapping_job();

@@ -1,9 +1,13 @@
 #include "workloads/schedule/schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
+#include <vector>
 
 #include "core/error.h"
 
@@ -40,53 +44,58 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// Ends of all steps when every stage works through its list and waits for what it needs: the
-/// neighbour's pass before. Forward takes 1, backward 2. Empty when stages wait for each other for
-/// ever.
-std::map<std::tuple<Pass, std::int64_t, std::int32_t>, std::int64_t> run(const Case& c) {
-  const auto& [stages, chunks, microbatches, turn] = c.shape;
-  const std::int64_t last = std::int64_t{stages} * chunks - 1;
-  std::vector<std::vector<ScheduleStep>> lists;
-  for (std::int32_t i = 0; i < stages; ++i) {
-    lists.push_back(pipeline_schedule(c.kind, c.shape, i));
+/// Ends of all passes, by virtual stage and micro-batch, and of the stages.
+struct Run {
+  std::map<std::tuple<Pass, std::int64_t, std::int32_t>, std::int64_t> ends;
+  std::vector<std::int64_t> stages;
+  [[nodiscard]] std::int64_t makespan() const {
+    return *std::max_element(stages.begin(), stages.end());
   }
-  std::map<std::tuple<Pass, std::int64_t, std::int32_t>, std::int64_t> end;
+};
+
+/// Every stage works through its list; a pass of `times` (forward, backward, weights) waits for the
+/// one before it along the layers. Stages that wait for each other for ever end the run.
+Run run(ScheduleKind kind, const PipelineShape& shape, const std::array<std::int64_t, 3>& times) {
+  const VirtualStages v{
+      shape.stages, shape.chunks,
+      kind == ScheduleKind::kZbV ? ChunkPlacement::kV : ChunkPlacement::kRound};
+  std::vector<std::vector<ScheduleStep>> lists;
+  for (std::int32_t i = 0; i < shape.stages; ++i) {
+    lists.push_back(pipeline_schedule(kind, shape, i));
+  }
+  Run r;
+  r.stages.assign(lists.size(), 0);
   std::vector<std::size_t> at(lists.size(), 0);
-  std::vector<std::int64_t> free_at(lists.size(), 0);
   for (bool moved = true; moved;) {
     moved = false;
     for (std::size_t i = 0; i < lists.size(); ++i) {
-      while (at[i] < lists[i].size()) {
+      for (; at[i] < lists[i].size(); ++at[i], moved = true) {
         const ScheduleStep s = lists[i][at[i]];
-        const std::int64_t stage = std::int64_t{s.chunk} * stages + static_cast<std::int64_t>(i);
-        std::int64_t ready = free_at[i];
+        const std::int64_t own = v.at(static_cast<std::int64_t>(i), s.chunk);
+        const bool last = own + 1 == v.count();
         std::optional<std::tuple<Pass, std::int64_t, std::int32_t>> needs;
-        if (s.pass == Pass::kForward && stage > 0) {
-          needs = {Pass::kForward, stage - 1, s.microbatch};
+        if (s.pass == Pass::kForward && own > 0) {
+          needs = {Pass::kForward, own - 1, s.microbatch};
         } else if (s.pass == Pass::kBackward) {
-          needs = {stage == last ? Pass::kForward : Pass::kBackward,
-                   stage == last ? stage : stage + 1, s.microbatch};
+          needs = {last ? Pass::kForward : Pass::kBackward, last ? own : own + 1, s.microbatch};
+        } else if (s.pass == Pass::kWeights) {
+          needs = {Pass::kBackward, own, s.microbatch};
         }
         if (needs) {
-          const auto found = end.find(*needs);
-          if (found == end.end()) {
+          const auto found = r.ends.find(*needs);
+          if (found == r.ends.end()) {
             break;
           }
-          ready = std::max(ready, found->second);
+          r.stages[i] = std::max(r.stages[i], found->second);
         }
-        free_at[i] = ready + (s.pass == Pass::kForward ? 1 : 2);
-        end[{s.pass, stage, s.microbatch}] = free_at[i];
-        ++at[i];
-        moved = true;
+        r.stages[i] += times[s.pass == Pass::kForward ? 0U : s.pass == Pass::kBackward ? 1U : 2U];
+        r.ends[{s.pass, own, s.microbatch}] = r.stages[i];
       }
     }
   }
-  for (std::size_t i = 0; i < lists.size(); ++i) {
-    if (at[i] != lists[i].size()) {
-      return {};
-    }
-  }
-  return end;
+  const int passes = splits_weights(kind) ? 3 : 2;
+  CHECK(r.ends.size() == static_cast<std::size_t>(passes * v.count() * shape.microbatches));
+  return r;
 }
 
 }  // namespace
@@ -135,13 +144,7 @@ TEST_CASE("no pipeline waits for itself, and its bubble is the ideal one",
           "[workloads][schedule]") {
   for (const Case& c : cases()) {
     INFO("p " << c.shape.stages << " v " << c.shape.chunks << " m " << c.shape.microbatches);
-    const auto ends = run(c);
-    REQUIRE(ends.size() ==
-            static_cast<std::size_t>(2 * c.shape.stages * c.shape.chunks * c.shape.microbatches));
-    std::int64_t makespan = 0;
-    for (const auto& [step, end] : ends) {
-      makespan = std::max(makespan, end);
-    }
+    const std::int64_t makespan = run(c.kind, c.shape, {1, 2, 0}).makespan();
     const std::int64_t v = c.shape.chunks;
     const std::int64_t m = c.shape.microbatches;
     if (v == 1 || (c.kind == ScheduleKind::kOneFOneB && c.shape.turn == 0)) {
@@ -163,83 +166,9 @@ TEST_CASE("an interleaved pipeline names the batch that does not fit it", "[work
 
 namespace {
 
-/// Time of all stages of a ZB-H1 pipeline whose passes take these times.
 std::int64_t zero_bubble_makespan(const PipelineShape& shape, std::int64_t forward,
                                   std::int64_t backward, std::int64_t weights) {
-  std::vector<std::vector<ScheduleStep>> lists;
-  for (std::int32_t i = 0; i < shape.stages; ++i) {
-    lists.push_back(pipeline_schedule(ScheduleKind::kZbH1, shape, i));
-  }
-  std::map<std::tuple<Pass, std::int32_t, std::int32_t>, std::int64_t> end;
-  std::vector<std::size_t> at(lists.size(), 0);
-  std::vector<std::int64_t> free_at(lists.size(), 0);
-  std::int64_t latest = 0;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::int32_t i = 0; i < shape.stages; ++i) {
-      const auto stage = static_cast<std::size_t>(i);
-      for (; at[stage] < lists[stage].size(); ++at[stage], moved = true) {
-        const ScheduleStep s = lists[stage][at[stage]];
-        std::int64_t ready = free_at[stage];
-        if (s.pass == Pass::kForward ? i > 0 : s.pass == Pass::kBackward && i + 1 < shape.stages) {
-          const auto needs =
-              end.find({s.pass, s.pass == Pass::kForward ? i - 1 : i + 1, s.microbatch});
-          if (needs == end.end()) {
-            break;
-          }
-          ready = std::max(ready, needs->second);
-        }
-        free_at[stage] = ready + (s.pass == Pass::kForward    ? forward
-                                  : s.pass == Pass::kBackward ? backward
-                                                              : weights);
-        end[{s.pass, i, s.microbatch}] = free_at[stage];
-        latest = std::max(latest, free_at[stage]);
-      }
-    }
-  }
-  CHECK(end.size() == static_cast<std::size_t>(3 * shape.stages * shape.microbatches));
-  return latest;
-}
-
-}  // namespace
-
-namespace {
-
-/// When each stage of a V of two chunks ends, its passes taking one slot each; every pass waits for
-/// the one before it along the layers.
-std::vector<std::int64_t> v_ends(const PipelineShape& shape) {
-  const VirtualStages v{shape.stages, 2, ChunkPlacement::kV};
-  std::vector<std::vector<ScheduleStep>> lists;
-  for (std::int32_t i = 0; i < shape.stages; ++i) {
-    lists.push_back(pipeline_schedule(ScheduleKind::kZbV, shape, i));
-  }
-  std::map<std::tuple<Pass, std::int64_t, std::int32_t>, std::int64_t> end;
-  std::vector<std::size_t> at(lists.size(), 0);
-  std::vector<std::int64_t> free_at(lists.size(), 0);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t i = 0; i < lists.size(); ++i) {
-      for (; at[i] < lists[i].size(); ++at[i], moved = true) {
-        const ScheduleStep s = lists[i][at[i]];
-        const std::int64_t own = v.at(static_cast<std::int64_t>(i), s.chunk);
-        std::int64_t ready = free_at[i];
-        const bool waits = s.pass == Pass::kForward    ? own > 0
-                           : s.pass == Pass::kBackward ? own + 1 < v.count()
-                                                       : false;
-        if (waits) {
-          const auto needs =
-              end.find({s.pass, s.pass == Pass::kForward ? own - 1 : own + 1, s.microbatch});
-          if (needs == end.end()) {
-            break;
-          }
-          ready = std::max(ready, needs->second);
-        }
-        end[{s.pass, own, s.microbatch}] = free_at[i] = ready + 1;
-      }
-    }
-  }
-  CHECK(end.size() == static_cast<std::size_t>(3 * v.count() * shape.microbatches));
-  return free_at;
+  return run(ScheduleKind::kZbH1, shape, {forward, backward, weights}).makespan();
 }
 
 }  // namespace
@@ -250,8 +179,7 @@ TEST_CASE("ZB-V idles for one chunk's pass a stage and keeps what 1F1B keeps",
     for (const std::int32_t m : {1, p, 2 * p, 4 * p + 1}) {
       CAPTURE(p, m);
       const PipelineShape shape{p, 2, m};
-      const std::vector<std::int64_t> ends = v_ends(shape);
-      const std::int64_t longest = *std::max_element(ends.begin(), ends.end());
+      const std::int64_t longest = run(ScheduleKind::kZbV, shape, {1, 1, 1}).makespan();
       // The last stage begins p - 1 slots late and has 6 m passes; 1F1B would idle 6 (p - 1) slots.
       CHECK(longest >= 6 * m + p - 1);
       if (m >= 2 * p) {
@@ -300,10 +228,7 @@ TEST_CASE("ZB-H1 is never slower than 1F1B, and more micro-batches never raise a
     for (std::int32_t m = 1; m <= 40; ++m) {
       CAPTURE(p, m);
       const auto zero = static_cast<double>(zero_bubble_makespan({p, 1, m}, 1, 1, 1));
-      std::int64_t plain = 0;
-      for (const auto& [step, end] : run({ScheduleKind::kOneFOneB, {p, 1, m}})) {
-        plain = std::max(plain, end);
-      }
+      const auto plain = run(ScheduleKind::kOneFOneB, {p, 1, m}, {1, 2, 0}).makespan();
       CHECK(zero <= static_cast<double>(plain));
       const double share = 1 - 3 * m / zero;
       CHECK(share <= before);

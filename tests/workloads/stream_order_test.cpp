@@ -111,16 +111,29 @@ const std::set<std::string> kNone;
 }  // namespace
 
 TEST_CASE("streams of a DLRM step race for no tensor", "[workloads][streams]") {
-  const std::string plan =
-      GENERATE("table_wise", "row_wise", "column_wise", "table_row_wise", "data_parallel", "auto");
+  const std::string plan = GENERATE("table_wise", "row_wise", "column_wise", "table_row_wise",
+                                    "data_parallel", "tiered", "auto");
   const int overlaps = GENERATE(range(0, 8));
-  const std::int64_t devices = GENERATE(2, 8);
+  const std::int64_t devices = GENERATE(2, 4, 8);
+  const bool sequences = GENERATE(true, false);  // their pooling waits for the exchanges before it
   Job job = test::mixed_job(devices, plan);
+  for (EmbeddingTable& t : test::model_of(job).tables) {
+    t.mode = sequences ? t.mode : PoolingMode::kSum;
+  }
+  job.system.host.devices = devices == 4 ? 2 : 4;
+  job.parallel.bucket = devices == 4 ? Bytes(4096) : job.parallel.bucket;
   job.parallel.overlap.input_all_to_all = (overlaps & 1) != 0;
   job.parallel.overlap.output_all_to_all = (overlaps & 2) != 0;
   job.parallel.overlap.dense_all_reduce = (overlaps & 4) != 0;
-  CAPTURE(plan, overlaps, devices);
+  CAPTURE(plan, overlaps, devices, sequences);
   CHECK(races_of(job) == kNone);
+  std::size_t streams = 1 + ((overlaps & 1) != 0 ? 1U : 0U) + ((overlaps & 4) != 0 ? 1U : 0U);
+  streams += plan != "data_parallel" && (overlaps & 2) != 0 ? 1U : 0U;
+  if (devices == 4) {
+    for (const Program& program : workloads::build_graph(job).programs) {
+      CHECK(program.streams.size() == streams);
+    }
+  }
 }
 
 TEST_CASE("streams of a pipelined DLRM step race for no tensor", "[workloads][streams]") {
@@ -228,7 +241,7 @@ TEST_CASE("messages between two ranks are received in the order in which they ar
                           Case{ScheduleKind::kZbV, 4, 2});
   const bool overlapped = GENERATE(false, true);
   Job job = test::llama_job(8, 64, 4, 2, 96, 32, 128);
-  test::split(job, 1, c.stages, 1, 8);
+  test::split(job, 2, c.stages, 1, 8);
   job.parallel.schedule = c.schedule;
   job.parallel.virtual_stages = c.chunks;
   job.parallel.overlap.pipeline = overlapped;

@@ -1,12 +1,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "core/error.h"
-#include "core/graph/memory_use.h"
-#include "core/graph/op.h"
-#include "core/graph/program.h"
-#include "tests/workloads/transformer_jobs.h"
-#include "workloads/build_graph.h"
+#include "tests/workloads/transformer_graphs.h"
 #include "workloads/transformer/shape.h"
 
 using namespace stepcast;
@@ -24,27 +19,6 @@ Job context_job(std::int64_t context, ContextAlgorithm algorithm) {
   job.parallel.context_algorithm = algorithm;
   job.devices *= context;
   return job;
-}
-
-/// Sum of an op property over the executed ops of a rank.
-template <typename Value>
-double sum_over(const Program& program, Value&& value) {
-  double sum = 0;
-  for (const Call& call : program.calls) {
-    for (const Op& op : program.ops_of(program.segments[call.segment])) {
-      sum += value(op, program.name(op));
-    }
-  }
-  return sum;
-}
-
-std::string message(const Job& job) {
-  try {
-    workloads::build_graph(job);
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 /// Llama 3 405B on H100 machines joined at 50 GB/s per device.
@@ -112,16 +86,12 @@ TEST_CASE("context-parallel attention moves the bytes of its closed form", "[wor
 TEST_CASE("activations shrink with the context, but for two blocks of keys and values",
           "[workloads][context]") {
   const std::int64_t context = GENERATE(1, 2, 4);
-  Job job = context_job(context, ContextAlgorithm::kPassKv);
-  const auto activations = [&job](std::int64_t layers) {
-    transformer_of(job).layers = layers;
-    return memory_use(workloads::build_graph(job).programs.front()).activations.base();
-  };
+  const Job job = context_job(context, ContextAlgorithm::kPassKv);
   const double rows = static_cast<double>(kSequence) / static_cast<double>(context);
   // llm.md section 1.2 with s / c: s b (h (12 + 4 g) + 6 f), g = 1 / 2; log-sum-exp and norms as in
   // the test of memory.
   const double layer = rows * (kHidden * 14 + 6 * 96) + 4 * 8 * rows + 16 * rows;
-  CHECK(activations(5) - activations(4) == layer);
+  CHECK(bytes_of_a_layer(job) == layer);
 }
 
 TEST_CASE("attention in fp8 works, travels and is kept at one byte an element",
@@ -173,10 +143,10 @@ TEST_CASE("attention in fp8 works, travels and is kept at one byte an element",
 
   job.flash_attention = false;
   job.system.framework.fp8_attention = true;
-  CHECK(message(job).starts_with(context > 1 ? "attention: " : "formats.attention: "));
+  CHECK(message_of(job).starts_with(context > 1 ? "attention: " : "formats.attention: "));
   job.flash_attention = true;
   job.system.device.peak.erase(Format::kFp8);
-  CHECK(message(job).starts_with("formats.attention: "));
+  CHECK(message_of(job).starts_with("formats.attention: "));
 }
 
 TEST_CASE("gradients are summed over data and context", "[workloads][context]") {
@@ -273,17 +243,17 @@ TEST_CASE("contexts that do not fit say what would", "[workloads][context]") {
   using Catch::Contains;
   Job job = context_job(3, ContextAlgorithm::kAuto);
   CHECK(
-      message(job) ==
+      message_of(job) ==
       "batch.sequence: 64 tokens cannot be split into 2 * context = 6 equal chunks; use 60 or 66");
   job = context_job(4, ContextAlgorithm::kPassQ);
-  CHECK_THAT(message(job), Contains("pass_q has no backward pass"));
+  CHECK_THAT(message_of(job), Contains("pass_q has no backward pass"));
   job = context_job(8, ContextAlgorithm::kAllToAll);
-  CHECK_THAT(message(job), Contains("the 4 key and value heads"));
+  CHECK_THAT(message_of(job), Contains("the 4 key and value heads"));
   job = context_job(2, ContextAlgorithm::kAuto);
   job.flash_attention = false;
-  CHECK_THAT(message(job), Catch::StartsWith("attention: "));
+  CHECK_THAT(message_of(job), Catch::StartsWith("attention: "));
   job = context_job(2, ContextAlgorithm::kAuto);
   job.phase = JobPhase::kPrefill;
   job.parallel.zero = 1;
-  CHECK_THAT(message(job), Catch::StartsWith("parallel.zero: inference"));
+  CHECK_THAT(message_of(job), Catch::StartsWith("parallel.zero: inference"));
 }

@@ -3,13 +3,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "core/error.h"
-#include "core/graph/memory_use.h"
-#include "core/graph/op.h"
 #include "core/graph/op_attributes.h"
-#include "core/graph/program.h"
-#include "tests/workloads/transformer_jobs.h"
-#include "workloads/build_graph.h"
+#include "tests/workloads/transformer_graphs.h"
 #include "workloads/transformer/shape.h"
 
 using namespace stepcast;
@@ -19,8 +14,6 @@ namespace {
 
 constexpr std::int64_t kHidden = 64;
 constexpr std::int64_t kSequence = 32;
-
-double d(std::int64_t v) { return static_cast<double>(v); }
 
 Job small(bool gpt = false) {
   return gpt ? gpt_job(4, kHidden, 8, kSequence, 128)
@@ -58,15 +51,6 @@ double held(const Job& job, Copies&& copies) {
 
 bool contains(const std::string& name, const char* part) {
   return name.find(part) != std::string::npos;
-}
-
-template <typename Use>
-void each_executed(const Program& program, Use&& use) {
-  for (const Call& call : program.calls) {
-    for (const Op& op : program.ops_of(program.segments[call.segment])) {
-      use(op);
-    }
-  }
 }
 
 }  // namespace
@@ -201,7 +185,7 @@ TEST_CASE("a parallel block has one norm, one gather and one sum", "[workloads][
   // scatters; the input is gathered again for its weight gradients.
   const ExecutionGraph graph = workloads::build_graph(job);
   double units = 0;
-  each_executed(graph.programs[0], [&](const Op& op) {
+  each_executed(graph.programs[0], [&](const Op& op, const Call&) {
     const std::string& name = graph.programs[0].name(op);
     if (name.starts_with("layer.") && is_collective(op.kind)) {
       units += (op.kind == OpKind::kAllReduce ? 2 : 1) * d(op.shape[0]) /
@@ -245,30 +229,21 @@ TEST_CASE("more tensor ranks than key heads share them", "[workloads][layers]") 
 }
 
 TEST_CASE("layer types that do not go together say so", "[workloads][layers]") {
-  const auto message = [](const Job& job) {
-    try {
-      workloads::build_graph(job);
-    } catch (const InputError& e) {
-      return std::string(e.what());
-    }
-    return std::string("accepted");
-  };
   Job job = split_over(latent(24), 1, false);
   transformer_of(job).activation = Activation::kGelu;
-  CHECK_THAT(message(job), Catch::StartsWith("workload.mla: "));
+  CHECK_THAT(message_of(job), Catch::StartsWith("workload.mla: "));
   job = split_over(latent(24), 1, false);
   transformer_of(job).parallel_block = true;
-  CHECK_THAT(message(job), Catch::StartsWith("workload.parallel_block: "));
+  CHECK_THAT(message_of(job), Catch::StartsWith("workload.parallel_block: "));
 }
 
 TEST_CASE("products in fp8 quantise what they read, the rest stays wide", "[workloads][layers]") {
   Job job = split_over(small(), 2, true, 1);
   const auto wide = workloads::step_flops(job);
-  const auto use = [&job] { return memory_use(workloads::build_graph(job).programs.front()); };
-  const MemoryUse before = use();
+  const MemoryUse before = use_of(job);
   job.formats.compute = Format::kFp8;
   CHECK(workloads::step_flops(job).model == wide.model);
-  const MemoryUse after = use();
+  const MemoryUse after = use_of(job);
   CHECK(after.parameters == before.parameters);  // bf16
   CHECK(after.optimizer == before.optimizer);
   // Two copies of the layers' matrices, one byte an element: 4 layers of (64 * 48 + 32 * 64 + 3 *

@@ -1,28 +1,10 @@
 #include <catch2/catch.hpp>
 
-#include "core/graph/memory_use.h"
-#include "core/graph/program.h"
 #include "simulator/reports/memory_ledger.h"
-#include "tests/workloads/transformer_jobs.h"
-#include "workloads/build_graph.h"
+#include "tests/workloads/transformer_graphs.h"
 
 using namespace stepcast;
 using namespace stepcast::test;
-
-namespace {
-
-/// Bytes one more layer keeps per micro-batch: temporaries and ends do not grow with the layers.
-double bytes_of_a_layer(Job job) {
-  const auto activations = [&job](std::int64_t layers) {
-    transformer_of(job).layers = layers;
-    return memory_use(workloads::build_graph(job).programs.front()).activations.base();
-  };
-  return activations(5) - activations(4);
-}
-
-double d(std::int64_t v) { return static_cast<double>(v); }
-
-}  // namespace
 
 TEST_CASE("activation bytes of a layer are those of the closed forms", "[workloads][transformer]") {
   // llm.md section 1.2, general dense layer with fused attention and no dropout, w = 4 (GELU) or 6
@@ -130,28 +112,28 @@ TEST_CASE("a pipeline stage keeps what its schedule has in flight", "[workloads]
 TEST_CASE("model state is 18 bytes a parameter, with ZeRO 6 + 12 / d", "[workloads][transformer]") {
   Job job = gpt_job(4, 128, 8, 64, 256);
   split(job, 2, 1, 4, 1);
-  MemoryUse use = memory_use(workloads::build_graph(job).programs.front());
+  MemoryUse use = use_of(job);
   const double n = use.parameters.base() / 2;  // bf16
   CHECK(use.gradients.base() == 4 * n);
   CHECK(use.optimizer.base() == 12 * n);
   job.parallel.zero = 1;
-  use = memory_use(workloads::build_graph(job).programs.front());
+  use = use_of(job);
   CHECK(use.parameters.base() == 2 * n);  // every bucket divides by 4 here
   CHECK(use.gradients.base() == 4 * n);
   CHECK(use.optimizer.base() == 12 * n / 4);
   job.parallel.zero = 2;
-  use = memory_use(workloads::build_graph(job).programs.front());
+  use = use_of(job);
   CHECK(use.parameters.base() == 2 * n);
   CHECK(use.gradients.base() == 4 * n / 4);
   CHECK(use.optimizer.base() == 12 * n / 4);
   job.parallel.zero = 3;
-  use = memory_use(workloads::build_graph(job).programs.front());
+  use = use_of(job);
   CHECK(use.parameters.base() == 2 * n / 4);
   CHECK(use.gradients.base() == 4 * n / 4);
   job.parallel.zero = 1;
   job.formats.compute = Format::kFp32;  // no second copy of the weights
   job.parallel.zero = 0;
-  CHECK(memory_use(workloads::build_graph(job).programs.front()).optimizer.base() == 8 * n);
+  CHECK(use_of(job).optimizer.base() == 8 * n);
 }
 
 TEST_CASE("FSDP holds the weights and gradients of one unit, two with prefetch",
@@ -164,7 +146,7 @@ TEST_CASE("FSDP holds the weights and gradients of one unit, two with prefetch",
   split(job, 1, 1, 4, microbatches);
   job.parallel.overlap.data = overlap;
   const auto buffers = [&job] {
-    return memory_use(workloads::build_graph(job).programs.front()).buffers.base();
+    return use_of(job).buffers.base();
   };
   const double plain = buffers();
   // Layer: qkv h (h + 2 h / 2), projection h^2, gate, up and down 3 h f, two norms; ends: h V each,
@@ -180,7 +162,7 @@ TEST_CASE("FSDP holds the weights and gradients of one unit, two with prefetch",
   job.parallel.zero = 3;
   job.parallel.zero_reshard = false;  // the stage's weights and gradients stay whole
   CHECK(buffers() == plain);
-  const MemoryUse use = memory_use(workloads::build_graph(job).programs.front());
+  const MemoryUse use = use_of(job);
   CHECK(use.parameters.base() == 2 * (4 * layer + ends + 128 * 256));
 }
 
@@ -236,22 +218,4 @@ TEST_CASE("the memory ledger tells the parts of a stage's memory apart",
   CHECK(l.total() == use.total() + l.context + l.communicators + l.fragmentation);
   // Early stages have more in flight: the first, though it holds the embedding too, not the last.
   CHECK(simulator::fullest_ledger(graph, device).rank == 0);
-}
-
-TEST_CASE("interleaved stages keep p (1 + (p - 1) / (p v)) micro-batches' layers",
-          "[workloads][transformer]") {
-  const std::int64_t s = 64;
-  const std::int64_t p = 4;
-  const std::int64_t v = GENERATE(2, 4);
-  const auto activations = [&](std::int64_t layers) {
-    Job job = gpt_job(layers, 128, 8, s, 256);
-    split(job, 1, p, 1, 16);
-    job.parallel.virtual_stages = v;
-    return memory_use(workloads::build_graph(job).programs.front()).activations.base();
-  };
-  // llm.md section 1.2, first stage; a layer keeps s h 32 + log-sum-exp + norms.
-  const double layer = d(s) * 128 * 32 + 4 * 8 * d(s) + 16 * d(s);
-  const double in_flight = d(p) * (1 + d(p - 1) / d(p * v));
-  const double more = activations(2 * p * v) - activations(p * v);  // v layers more per stage
-  CHECK(more == Approx(d(v) * layer * in_flight));
 }

@@ -5,12 +5,7 @@
 #include <string>
 
 #include "core/access/access.h"
-#include "core/error.h"
-#include "core/graph/memory_use.h"
-#include "core/graph/op.h"
-#include "core/graph/program.h"
-#include "tests/workloads/transformer_jobs.h"
-#include "workloads/build_graph.h"
+#include "tests/workloads/transformer_graphs.h"
 #include "workloads/transformer/expert_routing.h"
 #include "workloads/transformer/shape.h"
 
@@ -21,8 +16,6 @@ namespace {
 
 constexpr std::int64_t kHidden = 64;
 constexpr std::int64_t kSequence = 32;
-
-double d(std::int64_t v) { return static_cast<double>(v); }
 
 /// 8 experts of width 48, two per token, one dense layer first.
 Job moe_job(std::int64_t layers = 4, std::int64_t shared = 0) {
@@ -216,12 +209,8 @@ TEST_CASE("activation bytes of a layer of experts are those of the closed form",
   if (exponent > 0) {
     moe.routing = std::make_shared<const Access>(Access::zipf(8, exponent, 5));
   }
-  const auto activations = [&job](std::int64_t layers) {
-    transformer_of(job).layers = layers;
-    return memory_use(workloads::build_graph(job).programs.front()).activations.base();
-  };
   job.batch.global = 4;  // one micro-batch
-  const double layer = activations(5) - activations(4);
+  const double layer = bytes_of_a_layer(job);
   const double sb = kSequence;
   const double h = kHidden;
   const auto load = workloads::expert_load(moe, kSequence, expert);
@@ -235,20 +224,12 @@ TEST_CASE("activation bytes of a layer of experts are those of the closed form",
 }
 
 TEST_CASE("experts that cannot be spread say why", "[workloads][experts]") {
-  const auto message = [](const Job& job) {
-    try {
-      workloads::build_graph(job);
-    } catch (const InputError& e) {
-      return std::string(e.what());
-    }
-    return std::string("accepted");
-  };
-  CHECK_THAT(message(planned(moe_job(), {1, 4, 3, 0, false})),
+  CHECK_THAT(message_of(planned(moe_job(), {1, 4, 3, 0, false})),
              Catch::StartsWith("parallel.expert: "));
-  CHECK_THAT(message(planned(moe_job(), {2, 2, 4, 0, false})),
+  CHECK_THAT(message_of(planned(moe_job(), {2, 2, 4, 0, false})),
              Catch::StartsWith("parallel.sequence_parallel: "));
   Job dense = llama_job(4, kHidden, 4, 2, 96, kSequence, 128);
-  CHECK_THAT(message(planned(dense, {1, 4, 2, 0, false})),
+  CHECK_THAT(message_of(planned(dense, {1, 4, 2, 0, false})),
              Catch::StartsWith("parallel.expert: ") && Catch::Contains("has no experts"));
 }
 

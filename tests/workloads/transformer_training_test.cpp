@@ -1,12 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "core/graph/memory_use.h"
-#include "core/graph/op.h"
-#include "core/graph/program.h"
 #include "core/job/job_rules.h"
 #include "simulator/reports/memory_ledger.h"
-#include "tests/workloads/transformer_jobs.h"
-#include "workloads/build_graph.h"
+#include "tests/workloads/transformer_graphs.h"
 
 // Forms of training: dropout, the ways to make a loss, adapters, optimizer formats, modules
 // that are recomputed.
@@ -19,21 +15,6 @@ constexpr std::int64_t kSequence = 64;
 constexpr std::int64_t kHidden = 128;
 constexpr std::int64_t kHeads = 8;
 constexpr std::int64_t kFfn = 352;
-
-double d(std::int64_t v) { return static_cast<double>(v); }
-
-MemoryUse use_of(const Job& job) {
-  return memory_use(workloads::build_graph(job).programs.front());
-}
-
-/// Bytes one more layer keeps of a micro-batch: temporaries and ends do not grow with the layers.
-double bytes_of_a_layer(Job job) {
-  const auto activations = [&job](std::int64_t layers) {
-    transformer_of(job).layers = layers;
-    return use_of(job).activations.base();
-  };
-  return activations(5) - activations(4);
-}
 
 Job llama() {
   Job job = llama_job(4, kHidden, kHeads, 4, kFfn, kSequence, 256);
@@ -49,17 +30,10 @@ Job adapted(Job job, double dropout = 0) {
 
 /// FLOPs and count of executed products whose name begins so.
 double flops_of(const Job& job, std::string_view name) {
-  double sum = 0;
   const ExecutionGraph graph = workloads::build_graph(job);
-  const Program& program = graph.programs.front();
-  for (const Call& call : program.calls) {
-    for (const Op& op : program.ops_of(program.segments[call.segment])) {
-      if (op.kind == OpKind::kGemm && program.name(op).starts_with(name)) {
-        sum += op.flops.base();
-      }
-    }
-  }
-  return sum;
+  return sum_over(graph.programs.front(), [&](const Op& op, const std::string& own) {
+    return op.kind == OpKind::kGemm && own.starts_with(name) ? op.flops.base() : 0.0;
+  });
 }
 
 }  // namespace training_test
@@ -189,13 +163,9 @@ TEST_CASE("the backward pass of an adapter with dropout reads what it kept, not 
   split(job, 2, 1, 1, 1);
   job.parallel.sequence_parallel = true;
   const ExecutionGraph graph = workloads::build_graph(job);
-  const Program& program = graph.programs.front();
-  std::int64_t gathers = 0;
-  for (const Call& call : program.calls) {
-    for (const Op& op : program.ops_of(program.segments[call.segment])) {
-      gathers += program.name(op) == "layer.attention.gather" ? 1 : 0;
-    }
-  }
+  const double gathers = sum_over(graph.programs.front(), [](const Op&, const std::string& name) {
+    return name == "layer.attention.gather" ? 1.0 : 0.0;
+  });
   CHECK(gathers == (job.lora->dropout > 0 ? 1 : 2) * 4);  // of four layers: forward, and backward
 }
 
@@ -207,14 +177,10 @@ TEST_CASE("frozen weights may be kept narrower, and are made wide where they are
   // Query, key and value h x 2 h, projection h x h, three matrices h x f; 4.125 bits for 16.
   const double matrices = 4 * d(kHidden * (3 * kHidden + 3 * kFfn));
   CHECK(wide - use_of(job).parameters.base() == Approx(matrices * (16 - 4.125) / 8));
-  double read = 0;
   const ExecutionGraph graph = workloads::build_graph(job);
-  const Program& program = graph.programs.front();
-  for (const Call& call : program.calls) {
-    for (const Op& op : program.ops_of(program.segments[call.segment])) {
-      read += program.name(op) == "weights.dequantise" ? op.bytes_read.base() : 0;
-    }
-  }
+  const double read = sum_over(graph.programs.front(), [](const Op& op, const std::string& name) {
+    return name == "weights.dequantise" ? op.bytes_read.base() : 0.0;
+  });
   CHECK(read == Approx(2 * matrices * 4.125 / 8));  // forward and backward
   job.lora.reset();
   CHECK(broken_rule(job)->key == "formats.frozen");

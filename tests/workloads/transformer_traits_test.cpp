@@ -1,11 +1,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "core/graph/op.h"
-#include "core/graph/program.h"
 #include "simulator/reports/memory_ledger.h"
-#include "tests/workloads/transformer_jobs.h"
-#include "workloads/build_graph.h"
+#include "tests/workloads/transformer_graphs.h"
 
 // Facts that a system says of a framework, beside the arithmetic: FrameworkTraits.
 using namespace stepcast;
@@ -15,8 +12,6 @@ namespace {
 
 constexpr std::int64_t kSequence = 64;
 constexpr std::int64_t kHidden = 128;
-
-double d(std::int64_t v) { return static_cast<double>(v); }
 
 Job with(Job job, bool FrameworkTraits::*trait) {
   job.system.framework.*trait = true;
@@ -129,14 +124,9 @@ TEST_CASE("narrow weights are made once and kept, or in each pass for the layer 
   // Query and output h^2, keys and values half of it each, three matrices of the block.
   const double layer = 3 * d(kHidden * kHidden) + 3 * d(kHidden * 352);
   const auto casts = [](const ExecutionGraph& graph) {
-    const Program& program = graph.programs.front();
-    std::int64_t executed = 0;
-    for (const Call& call : program.calls) {
-      for (const Op& op : program.ops_of(program.segments[call.segment])) {
-        executed += program.name(op) == "weights.quantise" ? 1 : 0;
-      }
-    }
-    return executed;
+    return sum_over(graph.programs.front(), [](const Op&, const std::string& name) {
+      return name == "weights.quantise" ? 1.0 : 0.0;
+    });
   };
   const Job each = with(job, &FrameworkTraits::casts_each_pass);
   CHECK(casts(workloads::build_graph(job)) == 4 * layers);
@@ -162,15 +152,13 @@ TEST_CASE("ZeRO 3 keeps and gathers narrow weights where the framework does",
     Found f;
     const ExecutionGraph graph = workloads::build_graph(of);
     const Program& program = graph.programs.front();
-    for (const Call& call : program.calls) {
-      for (const Op& op : program.ops_of(program.segments[call.segment])) {
-        f.casts += program.name(op) == "weights.quantise" ? 1 : 0;
-        if (program.name(op) == "weights.gather" &&
-            program.segments[call.segment].kind == SegmentKind::kForward && call.microbatch == 0) {
-          f.gathered += op.bytes_written.base();
-        }
+    each_executed(program, [&](const Op& op, const Call& call) {
+      f.casts += program.name(op) == "weights.quantise" ? 1 : 0;
+      if (program.name(op) == "weights.gather" &&
+          program.segments[call.segment].kind == SegmentKind::kForward && call.microbatch == 0) {
+        f.gathered += op.bytes_written.base();
       }
-    }
+    });
     return f;
   };
   const Found wide = found(job), kept = found(narrow);
