@@ -73,8 +73,6 @@ struct Straggler {
 /// Expected maximum of n standard normals, d_n = Phi^-1((n - 0.375) / (n + 0.25)) (Blom); 0 for
 /// one.
 double expected_maximum(std::int64_t n);
-/// Expected wait at a rendezvous of n equal ranks after a segment of that length.
-Seconds rendezvous_wait(Seconds segment, const Straggler& straggler, std::int64_t n);
 
 /// Op -> time on one system: the one door through which simulator, planner and studies ask for
 /// costs.

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include "models/cost_model.h"
@@ -24,11 +23,6 @@ double expected_maximum(std::int64_t n) {
     return 0;
   }
   return normal_quantile((static_cast<double>(n) - 0.375) / (static_cast<double>(n) + 0.25));
-}
-
-Seconds rendezvous_wait(Seconds segment, const Straggler& straggler, std::int64_t n) {
-  return segment *
-         (straggler.log_sigma * std::sqrt(std::max(0.0, 1 - straggler.rho)) * expected_maximum(n));
 }
 
 }  // namespace stepcast::models

@@ -322,9 +322,11 @@ TEST_CASE("an exchange says whether it was measured", "[models][collective][exch
 
 TEST_CASE("an equal all-to-all-v is an all-to-all, constants and points included",
           "[models][collective][exchange][property]") {
-  const auto seed = GENERATE(range(0, 6));
+  const auto seed = GENERATE(range(-1, 6));  // -1: the hardware's facts alone
   System system = cluster();
-  system.fitted = random_models(system, "collective.fabric", static_cast<std::uint64_t>(seed));
+  if (seed >= 0) {
+    system.fitted = random_models(system, "collective.fabric", static_cast<std::uint64_t>(seed));
+  }
   const CostModel cost(system, {});
   for (const std::int32_t n : {2, 8, 16, 24}) {
     for (const double bytes : {1e3, 1e5, 1e7}) {
@@ -334,8 +336,9 @@ TEST_CASE("an equal all-to-all-v is an all-to-all, constants and points included
       const ExchangePrediction v =
           cost.all_to_all_v(std::vector<double>(count * count, bytes), ranks);
       CAPTURE(seed, n, bytes);
-      CHECK(v.ends.front().base() == Approx(equal));
-      CHECK(v.ends.back().base() == Approx(equal));
+      for (const Seconds end : v.ends) {
+        CHECK(end.base() == Approx(equal));
+      }
     }
   }
 }
@@ -375,22 +378,6 @@ TEST_CASE("sibling groups share oversubscribed uplinks", "[models][collective]")
   GroupShape alone = all;
   alone.siblings[0] = 1;
   CHECK(port_bandwidth(system, alone, 1) == Approx(50e9));
-}
-
-TEST_CASE("an equal all-to-all-v is an all-to-all", "[models][collective][exchange]") {
-  const System system = cluster();
-  const CostModel cost(system, {});
-  const auto count = GENERATE(2, 8, 16);
-  const auto ranks = strided(count, 1);
-  const auto n = static_cast<std::size_t>(count);
-  const std::vector<double> send(n * n, 1e6);
-  const auto ends = cost.all_to_all_v(send, ranks).ends;
-  const double equal =
-      time_of(cost, OpKind::kAllToAll, 1e6 * static_cast<double>(n), group_shape(system, ranks));
-  for (const Seconds end : ends) {
-    CAPTURE(count);
-    CHECK(end.base() == Approx(equal));
-  }
 }
 
 TEST_CASE("a rank of an all-to-all-v ends with its own transfers",

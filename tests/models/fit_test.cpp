@@ -41,14 +41,22 @@ struct Bench {
   }
 };
 
-Program gemm_program(std::int64_t m, std::int64_t n, std::int64_t k, std::uint8_t flags) {
+Program program_of(OpKind kind, const std::array<std::int64_t, 6>& shape,
+                   Format format = Format::kFp32) {
   Program p;
   Op op;
-  op.kind = OpKind::kGemm;
-  op.shape = {m, n, k, 1, 0, 0};
-  op.flags = flags;
+  op.kind = kind;
+  op.format = format;
+  op.shape = shape;
   fill_work(op);
   p.ops.push_back(op);
+  return p;
+}
+
+Program gemm_program(std::int64_t m, std::int64_t n, std::int64_t k, std::uint8_t flags = 0) {
+  Program p = program_of(OpKind::kGemm, {m, n, k, 1});
+  p.ops.front().flags = flags;
+  fill_work(p.ops.front());
   return p;
 }
 
@@ -134,14 +142,12 @@ TEST_CASE("constants of jagged attention are recovered, and its range told", "[m
   };
   const auto program = [](std::int64_t samples, std::int64_t heads, std::int64_t rows,
                           std::int64_t mean, std::int64_t dim) {
-    Program p;
-    Op op;
-    op.kind = OpKind::kJaggedAttentionForward;
     // Rows of sequences twice as long as the mean: geometric lengths, seen from a row.
-    op.shape = {samples, heads, heads, rows, samples * rows * 2 * mean, dim};
+    Program p = program_of(OpKind::kJaggedAttentionForward,
+                           {samples, heads, heads, rows, samples * rows * 2 * mean, dim});
+    Op& op = p.ops.front();
     op.attributes = JaggedAttributes{{LengthKind::kGeometric, static_cast<float>(mean)}};
     fill_work(op);
-    p.ops.push_back(op);
     return p;
   };
   Bench bench;
@@ -294,13 +300,7 @@ TEST_CASE("kinds with few rows fall back to the class of memory-bound ops", "[mo
                      {"near", 4e10},  {"far", 1e10}, {"capacity", 2e6}};
   Bench bench;
   for (std::int64_t width = 8; width <= 4096; width *= 2) {
-    Program p;
-    Op op;
-    op.kind = OpKind::kAdd;
-    op.shape = {128, width, 0, 0, 0, 0};
-    fill_work(op);
-    p.ops.push_back(op);
-    bench.add(p, form, core(), truth, 0);
+    bench.add(program_of(OpKind::kAdd, {128, width}), form, core(), truth, 0);
   }
   const FittedModels models = fit_kernels(core(), bench.rows);
   REQUIRE(models.contains("memory_bound"));
@@ -323,15 +323,6 @@ TEST_CASE("routing costs tokens, experts and choices, and says nothing of other 
   FittedModel levels;
   levels.constants = {{"start", 1e-6}, {"row", 1e-9}, {"element", 2e-10},
                       {"near", 4e10},  {"far", 1e10}, {"capacity", 2e6}};
-  const auto program_of = [](OpKind kind, std::array<std::int64_t, 6> shape) {
-    Program p;
-    Op op;
-    op.kind = kind;
-    op.shape = shape;
-    fill_work(op);
-    p.ops.push_back(op);
-    return p;
-  };
   Bench bench;
   for (std::int64_t width = 8; width <= 4096; width *= 2) {
     bench.add(program_of(OpKind::kAdd, {128, width}), *kernel_form_named("memory.levels"), core(),
@@ -364,25 +355,16 @@ TEST_CASE("what few rows leave open is as in the rest of their class", "[models]
   FittedModel truth;
   truth.constants = {{"start", 4e-8}, {"row", 1e-10}, {"element", 1e-10},
                      {"near", 4e10},  {"far", 2e10},  {"capacity", 1e7}};
-  const auto of_rows = [](OpKind kind, std::int64_t rows) {
-    Program p;
-    Op op;
-    op.kind = kind;
-    op.shape = {rows, 64, 0, 0, 0, 0};
-    fill_work(op);
-    p.ops.push_back(op);
-    return p;
-  };
   std::mt19937_64 engine(5);
   std::normal_distribution<double> normal(0, 0.1);
   Bench bench;
   for (std::int64_t rows = 1; rows < 20000; rows *= 2) {
-    bench.add(of_rows(OpKind::kAdd, rows), form, core(), truth, normal(engine));
+    bench.add(program_of(OpKind::kAdd, {rows, 64}), form, core(), truth, normal(engine));
   }
   for (const std::int64_t rows : {9000, 10000, 12000, 14000, 16000}) {
-    bench.add(of_rows(OpKind::kMultiplyForward, rows), form, core(), truth, normal(engine));
+    bench.add(program_of(OpKind::kMultiplyForward, {rows, 64}), form, core(), truth, normal(engine));
   }
-  const Program small = of_rows(OpKind::kMultiplyForward, 1);
+  const Program small = program_of(OpKind::kMultiplyForward, {1, 64});
   const auto time_of = [&](const FittedModel& model) {
     return form.predict(OpFacts(small, small.ops[0]), core(), constants_of(form, core(), &model))
         .time.base();
@@ -456,14 +438,8 @@ TEST_CASE("every fold of a fit keeps what the form leaves", "[models][fit]") {
   for (std::int64_t n = 0; n < 8; ++n) {
     for (std::int64_t k = 0; k < 8; ++k) {
       for (std::int64_t m = 0; m < 10; ++m) {
-        Program p;
-        Op op;
-        op.kind = OpKind::kGemm;
-        op.format = Format::kBf16;
-        op.shape = {16LL << m, 256LL << n, 256LL << k, 1, 0, 0};
-        fill_work(op);
-        p.ops.push_back(op);
-        bench.add(p, form, gpu, truth, 0);
+        bench.add(program_of(OpKind::kGemm, {16LL << m, 256LL << n, 256LL << k, 1}, Format::kBf16),
+                  form, gpu, truth, 0);
         bench.rows.back().time =
             bench.rows.back().time * (1 + 0.2 * std::sin(static_cast<double>(n)));
         bench.rows.back().configuration = 8 * n + k;

@@ -2,10 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/cost_model.h"
 #include "models/fit/fit.h"
-#include "models/fit/points.h"
-#include "models/kernels/kernel_form.h"
 #include "tests/models/measured.h"
 
 namespace stepcast::models {
@@ -54,46 +51,6 @@ TEST_CASE("measured matrix products of unseen (n, k)", "[models][gemm][accuracy]
   test::print_error("form and 400 points", points.at("gemm").error);
   CHECK(points.at("gemm").error.median <= c.points.median);
   CHECK(points.at("gemm").error.p90 <= c.points.p90);
-}
-
-TEST_CASE("measured matrix products of an unseen generation", "[models][gemm][accuracy]") {
-  const auto old = test::rows_of("gemm/gemm__a100_sxm__sglang_0.5.10.csv.gz", kBf16Products);
-  const auto fresh = test::rows_of("gemm/gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz", kBf16Products);
-  if (old.ops.empty() || fresh.ops.empty()) {
-    return;
-  }
-  const Device h100 = test::facts_of("h100-sxm-80gb");
-  FitOptions options;
-  options.folds = 1;
-  options.max_rows = 2000;
-  options.max_points = 0;
-  const FittedModels models = fit_kernels(test::facts_of("a100-sxm-80gb"), old.ops, options);
-  const std::vector<MeasuredOp>& rows = fresh.ops;
-  test::print_error("a100 constants, h100 facts", test::score(h100, models, rows));
-  // One scalar: the median ratio over every 100th row; scored on the others.
-  System system;
-  system.device = h100;
-  system.device.fitted = models;
-  const CostModel cost(system, {});
-  std::vector<double> ratios;
-  std::vector<double> predicted;
-  std::vector<double> measured;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const double p = cost.kernel(*rows[i].program, *rows[i].op).time.base();
-    if (i % 100 == 0) {
-      ratios.push_back(rows[i].time.base() / p);
-    } else {
-      predicted.push_back(p);
-      measured.push_back(rows[i].time.base());
-    }
-  }
-  const double scale = quantile(ratios, 0.5);
-  for (double& p : predicted) {
-    p *= scale;
-  }
-  const FitError error = error_of(predicted, measured);
-  test::print_error(fmt::format("a100 constants, h100 facts, times {:.3f}", scale), error);
-  CHECK(error.median <= 0.15);
 }
 
 }  // namespace stepcast::models

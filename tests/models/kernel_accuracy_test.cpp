@@ -20,18 +20,12 @@ FitOptions with_points(std::size_t points) {
   return o;
 }
 
-/// Error on the folds `scored` of 4, each predicted by a fit on the other three; rows of one
-/// configuration share a fold.
+/// Error on the folds `scored`, each predicted by a fit on the others.
 FitError held_out(const Device& device, const std::vector<MeasuredOp>& rows, std::size_t points,
-                  std::int64_t scored = 4) {
-  std::vector<std::int64_t> configurations;
-  for (const MeasuredOp& row : rows) {
-    configurations.push_back(row.configuration);
-  }
-  const std::vector<std::int64_t> fold = folds_of(configurations, 4);
+                  const std::vector<std::int64_t>& fold, const std::set<std::int64_t>& scored) {
   std::vector<double> predicted;
   std::vector<double> measured;
-  for (std::int64_t f = 0; f < scored; ++f) {
+  for (const std::int64_t f : scored) {
     std::vector<MeasuredOp> kept;
     std::vector<MeasuredOp> held;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -49,8 +43,15 @@ FitError held_out(const Device& device, const std::vector<MeasuredOp>& rows, std
   return error_of(predicted, measured);
 }
 
-const std::vector<std::string> kRowWiseDevices{"p100", "v100-pcie-32gb", "p4", "t4",
-                                               "a100-pcie-40gb"};
+/// Of 4 folds, of which rows of one configuration share one.
+FitError held_out(const Device& device, const std::vector<MeasuredOp>& rows, std::size_t points,
+                  const std::set<std::int64_t>& scored = {0, 1, 2, 3}) {
+  std::vector<std::int64_t> configurations;
+  for (const MeasuredOp& row : rows) {
+    configurations.push_back(row.configuration);
+  }
+  return held_out(device, rows, points, folds_of(configurations, 4), scored);
+}
 
 }  // namespace
 
@@ -83,50 +84,13 @@ TEST_CASE("attention of unseen head groups and of unseen batches and lengths",
     const std::string what =
         by_heads ? "unseen (heads, kv heads, width)" : "unseen (batch, length)";
     const FitError form = held_out(device, rows, 0);
-    const FitError both = held_out(device, rows, c.points, c.points > 400 ? 1 : 4);
+    const FitError both = c.points > 400 ? held_out(device, rows, c.points, {0})
+                                               : held_out(device, rows, c.points);
     test::print_error(what + ", form", form);
     test::print_error(fmt::format("{}, form + {} points", what, c.points), both);
     CHECK(form.median <= c.form_median);
     CHECK(both.median <= c.median);
     CHECK(both.p90 <= c.p90);
-  }
-}
-
-// Reference: 0.1-0.6 % median over devices; traffic is 4 B times 3 (binary) or 2 (unary).
-TEST_CASE("elementwise kernels of unseen widths follow their traffic",
-          "[models][memory][accuracy]") {
-  for (const std::string& name : kRowWiseDevices) {
-    for (const char* kernel : {"", "mul", "div", "pow", "tanh", "addu", "mulu", "divu", "powu"}) {
-      const auto set = test::rows_of("memory_bound/train_elementwise.csv",
-                                     {.device = name, .framework = "", .variant = kernel});
-      if (set.ops.empty()) {
-        return;
-      }
-      const FitError form = held_out(test::facts_of(name), set.ops, 0);
-      test::print_error(fmt::format("{} {}, form", name, kernel), form);
-      CAPTURE(name, kernel);
-      CHECK(form.mean <= 0.015);
-    }
-  }
-}
-
-// Reference, two constants: 17.5 (layer norm) and 26.4 % (softmax) median on A100.
-TEST_CASE("norms and softmax of unseen widths", "[models][memory][accuracy]") {
-  for (const std::string& name : kRowWiseDevices) {
-    for (const auto& [file, kernel] : {std::pair("memory_bound/train_layernorm.csv", ""),
-                                       std::pair("memory_bound/train_softmax.csv", "softmax")}) {
-      const auto set = test::rows_of(file, {.device = name, .framework = "", .variant = kernel});
-      if (set.ops.empty()) {
-        return;
-      }
-      const FitError form = held_out(test::facts_of(name), set.ops, 0);
-      const FitError both = held_out(test::facts_of(name), set.ops, 200);
-      test::print_error(fmt::format("{} {}, form", name, file), form);
-      test::print_error(fmt::format("{} {}, form + points", name, file), both);
-      CAPTURE(name, file);
-      CHECK(form.median <= 0.06);
-      CHECK(both.median <= 0.06);
-    }
   }
 }
 
@@ -139,33 +103,13 @@ TEST_CASE("embedding bags on a V100, unseen shapes", "[models][embedding][accura
     return;
   }
   std::vector<MeasuredOp> rows = set.ops;
-  std::set<std::int64_t> shapes;
+  std::vector<std::int64_t> shapes;
   for (MeasuredOp& row : rows) {
     const auto& shape = row.op->shape;
     row.configuration = shape[0] / shape[1] * 1000 + row.program->group_of(*row.op)->shards[0].dim;
-    shapes.insert(row.configuration);
+    shapes.push_back(row.configuration);
   }
-  std::vector<double> predicted;
-  std::vector<double> measured;
-  for (const std::int64_t shape : shapes) {
-    std::vector<MeasuredOp> kept;
-    for (const MeasuredOp& row : rows) {
-      if (row.configuration != shape) {
-        kept.push_back(row);
-      }
-    }
-    System system;
-    system.device = device;
-    system.device.fitted = fit_kernels(device, kept, with_points(0));
-    const CostModel cost(system, {});
-    for (const MeasuredOp& row : rows) {
-      if (row.configuration == shape) {
-        predicted.push_back(cost.kernel(*row.program, *row.op).time.base());
-        measured.push_back(row.time.base());
-      }
-    }
-  }
-  const FitError e = error_of(predicted, measured);
+  const FitError e = held_out(device, rows, 0, shapes, {shapes.begin(), shapes.end()});
   test::print_error("V100 embedding, 20 rows, shape left out", e);
   CHECK(e.median <= 0.15);
 }

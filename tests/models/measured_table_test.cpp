@@ -2,7 +2,6 @@
 #include "models/measured/measured_table.h"
 #include "core/access/access.h"
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include <catch2/catch.hpp>
@@ -10,6 +9,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "core/temporary_folder.h"
 #include "models/kernels/kernel_form.h"
 #include "models/measured/op_text.h"
 #include "tests/measured_tables.h"
@@ -22,29 +22,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder of its own, removed with everything in it.
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("stepcast-measured-" + std::to_string(getpid()))) {
-    fs::create_directories(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+struct Folder : TemporaryFolder {
+  Folder() : TemporaryFolder("stepcast-measured") {}
   [[nodiscard]] fs::path file(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return path_ / name;
+    std::ofstream(path() / name, std::ios::binary) << text;
+    return path() / name;
   }
   [[nodiscard]] fs::path gzip(const std::string& name, const std::string& text) const {
-    gzFile out = gzopen((path_ / name).c_str(), "wb");
+    gzFile out = gzopen((path() / name).c_str(), "wb");
     gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
     gzclose(out);
-    return path_ / name;
+    return path() / name;
   }
-  [[nodiscard]] const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
 };
 
 const std::string kGemm =
@@ -305,28 +294,6 @@ TEST_CASE("an embedding group survives its text", "[models][measured]") {
     CAPTURE(bad);
     CHECK_THROWS_AS(embedding_from(bad, Format::kFp32), InputError);
   }
-}
-
-TEST_CASE("calibration rows: ops, collectives, host, steps", "[models][measured]") {
-  const Folder folder;
-  const MeasuredTable table = read_measured(
-      folder.file("ops.csv",
-                  "configuration,kind,name,s0,s1,s2,s3,s4,s5,flops,bytes,seconds,samples,format,"
-                  "flags,variant,ranks,ranks_per_machine,operands,embedding\n"
-                  "a,gemm,g,8,8,8,1,0,0,1024,768,1e-6,5,fp32,1,0,0,0,256@768 512@9000,\n"
-                  "a,all_reduce,,0,0,0,0,0,0,0,4096,1e-5,1,fp32,0,0,2,2,,\n"
-                  "a,host_issue,,0,0,0,0,0,0,0,0,1e-6,1,,0,0,0,0,,\n"
-                  "a,step,,0,0,0,0,0,0,1024,768,1e-4,9,,0,0,0,0,,\n"
-                  "a,juggle,,0,0,0,0,0,0,0,0,1e-6,1,fp32,0,0,0,0,,\n"),
-      {.device = "local-cpu-core", .system = "local-cpu"});
-  REQUIRE(table.ops.size() == 1);
-  CHECK(table.op(table.ops[0]).flags == op_flags::kTransposeA);
-  CHECK(table.ops[0].samples == 5);
-  CHECK(table.collectives.size() == 1);
-  CHECK(table.steps.size() == 1);
-  CHECK(measured_host(table, "local-cpu-core").issue == std::vector<double>{1e-6});
-  REQUIRE(table.skipped.size() == 1);
-  CHECK_THAT(table.skipped[0].reason, Contains("juggle"));
 }
 
 TEST_CASE("every row of the converted tables is read", "[models][measured][accuracy]") {

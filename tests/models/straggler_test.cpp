@@ -18,16 +18,6 @@ TEST_CASE("the expected maximum of n normals", "[models][straggler]") {
   CHECK(expected_maximum(4096) == Approx(3.63).epsilon(0.01));
 }
 
-TEST_CASE("only the uncorrelated share of the spread makes ranks wait", "[models][straggler]") {
-  const Seconds segment = milliseconds(10);
-  CHECK(rendezvous_wait(segment, {0, 0}, 64).base() == 0);
-  CHECK(rendezvous_wait(segment, {0.1, 1}, 64).base() == 0);
-  // sqrt(1 - 0.75) = 1/2 of the wait without correlation: 10 ms * 0.1 * d_64.
-  CHECK(rendezvous_wait(segment, {0.1, 0.75}, 64).base() ==
-        Approx(0.5 * rendezvous_wait(segment, {0.1, 0}, 64).base()));
-  CHECK(rendezvous_wait(segment, {0.1, 0}, 64).base() == Approx(1e-3 * expected_maximum(64)));
-}
-
 TEST_CASE("sigma and rho are recovered from segment times", "[models][straggler][fit]") {
   // ln t = 0.03 common + 0.04 own: sigma = 0.05, rho = 9 / 25. 2000 repeats: a standard error of
   // about 2 % of each variance.

@@ -12,6 +12,7 @@
 #include "models/kernels/kernel_form.h"
 #include "models/measured/measured_table.h"
 #include "tests/measured_tables.h"
+#include "tests/models/measured.h"
 
 using namespace stepcast;
 using namespace stepcast::models;
@@ -197,57 +198,29 @@ TEST_CASE("to itself a transfer changes no prediction", "[models][transfer][prop
 
 namespace {
 
-struct Score {
-  double median = 0, mean = 0;
-  std::size_t n = 0;
-};
-
-Score score_of(std::vector<double> errors) {
-  Score s;
-  s.n = errors.size();
-  for (const double e : errors) {
-    s.mean += e / static_cast<double>(errors.size());
-  }
-  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
-  std::nth_element(errors.begin(), middle, errors.end());
-  s.median = *middle;
-  return s;
-}
-
-Score score(const System& system, const MeasuredTable& table,
-            const std::vector<std::uint32_t>& rows) {
+FitError score(const System& system, const std::vector<MeasuredCollective>& rows) {
   const CostModel cost(system, {});
-  std::vector<double> errors;
-  for (const std::uint32_t i : rows) {
-    const auto& row = table.ops[i];
-    const double predicted = cost.kernel(*table.program, table.op(row)).time.base();
-    errors.push_back(std::abs(predicted / row.time.base() - 1));
-  }
-  return score_of(std::move(errors));
-}
-
-Score score(const System& system, const std::vector<MeasuredCollective>& rows) {
-  const CostModel cost(system, {});
-  std::vector<double> errors;
+  std::vector<double> predicted;
+  std::vector<double> measured;
   for (const MeasuredCollective& row : rows) {
     Op op;
     op.kind = row.kind;
     op.format = row.format;
     op.shape[0] = std::llround(row.bytes / (bits_per_element(row.format, 1) / 8));
-    const double predicted = cost.collective(op, row.group).time.base();
-    errors.push_back(std::abs(predicted / row.time.base() - 1));
+    predicted.push_back(cost.collective(op, row.group).time.base());
+    measured.push_back(row.time.base());
   }
-  return score_of(std::move(errors));
+  return error_of(predicted, measured);
 }
 
 /// Constants of one generation, rows of another: no worse than the bound, and than what hardware
 /// facts alone say.
-void check_scores(const std::string& what, const char* from, const char* to, const Score& moved,
-                  const Score& facts, double bound) {
-  std::cout << what << ", " << from << " -> " << to << ": " << moved.n
+void check_scores(const std::string& what, const char* from, const char* to, std::size_t rows,
+                  const FitError& moved, const FitError& facts, double bound) {
+  std::cout << what << ", " << from << " -> " << to << ": " << rows
             << " rows, transferred median " << moved.median << " mean " << moved.mean
             << "; hardware facts median " << facts.median << " mean " << facts.mean << '\n';
-  CHECK(moved.n >= 50);
+  CHECK(rows >= 50);
   CHECK(moved.median < facts.median);
   CHECK(moved.median <= bound);
 }
@@ -283,13 +256,11 @@ void check_kernels(const char* folder, OpKind kind, const char* from, const char
     thinned.push_back(rows[i]);
   }
   REQUIRE(!thinned.empty());
-  System facts;
-  facts.device = config::load_device(to, kLibrary);
-  facts.device.fitted.clear();
-  System moved;
-  moved.device = with_transferred(facts.device, source);
-  check_scores(std::string(name_of(kind)), from, to, score(moved, table, thinned),
-               score(facts, table, thinned), bound);
+  const Device facts = models::test::facts_of(to);
+  const std::vector<MeasuredOp> ops = measured_ops(table, thinned);
+  check_scores(std::string(name_of(kind)), from, to, ops.size(),
+               models::test::score(facts, with_transferred(facts, source).fitted, ops),
+               models::test::score(facts, {}, ops), bound);
 }
 
 void check_collectives(const char* from, const char* to, double bound) {
@@ -302,7 +273,8 @@ void check_collectives(const char* from, const char* to, double bound) {
   facts.fitted.clear();
   const System moved = with_transferred(facts, config::load_system(from, kLibrary));
   const auto rows = measured_collectives(table, facts, find_collectives(table, facts));
-  check_scores("collectives", from, to, score(moved, rows), score(facts, rows), bound);
+  check_scores("collectives", from, to, rows.size(), score(moved, rows), score(facts, rows),
+               bound);
 }
 
 }  // namespace
