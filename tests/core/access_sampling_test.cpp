@@ -3,11 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <limits>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -287,49 +283,4 @@ TEST_CASE("singles in a wide first bin are bounded by its mean count", "[core][a
   const Access access = Access::histogram(1000, {{0, 4, 100, 160}}, 160);
   CHECK(access.unique(320).high == Approx(100 + 160 * 80.0 / 160));
   CHECK(access.unique(320).low == Approx(100));
-}
-
-TEST_CASE("published reuse histograms load and return their own totals", "[core][access]") {
-  const std::filesystem::path file =
-      std::filesystem::path(STEPCAST_SHARED_DATA) / "dlrm/dlrm_datasets/locality_parsed.csv";
-  std::ifstream in(file);
-  if (!in) {
-    WARN("skipped: no " << file.string());
-    return;
-  }
-  struct Recording {
-    double lookups = 0;
-    double rows = 0;
-    std::vector<ReuseBin> bins;
-  };
-  std::map<std::string, Recording> recordings;
-  std::string line;
-  std::getline(in,
-               line);  // year,file,n_indices,n_unique_rows,avg_reuse,lo,hi,row share,access share
-  while (std::getline(in, line)) {
-    std::vector<std::string> field;
-    std::stringstream split(line);
-    for (std::string part; std::getline(split, part, ',');) {
-      field.push_back(part);
-    }
-    REQUIRE(field.size() >= 9);
-    Recording& recording = recordings[field[0] + field[1]];
-    recording.lookups = std::stod(field[2]);
-    recording.rows = std::stod(field[3]);
-    const double high =
-        field[6].empty() ? std::numeric_limits<double>::infinity() : std::stod(field[6]);
-    const double rows = std::stod(field[7]) * recording.rows;
-    const double accesses = std::stod(field[8]) * recording.lookups;
-    // Shares are rounded to 1e-3: of the few hottest rows only the accesses are left to count by.
-    const double low = std::stod(field[5]);
-    const double fewest = accesses / (std::isfinite(high) ? high : 2 * low);
-    const double most = low > 0 ? accesses / low : accesses;
-    recording.bins.push_back({low, high, std::clamp(rows, fewest, most), accesses});
-  }
-  CHECK_FALSE(recordings.empty());
-  for (const auto& [name, recording] : recordings) {
-    CAPTURE(name);
-    const Access access = Access::histogram(10'000'000'000, recording.bins, recording.lookups);
-    CHECK(access.unique(access.sample_lookups()).value == Approx(recording.rows).epsilon(0.02));
-  }
 }

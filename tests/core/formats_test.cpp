@@ -31,16 +31,6 @@ TEST_CASE("bits per element of every format", "[core][formats]") {
   CHECK_THROWS_WITH(bits_per_element(Format::kInt8Row), Catch::Contains("row length"));
 }
 
-TEST_CASE("traffic of block formats against bf16", "[core][formats]") {
-  const auto against_bf16 = [](Format f) { return 16 / bits_per_element(f); };
-  CHECK(against_bf16(Format::kMxfp8) == Approx(1.94).margin(0.005));
-  CHECK(against_bf16(Format::kMxfp6) == Approx(2.56).margin(0.005));
-  CHECK(against_bf16(Format::kMxfp4) == Approx(3.76).margin(0.005));
-  CHECK(against_bf16(Format::kNvfp4) == Approx(3.56).margin(0.005));
-  CHECK(against_bf16(Format::kMx9) == Approx(1.78).margin(0.005));
-  CHECK(against_bf16(Format::kMx6) == Approx(2.67).margin(0.005));
-}
-
 TEST_CASE("a row is padded to whole blocks and whole bytes", "[core][formats]") {
   CHECK(format_bytes(Format::kMxfp4, 1, 32) == bytes(17));  // 32 * 4 bits + 8 = 136 bits
   CHECK(format_bytes(Format::kMxfp4, 1, 33) == bytes(34));

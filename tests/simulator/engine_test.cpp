@@ -1,5 +1,4 @@
 // Closed forms of the engine. Times are ticks; every expected number is derived beside its check.
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
 
@@ -130,53 +129,6 @@ TEST_CASE("a synchronising call holds the host until its event", "[simulator][en
   }
 }
 
-TEST_CASE("an event orders streams; a wait means the latest record before it",
-          "[simulator][engine]") {
-  ProgramBuilder b;
-  const auto e = b.event();
-  const auto s = b.begin_segment("all");
-  compute(b, "a").records(e);          // op 0: ends 100
-  compute(b, "w1", "other").waits(e);  // op 1: 100 .. 110
-  compute(b, "a").records(e);          // op 2: ends 200
-  compute(b, "w2", "other").waits(e);  // op 3: 200 .. 210
-  b.end_segment();
-  const auto t = b.begin_segment("next");
-  compute(b, "w3", "third").waits(e);  // op 4: waits for the record of op 2, an earlier call
-  b.end_segment();
-  b.call(s);
-  b.call(t);
-  const auto g = alike(1, std::move(b).finish());
-  auto c = blank_costs(g);
-  set_cost(g, c, "a", 100);
-  set_cost(g, c, "w1", 10);
-  set_cost(g, c, "w2", 10);
-  set_cost(g, c, "w3", 10);
-  Recorder r;
-  CHECK(ticks(simulate(g, c, {}, &r).makespan) == 210);
-  CHECK(ticks(r.of(0, 1).begin) == 100);
-  CHECK(ticks(r.of(0, 3).begin) == 200);
-  CHECK(ticks(r.of(0, 4, 1).begin) == 200);
-}
-
-TEST_CASE("a wait for an event that was not recorded yet is no wait", "[simulator][engine]") {
-  ProgramBuilder b;
-  const auto e = b.event();
-  const auto s = b.begin_segment("all");
-  compute(b, "w", "other").waits(e);
-  compute(b, "a").records(e);
-  b.end_segment();
-  b.call(s);
-  b.call(s);  // here it waits for the first call's record
-  const auto g = alike(1, std::move(b).finish());
-  auto c = blank_costs(g);
-  set_cost(g, c, "a", 100);
-  set_cost(g, c, "w", 10);
-  Recorder r;
-  simulate(g, c, {}, &r);
-  CHECK(ticks(r.of(0, 0, 0).begin) == 0);
-  CHECK(ticks(r.of(0, 0, 1).begin) == 100);
-}
-
 /// Two ranks with a compute op "c" and then a collective "x".
 ExecutionGraph pair_of(OpKind kind) {
   std::vector<Program> programs;
@@ -276,65 +228,6 @@ TEST_CASE("a send is asynchronous; the receive ends after both were there", "[si
   CHECK(ticks(r.of(1, 1).ready) == 100);
   CHECK(ticks(r.of(1, 1).end) == 140);
   CHECK(ticks(r.of(1, 2).end) == 150);
-}
-
-/// Pipeline of `stages` with `microbatches`; forward F and backward B per stage and microbatch.
-ExecutionGraph pipeline(int stages, int microbatches, bool one_f_one_b) {
-  std::vector<Program> programs;
-  for (int p = 0; p < stages; ++p) {
-    ProgramBuilder b;
-    b.set_microbatches(microbatches);
-    const auto f = b.begin_segment("forward");
-    if (p > 0) {
-      b.op(OpKind::kRecv, "recv", {1, 0}).communicator(0, p - 1);
-    }
-    compute(b, "F");
-    if (p + 1 < stages) {
-      b.op(OpKind::kSend, "send", {1, 0}).communicator(0, p + 1);
-    }
-    b.end_segment();
-    const auto back = b.begin_segment("backward");
-    if (p + 1 < stages) {
-      b.op(OpKind::kRecv, "recv", {1, 1}).communicator(0, p + 1);
-    }
-    compute(b, "B");
-    if (p > 0) {
-      b.op(OpKind::kSend, "send", {1, 1}).communicator(0, p - 1);
-    }
-    b.end_segment();
-    const int warm = one_f_one_b ? std::min(microbatches, stages - 1 - p) : microbatches;
-    int forward = 0;
-    int backward = 0;
-    while (forward < warm) {
-      b.call(f, forward++);
-    }
-    while (forward < microbatches) {
-      b.call(f, forward++);
-      b.call(back, backward++);
-    }
-    while (backward < microbatches) {
-      b.call(back, backward++);
-    }
-    programs.push_back(std::move(b).finish());
-  }
-  return each(std::move(programs));
-}
-
-TEST_CASE("GPipe and 1F1B leave a bubble of (p-1)/(m+p-1)", "[simulator][engine][oracle]") {
-  const int p = GENERATE(1, 2, 4, 8);
-  const int m = GENERATE(1, 4, 8, 32);
-  const bool one_f_one_b = GENERATE(false, true);
-  CAPTURE(p, m, one_f_one_b);
-  const auto g = pipeline(p, m, one_f_one_b);
-  auto c = blank_costs(g);
-  set_cost(g, c, "F", 100);
-  set_cost(g, c, "B", 200);
-  // Every stage is busy m * 300; the step is (m + p - 1) * 300.
-  const auto result = simulate(g, c);
-  CHECK(ticks(result.makespan) == (m + p - 1) * 300);
-  for (const RankSummary& rank : result.ranks) {
-    CHECK(ticks(rank.compute) == m * 300);
-  }
 }
 
 TEST_CASE("equal ranks fold into one, unequal partners do not", "[simulator][fold]") {

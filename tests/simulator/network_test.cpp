@@ -42,41 +42,38 @@ std::vector<std::int64_t> run(const std::vector<double>& capacity,
   return ends;
 }
 
-TEST_CASE("a transfer alone takes its own time exactly", "[simulator][network]") {
-  CHECK(run({1.0}, {{5, 1000, 1, {0}}}) == std::vector<std::int64_t>{1005});
-}
-
-TEST_CASE("equal transfers share a link equally", "[simulator][network]") {
-  const auto n = static_cast<std::size_t>(GENERATE(2, 3, 64));
-  // n transfers of 1000 on one link: all end at n * 1000.
-  const auto ends = run({1.0}, std::vector<Start>(n, Start{0, 1000, 1, {0}}));
-  CHECK(ends == std::vector<std::int64_t>(n, static_cast<std::int64_t>(n) * 1000));
-}
-
-TEST_CASE("max-min: a transfer bound elsewhere leaves its share to the others",
-          "[simulator][network]") {
-  // Links 0 and 1, capacity 1. A on both, B and C on 0, D on 1. Link 0: 1/3 each. Link 1: A has
-  // 1/3, D the remaining 2/3. So D, of 600, ends at 900; A, B, C of 300 end at 900 too.
-  const auto ends =
-      run({1.0, 1.0}, {{0, 300, 1, {0, 1}}, {0, 300, 1, {0}}, {0, 300, 1, {0}}, {0, 600, 1, {1}}});
-  CHECK(ends == std::vector<std::int64_t>{900, 900, 900, 900});
-}
-
-TEST_CASE("a transfer slower than its share keeps its own speed", "[simulator][network]") {
-  // Speeds 0.25 and 1 on a link of 1: the first runs at its own speed (1000), the second at 0.75:
-  // 750 / 0.75.
-  CHECK(run({1.0}, {{0, 1000, 0.25, {0}}, {0, 750, 1, {0}}}) ==
-        std::vector<std::int64_t>{1000, 1000});
-}
-
-TEST_CASE("a late start slows what is in flight from then on", "[simulator][network]") {
-  // A alone until 400 (600 left), then half rate: B of 300 ends at 1000, A has 300 left: 1300.
-  CHECK(run({1.0}, {{0, 1000, 1, {0}}, {400, 300, 1, {0}}}) ==
-        std::vector<std::int64_t>{1300, 1000});
-}
-
-TEST_CASE("a start at the very end of another does not slow it", "[simulator][network]") {
-  CHECK(run({1.0}, {{0, 400, 1, {0}}, {400, 300, 1, {0}}}) == std::vector<std::int64_t>{400, 700});
+TEST_CASE("transfers end when max-min shares of their links say", "[simulator][network]") {
+  struct Case {
+    const char* what;
+    std::vector<double> capacity;
+    std::vector<Start> starts;
+    std::vector<std::int64_t> ends;
+  };
+  for (const Case& c : {
+           Case{"alone: its own time exactly", {1.0}, {{5, 1000, 1, {0}}}, {1005}},
+           // Links 0 and 1. A on both, B and C on 0, D on 1. Link 0: 1/3 each. Link 1: A has 1/3, D
+           // the remaining 2/3. So D, of 600, ends at 900; A, B, C of 300 end at 900 too.
+           Case{"one that is bound elsewhere leaves its share to the others",
+                {1.0, 1.0},
+                {{0, 300, 1, {0, 1}}, {0, 300, 1, {0}}, {0, 300, 1, {0}}, {0, 600, 1, {1}}},
+                {900, 900, 900, 900}},
+           // The first runs at its own speed (1000), the second at 0.75: 750 / 0.75.
+           Case{"one that is slower than its share keeps its own speed",
+                {1.0}, {{0, 1000, 0.25, {0}}, {0, 750, 1, {0}}}, {1000, 1000}},
+           // A alone until 400 (600 left), then half rate: B of 300 ends at 1000, A has 300 left.
+           Case{"a late start slows what is in flight from then on",
+                {1.0}, {{0, 1000, 1, {0}}, {400, 300, 1, {0}}}, {1300, 1000}},
+           Case{"a start at the very end of another does not slow it",
+                {1.0}, {{0, 400, 1, {0}}, {400, 300, 1, {0}}}, {400, 700}},
+       }) {
+    INFO(c.what);
+    CHECK(run(c.capacity, c.starts) == c.ends);
+  }
+  for (const std::int64_t n : {2, 3, 64}) {  // n of 1000 share a link: all end at n * 1000
+    const auto count = static_cast<std::size_t>(n);
+    CHECK(run({1.0}, std::vector<Start>(count, Start{0, 1000, 1, {0}})) ==
+          std::vector<std::int64_t>(count, n * 1000));
+  }
 }
 
 TEST_CASE("a link is never used beyond its capacity, and never idles while it is wanted",

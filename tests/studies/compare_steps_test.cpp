@@ -66,12 +66,12 @@ TEST_CASE("compare tells the gaps between ops from slow moments of single ops",
 
 TEST_CASE("compare warns where the cores were not as fast as in the calibration",
           "[studies][compare]") {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder("stepcast-fit");
   std::vector<std::filesystem::path> folders;
   for (const double probe : {39, 40, 90}) {  // the median stands for the calibration
     traces::GraphRun trace = simulated_trace(transformer(64, 32, 2, false), 4);
     trace.core_probe = microseconds(probe);
-    folders.push_back(folder.path / std::to_string(folders.size()));
+    folders.push_back(folder.path() / std::to_string(folders.size()));
     write(folders.back(), trace);
   }
   Job job = transformer(64, 32, 2, false);

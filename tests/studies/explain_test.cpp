@@ -70,16 +70,6 @@ TEST_CASE("changes that are no job alone are taken together", "[studies][explain
   CHECK(e.changes[0].step == e.b.step);
 }
 
-TEST_CASE("a job differs from itself in nothing", "[studies][explain]") {
-  const Job a = job_with({});
-  const Explanation e = explain(a, a, change);
-  CHECK(e.changes.empty());
-  CHECK(e.a.step == e.b.step);
-  for (const WaterfallRow& r : e.rows) {
-    CHECK(r.delta() == Seconds{});
-  }
-}
-
 TEST_CASE("recordings are explained by op, and beside a prediction", "[studies][explain]") {
   const traces::GraphRun two = traces::read_native(kRoot + "/traces/recorded/gpt-2");
   const traces::MeasuredRun run = traces::measured_run(two);

@@ -3,12 +3,12 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 
 #include "core/config/config.h"
 #include "models/cost_model.h"
 #include "profiler/capture/device_times.h"
 #include "studies/fit/fit_traces.h"
+#include "tests/studies/kineto_events.h"
 #include "tests/studies/known_machine.h"
 #include "traces/events/rank_builder.h"
 #include "workloads/build_graph.h"
@@ -49,11 +49,19 @@ traces::Recording cupti_records_of(const traces::RankTrace& rank) {
   return recording;
 }
 
+/// An operator of two inputs and the kernel that it launches at `at`.
+void add_launch(KinetoEvents& events, const std::string& name, const std::string& dims, double at,
+                double us, int correlation) {
+  events.op(name, at, "[" + dims + "]", R"("float","float")");
+  events.call("cudaLaunchKernel", at + 1, 5, correlation);
+  events.kernel("k", 7, at + 6, us, correlation);
+}
+
 }  // namespace
 
 TEST_CASE("a device's times, joined from CUPTI's records by op id, are fitted as the CPU's are",
           "[studies][fit]") {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder("stepcast-fit");
   std::vector<fs::path> folders;
   for (Job job : {transformer(64, 32, 2, true), transformer(128, 128, 2, false),
                   transformer(256, 96, 2, true)}) {
@@ -80,7 +88,7 @@ TEST_CASE("a device's times, joined from CUPTI's records by op id, are fitted as
       }
       CHECK(same == truth.size());
     }
-    folders.push_back(folder.path / job.workload.name);
+    folders.push_back(folder.path() / job.workload.name);
     write(folders.back(), trace);
   }
   const FitTracesResult fit = fit_traces(folders, to_known_core());
@@ -100,8 +108,8 @@ TEST_CASE("a device's times, joined from CUPTI's records by op id, are fitted as
   }
   // Cores and devices are not one machine.
   traces::GraphRun on_cores = simulated_trace(transformer(64, 32, 2, true), 4);
-  write(folder.path / "cores", on_cores);
-  CHECK_THAT(error_of({folders[0], folder.path / "cores"}),
+  write(folder.path() / "cores", on_cores);
+  CHECK_THAT(error_of({folders[0], folder.path() / "cores"}),
              Catch::Contains("fit them in two calls"));
 }
 
@@ -109,34 +117,22 @@ TEST_CASE("captures with shapes give the constants behind their kernels", "[stud
   // Additions that take 3 us and then move 12 bytes an element at 720 GB/s (80 % of the memory's);
   // a convolution of 50 us has no op kind.
   const auto time_of = [](double elements) { return 3 + 12 * elements / 720e3; };
-  std::string events;
+  KinetoEvents events;
   double at = 0, explained = 0;
   int correlation = 0;
-  const auto launch = [&](const std::string& name, std::int64_t rows, double us) {
-    const auto add = [&](const std::string& text) {
-      events += (events.empty() ? "" : ",") + ("{\"ph\":\"X\"," + text + "}");
-    };
-    ++correlation;
-    add(fmt::format(
-        R"("cat":"cpu_op","name":"{}","pid":1,"tid":1,"ts":{},"dur":9,"args":{{"Input Dims":[[{},256],[{},256],[]],"Input type":["float","float","Int"]}})",
-        name, at, rows, rows));
-    add(fmt::format(
-        R"("cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{},"dur":5,"args":{{"correlation":{}}})",
-        at + 1, correlation));
-    add(fmt::format(
-        R"("cat":"kernel","name":"k","pid":0,"tid":7,"ts":{:.4f},"dur":{:.4f},"args":{{"stream":7,"device":0,"correlation":{}}})",
-        at + 6, us, correlation));
+  const auto run = [&](const std::string& name, std::int64_t rows, double us) {
+    add_launch(events, name, fmt::format("[{},256],[{},256]", rows, rows), at, us, ++correlation);
     at += us + 20;
   };
   for (std::int64_t rows = 64; rows <= 1 << 17; rows *= 2) {
     const double us = time_of(256.0 * static_cast<double>(rows));
-    launch("aten::add", rows, us);
+    run("aten::add", rows, us);
     explained += rows > 64 ? us : 0;  // the first of launches that repeat is a warm-up
   }
-  launch("aten::cudnn_convolution", 8, 50);
-  const TemporaryFolder folder;
-  const fs::path file = folder.path / "capture.json";
-  std::ofstream(file) << R"({"schemaVersion":1,"traceEvents":[)" << events << "]}";
+  run("aten::cudnn_convolution", 8, 50);
+  const TemporaryFolder folder("stepcast-fit");
+  const fs::path file = folder.path() / "capture.json";
+  events.write(file);
   const FitTracesOptions options{.device = "v100-sxm2-32gb", .library = STEPCAST_SOURCE_DIR};
   const FitTracesResult fit = fit_traces(std::vector<fs::path>{file}, options);
   Op unseen;
@@ -154,31 +150,19 @@ TEST_CASE("captures with shapes give the constants behind their kernels", "[stud
 }
 
 TEST_CASE("what a capture does not show stays as the base device has it", "[studies][fit]") {
-  std::string events;
+  KinetoEvents events;
   int correlation = 0;
-  const auto launch = [&](const std::string& name, const std::string& dims, double us) {
-    const double at = 1000.0 * ++correlation;
-    for (
-        const std::string& text :
-        {fmt::format(
-             R"("cat":"cpu_op","name":"{}","pid":1,"tid":1,"ts":{},"dur":9,"args":{{"Input Dims":[{}],"Input type":["float","float"]}})",
-             name, at, dims),
-         fmt::format(
-             R"("cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{},"dur":5,"args":{{"correlation":{}}})",
-             at + 1, correlation),
-         fmt::format(
-             R"("cat":"kernel","name":"k","pid":0,"tid":7,"ts":{},"dur":{},"args":{{"stream":7,"device":0,"correlation":{}}})",
-             at + 6, us, correlation)}) {
-      events += (events.empty() ? "" : ",") + ("{\"ph\":\"X\"," + text + "}");
-    }
+  const auto run = [&](const std::string& name, const std::string& dims, double us) {
+    ++correlation;
+    add_launch(events, name, dims, 1000.0 * correlation, us, correlation);
   };
   for (std::int64_t rows = 64; rows <= 1 << 16; rows *= 2) {
-    launch("aten::add", fmt::format("[{},256],[{},256]", rows, rows), 3 + 0.004 * rows);
+    run("aten::add", fmt::format("[{},256],[{},256]", rows, rows), 3 + 0.004 * rows);
   }
-  launch("aten::mm", "[512,512],[512,512]", 900);  // one row, and a slow one
-  const TemporaryFolder folder;
-  const fs::path file = folder.path / "capture.json";
-  std::ofstream(file) << R"({"schemaVersion":1,"traceEvents":[)" << events << "]}";
+  run("aten::mm", "[512,512],[512,512]", 900);  // one row, and a slow one
+  const TemporaryFolder folder("stepcast-fit");
+  const fs::path file = folder.path() / "capture.json";
+  events.write(file);
   const FitTracesOptions options{.device = "v100-sxm2-32gb", .library = STEPCAST_SOURCE_DIR};
   const FitTracesResult fit = fit_traces(std::vector<fs::path>{file}, options);
   const Device base = config::load_device("v100-sxm2-32gb", {STEPCAST_SOURCE_DIR});

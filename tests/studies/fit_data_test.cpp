@@ -65,19 +65,6 @@ TEST_CASE("a fit recovers the law its rows follow", "[studies][fit]") {
                              Contains("held-out"));
 }
 
-TEST_CASE("two fits of the same rows are the same bytes", "[studies][fit]") {
-  const auto noisy = [](double bytes, int row) {
-    return test::typical_milliseconds(bytes) * (1 + 0.05 * std::sin(7.0 * row));
-  };
-  const auto a = fit_data(test::adds("twice", 90, noisy), options_on(test::t4()));
-  const auto b = fit_data(test::adds("twice", 90, noisy), options_on(test::t4()));
-  const std::string text = config::device_to_json(a.system.device);
-  CHECK(text == config::device_to_json(b.system.device));
-  // Text that is written is what the loader reads.
-  const Device back = config::read_device(config::text_source(text, "fitted"));
-  CHECK(config::device_to_json(back) == text);
-}
-
 TEST_CASE("a fit replaces what answers for its rows and keeps the rest", "[studies][fit]") {
   const auto table =
       test::adds("merge", 60, [](double bytes, int) { return test::typical_milliseconds(bytes); });

@@ -22,11 +22,11 @@ using namespace stepcast::studies::test;
 namespace fs = std::filesystem;
 
 TEST_CASE("constants behind a trace are recovered from it", "[studies][fit]") {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder("stepcast-fit");
   std::vector<fs::path> folders;
   for (const Job& job : {transformer(64, 32, 2, true), transformer(128, 128, 2, false),
                          transformer(256, 96, 2, true)}) {
-    folders.push_back(folder.path / job.workload.name);
+    folders.push_back(folder.path() / job.workload.name);
     write(folders.back(), simulated_trace(job, 4));
   }
   const FitTracesResult fit = fit_traces(folders, to_known_core());
@@ -63,7 +63,7 @@ TEST_CASE("constants behind a trace are recovered from it", "[studies][fit]") {
 }
 
 TEST_CASE("a device that looks like a file is one", "[studies][fit][malformed]") {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder("stepcast-fit");
   const auto told = [&](const std::string& device) {
     try {
       fit_traces(std::vector<fs::path>{recorded("dlrm-2")},
@@ -73,12 +73,12 @@ TEST_CASE("a device that looks like a file is one", "[studies][fit][malformed]")
     }
     return std::string("no error");
   };
-  CHECK_THAT(told(folder.path / "nosuch.json"),
+  CHECK_THAT(told(folder.path() / "nosuch.json"),
              Catch::Contains("--device") && Catch::Contains("does not exist"));
-  const fs::path system = folder.path / "machine.json";
+  const fs::path system = folder.path() / "machine.json";
   std::ofstream(system) << config::system_to_json(known_machine());
   CHECK_THAT(told(system), Catch::Contains("is the file of system known"));
-  const fs::path device = folder.path / "core.json";
+  const fs::path device = folder.path() / "core.json";
   std::ofstream(device) << config::device_to_json(known_machine().device);
   CHECK(fit_traces(std::vector<fs::path>{recorded("dlrm-2")},
                    {.device = device, .library = STEPCAST_SOURCE_DIR})
@@ -95,9 +95,9 @@ TEST_CASE("spans outside steps, steps that are not whole and drops are counted b
   auto& ops = trace.ranks[1].ops;
   ops.erase(std::find_if(ops.begin(), ops.end(), [](const OpSpan& s) { return s.step == 2; }));
   trace.ranks[1].dropped = 1;
-  const TemporaryFolder folder;
-  write(folder.path, trace);
-  const FitTracesResult fit = fit_traces(std::vector<fs::path>{folder.path}, to_known_core());
+  const TemporaryFolder folder("stepcast-fit");
+  write(folder.path(), trace);
+  const FitTracesResult fit = fit_traces(std::vector<fs::path>{folder.path()}, to_known_core());
   const auto count = [&fit](const std::string& reason, const std::string& name) {
     for (const Unexplained& u : fit.unexplained) {
       if (u.reason == reason && u.name == name) {
@@ -115,9 +115,9 @@ TEST_CASE("spans outside steps, steps that are not whole and drops are counted b
 TEST_CASE("without its job a trace tells nothing about tables and exchanges", "[studies][fit]") {
   traces::GraphRun trace = traces::read_native(recorded("dlrm-2"));
   trace.job.clear();
-  const TemporaryFolder folder;
-  write(folder.path, trace);
-  const FitTracesResult fit = fit_traces(std::vector<fs::path>{folder.path}, to_known_core());
+  const TemporaryFolder folder("stepcast-fit");
+  write(folder.path(), trace);
+  const FitTracesResult fit = fit_traces(std::vector<fs::path>{folder.path()}, to_known_core());
   CHECK(std::any_of(fit.unexplained.begin(), fit.unexplained.end(), [](const Unexplained& u) {
     return u.reason.starts_with("no tables") && u.count > 0;
   }));
@@ -162,7 +162,7 @@ TEST_CASE("recordings of the CPU runtime give a usable machine, the same bytes t
 }
 
 TEST_CASE("a recording more of one program never makes its fit worse", "[studies][fit]") {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder("stepcast-fit");
   const traces::GraphRun trace = traces::read_native(recorded("dlrm-2"));
   const Job job =
       config::load_job(config::text_source(trace.job, "job"), {}, {STEPCAST_SOURCE_DIR});
@@ -192,7 +192,7 @@ TEST_CASE("a recording more of one program never makes its fit worse", "[studies
   for (int copy = 0; copy < 3; ++copy) {
     traces::GraphRun again = trace;
     again.producer = fmt::format("copy {}", copy);  // other bytes, the same times
-    exact.push_back(folder.path / fmt::format("exact-{}", copy));
+    exact.push_back(folder.path() / fmt::format("exact-{}", copy));
     write(exact.back(), again);
     for (traces::RankTrace& rank : again.ranks) {
       for (OpSpan& s : rank.ops) {
@@ -201,7 +201,7 @@ TEST_CASE("a recording more of one program never makes its fit worse", "[studies
         s.end = SimTime{ticks(s.end) - cut / 1000 * 1000};
       }
     }
-    noisy.push_back(folder.path / fmt::format("noisy-{}", copy));
+    noisy.push_back(folder.path() / fmt::format("noisy-{}", copy));
     write(noisy.back(), again);
     // Twice and four times the same; medians of copies up to 10 % shorter.
     CAPTURE(copy);
@@ -216,8 +216,8 @@ TEST_CASE("a recording more of one program never makes its fit worse", "[studies
           Approx(1).epsilon(0.01));
   }
   // The same bytes under another name are one recording, and said to be.
-  fs::copy(recorded("dlrm-2"), folder.path / "same");
-  const FitTracesResult same = fitted_to({recorded("dlrm-2"), folder.path / "same"});
+  fs::copy(recorded("dlrm-2"), folder.path() / "same");
+  const FitTracesResult same = fitted_to({recorded("dlrm-2"), folder.path() / "same"});
   CHECK(same.traces.size() == 1);
   REQUIRE(same.warnings.size() == 1);
   CHECK_THAT(same.warnings[0], Catch::Contains("is the same recording as"));
@@ -228,7 +228,7 @@ TEST_CASE("a kind of one shape is predicted as it was measured, however many pro
           "[studies][fit]") {
   // Three programs that differ in depth alone have one shape of the loss: six rows of one place.
   // It takes an eighth of what its class would.
-  const TemporaryFolder folder;
+  const TemporaryFolder folder("stepcast-fit");
   std::vector<fs::path> folders;
   const Job shallow = transformer(64, 32, 2, true);
   const ExecutionGraph graph = workloads::build_graph(shallow);
@@ -248,7 +248,7 @@ TEST_CASE("a kind of one shape is predicted as it was measured, however many pro
         }
       }
     }
-    folders.push_back(folder.path / std::to_string(layers));
+    folders.push_back(folder.path() / std::to_string(layers));
     write(folders.back(), trace);
   }
   const System fitted = fit_traces(folders, to_known_core()).system;
@@ -258,11 +258,11 @@ TEST_CASE("a kind of one shape is predicted as it was measured, however many pro
 }
 
 TEST_CASE("traces that cannot be fitted are refused by name", "[studies][fit][malformed]") {
-  const TemporaryFolder folder;
-  const fs::path empty = folder.path / "empty";
+  const TemporaryFolder folder("stepcast-fit");
+  const fs::path empty = folder.path() / "empty";
   fs::create_directories(empty);
   CHECK_THAT(error_of({empty}), Catch::Contains("empty: holds no trace (it is empty)"));
-  CHECK_THAT(error_of({folder.path / "absent"}), Catch::Contains("absent: does not exist"));
+  CHECK_THAT(error_of({folder.path() / "absent"}), Catch::Contains("absent: does not exist"));
   CHECK_THAT(error_of({}), Catch::Contains("at least one trace"));
 
   const traces::GraphRun trace = simulated_trace(transformer(64, 32, 2, true), 2);
@@ -270,17 +270,17 @@ TEST_CASE("traces that cannot be fitted are refused by name", "[studies][fit][ma
   for (traces::RankTrace& r : unmarked.ranks) {
     r.steps.clear();
   }
-  write(folder.path / "unmarked", unmarked);
-  CHECK_THAT(error_of({folder.path / "unmarked"}),
+  write(folder.path() / "unmarked", unmarked);
+  CHECK_THAT(error_of({folder.path() / "unmarked"}),
              Catch::Contains("unmarked: holds no step that is whole on every rank"));
 
-  write(folder.path / "lost", trace);
-  fs::remove(folder.path / "lost" / "rank-1.csv");
-  CHECK_THAT(error_of({folder.path / "lost"}),
+  write(folder.path() / "lost", trace);
+  fs::remove(folder.path() / "lost" / "rank-1.csv");
+  CHECK_THAT(error_of({folder.path() / "lost"}),
              Catch::Contains("rank-1.csv") && Catch::Contains("cannot be opened"));
 
-  write(folder.path / "two", trace);
-  CHECK_THAT(error_of({folder.path / "two", recorded("gpt-4")}),
+  write(folder.path() / "two", trace);
+  CHECK_THAT(error_of({folder.path() / "two", recorded("gpt-4")}),
              Catch::Contains("gpt-4: was recorded on 4 ranks") && Catch::Contains("2"));
 }
 

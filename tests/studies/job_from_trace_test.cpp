@@ -1,16 +1,15 @@
 // Jobs out of recorded runs: published ones whose model is known, and small ones written here.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "core/config/config.h"
 #include "core/error.h"
 #include "studies/predict/predict.h"
 #include "studies/traces/job_from_trace.h"
+#include "tests/studies/kineto_events.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;
@@ -45,9 +44,7 @@ class Run {
     for (int i = 0; i < inputs; ++i) {
       types += std::string(i > 0 ? "," : "") + "\"c10::BFloat16\"";
     }
-    event(fmt::format(
-        R"("cat":"cpu_op","name":"{}","pid":1,"tid":{},"ts":{},"dur":8,"args":{{"Input Dims":{},"Input type":[{}]}})",
-        name, thread, at_, dims, types));
+    events_.op(name, at_, dims, types, thread);
     launch("kernel of " + name, thread, "");
   }
   void collective(const std::string& name, std::int64_t elements, int size, int thread = 1) {
@@ -58,47 +55,34 @@ class Run {
             name, elements, elements, size, size));
   }
   void range(const std::string& name, int thread = 1) {
-    event(fmt::format(R"("cat":"user_annotation","name":"{}","pid":1,"tid":{},"ts":{},"dur":8)",
-                      name, thread, at_));
+    events_.range(name, at_, 8, thread);
     at_ += 10;
   }
   /// Around all that thread 2 calls from now on.
   void autograd() {
-    event(fmt::format(
+    events_.add(
         R"("cat":"cpu_op","name":"autograd::engine::evaluate_function: MmBackward0","pid":1,"tid":2,"ts":{},"dur":9000)",
-        at_));
+        at_);
     at_ += 10;
   }
   [[nodiscard]] traces::Recording open() {
-    event(fmt::format(
-        R"("cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":0,"dur":{})", at_));
-    const fs::path file = fs::temp_directory_path() / fmt::format("stepcast-job-{}.json", getpid());
-    std::ofstream(file) << fmt::format(
-        R"({{"deviceProperties":[{{"id":0,"name":"NVIDIA A100-SXM4-80GB"}}],"distributedInfo":{{"rank":0,"world_size":{}}},"traceEvents":[{}]}})",
-        world_, events_);
-    traces::Recording recording = traces::open_trace(file);
-    fs::remove(file);
-    return recording;
+    events_.step(1, 0, at_);
+    return events_.open(fmt::format(
+        R"("deviceProperties":[{{"id":0,"name":"NVIDIA A100-SXM4-80GB"}}],"distributedInfo":{{"rank":0,"world_size":{}}},)",
+        world_));
   }
 
  private:
-  void event(const std::string& body) {
-    events_ += (events_.empty() ? "{\"ph\":\"X\"," : ",{\"ph\":\"X\",") + body + "}";
-  }
   void launch(const std::string& kernel, int thread, const std::string& more) {
     ++correlation_;
-    event(fmt::format(
-        R"("cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":{},"ts":{},"dur":2,"args":{{"correlation":{}}})",
-        thread, at_ + 1, correlation_));
-    event(fmt::format(
-        R"("cat":"kernel","name":"{}","pid":0,"tid":7,"ts":{},"dur":5,"args":{{"stream":7,"device":0,"correlation":{}{}}})",
-        kernel, at_ + 4, correlation_, more));
+    events_.call("cudaLaunchKernel", at_ + 1, 2, correlation_, thread);
+    events_.kernel(kernel, 7, at_ + 4, 5, correlation_, more);
     at_ += 10;
   }
   int world_;
   int correlation_ = 0;
   int at_ = 10;
-  std::string events_;
+  studies::test::KinetoEvents events_;
 };
 
 /// The forward and backward products of one: d(input) and d(weight).

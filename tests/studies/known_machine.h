@@ -3,22 +3,15 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "core/job/job.h"
+#include "core/temporary_folder.h"
 #include "studies/fit/fit_traces.h"
 #include "traces/native/native_trace.h"
 
 namespace stepcast::studies::test {
-
-struct TemporaryFolder {
-  std::filesystem::path path = std::filesystem::temp_directory_path() /
-                               ("stepcast-fit-" + std::to_string(std::random_device{}()));
-  TemporaryFolder() { std::filesystem::create_directories(path); }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-};
 
 /// A core of 50 GFLOP/s on a machine of two, with constants for every model a trace can tell.
 System known_machine();

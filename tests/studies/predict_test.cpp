@@ -154,14 +154,6 @@ TEST_CASE("experts whose exchange leaves the machine where another order keeps i
   CHECK(warnings("tensor-context-data-pipeline") == 0);
 }
 
-TEST_CASE("a job that does not fit is predicted all the same", "[studies]") {
-  const StepPrediction p = predict(
-      zoo_job("llama3-70b", "dgx-a100-40gb", {"devices=8", "parallel.tensor=8", "batch.global=8"}));
-  CHECK_FALSE(p.fits);
-  CHECK_FALSE(p.warnings.empty());
-  CHECK(p.iteration > Seconds{});
-}
-
 TEST_CASE("runtime cases drawn for devices give a device something to do", "[studies]") {
   const System system = config::load_system("dgx-h100", library());
   const std::int64_t ranks = GENERATE(1, 2);

@@ -1,11 +1,9 @@
 // Replay of timelines that others recorded: small ones written here with every time known, and
 // published ones.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 
@@ -14,56 +12,20 @@
 #include "simulator/simulate.h"
 #include "studies/traces/replay.h"
 #include "studies/traces/show_measured.h"
+#include "tests/studies/kineto_events.h"
 #include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;
+using studies::test::KinetoEvents;
 namespace fs = std::filesystem;
 
 namespace {
 
-/// Chrome trace events of one rank; times in microseconds.
-class Kineto {
- public:
-  void call(const char* name, double at, double duration, int correlation) {
-    add(R"("cat":"cuda_runtime","name":"{}","pid":1,"tid":1,"ts":{},"dur":{},"args":{{"correlation":{}}})",
-        name, at, duration, correlation);
-  }
-  void kernel(const char* name, int stream, double at, double duration, int correlation) {
-    add(R"("cat":"kernel","name":"{}","pid":0,"tid":{},"ts":{},"dur":{},"args":{{"stream":{},"device":0,"correlation":{}}})",
-        name, stream, at, duration, stream, correlation);
-  }
-  void sync(const char* kind, int stream, double at, double duration, int correlation, int source,
-            int record) {
-    add(R"("cat":"cuda_sync","name":"{}","pid":0,"tid":{},"ts":{},"dur":{},"args":{{"cuda_sync_kind":"{}","stream":{},"device":0,"correlation":{},"wait_on_stream":{},"wait_on_cuda_event_record_corr_id":{}}})",
-        kind, stream, at, duration, kind, stream, correlation, source, record);
-  }
-  void step(int number, double at, double duration) {
-    add(R"("cat":"user_annotation","name":"ProfilerStep#{}","pid":1,"tid":1,"ts":{},"dur":{})",
-        number, at, duration);
-  }
-  [[nodiscard]] traces::Recording open() const {
-    const fs::path file =
-        fs::temp_directory_path() / fmt::format("stepcast-replay-{}.json", getpid());
-    std::ofstream(file) << R"({"schemaVersion":1,"traceEvents":[)" << events_ << "]}";
-    traces::Recording recording = traces::open_trace(file);
-    fs::remove(file);
-    return recording;
-  }
-
- private:
-  template <typename... Values>
-  void add(fmt::format_string<Values...> format, Values&&... values) {
-    events_ += events_.empty() ? "{\"ph\":\"X\"," : ",{\"ph\":\"X\",";
-    events_ += fmt::format(format, std::forward<Values>(values)...) + "}";
-  }
-  std::string events_;
-};
-
 /// Two kernels on stream 7; a third on stream 20 that waits for the second; then the host waits for
 /// the device, works 30 us and launches a last one.
-Kineto overlapped_step() {
-  Kineto k;
+KinetoEvents overlapped_step() {
+  KinetoEvents k;
   k.step(1, 0, 500);
   k.call("cudaLaunchKernel", 10, 5, 1);
   k.kernel("gemm_a", 7, 20, 100, 1);
@@ -134,7 +96,7 @@ TEST_CASE("idle time has a cause, work has slack", "[studies][show][kineto]") {
 }
 
 TEST_CASE("work of earlier calls and lost launches are kept", "[studies][replay][kineto]") {
-  Kineto k;
+  KinetoEvents k;
   k.step(1, 0, 90);
   k.call("cudaLaunchKernel", 80, 5, 1);
   k.kernel("long", 7, 85, 100, 1);  // runs on until 185
@@ -159,20 +121,6 @@ TEST_CASE("work of earlier calls and lost launches are kept", "[studies][replay]
   CHECK(begin_of("carried over") == Approx(0).margin(1.5));
   CHECK(begin_of("next") == Approx(86).margin(1.5));  // after what was carried over
   CHECK(begin_of("lost") == Approx(50).margin(8));
-}
-
-TEST_CASE("an eight-rank DLRM step is replayed", "[studies][replay][kineto][accuracy]") {
-  const fs::path folder = fs::path(STEPCAST_SHARED_DATA) / "traces/dlrm8-kineto";
-  if (!fs::exists(folder)) {
-    std::cout << "skipped: " << folder.lexically_normal().string() << " is not there\n";
-    return;
-  }
-  const studies::Replay r = studies::replay(traces::measured_run(traces::open_trace(folder)));
-  CHECK(r.ranks == 8);
-  CHECK(std::abs(r.error) < 0.01);
-  CHECK(r.host_bound);  // its step does not move when device times double
-  CHECK(r.kernel_start_p50 <= microseconds(10));
-  CHECK(r.kernel_start_p95 <= microseconds(500));
 }
 
 TEST_CASE("execution graphs without times cannot be replayed", "[studies][replay][kineto]") {

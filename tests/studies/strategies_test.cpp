@@ -56,18 +56,6 @@ TEST_CASE("more bandwidth never slows a plan, whatever its strategy", "[studies]
   }
 }
 
-TEST_CASE("splitting weight gradients off shortens a pipelined step", "[studies]") {
-  const auto time = [](const char* schedule, const char* chunks = "1") {
-    return predict(zoo_job("llama3-8b", "dgx-h100",
-                           {"devices=8", "parallel.pipeline=8", "batch.global=8", "batch.micro=1",
-                            std::string("parallel.virtual_stages=") + chunks,
-                            std::string("parallel.schedule=") + schedule}))
-        .iteration;
-  };
-  CHECK(time("zb-h1") < time("1f1b"));
-  CHECK(time("zb-v", "2") < time("zb-h1"));
-}
-
 TEST_CASE("a plan that does not fit names the fastest change that does", "[studies]") {
   const auto job = [](std::vector<std::string> more) {
     more.insert(more.end(), {"devices=8", "batch.global=8", "batch.micro=1"});
