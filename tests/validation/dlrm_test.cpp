@@ -13,6 +13,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "tests/validation/suites.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_hugectr.h"
@@ -234,9 +235,7 @@ TEST_CASE("MLPerf DLRM step times", "[studies][dlrm][accuracy]") {
   CHECK(std::abs(generations.errors.bias) <= 0.04);
   CHECK(generations.errors.worst <= 0.30);
   CHECK(generations.errors.mean < generations.baseline_mean / 2);
-  const auto rounds = std::find_if(suite.groups.begin(), suite.groups.end(),
-                                   [](const auto& g) { return g.name == "one scalar per round"; });
-  REQUIRE(rounds != suite.groups.end());
-  CHECK(rounds->errors.n == 5);
-  CHECK(rounds->errors.mean <= 0.10);
+  const ErrorStatistics& rounds = validation::testing::group(suite, "one scalar per round").errors;
+  CHECK(rounds.n == 5);
+  CHECK(rounds.mean <= 0.10);
 }

@@ -11,6 +11,7 @@
 
 #include "core/config/config.h"
 #include "tests/measured_tables.h"
+#include "tests/validation/suites.h"
 #include "validation/models.h"
 
 using namespace stepcast;
@@ -64,17 +65,15 @@ Suite run(const std::string& suite, const std::vector<fs::path>& tables,
 void check(const nlohmann::json& bounds, const Suite& result) {
   REQUIRE_FALSE(bounds.empty());
   for (const auto& [name, bound] : bounds.items()) {
-    const auto found = std::find_if(result.groups.begin(), result.groups.end(),
-                                    [&](const Group& g) { return g.name == name; });
+    const Group& found = validation::testing::group(result, name);
     INFO(name);
-    REQUIRE(found != result.groups.end());
-    const ErrorStatistics& e = found->errors;
+    const ErrorStatistics& e = found.errors;
     fmt::print(
         "  {:<72} n {:>5}  median {:5.2f}  mean {:5.2f}  p90 {:6.2f}  naive mean {:5.1f} %\n", name,
-        e.n, 100 * e.median, 100 * e.mean, 100 * e.p90, 100 * found->baseline_mean);
+        e.n, 100 * e.median, 100 * e.mean, 100 * e.p90, 100 * found.baseline_mean);
     CHECK(e.median <= bound.at("median").get<double>());
     CHECK(e.p90 <= bound.at("p90").get<double>());
-    CHECK(e.mean < found->baseline_mean);  // a model must beat the facts it starts from
+    CHECK(e.mean < found.baseline_mean);  // a model must beat the facts it starts from
   }
 }
 

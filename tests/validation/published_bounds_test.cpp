@@ -10,6 +10,7 @@
 
 #include "core/config/config.h"
 #include "core/config/published_names.h"
+#include "tests/validation/suites.h"
 #include "validation/published/published.h"
 
 using namespace stepcast;
@@ -20,11 +21,8 @@ namespace {
 
 void hold(const Suite& suite, const std::string& regime, const nlohmann::json& bounds) {
   for (const auto& [name, bound] : bounds.items()) {
-    const auto found = std::find_if(suite.groups.begin(), suite.groups.end(),
-                                    [&](const Group& g) { return g.name == name; });
     INFO(regime << ", " << name);
-    REQUIRE(found != suite.groups.end());
-    const ErrorStatistics& e = found->errors;
+    const ErrorStatistics& e = validation::testing::group(suite, name).errors;
     fmt::print("  {:<8} {:<62} n {:>3}  median {:5.2f}  mean {:5.2f}  p90 {:6.2f} %\n", regime,
                name, e.n, 100 * e.median, 100 * e.mean, 100 * e.p90);
     CHECK(e.n >= bound.at("n").get<std::size_t>());

@@ -11,31 +11,12 @@
 #include "core/config/paces.h"
 #include "core/config/published_names.h"
 #include "core/error.h"
+#include "tests/validation/published_runs.h"
 
 namespace stepcast::validation {
 using namespace studies;
+using testing::Runs;
 namespace {
-
-/// Runs simulated in 1 s on plans that fit.
-struct Runs {
-  std::vector<PublishedRow> rows = std::vector<PublishedRow>(16);
-  std::vector<PublishedPrediction> predictions;
-
-  void add(const std::string& source, const std::string& device, const std::string& framework,
-           const std::string& plan, double measured) {
-    PublishedPrediction p;
-    p.row = &rows.at(predictions.size());
-    p.source = source;
-    p.device = device;
-    p.framework = framework;
-    p.plan = plan;
-    p.measured = measured;
-    p.at_peak = 0.5;
-    p.curve = {1};
-    p.capacity = 1;
-    predictions.push_back(p);
-  }
-};
 
 const EfficiencyGroup& group(const EfficiencyTable& table, const std::string& device,
                              const std::string& framework, const std::string& family) {

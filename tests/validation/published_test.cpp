@@ -9,6 +9,7 @@
 #include "core/config/published_names.h"
 #include "core/error.h"
 #include "studies/fit/error_statistics.h"
+#include "tests/validation/suites.h"
 #include "validation/published/published.h"
 
 using namespace stepcast;
@@ -118,11 +119,9 @@ TEST_CASE("scalars come from other sources, or from the first row", "[studies][p
   const auto predictions = predict(rows, names);
   const auto check = [&](PublishedRegime regime, const char* group, double bias, std::size_t n) {
     const auto suite = validate_published(predictions, regime);
-    const auto found = std::find_if(suite.groups.begin(), suite.groups.end(),
-                                    [&](const auto& g) { return g.name == group; });
-    REQUIRE(found != suite.groups.end());
-    CHECK(found->errors.bias == Approx(bias).margin(1e-9));
-    CHECK(found->errors.n == n);
+    const ErrorStatistics& e = validation::testing::group(suite, group).errors;
+    CHECK(e.bias == Approx(bias).margin(1e-9));
+    CHECK(e.n == n);
   };
   check(PublishedRegime::kLoso, "first / a100", 1.5 / 1.2 - 1, 2);
   check(PublishedRegime::kLoso, "second / a100", 1.2 / 1.5 - 1, 2);

@@ -11,53 +11,32 @@
 
 #include "core/config/published_names.h"
 #include "core/input/csv.h"
+#include "tests/validation/published_runs.h"
+#include "tests/validation/suites.h"
 
 namespace stepcast::validation {
 using namespace studies;
+using testing::group;
+using testing::Runs;
 namespace {
 
-/// Runs predicted 1 s without a scalar.
-struct Runs {
-  std::vector<PublishedRow> rows;
-  std::vector<PublishedPrediction> predictions;
-
-  explicit Runs(std::size_t n) : rows(n) {}
-  void add(const std::string& source, const std::string& family, double measured,
-           const std::string& hours_of = "", const std::string& device = "a100") {
-    PublishedRow& row = rows.at(predictions.size());
-    row.id = source;
-    row.hours_of = hours_of;
-    PublishedPrediction p;
-    p.row = &row;
-    p.source = source;
-    p.framework = family;
-    p.device = device;
-    p.measured = measured;
-    p.at_peak = 0.5;
-    p.curve = {1};
-    predictions.push_back(p);
-  }
-};
-
-const Group& group(const Suite& of, const std::string& name) {
-  const auto& groups = of.groups;
-  const auto found =
-      std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.name == name; });
-  REQUIRE(found != groups.end());
-  return *found;
+/// Adds a run of a framework, of no plan.
+void add(Runs& runs, const std::string& source, const std::string& framework, double measured,
+         const std::string& hours_of = "", const std::string& device = "a100") {
+  runs.add(source, device, framework, "", measured, hours_of);
 }
 
 TEST_CASE("scalars come from the other table alone", "[studies][published]") {
-  Runs others(4);
-  others.add("x", "near", 1.2);
-  others.add("y", "far", 2);
-  others.add("y", "far", 2);
-  others.add("z", "near", 3, "", "h100");
-  Runs runs(4);
-  runs.add("m", "near", 1.5, "steps");  // its family on its GPU: x1.2
-  runs.add("n", "none", 2, "run");      // its family on its GPU: sources at 1.2 and 2, the lower
-  runs.add("n", "none", 4, "run");
-  runs.add("o", "near", 1, "steps", "v100");  // nothing ran that GPU: its family on others, x1.2
+  Runs others;
+  add(others, "x", "near", 1.2);
+  add(others, "y", "far", 2);
+  add(others, "y", "far", 2);
+  add(others, "z", "near", 3, "", "h100");
+  Runs runs;
+  add(runs, "m", "near", 1.5, "steps");  // its family on its GPU: x1.2
+  add(runs, "n", "none", 2, "run");      // its family on its GPU: sources at 1.2 and 2, the lower
+  add(runs, "n", "none", 4, "run");
+  add(runs, "o", "near", 1, "steps", "v100");  // nothing ran that GPU: its family on others, x1.2
   const Suite out = validate_unseen(runs.predictions, others.predictions);
   CHECK(group(out, "m / a100").errors.bias == Approx(1.2 / 1.5 - 1));
   CHECK(group(out, "n / a100").errors.worst == Approx(1 - 1.2 / 4));
@@ -73,11 +52,11 @@ TEST_CASE("scalars come from the other table alone", "[studies][published]") {
 }
 
 TEST_CASE("a row that is not predicted is counted and fails the suite", "[studies][published]") {
-  Runs others(1);
-  others.add("x", "f", 1);
-  Runs runs(2);
-  runs.add("m", "f", 1);
-  runs.add("m", "f", 1);
+  Runs others;
+  add(others, "x", "f", 1);
+  Runs runs;
+  add(runs, "m", "f", 1);
+  add(runs, "m", "f", 1);
   runs.predictions[1].skipped = "runs.csv:3: heads";
   const Suite out = validate_unseen(runs.predictions, others.predictions);
   CHECK_FALSE(out.pass);
@@ -86,11 +65,11 @@ TEST_CASE("a row that is not predicted is counted and fails the suite", "[studie
 }
 
 TEST_CASE("rows inside an interval, of all and by source", "[studies][published]") {
-  Runs runs(4);
-  runs.add("m", "f", 1.1);
-  runs.add("m", "f", 1.2);
-  runs.add("m", "f", 3);
-  runs.add("n", "f", 0.9);
+  Runs runs;
+  add(runs, "m", "f", 1.1);
+  add(runs, "m", "f", 1.2);
+  add(runs, "m", "f", 3);
+  add(runs, "n", "f", 0.9);
   StepSpread spread;
   spread.low = std::log(0.8);
   spread.high = std::log(1.25);

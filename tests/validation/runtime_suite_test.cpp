@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "tests/validation/suites.h"
 #include "validation/from_traces.h"
 #include "validation/runtime.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 using studies::Bound;
 using studies::CaseKind;
+using testing::group;
 
 /// Measured in 1 s.
 RuntimeCase measured_case(CaseKind kind, Bound bound, double predicted, double linear) {
@@ -24,13 +26,6 @@ RuntimeCase measured_case(CaseKind kind, Bound bound, double predicted, double l
   c.noise = 0.01;
   c.in_range = true;
   return c;
-}
-
-const Group& group(const Suite& suite, const std::string& name) {
-  const auto found = std::find_if(suite.groups.begin(), suite.groups.end(),
-                                  [&](const Group& g) { return g.name == name; });
-  REQUIRE(found != suite.groups.end());
-  return *found;
 }
 
 double figure(const Group& of, const std::string& key) {
