@@ -43,7 +43,7 @@ FitError held_out(const Device& device, const std::vector<MeasuredOp>& rows, std
   return error_of(predicted, measured);
 }
 
-/// Of 4 folds, of which rows of one configuration share one.
+/// Errors over 4 folds; rows of one configuration share a fold.
 FitError held_out(const Device& device, const std::vector<MeasuredOp>& rows, std::size_t points,
                   const std::set<std::int64_t>& scored = {0, 1, 2, 3}) {
   std::vector<std::int64_t> configurations;

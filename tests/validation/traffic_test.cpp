@@ -78,8 +78,8 @@ Access law_of(const ReuseHistogram& histogram, bool as_published) {
   return Access::histogram(static_cast<std::int64_t>(rows) + 1, kept, histogram.lookups);
 }
 
-/// Bytes of a step, all ranks together: those of exchanges that leave machines, and those of summing
-/// copies; of the planner's ledger the fullest rank's.
+/// Bytes of a step, all ranks together: exchanges that leave machines, and sums of copies; the
+/// planner's ledger adds the fullest rank's.
 struct StepBytes {
   double exchanged = 0, synchronised = 0, fullest = 0;
 };
