@@ -90,7 +90,7 @@ class CollectiveForm {
 /// Source:  byte counts derived in the reference; ring: Patarasuk & Yuan, JPDC 69(2), 2009;
 ///          protocols: the knees of measured NCCL curves; reduction between machines: Graham et
 ///          al., "Scalable Hierarchical Aggregation Protocol (SHArP)", COMHPC 2016.
-/// Checked: tests/models/collective_test.cpp, collective_accuracy_test.cpp.
+/// Checked: tests/models/collective_test.cpp, transfer_test.cpp.
 class FabricCollective final : public CollectiveForm {
  public:
   std::string_view name() const override { return "collective.fabric"; }

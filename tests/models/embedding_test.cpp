@@ -1,6 +1,6 @@
+#include "models/kernels/embedding.h"
 #include "core/access/access.h"
 #include "core/graph/program.h"
-#include "models/kernels/embedding.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -362,7 +362,8 @@ TEST_CASE("what few rows leave open is as in the rest of their class", "[models]
     bench.add(program_of(OpKind::kAdd, {rows, 64}), form, core(), truth, normal(engine));
   }
   for (const std::int64_t rows : {9000, 10000, 12000, 14000, 16000}) {
-    bench.add(program_of(OpKind::kMultiplyForward, {rows, 64}), form, core(), truth, normal(engine));
+    bench.add(program_of(OpKind::kMultiplyForward, {rows, 64}), form, core(), truth,
+              normal(engine));
   }
   const Program small = program_of(OpKind::kMultiplyForward, {1, 64});
   const auto time_of = [&](const FittedModel& model) {

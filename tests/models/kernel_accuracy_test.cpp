@@ -84,8 +84,8 @@ TEST_CASE("attention of unseen head groups and of unseen batches and lengths",
     const std::string what =
         by_heads ? "unseen (heads, kv heads, width)" : "unseen (batch, length)";
     const FitError form = held_out(device, rows, 0);
-    const FitError both = c.points > 400 ? held_out(device, rows, c.points, {0})
-                                               : held_out(device, rows, c.points);
+    const FitError both =
+        c.points > 400 ? held_out(device, rows, c.points, {0}) : held_out(device, rows, c.points);
     test::print_error(what + ", form", form);
     test::print_error(fmt::format("{}, form + {} points", what, c.points), both);
     CHECK(form.median <= c.form_median);

@@ -217,9 +217,9 @@ FitError score(const System& system, const std::vector<MeasuredCollective>& rows
 /// facts alone say.
 void check_scores(const std::string& what, const char* from, const char* to, std::size_t rows,
                   const FitError& moved, const FitError& facts, double bound) {
-  std::cout << what << ", " << from << " -> " << to << ": " << rows
-            << " rows, transferred median " << moved.median << " mean " << moved.mean
-            << "; hardware facts median " << facts.median << " mean " << facts.mean << '\n';
+  std::cout << what << ", " << from << " -> " << to << ": " << rows << " rows, transferred median "
+            << moved.median << " mean " << moved.mean << "; hardware facts median " << facts.median
+            << " mean " << facts.mean << '\n';
   CHECK(rows >= 50);
   CHECK(moved.median < facts.median);
   CHECK(moved.median <= bound);
@@ -273,8 +273,7 @@ void check_collectives(const char* from, const char* to, double bound) {
   facts.fitted.clear();
   const System moved = with_transferred(facts, config::load_system(from, kLibrary));
   const auto rows = measured_collectives(table, facts, find_collectives(table, facts));
-  check_scores("collectives", from, to, rows.size(), score(moved, rows), score(facts, rows),
-               bound);
+  check_scores("collectives", from, to, rows.size(), score(moved, rows), score(facts, rows), bound);
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ struct Searched {
 Searched held_to_brute_force(const PlanRequest& request, const models::CostModel& model,
                              const std::array<double, 4>& efficiencies = {1, 1, 1, 1}) {
   // The space is that of plan_rules_test.cpp, which holds it to the loader and the builder.
-  const std::set<PlanPoint> space = testing::searched(
-      ParallelSpace(request.job, request.fixed), *request.job.workload.transformer());
+  const std::set<PlanPoint> space = testing::searched(ParallelSpace(request.job, request.fixed),
+                                                      *request.job.workload.transformer());
   ClosedFormModel path(request.job, model);
   std::vector<ParallelCandidate> all;
   for (const PlanPoint& point : space) {

@@ -59,12 +59,18 @@ TEST_CASE("transfers end when max-min shares of their links say", "[simulator][n
                 {900, 900, 900, 900}},
            // The first runs at its own speed (1000), the second at 0.75: 750 / 0.75.
            Case{"one that is slower than its share keeps its own speed",
-                {1.0}, {{0, 1000, 0.25, {0}}, {0, 750, 1, {0}}}, {1000, 1000}},
+                {1.0},
+                {{0, 1000, 0.25, {0}}, {0, 750, 1, {0}}},
+                {1000, 1000}},
            // A alone until 400 (600 left), then half rate: B of 300 ends at 1000, A has 300 left.
            Case{"a late start slows what is in flight from then on",
-                {1.0}, {{0, 1000, 1, {0}}, {400, 300, 1, {0}}}, {1300, 1000}},
+                {1.0},
+                {{0, 1000, 1, {0}}, {400, 300, 1, {0}}},
+                {1300, 1000}},
            Case{"a start at the very end of another does not slow it",
-                {1.0}, {{0, 400, 1, {0}}, {400, 300, 1, {0}}}, {400, 700}},
+                {1.0},
+                {{0, 400, 1, {0}}, {400, 300, 1, {0}}},
+                {400, 700}},
        }) {
     INFO(c.what);
     CHECK(run(c.capacity, c.starts) == c.ends);

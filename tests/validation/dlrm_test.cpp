@@ -1,6 +1,6 @@
+#include "validation/dlrm.h"
 #include "core/graph/op.h"
 #include "core/graph/program.h"
-#include "validation/dlrm.h"
 
 #include <unistd.h>
 

@@ -67,7 +67,7 @@ Access law_of(const ReuseHistogram& histogram, bool as_published) {
       continue;
     }
     const double all = b.accesses / b.reuse_high;
-    const double fewest = as_published              ? (b.reuse_high <= 2 ? all : 1.0)
+    const double fewest = as_published               ? (b.reuse_high <= 2 ? all : 1.0)
                           : std::isinf(b.reuse_high) ? 1.0
                                                      : std::ceil(all);
     const double most = b.accesses / (b.reuse_low + 1);
@@ -145,10 +145,10 @@ TEST_CASE(
   for (; table.next(); ++cuts) {
     CAPTURE(table.place());
     const ReuseHistogram& h = histograms.at(table.text("file"));
-    const planner::TrafficCut cut = planner::traffic_cut(
-        law_of(h, true), h.lookups,
-        {number(table, "nodes"), number(table, "gpus_per_node"), number(table, "sync_every_k"),
-         Bytes(kRowColumns * 2.0)});
+    const planner::TrafficCut cut =
+        planner::traffic_cut(law_of(h, true), h.lookups,
+                             {number(table, "nodes"), number(table, "gpus_per_node"),
+                              number(table, "sync_every_k"), Bytes(kRowColumns * 2.0)});
     CHECK(cut.saved == Approx(number(table, "acc_cov_N_plus_R")).margin(0.005));
     CHECK(cut.net() == Approx(number(table, "inter_node_traffic_cut")).margin(0.005));
   }

@@ -56,9 +56,8 @@ struct Run {
 /// Every stage works through its list; a pass of `times` (forward, backward, weights) waits for the
 /// one before it along the layers. Stages that wait for each other for ever end the run.
 Run run(ScheduleKind kind, const PipelineShape& shape, const std::array<std::int64_t, 3>& times) {
-  const VirtualStages v{
-      shape.stages, shape.chunks,
-      kind == ScheduleKind::kZbV ? ChunkPlacement::kV : ChunkPlacement::kRound};
+  const VirtualStages v{shape.stages, shape.chunks,
+                        kind == ScheduleKind::kZbV ? ChunkPlacement::kV : ChunkPlacement::kRound};
   std::vector<std::vector<ScheduleStep>> lists;
   for (std::int32_t i = 0; i < shape.stages; ++i) {
     lists.push_back(pipeline_schedule(kind, shape, i));

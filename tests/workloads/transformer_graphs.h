@@ -38,8 +38,7 @@ void each_executed(const Program& program, Use&& use) {
 template <typename Value>
 double sum_over(const Program& program, Value&& value) {
   double sum = 0;
-  each_executed(program,
-                [&](const Op& op, const Call&) { sum += value(op, program.name(op)); });
+  each_executed(program, [&](const Op& op, const Call&) { sum += value(op, program.name(op)); });
   return sum;
 }
 

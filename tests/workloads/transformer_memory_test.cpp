@@ -145,9 +145,7 @@ TEST_CASE("FSDP holds the weights and gradients of one unit, two with prefetch",
   Job job = llama_job(4, 128, 8, 4, 352, 64, 256);
   split(job, 1, 1, 4, microbatches);
   job.parallel.overlap.data = overlap;
-  const auto buffers = [&job] {
-    return use_of(job).buffers.base();
-  };
+  const auto buffers = [&job] { return use_of(job).buffers.base(); };
   const double plain = buffers();
   // Layer: qkv h (h + 2 h / 2), projection h^2, gate, up and down 3 h f, two norms; ends: h V each,
   // the head with its norm.

@@ -89,11 +89,10 @@ TEST_CASE("stages send each micro-batch's rows once each way", "[workloads][tran
   for (std::int64_t stage = 0; stage < p; ++stage) {
     double elements = 0;
     std::int64_t messages = 0;
-    each_executed(graph.programs[static_cast<std::size_t>(stage)],
-                  [&](const Op& op, const Call&) {
-                    elements += op.kind == OpKind::kSend ? static_cast<double>(op.shape[0]) : 0;
-                    messages += op.kind == OpKind::kSend ? 1 : 0;
-                  });
+    each_executed(graph.programs[static_cast<std::size_t>(stage)], [&](const Op& op, const Call&) {
+      elements += op.kind == OpKind::kSend ? static_cast<double>(op.shape[0]) : 0;
+      messages += op.kind == OpKind::kSend ? 1 : 0;
+    });
     // v b s h per micro-batch each way; the outermost virtual stages have one neighbour less.
     // Divided by t with split rows.
     const std::int64_t ways = 2 * chunks - (stage == 0 || stage == p - 1 ? 1 : 0);

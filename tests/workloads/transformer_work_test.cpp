@@ -148,7 +148,8 @@ TEST_CASE("a transformer that cannot be split says where and how to mend it",
   CHECK_THAT(message_of(job), Catch::Contains("6 does not divide workload.kv_heads = 4"));
   job = gpt_job(8, 64, 4, 32, 127);
   split(job, 2, 1, 1, 1);
-  CHECK_THAT(message_of(job), Catch::Contains("workload.vocabulary = 127; pad the vocabulary to 128"));
+  CHECK_THAT(message_of(job),
+             Catch::Contains("workload.vocabulary = 127; pad the vocabulary to 128"));
   job = gpt_job(3, 64, 4, 32, 128);
   split(job, 1, 4, 1, 4);
   CHECK_THAT(message_of(job),
