@@ -9,7 +9,6 @@
 
 using namespace stepcast::cli_test;
 using Catch::Matchers::Contains;
-using Catch::Matchers::StartsWith;
 using nlohmann::json;
 
 namespace {
@@ -48,19 +47,6 @@ void rejected(const std::vector<std::string>& arguments, const std::string& plac
 }
 
 }  // namespace
-
-TEST_CASE("plan on a transformer tells plans, bound, space and front", "[cli][plan]") {
-  const Outcome outcome =
-      call(plan({"--top", "2", "--front", "--details", "--export", "megatron"}));
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  CHECK(outcome.err.empty());
-  CHECK_THAT(outcome.out, StartsWith("megatron-8.3b on 8 x a100-sxm-80gb, global batch 16"));
-  CHECK_THAT(outcome.out, Contains("lower bound") && Contains("search:") && Contains("simulated:"));
-  CHECK_THAT(outcome.out, Contains("no plan is faster, smaller and on fewer devices"));
-  CHECK_THAT(outcome.out, !Contains("held as the job says"));
-  CHECK_THAT(outcome.out, Contains("--num-layers 72") && Contains("--hidden-size 3072"));
-}
 
 TEST_CASE("plan says what the job keeps out of the search", "[cli][plan]") {
   const std::vector<std::string> set{"--set", "parallel.tensor=4", "--set", "parallel.zero=1"};
@@ -169,18 +155,6 @@ TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[c
   const json& overlap = own.at("plans").at(0).at("job").at("parallel").at("overlap");
   CHECK_FALSE(overlap.value("data", false));
   CHECK(overlap.at("pipeline") == true);
-}
-
-TEST_CASE("plan --format csv has a row per plan", "[cli][plan]") {
-  const Outcome outcome = call(plan({"--top", "4", "--format", "csv"}));
-  REQUIRE(outcome.code == 0);
-  const std::vector<std::string> rows = lines(outcome.out);
-  REQUIRE(rows.size() == 5);
-  CHECK_THAT(rows.front(), StartsWith("plan,predicted_step_s,closed_form_s,lower_bound_s,mfu,"));
-  for (const std::string& row : rows) {
-    CHECK(std::count(row.begin(), row.end(), ',') ==
-          std::count(rows.front().begin(), rows.front().end(), ','));
-  }
 }
 
 TEST_CASE("a plan that was written predicts as the plan said", "[cli][plan]") {

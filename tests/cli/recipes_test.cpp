@@ -15,7 +15,7 @@ using Sets = std::vector<std::string>;
 struct Recipe {
   std::string name;       ///< who runs what, and where it is published
   std::string framework;  ///< that of --for
-  std::string framework;
+  std::string stack;      ///< that of the key `stack`
   Sets job;
   Sets plan;    ///< as published
   Sets change;  ///< by the ledger it fits with this alone; empty: as it is
@@ -82,7 +82,7 @@ json document(const Sets& arguments) {
 
 json predicted(const Recipe& recipe, const Sets& more) {
   Sets all = recipe.job;
-  all.insert(all.end(), {"stack=" + recipe.framework, "batch.micro=1", "parallel.zero=1"});
+  all.insert(all.end(), {"stack=" + recipe.stack, "batch.micro=1", "parallel.zero=1"});
   all.insert(all.end(), recipe.plan.begin(), recipe.plan.end());
   all.insert(all.end(), more.begin(), more.end());
   return document(with_sets("predict", all, {"--format", "json"}));

@@ -33,13 +33,6 @@ json document(const Outcome& outcome) {
 
 }  // namespace
 
-TEST_CASE("a prediction exits with 0 and says what the step takes", "[cli]") {
-  const Outcome outcome = call(predict({}));
-  CHECK(outcome.code == 0);
-  CHECK(outcome.err.empty());
-  CHECK_THAT(outcome.out, Contains("rm1") && Contains("per step") && Contains("compute"));
-}
-
 TEST_CASE("JSON output by --format json is one document and nothing else", "[cli]") {
   const json prediction = document(call(predict({"--format", "json"})));
   for (const char* key :
@@ -315,22 +308,6 @@ TEST_CASE("a sweep prices whole runs", "[cli][sweep]") {
           Approx(2 * run.at("device_hours").get<double>()).epsilon(1e-9));
   }
   CHECK(call(with_sets("sweep", set, {"--price", "2"})).code == 2);
-}
-
-TEST_CASE("op kinds left out of the table are counted", "[cli]") {
-  const Outcome outcome = call(with_sets(
-      "predict", {"workload=mixtral-8x7b", "system=dgx-h100", "batch.global=8"}, {"--details"}));
-  INFO(outcome.out << outcome.err);
-  REQUIRE(outcome.code == 0);
-  const json j = document(
-      call(with_sets("predict", {"workload=mixtral-8x7b", "system=dgx-h100", "batch.global=8"},
-                     {"--format", "json"})));
-  std::set<std::string> kinds;
-  for (const json& op : j.at("ops")) {
-    kinds.insert(op.at("kind"));
-  }
-  REQUIRE(kinds.size() > 12);
-  CHECK_THAT(outcome.out, Contains("... and " + std::to_string(kinds.size() - 12) + " more kinds"));
 }
 
 TEST_CASE("values that mean nothing are refused in a sentence", "[cli]") {

@@ -128,6 +128,23 @@ TEST_CASE("a job's keys, types and ranges are checked", "[config][malformed]") {
            "from 0.001"},
           {R"("workload": "gpt3-175b", "embedding": {"plan": "row_wise"})", "embedding.plan",
            "row_wise", "remove it"},
+          {R"("workload": "gpt3-175b", "devices": 100000)", "devices", "found 100000",
+           "set system.fabric[1].size=12500"},
+          {R"("workload": "gpt3-175b", "parallel": {"bucket": "25 GB/s"})", "parallel.bucket",
+           "25 GB/s", "use one of"},
+          {R"("workload": "gpt3-175b", "parallel": {"schedule": "2f2b"})", "parallel.schedule",
+           "2f2b", "1f1b"},
+          {R"("workload": "gpt3-175b", "parallel": {"zero": 4})", "parallel.zero", "found 4",
+           "from 0 to 3"},
+          {R"("workload": "gpt3-175b", "devices": 16, "parallel": {"zero": {"level": "nod"}})",
+           "parallel.zero.level", "nod", "\"node\""},
+          {R"("workload": "gpt3-175b", "devices": 16, "parallel": {"tensor": 8, "zero": {"level": "node"}})",
+           "parallel.zero.level", "joins 8 devices", "zero 3 without a level"},
+          {R"("workload": "gpt3-175b", "devices": 12, "parallel": {"zero": {"level": "node"}})",
+           "parallel.zero.level", "data = 12", "data = 8"},
+          {R"("workload": "gpt3-175b", "devices": 16, "parallel": {"zero": {"stage": 2, "reshard": false}})",
+           "parallel.zero.reshard", "stage 2", "stage 3"},
+          {R"("workload": "gpt3-175b", "attention": "flsh")", "attention", "flsh", "\"flash\""},
           {R"("workload": "mlperf-dlrm-v2", "parallel": {"tensor": 2})", "parallel.tensor", "2",
            "use 1"},
           {R"("workload": "mlperf-dlrm-v2", "batch": {"global": 100})", "batch.global", "100",
@@ -175,6 +192,14 @@ TEST_CASE("a transformer's numbers are checked", "[config][malformed]") {
            "workload.tied_embeddings", "1", "true or false"},
       },
       before, after);
+  check(
+      {
+          {R"("layers": 0, "activation": "gelu")", "workload.layers", "found 0", "from 1"},
+          {R"("layers": 4, "activation": "gello")", "workload.activation", "gello",
+           "use one of gelu"},
+      },
+      R"({"system": "dgx-h100", "batch": {"global": 8, "micro": 1, "sequence": 16}, "workload": {"kind": "transformer", "name": "w", "vocabulary": 64, "hidden": 64, "heads": 8, "ffn_hidden": 256, )",
+      "}}");
   CHECK_THAT(message(R"({"system": "dgx-h100", "workload": {"kind": "transformr", "name": "w"}})"),
              Contains("workload.kind") && Contains("did you mean \"transformer\""));
   CHECK_THAT(
@@ -262,6 +287,11 @@ TEST_CASE("a dlrm's tables are checked", "[config][malformed]") {
            "access.histogram", "none.csv", "check the path"},
           {R"({"name": "a", "rows": 10, "dim": 8, "pooling": 0})", "tables[0].pooling", "0",
            "more than 0"},
+          {R"({"name": "a", "rows": 10, "dim": 8, "pooling": -2})", "tables[0].pooling", "found -2",
+           "from"},
+          {R"({"name": "a", "rows": 10, "dim": 0})", "workload.tables[0].dim", "found 0", "from 1"},
+          {R"({"name": "a", "rows": 10, "dim": 4})", "workload.tables[0].dim", "4 differs",
+           "cat or dcnv2"},
           {R"({"name": "a", "rows": 10, "dim": 8, "mode": "max"})", "tables[0].mode", "max", "sum"},
           {R"({"name": "a", "rows": 10, "dim": 16})", "workload.tables[0].dim", "16",
            "make them equal"},
@@ -293,53 +323,55 @@ TEST_CASE("a dlrm's tables are checked", "[config][malformed]") {
 }
 
 TEST_CASE("a system's amounts carry units", "[config][malformed]") {
-  const auto device = [](const std::string& keys) {
-    return R"({"workload": "rm1", "system": {"name": "s", "device": {"name": "d", )" + keys +
-           R"(}, "fabric": [{"name": "n", "size": 8, "bandwidth": "1 GB/s", "latency": "1 us"}]}})";
-  };
-  const std::string good =
-      R"("memory": "1 GB", "bandwidth": "1 GB/s", "peak": {"fp32": "1 TFLOP/s"})";
-  REQUIRE(message(device(good)) == "accepted");
-  CHECK_THAT(
-      message(device(R"("memory": 80, "bandwidth": "1 GB/s", "peak": {"fp32": "1 TFLOP/s"})")),
-      Contains("job.json: system.device.memory") && Contains("found 80") && Contains("unit"));
-  CHECK_THAT(
-      message(device(R"("memory": "80", "bandwidth": "1 GB/s", "peak": {"fp32": "1 TFLOP/s"})")),
-      Contains("unit is missing"));
-  CHECK_THAT(
-      message(device(R"("memory": "0 GB", "bandwidth": "1 GB/s", "peak": {"fp32": "1 TFLOP/s"})")),
-      Contains("above 0"));
-  CHECK_THAT(
-      message(device(R"("memory": "1 GB", "bandwidth": "1 GB", "peak": {"fp32": "1 TFLOP/s"})")),
-      Contains("system.device.bandwidth") && Contains("did you mean"));
-  CHECK_THAT(message(device(R"("memory": "1 GB", "bandwidth": "1 GB/s", "peak": {})")),
-             Contains("at least one format"));
-  CHECK_THAT(
-      message(device(R"("memory": "1 GB", "bandwidth": "1 GB/s", "peak": {"fp23": "1 TFLOP/s"})")),
-      Contains("system.device.peak.fp23") && Contains("did you mean \"fp32\""));
-  CHECK_THAT(message(device(
-                 good + R"(, "fitted": {"gemm": {"form": "f", "points": [[1, 2], [1, 2, 3]]}})")),
-             Contains("system.device.fitted.gemm.points[1]") && Contains("one length"));
-  CHECK_THAT(
-      message(device(good + R"(, "fitted": {"gemm": {"constants": {"a": "1 us"}, "form": "f"}})")),
-      Contains("fitted.gemm.constants.a") && Contains("a number"));
-  const auto system = [&](const std::string& keys) {
-    return R"({"workload": "rm1", "system": {"name": "s", "device": "h100-sxm-80gb", )" + keys +
-           "}}";
-  };
-  CHECK_THAT(
-      message(system(
-          R"("fabric": [{"name": "n", "size": 0, "bandwidth": "1 GB/s", "latency": "1 us"}])")),
-      Contains("system.fabric[0].size") && Contains("from 1"));
-  CHECK_THAT(
-      message(system(
-          R"("fabric": [{"name": "n", "size": 8, "bandwidth": "400 Gb/s", "latency": "1 us"}])")),
-      Contains("50 GB/s"));
-  CHECK_THAT(message(system(R"("fabric": [], "devise": 1)")),
-             Contains("system.devise") && Contains("did you mean \"device\""));
-  CHECK_THAT(message(system(R"("fabric": [], "tiers": [{"name": "hbm", "capacity": "1 GB"}])")),
-             Contains("system.tiers[0].capacity") && Contains("device.memory"));
-  CHECK_THAT(
-      message(R"({"workload": "rm1", "system": {"name": "s", "device": "h10-sxm-80gb", "fabric": []}})"),
-      Contains("system.device") && Contains("h100-sxm-80gb"));
+  const std::string before = R"({"workload": "rm1", "system": {"name": "s", "device": {"name": "d", )";
+  const std::string after =
+      R"(}, "fabric": [{"name": "n", "size": 8, "bandwidth": "1 GB/s", "latency": "1 us"}]}})";
+  const std::string rest = R"("peak": {"fp32": "1 TFLOP/s"})";
+  const std::string good = R"("memory": "1 GB", "bandwidth": "1 GB/s", )" + rest;
+  REQUIRE(message(before + good + after) == "accepted");
+  check(
+      {
+          {R"("memory": 80, "bandwidth": "1 GB/s", )", "system.device.memory", "found 80", "unit"},
+          {R"("memory": "80", "bandwidth": "1 GB/s", )", "system.device.memory", "\"80\"",
+           "unit is missing"},
+          {R"("memory": "0 GB", "bandwidth": "1 GB/s", )", "system.device.memory", "0 GB",
+           "above 0"},
+          {R"("memory": "1 GB", "bandwidth": "1 GB", )", "system.device.bandwidth", "1 GB",
+           "did you mean"},
+          {R"("memory": "1 GB", "bandwidth": "-3 TB/s", )", "system.device.bandwidth", "-3 TB/s",
+           "3.35 TB/s"},
+          {R"("memory": "1 GB", "bandwidth": "0 TB/s", )", "system.device.bandwidth", "0 TB/s",
+           "above 0"},
+      },
+      before, rest + after);
+  check(
+      {
+          {R"("peak": {})", "system.device.peak", "{}", "at least one format"},
+          {R"("peak": {"fp23": "1 TFLOP/s"})", "system.device.peak.fp23", "fp23",
+           "did you mean \"fp32\""},
+      },
+      before + R"("memory": "1 GB", "bandwidth": "1 GB/s", )", after);
+  check(
+      {
+          {R"("gemm": {"form": "f", "points": [[1, 2], [1, 2, 3]]})",
+           "system.device.fitted.gemm.points[1]", "", "one length"},
+          {R"("gemm": {"constants": {"a": "1 us"}, "form": "f"})", "fitted.gemm.constants.a",
+           "1 us", "a number"},
+      },
+      before + good + R"(, "fitted": {)", "}" + after);
+  check(
+      {
+          {R"("h100-sxm-80gb", "fabric": [{"name": "n", "size": 0, "bandwidth": "1 GB/s", "latency": "1 us"}])",
+           "system.fabric[0].size", "0", "from 1"},
+          {R"("h100-sxm-80gb", "fabric": [{"name": "n", "size": 8, "bandwidth": "400 Gb/s", "latency": "1 us"}])",
+           "system.fabric[0].bandwidth", "400 Gb/s", "50 GB/s"},
+          {R"("h100-sxm-80gb", "fabric": [{"name": "n", "size": 8, "bandwidth": "1 GB/s", "latency": "2 parsecs"}])",
+           "system.fabric[0].latency", "2 parsecs", "us"},
+          {R"("h100-sxm-80gb", "fabric": [], "devise": 1)", "system.devise", "",
+           "did you mean \"device\""},
+          {R"("h100-sxm-80gb", "fabric": [], "tiers": [{"name": "hbm", "capacity": "1 GB"}])",
+           "system.tiers[0].capacity", "", "device.memory"},
+          {R"("h10-sxm-80gb", "fabric": [])", "system.device", "h10-sxm-80gb", "h100-sxm-80gb"},
+      },
+      R"({"workload": "rm1", "system": {"name": "s", "device": )", "}}");
 }

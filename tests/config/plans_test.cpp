@@ -221,6 +221,7 @@ TEST_CASE("a plan that does not fit its tables is refused", "[config][plan]") {
       {"[10, 100]", "[11, 100]", "embedding.plan.tables[0].shards",
        "cover 792 of the 800"},  // one row of 8 is missing
       {"[10, 100]", "[9, 100]", "tables[0].shards[1]", "overlap shards[0]"},
+      {"[4, 8]", "[4, 7]", "embedding.plan.tables[1].shards", "cover 350 of the 400"},
       {"[10, 100]", "[10, 101]", "tables[0].shards[1].rows", "beyond the 100 rows"},
       {"[10, 100]", "[100, 10]", "tables[0].shards[1].rows", "first below end"},
       {"[10, 100]", "[10]", "tables[0].shards[1].rows", "two integers"},
