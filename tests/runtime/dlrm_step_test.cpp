@@ -198,17 +198,6 @@ TEST_CASE("lists that are pooled once train the same DLRM", "[runtime][dlrm][ded
   }
 }
 
-TEST_CASE("the tiered plan trains the same DLRM", "[runtime][dlrm][tiers]") {
-  Job job = small_job(InteractionKind::kDot, OptimizerKind::kRowwiseAdagrad);
-  for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
-    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
-  }
-  job.devices = 4;
-  const EmbeddingPlan plan = workloads::make_embedding_plan(job, "tiered");
-  CHECK(plan.tables[0].shards.size() == 3);  // W = 4, N = 2 lookups of 40: three levels
-  check_equal_curves(job, {"tiered"}, {1, 2, 4});
-}
-
 TEST_CASE("overlapped exchanges change nothing but time", "[runtime][dlrm]") {
   check_equal_curves(small_job(InteractionKind::kDot), kEveryPlan, {2, 4}, true);
 }
@@ -270,22 +259,6 @@ TEST_CASE("striped rows train as blocks do", "[runtime][dlrm]") {
   for (std::size_t s = 0; s < 4; ++s) {
     CHECK(striped[s] == Approx(alone[s]).epsilon(2e-5));
   }
-}
-
-TEST_CASE("a DLRM learns", "[runtime][dlrm]") {
-  Job job = small_job(InteractionKind::kDot);
-  job.devices = 2;
-  job.embedding_choice = "row_wise";
-  const ExecutionGraph graph = workloads::build_graph(job);
-  runtime::test::ThreadRanks ranks(graph);
-  const auto batches = batches_of(job, 0);
-  const double first = ranks.step(0, batches);
-  double last = first;
-  for (int s = 1; s < 200; ++s) {
-    last = ranks.step(s, batches);
-  }
-  CHECK(first == Approx(std::log(2.0)).margin(0.3));
-  CHECK(last < 0.5 * first);
 }
 
 namespace {

@@ -235,17 +235,6 @@ TEST_CASE("tensor ranks that share key and value heads have the same loss curve"
   check(all);
 }
 
-TEST_CASE("the loss of a transformer falls", "[runtime][transformer]") {
-  const Activation activation = GENERATE(Activation::kGelu, Activation::kSwiGlu,
-                                         Activation::kSquaredRelu, Activation::kGeGlu);
-  Job job = small_job(activation, false);
-  job.dense_optimizer = OptimizerKind::kAdam;
-  const std::vector<double> losses = transformer_loss_curve(job, 120);
-  // 3/4 of the steps are the successor: entropy of the source is about 0.56 + 0.25 ln 64 = 1.6
-  // nats.
-  CHECK(losses.back() < 0.75 * losses.front());
-}
-
 TEST_CASE("gradients of a whole transformer step are those of its loss", "[runtime][transformer]") {
   const Activation activation = GENERATE(Activation::kGelu, Activation::kSwiGlu,
                                          Activation::kSquaredRelu, Activation::kGeGlu);

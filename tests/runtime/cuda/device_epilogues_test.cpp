@@ -83,11 +83,7 @@ TEST_CASE("every product with an epilogue equals the CPU's", "[runtime][cuda][gp
                                    Epilogue::kGeluBackward, Epilogue::kGeluBackwardSums});
 }
 
-TEST_CASE("a forward with a GELU in its products equals the CPU's", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a forward with a GELU in its products equals the CPU's", "[runtime][cuda][gpu]") {
   for (Job job : jobs_with_epilogues(Format::kBf16)) {
     ExecutionGraph graph = workloads::build_graph(job);
     Program& program = graph.programs.front();
@@ -102,22 +98,18 @@ TEST_CASE("a forward with a GELU in its products equals the CPU's", "[runtime][c
       const auto epilogue = program.ops[i].as<GemmAttributes>().epilogue;
       if (is_fused_product(program.ops[i]) &&
           (epilogue == Epilogue::kGelu || epilogue == Epilogue::kBiasGelu)) {
-        test::check_op(*module, job, graph, i);
+        test::check_op(module, job, graph, i);
       }
     }
   }
 }
 
-TEST_CASE("a step with epilogues learns as one without", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a step with epilogues learns as one without", "[runtime][cuda][gpu]") {
   for (const Job& job : jobs_with_epilogues(Format::kFp32)) {
     const ExecutionGraph with = fused_graph(job);
     const ExecutionGraph without = workloads::build_graph(job);
-    test::BothBackends fused(*module, with);
-    test::BothBackends separate(*module, without);
+    test::BothBackends fused(module, with);
+    test::BothBackends separate(module, without);
     for (std::int64_t step = 0; step < 4; ++step) {
       const HostBatch batch = fused.batch(step);
       const double expected = separate.cpu.run_step(step, batch, -1);

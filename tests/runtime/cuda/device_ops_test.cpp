@@ -110,27 +110,23 @@ TEST_CASE("every op of listed layers with attention by cuDNN equals the CPU's",
   }
 }
 
-TEST_CASE("fused attention that cuDNN does not have is refused with the remedy",
-          "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("fused attention that cuDNN does not have is refused with the remedy",
+                 "[runtime][cuda][gpu]") {
   const auto graph_of = [](Format compute, std::int64_t window) {
     return workloads::build_graph(
         test::small_transformer(Activation::kSwiGlu, true, compute, window));
   };
 #ifdef STEPCAST_CUDA_STANDIN
-  CHECK_THROWS_AS(test::BothBackends(*module, graph_of(Format::kBf16, 0)), EnvironmentError);
-  CHECK_THROWS_WITH(test::BothBackends(*module, graph_of(Format::kBf16, 0)),
+  CHECK_THROWS_AS(test::BothBackends(module, graph_of(Format::kBf16, 0)), EnvironmentError);
+  CHECK_THROWS_WITH(test::BothBackends(module, graph_of(Format::kBf16, 0)),
                     Catch::Contains("cuDNN") && Catch::Contains("libcudnn.so.9") &&
                         Catch::Contains("--set attention=unfused"));
 #endif
   const test::WithCudnn machine;
-  if (test::has_cudnn(*module)) {
+  if (test::has_cudnn(module)) {
     const auto rejected = [&](Format compute, std::int64_t window, const std::string& why) {
-      CHECK_THROWS_AS(test::BothBackends(*module, graph_of(compute, window)), InputError);
-      CHECK_THROWS_WITH(test::BothBackends(*module, graph_of(compute, window)),
+      CHECK_THROWS_AS(test::BothBackends(module, graph_of(compute, window)), InputError);
+      CHECK_THROWS_WITH(test::BothBackends(module, graph_of(compute, window)),
                         Catch::Contains("attention: cudnn ") && Catch::Contains(why) &&
                             Catch::Contains("use unfused"));
     };
@@ -139,5 +135,5 @@ TEST_CASE("fused attention that cuDNN does not have is refused with the remedy",
   }
   const ExecutionGraph without =
       workloads::build_graph(test::small_transformer(Activation::kSwiGlu, false, Format::kFp32));
-  CHECK(test::BothBackends(*module, without).gpu->attention().empty());
+  CHECK(test::BothBackends(module, without).gpu->attention().empty());
 }

@@ -45,27 +45,19 @@ class Recorder : public Observer {
 
 }  // namespace
 
-TEST_CASE("a DLRM learns as on the CPU", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a DLRM learns as on the CPU", "[runtime][cuda][gpu]") {
   const auto interaction =
       GENERATE(InteractionKind::kDot, InteractionKind::kCat, InteractionKind::kDcnV2);
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
                                   OptimizerKind::kAdagrad, OptimizerKind::kAdam);
-  check_equal_curves(curves_of(*module, test::small_dlrm(interaction, optimizer, Format::kFp32), 6),
+  check_equal_curves(curves_of(module, test::small_dlrm(interaction, optimizer, Format::kFp32), 6),
                      1e-4);
 }
 
-TEST_CASE("a staged batch is not read again", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a staged batch is not read again", "[runtime][cuda][gpu]") {
   const Job job = test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, Format::kFp32);
   const ExecutionGraph graph = workloads::build_graph(job);
-  test::BothBackends both(*module, graph, {});
+  test::BothBackends both(module, graph, {});
   for (int s = 0; s < 3; ++s) {
     HostBatch batch = both.batch(s);
     const double expected = both.cpu.run_step(s, batch, -1);
@@ -76,11 +68,7 @@ TEST_CASE("a staged batch is not read again", "[runtime][cuda][gpu]") {
   }
 }
 
-TEST_CASE("pooled tables whose lists repeat learn as on the CPU", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("pooled tables whose lists repeat learn as on the CPU", "[runtime][cuda][gpu]") {
   const auto repeating = [](OptimizerKind optimizer, Format compute) {
     Job job = test::small_dlrm(InteractionKind::kCat, optimizer, compute);
     for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
@@ -95,27 +83,23 @@ TEST_CASE("pooled tables whose lists repeat learn as on the CPU", "[runtime][cud
   for (const EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
     REQUIRE(s.pools_lists_once());
   }
-  check_equal_curves(curves_of(*module, job, 4), 1e-4);
-  check_equal_curves(curves_of(*module, repeating(optimizer, Format::kBf16), 2), 2e-2);
+  check_equal_curves(curves_of(module, job, 4), 1e-4);
+  check_equal_curves(curves_of(module, repeating(optimizer, Format::kBf16), 2), 2e-2);
   // Batches of one size are replayed, however many of their lists are distinct.
   for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
     t.pooling = 3;
   }
   cuda::Options captured;
   captured.graph = true;
-  CHECK(curves_of(*module, job, 4, captured).gpu == curves_of(*module, job, 4).gpu);
+  CHECK(curves_of(module, job, 4, captured).gpu == curves_of(module, job, 4).gpu);
 }
 
-TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu][short]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu][short]") {
   const auto activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);
   check_equal_curves(
-      curves_of(*module, test::small_transformer(activation, false, Format::kFp32), 2), 1e-4);
+      curves_of(module, test::small_transformer(activation, false, Format::kFp32), 2), 1e-4);
   check_equal_curves(
-      curves_of(*module, test::small_transformer(activation, false, Format::kBf16), 2), 2e-2);
+      curves_of(module, test::small_transformer(activation, false, Format::kBf16), 2), 2e-2);
 }
 
 TEST_CASE("a transformer with cuDNN's attention learns as on the CPU",
@@ -129,55 +113,40 @@ TEST_CASE("a transformer with cuDNN's attention learns as on the CPU",
   }
 }
 
-TEST_CASE("a transformer with fp8 products learns nearly as in fp32", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a transformer with fp8 products learns nearly as in fp32",
+                 "[runtime][cuda][gpu]") {
   const auto curve = [&](Format compute, int steps) {
-    return curves_of(*module, test::small_transformer(Activation::kSwiGlu, false, compute), steps);
+    return curves_of(module, test::small_transformer(Activation::kSwiGlu, false, compute), steps);
   };
   const Curves fp8 = curve(Format::kFp8, 2);
   check_equal_curves(fp8, 5e-2);
   CHECK(fp8.gpu[0] != curve(Format::kBf16, 1).gpu[0]);  // it is other products that ran
 }
 
-TEST_CASE("a transformer with experts learns as on the CPU", "[runtime][cuda][gpu][short]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a transformer with experts learns as on the CPU", "[runtime][cuda][gpu][short]") {
   for (const MixtureOfExperts& moe : {test::even_experts(), test::skewed_experts()}) {
-    check_equal_curves(curves_of(*module, test::small_experts(moe, Format::kFp32), 3), 1e-4);
-    check_equal_curves(curves_of(*module, test::small_experts(moe, Format::kBf16), 2), 2e-2);
+    check_equal_curves(curves_of(module, test::small_experts(moe, Format::kFp32), 3), 1e-4);
+    check_equal_curves(curves_of(module, test::small_experts(moe, Format::kBf16), 2), 2e-2);
   }
   const Job job = test::small_experts(test::even_experts(), Format::kFp32);
   const ExecutionGraph graph = workloads::build_graph(job);
   cuda::Options captured;
   captured.graph = true;
-  CHECK_THROWS_WITH(module->executor(graph, cuda::Ranks{}, captured, nullptr),
+  CHECK_THROWS_WITH(module.executor(graph, cuda::Ranks{}, captured, nullptr),
                     Catch::Contains("--cuda-graph") && Catch::Contains("experts"));
 }
 
-TEST_CASE("listed layers and windows learn as on the CPU", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("listed layers and windows learn as on the CPU", "[runtime][cuda][gpu]") {
   std::vector<std::string> models = test::listed_without_attention();
   models.push_back(test::listed_models().back());
   for (const std::string& model : models) {
-    check_equal_curves(curves_of(*module, test::listed_job(model, 1, "fp32"), 3), 1e-4);
+    check_equal_curves(curves_of(module, test::listed_job(model, 1, "fp32"), 3), 1e-4);
   }
   const Job windowed = test::small_transformer(Activation::kSwiGlu, false, Format::kFp32, 7);
-  check_equal_curves(curves_of(*module, windowed, 2), 1e-4);
+  check_equal_curves(curves_of(module, windowed, 2), 1e-4);
 }
 
-TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda][gpu]") {
   const auto optimizer =
       GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam);
   const auto pipeline =
@@ -208,7 +177,7 @@ TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda]
     cold.cache_bytes = static_cast<double>(t.rows - hot) / 4 * 4 * static_cast<double>(t.dim);
   }
   const ExecutionGraph graph = workloads::build_graph(job);
-  test::BothBackends both(*module, graph);
+  test::BothBackends both(module, graph);
   HostBatch now = both.batch(0);
   if (both.cpu.pipelined()) {
     both.cpu.fill_pipeline(now);
@@ -247,73 +216,58 @@ TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda]
   }
 }
 
-TEST_CASE("what the device cannot hold in a slower tier is refused", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("what the device cannot hold in a slower tier is refused",
+                 "[runtime][cuda][gpu]") {
   Job job = test::small_dlrm(InteractionKind::kCat, OptimizerKind::kSgd, Format::kFp32);
   const ExecutionGraph graph = [&] {
     ExecutionGraph g = workloads::build_graph(job);
     g.programs.front().tiers = {"ssd"};
     return g;
   }();
-  CHECK_THROWS_WITH(module->executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr),
+  CHECK_THROWS_WITH(module.executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr),
                     Catch::Contains("rows in tier ssd") && Catch::Contains("--backend cpu"));
   ExecutionGraph cached = graph;
   cached.programs.front().tiers = {"ddr"};
   cuda::Options captured;
   captured.graph = true;
-  CHECK_THROWS_WITH(module->executor(cached, cuda::Ranks{}, captured, nullptr),
+  CHECK_THROWS_WITH(module.executor(cached, cuda::Ranks{}, captured, nullptr),
                     Catch::Contains("--cuda-graph") && Catch::Contains("slower tiers"));
 }
 
-TEST_CASE("a step whose ops are not those of the step before is not captured",
-          "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a step whose ops are not those of the step before is not captured",
+                 "[runtime][cuda][gpu]") {
   const Job job = test::small_dlrm(InteractionKind::kCat, OptimizerKind::kSgd, Format::kFp32);
   ExecutionGraph graph = workloads::build_graph(job);
   graph.programs.front().interval = 3;
   graph.programs.front().ops.back().flags |= op_flags::kEveryInterval;
   cuda::Options captured;
   captured.graph = true;
-  CHECK_THROWS_WITH(module->executor(graph, cuda::Ranks{}, captured, nullptr),
+  CHECK_THROWS_WITH(module.executor(graph, cuda::Ranks{}, captured, nullptr),
                     Catch::Contains("--cuda-graph") && Catch::Contains("sync_interval") &&
                         Catch::Contains("once in 3 steps") && Catch::Contains("leave"));
 }
 
-TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda][gpu]") {
   cuda::Options captured;
   captured.graph = true;
   for (const Job& job :
        {test::small_transformer(Activation::kSwiGlu, false, Format::kBf16),
         test::small_dlrm(InteractionKind::kDot, OptimizerKind::kAdam, Format::kFp32),
         test::listed_job(test::listed_models().back(), 1)}) {  // lengths drawn anew in each step
-    const Curves issued = curves_of(*module, job, 5);
-    const Curves replayed = curves_of(*module, job, 5, captured);
+    const Curves issued = curves_of(module, job, 5);
+    const Curves replayed = curves_of(module, job, 5, captured);
     CHECK(issued.gpu == replayed.gpu);  // kernels add in a fixed order
   }
 }
 
-TEST_CASE("op times on the device lie within the step", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("op times on the device lie within the step", "[runtime][cuda][gpu]") {
   const bool graph_mode = GENERATE(false, true);
   const Job job = test::small_transformer(Activation::kGelu, false, Format::kBf16);
   const ExecutionGraph graph = workloads::build_graph(job);
   Recorder recorder;
   cuda::Options options;
   options.graph = graph_mode;
-  test::BothBackends both(*module, graph, options, &recorder);
+  test::BothBackends both(module, graph, options, &recorder);
   for (int s = 0; s < 3; ++s) {
     recorder.ops.clear();
     both.gpu->run_step(s, both.batch(s), s);
@@ -331,17 +285,13 @@ TEST_CASE("op times on the device lie within the step", "[runtime][cuda][gpu]") 
   }
 }
 
-TEST_CASE("too large a model is refused with the ledger", "[runtime][cuda][gpu]") {
-  const cuda::Module* module = test::device_module();
-  if (module == nullptr) {
-    return;
-  }
+DEVICE_TEST_CASE("too large a model is refused with the ledger", "[runtime][cuda][gpu]") {
   Job job = test::small_dlrm(InteractionKind::kCat, OptimizerKind::kSgd, Format::kFp32);
   auto workload = *job.workload.layered();
   workload.tables[0].rows = 40'000'000'000;  // 2.6 TB
   job.workload.model = workload;
   const ExecutionGraph graph = workloads::build_graph(job);
-  CHECK_THROWS_AS(module->executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
-  CHECK_THROWS_WITH(module->executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr),
+  CHECK_THROWS_AS(module.executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
+  CHECK_THROWS_WITH(module.executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr),
                     Catch::Contains("out of device memory") && Catch::Contains("embedding"));
 }

@@ -133,22 +133,17 @@ void check_sequences(bool causal, Index head_dim, Index rows,
 
 }  // namespace
 
-TEST_CASE("kernels: attention within sequences of different lengths and its gradient",
-          "[cuda][kernels][gpu][products]") {
-  if (has_device()) {
-    const bool causal = GENERATE(true, false);
-    // One row, within a tile, across tiles; a tile that holds the end of one and whole others.
-    check_sequences(causal, 40, 50, {0, 1, 7, 40, 50, 83, 100});
-    check_sequences(causal, 64, 150, {0, 3, 70, 71, 150, 300});
-    check_sequences(causal, 200, 33, {0, 33, 34, 66});
-  }
+DEVICE_TEST_CASE("kernels: attention within sequences of different lengths and its gradient",
+                 "[cuda][kernels][gpu][products]") {
+  const bool causal = GENERATE(true, false);
+  // One row, within a tile, across tiles; a tile that holds the end of one and whole others.
+  check_sequences(causal, 40, 50, {0, 1, 7, 40, 50, 83, 100});
+  check_sequences(causal, 64, 150, {0, 3, 70, 71, 150, 300});
+  check_sequences(causal, 200, 33, {0, 33, 34, 66});
 }
 
-TEST_CASE("kernels: attention in more samples than a grid has blocks in a direction",
-          "[.][cuda][kernels][gpu][sequences]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: attention in more samples than a grid has blocks in a direction",
+                 "[.][cuda][kernels][gpu][sequences]") {
   // One row a sample: out = v, the denominator is exp(q k / sqrt(d)), dv = d_out.
   constexpr Index kSequences = 65537, kWidth = 4;
   const Array<std::int32_t> begins(std::vector<std::int32_t>(kSequences, 0)),
@@ -183,10 +178,7 @@ TEST_CASE("kernels: attention in more samples than a grid has blocks in a direct
   }
 }
 
-TEST_CASE("kernels: softmax of rows and its gradient", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: softmax of rows and its gradient", "[cuda][kernels][gpu]") {
   Draw draw(32);
   for (const Format f : stored_formats()) {
     for (const auto& [queries, columns] : std::vector<std::pair<Index, Index>>{

@@ -69,10 +69,7 @@ std::vector<RoutedTokens> draws() {
 
 }  // namespace
 
-TEST_CASE("kernels: places of copies are those of the draw", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: places of copies are those of the draw", "[cuda][kernels][gpu]") {
   for (const RoutedTokens& d : draws()) {
     CAPTURE(d.rows, d.per_token, d.capacity, d.parts);
     const Places expected = places_of(d);
@@ -92,10 +89,7 @@ TEST_CASE("kernels: places of copies are those of the draw", "[cuda][kernels][gp
   }
 }
 
-TEST_CASE("kernels: router", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: router", "[cuda][kernels][gpu]") {
   Draw draw(61);
   for (const Shape& s : std::vector<Shape>{{1, 1, 0},
                                            {7, 3, 2},
@@ -137,10 +131,7 @@ TEST_CASE("kernels: router", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: copies of routed rows and their sums", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: copies of routed rows and their sums", "[cuda][kernels][gpu]") {
   Draw draw(62);
   for (const RoutedTokens& d : draws()) {
     const Places placed = places_of(d);
@@ -223,11 +214,8 @@ TEST_CASE("kernels: copies of routed rows and their sums", "[cuda][kernels][gpu]
   }
 }
 
-TEST_CASE("kernels: copies between the order of coming and that of experts",
-          "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: copies between the order of coming and that of experts",
+                 "[cuda][kernels][gpu]") {
   Draw draw(63);
   for (const auto& [sources, local, most] :
        std::vector<std::array<Index, 3>>{{1, 1, 5}, {2, 3, 1}, {4, 2, 9}, {3, 5, 40}, {7, 1, 3}}) {

@@ -56,6 +56,18 @@ inline bool has_device() {
   return true;
 }
 
+/// A test case that is skipped where kernels cannot run.
+#define DEVICE_TEST_CASE(...) \
+  DEVICE_TEST_CASE_OF(INTERNAL_CATCH_UNIQUE_NAME(on_device), __VA_ARGS__)
+#define DEVICE_TEST_CASE_OF(body, ...) \
+  static void body();                  \
+  TEST_CASE(__VA_ARGS__) {             \
+    if (has_device()) {                \
+      body();                          \
+    }                                  \
+  }                                    \
+  static void body()
+
 inline void succeed(cudaError_t code) {
   INFO(cudaGetErrorString(code));
   REQUIRE(code == cudaSuccess);

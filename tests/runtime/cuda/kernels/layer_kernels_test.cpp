@@ -11,10 +11,7 @@ std::size_t at(Index row, Index columns, Index column) {
 
 }  // namespace
 
-TEST_CASE("kernels: transposed matrices", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: transposed matrices", "[cuda][kernels][gpu]") {
   Draw draw(51);
   // Below, at and beyond a tile of 32 x 32; small ones; vectors as elements.
   for (const Transpose& s : std::vector<Transpose>{{1, 1, 1, 1},
@@ -42,10 +39,8 @@ TEST_CASE("kernels: transposed matrices", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: products and group-wise vectors with their gradients", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: products and group-wise vectors with their gradients",
+                 "[cuda][kernels][gpu]") {
   Draw draw(52);
   for (const auto& [groups, group, columns, gap] : std::vector<std::array<Index, 4>>{
            {1, 1, 1, 0}, {3, 4, 7, 1}, {5, 1, 64, 8}, {2, 33, 257, 0}}) {

@@ -76,10 +76,8 @@ std::optional<std::pair<std::int64_t, std::int64_t>> ids_of_one_key() {
 
 }  // namespace
 
-TEST_CASE("kernels: distinct lists in the order of their first bag", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: distinct lists in the order of their first bag",
+                 "[cuda][kernels][gpu]") {
   check_distinct({}, 0, 0);
   check_distinct({{}}, 0, 0);
   check_distinct({{}, {}, {3}, {}}, 2, 3);
@@ -110,10 +108,8 @@ TEST_CASE("kernels: distinct lists in the order of their first bag", "[cuda][ker
   check_distinct(nearly, 1, 0);
 }
 
-TEST_CASE("kernels: unlike lists whose hashes are equal stay apart", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: unlike lists whose hashes are equal stay apart",
+                 "[cuda][kernels][gpu]") {
   const auto pair = ids_of_one_key();
   REQUIRE(pair);
   const List a{pair->first};
@@ -126,10 +122,8 @@ TEST_CASE("kernels: unlike lists whose hashes are equal stay apart", "[cuda][ker
   check_distinct(turns, 3, 2);
 }
 
-TEST_CASE("kernels: lists that are not there are marked, and not counted", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: lists that are not there are marked, and not counted",
+                 "[cuda][kernels][gpu]") {
   constexpr Index kParts = 3, kBags = 70;
   for (const std::int64_t count : {0, 1, 33, 70}) {
     CAPTURE(count);
@@ -159,10 +153,7 @@ TEST_CASE("kernels: lists that are not there are marked, and not counted", "[cud
   }
 }
 
-TEST_CASE("kernels: rows spread over the samples that have them", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: rows spread over the samples that have them", "[cuda][kernels][gpu]") {
   Draw draw(72);
   for (const Format f : stored_formats()) {
     for (const Format g : {f, Format::kFp32}) {

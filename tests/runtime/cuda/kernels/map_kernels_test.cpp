@@ -44,10 +44,7 @@ double slope(Activation a, double x) {
 bool gated(Activation a) { return a == Activation::kSwiGlu || a == Activation::kGeGlu; }
 }  // namespace
 
-TEST_CASE("kernels: maps and column sums", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: maps and column sums", "[cuda][kernels][gpu]") {
   Draw draw(1);
   for (const Format f : stored_formats()) {
     for (const auto& [r, c, gap] : odd_shapes()) {
@@ -114,10 +111,7 @@ TEST_CASE("kernels: maps and column sums", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: copies of many blocks at once", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: copies of many blocks at once", "[cuda][kernels][gpu]") {
   Draw draw(2);
   constexpr Index kRows = 13;
   std::vector<std::unique_ptr<Matrix>> from;
@@ -154,10 +148,7 @@ TEST_CASE("kernels: copies of many blocks at once", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: activations and their gradients", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: activations and their gradients", "[cuda][kernels][gpu]") {
   const auto a = GENERATE(Activation::kNone, Activation::kRelu, Activation::kGelu,
                           Activation::kSquaredRelu, Activation::kSwiGlu, Activation::kGeGlu,
                           Activation::kSilu, Activation::kTanh, Activation::kSigmoid);
@@ -206,10 +197,7 @@ TEST_CASE("kernels: activations and their gradients", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: bias and ReLU backward from the output", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: bias and ReLU backward from the output", "[cuda][kernels][gpu]") {
   const auto a = GENERATE(Activation::kNone, Activation::kRelu);
   Draw draw(4);
   for (const Format f : stored_formats()) {

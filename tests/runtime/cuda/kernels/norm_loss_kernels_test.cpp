@@ -6,10 +6,7 @@
 
 namespace stepcast::runtime::cuda::kernels::test {
 
-TEST_CASE("kernels: norms and their gradients", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: norms and their gradients", "[cuda][kernels][gpu]") {
   const auto norm = GENERATE(Norm::kLayerNorm, Norm::kRmsNorm);
   constexpr double kEpsilon = 1e-5;
   Draw draw(5);
@@ -94,10 +91,7 @@ TEST_CASE("kernels: norms and their gradients", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: cross entropy over a split vocabulary", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: cross entropy over a split vocabulary", "[cuda][kernels][gpu]") {
   Draw draw(6);
   for (const Format f : stored_formats()) {
     for (const auto& [r, c, gap] : odd_shapes()) {
@@ -178,10 +172,7 @@ TEST_CASE("kernels: cross entropy over a split vocabulary", "[cuda][kernels][gpu
   }
 }
 
-TEST_CASE("kernels: binary cross entropy", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: binary cross entropy", "[cuda][kernels][gpu]") {
   Draw draw(7);
   for (const Format f : stored_formats()) {
     for (const Index n : {1, 31, 257, 5000}) {

@@ -8,10 +8,7 @@
 
 namespace stepcast::runtime::cuda::kernels::test {
 
-TEST_CASE("kernels: dense optimizers", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: dense optimizers", "[cuda][kernels][gpu]") {
   const auto kind = GENERATE(OptimizerKind::kSgd, OptimizerKind::kAdam,
                              OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdagrad);
   const bool mastered = GENERATE(false, true);
@@ -139,18 +136,13 @@ void check_rotation(Format f, Index head_dim, Index length, Index tokens, Index 
   }
 }
 
-TEST_CASE("kernels: more positions than a grid has blocks in a direction", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: more positions than a grid has blocks in a direction",
+                 "[cuda][kernels][gpu]") {
   constexpr Index kLength = 65541;
   check_rotation(Format::kFp32, 2, kLength, kLength, 1, Draw(9).values(2 * kLength));
 }
 
-TEST_CASE("kernels: positions", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: positions", "[cuda][kernels][gpu]") {
   Draw draw(9);
   for (const Format f : stored_formats()) {
     for (const Index head_dim : {2, 6, 64, 128}) {
@@ -185,10 +177,7 @@ TEST_CASE("kernels: positions", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: dot interaction and cross layers", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: dot interaction and cross layers", "[cuda][kernels][gpu]") {
   Draw draw(10);
   for (const Format f : stored_formats()) {
     // 16-bit features of 32 columns or a multiple of them, 16 bytes at a time: tensor cores. fp32

@@ -34,10 +34,7 @@ std::vector<double> magnitudes_of(Fp8 format) {
 
 }  // namespace
 
-TEST_CASE("kernels: matrices quantised to fp8 with one scale", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: matrices quantised to fp8 with one scale", "[cuda][kernels][gpu]") {
   Draw draw(71);
   for (const Fp8 format : {Fp8::kE4m3, Fp8::kE5m2}) {
     const std::vector<double> magnitudes = magnitudes_of(format);
@@ -108,10 +105,7 @@ TEST_CASE("kernels: matrices quantised to fp8 with one scale", "[cuda][kernels][
   }
 }
 
-TEST_CASE("kernels: zeros, huge and broken values in fp8", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: zeros, huge and broken values in fp8", "[cuda][kernels][gpu]") {
   const auto quantised = [](const Numbers& x) {
     const Matrix in(Format::kFp32, 1, static_cast<Index>(x.size()), x);
     const Array<unsigned char> out(16);

@@ -29,10 +29,7 @@ Lookups draw_lookups(Draw& draw, Index bags, Index most, Index rows, Index spare
 
 }  // namespace
 
-TEST_CASE("kernels: lookups in a range of rows", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: lookups in a range of rows", "[cuda][kernels][gpu]") {
   Draw draw(61);
   for (const auto& [bags, most, rows] :
        std::vector<std::array<Index, 3>>{{1, 1, 1}, {3, 40, 100}, {70, 9, 33}, {300, 3, 1000}}) {
@@ -72,10 +69,7 @@ TEST_CASE("kernels: lookups in a range of rows", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: distinct rows by owner", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: distinct rows by owner", "[cuda][kernels][gpu]") {
   Draw draw(62);
   for (const auto& [bags, most, rows, parts] : std::vector<std::array<Index, 4>>{
            {1, 0, 7, 1}, {1, 1, 1, 1}, {5, 60, 100, 3}, {70, 9, 33, 4}, {40, 20, 900, 2}}) {
@@ -121,10 +115,7 @@ TEST_CASE("kernels: distinct rows by owner", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: rows move into slots and back", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: rows move into slots and back", "[cuda][kernels][gpu]") {
   Draw draw(63);
   constexpr Index kRows = 50, kSlots = 20;
   // Words of 16, 4 and 2 bytes; several parts of a row.

@@ -51,10 +51,7 @@ std::vector<float> floats(const Numbers& v) { return {v.begin(), v.end()}; }
 
 }  // namespace
 
-TEST_CASE("kernels: embedding forward, several tables in a launch", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: embedding forward, several tables in a launch", "[cuda][kernels][gpu]") {
   Draw draw(21);
   for (const Format f : stored_formats()) {
     for (const Index dim : {1, 4, 7, 16, 33, 64, 128, 260, 1024}) {
@@ -101,10 +98,7 @@ TEST_CASE("kernels: embedding forward, several tables in a launch", "[cuda][kern
   }
 }
 
-TEST_CASE("kernels: rows gathered without pooling", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: rows gathered without pooling", "[cuda][kernels][gpu]") {
   Draw draw(22);
   constexpr Index kRows = 77, kCount = 301;
   std::vector<std::int64_t> ids;
@@ -130,11 +124,9 @@ TEST_CASE("kernels: rows gathered without pooling", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: embedding backward with its optimizer, rows hit once and thousands of times",
-          "[cuda][kernels][gpu][thousands]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE(
+    "kernels: embedding backward with its optimizer, rows hit once and thousands of times",
+    "[cuda][kernels][gpu][thousands]") {
   const auto kind = GENERATE(OptimizerKind::kSgd, OptimizerKind::kAdam,
                              OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdagrad);
   const bool hot = GENERATE(false, true);
@@ -217,10 +209,8 @@ TEST_CASE("kernels: embedding backward with its optimizer, rows hit once and tho
   }
 }
 
-TEST_CASE("kernels: the same lookups give the same bits", "[cuda][kernels][gpu][thousands]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: the same lookups give the same bits",
+                 "[cuda][kernels][gpu][thousands]") {
   Draw draw(24);
   constexpr Index kRows = 300, kDim = 64;
   const Lookups lookups(draw, kRows, 3000, 20, true);
@@ -248,10 +238,7 @@ TEST_CASE("kernels: the same lookups give the same bits", "[cuda][kernels][gpu][
   check_near(results[0], expected, 1e-4);
 }
 
-TEST_CASE("kernels: index lists sorted by owner", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: index lists sorted by owner", "[cuda][kernels][gpu]") {
   Draw draw(25);
   const bool ranges = GENERATE(true, false);
   constexpr Index kRows = 500, kParts = 5;
@@ -325,10 +312,7 @@ TEST_CASE("kernels: index lists sorted by owner", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: means of consecutive rows", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: means of consecutive rows", "[cuda][kernels][gpu]") {
   Draw draw(27);
   for (const Format f : stored_formats()) {
     for (const Index dim : {1, 7, 64, 130}) {
@@ -372,10 +356,8 @@ TEST_CASE("kernels: means of consecutive rows", "[cuda][kernels][gpu]") {
   }
 }
 
-TEST_CASE("kernels: token embeddings of one shard of the vocabulary", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
+DEVICE_TEST_CASE("kernels: token embeddings of one shard of the vocabulary",
+                 "[cuda][kernels][gpu]") {
   Draw draw(28);
   constexpr Index kSamples = 7, kSequence = 29, kPitch = 30, kVocabulary = 64, kFirst = 16,
                   kLocal = 32;
