@@ -15,43 +15,41 @@ TEST_CASE("malformed input exits with 2", "[cli][malformed]") {
     const char* value;
     const char* remedy;
   };
+  const std::vector<Case> cases{
+      {R"({"workload": "gpt3-175b", "system": "dgx-h1)", "line 1", "end of the text", "truncated"},
+      {R"({"workload": "gpt3-175b", "system": "dgx-h100", "parallel": {"tensr": 8}})",
+       "parallel.tensr", "unknown key", "\"tensor\""},
+      {R"({"workload": {"kind": "transformer", "name": "w", "layers": 0}, "system": "dgx-h100"})",
+       "workload.layers", "found 0", "from 1"},
+      {R"({"workload": "rm1", "system": {"name": "s", "device": "h10-sxm-80gb", "fabric": []}})",
+       "system.device", "h10-sxm-80gb", "h100-sxm-80gb"}};
   const TemporaryFolder folder;
-  for (const Case& c : std::vector<Case>{
-           {R"({"workload": "gpt3-175b", "system": "dgx-h1)", "line 1", "end of the text",
-            "truncated"},
-           {R"({"workload": "gpt3-175b", "system": "dgx-h100", "parallel": {"tensr": 8}})",
-            "parallel.tensr", "unknown key", "\"tensor\""},
-           {R"({"workload": {"kind": "transformer", "name": "w", "layers": 0}, "system": "dgx-h100"})",
-            "workload.layers", "found 0", "from 1"},
-           {R"({"workload": "rm1", "system": {"name": "s", "device": "h10-sxm-80gb", "fabric": []}})",
-            "system.device", "h10-sxm-80gb", "h100-sxm-80gb"}}) {
-    const Outcome outcome = call({"predict", folder.file("job.json", c.job), "--format", "json"});
-    INFO(c.job << "\n" << outcome.err);
-    CHECK(outcome.code == 2);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains("job.json") && Contains(c.place) && Contains(c.value) &&
-                                Contains(c.remedy));
+  for (const Case& c : cases) {
+    INFO(c.job);
+    rejected({"predict", folder.file("job.json", c.job), "--format", "json"}, "job.json", c.place,
+             c.value, c.remedy);
   }
 }
 
 TEST_CASE("a file named in a job is the one the message names", "[cli][malformed]") {
   const TemporaryFolder folder;
-  const auto rejected = [&folder](const std::string& job) {
+  const auto message = [&folder](const std::string& job) {
     const Outcome outcome = call({"predict", folder.file("job.json", job)});
     CHECK(outcome.code == 2);
     CHECK(outcome.out.empty());
     return outcome.err;
   };
   (void)folder.file("machine.json", R"({"name": "s", "device": "h100-sxm-80gb", "fabrik": []})");
-  CHECK_THAT(rejected(R"({"workload": "rm1", "system": "machine.json"})"),
+  CHECK_THAT(message(R"({"workload": "rm1", "system": "machine.json"})"),
              Contains("machine.json: fabrik") && Contains("\"fabric\""));
   (void)folder.file("model.json", R"({"kind": "dlrm", "name": "x")");
-  CHECK_THAT(rejected(R"({"workload": "model.json", "system": "dgx-h100"})"),
+  CHECK_THAT(message(R"({"workload": "model.json", "system": "dgx-h100"})"),
              Contains("model.json: line 1") && Contains("truncated"));
   const auto plan = [&](const std::string& shard) {
     (void)folder.file("plan.json", R"({"kind": "embedding", "workload": "one", "system": "dgx-h100",
-      "devices": 2, "tables": [{"name": "t0", "shards": [{"columns": [0, 16], )" + shard + "}]}]}");
-    return rejected(R"({"system": "dgx-h100", "devices": 2, "batch": {"global": 64},
+      "devices": 2, "tables": [{"name": "t0", "shards": [{"columns": [0, 16], )" +
+                                       shard + "}]}]}");
+    return message(R"({"system": "dgx-h100", "devices": 2, "batch": {"global": 64},
       "workload": {"kind": "dlrm", "name": "one", "dense_features": 4, "bottom_mlp": [16],
         "interaction": {"kind": "dot"}, "top_mlp": [8, 1],
         "tables": [{"name": "t0", "rows": 100, "dim": 16}]}, "embedding": {"plan": "plan.json"}})");

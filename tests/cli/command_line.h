@@ -1,8 +1,10 @@
 #pragma once
 #include <sys/types.h>
 
+#include <catch2/catch.hpp>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,26 @@ Outcome execute(const std::string& executable, const std::vector<std::string>& a
 /// `command --set a --set b ... more...`.
 std::vector<std::string> with_sets(const std::string& command, const std::vector<std::string>& sets,
                                    const std::vector<std::string>& more);
+
+/// Standard output as the one JSON document it must be; json::parse rejects anything before or
+/// after.
+inline nlohmann::json document(const Outcome& outcome) {
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return nlohmann::json::parse(outcome.out);
+}
+
+/// Calls end with 2, nothing on standard output, and all of `words` on the other.
+template <class... Words>
+void rejected(const std::vector<std::string>& arguments, const Words&... words) {
+  const Outcome outcome = call(arguments);
+  INFO(outcome.err);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.out.empty());
+  for (const std::string& word : std::vector<std::string>{words...}) {
+    CHECK_THAT(outcome.err, Catch::Matchers::Contains(word));
+  }
+}
 
 /// A fresh folder, removed with everything in it.
 class TemporaryFolder {

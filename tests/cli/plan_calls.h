@@ -16,20 +16,6 @@ inline std::vector<std::string> command(const std::string& name,
                    more);
 }
 
-inline nlohmann::json document(const Outcome& outcome) {
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  return nlohmann::json::parse(outcome.out);
-}
-
-inline void rejected(const std::vector<std::string>& arguments, const std::string& why) {
-  const Outcome outcome = call(arguments);
-  INFO(outcome.err);
-  CHECK(outcome.code == 2);
-  CHECK(outcome.out.empty());
-  CHECK_THAT(outcome.err, Catch::Matchers::Contains(why));
-}
-
 /// A plan made for other lookups, so that there is something to gain.
 inline std::string plan_in_use(const TemporaryFolder& folder) {
   const std::string file = folder / "used.json";

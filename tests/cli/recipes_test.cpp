@@ -73,12 +73,7 @@ std::vector<Recipe> recipes() {
            {"parallel.tensor=8", "parallel.pipeline=16"}}};
 }
 
-json document(const Sets& arguments) {
-  const Outcome outcome = call(arguments, "", 600);
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  return json::parse(outcome.out);
-}
+json document(const Sets& arguments) { return document(call(arguments, "", 600)); }
 
 json predicted(const Recipe& recipe, const Sets& more) {
   Sets all = recipe.job;

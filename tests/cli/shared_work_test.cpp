@@ -11,37 +11,18 @@ using nlohmann::json;
 namespace {
 
 Outcome on_three_ranks(const std::vector<std::string>& arguments) {
-  std::vector<std::string> all{"OMPI_ALLOW_RUN_AS_ROOT=1",
-                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                               "mpirun",
-                               "-q",
-                               "--oversubscribe",
-                               "--bind-to",
-                               "none",
-                               "-n",
-                               "3",
-                               STEPCAST_EXECUTABLE};
+  std::vector<std::string> all{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                               "mpirun", "-q", "--oversubscribe"};
+  all.insert(all.end(), {"--bind-to", "none", "-n", "3", STEPCAST_EXECUTABLE});
   all.insert(all.end(), arguments.begin(), arguments.end());
   return execute("/usr/bin/env", all);
 }
 
 std::vector<std::string> plan(const std::string& devices, const std::string& format) {
-  return {"plan",
-          "--set",
-          "workload=megatron-8.3b",
-          "--set",
-          "system=dgx-a100-80gb",
-          "--set",
-          "batch.global=16",
-          "--set",
-          "batch.sequence=1024",
-          "--set",
-          "devices=" + devices,
-          "--front",
-          "--jobs",
-          "1",
-          "--format",
-          format};
+  return with_sets("plan",
+                   {"workload=megatron-8.3b", "system=dgx-a100-80gb", "batch.global=16",
+                    "batch.sequence=1024", "devices=" + devices},
+                   {"--front", "--jobs", "1", "--format", format});
 }
 
 }  // namespace
@@ -80,17 +61,9 @@ TEST_CASE("on three ranks, too, no plan that fits is 1 and bad input is 2", "[cl
 }
 
 TEST_CASE("a sweep on three ranks is that of one, to the byte", "[cli][mpi]") {
-  const std::vector<std::string> sweep{"sweep",
-                                       "--set",
-                                       "workload=rm1",
-                                       "--set",
-                                       "system=dgx-h100",
-                                       "--set",
-                                       "devices=1,2,3,4,8",
-                                       "--set",
-                                       "batch.global=8192,16384",
-                                       "--format",
-                                       "csv"};
+  const std::vector<std::string> sweep = with_sets(
+      "sweep", {"workload=rm1", "system=dgx-h100", "devices=1,2,3,4,8", "batch.global=8192,16384"},
+      {"--format", "csv"});
   const Outcome alone = call(sweep);
   INFO(alone.err);
   const Outcome shared = on_three_ranks(sweep);

@@ -266,19 +266,6 @@ TEST_CASE("tables beyond the GPUs' memory are exported with UVM caching, and com
   CHECK(step(folder / "exported.json") == Approx(step(own)).epsilon(1e-9));
 }
 
-TEST_CASE("a dim that no kernel of TorchRec takes is refused by the table", "[cli][torchrec]") {
-  const TemporaryFolder folder;
-  const std::string csv =
-      folder.file("dims.csv", csv_of({{"wide", 1000, 64}, {"odd", 1000, 10}, {"seven", 9, 7}}));
-  const std::string file = folder / "x.json";
-  const Outcome rejected =
-      call(with_sets("plan", {"workload=" + csv, "system=dgx-h100", "batch.global=4096"},
-                     {"--export", "torchrec=" + file}));
-  CHECK(rejected.code == 2);
-  CHECK_THAT(rejected.err, Contains("table \"odd\"") && Contains("pad it to 12"));
-  CHECK_FALSE(std::filesystem::exists(file));
-}
-
 TEST_CASE("plans of MLPerf's DLRM and of random tasks obey TorchRec's rules", "[cli][torchrec]") {
   const TemporaryFolder folder;
   const json zoo =
