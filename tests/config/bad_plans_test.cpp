@@ -25,7 +25,6 @@ std::string message(const std::string& workload, std::vector<std::string> set) {
 }
 
 struct Bad {
-  const char* name;
   std::vector<std::string> set;
   const char* key;     ///< that is to blame
   const char* remedy;  ///< the nearest values that can be
@@ -33,63 +32,35 @@ struct Bad {
 
 // gpt3-175b: 96 layers, 96 heads, hidden 12288 = 96 * 128.
 const std::vector<Bad> kDense{
-    {"heads % tensor",
-     {"devices=5", "parallel.tensor=5"},
-     "parallel.tensor",
-     "use 1, 2, 4, 8, 16 or 32"},
-    {"pipeline > layers",
-     {"devices=128", "parallel.pipeline=128"},
-     "parallel.pipeline",
-     "use at most 96 stages"},
-    {"pipeline * virtual_stages > layers",
-     {"devices=64", "parallel.pipeline=4", "parallel.virtual_stages=25"},
+    {{"devices=5", "parallel.tensor=5"}, "parallel.tensor", "use 1, 2, 4, 8, 16 or 32"},
+    {{"devices=128", "parallel.pipeline=128"}, "parallel.pipeline", "use at most 96 stages"},
+    {{"devices=64", "parallel.pipeline=4", "parallel.virtual_stages=25"},
      "parallel.virtual_stages",
      "use at most 24"},
-    {"more layers recomputed than a stage has",
-     {"devices=8", "parallel.pipeline=8", "parallel.recompute={\"layers\": 13}"},
+    {{"devices=8", "parallel.pipeline=8", "parallel.recompute={\"layers\": 13}"},
      "parallel.recompute.layers",
      "use 12 or less"},
-    {"key and value heads that do not divide the heads",
-     {"workload.heads=97"},
-     "kv_heads",
-     "such as 1 or 97"},
-    {"the split has more ranks than devices", {"devices=8", "parallel.tensor=16"}, "devices", "16"},
-    {"data does not fill the devices",
-     {"devices=64", "parallel.data=63"},
-     "parallel.data",
-     "\"auto\" or set devices=63"},
-    {"global % (data * micro)", {"devices=7"}, "batch.global", "use 63 or 70"},
-    {"micro-batches of an interleaved pipeline",
-     {"devices=8", "parallel.pipeline=8", "parallel.virtual_stages=3", "batch.global=12"},
+    {{"workload.heads=97"}, "kv_heads", "such as 1 or 97"},
+    {{"devices=8", "parallel.tensor=16"}, "devices", "16"},
+    {{"devices=64", "parallel.data=63"}, "parallel.data", "\"auto\" or set devices=63"},
+    {{"devices=7"}, "batch.global", "use 63 or 70"},
+    {{"devices=8", "parallel.pipeline=8", "parallel.virtual_stages=3", "batch.global=12"},
      "batch.global",
      "use 8 or 16"},
-    {"rows do not divide over tensor ranks",
-     {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true", "batch.sequence=2044"},
+    {{"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true", "batch.sequence=2044"},
      "parallel.sequence_parallel",
      "use batch.sequence = 2040 or 2048, or false"},
-    {"experts of a dense model", {"devices=16", "parallel.expert=2"}, "parallel.expert", "use 1"},
-    {"no such number format on the device",
-     {"system=dgx-v100-32gb", "devices=8", "formats.compute=fp8"},
-     "formats.compute",
-     "use fp16 or fp32"},
+    {{"devices=16", "parallel.expert=2"}, "parallel.expert", "use 1"},
 };
 
 // mixtral-8x7b: 8 experts, 8 key and value heads.
 const std::vector<Bad> kExperts{
-    {"more ranks than experts",
-     {"devices=16", "parallel.expert=16"},
-     "parallel.expert",
-     "use 1, 2, 4 or 8"},
-    {"no divisor of the ranks",
-     {"devices=16", "parallel.expert=3"},
-     "parallel.expert",
-     "use 1, 2, 4 or 8"},
-    {"tensor ranks with experts of their own",
-     {"devices=8", "parallel.expert=8", "parallel.tensor=8"},
+    {{"devices=16", "parallel.expert=16"}, "parallel.expert", "use 1, 2, 4 or 8"},
+    {{"devices=16", "parallel.expert=3"}, "parallel.expert", "use 1, 2, 4 or 8"},
+    {{"devices=8", "parallel.expert=8", "parallel.tensor=8"},
      "parallel.sequence_parallel",
      "use true"},
-    {"parts of an exchange that hides nothing",
-     {"devices=8", "parallel.expert=8", "parallel.expert_chunks=2"},
+    {{"devices=8", "parallel.expert=8", "parallel.expert_chunks=2"},
      "parallel.expert_chunks",
      "set overlap.expert, or use 1"},
 };
@@ -98,11 +69,11 @@ const std::vector<Bad> kExperts{
 
 TEST_CASE("bad plans name the key and the nearest plan that can be", "[config][bad_plan]") {
   for (const Bad& bad : kDense) {
-    INFO(bad.name);
+    CAPTURE(bad.set);
     CHECK_THAT(message("gpt3-175b", bad.set), Contains(bad.key) && Contains(bad.remedy));
   }
   for (const Bad& bad : kExperts) {
-    INFO(bad.name);
+    CAPTURE(bad.set);
     CHECK_THAT(message("mixtral-8x7b", bad.set), Contains(bad.key) && Contains(bad.remedy));
   }
 }

@@ -231,8 +231,6 @@ TEST_CASE("plans of experts explain themselves with the nearest values", "[confi
   CHECK_THAT(message(mixtral(R"("tensor": 2, "expert": 3)")),
              Contains("job.json: parallel.expert: 3 must divide") && Contains("experts = 8") &&
                  Contains("use 1, 2, 4 or 8"));
-  CHECK_THAT(message(mixtral(R"("tensor": 4, "expert": 8)")),
-             Contains("parallel.sequence_parallel: false") && Contains("use true"));
   CHECK_THAT(message(mixtral(R"("tensor": 4, "expert": 4, "expert_tensor": 2)")),
              Contains("parallel.expert_tensor: 2") && Contains("use 4 or 1"));
   for (const char* order : {"tensor-data-pipeline", "data-tensor-context-pipeline", "tensor",
@@ -245,10 +243,6 @@ TEST_CASE("plans of experts explain themselves with the nearest values", "[confi
   CHECK_THAT(
       message(R"({"system": "dgx-h100", "workload": "llama3-8b", "parallel": {"expert": 2}})"),
       Contains("parallel.expert: 2, but workload llama3-8b has no experts; use 1"));
-  CHECK_THAT(
-      message(
-          R"({"system": "dgx-v100-32gb", "workload": "llama3-8b", "formats": {"compute": "fp8"}})"),
-      Contains("formats.compute") && Contains("v100-sxm2-32gb has no fp8 peak; use fp16 or fp32"));
   const auto moe = [](const std::string& keys) {
     return R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "layers": 2, "hidden": 64, "heads": 4, "activation": "swiglu", "vocabulary": 64,
                "default_batch": {"global": 8, "micro": 1, "sequence": 16}, "moe": {)" +
@@ -323,7 +317,8 @@ TEST_CASE("a dlrm's tables are checked", "[config][malformed]") {
 }
 
 TEST_CASE("a system's amounts carry units", "[config][malformed]") {
-  const std::string before = R"({"workload": "rm1", "system": {"name": "s", "device": {"name": "d", )";
+  const std::string before =
+      R"({"workload": "rm1", "system": {"name": "s", "device": {"name": "d", )";
   const std::string after =
       R"(}, "fabric": [{"name": "n", "size": 8, "bandwidth": "1 GB/s", "latency": "1 us"}]}})";
   const std::string rest = R"("peak": {"fp32": "1 TFLOP/s"})";

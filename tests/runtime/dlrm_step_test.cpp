@@ -19,54 +19,22 @@ using namespace stepcast::runtime::test;
 
 namespace {
 
-void check_equal_curves(Job job, const std::vector<std::string>& plans,
-                        const std::vector<std::int64_t>& devices, bool overlap = false) {
-  constexpr int kSteps = 6;
+std::vector<double> curve_of_one_rank(Job job, int steps) {
   job.devices = 1;
   job.embedding_choice = "table_wise";
-  const std::vector<double> alone = loss_curve(job, kSteps);
-  for (const std::int64_t n : devices) {
-    for (const std::string& plan : plans) {
-      CAPTURE(n, plan, overlap);
-      job.devices = n;
-      job.embedding_choice = plan;
-      job.parallel.overlap.input_all_to_all = overlap;
-      job.parallel.overlap.output_all_to_all = overlap;
-      job.parallel.overlap.dense_all_reduce = overlap;
-      const std::vector<double> curve = loss_curve(job, kSteps);
-      for (int s = 0; s < kSteps; ++s) {
-        CAPTURE(s);
-        CHECK(curve[static_cast<std::size_t>(s)] ==
-              Approx(alone[static_cast<std::size_t>(s)]).epsilon(2e-5));
-      }
-    }
+  return loss_curve(job, steps);
+}
+
+void check_same(const std::vector<double>& curve, const std::vector<double>& alone) {
+  REQUIRE(curve.size() == alone.size());
+  for (std::size_t s = 0; s < curve.size(); ++s) {
+    CAPTURE(s);
+    CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
   }
 }
 
 const std::vector<std::string> kEveryPlan{"table_wise",     "row_wise",      "column_wise",
                                           "table_row_wise", "data_parallel", "auto"};
-
-}  // namespace
-
-TEST_CASE("every embedding plan trains the same DLRM", "[runtime][dlrm]") {
-  const auto interaction =
-      GENERATE(InteractionKind::kDot, InteractionKind::kCat, InteractionKind::kDcnV2);
-  check_equal_curves(small_job(interaction), kEveryPlan, {1, 2, 4});
-}
-
-TEST_CASE("plans agree under every embedding optimizer", "[runtime][dlrm]") {
-  // Row-wise Adagrad keeps one sum per row: of the columns a shard holds, so column-wise plans
-  // really train differently.
-  const auto optimizer =
-      GENERATE(OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam, OptimizerKind::kAdagrad);
-  std::vector<std::string> plans{"table_wise", "row_wise", "table_row_wise", "data_parallel"};
-  if (optimizer != OptimizerKind::kRowwiseAdagrad) {
-    plans.emplace_back("column_wise");
-  }
-  check_equal_curves(small_job(InteractionKind::kCat, optimizer), plans, {4});
-}
-
-namespace {
 
 /// Rows of each table looked up by popularity.
 Job skewed_job(OptimizerKind optimizer) {
@@ -79,6 +47,21 @@ Job skewed_job(OptimizerKind optimizer) {
 
 }  // namespace
 
+TEST_CASE("every embedding plan trains the same DLRM", "[runtime][dlrm]") {
+  const auto interaction =
+      GENERATE(InteractionKind::kDot, InteractionKind::kCat, InteractionKind::kDcnV2);
+  Job job = small_job(interaction);
+  const std::vector<double> alone = curve_of_one_rank(job, 6);
+  for (const std::int64_t devices : {1, 2, 4}) {
+    for (const std::string& plan : kEveryPlan) {
+      CAPTURE(devices, plan);
+      job.devices = devices;
+      job.embedding_choice = plan;
+      check_same(loss_curve(job, 6), alone);
+    }
+  }
+}
+
 TEST_CASE("rows by popularity at several replication levels train the same DLRM",
           "[runtime][dlrm][tiers]") {
   // Every kind of range, remapped and not, pooled, mean and unpooled, under every optimizer; what
@@ -87,9 +70,7 @@ TEST_CASE("rows by popularity at several replication levels train the same DLRM"
                                   OptimizerKind::kAdam, OptimizerKind::kAdagrad);
   Job job = skewed_job(optimizer);
   constexpr int kSteps = 5;
-  job.devices = 1;
-  job.embedding_choice = "table_wise";
-  const std::vector<double> alone = loss_curve(job, kSteps);
+  const std::vector<double> alone = curve_of_one_rank(job, kSteps);
   for (unsigned seed = 0; seed < 24; ++seed) {
     job.devices = seed % 4 == 0 ? 2 : 4;
     job.parallel.overlap.input_all_to_all = seed % 3 == 0;
@@ -98,11 +79,7 @@ TEST_CASE("rows by popularity at several replication levels train the same DLRM"
     job.parallel.dlrm_pipeline = static_cast<DlrmPipeline>(seed / 3 % 4);
     job.embedding_plan = runtime::test::random_tiered_plan(job, seed);
     CAPTURE(seed, job.devices, static_cast<int>(optimizer));
-    const std::vector<double> curve = loss_curve(job, kSteps);
-    for (std::size_t s = 0; s < curve.size(); ++s) {
-      CAPTURE(s);
-      CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
-    }
+    check_same(loss_curve(job, kSteps), alone);
   }
 }
 
@@ -111,9 +88,7 @@ TEST_CASE("copies in groups of several sizes train the same DLRM, in one table t
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
                                   OptimizerKind::kAdam, OptimizerKind::kAdagrad);
   Job job = skewed_job(optimizer);
-  job.devices = 1;
-  job.embedding_choice = "table_wise";
-  const std::vector<double> alone = loss_curve(job, 4);
+  const std::vector<double> alone = curve_of_one_rank(job, 4);
   job.devices = 8;
   for (unsigned seed = 0; seed < 7; ++seed) {
     CAPTURE(seed);
@@ -121,25 +96,19 @@ TEST_CASE("copies in groups of several sizes train the same DLRM, in one table t
     job.embedding_plan =
         seed == 0 ? nested_plan(job, {1, 2, 4, 8}) : random_tiered_plan(job, seed, {2, 4});
     job.embedding_dedup = seed % 2 == 1;
-    const std::vector<double> curve = loss_curve(job, 4);
-    for (std::size_t s = 0; s < alone.size(); ++s) {
-      CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
-    }
+    check_same(loss_curve(job, 4), alone);
   }
 }
 
 TEST_CASE("ids that travel once train the same DLRM", "[runtime][dlrm][dedup]") {
   // Batches repeat row 0 often. Gradients of one row are summed on each rank first.
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kAdam);
-  Job job = small_job(InteractionKind::kCat, optimizer);
+  Job job = skewed_job(optimizer);
   for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
-    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
     t.mode = t.mode == PoolingMode::kMean ? PoolingMode::kSequence : t.mode;
   }
   constexpr int kSteps = 5;
-  job.devices = 1;
-  job.embedding_choice = "table_wise";
-  const std::vector<double> alone = loss_curve(job, kSteps);
+  const std::vector<double> alone = curve_of_one_rank(job, kSteps);
   job.embedding_dedup = true;
   for (unsigned seed = 0; seed < 24; ++seed) {
     job.devices = seed % 4 == 0 ? 2 : 4;
@@ -150,11 +119,7 @@ TEST_CASE("ids that travel once train the same DLRM", "[runtime][dlrm][dedup]") 
       runtime::test::move_to_slow_tiers(*job.embedding_plan, seed);
     }
     CAPTURE(seed, job.devices, static_cast<int>(optimizer));
-    const std::vector<double> curve = loss_curve(job, kSteps);
-    for (std::size_t s = 0; s < curve.size(); ++s) {
-      CAPTURE(s);
-      CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
-    }
+    check_same(loss_curve(job, kSteps), alone);
   }
 }
 
@@ -162,15 +127,12 @@ TEST_CASE("lists that are pooled once train the same DLRM", "[runtime][dlrm][ded
   // Two of five lists of a rank's four samples are distinct.
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
                                   OptimizerKind::kAdam, OptimizerKind::kAdagrad);
-  Job job = small_job(InteractionKind::kCat, optimizer);
+  Job job = skewed_job(optimizer);
   for (EmbeddingTable& t : std::get<LayeredWorkload>(job.workload.model).tables) {
-    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
     t.session = Session{4, 0.8};
   }
   constexpr int kSteps = 5;
-  job.devices = 1;
-  job.embedding_choice = "table_wise";
-  const std::vector<double> alone = loss_curve(job, kSteps);
+  const std::vector<double> alone = curve_of_one_rank(job, kSteps);
   job.embedding_dedup = true;
   unsigned seed = 0;
   for (const std::int64_t devices : {1, 2, 4}) {
@@ -189,17 +151,9 @@ TEST_CASE("lists that are pooled once train the same DLRM", "[runtime][dlrm][ded
             job.workload.layered()->tables[static_cast<std::size_t>(s.table)].mode;
         CHECK(s.pools_lists_once() == (mode != PoolingMode::kSequence));
       }
-      const std::vector<double> curve = loss_curve(job, kSteps);
-      for (std::size_t s = 0; s < curve.size(); ++s) {
-        CAPTURE(s);
-        CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
-      }
+      check_same(loss_curve(job, kSteps), alone);
     }
   }
-}
-
-TEST_CASE("overlapped exchanges change nothing but time", "[runtime][dlrm]") {
-  check_equal_curves(small_job(InteractionKind::kDot), kEveryPlan, {2, 4}, true);
 }
 
 TEST_CASE("a pipeline over batches trains on the same rows as one step after the other",
@@ -207,9 +161,7 @@ TEST_CASE("a pipeline over batches trains on the same rows as one step after the
   // Losses are those of the same batches, step by step: a lookup before the update by the batch in
   // between would show from the second step on.
   Job job = small_job(InteractionKind::kDot, OptimizerKind::kAdagrad);
-  job.devices = 1;
-  job.embedding_choice = "table_wise";
-  const std::vector<double> alone = loss_curve(job, 6);
+  const std::vector<double> alone = curve_of_one_rank(job, 6);
   const auto pipeline =
       GENERATE(DlrmPipeline::kSparseDist, DlrmPipeline::kPrefetch, DlrmPipeline::kFused);
   const bool overlap = GENERATE(false, true);
@@ -221,11 +173,7 @@ TEST_CASE("a pipeline over batches trains on the same rows as one step after the
       CAPTURE(static_cast<int>(pipeline), overlap, devices, plan);
       job.devices = devices;
       job.embedding_choice = plan;
-      const std::vector<double> curve = loss_curve(job, 6);
-      for (std::size_t s = 0; s < curve.size(); ++s) {
-        CAPTURE(s);
-        CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
-      }
+      check_same(loss_curve(job, 6), alone);
     }
   }
 }
@@ -243,22 +191,6 @@ TEST_CASE("a pipelined step wants its pipeline filled, and the next batch", "[ru
   CHECK_THROWS_AS(executor.fill_pipeline(first), InternalError);
   CHECK_THROWS_AS(executor.run_step(0, first, -1), InternalError);
   CHECK(executor.run_step(0, first, -1, &first) > 0);
-}
-
-TEST_CASE("striped rows train as blocks do", "[runtime][dlrm]") {
-  Job job = small_job(InteractionKind::kCat, OptimizerKind::kRowwiseAdagrad);
-  job.devices = 1;
-  const std::vector<double> alone = loss_curve(job, 4);
-  job.devices = 4;
-  const auto kind = GENERATE(ShardingKind::kRowWise, ShardingKind::kTableRowWise);
-  job.embedding_plan = workloads::make_embedding_plan(job, kind);
-  for (PlanTable& t : job.embedding_plan->tables) {
-    t.shards.front().split = Split::kStripe;
-  }
-  const std::vector<double> striped = loss_curve(job, 4);
-  for (std::size_t s = 0; s < 4; ++s) {
-    CHECK(striped[s] == Approx(alone[s]).epsilon(2e-5));
-  }
 }
 
 namespace {

@@ -41,13 +41,13 @@ inline const cuda::Module* device_module() {
 /// A test case that gets the module, skipped where there is no device.
 #define DEVICE_TEST_CASE(...) \
   DEVICE_TEST_CASE_OF(INTERNAL_CATCH_UNIQUE_NAME(on_device), __VA_ARGS__)
-#define DEVICE_TEST_CASE_OF(body, ...)                                                          \
-  static void body(const ::stepcast::runtime::cuda::Module& module);                            \
-  TEST_CASE(__VA_ARGS__) {                                                                      \
-    if (const auto* found = ::stepcast::runtime::test::device_module(); found != nullptr) {     \
-      body(*found);                                                                             \
-    }                                                                                           \
-  }                                                                                             \
+#define DEVICE_TEST_CASE_OF(body, ...)                                                      \
+  static void body(const ::stepcast::runtime::cuda::Module& module);                        \
+  TEST_CASE(__VA_ARGS__) {                                                                  \
+    if (const auto* found = ::stepcast::runtime::test::device_module(); found != nullptr) { \
+      body(*found);                                                                         \
+    }                                                                                       \
+  }                                                                                         \
   static void body([[maybe_unused]] const ::stepcast::runtime::cuda::Module& module)
 
 inline Job small_dlrm(InteractionKind interaction, OptimizerKind embedding, Format compute) {
