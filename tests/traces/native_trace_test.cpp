@@ -1,17 +1,14 @@
-#include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
-#include <random>
-#include <sstream>
-
 #include "core/error.h"
 #include "core/graph/program_builder.h"
+#include "tests/traces/shared_traces.h"
 #include "traces/chrome/chrome_writer.h"
 #include "traces/events/open_native.h"
 #include "traces/native/native_trace.h"
 
 using namespace stepcast;
 using namespace stepcast::traces;
+using test::TemporaryFolder;
+using test::text_of;
 namespace fs = std::filesystem;
 
 namespace {
@@ -68,25 +65,11 @@ GraphRun late_second_rank() {
   return t;
 }
 
-struct TemporaryFolder {
-  fs::path path =
-      fs::temp_directory_path() / ("stepcast-trace-" + std::to_string(std::random_device{}()));
-  TemporaryFolder() { fs::create_directories(path); }
-  ~TemporaryFolder() { fs::remove_all(path); }
-};
-
 void write(const fs::path& folder, const GraphRun& t) {
   for (const RankTrace& r : t.ranks) {
     write_rank(folder, r);
   }
   write_manifest(folder, t, static_cast<int>(t.ranks.size()));
-}
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  std::stringstream s;
-  s << in.rdbuf();
-  return s.str();
 }
 
 void put(const fs::path& file, const std::string& text) { std::ofstream(file) << text; }
