@@ -103,16 +103,11 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   CHECK(gpt.fused_epilogues);
   CHECK_FALSE(job(kGpt).fused_epilogues);
   check_round_trip(gpt);
-  const std::vector<std::string> once{"workload=deepseek-v3",
-                                      "devices=1024",
-                                      "parallel.pipeline=16",
-                                      "parallel.expert=64",
-                                      "parallel.expert_dispatch=per_machine",
-                                      "parallel.order=tensor-context-data-pipeline",
-                                      "formats.expert_dispatch=fp8",
-                                      "system=dgx-h100",
-                                      "formats.attention=fp8"};
-  const Job experts = job(kGpt, once);
+  const Job experts =
+      job(kGpt, {"workload=deepseek-v3", "system=dgx-h100", "devices=1024", "parallel.pipeline=16",
+                 "parallel.expert=64", "parallel.expert_dispatch=per_machine",
+                 "parallel.order=tensor-context-data-pipeline", "formats.expert_dispatch=fp8",
+                 "formats.attention=fp8"});
   CHECK(experts.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
   CHECK(experts.formats.expert_dispatch == Format::kFp8);
   CHECK(experts.system.framework.fp8_attention);

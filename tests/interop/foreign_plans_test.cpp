@@ -1,9 +1,5 @@
 // Plans of TorchRec and HugeCTR: round trips, and what has no form there.
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 
 #include "core/config/config.h"
@@ -11,6 +7,7 @@
 #include "interop/hugectr/plan.h"
 #include "interop/import.h"
 #include "interop/torchrec/plan.h"
+#include "tests/config/folder.h"
 
 using namespace stepcast;
 using Catch::Matchers::Contains;
@@ -19,20 +16,9 @@ namespace {
 
 const config::Library kLibrary = interop::library(STEPCAST_SOURCE_DIR);
 
-class PlanFile {
- public:
-  explicit PlanFile(const std::string& text)
-      : path_(std::filesystem::temp_directory_path() /
-              ("stepcast_foreign_" + std::to_string(getpid()) + ".json")) {
-    std::ofstream(path_) << text;
-  }
-  ~PlanFile() { std::filesystem::remove(path_); }
-  PlanFile(const PlanFile&) = delete;
-  PlanFile& operator=(const PlanFile&) = delete;
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
+struct PlanFile : private config::test::Folder {
+  explicit PlanFile(const std::string& text) : Folder("foreign") { (void)write("plan.json", text); }
+  [[nodiscard]] std::string path() const { return (Folder::path / "plan.json").string(); }
 };
 
 /// Five tables, 20 rows x 8 columns each, on 4 ranks in two machines of 2.

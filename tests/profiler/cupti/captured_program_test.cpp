@@ -37,13 +37,8 @@ traces::Recording rank_of(std::int32_t rank) {
   std::uint32_t id = 0;
   for (std::uint32_t step = 0; step < 6; ++step) {
     const std::uint32_t t = 1000 + step * 1000, gemm = rank == 0 ? 200 : 300;
-    made.range(step == 0   ? "step 0"
-               : step == 1 ? "step 1"
-               : step == 2 ? "step 2"
-               : step == 3 ? "step 3"
-               : step == 4 ? "step 4"
-                           : "step 5",
-               t, t + 990);
+    constexpr const char* kNames[]{"step 0", "step 1", "step 2", "step 3", "step 4", "step 5"};
+    made.range(kNames[step], t, t + 990);
     made.launch("gemm", kCompute, t + 10, t + 20, t + 20 + gemm, ++id);
     made.api(Records::kRecordEvent, t + 20, t + 22, ++id);
     made.recorded(1, 100 + 2 * step, kCompute, id);

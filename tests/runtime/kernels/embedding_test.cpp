@@ -256,15 +256,6 @@ TEST_CASE("gather then sequence mean equals mean pooling, both ways",
   check_close(gradient, dense_gradient(d_out, rows, dim, bags, Pooling::kMean));
 }
 
-TEST_CASE("mean factors turn sums into means", "[runtime][kernels][embedding]") {
-  const Lookups lookups = random_lookups(10, 4, 7, 4);
-  Floats weights = random_floats(7 * 3, 1), out(30), factors(10);
-  embedding_bag_forward(view(weights, 7, 3), lookups.bags(), Pooling::kSum, view(out, 10, 3));
-  mean_factors(lookups.bags(), factors.data());
-  scale_rows(view(out, 10, 3), factors.data());
-  check_close(out, pooled(weights, 3, lookups.bags(), Pooling::kMean));
-}
-
 TEST_CASE("the radix sort is a stable sort by key", "[runtime][kernels][embedding][property]") {
   const int bits = GENERATE(0, 1, 7, 8, 9, 16, 23, 32);
   const Index count = GENERATE(0, 1, 1000, 40000);

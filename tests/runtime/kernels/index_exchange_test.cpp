@@ -89,11 +89,4 @@ TEST_CASE("every lookup reaches its owner, in order, and maps back to its row",
   }
 }
 
-TEST_CASE("lengths of bags", "[runtime][kernels][exchange]") {
-  const Ids offsets{10, 12, 12, 15};
-  Ids lengths(3);
-  bag_lengths({nullptr, offsets.data(), 3}, lengths.data());
-  CHECK(lengths == Ids{2, 0, 3});
-}
-
 }  // namespace stepcast::runtime::kernels
