@@ -246,7 +246,8 @@ TEST_CASE("Criteo lines become samples", "[runtime][data]") {
   CHECK(batch.offsets[2] == std::vector<std::int64_t>{0, 1, 2, 3, 4});
   const File zstd("criteo.zst", packed_text(three, "zstd"));
   CHECK(drawn(inputs, 1, 0, 0, zstd.path.string()).lookups == batch.lookups);
-  const File cut("criteo_cut.zst", compressed.substr(0, compressed.size() / 2));
+  const std::string packed = packed_text(three, "zstd");
+  const File cut("criteo_cut.zst", packed.substr(0, packed.size() / 2));
   CHECK_THROWS_AS(drawn(inputs, 1, 0, 0, cut.path.string()), InputError);
 
   const File short_line("criteo_short", line("1", "a") + "\n0\t1\t2\n");

@@ -72,7 +72,7 @@ Floats reference(const Problem& p) {
 
 AttentionShape shape_of(Index batch, Index heads, Index kv_heads, Index queries, Index keys,
                         Index dim, bool causal, Index block, Index window = 0) {
-  return {batch, heads, kv_heads, queries, keys, dim, causal, 0, block, window};
+  return {batch, heads, kv_heads, queries, keys, dim, causal, block, window};
 }
 
 }  // namespace
