@@ -110,6 +110,9 @@ function(stepcast_test name)
       PROPERTIES LABELS ${tag} ${properties} ${properties_of_${tag}})
     string(APPEND others "~[${tag}]")
   endforeach()
+  if(others)  # a filter that only excludes would find hidden cases too
+    string(PREPEND others "~[.]")
+  endif()
   catch_discover_tests(test_${name} TEST_SPEC "${others}" PROPERTIES LABELS ${ARG_LABEL} ${properties} ${properties_of_${ARG_LABEL}})
 endfunction()
 

@@ -104,8 +104,8 @@
   ROW(kCombineBackward, combine_backward)        /* gradient of the rows, copies, probabilities -> gradients of the    \
                                                     copies, of the chosen experts' probabilities (0 elsewhere) */      \
   ROW(kGemm, grouped_gemm)                       /* as elsewhere, for each expert held here and for its rows */        \
-  ROW(kActivationForward, activation_forward)    /* the same */                                                        \
-  ROW(kActivationBackward, activation_backward)  /* the same */                                                        \
+  ROW(kActivationForward, routed_activation_forward)    /* the same */                                                      \
+  ROW(kActivationBackward, routed_activation_backward)  /* the same */                                                      \
   ROW(kAllToAll, exchange)                       /* all-to-all of copies, as many as each member has */                \
   ROW(kAllToAllV, exchange)                      /* the same */                                                        \
   ROW(kAllGather, gather_copies)                 /* all-gather of copies over tensor ranks */                          \

@@ -36,7 +36,7 @@ struct RunOptions {
   std::int64_t steps = 20;
   std::int64_t warmup = 3;
   std::uint64_t seed = 0;
-  const System* emulate = nullptr;  ///< efficiencies collectives to this system's fabric; CPU only
+  const System* emulate = nullptr;  ///< paces collectives to this system's fabric; CPU only
   std::string data_file;            ///< Criteo TSV or text; empty: drawn from the workload's laws
   bool real_time = false;           ///< round-robin real-time scheduling where permitted
   std::function<void(const StepRecord&)> on_step;  ///< called on rank 0 after each step

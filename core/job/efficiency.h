@@ -42,9 +42,9 @@ const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, std::str
                                           std::string_view framework, std::string_view family);
 
 /// The efficiency of one kind of plan as a system carries it: entry "transformer_step.<family>" of
-/// its fitted models, form "step.efficiency".
+/// its fitted models, form "step.pace".
 struct Efficiency {
-  double factor = 1, low = 1, high = 1;  ///< as PaceGroup
+  double factor = 1, low = 1, high = 1;  ///< as EfficiencyGroup
   std::int64_t rows = 0, sources = 0;
   bool own = false;      ///< measured on this device, with this framework and family of plan
   std::string measured;  ///< "megatron-core on h100-sxm-80gb"

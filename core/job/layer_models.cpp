@@ -31,18 +31,18 @@ int features(LayerBuilder& b, const LayeredWorkload& w) {
   return b.tables("features", mlp(b, "bottom", dense, w.bottom_mlp, false), table_columns(w));
 }
 
-int interaction(LayerBuilder& b, const LayeredWorkload& w, int framework) {
+int interaction(LayerBuilder& b, const LayeredWorkload& w, int stacked) {
   switch (w.interaction.kind) {
     case InteractionKind::kCat:
-      return framework;
+      return stacked;
     case InteractionKind::kDot:
-      return b.dot("interaction", framework, w.bottom_mlp.back());
+      return b.dot("interaction", stacked, w.bottom_mlp.back());
     case InteractionKind::kDcnV2:
       break;
   }
-  int x = framework;
+  int x = stacked;
   for (std::int64_t i = 0; i < w.interaction.layers; ++i) {
-    x = b.cross(fmt::format("cross.{}", i), framework, x, w.interaction.rank);
+    x = b.cross(fmt::format("cross.{}", i), stacked, x, w.interaction.rank);
   }
   return x;
 }
@@ -58,8 +58,8 @@ int embeddings(LayerBuilder& b, const LayeredWorkload& w) {
                       t.name, t.dim, width));
     }
   }
-  const int framework = features(b, w);
-  return b.reshape("embeddings", framework, table_columns(w) / width + 1, width);
+  const int stacked = features(b, w);
+  return b.reshape("embeddings", stacked, table_columns(w) / width + 1, width);
 }
 
 /// Linear combinations of the rows of x; `x` as columns of its transpose.
@@ -123,8 +123,8 @@ int dhen_module(LayerBuilder& b, const DhenModel& m, DhenModel::Module module,
       y = b.reshape(at + "linear.flat", x, 1, flat);
       break;
     case DhenModel::Module::kCross: {
-      const int framework = b.reshape(at + "cross.flat", x, 1, flat);
-      y = b.cross(at + "cross", framework, framework, m.rank);
+      const int stacked = b.reshape(at + "cross.flat", x, 1, flat);
+      y = b.cross(at + "cross", stacked, stacked, m.rank);
       break;
     }
   }

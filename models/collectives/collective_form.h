@@ -64,7 +64,7 @@ class CollectiveForm {
 ///   a data sheet rarely gives.
 /// - wide: share by which latency grows once messages are spread over all channels and threads.
 /// - bulk: latencies a step adds when flags in the data (LL, LL128) give way to the bandwidth
-///   (Simple) protocol. Steps: of a ring n - 1 at the efficiency of its slowest link, of an exchange one
+///   (Simple) protocol. Steps: of a ring n - 1 at the speed of its slowest link, of an exchange one
 ///   per peer, of a tree as hops.
 /// - own: share of one chunk's transfer that a rank's own part costs (ring, direct).
 /// - ramp: pipeline filling of large messages.

@@ -28,7 +28,7 @@ struct LowerBound {
 /// g(T) <= T is a bound. By symmetry of the ranks no other multipliers of the load constraints do
 /// better without the piece rule. Source: Geoffrion, "Lagrangean relaxation for integer
 /// programming", Math. Prog. Study 2, 1974; the piece rule is the usual one of makespan bounds.
-/// Checked against brute force by tests/planner/solver_test.cpp.
+/// Checked against brute force and CBC by tests/planner/solver_test.cpp.
 LowerBound lower_bound(const PlacementProblem& problem);
 
 }  // namespace stepcast::planner

@@ -161,7 +161,7 @@ struct PlacementProblem {
   std::optional<Moves> moves = std::nullopt;
   /// Phases that some option loads.
   [[nodiscard]] std::vector<std::size_t> phases() const;
-  /// Number of placements, as a power of ten.
+  /// Number of placements, as a power of ten; of pieces on as many groups, an upper bound.
   [[nodiscard]] double space_log10() const;
 };
 

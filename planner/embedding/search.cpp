@@ -24,7 +24,7 @@ namespace {
 /// Placements of a table tried in the hope of a proof.
 constexpr std::uint64_t kProofSteps = 200'000;
 constexpr std::uint64_t kCertainSteps = 4'000'000;  // for spaces that this surely exhausts
-constexpr double kCertainSpace = 9;  // placements, as a power of ten, before any are cut off
+constexpr double kCertainSpace = 1e9;               // placements, before any are cut off
 constexpr double kProofTables = 12;
 constexpr double kFewTables = 6;  // times the effort, where an evaluation costs little
 constexpr std::size_t kDescents = 3;
@@ -97,6 +97,24 @@ std::optional<Shortage> shortage_of(const PlacementProblem& problem) {
 }
 
 namespace {
+
+/// Number of placements.
+double space_of(const PlacementProblem& problem) {
+  double space = 1;
+  for (const PlacementTable& table : problem.tables) {
+    double ways = 0;
+    for (const PlacementOption& o : table.options) {
+      double choices = 1;
+      const std::int32_t groups = problem.ranks / o.group;
+      for (std::int32_t p = 0; p < o.pieces && groups > 1; ++p) {
+        choices *= static_cast<double>(groups - p) / (p + 1);
+      }
+      ways += choices;
+    }
+    space *= ways;
+  }
+  return space;
+}
 
 struct Start {
   Femtoseconds objective;
@@ -321,7 +339,7 @@ void prove(const PlacementProblem& problem, const SearchOptions& options, intern
   const Femtoseconds in_hand = best_found.best();
   const auto steps = static_cast<std::uint64_t>(
       options.effort *
-      static_cast<double>(problem.space_log10() <= kCertainSpace ? kCertainSteps : kProofSteps));
+      static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
   if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
     if (proof->better) {
       best_found.offer(proof->better->first, proof->better->second);

@@ -21,7 +21,7 @@ struct LinkSample {
 
 /// Messages of several sizes between two ranks at a time, for every pair: what the links between
 /// them are, seen from outside. All ranks of one machine call it together and return the same.
-/// `emulate` efficiencies them, and nothing else here reads it.
+/// `emulate` paces them, and nothing else here reads it.
 std::vector<LinkSample> sweep_pairs(const System* emulate, MpiSession& session);
 
 /// The collectives of a training step over all ranks, inside nodes of `node` consecutive ranks and

@@ -36,7 +36,7 @@ class OpContext {
   OpState* state;               ///< family state of this rank; null where it keeps none
   double bytes_sent = 0;        ///< set by collective ops
   double* loss = nullptr;       ///< loss ops add their (already scaled) share here
-  TierPort* tiers = nullptr;  ///< efficiencies moves between memory tiers; null where nothing does
+  TierPort* tiers = nullptr;  ///< paces moves between memory tiers; null where nothing does
 
   [[nodiscard]] Matrix input(std::size_t i) const { return tensor(program.inputs(op)[i]); }
   [[nodiscard]] Matrix output(std::size_t i) const { return tensor(program.outputs(op)[i]); }

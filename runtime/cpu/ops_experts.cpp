@@ -189,12 +189,12 @@ MatrixView computed(const OpContext& c, const Matrix& m) {
   return view(m).slice(rows.first, rows.count);
 }
 
-void activation_forward(OpContext& c) {
+void routed_activation_forward(OpContext& c) {
   kernels::activation_forward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(0)),
                               computed(c, c.output(0)));
 }
 
-void activation_backward(OpContext& c) {
+void routed_activation_backward(OpContext& c) {
   kernels::activation_backward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(1)),
                                computed(c, c.input(0)), computed(c, c.output(0)));
 }

@@ -18,10 +18,8 @@ namespace {
 constexpr std::size_t kFamilies = 6;
 
 /// Adam's factors depend on how often an op was executed: in every step, or once in several.
-constexpr std::array<std::uint8_t, 2> kEfficiencies{0, op_flags::kEveryInterval};
-std::size_t efficiency_of(const Op& op) {
-  return (op.flags & op_flags::kEveryInterval) != 0 ? 1 : 0;
-}
+constexpr std::array<std::uint8_t, 2> kIntervals{0, op_flags::kEveryInterval};
+std::size_t interval_of(const Op& op) { return (op.flags & op_flags::kEveryInterval) != 0 ? 1 : 0; }
 
 /// Makes the rank's device the current one before anything else is made on it.
 std::int32_t chosen_device(const Ranks& ranks) {
@@ -87,8 +85,8 @@ Executor::Executor(const ExecutionGraph& graph, Ranks ranks, Options options, Ob
   tensors_ = std::make_unique<DeviceTensors>(program_, rank_, graph.mesh, ledger_);
   losses_.reserve_of<double>(streams_.size());
   host_losses_.reserve_of<double>(streams_.size());
-  factors_.reserve_of<AdamFactors>(kEfficiencies.size());
-  host_factors_.reserve_of<AdamFactors>(kEfficiencies.size());
+  factors_.reserve_of<AdamFactors>(kIntervals.size());
+  host_factors_.reserve_of<AdamFactors>(kIntervals.size());
   quantised_ = quantised_copies(program_, order_, *tensors_, ledger_);
   communicators_ = std::make_unique<Communicators>(graph, ranks_, options_.timeout);
   compile(graph);
@@ -252,9 +250,9 @@ void Executor::stage_batches() {
       staged = true;
     }
   }
-  for (std::size_t efficiency = 0; efficiency < kEfficiencies.size(); ++efficiency) {
-    host_factors_.as<AdamFactors>()[efficiency] = adam_factors(optimizer_settings(
-        OptimizerKind::kAdam, times_done(program_, kEfficiencies[efficiency], step_)));
+  for (std::size_t interval = 0; interval < kIntervals.size(); ++interval) {
+    host_factors_.as<AdamFactors>()[interval] = adam_factors(optimizer_settings(
+        OptimizerKind::kAdam, times_done(program_, kIntervals[interval], step_)));
   }
 }
 
@@ -262,7 +260,7 @@ void Executor::stage_batches() {
 void Executor::issue_all(bool captured) {
   Stream& first = streams_.front();
   check(cudaMemcpyAsync(factors_.data(), host_factors_.data(),
-                        kEfficiencies.size() * sizeof(AdamFactors), cudaMemcpyHostToDevice,
+                        kIntervals.size() * sizeof(AdamFactors), cudaMemcpyHostToDevice,
                         first.handle()),
         "cudaMemcpyAsync");
   check(cudaMemsetAsync(losses_.data(), 0, streams_.size() * sizeof(double), first.handle()),
@@ -333,7 +331,7 @@ void Executor::issue(std::size_t i, bool captured) {
                       .attention = attention_,
                       .issue = i,
                       .scratch = task.side != nullptr ? scratch_.back() : scratch_[op.stream],
-                      .adam_factors = factors_.as<AdamFactors>() + efficiency_of(op),
+                      .adam_factors = factors_.as<AdamFactors>() + interval_of(op),
                       .loss = losses_.as<double>() + op.stream,
                       .ledger = ledger_,
                       .state = states_[task.family].get()};

@@ -280,12 +280,12 @@ MatrixView computed(const OpContext& c, const MatrixView& m) {
   return rows_of(c, m, plan_of(c).computed(part_of(c)));
 }
 
-void activation_forward(OpContext& c) {
+void routed_activation_forward(OpContext& c) {
   kernels::activation_forward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(0)),
                               {}, computed(c, c.output(0)), c.stream);
 }
 
-void activation_backward(OpContext& c) {
+void routed_activation_backward(OpContext& c) {
   kernels::activation_backward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(1)),
                                {}, computed(c, c.input(0)), computed(c, c.output(0)), {}, {},
                                c.stream);

@@ -16,7 +16,7 @@ namespace stepcast::studies {
 struct CalibrateOptions {
   bool quick = false;                 ///< about half a minute of runs instead of about four
   std::uint64_t seed = 1;             ///< of the training jobs it measures
-  const System* emulate = nullptr;    ///< efficiencies collectives; the fit sees only the times
+  const System* emulate = nullptr;    ///< paces collectives; the fit sees only the times
   std::string date;                   ///< written into the source of every model
   runtime::ExecutorFactory executor;  ///< of the backend the jobs run on; empty: CPU
   /// Starts what times ops on devices, for one job; empty: events around each op.

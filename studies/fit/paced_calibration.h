@@ -24,7 +24,7 @@ FittedModels fit_links(const System& system,
                        const std::string& source);
 
 struct PacedCalibrationOptions {
-  const System* emulate = nullptr;  ///< efficiencies; the fits see only times
+  const System* emulate = nullptr;  ///< paces; the fits see only times
   double seconds = 90;              ///< of training runs
   std::uint64_t seed = 1;
   std::string date;

@@ -158,7 +158,7 @@ TEST_CASE("where repeats differ too much the guard says so, not \"no regression\
   CHECK(result.power.all_ops > 0.05);
 }
 
-// Prints what docs/accuracy/guard.md shows; by hand: test_studies_guard "[curves]".
+// Prints what docs/accuracy/guard.md shows; by hand: test_studies "[curves]".
 TEST_CASE("curves of power and false alarms on a real trace", "[.][curves]") {
   Recording recording = resnet();
   if (recording.ranks.empty()) {

@@ -271,7 +271,7 @@ std::vector<LayeredStep::Place> LayeredStep::places(EmbeddingRoute r) const {
   return all;
 }
 
-/// Moves between a route's columns (operand number `operand`) and the assembled framework (operand
+/// Moves between a route's columns (operand number `operand`) and the assembled features (operand
 /// 0 of the other side).
 std::vector<ColumnBlock> LayeredStep::column_blocks(EmbeddingRoute r, std::int32_t operand,
                                                     bool forward, std::optional<bool> first) const {

@@ -199,7 +199,7 @@ TensorId LayeredStep::assemble(TensorId bottom) {
       route(r).ready = kNoOp;
     }
   }
-  const TensorId framework = b_.activation("features", batch_, stack_width_, compute_);
+  const TensorId stacked = b_.activation("features", batch_, stack_width_, compute_);
   std::vector<TensorId> in;
   std::vector<ColumnBlock> blocks;
   double read = 0;
@@ -234,8 +234,8 @@ TensorId LayeredStep::assemble(TensorId bottom) {
   w_.compute(OpKind::kCopyColumns, "features.assemble", {batch_, stack_width_})
       .attributes(ColumnAttributes{b_.column_copy(std::move(blocks))})
       .in(in)
-      .out({framework})
-      .work(Flops{}, Bytes(read), b_.tensor_at(framework).bytes());
+      .out({stacked})
+      .work(Flops{}, Bytes(read), b_.tensor_at(stacked).bytes());
   for (const EmbeddingRoute r : kAllRoutes) {
     w_.follows(route(r).ready);
   }
@@ -249,10 +249,10 @@ TensorId LayeredStep::assemble(TensorId bottom) {
         .flags(op_flags::kAccumulate)
         .attributes(ColumnAttributes{b_.column_copy(std::move(additions))})
         .in(added)
-        .out({framework})
+        .out({stacked})
         .work(Flops{}, Bytes(more + stack_bytes), Bytes(stack_bytes));
   }
-  return framework;
+  return stacked;
 }
 
 TensorId LayeredStep::split(TensorId d_stack) {

@@ -28,9 +28,9 @@ void jagged_attention_forward(const JaggedShape& shape, ConstMatrixView q, Const
 
 /// The backward reads the first six and overwrites the gradients.
 struct JaggedBackward {
-  ConstMatrixView q, k, v, out, d_out;
+  ConstMatrixView q{}, k{}, v{}, out{}, d_out{};
   const float* log_sum_exp = nullptr;
-  MatrixView d_q, d_k, d_v;
+  MatrixView d_q{}, d_k{}, d_v{};
 };
 std::size_t jagged_attention_backward_workspace(const JaggedShape& shape);
 
