@@ -147,6 +147,35 @@ TEST_CASE("hitcurve takes a table out of a file of many", "[cli][hitcurve]") {
   rejected({"hitcurve", file}, "fbgemm.pt:0 to ", "fbgemm.pt:1");
 }
 
+TEST_CASE("recorded indices are an access of every command", "[cli][hitcurve]") {
+  const TemporaryFolder folder;
+  std::string ids;
+  for (int i = 0; i < 4000; ++i) {
+    ids += std::to_string(i * i % 97) + "\n";
+  }
+  (void)folder.file("ids.txt", ids);
+  const auto job = [&](int rows) {
+    return folder.file(
+        "job.json",
+        R"({"workload": {"kind": "dlrm", "name": "one", "dense_features": 4, "bottom_mlp": [16],
+          "top_mlp": [1], "interaction": {"kind": "dot"}, "tables": [
+          {"name": "t", "rows": )" +
+            std::to_string(rows) + R"(, "dim": 16, "pooling": 2, "access": {"indices": "ids.txt"}},
+          {"name": "u", "rows": 50, "dim": 16, "pooling": 1, "access": {"uniform": true}}]},
+          "system": "dgx-h100", "devices": 2, "batch": {"global": 64}})");
+  };
+  const std::string good = job(97);
+  for (const char* command : {"predict", "plan", "show"}) {
+    const Outcome r = call({command, good});
+    INFO(command << ": " << r.err);
+    CHECK(r.code == 0);
+  }
+  const std::string bad = job(90);
+  for (const char* command : {"predict", "plan", "show"}) {
+    rejected({command, bad}, "tables[0].access.indices", "the table has 90 rows");
+  }
+}
+
 TEST_CASE("hitcurve refuses what it cannot follow", "[cli][hitcurve]") {
   const TemporaryFolder folder;
   const std::string ids = folder.file("ids.txt", "1\n2\n");

@@ -44,6 +44,31 @@ double brute_seen_once(const std::vector<double>& p, double n) {
 
 }  // namespace
 
+TEST_CASE("fixtures of zipf tables with 10^6 rows", "[core][access]") {
+  struct Row {
+    double exponent;
+    std::array<double, 3> pinned;  // cache of 1, 5, 10 % of the rows
+    std::array<double, 3> lru;
+    std::array<double, 3> touched;  // U(n) / rows at n = 10^5, 10^6, 10^7
+  };
+  const auto row =
+      GENERATE(values<Row>({{0.8, {.362, .523, .609}, {.232, .391, .487}, {.0667, .3911, .9620}},
+                            {1.0, {.680, .792, .840}, {.585, .719, .779}, {.0375, .2170, .7631}},
+                            {1.2, {.910, .951, .965}, {.875, .931, .950}, {.0145, .0795, .3554}}}));
+  const Access access = Access::zipf(1'000'000, row.exponent);
+  const std::array<double, 3> capacity = {1e4, 5e4, 1e5};
+  const std::array<double, 3> lookups = {1e5, 1e6, 1e7};
+  CAPTURE(row.exponent);
+  for (std::size_t i = 0; i < 3; ++i) {
+    // Printed digits: within half of the last one.
+    const double pinned = access.hit_rate(capacity[i], CachePolicy::kPinned).value;
+    const double lru = access.hit_rate(capacity[i], CachePolicy::kLru).value;
+    CHECK(std::abs(pinned - row.pinned[i]) <= 0.000501);
+    CHECK(std::abs(lru - row.lru[i]) <= 0.000501);
+    CHECK(std::abs(access.unique(lookups[i]).value / 1e6 - row.touched[i]) <= 0.0000501);
+  }
+}
+
 TEST_CASE("deduplication factors", "[core][access]") {
   CHECK(dedup_factor(16.5, .8) == Approx(4.02).margin(0.005));
   CHECK(dedup_factor(1.15, .8) == Approx(1.12).margin(0.005));

@@ -296,6 +296,28 @@ TEST_CASE("an embedding group survives its text", "[models][measured]") {
   }
 }
 
+TEST_CASE("calibration rows: ops, collectives, host, steps", "[models][measured]") {
+  const Folder folder;
+  const MeasuredTable table = read_measured(
+      folder.file("ops.csv",
+                  "configuration,kind,name,s0,s1,s2,s3,s4,s5,flops,bytes,seconds,samples,format,"
+                  "flags,variant,ranks,ranks_per_machine,operands,embedding\n"
+                  "a,gemm,g,8,8,8,1,0,0,1024,768,1e-6,5,fp32,1,0,0,0,256@768 512@9000,\n"
+                  "a,all_reduce,,0,0,0,0,0,0,0,4096,1e-5,1,fp32,0,0,2,2,,\n"
+                  "a,host_issue,,0,0,0,0,0,0,0,0,1e-6,1,,0,0,0,0,,\n"
+                  "a,step,,0,0,0,0,0,0,1024,768,1e-4,9,,0,0,0,0,,\n"
+                  "a,juggle,,0,0,0,0,0,0,0,0,1e-6,1,fp32,0,0,0,0,,\n"),
+      {.device = "local-cpu-core", .system = "local-cpu"});
+  REQUIRE(table.ops.size() == 1);
+  CHECK(table.op(table.ops[0]).flags == op_flags::kTransposeA);
+  CHECK(table.ops[0].samples == 5);
+  CHECK(table.collectives.size() == 1);
+  CHECK(table.steps.size() == 1);
+  CHECK(measured_host(table, "local-cpu-core").issue == std::vector<double>{1e-6});
+  REQUIRE(table.skipped.size() == 1);
+  CHECK_THAT(table.skipped[0].reason, Contains("juggle"));
+}
+
 TEST_CASE("every row of the converted tables is read", "[models][measured][accuracy]") {
   const fs::path data = stepcast::measurements::measured_tables("");
   if (!fs::exists(data / "kernels")) {

@@ -5,10 +5,13 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <utility>
+#include <vector>
 
 #include "core/config/config.h"
 #include "core/graph/program_builder.h"
 #include "models/cost_model.h"
+#include "models/fit/fit.h"
 #include "models/kernels/kernel_form.h"
 #include "models/measured/measured_table.h"
 #include "tests/measured_tables.h"
@@ -290,4 +293,46 @@ TEST_CASE("constants of one generation predict another better than hardware fact
                 0.40);
   check_collectives("dgx-a100-80gb", "dgx-h100", 0.15);
   check_collectives("dgx-h100", "dgx-a100-80gb", 0.15);
+}
+
+TEST_CASE("a system not measured: constants carried over, bandwidth from facts",
+          "[models][transfer][collective][accuracy]") {
+  if (!std::filesystem::exists(stepcast::measurements::measured_tables("collectives"))) {
+    WARN(stepcast::measurements::kNoTables);
+    return;
+  }
+  const MeasuredTable table = read_measured(stepcast::measurements::measured_tables("collectives"));
+  const auto facts_of = [](const char* name) {
+    System system = config::load_system(name, kLibrary);
+    system.fitted.clear();
+    system.device.fitted.clear();
+    return system;
+  };
+  const auto rows_of = [&table](const System& system) {
+    auto rows = measured_collectives(table, system, find_collectives(table, system));
+    // Sends have a resolution of 1 us and a profiler's overhead.
+    std::erase_if(rows, [](const MeasuredCollective& row) { return row.kind == OpKind::kSend; });
+    return rows;
+  };
+  FitOptions options;
+  options.folds = 1;
+  options.max_points = 0;
+  using Names = std::pair<const char*, const char*>;
+  for (const auto& [from, to] :
+       {Names{"dgx-a100-80gb", "dgx-h100"}, Names{"dgx-h100", "dgx-a100-80gb"}}) {
+    CAPTURE(from, to);
+    System source = facts_of(from);
+    source.fitted = fit_collectives(source, rows_of(source), "collective.fabric", options);
+    System target = facts_of(to);
+    const auto rows = rows_of(target);
+    REQUIRE(rows.size() >= 504);
+    const FitError facts = score(target, rows);
+    target.fitted = source.fitted;
+    const FitError plain = score(target, rows);
+    target.fitted = transferred(source, target);
+    const FitError moved = score(target, rows);
+    CHECK(moved.median <= 0.15);
+    CHECK(moved.median < 0.5 * plain.median);
+    CHECK(moved.median < 0.5 * facts.median);
+  }
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include "planner/embedding/placement.h"
 

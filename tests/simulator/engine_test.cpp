@@ -129,6 +129,53 @@ TEST_CASE("a synchronising call holds the host until its event", "[simulator][en
   }
 }
 
+TEST_CASE("an event orders streams; a wait means the latest record before it",
+          "[simulator][engine]") {
+  ProgramBuilder b;
+  const auto e = b.event();
+  const auto s = b.begin_segment("all");
+  compute(b, "a").records(e);          // op 0: ends 100
+  compute(b, "w1", "other").waits(e);  // op 1: 100 .. 110
+  compute(b, "a").records(e);          // op 2: ends 200
+  compute(b, "w2", "other").waits(e);  // op 3: 200 .. 210
+  b.end_segment();
+  const auto t = b.begin_segment("next");
+  compute(b, "w3", "third").waits(e);  // op 4: waits for the record of op 2, an earlier call
+  b.end_segment();
+  b.call(s);
+  b.call(t);
+  const auto g = alike(1, std::move(b).finish());
+  auto c = blank_costs(g);
+  set_cost(g, c, "a", 100);
+  set_cost(g, c, "w1", 10);
+  set_cost(g, c, "w2", 10);
+  set_cost(g, c, "w3", 10);
+  Recorder r;
+  CHECK(ticks(simulate(g, c, {}, &r).makespan) == 210);
+  CHECK(ticks(r.of(0, 1).begin) == 100);
+  CHECK(ticks(r.of(0, 3).begin) == 200);
+  CHECK(ticks(r.of(0, 4, 1).begin) == 200);
+}
+
+TEST_CASE("a wait for an event that was not recorded yet is no wait", "[simulator][engine]") {
+  ProgramBuilder b;
+  const auto e = b.event();
+  const auto s = b.begin_segment("all");
+  compute(b, "w", "other").waits(e);
+  compute(b, "a").records(e);
+  b.end_segment();
+  b.call(s);
+  b.call(s);  // waits for the record of the first call
+  const auto g = alike(1, std::move(b).finish());
+  auto c = blank_costs(g);
+  set_cost(g, c, "a", 100);
+  set_cost(g, c, "w", 10);
+  Recorder r;
+  simulate(g, c, {}, &r);
+  CHECK(ticks(r.of(0, 0, 0).begin) == 0);
+  CHECK(ticks(r.of(0, 0, 1).begin) == 100);
+}
+
 /// Two ranks with a compute op "c" and then a collective "x".
 ExecutionGraph pair_of(OpKind kind) {
   std::vector<Program> programs;

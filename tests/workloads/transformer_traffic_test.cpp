@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
+#include <tuple>
+#include <vector>
 
 #include "tests/workloads/transformer_graphs.h"
 #include "workloads/transformer/shape.h"
@@ -69,7 +71,8 @@ TEST_CASE("tensor-parallel traffic of a layer is 8, 10, 12 or 14 units",
   CHECK(loss_elements == 3 * 2 * kSequence * 3);  // row maxima; sums and targets' logits
 }
 
-TEST_CASE("stages send each micro-batch's rows once each way", "[workloads][transformer]") {
+TEST_CASE("stages send each micro-batch's rows once each way, and receive them in order",
+          "[workloads][transformer]") {
   const std::int64_t chunks = GENERATE(1, 2);
   const bool gpipe = GENERATE(false, true);
   const bool sequence = GENERATE(false, true);
@@ -86,12 +89,22 @@ TEST_CASE("stages send each micro-batch's rows once each way", "[workloads][tran
   job.parallel.overlap.pipeline = overlap;
   job.parallel.schedule = gpipe ? ScheduleKind::kGpipe : ScheduleKind::kOneFOneB;
   const ExecutionGraph graph = workloads::build_graph(job);
+  // Micro-batches in order, by communicator, sender, receiver and tag.
+  using Channel = std::tuple<std::int32_t, std::int64_t, std::int64_t, std::int64_t>;
+  std::map<Channel, std::vector<std::int32_t>> sent;
+  std::map<Channel, std::vector<std::int32_t>> received;
   for (std::int64_t stage = 0; stage < p; ++stage) {
     double elements = 0;
     std::int64_t messages = 0;
-    each_executed(graph.programs[static_cast<std::size_t>(stage)], [&](const Op& op, const Call&) {
-      elements += op.kind == OpKind::kSend ? static_cast<double>(op.shape[0]) : 0;
-      messages += op.kind == OpKind::kSend ? 1 : 0;
+    const Program& program = graph.programs[static_cast<std::size_t>(stage)];
+    each_executed(program, [&](const Op& op, const Call& call) {
+      if (op.kind == OpKind::kSend) {
+        sent[{op.communicator, stage, op.peer, op.shape[1]}].push_back(call.microbatch);
+        elements += static_cast<double>(op.shape[0]);
+        ++messages;
+      } else if (op.kind == OpKind::kRecv) {
+        received[{op.communicator, op.peer, stage, op.shape[1]}].push_back(call.microbatch);
+      }
     });
     // v b s h per micro-batch each way; the outermost virtual stages have one neighbour less.
     // Divided by t with split rows.
@@ -99,6 +112,7 @@ TEST_CASE("stages send each micro-batch's rows once each way", "[workloads][tran
     CHECK(messages == ways * m);
     CHECK(elements == static_cast<double>(ways * m * kSequence * kHidden / (sequence ? 2 : 1)));
   }
+  CHECK(sent == received);
 }
 
 TEST_CASE("a stack with synchronous messages waits for each before it issues more",

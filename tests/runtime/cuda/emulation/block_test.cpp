@@ -12,6 +12,19 @@ namespace {
 
 int thread() { return static_cast<int>(threadIdx.x); }
 
+TEST_CASE("emulation: every thread of every block runs once and knows its place",
+          "[cuda][emulation]") {
+  const dim3 blocks(3, 2, 2);
+  const dim3 threads(5, 4, 3);
+  std::vector<int> runs(3 * 2 * 2 * 5 * 4 * 3);
+  run_grid("places", blocks, threads, 0, [&] {
+    const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    const unsigned in_block = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    ++runs[block * 60 + in_block];
+  });
+  CHECK(runs == std::vector<int>(runs.size(), 1));
+}
+
 TEST_CASE("emulation: without its barriers the same sum comes out wrong", "[cuda][emulation]") {
   int sum = 0;
   run_grid("tree without barriers", dim3(1), dim3(256), 256 * sizeof(int), [&] {
@@ -50,6 +63,37 @@ TEST_CASE("emulation: threads that have returned are not waited for", "[cuda][em
     ++passed;
   });
   CHECK(passed == 46);
+}
+
+TEST_CASE("emulation: shuffles stay inside their segment", "[cuda][emulation]") {
+  std::vector<int> from_second(64), neighbour(64);
+  run_grid("shuffles", dim3(1), dim3(64), 0, [&] {
+    const int mine = 100 + thread();
+    // Groups of 8 lanes come to their shuffles at different times.
+    const unsigned group = 0xFFU << (thread() % 32 / 8 * 8);
+    for (int i = 0; i < thread() / 8; ++i) {
+      __syncwarp(group);
+    }
+    from_second[static_cast<std::size_t>(thread())] = __shfl_sync(group, mine, 1, 8);
+    neighbour[static_cast<std::size_t>(thread())] = __shfl_xor_sync(group, mine, 1);
+  });
+  for (int i = 0; i < 64; ++i) {
+    CHECK(from_second[static_cast<std::size_t>(i)] == 100 + i / 8 * 8 + 1);
+    CHECK(neighbour[static_cast<std::size_t>(i)] == 100 + (i ^ 1));
+  }
+}
+
+TEST_CASE("emulation: matching lanes find each other", "[cuda][emulation]") {
+  std::vector<unsigned> same(32);
+  run_grid("match", dim3(1), dim3(32), 0,
+           [&] { same[threadIdx.x] = __match_any_sync(0xFFFFFFFFU, thread() % 3); });
+  for (int i = 0; i < 32; ++i) {
+    unsigned expected = 0;
+    for (int other = i % 3; other < 32; other += 3) {
+      expected |= 1U << other;
+    }
+    CHECK(same[static_cast<std::size_t>(i)] == expected);
+  }
 }
 
 TEST_CASE("emulation: copies arrive when they are waited for, not before", "[cuda][emulation]") {
