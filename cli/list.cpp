@@ -42,7 +42,7 @@ std::vector<config::Entry> model_forms() {
   return entries;
 }
 
-/// Passes that rewrite the graph of a job, in their order.
+/// Parts of jobs that are predicted only.
 std::vector<config::Entry> runs() {
   std::vector<config::Entry> entries;
   for (const studies::PredictedOnly& p : studies::predicted_only()) {

@@ -104,8 +104,8 @@ class CostModel {
   /// Transfer time of a symmetric collective, send or recv once all members have arrived.
   /// `elements` and format from the op. For a send or recv pass the shape of the pair; of a larger
   /// group the outermost level it spans is taken.
-  /// `since_use`: what the rank computes between the communicator's last use and this one
-  /// (since_use.h); negative: not known, taken as just now.
+  /// `idle_time`: what the rank computes between the communicator's last use and this one
+  /// (models/collectives/idle_time.h); negative: not known, taken as just now.
   [[nodiscard]] Prediction collective(const Op& op, const GroupShape& group,
                                       Seconds idle_time = Seconds(-1)) const;
   /// All-to-all-v: when each member is done after the common start; `send` is the full matrix of
@@ -115,7 +115,7 @@ class CostModel {
                                                 std::span<const std::int32_t> ranks,
                                                 Format format = Format::kFp32,
                                                 Seconds idle_time = Seconds(-1)) const;
-  /// Does any collective cost more after a rest? Otherwise `since_use` need not be found out.
+  /// Does any collective cost more after a rest? Otherwise `idle_time` need not be found out.
   [[nodiscard]] bool rest_matters() const;
   [[nodiscard]] HostCost host() const;
   [[nodiscard]] Straggler straggler() const;

@@ -32,7 +32,7 @@ class Pricer {
     models::ExchangePrediction prediction;
   };
   /// An all-to-all-v of the members at `ranks`, by position: the bytes of each to each, and when
-  /// each is done after the last has come. `since_use`: as CostModel::all_to_all_v.
+  /// each is done after the last has come. `idle_time`: as CostModel::all_to_all_v.
   /// Errors: InternalError where a part has no Exchange, or one of another number of ranks.
   [[nodiscard]] PricedExchange exchange(std::span<const Part> parts,
                                         std::span<const std::int32_t> ranks,

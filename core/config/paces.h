@@ -7,8 +7,8 @@
 
 namespace stepcast::config {
 
-/// Paces as `stepcast validate published --out-efficiency FILE` writes them; those that ship are
-/// `root`/models/stacks/efficiencies.json. Errors: InputError naming file and JSON path.
+/// Efficiencies as `stepcast validate published --out-pace FILE` writes them; those that ship are
+/// `root`/models/stacks/paces.json. Errors: InputError naming file and JSON path.
 EfficiencyTable read_efficiencies(const Source& source);
 EfficiencyTable load_efficiencies(const Library& library);
 std::string efficiencies_to_json(const EfficiencyTable& table);

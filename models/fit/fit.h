@@ -34,7 +34,7 @@ struct MeasuredCollective {
   GroupShape group;
   Seconds time;
   Format format = Format::kFp32;
-  /// Since the communicator's last use on this rank (since_use.h); negative: not known.
+  /// Since the communicator's last use on this rank (models/collectives/idle_time.h); negative: not known.
   Seconds idle_time = Seconds(-1);
 };
 

@@ -73,7 +73,13 @@ GraphRun run_of(json& parsed, const Node& root, const std::string& file) {
     trace.collectives_hold_core = host["collectives_hold_core"].truth();
     trace.clock_cost = cost_in(host, "clock_ns");
     trace.store_cost = cost_in(host, "store_ns");
-    trace.core_probe = cost_in(host, "core_probe_ns");
+    if (host.has("core_probe_ns")) {
+      const double ns = host["core_probe_ns"].number();
+      if (!(ns > 0 && ns < 1e12)) {
+        host["core_probe_ns"].fail(fmt::format("found {}, expected a time above 0", ns));
+      }
+      trace.core_probe = nanoseconds(ns);
+    }
   }
   read_choice(root, "op_clock", "source", trace.op_clock, trace.op_clock_reason);
   if (!trace.op_clock.empty() && trace.op_clock != "cupti" && trace.op_clock != "events") {

@@ -233,7 +233,7 @@ class TransformerStage {
   std::int32_t add_routing(std::int64_t layer);
   [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
 
-  // Embedding (ends.cpp), head and loss (head.cpp).
+  // Embedding (embedding_and_loss.cpp), head and loss (head.cpp).
   OpWriter::Event embedding_forward(TensorId output, bool alone);
   void embedding_backward(TensorId gradient);
   void head_forward(TensorId input);
@@ -246,7 +246,7 @@ class TransformerStage {
   void eager_loss();
   void head_backward(TensorId input, TensorId input_gradient);
 
-  // Shared pieces (pieces.cpp).
+  // Shared pieces (linear_ops.cpp).
   [[nodiscard]] const ProgramBuilder::Parameter& parameter(const std::string& name) const {
     return parameters_.at(name);
   }
