@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace stepcast {
 
@@ -16,7 +17,9 @@ inline std::string packed_text(const std::string& text, const char* filter) {
   const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
                                                                        archive_entry_free);
   archive_entry_set_filetype(entry.get(), AE_IFREG);
-  if (archive_write_add_filter_by_name(to.get(), filter) != ARCHIVE_OK ||
+  const bool zstd = std::string_view(filter) == "zstd";
+  if ((zstd ? archive_write_add_filter_zstd(to.get()) : archive_write_add_filter_gzip(to.get())) !=
+          ARCHIVE_OK ||
       archive_write_set_format_raw(to.get()) != ARCHIVE_OK ||
       archive_write_set_bytes_in_last_block(to.get(), 1) != ARCHIVE_OK ||
       archive_write_open_memory(to.get(), out.data(), out.size(), &used) != ARCHIVE_OK ||
