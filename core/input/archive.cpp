@@ -39,7 +39,12 @@ class Archive {
     return checked(archive_read_next_header(read_.get(), &entry)) == ARCHIVE_EOF ? nullptr : entry;
   }
   std::size_t read(char* to, std::size_t size) {
-    return static_cast<std::size_t>(checked(archive_read_data(read_.get(), to, size)));
+    const la_ssize_t got = checked(archive_read_data(read_.get(), to, size));
+    if (got < 0) {  // a warning of libarchive: the sum of a zip's member is another
+      fail(fmt::format("the packed data are damaged ({}); fetch or write the file again",
+                       archive_error_string(read_.get())));
+    }
+    return static_cast<std::size_t>(got);
   }
   [[nodiscard]] const std::string& label() const { return label_; }
   [[noreturn]] void fail(std::string_view what) const {

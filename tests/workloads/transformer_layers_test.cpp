@@ -137,7 +137,8 @@ TEST_CASE("a window limits what attention computes", "[workloads][layers]") {
   CHECK((whole.model - limited.model).base() == Approx(per_key * (kSequence - 8)));
   CHECK((whole.model_causal - limited.model_causal).base() ==
         Approx(per_key * (kSequence / 2.0 - 8 * (1 - 8.0 / 64))));
-  for (const Op& op : workloads::build_graph(job).programs[0].ops) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  for (const Op& op : graph.programs[0].ops) {
     if (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) {
       CHECK(op.as<AttentionAttributes>().window == 8);
     }
@@ -150,7 +151,8 @@ TEST_CASE("layers with a window and layers that see all keys take turns", "[work
   transformer_of(job).full_attention_every = 3;
   std::vector<std::int32_t> forward;
   std::vector<std::int32_t> backward;
-  for (const Op& op : workloads::build_graph(job).programs[0].ops) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  for (const Op& op : graph.programs[0].ops) {
     if (op.kind == OpKind::kAttentionForward) {
       forward.push_back(op.as<AttentionAttributes>().window);
     } else if (op.kind == OpKind::kAttentionBackward) {
