@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <string_view>
 #include <vector>
 
@@ -16,11 +17,14 @@ namespace stepcast::models {
 
 /// Facts that the rows of one measurement share: the device, the system for collectives, the
 /// software framework, and a variant where the kernel only stands in for the op kind it is filed
-/// under
-/// ("mul" for add, "softmax", "fp8_block").
+/// under ("mul" for add, "softmax", "fp8_block").
 struct Testbed {
   std::string device, system, framework, variant;
-  auto operator<=>(const Testbed&) const = default;
+  bool operator==(const Testbed&) const = default;
+  bool operator<(const Testbed& other) const {
+    return std::tie(device, system, framework, variant) <
+           std::tie(other.device, other.system, other.framework, other.variant);
+  }
 };
 
 /// Measured rows read from tables of the one schema (docs/reference/measurement-tables.md), in the
