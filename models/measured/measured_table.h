@@ -5,8 +5,8 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/graph/program.h"
