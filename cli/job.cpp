@@ -60,8 +60,8 @@ int make_job(const JobCommand& options, const Context& context) {
   std::vector<DataTable> tables{
       keys_table("inferred", "what the trace tells", "from", job.told),
       keys_table("open", "what it does not tell", "why, and what is assumed", job.open)};
-  if (job.beside) {
-    tables.push_back(comparison_table(*job.beside));
+  if (job.comparison) {
+    tables.push_back(comparison_table(*job.comparison));
   }
   print_tables(tables, options.format, std::cout);
   tell_written(options.out);

@@ -14,7 +14,7 @@ struct RowTraffic {
   RowTraffic& operator*=(double factor);
 };
 
-/// Which rows stay where a cache is full: those looked up last, or those looked up most often since
+/// Rows that stay when a cache is full: those looked up last, or those looked up most often since
 /// the run began.
 enum class RowCachePolicy : std::uint8_t { kLru, kLfu };
 

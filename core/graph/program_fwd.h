@@ -59,7 +59,7 @@ enum class SegmentKind : std::uint8_t {
   kWeights,   ///< weight gradients of a pipeline chunk
   kFinish,    ///< after the last micro-batch: synchronisation and update
 };
-/// Which micro-batches a segment is called for.
+/// Micro-batches that a segment is called for.
 enum class MicrobatchRole : std::uint8_t { kAny, kFirst, kLast };
 
 /// Property that the groups of a communicator have in common.

@@ -11,7 +11,6 @@
 #include "models/cost_model.h"
 #include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_for.h"
-#include "simulator/reports/memory_ledger.h"
 #include "studies/plan/internal/joined_plans.h"
 #include "studies/plan/internal/step_estimate.h"
 #include "studies/predict/simulated_step.h"

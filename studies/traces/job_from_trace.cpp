@@ -122,7 +122,7 @@ JobFromTrace job_from_trace(const traces::Recording& recording,
     sketch.tell("host.issue", fmt::format("{:.4g} us", host.base() * 1e6),
                 "the host's own time in the longest rank's step, over the ops of the job");
     job = job_of(sketch, options);
-    result.beside = side_by_side(run, job, host);
+    result.comparison = side_by_side(run, job, host);
   } else {
     (void)job_of(sketch, options);  // it must load
   }

@@ -33,7 +33,7 @@ struct JobFromTrace {
   std::string job;                ///< JSON, loads as it stands
   std::vector<InferredKey> told;  ///< by the trace
   std::vector<InferredKey> open;  ///< not told; the value is assumed, empty where the default holds
-  std::optional<RecordedAndPredicted> beside;  ///< of timelines
+  std::optional<RecordedAndPredicted> comparison;  ///< of timelines
 };
 
 /// The job that a recorded run of PyTorch was: model, batch, groups, formats and optimizer, from

@@ -120,13 +120,14 @@ TEST_CASE("the eight-rank DLRM is told by its trace and predicted", "[studies][j
   CHECK(job.dense_optimizer == OptimizerKind::kAdagrad);
   CHECK(job.parallel.dlrm_pipeline == DlrmPipeline::kSparseDist);
   CHECK(job.system.name == "dgx-v100-32gb");
-  REQUIRE(told.beside);
+  REQUIRE(told.comparison);
   std::cout << fmt::format("recorded {:.4g} ms, predicted {:.4g} ms\n",
-                           told.beside->recorded.base() * 1e3, told.beside->predicted.base() * 1e3);
-  CHECK(told.beside->predicted / told.beside->recorded == Approx(1).margin(0.1));
+                           told.comparison->recorded.base() * 1e3,
+                           told.comparison->predicted.base() * 1e3);
+  CHECK(told.comparison->predicted / told.comparison->recorded == Approx(1).margin(0.1));
   // The host's time goes along to another system.
   const Job moved = loaded(told, {"system=dgx-h100"});
-  CHECK(studies::predict(moved).iteration / told.beside->recorded == Approx(1).margin(0.1));
+  CHECK(studies::predict(moved).iteration / told.comparison->recorded == Approx(1).margin(0.1));
 }
 
 TEST_CASE("a published GPT-2 is told by its execution trace", "[studies][job]") {
@@ -136,7 +137,7 @@ TEST_CASE("a published GPT-2 is told by its execution trace", "[studies][job]") 
   }
   CHECK_THROWS_WITH(job_of(traces::open_trace(file)), Catch::Contains("--system"));
   const studies::JobFromTrace told = job_of(traces::open_trace(file), "dgx-a100-40gb");
-  CHECK_FALSE(told.beside);
+  CHECK_FALSE(told.comparison);
   const Job job = loaded(told);
   const TransformerWorkload& model = *job.workload.transformer();
   // GPT-2 large: 36 layers of 1280, 20 heads, 50257 tokens.

@@ -12,7 +12,7 @@ namespace stepcast::validation {
 /// steps, not of a whole run with what else those hold.
 bool gives_efficiency(const PublishedPrediction* p);
 
-/// Those rows of `from` that measure the efficiency of `of`: of its device, framework and family of
+/// Rows of `from` that measure the efficiency of `of`: of its device, framework and family of
 /// plans; where there are none, of the framework and family; of the family; all
 /// (core/job/efficiency.h).
 Predictions efficiency_rows(const Predictions& from, const PublishedPrediction& of);
