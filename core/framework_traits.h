@@ -48,6 +48,12 @@ struct FrameworkTraits {
   double gradient_passes = 0;
   /// The host waits for each router's counts before it issues the exchange of tokens.
   bool synchronous_routing = false;
+  /// The host's time for the router, counts and permutation of a layer of experts, each pass, in
+  /// seconds. Full graphs and dispatchers that need no counts take it away.
+  double expert_layer_host = 0;
+  /// Experts' activations are multiplied by the routing probabilities, so that the backward pass
+  /// needs no experts' outputs (Megatron-Core's TEGroupedMLP; torchtitan's score_before_experts).
+  bool probabilities_inside = false;
   /// Recommenders: row ids are 32 bits wide, in memory and on links.
   bool narrow_ids = false;
   /// Recommenders: one launch updates all dense parameters, in fp32 copies in addition to those

@@ -44,6 +44,17 @@ Key<RoleFormats> attention_key() {
       .only(kTransformers, "found a format of attention, but a dlrm has none; leave it out");
 }
 
+/// "none": the optimizer updates the narrow weight itself.
+Key<RoleFormats> master_key(const Allowed& allowed) {
+  std::vector<std::pair<std::string, std::optional<Format>>> names;
+  for (const Format f : allowed) {
+    names.emplace_back(name_of(f), f);
+  }
+  names.emplace_back("none", std::nullopt);
+  return choice_key("master", &RoleFormats::master, names,
+                    "the copy of a narrow weight that is updated; none: the weight itself");
+}
+
 const Keys<RoleFormats>& formats_keys() {
   static const Keys<RoleFormats> keys = [] {
     using enum Format;
@@ -80,7 +91,7 @@ const Keys<RoleFormats>& formats_keys() {
     add(format_key("moments", &F::moments, kept, "optimizer state per weight")
             .terse_usual("fp32")
             .only(kWithoutTables, kOfTransformers));
-    add(format_key("master", &F::master, kept, "the copy of a narrow weight that is updated")
+    add(master_key(kept)
             .terse_usual("fp32")
             .only(kWithoutTables, kOfTransformers));
     add(format_key("frozen", &F::frozen, {kBf16, kFp16, kFp8, kMxfp8, kNvfp4, kInt8, kNf4},

@@ -106,6 +106,9 @@ struct Overlap {
   /// With `tensor` and sequence parallelism: gathers before a product and sums after one are cut
   /// up, a part of the product at work while the rows of another travel.
   bool tensor_products = false;
+  /// With `expert`: exchanges of one micro-batch's tokens overlap with the compute of another, as
+  /// long as that lasts.
+  bool expert_batch = false;
 };
 
 /// How far the sparse half of a DLRM runs ahead of the dense half. During the step of batch i, also
@@ -124,6 +127,21 @@ enum class ContextAlgorithm : std::uint8_t { kAuto, kAllGather, kPassKv, kPassQ,
 /// and summed up the same way on the way back (DeepSeek-V3, arXiv 2412.19437, section 3.2.2;
 /// DeepEP).
 enum class ExpertDispatch : std::uint8_t { kCopies, kPerMachine };
+
+/// Library that exchanges experts' tokens: all-to-all of the collective library | DeepEP | HybridEP
+/// (one kernel that permutes, exchanges and needs no counts on the host).
+enum class ExpertDispatcher : std::uint8_t { kPlain, kDeepEp, kHybridEp };
+
+/// CUDA graphs that replay a step: none | one for each layer and pass | one for the whole step. The
+/// host issues a graph in place of the ops it holds.
+enum class Graphs : std::uint8_t { kNone, kLayer, kFull };
+
+/// Kept in the host's memory between uses: saved activations of a layer | optimizer states, with
+/// their update | weights (ZeRO 3).
+struct Offload {
+  bool activations = false, optimizer = false, parameters = false;
+  friend bool operator==(const Offload&, const Offload&) = default;
+};
 
 /// Kind of a step: forward, backward and update | forward over new tokens, keeping their keys and
 /// values | forward of one new token per sequence.
@@ -144,6 +162,9 @@ struct Parallel {
   /// computed.
   std::int64_t expert_chunks = 1;
   ExpertDispatch expert_dispatch = ExpertDispatch::kCopies;
+  ExpertDispatcher dispatcher = ExpertDispatcher::kPlain;
+  bool fused_permutation = false;  ///< tokens are permuted and padded by one kernel each way
+  bool fused_experts = false;      ///< casts and activations of experts lie inside their products
   /// Machines that ranks with different experts lie in; 0: as their numbers say
   /// (core/graph/mesh.h).
   std::int64_t expert_machines = 0;
@@ -176,6 +197,7 @@ struct Parallel {
   std::string zero_level;
   Recompute recompute;
   Bytes bucket = MB(25);
+  std::int64_t bucket_elements = 0;  ///< gradients exchanged together; 0: `bucket` says it
   Overlap overlap;
   DlrmPipeline dlrm_pipeline = DlrmPipeline::kNone;
   ContextAlgorithm context_algorithm = ContextAlgorithm::kAuto;
@@ -192,7 +214,10 @@ struct RoleFormats {
   /// they are stored.
   std::optional<Format> expert_dispatch{};
   Format moments = Format::kFp32;  ///< of the optimizer state of a weight
-  Format master = Format::kFp32;   ///< of the copy of a narrow weight that an optimizer updates
+  /// Of the copy of a narrow weight that an optimizer updates; none: it updates the weight itself.
+  std::optional<Format> master = Format::kFp32;
+  /// Of the keys and values kept while decoding; none: as they are computed.
+  std::optional<Format> cache{};
   /// In which weights that are not trained are kept; none: as all others.
   std::optional<Format> frozen{};
 };
@@ -231,6 +256,8 @@ struct Job {
   OptimizerKind dense_optimizer = OptimizerKind::kAdam;
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   bool flash_attention = true;
+  Graphs graphs = Graphs::kNone;
+  Offload offload;
   bool fused_epilogues = false;  ///< biases and activations inside products (core/graph/epilogue.h)
   Loss loss;
   std::optional<Lora> lora;

@@ -97,7 +97,7 @@ void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) 
                                     job.system.framework.fused_optimizer);
     const int states = optimizer_states(dense_rule(job.dense_optimizer));
     each += Bytes((states * bits_per_element(job.formats.moments) +
-                   (copy ? bits_per_element(job.formats.master) : 0)) /
+                   (copy ? bits_per_element(*job.formats.master) : 0)) /
                   8);
   }
   cost.moved = each * dense_parameters(job);

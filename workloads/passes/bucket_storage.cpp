@@ -305,9 +305,9 @@ void ParameterBuckets::add_states(Bucket& bucket) {
         b.tensor(flat_tensor(name_in("state.") + std::to_string(i), TensorRole::kOptimizerState,
                              job_.formats.moments, bucket.shard)));
   }
-  if (!full_precision(holders_.compute)) {  // the weights the optimizer really updates
+  if (job_.formats.master && !full_precision(holders_.compute)) {  // the weights that are updated
     const TensorId master = b.tensor(flat_tensor(name_in("master"), TensorRole::kOptimizerState,
-                                                 job_.formats.master, bucket.shard));
+                                                 *job_.formats.master, bucket.shard));
     b.set_master(bucket.weights, master);
     b.set_master(bucket.weight_shard, master);
   }

@@ -238,7 +238,7 @@ void ParameterBuckets::optimize() {
   const double gradient = bits_per_element(job_.formats.gradient) / 8;
   const double weight = bits_per_element(holders_.compute) / 8;
   const double state = bits_per_element(job_.formats.moments) / 8;
-  const double master = mixed ? bits_per_element(job_.formats.master) / 8 : weight;
+  const double master = mixed ? bits_per_element(*job_.formats.master) / 8 : weight;
   gather_events_.clear();
   writer_.set_phase(Phase::kOptimizer);
   for (Bucket& bucket : buckets_) {
