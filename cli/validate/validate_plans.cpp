@@ -79,10 +79,10 @@ std::string verdict_of(const validation::TaskScore& s) {
 }
 
 DataTable tasks_table(const std::vector<PlanTask>& tasks, Visibility look) {
-  using Row = Numbered<PlanTask>;
+  using Task = Numbered<PlanTask>;
   return table_of(
       "tasks", "",
-      Columns<Row>{
+      Columns<Task>{
           {"id", "task", [](auto& r) { return r.number; }},
           {"job", "", [](auto& r) { return r.of.job.workload.name; }, kLeft},
           {"chosen", "", [](auto& r) { return r.of.runs[r.of.score.chosen].name; }, kLeft},

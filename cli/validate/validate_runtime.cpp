@@ -24,9 +24,9 @@ namespace {
 using validation::RuntimeCase;
 
 DataTable case_predictions(const std::vector<RuntimeCase>& cases, bool bounds) {
-  using Row = Numbered<RuntimeCase>;
+  using Case = Numbered<RuntimeCase>;
   return table_of("predictions", "",
-                  Columns<Row>{{"case", "", [](auto& r) { return r.number; }},
+                  Columns<Case>{{"case", "", [](auto& r) { return r.number; }},
                                {"job", "", [](auto& r) { return r.of.job.workload.name; }},
                                {"bound", "", [](auto& r) { return name_of(r.of.bound); },
                                 bounds ? kInCsv : kNowhere},

@@ -23,14 +23,6 @@ ModelFacts t4_facts() {
   return facts;
 }
 
-std::size_t count_of(const std::string& text, const std::string& word) {
-  std::size_t n = 0;
-  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
-    ++n;
-  }
-  return n;
-}
-
 }  // namespace
 
 TEST_CASE("rows that follow a law are predicted unseen", "[studies][validate]") {
