@@ -62,7 +62,8 @@ void take_default_framework(JobOnFramework& on, std::string_view framework, JobD
     return;
   }
   try {
-    Job job = read_job_on_framework(std::move(documents), {usual->name, "stack", false}, library,
+    Job job = read_job_on_framework(std::move(documents),
+                                    NamedFramework{usual->name, "stack", false}, library,
                                     plan_open);
     if (has_efficiency(job)) {
       on = {std::move(job), usual->name, {}};
