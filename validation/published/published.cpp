@@ -43,7 +43,9 @@ Row shown(const ScaledPrediction& s) {
   }
   row.naive = s.naive;
   row.in_range = p.in_range;
-  row.run = Row::Run{p.source, p.device, p.framework, p.plan, p.format, p.seconds(1), p.fits()};
+  row.run = Row::Run{p.source,       p.device,     p.framework, p.plan,
+                     p.format,       p.seconds(1), p.fits(),    std::string(name_of(p.fit())),
+                     p.memory_margin};
   if (p.row->memory_gib > 0) {
     row.measured_memory = p.row->memory_gib * kGiB;
     row.predicted_memory = p.memory;
