@@ -43,6 +43,7 @@ struct Row {
     bool fits = true;     ///< by our own ledger: `fit` is not "no"
     std::string fit{};    ///< "yes", "likely" or "no"
     double memory_margin = 0;
+    double memory_share = 0;  ///< predicted, of the device's
   };
   std::optional<Run> run{};
   std::vector<Figure> more{};

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -123,10 +123,14 @@ std::string gib(Bytes b) {
                                   : fmt::format("{:.3g} TiB", b.base() / 0x1p40);
 }
 
-/// In full: bytes of the fullest device, and seconds.
+/// In full: bytes of the fullest device and, where it has them, seconds; else never.
 std::pair<Bytes, Seconds> simulated(const Job& job, const models::CostModel& model) {
   const ExecutionGraph graph = workloads::build_graph(job);
-  return {simulator::fullest_ledger(graph, job.system.device).total(),
+  const Bytes total = simulator::fullest_ledger(graph, job.system.device).total();
+  if (total > job.system.device.memory) {
+    return {total, Seconds(std::numeric_limits<double>::infinity())};
+  }
+  return {total,
           expected_step(job, graph, to_seconds(simulate_step(graph, model).result.makespan))};
 }
 
@@ -200,19 +204,23 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
 /// Fastest step that fits with more in the memory of the host.
 std::optional<Tried> offloaded(const Job& job, const models::CostModel& model) {
   std::optional<Tried> best;
-  for (const auto& [text, activations, optimizer] :
-       {std::tuple{R"({"activations": true})", true, false},
-        {R"({"optimizer": true})", false, true},
-        {R"({"activations": true, "optimizer": true})", true, true}}) {
+  for (const Offload& more : {Offload{.activations = true}, Offload{.optimizer = true},
+                              Offload{.activations = true, .optimizer = true}}) {
     Job one = job;
-    one.offload.activations |= activations;
-    one.offload.optimizer |= optimizer;
-    if (one.offload == job.offload || broken_rule(one)) {
+    std::vector<std::string> set;
+    for (const auto& [name, part] :
+         {std::pair{"activations", &Offload::activations}, {"optimizer", &Offload::optimizer}}) {
+      if (more.*part && !(one.offload.*part)) {
+        one.offload.*part = true;
+        set.push_back(config::quoted_setting(fmt::format("offload.{}=true", name)));
+      }
+    }
+    if (set.empty() || broken_rule(one)) {
       continue;
     }
     const auto [total, seconds] = simulated(one, model);
     if (total <= job.system.device.memory && (!best || clearly_less(seconds, best->seconds))) {
-      best = Tried{config::quoted_setting(fmt::format("offload={}", text)), one, total, seconds};
+      best = Tried{fmt::format("{}", fmt::join(set, " and ")), one, total, seconds};
     }
   }
   return best;
@@ -321,9 +329,10 @@ std::string tight_memory(Bytes used, const Device& device) {
   const std::string errs = fmt::format("within {:.2g} % that the method errs by", 100 * margin);
   return over > 0 ? fmt::format("likely fits: {:.3g} of {}, {}", used.base() / 0x1p30,
                                 gib(device.memory), errs)
-                  : fmt::format("{:.2g} % of the fullest device's memory is left, {}: leave more "
-                                "where it has to fit",
-                                -100 * over, errs);
+                  : fmt::format(
+                        "{:.2g} % of the fullest device's memory is left, {}: leave more "
+                        "where it has to fit",
+                        -100 * over, errs);
 }
 
 }  // namespace stepcast::studies
