@@ -73,9 +73,11 @@ std::string memory_bar(const StepPrediction& p) {
     return fmt::format("{:<24}{}: {}\n", fmt::format("memory (rank {})", p.fullest_rank),
                        human(total), fmt::join(parts, ", "));
   }
+  const std::string host =
+      p.ledger.host > Bytes{} ? fmt::format("; host memory {}", human(p.ledger.host)) : "";
   return bar_line(fmt::format("memory (rank {})", p.fullest_rank), total / p.capacity,
-                  fmt::format("{} of {}: {}{}", human(total), human(p.capacity),
-                              fmt::join(parts, ", "), lines.size() > kNamed ? ", ..." : ""));
+                  fmt::format("{} of {}: {}{}{}", human(total), human(p.capacity),
+                              fmt::join(parts, ", "), lines.size() > kNamed ? ", ..." : "", host));
 }
 
 /// Work and tokens of a device in a second, and how near that is to its peak.
@@ -233,10 +235,10 @@ void add_memory(const StepPrediction& p, Report& report) {
     std::replace(key.begin(), key.end(), ' ', '_');
     ledger[key] = bytes.base();
   }
-  if (p.ledger.host > Bytes{}) {
-    ledger["host_memory"] = p.ledger.host.base();
-  }
   report.fact("memory_ledger", std::move(ledger));
+  if (p.ledger.host > Bytes{}) {
+    report.fact("host_memory_bytes", p.ledger.host.base());
+  }
   report.fact("fits", p.fits);
   report.fact("fit", name_of(p.fit));
   report.fact("memory_margin", simulator::memory_margin(p.job.system.device));

@@ -11,20 +11,13 @@ function headline(p) {
   const step = p.iteration_time_s;
   const between = p.interval_s ? `nine of ten: ${seconds(p.interval_s.p5)} to ${seconds(p.interval_s.p95)}` : "no interval is known";
   const { total, capacity } = p.memory_bytes;
-  return element(
-      'dl', {class: 'facts-row'}, fact('step', seconds(step), between, `${step} s`),
-      p.throughput.tokens_per_s > 0 ?
-          fact(
-              'tokens/s', count(p.throughput.tokens_per_s),
-              `${count(p.throughput.samples_per_s)} samples/s`, p.throughput.tokens_per_s) :
-          fact('samples/s', count(p.throughput.samples_per_s), null, p.throughput.samples_per_s),
-      fact('MFU', percent(p.mfu), `of ${p.flops.peak_format} peak`, p.mfu),
-      fact(
-          'memory',
-          p.fit === 'likely' ? 'likely fits' :
-              p.fits         ? percent(total / capacity) :
-                               'does not fit',
-          `${bytes(total)} of ${bytes(capacity)}`, `${total} B`));
+  return element("dl", { class: "facts-row" },
+    fact("step", seconds(step), between, `${step} s`),
+    p.throughput.tokens_per_s > 0
+      ? fact("tokens/s", count(p.throughput.tokens_per_s), `${count(p.throughput.samples_per_s)} samples/s`, p.throughput.tokens_per_s)
+      : fact("samples/s", count(p.throughput.samples_per_s), null, p.throughput.samples_per_s),
+    fact("MFU", percent(p.mfu), `of ${p.flops.peak_format} peak`, p.mfu),
+    fact("memory", p.fit === "likely" ? "likely fits" : p.fits ? percent(total / capacity) : "does not fit", `${bytes(total)} of ${bytes(capacity)}`, `${total} B`));
 }
 
 function pace(p) {
@@ -65,29 +58,11 @@ function forecast(p) {
   const goes = p.busiest_rank ? `Where the step goes (rank ${p.busiest_rank.rank}, which waits least)` : "Where the step goes";
   return [
     headline(p),
-    element('p', {class: 'facts'}, pace(p)),
-    p.warnings.length > 0 ? element(
-                                'ul', {class: p.fits ? 'warnings' : 'warnings misfit'},
-                                p.warnings.map((w) => element('li', {}, w))) :
-                            null,
-    element(
-        'section', {}, element('h2', {}, goes),
-        stackedBar(
-            parts(time, seconds, p.iteration_time_s, partOf(p)), p.iteration_time_s,
-            'Time of a step')),
-    element(
-        'section', {}, element('h2', {}, `Memory of the fullest device (rank ${p.fullest_rank})`),
-        stackedBar(
-            parts(Object.fromEntries(ledger), bytes), p.memory_bytes.capacity,
-            `Memory, ${bytes(p.memory_bytes.capacity)} there are`, p.memory_bytes.capacity),
-        element(
-            'p', {class: 'facts'},
-            p.fit === 'likely' ? `${bytes(p.memory_bytes.total)} are needed, ${
-                                     bytes(p.memory_bytes.capacity)} are there: within the ${
-                                     percent(p.memory_margin)} that the method errs by.` :
-                p.fits ? `${bytes(p.memory_bytes.capacity - p.memory_bytes.total)} of ${
-                             bytes(p.memory_bytes.capacity)} stay free.` :
-                         `${bytes(p.memory_bytes.total)} are needed, ${
-                             bytes(p.memory_bytes.capacity)} are there; the remedy stands above.`)),
+    element("p", { class: "facts" }, pace(p)),
+    p.warnings.length > 0 ? element("ul", { class: p.fits ? "warnings" : "warnings misfit" }, p.warnings.map((w) => element("li", {}, w))) : null,
+    element("section", {}, element("h2", {}, goes), stackedBar(parts(time, seconds, p.iteration_time_s, partOf(p)), p.iteration_time_s, "Time of a step")),
+    element("section", {}, element("h2", {}, `Memory of the fullest device (rank ${p.fullest_rank})`),
+      stackedBar(parts(Object.fromEntries(ledger), bytes), p.memory_bytes.capacity, `Memory, ${bytes(p.memory_bytes.capacity)} there are`, p.memory_bytes.capacity),
+      element("p", { class: "facts" }, p.fit === "likely" ? `${bytes(p.memory_bytes.total)} are needed, ${bytes(p.memory_bytes.capacity)} are there: within the ${percent(p.memory_margin)} that the method errs by.` : p.fits ? `${bytes(p.memory_bytes.capacity - p.memory_bytes.total)} of ${bytes(p.memory_bytes.capacity)} stay free.` : `${bytes(p.memory_bytes.total)} are needed, ${bytes(p.memory_bytes.capacity)} are there; the remedy stands above.`)),
   ];
 }
