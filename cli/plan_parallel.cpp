@@ -259,6 +259,8 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p) {
   j["lower_bound_s"] = gap ? Json(r.lower_bound) : nullptr;
   j["gap"] = gap ? Json(*gap) : nullptr;
   j["memory_bytes"] = memory_json(p.prediction);
+  j["fit"] = name_of(p.prediction.fit);
+  j["memory_margin"] = simulator::memory_margin(p.job.system.device);
   j["closed_form_s"] = p.closed_form;
   j["mfu"] = p.prediction.mfu;
   j["time_s"] = split_json(p.prediction.split);
@@ -282,7 +284,8 @@ std::string typed_text(const RankedParallelPlan& first) {
 std::string held_text(const ParallelPlanReport& r) {
   const std::string held = planner::fixed_text(r.fixed);
   return fmt::format(
-      "not searched: overlaps ({}){}{}{}", planner::overlaps_text(r.job.parallel.overlap),
+      "not searched: overlaps ({}), offloading{}{}{}",
+      planner::overlaps_text(r.job.parallel.overlap),
       r.order_searched ? ""
                        : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)),
       r.fixed.framework ? fmt::format(", plans that {} cannot run", name_of(*r.fixed.framework))

@@ -92,7 +92,8 @@ class GraphCosts {
              .reason = std::vector<OpReason>(n)};
       for (std::size_t o = 0; o < n; ++o) {
         const Op& op = program.ops[o];
-        if (moves_between_tiers(op.kind)) {
+        // Each device has its own link; only ranks that share the rows of tables wait for others'.
+        if (moves_between_tiers(op.kind) && op.as<TierAttributes>().group >= 0) {
           answer(row, program, o, tier_move(p, op));
         } else if (!is_collective(op.kind)) {
           answer(row, program, o, pricer_.kernel(program, op));

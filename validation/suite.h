@@ -40,7 +40,10 @@ struct Row {
   struct Run {
     std::string source, device, framework, plan, format;
     double hardware = 0;  ///< seconds at the ideal rate
-    bool fits = true;     ///< by our own ledger
+    bool fits = true;     ///< by our own ledger: `fit` is not "no"
+    std::string fit{};    ///< "yes", "likely" or "no"
+    double memory_margin = 0;
+    double memory_share = 0;  ///< predicted, of the device's
   };
   std::optional<Run> run{};
   std::vector<Figure> more{};

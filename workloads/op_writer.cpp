@@ -1,8 +1,10 @@
 #include "workloads/op_writer.h"
 
+#include <cmath>
 #include <utility>
 
 #include "core/error.h"
+#include "core/job/tier_units.h"
 
 namespace stepcast::workloads {
 
@@ -57,6 +59,21 @@ OpWriter::Event OpWriter::transfer(Channel channel, const Transfer& t) {
     edit.attributes(t.attributes);
   }
   edit.communicator(t.communicator, t.peer).routing(t.routing);
+  return done;
+}
+
+OpWriter::Event OpWriter::host_move(OpKind kind, std::string_view name, Bytes bytes,
+                                    const std::vector<TensorId>& in,
+                                    const std::vector<TensorId>& out, Event after) {
+  const Event done = name_transfer(Channel::kTier, false);
+  note({.channel = Channel::kTier, .transfers = true, .transfer = done, .after = after});
+  const bool fetches = kind == OpKind::kTierFetch;
+  const auto tier = static_cast<std::uint8_t>(builder_.tier(kHostTier) - 1);
+  builder_.op(kind, name, {std::llround(bytes.base())})
+      .in(in)
+      .out(out)
+      .attributes(TierAttributes{.tier = tier})
+      .work({}, fetches ? bytes : Bytes{}, fetches ? Bytes{} : bytes);
   return done;
 }
 

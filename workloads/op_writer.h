@@ -60,6 +60,10 @@ class OpWriter {
     Event after = kNoTransfer;          ///< a transfer that it waits for where the next op need not
   };
   Event transfer(Channel channel, const Transfer& t);
+  /// Between the device and the memory of the host (kHostTier): fetched from it or written to it.
+  /// Waits for `after` alone.
+  Event host_move(OpKind kind, std::string_view name, Bytes bytes, const std::vector<TensorId>& in,
+                  const std::vector<TensorId>& out, Event after = kNoTransfer);
   /// A name for a transfer; `early` where ops written before it await it, as the last one of that
   /// name.
   Event name_transfer(Channel channel, bool early = true);

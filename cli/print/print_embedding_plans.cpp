@@ -172,7 +172,7 @@ void warn_of_full_devices(const PlanReport& r, Report& report) {
   for (const LedgerLine& l : r.plans.front().plan.ledger) {
     fullest = l.tier == "hbm" ? std::max(fullest, Bytes(l.total())) : fullest;
   }
-  if (const std::string tight = studies::tight_memory(fullest, r.job.system.device.memory);
+  if (const std::string tight = studies::tight_memory(fullest, r.job.system.device);
       !tight.empty()) {
     report.line(fmt::format("\nwarning: {} (--memory-headroom 5%)", tight));
   }

@@ -73,9 +73,11 @@ std::string memory_bar(const StepPrediction& p) {
     return fmt::format("{:<24}{}: {}\n", fmt::format("memory (rank {})", p.fullest_rank),
                        human(total), fmt::join(parts, ", "));
   }
+  const std::string host =
+      p.ledger.host > Bytes{} ? fmt::format("; host memory {}", human(p.ledger.host)) : "";
   return bar_line(fmt::format("memory (rank {})", p.fullest_rank), total / p.capacity,
-                  fmt::format("{} of {}: {}{}", human(total), human(p.capacity),
-                              fmt::join(parts, ", "), lines.size() > kNamed ? ", ..." : ""));
+                  fmt::format("{} of {}: {}{}{}", human(total), human(p.capacity),
+                              fmt::join(parts, ", "), lines.size() > kNamed ? ", ..." : "", host));
 }
 
 /// Work and tokens of a device in a second, and how near that is to its peak.
@@ -127,6 +129,17 @@ std::string parallel_text(const Job& job) {
       said += fmt::format(" on weights in {}", name_of(*job.formats.frozen));
     }
   }
+  std::vector<std::string> away;
+  for (const auto& [name, on] : {std::pair{"activations", job.offload.activations},
+                                 {"optimizer", job.offload.optimizer},
+                                 {"parameters", job.offload.parameters}}) {
+    if (on) {
+      away.emplace_back(name);
+    }
+  }
+  if (!away.empty()) {
+    said += fmt::format(", {} in host memory", fmt::join(away, " and "));
+  }
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
     said += ", a token to each machine once";
   }
@@ -169,6 +182,9 @@ void add_screen(const StepPrediction& p, const std::string& default_framework, R
   if (p.job.workload.transformer() != nullptr) {
     report.line(parallel_text(p.job));
   }
+  if (p.job.phase != JobPhase::kTrain) {
+    report.line("no measured efficiency applies to inference: the time is the hardware's pace");
+  }
   if (!default_framework.empty()) {
     report.line(fmt::format(
         "no stack is named: as {} runs it; --set stack=NAME for another (`stepcast list stacks`)",
@@ -194,6 +210,9 @@ void add_step(const StepPrediction& p, Report& report) {
                          {"own", p.efficiency->own},
                          {"measured", p.efficiency->measured}});
   }
+  if (p.job.phase != JobPhase::kTrain) {
+    report.fact("pace_applies", false);
+  }
   if (p.interval) {
     report.fact("interval_s", {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}});
   }
@@ -217,7 +236,12 @@ void add_memory(const StepPrediction& p, Report& report) {
     ledger[key] = bytes.base();
   }
   report.fact("memory_ledger", std::move(ledger));
+  if (p.ledger.host > Bytes{}) {
+    report.fact("host_memory_bytes", p.ledger.host.base());
+  }
   report.fact("fits", p.fits);
+  report.fact("fit", name_of(p.fit));
+  report.fact("memory_margin", simulator::memory_margin(p.job.system.device));
 }
 
 /// One row of the figures people compare.

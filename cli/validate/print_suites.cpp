@@ -16,9 +16,16 @@ using validation::Row;
 using validation::Suite;
 
 Json run_json(const Row::Run& run) {
-  return {{"source", run.source}, {"gpu", run.device},    {"framework", run.framework},
-          {"plan", run.plan},     {"format", run.format}, {"hardware_pace_s", run.hardware},
-          {"fits", run.fits}};
+  return {{"source", run.source},
+          {"gpu", run.device},
+          {"framework", run.framework},
+          {"plan", run.plan},
+          {"format", run.format},
+          {"hardware_pace_s", run.hardware},
+          {"fits", run.fits},
+          {"fit", run.fit},
+          {"memory_margin", run.memory_margin},
+          {"memory_share", run.memory_share}};
 }
 
 Cell cell_of(const validation::Figure& f) {

@@ -36,7 +36,9 @@ class Catalogue {
   using Known = std::map<std::string, std::shared_ptr<const T>>;
 
   std::mutex mutex_;
-  std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<EfficiencyTable>> all_;
+  std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<EfficiencyTable>,
+             Known<FittedModel>>
+      all_;
 };
 
 /// Same as Catalogue::once; made each time for a library without a catalogue.

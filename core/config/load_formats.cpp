@@ -94,6 +94,10 @@ const Keys<RoleFormats>& formats_keys() {
     add(master_key(kept)
             .terse_usual("fp32")
             .only(kWithoutTables, kOfTransformers));
+    add(format_key("cache", &F::cache, {kBf16, kFp16, kFp8, kInt8},
+                   "of prefill and decode: keys and values that are kept")
+            .otherwise("as attention computes them")
+            .of(kTransformers));
     add(format_key("frozen", &F::frozen, {kBf16, kFp16, kFp8, kMxfp8, kNvfp4, kInt8, kNf4},
                    "with lora: the matrices of layers, which are not trained")
             .otherwise("as all weights"));

@@ -333,6 +333,7 @@ const Keys<Job>& job_keys() {
     add(loss_key().written_after("epilogues"));
     add(lora_key().written_after("loss"));
     add(sequence_lengths_key().written_after("lora"));
+    add(offload_key().written_after("sequence_lengths"));
     return all;
   }();
   return keys;
@@ -419,6 +420,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
               [&](const Value& s) {
                 return system_from(s, library, documents.device ? &*documents.device : nullptr);
               });
+  attach_memory_margin(j.system.device, library);
   read_host(v, j);
   const std::int64_t most =
       j.system.fabric.empty() ? 1 : j.system.devices_in_level(j.system.fabric.size() - 1);

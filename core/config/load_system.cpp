@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config/catalogue.h"
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/loaders.h"
 
@@ -465,6 +466,16 @@ System system_from(const Value& v, const Library& library, const Document* devic
     s.fitted = fitted_models_from(*fitted);
   }
   return s;
+}
+
+void attach_memory_margin(Device& device, const Library& library) {
+  const auto margin = read_once<FittedModel>(library, "memory_margin", [&] {
+    const Document d = parse_document(file_source(library.root / "models" / "memory_margin.json"));
+    return fitted_from(Value::root_of(d));
+  });
+  FittedModel& memory = device.fitted["memory"];
+  memory.form = memory.form.empty() ? "memory.reserve" : memory.form;
+  memory.constants.insert(margin.constants.begin(), margin.constants.end());
 }
 
 }  // namespace stepcast::config

@@ -127,6 +127,20 @@ SequenceLengths lengths_from(const Value& v, const Reading& reading) {
   return lengths;
 }
 
+const Keys<Offload>& offload_keys() {
+  static const Keys<Offload> keys{
+      boolean_key("activations", &Offload::activations,
+                  "what a layer keeps for its backward pass, until then")
+          .usual(false),
+      boolean_key("optimizer", &Offload::optimizer,
+                  "optimizer states; the host updates the weights")
+          .usual(false),
+      boolean_key("parameters", &Offload::parameters,
+                  "with zero 3 and optimizer: shards of weights, loaded before they are gathered")
+          .usual(false)};
+  return keys;
+}
+
 using Module = bool RecomputeModules::*;
 std::vector<std::pair<std::string, Module>> module_names() {
   std::vector<std::pair<std::string, Module>> names;
@@ -186,6 +200,21 @@ Key<Job> lora_key() {
                return job.lora ? write_keys(lora_keys(), *job.lora, w) : OrderedJson();
              })
       .only(kTransformers, "found {}: an adapter belongs to transformers; leave it out");
+}
+
+Key<Job> offload_key() {
+  return custom_key<Job>(
+             "offload", object_form(facts_of(offload_keys())),
+             "what the host's memory (tier ddr) holds between uses",
+             [](const Value& v, Job& j, const Reading& reading) {
+               read_keys(v, offload_keys(), j.offload, reading);
+             },
+             [](const Job& job, const Writing& w) {
+               return job.offload == Offload{} ? OrderedJson()
+                                               : write_keys(offload_keys(), job.offload, w);
+             })
+      .otherwise("nothing")
+      .only(kTransformers, "found {}: offloading belongs to transformers; leave it out");
 }
 
 Key<Job> sequence_lengths_key() {

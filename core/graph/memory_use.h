@@ -14,5 +14,7 @@ struct MemoryUse {
   }
 };
 MemoryUse memory_use(const Program& program);
+/// Bytes of one rank in Program::tiers[tier], per-microbatch ones at their peak.
+Bytes held_in_tier(const Program& program, std::size_t tier);
 
 }  // namespace stepcast

@@ -116,9 +116,9 @@ std::vector<Life> lives_of(const Program& program, const std::vector<std::uint32
   return lives;
 }
 
-/// Peak of live per-microbatch instances over the calls. An instance lives from the first call that
-/// names it to the last: those that the same segments name live alike.
-Bytes peak_of_instances(const Program& program) {
+/// Peak of live per-microbatch instances of a tier over the calls. An instance lives from the first
+/// call that names it to the last: those that the same segments name live alike.
+Bytes peak_of_instances(const Program& program, std::size_t tier) {
   std::vector<std::vector<std::uint32_t>> named_by(program.tensors.size());  // segments
   for (std::uint32_t s = 0; s < program.segments.size(); ++s) {
     for (const Op& op : program.ops_of(program.segments[s])) {
@@ -126,7 +126,8 @@ Bytes peak_of_instances(const Program& program) {
       for (const auto* id = first; id != first + op.inputs + op.outputs; ++id) {
         const TensorId stored = stored_in(program, *id);
         auto& segments = named_by[stored];
-        if (program.tensors[stored].per_microbatch && (segments.empty() || segments.back() != s)) {
+        const Tensor& t = program.tensors[stored];
+        if (t.per_microbatch && t.tier == tier && (segments.empty() || segments.back() != s)) {
           segments.push_back(s);
         }
       }
@@ -209,8 +210,16 @@ MemoryUse memory_use(const Program& program) {
         break;
     }
   }
-  use.activations = peak_of_instances(program) + largest_temporaries(program);
+  use.activations = peak_of_instances(program, 0) + largest_temporaries(program);
   return use;
+}
+
+Bytes held_in_tier(const Program& program, std::size_t tier) {
+  Bytes held = peak_of_instances(program, tier + 1);
+  for (const Tensor& t : program.tensors) {
+    held += t.tier == tier + 1 && !t.per_microbatch && !t.is_view() ? t.bytes() : Bytes{};
+  }
+  return held;
 }
 
 std::vector<double> Exchange::sent_by(std::size_t position) const {

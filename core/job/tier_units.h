@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "core/system.h"
@@ -15,6 +16,9 @@ constexpr std::int64_t unit_of(std::int64_t rank, std::int64_t shared_by) {
 constexpr std::int64_t units_of(std::int64_t ranks, std::int64_t shared_by) {
   return ranks > 0 ? unit_of(ranks - 1, shared_by) + 1 : 0;
 }
+
+/// The tier of the hosts' memory.
+inline constexpr std::string_view kHostTier = "ddr";
 
 /// The tier of that name as a system has it; "hbm" is the device's own memory, of each rank alone.
 std::optional<Tier> tier_named(const System& system, std::string_view name);

@@ -4,6 +4,7 @@
 
 #include "core/job/internal/rules.h"
 #include "core/job/layer_split.h"
+#include "core/job/tier_units.h"
 
 // Rules of what is trained and how: adapters, loss, lengths of documents, modules that are
 // recomputed.
@@ -131,7 +132,47 @@ Broken modules(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 4> kTrainingRules{adapters, loss, lengths, modules};
+Broken kept_keys(const Job& job, const TransformerWorkload&) {
+  if (!job.formats.cache || job.phase != JobPhase::kTrain) {
+    return std::nullopt;
+  }
+  return BrokenRule{"formats.cache",
+                    "found a format of kept keys and values, but training keeps none; leave it "
+                    "out, or use phase prefill or decode"};
+}
+
+Broken offload(const Job& job, const TransformerWorkload&) {
+  const Offload& o = job.offload;
+  if (o == Offload{}) {
+    return std::nullopt;
+  }
+  if (job.phase != JobPhase::kTrain) {
+    return BrokenRule{"offload", "is not modelled of inference; leave it out"};
+  }
+  const auto host = tier_named(job.system, kHostTier);
+  if (!host || host->bandwidth <= BytesPerSecond{}) {
+    return BrokenRule{"offload",
+                      fmt::format("system {} says no memory of its hosts; add {{\"name\": \"{}\", "
+                                  "\"capacity\": .., \"bandwidth\": .., \"shared_by\": ..}} to "
+                                  "system.tiers, or leave it out",
+                                  job.system.name, kHostTier)};
+  }
+  if (o.activations && splits_weights(job.parallel.schedule)) {
+    return BrokenRule{"offload.activations",
+                      fmt::format("{} reads activations twice, its weight gradients later; use "
+                                  "schedule 1f1b",
+                                  name_of(job.parallel.schedule))};
+  }
+  if (o.parameters && (job.parallel.zero != 3 || !job.parallel.zero_reshard || !o.optimizer)) {
+    return BrokenRule{"offload.parameters",
+                      "are the shards of zero 3 that the host updates; use parallel.zero 3, which "
+                      "frees weights after use, and offload.optimizer"};
+  }
+  return std::nullopt;
+}
+
+constexpr std::array<TransformerRule, 6> kTrainingRules{adapters, loss,      lengths,
+                                                        modules,  kept_keys, offload};
 
 }  // namespace
 

@@ -109,6 +109,12 @@ void read_megatron_step(Arguments& a, Json& job, Json& workload) {
   if (master != "fp32") {
     job["formats"]["master"] = master;
   }
+  for (const auto& [option, what] : {std::pair{"optimizer-cpu-offload", "optimizer"},
+                                     {"fine-grained-activation-offloading", "activations"}}) {
+    if (a.has(option)) {
+      job["offload"][what] = true;
+    }
+  }
   // Its own fusion is the compiler's; Transformer Engine brings a kernel.
   job["loss"] = !a.has("cross-entropy-loss-fusion")           ? "copied"
                 : a.text("cross-entropy-fusion-impl") == "te" ? "fused"

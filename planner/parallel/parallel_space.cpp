@@ -80,6 +80,10 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
                                  "sweep jobs that have it",
                                  name_of(*fixed.schedule)));
   }
+  if (job.offload != Offload{}) {
+    throw InputError("offload",
+                     "is not searched; leave it out, or predict and sweep jobs that have it");
+  }
   if (p.chunk_microbatches > 0) {
     throw InputError("parallel.chunk_microbatches",
                      fmt::format("found {}, which is not searched; leave it out, or predict and "

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 
 namespace stepcast::simulator {
 namespace {
@@ -91,7 +92,8 @@ Activity activity_of(const Program& program, const Timeline& timeline, std::int3
     }
     starts.push_back({ticks(span.begin), ticks(span.issued)});
     const Op& op = program.ops.at(span.ref.op);
-    if (is_collective(op.kind)) {
+    const bool host_move = moves_between_tiers(op.kind) && op.as<TierAttributes>().group < 0;
+    if (is_collective(op.kind) || host_move) {
       activity.wait.at(op.stream).add(ticks(span.begin), ticks(span.ready), span.ref.op);
       activity.transfer[op.stream].add(ticks(span.ready), ticks(span.end), span.ref.op);
     } else {

@@ -34,6 +34,18 @@ FrameworkMemory framework_memory(const Device& device,
           activations * constant_of(device, "fragmentation"), workspaces};
 }
 
+std::string_view name_of(Fit fit) {
+  return fit == Fit::kYes ? "yes" : fit == Fit::kLikely ? "likely" : "no";
+}
+
+double memory_margin(const Device& device) { return constant_of(device, "margin"); }
+
+Fit fit_of(Bytes needed, Bytes capacity, double margin) {
+  return capacity <= Bytes{} || needed <= capacity ? Fit::kYes
+         : needed <= capacity * (1 + margin)       ? Fit::kLikely
+                                                   : Fit::kNo;
+}
+
 std::vector<std::size_t> communicators_of(
     const Program& program, const std::function<std::size_t(std::int32_t)>& ranks_in) {
   std::set<std::int32_t> used;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "core/graph/program_fwd.h"
@@ -17,6 +18,8 @@ namespace stepcast::simulator {
 ///   blas_workspace     scratch of one handle of the library of matrix products; a framework has
 ///                      two, for forward and backward passes
 ///   engine_workspace   the same of a library of layers
+///   margin             share of the memory that nine of ten measured peaks differ by at most
+///                      (`stepcast validate memory`; models/memory_margin.json)
 /// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
 struct FrameworkMemory {
   Bytes context, communicators, fragmentation;
@@ -27,6 +30,18 @@ struct FrameworkMemory {
 /// `communicators`: how many ranks each one joins that a rank talks on.
 FrameworkMemory framework_memory(const Device& device,
                                  const std::vector<std::size_t>& communicators, Bytes activations);
+
+/// Whether a step fits a device: yes | likely: it is over by less than forecasts of memory err by |
+/// no.
+enum class Fit : std::uint8_t { kYes, kLikely, kNo };
+std::string_view name_of(Fit fit);
+/// Share of a device's memory that forecasts err by; 0 where nothing is known.
+double memory_margin(const Device& device);
+/// Memory whose size is not known (0) holds all.
+Fit fit_of(Bytes needed, Bytes capacity, double margin);
+inline Fit fit_of(Bytes needed, const Device& device) {
+  return fit_of(needed, device.memory, memory_margin(device));
+}
 
 /// Those that a program's ops use; `ranks_in` says how many ranks a communicator joins.
 std::vector<std::size_t> communicators_of(const Program& program,

@@ -7,6 +7,7 @@
 #include "core/graph/memory_use.h"
 #include "core/graph/op.h"
 #include "core/graph/program.h"
+#include "core/job/tier_units.h"
 #include "simulator/reports/framework_memory.h"
 
 namespace stepcast::simulator {
@@ -134,6 +135,10 @@ MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
   l.communicators = framework.communicators;
   l.fragmentation = framework.fragmentation;
   l.workspaces = framework.workspaces;
+  const auto host = std::find(program.tiers.begin(), program.tiers.end(), kHostTier);
+  if (host != program.tiers.end()) {
+    l.host = held_in_tier(program, static_cast<std::size_t>(host - program.tiers.begin()));
+  }
   return l;
 }
 

@@ -38,6 +38,7 @@ struct MemoryLedger {
   Bytes buffers;         ///< others
   Bytes context, communicators, fragmentation;
   Bytes workspaces;  ///< the part of the context that a framework's own allocator holds
+  Bytes host;        ///< of the memory of the host (kHostTier); no part of the total
 
   [[nodiscard]] std::vector<std::pair<std::string_view, Bytes>> lines() const;
   [[nodiscard]] Bytes total() const;

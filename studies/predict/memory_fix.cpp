@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -122,10 +123,14 @@ std::string gib(Bytes b) {
                                   : fmt::format("{:.3g} TiB", b.base() / 0x1p40);
 }
 
-/// In full: bytes of the fullest device, and seconds.
+/// In full: bytes of the fullest device and, where it has them, seconds; else never.
 std::pair<Bytes, Seconds> simulated(const Job& job, const models::CostModel& model) {
   const ExecutionGraph graph = workloads::build_graph(job);
-  return {simulator::fullest_ledger(graph, job.system.device).total(),
+  const Bytes total = simulator::fullest_ledger(graph, job.system.device).total();
+  if (total > job.system.device.memory) {
+    return {total, Seconds(std::numeric_limits<double>::infinity())};
+  }
+  return {total,
           expected_step(job, graph, to_seconds(simulate_step(graph, model).result.makespan))};
 }
 
@@ -143,7 +148,8 @@ std::optional<Tried> tried(Job job, std::string text, planner::ClosedFormModel& 
     return std::nullopt;
   }
   try {
-    if (job.phase != JobPhase::kTrain) {  // the closed form covers training steps only
+    // The closed form covers training steps alone, and not the host's memory.
+    if (job.phase != JobPhase::kTrain || job.offload != Offload{}) {
       const auto [total, seconds] = simulated(job, model);
       return Tried{std::move(text), std::move(job), total, seconds};
     }
@@ -171,7 +177,8 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
   for (std::size_t i = 0; i < singles.size(); ++i) {
     Job one = job;
     singles[i].make(one);
-    for (std::size_t k = i + 1; k < singles.size(); ++k) {
+    const bool pairs = job.offload == Offload{};  // else each takes a simulation
+    for (std::size_t k = i + 1; pairs && k < singles.size(); ++k) {
       Job two = one;
       singles[k].make(two);
       const bool odd = two.parallel.mesh().size() != job.devices;
@@ -192,6 +199,31 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
     return clearly_less(a.seconds, b.seconds);
   });
   return all;
+}
+
+/// Fastest step that fits with more in the memory of the host.
+std::optional<Tried> offloaded(const Job& job, const models::CostModel& model) {
+  std::optional<Tried> best;
+  for (const Offload& more : {Offload{.activations = true}, Offload{.optimizer = true},
+                              Offload{.activations = true, .optimizer = true}}) {
+    Job one = job;
+    std::vector<std::string> set;
+    for (const auto& [name, part] :
+         {std::pair{"activations", &Offload::activations}, {"optimizer", &Offload::optimizer}}) {
+      if (more.*part && !(one.offload.*part)) {
+        one.offload.*part = true;
+        set.push_back(config::quoted_setting(fmt::format("offload.{}=true", name)));
+      }
+    }
+    if (set.empty() || broken_rule(one)) {
+      continue;
+    }
+    const auto [total, seconds] = simulated(one, model);
+    if (total <= job.system.device.memory && (!best || clearly_less(seconds, best->seconds))) {
+      best = Tried{fmt::format("{}", fmt::join(set, " and ")), one, total, seconds};
+    }
+  }
+  return best;
 }
 
 /// Bytes of the fullest device with `tensor` ranks to a sample and `global` samples in a step;
@@ -258,6 +290,10 @@ std::string memory_fix(const Job& job, const std::string& default_framework) {
   const models::CostModel model(job.system, job.calibration);
   const Bytes memory = job.system.device.memory;
   const std::vector<Tried> all = all_tried(job, model);
+  const std::optional<Tried> host = offloaded(job, model);
+  const std::string beside = host ? fmt::format("{} ({}, {:.3g} s a step)", host->text,
+                                                gib(host->total), host->seconds.base())
+                                  : "";
   for (const Tried& t : all) {
     if (t.total > memory) {
       continue;
@@ -266,10 +302,14 @@ std::string memory_fix(const Job& job, const std::string& default_framework) {
     if (total <= memory) {
       const bool named = default_framework.empty() || plan_family(t.job) == plan_family(job);
       return fmt::format(
-          "use {}{} ({}, {:.3g} s a step), the fastest change that fits, or "
+          "use {}{} ({}, {:.3g} s a step), the fastest change that fits, {}or "
           "search with `stepcast plan`",
-          t.text, named ? "" : " with stack=" + default_framework, gib(total), seconds.base());
+          t.text, named ? "" : " with stack=" + default_framework, gib(total), seconds.base(),
+          host ? beside + ", " : "");
     }
+  }
+  if (host) {
+    return fmt::format("use {}: no change of the plan alone is enough", beside);
   }
   const auto smallest = std::min_element(
       all.begin(), all.end(), [](const Tried& a, const Tried& b) { return a.total < b.total; });
@@ -280,15 +320,19 @@ std::string memory_fix(const Job& job, const std::string& default_framework) {
                                      smallest->text, gib(smallest->total));
 }
 
-std::string tight_memory(Bytes used, Bytes capacity) {
-  constexpr double kRoom = 0.05;
-  if (capacity <= Bytes{} || used > capacity || used < (1 - kRoom) * capacity) {
+std::string tight_memory(Bytes used, const Device& device) {
+  const double margin = simulator::memory_margin(device);
+  const double over = device.memory <= Bytes{} ? -1 : used / device.memory - 1;
+  if (over <= -margin || over > margin) {
     return {};
   }
-  return fmt::format(
-      "{:.2g} % of the fullest device's memory is left, while published runs took 4 % more or less "
-      "than predicted on average (docs/explanation/accuracy.md): leave more where it has to fit",
-      100 * (1 - used / capacity));
+  const std::string errs = fmt::format("within {:.2g} % that the method errs by", 100 * margin);
+  return over > 0 ? fmt::format("likely fits: {:.3g} of {}, {}", used.base() / 0x1p30,
+                                gib(device.memory), errs)
+                  : fmt::format(
+                        "{:.2g} % of the fullest device's memory is left, {}: leave more "
+                        "where it has to fit",
+                        -100 * over, errs);
 }
 
 }  // namespace stepcast::studies

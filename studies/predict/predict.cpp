@@ -16,7 +16,6 @@
 #include "models/cost_model.h"
 #include "simulator/intervals.h"
 #include "simulator/reports/breakdown.h"
-#include "simulator/reports/framework_memory.h"
 #include "studies/predict/memory_fix.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/transformer/shape.h"
@@ -38,6 +37,7 @@ Job without_distribution(Job job) {
 /// The reasons why a step does not fit are its first warnings.
 void reject(StepPrediction& p, std::string reason) {
   p.fits = false;
+  p.fit = simulator::Fit::kNo;
   p.warnings.push_back(std::move(reason));
 }
 
@@ -48,27 +48,26 @@ void fill_memory(StepPrediction& p, const ExecutionGraph& graph, const PredictOp
   p.fullest_rank = p.ledger.rank;
   p.memory = memory_use(graph.program_of(p.fullest_rank));
   p.reserve = p.ledger.context + p.ledger.communicators + p.ledger.fragmentation;
-  p.fits = p.capacity.base() <= 0 || p.ledger.total() <= p.capacity;
-  if (!p.fits) {
+  p.fit = simulator::fit_of(p.ledger.total(), device);
+  if (p.fit == simulator::Fit::kNo) {
     const std::string reason = memory_reason(p.ledger, device);
     reject(p,
            options.fixes ? reason + "; " + memory_fix(p.job, options.default_framework) : reason);
   }
 }
 
-/// Rows of embedding tables in slower memory: each unit of a tier has room for its ranks'.
+/// Rows of embedding tables, and what is offloaded, in slower memory: each unit of a tier has room
+/// for its ranks'.
 void check_tiers(StepPrediction& p, const ExecutionGraph& graph) {
   std::map<std::string, std::vector<Bytes>> held;
-  for (std::int32_t rank = 0; rank < graph.ranks(); ++rank) {
-    const Program& program = graph.program_of(rank);
-    if (program.tiers.empty()) {
-      continue;
-    }
-    for (const Tensor& t : program.tensors) {
-      if (t.tier > 0) {
-        auto& ranks = held[program.tiers.at(t.tier - std::size_t{1})];
-        ranks.resize(static_cast<std::size_t>(graph.ranks()));
-        ranks[static_cast<std::size_t>(rank)] += t.bytes();
+  for (const RankClass& of : graph.classes) {
+    const Program& program = graph.programs[static_cast<std::size_t>(of.program)];
+    for (std::size_t tier = 0; tier < program.tiers.size(); ++tier) {
+      const Bytes bytes = held_in_tier(program, tier);
+      auto& ranks = held[program.tiers[tier]];
+      ranks.resize(static_cast<std::size_t>(graph.ranks()));
+      for (const std::int32_t rank : of.ranks) {
+        ranks[static_cast<std::size_t>(rank)] = bytes;
       }
     }
   }
@@ -76,7 +75,7 @@ void check_tiers(StepPrediction& p, const ExecutionGraph& graph) {
     const auto tier = tier_named(p.job.system, name);
     const auto excess = tier ? tier_excess(*tier, ranks) : std::nullopt;
     if (excess) {
-      reject(p, fmt::format("tier {}: rows and state take {:.3g} GB of {:.3g} GB", name,
+      reject(p, fmt::format("tier {}: what it holds takes {:.3g} GB of {:.3g} GB", name,
                             excess->held.base() * 1e-9, excess->capacity.base() * 1e-9));
     }
   }
@@ -391,7 +390,7 @@ void add_warnings(const Job& job, StepPrediction& p) {
   }
   for (const std::string& warning :
        {other_plan(job), without_constants(job), far_experts(job), straddling_groups(job),
-        tight_memory(p.ledger.total(), p.capacity)}) {
+        tight_memory(p.ledger.total(), job.system.device)}) {
     if (!warning.empty()) {
       p.warnings.push_back(warning);
     }

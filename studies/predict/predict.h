@@ -7,6 +7,7 @@
 #include "core/graph/observer.h"
 #include "core/job/efficiency.h"
 #include "core/job/job.h"
+#include "simulator/reports/framework_memory.h"
 #include "simulator/reports/memory_ledger.h"
 #include "simulator/simulate.h"
 #include "workloads/build_graph.h"
@@ -79,7 +80,8 @@ struct StepPrediction {
   simulator::MemoryLedger ledger;  ///< the same, by purpose
   Bytes capacity;
   std::int32_t fullest_rank = 0;
-  bool fits = true;
+  bool fits = true;  ///< `fit` is not "no"
+  simulator::Fit fit = simulator::Fit::kYes;
   std::vector<OpRow> by_kind;  ///< descending by time
   std::vector<OpRow> by_name;
   /// The rank that waits least, where it is busy a tenth longer than the critical one: the rank

@@ -70,7 +70,10 @@ Group memory_bar(const Predictions& measured) {
     const auto [reserve, first] =
         reserves.try_emplace({p->source, p->device}, row.measured - p->memory);
     row.predicted = p->memory + reserve->second;
-    wrong += row.predicted > p->capacity ? 1 : 0;  // it ran, so it did fit
+    wrong += simulator::fit_of(Bytes(row.predicted), Bytes(p->capacity), p->memory_margin) ==
+                     simulator::Fit::kNo
+                 ? 1
+                 : 0;  // it ran, so it did fit
     if (!first) {
       rows.push_back(row);
     }

@@ -132,6 +132,7 @@ PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
   p.curve = job.curve;
   p.memory = job.memory;
   p.capacity = job.job.system.device.memory.base();
+  p.memory_margin = simulator::memory_margin(job.job.system.device);
   p.in_range = job.in_range;
   p.device_seconds = p.measured * devices / job.flops;
   if (const auto peak = job.job.system.device.peak_of(job.job.formats.compute)) {

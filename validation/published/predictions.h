@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "simulator/reports/framework_memory.h"
 #include "validation/published/rows.h"
 #include "validation/suite.h"
 
@@ -23,9 +24,13 @@ struct PublishedPrediction {
   double at_peak = 0;         ///< seconds of the model FLOPs at peak: a constant MFU divides it
   double device_seconds = 0;  ///< measured, per model FLOP: how good a plan is
   double memory = 0, capacity = 0;  ///< bytes of the fullest device, its memory
+  double memory_margin = 0;         ///< share of the capacity that `memory` errs by
+  [[nodiscard]] simulator::Fit fit() const {
+    return simulator::fit_of(Bytes(memory), Bytes(capacity), memory_margin);
+  }
   /// It ran, so it did fit: where our ledger says otherwise the job was another one, and no
   /// headline rests on the row.
-  [[nodiscard]] bool fits() const { return memory <= capacity; }
+  [[nodiscard]] bool fits() const { return fit() != simulator::Fit::kNo; }
   bool in_range = false;
 
   /// Times of the host's issue cost that `curve` holds a step time for.

@@ -43,7 +43,16 @@ Row shown(const ScaledPrediction& s) {
   }
   row.naive = s.naive;
   row.in_range = p.in_range;
-  row.run = Row::Run{p.source, p.device, p.framework, p.plan, p.format, p.seconds(1), p.fits()};
+  row.run = Row::Run{.source = p.source,
+                     .device = p.device,
+                     .framework = p.framework,
+                     .plan = p.plan,
+                     .format = p.format,
+                     .hardware = p.seconds(1),
+                     .fits = p.fits(),
+                     .fit = std::string(name_of(p.fit())),
+                     .memory_margin = p.memory_margin,
+                     .memory_share = p.capacity > 0 ? p.memory / p.capacity : 0};
   if (p.row->memory_gib > 0) {
     row.measured_memory = p.row->memory_gib * kGiB;
     row.predicted_memory = p.memory;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/job/tier_units.h"
 #include "workloads/passes/parameter_buckets.h"
 
 // Storage of parameters, gradients and optimizer states.
@@ -169,6 +170,10 @@ void ParameterBuckets::plan_slots(const std::vector<Group>& groups) {
     };
     if (sharded(kind, 3)) {
       slot.weights = buffer("weights", slot.elements, slot.stored);
+      if (job_.offload.parameters) {
+        slot.loaded =
+            buffer("weights.loaded", slot.elements / replicas(kind.first).shards, slot.stored);
+      }
     }
     if (frozen(kind.second)) {
       continue;
@@ -207,6 +212,9 @@ void ParameterBuckets::open_bucket(const Group& group, const Slot& slot) {
     shard.sources = std::move(sources);
     shard.data_parts = replicas(kind.first).shards;
     shard.data_ranks = replicas(kind.first).data_ranks;
+    bucket.on_host = job_.offload.parameters;
+    bucket.loaded = slot.loaded;
+    shard.tier = bucket.on_host ? writer_.builder().tier(kHostTier) : std::uint8_t{0};
     bucket.weight_shard = writer_.builder().tensor(std::move(shard));
   }
   add_shards(bucket);
@@ -300,14 +308,16 @@ void ParameterBuckets::add_shards(Bucket& bucket) {
 
 void ParameterBuckets::add_states(Bucket& bucket) {
   ProgramBuilder& b = writer_.builder();
+  const auto state = [&](const std::string& name, Format format) {
+    Tensor t = flat_tensor(name, TensorRole::kOptimizerState, format, bucket.shard);
+    t.tier = job_.offload.optimizer ? b.tier(kHostTier) : std::uint8_t{0};
+    return b.tensor(std::move(t));
+  };
   for (int i = 0; i < state_count(job_.dense_optimizer); ++i) {
-    bucket.states.push_back(
-        b.tensor(flat_tensor(name_in("state.") + std::to_string(i), TensorRole::kOptimizerState,
-                             job_.formats.moments, bucket.shard)));
+    bucket.states.push_back(state(name_in("state.") + std::to_string(i), job_.formats.moments));
   }
   if (job_.formats.master && !full_precision(holders_.compute)) {  // the weights that are updated
-    const TensorId master = b.tensor(flat_tensor(name_in("master"), TensorRole::kOptimizerState,
-                                                 *job_.formats.master, bucket.shard));
+    const TensorId master = state(name_in("master"), *job_.formats.master);
     b.set_master(bucket.weights, master);
     b.set_master(bucket.weight_shard, master);
   }

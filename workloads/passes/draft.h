@@ -28,7 +28,7 @@ enum class Channel : std::uint8_t {
   kInput,        ///< a batch and its ids
   kExchange,     ///< rows of embedding tables and their gradients
   kReduce,       ///< dense gradients of a recommender
-  kTier,         ///< rows between memory tiers
+  kTier,         ///< between memory tiers
 };
 constexpr std::size_t kLanes = 12;
 

@@ -30,6 +30,8 @@ struct Bucket {
   bool gathered_ahead = false;  ///< ZeRO 1, 2: before the step's first forward pass needs them
   bool scattered = false;       ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
   TensorId fresh = 0;           ///< scattered: what one of several micro-batches adds to the shard
+  bool on_host = false;         ///< the host keeps the shard of weights ...
+  TensorId loaded = 0;          ///< ... and it comes here before it is gathered
   AsyncHandle gradients_free = kNoTransfer;  ///< scattered: their buffer may be used again
   bool exchanged = false;                    ///< the backward passes do all of its exchange
   AsyncHandle synchronised = kNoTransfer;
@@ -52,6 +54,8 @@ struct Bucket {
 /// HSDP adds an all-reduce of P / n gradients across the replicas, once a step. With overlap.data
 /// these run on the stream "data", the next unit's gather overlapped with the work on this one:
 /// buffers are double then. A sum over tensor ranks keeps its (small) parameters as in ZeRO 1.
+/// With offload.optimizer states lie in the memory of the host, which does the update; with
+/// offload.parameters shards of weights lie there too and are loaded before each gather.
 /// Source: Rajbhandari et al., arXiv 1910.02054; Zhao et al., arXiv 2304.11277 (FSDP, HSDP).
 class ParameterBuckets {
  public:
@@ -108,6 +112,7 @@ class ParameterBuckets {
     std::int64_t elements = 0;
     Format stored = Format::kBf16;
     TensorId weights = 0, gradients = 0, fresh = 0;
+    TensorId loaded = 0;  ///< a shard that the host keeps, on its way to the gather
     AsyncHandle gradients_free = kNoTransfer;
   };
 
@@ -133,7 +138,9 @@ class ParameterBuckets {
 
   // Exchanges (parameter_exchange.cpp).
   [[nodiscard]] bool gathers_ahead() const;
-  void gather(Bucket& bucket);
+  void gather(Bucket& bucket, AsyncHandle after = kNoTransfer);
+  void gather_updated(Bucket& bucket, AsyncHandle after);
+  AsyncHandle update_on_host(const Bucket& bucket, Bytes touched);
   void gather_unit(std::size_t index);
   void exchange(Bucket& bucket, bool last);
   void sum_replicas(Bucket& bucket);

@@ -23,8 +23,14 @@ bool ParameterBuckets::gathers_first_pass(const Bucket& bucket) const {
   return bucket.gathered || (gathers_ahead() && bucket.shard != bucket.elements);
 }
 
-void ParameterBuckets::gather(Bucket& bucket) {
+void ParameterBuckets::gather(Bucket& bucket, AsyncHandle after) {
   OpWriter::Transfer t;
+  t.after = after;
+  if (bucket.on_host) {
+    t.after = writer_.host_move(OpKind::kTierFetch, "weights.load",
+                                format_bytes(bucket.stored, 1, bucket.shard), {bucket.weight_shard},
+                                {bucket.loaded});
+  }
   t.kind = OpKind::kAllGather;
   t.name = "weights.gather";
   t.elements = bucket.elements;
@@ -233,6 +239,27 @@ void ParameterBuckets::complete_exchange(Bucket& bucket) {
   }
 }
 
+/// The update where the host keeps the states: gradients leave, the host's memory is read and
+/// written at the rate of its tier, weights come back. Source: Ren et al., arXiv 2101.06840
+/// (ZeRO-Offload).
+AsyncHandle ParameterBuckets::update_on_host(const Bucket& bucket, Bytes touched) {
+  const Bytes gradients = format_bytes(job_.formats.gradient, 1, bucket.shard);
+  AsyncHandle done = writer_.host_move(OpKind::kTierWriteBack, "gradients.store", gradients,
+                                       {bucket.gradient_shard}, {}, bucket.synchronised);
+  done = writer_.host_move(OpKind::kTierWriteBack, "optimizer.host", touched,
+                           {bucket.gradient_shard}, bucket.states, done);
+  return bucket.on_host ? done
+                        : writer_.host_move(OpKind::kTierFetch, "weights.load",
+                                            format_bytes(bucket.stored, 1, bucket.shard), {},
+                                            {bucket.weight_shard}, done);
+}
+
+void ParameterBuckets::gather_updated(Bucket& bucket, AsyncHandle after) {
+  if (bucket.shard != bucket.elements && !bucket.gathered && !bucket.gathered_ahead) {
+    gather(bucket, after);
+  }
+}
+
 void ParameterBuckets::optimize() {
   const bool mixed = !full_precision(holders_.compute);
   const double gradient = bits_per_element(job_.formats.gradient) / 8;
@@ -241,26 +268,35 @@ void ParameterBuckets::optimize() {
   const double master = mixed ? bits_per_element(*job_.formats.master) / 8 : weight;
   gather_events_.clear();
   writer_.set_phase(Phase::kOptimizer);
+  AsyncHandle updated = kNoTransfer;
   for (Bucket& bucket : buckets_) {
     if (!bucket.trained) {
       continue;
     }
-    std::vector<TensorId> out{bucket.weight_shard};
-    out.insert(out.end(), bucket.states.begin(), bucket.states.end());
-    writer_.await(bucket.synchronised);
-    auto update = writer_.compute(OpKind::kOptimizer, "optimizer", {bucket.shard});
-    update.in({bucket.gradient_shard})
-        .out(out)
-        .format(Format::kFp32)
-        .attributes(OptimizerAttributes{job_.dense_optimizer});
     // Per element: the gradient, states and (with narrow weights) the master copy; the narrow
     // weights are written too.
     const double n = static_cast<double>(bucket.shard);
     const double kept = state * static_cast<double>(bucket.states.size()) + master;
-    update.work(update.op().flops, Bytes(n * (gradient + kept)),
-                Bytes(n * (kept + (mixed ? weight : 0))));
-    if (bucket.shard != bucket.elements && !bucket.gathered && !bucket.gathered_ahead) {
-      gather(bucket);
+    const Bytes read(n * (gradient + kept));
+    const Bytes written(n * (kept + (mixed ? weight : 0)));
+    if (job_.offload.optimizer) {
+      updated = update_on_host(bucket, read + written);
+    } else {
+      std::vector<TensorId> out{bucket.weight_shard};
+      out.insert(out.end(), bucket.states.begin(), bucket.states.end());
+      writer_.await(bucket.synchronised);
+      auto update = writer_.compute(OpKind::kOptimizer, "optimizer", {bucket.shard});
+      update.in({bucket.gradient_shard})
+          .out(out)
+          .format(Format::kFp32)
+          .attributes(OptimizerAttributes{job_.dense_optimizer});
+      update.work(update.op().flops, read, written);
+      gather_updated(bucket, kNoTransfer);
+    }
+  }
+  for (Bucket& bucket : buckets_) {
+    if (job_.offload.optimizer && bucket.trained) {  // once the host has updated all
+      gather_updated(bucket, updated);
     }
   }
 }

@@ -229,7 +229,6 @@ class Recomputation {
   }
 
   void rewrite() {
-    const std::vector<Part> parts = std::exchange(order_.parts, {});  // `again_` refers to them
     const std::vector<DependencyInfo::Need> needs = std::exchange(order_.needs, {});
     order_.products.clear();
     ProgramEditor edit(p_, order_, ProgramEditor::Tables::kSaved);

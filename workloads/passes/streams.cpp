@@ -30,7 +30,7 @@ std::array<ChannelStream, kLanes> channel_streams(const Job& job) {
            {"input", (several && o.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)},
            {"exchange", several && o.output_all_to_all},
            {"all_reduce", several && o.dense_all_reduce},
-           {"tier", ahead(DlrmPipeline::kPrefetch)}}};
+           {"tier", ahead(DlrmPipeline::kPrefetch) || job.offload != Offload{}}}};
 }
 
 /// Writes the streams, events and waits of one program.
@@ -43,7 +43,7 @@ class StreamWriter {
         events_(order.transfers.size(), -1),
         blocks_(job.system.framework.blocking_launches) {
     const Overlap& o = job.parallel.overlap;
-    overlapping_ = o.data || o.tensor || o.pipeline || o.expert;
+    overlapping_ = o.data || o.tensor || o.pipeline || o.expert || job.offload != Offload{};
   }
 
   void run() {

@@ -7,7 +7,8 @@
 // sequence, so that a causal mask leaves all of them the same work.
 namespace stepcast::workloads {
 
-/// A causal core whose queries are the last of its keys: q (k - q) + q^2 / 2 scores.
+/// A causal core whose queries are the last of its keys: q (k - q) + q^2 / 2 scores. Inference
+/// reads keys and values as they are kept.
 void TransformerStage::attend(const Attend& a) {
   const bool backward = a.kind == OpKind::kAttentionBackward;
   auto op =
@@ -16,7 +17,12 @@ void TransformerStage::attend(const Attend& a) {
   op.in(a.in).out(a.out).format(attention_).flags(op_flags::kCausal);
   const auto q = static_cast<double>(a.queries);
   const auto k = static_cast<double>(a.keys);
-  op.work(op.op().flops * ((k - q / 2) / (k / 2)), op.op().bytes_read, op.op().bytes_written);
+  const double wider =
+      shape_.inference ? bits_per_element(attention_) - bits_per_element(cached_) : 0;
+  const Bytes saved(2 * static_cast<double>(a.batch * a.kv_heads * shape_.core_dim) * k * wider /
+                    8);
+  op.work(op.op().flops * ((k - q / 2) / (k / 2)), op.op().bytes_read - saved,
+          op.op().bytes_written);
 }
 
 /// To the next rank of the ring. Pairs half a ring apart stand for its neighbours: as many bytes
@@ -31,12 +37,12 @@ OpWriter::Event TransformerStage::shift(const char* name, std::int64_t elements,
   t.in = {from};
   t.out = {to};
   t.communicator = communicators_.ring;
-  t.format = attention_;
+  t.format = writer_.builder().tensor_at(from).format;
   return writer_.transfer(Channel::kContext, t);
 }
 
 void TransformerStage::exchange_context(OpKind kind, const char* name, std::int64_t elements,
-                                        TensorId from, TensorId to) {
+                                        TensorId from, TensorId to, std::optional<Format> format) {
   OpWriter::Transfer t;
   t.kind = kind;
   t.name = name;
@@ -44,7 +50,7 @@ void TransformerStage::exchange_context(OpKind kind, const char* name, std::int6
   t.in = {from};
   t.out = {to};
   t.communicator = communicators_.context;
-  t.format = attention_;
+  t.format = format.value_or(attention_);
   writer_.transfer(Channel::kCompute, t);
 }
 
@@ -71,9 +77,9 @@ void TransformerStage::context_forward(const LayerTensors& t) {
            {t.qkv, store},
            {t.attention, t.log_sum_exp}};
   if (shape_.inference) {
-    writer_.compute(OpKind::kCopyColumns, "layer.attention.cache", {n, kv})
-        .in({t.qkv})
-        .out({store});
+    auto op = writer_.compute(OpKind::kCopyColumns, "layer.attention.cache", {n, kv});
+    op.in({t.qkv}).out({store});
+    op.work(op.op().flops, op.op().bytes_read, format_bytes(cached_, n, kv));
   }
   if (c == 1) {
     attend(a);
@@ -82,8 +88,10 @@ void TransformerStage::context_forward(const LayerTensors& t) {
   switch (shape_.algorithm) {
     case ContextAlgorithm::kAuto:
     case ContextAlgorithm::kAllGather: {
-      const TensorId all = writer_.workspace("context.keys_values", c, block, attention_);
-      exchange_context(OpKind::kAllGather, "layer.attention.gather_context", c * block, store, all);
+      const Format kept = writer_.builder().tensor_at(store).format;
+      const TensorId all = writer_.workspace("context.keys_values", c, block, kept);
+      exchange_context(OpKind::kAllGather, "layer.attention.gather_context", c * block, store, all,
+                       kept);
       a.batch *= 2;  // both chunks; their keys are 2 c + 1 chunks together, whichever they are
       a.queries = shape_.sequence / 2;
       a.keys = cached * c + (2 * c + 1) * a.queries / 2;
@@ -93,7 +101,7 @@ void TransformerStage::context_forward(const LayerTensors& t) {
     }
     case ContextAlgorithm::kPassKv: {
       for (std::int64_t s = 0; s < c; ++s) {
-        const TensorId next = ring_block(s + 1, block);
+        const TensorId next = ring_block(s + 1, block, writer_.builder().tensor_at(store).format);
         const auto arrived =
             s + 1 < c ? shift("layer.attention.pass_kv", block, a.in[1], next) : -1;
         attend(a);
@@ -222,9 +230,10 @@ void TransformerStage::context_backward(const LayerTensors& t, TensorId d_attent
 }
 
 /// The blocks of a ring: one at work, one on its way.
-TensorId TransformerStage::ring_block(std::int64_t step, std::int64_t elements) {
+TensorId TransformerStage::ring_block(std::int64_t step, std::int64_t elements,
+                                      std::optional<Format> format) {
   return writer_.workspace(step % 2 == 0 ? "context.block.0" : "context.block.1", 1, elements,
-                           attention_);
+                           format.value_or(attention_));
 }
 
 }  // namespace stepcast::workloads

@@ -62,7 +62,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
     t.cache = writer_.builder().buffer(
         at + "cache",
         shape_.microbatches * shape_.held_sequences * (shape_.sequence + shape_.cached),
-        2 * shape_.kv_heads * shape_.core_dim, compute_);
+        2 * shape_.kv_heads * shape_.core_dim, cached_);
     writer_.builder().set_purpose(t.cache, TensorPurpose::kKeyValueCache);
   }
   if (shape_.model.mla) {

@@ -147,7 +147,8 @@ void TransformerStage::narrow(OpWriter::OpEdit& op, const Product& p, double wri
 void TransformerStage::quantise(const char* name, TensorId values, std::int64_t parts) {
   const Tensor& t = writer_.builder().tensor_at(values);
   // The transposed copy is for weight gradients.
-  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, job_.lora ? 1 : 2,
+  const bool transposes = !job_.lora && !shape_.inference;
+  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, transposes ? 2 : 1,
        parts);
 }
 
@@ -186,7 +187,13 @@ bool TransformerStage::gathers_narrow() const {
          !job_.lora && frees_weights();
 }
 
+/// Servers cast the matrices of layers once, before all steps.
+bool TransformerStage::keeps_narrow() const { return shape_.inference && products_ != compute_; }
+
 void TransformerStage::quantise_weights() {
+  if (keeps_narrow()) {
+    return;
+  }
   std::int64_t all = 0;
   std::map<std::int64_t, std::int64_t> of_layer;  // copies that a pass over the layer makes
   for (const auto& [name, use] : parameters_.uses()) {

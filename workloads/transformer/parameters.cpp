@@ -98,7 +98,8 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
     }
     for (std::size_t i = first; i < specs.size(); ++i) {
       specs[i].unit = layer;
-      if (gathers_narrow() && specs[i].of_product && specs[i].sum == GradientSum::kNone) {
+      const bool trained_narrow = gathers_narrow() && specs[i].sum == GradientSum::kNone;
+      if (specs[i].of_product && (trained_narrow || keeps_narrow())) {
         specs[i].sum = GradientSum::kNarrow;
         specs[i].stored = products_;
       }

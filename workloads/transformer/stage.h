@@ -153,10 +153,11 @@ class TransformerStage {
   void exchange_heads(Attend a, const LayerTensors& t);
   void context_backward(const LayerTensors& t, TensorId d_attention, TensorId d_qkv);
   OpWriter::Event shift(const char* name, std::int64_t elements, TensorId from, TensorId to);
+  /// In the format of attention, or another.
   void exchange_context(OpKind kind, const char* name, std::int64_t elements, TensorId from,
-                        TensorId to);
+                        TensorId to, std::optional<Format> format = {});
   void merge_partial(TensorId partial, TensorId into, std::int64_t parts);
-  TensorId ring_block(std::int64_t step, std::int64_t elements);
+  TensorId ring_block(std::int64_t step, std::int64_t elements, std::optional<Format> format = {});
   void layer_backward(const LayerTensors& t, TensorId output_gradient, TensorId input_gradient);
   void feed_forward_forward(const std::string& prefix, const LayerTensors& t, TensorId output);
   void feed_forward_backward(const std::string& prefix, const LayerTensors& t,
@@ -297,6 +298,8 @@ class TransformerStage {
   /// Weights of layers are kept in the format of products, their transposed copies beside them
   /// (FrameworkTraits::gathers_narrow).
   [[nodiscard]] bool gathers_narrow() const;
+  /// Inference keeps the matrices of layers in the format of products alone.
+  [[nodiscard]] bool keeps_narrow() const;
   void quantise_weights();
   void quantise_layer(std::int64_t layer);
   void dequantise_layer(std::int64_t layer);
@@ -402,6 +405,7 @@ class TransformerStage {
   Format compute_;    ///< of activations and weights
   Format products_;   ///< of the layers' matrix products: `compute_` or narrower
   Format attention_;  ///< of fused attention: `compute_` or narrower
+  Format cached_;     ///< of keys and values that inference keeps
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
   std::int32_t routing_ = -1;  ///< of the layer whose experts are being written

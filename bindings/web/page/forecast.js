@@ -17,7 +17,7 @@ function headline(p) {
       ? fact("tokens/s", count(p.throughput.tokens_per_s), `${count(p.throughput.samples_per_s)} samples/s`, p.throughput.tokens_per_s)
       : fact("samples/s", count(p.throughput.samples_per_s), null, p.throughput.samples_per_s),
     fact("MFU", percent(p.mfu), `of ${p.flops.peak_format} peak`, p.mfu),
-    fact("memory", p.fits ? percent(total / capacity) : "does not fit", `${bytes(total)} of ${bytes(capacity)}`, `${total} B`));
+    fact("memory", p.fit === "likely" ? "likely fits" : p.fits ? percent(total / capacity) : "does not fit", `${bytes(total)} of ${bytes(capacity)}`, `${total} B`));
 }
 
 function pace(p) {
@@ -63,6 +63,6 @@ function forecast(p) {
     element("section", {}, element("h2", {}, goes), stackedBar(parts(time, seconds, p.iteration_time_s, partOf(p)), p.iteration_time_s, "Time of a step")),
     element("section", {}, element("h2", {}, `Memory of the fullest device (rank ${p.fullest_rank})`),
       stackedBar(parts(Object.fromEntries(ledger), bytes), p.memory_bytes.capacity, `Memory, ${bytes(p.memory_bytes.capacity)} there are`, p.memory_bytes.capacity),
-      element("p", { class: "facts" }, p.fits ? `${bytes(p.memory_bytes.capacity - p.memory_bytes.total)} of ${bytes(p.memory_bytes.capacity)} stay free.` : `${bytes(p.memory_bytes.total)} are needed, ${bytes(p.memory_bytes.capacity)} are there; the remedy stands above.`)),
+      element("p", { class: "facts" }, p.fit === "likely" ? `${bytes(p.memory_bytes.total)} are needed, ${bytes(p.memory_bytes.capacity)} are there: within the ${percent(p.memory_margin)} that the method errs by.` : p.fits ? `${bytes(p.memory_bytes.capacity - p.memory_bytes.total)} of ${bytes(p.memory_bytes.capacity)} stay free.` : `${bytes(p.memory_bytes.total)} are needed, ${bytes(p.memory_bytes.capacity)} are there; the remedy stands above.`)),
   ];
 }

@@ -23,5 +23,6 @@ Overlap overlap_from(const Value& v, const Reading& reading);
 Key<Job> loss_key();
 Key<Job> lora_key();
 Key<Job> sequence_lengths_key();
+Key<Job> offload_key();
 
 }  // namespace stepcast::config

@@ -1,0 +1,79 @@
+#include <catch2/catch.hpp>
+
+#include "simulator/reports/framework_memory.h"
+#include "studies/predict/predict.h"
+#include "tests/planner/parallel_jobs.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+
+namespace {
+
+Job loaded(const std::vector<std::string>& settings) {
+  return config::load_job(config::text_source("{}", "test"), settings, planner::testing::kLibrary);
+}
+
+simulator::Fit fit_of(const Job& job) {
+  return simulator::fit_of(
+      simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total(),
+      job.system.device);
+}
+
+}  // namespace
+
+TEST_CASE("a step over by less than the method errs by likely fits", "[studies][fits]") {
+  Job job = loaded({"workload=llama3-8b", "system=dgx-h100", "devices=8", "batch.global=8",
+                    "batch.sequence=4096", "parallel.zero=1"});
+  const double margin = simulator::memory_margin(job.system.device);
+  CHECK(margin > 0);
+  CHECK(margin < 0.1);
+  const Bytes needed =
+      simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
+  const auto at = [&](double over) {
+    job.system.device.memory = needed * (1 / (1 + over * margin));
+    return predict(job);
+  };
+  for (const auto& [over, fit, said] :
+       {std::tuple{-1.5, simulator::Fit::kYes, ""},
+        {-0.5, simulator::Fit::kYes, "of the fullest device's memory is left, within "},
+        {0.5, simulator::Fit::kLikely, "likely fits: "},
+        {1.5, simulator::Fit::kNo, "does not fit: rank 0 needs "}}) {
+    const StepPrediction p = at(over);
+    INFO(over);
+    CHECK(p.fit == fit);
+    CHECK(p.fits == (fit != simulator::Fit::kNo));
+    CHECK((said[0] == 0) == p.warnings.empty());
+    if (!p.warnings.empty()) {
+      CHECK_THAT(p.warnings.front(), Catch::Contains(said));
+    }
+  }
+  job.system.device.memory = Bytes{};  // not known
+  CHECK(fit_of(job) == simulator::Fit::kYes);
+}
+
+TEST_CASE("runs that were reported to be out of memory do not fit", "[studies][fits]") {
+  SECTION("torchtitan#1789: DeepSeek-V3 16B, 8 sequences a device, full checkpointing, 8 H100") {
+    CHECK(
+        fit_of(loaded(
+            {"workload=deepseek-v3", "workload.name=deepseek-v3-16b", "workload.layers=27",
+             "workload.hidden=2048", "workload.heads=16", "workload.ffn_hidden=10944",
+             "workload.vocabulary=102400",
+             R"(workload.moe={"experts": 64, "per_token": 6, "shared": 2, "ffn_hidden": 1408, "first_dense_layers": 1})",
+             R"(workload.mla={"q_rank": 0, "kv_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128})",
+             "system=dgx-h100", "devices=8", "stack=torchtitan", "batch.global=64", "batch.micro=8",
+             "batch.sequence=4096", "parallel.zero=3", "parallel.recompute=full"})) ==
+        simulator::Fit::kNo);
+  }
+  SECTION("Megatron-LM#1031: Llama 2 70B, TP8 PP2 without sequence parallelism, H100") {
+    CHECK(fit_of(loaded({"workload=llama2-70b", "system=dgx-h100", "devices=16",
+                         "stack=megatron-core", "batch.global=128", "batch.micro=1",
+                         "batch.sequence=8192", "parallel.tensor=8", "parallel.pipeline=2",
+                         "parallel.sequence_parallel=false"})) == simulator::Fit::kNo);
+  }
+  SECTION("DeepSpeed#237: 27B, 8 tensor ranks, zero 2, one machine of V100 with 32 GB") {
+    CHECK(fit_of(loaded({"workload=gpt-22b", "workload.layers=59", "system=dgx-v100-32gb",
+                         "devices=8", "stack=deepspeed", "batch.global=8", "batch.micro=1",
+                         "batch.sequence=1024", "parallel.tensor=8", "parallel.zero=2"})) ==
+          simulator::Fit::kNo);
+  }
+}
