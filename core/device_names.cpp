@@ -26,7 +26,7 @@ constexpr std::array kDevices{
     DeviceName{"h20", "h20-8"},
     DeviceName{"h800-sxm", "h800-8"},
     DeviceName{"a800-sxm", "a800-8"},
-    DeviceName{"gh200", "gh200-1"},
+    DeviceName{"gh200", "gh200-4"},
     DeviceName{"l4", "l4-8"},
     DeviceName{"a10", "a10-8"},
     DeviceName{"a6000", "a6000-8"},
@@ -35,8 +35,11 @@ constexpr std::array kDevices{
     DeviceName{"mi300x", "mi300x-8"},
     DeviceName{"mi325x", "mi325x-8"},
     DeviceName{"mi355x", "mi355x-8"},
+    DeviceName{"mi350x", "mi350x-8"},
     DeviceName{"tpu-v5p", "tpu-v5p-pod"},
     DeviceName{"tpu-trillium", "tpu-trillium-pod"},
+    DeviceName{"tpu-v7", "tpu-v7-pod"},
+    DeviceName{"trn2", "trn2-16"},
     DeviceName{"v100-sxm2-32gb", "dgx-v100-32gb"},
     DeviceName{"v100-sxm2-16gb", ""},
     DeviceName{"v100-sxm3-32gb", "dgx2h-v100"},
@@ -45,9 +48,17 @@ constexpr std::array kDevices{
     DeviceName{"p4", ""},
     DeviceName{"t4", ""},
 };
-/// Names of machines that say their device.
-constexpr std::array<std::pair<std::string_view, DeviceName>, 2> kMachines{{
+/// Names of machines that say their device, and other names of devices.
+constexpr std::array<std::pair<std::string_view, DeviceName>, 10> kMachines{{
     {"p5", {"h100-sxm-80gb", "p5-h100"}},
+    {"trillium", {"tpu-trillium", "tpu-trillium-pod"}},
+    {"v6e", {"tpu-trillium", "tpu-trillium-pod"}},
+    {"ironwood", {"tpu-v7", "tpu-v7-pod"}},
+    {"tpu7x", {"tpu-v7", "tpu-v7-pod"}},
+    {"v7x", {"tpu-v7", "tpu-v7-pod"}},
+    {"trainium2", {"trn2", "trn2-16"}},
+    {"trainium 2", {"trn2", "trn2-16"}},
+    {"trn2u", {"trn2", "trn2-ultraserver"}},
     {"local-cpu-core", {"local-cpu-core", "local-cpu"}},
 }};
 

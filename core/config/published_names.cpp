@@ -70,6 +70,22 @@ std::vector<std::string> names_of(const std::vector<Framework>& frameworks) {
   return names;
 }
 
+/// "amp_bf16/DEFAULT" is "amp", "bf16", "default".
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> all(1);
+  for (const char c : lower(text)) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      all.back() += c;
+    } else if (!all.back().empty()) {
+      all.emplace_back();
+    }
+  }
+  if (all.back().empty()) {
+    all.pop_back();
+  }
+  return all;
+}
+
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
@@ -115,12 +131,17 @@ const NamedSettings* PublishedNames::gpu(std::string_view name) const {
 }
 
 const NamedSettings* PublishedNames::precision(std::string_view name) const {
-  const std::string low = lower(name);
-  const auto it =
-      std::find_if(precisions.begin(), precisions.end(), [&low](const NamedSettings& n) {
-        return std::any_of(n.aliases.begin(), n.aliases.end(),
-                           [&low](const std::string& a) { return low.starts_with(a); });
-      });
+  const std::vector<std::string> said = words(name.substr(0, name.find('(')));
+  const auto begins = [](const std::string& word, const std::string& alias) {
+    return word.starts_with(alias);
+  };
+  const auto it = std::find_if(precisions.begin(), precisions.end(), [&](const NamedSettings& n) {
+    return std::any_of(n.aliases.begin(), n.aliases.end(), [&](const std::string& alias) {
+      const std::vector<std::string> meant = words(alias);
+      return !meant.empty() && std::search(said.begin(), said.end(), meant.begin(), meant.end(),
+                                           begins) != said.end();
+    });
+  });
   return it == precisions.end() ? nullptr : &*it;
 }
 

@@ -70,7 +70,9 @@ struct PublishedNames {
 
   /// Null where no alias is `name`.
   [[nodiscard]] const NamedSettings* gpu(std::string_view name) const;
-  /// The first whose alias begins `name`, whatever the case: "FP8-CS (current scaling)" is fp8.
+  /// The first one of whose aliases begins words of `name` in a row, whatever the case, separators
+  /// and what stands in parentheses: "amp_bf16/DEFAULT" is bf16, "FP8-CS (FP8-MX)" is fp8,
+  /// "bf16_with_mxfp8_mixed" is mxfp8. Narrower formats come first: products are done in them.
   [[nodiscard]] const NamedSettings* precision(std::string_view name) const;
   /// Recipe of a row: its publication's; else the framework whose longest alias begins `framework`;
   /// else the one that plans of that family run on.

@@ -68,15 +68,17 @@ bool same_chip(const Device& a, const Device& b) {
          std::abs(tensor_over_vector(a) / tensor_over_vector(b) - 1) < 0.03;
 }
 
-/// Carries over what a chip sustains under a lower power limit: dynamic power goes with the cube of
-/// the clock, as the voltage follows it.
+/// Carries over what a chip sustains under another power limit: dynamic power goes with the cube of
+/// the clock, as the voltage follows it. Shares are of the peak, which may go with the clock too.
 void carry_power(FittedModel& model, const Device& from, const Device& to) {
-  if (!(from.watts > 0) || !(to.watts > 0) || to.watts >= from.watts) {
+  if (!(from.watts > 0) || !(to.watts > 0)) {
     return;
   }
+  const double peaks = from.peak_of(Format::kFp16).value_or(FlopsPerSecond(1)) /
+                       to.peak_of(Format::kFp16).value_or(FlopsPerSecond(1));
   for (const char* name : {"sustained", "compute_efficiency"}) {
     if (const auto it = model.constants.find(name); it != model.constants.end()) {
-      it->second *= std::cbrt(to.watts / from.watts);
+      it->second = std::min(1.0, it->second * std::cbrt(to.watts / from.watts) * peaks);
     }
   }
 }

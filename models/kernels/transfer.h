@@ -22,8 +22,9 @@ struct TransferRule {
 /// so efficiencies (ideal 1) stay, launch costs scale with the launch of the device, rates and
 /// capacities with its bandwidth, peak and cache. Constants without such a fact (ideal 0: shares,
 /// sizes of tiles, times of blocks) stay. All are kept within the bounds of the form. On the same
-/// chip under a lower power limit, rates that products and attention sustain go with the cube root
-/// of the limits: dynamic power is C f V^2 and the voltage follows the clock.
+/// chip under another power limit, rates that products and attention sustain go with the cube root
+/// of the limits, up to the peak: dynamic power is C f V^2 and the voltage follows the clock. From
+/// B200 (1000 W) to GB200 (1200 W) that is 6 % more, and 7 % were measured.
 ///
 /// Dropped: ranges, sample counts and errors, so nothing is ever inside the calibrated range;
 /// residual points, unless it is the same chip (as many multiprocessors, the same peak of fp16 over

@@ -121,11 +121,20 @@ def latent_attention(row, t):
     yield from prefill(row, t, form, heads, heads, (192 + 128) // 2, "" if format_of(row, "kv_cache_dtype") == form else "narrow cache")
 
 
+expert_layers = {}  # by all that sets a layer's times apart but its division: seconds by (tensor, expert) ranks
+
+
+def missed(times, split, ranks, seconds):
+    """Whether a rank with no less to do took clearly less time: the library's tuning missed the kernel (by up to 4 times)."""
+    return any(s <= split and r <= ranks and 1.15 * other < seconds for (s, r), other in times.items())
+
+
 TWO_MATRICES = {(2688, 1856), (2048, 5120), (1024, 2688), (4096, 2688), (8192, 5120)}  # squared ReLU; other experts are gated
 
 
 def experts(row, t):
     """One rank of a layer: choice, permutation, both grouped products, activation, weighted sum. Tokens are those of the group."""
+    # Read twice: what is slower than more work is known at the end of the table.
     form = format_of(row, "moe_dtype")
     tokens, hidden, ffn, chosen, all_experts, ranks = count(row, "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_ep_size")
     split = count(row, "moe_tp_size") if row.get("moe_tp_size") else 1
@@ -135,13 +144,16 @@ def experts(row, t):
     assigned = max(1, tokens * chosen // ranks)  # of the rank, spread evenly over the experts that have any
     active = min(max(1, all_experts // ranks), assigned)
     rows, width = -(-assigned // active), max(1, ffn // split)
+    seconds = number(row, "latency_ms") * 1e-3
+    times = expert_layers.setdefault((t.device, t.stack, kernel, row["moe_dtype"], row["distribution"], tokens, hidden, ffn, chosen, all_experts), {})
+    times[split, ranks] = seconds
     said = [BLOCK_SCALED.get(row["moe_dtype"], ""), "" if kernel.endswith("moe_torch_flow_cutlass") else kernel,
-            "" if row["distribution"] == "balanced" else row["distribution"]]
+            "" if row["distribution"] == "balanced" else row["distribution"], "slower than more work" if missed(times, split, ranks, seconds) else ""]
 
     def product(n, k, seconds, **more):
         return t.row("grouped_gemm", (rows, n, k, active), seconds, format=form, flops=float(2 * rows * n * k * active) * (assigned / (rows * active)), **more)
 
-    yield product((1 if (hidden, ffn) in TWO_MATRICES else 2) * width, hidden, number(row, "latency_ms") * 1e-3,
+    yield product((1 if (hidden, ffn) in TWO_MATRICES else 2) * width, hidden, seconds,
                   configuration=f"grouped_gemm {hidden} {ffn} {all_experts} {chosen}", kernel=", ".join(s for s in said if s))
     yield product(hidden, width, None)
     yield t.row("route_forward", (tokens, all_experts, chosen), None, format="fp32")
@@ -271,7 +283,7 @@ LAYOUTS = [
     Layout("quant_dtype,m,k,latency_ms", quantised, first=True),
     Layout("batch_size,isl,num_heads,num_key_value_heads,head_dim,attn_dtype,step,latency_ms", attention),
     Layout("mla_dtype,kv_cache_dtype,num_heads,batch_size,isl,step,latency_ms", latent_attention),
-    Layout("moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_ep_size,distribution,latency_ms", experts),
+    Layout("moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_ep_size,distribution,latency_ms", experts, first=True),
     Layout("op,device,B,H,latency_ms", row_wise, "PyTorch 2.1.0, CUDA 12.1"),
     Layout("kernel_name,batch_size,num_embeddings,num_tables,bag_size,embedding_dim,kernel_runtime", embedding),
     Layout("op_name,nccl_dtype,num_gpus,message_size,latency_ms", nccl, "nccl {}"),

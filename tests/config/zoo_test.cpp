@@ -23,12 +23,41 @@ std::set<std::string> names(const std::vector<Entry>& entries) {
 
 TEST_CASE("the library holds every device and system of the contract", "[config][zoo]") {
   const auto devices = names(list_devices(kLibrary));
-  for (const char* d :
-       {"v100-sxm2-16gb", "v100-sxm2-32gb", "v100-sxm3-32gb", "v100-pcie-32gb", "p100", "p4", "t4",
-        "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-40gb", "h100-sxm-80gb", "h100-sxm-96gb",
-        "h200-sxm-141gb", "b200-sxm", "gb200", "l40s", "b300-sxm", "gb300", "h20", "h800-sxm",
-        "a800-sxm", "gh200", "l4", "a10", "a6000", "rtx-4090", "rtx-pro-6000", "mi300x", "mi325x",
-        "mi355x", "tpu-v5p", "tpu-trillium"}) {
+  for (const char* d : {"v100-sxm2-16gb",
+                        "v100-sxm2-32gb",
+                        "v100-sxm3-32gb",
+                        "v100-pcie-32gb",
+                        "p100",
+                        "p4",
+                        "t4",
+                        "a100-sxm-40gb",
+                        "a100-sxm-80gb",
+                        "a100-pcie-40gb",
+                        "h100-sxm-80gb",
+                        "h100-sxm-96gb",
+                        "h200-sxm-141gb",
+                        "b200-sxm",
+                        "gb200",
+                        "l40s",
+                        "b300-sxm",
+                        "gb300",
+                        "h20",
+                        "h800-sxm",
+                        "a800-sxm",
+                        "gh200",
+                        "l4",
+                        "a10",
+                        "a6000",
+                        "rtx-4090",
+                        "rtx-pro-6000",
+                        "mi300x",
+                        "mi325x",
+                        "mi355x",
+                        "mi350x",
+                        "tpu-v5p",
+                        "tpu-trillium",
+                        "tpu-v7",
+                        "trn2"}) {
     CAPTURE(d);
     REQUIRE(devices.count(d) == 1);
     const Device device = load_device(d, kLibrary);
@@ -40,11 +69,13 @@ TEST_CASE("the library holds every device and system of the contract", "[config]
   }
   const auto systems = names(list_systems(kLibrary));
   for (const char* s :
-       {"dgx-v100-32gb", "dgx2h-v100", "dgx-a100-40gb", "dgx-a100-80gb", "zionex-a100-40gb",
-        "dgx-h100", "p5-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "l40s-8", "dgx-b300",
-        "gb300-nvl72", "h20-8", "h800-8", "a800-8", "gh200-1", "l4-8", "a10-8", "a6000-8",
-        "rtx-4090-8", "rtx-pro-6000-8", "mi300x-8", "mi325x-8", "mi355x-8", "tpu-v5p-pod",
-        "tpu-trillium-pod"}) {
+       {"dgx-v100-32gb", "dgx2h-v100",       "dgx-a100-40gb", "dgx-a100-80gb", "zionex-a100-40gb",
+        "dgx-h100",      "p5-h100",          "dgx-h200",      "dgx-b200",      "gb200-nvl72",
+        "l40s-8",        "dgx-b300",         "gb300-nvl72",   "h20-8",         "h800-8",
+        "a800-8",        "gh200-1",          "l4-8",          "a10-8",         "a6000-8",
+        "rtx-4090-8",    "rtx-pro-6000-8",   "mi300x-8",      "mi325x-8",      "mi355x-8",
+        "tpu-v5p-pod",   "tpu-trillium-pod", "mi350x-8",      "gh200-4",       "tpu-v7-pod",
+        "trn2-16",       "trn2-ultraserver"}) {
     CAPTURE(s);
     REQUIRE(systems.count(s) == 1);
     const System system = load_system(s, kLibrary);

@@ -117,7 +117,20 @@ TEST_CASE("a device goes by many names", "[core][devices]") {
   CHECK(device("NVIDIA RTX A6000") == "a6000");
   CHECK(device("NVIDIA GeForce RTX 5090") == "none");
   CHECK(device("AMD Instinct MI300X-NPS1-SPX-192GB-750W") == "mi300x");
+  CHECK(device("AMD Instinct MI350X") == "mi350x");
   CHECK(device("TPU v5p") == "tpu-v5p");
+  for (const char* trillium : {"TPU-v6e", "TPU v6e", "Trillium", "TPU-Trillium"}) {
+    CHECK(device(trillium) == "tpu-trillium");
+  }
+  for (const char* ironwood : {"TPU7x", "Ironwood", "TPU v7", "TPU v7x"}) {
+    CHECK(device(ironwood) == "tpu-v7");
+  }
+  CHECK(device("Trainium2") == "trn2");
+  CHECK(device("AWS Trainium 2") == "trn2");
+  CHECK(device("trn2.48xlarge") == "trn2");
+  CHECK(device_named("trn2u.48xlarge")->system == "trn2-ultraserver");
+  CHECK(device("GH200-96GB") == "gh200");
+  CHECK(device("B300-SXM-270GB") == "b300-sxm");
   CHECK(device("TPU v4") == "none");
   CHECK(device("B100") == "none");
   CHECK(device("") == "none");

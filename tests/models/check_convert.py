@@ -2,6 +2,7 @@
 """Rows of every layout of scripts/data, made by hand: units, sizes, work, what is left out and said."""
 import csv
 import gzip
+import json
 import os
 import subprocess
 import tempfile
@@ -83,6 +84,30 @@ class Convert(unittest.TestCase):
         self.check(layers[1][0], (1, 2 * 1536, 4096, 16))  # 2 tokens reach 16 experts: no other weights are read
         self.check(layers[2][0], kernel="power_law_1.2")
         self.check(layers[3][0], (64, 2688, 4096, 128), kernel="nongated")
+
+    def test_rank_slower_than_more_work_is_a_variant(self):
+        header = "moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,kernel_source,latency_ms"
+        layer = "1024,4096,1536,8,128,{},balanced,moe_torch_flow_cutlass,{}"
+        times = {"1,1": 2, "2,1": 1.1, "4,1": 1.2, "2,4": 1.3, "1,4": 0.6, "8,1": 2.4}
+        rows = self.rows_of("moe__b200_sxm__s_1.csv", header, *("bfloat16," + layer.format(*t) for t in times.items()), "fp8," + layer.format("1,1", 0.5))
+        said = [r["kernel"] for r in rows if r["seconds"]]
+        self.assertEqual(said, ["", "", "", "slower than more work", "", "slower than more work", ""])
+
+    def test_derived_constants(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "d.json")
+            with open(file, "w") as f:
+                f.write('{\n  "fitted": {\n    "gemm.fp8": {\n      "constants": {"sustained": 0.5},\n      "samples": 0,\n      "log_sigma": 0.1,\n'
+                        '      "source": "as measured"\n    }\n  }\n}\n')
+            derive = os.path.join(os.path.dirname(CONVERT), "derive")
+            subprocess.run([derive, file, "gemm.mxfp4=gemm.fp8", "sustained", "peak:2", "twice the peak"], check=True)
+            with open(file) as f:
+                fitted = json.load(f)["fitted"]
+            self.assertEqual(fitted["gemm.fp8"]["constants"], {"sustained": 0.5})
+            # Half of a product's time halves: 0.75 of it, at 0.5 of the old peak, is 0.5 / 0.75 / 2 of the new one.
+            self.assertAlmostEqual(fitted["gemm.mxfp4"]["constants"]["sustained"], 0.5 / 1.5, 5)
+            self.assertIn("twice the peak", fitted["gemm.mxfp4"]["source"])
+            self.assertNotEqual(subprocess.run([derive, file, "gemm.bf16", "sustained", "2", "x"], capture_output=True).returncode, 0)
 
     def test_attention(self):
         header = "batch_size,isl,num_heads,num_key_value_heads,head_dim,window_size,attn_dtype,kv_cache_dtype,step,kernel_source,latency_ms"

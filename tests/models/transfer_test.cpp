@@ -112,7 +112,7 @@ TEST_CASE("the same chip keeps its residual points", "[models][transfer]") {
   CHECK(gemm.samples == 0);
 }
 
-TEST_CASE("the same chip under a lower power limit sustains less", "[models][transfer]") {
+TEST_CASE("the same chip under another power limit sustains its cube root", "[models][transfer]") {
   Device source = source_device();
   source.watts = 700;
   Device limited = source_device();
@@ -122,10 +122,27 @@ TEST_CASE("the same chip under a lower power limit sustains less", "[models][tra
   limited.watts = 500;
   CHECK(sustained(limited) == Approx(0.8 * std::cbrt(5.0 / 7)));
   limited.watts = 800;
-  CHECK(sustained(limited) == 0.8);
+  CHECK(sustained(limited) == Approx(0.8 * std::cbrt(8.0 / 7)));
+  limited.watts = 5000;
+  CHECK(sustained(limited) == 1);   // no more than the peak
+  Device slower = source_device();  // half the clock under half the power
+  slower.watts = 350;
+  for (auto& [format, peak] : slower.peak) {
+    peak *= 0.5;
+  }
+  CHECK(sustained(slower) == 1);  // 0.8 * cbrt(1 / 2) of the old peak is 1.27 of its own
   Device other = target_device();
   other.watts = 500;
   CHECK(sustained(other) == 0.8);  // another chip draws what it draws
+}
+
+TEST_CASE("measured chips under other power limits follow the rule", "[models][transfer]") {
+  const auto rate = [](const char* name) {
+    const Device d = config::load_device(name, kLibrary);
+    return d.peak.at(Format::kBf16).base() * d.fitted.at("gemm.bf16").constants.at("sustained");
+  };
+  // B200 under 1000 W, GB200 under 1200 W: 1.073 measured, cbrt(1.2) = 1.063.
+  CHECK(rate("gb200") / rate("b200-sxm") == Approx(std::cbrt(1.2)).epsilon(0.03));
 }
 
 TEST_CASE("chips are told by multiprocessors and rates, not by clocks", "[models][transfer]") {

@@ -202,3 +202,32 @@ TEST_CASE("the installed alias file is read whole", "[studies][published]") {
     CHECK_FALSE(framework.evidence.empty());
   }
 }
+
+TEST_CASE("number formats are read as sources spell them", "[studies][published]") {
+  const auto names = config::load_published_names(library());
+  const std::pair<const char*, std::vector<const char*>> spelled[] = {
+      {"fp32", {"fp32", "32-true", "float32"}},
+      {"tf32", {"TF32", "fp32/tf32"}},
+      {"fp16", {"fp16", "amp_fp16", "16-mixed", "fp16?", "float16"}},
+      {"bf16",
+       {"bf16", "BF16", "amp_bf16", "amp_bf16/DEFAULT", "bf16-mixed", "bf16_mixed", "bfloat16",
+        "torch.bfloat16", "bf16 no compile"}},
+      {"bf16 pure", {"bf16/PURE", "bf16-true"}},
+      {"fp8",
+       {"fp8", "FP8-CS", "FP8-CS (FP8-MX)", "amp_fp8", "fp8_delayed", "fp8 asyncTP", "float8",
+        "bf16_with_fp8_current_scaling_mixed"}},
+      {"mxfp8", {"MXFP8", "FP8-MX", "bf16_with_mxfp8_mixed"}},
+      {"mxfp4", {"MXFP4"}},
+      {"nvfp4", {"NVFP4", "fp4", "bf16_with_nvfp4_mixed"}}};
+  for (const auto& [ours, theirs] : spelled) {
+    for (const char* name : theirs) {
+      CAPTURE(name);
+      REQUIRE(names.precision(name) != nullptr);
+      CHECK(names.precision(name)->name == ours);
+    }
+  }
+  for (const char* unknown : {"", "?", "amp", "(fp8)", "int8"}) {
+    CAPTURE(unknown);
+    CHECK(names.precision(unknown) == nullptr);
+  }
+}

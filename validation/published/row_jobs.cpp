@@ -297,7 +297,7 @@ std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRul
   if (!row.precision.empty()) {
     const auto* precision = rules.names.precision(row.precision);
     if (precision == nullptr) {
-      throw InputError(row.place, fmt::format("precision: '{}' begins with no alias of "
+      throw InputError(row.place, fmt::format("precision: '{}' has no alias of "
                                               "workloads/published/names.json; add it there",
                                               row.precision));
     }
