@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/job/job_rules.h"
 #include "workloads/passes/parameter_buckets.h"
 
 // Storage of parameters, gradients and optimizer states.
@@ -59,9 +60,10 @@ bool ParameterBuckets::sharded(Kind kind, int stage) const {
   if (frozen(kind.second)) {  // without an update there is nothing to gather but shards of weights
     return replicas(kind.first).shards > 1 && gathers_each_pass();
   }
-  const int zero = summed_late(kind.second) ? std::min(job_.parallel.zero, 1)
-                   : job_.parallel.zero == 3 && !job_.parallel.zero_reshard ? 1
-                                                                            : job_.parallel.zero;
+  const int exchanged = exchanged_zero(job_.parallel);
+  const int zero = summed_late(kind.second)                        ? std::min(exchanged, 1)
+                   : exchanged == 3 && !job_.parallel.zero_reshard ? 1
+                                                                   : exchanged;
   return replicas(kind.first).shards > 1 && zero >= stage;
 }
 
@@ -305,9 +307,9 @@ void ParameterBuckets::add_states(Bucket& bucket) {
         b.tensor(flat_tensor(name_in("state.") + std::to_string(i), TensorRole::kOptimizerState,
                              job_.formats.moments, bucket.shard)));
   }
-  if (job_.formats.master && !full_precision(holders_.compute)) {  // the weights that are updated
-    const TensorId master = b.tensor(flat_tensor(name_in("master"), TensorRole::kOptimizerState,
-                                                 *job_.formats.master, bucket.shard));
+  if (const auto format = master_copy(job_.formats, bucket.stored)) {
+    const TensorId master = b.tensor(
+        flat_tensor(name_in("master"), TensorRole::kOptimizerState, *format, bucket.shard));
     b.set_master(bucket.weights, master);
     b.set_master(bucket.weight_shard, master);
   }
