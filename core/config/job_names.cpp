@@ -20,6 +20,7 @@ const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names() {
     for (const ScheduleTraits& s : kSchedules) {
       all.emplace_back(s.name, s.kind);
     }
+    all.emplace_back(kInterleaved, ScheduleKind::kOneFOneB);
     return all;
   }();
   return names;

@@ -385,6 +385,26 @@ std::string divisors_near(const Job& j) {
   return "devices = ";
 }
 
+/// Chunks of a stage where the job does not say them: as many as its schedule has; of an
+/// interleaved one as many as the layers, and ends that count as some, can be divided into.
+std::int64_t usual_chunks(const Value& schedule, const Job& job) {
+  const Parallel& p = job.parallel;
+  const TransformerWorkload* w = job.workload.transformer();
+  if (p.pipeline == 1 || w == nullptr || !schedule.is(kInterleaved)) {
+    return p.pipeline == 1 ? 1 : traits_of(p.schedule).least_chunks;
+  }
+  const PipelineSplit& split = p.pipeline_split;
+  const std::int64_t most = split.layers.empty() ? w->layers + split.embedding + split.head
+                                                 : static_cast<std::int64_t>(split.layers.size());
+  if (most % p.pipeline != 0 || most == p.pipeline) {
+    schedule.reject(fmt::format(
+        "found interleaved, but {} layers on {} stages are not several equal chunks on each; give "
+        "parallel.virtual_stages, another pipeline, or use 1f1b",
+        most, p.pipeline));
+  }
+  return most / p.pipeline;
+}
+
 }  // namespace
 
 void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j) {
@@ -428,6 +448,12 @@ void read_parallel(const Value& job, Job& j) {
   const auto v = job.find("parallel");
   if (v) {
     read_keys(*v, parallel_keys(), j.parallel, {.job = &j});
+    const auto schedule = v->find("schedule");
+    if (schedule && !v->find("virtual_stages")) {
+      j.parallel.virtual_stages = usual_chunks(*schedule, j);
+    } else if (schedule && schedule->is(kInterleaved) && j.parallel.virtual_stages == 1) {
+      schedule->reject("found interleaved with virtual_stages = 1; use 2 or more, or 1f1b");
+    }
   }
   if (const LayerModel* layers = layers_in(j)) {
     if (const auto* model = layers->as<ListedModel>()) {

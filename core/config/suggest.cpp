@@ -46,7 +46,7 @@ bool abbreviates(std::string_view shorter, std::string_view found) {
 }
 
 /// Words by which people call the keys of a job.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kShorthands{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kShorthands{
     {{"tp", "tensor"},
      {"pp", "pipeline"},
      {"cp", "context"},
@@ -58,8 +58,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kShortha
      {"mbs", "micro"},
      {"gbs", "global"},
      {"seq", "sequence"},
-     {"gpus", "devices"},
-     {"interleaved", "1f1b"}}};  // with virtual_stages
+     {"gpus", "devices"}}};
 
 }  // namespace
 

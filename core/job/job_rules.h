@@ -22,6 +22,17 @@ struct BrokenRule {
 /// plan is found if and only if a job may ask for it (tests/planner/plan_rules_test.cpp).
 std::optional<BrokenRule> broken_rule(const Job& job);
 
+/// ZeRO stage by which a plan's gradients are exchanged. Beside pipeline stages `zero` 2 adds them
+/// up whole over all micro-batches and scatters them once, as 1 does: no framework sends a stage's
+/// gradients after each of many small micro-batches.
+inline int exchanged_zero(const Parallel& p) { return p.zero == 2 && p.pipeline > 1 ? 1 : p.zero; }
+
+/// Format of the copy of a weight that the optimizer updates; nullopt where it updates the weight
+/// itself, which is in full precision or in the very format of `master`, or there is no `master`.
+inline std::optional<Format> master_copy(const RoleFormats& formats, Format weight) {
+  return full_precision(weight) || formats.master == weight ? std::nullopt : formats.master;
+}
+
 /// Machines (units of the innermost level of the fabric) that each group of ranks with different
 /// experts lies in; nullopt where machines hold unlike parts of groups.
 std::optional<std::int64_t> expert_machines(const Job& job);

@@ -162,8 +162,6 @@ Broken recompute(const Job& job, const TransformerWorkload& w) {
     return std::nullopt;
   }
   const char* what = w.activation == Activation::kGelu ? "layers with biases"
-                     : w.moe                           ? "layers with experts"
-                     : w.mla                           ? "latent attention"
                      : w.parallel_block                ? "parallel blocks"
                      : w.dropout                       ? "layers with dropout"
                      : job.lora                        ? "adapters"
@@ -173,15 +171,16 @@ Broken recompute(const Job& job, const TransformerWorkload& w) {
     return std::nullopt;
   }
   return BrokenRule{"parallel.recompute",
-                    fmt::format("selective_per_op is for layers of plain products in order, not "
-                                "for {}; use full or none",
+                    fmt::format("selective recomputation op by op, as the stack does it, is for "
+                                "layers of plain products in order, not for {}; use full or none",
                                 what)};
 }
 
 Broken zero(const Job& job, const TransformerWorkload&) {
   const Parallel& p = job.parallel;
+  const int zero = exchanged_zero(p);
   if (splits_weights(p.schedule) && p.data * p.context > 1 &&
-      (p.zero == 2 || (p.zero == 3 && p.zero_reshard))) {
+      (zero == 2 || (zero == 3 && p.zero_reshard))) {
     return BrokenRule{"parallel.zero",
                       fmt::format("zero {} frees gradients after each backward pass, but {} "
                                   "makes them later; use zero 1, {{\"stage\": 3, \"reshard\": "

@@ -121,11 +121,6 @@ Broken modules(const Job& job, const TransformerWorkload& w) {
   if ((r.modules.norms || r.modules.feed_forward) && w.parallel_block) {
     return BrokenRule{key, "modules of parallel blocks cannot be chosen one by one; use core_attn"};
   }
-  if (splits_weights(job.parallel.schedule)) {
-    return BrokenRule{key, fmt::format("{} keeps what the weight gradients need until they are "
-                                       "made; use core_attn, or schedule 1f1b",
-                                       name_of(job.parallel.schedule))};
-  }
   if (job.system.framework.selective_per_op) {
     return BrokenRule{key, "the stack recomputes op by op; use selective"};
   }

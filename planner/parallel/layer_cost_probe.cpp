@@ -114,8 +114,8 @@ bool LayerCostProbe::layers_share_buckets(const ByRole<StateCosts>& states,
 /// gradients are sharded a layer has as many times more.
 bool LayerCostProbe::exchange_settles(const PlanPoint& point,
                                       const ByRole<StateCosts>& states) const {
-  return point.zero < 2 ? !layers_share_buckets(states)
-                        : !least() || !layers_share_buckets(states, least_shards(point));
+  return point.exchanged() < 2 ? !layers_share_buckets(states)
+                               : !least() || !layers_share_buckets(states, least_shards(point));
 }
 
 std::int64_t LayerCostProbe::state_layers(const PlanPoint& point,
@@ -251,7 +251,7 @@ LayerCostProbe::PassKey LayerCostProbe::pass_key(const PlanPoint& point) const {
   if (!splits_weights(p.schedule) && !order) {
     p.schedule = ScheduleKind::kOneFOneB;
   }
-  if (!passes_use_data(point) || point.zero < 2) {
+  if (!passes_use_data(point) || point.exchanged() < 2) {
     key.placement = passes_use_data(point) ? placement(point) : Placement{};
     p.zero = p.shard_level = 0;  // states alone are no pass's business
     // Experts on tensor ranks too lie on fewer replicas than there are of them.
@@ -354,7 +354,7 @@ ByRole<StateCosts> LayerCostProbe::states_of(const PlanPoint& point, bool hidden
   // is priced at the numbers of layers that chunks have, or at so many that it goes on alike.
   const std::int64_t most = std::max<std::int64_t>(most_layers(point) - 1, 1);
   if (overlapped && hidden) {
-    return alike_from(point.zero < 2 ? 1 : std::min(most, kBuffered));
+    return alike_from(point.exchanged() < 2 ? 1 : std::min(most, kBuffered));
   }
   ByRole<StateCosts> costs;
   if (overlapped) {
@@ -470,7 +470,7 @@ ByRole<StateCosts> LayerCostProbe::states(const PlanPoint& point, bool hidden, b
       }
     }
   }
-  if (least() || point.zero >= 2 || layers_share_buckets(states)) {
+  if (least() || point.exchanged() >= 2 || layers_share_buckets(states)) {
     for (StateCosts& c : states) {
       c.transfers = {};
     }

@@ -329,7 +329,8 @@ std::vector<ZeroChoice> ParallelSpace::zeros(const PlanPoint& split) const {
   const std::int32_t most = split.replicas() == 1 && fixed_level_ == 0 ? 0 : kLargestZero;
   for (const std::int32_t stage : values(fixed_.zero, {0, 1, 2, 3})) {
     point.zero = stage;
-    if ((stage <= most || fixed_.zero) && legal(point)) {
+    const bool alike = point.exchanged() != stage;  // the same plan as with fewer shards
+    if (((stage <= most && !alike) || fixed_.zero) && legal(point)) {
       zeros.push_back({stage, fixed_level_});
     }
   }

@@ -29,6 +29,8 @@ struct PlanPoint {
   bool sequence_parallel = false;
 
   auto operator<=>(const PlanPoint&) const = default;
+  /// ZeRO stage by which gradients are exchanged (core/job/job_rules.h, exchanged_zero).
+  [[nodiscard]] std::int32_t exchanged() const { return zero == 2 && pipeline > 1 ? 1 : zero; }
   /// Ranks that hold the same parameters.
   [[nodiscard]] std::int64_t replicas() const { return std::int64_t{context} * data; }
   [[nodiscard]] std::int64_t devices() const {

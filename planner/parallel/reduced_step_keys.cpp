@@ -13,7 +13,8 @@ bool LayerCostProbe::context_apart(const PlanPoint& point) const {
 }
 
 bool LayerCostProbe::passes_use_data(const PlanPoint& point) const {
-  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart(point));
+  return point.replicas() > 1 &&
+         (point.exchanged() >= 2 || point.expert > 1 || context_apart(point));
 }
 
 bool LayerCostProbe::states_use_chunks(const PlanPoint& point,
@@ -41,6 +42,7 @@ LayerCostProbe::Placement LayerCostProbe::placement(const PlanPoint& point) cons
 
 std::optional<PlanPoint> LayerCostProbe::on_one_stage(const PlanPoint& point) const {
   PlanPoint one = point;
+  one.zero = point.exchanged();
   one.data *= one.pipeline;
   one.pipeline = one.virtual_stages = 1;
   one.embedding_layers = one.head_layers = 0;
@@ -64,13 +66,13 @@ std::optional<PlanPoint> LayerCostProbe::on_one_stage(const PlanPoint& point) co
 
 bool LayerCostProbe::passes_use_order(const PlanPoint& point) const {
   return job_.parallel.overlap.data && clock_ == CostBasis::kUsual && point.replicas() > 1 &&
-         point.zero >= 2;
+         point.exchanged() >= 2;
 }
 
 /// The point without what passes do not depend on.
 PlanPoint LayerCostProbe::pass_point(const PlanPoint& point) const {
   PlanPoint key = point;
-  if (point.zero < 2 || !passes_use_data(point)) {
+  if (point.exchanged() < 2 || !passes_use_data(point)) {
     key.zero = 0;
     key.shard_level = 0;
   }

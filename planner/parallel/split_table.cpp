@@ -131,7 +131,7 @@ const Split& SplitTable::known(Split& split, ClosedFormModel& path) {
 /// same for every micro-batch size, schedule and recomputation.
 double SplitTable::overlapped(ClosedFormModel& path, PlanPoint point, const PipelineLayout& layout,
                               const DealChoice& deal) const {
-  if (point.zero < 2 || !job_.parallel.overlap.data) {
+  if (point.exchanged() < 2 || !job_.parallel.overlap.data) {
     return 0;
   }
   point.virtual_stages = deal.virtual_stages;

@@ -274,12 +274,19 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
         return static_cast<std::size_t>(std::unique(ranks.begin(), ranks.end()) - ranks.begin());
       });
   costs.buffers.base = (use.buffers + communicators).base();
+  RankTimeline first = walk_of(program, seconds);  // gathers may be issued before the first pass
   for (const Segment& segment : program.segments) {
     const Part part = part_of(segment);
-    if (gathers_first(program) && (part == Part::kFirstForward || part == Part::kForward)) {
+    if (part == Part::kBegin) {
+      first.run(segment);
+      costs.begin.base = first.now();
+    } else if (part == Part::kFirstForward) {
+      first.run(segment);
+      costs.first.base += first.now() - costs.begin.base;
+    } else if (part == Part::kForward && gathers_first(program)) {
       RankTimeline walk = walk_of(program, seconds);
       walk.run(segment);
-      costs.first.base += part == Part::kFirstForward ? walk.now() : -walk.now();
+      costs.first.base -= walk.now();
     }
   }
   RankTimeline finish = walk_of(program, seconds);
@@ -305,9 +312,6 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     costs.ops.base += segment.op_count;
     costs.temporaries.base = std::max(costs.temporaries.base, temporaries_of(program, segment));
     if (part == Part::kBegin) {
-      RankTimeline walk = walk_of(program, seconds);
-      walk.run(segment);
-      costs.begin.base = clock_ == CostBasis::kLowerBound ? walk.now() : walk.drained();
       continue;
     }
     const double met = run_noting_ends(finish, stage, segment);

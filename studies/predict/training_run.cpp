@@ -7,6 +7,7 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/graph/optimizer_state.h"
+#include "core/job/job_rules.h"
 #include "core/job/tier_units.h"
 
 namespace stepcast::studies {
@@ -93,12 +94,13 @@ void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) 
   const double bits = bits_per_element(job.formats.compute);
   Bytes each(bits / 8);
   if (flow.what != Flow::What::kParameters) {
-    const bool copy = bits < 32 && (job.workload.transformer() != nullptr ||
-                                    job.system.framework.fused_optimizer);
+    const bool copies =
+        job.workload.transformer() != nullptr || job.system.framework.fused_optimizer;
+    const auto copy = copies ? master_copy(job.formats, job.formats.compute) : std::nullopt;
     const int states = optimizer_states(dense_rule(job.dense_optimizer));
-    each += Bytes((states * bits_per_element(job.formats.moments) +
-                   (copy ? bits_per_element(*job.formats.master) : 0)) /
-                  8);
+    each += Bytes(
+        (states * bits_per_element(job.formats.moments) + (copy ? bits_per_element(*copy) : 0)) /
+        8);
   }
   cost.moved = each * dense_parameters(job);
   if (const LayeredWorkload* model = job.workload.layered()) {

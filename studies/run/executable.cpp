@@ -230,6 +230,9 @@ constexpr PredictedOnly kPredictedOnly[]{
      }},
     {"formats.expert_dispatch", "tokens that travel in a format of their own", false, false, "leave it out",
      [](const Job& j) { return when(experts(j) != nullptr && j.formats.expert_dispatch); }},
+    {"system.framework_traits.probabilities_inside", "experts that apply the routing probabilities", false, false,
+     "set it to false",
+     [](const Job& j) { return when(experts(j) != nullptr && j.system.framework.probabilities_inside); }},
     {"formats.attention", "attention in a separate format", false, false, "leave it out",
      [](const Job& j) { return when(transformer(j) != nullptr && j.system.framework.fp8_attention); }},
     {"workload.dropout", "dropout", false, false, "set it to false",
@@ -253,7 +256,10 @@ constexpr PredictedOnly kPredictedOnly[]{
     {"formats.moments", "an optimizer with moments below 32 bits", false, false, "set it to fp32",
      [](const Job& j) { return when(transformer(j) != nullptr && j.formats.moments != Format::kFp32); }},
     {"formats.master", "an optimizer with weights below 32 bits", false, false, "set it to fp32",
-     [](const Job& j) { return when(transformer(j) != nullptr && j.formats.master != Format::kFp32); }},
+     [](const Job& j) {
+       return when(transformer(j) != nullptr && !full_precision(j.formats.compute) &&
+                   j.formats.master != Format::kFp32);
+     }},
     {"workload.mla", "multi-head latent attention", false, false, "run a workload without it",
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->mla); }},
     {"attention", "flash attention in fp32 or tf32", true, false, "set it to unfused",

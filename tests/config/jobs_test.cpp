@@ -189,6 +189,46 @@ TEST_CASE("overrides by --set reach everything an error can name", "[config][set
   }
 }
 
+TEST_CASE("a schedule of several chunks a stage says how many", "[config][set]") {
+  const std::vector<std::string> base{
+      "workload=llama3-70b", "system=dgx-h100",     "devices=64",        "batch.global=128",
+      "batch.micro=1",       "batch.sequence=8192", "parallel.tensor=8", "parallel.pipeline=8"};
+  const auto with = [&base](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return job("", more).parallel;
+  };
+  CHECK(with({"parallel.schedule=zb-v"}).virtual_stages == 2);
+  CHECK(with({"parallel.schedule=zb-h1"}).virtual_stages == 1);
+  const Parallel interleaved = with({"parallel.schedule=interleaved"});
+  CHECK(interleaved.schedule == ScheduleKind::kOneFOneB);
+  CHECK(interleaved.virtual_stages == 10);  // 80 layers on 8 stages
+  CHECK(with({"parallel.schedule=interleaved", "parallel.virtual_stages=5"}).virtual_stages == 5);
+  CHECK(with({"parallel.schedule=interleaved", "parallel.pipeline=1"}).virtual_stages == 1);
+  CHECK_THROWS_WITH(with({"parallel.schedule=interleaved", "parallel.virtual_stages=1"}),
+                    Contains("parallel.schedule") && Contains("use 2 or more"));
+  // 81 layers, head counted; and one layer for each stage.
+  for (const auto& [key, value] :
+       {std::pair{"parallel.pipeline_split", R"({"head": 1})"}, {"workload.layers", "8"}}) {
+    CHECK_THROWS_WITH(with({"parallel.schedule=interleaved", std::string(key) + "=" + value}),
+                      Contains("parallel.schedule") && Contains("several equal chunks"));
+  }
+  check_round_trip(job("", {"workload=llama3-70b", "system=dgx-h100", "devices=64",
+                            "batch.global=128", "batch.micro=1", "batch.sequence=8192",
+                            "parallel={\"tensor\": 8, \"pipeline\": 8, \"schedule\": "
+                            "\"interleaved\"}"}));
+}
+
+TEST_CASE("tensor ranks of PyTorch's frameworks split the sequence", "[config][set]") {
+  for (const char* stack : {"torchtitan", "fsdp2", "automodel"}) {
+    const std::vector<std::string> base{"workload=llama3-8b", "system=dgx-h100", "devices=8",
+                                        std::string("stack=") + stack, "parallel.zero=3"};
+    CHECK_FALSE(job("", base).parallel.sequence_parallel);
+    std::vector<std::string> split = base;
+    split.emplace_back("parallel.tensor=2");
+    CHECK(job("", split).parallel.sequence_parallel);
+  }
+}
+
 TEST_CASE("a stack is a base: what the job file says and what is set after it stay",
           "[config][set]") {
   const std::string job_file = R"({"workload": "llama3-8b", "system": "dgx-h100"})";

@@ -256,6 +256,28 @@ TEST_CASE("parameters gathered beside the next forward pass cost less than after
   CHECK(path.forecast(point).seconds == Approx(beside).epsilon(0.05));
 }
 
+TEST_CASE("parameters gathered beside the next forward pass never cost more than after the update",
+          "[planner][parallel][property]") {
+  std::mt19937 rng(9);
+  int pipelines = 0;
+  for (int n = 0; n < 40;) {
+    Job job = testing::random_small_job(rng, 1);
+    job.parallel.overlap.data = true;
+    const auto point = random_point(job, rng);
+    if (!point || point->replicas() == 1 || point->zero == 0 || point->zero == 3) {
+      continue;
+    }
+    ++n;
+    pipelines += point->pipeline > 1 ? 1 : 0;
+    const models::CostModel model(job.system, job.calibration);
+    const double after = simulated(job, *point, model);
+    job.parallel.overlap.parameters = true;
+    INFO("job " << n << ": " << describe(*point));
+    CHECK(simulated(job, *point, model) <= after * 1.005);
+  }
+  CHECK(pipelines >= 10);
+}
+
 TEST_CASE("with the exchange beside compute it is near", "[planner][parallel][fast_path]") {
   // Whole or sharded states; with sharded gradients or weights it is rougher.
   Overlap overlap;

@@ -122,7 +122,7 @@ bool asked_for(const Job& job, const FixedPlan& f, const PlanPoint& p) {
   // Nothing to split, shard or order: one name, the fixed one if that is given.
   if ((p.tensor == 1 && p.sequence_parallel) ||
       (p.tensor > 1 && !allowed(f.sequence_parallel, p.sequence_parallel)) ||
-      (p.replicas() == 1 && p.zero != f.zero.value_or(0)) ||
+      (p.replicas() == 1 && p.zero != f.zero.value_or(0)) || (p.exchanged() != p.zero && !f.zero) ||
       (p.shard_level > 0 &&
        job.system.devices_in_level(static_cast<std::size_t>(p.shard_level) - 1) >= job.devices) ||
       (p.pipeline == 1 && p.schedule != f.schedule.value_or(ScheduleKind::kOneFOneB)) ||

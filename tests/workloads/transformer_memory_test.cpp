@@ -71,7 +71,7 @@ TEST_CASE("recomputation op by op keeps attention and every second product",
   // ranks are kept where rows are split, as is the input.
   CHECK(bytes_of_a_layer(job) ==
         n * 2 * ((h + keys + h + f) / 2 + h) + 3 * n / 2 * 2 * h + 4 * 8 * n / 2);
-  // Made again: keys, projection, fc1 beside its gate.
+  // Recomputed: keys, projection, fc1 beside its gate.
   split(job, 1, 1, 1, 1);
   const double again = workloads::step_flops(job).hardware.base();
   job.parallel.recompute.kind = RecomputeKind::kNone;
@@ -169,8 +169,10 @@ TEST_CASE(
     "[workloads][transformer]") {
   const std::int64_t s = 64;
   const double h = 128;
+  const std::int64_t t = GENERATE(1, 2);
   Job job = gpt_job(16, 128, 8, s, 256);
-  split(job, 1, 4, 1, 16);
+  split(job, t, 4, 1, 16);
+  job.parallel.sequence_parallel = t > 1;
   const auto activations = [&job](std::size_t stage) {
     return memory_use(workloads::build_graph(job).programs[stage]).activations.base();
   };
@@ -178,11 +180,38 @@ TEST_CASE(
   job.parallel.schedule = ScheduleKind::kZbH1;
   // On stage 0 weight gradients follow at once: 4 micro-batches as in 1F1B. What one of them keeps
   // on top between its two passes, per layer: gradients of the outputs of fc2, fc1, projection and
-  // qkv, s (h + 4 h + h + 3 h) bf16, of which the workspaces of one layer (9 h) existed before.
+  // qkv, s (h + 4 h + h + 3 h) bf16 over t ranks, of which the workspaces of one layer (9 h)
+  // existed before.
   const double layers = 4;
-  const double gradients = d(s) * 9 * h * 2;
+  const double gradients = d(s) * 9 * h * 2 / d(t);
   CHECK(activations(0) - plain == Approx(layers * gradients).margin(gradients));
   CHECK(activations(1) > plain / 2);  // and so on every stage
+  // The last stage has 4 micro-batches between their two passes: inputs of weight gradients
+  // (h + h + h + 4 h) and these gradients, as much as 1F1B's 16 h of a micro-batch; and logits.
+  const double logits = d(s) * 256 * 4 * 2;
+  CHECK(activations(3) < plain * 1.1 + logits);
+}
+
+TEST_CASE("recomputed values that weight gradients made later read are kept from the backward pass",
+          "[workloads][transformer]") {
+  const std::int64_t s = 64;
+  const double h = 128;
+  Job job = gpt_job(16, 128, 8, s, 256);
+  split(job, GENERATE(1, 2), 4, 1, 16);
+  job.parallel.sequence_parallel = job.parallel.tensor > 1;
+  job.parallel.schedule = ScheduleKind::kZbH1;
+  const auto activations = [&job](std::size_t stage) {
+    return memory_use(workloads::build_graph(job).programs[stage]).activations.base();
+  };
+  const double first = activations(0);
+  const double last = activations(3);
+  job.parallel.recompute = {.kind = RecomputeKind::kSelective,
+                            .modules = {.attention_core = false, .norms = true}};
+  // Outputs of two norms of four layers: of the 4 micro-batches of stage 0 only the one between its
+  // passes keeps them, of those of stage 3 all do.
+  const double norms = 4 * 2 * 2 * d(s) * h / d(job.parallel.tensor);
+  CHECK(first - activations(0) == Approx(3 * norms).margin(norms / 2));
+  CHECK(last - activations(3) == Approx(0).margin(norms / 2));
 }
 
 TEST_CASE("the memory ledger tells the parts of a stage's memory apart",

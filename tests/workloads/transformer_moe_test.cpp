@@ -223,6 +223,54 @@ TEST_CASE("activation bytes of a layer of experts are those of the closed form",
   CHECK(layer == Approx(form).epsilon(1e-12));
 }
 
+TEST_CASE("experts' outputs are not kept where activations are multiplied by probabilities",
+          "[workloads][experts]") {
+  const std::int64_t expert = GENERATE(1, 4);
+  Job job = planned(moe_job(4, 1), {1, 4, expert, 0, false});
+  job.batch.global = 4;  // one micro-batch
+  const auto pass = [&](const char* name) {
+    const ExecutionGraph graph = workloads::build_graph(job);
+    return sum_over(graph.programs.front(), [name](const Op& op, const std::string& own) {
+      return own == name ? op.bytes_read.base() : 0.0;
+    });
+  };
+  const double kept = bytes_of_a_layer(job);
+  const double read = pass("layer.moe.combine_gradient");
+  const double activation = pass("layer.moe.activation_gradient");
+  job.system.framework.probabilities_inside = true;
+  // Two copies of each token come back, in bf16; three layers read them for the gradients of their
+  // probabilities, and now an fp32 probability of each with the activation.
+  const double copies = 2 * kSequence;
+  CHECK(kept - bytes_of_a_layer(job) == 2 * copies * kHidden);
+  CHECK(read - pass("layer.moe.combine_gradient") == 3 * copies * (2 * kHidden + 4));
+  CHECK(pass("layer.moe.activation_gradient") - activation == 3 * 4 * copies);
+}
+
+TEST_CASE("recomputation op by op keeps exchanged copies of tokens, and no grouped product",
+          "[workloads][experts]") {
+  const std::int64_t expert = GENERATE(1, 4);
+  const bool inside = GENERATE(false, true);
+  Job job = planned(moe_job(4, 1), {1, 4, expert, 0, false});
+  job.batch.global = 4;  // one micro-batch
+  job.system.framework.selective_per_op = true;
+  job.system.framework.probabilities_inside = inside;
+  const double flops = workloads::step_flops(job).hardware.base();
+  job.parallel.recompute.kind = RecomputeKind::kSelective;
+  const double n = kSequence;
+  const double h = kHidden;
+  // Input, query, value (half of the heads), attention and its log-sum-exp; of the shared expert
+  // the gate and the second product. Copies of two experts a token at the experts and back.
+  const double form = 2 * n * (h + h + h / 2 + h + 48 + h) + 4 * 4 * n;
+  CHECK(bytes_of_a_layer(job) == form + (expert > 1 ? 2 * 2 * 2 * n * h : 0));
+  // Keys, projection, the shared expert's fc1 and what routed tokens pass: router, three products
+  // of two experts, of which the last only where their outputs are read. The dense layer: keys,
+  // projection, fc1.
+  const double attention = 2 * n * h * (h / 2 + h);
+  const double routed = 2 * n * h * 8 + 2 * 2 * n * h * 48 * 3;
+  CHECK(workloads::step_flops(job).hardware.base() - flops ==
+        Approx(4 * (4 * attention + 2 * n * h * 96 + 3 * (2 * n * h * 48 + routed))).epsilon(1e-9));
+}
+
 TEST_CASE("experts that cannot be spread say why", "[workloads][experts]") {
   CHECK_THAT(message_of(planned(moe_job(), {1, 4, 3, 0, false})),
              Catch::StartsWith("parallel.expert: "));

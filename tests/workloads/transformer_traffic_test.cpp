@@ -232,6 +232,65 @@ TEST_CASE("sharded models move what ZeRO says", "[workloads][transformer]") {
   CHECK(elements.count(OpKind::kAllReduce) == 0);
 }
 
+TEST_CASE("ZeRO 2 beside stages exchanges gradients once, as ZeRO 1", "[workloads][transformer]") {
+  const std::int64_t pipeline = GENERATE(1, 2, 4);
+  const bool overlap = GENERATE(false, true);
+  const auto schedule =
+      GENERATE(ScheduleKind::kGpipe, ScheduleKind::kOneFOneB, ScheduleKind::kZbH1);
+  if (pipeline == 1 && schedule == ScheduleKind::kZbH1) {
+    return;  // it scatters gradients that are not made yet
+  }
+  Job job = llama_job(8, kHidden, 4, 2, 96, kSequence, 128);
+  split(job, 2, pipeline, 4, 8);
+  job.parallel.schedule = schedule;
+  job.parallel.overlap.data = overlap;
+  const auto step = [&](int zero) {
+    job.parallel.zero = zero;
+    return workloads::build_graph(job);
+  };
+  const ExecutionGraph one = step(1);
+  const ExecutionGraph two = step(2);
+  CAPTURE(pipeline, overlap, name_of(schedule));
+  for (std::size_t stage = 0; stage < one.programs.size(); ++stage) {
+    const auto sent = [stage](const ExecutionGraph& graph) {
+      return sum_over(graph.programs[stage], [](const Op& op, const std::string& name) {
+        return name == "gradients.exchange" ? d(op.shape[0]) : 0;
+      });
+    };
+    const double kept = memory_use(two.programs[stage]).total().base() -
+                        memory_use(one.programs[stage]).total().base();
+    if (pipeline == 1) {  // each of 8 micro-batches, but norms, which tensor ranks sum up first
+      CHECK(sent(two) > 7 * sent(one));
+      CHECK(kept < 0);
+    } else {
+      CHECK(sent(two) == sent(one));
+      CHECK(kept == 0);
+      CHECK(two.programs[stage].ops.size() == one.programs[stage].ops.size());
+    }
+  }
+}
+
+TEST_CASE("copies of shards are summed beside the gathers of the shards",
+          "[workloads][transformer]") {
+  Job job = llama_job(6, kHidden, 4, 2, 96, kSequence, 128);
+  job.system.host.devices = 8;
+  split(job, 2, 1, 12, 2);
+  job.parallel.zero = GENERATE(1, 3);
+  job.parallel.zero_level = "node";
+  job.parallel.overlap.data = true;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  for (const Op& op : program.ops) {
+    const std::string& name = program.name(op);
+    if (name == "gradients.replicas") {
+      CHECK(program.streams.at(op.stream) == "across");
+      CHECK(op.waits > 0);  // for the shard
+    } else if (name == "weights.gather" || name == "gradients.exchange") {
+      CHECK(program.streams.at(op.stream) == "data");
+    }
+  }
+}
+
 TEST_CASE("hybrid sharding gathers inside a machine and sums shards across",
           "[workloads][transformer]") {
   const bool overlap = GENERATE(false, true);

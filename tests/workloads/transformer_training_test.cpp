@@ -197,6 +197,27 @@ TEST_CASE("moments and master weights have formats of their own", "[workloads][t
   CHECK(use_of(job).optimizer.base() == (4 + 2) * parameters);
 }
 
+TEST_CASE("an optimizer without a master copy updates the weights", "[workloads][training]") {
+  // None, or one in the weights' own format, which would be a second copy of the same numbers.
+  const std::optional<Format> master = GENERATE(std::optional<Format>{}, Format::kBf16);
+  const int zero = GENERATE(0, 1, 2, 3);
+  Job job = llama();
+  split(job, 1, 1, 4, 2);
+  job.parallel.zero = zero;
+  job.formats.moments = Format::kBf16;
+  const double kept = use_of(job).optimizer.base() / (4 + 4);  // weights of a shard
+  job.formats.master = master;
+  CHECK(use_of(job).optimizer.base() == 4 * kept);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const auto sum = [&](Bytes Op::*bytes) {
+    return sum_over(graph.programs.front(), [bytes](const Op& op, const std::string& name) {
+      return name == "optimizer" ? (op.*bytes).base() : 0.0;
+    });
+  };
+  CHECK(sum(&Op::bytes_read) == (4 + 2 * 2 + 2) * kept);  // fp32 gradient, moments, weight
+  CHECK(sum(&Op::bytes_written) == (2 * 2 + 2) * kept);
+}
+
 TEST_CASE("recomputed modules are not kept", "[workloads][training]") {
   const double n = d(kSequence * 2);
   Job job = llama();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/job/tier_units.h"
+#include "core/job/job_rules.h"
 #include "workloads/passes/parameter_buckets.h"
 
 // Storage of parameters, gradients and optimizer states.
@@ -60,9 +61,10 @@ bool ParameterBuckets::sharded(Kind kind, int stage) const {
   if (frozen(kind.second)) {  // without an update there is nothing to gather but shards of weights
     return replicas(kind.first).shards > 1 && gathers_each_pass();
   }
-  const int zero = summed_late(kind.second) ? std::min(job_.parallel.zero, 1)
-                   : job_.parallel.zero == 3 && !job_.parallel.zero_reshard ? 1
-                                                                            : job_.parallel.zero;
+  const int exchanged = exchanged_zero(job_.parallel);
+  const int zero = summed_late(kind.second)                        ? std::min(exchanged, 1)
+                   : exchanged == 3 && !job_.parallel.zero_reshard ? 1
+                                                                   : exchanged;
   return replicas(kind.first).shards > 1 && zero >= stage;
 }
 
@@ -316,8 +318,8 @@ void ParameterBuckets::add_states(Bucket& bucket) {
   for (int i = 0; i < state_count(job_.dense_optimizer); ++i) {
     bucket.states.push_back(state(name_in("state.") + std::to_string(i), job_.formats.moments));
   }
-  if (job_.formats.master && !full_precision(holders_.compute)) {  // the weights that are updated
-    const TensorId master = state(name_in("master"), *job_.formats.master);
+  if (const auto format = master_copy(job_.formats, bucket.stored)) {
+    const TensorId master = state(name_in("master"), *format);
     b.set_master(bucket.weights, master);
     b.set_master(bucket.weight_shard, master);
   }

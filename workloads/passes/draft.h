@@ -29,8 +29,9 @@ enum class Channel : std::uint8_t {
   kExchange,     ///< rows of embedding tables and their gradients
   kReduce,       ///< dense gradients of a recommender
   kTier,         ///< between memory tiers
+  kAcross,       ///< gradients between copies of shards: other links than those of the shards
 };
-constexpr std::size_t kLanes = 12;
+constexpr std::size_t kLanes = 13;
 
 /// Names a transfer of a program, whatever stream it will have; kNoTransfer names none.
 using AsyncHandle = std::int32_t;

@@ -27,7 +27,7 @@ struct Bucket {
   bool trained = true;                 ///< else it has weights alone
   std::int64_t first_use = kHeadUnit;  ///< of its units, the first in a forward pass
   bool gathered = false;               ///< ZeRO 3: weights are gathered before they are used
-  bool gathered_ahead = false;  ///< ZeRO 1, 2: before the step's first forward pass needs them
+  AsyncHandle ahead = kNoTransfer;     ///< ZeRO 1, 2: their gather at the begin of the step
   bool scattered = false;       ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
   TensorId fresh = 0;           ///< scattered: what one of several micro-batches adds to the shard
   bool on_host = false;         ///< the host keeps the shard of weights ...
@@ -43,9 +43,11 @@ struct Bucket {
 /// Exchanges and gathers over n shards, per bucket of P elements:
 ///   ZeRO 0  all-reduce of the gradients, once a step
 ///   ZeRO 1  reduce-scatter of the gradients and all-gather of the weights, once a step; with
-///           overlap.parameters the gathers of the last step overlap with the first forward pass
-///   ZeRO 2  reduce-scatter after each micro-batch's backward pass, all-gather once a step; the
-///           gradients' buffer is shared by all layers
+///           overlap.parameters the gathers are issued at the begin of the next step, on all
+///           pipeline stages at once, in the order in which its first forward pass uses them
+///   ZeRO 2  reduce-scatter after each micro-batch's backward pass (DeepSpeed, Megatron-FSDP),
+///           all-gather once a step; the gradients' buffer is shared by all layers. Beside pipeline
+///           stages as ZeRO 1 (exchanged_zero)
 ///   ZeRO 3  all-gather before forward and again before backward of each micro-batch,
 ///           reduce-scatter after backward; weights and gradients of a layer exist while it is
 ///           worked on. Ends (embedding, head) stay gathered between the passes. Without
@@ -82,6 +84,8 @@ class ParameterBuckets {
   [[nodiscard]] bool gathers_first_pass() const;
   /// Whether the first pass of a step gathers the weights of a bucket.
   [[nodiscard]] bool gathers_first_pass(const Bucket& bucket) const;
+  /// ZeRO 1, 2 with overlap.parameters: gathers what the first forward pass uses first in `unit`.
+  void gather_ahead(std::int64_t unit);
   /// A pass over `units`, in that order, begins; the first gather starts. Without `gather` their
   /// weights are there already.
   void begin_pass(std::vector<std::int64_t> units, bool gather);
@@ -138,7 +142,7 @@ class ParameterBuckets {
 
   // Exchanges (parameter_exchange.cpp).
   [[nodiscard]] bool gathers_ahead() const;
-  void gather(Bucket& bucket, AsyncHandle after = kNoTransfer);
+  AsyncHandle gather(Bucket& bucket, AsyncHandle after = kNoTransfer);
   void gather_updated(Bucket& bucket, AsyncHandle after);
   AsyncHandle update_on_host(const Bucket& bucket, Bytes touched);
   void gather_unit(std::size_t index);

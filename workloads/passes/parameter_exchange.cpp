@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/job/job_rules.h"
 #include "workloads/passes/parameter_buckets.h"
 
 // How gradients are summed over the replicas, sharded weights gathered, and weights updated.
@@ -23,7 +24,7 @@ bool ParameterBuckets::gathers_first_pass(const Bucket& bucket) const {
   return bucket.gathered || (gathers_ahead() && bucket.shard != bucket.elements);
 }
 
-void ParameterBuckets::gather(Bucket& bucket, AsyncHandle after) {
+AsyncHandle ParameterBuckets::gather(Bucket& bucket, AsyncHandle after) {
   OpWriter::Transfer t;
   t.after = after;
   if (bucket.on_host) {
@@ -38,9 +39,14 @@ void ParameterBuckets::gather(Bucket& bucket, AsyncHandle after) {
   t.out = {bucket.weights};
   t.communicator = replicas(bucket.replicas).inside;
   t.format = bucket.stored;
-  const auto done = writer_.transfer(Channel::kData, t);
-  if (!gather_events_.empty()) {
-    gather_events_.back().push_back(done);
+  return writer_.transfer(Channel::kData, t);
+}
+
+void ParameterBuckets::gather_ahead(std::int64_t unit) {
+  for (Bucket& bucket : buckets_) {
+    if (gathers_first_pass(bucket) && !bucket.gathered && bucket.first_use == unit) {
+      bucket.ahead = gather(bucket);
+    }
   }
 }
 
@@ -52,8 +58,7 @@ void ParameterBuckets::gather_unit(std::size_t index) {
   for (Bucket& bucket : buckets_) {
     const std::int64_t first = bucket.gathered ? bucket.unit : bucket.first_use;
     if (gathers_first_pass(bucket) && first == pass_[index]) {
-      gather(bucket);
-      bucket.gathered_ahead = !bucket.gathered;
+      gather_events_.back().push_back(bucket.gathered ? gather(bucket) : bucket.ahead);
     }
   }
 }
@@ -196,7 +201,8 @@ void ParameterBuckets::sum_replicas(Bucket& bucket) {
   t.in = t.out = {bucket.gradient_shard};
   t.communicator = replicas(bucket.replicas).across;
   t.format = job_.formats.gradient;
-  bucket.synchronised = writer_.transfer(Channel::kData, t);
+  t.after = bucket.synchronised;
+  bucket.synchronised = writer_.transfer(Channel::kAcross, t);
 }
 
 /// Over tensor ranks, or both ends of the pipeline.
@@ -255,30 +261,29 @@ AsyncHandle ParameterBuckets::update_on_host(const Bucket& bucket, Bytes touched
 }
 
 void ParameterBuckets::gather_updated(Bucket& bucket, AsyncHandle after) {
-  if (bucket.shard != bucket.elements && !bucket.gathered && !bucket.gathered_ahead) {
+  if (bucket.shard != bucket.elements && !bucket.gathered && bucket.ahead == kNoTransfer) {
     gather(bucket, after);
   }
 }
 
 void ParameterBuckets::optimize() {
-  const bool mixed = !full_precision(holders_.compute);
   const double gradient = bits_per_element(job_.formats.gradient) / 8;
   const double weight = bits_per_element(holders_.compute) / 8;
   const double state = bits_per_element(job_.formats.moments) / 8;
-  const double master = mixed ? bits_per_element(*job_.formats.master) / 8 : weight;
-  gather_events_.clear();
   writer_.set_phase(Phase::kOptimizer);
   AsyncHandle updated = kNoTransfer;
   for (Bucket& bucket : buckets_) {
     if (!bucket.trained) {
       continue;
     }
-    // Per element: the gradient, states and (with narrow weights) the master copy; the narrow
-    // weights are written too.
+    // Per element: the gradient, states and the weight; a narrow weight with a master copy is
+    // written, and the copy read and written.
+    const auto copy = master_copy(job_.formats, bucket.stored);
     const double n = static_cast<double>(bucket.shard);
-    const double kept = state * static_cast<double>(bucket.states.size()) + master;
+    const double kept = state * static_cast<double>(bucket.states.size()) +
+                        (copy ? bits_per_element(*copy) / 8 : weight);
     const Bytes read(n * (gradient + kept));
-    const Bytes written(n * (kept + (mixed ? weight : 0)));
+    const Bytes written(n * (kept + (copy ? weight : 0)));
     if (job_.offload.optimizer) {
       updated = update_on_host(bucket, read + written);
     } else {

@@ -63,6 +63,7 @@ class Recomputation {
     for (auto& [name, instances] : parts_) {
       plan(name, instances);
     }
+    begin_late();
     rewrite();
     share_temporaries();
   }
@@ -157,7 +158,7 @@ class Recomputation {
       for (const TensorId t : out) {
         if (order_.values.contains(t) && !kept.contains(t) &&
             (discards_output(name.part) || stays_inside(t, name, instances))) {
-          temporaries_.insert(t);
+          (read_later(t) ? late_ : temporaries_).insert(t);
         }
       }
     }
@@ -170,6 +171,9 @@ class Recomputation {
                                   const std::vector<const Part*>& instances) const {
     const std::vector<std::uint32_t>& needs = needs_.at(name);
     return std::all_of(readers_[value].begin(), readers_[value].end(), [&](const Reader& r) {
+      if (r.segment->kind == SegmentKind::kWeights) {
+        return true;
+      }
       if (r.segment->kind == SegmentKind::kForward) {
         return std::any_of(instances.begin(), instances.end(), [&](const Part* part) {
           return part->begin.op <= r.op && r.op < part->end;
@@ -179,6 +183,33 @@ class Recomputation {
         return r.segment->first_op <= need && need <= r.op;
       });
     });
+  }
+
+  /// True if a weight gradient reads the value that the backward pass leaves for later.
+  [[nodiscard]] bool read_later(TensorId value) const {
+    return std::any_of(readers_[value].begin(), readers_[value].end(),
+                       [](const Reader& r) { return r.segment->kind == SegmentKind::kWeights; });
+  }
+
+  /// What is read later lives from the backward pass on; the forward pass has a temporary for it.
+  void begin_late() {
+    if (late_.empty()) {
+      return;
+    }
+    std::map<TensorId, TensorId> in_forward;
+    for (const TensorId t : late_) {
+      in_forward.emplace(t, temporary(order_.values.at(t), t));
+    }
+    for (const Segment& s : p_.segments) {
+      for (std::uint32_t i = s.first_op;
+           s.kind == SegmentKind::kForward && i < s.first_op + s.op_count; ++i) {
+        TensorId* const first = p_.operands.data() + p_.ops[i].first_operand;
+        for (TensorId* id = first; id < first + p_.ops[i].inputs + p_.ops[i].outputs; ++id) {
+          const auto at = in_forward.find(*id);
+          *id = at == in_forward.end() ? *id : at->second;
+        }
+      }
+    }
   }
 
   /// The residual stream that a part ends on is there already: another goes to a temporary.
@@ -318,6 +349,7 @@ class Recomputation {
   std::map<PartName, Again> recomputed_;
   std::vector<std::vector<Reader>> readers_;        ///< of values, by tensor
   std::set<TensorId> temporaries_;                  ///< values that are not kept
+  std::set<TensorId> late_;                         ///< values kept from the backward pass on
   const std::size_t declared_ = p_.tensors.size();  ///< tensors of the builder
 };
 

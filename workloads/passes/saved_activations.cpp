@@ -37,6 +37,7 @@ SavedActivations::SavedActivations(Program& program, const DependencyInfo& order
   keep_products();
   keep_attention();
   keep_sums();
+  keep_exchanges();
   write_kept(instances);
 }
 
@@ -102,7 +103,7 @@ void SavedActivations::keep_sums() {
   for (std::uint32_t i = layer_.begin.op; i < layer_.end; ++i) {
     const Op& op = p_.ops[i];
     const auto in = p_.inputs(op);
-    if (op.kind == OpKind::kReduceScatter) {
+    if (op.kind == OpKind::kReduceScatter && op.routing < 0) {
       sums_.insert(i);
       sum = p_.outputs(op).front();
       summed = true;
@@ -116,6 +117,26 @@ void SavedActivations::keep_sums() {
         beside_.push_back(declare("sums", like.rows, like.columns, like));
       }
       summed = false;
+    }
+  }
+}
+
+/// Copies of tokens as they arrive, at the experts and back; gathers of them are made again.
+void SavedActivations::keep_exchanges() {
+  std::set<TensorId> arrived;  // in parts
+  for (std::uint32_t i = layer_.begin.op; i < layer_.end; ++i) {
+    const Op& op = p_.ops[i];
+    if (op.routing < 0 || !is_collective(op.kind) || op.kind == OpKind::kAllGather) {
+      continue;
+    }
+    exchanges_.insert(i);
+    const TensorId made = p_.outputs(op).front();
+    if (order_.values.contains(made)) {
+      kept_.insert(made);
+    } else if (arrived.insert(made).second) {
+      const Tensor like = p_.tensors[made];
+      beside_.push_back(
+          declare(fmt::format("copies.{}", arrived.size()), like.rows, like.columns, like));
     }
   }
 }
@@ -159,7 +180,7 @@ const SavedActivations::Choice* SavedActivations::choice_of(std::uint32_t op) co
 
 /// True if what the op makes is there already, or read by nothing but a product that is kept.
 bool SavedActivations::is_kept(std::uint32_t op) const {
-  if (attention_.contains(op) || sums_.contains(op)) {
+  if (attention_.contains(op) || sums_.contains(op) || exchanges_.contains(op)) {
     return true;
   }
   if (const Choice* choice = choice_of(op)) {

@@ -41,6 +41,7 @@ class SavedActivations {
   void keep_products();
   void keep_attention();
   void keep_sums();
+  void keep_exchanges();
   void write_kept(const std::vector<const DependencyInfo::Part*>& instances);
   TensorId declare(const std::string& what, std::int64_t rows, std::int64_t columns,
                    const Tensor& like);
@@ -58,6 +59,7 @@ class SavedActivations {
   std::vector<TensorId> beside_;                   ///< declared here
   std::set<std::uint32_t> attention_;              ///< ops of its core
   std::set<std::uint32_t> sums_;                   ///< ops that sum over tensor ranks
+  std::set<std::uint32_t> exchanges_;              ///< ops that move copies of tokens
   std::map<std::uint32_t, TensorId> sum_kept_in_;  ///< by the op that reads it: what is kept
 };
 

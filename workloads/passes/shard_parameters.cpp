@@ -254,11 +254,21 @@ class ParameterSharding {
       return;
     }
     if (kind == SegmentKind::kBegin) {
+      gather_ahead();
       edit_.writer().set_phase(Phase::kBackward);
       buckets_.zero_gradients();
     } else {
       buckets_.synchronise();
       buckets_.optimize();
+    }
+  }
+
+  void gather_ahead() {
+    edit_.writer().set_phase(Phase::kForward);
+    for (const DependencyInfo::Chunk& chunk : edit_.order().chunks) {
+      for (const std::int64_t unit : units_of(*chunk.forward)) {
+        buckets_.gather_ahead(unit);
+      }
     }
   }
 

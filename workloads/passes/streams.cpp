@@ -30,7 +30,8 @@ std::array<ChannelStream, kLanes> channel_streams(const Job& job) {
            {"input", (several && o.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)},
            {"exchange", several && o.output_all_to_all},
            {"all_reduce", several && o.dense_all_reduce},
-           {"tier", ahead(DlrmPipeline::kPrefetch) || job.offload != Offload{}}}};
+           {"tier", ahead(DlrmPipeline::kPrefetch) || job.offload != Offload{}},
+           {"across", o.data}}};
 }
 
 /// Writes the streams, events and waits of one program.

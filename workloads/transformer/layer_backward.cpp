@@ -85,7 +85,7 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
   if (f.adapters != nullptr) {
     adapter_backward(f.adapters->fc2, f.activated, f.own_gradient, d_activated);
   }
-  gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, dy.tensor,
+  gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, kept_rows(dy),
         fc2.gradient, kTransposeA | kAccumulate});
   std::vector<TensorId> in{d_activated, f.fc1};
   std::vector<TensorId> out{d_fc1};
@@ -141,7 +141,7 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
   qkv_backward(at, d_qkv, x, partial, nullptr);
   const Gathered d_norm =
       mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate},
-                   {dy.tensor, -1}, {x.tensor, -1}, partial);
+                   {dy.tensor, -1, {}, dy.own}, {x.tensor, -1}, partial);
   writer_.await(d_norm.ready);
   norm_backward("layer.norm1_gradient", at + "norm1",
                 {d_norm.tensor, t.input, t.norm1_statistics, output_gradient, input_gradient});
@@ -202,7 +202,7 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
                      d_attention);
   }
   gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
-        dy.tensor, projection.gradient, kTransposeA | kAccumulate});
+        kept_rows(dy), projection.gradient, kTransposeA | kAccumulate});
   cast_attention("layer.attention.quantise_gradient", d_attention, compute_, attention_);
   if (shape_.context > 1) {
     context_backward(t, d_attention, d_qkv);

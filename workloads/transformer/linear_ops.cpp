@@ -379,11 +379,8 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.moe) {
     return {part, -1};  // gathered when its weight gradient is made
   }
-  const TensorId whole =
-      deferring() && is_gradient
-          ? gradient(std::string(name).substr(6), shape_.tokens, columns_of(part))
-          : writer_.workspace(kWorkspaces.at(static_cast<std::size_t>(rows)), shape_.tokens,
-                              columns_of(part), compute_);
+  const TensorId whole = writer_.workspace(kWorkspaces.at(static_cast<std::size_t>(rows)),
+                                           shape_.tokens, columns_of(part), compute_);
   if (is_gradient && of_layer && fuses_quantise()) {
     cast(std::string(name) + ".quantise", part, bits_per_element(compute_) / 8, 1);
     set_narrow(whole, true);
@@ -399,12 +396,12 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   t.communicator = communicators_.tensor;
   t.format = holds_narrow(whole) ? products_ : compute_;
   if (!cut || !cuts_transfers()) {
-    return {whole, writer_.transfer(Channel::kTensor, t)};
+    return {whole, writer_.transfer(Channel::kTensor, t), {}, part};
   }
   // A step around a ring moves what each of tensor - 1 equal parts of the gather moves.
   const std::int64_t steps = shape_.tensor - 1;
   t.elements = (t.elements + steps - 1) / steps;
-  Gathered g{whole};
+  Gathered g{.tensor = whole, .own = part};
   for (std::int64_t step = 0; step < steps; ++step) {
     g.pieces.push_back(writer_.transfer(Channel::kTensorParts, t));
   }

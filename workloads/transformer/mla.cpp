@@ -42,9 +42,11 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
   const TensorId query = writer_.workspace("latent.queries", n, queries, compute_);
   const TensorId key_value = writer_.workspace("latent.keys_values", n, keys, compute_);
   if (a.q_rank > 0) {
-    gemm({"layer.attention.query_down", shape_.rows, a.q_rank, h, t.norm1,
-          parameter(at + "attention.query_down.weight").weight, t.latent.query, 0,
-          ProductPlace::kWholeOnEach});
+    writer_.product("layer.attention", {{"query_down", a.q_rank}}, [&] {
+      gemm({"layer.attention.query_down", shape_.rows, a.q_rank, h, t.norm1,
+            parameter(at + "attention.query_down.weight").weight, t.latent.query, 0,
+            ProductPlace::kWholeOnEach});
+    });
     norm_forward("layer.attention.query_norm", at + "attention.query_norm", t.latent.query,
                  t.latent.query_norm, t.latent.query_statistics);
   }
@@ -53,20 +55,26 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
         a.q_rank > 0 ? gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery)
                      : gathered("layer.attention.gather", t.norm1, Rows::kInput);
     writer_.await(from.ready);
-    gemm({"layer.attention.query_up", n, queries, a.q_rank > 0 ? a.q_rank : h, from.tensor,
-          parameter(at + "attention.query_up.weight").weight, query});
+    writer_.product("layer.attention", {{"query_up", queries}}, [&] {
+      gemm({"layer.attention.query_up", n, queries, a.q_rank > 0 ? a.q_rank : h, from.tensor,
+            parameter(at + "attention.query_up.weight").weight, query});
+    });
   });
-  gemm({"layer.attention.latent_down", shape_.rows, latent, h, t.norm1,
-        parameter(at + "attention.latent_down.weight").weight, t.latent.key, 0,
-        ProductPlace::kWholeOnEach});
+  writer_.product("layer.attention", {{"latent_down", latent}}, [&] {
+    gemm({"layer.attention.latent_down", shape_.rows, latent, h, t.norm1,
+          parameter(at + "attention.latent_down.weight").weight, t.latent.key, 0,
+          ProductPlace::kWholeOnEach});
+  });
   norm_forward("layer.attention.latent_norm", at + "attention.latent_norm", t.latent.key,
                t.latent.key_norm, t.latent.key_statistics);
   const auto keys_and_values = [&] {
     const Gathered key =
         gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
     writer_.await(key.ready);
-    gemm({"layer.attention.latent_up", n, keys, a.kv_rank, key.tensor,
-          parameter(at + "attention.latent_up.weight").weight, key_value});
+    writer_.product("layer.attention", {{"latent_up", keys}}, [&] {
+      gemm({"layer.attention.latent_up", n, keys, a.kv_rank, key.tensor,
+            parameter(at + "attention.latent_up.weight").weight, key_value});
+    });
     writer_
         .compute(OpKind::kRopeForward, "layer.attention.rope",
                  {n, shape_.heads + 1, a.rope_dim, a.rope_dim})

@@ -95,6 +95,7 @@ class TransformerStage {
     TensorId tensor;
     OpWriter::Event ready = -1;
     std::vector<OpWriter::Event> pieces = {};  ///< of the other ranks' rows, where they are cut up
+    std::optional<TensorId> own = {};          ///< the rows that were gathered
   };
   struct NormGradient {
     TensorId branch, input, statistics, residual, out;
@@ -212,6 +213,11 @@ class TransformerStage {
                                std::int64_t part);
   void expert_products_backward(const std::string& at, const LayerTensors& t, TensorId rows,
                                 std::int64_t part);
+  void activate_experts(OpKind kind, const char* name, std::vector<TensorId> in,
+                        std::vector<TensorId> out, const ExpertTensors& x, std::int64_t part);
+  TensorId probability_gradient();
+  void combine_gradient(std::int64_t rows, TensorId from, TensorId to, const ExpertTensors& x,
+                        std::int64_t part);
   void router_backward(const std::string& at, const LayerTensors& t, TensorId weights,
                        TensorId input_gradient);
 
@@ -341,6 +347,10 @@ class TransformerStage {
   /// weight gradients wait.
   TensorId gradient(const std::string& name, std::int64_t rows, std::int64_t columns);
   [[nodiscard]] bool deferrable(const Product& p);
+  /// What a weight gradient reads: this rank's rows if it is made later, gathered once more then.
+  [[nodiscard]] TensorId kept_rows(const Gathered& g) const {
+    return deferring() ? g.own.value_or(g.tensor) : g.tensor;
+  }
   [[nodiscard]] bool deferring() const { return splits_ && !scope_.empty(); }
   /// Sum of partial products [tokens, hidden] over the tensor ranks; this rank's rows of it.
   Gathered reduced(const char* name, TensorId partial, const char* workspace = "reduced");

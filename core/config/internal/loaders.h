@@ -105,6 +105,8 @@ const std::vector<std::pair<std::string, ShardingKind>>& sharding_names();
 const std::vector<std::pair<std::string, Split>>& split_names();
 const std::vector<std::pair<std::string, RowCachePolicy>>& cache_policy_names();
 const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names();
+/// 1f1b over several chunks of layers a stage, as many as there can be where none are given.
+inline constexpr const char* kInterleaved = "interleaved";
 const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names();
 const std::vector<std::pair<std::string, Axis>>& axis_names();
 const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names();

@@ -73,13 +73,13 @@ class PointSearch {
   /// keep as much, and a fully hidden exchange takes none: a lower bound. With one micro-batch,
   /// sharded gradients need fewer buffers.
   [[nodiscard]] bool has_bound(const PlanPoint& point) const {
-    return point.zero >= 2 ? job_.batch.global > std::int64_t{point.data} * point.micro
-                           : job_.parallel.overlap.data;
+    return point.exchanged() >= 2 ? job_.batch.global > std::int64_t{point.data} * point.micro
+                                  : job_.parallel.overlap.data;
   }
 
   /// Buffers of several micro-batches may stand for those of one if bytes only have to fit.
   [[nodiscard]] bool has_time_bound(const PlanPoint& point) const {
-    return has_bound(point) || (options_.below && point.zero >= 2);
+    return has_bound(point) || (options_.below && point.exchanged() >= 2);
   }
 
   /// True for the shardings that fit and are not behind by `seconds(z, point)`.
