@@ -22,6 +22,7 @@
 #include "planner/parallel/parallel_space.h"
 #include "simulator/reports/framework_memory.h"
 #include "studies/predict/predict.h"
+#include "studies/predict/context_choice.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
@@ -123,7 +124,8 @@ std::string gib(Bytes b) {
 }
 
 /// In full: bytes of the fullest device, and seconds.
-std::pair<Bytes, Seconds> simulated(const Job& job, const models::CostModel& model) {
+std::pair<Bytes, Seconds> simulated(const Job& of, const models::CostModel& model) {
+  const Job job = settled(of);
   const ExecutionGraph graph = workloads::build_graph(job);
   return {simulator::fullest_ledger(graph, job.system.device).total(),
           expected_step(job, graph, to_seconds(simulate_step(graph, model).result.makespan))};
