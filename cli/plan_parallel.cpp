@@ -239,6 +239,10 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
       {"", "closed form", [](auto& p) { return Seconds(p.of.closed_form); }, shown(details)},
       {"", "order of ranks", [](auto& p) { return order_text(p.of.job.parallel.order); },
        shown(r.order_searched)},
+      {"", "attention over context ranks",
+       [](auto& p) { return std::string(name_of(p.of.job.parallel.context_algorithm)); },
+       shown(std::any_of(r.plans.begin(), r.plans.end(),
+                         [](const auto& p) { return p.point.context > 1; }))},
       {"", "family", [](auto& p) { return family_text(p.of); }, shown(families_differ(r))}};
   add_point_columns(
       columns, [](const Row& p) { return p.of.point; }, r.job, kNowhere);

@@ -1,20 +1,8 @@
 #include "core/job_split.h"
 
+#include "core/job/job_rules.h"
+
 namespace stepcast {
-namespace {
-
-/// Bandwidth of the widest hop between the ranks of a context group.
-double context_bandwidth(const Job& job) {
-  const System& system = job.system;
-  const std::int64_t span = job.parallel.mesh().stride(Axis::kContext) * job.parallel.context;
-  std::size_t level = 0;
-  while (level + 1 < system.fabric.size() && system.devices_in_level(level) < span) {
-    ++level;
-  }
-  return system.fabric.empty() ? 0 : system.fabric[level].bandwidth.base();
-}
-
-}  // namespace
 
 std::int64_t shard_ranks(const Job& job) {
   const Parallel& p = job.parallel;
@@ -29,28 +17,44 @@ std::int64_t shard_ranks(const Job& job) {
   return inside / split * p.context;
 }
 
+std::vector<ContextAlgorithm> context_algorithms(Job job) {
+  ContextAlgorithm& algorithm = job.parallel.context_algorithm;
+  if (algorithm != ContextAlgorithm::kAuto) {
+    return {algorithm};
+  }
+  std::vector<ContextAlgorithm> legal;
+  for (const ContextAlgorithm a : {ContextAlgorithm::kAllGather, ContextAlgorithm::kPassKv,
+                                   ContextAlgorithm::kAllToAll, ContextAlgorithm::kPassQ}) {
+    algorithm = a;
+    const auto broken = broken_rule(job);
+    if (!broken || broken->key != "parallel.context_algorithm") {
+      legal.push_back(a);
+    }
+  }
+  return legal;
+}
+
+std::string_view name_of(ContextAlgorithm algorithm) {
+  switch (algorithm) {
+    case ContextAlgorithm::kAllGather:
+      return "all_gather";
+    case ContextAlgorithm::kPassKv:
+      return "ring";
+    case ContextAlgorithm::kPassQ:
+      return "pass_q";
+    case ContextAlgorithm::kAllToAll:
+      return "all_to_all";
+    case ContextAlgorithm::kAuto:
+      break;
+  }
+  return "auto";
+}
+
 ContextAlgorithm context_algorithm(const Job& job) {
-  const Parallel& p = job.parallel;
-  if (p.context_algorithm != ContextAlgorithm::kAuto) {
-    return p.context_algorithm;
-  }
-  if (job.phase == JobPhase::kDecode) {
-    return ContextAlgorithm::kPassQ;
-  }
-  const TransformerWorkload& m = *job.workload.transformer();
-  const auto peak = job.system.device.peak_of(job.formats.compute);
-  const double bandwidth = context_bandwidth(job);
-  const auto tokens = static_cast<double>(job.batch.sequence);
-  const double heads = static_cast<double>(m.kv_heads) / static_cast<double>(m.heads);
-  const double bytes = bits_per_element(job.formats.compute) / 8;
-  const bool hidden =
-      peak && bandwidth > 0 &&
-      tokens >= static_cast<double>(p.context) * peak->base() * heads * bytes / (2 * bandwidth);
-  if (job.phase == JobPhase::kTrain) {
-    return hidden ? ContextAlgorithm::kPassKv : ContextAlgorithm::kAllGather;
-  }
-  const bool smaller = tokens / (tokens + static_cast<double>(job.cached)) >= 2 * heads;
-  return hidden || smaller ? ContextAlgorithm::kPassKv : ContextAlgorithm::kPassQ;
+  const ContextAlgorithm said = job.parallel.context_algorithm;
+  return said != ContextAlgorithm::kAuto  ? said
+         : job.phase == JobPhase::kDecode ? ContextAlgorithm::kPassQ
+                                          : ContextAlgorithm::kAllGather;
 }
 
 }  // namespace stepcast

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "core/job/job.h"
 
@@ -8,13 +10,12 @@ namespace stepcast {
 /// Ranks over which ZeRO shards: all replicas, or those inside one unit of a level of the fabric.
 std::int64_t shard_ranks(const Job& job);
 
-/// The algorithm of context-parallel attention, `auto` resolved. With T new and P cached tokens on
-/// N ranks, passing keys and values is hidden under compute when
-///   T >= N C N_KV e / (2 N_H BW)
-/// (C peak FLOP/s and BW bandwidth per rank, e bytes); it also moves less than passing queries when
-/// T / (T + P) >= 2 N_KV / N_H. Training: pass_kv where hidden, else all_gather (as many bytes, one
-/// start). Prefill: pass_kv where either holds, else pass_q. Decode: pass_q.
-/// Source: Yang et al., arXiv 2411.01783.
+/// Algorithms that context-parallel attention may use, the plainest first: what the job says, or
+/// where it says `auto` every one that no rule of core/job/job_rules.h forbids.
+std::vector<ContextAlgorithm> context_algorithms(Job job);
+std::string_view name_of(ContextAlgorithm algorithm);  ///< as a job says it
+/// The first of them. Which of several is fastest only prices can say: studies (settled) and the
+/// search of plans (LayerCostProbe) put it into the job.
 ContextAlgorithm context_algorithm(const Job& job);
 
 }  // namespace stepcast

@@ -333,8 +333,9 @@ const Keys<Parallel>& parallel_keys() {
         [](const P& p, const Writing& w) { return write_keys(overlap_keys(), p.overlap, w); });
     add(std::move(overlap).otherwise("of the stack; none without one"));
     add(choice_key("context_algorithm", &P::context_algorithm, context_algorithm_names(),
-                   "how ranks that share a sequence attend to all of it")
-            .usual("auto"));
+                   "how ranks that share a sequence attend to all of it; auto: the fastest")
+            .usual("auto")
+            .searched());
     add(dlrm_pipeline_key());
     add(custom_key<P>(
             "order", text_form("axes of the ranks, innermost first"),

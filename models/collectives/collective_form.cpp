@@ -26,11 +26,17 @@ std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const Sy
   if (!traits.ends_together) {
     return {Algorithm::kDirect};
   }
-  if (traits.ring && *traits.ring != RingUse::kAllReduce) {
-    return {Algorithm::kRing};
-  }
   std::vector<Algorithm> out{Algorithm::kRing};
-  if (!group.members.empty() && group.members[0] < group.size) {
+  const bool one_unit = group.members.empty() || group.members[0] >= group.size;
+  if (traits.ring && *traits.ring != RingUse::kAllReduce) {
+    if (one_unit && !group.members.empty() && system.fabric[0].in_switch_reduction) {
+      out.push_back(Algorithm::kInSwitch);
+    } else if (!one_unit && group.members[0] == 1) {
+      out.push_back(Algorithm::kAggregatedTrees);
+    }
+    return out;
+  }
+  if (!one_unit) {
     out.push_back(Algorithm::kHierarchical);  // inside one unit it is the ring
   }
   for (std::size_t i = 0; kind == OpKind::kAllReduce && i < group.members.size(); ++i) {
@@ -69,11 +75,10 @@ std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
     }
     switch (traits.pattern) {
       case CollectivePattern::kRing:
-        if (algorithm == Algorithm::kRing) {
-          const double inner = at >= size ? 1.0 : (at - 1) / at;
-          out[i] = traits.moved.others * bytes * (size - 1) / size * (i == 0 ? inner : 1 / below);
+        if (algorithm == Algorithm::kRing || algorithm == Algorithm::kAggregatedTrees) {
+          out[i] = at > below ? traits.moved.others * bytes * (size - 1) / size / below : 0;
         } else if (algorithm == Algorithm::kInSwitch && system.fabric[i].in_switch_reduction) {
-          out[i] = i == 0 ? bytes * (at + 1) / at : bytes / below;
+          out[i] = bytes / below;
         } else {
           out[i] = traits.moved.others * bytes * (at - below) / (below * at);
         }

@@ -52,44 +52,55 @@ class CollectiveForm {
 /// From the fabric. A collective of n ranks costs what its messages' latencies add up to, and what
 /// its bytes need at the slowest port; protocols move the first part up in smooth steps.
 ///
-///   time = (start + latency * hops + peer * (n-1)) * (1 + wide * s(chunk / wide_bytes))
-///        + bulk * steps * s(chunk / bulk_bytes)
+///   time = (start + latency * hops + peer * (n-1) + switch) * (1 + wide * s(chunk / wide_bytes))
+///        + bulk * hops * s(chunk / bulk_bytes) / (1 + (wire / (cover * bulk * hops))^2)
 ///        + ramp * chunk / (chunk + ramp_bytes)
-///        + (1 + own / (n-1)) * max over levels of bytes_level / (bandwidth_level * efficiency)
+///        + wire
+///   wire = (1 + own / (n-1)) * max over levels of bytes_level / (bandwidth_level * efficiency)
 ///   s(x) = x^2 / (1 + x^2),  chunk = bytes / n
 ///
-/// - hops: latencies of the links on the path. A ring walks every member; a tree or a switch is a
-///   chain inside the innermost unit and doubles at each hop across units; an exchange pays its
-///   outermost link once. `outer` multiplies the latencies of all levels but the innermost, which
-///   a data sheet rarely gives.
+/// - hops: latencies of the links that messages pass one after the other, each that of the link it
+///   crosses. A ring walks every member: of G ranks, m_i of them in a unit of level i, G / m_{i-1} -
+///   G / m_i hops cross level i. A tree is a chain inside the innermost unit and doubles at each hop
+///   across units, aggregated trees double all the way; where the innermost switch reduces or
+///   multicasts nothing is walked inside. An exchange has its outermost link once, and in its bulk
+///   one link to each peer. All-reduce makes two passes. `outer` multiplies the latencies of all
+///   levels but the innermost, which a data sheet rarely gives.
 /// - wide: share by which latency grows once messages are spread over all channels and threads.
-/// - bulk: latencies a step adds when flags in the data (LL, LL128) give way to the bandwidth
-///   (Simple) protocol. Steps: of a ring n - 1 at the speed of its slowest link, of an exchange one
-///   per peer, of a tree as hops.
+/// - bulk: latencies a hop adds when flags in the data (LL, LL128) give way to the bandwidth
+///   (Simple) protocol; `cover`: multiple of their sum from which the wire hides half of them and
+///   more, as the next part of a large chunk is under way while the last one waits.
+/// - switch: setting up an algorithm of the switch.
 /// - own: share of one chunk's transfer that a rank's own part costs (ring, direct).
 /// - ramp: pipeline filling of large messages.
-/// - ring, hierarchical, in_switch: share of the port each algorithm sustains, at most 1.
+/// - ring, hierarchical, in_switch: share of the port each algorithm sustains, at most 1;
+///   aggregated trees that of the hierarchical one.
 ///
 /// Bytes through one device's port, with m_i members of the group per unit of level i (L = m_0),
 /// G = size, S = bytes (kernels-and-collectives section 3.3):
-/// - ring: level 0 S (G-1)(L-1)/(G L), or S (G-1)/G when one unit holds the group; level i
-///   S (G-1)/(G m_{i-1}).
+/// - ring, aggregated trees: level i S (G-1)/(G m_{i-1}), m_{-1} = 1. A channel has one rate on all
+///   its hops, so those that leave by a card do not relieve the links inside a unit.
 /// - hierarchical: level i S (m_i - m_{i-1}) / (m_{i-1} m_i), the lower bound of any algorithm
 ///   without reduction in the switch.
-/// - in-switch, of an all-reduce, at the levels whose switches reduce: level 0 S (L+1)/L (reduce by
-///   load, store by multicast); level i S / m_{i-1}, as what the members of a unit have summed goes
-///   up once and the result comes down once (SHARP). Other levels as hierarchical.
+/// - in the switch, at the levels whose switches reduce: level i S / m_{i-1} each way: every rank's
+///   part is read by one load each, or arrives by multicast; what the members of a unit have summed
+///   goes up once and the result comes down once (SHARP). What a rank stores for all, S / L more
+///   inside, is left out: rates measured on 4 and 8 members agree without it. Other levels as
+///   hierarchical.
 /// - all-to-all: level 0 S (L-1)/G; level i S (G - m_{i-1})/G, no division by L.
 ///
 /// All-reduce is twice the reduce-scatter. The levels are pipelined (maximum); the algorithm of
 /// smallest predicted time answers and is named. Oversubscription: the uplinks of a unit carry
 /// bandwidth / oversubscription per device, shared by members and sibling groups active in it.
+/// More bandwidth or less latency of any level is never slower, whatever the constants.
 ///
 /// Valid:   any size, any group. Ideal values give the bound from hardware facts. Below 32 MB
 ///          across nodes there are no data to check against: trust it less there.
 /// Source:  byte counts derived in the reference; ring: Patarasuk & Yuan, JPDC 69(2), 2009;
-///          protocols: the knees of measured NCCL curves; reduction between machines: Graham et
-///          al., "Scalable Hierarchical Aggregation Protocol (SHArP)", COMHPC 2016.
+///          hops by the link they cross, and which algorithm may serve a group: NVIDIA/nccl
+///          src/graph/tuning.cc; aggregated trees (PAT): Jeaugey, arXiv 2506.20252; protocols: the
+///          knees of measured NCCL curves; reduction between machines: Graham et al., "Scalable
+///          Hierarchical Aggregation Protocol (SHArP)", COMHPC 2016.
 /// Checked: tests/models/collective_test.cpp, transfer_test.cpp.
 class FabricCollective final : public CollectiveForm {
  public:
@@ -136,13 +147,14 @@ class KneeCollective final : public CollectiveForm {
 const std::vector<std::unique_ptr<CollectiveForm>>& builtin_collective_forms();
 const CollectiveForm* collective_form_named(std::string_view name);
 
-enum class Algorithm : std::uint8_t { kRing, kHierarchical, kInSwitch, kDirect };
+enum class Algorithm : std::uint8_t { kRing, kHierarchical, kInSwitch, kAggregatedTrees, kDirect };
 /// Bytes through one device's port at each level of the system's fabric, by the table above.
 std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
                                const GroupShape& group, const System& system);
 /// Algorithms that may carry out a collective on this group, as NCCL's: all-gather and
-/// reduce-scatter the ring; all-reduce ring, tree ("hierarchical", across units) and the switch;
-/// the rest direct.
+/// reduce-scatter the ring, inside one unit the switch that joins it (NVLS), and over one rank of
+/// each unit aggregated trees (PAT); all-reduce ring, tree ("hierarchical", across units) and the
+/// switch, also with a tree across units; the rest direct.
 std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const System& system);
 /// Time at the slowest port; `bytes` per level, each port at this share of its bandwidth.
 Seconds slowest_port(std::span<const double> bytes, const GroupShape& group, const System& system,

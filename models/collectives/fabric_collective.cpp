@@ -22,7 +22,9 @@ enum FabricConstant {
   kHierarchical,
   kInSwitch,
   kRamp,
-  kRampBytes
+  kRampBytes,
+  kCover,
+  kSwitch
 };
 
 std::string_view algorithm_name(Algorithm a) {
@@ -33,6 +35,8 @@ std::string_view algorithm_name(Algorithm a) {
       return "hierarchical, pipelined over levels";
     case Algorithm::kInSwitch:
       return "reduction in the switch";
+    case Algorithm::kAggregatedTrees:
+      return "parallel aggregated trees";
     case Algorithm::kDirect:
       return "direct";
   }
@@ -43,30 +47,26 @@ double latency_of(const System& system, std::size_t level, double outer) {
   return system.fabric[level].latency.base() * (level == 0 ? 1 : outer);
 }
 
-/// Latencies of the links that a group's messages pass one after the other, and of the steps the
-/// bandwidth protocol takes. Ring: every member in turn, and no step is faster than the slowest
-/// link. Otherwise a chain inside the innermost unit and a tree, one doubling per hop, across
-/// units.
-struct PathLatency {
+/// Latencies of the links that a group's messages pass one after the other. A ring walks every
+/// member, each hop over the link it really crosses. A tree is a chain inside the innermost unit
+/// and one doubling per hop across units; where the innermost switch works, nothing is walked
+/// inside.
+double path_latency(const System& system, const GroupShape& group, Algorithm algorithm,
+                    double outer) {
   double hops = 0;
-  double steps = 0;
-};
-PathLatency path_latency(const System& system, const GroupShape& group, bool ring, double outer) {
-  PathLatency out;
   const auto size = static_cast<double>(group.size);
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const double below = group.members_below(i);
     const auto at = static_cast<double>(group.members[i]);
-    const double latency = latency_of(system, i, outer);
-    out.hops += latency * (ring     ? size / below - size / at
-                           : i == 0 ? at - 1
-                                    : std::log2(at / below));
-    if (ring && at > below) {
-      out.steps = std::max(out.steps, (size - 1) * latency);
+    double count = algorithm == Algorithm::kRing ? size / below - size / at : std::log2(at / below);
+    if (i == 0 && algorithm == Algorithm::kInSwitch && system.fabric[0].in_switch_reduction) {
+      count = 0;
+    } else if (i == 0 && algorithm != Algorithm::kRing) {
+      count = at - 1;
     }
+    hops += latency_of(system, i, outer) * count;
   }
-  out.steps = ring ? out.steps : out.hops;
-  return out;
+  return hops;
 }
 
 /// Links of an exchange: the outermost link once, and one link to each peer.
@@ -89,16 +89,29 @@ PeerLatency peer_latency(const System& system, const GroupShape& group, double o
 double step_at(double x) { return x * x / (1 + x * x); }
 double saturating(double x, double half) { return x <= 0 ? 0 : x / (x + half); }
 
-/// The terms that do not depend on links: `latency` before any byte moves, `protocol` grows with
-/// the chunk.
-struct Overheads {
+/// Steps of the bandwidth protocol that show beside `link`, the time of the wire: while a chunk is
+/// longer on it than a step waits, the next is already under way. Their sum with `link` grows with
+/// either for any cover from 0.65 on.
+double shown_steps(double steps, double link, double cover) {
+  const double covered = steps > 0 ? link / (cover * steps) : 0;
+  return steps / (1 + covered * covered);
+}
+
+/// Time of a collective: `latency` before any byte moves, `protocol` grows with the chunk.
+struct Parts {
   double latency = 0;
   double protocol = 0;
+  double link = 0;
+  [[nodiscard]] Seconds time() const { return Seconds(latency + protocol + link); }
 };
-Overheads overheads(double latency, double steps, double chunk, std::span<const double> c) {
-  return {latency, latency * c[kWide] * step_at(chunk / c[kWideBytes]) +
-                       c[kBulk] * steps * step_at(chunk / c[kBulkBytes]) +
-                       c[kRamp] * saturating(chunk, c[kRampBytes])};
+Parts parts_of(double latency, double steps, double chunk, Seconds link,
+               std::span<const double> c) {
+  return {
+      latency,
+      latency * c[kWide] * step_at(chunk / c[kWideBytes]) +
+          shown_steps(c[kBulk] * steps, link.base(), c[kCover]) * step_at(chunk / c[kBulkBytes]) +
+          c[kRamp] * saturating(chunk, c[kRampBytes]),
+      link.base()};
 }
 
 }  // namespace
@@ -117,7 +130,9 @@ std::vector<Constant> FabricCollective::constants(const System& system) const {
           {"hierarchical", 1, 0.7, 0.05, 1},
           {"in_switch", 1, 0.7, 0.05, 1},
           {"ramp", 0, 2e-5, 1e-9, 1e-2},
-          {"ramp_bytes", 4e6, 4e6, 1e4, 1e9}};
+          {"ramp_bytes", 4e6, 4e6, 1e4, 1e9},
+          {"cover", 1e3, 2, 0.7, 1e3},
+          {"switch", 0, 2e-5, 1e-7, 1e-3}};
 }
 
 Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape& group,
@@ -143,22 +158,21 @@ Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape
       steps = is_exchange(kind) ? latency.all : latency.outermost;
     } else {
       const double passes = kind == OpKind::kAllReduce || kind == OpKind::kBarrier ? 2 : 1;
-      const PathLatency path = path_latency(system, group, a == Algorithm::kRing, c[kOuter]);
-      steps = passes * path.steps;
-      first = passes * path.hops * c[kLatency];
+      steps = passes * path_latency(system, group, a, c[kOuter]);
+      first = steps * c[kLatency] + (a == Algorithm::kInSwitch ? c[kSwitch] : 0);
     }
-    const double efficiency = a == Algorithm::kHierarchical ? c[kHierarchical]
-                              : a == Algorithm::kInSwitch   ? c[kInSwitch]
-                                                            : c[kRing];
-    const Overheads o = overheads(c[kStart] + first, steps, chunk, c);
+    const bool tree = a == Algorithm::kHierarchical || a == Algorithm::kAggregatedTrees;
+    const double efficiency = tree                        ? c[kHierarchical]
+                              : a == Algorithm::kInSwitch ? c[kInSwitch]
+                                                          : c[kRing];
     const Seconds link =
         slowest_port(port_bytes(kind, a, bytes, group, system), group, system, efficiency) *
         (in_turn && !whole ? 1 + c[kOwn] / peers : 1);
-    const Seconds time = Seconds(o.latency + o.protocol) + link;
-    if (time < best.time) {
-      best.time = time;
-      best.memory = link + Seconds(o.protocol);
-      best.overhead = Seconds(o.latency);
+    const Parts parts = parts_of(c[kStart] + first, steps, chunk, link, c);
+    if (parts.time() < best.time) {
+      best.time = parts.time();
+      best.memory = Seconds(parts.link + parts.protocol);
+      best.overhead = Seconds(parts.latency);
       best.bound = best.memory > best.overhead ? "link" : "latency";
       best.algorithm = algorithm_name(a);
     }
@@ -175,10 +189,11 @@ Seconds FabricCollective::exchange(std::span<const double> level_bytes, double k
   const PeerLatency latency = peer_latency(system, group, c[kOuter]);
   const double share = peers / static_cast<double>(std::max<std::int64_t>(group.size - 1, 1));
   const double moved = exchanged_bytes(level_bytes);
-  const Overheads o = overheads(c[kStart] + latency.outermost * c[kLatency] + peers * c[kPeer],
-                                share * latency.all, moved / peers, c);
-  return Seconds(o.latency + o.protocol) + slowest_port(level_bytes, group, system, c[kRing]) *
-                                               (moved > 0 ? 1 + c[kOwn] * kept / moved : 1);
+  const Seconds link = slowest_port(level_bytes, group, system, c[kRing]) *
+                       (moved > 0 ? 1 + c[kOwn] * kept / moved : 1);
+  return parts_of(c[kStart] + latency.outermost * c[kLatency] + peers * c[kPeer],
+                  share * latency.all, moved / peers, link, c)
+      .time();
 }
 
 Seconds FabricCollective::limit(OpKind kind, double bytes, const GroupShape& group,

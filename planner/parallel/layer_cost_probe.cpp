@@ -206,8 +206,7 @@ const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& ke
               model.window,
               model.moe.has_value()};
   if (key.shard_level == 0 && job_.parallel.expert_dispatch != ExpertDispatch::kPerMachine) {
-    of.context = key.context > 1 ? workloads::context_algorithm(applied(job_, key))
-                                 : ContextAlgorithm::kAuto;
+    of.context = job_.parallel.context_algorithm;
     of.point.pipeline = 1;
   }
   of.point.virtual_stages = 1;
@@ -403,16 +402,27 @@ auto LayerCostProbe::without_experts(const Make& make) {
   return made;
 }
 
+template <class Make>
+auto LayerCostProbe::with_algorithm(const PlanPoint& point, const Make& make) {
+  const ContextAlgorithm algorithm = context_algorithm(point);
+  const ContextAlgorithm said = std::exchange(job_.parallel.context_algorithm, algorithm);
+  auto made = make();
+  job_.parallel.context_algorithm = said;
+  return made;
+}
+
 Passes LayerCostProbe::passes(const PlanPoint& point) {
-  Passes passes = passes_of_kinds(point);
-  if (full_attention_every_ > 0 && clock_ == CostBasis::kUsual) {
-    auto& model = std::get<TransformerWorkload>(job_.workload.model);
-    const std::int64_t window = std::exchange(model.window, 0);
-    const Passes full = passes_of_kinds(point);
-    model.window = window;
-    mix(passes.role, full.role, 1 / static_cast<double>(full_attention_every_));
-  }
-  return passes;
+  return with_algorithm(point, [&] {
+    Passes passes = passes_of_kinds(point);
+    if (full_attention_every_ > 0 && clock_ == CostBasis::kUsual) {
+      auto& model = std::get<TransformerWorkload>(job_.workload.model);
+      const std::int64_t window = std::exchange(model.window, 0);
+      const Passes full = passes_of_kinds(point);
+      model.window = window;
+      mix(passes.role, full.role, 1 / static_cast<double>(full_attention_every_));
+    }
+    return passes;
+  });
 }
 
 Passes LayerCostProbe::passes_of_kinds(const PlanPoint& point) {
@@ -447,12 +457,18 @@ void LayerCostProbe::add_mixed(const PlanPoint& point, ChunkRole role, Passes& p
   const std::int32_t parts = whole ? 1 : kEqualStages;
   const std::int32_t stage = role == ChunkRole::kMiddle ? 1 : role == ChunkRole::kLast ? 2 : 0;
   experts.first_dense_layers = 2 * stage + 1;
-  const auto& stages = pass_stages(pass_point(point), parts, std::int64_t{2} * parts);
-  passes.role.at(at).mixed_temporaries = pass_temporaries(stages[static_cast<std::size_t>(stage)]);
+  passes.role.at(at).mixed_temporaries = with_algorithm(point, [&] {
+    const auto& stages = pass_stages(pass_point(point), parts, std::int64_t{2} * parts);
+    return pass_temporaries(stages[static_cast<std::size_t>(stage)]);
+  });
   experts.first_dense_layers = 0;
 }
 
 ByRole<StateCosts> LayerCostProbe::states(const PlanPoint& point, bool hidden, bool ends) {
+  return with_algorithm(point, [&] { return states_of_kinds(point, hidden, ends); });
+}
+
+ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool hidden, bool ends) {
   hidden = hidden || states_hide_exchange(point);
   ByRole<StateCosts> states = states_of(point, hidden);
   if (ends || empty_ends(point)) {

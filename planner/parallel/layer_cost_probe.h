@@ -33,6 +33,9 @@ class LayerCostProbe {
   /// The same job by another clock, from the same graphs.
   LayerCostProbe(const LayerCostProbe& other, CostBasis clock);
 
+  /// The algorithm of the point's context ranks: the job's, and where that is `auto` the legal one
+  /// under which attention of a layer takes least, without recomputation and by the usual clock.
+  ContextAlgorithm context_algorithm(const PlanPoint& point);
   /// Passes under the point's tensor, context, expert, micro, sequence_parallel, recompute (kNone,
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
   /// schedule makes weight gradients apart. Errors: InputError where the builder rejects the split.
@@ -109,6 +112,7 @@ class LayerCostProbe {
   [[nodiscard]] bool context_apart(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint pass_point(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;
+  ByRole<StateCosts> states_of_kinds(const PlanPoint& point, bool hidden, bool ends);
   ByRole<StateCosts> states_of(const PlanPoint& point, bool hidden);
   /// Into `role` what chunks cost that hold one end and no layer. `costs(stage)`.
   template <class T, class Costs>
@@ -142,6 +146,9 @@ class LayerCostProbe {
   /// Runs `make` on the job as if none of its layers had experts.
   template <class Make>
   auto without_experts(const Make& make);
+  /// Runs `make` on the job with the point's context_algorithm.
+  template <class Make>
+  auto with_algorithm(const PlanPoint& point, const Make& make);
 
   Job job_;
   const models::CostModel& model_;
@@ -149,11 +156,12 @@ class LayerCostProbe {
   StageCosts costs_;
   std::int64_t dense_layers_ = 0;
   std::int64_t full_attention_every_ = 0;
+  std::map<PlanPoint, ContextAlgorithm> algorithms_;  ///< chosen, by what attention depends on
   std::map<PassKey, Passes> dense_;  ///< of layers without experts: for any split of the experts
   /// What a reduced graph of passes is built from, with the job.
   struct GraphKey {
     PlanPoint point;
-    ContextAlgorithm context{};  ///< that the mesh asks for
+    ContextAlgorithm context{};
     std::int32_t stages = 0;
     std::int64_t layers = 0, dense_layers = 0, window = 0;
     bool experts = false;
@@ -163,5 +171,8 @@ class LayerCostProbe {
   std::shared_ptr<Graphs> graphs_ = std::make_shared<Graphs>();  ///< of one task: see pass_stages
   std::shared_ptr<Graphs> state_graphs_ = std::make_shared<Graphs>();  ///< of one split
 };
+
+/// The job split as the point says, and with the point's context_algorithm.
+Job settled(const Job& job, const PlanPoint& point, const models::CostModel& model);
 
 }  // namespace stepcast::planner

@@ -40,7 +40,8 @@ struct ScheduleChoice {
 /// stage, first-k with k = all layers).
 ///
 ///   tensor     divides the devices, heads, widths, vocabulary; with it sequence_parallel
-///   context    as tensor, with fused attention; 2 context divides the sequence
+///   context    as tensor, with fused attention; 2 context divides the sequence. Where the job leaves
+///              its algorithm open, each split has its fastest (LayerCostProbe::context_algorithm)
 ///   expert     as tensor; where expert_tensor is fixed, tensor = expert_tensor unless that is 1
 ///   pipeline   divides what is left, at most one stage per layer
 ///   data       what is left

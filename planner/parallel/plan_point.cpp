@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/access/row_order.h"
+#include "core/job_split.h"
 
 namespace stepcast::planner {
 
@@ -218,7 +219,13 @@ std::string describe(const PlanPoint& point, const System* system) {
 }
 
 std::string describe(const Job& job) {
+  const Parallel& p = job.parallel;
   std::string text = describe(point_of(job), &job.system);
+  if (p.context > 1 && p.context_algorithm != ContextAlgorithm::kAuto) {
+    const std::string ranks = fmt::format(", context {}", p.context);
+    text.insert(text.find(ranks) + ranks.size(),
+                fmt::format(" ({})", name_of(p.context_algorithm)));
+  }
   if (const PipelineSplit& split = job.parallel.pipeline_split; !split.layers.empty()) {
     text += ", " + split_text(split);
   }

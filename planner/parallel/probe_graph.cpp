@@ -10,11 +10,10 @@
 namespace stepcast::planner {
 namespace {
 
-/// Fits a reduced job to the real mesh: how attention over several ranks works, in how many
-/// machines experts lie, and how many replicas lie inside the level that ZeRO shards in.
+/// Fits a reduced job to the real mesh: in how many machines experts lie, and how many replicas lie
+/// inside the level that ZeRO shards in.
 void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
   const Job real = applied(job, point);
-  reduced.parallel.context_algorithm = workloads::context_algorithm(real);
   if (real.parallel.expert_dispatch == ExpertDispatch::kPerMachine && point.expert > 1) {
     reduced.parallel.expert_machines = expert_machines(real).value_or(0);
   }
@@ -68,8 +67,7 @@ std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point, 
                                     : stages == kUnequalStages
                                         ? PipelineSplit{0, 0, {each, each, each + 1, each}}
                                         : PipelineSplit{};
-  if (split.context > 1 || split.shard_level != 0 ||
-      job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
+  if (split.shard_level != 0 || job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
     fit_to_mesh(job, point, reduced);
   }
   const std::int64_t microbatches = std::min<std::int64_t>(reduced.microbatches(), two ? 2 : 1);

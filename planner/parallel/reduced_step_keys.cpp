@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
+#include "core/clearly_less.h"
 #include "core/graph/embedding_placement.h"
+#include "core/job_split.h"
 #include "planner/parallel/layer_cost_probe.h"
 
 /// Keys: the parts of a point and its place on the fabric that costs of a reduced step depend on.
@@ -82,6 +85,48 @@ PlanPoint LayerCostProbe::pass_point(const PlanPoint& point) const {
     key.data = point.expert / std::gcd(point.expert, point.context);  // of whole parameters one
   }                                                                   // group of experts says all
   return key;
+}
+
+ContextAlgorithm LayerCostProbe::context_algorithm(const PlanPoint& point) {
+  if (point.context == 1 || job_.parallel.context_algorithm != ContextAlgorithm::kAuto) {
+    return job_.parallel.context_algorithm;
+  }
+  PlanPoint of;
+  of.tensor = point.tensor;
+  of.sequence_parallel = point.sequence_parallel;
+  of.context = point.context;
+  of.micro = point.micro;
+  if (context_apart(point)) {
+    of.data = point.data;
+    of.pipeline = point.pipeline;
+  }
+  const auto [chosen, fresh] = algorithms_.try_emplace(of, ContextAlgorithm::kAuto);
+  if (fresh) {
+    Job job = job_;  // of layers without experts, which have the same attention
+    std::get<TransformerWorkload>(job.workload.model).moe.reset();
+    job.parallel.expert_dispatch = ExpertDispatch::kCopies;
+    job.formats.expert_dispatch.reset();
+    job.parallel.pipeline_split = {};
+    job.batch.global = std::int64_t{of.micro} * of.data;
+    double least = std::numeric_limits<double>::infinity();
+    for (const ContextAlgorithm algorithm : context_algorithms(applied(job, of))) {
+      job.parallel.context_algorithm = algorithm;
+      const ByRole<PassCosts> role = LayerCostProbe(job, model_).passes_of(of).role;
+      const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
+      const double layer = middle.forward.layer + middle.backward.layer;
+      if (clearly_less(layer, least)) {
+        least = layer;
+        chosen->second = algorithm;
+      }
+    }
+  }
+  return chosen->second;
+}
+
+Job settled(const Job& job, const PlanPoint& point, const models::CostModel& model) {
+  Job with = applied(job, point);
+  with.parallel.context_algorithm = LayerCostProbe(job, model).context_algorithm(point);
+  return with;
 }
 
 }  // namespace stepcast::planner

@@ -207,7 +207,7 @@ class Planning {
   /// No more than that is said of a plan that does not fit.
   [[nodiscard]] Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn,
                                     bool whole) const {
-    const Job job = planner::applied(request_.job, c.point);
+    const Job job = planner::settled(request_.job, c.point, model_);
     auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(job));
     const double bytes = simulator::fullest_ledger(*graph, job.system.device).total().base();
     Simulated s;
@@ -442,7 +442,7 @@ class Planning {
     planner::parallel_for(steps_.size(), options_.threads, [&](std::size_t, std::size_t i) {
       const planner::ParallelCandidate& c = steps_[i].candidate;
       RankedParallelPlan& plan = report_.plans[i];
-      plan.job = planner::applied(request_.job, c.point);
+      plan.job = planner::settled(request_.job, c.point, model_);
       plan.point = c.point;
       plan.closed_form = planner::ClosedFormModel(request_.job, model_).forecast(c.point).seconds;
       plan.bytes = c.bytes;

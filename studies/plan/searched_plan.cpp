@@ -1,10 +1,14 @@
 #include "studies/plan/searched_plan.h"
 
+#include <utility>
+
 #include "studies/plan/plan.h"
+#include "studies/predict/context_choice.h"
 
 namespace stepcast::studies {
 
 Job with_searched_plan(Job job) {
+  job = settled(std::move(job));
   if (job.embedding_choice != "search" || job.embedding_plan) {
     return job;
   }

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "simulator/reports/breakdown.h"
+#include "studies/predict/context_choice.h"
 #include "studies/predict/simulated_step.h"
 
 namespace stepcast::studies {
@@ -99,7 +100,8 @@ constexpr double kMostOfAStep = 0.5;  // below it names say little, and kinds ar
 
 }  // namespace
 
-StepAccount account_of(const Job& job) {
+StepAccount account_of(const Job& of) {
+  const Job job = settled(of);
   const ExecutionGraph graph = workloads::build_graph(job);
   const models::CostModel model(job.system, job.calibration);
   const SimulatedStep simulated = simulate_step(graph, model);

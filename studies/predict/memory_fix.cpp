@@ -23,6 +23,7 @@
 #include "planner/parallel/parallel_space.h"
 #include "simulator/reports/framework_memory.h"
 #include "studies/predict/predict.h"
+#include "studies/predict/context_choice.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
@@ -124,7 +125,8 @@ std::string gib(Bytes b) {
 }
 
 /// In full: bytes of the fullest device and, where it has them, seconds; else never.
-std::pair<Bytes, Seconds> simulated(const Job& job, const models::CostModel& model) {
+std::pair<Bytes, Seconds> simulated(const Job& of, const models::CostModel& model) {
+  const Job job = settled(of);
   const ExecutionGraph graph = workloads::build_graph(job);
   const Bytes total = simulator::fullest_ledger(graph, job.system.device).total();
   if (total > job.system.device.memory) {

@@ -16,6 +16,7 @@
 #include "models/cost_model.h"
 #include "simulator/intervals.h"
 #include "simulator/reports/breakdown.h"
+#include "studies/predict/context_choice.h"
 #include "studies/predict/memory_fix.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/transformer/shape.h"
@@ -420,7 +421,7 @@ Bytes reserve_of(const Device& device) {
 }
 
 StepPrediction predict(const Job& job, const PredictOptions& options) {
-  const Job seen = options.data_distribution ? job : without_distribution(job);
+  const Job seen = settled(options.data_distribution ? job : without_distribution(job));
   return predict(seen, workloads::build_graph(seen), options);
 }
 

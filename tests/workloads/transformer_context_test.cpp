@@ -167,22 +167,24 @@ TEST_CASE("gradients are summed over data and context", "[workloads][context]") 
   CHECK(shape.shards == (zero == 0 ? 1 : 4));
 }
 
-TEST_CASE("auto passes keys and values of a fresh prompt, and queries of a short one",
-          "[workloads][context]") {
-  using workloads::context_algorithm;
-  // 1 M tokens on 16 machines, all new and 1 % new; arXiv 2411.01783.
-  CHECK(context_algorithm(llama_405b(1 << 20, 0, 16)) == ContextAlgorithm::kPassKv);
-  CHECK(context_algorithm(llama_405b(10496, 1038080, 16)) == ContextAlgorithm::kPassQ);
-  // Hidden from N C N_KV e / (2 N_H BW) = 16 * 989e12 * 8 * 2 / (2 * 128 * 50e9) = 19,780 new
-  // tokens.
-  CHECK(context_algorithm(llama_405b(19776, 1 << 20, 16)) == ContextAlgorithm::kPassQ);
-  CHECK(context_algorithm(llama_405b(19808, 1 << 20, 16)) == ContextAlgorithm::kPassKv);
-  // From 12.5 % new tokens on fewer bytes than queries: 8,192 of 65,536.
-  CHECK(context_algorithm(llama_405b(8192, 57344, 16)) == ContextAlgorithm::kPassKv);
-  CHECK(context_algorithm(llama_405b(8160, 57376, 16)) == ContextAlgorithm::kPassQ);
+TEST_CASE("auto leaves every legal algorithm open", "[workloads][context]") {
+  using A = ContextAlgorithm;
+  using Algorithms = std::vector<A>;
+  // 8 heads of keys and values on 8 tensor ranks leave one, which 16 context ranks cannot share.
+  CHECK(context_algorithms(llama_405b(1 << 20, 0, 16)) ==
+        Algorithms{A::kAllGather, A::kPassKv, A::kPassQ});
+  Job train = llama_405b(1 << 20, 0, 4);
+  train.phase = JobPhase::kTrain;
+  CHECK(context_algorithms(train) == Algorithms{A::kAllGather, A::kPassKv});
+  train.parallel.tensor = 2;
+  train.devices /= 4;
+  CHECK(context_algorithms(train) == Algorithms{A::kAllGather, A::kPassKv, A::kAllToAll});
+  train.parallel.context_algorithm = A::kPassKv;
+  CHECK(context_algorithms(train) == Algorithms{A::kPassKv});
   Job decode = llama_405b(1, 1 << 20, 16);
   decode.phase = JobPhase::kDecode;
-  CHECK(context_algorithm(decode) == ContextAlgorithm::kPassQ);
+  decode.batch.micro = decode.batch.global = 16;
+  CHECK(context_algorithms(decode) == Algorithms{A::kPassQ});
 }
 
 TEST_CASE("a prefill is the forward pass over new tokens, seeing the cached ones",

@@ -10,12 +10,14 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 #include "core/job/efficiency.h"
 #include "models/cost_model.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/fit/error_statistics.h"
+#include "studies/predict/context_choice.h"
 #include "studies/predict/predict.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
@@ -41,6 +43,7 @@ double simulated(const ExecutionGraph& graph, simulator::StepCosts costs, double
 
 JobPrediction predict_job(Job job, double host_issue, bool facts) {
   JobPrediction p;
+  job = studies::settled(std::move(job));
   const ExecutionGraph graph = workloads::build_graph(job);
   const models::CostModel model(job.system, job.calibration);
   const simulator::StepCosts costs = simulator::price(graph, model);
