@@ -41,13 +41,13 @@ ContextAlgorithm context_algorithm(const Job& job) {
   const auto peak = job.system.device.peak_of(job.formats.compute);
   const double bandwidth = context_bandwidth(job);
   const auto tokens = static_cast<double>(job.batch.sequence);
-  const double heads = static_cast<double>(m.kv_heads) / static_cast<double>(m.heads);
+  const double heads = m.mla ? 1 : static_cast<double>(m.kv_heads) / static_cast<double>(m.heads);
   const double bytes = bits_per_element(job.formats.compute) / 8;
   const bool hidden =
       peak && bandwidth > 0 &&
       tokens >= static_cast<double>(p.context) * peak->base() * heads * bytes / (2 * bandwidth);
   if (job.phase == JobPhase::kTrain) {
-    return hidden ? ContextAlgorithm::kPassKv : ContextAlgorithm::kAllGather;
+    return hidden && m.window == 0 ? ContextAlgorithm::kPassKv : ContextAlgorithm::kAllGather;
   }
   const bool smaller = tokens / (tokens + static_cast<double>(job.cached)) >= 2 * heads;
   return hidden || smaller ? ContextAlgorithm::kPassKv : ContextAlgorithm::kPassQ;

@@ -13,7 +13,9 @@ std::int64_t shard_ranks(const Job& job);
 ///   T >= N C N_KV e / (2 N_H BW)
 /// (C peak FLOP/s and BW bandwidth per rank, e bytes); it also moves less than passing queries when
 /// T / (T + P) >= 2 N_KV / N_H. Training: pass_kv where hidden, else all_gather (as many bytes, one
-/// start). Prefill: pass_kv where either holds, else pass_q. Decode: pass_q.
+/// start), which frameworks have with a sliding window, too (Transformer Engine: all_gather and a2a
+/// alone). Prefill: pass_kv where either holds, else pass_q. Decode: pass_q. Latent attention has as
+/// many heads of keys as of queries.
 /// Source: Yang et al., arXiv 2411.01783.
 ContextAlgorithm context_algorithm(const Job& job);
 

@@ -407,9 +407,12 @@ Passes LayerCostProbe::passes(const PlanPoint& point) {
   Passes passes = passes_of_kinds(point);
   if (full_attention_every_ > 0 && clock_ == CostBasis::kUsual) {
     auto& model = std::get<TransformerWorkload>(job_.workload.model);
+    ContextAlgorithm& context = job_.parallel.context_algorithm;  // that of all layers
+    const auto stated = std::exchange(context, workloads::context_algorithm(applied(job_, point)));
     const std::int64_t window = std::exchange(model.window, 0);
     const Passes full = passes_of_kinds(point);
     model.window = window;
+    context = stated;
     mix(passes.role, full.role, 1 / static_cast<double>(full_attention_every_));
   }
   return passes;
