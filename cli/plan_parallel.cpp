@@ -160,27 +160,29 @@ void add_search_lines(const ParallelPlanReport& r, Report& report) {
   }
   report.line(fmt::format("simulated: {} plans, with the search for others in reach {}",
                           r.simulated, human(Seconds(r.simulation_seconds))));
+  if (const auto gap = gap_of(r, r.plans.front())) {
+    report.line(fmt::format("lower bound: no plan is expected below {}; plan 1 is {} above it",
+                            human(Seconds(r.lower_bound)), percent(*gap)));
+  }
 }
 
-/// How sure the first plan is the fastest.
+/// How sure the first plan is the fastest, as one sentence.
 std::string bound_text(const ParallelPlanReport& r) {
-  const auto gap = gap_of(r, r.plans.front());
-  if (!gap) {
-    return "no lower bound: the time limit ended the search, so faster plans may be left";
+  if (r.lower_bound <= 0) {
+    return "fastest of the plans found in the time limit, which ended the search; faster ones may "
+           "be left";
   }
-  const std::string least = fmt::format("lower bound {}: no plan is expected to be faster; gap {}",
-                                        human(Seconds(r.lower_bound)), percent(*gap));
+  const std::string space = count(static_cast<double>(r.counts.space));
   if (r.proven) {
-    return least +
-           fmt::format("; plan 1 is proven the fastest, to {}", percent(studies::kLeastTimeError));
+    return fmt::format(
+        "fastest of all {} plans of this space: {} simulated, all others slower by a bound that "
+        "holds to {}",
+        space, r.simulated, percent(studies::kLeastTimeError));
   }
-  return least +
-         fmt::format(
-             "; unproven: {} that {} not simulated may be faster than plan 1, though not faster "
-             "than {}",
-             r.unproven_more ? std::string("plans") : fmt::format("{} plans", r.unproven),
-             r.unproven == 1 && !r.unproven_more ? "was" : "were",
-             human(Seconds(r.others_at_least)));
+  return fmt::format("fastest of {} plans simulated of {}; {} may be faster, but not than {}",
+                     r.simulated, space,
+                     r.unproven_more ? "others" : fmt::format("{} others", r.unproven),
+                     human(Seconds(r.others_at_least)));
 }
 
 std::string title(const ParallelPlanReport& r, const std::string& default_framework) {
@@ -432,7 +434,11 @@ int search(PlanRequest request, const ParallelPlanCommand& options,
   ParallelPlanReport report;
   {
     Progress progress("plan");
-    o.on_progress = [&progress](double share) { progress.update(share, 1, "search"); };
+    o.on_progress = [&progress](double share, double best) {
+      progress.update(
+          share, 1,
+          std::isinf(best) ? "no plan that fits yet" : "best so far " + human(Seconds(best)));
+    };
     report = studies::plan_parallel(request, o);
   }
   if (o.shard != 0) {

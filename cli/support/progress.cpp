@@ -37,8 +37,8 @@ void Progress::update(double done, double total, const std::string& note) {
   }
   last_ = now;
   if (!terminal_) {
-    fmt::print(stderr, "stepcast: {} {:.0f} % after {:.0f} s\n", what_, share * 100,
-               std::chrono::duration<double>(now - start_).count());
+    fmt::print(stderr, "stepcast: {} {:.0f} % after {:.0f} s{}{}\n", what_, share * 100,
+               std::chrono::duration<double>(now - start_).count(), note.empty() ? "" : ": ", note);
     return;
   }
   shown_ = true;

@@ -61,6 +61,11 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
                     "ranks, and {} tokens are no multiple of {}; use another size",
                     p.context, job.batch.sequence, 2 * p.context)};
   }
+  if (p.context > 1 && w.window > 0 && p.context_algorithm == ContextAlgorithm::kPassKv) {
+    return BrokenRule{"parallel.context_algorithm",
+                      "Megatron-LM passes no keys and values around under a sliding window; use "
+                      "all_gather or all_to_all"};
+  }
   if (w.moe && p.expert > 1 && p.tensor > 1 && !p.sequence_parallel) {
     return BrokenRule{"parallel.sequence_parallel",
                       "Megatron-LM splits experts over tensor ranks with sequence parallelism "

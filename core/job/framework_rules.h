@@ -13,7 +13,8 @@ const char* name_of(TrainingFramework framework);  ///< "Megatron-LM"
 ///                of more than two stages unless messages overlap with compute; the first k layers
 ///                recomputed without interleaving; no shards inside a level; experts on several
 ///                tensor ranks with sequence parallelism, not in fp16; two parts of a sequence for
-///                each context rank; ranks numbered in its two orders
+///                each context rank, no ring under a sliding window; ranks numbered in its two
+///                orders
 ///   NeMo         as Megatron-LM, on whose core it stands
 ///   torchtitan   gated or Llama-style layers; tensor ranks with sequence parallelism; 1f1b, gpipe
 ///                and interleaved; replicated or fully sharded weights, replicated ones without

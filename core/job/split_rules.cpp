@@ -83,12 +83,6 @@ Broken context(const Job& job, const TransformerWorkload& w) {
   if (!job.flash_attention) {
     return BrokenRule{"attention", fmt::format("{} has fused attention only; use flash", what)};
   }
-  if (w.mla || w.window > 0) {
-    return BrokenRule{
-        inference ? "phase" : "parallel.context",
-        fmt::format("{} of {} is not implemented yet; use {}", what,
-                    w.mla ? "latent attention" : "a sliding window", inference ? "train" : "1")};
-  }
   if (inference && (p.zero > 0 || splits_weights(p.schedule))) {
     return BrokenRule{p.zero > 0 ? "parallel.zero" : "parallel.schedule",
                       "inference has no gradients and no optimizer; use zero 0 and 1f1b"};
@@ -120,7 +114,12 @@ Broken context(const Job& job, const TransformerWorkload& w) {
         fmt::format("{} tokens cannot be split into 2 * context = {} equal chunks; use {}",
                     job.batch.sequence, 2 * p.context, around(job.batch.sequence, 2 * p.context))};
   }
-  const std::int64_t heads = std::max<std::int64_t>(1, w.kv_heads / p.tensor);
+  if (algorithm == ContextAlgorithm::kAllToAll && w.mla && job.cached > 0) {
+    return BrokenRule{"parallel.context_algorithm",
+                      "all_to_all splits heads, and all heads read the same cached latent vectors; "
+                      "use ring, all_gather or pass_q"};
+  }
+  const std::int64_t heads = std::max<std::int64_t>(1, (w.mla ? w.heads : w.kv_heads) / p.tensor);
   if (algorithm == ContextAlgorithm::kAllToAll && heads % p.context != 0) {
     return BrokenRule{"parallel.context_algorithm",
                       fmt::format("all_to_all splits the {} key and value heads of a tensor rank "

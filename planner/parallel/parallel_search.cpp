@@ -54,16 +54,13 @@ class Search {
         if (options_.bound_splits) {
           bound_splits(worker, t);
         }
-        if (worker == 0) {
-          tell(done + i + 1);
-        }
       });
       for (std::size_t i = 0; i < count; ++i) {
         shelf_.take(shelves[i]);
         counts_ += counts[i];
       }
       done += count;
-      tell(done);
+      tell(static_cast<double>(done));
     }
     ParallelSearchResult result;
     result.best = shelf_.best();
@@ -79,10 +76,12 @@ class Search {
   }
 
  private:
-  /// From the calling thread.
-  void tell(std::size_t done) const {
+  /// From the calling thread: so many tasks are done.
+  void tell(double done) const {
     if (options_.on_progress) {
-      options_.on_progress(static_cast<double>(done) / static_cast<double>(tasks_.size()));
+      options_.on_progress(done / static_cast<double>(tasks_.size()),
+                           shelf_.best().empty() ? std::numeric_limits<double>::infinity()
+                                                 : shelf_.best().front().seconds);
     }
   }
   [[nodiscard]] bool late() {
@@ -114,6 +113,10 @@ class Search {
     TaskCosts costs = costs_of(worker, t);
     for (std::size_t s = 0; s < task.splits.size(); ++s) {
       const std::size_t i = task.splits[s];
+      if (worker == 0) {
+        tell(static_cast<double>(t) +
+             static_cast<double>(s) / static_cast<double>(task.splits.size()));
+      }
       if (late()) {
         ++counts.space;  // no more is known of it
         ++counts.left_out;
@@ -275,6 +278,9 @@ class Search {
     TaskCosts costs = costs_of(worker, t);
     SearchCounts counts;  // of the rounds' points
     for (std::size_t s = 0; s < task.splits.size(); ++s) {
+      if (worker == 0) {
+        tell(0);
+      }
       Split& split = table_.sharded(task.splits[s]);
       PlanPoint point = split.point;
       point.micro = task.micro;

@@ -73,7 +73,8 @@ struct ParallelSearchOptions {
   int shard = 0, shards = 1;
   std::optional<double> time_limit;  ///< seconds of `clock`
   std::function<double()> clock;
-  std::function<void(double)> on_progress;  ///< share done, from the calling thread
+  /// Share done and seconds of the best plan so far (infinite: none), from the calling thread.
+  std::function<void(double, double)> on_progress;
 };
 
 struct ParallelSearchResult {

@@ -150,8 +150,10 @@ class Planning {
     }
     o.clock = options_.clock;
     if (options_.on_progress) {
-      o.on_progress = [this, stage](double share) {
-        options_.on_progress(stage.from + share * (stage.to - stage.from));
+      o.on_progress = [this, stage](double share, double best) {
+        const double simulated = fastest();
+        options_.on_progress(stage.from + share * (stage.to - stage.from),
+                             std::isinf(simulated) ? best : simulated);
       };
     }
     planner::ParallelSearchResult found;
@@ -478,7 +480,9 @@ ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanO
   const double begin = now();
   const auto progress = [&options](ParallelPlanOptions& of, double from) {
     if (options.on_progress) {
-      of.on_progress = [&options, from](double share) { options.on_progress(from + share / 2); };
+      of.on_progress = [&options, from](double share, double best) {
+        options.on_progress(from + share / 2, best);
+      };
     }
   };
   ParallelPlanOptions first = options;

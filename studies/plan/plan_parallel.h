@@ -19,7 +19,8 @@ struct ParallelPlanOptions {
   bool fewer_devices = true;         ///< it also over a half, a quarter, ... of the devices
   std::optional<double> time_limit;  ///< seconds of search
   std::function<double()> clock;     ///< seconds; without it no time is reported
-  std::function<void(double)> on_progress;
+  /// Share done and seconds of the best plan so far (infinite: none).
+  std::function<void(double, double)> on_progress;
   // Several processes that share a search: each does its shard, `gather` returns all results on
   // every one of them.
   int shard = 0, shards = 1;

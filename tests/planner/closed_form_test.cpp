@@ -3,6 +3,7 @@
 #include "planner/parallel/closed_form_model.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "tests/planner/parallel_jobs.h"
@@ -73,6 +74,59 @@ TEST_CASE("so it is with weight gradients in a pass of their own",
           "[planner][parallel][fast_path]") {
   const Comparison result = compare(15, 60, {}, ScheduleKind::kZbH1);
   CHECK(result.applied >= 15);
+}
+
+/// A window for all layers or all but every n-th, or latent attention.
+void give_attention(Job& job, std::mt19937& rng) {
+  const auto draw = [&rng](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
+  };
+  auto& model = std::get<TransformerWorkload>(job.workload.model);
+  job.flash_attention = true;
+  if (draw(0, 1) == 0) {
+    model.activation = Activation::kSwiGlu;
+    model.ffn_hidden = model.hidden * 2;
+    model.kv_heads = model.heads;
+    model.mla = LatentAttention{
+        .q_rank = 512 * draw(0, 1), .kv_rank = 256, .rope_dim = 32, .nope_dim = 64, .v_dim = 64};
+    model.head_dim = model.mla->query_dim();
+    return;
+  }
+  model.window = draw(0, 1) == 0 ? 128 : draw(200, 1500);
+  model.full_attention_every = draw(0, 2) == 0 ? 2 : 0;
+}
+
+TEST_CASE("so it is with windows and latent attention over context ranks",
+          "[planner][parallel][fast_path][context]") {
+  std::mt19937 rng(31);
+  constexpr std::array kAlgorithms{ContextAlgorithm::kAuto, ContextAlgorithm::kAllGather,
+                                   ContextAlgorithm::kPassKv, ContextAlgorithm::kAllToAll};
+  int compared = 0;
+  int applied = 0;
+  for (int i = 0; compared < 40 && i < 300; ++i) {
+    Job job = random_transformer(rng);
+    give_attention(job, rng);
+    job.parallel.context_algorithm = kAlgorithms[static_cast<std::size_t>(i) % kAlgorithms.size()];
+    const auto point = random_point(job, rng);
+    if (!point || point->context == 1) {
+      continue;
+    }
+    const models::CostModel model(job.system, job.calibration);
+    ClosedFormModel path(job, model);
+    const StepForecast forecast = path.forecast(*point);
+    INFO(describe(*point) << ", job " << i);
+    CHECK(forecast.bytes == Approx(full_memory(job, *point)).epsilon(1e-9));
+    const double seconds = simulated(job, *point, model);
+    ClosedFormModel least(job, model, CostBasis::kLowerBound);
+    CHECK(least.forecast(*point).seconds <= seconds * 1.005);
+    ++compared;
+    if (path.applies()) {
+      CHECK(forecast.seconds == Approx(seconds).epsilon(0.01));
+      ++applied;
+    }
+  }
+  CHECK(compared == 40);
+  CHECK(applied >= 15);
 }
 
 /// For a micro-batch on one middle layer, and on the ends without layers.

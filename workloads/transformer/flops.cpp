@@ -46,18 +46,15 @@ Share share_of(const Op& op, const TransformerShape& shape) {
   return {};
 }
 
-/// The part of the keys that a query sees at most.
-double window_of(const Op& op) {
+void add_attention(const Op& op, double flops, const TransformerShape& shape, StageFlops& sum) {
+  // Unfused kernels make the scores that no query of a window sees, too.
   const std::int32_t window = op.as<AttentionAttributes>().window;
-  return window > 0 ? std::min(1.0, window / static_cast<double>(op.shape[4])) : 1;
-}
-
-void add_attention(const Op& op, double flops, StageFlops& sum) {
-  // A fused kernel leaves w - w^2 / 2 of the scores; without its causal mask they would be w.
-  const double window = window_of(op);
+  const auto positions = static_cast<double>(shape.positions);
+  const double seen = window > 0 ? std::min(1.0, window / positions) : 1;
+  const double share = shape.causal_share(window);
   const bool fused = (op.flags & op_flags::kUnfused) == 0;
   const bool masked = (op.flags & op_flags::kCausal) != 0;
-  const double full = flops * (masked ? 1 / (1 - window / 2) : window);
+  const double full = flops * (masked ? 1 / share : seen);
   const bool backward = is_backward(op.kind);
   if (!backward && op.phase == Phase::kRecompute) {
     sum.recomputed += full;
@@ -66,11 +63,12 @@ void add_attention(const Op& op, double flops, StageFlops& sum) {
   // The backward pass is twice the forward's two products; a fused kernel executes a fifth.
   const double own = backward && fused ? 0.8 : 1.0;
   sum.attention += full * own;
-  sum.attention_causal += full * own * (1 - window / 2);
+  sum.attention_causal += full * own * share;
   sum.recomputed += full * (1 - own);
 }
 
-void add_op(const Op& op, double calls, const Share& share, StageFlops& sum) {
+void add_op(const Op& op, double calls, const TransformerShape& shape, StageFlops& sum) {
+  const Share share = share_of(op, shape);
   const double flops = op.flops.base() * calls;
   if (op.kind == OpKind::kGemm) {
     const bool again = op.phase == Phase::kRecompute;
@@ -78,7 +76,7 @@ void add_op(const Op& op, double calls, const Share& share, StageFlops& sum) {
     sum.executed += again ? 0 : flops * share.hardware;
     sum.recomputed += again ? flops * share.hardware : 0;
   } else if (class_of(op.kind) == OpClass::kAttention) {
-    add_attention(op, flops, sum);
+    add_attention(op, flops, shape, sum);
   }
 }
 
@@ -90,7 +88,7 @@ StageFlops stage_flops(const Program& program, const TransformerShape& shape) {
   StageFlops sum;
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     for (const Op& op : program.ops_of(program.segments[s])) {
-      add_op(op, calls[s], share_of(op, shape), sum);
+      add_op(op, calls[s], shape, sum);
     }
   }
   return sum;

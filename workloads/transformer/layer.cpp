@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "workloads/transformer/stage.h"
@@ -21,7 +22,7 @@ std::uint8_t attention_flags(const Job& job) {
 
 std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
   const std::int64_t window = shape.model.window_of(layer);
-  return window > 0 && window < shape.sequence ? static_cast<std::int32_t>(window) : 0;
+  return window > 0 && window < shape.positions ? static_cast<std::int32_t>(window) : 0;
 }
 
 }  // namespace
@@ -59,10 +60,12 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   }
   t.attention = kept(keep, at + "attention", shape_.tokens, shape_.query_width, compute_);
   if (shape_.inference) {
-    t.cache = writer_.builder().buffer(
-        at + "cache",
-        shape_.microbatches * shape_.held_sequences * (shape_.sequence + shape_.cached),
-        2 * shape_.kv_heads * shape_.core_dim, cached_);
+    const std::int64_t all = shape_.sequence + shape_.cached;
+    const std::int64_t held =
+        t.window > 0 ? std::min(all, (t.window + shape_.context - 1) / shape_.context) : all;
+    t.cache =
+        writer_.builder().buffer(at + "cache", shape_.microbatches * shape_.held_sequences * held,
+                                 shape_.cache_width, cached_);
     writer_.builder().set_purpose(t.cache, TensorPurpose::kKeyValueCache);
   }
   if (shape_.model.mla) {
@@ -100,8 +103,6 @@ void TransformerStage::attention_forward(const LayerTensors& t) {
                  shape_.attention_batch,
                  shape_.heads,
                  shape_.kv_heads,
-                 shape_.attention_length,
-                 shape_.attention_length,
                  {t.qkv},
                  out},
                 t.window);
@@ -124,7 +125,8 @@ void TransformerStage::attend_within(const Attend& a, std::int32_t window) {
   const bool backward = a.kind == OpKind::kAttentionBackward;
   auto op =
       writer_.compute(a.kind, backward ? "layer.attention.core_gradient" : "layer.attention.core",
-                      {a.batch, a.heads, a.kv_heads, a.queries, a.keys, shape_.core_dim});
+                      {a.batch, a.heads, a.kv_heads, shape_.attention_length,
+                       shape_.attention_length, shape_.core_dim});
   op.in(a.in)
       .out(a.out)
       .format(attention_)

@@ -216,8 +216,6 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
                  shape_.attention_batch,
                  shape_.heads,
                  shape_.kv_heads,
-                 shape_.attention_length,
-                 shape_.attention_length,
                  in,
                  {d_qkv}},
                 t.window);

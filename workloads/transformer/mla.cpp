@@ -1,4 +1,6 @@
-#include <cmath>
+#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "workloads/transformer/stage.h"
 
@@ -11,6 +13,12 @@
 //
 // The core is costed at the mean width of its two products, (query_dim + v_dim) / 2: the same FLOPs
 // and bytes.
+//
+// A cache keeps kv_rank + rope_dim columns of a token, whole on every tensor rank. Prompts are
+// worked on as above. Decoding, the up projection is absorbed (section 2.1.2 there): a head's query
+// becomes kv_rank + rope_dim wide, all heads read the cached vectors themselves as their keys (all
+// columns) and values (kv_rank of them), and outputs are projected up afterwards: 2 heads (2
+// kv_rank + rope_dim) FLOPs for each pair of a query and a key, as FlashMLA counts them.
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
@@ -40,7 +48,8 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
   const std::int64_t keys = shape_.heads * (a.nope_dim + a.v_dim);
   const std::int64_t latent = a.kv_rank + a.rope_dim;
   const TensorId query = writer_.workspace("latent.queries", n, queries, compute_);
-  const TensorId key_value = writer_.workspace("latent.keys_values", n, keys, compute_);
+  const TensorId key_value =
+      shape_.absorbs ? t.cache : writer_.workspace("latent.keys_values", n, keys, compute_);
   if (a.q_rank > 0) {
     writer_.product("layer.attention", {{"query_down", a.q_rank}}, [&] {
       gemm({"layer.attention.query_down", shape_.rows, a.q_rank, h, t.norm1,
@@ -71,15 +80,26 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
     const Gathered key =
         gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
     writer_.await(key.ready);
-    writer_.product("layer.attention", {{"latent_up", keys}}, [&] {
-      gemm({"layer.attention.latent_up", n, keys, a.kv_rank, key.tensor,
-            parameter(at + "attention.latent_up.weight").weight, key_value});
-    });
+    if (!shape_.absorbs) {
+      writer_.product("layer.attention", {{"latent_up", keys}}, [&] {
+        gemm({"layer.attention.latent_up", n, keys, a.kv_rank, key.tensor,
+              parameter(at + "attention.latent_up.weight").weight, key_value});
+      });
+    }
     writer_
         .compute(OpKind::kRopeForward, "layer.attention.rope",
                  {n, shape_.heads + 1, a.rope_dim, a.rope_dim})
         .in({query, key.tensor})
         .out({query, key.tensor});
+    if (shape_.inference) {
+      writer_.compute(OpKind::kCopyColumns, "layer.attention.cache", {n, latent})
+          .in({key.tensor})
+          .out({t.cache});
+    }
+    if (shape_.absorbs) {
+      absorb_queries(t, query);
+      return;
+    }
     // Keys get the rotary columns that all heads share; queries stay where they are.
     writer_
         .compute(OpKind::kCopyColumns, "layer.attention.assemble", {n, shape_.qkv_width - queries})
@@ -87,6 +107,58 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
         .out({t.qkv});
   };
   writer_.part(LayerPart::kLatentUp, t.layer, keys_and_values, 1);
+}
+
+/// A product of each head's rows with its columns of the up projection, in the format of
+/// activations.
+void TransformerStage::gemm_of_heads(const char* name, std::int64_t n, std::int64_t k,
+                                     TensorId rows, const LayerTensors& t, TensorId out) {
+  const std::string weight = fmt::format("layer.{}.attention.latent_up.weight", t.layer);
+  writer_.compute(OpKind::kGemm, name, {shape_.tokens, n, k, shape_.heads})
+      .in({rows, parameter(weight).weight})
+      .out({out});
+}
+
+/// Keys are never made while decoding: q (W c) = (q W) c, so a head's query is projected onto the
+/// latent vectors that the cache holds.
+void TransformerStage::absorb_queries(const LayerTensors& t, TensorId query) {
+  const LatentAttention& a = *shape_.model.mla;
+  const TensorId latent =
+      writer_.workspace("latent.absorbed", shape_.tokens, shape_.heads * a.kv_rank, compute_);
+  gemm_of_heads("layer.attention.query_absorb", a.kv_rank, a.nope_dim, query, t, latent);
+  writer_
+      .compute(OpKind::kCopyColumns, "layer.attention.assemble",
+               {shape_.tokens, shape_.core_queries})
+      .in({latent, query})
+      .out({t.qkv});
+}
+
+/// Values are made of the attended latent vectors.
+void TransformerStage::absorbed_output(const LayerTensors& t, TensorId attended) {
+  const LatentAttention& a = *shape_.model.mla;
+  gemm_of_heads("layer.attention.value_up", a.v_dim, a.kv_rank, attended, t, t.attention);
+}
+
+/// Keys and values of the cached tokens before a prompt are made again, so many at a time (as vLLM
+/// has it); where they are.
+TensorId TransformerStage::cached_keys_values(const LayerTensors& t, const SplitAttention& split) {
+  constexpr std::int64_t kTokensAtOnce = 64 * 1024;
+  const LatentAttention& a = *shape_.model.mla;
+  const std::int64_t rows = shape_.held_sequences * split.cached();
+  if (rows == 0) {
+    return t.qkv;
+  }
+  const std::int64_t keys = shape_.heads * (a.nope_dim + a.v_dim);
+  const std::string weight = fmt::format("layer.{}.attention.latent_up.weight", t.layer);
+  const std::int64_t held = std::min(shape_.held_sequences * shape_.cached, kTokensAtOnce);
+  const TensorId made = writer_.workspace("latent.cached_up", held, keys, compute_);
+  const TensorId all = writer_.workspace("latent.cached", held, shape_.kv_width, compute_);
+  gemm({"layer.attention.cached_latent_up", rows, keys, a.kv_rank, t.cache,
+        parameter(weight).weight, made});
+  writer_.compute(OpKind::kCopyColumns, "layer.attention.cached_assemble", {rows, shape_.kv_width})
+      .in({made, t.cache})
+      .out({all});
+  return all;
 }
 
 /// From the gradient of q, k and v to that of the norm's output, this rank's rows of it.

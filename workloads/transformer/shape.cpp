@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/job/job_rules.h"
 #include "workloads/transformer/expert_routing.h"
+#include "workloads/transformer/split_attention.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -71,7 +72,29 @@ ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
   return e;
 }
 
+/// As many keys and values as queries once projected up; decoding, one latent vector for all heads.
+void latent_widths(const LatentAttention& a, JobPhase phase, TransformerShape& s) {
+  s.absorbs = phase == JobPhase::kDecode;
+  const std::int64_t latent = a.kv_rank + a.rope_dim;
+  const std::int64_t keys = s.absorbs ? latent : a.query_dim();
+  const std::int64_t values = s.absorbs ? a.kv_rank : a.v_dim;
+  s.kv_heads = s.absorbs ? 1 : s.heads;
+  s.core_dim = (keys + values + 1) / 2;
+  s.core_queries = s.heads * keys;
+  s.core_outputs = s.heads * values;
+  s.cache_width = latent;
+  s.kv_width = s.absorbs ? latent : s.heads * (keys + values);
+  s.query_width = s.heads * a.v_dim;
+  s.qkv_width = s.absorbs ? s.core_queries : s.core_queries + s.kv_width;
+}
+
 }  // namespace
+
+double TransformerShape::causal_share(std::int64_t window) const {
+  const auto d = [](std::int64_t v) { return static_cast<double>(v); };
+  const double keys = d(window > 0 ? std::min(window, positions) : positions);
+  return causal_pairs(d(positions - fresh), d(fresh), d(window)) / (d(fresh) * keys);
+}
 
 TransformerShape transformer_shape(const Job& job) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
@@ -100,7 +123,8 @@ TransformerShape transformer_shape(const Job& job) {
     s.sequence = 1;
   }
   s.cached = (job.cached + p.context - 1) / p.context;
-  s.positions = job.batch.sequence + job.cached;
+  s.fresh = job.batch.sequence;
+  s.positions = s.fresh + job.cached;
   s.tokens = s.samples * s.sequence;
   s.rows = s.sequence_parallel ? s.tokens / t : s.tokens;
   s.attention_batch = s.samples;
@@ -114,17 +138,15 @@ TransformerShape transformer_shape(const Job& job) {
     s.attended = tokens * length / (static_cast<double>(s.attention_batch) * square);
   }
   s.heads = m.heads / t;
-  if (m.mla) {  // as many keys and values as queries once projected up
-    s.kv_heads = s.heads;
-    s.core_dim = (m.mla->query_dim() + m.mla->v_dim + 1) / 2;
-    s.query_width = s.heads * m.mla->v_dim;
-    s.qkv_width = s.heads * (2 * m.mla->query_dim() + m.mla->v_dim);
+  if (m.mla) {
+    latent_widths(*m.mla, job.phase, s);
   } else {
     s.kv_copies = std::max<std::int64_t>(1, t / m.kv_heads);
     s.kv_heads = m.kv_heads * s.kv_copies / t;
     s.core_dim = m.head_dim;
-    s.query_width = s.heads * m.head_dim;
-    s.qkv_width = (s.heads + 2 * s.kv_heads) * m.head_dim;
+    s.query_width = s.core_queries = s.core_outputs = s.heads * m.head_dim;
+    s.kv_width = s.cache_width = 2 * s.kv_heads * m.head_dim;
+    s.qkv_width = s.query_width + s.kv_width;
   }
   s.ffn = m.ffn_hidden / t;
   s.fc1_width = s.ffn * (m.gated() ? 2 : 1);

@@ -71,6 +71,7 @@ struct TransformerShape {
   bool sequence_parallel = false;                          ///< and tensor > 1
   std::int64_t samples = 1;    ///< of a micro-batch; decoding, this rank's part of them
   std::int64_t sequence = 1;   ///< (new) tokens of a sample on this rank
+  std::int64_t fresh = 1;      ///< new tokens of a sample, on all ranks
   std::int64_t positions = 1;  ///< tokens of a sample, cached ones too, on all ranks
   /// What tokens of a micro-batch attend in: so many parts of so many tokens, the sequences or, as
   /// an average token sees them, the documents packed into them; `attended` of what their product
@@ -85,6 +86,11 @@ struct TransformerShape {
   std::int64_t kv_copies = 1;  ///< tensor ranks that hold the same key and value heads
   std::int64_t core_dim = 1;   ///< head width of the attention core
   std::int64_t query_width = 1, qkv_width = 1;
+  /// Columns of a token that the core reads as queries, reads as keys and values, and writes; and
+  /// those that a cache keeps of it. Decoding, a core of latent attention works on the latent
+  /// vectors, one key and value for all heads (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
+  std::int64_t core_queries = 1, kv_width = 1, core_outputs = 1, cache_width = 1;
+  bool absorbs = false;        ///< the core's queries and outputs are latent vectors
   std::int64_t ffn = 1;        ///< width of the second matrix's input
   std::int64_t fc1_width = 1;  ///< ffn, or 2 ffn with a gate
   std::int64_t vocabulary = 1;
@@ -95,6 +101,8 @@ struct TransformerShape {
   [[nodiscard]] bool ends_apart() const { return stages.stage_of(stages.count() - 1) != 0; }
   std::vector<LayerRange> ranges;  ///< by virtual stage
 
+  /// Share of a layer's scores that its causal mask leaves; `window` of the layer, 0: none.
+  [[nodiscard]] double causal_share(std::int64_t window) const;
   [[nodiscard]] const LayerRange& range(std::int64_t stage, std::int64_t chunk) const {
     return ranges[static_cast<std::size_t>(stages.at(stage, chunk))];
   }

@@ -10,6 +10,7 @@
 #include "core/job/job.h"
 #include "workloads/op_writer.h"
 #include "workloads/transformer/shape.h"
+#include "workloads/transformer/split_attention.h"
 #include "workloads/transformer/stage_parameters.h"
 
 namespace stepcast::workloads {
@@ -144,20 +145,21 @@ class TransformerStage {
   // Context parallelism and cached tokens (context.cpp).
   struct Attend {
     OpKind kind;
-    std::int64_t batch, heads, kv_heads, queries, keys;
+    std::int64_t batch, heads, kv_heads;
     std::vector<TensorId> in, out;
   };
-  void attend(const Attend& a);
+  /// The core of a part of split attention; `a` says sequences of the micro-batch and heads.
+  void attend(Attend a, const SplitAttention::Part& part, std::int32_t window);
   void attend_within(const Attend& a, std::int32_t window);
   void context_forward(const LayerTensors& t);
-  void pass_queries(Attend a, const LayerTensors& t);
-  void exchange_heads(Attend a, const LayerTensors& t);
+  void pass_queries(Attend a, const SplitAttention& split, const LayerTensors& t);
+  void exchange_heads(Attend a, const SplitAttention& split, const LayerTensors& t);
   void context_backward(const LayerTensors& t, TensorId d_attention, TensorId d_qkv);
   OpWriter::Event shift(const char* name, std::int64_t elements, TensorId from, TensorId to);
   /// In the format of attention, or another.
   void exchange_context(OpKind kind, const char* name, std::int64_t elements, TensorId from,
                         TensorId to, std::optional<Format> format = {});
-  void merge_partial(TensorId partial, TensorId into, std::int64_t parts);
+  void merge_partial(TensorId partial, TensorId into, std::int64_t rows);
   TensorId ring_block(std::int64_t step, std::int64_t elements, std::optional<Format> format = {});
   void layer_backward(const LayerTensors& t, TensorId output_gradient, TensorId input_gradient);
   void feed_forward_forward(const std::string& prefix, const LayerTensors& t, TensorId output);
@@ -193,6 +195,11 @@ class TransformerStage {
   LatentTensors latent_tensors(const std::string& at, bool keep);
   void add_latent_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void latent_forward(const std::string& at, const LayerTensors& t);
+  TensorId cached_keys_values(const LayerTensors& t, const SplitAttention& split);
+  void absorb_queries(const LayerTensors& t, TensorId query);
+  void absorbed_output(const LayerTensors& t, TensorId attended);
+  void gemm_of_heads(const char* name, std::int64_t n, std::int64_t k, TensorId rows,
+                     const LayerTensors& t, TensorId out);
   TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
 
   // Experts (moe.cpp).
