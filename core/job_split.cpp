@@ -1,5 +1,7 @@
 #include "core/job_split.h"
 
+#include <algorithm>
+
 namespace stepcast {
 namespace {
 
@@ -15,6 +17,14 @@ double context_bandwidth(const Job& job) {
 }
 
 }  // namespace
+
+Bytes bucket_size(const Job& job, std::int64_t ranks) {
+  constexpr std::int64_t kLeast = 40'000'000;
+  constexpr std::int64_t kOfRank = 1'000'000;
+  const std::int64_t said = job.parallel.bucket_elements;
+  const std::int64_t elements = said < 0 ? std::max(kLeast, kOfRank * ranks) : said;
+  return elements > 0 ? format_bytes(job.formats.gradient, 1, elements) : job.parallel.bucket;
+}
 
 std::int64_t shard_ranks(const Job& job) {
   const Parallel& p = job.parallel;

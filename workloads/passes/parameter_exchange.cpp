@@ -31,7 +31,9 @@ void ParameterBuckets::gather(Bucket& bucket) {
   t.in = {bucket.weight_shard};
   t.out = {bucket.weights};
   t.communicator = replicas(bucket.replicas).inside;
-  t.format = bucket.stored;
+  // Scaled by block, values of another rank's shard are not blocks here: they travel wide.
+  t.format = job_.parallel.zero == 3 || bucket.stored == Format::kFp8 ? bucket.stored
+                                                                      : holders_.compute;
   const auto done = writer_.transfer(Channel::kData, t);
   if (!gather_events_.empty()) {
     gather_events_.back().push_back(done);

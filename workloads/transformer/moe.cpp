@@ -36,7 +36,8 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t la
   t.input = kept(keep && !job_.lora, at + "moe.input", e.computed_room, h, compute_);
   t.fc1 = kept(keep, at + "moe.fc1", e.computed_room, e.fc1_width, compute_);
   t.activated = kept(keep && !job_.lora, at + "moe.activated", e.computed_room, e.ffn, compute_);
-  t.output = kept(keep, at + "moe.output", e.once ? e.computed_room : e.sent_room, h, compute_);
+  t.output = kept(keep && !traits_.probabilities_inside, at + "moe.output",
+                  e.once ? e.computed_room : e.sent_room, h, compute_);
   if (e.shared_ffn > 0) {
     const std::int64_t width = e.shared_ffn * (shape_.model.gated() ? 2 : 1);
     t.shared_fc1 = kept(keep, at + "moe.shared.fc1", shape_.tokens, width, compute_);
@@ -85,25 +86,70 @@ bool TransformerStage::experts_are_near() const {
   return shape_.experts->ranks == 1 && !shape_.experts->gathers;
 }
 
+/// The experts' activation or its gradient, on a part of the copies. Where each row is multiplied
+/// by its probability here, it reads that, and its gradient makes that of the probability.
+void TransformerStage::activate_experts(OpKind kind, const char* name, std::vector<TensorId> in,
+                                        std::vector<TensorId> out, const ExpertTensors& x,
+                                        std::int64_t part) {
+  const ExpertShape& e = *shape_.experts;
+  const bool backward = kind == OpKind::kActivationBackward;
+  const std::int64_t rows = e.part(e.computed, part);
+  if (traits_.probabilities_inside) {
+    in.push_back(x.probabilities);
+  }
+  if (traits_.probabilities_inside && backward) {
+    out.push_back(probability_gradient());
+  }
+  auto op = writer_.compute(kind, name, {rows, e.ffn});
+  op.in(in)
+      .out(out)
+      .attributes(ActivationAttributes{shape_.model.activation})
+      .routing(routing_ + static_cast<std::int32_t>(part));
+  if (traits_.probabilities_inside) {
+    const Bytes all(4 * static_cast<double>(rows));
+    op.work(op.op().flops, op.op().bytes_read + all,
+            op.op().bytes_written + (backward ? all : Bytes(0)));
+  }
+}
+
+TensorId TransformerStage::probability_gradient() {
+  return writer_.workspace("moe.gradient.logits", shape_.rows, shape_.model.moe->experts,
+                           Format::kFp32);
+}
+
+/// From gradients of rows, at hand or received, to those of their copies, `rows` of them; unless
+/// experts' activations have done so, to those of the copies' probabilities too.
+void TransformerStage::combine_gradient(std::int64_t rows, TensorId from, TensorId to,
+                                        const ExpertTensors& x, std::int64_t part) {
+  const bool inside = traits_.probabilities_inside;
+  auto op = writer_.compute(inside ? OpKind::kDispatchForward : OpKind::kCombineBackward,
+                            "layer.moe.combine_gradient", {rows, shape_.model.hidden});
+  if (inside) {
+    op.in({from, x.probabilities}).out({to});
+  } else {
+    op.in({from, x.output, x.probabilities}).out({to, probability_gradient()});
+  }
+  op.routing(routing_ + static_cast<std::int32_t>(part));
+}
+
 /// Through both products of the experts here, on a part of the copies.
 void TransformerStage::expert_products_forward(const std::string& at, const LayerTensors& t,
                                                TensorId made, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
   const std::int64_t h = shape_.model.hidden;
-  expert_gemm(
-      {"layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight, x.fc1},
-      part);
+  const Product fc1{
+      "layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight, x.fc1};
   const auto activate = [&] {
-    writer_
-        .compute(OpKind::kActivationForward, "layer.moe.activation",
-                 {e.part(e.computed, part), e.ffn})
-        .in({x.fc1})
-        .out({x.activated})
-        .attributes(ActivationAttributes{shape_.model.activation})
-        .routing(routing_ + static_cast<std::int32_t>(part));
+    activate_experts(OpKind::kActivationForward, "layer.moe.activation", {x.fc1}, {x.activated}, x,
+                     part);
   };
-  writer_.part(LayerPart::kExpertActivation, t.layer, activate, part);
+  if (activates_in_products()) {
+    expert_gemm(fc1, part, {.out = {x.activated}, .written = e.ffn});
+  } else {
+    expert_gemm(fc1, part);
+    writer_.part(LayerPart::kExpertActivation, t.layer, activate, part);
+  }
   expert_gemm(
       {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
       part);
@@ -146,17 +192,17 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t rows = e.part(e.computed, part);
-    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
-    if (e.once) {
+    await_copies(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    if (e.once && !permutes_in_exchange()) {
       writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {rows, h})
           .in({received(x.input), x.probabilities})
           .out({x.input})
           .routing(routing_ + static_cast<std::int32_t>(part));
-    } else {
+    } else if (!e.once) {
       to_experts("layer.moe.dispatch", copies, x.input, part);
     }
     expert_products_forward(at, t, made, part);
-    if (e.once) {
+    if (e.once && !permutes_in_exchange()) {
       writer_
           .compute(OpKind::kCombineForward, "layer.moe.combine_here",
                    {e.part(e.once->received, part), h, rows})
@@ -167,7 +213,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
     back.push_back(from_experts("layer.moe.combine", made, returned, part));
   }
   beside.back();
-  writer_.await(back.back());  // parts arrive in order
+  await_copies(back.back());  // parts arrive in order
   writer_
       .compute(OpKind::kCombineForward, "layer.moe.combine",
                {n, h, e.once ? e.once->returned : e.sent})
@@ -224,20 +270,26 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
       writer_.workspace("moe.gradient.activated", e.computed_room, e.ffn, compute_);
   const TensorId d_fc1 =
       writer_.workspace("moe.gradient.fc1", e.computed_room, e.fc1_width, compute_);
-  expert_gemm(
-      {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
-      part);
+  Product fc2_input{
+      "layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB};
+  if (activates_in_products()) {
+    fc2_input.c = d_fc1;
+    InProduct activation{.in = {x.fc1}, .read = e.fc1_width, .written = e.fc1_width - e.ffn};
+    if (traits_.probabilities_inside) {
+      activation.out = {probability_gradient()};
+    }
+    expert_gemm(fc2_input, part, activation);
+  } else {
+    expert_gemm(fc2_input, part);
+  }
   writer_.needs(LayerPart::kExpertActivation, t.layer, part);
   expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
                kTransposeA | kAccumulate},
               part);
-  writer_
-      .compute(OpKind::kActivationBackward, "layer.moe.activation_gradient",
-               {e.part(e.computed, part), e.ffn})
-      .in({d_activated, x.fc1})
-      .out({d_fc1})
-      .attributes(ActivationAttributes{shape_.model.activation})
-      .routing(routing_ + static_cast<std::int32_t>(part));
+  if (!activates_in_products()) {
+    activate_experts(OpKind::kActivationBackward, "layer.moe.activation_gradient",
+                     {d_activated, x.fc1}, {d_fc1}, x, part);
+  }
   expert_gemm(
       {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},
       part);
@@ -276,18 +328,13 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   const ExpertTensors& x = t.experts;
   const std::int64_t h = shape_.model.hidden;
   const std::int64_t n = shape_.rows;
-  const std::int64_t experts = shape_.model.moe->experts;
   routing_ = x.routing;
   const TensorId copies =
       e.once ? rows_returned() : writer_.workspace("moe.copies", e.sent_room, h, compute_);
   const TensorId rows =
       experts_are_near() ? copies : writer_.workspace("moe.rows", e.computed_room, h, compute_);
-  const TensorId weights = writer_.workspace("moe.gradient.logits", n, experts, Format::kFp32);
   if (!e.once) {
-    writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {e.sent, h})
-        .in({output_gradient, x.output, x.probabilities})
-        .out({copies, weights})
-        .routing(routing_);
+    combine_gradient(e.sent, output_gradient, copies, x, 0);
   }
   const auto arrived =
       send_copies("layer.moe.combine_gradient", e.once ? output_gradient : copies, rows);
@@ -295,17 +342,14 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t own = e.part(e.computed, part);
-    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
-    if (e.once) {
-      writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {own, h})
-          .in({received(rows), x.output, x.probabilities})
-          .out({rows, weights})
-          .routing(routing_ + static_cast<std::int32_t>(part));
-    } else {
+    await_copies(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    if (e.once && !(permutes_in_exchange() && traits_.probabilities_inside)) {
+      combine_gradient(own, received(rows), rows, x, part);
+    } else if (!e.once) {
       to_experts("layer.moe.combine_gradient", copies, rows, part);
     }
     expert_products_backward(at, t, rows, part);
-    if (e.once) {
+    if (e.once && !permutes_in_exchange()) {
       writer_
           .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient_here",
                    {e.part(e.once->received, part), h, own})
@@ -316,14 +360,14 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
     back.push_back(from_experts("layer.moe.dispatch_gradient", rows, copies, part));
   }
   beside.back();
-  writer_.await(back.back());  // parts arrive in order
+  await_copies(back.back());  // parts arrive in order
   writer_
       .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient",
                {n, h, e.once ? e.once->returned : e.sent})
       .in({copies, x.probabilities})
       .out({input_gradient})
       .routing(routing_);
-  router_backward(at, t, weights, input_gradient);
+  router_backward(at, t, probability_gradient(), input_gradient);
 }
 
 /// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
