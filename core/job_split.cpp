@@ -1,8 +1,18 @@
 #include "core/job_split.h"
 
+#include <algorithm>
+
 #include "core/job/job_rules.h"
 
 namespace stepcast {
+
+Bytes bucket_size(const Job& job, std::int64_t ranks) {
+  constexpr std::int64_t kLeast = 40'000'000;
+  constexpr std::int64_t kOfRank = 1'000'000;
+  const std::int64_t said = job.parallel.bucket_elements;
+  const std::int64_t elements = said < 0 ? std::max(kLeast, kOfRank * ranks) : said;
+  return elements > 0 ? format_bytes(job.formats.gradient, 1, elements) : job.parallel.bucket;
+}
 
 std::int64_t shard_ranks(const Job& job) {
   const Parallel& p = job.parallel;

@@ -7,6 +7,12 @@
 
 namespace stepcast {
 
+/// Gradients of a bucket, in bytes, where so many ranks hold the same parameters:
+/// Parallel::bucket_elements, as Megatron-LM's max(40 million, 1 million * ranks) where that is
+/// negative, else Parallel::bucket.
+/// Source: Megatron-LM, distributed_data_parallel.py.
+Bytes bucket_size(const Job& job, std::int64_t ranks);
+
 /// Ranks over which ZeRO shards: all replicas, or those inside one unit of a level of the fabric.
 std::int64_t shard_ranks(const Job& job);
 

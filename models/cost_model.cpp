@@ -424,6 +424,12 @@ HostCost CostModel::host() const {
   h.queue_depth = static_cast<std::int64_t>(
       constant_or(model, "queue_depth", static_cast<double>(h.queue_depth)));
   h.shares_core = impl_->system.host.shares_core;
+  h.graphs = static_cast<Graphs>(std::clamp(std::lround(constant_or(model, "graphs", 0)), 0L,
+                                            static_cast<long>(Graphs::kFull)));
+  h.expert_layer = Seconds(impl_->system.framework.expert_layer_host) * impl_->scale;
+  if (h.graphs == Graphs::kFull) {
+    h.step += std::exchange(h.issue, Seconds());
+  }
   return h;
 }
 

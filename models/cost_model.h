@@ -62,6 +62,9 @@ struct HostCost {
   Seconds step;      ///< once per step: start, final synchronisation
   std::int64_t queue_depth = 1024;
   bool shares_core = false;  ///< host thread and streams take turns on one core
+  /// kFull: `issue` is 0 and `step` has the one launch.
+  Graphs graphs = Graphs::kNone;
+  Seconds expert_layer;  ///< router, counts and permutation of a layer of experts, each pass
 };
 
 /// Waiting for the slowest of n equal ranks: wait = sigma * sqrt(1 - rho) * d_n (reference:

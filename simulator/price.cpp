@@ -10,6 +10,7 @@
 #include "core/graph/execution_order.h"
 #include "core/graph/op_traits.h"
 #include "models/collectives/idle_time.h"
+#include "simulator/host_issue.h"
 #include "simulator/pricer.h"
 
 namespace stepcast::simulator {
@@ -25,6 +26,7 @@ class GraphCosts {
       : graph_(graph),
         model_(model),
         pricer_(model, kShapes),
+        host_(model.host()),
         costs_(costs),
         kernels_(graph.programs.size()) {
     for (const Program& program : graph.programs) {
@@ -90,6 +92,9 @@ class GraphCosts {
              .path = std::vector<std::int32_t>(n, -1),
              .needs = std::vector<std::int32_t>(n, -1),
              .reason = std::vector<OpReason>(n)};
+      for (const double seconds : issue_seconds(program, host_)) {
+        row.issue.push_back(to_ticks(Seconds(seconds)));
+      }
       for (std::size_t o = 0; o < n; ++o) {
         const Op& op = program.ops[o];
         // Each device has its own link; only ranks that share the rows of tables wait for others'.
@@ -318,6 +323,7 @@ class GraphCosts {
   const ExecutionGraph& graph_;
   const models::CostModel& model_;
   Pricer pricer_;
+  models::HostCost host_;
   StepCosts& costs_;
   std::vector<OpCosts> kernels_;
   std::vector<std::vector<Seconds>> idle_time_;  // by program and op template
@@ -347,7 +353,7 @@ StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
     costs.level_capacity.push_back(level.bandwidth.base());
   }
   const models::HostCost host = model.host();
-  for (const Seconds cost : {host.issue, host.dispatch, host.step}) {
+  for (const Seconds cost : {host.issue, host.dispatch, host.step, host.expert_layer}) {
     if (cost > kLongestStep) {
       reject_longer("host", cost);
     }

@@ -62,14 +62,14 @@ void take_default_framework(JobOnFramework& on, std::string_view framework, JobD
     return;
   }
   try {
-    Job job = read_job_on_framework(std::move(documents),
-                                    NamedFramework{usual->name, "stack", false}, library,
-                                    plan_open);
+    const NamedFramework named{usual->name, "framework", false};
+    Job job = read_job_on_framework(std::move(documents), named, library, plan_open);
     if (has_efficiency(job)) {
-      on = {std::move(job), usual->name, {}};
+      on = {std::move(job), names.shortest_name(*usual), {}};
     }
   } catch (const InputError& error) {  // legal, but not on this framework
-    on.rejected = fmt::format("{} cannot run it as it is ({})", usual->name, error.what());
+    on.rejected =
+        fmt::format("{} cannot run it as it is ({})", names.shortest_name(*usual), error.what());
   }
 }
 
@@ -95,10 +95,11 @@ JobOnFramework read_without_framework(const JobDocuments& documents, const Libra
     const PublishedNames names = load_published_names(library);
     for (const PlanFamily family : kPlanFamilies) {
       try {
-        const NamedFramework framework{names.default_framework(name_of(family))->name, "stack",
-                                       false};
-        JobOnFramework on{
-            read_job_on_framework(documents, framework, library, false), framework.name, {}};
+        const Framework& usual = *names.default_framework(name_of(family));
+        const NamedFramework framework{usual.name, "framework", false};
+        JobOnFramework on{read_job_on_framework(documents, framework, library, false),
+                          names.shortest_name(usual),
+                          {}};
         if (plan_family(on.job) == family && may_have_efficiency(on.job, library) &&
             has_efficiency(on.job)) {
           return on;

@@ -44,18 +44,27 @@ void attach_paces(Job& job, const std::string& framework, const Library& library
 
 }  // namespace
 
+std::optional<std::string> framework_key(const std::string& setting) {
+  for (const std::string& key : kFrameworkKeys) {
+    if (setting.starts_with(key + "=")) {
+      return key;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<NamedFramework> framework_named_by(const Document& job,
                                                  const std::vector<std::string>& overrides) {
-  constexpr std::string_view kStack = "stack=";
   std::optional<NamedFramework> named;
-  if (job.root.is_object()) {
-    if (const auto it = job.root.find("stack"); it != job.root.end()) {
-      named = {Value(job, *it, "stack").name(), job.label + ": stack", false};
+  for (const std::string& key : kFrameworkKeys) {
+    if (const auto it = job.root.is_object() ? job.root.find(key) : job.root.end();
+        it != job.root.end()) {
+      named = {Value(job, *it, key).name(), job.label + ": " + key, false};
     }
   }
   for (const std::string& o : overrides) {
-    if (o.starts_with(kStack)) {
-      named = {o.substr(kStack.size()), "--set stack", true};
+    if (const auto key = framework_key(o)) {
+      named = {o.substr(key->size() + 1), "--set " + *key, true};
     }
   }
   return named;

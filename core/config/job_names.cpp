@@ -40,6 +40,20 @@ const std::vector<std::pair<std::string, ExpertDispatch>>& expert_dispatch_names
   return names;
 }
 
+const std::vector<std::pair<std::string, ExpertDispatcher>>& expert_dispatcher_names() {
+  static const std::vector<std::pair<std::string, ExpertDispatcher>> names{
+      {"plain", ExpertDispatcher::kPlain},
+      {"deepep", ExpertDispatcher::kDeepEp},
+      {"hybridep", ExpertDispatcher::kHybridEp}};
+  return names;
+}
+
+const std::vector<std::pair<std::string, Graphs>>& graphs_names() {
+  static const std::vector<std::pair<std::string, Graphs>> names{
+      {"none", Graphs::kNone}, {"layer", Graphs::kLayer}, {"full", Graphs::kFull}};
+  return names;
+}
+
 const std::vector<std::pair<std::string, ContextAlgorithm>>& context_algorithm_names() {
   static const std::vector<std::pair<std::string, ContextAlgorithm>> names{
       {"auto", ContextAlgorithm::kAuto},      {"all_gather", ContextAlgorithm::kAllGather},

@@ -26,7 +26,7 @@ Key<RoleFormats> format_key(std::string_view name, std::optional<Format> RoleFor
       name, choice_form(names), help,
       [=](const Value& v, RoleFormats& f, const Reading&) { f.*member = v.choice(names); },
       [=](const RoleFormats& f, const Writing&) {
-        return f.*member ? OrderedJson(name_in(names, *(f.*member))) : OrderedJson();
+        return f.*member ? OrderedJson(name_of(*(f.*member))) : OrderedJson();
       });
 }
 
@@ -53,6 +53,23 @@ Key<RoleFormats> master_key(const Allowed& allowed) {
   names.emplace_back("none", std::nullopt);
   return choice_key("master", &RoleFormats::master, names,
                     "the copy of a narrow weight that is updated; none: the weight itself");
+}
+
+/// "compute": that of the products, as pre-quantised models are kept.
+Key<RoleFormats> frozen_key() {
+  using enum Format;
+  Key<RoleFormats> key = format_key(
+      "frozen", &RoleFormats::frozen, {kBf16, kFp16, kFp8, kMxfp8, kMxfp4, kNvfp4, kInt8, kNf4},
+      "with lora: the matrices of layers, which are not trained; compute: as products read them");
+  key.facts.form = any_form({choice_form({"compute"}), key.facts.form});
+  key.read = [named = key.read](const Value& v, RoleFormats& f, const Reading& reading) {
+    if (v.is("compute")) {
+      f.frozen = f.compute;
+    } else {
+      named(v, f, reading);
+    }
+  };
+  return std::move(key).otherwise("as all weights");
 }
 
 const Keys<RoleFormats>& formats_keys() {
@@ -91,16 +108,12 @@ const Keys<RoleFormats>& formats_keys() {
     add(format_key("moments", &F::moments, kept, "optimizer state per weight")
             .terse_usual("fp32")
             .only(kWithoutTables, kOfTransformers));
-    add(master_key(kept)
-            .terse_usual("fp32")
-            .only(kWithoutTables, kOfTransformers));
+    add(master_key(kept).terse_usual("fp32").only(kWithoutTables, kOfTransformers));
     add(format_key("cache", &F::cache, {kBf16, kFp16, kFp8, kInt8},
                    "of prefill and decode: keys and values that are kept")
             .otherwise("as attention computes them")
             .of(kTransformers));
-    add(format_key("frozen", &F::frozen, {kBf16, kFp16, kFp8, kMxfp8, kNvfp4, kInt8, kNf4},
-                   "with lora: the matrices of layers, which are not trained")
-            .otherwise("as all weights"));
+    add(frozen_key());
     return all;
   }();
   return keys;

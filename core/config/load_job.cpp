@@ -166,7 +166,9 @@ KeyTable host_table() {
 void read_host(const Value& job, Job& j) {
   if (const auto host = job.find("host")) {
     expect_keys(*host, host_table());
-    FittedModel& model = j.system.device.fitted["host"];
+    FittedModels& fitted =
+        j.system.fitted.contains("host") ? j.system.fitted : j.system.device.fitted;
+    FittedModel& model = fitted["host"];
     model.form = "host.constant";
     model.constants["issue"] =
         host->at("issue", "a time such as \"12 us\"").amount<Seconds>(true).base();
@@ -175,13 +177,6 @@ void read_host(const Value& job, Job& j) {
 }
 
 // Keys that depend on the workload alone, read by the table.
-
-void read_attention(const Value& v, Job& j, const Reading&) {
-  j.flash_attention = v.choice<bool>({{"flash", true}, {"unfused", false}});
-  if (!j.flash_attention && !is_transformer(j) && layers_in(j) == nullptr) {
-    v.reject("found \"unfused\": a dlrm has no attention; remove it");
-  }
-}
 
 void read_phase(const Value& v, Job& j, const Reading&) {
   j.phase = v.choice(phase_names());
@@ -270,8 +265,10 @@ Keys<Job> objects_of_jobs() {
       known_key<Job>("parallel", object_form(parallel_table()), "how the step is split",
                      [](const Job& job, W w) { return parallel_json(job, w.every); })
           .otherwise("all degrees 1"),
-      known_key<Job>("stack", text_form("a name of `stepcast list stacks`"),
-                     "the training framework, with a version where its behaviour changed")
+      known_key<Job>("framework", text_form("NAME or NAME@RELEASE of `stepcast list stacks`"),
+                     "the training framework; without a release the newest")
+          .otherwise("of the plan's family"),
+      known_key<Job>("stack", text_form("as framework"), "another name of framework")
           .otherwise("of the plan's family"),
       known_key<Job>("formats", object_form(formats_table()), "number formats",
                      [](const Job& job, W) { return formats_json(job); })
@@ -288,12 +285,8 @@ const Keys<Job>& job_keys() {
   static const Keys<Job> keys = [] {
     Keys<Job> all = objects_of_jobs();
     const auto add = [&all](Key<Job> key) { all.push_back(std::move(key)); };
-    add(custom_key<Job>("attention", choice_form({"flash", "unfused"}), "how attention is computed",
-                        read_attention,
-                        [](const Job& job, const Writing&) {
-                          return OrderedJson(job.flash_attention ? "flash" : "unfused");
-                        })
-            .usual("flash"));
+    add(fused_attention_key());
+    add(graphs_key().written_after("attention"));
     add(choice_key<Job, bool>("epilogues", &Job::fused_epilogues,
                               {{"separate", false}, {"fused", true}},
                               "fused: products with their bias and activation are one op")
@@ -461,6 +454,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   read_optimizer(v, j);
   read_embedding(v, j, library);
   read_keys(v, job_keys(), j, {&j, &library});
+  take_graphs(j);
   if (j.phase == JobPhase::kDecode) {
     take_decode_batch(v, j);
   }

@@ -23,6 +23,29 @@ Key<Overlap> overlap_key(std::string_view name, bool Overlap::*member, const Sco
   return key;
 }
 
+/// A flag, or "batch": also with the compute of another micro-batch.
+Key<Overlap> expert_overlap_key() {
+  Key<Overlap> key =
+      overlap_key("expert", &Overlap::expert, kTransformers,
+                  "exchanges of experts' tokens overlap with shared experts and, in parts, with "
+                  "the routed ones; batch: with another micro-batch")
+          .terse_usual(false)
+          .written_after("tensor_products");
+  key.facts.form = any_form({choice_form({"batch"}), boolean_form()});
+  key.read = [flag = key.read](const Value& v, Overlap& into, const Reading& reading) {
+    into.expert_batch = v.is("batch");
+    if (into.expert_batch && is_transformer(*reading.job)) {
+      into.expert = true;
+    } else {
+      flag(v, into, reading);
+    }
+  };
+  key.write = [](const Overlap& o, const Writing&) {
+    return o.expert_batch ? OrderedJson("batch") : OrderedJson(o.expert);
+  };
+  return key;
+}
+
 }  // namespace
 
 const Keys<Overlap>& overlap_keys() {
@@ -44,10 +67,7 @@ const Keys<Overlap>& overlap_keys() {
                     "with data: the gather of updated weights overlaps with the next forward pass")
             .terse_usual(false)
             .written_after("pipeline"),
-        overlap_key("expert", &O::expert, t,
-                    "the all-to-all of experts' tokens overlaps with experts")
-            .terse_usual(false)
-            .written_after("tensor_products"),
+        expert_overlap_key(),
         overlap_key("input_all_to_all", &O::input_all_to_all, kTables,
                     "the exchange of ids overlaps with compute"),
         overlap_key("output_all_to_all", &O::output_all_to_all, kTables,

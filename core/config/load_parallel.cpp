@@ -248,32 +248,36 @@ OrderedJson pipeline_split_json(const PipelineSplit& split) {
 
 Keys<Parallel> degrees() {
   using P = Parallel;
-  return {degree_key("tensor", &P::tensor, kSplitByTensor, "ranks that share a layer's matrices")
-              .searched(),
-          degree_key("context", &P::context, kSplit, "ranks that share a sequence").searched(),
-          degree_key("pipeline", &P::pipeline, kSplit, "ranks that share the layers").searched(),
-          degree_key("expert", &P::expert, kTransformers,
-                     "ranks with different experts; divides context data tensor")
-              .searched(),
-          resolved_key("expert_tensor", &P::expert_tensor, "ranks that share one expert's matrices"),
-          degree_key("expert_chunks", &P::expert_chunks, kTransformers,
-                     "with overlap.expert: parts in which tokens travel to the experts and back")
-              .terse_usual(1),
-          choice_key("expert_dispatch", &P::expert_dispatch, expert_dispatch_names(),
-                     "how tokens reach the ranks of their experts")
-              .terse_usual("all_to_all")
-              .changed_only(
-                  kTransformers,
-                  "found a way for tokens to reach experts, but a dlrm has none; use all_to_all"),
-          known_key<P>("data", any_form({choice_form({"auto"}), integer_form(1, kMostDevices)}),
-                       "replicas", [](const P& p, const Writing&) { return OrderedJson(p.data); })
-              .otherwise("devices / (tensor context pipeline)")
-              .searched(),
-          degree_key("virtual_stages", &P::virtual_stages, kTransformers,
-                     "chunks of layers of a stage; more than 1 is interleaved")
-              .searched(),
-          resolved_key("chunk_microbatches", &P::chunk_microbatches,
-                       "micro-batches that a chunk runs before the next chunk's turn")};
+  return {
+      degree_key("tensor", &P::tensor, kSplitByTensor, "ranks that share a layer's matrices")
+          .searched(),
+      degree_key("context", &P::context, kSplit, "ranks that share a sequence").searched(),
+      degree_key("pipeline", &P::pipeline, kSplit, "ranks that share the layers").searched(),
+      degree_key("expert", &P::expert, kTransformers,
+                 "ranks with different experts; divides context data tensor")
+          .searched(),
+      resolved_key("expert_tensor", &P::expert_tensor, "ranks that share one expert's matrices"),
+      degree_key("expert_chunks", &P::expert_chunks, kTransformers,
+                 "with overlap.expert: parts in which tokens travel to the experts and back")
+          .terse_usual(1),
+      choice_key("expert_dispatch", &P::expert_dispatch, expert_dispatch_names(),
+                 "how tokens reach the ranks of their experts")
+          .terse_usual("all_to_all")
+          .changed_only(
+              kTransformers,
+              "found a way for tokens to reach experts, but a dlrm has none; use all_to_all"),
+      dispatcher_key(),
+      fused_permutation_key(),
+      fused_experts_key(),
+      known_key<P>("data", any_form({choice_form({"auto"}), integer_form(1, kMostDevices)}),
+                   "replicas", [](const P& p, const Writing&) { return OrderedJson(p.data); })
+          .otherwise("devices / (tensor context pipeline)")
+          .searched(),
+      degree_key("virtual_stages", &P::virtual_stages, kTransformers,
+                 "chunks of layers of a stage; more than 1 is interleaved")
+          .searched(),
+      resolved_key("chunk_microbatches", &P::chunk_microbatches,
+                   "micro-batches that a chunk runs before the next chunk's turn")};
 }
 
 Key<Parallel> dlrm_pipeline_key() {
@@ -327,6 +331,7 @@ const Keys<Parallel>& parallel_keys() {
     Key<P> bucket = amount_key("bucket", &P::bucket, "gradients exchanged together");
     bucket.facts.form = amount_form("25 MB");
     add(std::move(bucket).usual(quantity_text(P{}.bucket)));
+    add(bucket_elements_key());
     Key<P> overlap = custom_key<P>(
         "overlap", object_form(facts_of(overlap_keys())), "which exchanges overlap with compute",
         [](const Value& v, P& p, const Reading& reading) { p.overlap = overlap_from(v, reading); },

@@ -143,8 +143,6 @@ bool says(const Json& root, const std::vector<Step>& steps) {
   return true;
 }
 
-constexpr std::string_view kStack = "stack=";
-
 class Overrider {
  public:
   Overrider(Document job, const Library& library)
@@ -180,7 +178,8 @@ class Overrider {
     const Json before = documents_.job.root;  // what the job says, before the framework adds to it
     for (const auto& [path, value] : leaves_of(settings)) {
       const std::vector<Step> steps = steps_of(path, path);
-      if (!overridden(path) && !lacks_need(path) && (over_file || !says(before, steps))) {
+      const bool free = !overridden(path) && (over_file || !says(before, steps));
+      if ((free || names_kernel(path, value)) && !lacks_need(path)) {
         set(steps, value);
       }
     }
@@ -227,6 +226,13 @@ class Overrider {
       }
     }
     return leaves;
+  }
+
+  /// True for the kernel of fused attention, of a job that says no more than that it is fused.
+  [[nodiscard]] bool names_kernel(const std::string& path, const Json& value) const {
+    const Json& job = documents_.job.root;
+    return path == "attention" && value.is_object() && job.is_object() &&
+           job.value("attention", Json("flash")) == "flash";
   }
 
   /// True for an overlap that builds on another one, which an override took away.
@@ -314,11 +320,13 @@ class Overrider {
 JobDocuments apply_overrides(Document job, const std::vector<std::string>& overrides,
                              const Library& library) {
   if (job.root.is_object()) {
-    job.root.erase("stack");
+    for (const std::string& key : kFrameworkKeys) {
+      job.root.erase(key);
+    }
   }
   Overrider overrider(std::move(job), library);
   for (const std::string& o : overrides) {
-    if (!o.starts_with(kStack)) {
+    if (!framework_key(o)) {
       overrider.apply(o);
     }
   }

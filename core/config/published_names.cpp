@@ -46,26 +46,61 @@ std::vector<NamedSettings> aliases_of(const Value& list) {
   return all;
 }
 
-std::vector<Framework> frameworks_of(const Source& source) {
-  const Document document = parse_document(source);
-  const Value root = Value::root_of(document);
-  root.keys({"stacks"});
-  std::vector<Framework> frameworks;
-  for (const Value& item : root.at("stacks", "a list").items("a list of training frameworks")) {
-    item.keys({"name", "framework", "aliases", "default_of", "set", "tensor", "pipelined",
-               "experts", "evidence"});
-    frameworks.push_back({item.at("name", "a short name").name(),
-                          item.at("framework", "a short name").name(), texts(item, "aliases"),
-                          texts(item, "default_of"), shaped(item),
-                          item.at("evidence", "where this is documented").name()});
-  }
-  return frameworks;
+void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+void append(ShapedSettings& to, const ShapedSettings& more) {
+  append(to.always, more.always);
+  append(to.tensor, more.tensor);
+  append(to.pipelined, more.pipelined);
+  append(to.experts, more.experts);
 }
 
-std::vector<std::string> names_of(const std::vector<Framework>& frameworks) {
+/// A release is what it does otherwise than the one before it ("after").
+void read_frameworks(const Source& source, PublishedNames& names) {
+  const Document document = parse_document(source);
+  const Value root = Value::root_of(document);
+  root.keys({"attention_kernels", "stacks"});
+  const auto kernels = root.find("attention_kernels");
+  for (const Value& item :
+       kernels ? kernels->items("a list of attention kernels") : std::vector<Value>{}) {
+    item.keys({"name", "ratio", "fp8_devices", "nvfp4_devices", "source"});
+    const auto ratio = [&item](const char* key) {
+      return item.at(key, "time over that of the measured kernels").number(0.1, 100);
+    };
+    names.attention_kernels.push_back({item.at("name", "a short name").name(), ratio("ratio"),
+                                       ratio("fp8_devices"), ratio("nvfp4_devices"),
+                                       item.at("source", "where the ratios are from").name()});
+  }
+  for (const Value& item : root.at("stacks", "a list").items("a list of training frameworks")) {
+    item.keys({"name", "after", "framework", "aliases", "default_of", "set", "tensor", "pipelined",
+               "experts", "evidence"});
+    Framework framework{.name = item.at("name", "a short name").name(),
+                        .product = {},
+                        .aliases = texts(item, "aliases"),
+                        .default_of = texts(item, "default_of"),
+                        .settings = {},
+                        .evidence = item.at("evidence", "where this is documented").name()};
+    if (const auto after = item.find("after")) {
+      const Framework* before = names.find_framework(after->name());
+      if (before == nullptr) {
+        after->reject(fmt::format("found \"{}\", expected a release above", after->name()));
+      }
+      framework.product = before->product;
+      framework.settings = before->settings;
+    } else {
+      framework.product = item.at("framework", "a short name").name();
+    }
+    append(framework.settings, shaped(item));
+    names.frameworks.push_back(std::move(framework));
+  }
+}
+
+template <class T>
+std::vector<std::string> names_of(const std::vector<T>& all) {
   std::vector<std::string> names;
-  for (const Framework& s : frameworks) {
-    names.push_back(s.name);
+  for (const T& one : all) {
+    names.push_back(one.name);
   }
   return names;
 }
@@ -86,8 +121,22 @@ std::vector<std::string> words(std::string_view text) {
   return all;
 }
 
-void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
-  to.insert(to.end(), more.begin(), more.end());
+/// What a name that no framework has may have meant: the releases of one that has no such release,
+/// else the frameworks.
+std::vector<std::string> meant_by(std::string_view name, const std::vector<Framework>& frameworks) {
+  std::vector<std::string> releases;
+  std::vector<std::string> names;
+  const std::string asked = lower(name.substr(0, name.find('@')));
+  for (const Framework& f : frameworks) {
+    const std::string own = f.name.substr(0, f.name.find('@'));
+    if (lower(own) == asked) {
+      releases.push_back(f.name);
+    }
+    if (names.empty() || names.back() != own) {
+      names.push_back(own);
+    }
+  }
+  return releases.empty() ? names : releases;
 }
 
 FrameworkRecipe recipe_of(const Framework* framework, const PublishedSource* source) {
@@ -97,10 +146,7 @@ FrameworkRecipe recipe_of(const Framework* framework, const PublishedSource* sou
   if (source != nullptr) {
     recipe.source = source->source;
     recipe.host_issue = source->host_issue;
-    append(recipe.settings.always, source->settings.always);
-    append(recipe.settings.tensor, source->settings.tensor);
-    append(recipe.settings.pipelined, source->settings.pipelined);
-    append(recipe.settings.experts, source->settings.experts);
+    append(recipe.settings, source->settings);
   }
   return recipe;
 }
@@ -146,9 +192,32 @@ const NamedSettings* PublishedNames::precision(std::string_view name) const {
 }
 
 const Framework* PublishedNames::find_framework(std::string_view name) const {
-  const auto it = std::find_if(frameworks.begin(), frameworks.end(),
-                               [&](const Framework& s) { return lower(s.name) == lower(name); });
-  return it == frameworks.end() ? nullptr : &*it;
+  const std::string low = lower(name);
+  const Framework* found = nullptr;
+  for (const Framework& f : frameworks) {
+    const std::string own = lower(f.name);
+    if (own == low || own.starts_with(low + "@")) {
+      found = &f;
+    }
+  }
+  return found;
+}
+
+std::string PublishedNames::shortest_name(const Framework& framework) const {
+  const std::string name = framework.name.substr(0, framework.name.find('@'));
+  const Framework* newest = find_framework(name);
+  return newest != nullptr && newest->name == framework.name ? name : framework.name;
+}
+
+const AttentionKernel& PublishedNames::attention_kernel(std::string_view name,
+                                                        const std::string& where) const {
+  for (const AttentionKernel& kernel : attention_kernels) {
+    if (kernel.name == lower(name)) {
+      return kernel;
+    }
+  }
+  throw InputError(where, fmt::format("found \"{}\"; {}", name.substr(0, 80),
+                                      suggestion(name, names_of(attention_kernels))));
 }
 
 const Framework* PublishedNames::default_framework(std::string_view family) const {
@@ -204,7 +273,7 @@ FrameworkRecipe PublishedNames::named(std::string_view name, const std::string& 
     }
   }
   if (found == nullptr) {
-    const std::vector<std::string> names = names_of(frameworks);
+    const std::vector<std::string> names = meant_by(name, frameworks);
     throw InputError(where,
                      fmt::format("found \"{}\"; {}", name.substr(0, 80), suggestion(name, names)));
   }
@@ -216,7 +285,7 @@ PublishedNames read_published_names(const Source& source, const Source& framewor
   const Value root = Value::root_of(document);
   root.keys({"gpus", "precisions", "sources"});
   PublishedNames names;
-  names.frameworks = frameworks_of(frameworks);
+  read_frameworks(frameworks, names);
   names.gpus = aliases_of(root.at("gpus", "a list"));
   names.precisions = aliases_of(root.at("precisions", "a list"));
   for (const Value& item : root.at("sources", "a list").items("a list of publications")) {
@@ -233,7 +302,7 @@ PublishedNames read_published_names(const Source& source, const Source& framewor
     const Value framework = item.at("stack", "a stack of models/stacks/stacks.json");
     published.framework = framework.name();
     if (names.find_framework(published.framework) == nullptr) {
-      const std::vector<std::string> known = names_of(names.frameworks);
+      const std::vector<std::string> known = meant_by(published.framework, names.frameworks);
       framework.reject(fmt::format("found \"{}\"; {}", published.framework,
                                    suggestion(published.framework, known)));
     }

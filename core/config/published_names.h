@@ -15,6 +15,13 @@ struct NamedSettings {
   std::vector<std::string> settings;  ///< "formats.compute=\"fp16\"", in order
 };
 
+/// A kernel of fused attention: its time over that of the kernels devices were measured with.
+struct AttentionKernel {
+  std::string name;
+  double ratio = 1, fp8_devices = 1, nvfp4_devices = 1;  ///< the narrowest format a device has
+  std::string source;
+};
+
 /// Settings of a job by the shape of its plan.
 struct ShapedSettings {
   std::vector<std::string> always, tensor, pipelined, experts;
@@ -23,10 +30,10 @@ struct ShapedSettings {
                                             std::int64_t expert_ranks) const;
 };
 
-/// A training framework, or a version of one: what it does with a plan.
+/// A release of a training framework: what it does with a plan.
 struct Framework {
-  std::string name;                     ///< "megatron-lm-2021"
-  std::string product;                  ///< "megatron-lm": its versions share an efficiency
+  std::string name;                     ///< "nemo@26.02"
+  std::string product;                  ///< "megatron-core": its releases share an efficiency
   std::vector<std::string> aliases;     ///< how tables of runs begin its name
   std::vector<std::string> default_of;  ///< families of plans that run on it unless said otherwise
   ShapedSettings settings;
@@ -66,7 +73,8 @@ struct FrameworkRecipe {
 struct PublishedNames {
   std::vector<NamedSettings> gpus, precisions;
   std::vector<PublishedSource> sources;
-  std::vector<Framework> frameworks;
+  std::vector<Framework> frameworks;  ///< of one name in the order of their releases
+  std::vector<AttentionKernel> attention_kernels;
 
   /// Null where no alias is `name`.
   [[nodiscard]] const NamedSettings* gpu(std::string_view name) const;
@@ -85,7 +93,13 @@ struct PublishedNames {
   [[nodiscard]] FrameworkRecipe named(std::string_view name, const std::string& where) const;
   /// The framework that plans of a family run on; null where none is said to.
   [[nodiscard]] const Framework* default_framework(std::string_view family) const;
+  /// "nemo@25.04", or "nemo": its newest release; whatever the case.
   [[nodiscard]] const Framework* find_framework(std::string_view name) const;
+  /// "nemo" of its newest release, else "nemo@25.04".
+  [[nodiscard]] std::string shortest_name(const Framework& framework) const;
+  /// Errors: InputError at `where` listing the kernels.
+  [[nodiscard]] const AttentionKernel& attention_kernel(std::string_view name,
+                                                        const std::string& where) const;
 };
 
 /// Errors: InputError naming file and JSON path.

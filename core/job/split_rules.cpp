@@ -287,9 +287,12 @@ Broken dispatched_experts(const Job& job, const TransformerWorkload& w) {
   if (p.expert_dispatch == ExpertDispatch::kCopies || p.expert == 1) {
     return std::nullopt;
   }
-  const auto reject = [](const std::string& why) {
-    return BrokenRule{"parallel.expert_dispatch",
-                      fmt::format("per_machine {}, or all_to_all", why)};
+  const bool plain = p.dispatcher == ExpertDispatcher::kPlain;
+  const auto reject = [plain](const std::string& why) {
+    return BrokenRule{
+        plain ? "parallel.expert_dispatch" : "parallel.dispatcher",
+        fmt::format("{} {}, or {}", plain ? "per_machine" : "a token once to each machine", why,
+                    plain ? "all_to_all" : "plain")};
   };
   const ExpertSplit split = p.expert_split();
   if (split.tensor > 1) {

@@ -211,7 +211,11 @@ void add_expert_exchange(const Job& job, MegatronArguments& out) {
   const Parallel& p = job.parallel;
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
     a.emplace_back("--moe-token-dispatcher-type flex");
-    a.emplace_back("--moe-flex-dispatcher-backend deepep");
+    const bool hybrid = p.dispatcher == ExpertDispatcher::kHybridEp;
+    a.push_back(fmt::format("--moe-flex-dispatcher-backend {}", hybrid ? "hybridep" : "deepep"));
+    if (hybrid && p.fused_permutation) {
+      a.emplace_back("--moe-permute-fusion");
+    }
   } else if (job.workload.transformer()->moe) {  // its own default: allgather
     a.emplace_back("--moe-token-dispatcher-type alltoall");
   }
@@ -242,7 +246,9 @@ void add_sharding(const Job& job, MegatronArguments& out) {
                             p.zero == 2 ? "optim_grads" : "optim_grads_params"));
     a.emplace_back("--ckpt-format fsdp_dtensor");
   }
-  if (p.bucket != Parallel{}.bucket) {
+  if (p.bucket_elements > 0) {
+    number(a, "ddp-bucket-size", p.bucket_elements);
+  } else if (p.bucket_elements == 0 && p.bucket != Parallel{}.bucket) {
     number(a, "ddp-bucket-size", static_cast<std::int64_t>(p.bucket.base() / 4));  // fp32 elements
   }
 }
@@ -258,7 +264,9 @@ void add_overlap(const Job& job, MegatronArguments& out) {
   }
   if (p.overlap.expert && p.expert > 1) {
     const bool shares = job.workload.transformer()->moe->shared > 0;
-    if (p.expert_chunks > 1) {
+    if (p.overlap.expert_batch) {
+      a.emplace_back("--overlap-moe-expert-parallel-comm");
+    } else if (p.expert_chunks > 1) {
       a.emplace_back("--overlap-moe-expert-parallel-comm");
       out.remarks.emplace_back(
           "expert_chunks: Megatron-LM overlaps exchanges with another micro-batch, not in parts");
@@ -310,6 +318,12 @@ void add_formats(const Job& job, MegatronArguments& out) {
   } else if (job.dense_optimizer != OptimizerKind::kAdam) {
     out.remarks.push_back(
         fmt::format("optimizer: Megatron-LM has no {}", name_of(job.dense_optimizer)));
+  }
+  if (job.graphs != Graphs::kNone) {
+    a.emplace_back("--cuda-graph-impl local");
+    if (job.graphs == Graphs::kFull) {
+      a.emplace_back("--cuda-graph-scope full_iteration");
+    }
   }
   a.emplace_back(job.flash_attention ? "--attention-backend flash" : "--attention-backend unfused");
 }

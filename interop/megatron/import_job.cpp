@@ -17,6 +17,15 @@ bool is_megatron(std::string_view text) {
           text.find("--num-attention-heads") != std::string_view::npos);  // of T5, say
 }
 
+/// CUDA graphs of layers, or of the whole iteration; null: none.
+Json megatron_graphs(Arguments& a) {
+  const std::string made_by = a.text("cuda-graph-impl");
+  const bool whole = a.text("cuda-graph-scope").find("full_iteration") != std::string::npos;
+  const bool some = a.has("enable-cuda-graph") || a.has("external-cuda-graph") ||
+                    (!made_by.empty() && made_by != "none");
+  return !some ? Json() : Json(whole ? "full" : "layer");
+}
+
 /// The job its arguments describe, without a system.
 Document job_of_megatron(Document d, const std::vector<std::string>& overrides) {
   const Source source{d.label, d.root.get<std::string>(), d.folder};
@@ -44,7 +53,8 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
   }
   Json job = Json::object();
   job["stepcast"] = 1;
-  job["stack"] = "megatron-core";  // whose efficiency the step has; what it overlaps the arguments say
+  job["stack"] =
+      "megatron-core";  // whose efficiency the step has; what it overlaps the arguments say
   Json workload = megatron_workload(a);
   const auto processes = a.size("nproc-per-node");
   const auto nodes = a.size("nnodes");
@@ -61,6 +71,9 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
   job["batch"] = megatron_batch(a);
   job["parallel"] = megatron_parallel(a, workload["layers"].get<std::int64_t>());
   read_megatron_step(a, job, workload);
+  if (Json graphs = megatron_graphs(a); !graphs.is_null()) {
+    job["graphs"] = std::move(graphs);
+  }
   a.reject_unread();
   if (const auto phrases = a.left_out(); !phrases.empty()) {
     workload["approximated"] = phrases;

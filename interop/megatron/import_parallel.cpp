@@ -195,8 +195,6 @@ void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json&
 /// Reads which transfers overlap; `p` holds virtual_stages.
 void read_overlap(Arguments& a, Json& p) {
   const bool gather = a.has("overlap-param-gather");
-  // Megatron-LM overlaps exchanges with another micro-batch; parts of one come nearest.
-  const bool batch_level = a.has("overlap-moe-expert-parallel-comm");
   p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
                   {"parameters", gather},
                   {"tensor", a.has("tp-comm-overlap")},
@@ -212,11 +210,10 @@ void read_overlap(Arguments& a, Json& p) {
   if (a.has("tp-comm-overlap") && !whole_gathers) {
     p["overlap"]["tensor_products"] = true;
   }
-  if (a.has("moe-shared-expert-overlap") || batch_level) {
+  if (a.has("overlap-moe-expert-parallel-comm")) {
+    p["overlap"]["expert"] = "batch";
+  } else if (a.has("moe-shared-expert-overlap")) {
     p["overlap"]["expert"] = true;
-  }
-  if (batch_level) {
-    p["expert_chunks"] = 2;
   }
 }
 
@@ -247,7 +244,9 @@ Json megatron_parallel(Arguments& a, std::int64_t layers) {
     }
   }
   if (flex && p["expert"] > 1) {
-    p["expert_dispatch"] = "per_machine";  // DeepEP and HybridEP send the same bytes
+    const bool hybrid = a.text("moe-flex-dispatcher-backend") == "hybridep";
+    p["dispatcher"] = hybrid ? "hybridep" : "deepep";
+    p["fused_permutation"] = a.has("moe-permute-fusion") && hybrid;
   }
   p["order"] = a.has("use-tp-pp-dp-mapping") ? "tensor-context-pipeline-expert-data"
                                              : "tensor-context-expert-data-pipeline";
@@ -259,8 +258,8 @@ Json megatron_parallel(Arguments& a, std::int64_t layers) {
   p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
   p["zero"] = zero_stage(a);
   p["recompute"] = recompute_of(a);
-  if (const auto elements = a.size("ddp-bucket-size")) {  // of gradients in fp32
-    p["bucket"] = fmt::format("{} B", 4 * *elements);
+  if (const auto elements = a.size("ddp-bucket-size")) {
+    p["bucket_elements"] = *elements;
   }
   if (a.has("cp-comm-type")) {
     const auto* algorithm = a.choice<const char*>("cp-comm-type", {{"p2p", "ring"},

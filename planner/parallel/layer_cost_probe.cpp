@@ -107,7 +107,8 @@ bool LayerCostProbe::layers_share_buckets(const ByRole<StateCosts>& states,
   const double whole = states[static_cast<std::size_t>(ChunkRole::kWhole)].gradients.layer;
   const double layer =
       whole > 0 ? whole : states[static_cast<std::size_t>(ChunkRole::kMiddle)].gradients.layer;
-  return layer * static_cast<double>(shards) < kBucketsOfALayer * job_.parallel.bucket.base();
+  const std::int64_t most = job_.devices;  // ranks that may hold the same parameters
+  return layer * static_cast<double>(shards) < kBucketsOfALayer * bucket_size(job_, most).base();
 }
 
 /// In buckets that layers share a few of them do not show it to the precision of a bound. Where

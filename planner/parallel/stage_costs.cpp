@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "core/error.h"
 #include "core/graph/memory_use.h"
 #include "core/graph/op_traits.h"
+#include "simulator/host_issue.h"
 #include "simulator/reports/memory_ledger.h"
 
 namespace stepcast::planner {
@@ -148,8 +150,19 @@ StageCosts::StageCosts(const models::CostModel& model, CostBasis clock, bool ove
       overlapped_(overlapped),
       two_kinds_(two_kinds),
       pricer_(model),
+      host_(model.host()),
       dispatch_(model.host().dispatch.base()),
       slowdown_(model.compute_slowdown()) {}
+
+/// The host's time for a segment, in ops that it issues.
+double StageCosts::issues(const Program& program, const Segment& segment) const {
+  const std::vector<double> seconds = simulator::issue_seconds(program, host_);
+  if (seconds.empty() || !(host_.issue.base() > 0)) {
+    return segment.op_count;
+  }
+  const auto first = seconds.begin() + segment.first_op;
+  return std::accumulate(first, first + segment.op_count, 0.0) / host_.issue.base();
+}
 
 /// Seconds by op template; only of the segments asked for.
 std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mesh, bool passes) {
@@ -233,7 +246,7 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
     if (!fields) {
       continue;
     }
-    (costs.*fields->ops).base = segment.op_count;
+    (costs.*fields->ops).base = issues(program, segment);
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
       costs.overlapped.base += over_replicas(stage, program.ops[o]) ? seconds[o] : 0;
     }
@@ -309,7 +322,7 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     if (part != Part::kBegin && part != Part::kFinish) {
       continue;
     }
-    costs.ops.base += segment.op_count;
+    costs.ops.base += issues(program, segment);
     costs.temporaries.base = std::max(costs.temporaries.base, temporaries_of(program, segment));
     if (part == Part::kBegin) {
       continue;

@@ -34,6 +34,7 @@ class StageCosts {
   std::uint32_t take_levels() { return std::exchange(levels_, 0); }
 
  private:
+  [[nodiscard]] double issues(const Program& program, const Segment& segment) const;
   std::vector<double> price(const ReducedStage& stage, const Mesh& mesh, bool passes);
   void time_passes(const Program& program, std::span<const double> seconds, ScheduleKind schedule,
                    PassCosts& costs) const;
@@ -45,6 +46,7 @@ class StageCosts {
   CostBasis clock_;
   bool overlapped_, two_kinds_;
   simulator::Pricer pricer_;
+  models::HostCost host_;
   double dispatch_ = 0, slowdown_ = 1;
   std::uint32_t levels_ = 0;
 };

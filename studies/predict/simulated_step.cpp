@@ -12,6 +12,9 @@ SimulatedStep simulate_step(const ExecutionGraph& graph, const models::CostModel
       {.unfold = false, .collectives_hold_core = model.system().host.collectives_hold_core});
   if (!host_cost) {
     step.costs.issue = step.costs.dispatch = step.costs.step = 0;
+    for (simulator::OpCosts& row : step.costs.ops) {
+      row.issue.clear();
+    }
   }
   simulator::SimulationOptions options;
   options.steady = observer == nullptr;

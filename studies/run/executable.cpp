@@ -228,6 +228,14 @@ constexpr PredictedOnly kPredictedOnly[]{
        return when(experts(j) != nullptr && j.parallel.expert > 1 &&
                    j.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
      }},
+    {"parallel.overlap.expert", "exchanges beside another micro-batch", false, false, "set it to true",
+     [](const Job& j) {
+       return when(experts(j) != nullptr && j.parallel.expert > 1 && j.parallel.overlap.expert_batch);
+     }},
+    {"parallel.fused_experts", "activations inside products of experts", false, false, "set it to false",
+     [](const Job& j) { return when(experts(j) != nullptr && j.parallel.fused_experts); }},
+    {"graphs", "CUDA graphs", false, false, "set it to none",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.graphs != Graphs::kNone); }},
     {"formats.expert_dispatch", "tokens that travel in a format of their own", false, false, "leave it out",
      [](const Job& j) { return when(experts(j) != nullptr && j.formats.expert_dispatch); }},
     {"system.framework_traits.probabilities_inside", "experts that apply the routing probabilities", false, false,

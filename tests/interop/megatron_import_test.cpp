@@ -43,7 +43,7 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \
   CHECK(job.parallel.overlap.data);
   CHECK(job.parallel.overlap.tensor);
   CHECK(job.parallel.overlap.tensor_products);
-  CHECK(job.parallel.bucket == MB(40));
+  CHECK(job.parallel.bucket_elements == 10'000'000);
   CHECK(job.parallel.recompute.kind == RecomputeKind::kSelective);
   CHECK(job.batch.global == 256);
   CHECK(job.formats.compute == Format::kBf16);

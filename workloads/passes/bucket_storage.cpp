@@ -5,8 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "core/job/tier_units.h"
 #include "core/job/job_rules.h"
+#include "core/job/tier_units.h"
+#include "core/job_split.h"
 #include "workloads/passes/parameter_buckets.h"
 
 // Storage of parameters, gradients and optimizer states.
@@ -107,7 +108,7 @@ void ParameterBuckets::group(const DependencyInfo::Chunk& chunk, std::vector<Gro
     const bool by_unit = sharded(kind, 2) ||
                          (sharded(kind, 1) && job_.parallel.zero == 3 && !summed_late(kind.second));
     const double limit = replicas(kind.first).replicas > 1 && !by_unit
-                             ? job_.parallel.bucket.base()
+                             ? bucket_size(job_, replicas(kind.first).replicas).base()
                              : std::numeric_limits<double>::infinity();
     Group together;
     double bytes = 0;

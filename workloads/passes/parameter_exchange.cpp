@@ -38,7 +38,9 @@ AsyncHandle ParameterBuckets::gather(Bucket& bucket, AsyncHandle after) {
   t.in = {bucket.weight_shard};
   t.out = {bucket.weights};
   t.communicator = replicas(bucket.replicas).inside;
-  t.format = bucket.stored;
+  // Scaled by block, values of another rank's shard are not blocks here: they travel wide.
+  t.format = job_.parallel.zero == 3 || bucket.stored == Format::kFp8 ? bucket.stored
+                                                                      : holders_.compute;
   return writer_.transfer(Channel::kData, t);
 }
 

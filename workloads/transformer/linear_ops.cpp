@@ -93,7 +93,7 @@ void TransformerStage::gemm(const Product& p, const Gathered& a) {
   }
 }
 
-void TransformerStage::expert_gemm(const Product& p, std::int64_t part) {
+void TransformerStage::expert_gemm(const Product& p, std::int64_t part, const InProduct& fused) {
   if (p.c == kNoGradient) {
     return;
   }
@@ -101,16 +101,24 @@ void TransformerStage::expert_gemm(const Product& p, std::int64_t part) {
   const std::int64_t computed = e.part(e.computed, part);
   const std::int64_t rows = (computed + e.local - 1) / e.local;
   const bool weights = (p.flags & op_flags::kTransposeA) != 0;
-  if (is_narrow(p.place) && !weights) {
+  if (is_narrow(p.place) && !weights && !job_.parallel.fused_experts) {
     quantise(p.name, p.a);
   }
   auto op = writer_.compute(OpKind::kGemm, p.name,
                             {weights ? p.m : rows, p.n, weights ? rows : p.k, e.local});
-  op.in({p.a, p.b}).out({p.c}).flags(p.flags);
+  std::vector<TensorId> in{p.a, p.b};
+  in.insert(in.end(), fused.in.begin(), fused.in.end());
+  std::vector<TensorId> out{p.c};
+  out.insert(out.end(), fused.out.begin(), fused.out.end());
+  op.in(in).out(out).flags(p.flags);
   op.routing(routing_ + static_cast<std::int32_t>(part));
   narrow(op, p, static_cast<double>((weights ? p.m * e.local : computed) * p.n));
   const double real = static_cast<double>(computed) / static_cast<double>(rows * e.local);
-  op.work(op.op().flops * real, op.op().bytes_read, op.op().bytes_written);
+  const auto bytes = [&](std::int64_t of_row) {
+    return Bytes(static_cast<double>(of_row * computed) * bits_per_element(compute_) / 8);
+  };
+  op.work(op.op().flops * real, op.op().bytes_read + bytes(fused.read),
+          op.op().bytes_written + bytes(fused.written));
 }
 
 bool TransformerStage::is_narrow(ProductPlace place) const {
@@ -183,8 +191,9 @@ bool TransformerStage::casts_each_pass() const {
 }
 
 bool TransformerStage::gathers_narrow() const {
+  const bool shares = job_.parallel.zero > 0 && job_.parallel.zero < 3 && shape_.shards > 1;
   return traits_.gathers_narrow && products_ != compute_ && job_.phase == JobPhase::kTrain &&
-         !job_.lora && frees_weights();
+         !job_.lora && (frees_weights() || shares);
 }
 
 /// Servers cast the matrices of layers once, before all steps.
@@ -201,7 +210,8 @@ void TransformerStage::quantise_weights() {
       const Tensor& weight = writer_.builder().tensor_at(parameter(name).weight);
       all += weight.elements();
       of_layer[use.unit] += gathers_narrow() && weight.format == products_ ? 0 : weight.elements();
-      if (!casts_each_pass() && trains(name)) {  // else made once, before all steps
+      const bool arrives = gathers_narrow() && weight.format == Format::kFp8;
+      if (!casts_each_pass() && trains(name) && !arrives) {  // else made once, before all steps
         quantise("weights", parameter(name).weight);
       }
     }

@@ -138,14 +138,18 @@ void TransformerStage::expert_products_forward(const std::string& at, const Laye
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
   const std::int64_t h = shape_.model.hidden;
-  expert_gemm(
-      {"layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight, x.fc1},
-      part);
+  const Product fc1{
+      "layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight, x.fc1};
   const auto activate = [&] {
     activate_experts(OpKind::kActivationForward, "layer.moe.activation", {x.fc1}, {x.activated}, x,
                      part);
   };
-  writer_.part(LayerPart::kExpertActivation, t.layer, activate, part);
+  if (activates_in_products()) {
+    expert_gemm(fc1, part, {.out = {x.activated}, .written = e.ffn});
+  } else {
+    expert_gemm(fc1, part);
+    writer_.part(LayerPart::kExpertActivation, t.layer, activate, part);
+  }
   expert_gemm(
       {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
       part);
@@ -188,17 +192,17 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t rows = e.part(e.computed, part);
-    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
-    if (e.once) {
+    await_copies(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    if (e.once && !permutes_in_exchange()) {
       writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {rows, h})
           .in({received(x.input), x.probabilities})
           .out({x.input})
           .routing(routing_ + static_cast<std::int32_t>(part));
-    } else {
+    } else if (!e.once) {
       to_experts("layer.moe.dispatch", copies, x.input, part);
     }
     expert_products_forward(at, t, made, part);
-    if (e.once) {
+    if (e.once && !permutes_in_exchange()) {
       writer_
           .compute(OpKind::kCombineForward, "layer.moe.combine_here",
                    {e.part(e.once->received, part), h, rows})
@@ -209,7 +213,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
     back.push_back(from_experts("layer.moe.combine", made, returned, part));
   }
   beside.back();
-  writer_.await(back.back());  // parts arrive in order
+  await_copies(back.back());  // parts arrive in order
   writer_
       .compute(OpKind::kCombineForward, "layer.moe.combine",
                {n, h, e.once ? e.once->returned : e.sent})
@@ -266,15 +270,26 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
       writer_.workspace("moe.gradient.activated", e.computed_room, e.ffn, compute_);
   const TensorId d_fc1 =
       writer_.workspace("moe.gradient.fc1", e.computed_room, e.fc1_width, compute_);
-  expert_gemm(
-      {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
-      part);
+  Product fc2_input{
+      "layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB};
+  if (activates_in_products()) {
+    fc2_input.c = d_fc1;
+    InProduct activation{.in = {x.fc1}, .read = e.fc1_width, .written = e.fc1_width - e.ffn};
+    if (traits_.probabilities_inside) {
+      activation.out = {probability_gradient()};
+    }
+    expert_gemm(fc2_input, part, activation);
+  } else {
+    expert_gemm(fc2_input, part);
+  }
   writer_.needs(LayerPart::kExpertActivation, t.layer, part);
   expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
                kTransposeA | kAccumulate},
               part);
-  activate_experts(OpKind::kActivationBackward, "layer.moe.activation_gradient",
-                   {d_activated, x.fc1}, {d_fc1}, x, part);
+  if (!activates_in_products()) {
+    activate_experts(OpKind::kActivationBackward, "layer.moe.activation_gradient",
+                     {d_activated, x.fc1}, {d_fc1}, x, part);
+  }
   expert_gemm(
       {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},
       part);
@@ -327,14 +342,14 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t own = e.part(e.computed, part);
-    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
-    if (e.once) {
+    await_copies(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    if (e.once && !(permutes_in_exchange() && traits_.probabilities_inside)) {
       combine_gradient(own, received(rows), rows, x, part);
-    } else {
+    } else if (!e.once) {
       to_experts("layer.moe.combine_gradient", copies, rows, part);
     }
     expert_products_backward(at, t, rows, part);
-    if (e.once) {
+    if (e.once && !permutes_in_exchange()) {
       writer_
           .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient_here",
                    {e.part(e.once->received, part), h, own})
@@ -345,7 +360,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
     back.push_back(from_experts("layer.moe.dispatch_gradient", rows, copies, part));
   }
   beside.back();
-  writer_.await(back.back());  // parts arrive in order
+  await_copies(back.back());  // parts arrive in order
   writer_
       .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient",
                {n, h, e.once ? e.once->returned : e.sent})

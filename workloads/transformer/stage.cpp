@@ -143,6 +143,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
   const std::uint32_t segment =
       writer_.begin_segment(fmt::format("forward.{}", chunk), SegmentKind::kForward);
   writer_.set_phase(Phase::kForward);
+  begin_exchanges(chunk);
   OpWriter::Event looked_up = -1;
   if (has_embedding(chunk)) {
     writer_.uses_weights(kEmbeddingUnit);
@@ -176,6 +177,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
       writer_.begin_segment(fmt::format("backward.{}", chunk), SegmentKind::kBackward);
   writer_.set_phase(Phase::kBackward);
   deferred_.clear();
+  begin_exchanges(chunk);
   if (has_head(chunk)) {
     writer_.adds_gradients(head_unit());
     head_backward(c.output, c.output_gradient);

@@ -239,6 +239,11 @@ class TransformerStage {
   [[nodiscard]] bool experts_are_near() const;
   [[nodiscard]] bool experts_apart() const;
   [[nodiscard]] bool sorts_copies() const;
+  void begin_exchanges(std::int64_t chunk);
+  void await_copies(OpWriter::Event exchange);
+  [[nodiscard]] bool permutes_in_exchange() const {
+    return shape_.experts->once && job_.parallel.fused_permutation;
+  }
   OpWriter::Event exchange_copies(const std::string& name, TensorId from, TensorId to, CopyWay way,
                                   std::int64_t part);
   void move_rows(OpKind kind, const char* name, TensorId from, TensorId to, std::int64_t part);
@@ -318,9 +323,21 @@ class TransformerStage {
   void dequantise_layer(std::int64_t layer);
   [[nodiscard]] bool is_narrow(ProductPlace place) const;
   [[nodiscard]] bool is_narrow(const ParameterUse& use) const;
+  /// What an activation inside a product reads and makes beside its operands.
+  struct InProduct {
+    std::vector<TensorId> in = {}, out = {};
+    std::int64_t read = 0, written = 0;  ///< elements of a row
+  };
   /// One product per expert held here, of the rows of a part together: m rows of each (k of each in
   /// a weight gradient).
-  void expert_gemm(const Product& p, std::int64_t part);
+  void expert_gemm(const Product& p, std::int64_t part) { expert_gemm(p, part, InProduct()); }
+  void expert_gemm(const Product& p, std::int64_t part, const InProduct& fused);
+  /// Experts whose activation is recomputed apart have it apart.
+  [[nodiscard]] bool activates_in_products() const {
+    const Recompute& r = job_.parallel.recompute;
+    return job_.parallel.fused_experts &&
+           (r.kind != RecomputeKind::kSelective || !r.modules.expert_activation);
+  }
   /// `narrow`: only products of layers read it, so it may be written in their format.
   void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
                     TensorId statistics, bool narrow = false);
@@ -426,6 +443,9 @@ class TransformerStage {
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
   std::int32_t routing_ = -1;  ///< of the layer whose experts are being written
+  /// Latest exchange of experts' tokens in a pass that nothing in it awaits
+  /// (Overlap::expert_batch).
+  OpWriter::Event beside_ = -1;
 
   // A schedule that splits weight gradients from the backward pass: products left to a pass of
   // their own, whose operands are per micro-batch then. (MoE and latent products stay.)

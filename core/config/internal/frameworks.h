@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,10 @@ struct NamedFramework {
   std::string where;       ///< of the name, for errors
   bool over_file = false;  ///< an override: it goes before what the file says
 };
+/// Keys of a job that name it.
+inline const std::array<std::string, 2> kFrameworkKeys{"stack", "framework"};
+/// The one that a setting `key=value` is of.
+std::optional<std::string> framework_key(const std::string& setting);
 std::optional<NamedFramework> framework_named_by(const Document& job,
                                                  const std::vector<std::string>& overrides);
 /// Applies what a framework does with a plan of the job's shape; what the job says itself stays.

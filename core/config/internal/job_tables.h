@@ -20,6 +20,14 @@ const KeyTable& access_table();
 
 const Keys<Overlap>& overlap_keys();
 Overlap overlap_from(const Value& v, const Reading& reading);
+// Of the software of a job (load_software.cpp).
+Key<Job> fused_attention_key();
+Key<Job> graphs_key();
+void take_graphs(Job& job);
+Key<Parallel> dispatcher_key();
+Key<Parallel> fused_permutation_key();
+Key<Parallel> fused_experts_key();
+Key<Parallel> bucket_elements_key();
 Key<Job> loss_key();
 Key<Job> lora_key();
 Key<Job> sequence_lengths_key();

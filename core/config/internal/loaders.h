@@ -112,6 +112,8 @@ const std::vector<std::pair<std::string, Axis>>& axis_names();
 const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names();
 const std::vector<std::pair<std::string, ContextAlgorithm>>& context_algorithm_names();
 const std::vector<std::pair<std::string, ExpertDispatch>>& expert_dispatch_names();
+const std::vector<std::pair<std::string, ExpertDispatcher>>& expert_dispatcher_names();
+const std::vector<std::pair<std::string, Graphs>>& graphs_names();
 const std::vector<std::pair<std::string, JobPhase>>& phase_names();
 
 template <class T>
