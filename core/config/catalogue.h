@@ -6,9 +6,9 @@
 #include <tuple>
 
 #include "core/config/config.h"
+#include "core/config/paces.h"
 #include "core/config/published_names.h"
 #include "core/job/job.h"
-#include "core/job/efficiency.h"
 
 namespace stepcast::config {
 
@@ -36,7 +36,9 @@ class Catalogue {
   using Known = std::map<std::string, std::shared_ptr<const T>>;
 
   std::mutex mutex_;
-  std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<EfficiencyTable>> all_;
+  std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<EfficiencyTable>,
+             Known<Origins>>
+      all_;
 };
 
 /// Same as Catalogue::once; made each time for a library without a catalogue.
