@@ -374,6 +374,11 @@ int explain(const ExplainCommand& options, const Context& context) {
   if (const std::string frameworks = frameworks_text(a, b); !frameworks.empty()) {
     tables.front().note(frameworks);
   }
+  if (a.job && b.job && efficiency_of(*a.job).has_value() != efficiency_of(*b.job).has_value()) {
+    tables.front().note(
+        "only one side runs on a framework whose efficiency is known: compare the simulated steps, "
+        "or name the stack of the other");
+  }
   tables.insert(tables.end(), placement.begin(), placement.end());
   print_tables(tables, options.format, answer());
   return 0;

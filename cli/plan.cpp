@@ -269,8 +269,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     const studies::AsSet command_line_form = [&](const Job& plan) {
       return config::plan_command_line(source, options.job.overrides, library, on, plan);
     };
-    return plan_parallel(on.request, options, on.default_framework, command_line_form,
-                         options.job.format);
+    return plan_parallel(on, options, command_line_form, options.job.format);
   }
   reject(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");

@@ -1,5 +1,7 @@
 #include "cli/plan_parallel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -185,6 +187,25 @@ std::string bound_text(const ParallelPlanReport& r) {
                      human(Seconds(r.others_at_least)));
 }
 
+/// Plans that differ by less than what is known of steps; "" where the first stands alone.
+std::string tie_text(const ParallelPlanReport& r) {
+  const auto efficiency = efficiency_of(r.plans.front().job);
+  const double reach =
+      r.plans.front().prediction.hardware.base() * std::exp(efficiency ? efficiency->scatter : 0);
+  std::vector<std::string> simulated;
+  for (const RankedParallelPlan& p : r.plans) {
+    if (p.prediction.hardware.base() <= reach) {
+      simulated.push_back(human(p.prediction.hardware));
+    }
+  }
+  return !efficiency || simulated.size() < 2
+             ? ""
+             : fmt::format(
+                   "plans 1 to {} tie within what is known: runs of one source scatter by {} about "
+                   "their efficiency; simulated: {}",
+                   simulated.size(), percent(efficiency->scatter), fmt::join(simulated, ", "));
+}
+
 std::string title(const ParallelPlanReport& r, const std::string& default_framework) {
   const auto efficiency = efficiency_of(r.plans.front().job);
   return fmt::format(
@@ -214,6 +235,8 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
   Columns<Row> columns{
       {"plan", "", [](auto& p) { return p.number; }},
       {"predicted_step_s", "step", [](auto& p) { return p.of.prediction.iteration; }},
+      {"simulated_step_s", "simulated", [](auto& p) { return p.of.prediction.hardware; },
+       shown(r.plans.front().prediction.efficiency.has_value()) | kInCsv},
       {"", "nine of ten",
        [](auto& p) {
          const auto& between = p.of.prediction.interval;
@@ -252,12 +275,14 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
 }
 
 /// CONTRACT section 5.
-Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p) {
+Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p,
+                   const std::string& framework) {
   Json j;
   j["stepcast"] = 1;
   j["kind"] = "parallel";
-  j["job"] = Json::parse(config::job_to_json(p.job, -1));
+  j["job"] = Json::parse(config::job_on_framework_to_json(p.job, framework, -1));
   j["predicted_step_s"] = p.prediction.iteration.base();
+  j["simulated_step_s"] = p.prediction.hardware.base();
   if (const auto& between = p.prediction.interval) {
     j["interval_s"] = {{"p5", between->p5.base()}, {"p95", between->p95.base()}};
   }
@@ -325,13 +350,14 @@ void add_search(const ParallelPlanReport& r, Report& report) {
 }
 
 /// `exported`: the text of a framework that is printed; "" none.
-Report report_of(const ParallelPlanReport& r, const std::string& default_framework, bool details,
-                 const std::string& exported, OutputFormat format) {
+Report report_of(const ParallelPlanReport& r, const config::PlanRequestOnFramework& on,
+                 bool details, const std::string& exported, OutputFormat format) {
+  const std::string& default_framework = on.default_framework;
   Report report(format);
   report.line(title(r, default_framework) + '\n');
   report.add(plans_table(r, details));
   for (const RankedParallelPlan& p : r.plans) {
-    report.item("plans", [&] { return plan_document(r, p); });
+    report.item("plans", [&] { return plan_document(r, p, on.framework); });
   }
   const auto gap = gap_of(r, r.plans.front());
   report.fact("bound", {{"lower_bound_s", gap ? Json(r.lower_bound) : Json()},
@@ -342,6 +368,9 @@ Report report_of(const ParallelPlanReport& r, const std::string& default_framewo
                         {"unproven", r.unproven},
                         {"error", studies::kLeastTimeError}});
   report.line('\n' + bound_text(r));
+  if (const std::string tie = tie_text(r); !tie.empty()) {
+    report.line(tie);
+  }
   report.fact("held", planner::fixed_text(r.fixed));
   if (!default_framework.empty()) {
     report.fact("usual_stack", default_framework);
@@ -384,9 +413,10 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return print_infeasible(why, format);
 }
 
-int search(PlanRequest request, const ParallelPlanCommand& options,
-           const std::string& default_framework, const studies::AsSet& command_line_form,
-           OutputFormat format, runtime::MpiSession* session) {
+int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& options,
+           const studies::AsSet& command_line_form, OutputFormat format,
+           runtime::MpiSession* session) {
+  PlanRequest request = on.request;
   std::optional<FrameworkExport> exported;
   if (!options.export_as.empty()) {
     exported = framework_export(options.export_as);
@@ -452,13 +482,14 @@ int search(PlanRequest request, const ParallelPlanCommand& options,
       exported ? text_for(exported->framework, report.plans.front().job) : std::string();
   const bool written = exported && !exported->file.empty();
   const std::string shown = written ? std::string() : text;
-  Report printed = report_of(report, default_framework, options.details, shown, format);
+  Report printed = report_of(report, on, options.details, shown, format);
   if (!shown.empty()) {
     printed.text(fmt::format("\nplan 1 for {}\n{}", name_of(exported->framework), shown));
   }
   printed.print(answer());
   if (!options.out.empty()) {
-    write_output(options.out, plan_document(report, report.plans.front()).dump(2) + "\n");
+    write_output(options.out,
+                 plan_document(report, report.plans.front(), on.framework).dump(2) + "\n");
   }
   if (written) {
     write_output(exported->file, text);
@@ -488,16 +519,14 @@ double headroom_of(const std::string& text, Bytes memory) {
              : reject("a share such as 5%, or an amount such as \"4 GiB\"");
 }
 
-int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
-                  const std::string& default_framework, const studies::AsSet& command_line_form,
-                  OutputFormat format) {
+int plan_parallel(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& options,
+                  const studies::AsSet& command_line_form, OutputFormat format) {
   const auto session = join_ranks();
   if (session == nullptr) {
-    return search(request, options, default_framework, command_line_form, format, nullptr);
+    return search(on, options, command_line_form, format, nullptr);
   }
   return as_one_rank(*session, [&] {
-    const int code =
-        search(request, options, default_framework, command_line_form, format, session.get());
+    const int code = search(on, options, command_line_form, format, session.get());
     (void)session->everyones("");  // the others sleep until rank 0 has simulated and printed
     return code;
   });

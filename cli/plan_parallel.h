@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cli/command.h"
+#include "core/config/default_framework.h"
 #include "core/job/plan_request.h"
 #include "studies/plan/plans_as_set.h"
 
@@ -29,10 +30,8 @@ double headroom_of(const std::string& text, Bytes memory);
 
 /// `stepcast plan` on a transformer: searches, prints, writes. Returns the exit code: 1 when no
 /// plan fits.
-/// `usual_stack`: that of the request where the job names none; "" where it names one or none is
-/// known. `as_set`: a plan as `predict` takes it; its step is shown as predicted so.
-int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
-                  const std::string& default_framework, const studies::AsSet& command_line_form,
-                  OutputFormat format);
+/// `command_line_form`: a plan as `predict` takes it; its step is shown as predicted so.
+int plan_parallel(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& options,
+                  const studies::AsSet& command_line_form, OutputFormat format);
 
 }  // namespace stepcast::cli

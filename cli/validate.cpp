@@ -85,13 +85,19 @@ void add_validate(CLI::App& app, Context& context) {
       ->check(CLI::IsMember(names_of(true)));
   add("--system", o.system, "Calibrated system file");
   add("--data", o.data, "Measurements: a file or folder");
-  add("--scalars", o.scalars, "published: another table whose rows alone give the scalars (loso)");
+  add("--scalars", o.scalars,
+      "published: another table whose rows alone give the efficiencies (with --leave-out source)");
+  add("--leave-out", o.leave_out,
+      "published: efficiencies and intervals of a row from rows of other publications, other "
+      "makers "
+      "of software, other generations of GPUs, other releases")
+      ->check(CLI::IsMember({"source", "vendor", "gpu-generation", "release"}));
   add("--out-pace", o.out_pace,
-      "published: write the paces that the rows show, as models/stacks/paces.json")
+      "published: write the efficiencies that the rows show, as models/stacks/paces.json")
       ->check(output_file());
   add("--calibrate", o.calibrate,
       "What the rows show (dlrm, published): what `predict` says (published's default), hardware "
-      "facts only, a scalar from other sources, or from one row (dlrm's)")
+      "facts only, from other sources (loso: as --leave-out source), or from one row (dlrm's)")
       ->check(CLI::IsMember({"shipped", "facts", "loso", "one-row"}));
   add("--seed", o.seed, "Seed of the cases");
   add("--count", o.count,

@@ -33,7 +33,7 @@ Group group_of(std::string name, const std::vector<Row>& rows, std::string basel
   Group group{.name = std::move(name), .baseline = std::move(baseline)};
   std::vector<double> errors;
   std::vector<const Row*> scored;
-  double naive = 0;
+  std::vector<double> naive;
   double noise = 0;
   for (const Row& row : rows) {
     if (row.skipped) {
@@ -42,7 +42,7 @@ Group group_of(std::string name, const std::vector<Row>& rows, std::string basel
     }
     scored.push_back(&row);
     errors.push_back(row.error());
-    naive += std::abs(row.naive / row.measured - 1);
+    naive.push_back(row.naive / row.measured - 1);
     noise += row.noise;
     group.in_range_share += row.in_range ? 1 : 0;
   }
@@ -51,7 +51,10 @@ Group group_of(std::string name, const std::vector<Row>& rows, std::string basel
     const auto n = static_cast<double>(scored.size());
     group.worst_row = scored[group.errors.worst_index]->id;
     group.in_range_share /= n;
-    group.baseline_mean = group.baseline.empty() ? 0 : naive / n;
+    if (!group.baseline.empty()) {
+      group.baseline_errors = studies::statistics_of(naive);
+      group.baseline_mean = group.baseline_errors->mean;
+    }
     group.repeat_noise = noise > 0 ? std::optional(noise / n) : std::nullopt;
   }
   return group;

@@ -44,6 +44,7 @@ struct Row {
     std::string fit{};    ///< "yes", "likely" or "no"
     double memory_margin = 0;
     double memory_share = 0;  ///< predicted, of the device's
+    std::string generation{}, family{}, release{};
   };
   std::optional<Run> run{};
   std::vector<Figure> more{};
@@ -64,12 +65,13 @@ struct Group {
   std::string worst_row{};
   std::string baseline{};  ///< the naive predictor compared with; empty: none
   double baseline_mean = 0;
+  std::optional<studies::ErrorStatistics> baseline_errors{};
   double in_range_share = 0;
   std::optional<double> repeat_noise{};  ///< of the measurements themselves
   std::optional<double> kendall_tau{};   ///< of the order of plans of one model
   std::optional<double> regret{};        ///< of the plan predicted to be the best
   std::optional<studies::ErrorStatistics> memory{};
-  /// Share of rows inside the interval said to hold 80 % of them, made without the group's source.
+  /// Share of rows inside the interval said to hold 90 % of them.
   std::optional<double> covered{};
   std::size_t skipped = 0;  ///< rows of the group that could not be scored
   std::string bound{};      ///< the group's own bar; empty: only reported

@@ -25,7 +25,10 @@ Json run_json(const Row::Run& run) {
           {"fits", run.fits},
           {"fit", run.fit},
           {"memory_margin", run.memory_margin},
-          {"memory_share", run.memory_share}};
+          {"memory_share", run.memory_share},
+          {"generation", run.generation},
+          {"training", run.family},
+          {"release", run.release}};
 }
 
 Cell cell_of(const validation::Figure& f) {
@@ -113,6 +116,11 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
   const auto dash = [](const std::optional<double>& of) {
     return of ? share(*of) : empty_cell("-");
   };
+  const auto naive = [](double E::*of) {
+    return [of](auto& g) {
+      return g.baseline_errors ? share((*g.baseline_errors).*of) : empty_cell("-");
+    };
+  };
   const bool ordered = any_has(groups, &G::kendall_tau) || any_has(groups, &G::memory);
   const Visibility ranked = ordered ? kInText : kNowhere;
   const Visibility covered = any_has(groups, &G::covered) ? kInText : kNowhere;
@@ -137,13 +145,15 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
       {"", "noise", noise, kInText},
       {"baseline_mean", "naive mean",
        [](auto& g) { return g.baseline.empty() ? empty_cell("-") : share(g.baseline_mean); }},
+      {"baseline_median", "naive median", naive(&E::median)},
+      {"baseline_p90", "naive p90", naive(&E::p90)},
       {"baseline", "", [](auto& g) { return g.baseline.empty() ? empty_cell() : cell(g.baseline); },
        kInJson},
       {"", "tau", tau, ranked},
       {"", "regret", regret, ranked},
       {"", "memory mean",
        [](auto& g) { return g.memory ? share(g.memory->mean) : empty_cell("-"); }, ranked},
-      {"", "in 80 %", [dash](auto& g) { return dash(g.covered); }, covered},
+      {"", "in 90 %", [dash](auto& g) { return dash(g.covered); }, covered},
       {"in_range_share", "in range", [](auto& g) { return share(g.in_range_share); }},
       {"kendall_tau", "", tau, kInJson},
       {"regret", "", regret, kInJson},
@@ -157,7 +167,7 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
                          : absent_cell();
        },
        kInJson},
-      {"covered_by_80", "", [](auto& g) { return code_or_absent(g.covered); }, kInJson},
+      {"covered_by_90", "", [](auto& g) { return code_or_absent(g.covered); }, kInJson},
       {"bound", "bar",
        [](auto& g) {
          return g.bound.empty()

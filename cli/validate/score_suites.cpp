@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <thread>
 
+#include "cli/print/human.h"
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
 #include "cli/validate/validate.h"
@@ -103,13 +105,21 @@ Suite score_collectives(const ValidateOptions& options, const Context& context) 
 }
 
 Suite score_published(const ValidateOptions& options, const Context& context) {
-  const std::string calibrate = options.calibrate.empty() ? "shipped" : options.calibrate;
-  const validation::PublishedRegime regime = *validation::regime_named(calibrate);
+  using Regime = validation::PublishedRegime;
+  if (!options.leave_out.empty() && !options.calibrate.empty() && options.calibrate != "loso") {
+    throw InputError("--leave-out", fmt::format("found with --calibrate {}; leave one of them out",
+                                                options.calibrate));
+  }
+  const std::string asked = !options.leave_out.empty()   ? options.leave_out
+                            : !options.calibrate.empty() ? options.calibrate
+                                                         : "shipped";
+  validation::PublishedBasis basis = *validation::basis_named(asked);
   const bool unseen = !options.scalars.empty();
-  if (unseen && regime != validation::PublishedRegime::kLoso) {
-    throw InputError("--scalars", fmt::format("takes the scalars of the other table's sources; "
-                                              "found --calibrate {}, expected loso",
-                                              calibrate));
+  if (unseen &&
+      (basis.regime != Regime::kLeftOut || basis.leave_out != validation::LeaveOut::kSource)) {
+    throw InputError("--scalars", fmt::format("takes the efficiencies of the other table's "
+                                              "sources; found {}, expected --leave-out source",
+                                              asked));
   }
   const config::Library library{context.library};
   const auto names = config::load_published_names(library);
@@ -117,7 +127,7 @@ Suite score_published(const ValidateOptions& options, const Context& context) {
     Progress progress("predicting");
     return validation::predict_published(
         rows, names, library,
-        {.facts = regime == validation::PublishedRegime::kFacts,
+        {.facts = basis.regime == Regime::kFacts,
          .threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency())),
          .progress = [&progress](double done) { progress.update(done, 1, ""); }});
   };
@@ -125,17 +135,24 @@ Suite score_published(const ValidateOptions& options, const Context& context) {
   const auto others = unseen ? validation::read_published(options.scalars)
                              : std::vector<validation::PublishedRow>{};
   const auto predictions = predicted(tables.rows);
-  Suite result =
-      unseen ? validation::validate_unseen(predictions, predicted(others))
-             : validation::validate_published(predictions, regime,
-                                              regime == validation::PublishedRegime::kShipped
-                                                  ? config::load_efficiencies(library)
-                                                  : EfficiencyTable{});
+  if (basis.regime == Regime::kShipped) {
+    basis.shipped = config::load_efficiencies(library);
+  }
+  Suite result = unseen ? validation::validate_unseen(predictions, predicted(others))
+                        : validation::validate_published(predictions, basis);
   if (!options.out_pace.empty()) {
-    EfficiencyTable table = validation::fit_efficiencies(validation::pointers(predictions));
-    table.source = fmt::format("stepcast validate published --out-pace: {} steps of {}",
-                               table.groups.back().rows,
-                               std::filesystem::path(options.data).filename().string());
+    const auto all = validation::pointers(predictions);
+    EfficiencyTable table = validation::fit_efficiencies(all);
+    std::map<std::string, int> files;  // rows that gave an efficiency
+    for (const auto* p : validation::where(all, validation::gives_efficiency)) {
+      const std::string& place = p->row->place;
+      ++files[std::filesystem::path(place.substr(0, place.rfind(':'))).filename().string()];
+    }
+    std::string of;
+    for (const auto& [file, rows] : files) {
+      of += fmt::format("{}{} rows of {}", of.empty() ? "" : ", ", rows, file);
+    }
+    table.source = fmt::format("stepcast validate published --out-pace, {}: {}", today(), of);
     write_output(options.out_pace, config::efficiencies_to_json(table));
   }
   result.notes.insert(result.notes.end(), tables.left_out.begin(), tables.left_out.end());

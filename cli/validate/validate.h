@@ -15,7 +15,7 @@ namespace stepcast::cli {
 /// The options of `stepcast validate`; a suite takes those that its help names.
 struct ValidateOptions {
   std::vector<std::string> suites;
-  std::string system, data, scalars, out_pace, calibrate, emulate, predictions;
+  std::string system, data, scalars, out_pace, calibrate, leave_out, emulate, predictions;
   std::string device, framework, holdout;
   bool form_only = false;
   std::size_t points = 1000;

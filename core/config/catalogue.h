@@ -6,9 +6,9 @@
 #include <tuple>
 
 #include "core/config/config.h"
+#include "core/config/paces.h"
 #include "core/config/published_names.h"
 #include "core/job/job.h"
-#include "core/job/efficiency.h"
 
 namespace stepcast::config {
 
@@ -37,7 +37,7 @@ class Catalogue {
 
   std::mutex mutex_;
   std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<EfficiencyTable>,
-             Known<FittedModel>>
+             Known<FittedModel>, Known<Origins>>
       all_;
 };
 

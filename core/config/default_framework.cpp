@@ -11,19 +11,15 @@
 namespace stepcast::config {
 namespace {
 
-bool has_overlap(const Document& job) {
-  const auto parallel = job.root.find("parallel");
-  return parallel != job.root.end() && parallel->is_object() && parallel->contains("overlap");
-}
-
-/// True if the job says its overlaps as a whole, in its file (`in_file`) or by an override. A
-/// single one, as `parallel.overlap.data=false`, changes those of the stack.
-bool says_overlap(bool in_file, const Document& job) {
-  return in_file ||
-         (has_overlap(job) &&
-          std::any_of(job.overridden.begin(), job.overridden.end(), [](const std::string& path) {
-            return path == "parallel" || path == "parallel.overlap";
-          }));
+/// True if the job's system carries an efficiency: it was resolved on a framework, which has said
+/// what it says. Another system carries none.
+bool carries_efficiency(const JobDocuments& documents) {
+  const Json& job = documents.job.root;
+  const Json system = job.is_object() ? job.value("system", Json()) : Json();
+  const Json fitted = system.is_object() ? system.value("fitted", Json()) : Json();
+  return std::any_of(
+      std::begin(kEfficiencyFamilies), std::end(kEfficiencyFamilies),
+      [&fitted](EfficiencyFamily family) { return fitted.contains(efficiency_key(family)); });
 }
 
 /// The efficiency that a step at the hardware's own rate would have; a scalar of the user's own
@@ -73,15 +69,6 @@ void take_default_framework(JobOnFramework& on, std::string_view framework, JobD
   }
 }
 
-/// A job that no framework is taken for because it says its overlaps itself: its step is that of
-/// the ideal rate where another would have a measured one.
-void reject_own_overlaps(JobOnFramework& on, const Library& library) {
-  if (may_have_efficiency(on.job, library) && !efficiency_of(on.job) &&
-      on.job.calibration.kind == Calibration::Kind::kAuto) {
-    on.rejected = "the job says its overlaps itself";
-  }
-}
-
 /// The job of documents that name no stack. Where one may be taken (`open`), a job is legal if it
 /// is on the default framework of its family of plans, which may say sequence parallelism for it.
 JobOnFramework read_without_framework(const JobDocuments& documents, const Library& library,
@@ -118,16 +105,13 @@ JobOnFramework load_job_on_default_framework(const Source& source,
                                              const Library& library) {
   Document document = job_document(source, overrides, library);
   const auto named = framework_named_by(document, overrides);
-  const bool in_file = has_overlap(document);
   JobDocuments documents = apply_overrides(std::move(document), overrides, library);
-  const bool open = !named && !says_overlap(in_file, documents.job);
+  const bool open = !named && !carries_efficiency(documents);
   JobOnFramework on =
       named ? JobOnFramework{read_job_on_framework(documents, named, library, false), {}, {}}
             : read_without_framework(documents, library, open);
   if (open) {
     take_default_framework(on, {}, std::move(documents), library, false);
-  } else if (!named) {
-    reject_own_overlaps(on, library);
   }
   return on;
 }
@@ -138,17 +122,21 @@ PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
                                                       std::string_view framework) {
   Document document = job_document(source, overrides, library);
   const auto named = framework_named_by(document, overrides);
-  const bool in_file = has_overlap(document);
   const JobDocuments documents =
       open_plan(apply_overrides(std::move(document), overrides, library));
-  const bool open = !named && (!framework.empty() || !says_overlap(in_file, documents.job));
+  const bool open = !named && (!framework.empty() || !carries_efficiency(documents));
   JobOnFramework on{read_job_on_framework(documents, named, library, true), {}, {}};
   if (open) {
     take_default_framework(on, framework, documents, library, true);
-  } else if (!named) {
-    reject_own_overlaps(on, library);
   }
-  return {plan_request_of(documents, std::move(on.job)), on.default_framework, on.rejected};
+  return {plan_request_of(documents, std::move(on.job)), on.default_framework, on.rejected,
+          named ? named->name : on.default_framework};
+}
+
+std::string job_on_framework_to_json(const Job& job, const std::string& framework, int indent) {
+  OrderedJson j = job_json(job, true);
+  j["stack"] = framework.empty() ? std::string(kNoFramework) : framework;
+  return pretty(j, indent);
 }
 
 std::string quoted_setting(const std::string& setting) {
@@ -159,7 +147,6 @@ std::string quoted_setting(const std::string& setting) {
 PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,
                             const Library& library, const PlanRequestOnFramework& request,
                             const Job& plan) {
-  const bool own_overlaps = has_overlap(job_document(source, overrides, library));
   PlanAsSet as;
   if (!request.default_framework.empty()) {
     as.settings.push_back("stack=" + request.default_framework);
@@ -168,7 +155,7 @@ PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>
     const std::size_t before = as.settings.size();
     for (const Difference& d : differences(from, plan)) {
       const bool of_framework =
-          d.key.starts_with("system") || (d.key.starts_with("parallel.overlap") && !own_overlaps);
+          d.key.starts_with("system") || d.key.starts_with("parallel.overlap");
       const bool text = d.after.front() == '"';
       if (!of_framework) {
         as.settings.push_back(d.key + "=" +

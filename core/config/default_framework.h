@@ -13,22 +13,24 @@ struct JobOnFramework {
   std::string
       default_framework;  ///< the framework taken because the job names none; "": none was taken
   std::string rejected;   ///< why none was where it could be: the default framework cannot run the
-                         ///< job as it is, or the job says its overlaps itself; "" otherwise
+                          ///< job as it is; "" otherwise
 };
 
-/// Variant of load_job: a transformer that trains on a known GPU and says neither `stack` nor its
-/// `parallel.overlap` as a whole runs as the usual framework of its family of plans does
-/// (models/stacks: the framework that is `default_of` the family), at the efficiency measured for
-/// it, or with the scalar of its `calibration`. What the job says itself stays, single overlaps
-/// too; where the framework cannot run the job as it is, none is taken.
+/// Variant of load_job: a transformer that trains on a known GPU and names no `stack` runs as the
+/// usual framework of its family of plans does (models/stacks: the framework that is `default_of`
+/// the family), at the efficiency measured for it, or with the scalar of its `calibration`. What
+/// the job says itself stays, single keys of an object too; where the framework cannot run the job
+/// as it is, none is taken, nor of a resolved job that carries its efficiency. `stack` none asks
+/// for the simulation alone.
 JobOnFramework load_job_on_default_framework(const Source& source,
                                              const std::vector<std::string>& overrides,
                                              const Library& library);
 
 struct PlanRequestOnFramework {
   PlanRequest request;
-  std::string default_framework;  ///< as in JobOnStack
+  std::string default_framework;  ///< as in JobOnFramework
   std::string rejected;
+  std::string framework;  ///< that plans run on: the named or the default one; "" none
 };
 
 /// Variant of load_plan_request, on the framework `framework` where one is given, else on the usual
@@ -38,6 +40,10 @@ PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
                                                       const std::vector<std::string>& overrides,
                                                       const Library& library,
                                                       std::string_view framework);
+
+/// A job as job_to_json writes it, with the framework it runs on ("" none) and every key that a
+/// framework may set: on another system it still runs on that one.
+std::string job_on_framework_to_json(const Job& job, const std::string& framework, int indent = 2);
 
 /// A setting `key=value` as a shell takes it after --set: quoted where the value is an object.
 std::string quoted_setting(const std::string& setting);

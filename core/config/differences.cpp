@@ -46,9 +46,9 @@ std::vector<Difference> differences(const Job& a, const Job& b) {
   Json after(whole(b));
   for (Json* job : {&before, &after}) {
     (*job)["parallel"]["data"] = "auto";
-    // Paces multiply a step as a whole.
+    // Efficiencies multiply a step as a whole.
     if (Json& system = (*job)["system"]; system.is_object() && system.contains("fitted")) {
-      for (const PlanFamily family : kPlanFamilies) {
+      for (const EfficiencyFamily family : kEfficiencyFamilies) {
         system["fitted"].erase(efficiency_key(family));
       }
     }

@@ -62,7 +62,7 @@ std::string shown(const Json& value, std::size_t limit = 60);
 /// JSON text with short objects and lists of numbers on one line; `indent` < 0: all on one line.
 std::string pretty(const OrderedJson& value, int indent);
 /// JSON of a job, as job_to_json writes it.
-OrderedJson job_json(const Job& job);
+OrderedJson job_json(const Job& job, bool every = false);
 
 /// One value of a document with its path: every accessor checks type and range and fails with
 /// place, value, expectation.

@@ -1,42 +1,64 @@
 #include <algorithm>
+#include <cmath>
 
 #include "core/config/internal/frameworks.h"
 #include "core/config/paces.h"
+#include "core/lower.h"
 
 namespace stepcast::config {
 namespace {
 
-std::string measured_text(const EfficiencyGroup& group, const std::string& device,
-                          const std::string& framework) {
-  if (!group.device.empty() && !group.framework.empty()) {
-    return fmt::format("{} on {}", framework, group.device);
+/// The device that the runs of a framework on a generation ran on; the generation where there are
+/// several.
+std::string devices_of(const EfficiencyTable& table, const EfficiencyKeys& keys) {
+  std::string devices;
+  for (const EfficiencyGroup& g : table.groups) {
+    if (g.of.generation == keys.generation && g.of.framework == keys.framework &&
+        !g.of.device.empty() && g.of.device != devices) {
+      devices = devices.empty() ? g.of.device : keys.generation + " GPUs";
+    }
   }
-  const std::string whose = !group.framework.empty() ? framework + " on other GPUs"
-                            : !group.device.empty()
-                                ? group.family + " plans of other frameworks on " + group.device
-                            : !group.family.empty() ? group.family + " plans of other frameworks"
-                                                    : "other plans and frameworks";
-  return fmt::format("{} ({} was not measured)", whose,
-                     group.framework.empty() ? framework + " on " + device : device);
+  return devices.empty() ? keys.generation + " GPUs" : devices;
 }
 
-/// The efficiencies of all families of plans as the framework runs them.
-void attach_paces(Job& job, const std::string& framework, const Library& library) {
+/// Whose runs give the efficiency, and whose are missing there.
+std::string measured_text(const EfficiencyGroup& group, const EfficiencyKeys& keys,
+                          const EfficiencyTable& table) {
+  if (!group.of.device.empty()) {
+    return fmt::format("{} on {}", keys.framework, keys.device);
+  }
+  if (!group.of.framework.empty()) {
+    return fmt::format("the ratio of {} {} runs on {}; none on {}", group.rows, keys.framework,
+                       devices_of(table, keys), keys.device);
+  }
+  if (!group.of.generation.empty()) {
+    return fmt::format("the ratio of {} runs of other frameworks on {} GPUs; none of {}",
+                       group.rows, keys.generation, keys.framework);
+  }
+  return fmt::format("the ratio of {} runs on other GPUs; none on {}: outside what was measured",
+                     group.rows, keys.generation.empty() ? keys.device : keys.generation + " GPUs");
+}
+
+/// The efficiencies of all kinds of training as the framework runs them.
+void attach_efficiencies(Job& job, const std::string& framework, const Library& library) {
   const EfficiencyTable table = load_efficiencies(library);
-  for (const PlanFamily family : kPlanFamilies) {
-    const EfficiencyGroup* group =
-        nearest_efficiency(table, job.system.device.name, framework, name_of(family));
+  const std::string& device = job.system.device.name;
+  EfficiencyKeys keys{load_origins(library).generation_of(device), device, framework, {}};
+  for (const EfficiencyFamily family : kEfficiencyFamilies) {
+    keys.family = name_of(family);
+    const EfficiencyGroup* group = nearest_efficiency(table, keys);
     if (group == nullptr) {
       continue;
     }
-    const Efficiency efficiency{
-        .factor = group->factor,
-        .low = group->low,
-        .high = group->high,
-        .rows = group->rows,
-        .sources = group->sources,
-        .own = !group->device.empty() && !group->framework.empty(),
-        .measured = measured_text(*group, job.system.device.name, framework)};
+    const double width = std::exp(efficiency_width(table, keys));
+    const Efficiency efficiency{.factor = group->factor,
+                                .low = group->factor / width,
+                                .high = group->factor * width,
+                                .rows = group->rows,
+                                .sources = group->sources,
+                                .own = !group->of.device.empty(),
+                                .scatter = table.scatter,
+                                .measured = measured_text(*group, keys, table)};
     // A resolved job says its own.
     job.system.fitted.try_emplace(efficiency_key(family), fitted_efficiency(efficiency));
   }
@@ -72,14 +94,14 @@ std::optional<NamedFramework> framework_named_by(const Document& job,
 
 Job read_job_on_framework(JobDocuments documents, const std::optional<NamedFramework>& named,
                           const Library& library, bool plan_open) {
-  if (named) {
+  if (named && lower(named->name) != kNoFramework) {
     const PublishedNames names = load_published_names(library);
     const FrameworkRecipe recipe =
         names.named(named->name, named->where);  // always with a framework
     documents = with_framework(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
     if (is_transformer(job) && job.phase == JobPhase::kTrain) {
-      attach_paces(job, recipe.framework->product, library);
+      attach_efficiencies(job, recipe.framework->product, library);
     }
     return job;
   }

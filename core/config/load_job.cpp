@@ -348,7 +348,9 @@ const KeyTable& batch_table() {
   return table;
 }
 
-OrderedJson job_json(const Job& job) { return write_keys(job_keys(), job, {&job}); }
+OrderedJson job_json(const Job& job, bool every) {
+  return write_keys(job_keys(), job, {&job, every});
+}
 const KeyTable& job_table() {
   static const KeyTable table = facts_of(job_keys());
   return table;

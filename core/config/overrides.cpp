@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <span>
 #include <string>
 
 #include "core/config/internal/frameworks.h"
@@ -130,10 +131,10 @@ std::optional<Document> opened(const Document& in, const Json& holder, const cha
   return d;
 }
 
-/// Whether the job says something at the path itself.
-bool says(const Json& root, const std::vector<Step>& steps) {
+/// Whether something is said at steps[from..] below `root`.
+bool says(const Json& root, const std::vector<Step>& steps, std::size_t from = 0) {
   const Json* at = &root;
-  for (const Step& s : steps) {
+  for (const Step& s : std::span(steps).subspan(from)) {
     const auto it = at->is_object() && !s.index ? at->find(s.key) : at->end();
     if (it == at->end()) {
       return false;
@@ -175,12 +176,16 @@ class Overrider {
     if (recipe.host_issue > 0) {
       settings.push_back(fmt::format("system.device.launch=\"{} us\"", recipe.host_issue * 1e6));
     }
-    const Json before = documents_.job.root;  // what the job says, before the framework adds to it
-    for (const auto& [path, value] : leaves_of(settings)) {
-      const std::vector<Step> steps = steps_of(path, path);
-      const bool free = !overridden(path) && (over_file || !says(before, steps));
-      if ((free || names_kernel(path, value)) && !lacks_need(path)) {
-        set(steps, value);
+    auto leaves = leaves_of(settings);
+    std::erase_if(leaves, [&](const auto& leaf) {
+      const auto& [path, value] = leaf;
+      const bool free =
+          !overridden(path) && (over_file || !says(documents_.job.root, steps_of(path, path)));
+      return !free && !names_kernel(path, value);
+    });
+    for (const auto& [path, value] : leaves) {
+      if (!lacks_need(path)) {
+        set(steps_of(path, path), value);
       }
     }
   }
@@ -201,8 +206,8 @@ class Overrider {
     return n != parallel->end() && n->is_number_integer() ? n->get<std::int64_t>() : 1;
   }
 
-  /// Settings by path, a later one in place of an earlier one; overlaps and formats one by one
-  /// where an override says one of them.
+  /// Settings by path, a later one in place of an earlier one; those of objects whose keys stand
+  /// alone, or of which an override says a part, one by one.
   [[nodiscard]] std::vector<std::pair<std::string, Json>> leaves_of(
       const std::vector<std::string>& settings) const {
     std::vector<std::pair<std::string, Json>> whole;
@@ -215,6 +220,7 @@ class Overrider {
     std::vector<std::pair<std::string, Json>> leaves;
     for (auto& [path, value] : whole) {
       const bool apart =
+          path == "parallel.overlap" || path == "formats" || path == "system.framework_traits" ||
           std::any_of(documents_.job.overridden.begin(), documents_.job.overridden.end(),
                       [&path = path](const std::string& o) { return o.starts_with(path + "."); });
       if (!apart || !value.is_object()) {
@@ -235,12 +241,12 @@ class Overrider {
            job.value("attention", Json("flash")) == "flash";
   }
 
-  /// True for an overlap that builds on another one, which an override took away.
+  /// True for an overlap that builds on another one, which the job does without.
   [[nodiscard]] bool lacks_need(const std::string& path) const {
     static const std::map<std::string, std::string> needs{
         {"parallel.overlap.tensor_products", "tensor"}, {"parallel.overlap.parameters", "data"}};
     const auto need = needs.find(path);
-    if (need == needs.end() || !overridden("parallel.overlap." + need->second)) {
+    if (need == needs.end()) {
       return false;
     }
     const Json::json_pointer at("/parallel/overlap/" + need->second);
@@ -248,13 +254,24 @@ class Overrider {
     return job.contains(at) && job.at(at) == false;
   }
 
-  /// True if an override said this, a part of it or what it is a part of.
+  /// True if an override said this or a part of it, or said an object that holds it: what an object
+  /// leaves out is not said.
   [[nodiscard]] bool overridden(const std::string& path) const {
-    const auto& said = documents_.job.overridden;
-    return std::any_of(said.begin(), said.end(), [&path](const std::string& o) {
+    const auto& all = documents_.job.overridden;
+    return std::any_of(all.begin(), all.end(), [&](const std::string& o) {
       const bool file = o == "workload" || o == "system" || o == "system.device";
-      return o == path || o.starts_with(path + ".") || (!file && path.starts_with(o + "."));
+      return o == path || o.starts_with(path + ".") ||
+             (!file && path.starts_with(o + ".") && said(steps_of(path, path)));
     });
+  }
+
+  /// True if the job, or the file of it that an override opened, says something there.
+  [[nodiscard]] bool said(const std::vector<Step>& steps) const {
+    const auto& [job, workload, system, device] = documents_;
+    return steps[0].key == "workload" && workload                   ? says(workload->root, steps, 1)
+           : steps[0].key != "system" || !system                    ? says(job.root, steps)
+           : steps.size() > 1 && steps[1].key == "device" && device ? says(device->root, steps, 2)
+                                                                    : says(system->root, steps, 1);
   }
 
   void set(const std::vector<Step>& steps, Json value) {

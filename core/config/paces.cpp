@@ -1,5 +1,7 @@
 #include "core/config/paces.h"
 
+#include <algorithm>
+
 #include "core/config/catalogue.h"
 #include "core/config/internal/loaders.h"
 
@@ -7,33 +9,74 @@ namespace stepcast::config {
 namespace {
 
 constexpr double kMostFactor = 1e3;
+constexpr double kMostWidth = 7;  // ln kMostFactor
 constexpr std::int64_t kMostMeasured = 1'000'000;
+
+/// Keys of a group and the members they are read into.
+constexpr std::pair<const char*, std::string EfficiencyKeys::*> kKeys[] = {
+    {"generation", &EfficiencyKeys::generation},
+    {"device", &EfficiencyKeys::device},
+    {"framework", &EfficiencyKeys::framework},
+    {"family", &EfficiencyKeys::family}};
+
+EfficiencyKeys keys_from(const Value& item) {
+  EfficiencyKeys keys;
+  for (const auto& [key, into] : kKeys) {
+    if (const auto v = item.find(key)) {
+      keys.*into = v->name();
+    }
+  }
+  return keys;
+}
+
+OrderedJson keys_json(const EfficiencyKeys& keys) {
+  OrderedJson j = OrderedJson::object();
+  for (const auto& [key, value] : kKeys) {
+    if (!(keys.*value).empty()) {
+      j[key] = keys.*value;
+    }
+  }
+  return j;
+}
+
+std::map<std::string, std::vector<std::string>> lists_from(const Value& v) {
+  std::map<std::string, std::vector<std::string>> lists;
+  for (const auto& [name, list] : v.members()) {
+    for (const Value& item : list.items("a list of names", 1)) {
+      lists[name].push_back(item.name());
+    }
+  }
+  return lists;
+}
 
 }  // namespace
 
 EfficiencyTable read_efficiencies(const Source& source) {
   const Document document = parse_document(source);
   const Value root = Value::root_of(document);
-  root.keys({"source", "groups"});
+  root.keys({"source", "scatter", "groups", "spreads"});
   EfficiencyTable table;
   table.source = root.at("source", "command and tables it was made from").text("a text");
+  table.scatter = root.at("scatter", "a standard deviation").number(0, kMostWidth);
   for (const Value& item : root.at("groups", "a list").items("a list of measured groups")) {
-    item.keys({"device", "framework", "family", "factor", "low", "high", "rows", "sources"});
-    EfficiencyGroup group;
-    for (const auto& [key, into] : {std::pair{"device", &group.device},
-                                    {"framework", &group.framework},
-                                    {"family", &group.family}}) {
-      if (const auto v = item.find(key)) {
-        *into = v->name();
-      }
-    }
-    for (const auto& [key, into] :
-         {std::pair{"factor", &group.factor}, {"low", &group.low}, {"high", &group.high}}) {
-      *into = item.at(key, "measured over simulated step").number(1 / kMostFactor, kMostFactor);
-    }
-    group.rows = item.at("rows", "how many steps").integer(1, kMostMeasured);
-    group.sources = item.at("sources", "how many publications").integer(1, kMostMeasured);
-    table.groups.push_back(std::move(group));
+    item.keys(
+        {"generation", "device", "framework", "family", "factor", "error", "rows", "sources"});
+    table.groups.push_back(
+        {.of = keys_from(item),
+         .factor =
+             item.at("factor", "measured over simulated step").number(1 / kMostFactor, kMostFactor),
+         .error = item.at("error", "the median of its rows").number(0, kMostFactor),
+         .rows = item.at("rows", "how many steps").integer(1, kMostMeasured),
+         .sources = item.at("sources", "how many publications").integer(1, kMostMeasured)});
+  }
+  for (const Value& item : root.at("spreads", "a list").items("a list of intervals")) {
+    item.keys({"generation", "family", "width", "sources"});
+    const EfficiencyKeys keys = keys_from(item);
+    table.spreads.push_back(
+        {.generation = keys.generation,
+         .family = keys.family,
+         .width = item.at("width", "half an interval of ln").number(0, kMostWidth),
+         .sources = item.at("sources", "how many publications").integer(0, kMostMeasured)});
   }
   return table;
 }
@@ -47,23 +90,58 @@ EfficiencyTable load_efficiencies(const Library& library) {
 std::string efficiencies_to_json(const EfficiencyTable& table) {
   OrderedJson j;
   j["source"] = table.source;
+  j["scatter"] = table.scatter;
   j["groups"] = OrderedJson::array();
   for (const EfficiencyGroup& g : table.groups) {
-    OrderedJson group;
-    for (const auto& [key, value] :
-         {std::pair{"device", &g.device}, {"framework", &g.framework}, {"family", &g.family}}) {
-      if (!value->empty()) {
-        group[key] = *value;
-      }
-    }
+    OrderedJson group = keys_json(g.of);
     group["factor"] = g.factor;
-    group["low"] = g.low;
-    group["high"] = g.high;
+    group["error"] = g.error;
     group["rows"] = g.rows;
     group["sources"] = g.sources;
     j["groups"].push_back(std::move(group));
   }
+  j["spreads"] = OrderedJson::array();
+  for (const EfficiencySpread& s : table.spreads) {
+    OrderedJson spread = keys_json({s.generation, {}, {}, s.family});
+    spread["width"] = s.width;
+    spread["sources"] = s.sources;
+    j["spreads"].push_back(std::move(spread));
+  }
   return pretty(j, 0) + "\n";
+}
+
+std::string Origins::generation_of(std::string_view device) const {
+  std::string best;
+  std::size_t longest = 0;
+  for (const auto& [generation, names] : generations) {
+    for (const std::string& name : names) {
+      if (name.size() > longest && device.starts_with(name)) {
+        best = generation;
+        longest = name.size();
+      }
+    }
+  }
+  return best;
+}
+
+std::string Origins::maker_of(std::string_view framework) const {
+  for (const auto& [maker, names] : makers) {
+    if (std::find(names.begin(), names.end(), framework) != names.end()) {
+      return maker;
+    }
+  }
+  return std::string(framework);
+}
+
+Origins load_origins(const Library& library) {
+  return read_once<Origins>(library, "origins", [&] {
+    const Document document =
+        parse_document(file_source(library.root / "models" / "stacks" / "origins.json"));
+    const Value root = Value::root_of(document);
+    root.keys({"generations", "makers"});
+    return Origins{lists_from(root.at("generations", "names of devices by generation")),
+                   lists_from(root.at("makers", "frameworks by who makes them"))};
+  });
 }
 
 }  // namespace stepcast::config

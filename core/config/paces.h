@@ -1,6 +1,9 @@
 #pragma once
 #include <filesystem>
+#include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/config/config.h"
 #include "core/job/efficiency.h"
@@ -12,5 +15,16 @@ namespace stepcast::config {
 EfficiencyTable read_efficiencies(const Source& source);
 EfficiencyTable load_efficiencies(const Library& library);
 std::string efficiencies_to_json(const EfficiencyTable& table);
+
+/// Generations of devices and makers of frameworks: `root`/models/stacks/origins.json.
+struct Origins {
+  std::map<std::string, std::vector<std::string>> generations;  ///< how names of devices begin
+  std::map<std::string, std::vector<std::string>> makers;       ///< frameworks by who makes them
+  /// "Hopper"; empty where the file knows no device of that name.
+  [[nodiscard]] std::string generation_of(std::string_view device) const;
+  /// "NVIDIA"; the framework itself where nobody is said to make it.
+  [[nodiscard]] std::string maker_of(std::string_view framework) const;
+};
+Origins load_origins(const Library& library);
 
 }  // namespace stepcast::config

@@ -283,11 +283,17 @@ FrameworkRecipe PublishedNames::named(std::string_view name, const std::string& 
 PublishedNames read_published_names(const Source& source, const Source& frameworks) {
   const Document document = parse_document(source);
   const Value root = Value::root_of(document);
-  root.keys({"gpus", "precisions", "sources"});
+  root.keys({"gpus", "precisions", "notes", "releases", "sources"});
   PublishedNames names;
   read_frameworks(frameworks, names);
   names.gpus = aliases_of(root.at("gpus", "a list"));
   names.precisions = aliases_of(root.at("precisions", "a list"));
+  for (const auto& [key, into] :
+       {std::pair{"notes", &names.notes}, {"releases", &names.releases}}) {
+    if (const auto list = root.find(key)) {
+      *into = aliases_of(*list);
+    }
+  }
   for (const Value& item : root.at("sources", "a list").items("a list of publications")) {
     item.keys({"source", "begins", "framework", "models", "gpus", "stack", "set", "tensor",
                "pipelined", "experts", "host_issue", "evidence"});

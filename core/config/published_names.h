@@ -72,6 +72,8 @@ struct FrameworkRecipe {
 /// number formats and the software they ran (`root`/workloads/published/names.json).
 struct PublishedNames {
   std::vector<NamedSettings> gpus, precisions;
+  std::vector<NamedSettings> notes;     ///< by what a row's notes hold
+  std::vector<NamedSettings> releases;  ///< year and month, by what a publication's name holds
   std::vector<PublishedSource> sources;
   std::vector<Framework> frameworks;  ///< of one name in the order of their releases
   std::vector<AttentionKernel> attention_kernels;

@@ -3,8 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace stepcast {
+namespace {
+
+constexpr const char* kForm = "step.efficiency";
+
+}  // namespace
 
 std::string_view name_of(PlanFamily family) {
   constexpr std::array<std::string_view, 3> kNames{"tensor/pipeline", "fsdp", "experts"};
@@ -21,57 +27,92 @@ std::optional<PlanFamily> plan_family(const Job& job) {
                                   : PlanFamily::kTensorPipeline;
 }
 
-const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, std::string_view device,
-                                          std::string_view framework, std::string_view family) {
-  using Keys = std::array<std::string_view, 3>;
-  const std::array<Keys, 5> chain{Keys{device, framework, family}, Keys{"", framework, family},
-                                  Keys{device, "", family}, Keys{"", "", family}, Keys{"", "", ""}};
-  for (const auto& [of_device, of_framework, of_family] : chain) {
-    for (const EfficiencyGroup& group : table.groups) {
-      if (group.device == of_device && group.framework == of_framework &&
-          group.family == of_family) {
-        return &group;
+std::string_view name_of(EfficiencyFamily family) {
+  constexpr std::array<std::string_view, 3> kNames{"dense", "experts", "adapters"};
+  return kNames[static_cast<std::size_t>(family)];
+}
+
+std::optional<EfficiencyFamily> efficiency_family(const Job& job) {
+  const TransformerWorkload* w = job.workload.transformer();
+  if (w == nullptr) {
+    return std::nullopt;
+  }
+  return job.lora ? EfficiencyFamily::kAdapters
+         : w->moe ? EfficiencyFamily::kExperts
+                  : EfficiencyFamily::kDense;
+}
+
+const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table,
+                                          const EfficiencyKeys& keys) {
+  const auto& [generation, device, framework, family] = keys;
+  for (const EfficiencyKeys& wider : {EfficiencyKeys{generation, device, framework, ""},
+                                      {generation, "", framework, ""},
+                                      {generation, "", "", ""},
+                                      {}}) {
+    for (const std::string& of_family : {family, std::string()}) {
+      EfficiencyKeys wanted = wider;
+      wanted.family = of_family;
+      const auto found = std::find_if(table.groups.begin(), table.groups.end(),
+                                      [&](const EfficiencyGroup& g) { return g.of == wanted; });
+      if (found != table.groups.end()) {
+        return &*found;
       }
     }
   }
   return nullptr;
 }
 
-std::string efficiency_key(PlanFamily family) {
+double efficiency_width(const EfficiencyTable& table, const EfficiencyKeys& keys) {
+  for (const auto& [generation, family] :
+       {std::pair{keys.generation, keys.family}, {std::string(), keys.family}, {"", ""}}) {
+    for (const EfficiencySpread& spread : table.spreads) {
+      if (spread.generation == generation && spread.family == family) {
+        return spread.width;
+      }
+    }
+  }
+  return 0;
+}
+
+std::string efficiency_key(EfficiencyFamily family) {
   return "transformer_step." + std::string(name_of(family));
 }
 
 FittedModel fitted_efficiency(const Efficiency& efficiency) {
   FittedModel model;
-  model.form = "step.pace";
-  model.constants = {{"factor", efficiency.factor},
-                     {"low", efficiency.low},
-                     {"high", efficiency.high},
-                     {"sources", static_cast<double>(efficiency.sources)},
-                     {"own", efficiency.own ? 1 : 0}};
+  model.form = kForm;
+  model.constants = {
+      {"factor", efficiency.factor},   {"low", efficiency.low},
+      {"high", efficiency.high},       {"sources", static_cast<double>(efficiency.sources)},
+      {"own", efficiency.own ? 1 : 0}, {"scatter", efficiency.scatter}};
   model.samples = efficiency.rows;
   model.source = efficiency.measured;
   return model;
 }
 
 std::optional<Efficiency> efficiency_of(const Job& job) {
-  const auto family = plan_family(job);
+  const auto family = efficiency_family(job);
   if (!family || job.phase != JobPhase::kTrain ||
       job.calibration.kind != Calibration::Kind::kAuto) {
     return std::nullopt;
   }
   const auto carried = job.system.fitted.find(efficiency_key(*family));
-  if (carried == job.system.fitted.end()) {
+  if (carried == job.system.fitted.end() || carried->second.form != kForm) {
     return std::nullopt;
   }
   const FittedModel& model = carried->second;
-  const auto constant = [&model](const char* name) { return model.constants.at(name); };
-  return Efficiency{.factor = constant("factor"),
-                    .low = constant("low"),
-                    .high = constant("high"),
+  const auto constant = [&model](const char* name, double otherwise) {
+    const auto found = model.constants.find(name);
+    return found == model.constants.end() ? otherwise : found->second;
+  };
+  const double factor = constant("factor", 1);
+  return Efficiency{.factor = factor,
+                    .low = constant("low", factor),
+                    .high = constant("high", factor),
                     .rows = model.samples,
-                    .sources = std::llround(constant("sources")),
-                    .own = constant("own") > 0,
+                    .sources = std::llround(constant("sources", 0)),
+                    .own = constant("own", 0) > 0,
+                    .scatter = constant("scatter", 0),
                     .measured = model.source};
 }
 

@@ -9,9 +9,8 @@
 
 namespace stepcast {
 
-/// Kinds of plans of a transformer whose simulations miss different things: with experts; else with
-/// weights sharded over the replicas (ZeRO 3, FSDP); else split by tensor ranks and stages, or only
-/// replicated.
+/// Kinds of plans of a transformer: with experts; else with weights sharded over the replicas
+/// (ZeRO 3, FSDP); else split by tensor ranks and stages, or only replicated.
 enum class PlanFamily : std::uint8_t { kTensorPipeline, kSharded, kExperts };
 inline constexpr PlanFamily kPlanFamilies[] = {PlanFamily::kTensorPipeline, PlanFamily::kSharded,
                                                PlanFamily::kExperts};
@@ -19,37 +18,67 @@ std::string_view name_of(PlanFamily family);  ///< "tensor/pipeline", "fsdp", "e
 /// nullopt where the workload is no transformer.
 std::optional<PlanFamily> plan_family(const Job& job);
 
-/// How measured steps of a group of published runs lie to their simulations. An empty key is any.
+/// Kinds of training whose simulations miss different things. Properties of what is trained, never
+/// of a plan: all plans of a job have one efficiency, which cannot reorder them.
+enum class EfficiencyFamily : std::uint8_t { kDense, kExperts, kAdapters };
+inline constexpr EfficiencyFamily kEfficiencyFamilies[] = {
+    EfficiencyFamily::kDense, EfficiencyFamily::kExperts, EfficiencyFamily::kAdapters};
+std::string_view name_of(EfficiencyFamily family);  ///< "dense", "experts", "adapters"
+/// nullopt where the workload is no transformer.
+std::optional<EfficiencyFamily> efficiency_family(const Job& job);
+
+/// Whose steps: an empty key is any.
+struct EfficiencyKeys {
+  std::string generation;  ///< of GPUs, "Hopper"
+  std::string device;      ///< "h100-sxm-80gb"
+  std::string framework;   ///< "megatron-core"
+  std::string family;      ///< name_of an EfficiencyFamily; empty: all without a group of their own
+  friend auto operator<=>(const EfficiencyKeys&, const EfficiencyKeys&) = default;
+};
+
+/// How measured steps of a group of published runs lie to their simulations.
 struct EfficiencyGroup {
-  std::string device;        ///< "h100-sxm-80gb"
-  std::string framework;     ///< "megatron-core"
-  std::string family;        ///< name_of a PlanFamily
-  double factor = 1;         ///< measured over simulated step, the middle
-  double low = 1, high = 1;  ///< nine of ten steps of a source to come lie between, same ratio
+  EfficiencyKeys of;
+  double factor = 1;  ///< measured over simulated step, shrunk toward the wider group
+  double error = 0;   ///< median distance of its rows from there, relative
   std::int64_t rows = 0, sources = 0;
 };
 
-/// Paces of all groups that were measured.
+/// How far steps of a source to come lie from the factor: nine of ten between exp(-width) and
+/// exp(width) times it. An empty key is what was not measured.
+struct EfficiencySpread {
+  std::string generation, family;
+  double width = 0;
+  std::int64_t sources = 0;
+};
+
+/// Efficiencies of all groups that were measured.
 struct EfficiencyTable {
   std::vector<EfficiencyGroup> groups;
+  std::vector<EfficiencySpread> spreads;
+  double scatter = 0;  ///< standard deviation of ln(measured / simulated) within a source
   std::string source;  ///< command, date and tables it was made from
 };
 
-/// The group nearest to the keys that was measured: device, framework and family; framework and
-/// family on any device; device and family under any framework; the family; all runs. Null for a
-/// table without them.
-const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, std::string_view device,
-                                          std::string_view framework, std::string_view family);
+/// The narrowest group that was measured: framework on the device; framework on the device's
+/// generation; the generation; all runs. At each, a family with a group of its own goes first. Null
+/// for a table without them.
+const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, const EfficiencyKeys& keys);
+/// Width of the interval for a generation and family; of those not measured, that of what is
+/// unknown.
+double efficiency_width(const EfficiencyTable& table, const EfficiencyKeys& keys);
 
-/// The efficiency of one kind of plan as a system carries it: entry "transformer_step.<family>" of
-/// its fitted models, form "step.pace".
+/// The efficiency of one kind of training as a system carries it: entry
+/// "transformer_step.<family>" of its fitted models, form "step.efficiency".
 struct Efficiency {
-  double factor = 1, low = 1, high = 1;  ///< as EfficiencyGroup
+  double factor = 1;         ///< measured over simulated step
+  double low = 1, high = 1;  ///< nine of ten steps of a source to come lie between, same ratio
   std::int64_t rows = 0, sources = 0;
-  bool own = false;      ///< measured on this device, with this framework and family of plan
+  bool own = false;      ///< measured on this device, with this framework
+  double scatter = 0;    ///< as EfficiencyTable: plans closer than that tie
   std::string measured;  ///< "megatron-core on h100-sxm-80gb"
 };
-std::string efficiency_key(PlanFamily family);
+std::string efficiency_key(EfficiencyFamily family);
 FittedModel fitted_efficiency(const Efficiency& efficiency);
 
 /// The efficiency of a training step of the job; nullopt where none applies: the system carries

@@ -198,6 +198,8 @@ void read_overlap(Arguments& a, Json& p) {
   p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
                   {"parameters", gather},
                   {"tensor", a.has("tp-comm-overlap")},
+                  {"tensor_products", false},
+                  {"expert", false},
                   {"pipeline", p["virtual_stages"] > 1 && !a.has("no-overlap-p2p-communication")}};
   const bool whole_gathers = a.has("disable-tp-comm-overlap-ag");
   const bool whole_sums = a.has("disable-tp-comm-overlap-rs");

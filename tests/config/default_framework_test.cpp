@@ -51,17 +51,6 @@ TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
   const JobOnFramework named = taken({"stack=no-overlap"});
   CHECK(named.default_framework.empty());
   CHECK_FALSE(named.job.parallel.overlap.tensor);
-  const JobOnFramework said = taken({R"(parallel.overlap={"data": true})"});
-  CHECK(said.default_framework.empty());
-  CHECK(said.job.parallel.overlap.data);
-  CHECK_FALSE(said.job.parallel.overlap.tensor);
-  CHECK_FALSE(efficiency_of(said.job).has_value());
-  CHECK(said.rejected == "the job says its overlaps itself");
-  CHECK(load_plan_request_on_framework(
-            text_source("{}", "test"),
-            {"workload=llama3-8b", "system=dgx-h100", R"(parallel.overlap={"data": true})"},
-            Library{STEPCAST_SOURCE_DIR}, {})
-            .rejected == said.rejected);
   CHECK(named.rejected.empty());
   // Beside the framework, single keys go before what it would set.
   const JobOnFramework apart = taken({"parallel.sequence_parallel=false"});
@@ -74,6 +63,75 @@ TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
   CHECK_FALSE(without.job.parallel.overlap.tensor);
   CHECK_FALSE(without.job.parallel.overlap.tensor_products);
   CHECK(taken({"parallel.overlap.pipeline=true"}).job.parallel.overlap.tensor_products);
+}
+
+TEST_CASE("an object changes what it says of a framework's settings, as single keys do",
+          "[config][stack]") {
+  const auto same = [](const std::vector<std::string>& whole, const std::vector<std::string>& one) {
+    const JobOnFramework a = taken(whole);
+    CHECK(a.default_framework == "megatron-core");
+    CHECK(efficiency_of(a.job).has_value());
+    CHECK(job_to_json(a.job) == job_to_json(taken(one).job));
+  };
+  same({R"(parallel.overlap={"data": false})"}, {"parallel.overlap.data=false"});
+  same({R"(parallel.overlap={"data": true})"}, {"parallel.overlap.data=true"});
+  same({R"(parallel.overlap={"tensor": false, "pipeline": true})"},
+       {"parallel.overlap.tensor=false", "parallel.overlap.pipeline=true"});
+  same({"parallel.overlap={}"}, {});
+  same({R"(parallel={"tensor": 4})"}, {"parallel.tensor=4"});
+  same({R"(parallel={"tensor": 4, "overlap": {"data": false}})"}, {"parallel.overlap.data=false"});
+  same({R"(formats={"compute": "fp8"})"}, {"formats.compute=fp8"});
+  same({R"(system.framework_traits={"attention": 2})"}, {"system.framework_traits.attention=2"});
+  // In a file too.
+  const Source file = text_source(
+      R"({"workload": "llama3-8b", "system": "dgx-h100", "devices": 16,
+          "batch": {"global": 32, "sequence": 8192, "micro": 1},
+          "parallel": {"tensor": 4, "overlap": {"data": false}}})",
+      "job.json");
+  const Library library{STEPCAST_SOURCE_DIR};
+  CHECK(job_to_json(load_job_on_default_framework(file, {}, library).job) ==
+        job_to_json(taken({"parallel.overlap.data=false"}).job));
+  // With a framework of several objects, what one leaves out is the framework's.
+  const JobOnFramework nemo = taken({"stack=nemo", R"(formats={"compute": "fp8"})"});
+  CHECK(nemo.job.formats.gradient == Format::kBf16);
+}
+
+TEST_CASE("stack none is the simulation alone", "[config][stack]") {
+  const JobOnFramework none = taken({"stack=none"});
+  CHECK(none.default_framework.empty());
+  CHECK(none.rejected.empty());
+  CHECK_FALSE(efficiency_of(none.job));
+  CHECK_FALSE(none.job.parallel.sequence_parallel);
+  CHECK(none.job.parallel.overlap.data == Parallel{}.overlap.data);
+}
+
+TEST_CASE("a resolved job keeps its framework on another system", "[config][stack]") {
+  const Library library{STEPCAST_SOURCE_DIR};
+  for (const char* stack : {"megatron-core", "torchtitan", "none"}) {
+    CAPTURE(stack);
+    const std::string name = stack;
+    const Job job = taken({"stack=" + name, "parallel.sequence_parallel=true"}).job;
+    const std::string text = job_on_framework_to_json(job, name == "none" ? "" : name);
+    const auto loaded = [&](const std::vector<std::string>& more) {
+      return load_job_on_default_framework(text_source(text.c_str(), "plan.json"), more, library);
+    };
+    CHECK(job_to_json(loaded({}).job) == job_to_json(job));
+    const JobOnFramework moved = loaded({"system=dgx-h200"});
+    CHECK(moved.default_framework.empty());
+    const Job there =
+        taken({"stack=" + name, "system=dgx-h200", "parallel.sequence_parallel=true"}).job;
+    CHECK(job_to_json(moved.job) == job_to_json(there));
+    CHECK(efficiency_of(moved.job).has_value() == (name != "none"));
+  }
+  // One resolved before jobs said their framework keeps its efficiency, and takes the default
+  // framework's on another system.
+  const Job job = taken({"stack=torchtitan"}).job;
+  const std::string text = job_to_json(job);
+  const Source file = text_source(text.c_str(), "plan.json");
+  CHECK(job_to_json(load_job_on_default_framework(file, {}, library).job) == text);
+  const JobOnFramework moved = load_job_on_default_framework(file, {"system=dgx-h200"}, library);
+  CHECK(moved.default_framework == "megatron-core");
+  CHECK(efficiency_of(moved.job).has_value());
 }
 
 TEST_CASE("a scalar of one's own takes the place of the pace, on the same stack",

@@ -246,7 +246,7 @@ TEST_CASE("a stack is a base: what the job file says and what is set after it st
   const Job own = job(R"({"workload": "llama3-8b", "system": "dgx-h100", "stack": "TorchTitan",
                           "parallel": {"overlap": {"data": false}}})");
   CHECK_FALSE(own.parallel.overlap.data);
-  CHECK_FALSE(own.parallel.overlap.tensor);  // the file's overlap is the whole of it
+  CHECK(own.parallel.overlap.tensor);  // the framework's: the file says nothing of it
   CHECK(own.parallel.order == kPipelineOutside);
   CHECK_THROWS_WITH(job(job_file, {"stack=torchtitn"}),
                     Contains("--set stack: found \"torchtitn\"") && Contains("\"torchtitan\""));
@@ -254,24 +254,22 @@ TEST_CASE("a stack is a base: what the job file says and what is set after it st
 }
 
 TEST_CASE("a stack that a job names brings its settings and its pace", "[config][job]") {
-  const auto efficiency = [](const Job& j, PlanFamily family) {
-    return j.system.fitted.at(efficiency_key(family)).source;
-  };
+  const auto efficiency = [](const Job& j) { return efficiency_of(j)->measured; };
   const std::string dense = R"({"workload": "llama3-8b", "system": "dgx-h100"})";
   const Job megatron = job(dense, {"stack=megatron-core", "parallel.tensor=2"});
   CHECK(megatron.parallel.sequence_parallel);  // with tensor ranks
-  CHECK(efficiency(megatron, PlanFamily::kTensorPipeline) == "megatron-core on h100-sxm-80gb");
+  CHECK(efficiency(megatron) == "megatron-core on h100-sxm-80gb");
   const Job sharded = job(dense, {"stack=fsdp2", "parallel.zero=3"});
   CHECK(sharded.parallel.overlap.data);
   CHECK_FALSE(sharded.parallel.overlap.tensor_products);
   const Job none = job(dense, {"stack=no-overlap", "parallel.tensor=2"});
   CHECK_FALSE(none.parallel.overlap.data);
   CHECK_FALSE(none.parallel.sequence_parallel);
-  // Nobody measured that framework: the family under others, and said so.
-  CHECK_THAT(efficiency(none, PlanFamily::kTensorPipeline), Contains("other frameworks"));
+  // Nobody measured that framework: others on such GPUs, and said so.
+  CHECK_THAT(efficiency(none), Contains("other frameworks on Hopper GPUs; none of"));
   const Job unnamed = job(dense, {"parallel.tensor=2"});
   CHECK_FALSE(unnamed.parallel.sequence_parallel);
-  CHECK_FALSE(unnamed.system.fitted.contains(efficiency_key(PlanFamily::kTensorPipeline)));
+  CHECK_FALSE(efficiency_of(unnamed));
 }
 
 TEST_CASE("a system with fitted constants survives a round trip", "[config][system]") {

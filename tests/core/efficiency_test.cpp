@@ -11,12 +11,16 @@ namespace {
 
 EfficiencyTable table() {
   EfficiencyTable t;
-  t.groups = {{"h100", "megatron-core", "tensor/pipeline", 1.1, 1.0, 1.2, 60, 5},
-              {"", "megatron-core", "tensor/pipeline", 1.15, 1.0, 1.3, 90, 6},
-              {"h200", "", "tensor/pipeline", 1.05, 1.0, 1.2, 4, 2},
-              {"", "", "tensor/pipeline", 1.2, 1.0, 1.5, 140, 9},
-              {"", "", "fsdp", 1.3, 1.0, 1.7, 80, 3},
-              {"", "", "", 1.25, 0.9, 1.8, 220, 11}};
+  const auto group = [](EfficiencyKeys of, double factor) {
+    return EfficiencyGroup{std::move(of), factor, 0, 60, 5};
+  };
+  t.groups = {group({}, 1.25),
+              group({"", "", "", "experts"}, 1.4),
+              group({"Hopper", "", "", ""}, 1.2),
+              group({"Hopper", "", "megatron-core", ""}, 1.15),
+              group({"Hopper", "", "megatron-core", "experts"}, 1.3),
+              group({"Hopper", "h100", "megatron-core", ""}, 1.1)};
+  t.spreads = {{"", "", 0.5, 0}, {"", "experts", 0.7, 0}, {"Hopper", "dense", 0.2, 6}};
   return t;
 }
 
@@ -33,24 +37,49 @@ Job job_of(int zero, bool experts) {
 
 }  // namespace
 
-TEST_CASE("a pace is that of the nearest group that was measured", "[core][pace]") {
+TEST_CASE("an efficiency is that of the narrowest group that was measured", "[core][efficiency]") {
   const EfficiencyTable t = table();
-  const auto factor = [&t](const char* device, const char* framework, const char* family) {
-    const EfficiencyGroup* group = nearest_efficiency(t, device, framework, family);
+  const auto factor = [&t](const char* generation, const char* device, const char* framework,
+                           const char* family) {
+    const EfficiencyGroup* group = nearest_efficiency(t, {generation, device, framework, family});
     REQUIRE(group != nullptr);
     return group->factor;
   };
-  CHECK(factor("h100", "megatron-core", "tensor/pipeline") == 1.1);   // its own
-  CHECK(factor("b200", "megatron-core", "tensor/pipeline") == 1.15);  // the framework elsewhere
-  CHECK(factor("h200", "megatron-core", "tensor/pipeline") == 1.15);  // before other frameworks
-  CHECK(factor("h200", "nanotron", "tensor/pipeline") == 1.05);       // the family on that GPU
-  CHECK(factor("h100", "nanotron", "tensor/pipeline") == 1.2);        // the family
-  CHECK(factor("h100", "megatron-core", "fsdp") == 1.3);
-  CHECK(factor("h100", "megatron-core", "experts") == 1.25);  // all runs
-  CHECK(nearest_efficiency({}, "h100", "megatron-core", "experts") == nullptr);
+  CHECK(factor("Hopper", "h100", "megatron-core", "dense") == 1.1);    // its own
+  CHECK(factor("Hopper", "h100", "megatron-core", "experts") == 1.1);  // shared there
+  CHECK(factor("Hopper", "h200", "megatron-core", "dense") == 1.15);   // on its generation
+  CHECK(factor("Hopper", "h200", "megatron-core", "experts") == 1.3);
+  CHECK(factor("Hopper", "h100", "nanotron", "dense") == 1.2);  // the generation
+  CHECK(factor("CDNA 4", "mi355x", "megatron-core", "dense") == 1.25);
+  CHECK(factor("CDNA 4", "mi355x", "megatron-core", "experts") == 1.4);
+  CHECK(factor("", "mine", "mine", "adapters") == 1.25);
+  CHECK(nearest_efficiency({}, {"Hopper", "h100", "megatron-core", "experts"}) == nullptr);
 }
 
-TEST_CASE("experts decide a plan's family before sharded weights do", "[core][pace]") {
+TEST_CASE("an interval is that of the generation and family, wider where they were not measured",
+          "[core][efficiency]") {
+  const EfficiencyTable t = table();
+  CHECK(efficiency_width(t, {"Hopper", "h100", "megatron-core", "dense"}) == 0.2);
+  CHECK(efficiency_width(t, {"Hopper", "h100", "megatron-core", "experts"}) == 0.7);
+  CHECK(efficiency_width(t, {"CDNA 4", "mi355x", "x", "dense"}) == 0.5);
+}
+
+TEST_CASE("no way of splitting a job changes its efficiency", "[core][efficiency]") {
+  for (const bool experts : {false, true}) {
+    Job job = job_of(0, experts);
+    const auto family = efficiency_family(job);
+    for (int zero = 0; zero < 4; ++zero) {
+      job.parallel.zero = zero;
+      job.parallel.tensor = 1 << zero;
+      job.parallel.pipeline = 4 - zero;
+      CHECK(efficiency_family(job) == family);
+    }
+    job.lora.emplace();
+    CHECK(efficiency_family(job) == EfficiencyFamily::kAdapters);
+  }
+}
+
+TEST_CASE("experts decide a plan's family before sharded weights do", "[core][efficiency]") {
   CHECK(plan_family(job_of(0, false)) == PlanFamily::kTensorPipeline);
   CHECK(plan_family(job_of(2, false)) == PlanFamily::kTensorPipeline);
   CHECK(plan_family(job_of(3, false)) == PlanFamily::kSharded);
@@ -60,21 +89,26 @@ TEST_CASE("experts decide a plan's family before sharded weights do", "[core][pa
   CHECK_FALSE(plan_family(dlrm));
 }
 
-TEST_CASE("a job takes the pace its system carries for its kind of plan", "[core][pace]") {
+TEST_CASE("a job takes the efficiency its system carries for its kind of training",
+          "[core][efficiency]") {
   Job job = job_of(3, false);
   CHECK_FALSE(efficiency_of(job));
-  job.system.fitted[efficiency_key(PlanFamily::kSharded)] =
-      fitted_efficiency({1.3, 1.1, 1.6, 80, 3, true, "fsdp2 on h100"});
+  job.system.fitted[efficiency_key(EfficiencyFamily::kDense)] =
+      fitted_efficiency({1.3, 1.1, 1.6, 80, 3, true, 0.04, "fsdp2 on h100"});
   const auto efficiency = efficiency_of(job);
   REQUIRE(efficiency);
   CHECK(efficiency->factor == 1.3);
   CHECK(efficiency->rows == 80);
   CHECK(efficiency->sources == 3);
   CHECK(efficiency->own);
+  CHECK(efficiency->scatter == 0.04);
   CHECK(efficiency->measured == "fsdp2 on h100");
   job.parallel.zero = 1;
-  CHECK_FALSE(efficiency_of(job));  // another kind of plan
-  job.parallel.zero = 3;
+  CHECK(efficiency_of(job)->factor == 1.3);  // another plan
+  CHECK_FALSE(efficiency_of([job]() mutable {
+    job.lora.emplace();
+    return job;
+  }()));  // another kind of training
   job.calibration = {Calibration::Kind::kScale, 1.2};
   CHECK_FALSE(efficiency_of(job));  // the user's own scalar
   job.calibration = {};

@@ -1,47 +1,54 @@
-// Paces that published runs show: groups, factors and intervals from numbers derived here.
-#include "validation/published/efficiencies.h"
-
+// Efficiencies that published runs show: groups, factors and intervals from numbers derived here.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <filesystem>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "core/config/paces.h"
-#include "core/config/published_names.h"
 #include "core/error.h"
 #include "tests/validation/published_runs.h"
+#include "validation/published/efficiencies.h"
 
 namespace stepcast::validation {
-using namespace studies;
 using testing::Runs;
 namespace {
 
-const EfficiencyGroup& group(const EfficiencyTable& table, const std::string& device,
-                             const std::string& framework, const std::string& family) {
-  const auto found =
-      std::find_if(table.groups.begin(), table.groups.end(), [&](const EfficiencyGroup& g) {
-        return g.device == device && g.framework == framework && g.family == family;
-      });
-  REQUIRE(found != table.groups.end());
+const EfficiencyGroup* find(const EfficiencyTable& table, const EfficiencyKeys& keys) {
+  const auto found = std::find_if(table.groups.begin(), table.groups.end(),
+                                  [&](const EfficiencyGroup& g) { return g.of == keys; });
+  return found == table.groups.end() ? nullptr : &*found;
+}
+
+const EfficiencyGroup& group(const EfficiencyTable& table, const EfficiencyKeys& keys) {
+  const EfficiencyGroup* found = find(table, keys);
+  REQUIRE(found != nullptr);
   return *found;
 }
 
-TEST_CASE("a source counts once in a pace, however many rows it has", "[studies][published]") {
+EfficiencyTable fitted(const Runs& runs) { return fit_efficiencies(pointers(runs.predictions)); }
+
+TEST_CASE("a source counts once in an efficiency, however many rows it has",
+          "[studies][published]") {
   Runs runs;
   for (int i = 0; i < 5; ++i) {
     runs.add("many", "h100", "core", "fsdp", 2);
   }
   runs.add("one", "h100", "core", "fsdp", 1.2);
-  runs.add("other", "h100", "core", "fsdp", 1.5);
-  const auto rows = pointers(runs.predictions);
-  // A third of the weight each at 1.2, 1.5 and 2.
-  CHECK(efficiency_factor(rows) == Approx(1.5));
-  CHECK(efficiency_factor({}) == 1);
+  runs.add("other", "h100", "core", "tensor/pipeline", 1.5);
+  const EfficiencyTable table = fitted(runs);
+  // The geometric mean of 2, 1.2 and 1.5, at all widths, as all have the same rows.
+  for (const EfficiencyKeys& keys :
+       {EfficiencyKeys{}, {"h", "", "", ""}, {"h", "", "core", ""}, {"h", "h100", "core", ""}}) {
+    CHECK(group(table, keys).factor == Approx(std::cbrt(3.6)).margin(1e-4));
+    CHECK(group(table, keys).rows == 7);
+    CHECK(group(table, keys).sources == 3);
+  }
+  CHECK(table.groups.size() == 4);
 }
 
-TEST_CASE("rows of plans that do not fit, and of whole runs, give no pace",
+TEST_CASE("rows of plans that do not fit, and of whole runs, give no efficiency",
           "[studies][published]") {
   Runs runs;
   runs.add("a", "h100", "core", "fsdp", 1.5);
@@ -51,87 +58,137 @@ TEST_CASE("rows of plans that do not fit, and of whole runs, give no pace",
   runs.predictions[1].memory = 2;  // of 1
   runs.rows[2].hours_of = "run";
   runs.predictions[3].skipped = "why";
-  const EfficiencyTable table = fit_efficiencies(pointers(runs.predictions));
-  CHECK(group(table, "h100", "core", "fsdp").rows == 1);
-  CHECK(group(table, "", "", "").factor == Approx(1.5));
+  CHECK(group(fitted(runs), {"h", "h100", "core", ""}).rows == 1);
+  CHECK(group(fitted(runs), {}).factor == Approx(1.5));
 }
 
-TEST_CASE("intervals are those of sources left out in turn, and wider where the group is",
-          "[studies][published]") {
+TEST_CASE("few sources shrink to the wider group", "[studies][published]") {
   Runs runs;
   runs.add("a", "h100", "core", "tensor/pipeline", 1);
-  runs.add("b", "h100", "core", "tensor/pipeline", 1.1);
-  runs.add("c", "h100", "core", "tensor/pipeline", 1.21);
-  runs.add("d", "a100", "light", "fsdp", 2);
-  const EfficiencyTable table = fit_efficiencies(pointers(runs.predictions));
-  // Three sources measure the group: a lies ln 1.1 below the others' lower middle 1.1, b ln 1.1
-  // above 1, c ln 1.21 above 1. 0.9 * 4 / 3 of them is more than all: the largest.
-  const EfficiencyGroup& own = group(table, "h100", "core", "tensor/pipeline");
-  CHECK(own.factor == Approx(1.1));
-  CHECK(own.high == Approx(1.1 * 1.21).margin(1e-4));
-  CHECK(own.low == Approx(1.1 / 1.21).margin(1e-4));
-  CHECK(own.sources == 3);
-  // d has no other of its kind, so all runs say 1.1 of it: ln(2 / 1.1) off.
-  const EfficiencyGroup& all = group(table, "", "", "");
-  CHECK(all.factor == Approx(1.1));
-  CHECK(all.high == Approx(2).margin(1e-4));
-  // Nothing of its family was left out and predicted by its like: as wide as the widest of all.
-  const EfficiencyGroup& alone = group(table, "a100", "light", "fsdp");
-  CHECK(alone.factor == Approx(2));
-  CHECK(alone.high == Approx(2 * 2 / 1.1).margin(1e-4));
+  runs.add("b", "h100", "core", "tensor/pipeline", 1.21);
+  runs.add("c", "h100", "light", "tensor/pipeline", 1.5);
+  // ln: 0, 0.1906 | 0.4055. Within core 2 x 0.0953^2 = 0.01817 of one degree of freedom. Means
+  // 0.0953 of weight 2 and 0.4055 of 1 about 0.1987: Q = 0.06415, tau^2 = (0.06415 - 0.01817) /
+  // (3 - 5 / 3) = 0.03449. Weights 2 tau^2 / (2 tau^2 + sigma^2) = 0.7915 and 0.6550.
+  const EfficiencyTable table = fitted(runs);
+  CHECK(group(table, {"h", "", "", ""}).factor == Approx(std::exp(0.19871)).margin(2e-4));
+  const double core = 0.79152 * 0.09531 + 0.20848 * 0.19871;
+  const double light = 0.65497 * 0.40547 + 0.34503 * 0.19871;
+  CHECK(group(table, {"h", "", "core", ""}).factor == Approx(std::exp(core)).margin(2e-4));
+  CHECK(group(table, {"h", "h100", "core", ""}).factor == Approx(std::exp(core)).margin(2e-4));
+  CHECK(group(table, {"h", "h100", "light", ""}).factor == Approx(std::exp(light)).margin(2e-4));
 }
 
-TEST_CASE("a group that no other source predicted is as wide as its family, not as other families",
+TEST_CASE("a kind of training has its own efficiency from 10 rows of 2 sources on",
           "[studies][published]") {
-  Runs runs;
-  runs.add("a", "a100", "one", "fsdp", 1);
-  runs.add("b", "h100", "two", "fsdp", 1.1);
-  runs.add("c", "b200", "three", "fsdp", 1.21);
-  runs.add("d", "h100", "core", "experts", 1);
-  runs.add("e", "h100", "core", "experts", 3);
-  const EfficiencyTable table = fit_efficiencies(pointers(runs.predictions));
-  // The family's sources lie up to ln 1.21 from the others' lower middle; experts ln 3.
-  for (const EfficiencyGroup* own :
-       {&group(table, "h100", "two", "fsdp"), &group(table, "", "two", "fsdp"),
-        &group(table, "h100", "", "fsdp"), &group(table, "", "", "fsdp")}) {
-    CHECK(own->factor == Approx(1.1));
-    CHECK(own->high == Approx(1.1 * 1.21).margin(1e-4));
+  for (const int rows : {9, 10}) {
+    for (const int sources : {1, 2}) {
+      Runs runs;
+      for (int i = 0; i < rows; ++i) {
+        runs.add(i % sources == 0 ? "a" : "b", "h100", "core", "experts", 1.5);
+      }
+      runs.add("c", "h100", "core", "fsdp", 1.1);
+      runs.add("d", "h100", "core", "tensor/pipeline", 1.2);
+      const EfficiencyTable table = fitted(runs);
+      const EfficiencyGroup* own = find(table, {"h", "h100", "core", "experts"});
+      CHECK((own != nullptr) == (rows == 10 && sources == 2));
+      // Plans with sharded weights and with tensor ranks share one, always.
+      const EfficiencyGroup& rest = group(table, {"h", "h100", "core", ""});
+      CHECK(rest.rows == (own != nullptr ? 2 : rows + 2));
+      CHECK(find(table, {"h", "h100", "core", "dense"}) == nullptr);
+    }
   }
-  CHECK(group(table, "h100", "core", "experts").high == Approx(3).margin(1e-4));
-  CHECK(group(table, "", "", "").high > 1.5);
 }
 
-TEST_CASE("the rows of the nearest group predict a source that is left out",
+TEST_CASE("quantiles of Student's t", "[studies][published]") {
+  // Tables: 2.1318 of 4 degrees, 1.8125 of 10, 1.6449 of the normal distribution.
+  CHECK(student_t95(4) == Approx(2.1318).epsilon(2e-3));
+  CHECK(student_t95(10) == Approx(1.8125).epsilon(1e-3));
+  CHECK(student_t95(1e9) == Approx(1.6449).epsilon(1e-4));
+}
+
+TEST_CASE("intervals are those of makers and generations left out, wider where they are few",
           "[studies][published]") {
   Runs runs;
   runs.add("a", "h100", "core", "tensor/pipeline", 1);
-  runs.add("b", "a100", "core", "tensor/pipeline", 1.2);
-  runs.add("c", "a100", "light", "tensor/pipeline", 1.4);
-  runs.add("d", "a100", "light", "fsdp", 1.6);
-  const auto all = pointers(runs.predictions);
-  const auto nearest = [&](std::size_t of) {
-    const auto others = where(all, [&](const auto* p) { return p->source != all[of]->source; });
-    return efficiency_factor(efficiency_rows(others, *all[of]));
-  };
-  CHECK(nearest(0) == Approx(1.2));  // the framework elsewhere
-  CHECK(nearest(2) == Approx(1.2));  // its family on its GPU
-  CHECK(nearest(3) == Approx(1.2));  // all
+  runs.add("b", "h100", "light", "tensor/pipeline", std::exp(0.2));
+  const EfficiencyTable table = fitted(runs);
+  // Each is 0.2 off without its maker; there is no other generation. Mean squares 0.04, of 4 + 2
+  // degrees of freedom here and of 4 on a generation that was not measured.
+  CHECK(efficiency_width(table, {"h", "h100", "core", "dense"}) ==
+        Approx(0.2 * student_t95(6)).margin(1e-4));
+  CHECK(efficiency_width(table, {"x", "x", "core", "dense"}) ==
+        Approx(0.2 * student_t95(4)).margin(1e-4));
+  CHECK(efficiency_width(table, {"h", "h100", "core", "experts"}) ==
+        Approx(0.2 * student_t95(4)).margin(1e-4));
 }
 
-TEST_CASE("paces survive their file", "[studies][published]") {
+TEST_CASE("nine of ten rows of a generation or maker never seen lie in their intervals",
+          "[studies][published][property]") {
+  std::mt19937 rng(5);
+  std::normal_distribution<double> normal;
+  constexpr int kTrials = 200;
+  double held = 0;
+  double all = 0;
+  for (int t = 0; t < kTrials; ++t) {
+    Runs runs;
+    for (const char* device : {"a100", "h100", "b200"}) {
+      const double chip = 0.06 * normal(rng);
+      for (const char* maker : {"w", "x", "y", "z"}) {
+        const double source = 0.15 + chip + 0.1 * normal(rng);
+        for (int i = 0; i < 3; ++i) {
+          runs.add(std::string(device) + maker, device, maker, "fsdp",
+                   std::exp(source + 0.03 * normal(rng)));
+        }
+      }
+    }
+    const Predictions rows = pointers(runs.predictions);
+    const LeaveOut what = t % 2 == 0 ? LeaveOut::kGeneration : LeaveOut::kVendor;
+    const std::string block = block_of(*rows.front(), what);
+    const EfficiencyTable table =
+        fit_efficiencies(where(rows, [&](const auto* p) { return block_of(*p, what) != block; }));
+    for (const PublishedPrediction* p : rows) {
+      if (block_of(*p, what) == block) {
+        const EfficiencyGroup* group = nearest_efficiency(table, keys_of(*p));
+        const double off = std::log(p->measured / group->factor);
+        held += std::abs(off) <= efficiency_width(table, keys_of(*p)) ? 1 : 0;
+        ++all;
+      }
+    }
+  }
+  CHECK(held / all >= 0.88);
+  CHECK(held / all <= 0.98);
+}
+
+TEST_CASE("efficiencies survive their file", "[studies][published]") {
   Runs runs;
   runs.add("a", "h100", "core", "tensor/pipeline", 1.25);
-  runs.add("b", "h100", "core", "fsdp", 1.5);
-  EfficiencyTable table = fit_efficiencies(pointers(runs.predictions));
+  runs.add("b", "h100", "light", "fsdp", 1.5);
+  EfficiencyTable table = fitted(runs);
   table.source = "a test";
   const std::string text = config::efficiencies_to_json(table);
   const EfficiencyTable again =
       config::read_efficiencies(config::text_source(text.c_str(), "paces.json"));
   CHECK(config::efficiencies_to_json(again) == text);
-  CHECK(group(again, "h100", "core", "fsdp").factor == Approx(1.5));
+  CHECK(again.groups.size() == table.groups.size());
   CHECK_THROWS_AS(
       config::read_efficiencies(config::text_source(R"({"groups": [{}]})", "paces.json")),
       InputError);
+}
+
+TEST_CASE("the table of origins knows every GPU that ships", "[studies][published]") {
+  const config::Library library{STEPCAST_SOURCE_DIR};
+  const config::Origins origins = config::load_origins(library);
+  for (const config::Entry& device : config::list_devices(library)) {
+    CAPTURE(device.name);
+    const bool cpu = device.name.find("cpu") != std::string::npos;
+    CHECK(origins.generation_of(device.name).empty() == cpu);
+  }
+  CHECK(origins.generation_of("h20") == "Hopper");
+  CHECK(origins.generation_of("gb300") == "Blackwell");
+  CHECK(origins.generation_of("mine").empty());
+  CHECK(origins.maker_of("megatron-lm") == "NVIDIA");
+  CHECK(origins.maker_of("vtrain") == "vtrain");
 }
 
 }  // namespace

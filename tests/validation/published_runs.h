@@ -6,9 +6,9 @@
 
 namespace stepcast::validation::testing {
 
-/// At most 16 published runs, simulated in 1 s on plans that fit.
+/// At most 40 published runs, simulated in 1 s on plans that fit.
 struct Runs {
-  std::vector<PublishedRow> rows = std::vector<PublishedRow>(16);
+  std::vector<PublishedRow> rows = std::vector<PublishedRow>(40);
   std::vector<PublishedPrediction> predictions;
   void add(const std::string& source, const std::string& device, const std::string& framework,
            const std::string& plan, double measured, const std::string& hours_of = "") {
@@ -20,6 +20,9 @@ struct Runs {
     p.device = device;
     p.framework = framework;
     p.plan = plan;
+    p.family = plan == "experts" || plan == "adapters" ? plan : "dense";
+    p.generation = device.substr(0, 1);  // a100, h100, b200
+    p.maker = framework;
     p.measured = measured;
     p.at_peak = 0.5;
     p.curve = {1};

@@ -117,15 +117,15 @@ TEST_CASE("scalars come from other sources, or from the first row", "[studies][p
     rows[i].seconds = plain[i].seconds(1) * (i < 2 ? 1.2 : 1.5);
   }
   const auto predictions = predict(rows, names);
-  const auto check = [&](PublishedRegime regime, const char* group, double bias, std::size_t n) {
-    const auto suite = validate_published(predictions, regime);
+  const auto check = [&](const char* basis, const char* group, double bias, std::size_t n) {
+    const auto suite = validate_published(predictions, *basis_named(basis));
     const ErrorStatistics& e = validation::testing::group(suite, group).errors;
     CHECK(e.bias == Approx(bias).margin(1e-9));
     CHECK(e.n == n);
   };
-  check(PublishedRegime::kLoso, "first / a100", 1.5 / 1.2 - 1, 2);
-  check(PublishedRegime::kLoso, "second / a100", 1.2 / 1.5 - 1, 2);
-  check(PublishedRegime::kOneRow, "first / a100", 0, 1);
+  check("loso", "first / a100", 1.5 / 1.2 - 1, 2);
+  check("loso", "second / a100", 1.2 / 1.5 - 1, 2);
+  check("one-row", "first / a100", 0, 1);
 }
 
 TEST_CASE("rows that cannot be predicted say why and are counted", "[studies][published]") {
@@ -138,7 +138,7 @@ TEST_CASE("rows that cannot be predicted say why and are counted", "[studies][pu
                     line("batch", "First", 33, 1) + line("negative", "First", 32, -1) +
                     line("source", "Third", 32, 1) + unknown_gpu + no_heads);
   const auto rows = read_published(table.path());
-  const auto suite = validate_published(predict(rows, names), PublishedRegime::kLoso);
+  const auto suite = validate_published(predict(rows, names), {});
   REQUIRE(suite.rows.size() == 7);
   const auto says = [&](std::size_t i, const char* text) {
     REQUIRE(suite.rows[i].skipped);
@@ -167,6 +167,56 @@ TEST_CASE("a table without a column, and an alias file with an unknown key, are 
   std::filesystem::remove(path);
   CHECK_THROWS_WITH(names_of(R"({"gpus": [], "cpus": []})"),
                     Catch::Contains("names: ") && Catch::Contains("cpus"));
+}
+
+TEST_CASE("a row says what its software turned on", "[studies][published]") {
+  auto names = names_of(kNames);
+  names.notes = {{"hybrid", {"within 8 GPUs"}, {R"(parallel.zero={"stage": 1, "level": "node"})"}}};
+  names.releases = {{"26.04", {"Third round"}, {}}};
+  PublishedRow row;
+  row.place = "t:1";
+  row.source = "First 25.09";
+  row.hidden = 1024;
+  row.layers = 4;
+  row.heads = 16;
+  row.sequence = 1024;
+  row.devices = 8;
+  row.gpu = "A100";
+  row.global = 64;
+  row.tensor = 2;
+  row.accumulated = 4;
+  row.tensor_overlap = "0";
+  row.recompute = "selective(mlp)";
+  row.precision = "bf16";
+  const std::vector<Workload> shapes;
+  const auto says = [&](const std::string& setting) {
+    const auto all = settings_of(row, {names, shapes});
+    return std::find(all.begin(), all.end(), setting) != all.end();
+  };
+  CHECK(says(R"(batch={"global": 64, "micro": 4, "sequence": 1024})"));  // 64 / (4 x 4)
+  CHECK(says("parallel.overlap.tensor_products=false"));
+  CHECK(says(R"(parallel.recompute={"modules": ["mlp"]})"));
+  CHECK_FALSE(says(R"(parallel.zero={"stage": 1, "level": "node"})"));
+  row.notes = "ZeRO within 8 GPUs";
+  row.graphs = "full iteration";
+  row.recompute = "selective(op)";
+  row.narrow_attention = "fp8";
+  CHECK(says(R"(parallel.zero={"stage": 1, "level": "node"})"));
+  CHECK(says("graphs=full"));
+  CHECK(says("parallel.recompute=selective"));
+  CHECK(says("formats.attention=fp8"));
+  row.graphs = "mcore_cuda_graph";
+  CHECK(says("graphs=layer"));
+  CHECK(release_of(row, names) == "25.09");
+  row.source = "First, Third round";
+  CHECK(release_of(row, names) == "26.04");
+  row.source = "arXiv 2104.04473 (First)";
+  CHECK(release_of(row, names) == "2021");
+  row.source = "First";
+  CHECK(release_of(row, names).empty());
+  CHECK(not_modelled(row).empty());
+  row.notes = "do not gate: batch assumed";
+  CHECK_FALSE(not_modelled(row).empty());
 }
 
 TEST_CASE("a scalar of the host moves the step where the host is the limit",

@@ -12,7 +12,8 @@
 namespace stepcast::validation {
 namespace {
 
-TEST_CASE("the paces that ship are what the tables show", "[.long][studies][published][accuracy]") {
+TEST_CASE("the efficiencies that ship are what the tables show",
+          "[.long][studies][published][accuracy]") {
   const std::filesystem::path data = std::filesystem::path(STEPCAST_SHARED_DATA) / "llm";
   if (!std::filesystem::exists(data)) {
     WARN("skipped: no measurements at " << data);

@@ -88,11 +88,9 @@ Group memory_bar(const Predictions& measured) {
 }  // namespace
 
 std::vector<Group> published_bars(const std::vector<PublishedPrediction>& predictions) {
-  // For plans that fit: the others were not the jobs that ran.
-  const Predictions all =
-      where(pointers(predictions), [](const auto* p) { return !p->skipped.empty() || p->fits(); });
-  const Scores loso = scaled(all, PublishedRegime::kLoso);
-  const Scores one_row = scaled(all, PublishedRegime::kOneRow);
+  const Predictions all = pointers(predictions);
+  const Scores loso = scaled(all, {});
+  const Scores one_row = scaled(all, {.regime = PublishedRegime::kOneRow});
   const Scores folds =
       scaled_by_folds(where(all, [](const auto* p) { return p->source == "vTrain"; }));
   const auto of = [](const Scores& scores, const std::set<std::string>& sources) {
@@ -127,8 +125,7 @@ std::vector<Group> published_bars(const std::vector<PublishedPrediction>& predic
   if (const Scores ablation = of(one_row, {"MegaScale"}); !ablation.empty()) {
     bars.push_back(ablation_bar(ablation));
   }
-  const Predictions measured =
-      where(pointers(predictions), [](const auto* p) { return p->row->memory_gib > 0; });
+  const Predictions measured = where(all, [](const auto* p) { return p->row->memory_gib > 0; });
   if (!measured.empty()) {
     bars.push_back(memory_bar(measured));
   }

@@ -1,58 +1,249 @@
 #include "validation/published/efficiencies.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
+#include <numeric>
 #include <set>
-#include <utility>
+#include <tuple>
 
 #include "core/statistics.h"
 
 namespace stepcast::validation {
 namespace {
 
-constexpr double kLevel = 0.9;               // of the steps of a source to come
-constexpr std::size_t kSourcesOfSpread = 3;  // fewer say little of how far sources lie apart
-constexpr std::size_t kWidths = 5;
-
-/// Device, framework and family of plans; empty: any.
-using Keys = std::array<std::string, 3>;
-
-/// For a prediction, from its own group to all runs.
-std::array<Keys, kWidths> chain_of(const PublishedPrediction& p) {
-  return {Keys{p.device, p.framework, p.plan}, Keys{"", p.framework, p.plan},
-          Keys{p.device, "", p.plan}, Keys{"", "", p.plan}, Keys{"", "", ""}};
-}
-
-bool in_group(const PublishedPrediction& p, const Keys& keys) {
-  const auto fits = [](const std::string& key, const std::string& of) {
-    return key.empty() || key == of;
-  };
-  return fits(keys[0], p.device) && fits(keys[1], p.framework) && fits(keys[2], p.plan);
-}
-
-/// The rows of the nearest group, and how wide it is.
-std::pair<Predictions, std::size_t> nearest(const Predictions& from,
-                                            const PublishedPrediction& of) {
-  const std::array<Keys, kWidths> chain = chain_of(of);
-  for (std::size_t width = 0; width < kWidths; ++width) {
-    Predictions rows = where(
-        from, [&](const auto* p) { return gives_efficiency(p) && in_group(*p, chain[width]); });
-    if (!rows.empty()) {
-      return {std::move(rows), width};
-    }
-  }
-  return {{}, kWidths};
-}
+constexpr std::size_t kRowsOfFamily = 10;
+constexpr std::size_t kSourcesOfFamily = 2;
+constexpr double kPrior = 4;  // sources that the wider interval counts as
 
 double log_ratio(const PublishedPrediction& p) { return std::log(p.measured / p.seconds(1)); }
 
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Sum of squares of the distances from the mean.
+double squares_of(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  return std::accumulate(values.begin(), values.end(), 0.0,
+                         [mean](double sum, double v) { return sum + (v - mean) * (v - mean); });
+}
+
+/// Groups that a row belongs to, without its family, from all runs to its own.
+std::array<EfficiencyKeys, 4> chain_of(const PublishedPrediction& p) {
+  return {EfficiencyKeys{},
+          {p.generation, "", "", ""},
+          {p.generation, "", p.framework, ""},
+          {p.generation, p.device, p.framework, ""}};
+}
+
+/// The median of each source's rows.
+std::vector<double> sources_of(const Predictions& rows) {
+  Residuals residuals;
+  for (const PublishedPrediction* p : rows) {
+    residuals[p->source].push_back(log_ratio(*p));
+  }
+  std::vector<double> medians;
+  for (auto& [source, of] : residuals) {
+    medians.push_back(middle_of(std::move(of)));
+  }
+  return medians;
+}
+
+/// Rows by group at one width; a family with enough rows by itself.
+std::map<EfficiencyKeys, Predictions> grouped(const Predictions& from, std::size_t width) {
+  std::map<EfficiencyKeys, Predictions> groups;
+  for (const PublishedPrediction* p : from) {
+    EfficiencyKeys keys = chain_of(*p)[width];
+    if (width == 0 || !p->generation.empty()) {
+      groups[keys].push_back(p);
+    }
+  }
+  std::map<EfficiencyKeys, Predictions> apart;
+  for (auto& [keys, rows] : groups) {
+    for (const EfficiencyFamily family :
+         {EfficiencyFamily::kExperts, EfficiencyFamily::kAdapters}) {
+      const auto of_family = [family](const auto* p) { return p->family == name_of(family); };
+      Predictions own = where(rows, of_family);
+      if (own.size() >= kRowsOfFamily && sources_of(own).size() >= kSourcesOfFamily) {
+        std::erase_if(rows, of_family);
+        EfficiencyKeys own_keys = keys;
+        own_keys.family = name_of(family);
+        apart.emplace(std::move(own_keys), std::move(own));
+      }
+    }
+  }
+  std::erase_if(groups, [](const auto& group) { return group.second.empty(); });
+  groups.merge(apart);
+  return groups;
+}
+
+/// Variances of sources in a group and of groups around their mean.
+struct Variances {
+  double sources = 0, groups = 0;
+};
+
+Variances variances_of(const std::map<EfficiencyKeys, Predictions>& groups) {
+  double squares = 0;
+  double freedom = 0;
+  std::vector<std::pair<double, double>> means;  // of a group, its number of sources
+  for (const auto& [keys, rows] : groups) {
+    const std::vector<double> sources = sources_of(rows);
+    const auto n = static_cast<double>(sources.size());
+    squares += squares_of(sources);
+    freedom += n - 1;
+    means.emplace_back(mean_of(sources), n);
+  }
+  // Weights of sources / variance; where no group has two, half of what differs is the groups'.
+  Variances v{freedom > 0 ? squares / freedom : 0, 0};
+  double weight = 0;
+  double square_weight = 0;
+  double middle = 0;
+  for (const auto& [mean, n] : means) {
+    weight += n;
+    square_weight += n * n;
+    middle += n * mean;
+  }
+  double q = 0;
+  for (const auto& [mean, n] : means) {
+    q += n * (mean - middle / weight) * (mean - middle / weight);
+  }
+  const double scale = weight - square_weight / weight;
+  if (scale > 0) {
+    v.groups = std::max(0.0, (q - v.sources * static_cast<double>(means.size() - 1)) / scale);
+  }
+  if (freedom == 0) {
+    v.sources = v.groups /= 2;
+  }
+  return v;
+}
+
+/// Factors alone, the widest groups first.
+EfficiencyTable factors_of(const Predictions& from) {
+  EfficiencyTable table;
+  const auto width_of_all = chain_of(PublishedPrediction{}).size();
+  const Variances variances = variances_of(grouped(from, width_of_all - 1));
+  for (std::size_t width = 0; width < width_of_all; ++width) {
+    std::vector<EfficiencyGroup> groups;
+    for (const auto& [keys, rows] : grouped(from, width)) {
+      const std::vector<double> sources = sources_of(rows);
+      // A family of all runs has all others as its wider group, which goes before it.
+      const bool within = width == 0 && !keys.family.empty() && !groups.empty();
+      const EfficiencyGroup* wider = within ? &groups.front() : nearest_efficiency(table, keys);
+      double theta = mean_of(sources);
+      if (wider != nullptr && wider->rows == std::ssize(rows)) {
+        theta = std::log(wider->factor);  // the same rows
+      } else if (wider != nullptr) {
+        const double own = static_cast<double>(sources.size()) * variances.groups;
+        const double sum = own + variances.sources;
+        const double weight = sum > 0 ? own / sum : 1;
+        theta = weight * theta + (1 - weight) * std::log(wider->factor);
+      }
+      std::vector<double> errors;
+      for (const PublishedPrediction* p : rows) {
+        errors.push_back(std::abs(p->seconds(1) * std::exp(theta) / p->measured - 1));
+      }
+      groups.push_back({.of = keys,
+                        .factor = std::exp(theta),
+                        .error = middle_of(std::move(errors)),
+                        .rows = static_cast<std::int64_t>(rows.size()),
+                        .sources = static_cast<std::int64_t>(sources.size())});
+    }
+    table.groups.insert(table.groups.end(), groups.begin(), groups.end());
+  }
+  return table;
+}
+
+/// A source's rows of one generation and family.
+using SourceInCell = std::tuple<std::string, std::string, std::string>;
+
+/// Mean squares of the residuals of rows predicted without the makers of their software, and
+/// without their generation.
+std::map<SourceInCell, double> squares_left_out(const Predictions& from) {
+  std::map<SourceInCell, std::vector<double>> squares;
+  for (const LeaveOut what : {LeaveOut::kVendor, LeaveOut::kGeneration}) {
+    std::map<std::string, Predictions> blocks;
+    for (const PublishedPrediction* p : from) {
+      blocks[block_of(*p, what)].push_back(p);
+    }
+    for (const auto& [block, rows] : blocks) {
+      const EfficiencyTable table = factors_of(
+          where(from, [&, name = block](const auto* p) { return block_of(*p, what) != name; }));
+      for (const PublishedPrediction* p : rows) {
+        if (const EfficiencyGroup* group = nearest_efficiency(table, keys_of(*p))) {
+          const double r = log_ratio(*p) - std::log(group->factor);
+          squares[{p->generation, p->family, p->source}].push_back(r * r);
+        }
+      }
+    }
+  }
+  std::map<SourceInCell, double> means;
+  for (const auto& [cell, of] : squares) {
+    means[cell] = mean_of(of);
+  }
+  return means;
+}
+
+/// Figures are data with four digits.
+double rounded(double x) { return std::round(x * 1e4) / 1e4; }
+
+void add_spreads(const std::map<SourceInCell, double>& squares, EfficiencyTable& to) {
+  struct Cell {
+    double sum = 0, n = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Cell> cells;  // generation and family; "" any
+  for (const auto& [cell, square] : squares) {
+    const auto& [generation, family, source] = cell;
+    for (const auto& key : std::set<std::pair<std::string, std::string>>{
+             {"", ""}, {"", family}, {generation, family}}) {
+      cells[key].sum += square;
+      ++cells[key].n;
+    }
+  }
+  const auto variance = [&](const std::pair<std::string, std::string>& key, double wider) {
+    const Cell& c = cells[key];
+    return (kPrior * wider + c.sum) / (kPrior + c.n);
+  };
+  if (cells.empty()) {
+    cells[{"", ""}] = {to.scatter * to.scatter, 1};
+  }
+  const double all = cells[{"", ""}].sum / cells[{"", ""}].n;
+  const auto add = [&](const std::string& generation, const std::string& family, double square,
+                       double n) {
+    to.spreads.push_back({.generation = generation,
+                          .family = family,
+                          .width = rounded(student_t95(kPrior + n) * std::sqrt(square)),
+                          .sources = std::llround(n)});
+  };
+  for (const auto& [key, cell] : std::map(cells)) {
+    const auto& [generation, family] = key;
+    const double of_family = family.empty() ? all : variance({"", family}, all);
+    if (generation.empty()) {
+      add("", family, of_family, 0);  // of a generation that was not measured
+    } else {
+      add(generation, family, variance(key, of_family), cell.n);
+    }
+  }
+}
+
+/// Standard deviation of a source's rows on one device and framework, every source alike.
+double scatter_of(const Predictions& from) {
+  std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> sources;
+  for (const PublishedPrediction* p : from) {
+    sources[{p->source, p->device, p->framework}].push_back(log_ratio(*p));
+  }
+  std::vector<double> variances;
+  for (const auto& [source, of] : sources) {
+    if (of.size() > 1) {
+      variances.push_back(squares_of(of) / static_cast<double>(of.size() - 1));
+    }
+  }
+  return variances.empty() ? 0 : std::sqrt(mean_of(variances));
+}
+
 /// Width that holds a share `level` of the distances from `middle` of a source to come; 0 of no
 /// rows.
-double half_width(const Residuals& residuals, double level = kLevel, double middle = 0) {
+double half_width(const Residuals& residuals, double level, double middle) {
   std::vector<WeightedValue> distances;
   for (const auto& [source, of] : residuals) {
     for (const double r : of) {
@@ -63,138 +254,65 @@ double half_width(const Residuals& residuals, double level = kLevel, double midd
   return weighted_quantile(std::move(distances), std::min(1.0, level * (sources + 1) / sources));
 }
 
-/// How far the rows of each source lie from the efficiencies of the others.
-struct LeftOut {
-  std::map<Keys, Residuals> of_group;  // rows that their own group predicts
-  /// All rows by family of plans (empty: all of them) and how wide their group was.
-  std::map<std::string, std::array<Residuals, kWidths>> of_width;
-
-  /// For a family at groups so wide, never less than at narrower ones; where no source was
-  /// predicted at either, as at the next wider ones, which tell less of a row; 0 where nothing is
-  /// known.
-  [[nodiscard]] double half(const std::string& family, std::size_t width) const {
-    const auto at = of_width.find(family);
-    double most = 0;
-    for (std::size_t w = 0; at != of_width.end() && w <= width; ++w) {
-      most = std::max(most, half_width(at->second[w]));
-    }
-    for (std::size_t w = width + 1; at != of_width.end() && most == 0 && w < kWidths; ++w) {
-      most = half_width(at->second[w]);
-    }
-    // Sources of all families answer where no source of the family was predicted.
-    return most > 0 || family.empty() ? most : half("", kWidths - 1);
-  }
-};
-
-LeftOut left_out_in_turn(const Predictions& from) {
-  LeftOut out;
-  std::map<std::pair<std::string, Keys>, std::pair<double, std::size_t>> known;
-  for (const PublishedPrediction* p : from) {
-    const Keys own = chain_of(*p)[0];
-    auto at = known.find({p->source, own});
-    if (at == known.end()) {
-      const Predictions others = where(from, [p](const auto* o) { return o->source != p->source; });
-      const auto [rows, width] = nearest(others, *p);
-      at =
-          known.emplace(std::pair{p->source, own}, std::pair{efficiency_factor(rows), width}).first;
-    }
-    const auto [factor, width] = at->second;
-    if (width == kWidths) {
-      continue;  // no other source at all
-    }
-    const double residual = log_ratio(*p) - std::log(factor);
-    out.of_width[p->plan][width][p->source].push_back(residual);
-    out.of_width[""][width][p->source].push_back(residual);
-    if (width == 0) {
-      out.of_group[own][p->source].push_back(residual);
-    }
-  }
-  return out;
-}
-
-/// Figures are data with four digits.
-double rounded(double x) { return std::round(x * 1e4) / 1e4; }
-
 }  // namespace
 
+std::string block_of(const PublishedPrediction& p, LeaveOut what) {
+  switch (what) {
+    case LeaveOut::kSource:
+      return p.source;
+    case LeaveOut::kVendor:
+      return p.maker;
+    case LeaveOut::kGeneration:
+      return p.generation.empty() ? p.device : p.generation;
+    case LeaveOut::kRelease:
+      break;
+  }
+  return p.release.empty() ? p.framework : p.release;
+}
+
 bool gives_efficiency(const PublishedPrediction* p) {
-  // Adapters are predicted at the efficiency of full training, which tells whether their ops are
-  // right.
-  return p->skipped.empty() && p->fits() && p->row->hours_of != "run" && p->row->task != "lora";
+  return p->skipped.empty() && p->fits() && p->row->hours_of != "run";
 }
 
-Predictions efficiency_rows(const Predictions& from, const PublishedPrediction& of) {
-  return nearest(from, of).first;
+EfficiencyKeys keys_of(const PublishedPrediction& p) {
+  return {p.generation, p.device, p.framework, p.family};
 }
 
-double efficiency_factor(const Predictions& rows) {
-  std::map<std::string, std::size_t> count;
-  for (const PublishedPrediction* p : rows) {
-    ++count[p->source];
-  }
-  std::vector<std::pair<double, double>> logs;
-  for (const PublishedPrediction* p : rows) {
-    logs.emplace_back(log_ratio(*p), 1 / static_cast<double>(count.at(p->source)));
-  }
-  return logs.empty() ? 1 : std::exp(weighted_quantile(std::move(logs), 0.5));
+double student_t95(double degrees) {
+  constexpr double z = 1.6448536269514722;  // of the normal distribution
+  const double n = degrees;
+  const double z3 = z * z * z;
+  const double z5 = z3 * z * z;
+  const double z7 = z5 * z * z;
+  return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n) +
+         (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);
 }
 
 EfficiencyTable fit_efficiencies(const Predictions& all) {
   const Predictions from = where(all, gives_efficiency);
-  const LeftOut left_out = left_out_in_turn(from);
-  std::array<std::set<Keys>, kWidths> groups;
-  for (const PublishedPrediction* p : from) {
-    const auto chain = chain_of(*p);
-    for (std::size_t width = 0; width < kWidths; ++width) {
-      groups[width].insert(chain[width]);
-    }
+  EfficiencyTable table = factors_of(from);
+  for (EfficiencyGroup& group : table.groups) {
+    group.factor = rounded(group.factor);
+    group.error = rounded(group.error);
   }
-  EfficiencyTable table;
-  for (std::size_t width = 0; width < kWidths; ++width) {
-    for (const Keys& keys : groups[width]) {
-      const Predictions rows = where(from, [&keys](const auto* p) { return in_group(*p, keys); });
-      std::set<std::string> sources;
-      for (const PublishedPrediction* p : rows) {
-        sources.insert(p->source);
-      }
-      const auto own = left_out.of_group.find(keys);
-      const bool of_its_own =
-          own != left_out.of_group.end() && own->second.size() >= kSourcesOfSpread;
-      const double half = of_its_own ? half_width(own->second) : left_out.half(keys[2], width);
-      const double factor = efficiency_factor(rows);
-      table.groups.push_back({.device = keys[0],
-                              .framework = keys[1],
-                              .family = keys[2],
-                              .factor = rounded(factor),
-                              .low = rounded(factor * std::exp(-half)),
-                              .high = rounded(factor * std::exp(half)),
-                              .rows = static_cast<std::int64_t>(rows.size()),
-                              .sources = static_cast<std::int64_t>(sources.size())});
-    }
-  }
+  table.scatter = rounded(scatter_of(from));
+  add_spreads(squares_left_out(from), table);
   return table;
 }
 
-std::string StepSpread::factors() const {
-  return fmt::format("x{:.3f} .. x{:.3f}", std::exp(low), std::exp(high));
-}
-
 StepSpread spread_of(const Residuals& residuals, double level) {
-  StepSpread spread{level, 0, 0, residuals.size(), 0};
   std::vector<WeightedValue> all;
   for (const auto& [source, of] : residuals) {
-    spread.rows += of.size();
     for (const double r : of) {
       all.emplace_back(r, 1 / static_cast<double>(of.size()));
     }
   }
-  if (!all.empty()) {
-    const double middle = weighted_quantile(std::move(all), 0.5);
-    const double half = half_width(residuals, level, middle);
-    spread.low = middle - half;
-    spread.high = middle + half;
+  if (all.empty()) {
+    return {};
   }
-  return spread;
+  const double middle = weighted_quantile(std::move(all), 0.5);
+  const double half = half_width(residuals, level, middle);
+  return {middle - half, middle + half};
 }
 
 }  // namespace stepcast::validation

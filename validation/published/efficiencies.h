@@ -1,6 +1,8 @@
 #pragma once
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/job/efficiency.h"
@@ -8,37 +10,48 @@
 
 namespace stepcast::validation {
 
-/// True if a row may give a efficiency: it was predicted, with a plan that fits, and its time is of
-/// steps, not of a whole run with what else those hold.
+/// What a row is predicted without: rows of its own publication, of the makers of its software, of
+/// GPUs of its generation, of its framework's release (of its year where no release is known).
+enum class LeaveOut : std::uint8_t { kSource, kVendor, kGeneration, kRelease };
+/// The part of the rows that is left out with this one.
+std::string block_of(const PublishedPrediction& p, LeaveOut what);
+
+/// True if a row may give an efficiency: it was predicted, with a plan that fits, and its time is
+/// of steps, not of a whole run with what else those hold.
 bool gives_efficiency(const PublishedPrediction* p);
 
-/// Rows of `from` that measure the efficiency of `of`: of its device, framework and family of
-/// plans; where there are none, of the framework and family; of the family; all
-/// (core/job/efficiency.h).
-Predictions efficiency_rows(const Predictions& from, const PublishedPrediction& of);
+/// Keys of a row in a table of efficiencies.
+EfficiencyKeys keys_of(const PublishedPrediction& p);
 
-/// The factor that rows show: exp of the median of ln(measured / simulated), every source counting
-/// once, its rows equally. 1 for no rows.
-double efficiency_factor(const Predictions& rows);
-
-/// The efficiencies that predictions of published runs show, of every device, framework and family
-/// that was measured, of framework and family, of family, of all. Where nine of ten steps of a
-/// source to come lie follows from sources left out in turn: the residuals of a source at the
-/// efficiencies of the others, of that group where three sources measure it, else of all groups of
-/// the family as wide in the chain, and no narrower than at narrower groups.
+/// The efficiencies that predictions of published runs show, of every framework and device, of
+/// frameworks on a generation, of generations, of all. A kind of training has a group of its own,
+/// and leaves the others, where at least 10 rows of 2 sources are of it.
+///
+/// The factor of a group is exp of
+///   theta = w m + (1 - w) theta',  w = S tau^2 / (S tau^2 + sigma^2)
+/// of the mean m over its S sources (each the median of ln(measured / simulated) of its rows) and
+/// theta' of the wider group. sigma is the standard deviation of sources in a group, tau that of
+/// groups, both of the whole table: tau as DerSimonian and Laird estimate it (Controlled Clinical
+/// Trials 7, 1986), from the narrowest groups.
+///
+/// Intervals follow from rows predicted without the makers of their software, and without their
+/// generation: with q the mean square of a source's ln(measured / predicted) and S its number in a
+/// generation and family,
+///   s^2 = (n s'^2 + sum q) / (n + S),  n = 4
+/// where s' is that of the family in all generations, and s' of that the one of all rows. Nine of
+/// ten steps lie within s times Student's t of n + S degrees of freedom at 95 %.
 EfficiencyTable fit_efficiencies(const Predictions& from);
+
+/// The 95 % quantile of Student's t; Abramowitz and Stegun 26.7.5, to 1 % from 3 degrees on.
+double student_t95(double degrees);
 
 /// ln(measured / predicted) of rows by their source.
 using Residuals = std::map<std::string, std::vector<double>>;
 
-/// How far measured steps lie from predicted ones: ln(measured / predicted) of a share `level` of
-/// the rows of a source that was not looked at lies between `low` and `high`.
+/// Between which ln(measured / predicted) a share `level` of the rows of a source that was not
+/// looked at lies.
 struct StepSpread {
-  double level = 0;
   double low = 0, high = 0;
-  std::size_t sources = 0, rows = 0;
-  [[nodiscard]] bool holds(double residual) const { return residual >= low && residual <= high; }
-  [[nodiscard]] std::string factors() const;  ///< "x0.900 .. x1.300"
 };
 
 /// Rows of a source share its framework, so every source counts once, its rows equally; the source

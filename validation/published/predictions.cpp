@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/config/paces.h"
 #include "core/error.h"
 #include "core/job/efficiency.h"
 #include "models/cost_model.h"
@@ -69,6 +70,7 @@ struct Context {
   const config::PublishedNames& names;
   const config::Library& library;
   std::vector<Workload> shapes;
+  config::Origins origins;
   bool facts = false;
 };
 
@@ -101,8 +103,8 @@ std::string key_of(const PublishedRow& row, const Context& context) {
 
 const PublishedRow* first_of_same(const std::vector<PublishedRow>& rows, std::size_t at) {
   for (std::size_t i = 0; i < at; ++i) {
-    if (rows[i].seconds > 0 && rows[i].seconds == rows[at].seconds &&
-        rows[i].same_configuration(rows[at])) {
+    const bool same = rows[i].id == rows[at].id || rows[i].same_configuration(rows[at]);
+    if (rows[i].seconds > 0 && rows[i].seconds == rows[at].seconds && same) {
       return &rows[i];
     }
   }
@@ -110,15 +112,18 @@ const PublishedRow* first_of_same(const std::vector<PublishedRow>& rows, std::si
 }
 
 PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
-                           const config::PublishedNames& names) {
+                           const Context& context) {
   PublishedPrediction p;
   p.row = &row;
   p.skipped = job.skipped;
-  const config::FrameworkRecipe recipe = recipe_of(row, names);
+  const config::FrameworkRecipe recipe = recipe_of(row, context.names);
   p.source = recipe.source;
   p.framework = recipe.framework != nullptr ? recipe.framework->product : "";
-  const auto device = device_of(row, names);
+  p.maker = context.origins.maker_of(p.framework);
+  p.release = release_of(row, context.names);
+  const auto device = device_of(row, context.names);
   p.device = device ? device->device : row.gpu;
+  p.generation = context.origins.generation_of(p.device);
   if (!p.skipped.empty()) {
     return p;
   }
@@ -130,6 +135,7 @@ PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
   const double devices = static_cast<double>(row.devices);
   p.format = name_of(job.job.formats.compute);
   p.plan = name_of(*plan_family(job.job));
+  p.family = name_of(*efficiency_family(job.job));
   p.measured = *measured;
   p.facts = job.facts;
   p.curve = job.curve;
@@ -162,7 +168,8 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
                                                    const config::PublishedNames& names,
                                                    const config::Library& library,
                                                    const PublishedPredictOptions& options) {
-  const Context context{names, library, published_shapes(library), options.facts};
+  const Context context{names, library, published_shapes(library), config::load_origins(library),
+                        options.facts};
   std::map<std::string, std::size_t> index;
   std::vector<std::size_t> job_of_row;
   std::vector<const PublishedRow*> first;
@@ -212,7 +219,7 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
   }
   std::vector<PublishedPrediction> predictions;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    predictions.push_back(joined(rows[i], jobs[job_of_row[i]], names));
+    predictions.push_back(joined(rows[i], jobs[job_of_row[i]], context));
     PublishedPrediction& p = predictions.back();
     const std::string reason = not_modelled(rows[i]);
     const PublishedRow* same = first_of_same(rows, i);
@@ -227,6 +234,12 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
     }
   }
   return predictions;
+}
+
+int PublishedPrediction::year() const {
+  const std::size_t digits = release.find_first_not_of("0123456789");
+  const int number = digits == 0 || release.empty() ? 0 : std::stoi(release.substr(0, digits));
+  return number == 0 ? 0 : number < 100 ? 2000 + number : number;
 }
 
 Predictions pointers(const std::vector<PublishedPrediction>& of) {

@@ -18,7 +18,10 @@ struct PublishedPrediction {
   /// "listed twice"; empty: rejected.
   std::string left_out;
   std::string source, framework, plan, device,
-      format;                 ///< plan: family of plans (core/job/efficiency.h)
+      format;                     ///< plan: family of plans (core/job/efficiency.h)
+  std::string family;             ///< kind of training, the same
+  std::string generation, maker;  ///< of the device, of the framework (core/config/paces.h)
+  std::string release;            ///< of the framework: "26.02"; else its year: "2021"
   double measured = 0;        ///< seconds
   double facts = 0;           ///< seconds from hardware facts only; 0 where not asked for
   double at_peak = 0;         ///< seconds of the model FLOPs at peak: a constant MFU divides it
@@ -28,8 +31,8 @@ struct PublishedPrediction {
   [[nodiscard]] simulator::Fit fit() const {
     return simulator::fit_of(Bytes(memory), Bytes(capacity), memory_margin);
   }
-  /// It ran, so it did fit: where our ledger says otherwise the job was another one, and no
-  /// headline rests on the row.
+  /// It ran, so it did fit: where our ledger says otherwise the job was another one, and the row
+  /// gives no efficiency.
   [[nodiscard]] bool fits() const { return fit() != simulator::Fit::kNo; }
   bool in_range = false;
 
@@ -41,6 +44,8 @@ struct PublishedPrediction {
   /// between the points of the curve: a step is piecewise linear in it).
   [[nodiscard]] double seconds(double scalar) const;
   [[nodiscard]] bool scales_host() const { return curve.size() > 1; }
+  /// Of the release; 0 where nothing says it.
+  [[nodiscard]] int year() const;
 };
 
 struct PublishedPredictOptions {

@@ -7,24 +7,38 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
+
+#include "core/device_names.h"
+#include "core/statistics.h"
 
 namespace stepcast::validation {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr const char* kConstantMfu = "constant MFU";
+constexpr const char* kConstantRate = "constant rate";
 
 using SourceOnDevice = std::pair<std::string, std::string>;  // source, device
 SourceOnDevice key_of(const PublishedPrediction& p) { return {p.source, p.device}; }
 
-/// Utilisation that rows show, the middle one.
-double mfu_of(const Predictions& of) {
-  std::vector<double> shares;
-  for (const PublishedPrediction* p : of) {
-    shares.push_back(p->at_peak / p->measured);
+/// The share of the peak at which a constant rate runs: the middle one of rows of its device and
+/// format; where there are none, of its format; of all.
+double rate_of(const Predictions& rows, const PublishedPrediction& of) {
+  for (const auto& [same_device, same_format] :
+       {std::pair{true, true}, {false, true}, {false, false}}) {
+    std::vector<double> shares;
+    for (const PublishedPrediction* p : rows) {
+      if (p->at_peak > 0 && (p->device == of.device || !same_device) &&
+          (p->format == of.format || !same_format)) {
+        shares.push_back(p->at_peak / p->measured);
+      }
+    }
+    if (!shares.empty()) {
+      return middle_of(std::move(shares));
+    }
   }
-  return shares.empty() ? 1 : median_of(std::move(shares));
+  return 1;
 }
 
 bool is_scored(const ScaledPrediction& s) { return s->skipped.empty() && s.reference.empty(); }
@@ -53,6 +67,9 @@ Row shown(const ScaledPrediction& s) {
                      .fit = std::string(name_of(p.fit())),
                      .memory_margin = p.memory_margin,
                      .memory_share = p.capacity > 0 ? p.memory / p.capacity : 0};
+  row.run->generation = p.generation;
+  row.run->family = p.family;
+  row.run->release = p.release;
   if (p.row->memory_gib > 0) {
     row.measured_memory = p.row->memory_gib * kGiB;
     row.predicted_memory = p.memory;
@@ -60,87 +77,72 @@ Row shown(const ScaledPrediction& s) {
   return row;
 }
 
-/// The bar of every group: where utilisation varies, half of what a constant one misses.
-void hold_to_baseline(const Scores& of, Group& group) {
-  constexpr double kSpan = 1.3;
-  double least = 1e300;
-  double most = 0;
-  for (const ScaledPrediction& s : of) {
-    if (s->skipped.empty()) {
-      least = std::min(least, s->at_peak / s->measured);
-      most = std::max(most, s->at_peak / s->measured);
-    }
-  }
-  if (group.errors.n > 1 && most >= kSpan * least) {
-    group.bound = fmt::format("mean <= half of the constant MFU's {:.1f} %, MFU spans {:.2f}x",
-                              100 * group.baseline_mean, most / least);
-    group.pass = group.errors.mean <= 0.5 * group.baseline_mean;
-  }
-}
-
-/// Scalars that a regime makes of one row: a factor on its step or host, and a constant MFU to compare
-/// with.
-struct Scalar {
-  double factor = 1, mfu = 1;
+/// What a row is predicted from: rows that it may know, and their efficiencies.
+struct Known {
+  Predictions rows;
+  EfficiencyTable table;
 };
 
-double at_factor(const PublishedPrediction& p, const Scalar& scalar) {
-  return p.seconds(1) * scalar.factor;
-}
-/// The scalar is that of the step or of the host.
-double with_scalar(const PublishedPrediction& p, const Scalar& scalar) {
-  return p.seconds(scalar.factor);
-}
-
-/// Every row with its scalar; those that were not predicted stay empty.
-template <typename ScalarOf, typename SecondsOf>
-Scores scale(const Predictions& all, ScalarOf scalar_of, SecondsOf seconds_of) {
+/// Every row on what it may know; those that were not predicted stay empty.
+template <typename KnownOf>
+Scores on_known(const Predictions& all, KnownOf known_of) {
   Scores out;
+  std::map<std::tuple<const Known*, std::string, std::string>, double> rates;
   for (const PublishedPrediction* p : all) {
     ScaledPrediction s{p};
     if (p->skipped.empty()) {
-      const Scalar scalar = scalar_of(*p, s);
-      s.seconds = seconds_of(*p, scalar);
-      s.naive = p->at_peak / scalar.mfu;
+      const Known& known = known_of(*p);
+      const EfficiencyKeys keys = keys_of(*p);
+      const EfficiencyGroup* group = nearest_efficiency(known.table, keys);
+      s.seconds = p->seconds(1) * (group != nullptr ? group->factor : 1);
+      s.width = efficiency_width(known.table, keys);
+      const auto [rate, fresh] = rates.try_emplace({&known, p->device, p->format}, 0);
+      if (fresh) {
+        rate->second = rate_of(known.rows, *p);
+      }
+      s.naive = p->at_peak / rate->second;
     }
     out.push_back(std::move(s));
   }
   return out;
 }
-Scalar unscaled(const PublishedPrediction&, ScaledPrediction&) { return {}; }
 
-/// Rows of a source and device are calibrated by its first row.
-Scores by_one_row(const Predictions& all) {
-  std::map<SourceOnDevice, Scalar> scalars;
-  const auto scalar_of = [&](const PublishedPrediction& p, ScaledPrediction& s) {
-    const auto [at, first] = scalars.try_emplace(key_of(p));
-    if (first) {
-      at->second = {published_scalar({&p}), mfu_of({&p})};
-      s.reference = fmt::format("gives the scalar of {} / {}, x{:.4g}", p.source, p.device,
-                                at->second.factor);
+/// Rows on what the rest of `all` knows, a part left out in turn; of a given table its
+/// efficiencies.
+Scores left_out(const Predictions& all, LeaveOut what, const EfficiencyTable* table) {
+  const Predictions give = where(all, gives_efficiency);
+  std::map<std::string, Known> parts;
+  return on_known(all, [&](const PublishedPrediction& p) -> const Known& {
+    const std::string block = block_of(p, what);
+    const auto [at, fresh] = parts.try_emplace(block);
+    if (fresh) {
+      Known& known = at->second;
+      known.rows = where(give, [&](const auto* other) { return block_of(*other, what) != block; });
+      known.table = table != nullptr ? *table : fit_efficiencies(known.rows);
     }
     return at->second;
-  };
-  return scale(all, scalar_of, with_scalar);
+  });
 }
 
-/// Rows at the efficiency that rows of other sources show, or at that of a table.
-Scores at_pace(const Predictions& all, const Predictions& others, const EfficiencyTable* table) {
-  std::map<std::array<std::string, 4>, Scalar> scalars;
-  const auto scalar_of = [&](const PublishedPrediction& p, ScaledPrediction&) {
-    const auto [at, fresh] = scalars.try_emplace({p.source, p.device, p.framework, p.plan});
-    if (fresh) {
-      const Predictions rows =
-          efficiency_rows(where(others, [&p](const auto* o) { return o->source != p.source; }), p);
-      at->second = {efficiency_factor(rows), mfu_of(rows)};
-      if (const EfficiencyGroup* group =
-              table == nullptr ? nullptr : nearest_efficiency(*table, p.device, p.framework, p.plan)) {
-        at->second.factor = group->factor;
+/// Rows of a source and device are calibrated by its first row: its step or its host's cost.
+Scores by_one_row(const Predictions& all) {
+  std::map<SourceOnDevice, std::pair<double, double>> scalars;
+  Scores out;
+  for (const PublishedPrediction* p : all) {
+    ScaledPrediction s{p};
+    if (p->skipped.empty()) {
+      const auto [at, first] = scalars.try_emplace(key_of(*p));
+      if (first) {
+        at->second = {published_scalar({p}), rate_of({p}, *p)};
+        s.reference = fmt::format("gives the scalar of {} / {}, x{:.4g}", p->source, p->device,
+                                  at->second.first);
       }
+      s.seconds = p->seconds(at->second.first);
+      s.naive = p->at_peak / at->second.second;
     }
-    return at->second;
-  };
-  return scale(all, scalar_of, at_factor);
+    out.push_back(std::move(s));
+  }
+  return out;
 }
 
 std::string group_name(const SourceOnDevice& key) {
@@ -153,26 +155,52 @@ void add(const std::string& name, const Scores& of, Suite& to) {
   }
 }
 
-/// The same rows by what they have in common, and those apart whose own ledger does not fit.
+/// The groups that answer for all of it, and a line of each.
+void add_headline(const Scores& scores, Suite& suite) {
+  constexpr int kYear = 2026;
+  const Scores scored = where(scores, is_scored);
+  const auto h100 = device_named("H100");
+  const auto of = [&](const std::string& name, auto wanted) {
+    const Scores rows = where(scored, wanted);
+    if (rows.empty()) {
+      return;
+    }
+    suite.groups.push_back(published_group("headline: " + name, rows));
+    const Group& g = suite.groups.back();
+    const studies::ErrorStatistics& naive = *g.baseline_errors;
+    suite.notes.push_back(fmt::format(
+        "{}: {} rows, median {:.1f}, p90 {:.1f}, bias {:+.1f} %; at a constant rate {:.1f}, "
+        "{:.1f}, "
+        "{:+.1f} %{}",
+        name, g.errors.n, 100 * g.errors.median, 100 * g.errors.p90, 100 * g.errors.bias,
+        100 * naive.median, 100 * naive.p90, 100 * naive.bias,
+        g.covered ? fmt::format("; 90 % intervals hold {:.0f} %", 100 * *g.covered) : ""));
+  };
+  of("all", [](const auto&) { return true; });
+  of(fmt::format("Blackwell, software of {}", kYear),
+     [](const auto& s) { return s->generation == "Blackwell" && s->year() >= kYear; });
+  of("H100", [&](const auto& s) { return s->device == h100->device; });
+}
+
+/// The same rows by what they have in common.
 void add_cuts(const Scores& all, Suite& suite) {
   using P = PublishedPrediction;
-  const Scores scored = where(all, [](const auto& s) { return s->skipped.empty(); });
-  const Scores fitting = where(scored, [](const auto& s) { return s->fits(); });
+  const Scores scored = where(all, is_scored);
   for (const auto& [name, key] : {std::pair{"plans", &P::plan},
+                                  {"training", &P::family},
                                   {"GPU", &P::device},
+                                  {"generation", &P::generation},
                                   {"framework", &P::framework},
                                   {"format", &P::format}}) {
     std::map<std::string, Scores> cuts;
-    for (const ScaledPrediction& s : fitting) {
+    for (const ScaledPrediction& s : scored) {
       cuts[s.prediction->*key].push_back(s);
     }
     for (const auto& [of, scores] : cuts) {
       add(fmt::format("{}: {}", name, of), scores, suite);
     }
   }
-  add("all runs that fit", fitting, suite);
-  add("apart: does not fit by our ledger", where(scored, [](const auto& s) { return !s->fits(); }),
-      suite);
+  add("does not fit by our ledger", where(scored, [](const auto& s) { return !s->fits(); }), suite);
 }
 
 /// Fates of the rows, each kind of reason with its count.
@@ -193,15 +221,14 @@ std::string counts_of(const Scores& scores) {
   for (const auto& [reason, count] : left_out) {
     apart += fmt::format("; {}: {}", reason, count);
   }
-  return fmt::format(
-      "{} rows: {} predicted, of which {} do not fit by our ledger and are listed apart; {} "
-      "refused{}",
-      scores.size(), predicted, tight, rejected, apart);
+  return fmt::format("{} rows: {} predicted, of which {} do not fit by our ledger; {} refused{}",
+                     scores.size(), predicted, tight, rejected, apart);
 }
 
-/// Every row, then a group per source and GPU in the order they appear.
+/// Every row; the headline, then a group per source and GPU in the order they appear.
 Suite by_source(const Scores& scores) {
   Suite out{.name = "published"};
+  add_headline(scores, out);
   std::vector<std::pair<SourceOnDevice, Scores>> sources;
   for (const ScaledPrediction& s : scores) {
     out.rows.push_back(shown(s));
@@ -211,14 +238,13 @@ Suite by_source(const Scores& scores) {
     if (at == sources.end()) {
       at = sources.insert(at, {key, {}});
     }
-    if ((!s->skipped.empty() || s->fits()) && s->left_out.empty()) {
+    if (s->left_out.empty()) {
       at->second.push_back(s);
     }
   }
   for (const auto& [key, of] : sources) {
     if (!of.empty()) {
       out.groups.push_back(published_group(group_name(key), of));
-      hold_to_baseline(of, out.groups.back());
     }
   }
   add_cuts(scores, out);
@@ -236,68 +262,6 @@ Residuals residuals_of(const Scores& scores) {
   return residuals;
 }
 
-/// The steps as `predict` says them, without a scalar.
-Scores plain(const Predictions& all) { return scale(all, unscaled, at_factor); }
-
-IntervalCheck check(const std::string& source, const std::vector<double>& residuals,
-                    const StepSpread& spread) {
-  const auto held =
-      std::count_if(residuals.begin(), residuals.end(), [&](double r) { return spread.holds(r); });
-  return {source, residuals.size(), static_cast<std::size_t>(held), spread};
-}
-
-std::pair<std::size_t, std::size_t> held_of_rows(const std::vector<IntervalCheck>& checks) {
-  std::pair<std::size_t, std::size_t> sum;
-  for (const IntervalCheck& c : checks) {
-    sum.first += c.held;
-    sum.second += c.rows;
-  }
-  return sum;
-}
-
-/// How many of each group's rows lie in the interval that the other sources give.
-void add_intervals(const std::vector<PublishedPrediction>& predictions, PublishedRegime regime,
-                   const Scores& scores, Suite& suite) {
-  constexpr double kShare = 0.8;
-  if (regime == PublishedRegime::kShipped) {
-    return;  // the table has seen the rows
-  }
-  const std::vector<IntervalCheck> checks = check_intervals(predictions, regime, kShare);
-  if (checks.size() < 2) {
-    return;
-  }
-  std::map<std::string, std::pair<double, double>> inside;  // of all, by group
-  for (const IntervalCheck& c : checks) {
-    for (const ScaledPrediction& s : scores) {
-      if (s->source == c.source && is_scored(s)) {
-        auto& [held, all] = inside[group_name(key_of(*s.prediction))];
-        held += c.spread.holds(std::log(s->measured / s.seconds)) ? 1 : 0;
-        all += 1;
-      }
-    }
-  }
-  for (Group& g : suite.groups) {
-    if (const auto at = inside.find(g.name); at != inside.end()) {
-      g.covered = at->second.first / at->second.second;
-    }
-  }
-  const auto [held, rows] = held_of_rows(checks);
-  const auto factors = [&](SpreadOf of, double level) {
-    return published_spread(predictions, of, level).factors();
-  };
-  suite.notes.push_back(fmt::format(
-      "intervals from the other sources, said to hold {:.0f} %, hold {:.0f} % of rows, {:.0f} % on "
-      "the mean of {} sources",
-      100 * kShare, 100.0 * static_cast<double>(held) / static_cast<double>(rows),
-      100 * mean_coverage(checks), checks.size()));
-  suite.notes.push_back(
-      fmt::format("a source to come, 80 and 90 % of its rows: {}, {} of the prediction; {}, {} "
-                  "once a row of it "
-                  "gave a scalar",
-                  factors(SpreadOf::kPlain, 0.8), factors(SpreadOf::kPlain, 0.9),
-                  factors(SpreadOf::kScaled, 0.8), factors(SpreadOf::kScaled, 0.9)));
-}
-
 /// Over sources of many rows and of few alike.
 Group each_source_once(const Scores& of) {
   std::map<std::string, Scores> sources;
@@ -311,37 +275,51 @@ Group each_source_once(const Scores& of) {
     naive += group.baseline_mean;
     rows.push_back({source, 1, 1 + std::copysign(group.errors.mean, group.errors.bias)});
   }
-  Group all = group_of("runs: mean of each source, sources alike", rows, kConstantMfu);
+  Group all = group_of("runs: mean of each source, sources alike", rows, kConstantRate);
   all.baseline_mean = naive / std::max<double>(1, static_cast<double>(rows.size()));
+  all.baseline_errors.reset();
   return all;
 }
 
 }  // namespace
 
-std::optional<PublishedRegime> regime_named(std::string_view name) {
-  for (const auto& [written, regime] : {std::pair{"facts", PublishedRegime::kFacts},
-                                        {"loso", PublishedRegime::kLoso},
-                                        {"shipped", PublishedRegime::kShipped},
-                                        {"one-row", PublishedRegime::kOneRow}}) {
+std::optional<PublishedBasis> basis_named(std::string_view name) {
+  using R = PublishedRegime;
+  const std::tuple<const char*, R, LeaveOut> kNames[] = {
+      {"facts", R::kFacts, LeaveOut::kSource},
+      {"shipped", R::kShipped, LeaveOut::kSource},
+      {"one-row", R::kOneRow, LeaveOut::kSource},
+      {"loso", R::kLeftOut, LeaveOut::kSource},
+      {"source", R::kLeftOut, LeaveOut::kSource},
+      {"vendor", R::kLeftOut, LeaveOut::kVendor},
+      {"gpu-generation", R::kLeftOut, LeaveOut::kGeneration},
+      {"release", R::kLeftOut, LeaveOut::kRelease}};
+  for (const auto& [written, regime, leave_out] : kNames) {
     if (name == written) {
-      return regime;
+      return PublishedBasis{regime, leave_out, {}};
     }
   }
   return std::nullopt;
 }
 
-Scores scaled(const Predictions& all, PublishedRegime regime, const EfficiencyTable& efficiencies) {
-  switch (regime) {
-    case PublishedRegime::kFacts:
-      return scale(all, unscaled, [](const auto& p, const auto&) { return p.facts; });
+Scores scaled(const Predictions& all, const PublishedBasis& basis) {
+  const EfficiencyTable none;
+  switch (basis.regime) {
+    case PublishedRegime::kFacts: {
+      Scores scores = left_out(all, basis.leave_out, &none);
+      for (ScaledPrediction& s : scores) {
+        s.seconds = s->facts;
+      }
+      return scores;
+    }
     case PublishedRegime::kOneRow:
       return by_one_row(all);
-    case PublishedRegime::kLoso:
-      return at_pace(all, all, nullptr);
     case PublishedRegime::kShipped:
+      return left_out(all, basis.leave_out, &basis.shipped);
+    case PublishedRegime::kLeftOut:
       break;
   }
-  return at_pace(all, all, &efficiencies);
+  return left_out(all, basis.leave_out, nullptr);
 }
 
 Scores scaled_by_folds(const Predictions& of) {
@@ -349,18 +327,19 @@ Scores scaled_by_folds(const Predictions& of) {
   const auto fold = [](const PublishedPrediction& p) {
     return Fold{p.row->hidden, p.row->devices};
   };
-  const Predictions predicted = where(of, [](const auto* p) { return p->skipped.empty(); });
-  std::map<Fold, Scalar> scalars;
-  const auto scalar_of = [&](const PublishedPrediction& p, ScaledPrediction&) {
-    const auto [at, fresh] = scalars.try_emplace(fold(p));
+  std::map<Fold, std::pair<double, double>> scalars;
+  Scores out;
+  for (const PublishedPrediction* p : where(of, [](const auto* p) { return p->skipped.empty(); })) {
+    const auto [at, fresh] = scalars.try_emplace(fold(*p));
     if (fresh) {
-      const Predictions others =
-          where(predicted, [&](const auto* o) { return o->fits() && fold(*o) != fold(p); });
-      at->second = {published_scalar(others), mfu_of(others)};
+      const Predictions others = where(of, [&](const auto* o) {
+        return o->skipped.empty() && o->fits() && fold(*o) != fold(*p);
+      });
+      at->second = {published_scalar(others), rate_of(others, *p)};
     }
-    return at->second;
-  };
-  return scale(predicted, scalar_of, with_scalar);
+    out.push_back({p, p->seconds(at->second.first), p->at_peak / at->second.second});
+  }
+  return out;
 }
 
 void rank_plans(const Scores& of, PlansOf plans, Group& group) {
@@ -406,19 +385,24 @@ Group published_group(const std::string& name, const Scores& of) {
       rows.push_back(row);
     }
   }
-  Group group = group_of(name, rows, kConstantMfu);
+  Group group = group_of(name, rows, kConstantRate);
   if (!memory.empty()) {
     group.memory = studies::statistics_of(memory);
   }
   rank_plans(of, PlansOf::kModel, group);
+  const Scores known = where(of, [](const auto& s) { return is_scored(s) && s.width > 0; });
+  if (!known.empty()) {
+    const auto held = std::count_if(known.begin(), known.end(), [](const auto& s) {
+      return std::abs(std::log(s->measured / s.seconds)) <= s.width;
+    });
+    group.covered = static_cast<double>(held) / static_cast<double>(known.size());
+  }
   return group;
 }
 
 Suite validate_published(const std::vector<PublishedPrediction>& predictions,
-                         PublishedRegime regime, const EfficiencyTable& efficiencies) {
-  const Scores scores = scaled(pointers(predictions), regime, efficiencies);
-  Suite suite = by_source(scores);
-  add_intervals(predictions, regime, scores, suite);
+                         const PublishedBasis& basis) {
+  Suite suite = by_source(scaled(pointers(predictions), basis));
   const std::vector<Group> bars = published_bars(predictions);
   const auto met = std::count_if(bars.begin(), bars.end(), [](const Group& g) { return g.pass; });
   suite.pass = met == std::ssize(bars);
@@ -430,7 +414,10 @@ Suite validate_published(const std::vector<PublishedPrediction>& predictions,
 
 Suite validate_unseen(const std::vector<PublishedPrediction>& runs,
                       const std::vector<PublishedPrediction>& others) {
-  const Scores scores = at_pace(pointers(runs), pointers(others), nullptr);
+  Known known{where(pointers(others), gives_efficiency), {}};
+  known.table = fit_efficiencies(known.rows);
+  const Scores scores =
+      on_known(pointers(runs), [&](const auto&) -> const Known& { return known; });
   Scores no_scalar = scores;  // naive as with one
   for (ScaledPrediction& s : no_scalar) {
     s.seconds = s->skipped.empty() ? s->seconds(1) : 0;
@@ -447,15 +434,6 @@ Suite validate_unseen(const std::vector<PublishedPrediction>& runs,
       suite);
   add("runs: plan by rule", where(scores, [](const auto& s) { return s->row->plan_by_rule; }),
       suite);
-  for (const double level : {0.8, 0.9}) {
-    const StepSpread spread = published_spread(others, SpreadOf::kPlain, level);
-    const std::vector<IntervalCheck> checks = check_unseen(runs, spread);
-    const auto [held, rows] = held_of_rows(checks);
-    suite.notes.push_back(fmt::format(
-        "intervals of the other table, {} of the prediction without a scalar, said to hold {:.0f} "
-        "%, hold {} of {} rows, {:.0f} % on the mean of sources",
-        spread.factors(), 100 * level, held, rows, 100 * mean_coverage(checks)));
-  }
   const auto skipped =
       std::count_if(runs.begin(), runs.end(), [](const auto& p) { return !p.skipped.empty(); });
   suite.pass = skipped == 0;
@@ -466,41 +444,12 @@ Suite validate_unseen(const std::vector<PublishedPrediction>& runs,
 StepSpread published_spread(const std::vector<PublishedPrediction>& predictions, SpreadOf of,
                             double level) {
   const Predictions all = pointers(predictions);
+  const EfficiencyTable none;
   return spread_of(
       residuals_of(of == SpreadOf::kPlain
-                       ? plain(all)
-                       : scaled(where(all, [](const auto* p) { return !p->scales_host(); }),
-                                PublishedRegime::kOneRow)),
+                       ? left_out(all, LeaveOut::kSource, &none)
+                       : by_one_row(where(all, [](const auto* p) { return !p->scales_host(); }))),
       level);
-}
-
-std::vector<IntervalCheck> check_intervals(const std::vector<PublishedPrediction>& predictions,
-                                           PublishedRegime regime, double level) {
-  const Predictions all = pointers(predictions);
-  std::vector<IntervalCheck> checks;
-  for (const auto& seen : residuals_of(scaled(all, regime))) {
-    const Predictions others = where(all, [&](const auto* p) { return p->source != seen.first; });
-    checks.push_back(
-        check(seen.first, seen.second, spread_of(residuals_of(scaled(others, regime)), level)));
-  }
-  return checks;
-}
-
-std::vector<IntervalCheck> check_unseen(const std::vector<PublishedPrediction>& runs,
-                                        const StepSpread& spread) {
-  std::vector<IntervalCheck> checks;
-  for (const auto& [source, residuals] : residuals_of(plain(pointers(runs)))) {
-    checks.push_back(check(source, residuals, spread));
-  }
-  return checks;
-}
-
-double mean_coverage(const std::vector<IntervalCheck>& checks) {
-  double sum = 0;
-  for (const IntervalCheck& c : checks) {
-    sum += static_cast<double>(c.held) / static_cast<double>(c.rows);
-  }
-  return checks.empty() ? 0 : sum / static_cast<double>(checks.size());
 }
 
 }  // namespace stepcast::validation

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <regex>
 #include <utility>
 
 #include "core/device_names.h"
@@ -50,6 +51,12 @@ std::string activation_of(const PublishedRow& row) {
   throw InputError(
       row.place,
       fmt::format("act: found '{}', expected GELU2, SqReLU2, SwiGLU3 or GeGLU3", row.act));
+}
+
+bool contains_any(std::string_view text, const std::vector<std::string>& parts) {
+  return std::any_of(parts.begin(), parts.end(), [text](const std::string& part) {
+    return text.find(part) != std::string_view::npos;
+  });
 }
 
 std::int64_t stated(std::int64_t value, std::int64_t otherwise) {
@@ -111,14 +118,16 @@ void add_workload(const PublishedRow& row, const std::vector<Workload>& shapes, 
       to.begin(),
       fmt::format(
           R"(workload={{"kind": "transformer", "name": "published", "layers": {}, "hidden": {}, "heads": {}, "ffn_hidden": {}, "activation": "{}", "vocabulary": {}, "tied_embeddings": {}{}}})",
-          row.layers, row.hidden, row.heads, row.experts > 0 ? stated(row.dense_ffn, ffn) : ffn,
-          activation, vocabulary, activation == "gelu", more));
+          row.layers + row.further_tokens, row.hidden, row.heads,
+          row.experts > 0 ? stated(row.dense_ffn, ffn) : ffn, activation, vocabulary,
+          activation == "gelu", more));
 }
 
 /// Layers that leave a remainder on the stages, and none once embedding and head count as a layer
 /// each, are assigned that way.
 bool ends_count(const PublishedRow& row, std::int64_t chunks) {
-  return chunks > 1 && row.layers % chunks != 0 && (row.layers + 2) % chunks == 0;
+  const std::int64_t layers = row.layers + row.further_tokens;
+  return chunks > 1 && layers % chunks != 0 && (layers + 2) % chunks == 0;
 }
 
 void add_parallel(const PublishedRow& row, bool sequence_parallel, Settings& to) {
@@ -153,10 +162,45 @@ void add_parallel(const PublishedRow& row, bool sequence_parallel, Settings& to)
   if (row.recompute == "full" || row.recompute == "none") {
     set("parallel.recompute", row.recompute);
   } else if (row.recompute.starts_with("selective")) {
-    set("parallel.recompute", "selective");
+    // "selective(mlp)" names modules; "selective(op)" the framework's own choice of ops.
+    const std::size_t open = row.recompute.find('(');
+    const std::string inside =
+        open == std::string::npos ? ""
+                                  : row.recompute.substr(open + 1, row.recompute.size() - open - 2);
+    set("parallel.recompute", inside.empty() || inside == "op"
+                                  ? std::string("selective")
+                                  : fmt::format(R"({{"modules": ["{}"]}})", inside));
   }
   if (row.flash_attention == "0" || row.flash_attention == "1") {
     set("attention", row.flash_attention == "1" ? "flash" : "unfused");
+  }
+}
+
+/// Features of the software that a table states by row.
+void add_software(const PublishedRow& row, const config::PublishedNames& names, Settings& to) {
+  if (row.narrow_attention == "fp8") {
+    to.emplace_back("formats.attention=fp8");
+  }
+  if (!row.graphs.empty()) {
+    to.push_back(fmt::format("graphs={}", row.graphs == "none" ? "none"
+                                          : row.graphs.find("full") != std::string::npos
+                                              ? "full"
+                                              : "layer"));
+  }
+  if (stated(row.tensor, 1) > 1 && !row.tensor_overlap.empty()) {
+    const bool on = row.tensor_overlap == "1";
+    to.push_back(fmt::format("parallel.overlap.tensor_products={}", on));
+    if (on) {
+      to.emplace_back("parallel.overlap.tensor=true");
+    }
+  }
+  if (row.activations_on_host == "1") {
+    to.emplace_back("offload.activations=true");
+  }
+  for (const config::NamedSettings& note : names.notes) {
+    if (contains_any(row.notes, note.aliases)) {
+      to.insert(to.end(), note.settings.begin(), note.settings.end());
+    }
   }
 }
 
@@ -188,6 +232,9 @@ std::int64_t micro_of(const PublishedRow& row) {
   const std::int64_t split =
       stated(row.tensor, 1) * stated(row.pipeline, 1) * stated(row.context, 1);
   const std::int64_t replicas = std::max<std::int64_t>(1, row.devices / split);
+  if (row.accumulated > 0 && row.global % (replicas * row.accumulated) == 0) {
+    return stated(row.micro, row.global / (replicas * row.accumulated));
+  }
   const bool whole = stated(row.pipeline, 1) == 1 && row.global % replicas == 0;
   return stated(row.micro, whole ? row.global / replicas : 1);
 }
@@ -210,6 +257,30 @@ config::FrameworkRecipe recipe_of(const PublishedRow& row, const config::Publish
                             : zero_of(row) == "3" ? PlanFamily::kSharded
                                                   : PlanFamily::kTensorPipeline;
   return names.recipe(row.source, row.framework, row.model, row.gpu, name_of(family));
+}
+
+std::string release_of(const PublishedRow& row, const config::PublishedNames& names) {
+  const std::string text = fmt::format("{} {} {} {}", row.source, row.table, row.tag, row.document);
+  for (const config::NamedSettings& release : names.releases) {
+    if (contains_any(text, release.aliases)) {
+      return release.name;
+    }
+  }
+  const config::FrameworkRecipe recipe = recipe_of(row, names);
+  const std::string framework = recipe.framework != nullptr ? recipe.framework->name : "";
+  static const std::regex kMonth(R"((?:^|[^0-9.])([12][0-9][.](?:0[1-9]|1[0-2]))(?![0-9]))");
+  static const std::regex kYear(R"((?:^|[^0-9])(20[12][0-9])(?![0-9]))");
+  static const std::regex kPaper(R"(arXiv ([12][0-9])[0-9]{2}[.])");
+  std::smatch found;
+  for (const std::string& said : {text, framework}) {
+    if (std::regex_search(said, found, kMonth)) {
+      return found[1];
+    }
+  }
+  if (std::regex_search(text, found, kPaper)) {
+    return "20" + found[1].str();
+  }
+  return std::regex_search(text, found, kYear) ? found[1].str() : "";
 }
 
 std::optional<PublishedDevice> device_of(const PublishedRow& row,
@@ -238,6 +309,12 @@ std::optional<PublishedDevice> device_of(const PublishedRow& row,
 std::string not_modelled(const PublishedRow& row) {
   if (!row.hybrid.empty()) {
     return fmt::format("hybrid layers ({}) are not modelled", row.hybrid);
+  }
+  if (row.latent_experts > 0) {
+    return "experts of compressed tokens are not modelled";
+  }
+  if (row.notes.find("do not gate") != std::string::npos) {
+    return "its table asks not to hold anything to it";
   }
   // Supervised fine-tuning trains all weights, as pretraining does.
   if (!row.task.empty() && row.task != "pretrain" && row.task != "sft" && row.task != "lora") {
@@ -303,10 +380,8 @@ std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRul
     }
     add(precision->settings);
   }
-  if (row.narrow_attention == "fp8") {
-    settings.emplace_back("formats.attention=fp8");
-  }
   add_parallel(row, rules.sequence_parallel, settings);
+  add_software(row, rules.names, settings);
   if (pipeline > 1) {
     add(recipe.settings.pipelined);
   }

@@ -33,6 +33,10 @@ const Column kColumns[] = {
     {"schedule", &R::schedule, false, true}, {"recompute", &R::recompute},
     {"precision", &R::precision}, {"flash_attn", &R::flash_attention},
     {"fp8_attention", &R::narrow_attention, false, true}, {"hours_of", &R::hours_of},
+    {"cuda_graph", &R::graphs, false, true}, {"tp_comm_overlap", &R::tensor_overlap},
+    {"cpu_offload", &R::activations_on_host}, {"notes", &R::notes}, {"tag", &R::tag},
+    {"moe_latent", &R::latent_experts}, {"mtp_layers", &R::further_tokens},
+    {"grad_accum", &R::accumulated}, {"iter_time_mean_s", &R::mean_seconds},
     {"hidden", &R::hidden, true}, {"layers", &R::layers, true}, {"heads", &R::heads, true},
     {"kv_heads", &R::kv_heads}, {"head_dim", &R::head_dim}, {"ffn", &R::ffn},
     {"n_experts", &R::experts}, {"topk", &R::per_token}, {"dense_layers", &R::dense_layers},
@@ -99,6 +103,7 @@ PublishedRow read_row(const CsvTable& table, const Shapes& shapes) {
     }
   }
   row.mfu /= 100;
+  row.seconds = row.seconds > 0 ? row.seconds : row.mean_seconds;
   row.plan_by_rule = text("recalled_fields").find("plan by rule") != std::string::npos;
   row.derived = text("iter_time_derived") == "1";
   if (const std::string sp = text("sp"); sp == "0" || sp == "1") {

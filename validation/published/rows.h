@@ -23,18 +23,25 @@ struct PublishedRow {
   std::string duplicate_of;
   std::string act, gpu, zero, schedule, recompute, precision, flash_attention;
   std::string narrow_attention;  ///< "fp8": what attention is computed in; "bf16"
+  std::string graphs;            ///< "full iteration", "MCORE_CUDA_GRAPH", "none"
+  std::string tensor_overlap;    ///< "1": transfers of tensor ranks overlap with products; "0"
+  std::string activations_on_host;  ///< "1": saved activations are kept on the host
+  std::string notes, tag;           ///< free text; the release of the publication
   std::string hours_of;          ///< "run" or "steps" where the table has that column
   bool plan_by_rule = false;     ///< its recalled_fields say that the source states no plan
   std::int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, ffn = 0, experts = 0, per_token = 0;
   std::int64_t head_dim = 0;
   std::int64_t dense_layers = 0, dense_ffn = 0, shared_experts = 0;  ///< with experts
+  std::int64_t latent_experts = 0;  ///< width that tokens are compressed to on their way to experts
+  std::int64_t further_tokens = 0;  ///< modules that predict a token more (MTP)
   std::int64_t sequence = 0, vocabulary = 0;
   std::int64_t devices = 0, devices_per_node = 0, devices_per_host = 0;
   double inter_bandwidth = 0;  ///< GB/s per device and direction between machines
-  std::int64_t global = 0, micro = 0;
+  std::int64_t global = 0, micro = 0, accumulated = 0;  ///< accumulated: micro-batches of a step
   std::int64_t tensor = 0, pipeline = 0, virtual_stages = 0, context = 0, expert = 0;
   std::optional<bool> sequence_parallel;
-  double seconds = 0;  ///< per step, as printed; 0: only rates are published
+  double seconds = 0;       ///< per step, as printed; 0: only rates are published
+  double mean_seconds = 0;  ///< over intervals that may end before their last step has
   bool derived = false;
   double tokens_per_second = 0;  ///< per device
   double mfu = 0;                ///< as a fraction
@@ -78,6 +85,10 @@ Job job_of(const PublishedRow& row, const config::PublishedNames& names,
            const config::Library& library, const std::vector<Workload>& shapes = {});
 /// The software of a row, by its publication, its framework or its plan.
 config::FrameworkRecipe recipe_of(const PublishedRow& row, const config::PublishedNames& names);
+/// When the software of a row was made, by an alias of workloads/published/names.json, a release
+/// that its publication names, or the release of its framework: "26.02" for year and month, "2021"
+/// for a year; empty where nothing says it.
+std::string release_of(const PublishedRow& row, const config::PublishedNames& names);
 /// The zoo's device of a row and its machine; of a device without a machine in the zoo the latter
 /// is empty. nullopt: not known.
 struct PublishedDevice {
@@ -86,13 +97,14 @@ struct PublishedDevice {
 };
 std::optional<PublishedDevice> device_of(const PublishedRow& row,
                                          const config::PublishedNames& names);
-/// Why a row's kind of training or model is not predicted: "task lora: ..."; empty: it is.
+/// Why a row's kind of training or model is not predicted, or its table asks not to hold anything
+/// to it: "task dpo is not modelled"; empty: it is.
 std::string not_modelled(const PublishedRow& row);
 
-/// Measured seconds of a step: as printed; of a derived time the published tokens/s where there are
-/// any; where only a rate of FLOPs is published, model FLOPs / (devices * rate), or
-/// model FLOPs / (devices * peak * mfu).
-/// nullopt when nothing was measured.
+/// Measured seconds of a step: as printed, of one synchronised step before the mean of many; of a
+/// derived time the published tokens/s where there are any; where only a rate of FLOPs is
+/// published, model FLOPs / (devices * rate), or model FLOPs / (devices * peak * mfu). nullopt when
+/// nothing was measured.
 std::optional<double> measured_seconds(const PublishedRow& row, const Job& job, double model_flops);
 
 }  // namespace stepcast::validation

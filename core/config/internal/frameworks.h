@@ -9,6 +9,8 @@
 
 namespace stepcast::config {
 
+/// The name that asks for the simulation alone: no framework's settings, no efficiency.
+constexpr std::string_view kNoFramework = "none";
 /// The framework a job names itself, in its file or by the last of its overrides.
 struct NamedFramework {
   std::string name;

@@ -48,13 +48,10 @@ void reject_model(const PlanRequest& request) {
   }
 }
 
-std::array<double, 4> efficiencies_by_zero(Job job) {
+std::array<double, 4> efficiencies_by_zero(const Job& job) {
+  const auto of = efficiency_of(job);
   std::array<double, 4> efficiencies{};
-  for (std::int32_t zero = 0; zero < 4; ++zero) {
-    job.parallel.zero = zero;
-    const auto of = efficiency_of(job);
-    efficiencies.at(static_cast<std::size_t>(zero)) = of ? of->factor : 1;
-  }
+  efficiencies.fill(of ? of->factor : 1);
   return efficiencies;
 }
 
