@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 #include "core/job/layer_split.h"
@@ -69,6 +70,54 @@ std::vector<std::string> module_parts(const Job& job) {
     parts.push_back(fmt::format("[{}]", fmt::join(modules, ", ")));
   }
   return parts;
+}
+
+/// A model that torchtitan has registered: torchtitan/models/*/__init__.py, 2025-12. "ffn" is that
+/// of experts where there are some.
+struct TitanFlavor {
+  const char *model, *flavor;
+  std::int64_t layers, hidden, ffn, experts, vocabulary;
+};
+constexpr std::array kTitanFlavors{TitanFlavor{"llama3", "8B", 32, 4096, 14336, 0, 128256},
+                                   TitanFlavor{"llama3", "70B", 80, 8192, 28672, 0, 128256},
+                                   TitanFlavor{"llama3", "405B", 126, 16384, 53248, 0, 128256},
+                                   TitanFlavor{"qwen3", "0.6B", 28, 1024, 3072, 0, 151936},
+                                   TitanFlavor{"qwen3", "1.7B", 28, 2048, 6144, 0, 151936},
+                                   TitanFlavor{"qwen3", "4B", 36, 2560, 9728, 0, 151936},
+                                   TitanFlavor{"qwen3", "8B", 36, 4096, 12288, 0, 151936},
+                                   TitanFlavor{"qwen3", "14B", 40, 5120, 17408, 0, 151936},
+                                   TitanFlavor{"qwen3", "32B", 64, 5120, 25600, 0, 151936},
+                                   TitanFlavor{"qwen3", "30B-A3B", 48, 2048, 768, 128, 151936},
+                                   TitanFlavor{"qwen3", "235B-A22B", 94, 4096, 1536, 128, 151936},
+                                   TitanFlavor{"deepseek_v3", "16B", 27, 2048, 1408, 64, 102400},
+                                   TitanFlavor{"deepseek_v3", "236B", 60, 5120, 1536, 160, 102400},
+                                   TitanFlavor{"deepseek_v3", "671B", 61, 7168, 2048, 256, 129280},
+                                   TitanFlavor{"gpt_oss", "20b", 24, 2880, 2880, 32, 201088},
+                                   TitanFlavor{"gpt_oss", "120b", 36, 2880, 2880, 128, 201088}};
+
+/// The section [model] of a torchtitan file; a model that is not registered is named by its own
+/// name, with its widths for the flavor to add.
+void add_titan_model(const Job& job, std::string& t) {
+  const TransformerWorkload& m = model_of(job);
+  const std::int64_t ffn = m.moe ? m.moe->ffn_hidden : m.ffn_hidden;
+  const std::int64_t experts = m.moe ? m.moe->experts : 0;
+  const auto* known =
+      std::find_if(kTitanFlavors.begin(), kTitanFlavors.end(), [&](const TitanFlavor& f) {
+        return f.layers == m.layers && f.hidden == m.hidden && f.ffn == ffn &&
+               f.experts == experts && f.vocabulary == m.vocabulary;
+      });
+  const bool found = known != kTitanFlavors.end();
+  const char* family = m.mla ? "deepseek_v3" : m.moe ? "qwen3" : "llama3";
+  if (!found) {
+    t += fmt::format(
+        "# flavor to add to torchtitan/models/{}/__init__.py: dim {}, n_layers {}, n_heads {}, "
+        "n_kv_heads {}, feed-forward {}, {}vocab_size {}\n",
+        family, m.hidden, m.layers, m.heads, m.kv_heads, ffn,
+        m.moe ? fmt::format("experts {}, ", experts) : "", m.vocabulary);
+  }
+  t += "[model]\n";
+  t += fmt::format("name = \"{}\"\n", found ? known->model : family);
+  t += fmt::format("flavor = \"{}\"\n", found ? known->flavor : job.workload.name);
 }
 
 /// The section [parallelism] of a torchtitan file.
@@ -145,7 +194,6 @@ void add_nemo_model(const Job& job, Yaml& y) {
 }  // namespace
 
 std::string torchtitan_config(const Job& job) {
-  const TransformerWorkload& m = model_of(job);
   const Parallel& p = job.parallel;
   const Machines machines = machines_of(job);
   std::string t;
@@ -154,19 +202,13 @@ std::string torchtitan_config(const Job& job) {
       fmt::format("# torchrun --nnodes {} --nproc-per-node {} -m torchtitan.train "
                   "--job.config_file=FILE",
                   machines.count, machines.devices));
-  line(
-      fmt::format("# flavor: dim {}, n_layers {}, n_heads {}, n_kv_heads {}, feed-forward {}, "
-                  "vocab_size {}",
-                  m.hidden, m.layers, m.heads, m.kv_heads, m.ffn_hidden, m.vocabulary));
   if (job.formats.gradient != Format::kFp32) {
     line("# formats.gradient: torchtitan reduces gradients in float32");
   }
   if (job.system.framework.fp8_attention) {
     line("# formats.attention: torchtitan has no attention in fp8");
   }
-  line("[model]");
-  line(fmt::format("name = \"{}\"", m.moe ? "deepseek_v3" : "llama3"));
-  line(fmt::format("flavor = \"{}\"", job.workload.name));
+  add_titan_model(job, t);
   if (job.formats.compute == Format::kFp8) {
     line("converters = [\"float8\"]");
   } else if (job.formats.compute == Format::kMxfp8) {
@@ -180,11 +222,13 @@ std::string torchtitan_config(const Job& job) {
   line(fmt::format("global_batch_size = {}", job.batch.global));
   line(fmt::format("seq_len = {}", job.batch.sequence));
   line(fmt::format("mixed_precision_param = \"{}\"",
-                   job.formats.compute == Format::kFp32 ? "float32" : "bfloat16"));
+                   full_precision(job.formats.compute) ? "float32" : "bfloat16"));
   add_titan_parallelism(job, t);
   line("\n[compile]");  // asynchronous tensor parallelism is a pass of the compiler
   line("enable = true");
-  line("components = [\"model\", \"loss\"]");
+  if (job.loss.kind == LossKind::kEager) {
+    line("components = [\"model\"]");  // its default: the loss too
+  }
   line("\n[activation_checkpoint]");
   const char* mode = p.recompute.kind == RecomputeKind::kNone        ? "none"
                      : p.recompute.kind == RecomputeKind::kSelective ? "selective"
@@ -208,20 +252,25 @@ std::string deepspeed_config(const Job& job) {
   entry("train_batch_size", job.batch.global);
   entry("train_micro_batch_size_per_gpu", job.batch.micro);
   entry("gradient_accumulation_steps", job.microbatches());
-  const Format compute = job.formats.compute;
-  entry("bf16", fmt::format("{{\"enabled\": {}}}", yes(compute == Format::kBf16)));
-  entry("fp16", fmt::format("{{\"enabled\": {}}}", yes(compute == Format::kFp16)));
-  const double bytes = bits_per_element(job.formats.gradient) / 8;
-  std::string zero = fmt::format(
-      "\"stage\": {}, \"overlap_comm\": {}, \"reduce_bucket_size\": {}", p.zero,
-      yes(p.overlap.data), static_cast<std::int64_t>(p.bucket.base() / bytes));  // in elements
+  const bool wide = full_precision(job.formats.compute);
+  if (!wide) {
+    entry(job.formats.compute == Format::kFp16 ? "fp16" : "bf16", "{\"enabled\": true}");
+  }
+  std::string zero =
+      fmt::format("\"stage\": {}, \"overlap_comm\": {}", p.zero, yes(p.overlap.data));
+  if (const auto elements = said_bucket(job)) {
+    zero += fmt::format(", \"reduce_bucket_size\": {}", *elements);
+  }
   if (p.zero == 3 && !p.zero_level.empty()) {
     // ZeRO++ keeps a second copy of weights inside; gradients and optimizer stay sharded over all.
     zero += fmt::format(", \"zero_hpz_partition_size\": {}", sharded_over(job));
     left.emplace_back("shards inside a level: of weights alone (zero_hpz_partition_size)");
   }
   entry("zero_optimization", "{" + zero + "}");
-  entry("communication_data_type", fmt::format("\"{}\"", name_of(job.formats.gradient)));
+  // By default gradients travel in the format of the weights.
+  if (full_precision(job.formats.gradient) != wide) {
+    entry("communication_data_type", fmt::format("\"{}\"", name_of(job.formats.gradient)));
+  }
   if (p.tensor > 1) {
     entry("tensor_parallel", fmt::format("{{\"autotp_size\": {}}}", p.tensor));
   }
@@ -262,7 +311,9 @@ std::string nemo_config(const Job& job) {
   y.entry(2, "pipeline_model_parallel_size", p.pipeline);
   if (p.pipeline > 1) {
     y.entry(2, "pipeline_dtype",
-            job.formats.compute == Format::kFp32 ? "torch.float32" : "torch.bfloat16");
+            full_precision(job.formats.compute)    ? "torch.float32"
+            : job.formats.compute == Format::kFp16 ? "torch.float16"
+                                                   : "torch.bfloat16");
   }
   y.entry(2, "virtual_pipeline_model_parallel_size",
           p.virtual_stages > 1 ? fmt::format("{}", p.virtual_stages) : "null");
@@ -291,9 +342,14 @@ std::string nemo_config(const Job& job) {
   y.entry(3, "overlap_param_gather",
           yes(p.zero > 0 && p.overlap.data && (p.overlap.parameters || p.zero == 3)));
   y.entry(3, "grad_reduce_in_fp32", yes(job.formats.gradient == Format::kFp32));
-  y.entry(3, "bucket_size", static_cast<std::int64_t>(p.bucket.base() / 4));
+  if (const auto elements = said_bucket(job)) {
+    y.entry(3, "bucket_size", *elements);
+  }
   y.line(1, "plugins:");
-  y.entry(2, "precision", job.formats.compute == Format::kFp32 ? "32" : "bf16-mixed");
+  y.entry(2, "precision",
+          full_precision(job.formats.compute)    ? "32"
+          : job.formats.compute == Format::kFp16 ? "16-mixed"
+                                                 : "bf16-mixed");
   if (job.formats.compute == Format::kFp8) {
     y.entry(2, "fp8", "hybrid");
   }

@@ -6,12 +6,13 @@
 namespace stepcast::interop {
 
 /// A transformer job as the file that a training framework reads, ready to start with data and a
-/// tokenizer of its own. Every key that decides what a step costs is written, its default too; what
-/// the framework has no key for, and how it is started, stands in comments. Plans that break no
+/// tokenizer of its own. Degrees and what else the job decides are written; where it says nothing
+/// (buckets, formats on the way) the framework keeps its default. What the framework has no key
+/// for, and how it is started, stands in comments. Plans that break no
 /// rule of core/job/framework_rules.h lose nothing but what the comments name.
 
-/// TOML of torchtitan (torchtitan/config/job_config.py). The model is named by its flavor, which
-/// must be registered: a comment gives its widths.
+/// TOML of torchtitan (torchtitan/config/job_config.py). The model is a flavor that is
+/// registered there, found by its widths; else a comment says which to add.
 std::string torchtitan_config(const Job& job);
 /// JSON of DeepSpeed (deepspeed/runtime/config.py). JSON has no comments: what it has no key for is
 /// the key "stepcast", which DeepSpeed does not read.

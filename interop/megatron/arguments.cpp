@@ -246,10 +246,8 @@ void add_sharding(const Job& job, MegatronArguments& out) {
                             p.zero == 2 ? "optim_grads" : "optim_grads_params"));
     a.emplace_back("--ckpt-format fsdp_dtensor");
   }
-  if (p.bucket_elements > 0) {
-    number(a, "ddp-bucket-size", p.bucket_elements);
-  } else if (p.bucket_elements == 0 && p.bucket != Parallel{}.bucket) {
-    number(a, "ddp-bucket-size", static_cast<std::int64_t>(p.bucket.base() / 4));  // fp32 elements
+  if (const auto elements = said_bucket(job)) {
+    number(a, "ddp-bucket-size", *elements);
   }
 }
 
@@ -329,6 +327,17 @@ void add_formats(const Job& job, MegatronArguments& out) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> said_bucket(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (p.bucket_elements > 0) {
+    return p.bucket_elements;
+  }
+  const double bytes = bits_per_element(job.formats.gradient) / 8;
+  return p.bucket == Parallel{}.bucket
+             ? std::nullopt
+             : std::optional(static_cast<std::int64_t>(p.bucket.base() / bytes));
+}
 
 MegatronSplit megatron_split(const Job& job) {
   const Parallel& p = job.parallel;

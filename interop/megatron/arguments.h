@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,9 @@ struct MegatronSplit {
   std::string layout;  ///< of pipeline_model_parallel_layout; "": chunks are equal
 };
 MegatronSplit megatron_split(const Job& job);
+
+/// Gradients that a bucket holds, where the job says it; else a framework takes its own default.
+std::optional<std::int64_t> said_bucket(const Job& job);
 
 /// Plans that break no rule of core/job/framework_rules.h leave remarks about overlaps and formats
 /// alone. A shell script that starts pretrain_gpt.py, for Slurm too; its own arguments are passed

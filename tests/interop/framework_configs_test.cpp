@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "interop/import.h"
+#include "interop/megatron/arguments.h"
 #include "tests/planner/parallel_jobs.h"
 
 namespace stepcast::interop {
@@ -91,12 +92,58 @@ TEST_CASE("a plan is written for DeepSpeed", "[interop][export]") {
   CHECK(j.at("zero_optimization").at("stage") == 2);
   CHECK(j.at("zero_optimization").at("reduce_bucket_size") == 25'000'000);  // of 2 bytes
   CHECK(j.at("bf16").at("enabled") == true);
-  CHECK(j.at("communication_data_type") == "bf16");
+  CHECK_FALSE(j.contains("communication_data_type"));  // DeepSpeed's own: that of the weights
   CHECK(j.at("stepcast").at("in_the_program").size() == 1);
   // DeepSpeed: batch = micro-batch x accumulation x replicas.
   CHECK(j.at("train_batch_size").get<int>() == j.at("train_micro_batch_size_per_gpu").get<int>() *
                                                    j.at("gradient_accumulation_steps").get<int>() *
                                                    32);
+}
+
+TEST_CASE("exports leave what a job does not say to the framework", "[interop][export]") {
+  const Job silent = job_of({"parallel.zero=2", "formats.gradient=bf16"});
+  const nlohmann::json j = nlohmann::json::parse(deepspeed_config(silent));
+  CHECK_FALSE(j.at("zero_optimization").contains("reduce_bucket_size"));
+  CHECK_FALSE(j.contains("communication_data_type"));
+  CHECK_FALSE(j.contains("fp16"));
+  CHECK_FALSE(flat(nemo_config(silent)).contains("trainer.strategy.ddp.bucket_size"));
+  const auto holds_bucket = [](const std::string& argument) {
+    return argument.find("bucket") != std::string::npos;
+  };
+  const std::vector<std::string> arguments = megatron_arguments(silent).arguments;
+  CHECK(std::none_of(arguments.begin(), arguments.end(), holds_bucket));
+  // What it does say is said, in elements.
+  Job says = silent;
+  says.formats.gradient = Format::kFp32;
+  says.parallel.bucket_elements = 40'000'000;
+  const nlohmann::json said = nlohmann::json::parse(deepspeed_config(says));
+  CHECK(said.at("zero_optimization").at("reduce_bucket_size") == 40'000'000);
+  CHECK(said.at("communication_data_type") == "fp32");
+  CHECK(flat(nemo_config(says)).at("trainer.strategy.ddp.bucket_size") == "40000000");
+  const std::vector<std::string> more = megatron_arguments(says).arguments;
+  CHECK(std::find(more.begin(), more.end(), "--ddp-bucket-size 40000000") != more.end());
+}
+
+TEST_CASE("a model of torchtitan's is called as it is there", "[interop][export]") {
+  using Model = std::pair<std::string, std::string>;
+  const auto of = [](const std::string& workload) {
+    const auto t = flat(torchtitan_config(config::load_job(
+        config::text_source("{}", "test"),
+        {"workload=" + workload, "system=dgx-h100", "batch.global=8"}, kOfConfigs)));
+    return Model{t.at("model.name"), t.at("model.flavor")};
+  };
+  CHECK(of("llama3-8b") == Model{R"("llama3")", R"("8B")"});
+  CHECK(of("llama3-405b") == Model{R"("llama3")", R"("405B")"});
+  CHECK(of("qwen3-32b") == Model{R"("qwen3")", R"("32B")"});
+  CHECK(of("qwen3-235b-a22b") == Model{R"("qwen3")", R"("235B-A22B")"});
+  CHECK(of("deepseek-v3") == Model{R"("deepseek_v3")", R"("671B")"});
+  CHECK(of("gpt-oss-20b") == Model{R"("gpt_oss")", R"("20b")"});
+  // Others are to be added, and a comment says how.
+  CHECK(of("llama2-70b") == Model{R"("llama3")", R"("llama2-70b")"});
+  CHECK_THAT(torchtitan_config(job_of({"workload.layers=30"})),
+             Catch::Contains("# flavor to add to torchtitan/models/llama3/__init__.py: dim 4096, "
+                             "n_layers 30,"));
+  CHECK_THAT(torchtitan_config(job_of({})), !Catch::Contains("flavor to add"));
 }
 
 TEST_CASE("a plan is written for NeMo", "[interop][export]") {
@@ -265,7 +312,7 @@ std::vector<StartRule> deepspeed_rules() {
       {"config: gradients travel in fp32, fp16 or bf16",
        [](const Said& s) {
          const std::string type = s.text("communication_data_type");
-         return type == "fp32" || type == "fp16" || type == "bf16";
+         return type.empty() || type == "fp32" || type == "fp16" || type == "bf16";
        }},
   };
 }

@@ -17,6 +17,10 @@ class Draw {
   bool one_in(std::int64_t n) {
     return std::uniform_int_distribution<std::int64_t>(1, n)(rng_) == 1;
   }
+  /// An index of that many.
+  std::size_t below(std::size_t count) {
+    return std::uniform_int_distribution<std::size_t>(0, count - 1)(rng_);
+  }
 
  private:
   std::mt19937 rng_;

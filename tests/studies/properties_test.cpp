@@ -1,0 +1,326 @@
+// Properties that hold of every training job of a transformer, over jobs drawn at random
+// (drawn_jobs.h): faster hardware, overlaps and fused features never cost time, narrower formats
+// and adapters only what their own kernels do, more sharding saves memory and not time, and the
+// parts of a prediction agree. Each holds of the step as `predict` prints it and at the hardware's
+// pace. A failure prints both jobs as commands.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "core/error.h"
+#include "studies/predict/predict.h"
+#include "tests/studies/drawn_jobs.h"
+
+namespace stepcast::studies {
+namespace {
+
+using planner::testing::Draw;
+using testing::command_of;
+using testing::DrawnJob;
+using Settings = std::vector<std::string>;
+
+/// Share by which better hardware may be slower, and what saves work: of rounding, and of transfers
+/// that meet in another order.
+constexpr double kHardware = 0.002, kSoftware = 0.005;
+
+/// Kernels that a change is known to add, and whose time it may cost.
+enum class Cost : std::uint8_t { kNone, kCasts, kProducts };
+
+/// A change that makes no step slower.
+struct Change {
+  std::string name;
+  Settings both, before, after;
+  double tolerance = kSoftware;
+  Cost cost = Cost::kNone;
+};
+
+Settings operator+(Settings a, const Settings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+template <class Quantity>
+std::string setting(const std::string& key, Quantity value, double factor, const char* unit) {
+  return fmt::format("{}={} {}", key, value.base() * factor, unit);
+}
+
+/// Twice a bandwidth or a peak, half a latency.
+std::vector<Change> hardware_changes(const Job& job) {
+  std::vector<Change> all;
+  const auto add = [&all](const std::string& name, const std::string& after) {
+    all.push_back({name, {}, {}, {after}, kHardware, Cost::kNone});
+  };
+  const System& s = job.system;
+  for (std::size_t i = 0; i < s.fabric.size(); ++i) {
+    const std::string level = fmt::format("system.fabric[{}].", i);
+    add("bandwidth of a level", setting(level + "bandwidth", s.fabric[i].bandwidth, 2, "B/s"));
+    add("latency of a level", setting(level + "latency", s.fabric[i].latency, 0.5, "s"));
+  }
+  add("device memory", setting("system.device.bandwidth", s.device.bandwidth, 2, "B/s"));
+  add("launch", setting("system.device.launch", s.device.launch, 0.5, "s"));
+  for (const auto& [format, peak] : s.device.peak) {
+    add("peak", setting(fmt::format("system.device.peak.{}", name_of(format)), peak, 2, "FLOP/s"));
+  }
+  return all;
+}
+
+/// Overlaps and fused features, switched on.
+std::vector<Change> software_changes(const Job& job) {
+  std::vector<Change> all;
+  const auto add = [&all](const std::string& name, Settings both, const std::string& before,
+                          const std::string& after) {
+    all.push_back({name, std::move(both), {before}, {after}, kSoftware, Cost::kNone});
+  };
+  const auto add_flag = [&add](const std::string& key, Settings both = {}) {
+    add(key, std::move(both), key + "=false", key + "=true");
+  };
+  const std::string overlap = "parallel.overlap.";
+  add_flag(overlap + "data", {overlap + "parameters=false"});
+  add_flag(overlap + "parameters", {overlap + "data=true"});
+  add_flag(overlap + "tensor", {overlap + "tensor_products=false"});
+  add_flag(overlap + "tensor_products", {overlap + "tensor=true"});
+  add_flag(overlap + "pipeline");
+  add_flag("system.framework_traits.fused_quantise");
+  const std::string chunks = fmt::format(R"(, "chunks": {}}})", job.loss.chunks);
+  for (const char* kind : {"copied", "compiled", "eager"}) {
+    add("fused loss", {}, fmt::format(R"(loss={{"kind": "{}")", kind) + chunks,
+        R"(loss={"kind": "fused")" + chunks);
+  }
+  add("fused epilogues", {}, "epilogues=separate", "epilogues=fused");
+  add("fused attention", {}, "attention=unfused", "attention=flash");
+  add("graphs of layers", {}, "graphs=none", "graphs=layer");
+  add("graph of the step", {}, "graphs=layer", "graphs=full");
+  add("narrow gradients", {}, "formats.gradient=fp32", "formats.gradient=bf16");
+  if (job.workload.transformer()->moe) {
+    add_flag(overlap + "expert");
+    add("experts beside a micro-batch", {}, overlap + "expert=true", overlap + "expert=batch");
+    add_flag("parallel.fused_permutation");
+    add_flag("parallel.fused_experts");
+  }
+  return all;
+}
+
+/// Fewer bits, fewer weights to train, smaller parts: what is saved against what it takes.
+std::vector<Change> costly_changes(const Job& job) {
+  std::vector<Change> all;
+  for (const char* format : {"fp8", "mxfp8", "nvfp4"}) {
+    if (job.system.device.peak.contains(*format_named(format))) {
+      all.push_back({"narrow products",
+                     {},
+                     {"formats.compute=bf16"},
+                     {fmt::format("formats.compute={}", format)},
+                     kSoftware,
+                     Cost::kCasts});
+    }
+  }
+  if (!job.lora) {
+    all.push_back({"adapters", {}, {}, {R"(lora={"rank": 16})"}, kSoftware, Cost::kNone});
+  }
+  if (job.workload.transformer()->moe && job.parallel.expert > 1) {
+    all.push_back({"exchange in parts",
+                   {"parallel.overlap.expert=true"},
+                   {"parallel.expert_chunks=1"},
+                   {"parallel.expert_chunks=2"},
+                   kSoftware,
+                   Cost::kProducts});
+  }
+  all.push_back({"no recomputation",
+                 {},
+                 {"parallel.recompute=full"},
+                 {"parallel.recompute=none"},
+                 kSoftware,
+                 Cost::kNone});
+  return all;
+}
+
+/// The parts of a prediction that properties ask for.
+struct Outcome {
+  double expected = 0, hardware = 0, memory = 0;
+  double casts = 0, products = 0;  ///< seconds of kernels
+};
+
+Outcome outcome_of(const StepPrediction& p) {
+  Outcome o{p.iteration.base(), p.hardware.base(), p.ledger.total().base()};
+  for (const OpRow& row : p.by_kind) {
+    o.casts += row.kind == "cast" ? row.time.base() : 0;
+    o.products += row.kind == "gemm" || row.kind == "grouped_gemm" ? row.time.base() : 0;
+  }
+  return o;
+}
+
+double cost_of(const Outcome& o, Cost cost) {
+  return cost == Cost::kCasts ? o.casts : cost == Cost::kProducts ? o.products : 0;
+}
+
+/// A drawn job and the jobs near it.
+class Neighbourhood {
+ public:
+  explicit Neighbourhood(DrawnJob job) : job_(std::move(job)) {}
+
+  /// Null where the settings give no legal job.
+  const Outcome* at(const Settings& more) {
+    const Settings all = job_.settings + more;
+    const auto [at, made] = outcomes_.try_emplace(fmt::format("{}", fmt::join(all, "\n")));
+    if (made) {
+      try {
+        at->second = outcome_of(predict(testing::loaded(all)));
+      } catch (const InputError&) {
+      }
+    }
+    return at->second ? &*at->second : nullptr;
+  }
+
+  /// Whether it could be asked.
+  bool hold(const Change& c) {
+    const Outcome* before = at(c.both + c.before);
+    const Outcome* after = before != nullptr ? at(c.both + c.after) : nullptr;
+    if (after == nullptr) {
+      return false;
+    }
+    const double paid = std::max(0.0, cost_of(*after, c.cost) - cost_of(*before, c.cost));
+    const auto slower = [&](double Outcome::*step) {
+      const double factor = after->expected / after->hardware;
+      const double cost = step == &Outcome::expected ? paid * factor : paid;
+      return (after->*step - cost) / before->*step - 1;
+    };
+    const double as_printed = slower(&Outcome::expected), simulated = slower(&Outcome::hardware);
+    INFO(c.name << ": " << 100 * as_printed << " % slower as printed, " << 100 * simulated
+                << " % at the hardware's pace");
+    INFO("before: " << command_of(job_.settings + c.both + c.before));
+    INFO("after: " << command_of(job_.settings + c.both + c.after));
+    CHECK(std::max(as_printed, simulated) <= c.tolerance);
+    return true;
+  }
+
+  /// More sharding, all parameters gathered under compute: memory never grows, and zero z + 1 is at
+  /// most half a percent faster than the faster of those below that send as much (1 and 2).
+  bool hold_zero() {
+    const Settings hidden{"parallel.overlap.data=true", "parallel.overlap.parameters=true"};
+    std::array<const Outcome*, 4> z{};
+    for (std::size_t i = 0; i < z.size(); ++i) {
+      z[i] = at(hidden + Settings{fmt::format("parallel.zero={}", i)});
+    }
+    bool asked = false;
+    for (std::size_t i = 1; i < z.size(); ++i) {
+      const Outcome* below = z[i - 1];
+      if (z[i] == nullptr || below == nullptr) {
+        continue;
+      }
+      asked = true;
+      INFO("zero " << i << ": "
+                   << command_of(job_.settings + hidden +
+                                 Settings{fmt::format("parallel.zero={}", i)}));
+      CHECK(z[i]->memory <= below->memory * (1 + 1e-3));
+      for (double Outcome::*step : {&Outcome::expected, &Outcome::hardware}) {
+        double fastest = below->*step;
+        if (i == 3 && z[1] != nullptr) {
+          fastest = std::min(fastest, z[1]->*step);
+        }
+        if (i > 1) {
+          INFO((step == &Outcome::expected ? "as printed" : "at the hardware's pace"));
+          CHECK(z[i]->*step >= fastest * (1 - kSoftware));
+        }
+      }
+    }
+    return asked;
+  }
+
+  [[nodiscard]] const DrawnJob& job() const { return job_; }
+
+ private:
+  DrawnJob job_;
+  std::map<std::string, std::optional<Outcome>> outcomes_;
+};
+
+/// What every prediction says of itself.
+void hold_parts(const DrawnJob& drawn) {
+  const StepPrediction p = predict(drawn.job);
+  const Job& job = drawn.job;
+  INFO(command_of(drawn.settings));
+  const TimeSplit& s = p.split;
+  const double parts = (s.compute + s.exposed_communication + s.bubble + s.host + s.other).base();
+  CHECK(parts == Approx(p.iteration.base()).epsilon(1e-9));
+  double ledger = 0;
+  for (const auto& line : p.ledger.lines()) {
+    ledger += line.second.base();
+  }
+  CHECK(ledger == Approx(p.ledger.total().base()).epsilon(1e-9));
+  CHECK(p.mfu <= p.hfu * (1 + 1e-12));
+  CHECK(p.hfu - (p.mfu - p.mfu_causal) <= 1);  // causal kernels skip half of the scores
+  CHECK(p.mfu_causal <= p.mfu * (1 + 1e-12));
+  if (p.interval) {
+    CHECK(p.interval->p5 <= p.iteration);
+    CHECK(p.iteration <= p.interval->p95);
+  }
+  if (!job.sequence_lengths) {
+    CHECK(p.tokens_per_second * p.iteration.base() ==
+          Approx(static_cast<double>(job.batch.global * job.batch.sequence)).epsilon(1e-9));
+  }
+  // No device multiplies faster than its peak, and optimizer states are read and written.
+  const double rate = job.system.device.peak_of(job.formats.compute)->base();
+  CHECK(p.hardware.base() >=
+        p.flops.model_causal.base() / (static_cast<double>(job.devices) * rate));
+  CHECK(p.hardware.base() >= 2 * p.ledger.optimizer.base() / job.system.device.bandwidth.base());
+  const StepPrediction again = predict(testing::loaded(drawn.settings));
+  CHECK(again.iteration == p.iteration);
+  CHECK(again.ledger.total() == p.ledger.total());
+}
+
+/// Times each property was asked.
+using Asked = std::map<std::string, int>;
+
+/// Draws the job of a seed and holds it to `of_each` properties of each sort, or to all.
+void hold_job(unsigned seed, bool small, std::size_t of_each, Asked& asked) {
+  Draw draw(seed);
+  std::optional<DrawnJob> drawn = testing::drawn_job(draw, small);
+  REQUIRE(drawn.has_value());
+  CAPTURE(seed);
+  hold_parts(*drawn);
+  Neighbourhood near(std::move(*drawn));
+  for (auto* sort : {hardware_changes, software_changes, costly_changes}) {
+    std::vector<Change> changes = sort(near.job().job);
+    for (std::size_t i = 0; i < of_each && !changes.empty(); ++i) {
+      const auto one = changes.begin() + static_cast<std::ptrdiff_t>(draw.below(changes.size()));
+      asked[one->name] += near.hold(*one) ? 1 : 0;
+      changes.erase(one);
+    }
+  }
+  if (!small || draw.one_in(4)) {
+    asked["zero"] += near.hold_zero() ? 1 : 0;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("steps of random jobs follow hardware, overlaps, formats and sharding",
+          "[studies][predict][property]") {
+  Asked asked;
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    hold_job(seed, true, 1, asked);
+  }
+  CHECK(asked.size() >= 25);
+}
+
+TEST_CASE("steps of a thousand random jobs follow hardware, overlaps, formats and sharding",
+          "[.long][studies][predict][property]") {
+  const unsigned first = GENERATE(range(1001U, 2001U, 25U));
+  DYNAMIC_SECTION("jobs from " << first << " on") {
+    Asked asked;
+    for (unsigned seed = first; seed < first + 25; ++seed) {
+      hold_job(seed, false, 100, asked);
+    }
+    // Those that any job can be asked.
+    for (const char* name : {"bandwidth of a level", "latency of a level", "device memory", "peak",
+                             "fused loss", "fused epilogues", "graphs of layers",
+                             "graph of the step", "narrow gradients", "no recomputation", "zero"}) {
+      INFO(name);
+      CHECK(asked[name] > 0);
+    }
+  }
+}
+
+}  // namespace stepcast::studies
