@@ -144,7 +144,8 @@ struct Tried {
   Seconds seconds;  ///< of a step
 };
 
-std::optional<Tried> tried(Job job, std::string text, planner::ClosedFormModel& path,
+std::optional<Tried> tried(Job job, std::string text,
+                           std::optional<planner::ClosedFormModel>& path,
                            const models::CostModel& model) {
   if (broken_rule(job)) {
     return std::nullopt;
@@ -155,7 +156,7 @@ std::optional<Tried> tried(Job job, std::string text, planner::ClosedFormModel& 
       const auto [total, seconds] = simulated(job, model);
       return Tried{std::move(text), std::move(job), total, seconds};
     }
-    const planner::StepForecast f = path.forecast(planner::point_of(job));
+    const planner::StepForecast f = path->forecast(planner::point_of(job));
     const auto efficiency = efficiency_of(job);
     const Bytes context = simulator::framework_memory(job.system.device, {}, {}).context;
     return Tried{std::move(text), std::move(job), Bytes(f.bytes) + context,
@@ -171,7 +172,10 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
   if (recomputes_latent(job)) {  // what its selective points recompute
     base.parallel.recompute.modules = kLatentUp;
   }
-  planner::ClosedFormModel path(base, model);
+  std::optional<planner::ClosedFormModel> path;
+  if (job.phase == JobPhase::kTrain) {
+    path.emplace(base, model);
+  }
   std::vector<Tried> all;
   const std::vector<Change> singles = changes(job);
   const auto key = [](const Change& c) { return c.text.substr(0, c.text.find('=')); };
