@@ -154,12 +154,10 @@ void TransformerStage::narrow(OpWriter::OpEdit& op, const Product& p, double wri
 /// are and transposed.
 void TransformerStage::quantise(const char* name, TensorId values, std::int64_t parts) {
   const Tensor& t = writer_.builder().tensor_at(values);
-  // The transposed copy is for weight gradients. nvfp4 has a scale of the whole tensor too, from
-  // its largest value, which a pass before it finds (Transformer Engine, NVFP4BlockScaling).
+  // The transposed copy is for weight gradients.
   const bool transposes = !job_.lora && !shape_.inference;
-  const double passes = products_ == Format::kNvfp4 ? 2 : 1;
-  cast(std::string(name) + ".quantise", values, passes * bits_per_element(t.format) / 8,
-       transposes ? 2 : 1, parts);
+  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, transposes ? 2 : 1,
+       parts);
 }
 
 void TransformerStage::cast(const std::string& name, TensorId values, double bytes_read,
@@ -288,7 +286,7 @@ void TransformerStage::norm_forward(const char* name, const std::string& paramet
   const std::int64_t columns = columns_of(in[1]);
   auto op = writer_.compute(OpKind::kNormForward, name, {shape_.rows, columns});
   op.in(in).out({y, statistics}).attributes(NormAttributes{norm});
-  set_narrow(y, narrow && fuses_quantise() && products_ != Format::kNvfp4);  // whose scale is later
+  set_narrow(y, narrow && fuses_quantise());
   if (holds_narrow(y)) {
     const double saved = (bits_per_element(compute_) - bits_per_element(products_, 1024)) / 8;
     op.work(op.op().flops, op.op().bytes_read,
