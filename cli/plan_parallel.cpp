@@ -16,6 +16,7 @@
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
+#include "core/job_split.h"
 #include "core/config/config.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
