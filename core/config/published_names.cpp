@@ -80,7 +80,7 @@ void read_frameworks(const Source& source, PublishedNames& names) {
                         .aliases = texts(item, "aliases"),
                         .default_of = texts(item, "default_of"),
                         .settings = {},
-                        .evidence = item.at("evidence", "where this is documented").name()};
+                        .evidence = item.at("evidence", "where this is documented").text("a sentence")};
     if (const auto after = item.find("after")) {
       const Framework* before = names.find_framework(after->name());
       if (before == nullptr) {
@@ -316,7 +316,7 @@ PublishedNames read_published_names(const Source& source, const Source& framewor
     if (const auto issue = item.find("host_issue")) {
       published.host_issue = issue->amount<Seconds>().base();
     }
-    published.evidence = item.at("evidence", "where this is documented").name();
+    published.evidence = item.at("evidence", "where this is documented").text("a sentence");
     names.sources.push_back(std::move(published));
   }
   return names;
