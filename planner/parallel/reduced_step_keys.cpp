@@ -108,12 +108,20 @@ ContextAlgorithm LayerCostProbe::context_algorithm(const PlanPoint& point) {
     job.formats.expert_dispatch.reset();
     job.parallel.pipeline_split = {};
     job.batch.global = std::int64_t{of.micro} * of.data;
+    const auto seconds_of_layer = [&](const Job& j) {
+      const ByRole<PassCosts> role = LayerCostProbe(j, model_).passes_of(of).role;
+      const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
+      return middle.forward.layer + middle.backward.layer;
+    };
     double least = std::numeric_limits<double>::infinity();
     for (const ContextAlgorithm algorithm : context_algorithms(applied(job, of))) {
       job.parallel.context_algorithm = algorithm;
-      const ByRole<PassCosts> role = LayerCostProbe(job, model_).passes_of(of).role;
-      const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
-      const double layer = middle.forward.layer + middle.backward.layer;
+      double layer = seconds_of_layer(job);
+      if (full_attention_every_ > 0) {
+        Job full = job;
+        std::get<TransformerWorkload>(full.workload.model).window = 0;
+        layer += (seconds_of_layer(full) - layer) / static_cast<double>(full_attention_every_);
+      }
       if (clearly_less(layer, least)) {
         least = layer;
         chosen->second = algorithm;
