@@ -108,6 +108,7 @@ std::vector<Change> software_changes(const Job& job) {
   }
   add_flag(overlap + "tensor", {overlap + "tensor_products=false"});
   add_flag(overlap + "tensor_products", {overlap + "tensor=true"});
+  all.back().cost = Cost::kProducts;  // each part reads the weights
   add_flag(overlap + "pipeline");
   add_flag("system.framework_traits.fused_quantise");
   const std::string chunks = fmt::format(R"(, "chunks": {}}})", job.loss.chunks);
@@ -234,11 +235,15 @@ class Neighbourhood {
 
   /// More sharding, all parameters gathered under compute: what is kept never grows, and zero z + 1
   /// is no faster than the faster of those below that send as much (1 and 2), but for 2, which
-  /// exchanges layers where 1 exchanges buckets, by 2 %. Of four layers and more a chunk.
+  /// exchanges layers where 1 exchanges buckets, by 2 %. Of four layers and more a chunk, on one
+  /// framework: the usual one is another where weights are sharded.
   bool hold_zero() {
     const Job& job = job_.job;
+    const bool named = std::any_of(job_.settings.begin(), job_.settings.end(),
+                                   [](const std::string& s) { return s.starts_with("stack="); });
     const Settings hidden{
-        "parallel.overlap.data=true", "parallel.overlap.parameters=true",
+        named ? "parallel.overlap.data=true" : "stack=megatron-core", "parallel.overlap.data=true",
+        "parallel.overlap.parameters=true",
         fmt::format("workload.layers={}", std::max(job.workload.transformer()->layers,
                                                    4 * job.parallel.stages().count()))};
     const auto of = [&](int z) { return hidden + Settings{fmt::format("parallel.zero={}", z)}; };
