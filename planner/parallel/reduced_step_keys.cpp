@@ -20,6 +20,19 @@ bool LayerCostProbe::passes_use_data(const PlanPoint& point) const {
          (point.exchanged() >= 2 || point.expert > 1 || context_apart(point));
 }
 
+bool LayerCostProbe::has_copies(const PlanPoint& point) const {
+  if (point.replicas() > 1 || !job_.workload.transformer()->moe) {
+    return point.replicas() > 1;
+  }
+  Parallel p = job_.parallel;
+  p.tensor = point.tensor;
+  p.context = point.context;
+  p.data = point.data;
+  p.expert = point.expert;
+  const ExpertSplit split = p.expert_split();
+  return point.tensor > split.ranks * split.tensor;
+}
+
 bool LayerCostProbe::states_use_chunks(const PlanPoint& point,
                                        const ByRole<StateCosts>& states) const {
   return point.virtual_stages > 1 && point.replicas() > 1 && layers_share_buckets(states);
