@@ -57,7 +57,8 @@ class CollectiveForm {
 ///        + ramp * chunk / (chunk + ramp_bytes)
 ///        + wire
 ///   wire = (1 + own / (n-1)) * max over levels of bytes_level / (bandwidth_level * efficiency)
-///   s(x) = x^2 / (1 + x^2),  chunk = bytes / n
+///   s(x) = x^2 / (1 + x^2),  chunk = bytes / n; of a tree or a switch, whose pieces do not shrink
+///   with the number of units, bytes / m_0
 ///
 /// - hops: latencies of the links that messages pass one after the other, each that of the link it
 ///   crosses. A ring walks every member: of G ranks, m_i of them in a unit of level i, G / m_{i-1} -

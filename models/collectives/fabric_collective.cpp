@@ -128,11 +128,11 @@ std::vector<Constant> FabricCollective::constants(const System& system) const {
           {"ring", 1, 0.8, 0.05, 1},
           {"own", 0, 0.3, 0.01, 1},
           {"hierarchical", 1, 0.7, 0.05, 1},
-          {"in_switch", 1, 0.7, 0.05, 1},
+          {"in_switch", 1, 0.55, 0.05, 1},
           {"ramp", 0, 2e-5, 1e-9, 1e-2},
           {"ramp_bytes", 4e6, 4e6, 1e4, 1e9},
-          {"cover", 1e3, 2, 0.7, 1e3},
-          {"switch", 0, 2e-5, 1e-7, 1e-3}};
+          {"cover", 2, 2, 0.7, 12},
+          {"switch", 0, 4e-5, 1e-7, 1e-3}};
 }
 
 Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape& group,
@@ -144,9 +144,6 @@ Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape
   const double peers = static_cast<double>(group.size - 1);
   const bool whole =
       is_point_to_point(kind) || kind == OpKind::kBroadcast;  // one message, not n chunks
-  const double chunk = kind == OpKind::kBarrier ? 0
-                       : whole                  ? bytes
-                                                : bytes / static_cast<double>(group.size);
   best.time = Seconds(std::numeric_limits<double>::infinity());
   for (const Algorithm a : algorithms(kind, group, system)) {
     const bool in_turn = a == Algorithm::kRing || a == Algorithm::kDirect;
@@ -162,6 +159,10 @@ Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape
       first = steps * c[kLatency] + (a == Algorithm::kInSwitch ? c[kSwitch] : 0);
     }
     const bool tree = a == Algorithm::kHierarchical || a == Algorithm::kAggregatedTrees;
+    const bool of_unit = a == Algorithm::kHierarchical || a == Algorithm::kInSwitch;
+    const double parts_in_buffer =
+        whole ? 1 : static_cast<double>(of_unit ? group.members[0] : group.size);
+    const double chunk = kind == OpKind::kBarrier ? 0 : bytes / parts_in_buffer;
     const double efficiency = tree                        ? c[kHierarchical]
                               : a == Algorithm::kInSwitch ? c[kInSwitch]
                                                           : c[kRing];

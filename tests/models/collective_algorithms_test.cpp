@@ -78,4 +78,88 @@ TEST_CASE("more bandwidth and less latency are never slower, whatever a fit writ
   }
 }
 
+namespace {
+
+const std::vector<OpKind> kOfBuffers{OpKind::kAllGather, OpKind::kReduceScatter,
+                                     OpKind::kAllReduce};
+
+System shipped(const std::string& name) {
+  return config::load_system(name, config::Library{STEPCAST_SOURCE_DIR});
+}
+
+/// GB/s that a rank's port would carry in a ring as long as this.
+double bus_of(const CostModel& cost, OpKind kind, double bytes, std::int32_t ranks) {
+  const double time = time_of(cost, kind, bytes, group_shape(cost.system(), strided(ranks, 1)));
+  return moved_bytes(kind, bytes, ranks) / time * 1e-9;
+}
+
+}  // namespace
+
+TEST_CASE("more members are never faster, on every system", "[models][collective][property]") {
+  // 3 %: the bandwidth protocol begins at a chunk, so of one buffer on more ranks a little later.
+  const config::Library library{STEPCAST_SOURCE_DIR};
+  for (const config::Entry& entry : config::list_systems(library)) {
+    const System system = config::load_system(entry.name, library);
+    const CostModel cost(system, {});
+    const auto unit = static_cast<std::int32_t>(system.fabric[0].size);
+    for (const OpKind kind : kOfBuffers) {
+      for (double bytes = 1e4; bytes < 1e11; bytes *= 7) {
+        double previous = 0;
+        for (std::int32_t ranks = std::min(unit, 8); ranks <= 8192;
+             ranks = ranks < unit ? std::min(unit, 2 * ranks) : 2 * ranks) {
+          const double time = time_of(cost, kind, bytes, group_shape(system, strided(ranks, 1)));
+          CAPTURE(system.name, name_of(kind), bytes, ranks);
+          CHECK(time >= 0.97 * previous);
+          previous = time;
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a shipped system is not slower with more bandwidth or less latency",
+          "[models][collective][property]") {
+  const config::Library library{STEPCAST_SOURCE_DIR};
+  std::mt19937_64 engine(7);
+  const auto among = [&engine](double low, double high) {
+    return std::exp(std::uniform_real_distribution<double>(std::log(low), std::log(high))(engine));
+  };
+  for (const config::Entry& entry : config::list_systems(library)) {
+    const System system = config::load_system(entry.name, library);
+    for (int i = 0; i < 20; ++i) {
+      const auto ranks = static_cast<std::int32_t>(among(2, 4096));
+      const auto stride = static_cast<std::int32_t>(among(1, 16));
+      const GroupShape group = group_shape(system, strided(ranks, stride));
+      const double bytes = among(1e3, 3e10);
+      for (std::size_t level = 0; level < system.fabric.size(); ++level) {
+        System wide = system;
+        wide.fabric[level].bandwidth *= 2;
+        System quick = system;
+        quick.fabric[level].latency *= 0.5;
+        for (const OpKind kind : kSized) {
+          const double before = time_of(CostModel(system, {}), kind, bytes, group);
+          CAPTURE(system.name, name_of(kind), level, ranks, stride, bytes);
+          CHECK(time_of(CostModel(wide, {}), kind, bytes, group) <= before * 1.002);
+          CHECK(time_of(CostModel(quick, {}), kind, bytes, group) <= before * 1.002);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks of one NVLink domain and of several gather at the pace of their links",
+          "[models][collective]") {
+  // NVLink carries 900 GB/s; 72 cards of 50 GB/s together carry four times that.
+  const CostModel gb200(shipped("gb200-nvl72"), {});
+  const double on_8 = bus_of(gb200, OpKind::kAllGather, 16e9, 8);
+  for (const std::int32_t ranks : {64, 72, 144, 256}) {
+    CAPTURE(ranks);
+    CHECK(bus_of(gb200, OpKind::kAllGather, 16e9, ranks) >= on_8);
+    CHECK(bus_of(gb200, OpKind::kReduceScatter, 16e9, ranks) >= 0.7 * 900);
+  }
+  // H100 machines: a ring of 8 rails of 50 GB/s, at the share a ring sustains.
+  const CostModel h100(shipped("dgx-h100"), {});
+  CHECK(bus_of(h100, OpKind::kAllGather, 16e9, 1024) > 0.7 * 400);
+}
+
 }  // namespace stepcast::models
