@@ -218,17 +218,21 @@ class Overrider {
       whole.emplace_back(path, value_of(s.substr(equals + 1)));
     }
     std::vector<std::pair<std::string, Json>> leaves;
+    const auto add = [&leaves](const std::string& path, Json value) {
+      std::erase_if(leaves, [&path](const auto& l) { return l.first == path; });
+      leaves.emplace_back(path, std::move(value));
+    };
     for (auto& [path, value] : whole) {
       const bool apart =
           path == "parallel.overlap" || path == "formats" || path == "system.framework_traits" ||
           std::any_of(documents_.job.overridden.begin(), documents_.job.overridden.end(),
                       [&path = path](const std::string& o) { return o.starts_with(path + "."); });
       if (!apart || !value.is_object()) {
-        leaves.emplace_back(path, std::move(value));
+        add(path, std::move(value));
         continue;
       }
       for (const auto& [key, leaf] : value.items()) {
-        leaves.emplace_back(join_path(path, key), leaf);
+        add(join_path(path, key), leaf);
       }
     }
     return leaves;
