@@ -53,7 +53,7 @@ class StreamWriter {
       for (std::size_t i = s.first_op; i < std::size_t{s.first_op} + s.op_count; ++i) {
         order_.by_name ? write_named(i) : write(i);
       }
-      STEPCAST_CHECK(pending_.empty(), "segment '{}' ends before its last transfer was used",
+      STEPCAST_CHECK(pending_.empty() || transfer_waited_, "segment '{}' ends before its last transfer was used",
                      s.name);
       if (!order_.by_name && overlapping_ && compute_is_last_) {
         record_compute();
@@ -101,9 +101,11 @@ class StreamWriter {
       if (t == kHostSynchronises) {
         record_compute();
         pending_.push_back(compute_event_);
+        transfer_waited_ = false;
         host_waits_ = true;
       } else if (event_of(t) >= 0) {
         pending_.push_back(event_of(t));
+        transfer_waited_ = false;
       }
     }
     p_.ops[i].first_wait = static_cast<std::uint32_t>(p_.waits.size());
@@ -152,6 +154,7 @@ class StreamWriter {
       for (const std::int32_t e : pending_) {
         wait(op, e);
       }
+      transfer_waited_ = true;
       take_host_wait(op);
     }
     std::int32_t& done = events_[static_cast<std::size_t>(of.transfer)];
@@ -197,6 +200,7 @@ class StreamWriter {
   std::size_t last_compute_ = 0;
   std::int32_t compute_event_ = -1;
   bool compute_is_last_ = false;  ///< the latest op is on the compute stream
+  bool transfer_waited_ = false;  ///< for all that is pending; the next compute op does too
   bool host_waits_ = false;       ///< for the next op that needs compute
   bool blocks_ = false;           ///< for every op
   bool overlapping_ = false;
