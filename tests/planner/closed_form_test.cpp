@@ -219,6 +219,7 @@ TEST_CASE("so it is where some layers see a window and some all keys, in equal s
     model.window = 256;
     model.full_attention_every = 2;
     job.batch.sequence = 4096;
+    job.parallel.context_algorithm = ContextAlgorithm::kAllGather;
     const auto point = random_point(job, rng);
     if (!point) {
       continue;
