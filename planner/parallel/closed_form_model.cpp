@@ -167,8 +167,10 @@ void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& l
   passes_.chunks = layout.chunks;
   passes_.microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
   const auto every = static_cast<std::int32_t>(job_.workload.transformer()->full_attention_every);
-  layers_alike_ = every == 0 || std::all_of(layout.layers.begin(), layout.layers.end(),
-                                            [&](std::int32_t n) { return n % every == 0; });
+  const bool even = every == 0 || point.recompute != RecomputeKind::kFirstLayers ||
+                    point.recompute_layers % every == 0;
+  layers_alike_ = even && (every == 0 || std::all_of(layout.layers.begin(), layout.layers.end(),
+                                                     [&](auto n) { return n % every == 0; }));
   const std::size_t all = layout.layers.size();
   recomputed_.resize(all);
   for (std::int32_t s = 0; s < layout.stages; ++s) {

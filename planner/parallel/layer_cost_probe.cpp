@@ -22,12 +22,17 @@ constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
 /// Number of layers that have all the buffers which layers take in turn.
 constexpr std::int64_t kBuffered = 3;
 
-/// Layers of two kinds in turn, a `share` of them like `other`: what a chunk takes on average.
+/// Layers of two kinds in turn, a `share` of them like `other`: what a chunk takes on average, and
+/// the temporaries of those that have more.
 void mix(ByRole<PassCosts>& role, const ByRole<PassCosts>& other, double share) {
   for (std::size_t r = 0; r < kChunkRoles; ++r) {
     for (const auto field : kPassFields) {
       Line& line = role[r].*field;
       const Line& to = other[r].*field;
+      if (field == &PassCosts::temporaries) {
+        line = to.at(1, 0) > line.at(1, 0) ? to : line;
+        continue;
+      }
       line.base += share * (to.base - line.base);
       line.layer += share * (to.layer - line.layer);
       line.dense += share * (to.dense - line.dense);
