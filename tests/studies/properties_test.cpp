@@ -32,7 +32,7 @@ constexpr double kHardware = 0.002, kSoftware = 0.005;
 /// fabric counts with one rate on all of them, so that a faster outer level fills the inner ones.
 constexpr double kSharedLinks = 0.15;
 
-/// Kernels that a change is known to add, and whose time it may cost.
+/// Kernels whose time a change may cost: products, or they with the casts that they need.
 enum class Cost : std::uint8_t { kNone, kCasts, kProducts };
 
 /// A change that makes no step slower.
@@ -209,7 +209,7 @@ Outcome outcome_of(const StepPrediction& p) {
 }
 
 double cost_of(const Outcome& o, Cost cost) {
-  return cost == Cost::kCasts ? o.casts : cost == Cost::kProducts ? o.products : 0;
+  return (cost != Cost::kNone ? o.products : 0) + (cost == Cost::kCasts ? o.casts : 0);
 }
 
 /// A drawn job and the jobs near it.
@@ -253,10 +253,10 @@ class Neighbourhood {
     return true;
   }
 
-  /// More sharding, all parameters gathered under compute: what is kept never grows, and zero z + 1
-  /// is no faster than the faster of those below that send as much (1 and 2), but for 2, which
-  /// exchanges layers where 1 exchanges buckets, by 2 %. Of four layers and more a chunk, on one
-  /// framework: the usual one is another where weights are sharded.
+  /// More sharding on one framework, all parameters gathered under compute: what is kept never
+  /// grows, and zero z + 1 is no faster than the faster of those below that send as much (1 and 2),
+  /// but for 2, which exchanges layers where 1 exchanges buckets, by 2 %. Chunks have four layers
+  /// and more.
   bool hold_zero() {
     const Job& job = job_.job;
     const bool named = std::any_of(job_.settings.begin(), job_.settings.end(),
