@@ -7,6 +7,7 @@
 #include "core/config/config.h"
 #include "core/config/published_names.h"
 #include "core/error.h"
+#include "core/graph/program.h"
 #include "studies/predict/predict.h"
 #include "workloads/build_graph.h"
 
