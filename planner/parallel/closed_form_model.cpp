@@ -134,7 +134,7 @@ bool ClosedFormModel::applies() {
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
       (point_.pipeline > 1 && overlap.pipeline) ||
       (point_.expert > 1 && point_.tensor > 1 && overlap.expert) ||
-      (point_.replicas() > 1 && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
+      (reduced_.has_copies(point_) && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
     return false;
   }
   for (std::int32_t stage = 0; stage < passes_.stages; ++stage) {
@@ -154,7 +154,7 @@ bool ClosedFormModel::applies() {
 bool ClosedFormModel::bounds_simulator() {
   const Overlap& overlap = job_.parallel.overlap;
   const bool overlaps =
-      (point_.tensor > 1 && overlap.tensor) || (point_.replicas() > 1 && overlap.data) ||
+      (point_.tensor > 1 && overlap.tensor) || (reduced_.has_copies(point_) && overlap.data) ||
       (point_.expert > 1 && overlap.expert) || (point_.pipeline > 1 && overlap.pipeline);
   return layers_alike_ && (!overlaps || applies());
 }

@@ -230,7 +230,13 @@ const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& k
                                                               std::int32_t stages,
                                                               std::int64_t layers) {
   const TransformerWorkload& model = *job_.workload.transformer();
-  GraphKey of{key, {}, stages, layers, 0, model.window, model.moe.has_value()};
+  GraphKey of{key,
+              {},
+              stages,
+              layers,
+              model.moe ? model.moe->first_dense_layers : 0,
+              model.window,
+              model.moe.has_value()};
   if (!state_graphs_->empty() && !of_one_split(state_graphs_->begin()->first.point, key)) {
     state_graphs_->clear();
   }
@@ -334,7 +340,7 @@ ByRole<StateCosts> LayerCostProbe::states_of(const PlanPoint& point, bool hidden
   const Mesh mesh = mesh_of(job_, point);
   const PlanPoint key = state_key(point);
   const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
-  const bool overlapped = point.replicas() > 1 && states_use_passes();
+  const bool overlapped = has_copies(point) && states_use_passes();
   const auto stages = [&](std::int32_t parts, std::int64_t layers) {
     return state_stages(key, parts, layers);
   };
@@ -370,7 +376,7 @@ ByRole<StateCosts> LayerCostProbe::states_of(const PlanPoint& point, bool hidden
   } else {
     costs = alike_from(1);
   }
-  if (overlapped || (point.replicas() > 1 && layers_share_buckets(costs))) {
+  if (overlapped || (has_copies(point) && layers_share_buckets(costs))) {
     costs = lines(whole, most, 1, kStateFields, stages, of);
   }
   return costs;
@@ -392,12 +398,12 @@ void LayerCostProbe::catch_up(ByRole<StateCosts>& states) const {
 
 template <class Make>
 auto LayerCostProbe::without_experts(const Make& make) {
-  auto& model = std::get<TransformerWorkload>(job_.workload.model);
-  const auto experts = std::exchange(model.moe, std::nullopt);
+  auto& experts = *std::get<TransformerWorkload>(job_.workload.model).moe;
+  const std::int64_t dense = std::exchange(experts.first_dense_layers, kMostLayers);
   const auto dispatch = std::exchange(job_.parallel.expert_dispatch, ExpertDispatch::kCopies);
   const auto format = std::exchange(job_.formats.expert_dispatch, std::nullopt);
   auto made = make();
-  model.moe = experts;
+  experts.first_dense_layers = dense;
   job_.parallel.expert_dispatch = dispatch;
   job_.formats.expert_dispatch = format;
   return made;

@@ -120,10 +120,7 @@ class StreamWriter {
       wait(op, e);
     }
     pending_.clear();
-    if (host_waits_) {
-      op.flags |= op_flags::kHostWaits;
-      host_waits_ = false;
-    }
+    take_host_wait(op);
     if (blocks_) {
       compute_event_ = compute_event_ < 0 ? p_.events++ : compute_event_;
       op.flags |= op_flags::kHostWaits;
@@ -135,6 +132,12 @@ class StreamWriter {
     }
     last_compute_ = i;
     compute_is_last_ = true;
+  }
+
+  /// The host waits before the next op that needs what is computed.
+  void take_host_wait(Op& op) {
+    op.flags |= host_waits_ ? op_flags::kHostWaits : 0;
+    host_waits_ = false;
   }
 
   void write_transfer(std::size_t i, const DependencyInfo::OfOp& of) {
@@ -149,6 +152,7 @@ class StreamWriter {
       for (const std::int32_t e : pending_) {
         wait(op, e);
       }
+      take_host_wait(op);
     }
     std::int32_t& done = events_[static_cast<std::size_t>(of.transfer)];
     done = done < 0 ? p_.events++ : done;
@@ -193,7 +197,7 @@ class StreamWriter {
   std::size_t last_compute_ = 0;
   std::int32_t compute_event_ = -1;
   bool compute_is_last_ = false;  ///< the latest op is on the compute stream
-  bool host_waits_ = false;       ///< for the next compute op
+  bool host_waits_ = false;       ///< for the next op that needs compute
   bool blocks_ = false;           ///< for every op
   bool overlapping_ = false;
 };
