@@ -36,8 +36,10 @@ std::vector<ContextAlgorithm> context_algorithms(Job job) {
   for (const ContextAlgorithm a : {ContextAlgorithm::kAllGather, ContextAlgorithm::kPassKv,
                                    ContextAlgorithm::kAllToAll, ContextAlgorithm::kPassQ}) {
     algorithm = a;
+    const bool unknown = a == ContextAlgorithm::kPassKv && job.phase == JobPhase::kTrain &&
+                         job.workload.transformer()->window > 0;
     const auto broken = broken_rule(job);
-    if (!broken || broken->key != "parallel.context_algorithm") {
+    if (!unknown && (!broken || broken->key != "parallel.context_algorithm")) {
       legal.push_back(a);
     }
   }

@@ -17,7 +17,8 @@ Bytes bucket_size(const Job& job, std::int64_t ranks);
 std::int64_t shard_ranks(const Job& job);
 
 /// Algorithms that context-parallel attention may use, the plainest first: what the job says, or
-/// where it says `auto` every one that no rule of core/job/job_rules.h forbids.
+/// where it says `auto` every one that no rule of core/job/job_rules.h forbids; no ring under a
+/// sliding window in training, which no framework has.
 std::vector<ContextAlgorithm> context_algorithms(Job job);
 std::string_view name_of(ContextAlgorithm algorithm);  ///< as a job says it
 /// The first of them. Which of several is fastest only prices can say: studies (settled) and the

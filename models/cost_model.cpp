@@ -344,8 +344,10 @@ Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds 
     return {};
   }
   const Collective& c = impl_->collective_of(op.kind, op.format);
+  const bool alike = traits_of(op.kind).role == OpRole::kSymmetric;
+  const double steps = alike ? static_cast<double>(std::max<std::int64_t>(op.shape[1], 1)) : 1;
   const double bytes =
-      op.kind == OpKind::kBarrier ? 0 : format_bytes(op.format, 1, op.shape[0]).base();
+      op.kind == OpKind::kBarrier ? 0 : steps * format_bytes(op.format, 1, op.shape[0]).base();
   Prediction p = c.form->predict(op.kind, bytes, group, impl_->system, c.constants);
   p.model = c.form->name();
   if (c.fitted != nullptr) {
@@ -359,6 +361,9 @@ Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds 
   const Seconds rest = c.form->after_rest(bytes, idle_time, c.constants);
   p.time += rest;
   p.overhead += rest;
+  for (Seconds* part : {&p.time, &p.compute, &p.memory, &p.overhead}) {
+    *part = *part * (1 / steps);  // steps share what the whole exchange takes
+  }
   impl_->rescale(p);
   return p;
 }

@@ -50,7 +50,7 @@ void attach_efficiencies(Job& job, const std::string& framework, const Library& 
     if (group == nullptr) {
       continue;
     }
-    const double width = std::exp(efficiency_width(table, keys));
+    const double width = std::exp(efficiency_width(table, *group, keys));
     const Efficiency efficiency{.factor = group->factor,
                                 .low = group->factor / width,
                                 .high = group->factor * width,

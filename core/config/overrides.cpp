@@ -184,7 +184,7 @@ class Overrider {
       return !free && !names_kernel(path, value);
     });
     for (const auto& [path, value] : leaves) {
-      if (!lacks_need(path)) {
+      if (value == false || !lacks_need(path)) {
         set(steps_of(path, path), value);
       }
     }

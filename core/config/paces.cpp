@@ -29,6 +29,15 @@ EfficiencyKeys keys_from(const Value& item) {
   return keys;
 }
 
+std::vector<std::pair<std::string, EfficiencyScope>> scope_names() {
+  std::vector<std::pair<std::string, EfficiencyScope>> names;
+  for (const EfficiencyScope scope : {EfficiencyScope::kAll, EfficiencyScope::kGeneration,
+                                      EfficiencyScope::kFramework, EfficiencyScope::kDevice}) {
+    names.emplace_back(name_of(scope), scope);
+  }
+  return names;
+}
+
 OrderedJson keys_json(const EfficiencyKeys& keys) {
   OrderedJson j = OrderedJson::object();
   for (const auto& [key, value] : kKeys) {
@@ -70,10 +79,11 @@ EfficiencyTable read_efficiencies(const Source& source) {
          .sources = item.at("sources", "how many publications").integer(1, kMostMeasured)});
   }
   for (const Value& item : root.at("spreads", "a list").items("a list of intervals")) {
-    item.keys({"generation", "family", "width", "sources"});
+    item.keys({"scope", "generation", "family", "width", "sources"});
     const EfficiencyKeys keys = keys_from(item);
     table.spreads.push_back(
-        {.generation = keys.generation,
+        {.scope = item.at("scope", "how narrow a group is").choice(scope_names()),
+         .generation = keys.generation,
          .family = keys.family,
          .width = item.at("width", "half an interval of ln").number(0, kMostWidth),
          .sources = item.at("sources", "how many publications").integer(0, kMostMeasured)});
@@ -102,7 +112,8 @@ std::string efficiencies_to_json(const EfficiencyTable& table) {
   }
   j["spreads"] = OrderedJson::array();
   for (const EfficiencySpread& s : table.spreads) {
-    OrderedJson spread = keys_json({s.generation, {}, {}, s.family});
+    OrderedJson spread{{"scope", name_of(s.scope)}};
+    spread.update(keys_json({s.generation, {}, {}, s.family}));
     spread["width"] = s.width;
     spread["sources"] = s.sources;
     j["spreads"].push_back(std::move(spread));

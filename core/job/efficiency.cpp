@@ -62,16 +62,32 @@ const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table,
   return nullptr;
 }
 
-double efficiency_width(const EfficiencyTable& table, const EfficiencyKeys& keys) {
-  for (const auto& [generation, family] :
-       {std::pair{keys.generation, keys.family}, {std::string(), keys.family}, {"", ""}}) {
+std::string_view name_of(EfficiencyScope scope) {
+  constexpr std::array<std::string_view, 4> kNames{"all", "generation", "framework", "device"};
+  return kNames[static_cast<std::size_t>(scope)];
+}
+
+EfficiencyScope scope_of(const EfficiencyKeys& of) {
+  return !of.device.empty()       ? EfficiencyScope::kDevice
+         : !of.framework.empty()  ? EfficiencyScope::kFramework
+         : !of.generation.empty() ? EfficiencyScope::kGeneration
+                                  : EfficiencyScope::kAll;
+}
+
+double efficiency_width(const EfficiencyTable& table, const EfficiencyGroup& group,
+                        const EfficiencyKeys& keys) {
+  const EfficiencyScope scope = scope_of(group.of);
+  double widest = 0;
+  for (const std::string& generation : {keys.generation, std::string()}) {
     for (const EfficiencySpread& spread : table.spreads) {
-      if (spread.generation == generation && spread.family == family) {
+      if (spread.scope == scope && spread.generation == generation &&
+          spread.family == keys.family) {
         return spread.width;
       }
+      widest = std::max(widest, spread.width);
     }
   }
-  return 0;
+  return widest;
 }
 
 std::string efficiency_key(EfficiencyFamily family) {

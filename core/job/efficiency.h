@@ -44,9 +44,16 @@ struct EfficiencyGroup {
   std::int64_t rows = 0, sources = 0;
 };
 
-/// How far steps of a source to come lie from the factor: nine of ten between exp(-width) and
-/// exp(width) times it. An empty key is what was not measured.
+/// How narrow a group is.
+enum class EfficiencyScope : std::uint8_t { kAll, kGeneration, kFramework, kDevice };
+std::string_view name_of(EfficiencyScope scope);  ///< "all", "generation", "framework", "device"
+EfficiencyScope scope_of(const EfficiencyKeys& of);
+
+/// How far steps of a source to come lie from the factor of a group that narrow: nine of ten
+/// between exp(-width) and exp(width) times it. An empty generation is one that was not measured
+/// so.
 struct EfficiencySpread {
+  EfficiencyScope scope = EfficiencyScope::kAll;
   std::string generation, family;
   double width = 0;
   std::int64_t sources = 0;
@@ -64,9 +71,9 @@ struct EfficiencyTable {
 /// generation; the generation; all runs. At each, a family with a group of its own goes first. Null
 /// for a table without them.
 const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, const EfficiencyKeys& keys);
-/// Width of the interval for a generation and family; of those not measured, that of what is
-/// unknown.
-double efficiency_width(const EfficiencyTable& table, const EfficiencyKeys& keys);
+/// Width of the interval about the factor of a group, for steps of a generation and family.
+double efficiency_width(const EfficiencyTable& table, const EfficiencyGroup& group,
+                        const EfficiencyKeys& keys);
 
 /// The efficiency of one kind of training as a system carries it: entry
 /// "transformer_step.<family>" of its fitted models, form "step.efficiency".

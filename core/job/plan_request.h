@@ -17,6 +17,9 @@ struct FixedPlan {
   std::optional<PipelineSplit> pipeline_split;
   std::optional<MeshOrder> order;
   std::optional<TrainingFramework> framework;  ///< that must be able to run the plan
+  /// Another search has the plans that no order of ranks changes: those of one stage, or one
+  /// replica.
+  bool reordered = false;
 };
 
 /// A job whose parallel plan is to be chosen. `job.parallel` holds what is not searched (overlaps,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"
@@ -186,6 +187,16 @@ void add_formats(std::vector<std::string>& keys, const std::string& kind, const 
   }
 }
 
+/// Libraries write fused attention for heads of 64, 128 and 256; other widths (160: latent
+/// attention, 192 of queries and keys beside 128 of values) have kernels, and constants, of their
+/// own.
+std::string width_of_its_own(const Op& op) {
+  const bool fused =
+      class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
+  const std::int64_t width = fused ? op.shape[5] : 0;
+  return (width & (width - 1)) != 0 ? "." + std::to_string(width) : std::string();
+}
+
 std::vector<std::unique_ptr<KernelForm>> make_forms() {
   std::vector<std::unique_ptr<KernelForm>> forms;
   forms.push_back(std::make_unique<GemmTileWave>());
@@ -270,6 +281,9 @@ std::vector<std::string> fitted_keys(const Op& op, bool own_rate) {
       const std::string routed(traits.fitted_routed);
       add_formats(keys, routed, op, own_rate);
       keys.push_back(routed);
+    }
+    if (const std::string width = width_of_its_own(op); !width.empty()) {
+      add_formats(keys, kind + width, op, own_rate);
     }
     add_formats(keys, kind, op, own_rate);
   }

@@ -121,7 +121,8 @@ void add_kinds(FittedModels& models, const FittedModels& source) {
   std::map<std::string, std::pair<std::int64_t, std::string>> best;
   for (const auto& [key, model] : models) {
     const auto s = source.find(key);
-    if (format_of(key) && s != source.end()) {
+    const bool of_width = key.find('.') != key.rfind('.');  // a kernel of its own, for no others
+    if (format_of(key) && !of_width && s != source.end()) {
       auto& now = best[key.substr(0, key.rfind('.'))];
       now = std::max(now, std::pair{s->second.samples, key});
     }

@@ -134,7 +134,7 @@ bool ClosedFormModel::applies() {
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
       (point_.pipeline > 1 && overlap.pipeline) ||
       (point_.expert > 1 && point_.tensor > 1 && overlap.expert) ||
-      (point_.replicas() > 1 && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
+      (reduced_.has_copies(point_) && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
     return false;
   }
   for (std::int32_t stage = 0; stage < passes_.stages; ++stage) {
@@ -154,7 +154,7 @@ bool ClosedFormModel::applies() {
 bool ClosedFormModel::bounds_simulator() {
   const Overlap& overlap = job_.parallel.overlap;
   const bool overlaps =
-      (point_.tensor > 1 && overlap.tensor) || (point_.replicas() > 1 && overlap.data) ||
+      (point_.tensor > 1 && overlap.tensor) || (reduced_.has_copies(point_) && overlap.data) ||
       (point_.expert > 1 && overlap.expert) || (point_.pipeline > 1 && overlap.pipeline);
   return layers_alike_ && (!overlaps || applies());
 }
@@ -167,8 +167,10 @@ void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& l
   passes_.chunks = layout.chunks;
   passes_.microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
   const auto every = static_cast<std::int32_t>(job_.workload.transformer()->full_attention_every);
-  layers_alike_ = every == 0 || std::all_of(layout.layers.begin(), layout.layers.end(),
-                                            [&](std::int32_t n) { return n % every == 0; });
+  const bool even = every == 0 || point.recompute != RecomputeKind::kFirstLayers ||
+                    point.recompute_layers % every == 0;
+  layers_alike_ = even && (every == 0 || std::all_of(layout.layers.begin(), layout.layers.end(),
+                                                     [&](auto n) { return n % every == 0; }));
   const std::size_t all = layout.layers.size();
   recomputed_.resize(all);
   for (std::int32_t s = 0; s < layout.stages; ++s) {

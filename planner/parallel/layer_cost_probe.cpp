@@ -22,12 +22,17 @@ constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
 /// Number of layers that have all the buffers which layers take in turn.
 constexpr std::int64_t kBuffered = 3;
 
-/// Layers of two kinds in turn, a `share` of them like `other`: what a chunk takes on average.
+/// Layers of two kinds in turn, a `share` of them like `other`: what a chunk takes on average, and
+/// the temporaries of those that have more.
 void mix(ByRole<PassCosts>& role, const ByRole<PassCosts>& other, double share) {
   for (std::size_t r = 0; r < kChunkRoles; ++r) {
     for (const auto field : kPassFields) {
       Line& line = role[r].*field;
       const Line& to = other[r].*field;
+      if (field == &PassCosts::temporaries) {
+        line = to.at(1, 0) > line.at(1, 0) ? to : line;
+        continue;
+      }
       line.base += share * (to.base - line.base);
       line.layer += share * (to.layer - line.layer);
       line.dense += share * (to.dense - line.dense);
@@ -230,7 +235,13 @@ const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& k
                                                               std::int32_t stages,
                                                               std::int64_t layers) {
   const TransformerWorkload& model = *job_.workload.transformer();
-  GraphKey of{key, {}, stages, layers, 0, model.window, model.moe.has_value()};
+  GraphKey of{key,
+              {},
+              stages,
+              layers,
+              model.moe ? model.moe->first_dense_layers : 0,
+              model.window,
+              model.moe.has_value()};
   if (!state_graphs_->empty() && !of_one_split(state_graphs_->begin()->first.point, key)) {
     state_graphs_->clear();
   }
@@ -334,7 +345,7 @@ ByRole<StateCosts> LayerCostProbe::states_of(const PlanPoint& point, bool hidden
   const Mesh mesh = mesh_of(job_, point);
   const PlanPoint key = state_key(point);
   const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
-  const bool overlapped = point.replicas() > 1 && states_use_passes();
+  const bool overlapped = has_copies(point) && states_use_passes();
   const auto stages = [&](std::int32_t parts, std::int64_t layers) {
     return state_stages(key, parts, layers);
   };
@@ -370,7 +381,7 @@ ByRole<StateCosts> LayerCostProbe::states_of(const PlanPoint& point, bool hidden
   } else {
     costs = alike_from(1);
   }
-  if (overlapped || (point.replicas() > 1 && layers_share_buckets(costs))) {
+  if (overlapped || (has_copies(point) && layers_share_buckets(costs))) {
     costs = lines(whole, most, 1, kStateFields, stages, of);
   }
   return costs;
@@ -392,12 +403,12 @@ void LayerCostProbe::catch_up(ByRole<StateCosts>& states) const {
 
 template <class Make>
 auto LayerCostProbe::without_experts(const Make& make) {
-  auto& model = std::get<TransformerWorkload>(job_.workload.model);
-  const auto experts = std::exchange(model.moe, std::nullopt);
+  auto& experts = *std::get<TransformerWorkload>(job_.workload.model).moe;
+  const std::int64_t dense = std::exchange(experts.first_dense_layers, kMostLayers);
   const auto dispatch = std::exchange(job_.parallel.expert_dispatch, ExpertDispatch::kCopies);
   const auto format = std::exchange(job_.formats.expert_dispatch, std::nullopt);
   auto made = make();
-  model.moe = experts;
+  experts.first_dense_layers = dense;
   job_.parallel.expert_dispatch = dispatch;
   job_.formats.expert_dispatch = format;
   return made;

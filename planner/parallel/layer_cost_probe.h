@@ -84,6 +84,9 @@ class LayerCostProbe {
   /// take together: where their groups lie on the fabric as the first one's.
   [[nodiscard]] std::optional<PlanPoint> on_one_stage(const PlanPoint& point) const;
   [[nodiscard]] bool states_use_passes() const;
+  /// True if several ranks hold the same parameters: of replicas, or of tensor ranks that have
+  /// experts of their own.
+  [[nodiscard]] bool has_copies(const PlanPoint& point) const;
   /// True if its first chunk or its last has no layers.
   [[nodiscard]] bool empty_ends(const PlanPoint& point) const;
   /// Most layers of a chunk: what is left of virtual_stages where passes or states depend on it.

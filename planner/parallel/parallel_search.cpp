@@ -201,9 +201,16 @@ class Search {
   /// Schedules that plans of a task's split can have.
   const std::vector<ScheduleChoice>& schedules_of(std::size_t t, std::size_t s,
                                                   const PlanPoint& point) {
-    std::optional<std::vector<ScheduleChoice>>& known = memory_.schedules[t][s];
-    if (!known) {
-      known = space_.schedules(point);
+    const std::vector<ScheduleChoice>*& known = memory_.schedules[t][s];
+    if (known == nullptr) {
+      PlanPoint key = point;
+      key.expert = std::min(key.expert, 2);
+      const std::lock_guard lock(memory_.making_schedules);
+      const auto [at, fresh] = memory_.all_schedules.try_emplace(key);
+      if (fresh) {
+        at->second = space_.schedules(point);
+      }
+      known = &at->second;
     }
     return *known;
   }

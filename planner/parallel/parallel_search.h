@@ -56,9 +56,11 @@ struct ParallelSearchOptions {
   /// No plan that takes longer is among the best.
   double at_most = std::numeric_limits<double>::infinity();
   std::size_t keep_of_family = 0;  ///< best plans of each family, with the same `margin`
-  bool front = true;               ///< also the Pareto front of time and memory
-  double capacity = 0;             ///< bytes of a device; 0 unlimited
-  double reserve = 0;              ///< bytes of a device that plans cannot use
+  /// Seconds of the best plan of another search, which those of a family are held against, too.
+  double rival = std::numeric_limits<double>::infinity();
+  bool front = true;    ///< also the Pareto front of time and memory
+  double capacity = 0;  ///< bytes of a device; 0 unlimited
+  double reserve = 0;   ///< bytes of a device that plans cannot use
   /// Expected over closed-form time, by ZeRO stage: families of plans have efficiencies of their
   /// own (core/job/efficiency.h). All seconds of a search hold it.
   std::array<double, 4> efficiencies{1, 1, 1, 1};

@@ -290,7 +290,8 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
           split.context = c;
           split.pipeline = p;
           split.data = static_cast<std::int32_t>(devices_ / used);
-          if (!allowed(fixed_.data, split.data) || job_.batch.global % split.data != 0) {
+          const bool known = fixed_.reordered && (p == 1 || split.data == 1);
+          if (known || !allowed(fixed_.data, split.data) || job_.batch.global % split.data != 0) {
             continue;
           }
           for (const std::int32_t e : experts) {

@@ -20,6 +20,19 @@ bool LayerCostProbe::passes_use_data(const PlanPoint& point) const {
          (point.exchanged() >= 2 || point.expert > 1 || context_apart(point));
 }
 
+bool LayerCostProbe::has_copies(const PlanPoint& point) const {
+  if (point.replicas() > 1 || !job_.workload.transformer()->moe) {
+    return point.replicas() > 1;
+  }
+  Parallel p = job_.parallel;
+  p.tensor = point.tensor;
+  p.context = point.context;
+  p.data = point.data;
+  p.expert = point.expert;
+  const ExpertSplit split = p.expert_split();
+  return point.tensor > split.ranks * split.tensor;
+}
+
 bool LayerCostProbe::states_use_chunks(const PlanPoint& point,
                                        const ByRole<StateCosts>& states) const {
   return point.virtual_stages > 1 && point.replicas() > 1 && layers_share_buckets(states);
@@ -108,12 +121,20 @@ ContextAlgorithm LayerCostProbe::context_algorithm(const PlanPoint& point) {
     job.formats.expert_dispatch.reset();
     job.parallel.pipeline_split = {};
     job.batch.global = std::int64_t{of.micro} * of.data;
+    const auto seconds_of_layer = [&](const Job& j) {
+      const ByRole<PassCosts> role = LayerCostProbe(j, model_).passes_of(of).role;
+      const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
+      return middle.forward.layer + middle.backward.layer;
+    };
     double least = std::numeric_limits<double>::infinity();
     for (const ContextAlgorithm algorithm : context_algorithms(applied(job, of))) {
       job.parallel.context_algorithm = algorithm;
-      const ByRole<PassCosts> role = LayerCostProbe(job, model_).passes_of(of).role;
-      const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
-      const double layer = middle.forward.layer + middle.backward.layer;
+      double layer = seconds_of_layer(job);
+      if (full_attention_every_ > 0) {
+        Job full = job;
+        std::get<TransformerWorkload>(full.workload.model).window = 0;
+        layer += (seconds_of_layer(full) - layer) / static_cast<double>(full_attention_every_);
+      }
       if (clearly_less(layer, least)) {
         least = layer;
         chosen->second = algorithm;

@@ -63,7 +63,8 @@ void BestCandidates::offer(const ParallelCandidate& c) {
 }
 
 CandidateShelf::CandidateShelf(const ParallelSearchOptions& options)
-    : wants_front_(options.front && !options.below),
+    : rival_(options.rival),
+      wants_front_(options.front && !options.below),
       all_(options.keep, options, options.near, options.at_most) {
   if (options.keep_of_family > 0) {
     families_.assign(std::size(kPlanFamilies), {options.keep_of_family, options, 1});
@@ -71,8 +72,7 @@ CandidateShelf::CandidateShelf(const ParallelSearchOptions& options)
 }
 
 double CandidateShelf::slowest_of_families() const {
-  return best().empty() ? std::numeric_limits<double>::infinity()
-                        : best().front().seconds * (1 + kFamilyMargin);
+  return (best().empty() ? rival_ : std::min(rival_, best().front().seconds)) * (1 + kFamilyMargin);
 }
 
 void CandidateShelf::offer(const ParallelCandidate& c) {

@@ -58,6 +58,7 @@ class CandidateShelf {
  private:
   [[nodiscard]] double slowest_of_families() const;
 
+  double rival_;  // seconds
   bool wants_front_;
   BestCandidates all_;
   std::vector<BestCandidates> families_;  // by PlanFamily; none where they are not wanted

@@ -172,6 +172,14 @@ class Fit {
     if (fitted.contains("attention_forward.fp8")) {
       take_over("attention_backward.fp8", "attention_forward.fp8");
     }
+    // Widths with kernels of their own, such as "attention_forward.160.bf16".
+    constexpr std::string_view kForward = "attention_forward";
+    for (const auto& entry : fitted) {
+      const std::string& key = entry.first;
+      if (key.starts_with(kForward) && std::count(key.begin(), key.end(), '.') == 2) {
+        take_over("attention_backward" + key.substr(kForward.size()), key);
+      }
+    }
   }
 
   [[nodiscard]] std::vector<std::string> keys_of(const Op& op) const {

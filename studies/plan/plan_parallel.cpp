@@ -59,6 +59,9 @@ class Planning {
     report_.fixed = request_.fixed;
     report_.capacity = request_.job.system.device.memory.base() - options_.headroom;
     const planner::ParallelSearchResult found = search(request_.job.devices, Stage{0, 0.5});
+    if (found.counts.space == 0 && request_.fixed.reordered) {
+      return std::move(report_);
+    }
     if (found.counts.space == 0) {
       internal::reject_model(request_);
       const std::string fixed = planner::fixed_text(request_.fixed);
@@ -81,7 +84,7 @@ class Planning {
     report_.front = found.front;
     report_.search_seconds = now() - begin_;
     const double searched = now();
-    if (!found.best.empty()) {
+    if (!found.best.empty() || !std::isinf(rival_)) {
       report_.lower_bound = least_of(found);
       simulate_and_prove(found);
       if (report_.cut) {
@@ -128,7 +131,10 @@ class Planning {
     if (!may_be_rough()) {  // a plan further behind cannot be simulated as one of the best
       o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) - 1;
       o.at_most = last_rival_ * (1 + kClosedFormError);
+    } else {
+      o.at_most = last_rival_ * (1 + planner::kFamilyMargin);
     }
+    o.rival = rival_;
     const bool first = devices == request_.job.devices && !below;
     o.keep_of_family = first && options_.top > 1 ? kOfAFamily : 0;
     o.front = options_.front;
@@ -363,7 +369,8 @@ class Planning {
   }
   /// Seconds that no plan of the search can be expected below, as far as its times are bounds.
   [[nodiscard]] double least_of(const planner::ParallelSearchResult& found) const {
-    return std::min(found.best.front().seconds, found.others_at_least);
+    return found.best.empty() ? found.others_at_least
+                              : std::min(found.best.front().seconds, found.others_at_least);
   }
   [[nodiscard]] bool was_simulated(const planner::ParallelCandidate& c) const {
     return std::any_of(steps_.begin(), steps_.end(),
@@ -476,6 +483,7 @@ ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanO
   }
   PlanRequest turned = request;
   turned.job.parallel.order = kPipelineOutside;
+  turned.fixed.reordered = true;
   const auto now = [&options] { return options.clock ? options.clock() : 0; };
   const double begin = now();
   const auto progress = [&options](ParallelPlanOptions& of, double from) {
@@ -499,6 +507,10 @@ ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanO
   // Processes that share a search do not all know the plans.
   const std::vector<RankedParallelPlan> none;
   ParallelPlanReport other = Planning(turned, second, options.gather ? none : usual.plans).run();
+  if (other.counts.space == 0) {
+    usual.order_searched = true;
+    return usual;
+  }
   return joined(std::move(usual), std::move(other), options.top);
 }
 

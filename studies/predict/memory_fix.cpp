@@ -168,6 +168,9 @@ std::optional<Tried> tried(Job job, std::string text,
 
 /// Every change, and every two that are not of one key.
 std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
+  if (job.phase != JobPhase::kTrain) {
+    return {};  // closed forms are of training steps
+  }
   Job base = planner::without_fits(job);
   if (recomputes_latent(job)) {  // what its selective points recompute
     base.parallel.recompute.modules = kLatentUp;

@@ -57,6 +57,8 @@ TEST_CASE("every trait of a framework is set by its own name", "[config]") {
       {"copies_gathered", &T::copies_gathered},
       {"gradient_passes", &T::gradient_passes},
       {"synchronous_routing", &T::synchronous_routing},
+      {"expert_layer_host", &T::expert_layer_host},
+      {"probabilities_inside", &T::probabilities_inside},
       {"narrow_ids", &T::narrow_ids},
       {"fused_optimizer", &T::fused_optimizer},
       {"arranged_rows", &T::arranged_rows},

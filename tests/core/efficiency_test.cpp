@@ -20,7 +20,11 @@ EfficiencyTable table() {
               group({"Hopper", "", "megatron-core", ""}, 1.15),
               group({"Hopper", "", "megatron-core", "experts"}, 1.3),
               group({"Hopper", "h100", "megatron-core", ""}, 1.1)};
-  t.spreads = {{"", "", 0.5, 0}, {"", "experts", 0.7, 0}, {"Hopper", "dense", 0.2, 6}};
+  using S = EfficiencyScope;
+  t.spreads = {{S::kAll, "", "dense", 0.5, 0},
+               {S::kAll, "", "experts", 0.7, 0},
+               {S::kDevice, "", "dense", 0.3, 0},
+               {S::kDevice, "Hopper", "dense", 0.2, 6}};
   return t;
 }
 
@@ -59,9 +63,13 @@ TEST_CASE("an efficiency is that of the narrowest group that was measured", "[co
 TEST_CASE("an interval is that of the generation and family, wider where they were not measured",
           "[core][efficiency]") {
   const EfficiencyTable t = table();
-  CHECK(efficiency_width(t, {"Hopper", "h100", "megatron-core", "dense"}) == 0.2);
-  CHECK(efficiency_width(t, {"Hopper", "h100", "megatron-core", "experts"}) == 0.7);
-  CHECK(efficiency_width(t, {"CDNA 4", "mi355x", "x", "dense"}) == 0.5);
+  const auto width = [&t](const EfficiencyKeys& keys) {
+    return efficiency_width(t, *nearest_efficiency(t, keys), keys);
+  };
+  CHECK(width({"Hopper", "h100", "megatron-core", "dense"}) == 0.2);
+  CHECK(width({"CDNA 4", "mi355x", "x", "dense"}) == 0.5);
+  CHECK(width({"CDNA 4", "mi355x", "x", "experts"}) == 0.7);
+  CHECK(width({"Hopper", "h100", "x", "dense"}) == 0.7);  // no group so wide was measured
 }
 
 TEST_CASE("no way of splitting a job changes its efficiency", "[core][efficiency]") {

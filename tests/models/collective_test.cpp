@@ -303,6 +303,20 @@ TEST_CASE("twice the bandwidth halves pure transfer", "[models][collective][prop
   }
 }
 
+TEST_CASE("steps of a cut exchange take together as long as the exchange", "[models][collective]") {
+  const CostModel cost(cluster(), {});
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter}) {
+    for (const std::vector<std::int32_t>& ranks : {strided(8, 1), strided(4, 4)}) {
+      const GroupShape group = group_shape(cost.system(), ranks);
+      const auto steps = static_cast<std::int64_t>(ranks.size()) - 1;
+      Op step = collective_of(kind, 7e6 / static_cast<double>(steps));
+      step.shape[1] = steps;
+      CHECK(static_cast<double>(steps) * cost.collective(step, group).time.base() ==
+            Approx(time_of(cost, kind, static_cast<double>(step.shape[0] * steps), group)));
+    }
+  }
+}
+
 TEST_CASE("a group of one communicates nothing", "[models][collective]") {
   const CostModel cost(cluster(), {});
   CHECK(time_of(cost, OpKind::kAllReduce, 1e9, group_shape(cluster(), strided(1, 1))) == 0);

@@ -280,6 +280,33 @@ TEST_CASE("one query of many keys takes the time to read them", "[models][attent
   }
 }
 
+TEST_CASE("fused attention of an unusual width has constants of its own", "[models][attention]") {
+  using Keys = std::vector<std::string>;
+  Op op = op_of(OpKind::kAttentionForward, {1, 16, 16, 4096, 4096, 128});
+  op.format = Format::kBf16;
+  const Keys usual{"attention_forward.bf16", "attention_forward", "attention"};
+  CHECK(fitted_keys(op) == usual);
+  op.shape[5] = 160;  // latent: 192 of queries and keys, 128 of values
+  Keys own = usual;
+  own.insert(own.begin(), "attention_forward.160.bf16");
+  CHECK(fitted_keys(op) == own);
+  op.flags = op_flags::kUnfused;
+  CHECK(fitted_keys(op) == usual);
+  // Rows of that width fit that key; others do not read it.
+  System system = toy();
+  system.device.fitted = realistic();
+  op.flags = op_flags::kCausal;
+  const Seconds before = predict(system, op).time;
+  FittedModel twice = system.device.fitted.at("attention");
+  twice.constants["compute_efficiency"] /= 2;
+  system.device.fitted["attention_forward.160.bf16"] = twice;
+  CHECK(predict(system, op).time > 1.5 * before);
+  op.shape[5] = 128;
+  const Seconds other = predict(system, op).time;
+  system.device.fitted.erase("attention_forward.160.bf16");
+  CHECK(predict(system, op).time == other);
+}
+
 TEST_CASE("attention blocks: what each constant adds", "[models][attention]") {
   // 10^12 FLOP/s over 10 multiprocessors, 10^11 B/s.
   System system = toy();

@@ -99,8 +99,8 @@ void give_attention(Job& job, std::mt19937& rng) {
 TEST_CASE("so it is with windows and latent attention over context ranks",
           "[planner][parallel][fast_path][context]") {
   std::mt19937 rng(31);
-  constexpr std::array kAlgorithms{ContextAlgorithm::kAuto, ContextAlgorithm::kAllGather,
-                                   ContextAlgorithm::kPassKv, ContextAlgorithm::kAllToAll};
+  constexpr std::array kAlgorithms{ContextAlgorithm::kAllGather, ContextAlgorithm::kPassKv,
+                                   ContextAlgorithm::kAllToAll};
   int compared = 0;
   int applied = 0;
   for (int i = 0; compared < 40 && i < 300; ++i) {
@@ -219,6 +219,7 @@ TEST_CASE("so it is where some layers see a window and some all keys, in equal s
     model.window = 256;
     model.full_attention_every = 2;
     job.batch.sequence = 4096;
+    job.parallel.context_algorithm = ContextAlgorithm::kAllGather;
     const auto point = random_point(job, rng);
     if (!point) {
       continue;
@@ -314,10 +315,11 @@ TEST_CASE("parameters gathered beside the next forward pass never cost more than
           "[planner][parallel][property]") {
   std::mt19937 rng(9);
   int pipelines = 0;
-  for (int n = 0; n < 40;) {
+  for (int n = 0; n < 60;) {
     Job job = testing::random_small_job(rng, 1);
     job.parallel.overlap.data = true;
-    const auto point = random_point(job, rng);
+    const auto point = n % 2 == 0 ? random_point(job, rng)
+                                  : random_point(job, rng, ScheduleKind::kOneFOneB);
     if (!point || point->replicas() == 1 || point->zero == 0 || point->zero == 3) {
       continue;
     }
@@ -329,7 +331,27 @@ TEST_CASE("parameters gathered beside the next forward pass never cost more than
     INFO("job " << n << ": " << describe(*point));
     CHECK(simulated(job, *point, model) <= after * 1.005);
   }
-  CHECK(pipelines >= 10);
+  CHECK(pipelines >= 30);
+}
+
+TEST_CASE("on a slow network shards inside machines are faster than over all ranks",
+          "[planner][parallel]") {
+  // InternEvo, A100 with 4 x 100 Gb/s a machine, 2 samples of 2,048 four times, gradients summed
+  // beside the backward pass: 4.49 s (shards in a machine) and 4.95 s (over all) on 128 GPUs, 4.27
+  // and 5.73 s on 512. What is gathered after the update crosses machines or does not.
+  for (const char* devices : {"128", "1024"}) {
+    const auto seconds = [devices](const char* zero) {
+      const Job job = config::load_job(
+          config::text_source("{}", "test"),
+          {"workload=llama2-7b", "system=dgx-a100-80gb", std::string("devices=") + devices,
+           std::string("batch.global=") + devices + "0", "batch.micro=2", "batch.sequence=2048",
+           "system.fabric[1].bandwidth=6.25 GB/s", "formats.gradient=bf16",
+           "parallel.overlap.data=true", std::string("parallel.zero=") + zero},
+          kLibrary);
+      return simulated(job, point_of(job), models::CostModel(job.system, job.calibration));
+    };
+    CHECK(seconds(R"({"stage": 1, "level": "node"})") < 0.97 * seconds("1"));
+  }
 }
 
 TEST_CASE("with the exchange beside compute it is near", "[planner][parallel][fast_path]") {

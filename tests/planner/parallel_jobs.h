@@ -15,6 +15,7 @@
 #include "core/job/layer_split.h"
 #include "core/job/parameter_count.h"
 #include "models/cost_model.h"
+#include "planner/parallel/layer_cost_probe.h"
 #include "planner/parallel/parallel_space.h"
 #include "planner/parallel/plan_point.h"
 #include "simulator/reports/memory_ledger.h"
@@ -270,13 +271,14 @@ inline std::set<PlanPoint> searched(const ParallelSpace& space, const Transforme
 
 /// Step of the full graph in the event simulator.
 inline double simulated(const Job& job, const PlanPoint& point, const models::CostModel& model) {
-  const ExecutionGraph graph = workloads::build_graph(applied(job, point));
+  const ExecutionGraph graph = workloads::build_graph(settled(job, point, model));
   return to_seconds(simulator::simulate(graph, simulator::price(graph, model)).makespan).base();
 }
 
 /// Bytes of the fullest rank of the full graph.
 inline double full_memory(const Job& job, const PlanPoint& point) {
-  const ExecutionGraph graph = workloads::build_graph(applied(job, point));
+  const models::CostModel model(job.system, job.calibration);
+  const ExecutionGraph graph = workloads::build_graph(settled(job, point, model));
   double most = 0;
   for (std::size_t c = 0; c < graph.classes.size(); ++c) {
     const simulator::MemoryLedger l = simulator::memory_ledger(graph, c, job.system.device);

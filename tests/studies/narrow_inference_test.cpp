@@ -49,6 +49,7 @@ TEST_CASE("narrower keys and values take less memory and no more time",
 TEST_CASE("inference keeps the matrices of layers in the format of products",
           "[studies][inference][property]") {
   std::mt19937 rng(7);
+  int large = 0;
   for (int i = 0; i < 200; ++i) {
     Job job = random_inference(rng);
     const StepPrediction wide = predict(job);
@@ -59,13 +60,16 @@ TEST_CASE("inference keeps the matrices of layers in the format of products",
     for (const OpRow& row : narrow.by_name) {
       CHECK(row.name != "weights.quantise");
     }
-    // The same but for the casts of activations, two kernels of which are fused with norms.
-    Seconds casts;
-    for (const OpRow& row : narrow.by_kind) {
-      casts += row.kind == "cast" ? row.time : Seconds{};
+    // Reading half of 64 MB takes 10 us, more than the casts of a layer's four inputs; smaller
+    // products are as slow in fp8 as measured.
+    const double layer =
+        wide.ledger.weights.base() / static_cast<double>(job.workload.transformer()->layers);
+    if (layer > 64e6 && job.phase == JobPhase::kDecode) {
+      ++large;
+      CHECK(narrow.iteration < wide.iteration);
     }
-    CHECK(narrow.iteration - casts * 1.5 <= wide.iteration);
   }
+  CHECK(large > 20);
 }
 
 // A server reads 8 GB of weights for a token: 2.4 ms at 3.35 TB/s, with keys and values, embedding

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kRowsOfFamily = 10;
 constexpr std::size_t kSourcesOfFamily = 2;
-constexpr double kPrior = 4;  // sources that the wider interval counts as
+constexpr double kMany = 1e9;  // degrees of freedom of the normal distribution
+constexpr double kPrior = 4;   // sources that what is known more widely counts as
 
 double log_ratio(const PublishedPrediction& p) { return std::log(p.measured / p.seconds(1)); }
 
@@ -86,6 +87,7 @@ struct Variances {
 Variances variances_of(const std::map<EfficiencyKeys, Predictions>& groups) {
   double squares = 0;
   double freedom = 0;
+  std::vector<double> all;
   std::vector<std::pair<double, double>> means;  // of a group, its number of sources
   for (const auto& [keys, rows] : groups) {
     const std::vector<double> sources = sources_of(rows);
@@ -93,29 +95,38 @@ Variances variances_of(const std::map<EfficiencyKeys, Predictions>& groups) {
     squares += squares_of(sources);
     freedom += n - 1;
     means.emplace_back(mean_of(sources), n);
+    all.insert(all.end(), sources.begin(), sources.end());
   }
-  // Weights of sources / variance; where no group has two, half of what differs is the groups'.
-  Variances v{freedom > 0 ? squares / freedom : 0, 0};
-  double weight = 0;
+  // Half of what all sources differ by stands for kPrior of them.
+  const auto weight = static_cast<double>(all.size());
+  const double half = squares_of(all) / std::max(1.0, weight - 1) / 2;
+  Variances v{(squares + kPrior * half) / (freedom + kPrior), 0};
   double square_weight = 0;
   double middle = 0;
   for (const auto& [mean, n] : means) {
-    weight += n;
     square_weight += n * n;
-    middle += n * mean;
+    middle += n * mean / weight;
   }
   double q = 0;
   for (const auto& [mean, n] : means) {
-    q += n * (mean - middle / weight) * (mean - middle / weight);
+    q += n * (mean - middle) * (mean - middle);
   }
   const double scale = weight - square_weight / weight;
   if (scale > 0) {
     v.groups = std::max(0.0, (q - v.sources * static_cast<double>(means.size() - 1)) / scale);
   }
-  if (freedom == 0) {
-    v.sources = v.groups /= 2;
-  }
   return v;
+}
+
+/// Shares of what the n frameworks of a generation, or the n devices of a framework, differ from
+/// the wider group by that count as common to all: n / (n + 1), as one alone does not tell.
+double share_in_common(const Predictions& rows, std::size_t width) {
+  std::set<std::string> parts;
+  for (const PublishedPrediction* p : rows) {
+    parts.insert(width == 1 ? p->framework : p->device);
+  }
+  const auto n = static_cast<double>(parts.size());
+  return width == 1 || width == 2 ? n / (n + 1) : 1;
 }
 
 /// Factors alone, the widest groups first.
@@ -131,12 +142,10 @@ EfficiencyTable factors_of(const Predictions& from) {
       const bool within = width == 0 && !keys.family.empty() && !groups.empty();
       const EfficiencyGroup* wider = within ? &groups.front() : nearest_efficiency(table, keys);
       double theta = mean_of(sources);
-      if (wider != nullptr && wider->rows == std::ssize(rows)) {
-        theta = std::log(wider->factor);  // the same rows
-      } else if (wider != nullptr) {
+      if (wider != nullptr) {
         const double own = static_cast<double>(sources.size()) * variances.groups;
         const double sum = own + variances.sources;
-        const double weight = sum > 0 ? own / sum : 1;
+        const double weight = (sum > 0 ? own / sum : 1) * share_in_common(rows, width);
         theta = weight * theta + (1 - weight) * std::log(wider->factor);
       }
       std::vector<double> errors;
@@ -154,14 +163,18 @@ EfficiencyTable factors_of(const Predictions& from) {
   return table;
 }
 
-/// A source's rows of one generation and family.
-using SourceInCell = std::tuple<std::string, std::string, std::string>;
+/// Rows of one generation and family that groups as narrow predicted.
+struct Cell {
+  EfficiencyScope scope = EfficiencyScope::kAll;
+  std::string generation, family;
+  friend auto operator<=>(const Cell&, const Cell&) = default;
+};
 
-/// Mean squares of the residuals of rows predicted without the makers of their software, and
-/// without their generation.
-std::map<SourceInCell, double> squares_left_out(const Predictions& from) {
-  std::map<SourceInCell, std::vector<double>> squares;
-  for (const LeaveOut what : {LeaveOut::kVendor, LeaveOut::kGeneration}) {
+/// How far rows lie, by source, from what is known without their publication, without the makers
+/// of their software, and without their generation.
+std::map<Cell, Residuals> distances_left_out(const Predictions& from) {
+  std::map<Cell, Residuals> cells;
+  for (const LeaveOut what : {LeaveOut::kSource, LeaveOut::kVendor, LeaveOut::kGeneration}) {
     std::map<std::string, Predictions> blocks;
     for (const PublishedPrediction* p : from) {
       blocks[block_of(*p, what)].push_back(p);
@@ -171,62 +184,79 @@ std::map<SourceInCell, double> squares_left_out(const Predictions& from) {
           where(from, [&, name = block](const auto* p) { return block_of(*p, what) != name; }));
       for (const PublishedPrediction* p : rows) {
         if (const EfficiencyGroup* group = nearest_efficiency(table, keys_of(*p))) {
-          const double r = log_ratio(*p) - std::log(group->factor);
-          squares[{p->generation, p->family, p->source}].push_back(r * r);
+          cells[{scope_of(group->of), p->generation, p->family}][p->source].push_back(
+              std::abs(log_ratio(*p) - std::log(group->factor)));
         }
       }
     }
   }
-  std::map<SourceInCell, double> means;
-  for (const auto& [cell, of] : squares) {
-    means[cell] = mean_of(of);
-  }
-  return means;
+  return cells;
 }
 
 /// Figures are data with four digits.
 double rounded(double x) { return std::round(x * 1e4) / 1e4; }
 
-void add_spreads(const std::map<SourceInCell, double>& squares, EfficiencyTable& to) {
-  struct Cell {
-    double sum = 0, n = 0;
-  };
-  std::map<std::pair<std::string, std::string>, Cell> cells;  // generation and family; "" any
-  for (const auto& [cell, square] : squares) {
-    const auto& [generation, family, source] = cell;
-    for (const auto& key : std::set<std::pair<std::string, std::string>>{
-             {"", ""}, {"", family}, {generation, family}}) {
-      cells[key].sum += square;
-      ++cells[key].n;
+/// Adds the rows of a cell to those of a wider one, which count as kPrior sources; how many sources
+/// the cell has.
+double narrow(const Residuals& sources, std::vector<WeightedValue>& distances) {
+  double weight = 0;
+  for (const auto& [distance, of] : distances) {
+    weight += of;
+  }
+  for (auto& [distance, of] : distances) {
+    of *= kPrior / weight;
+  }
+  for (const auto& [source, of] : sources) {
+    for (const double distance : of) {
+      distances.emplace_back(distance, 1 / static_cast<double>(of.size()));
     }
   }
-  const auto variance = [&](const std::pair<std::string, std::string>& key, double wider) {
-    const Cell& c = cells[key];
-    return (kPrior * wider + c.sum) / (kPrior + c.n);
+  return static_cast<double>(sources.size());
+}
+
+void add_spreads(const std::map<Cell, Residuals>& cells, EfficiencyTable& to) {
+  const auto merged = [&cells](auto wanted) {
+    Residuals all;
+    for (const auto& [cell, residuals] : cells) {
+      if (wanted(cell)) {
+        for (const auto& [source, of] : residuals) {
+          all[source].insert(all[source].end(), of.begin(), of.end());
+        }
+      }
+    }
+    return all;
   };
-  if (cells.empty()) {
-    cells[{"", ""}] = {to.scatter * to.scatter, 1};
-  }
-  const double all = cells[{"", ""}].sum / cells[{"", ""}].n;
-  const auto add = [&](const std::string& generation, const std::string& family, double square,
-                       double n) {
-    to.spreads.push_back({.generation = generation,
-                          .family = family,
-                          .width = rounded(student_t95(kPrior + n) * std::sqrt(square)),
+  const auto add = [&](const Cell& cell, const std::vector<WeightedValue>& distances, double n) {
+    to.spreads.push_back({.scope = cell.scope,
+                          .generation = cell.generation,
+                          .family = cell.family,
+                          .width = rounded(weighted_quantile(distances, 0.9) *
+                                           student_t95(kPrior + n) / student_t95(kMany)),
                           .sources = std::llround(n)});
   };
-  for (const auto& [key, cell] : std::map(cells)) {
-    const auto& [generation, family] = key;
-    const double of_family = family.empty() ? all : variance({"", family}, all);
-    if (generation.empty()) {
-      add("", family, of_family, 0);  // of a generation that was not measured
-    } else {
-      add(generation, family, variance(key, of_family), cell.n);
+  for (const EfficiencyScope scope : {EfficiencyScope::kAll, EfficiencyScope::kGeneration,
+                                      EfficiencyScope::kFramework, EfficiencyScope::kDevice}) {
+    std::vector<WeightedValue> of_scope;
+    narrow(merged([](const Cell&) { return true; }), of_scope);
+    narrow(merged([scope](const Cell& c) { return c.scope == scope; }), of_scope);
+    for (const EfficiencyFamily of : kEfficiencyFamilies) {
+      const std::string family(name_of(of));
+      const auto wanted = [&](const Cell& c) { return c.scope == scope && c.family == family; };
+      std::vector<WeightedValue> of_family = of_scope;
+      narrow(merged(wanted), of_family);
+      add({scope, "", family}, of_family, 0);  // of a generation that was not measured so
+      for (const auto& [cell, residuals] : cells) {
+        if (wanted(cell)) {
+          std::vector<WeightedValue> own = of_family;
+          const double n = narrow(residuals, own);
+          add(cell, own, n);
+        }
+      }
     }
   }
 }
 
-/// Standard deviation of a source's rows on one device and framework, every source alike.
+/// Standard deviation of a source's rows on one device and framework, of the middle source.
 double scatter_of(const Predictions& from) {
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> sources;
   for (const PublishedPrediction* p : from) {
@@ -238,7 +268,7 @@ double scatter_of(const Predictions& from) {
       variances.push_back(squares_of(of) / static_cast<double>(of.size() - 1));
     }
   }
-  return variances.empty() ? 0 : std::sqrt(mean_of(variances));
+  return std::sqrt(middle_of(std::move(variances)));
 }
 
 /// Width that holds a share `level` of the distances from `middle` of a source to come; 0 of no
@@ -296,7 +326,7 @@ EfficiencyTable fit_efficiencies(const Predictions& all) {
     group.error = rounded(group.error);
   }
   table.scatter = rounded(scatter_of(from));
-  add_spreads(squares_left_out(from), table);
+  add_spreads(distances_left_out(from), table);
   return table;
 }
 

@@ -30,16 +30,18 @@ EfficiencyKeys keys_of(const PublishedPrediction& p);
 /// The factor of a group is exp of
 ///   theta = w m + (1 - w) theta',  w = S tau^2 / (S tau^2 + sigma^2)
 /// of the mean m over its S sources (each the median of ln(measured / simulated) of its rows) and
-/// theta' of the wider group. sigma is the standard deviation of sources in a group, tau that of
-/// groups, both of the whole table: tau as DerSimonian and Laird estimate it (Controlled Clinical
-/// Trials 7, 1986), from the narrowest groups.
+/// theta' of the wider group. sigma is the standard deviation of sources in a group, with 4 sources
+/// more of half the variance of all; tau that of groups, as DerSimonian and Laird estimate it
+/// (Controlled Clinical Trials 7, 1986), from the narrowest groups. w of a generation with n
+/// frameworks, and of a framework with n devices there, is n / (n + 1) of that: what one of them
+/// shows is not told from what all have in common.
 ///
-/// Intervals follow from rows predicted without the makers of their software, and without their
-/// generation: with q the mean square of a source's ln(measured / predicted) and S its number in a
-/// generation and family,
-///   s^2 = (n s'^2 + sum q) / (n + S),  n = 4
-/// where s' is that of the family in all generations, and s' of that the one of all rows. Nine of
-/// ten steps lie within s times Student's t of n + S degrees of freedom at 95 %.
+/// Intervals follow from rows predicted without their publication, without the makers of their
+/// software, and without their generation, by how narrow the group was that they were predicted
+/// from: |ln(measured / predicted)| of nine of ten rows, every source alike, times t / z of
+/// Student's t of 4 + S degrees of freedom and the normal distribution at 95 %. S sources of a
+/// generation and family count beside 4 of the family on all generations, those beside 4 of all
+/// families, those beside 4 of all.
 EfficiencyTable fit_efficiencies(const Predictions& from);
 
 /// The 95 % quantile of Student's t; Abramowitz and Stegun 26.7.5, to 1 % from 3 degrees on.

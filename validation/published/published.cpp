@@ -95,7 +95,7 @@ Scores on_known(const Predictions& all, KnownOf known_of) {
       const EfficiencyKeys keys = keys_of(*p);
       const EfficiencyGroup* group = nearest_efficiency(known.table, keys);
       s.seconds = p->seconds(1) * (group != nullptr ? group->factor : 1);
-      s.width = efficiency_width(known.table, keys);
+      s.width = group != nullptr ? efficiency_width(known.table, *group, keys) : 0;
       const auto [rate, fresh] = rates.try_emplace({&known, p->device, p->format}, 0);
       if (fresh) {
         rate->second = rate_of(known.rows, *p);

@@ -1,15 +1,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <regex>
 #include <utility>
 
+#include "core/clearly_less.h"
 #include "core/device_names.h"
 #include "core/error.h"
 #include "core/graph/program.h"
 #include "core/job/efficiency.h"
 #include "core/lower.h"
+#include "models/cost_model.h"
+#include "simulator/reports/framework_memory.h"
 #include "simulator/reports/memory_ledger.h"
+#include "studies/predict/simulated_step.h"
 #include "validation/published/rows.h"
 #include "workloads/build_graph.h"
 
@@ -388,19 +393,57 @@ std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRul
   return settings;
 }
 
+namespace {
+
+/// Whether a job fits, and where it does, the seconds of its step.
+std::pair<simulator::Fit, Seconds> tried(const Job& job, bool simulates) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const simulator::Fit fit = simulator::fit_of(
+      simulator::fullest_ledger(graph, job.system.device).total(), job.system.device);
+  if (fit == simulator::Fit::kNo || !simulates) {
+    return {fit, {}};
+  }
+  const models::CostModel model(job.system, job.calibration);
+  return {fit, to_seconds(studies::simulate_step(graph, model).result.makespan)};
+}
+
+}  // namespace
+
 Job job_of(const PublishedRow& row, const config::PublishedNames& names,
            const config::Library& library, const std::vector<Workload>& shapes) {
-  const auto made = [&](bool sequence_parallel) {
-    return config::load_job(config::text_source("{}", row.place),
-                            settings_of(row, {names, shapes, sequence_parallel}), library);
+  const auto made = [&](bool sequence_parallel, const Settings& more = {}) {
+    Settings settings = settings_of(row, {names, shapes, sequence_parallel});
+    settings.insert(settings.end(), more.begin(), more.end());
+    return config::load_job(config::text_source("{}", row.place), settings, library);
   };
   Job job = made(false);
-  if (row.sequence_parallel || job.parallel.tensor == 1 || job.parallel.sequence_parallel) {
+  simulator::Fit fit = tried(job, false).first;
+  const bool split = !row.sequence_parallel && job.parallel.tensor > 1 &&
+                     !job.parallel.sequence_parallel && fit != simulator::Fit::kYes;
+  if (split) {
+    job = made(true);
+    fit = tried(job, false).first;
+  }
+  const bool keeps_all =
+      row.recompute.empty() && job.parallel.recompute.kind == RecomputeKind::kNone;
+  if (fit != simulator::Fit::kNo || !keeps_all) {
     return job;
   }
-  const Bytes needed =
-      simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
-  return needed > job.system.device.memory ? made(true) : job;
+  std::optional<std::pair<Seconds, Job>> fastest;
+  for (const Settings& more :
+       {Settings{"parallel.recompute=full"}, Settings{"offload.activations=true"},
+        Settings{"parallel.recompute=full", "offload.activations=true"}}) {
+    try {
+      Job other = made(split, more);
+      const auto [fits, seconds] = tried(other, true);
+      if (fits != simulator::Fit::kNo && (!fastest || clearly_less(seconds, fastest->first))) {
+        fastest = {seconds, std::move(other)};
+      }
+    } catch (const InputError&) {
+      continue;  // its system or schedule has no such thing
+    }
+  }
+  return fastest ? fastest->second : job;
 }
 
 std::optional<double> measured_seconds(const PublishedRow& row, const Job& job,

@@ -79,8 +79,9 @@ struct PublishedRules {
 };
 std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRules& rules);
 /// The job, through the normal configuration. Where neither row nor framework says whether norms
-/// are split over the tensor ranks, they are where the job does not fit without. Errors:
-/// InputError, also what that rejects.
+/// are split over the tensor ranks, they are where the job does not fit without. Where the row says
+/// nothing of recomputation and the job does not fit with none: full, activations in the host's
+/// memory, or both, what is fastest. Errors: InputError, also what that rejects.
 Job job_of(const PublishedRow& row, const config::PublishedNames& names,
            const config::Library& library, const std::vector<Workload>& shapes = {});
 /// The software of a row, by its publication, its framework or its plan.

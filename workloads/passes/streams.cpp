@@ -53,7 +53,7 @@ class StreamWriter {
       for (std::size_t i = s.first_op; i < std::size_t{s.first_op} + s.op_count; ++i) {
         order_.by_name ? write_named(i) : write(i);
       }
-      STEPCAST_CHECK(pending_.empty(), "segment '{}' ends before its last transfer was used",
+      STEPCAST_CHECK(pending_.empty() || transfer_waited_, "segment '{}' ends before its last transfer was used",
                      s.name);
       if (!order_.by_name && overlapping_ && compute_is_last_) {
         record_compute();
@@ -101,9 +101,11 @@ class StreamWriter {
       if (t == kHostSynchronises) {
         record_compute();
         pending_.push_back(compute_event_);
+        transfer_waited_ = false;
         host_waits_ = true;
       } else if (event_of(t) >= 0) {
         pending_.push_back(event_of(t));
+        transfer_waited_ = false;
       }
     }
     p_.ops[i].first_wait = static_cast<std::uint32_t>(p_.waits.size());
@@ -120,10 +122,7 @@ class StreamWriter {
       wait(op, e);
     }
     pending_.clear();
-    if (host_waits_) {
-      op.flags |= op_flags::kHostWaits;
-      host_waits_ = false;
-    }
+    take_host_wait(op);
     if (blocks_) {
       compute_event_ = compute_event_ < 0 ? p_.events++ : compute_event_;
       op.flags |= op_flags::kHostWaits;
@@ -135,6 +134,12 @@ class StreamWriter {
     }
     last_compute_ = i;
     compute_is_last_ = true;
+  }
+
+  /// The host waits before the next op that needs what is computed.
+  void take_host_wait(Op& op) {
+    op.flags |= host_waits_ ? op_flags::kHostWaits : 0;
+    host_waits_ = false;
   }
 
   void write_transfer(std::size_t i, const DependencyInfo::OfOp& of) {
@@ -149,6 +154,8 @@ class StreamWriter {
       for (const std::int32_t e : pending_) {
         wait(op, e);
       }
+      transfer_waited_ = true;
+      take_host_wait(op);
     }
     std::int32_t& done = events_[static_cast<std::size_t>(of.transfer)];
     done = done < 0 ? p_.events++ : done;
@@ -193,7 +200,8 @@ class StreamWriter {
   std::size_t last_compute_ = 0;
   std::int32_t compute_event_ = -1;
   bool compute_is_last_ = false;  ///< the latest op is on the compute stream
-  bool host_waits_ = false;       ///< for the next compute op
+  bool transfer_waited_ = false;  ///< for all that is pending; the next compute op does too
+  bool host_waits_ = false;       ///< for the next op that needs compute
   bool blocks_ = false;           ///< for every op
   bool overlapping_ = false;
 };

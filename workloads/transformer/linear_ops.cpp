@@ -411,6 +411,7 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   // A step around a ring moves what each of tensor - 1 equal parts of the gather moves.
   const std::int64_t steps = shape_.tensor - 1;
   t.elements = (t.elements + steps - 1) / steps;
+  t.tag = steps;
   Gathered g{.tensor = whole, .own = part};
   for (std::int64_t step = 0; step < steps; ++step) {
     g.pieces.push_back(writer_.transfer(Channel::kTensorParts, t));
@@ -459,6 +460,7 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, const Pro
   t.kind = OpKind::kReduceScatter;
   t.name = name;
   t.elements = (p.m * p.n + steps - 1) / steps;
+  t.tag = steps;
   t.in = {p.c};
   t.out = {writer_.workspace("reduced", shape_.rows, p.n, compute_)};
   t.communicator = communicators_.tensor;

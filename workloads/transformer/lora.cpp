@@ -148,6 +148,11 @@ void TransformerStage::adapter_forward(const std::optional<Adapter>& adapter, Te
     writer_.await(sum.ready);
     low = sum.tensor;
   }
+  if (job_.fused_epilogues) {  // the product scales and adds
+    gemm({(a.op + ".b").c_str(), rows, a.outputs, r, low, parameter(a.parameter + ".lora_b").weight,
+          out, kAccumulate, ProductPlace::kWide});
+    return;
+  }
   const TensorId made = writer_.workspace(a.op + ".output", rows, a.outputs, compute_);
   gemm({(a.op + ".b").c_str(), rows, a.outputs, r, low, parameter(a.parameter + ".lora_b").weight,
         made, 0, ProductPlace::kWide});
@@ -165,8 +170,12 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
   const auto& [a, r, n, rows, each] = extent_of(*adapter);
   const auto& pa = parameter(a.parameter + ".lora_a");
   const auto& pb = parameter(a.parameter + ".lora_b");
-  const TensorId dy = writer_.workspace(a.op + ".output", rows, a.outputs, compute_);
-  pass_over(a.op + ".scale_gradient", rows, a.outputs, {output_gradient}, {dy}, each, each);
+  const bool fused = job_.fused_epilogues;
+  const TensorId dy =
+      fused ? output_gradient : writer_.workspace(a.op + ".output", rows, a.outputs, compute_);
+  if (!fused) {
+    pass_over(a.op + ".scale_gradient", rows, a.outputs, {output_gradient}, {dy}, each, each);
+  }
   const TensorId d_low =
       writer_.workspace(a.by_rows ? "lora.row_gradient" : "lora.gradient", rows, r, compute_);
   gemm({(a.op + ".b_input_gradient").c_str(), rows, r, a.outputs, dy, pb.weight, d_low, kTransposeB,
@@ -178,13 +187,23 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
     low = gathered((a.op + ".gather_gradient").c_str(), d_low, Rows::kAdapter);
     writer_.await(low.ready);
   }
-  const TensorId dx = writer_.workspace(a.op + ".input_gradient", n, a.inputs, compute_);
+  const bool dropout = job_.lora->dropout > 0;
+  const bool adds = fused && !dropout;  // the product does
+  const TensorId dx =
+      adds ? input_gradient : writer_.workspace(a.op + ".input_gradient", n, a.inputs, compute_);
   gemm({(a.op + ".a_input_gradient").c_str(), n, a.inputs, r, low.tensor, pa.weight, dx,
-        kTransposeB, ProductPlace::kWide});
-  gemm({(a.op + ".a_weight_gradient").c_str(), a.inputs, r, n,
-        job_.lora->dropout > 0 ? a.dropped : in, low.tensor, pa.gradient, kTransposeA | kAccumulate,
-        ProductPlace::kWide});
-  if (job_.lora->dropout > 0) {
+        static_cast<std::uint8_t>(kTransposeB | (adds ? kAccumulate : 0)), ProductPlace::kWide});
+  gemm({(a.op + ".a_weight_gradient").c_str(), a.inputs, r, n, dropout ? a.dropped : in, low.tensor,
+        pa.gradient, kTransposeA | kAccumulate, ProductPlace::kWide});
+  if (adds) {
+    return;
+  }
+  if (fused) {
+    pass_over(a.op + ".dropout_gradient", n, a.inputs, {dx, a.mask, input_gradient},
+              {input_gradient}, 2 * each + 1, each);
+    return;
+  }
+  if (dropout) {
     pass_over(a.op + ".dropout_gradient", n, a.inputs, {dx, a.mask}, {dx}, each + 1, each);
   }
   pass_over(a.op + ".add_gradient", n, a.inputs, {dx, input_gradient}, {input_gradient}, 2 * each,

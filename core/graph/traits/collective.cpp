@@ -1,4 +1,6 @@
-// Collectives: {elements} by the NCCL convention of each (docs/architecture.md).
+// Collectives: {elements} by the NCCL convention of each (docs/architecture.md). The second is, of
+// those that all members do alike, the number of equal steps of one exchange that the op is one of;
+// 0: it is all of it.
 #include "core/graph/traits/work.h"
 
 namespace stepcast {

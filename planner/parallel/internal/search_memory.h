@@ -1,7 +1,8 @@
 #pragma once
 #include <algorithm>
+#include <map>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <vector>
 
 #include "planner/parallel/internal/split_table.h"
@@ -50,8 +51,11 @@ struct SearchMemory {
   std::vector<std::vector<double>> split_bounds;
   /// Whether their passes on one stage have put all its plans behind, likewise.
   std::vector<std::vector<char>> by_one_stage;
-  std::vector<std::vector<std::optional<std::vector<ScheduleChoice>>>> schedules;  // likewise
-  std::vector<std::unique_ptr<ClosedFormModel>> usual_paths, least_paths;          // by worker
+  std::vector<std::vector<const std::vector<ScheduleChoice>*>> schedules;  // likewise
+  /// Schedules of splits that differ in where experts are: no rule of theirs asks for it.
+  std::map<PlanPoint, std::vector<ScheduleChoice>> all_schedules;
+  std::mutex making_schedules;
+  std::vector<std::unique_ptr<ClosedFormModel>> usual_paths, least_paths;  // by worker
 };
 
 }  // namespace stepcast::planner::internal

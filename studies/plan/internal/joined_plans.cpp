@@ -63,12 +63,6 @@ ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_
   };
   a.lower_bound = least(a.lower_bound, b.lower_bound);
   a.others_at_least = least(a.others_at_least, b.others_at_least);
-  // Without a pipeline, or without replicas, both orders are one.
-  std::erase_if(b.plans, [&a](const RankedParallelPlan& plan) {
-    return (plan.point.pipeline == 1 || plan.point.data == 1) &&
-           std::any_of(a.plans.begin(), a.plans.end(),
-                       [&plan](const RankedParallelPlan& p) { return p.point == plan.point; });
-  });
   std::move(b.plans.begin(), b.plans.end(), std::back_inserter(a.plans));
   std::stable_sort(a.plans.begin(), a.plans.end(), [](const auto& x, const auto& y) {
     return clearly_less(x.prediction.iteration, y.prediction.iteration);
