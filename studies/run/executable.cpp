@@ -251,7 +251,7 @@ constexpr PredictedOnly kPredictedOnly[]{
      }},
     {"lora", "adapters on frozen weights", false, false, "leave it out",
      [](const Job& j) { return when(transformer(j) != nullptr && j.lora); }},
-    {"offload", "memory of the host for activations, optimizer states or weights", false, false, "leave it out",
+    {"offload", "offloading to the memory of the host", false, false, "leave it out",
      [](const Job& j) { return when(j.offload != Offload{}); }},
     {"sequence_lengths", "sequences of several documents", false, false, "leave it out",
      [](const Job& j) { return when(transformer(j) != nullptr && j.sequence_lengths); }},

@@ -62,8 +62,10 @@ TEST_CASE("inference keeps the matrices of layers in the format of products",
     }
     // Reading half of 64 MB takes 10 us, more than the casts of a layer's four inputs; smaller
     // products are as slow in fp8 as measured.
-    const double layer =
-        wide.ledger.weights.base() / static_cast<double>(job.workload.transformer()->layers);
+    const TransformerWorkload& m = *job.workload.transformer();
+    const std::int64_t rows =
+        2 * m.query_width() + 2 * m.kv_heads * m.head_dim + (m.gated() ? 3 : 2) * m.ffn_hidden;
+    const double layer = 2 * static_cast<double>(m.hidden * rows / job.parallel.tensor);
     if (layer > 64e6 && job.phase == JobPhase::kDecode) {
       ++large;
       CHECK(narrow.iteration < wide.iteration);
