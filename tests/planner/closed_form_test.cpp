@@ -315,11 +315,13 @@ TEST_CASE("parameters gathered beside the next forward pass never cost more than
           "[planner][parallel][property]") {
   std::mt19937 rng(9);
   int pipelines = 0;
-  for (int n = 0; n < 60;) {
-    Job job = testing::random_small_job(rng, 1);
+  // What the first pass begins with is never hidden, where after the update other stages may still
+  // be at work: 0.2 ms of an embedding, so steps are not of a few milliseconds.
+  for (int n = 0; n < 40;) {
+    Job job = testing::random_small_job(rng, 4);
     job.parallel.overlap.data = true;
-    const auto point = n % 2 == 0 ? random_point(job, rng)
-                                  : random_point(job, rng, ScheduleKind::kOneFOneB);
+    const auto point =
+        n % 2 == 0 ? random_point(job, rng) : random_point(job, rng, ScheduleKind::kOneFOneB);
     if (!point || point->replicas() == 1 || point->zero == 0 || point->zero == 3) {
       continue;
     }
@@ -331,7 +333,7 @@ TEST_CASE("parameters gathered beside the next forward pass never cost more than
     INFO("job " << n << ": " << describe(*point));
     CHECK(simulated(job, *point, model) <= after * 1.005);
   }
-  CHECK(pipelines >= 30);
+  CHECK(pipelines >= 20);
 }
 
 TEST_CASE("on a slow network shards inside machines are faster than over all ranks",

@@ -376,7 +376,7 @@ void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
 }
 
 TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId part, Rows rows,
-                                                      bool cut) {
+                                                      bool cut, Channel channel) {
   if (!shape_.sequence_parallel) {
     return {part, -1};
   }
@@ -406,7 +406,7 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   t.communicator = communicators_.tensor;
   t.format = holds_narrow(whole) ? products_ : compute_;
   if (!cut || !cuts_transfers()) {
-    return {whole, writer_.transfer(Channel::kTensor, t), {}, part};
+    return {whole, writer_.transfer(channel, t), {}, part};
   }
   // A step around a ring moves what each of tensor - 1 equal parts of the gather moves.
   const std::int64_t steps = shape_.tensor - 1;

@@ -214,36 +214,17 @@ std::uint32_t TransformerStage::write_weights(std::int64_t chunk) {
   const std::uint32_t segment =
       writer_.begin_segment(fmt::format("weights.{}", chunk), SegmentKind::kWeights);
   writer_.set_phase(Phase::kBackward);
-  // The operand of which there is a part of the rows; none where all are there.
-  const auto partial = [this](std::size_t i) -> TensorId Product::* {
-    if (i == deferred_.size()) {
-      return nullptr;
-    }
-    const Product& p = deferred_[i].product;
-    const auto lacks = [&](TensorId id) { return writer_.builder().tensor_at(id).rows < p.k; };
-    return lacks(p.a) ? &Product::a : lacks(p.b) ? &Product::b : nullptr;
-  };
-  std::vector<std::optional<Gathered>> rows(deferred_.size() + 1);
-  const auto gather = [&](std::size_t i) {
-    if (const auto operand = partial(i); operand != nullptr && !rows[i]) {
-      const TensorId part = deferred_[i].product.*operand;
-      rows[i] = operand == &Product::a
-                    ? gathered("layer.weight_gradient.gather", part, Rows::kInput)
-                    : gathered("layer.weight_gradient.gather_gradient", part, Rows::kGradient);
-    }
-  };
-  for (std::size_t i = 0; i < deferred_.size(); ++i) {
-    writer_.left_over(deferred_[i].instead_of);
-    Product p = deferred_[i].product;
-    p.name = deferred_[i].name.c_str();
-    gather(i);
-    if (partial(i + 1) != partial(i)) {  // into another buffer, while this product is made
-      gather(i + 1);
-    }
-    if (rows[i]) {
-      writer_.await(rows[i]->ready);
-      p.*partial(i) = rows[i]->tensor;
-    }
+  for (const Deferred& d : deferred_) {
+    writer_.left_over(d.instead_of);
+    Product p = d.product;
+    p.name = d.name.c_str();
+    const auto gather = [&](TensorId& rows, const char* name, Rows kind) {
+      if (writer_.builder().tensor_at(rows).rows < p.k) {                    // a part of them
+        rows = gathered(name, rows, kind, false, Channel::kCompute).tensor;  // its product follows
+      }
+    };
+    gather(p.a, "layer.weight_gradient.gather", Rows::kInput);
+    gather(p.b, "layer.weight_gradient.gather_gradient", Rows::kGradient);
     gemm(p);
   }
   writer_.end_segment();

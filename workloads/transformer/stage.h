@@ -361,7 +361,8 @@ class TransformerStage {
     kAdapter,    ///< gradient inside an adapter
     kEmbedding,  ///< gradient of the embedding's output
   };
-  Gathered gathered(const char* name, TensorId part, Rows rows, bool cut = false);
+  Gathered gathered(const char* name, TensorId part, Rows rows, bool cut = false,
+                    Channel channel = Channel::kTensor);
   /// For a product that comes next: rank by rank where transfers are cut up.
   Gathered gathered_for_product(const char* name, TensorId part, Rows rows);
   [[nodiscard]] bool cuts_transfers() const {
