@@ -2,16 +2,19 @@
 
 #include <algorithm>
 
+#include "core/graph/op_traits.h"
+
 namespace stepcast::simulator {
 namespace {
 
 bool routes(OpKind kind) { return kind == OpKind::kRouteForward || kind == OpKind::kRouteBackward; }
-
-/// Whether a graph of a layer holds the op without being launched for it.
-bool inside_graph(std::string_view name) {
-  const bool of_layer = name.starts_with("layer.") || name.starts_with("lora.");
-  return of_layer && !name.starts_with("layer.moe.") && name != "layer.norm1" &&
-         name != "layer.norm1_gradient";
+bool begins_graph(OpKind kind) {
+  return kind == OpKind::kNormForward || kind == OpKind::kNormBackward;
+}
+/// Shapes of experts' ops change with the routing, and sums over replicas belong to no pass.
+bool outside_graphs(const Op& op) {
+  return op.routing >= 0 || is_exchange(op.kind) || op.phase == Phase::kGradientSync ||
+         op.phase == Phase::kOptimizer || op.phase == Phase::kInput;
 }
 
 }  // namespace
@@ -26,8 +29,11 @@ std::vector<double> issue_seconds(const Program& program, const models::HostCost
   }
   std::vector<double> seconds;
   seconds.reserve(program.ops.size());
+  bool in_graph = false;
   for (const Op& op : program.ops) {
-    const bool launched = !layers || !inside_graph(program.name(op));
+    const bool begins = begins_graph(op.kind);
+    const bool launched = !layers || outside_graphs(op) || begins || !in_graph;
+    in_graph = in_graph || begins;
     seconds.push_back((launched ? host.issue.base() : 0) +
                       (experts && routes(op.kind) ? host.expert_layer.base() : 0));
   }
