@@ -60,6 +60,16 @@ std::vector<Difference> differences(const Job& a, const Job& b) {
       }
     }
   }
+  // Keys that one of the two leaves out.
+  Json& here = before["parallel"];
+  Json& there = after["parallel"];
+  for (const auto& [some, other] : {std::pair{&here, &there}, {&there, &here}}) {
+    for (const auto& [key, value] : other->items()) {
+      if (!some->contains(key)) {
+        (*some)[key] = nullptr;
+      }
+    }
+  }
   std::vector<Difference> all;
   for (const auto& [key, value] : ordered.items()) {
     compare(key, before[key], after.value(key, Json()), all);

@@ -192,7 +192,8 @@ void add_formats(std::vector<std::string>& keys, const std::string& kind, const 
 /// own.
 std::string width_of_its_own(const Op& op) {
   const bool fused =
-      class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
+      (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) &&
+      (op.flags & op_flags::kUnfused) == 0;
   const std::int64_t width = fused ? op.shape[5] : 0;
   return (width & (width - 1)) != 0 ? "." + std::to_string(width) : std::string();
 }

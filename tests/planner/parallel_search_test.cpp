@@ -229,7 +229,7 @@ TEST_CASE("passes of a split are its own, whatever was asked before",
   // 64 experts' ranks: of 64 replicas, or of 32 with their two tensor ranks each.
   const Job job = config::load_job(config::text_source("{}", "test"),
                                    {"workload=deepseek-v3", "system=gb200-nvl72", "devices=256",
-                                    "batch.global=2048", "stack=nemo"},
+                                    "batch.global=2048", "framework=nemo@25.09"},
                                    testing::kLibrary);
   const models::CostModel model(job.system, job.calibration);
   PlanPoint four;

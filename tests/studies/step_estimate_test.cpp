@@ -19,7 +19,8 @@ TEST_CASE("a step estimated from a few rounds of micro-batches is no longer than
   int near = 0;
   for (int i = 0; compared < 40; ++i) {
     REQUIRE(i < 400);
-    const Job job = random_small_job(rng, 12);
+    Job job = random_small_job(rng, 12);
+    job.parallel.context_algorithm = ContextAlgorithm::kAllGather;
     const auto point = random_point(job, rng);
     if (!point) {
       continue;
