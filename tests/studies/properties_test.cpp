@@ -307,7 +307,7 @@ class Neighbourhood {
   std::map<std::string, std::optional<Outcome>> outcomes_;
 };
 
-/// What every prediction says of itself.
+/// Holds a prediction to what it says of itself.
 void hold_parts(const DrawnJob& drawn) {
   const StepPrediction p = predict(drawn.job);
   const Job& job = drawn.job;
