@@ -130,7 +130,8 @@ TEST_CASE("a plan that was written predicts as the plan said", "[cli][plan]") {
   const TemporaryFolder folder;
   const std::string file = folder / "plan.json";
   const Outcome outcome =
-      call(plan({"--out", file, "--export", "megatron=" + (folder / "arguments.txt")}));
+      call(plan({"--set", "stack=megatron-core", "--out", file, "--export",
+                 "megatron=" + (folder / "arguments.txt")}));
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK_THAT(outcome.out, !Contains("--num-layers"));

@@ -53,6 +53,7 @@ std::vector<std::string> drawn_job(Draw& draw) {
   const std::string system = one_of(
       std::array{"dgx-a100-80gb", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "mi300x-8"});
   const std::int64_t devices = draw({4, 8, 16});
+  // Untied: of a table that two stages share, ZeRO 3 alone sums shards between them.
   std::vector<std::string> set{
       "workload=" + one_of(std::array{"llama3-8b", "llama2-13b", "gpt-22b", "mixtral-8x7b",
                                       "qwen3-30b-a3b", "qwen3-32b"}),
@@ -63,6 +64,7 @@ std::vector<std::string> drawn_job(Draw& draw) {
     set.push_back(fmt::format("{}={}", key, value));
   };
   add("devices", devices);
+  add("workload.tied_embeddings", false);
   add("workload.layers", draw({2, 4}));
   add("batch.sequence", draw({512, 2048, 4096}));
   add("batch.micro", draw({1, 2}));
