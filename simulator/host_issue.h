@@ -6,10 +6,10 @@
 
 namespace stepcast::simulator {
 
-/// The host's seconds before each op of a program; empty: HostCost::issue for all. Of a graph for
-/// each layer and pass (Graphs::kLayer) the first or last norm takes the launch, the other ops of
-/// the layer nothing, those of experts theirs, as shapes change with the routing. The router takes
-/// HostCost::expert_layer in addition.
+/// Seconds of the host before each op of a program; empty: HostCost::issue for all. With a graph
+/// for each layer and pass (Graphs::kLayer) the first or last norm takes the launch and the other
+/// ops of the layer nothing, but those of experts keep theirs: their shapes change with the
+/// routing. The router takes HostCost::expert_layer in addition.
 std::vector<double> issue_seconds(const Program& program, const models::HostCost& host);
 
 }  // namespace stepcast::simulator

@@ -70,7 +70,7 @@ Degrees drawn_degrees(Draw& draw) {
   }
 }
 
-/// What every job says; the first settings of it.
+/// First settings of a job, which every job has.
 Settings core_of(Draw& draw, const TransformerWorkload& model, const Degrees& d, bool small,
                  std::int64_t& tokens) {
   Settings set;

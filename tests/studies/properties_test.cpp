@@ -299,7 +299,7 @@ class Neighbourhood {
   std::map<std::string, std::optional<Outcome>> outcomes_;
 };
 
-/// What every prediction says of itself.
+/// Checks that the parts of a prediction agree.
 void hold_parts(const DrawnJob& drawn) {
   const StepPrediction p = predict(drawn.job);
   const Job& job = drawn.job;
