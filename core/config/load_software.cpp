@@ -1,4 +1,4 @@
-// What the software of a job turns on: kernel of attention, CUDA graphs, the library that exchanges
+// Keys for the software of a job: kernel of attention, CUDA graphs, the library that exchanges
 // tokens of experts, size of gradient buckets.
 #include "core/config/internal/job_tables.h"
 #include "core/config/published_names.h"
@@ -105,7 +105,7 @@ Key<Parallel> fused_experts_key() {
       .changed_only(kTransformers, "found true: a dlrm has no experts; use false");
 }
 
-/// So many elements, or Megatron-LM's rule, held as -1.
+/// Number of elements, or Megatron-LM's rule, held as -1.
 Key<Parallel> bucket_elements_key() {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   Key<Parallel> key = integer_key("bucket_elements", &Parallel::bucket_elements, 1, kMost,

@@ -121,8 +121,8 @@ std::vector<std::string> words(std::string_view text) {
   return all;
 }
 
-/// What a name that no framework has may have meant: the releases of one that has no such release,
-/// else the frameworks.
+/// Names to offer for one that no framework has: the releases of the framework it names, else all
+/// frameworks.
 std::vector<std::string> meant_by(std::string_view name, const std::vector<Framework>& frameworks) {
   std::vector<std::string> releases;
   std::vector<std::string> names;

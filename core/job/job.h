@@ -214,11 +214,11 @@ struct RoleFormats {
   /// they are stored.
   std::optional<Format> expert_dispatch{};
   Format moments = Format::kFp32;  ///< of the optimizer state of a weight
-  /// Of the copy of a narrow weight that an optimizer updates; none: it updates the weight itself.
+  /// Format of the copy of a narrow weight that the optimizer updates; none: it updates the weight.
   std::optional<Format> master = Format::kFp32;
-  /// Of the keys and values kept while decoding; none: as they are computed.
+  /// Format of the keys and values kept while decoding; none: as they are computed.
   std::optional<Format> cache{};
-  /// In which weights that are not trained are kept; none: as all others.
+  /// Format of weights that are not trained; none: as all others.
   std::optional<Format> frozen{};
 };
 

@@ -112,7 +112,7 @@ TEST_CASE("exports leave what a job does not say to the framework", "[interop][e
   };
   const std::vector<std::string> arguments = megatron_arguments(silent).arguments;
   CHECK(std::none_of(arguments.begin(), arguments.end(), holds_bucket));
-  // What it does say is said, in elements.
+  // A bucket that the job gives is exported in elements.
   Job says = silent;
   says.formats.gradient = Format::kFp32;
   says.parallel.bucket_elements = 40'000'000;

@@ -25,7 +25,7 @@ TEST_CASE("each hop costs the latency of the link it crosses", "[models][collect
   // A tree: a chain of 7 hops inside, 2 doublings between 4 machines, up and down.
   const Prediction tree = latency(cluster(), OpKind::kAllReduce, strided(32, 1));
   CHECK(tree.overhead.base() == Approx(2e-6 + 2 * (7 * 2e-6 + 2 * 5e-6)));
-  // Where the machine's switch reduces no rank is walked inside.
+  // A switch that reduces saves the hops inside the machine.
   const Prediction nvls = latency(cluster(true), OpKind::kAllReduce, strided(32, 1));
   CHECK(nvls.overhead.base() == Approx(2e-6 + 2 * 2 * 5e-6));
   CHECK(latency(cluster(true), OpKind::kAllGather, strided(8, 1)).overhead.base() == Approx(2e-6));

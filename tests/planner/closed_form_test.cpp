@@ -315,8 +315,8 @@ TEST_CASE("parameters gathered beside the next forward pass never cost more than
           "[planner][parallel][property]") {
   std::mt19937 rng(9);
   int pipelines = 0;
-  // What the first pass begins with is never hidden, where after the update other stages may still
-  // be at work: 0.2 ms of an embedding, so steps are not of a few milliseconds.
+  // The gather that the first pass begins with is never hidden; after the update the work of other
+  // stages may hide it. That is 0.2 ms of an embedding, so steps take more than a few milliseconds.
   for (int n = 0; n < 40;) {
     Job job = testing::random_small_job(rng, 4);
     job.parallel.overlap.data = true;

@@ -12,7 +12,7 @@
 #include "studies/predict/predict.h"
 #include "workloads/build_graph.h"
 
-// What the software of a run turns on.
+// Effects of a run's software on the step.
 using namespace stepcast;
 using namespace stepcast::studies;
 

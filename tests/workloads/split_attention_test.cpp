@@ -208,7 +208,7 @@ TEST_CASE("latent attention passes keys and values of all heads", "[workloads][c
   CHECK(parts.model.base() == Approx(whole.model.base()).epsilon(1e-12));
   CHECK(parts.model_causal.base() == Approx(whole.model_causal.base()).epsilon(1e-12));
   CHECK(parts.hardware.base() == Approx(whole.hardware.base()).epsilon(1e-12));
-  // What a rank keeps of its own tokens.
+  // Every rank keeps the values of its own tokens only.
   Job alone = latent_job(1, algorithm, kSequence);
   alone.parallel.tensor = alone.devices = tensor;
   alone.parallel.sequence_parallel = tensor > 1;

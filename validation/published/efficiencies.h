@@ -10,8 +10,9 @@
 
 namespace stepcast::validation {
 
-/// What a row is predicted without: rows of its own publication, of the makers of its software, of
-/// GPUs of its generation, of its framework's release (of its year where no release is known).
+/// Rows that the prediction of a row may not know: those of its own publication, of the makers of
+/// its software, of GPUs of its generation, of its framework's release (of its year where none is
+/// known).
 enum class LeaveOut : std::uint8_t { kSource, kVendor, kGeneration, kRelease };
 /// The part of the rows that is left out with this one.
 std::string block_of(const PublishedPrediction& p, LeaveOut what);

@@ -44,7 +44,7 @@ struct PublishedPrediction {
   /// between the points of the curve: a step is piecewise linear in it).
   [[nodiscard]] double seconds(double scalar) const;
   [[nodiscard]] bool scales_host() const { return curve.size() > 1; }
-  /// Of the release; 0 where nothing says it.
+  /// Year of the release; 0 where none is known.
   [[nodiscard]] int year() const;
 };
 

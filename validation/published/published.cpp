@@ -77,7 +77,7 @@ Row shown(const ScaledPrediction& s) {
   return row;
 }
 
-/// What a row is predicted from: rows that it may know, and their efficiencies.
+/// Rows that the prediction of a row may know, and their efficiencies.
 struct Known {
   Predictions rows;
   EfficiencyTable table;

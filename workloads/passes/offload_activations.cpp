@@ -89,7 +89,7 @@ class ActivationOffload {
     }
   }
 
-  /// What leaves, and where it is meanwhile on the device.
+  /// Chooses the values that leave, and the buffers that hold them while they are on the device.
   void choose() {
     for (TensorId id = 0; id < uses_.size(); ++id) {
       const Use& use = uses_[id];

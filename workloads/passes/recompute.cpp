@@ -191,7 +191,7 @@ class Recomputation {
                        [](const Reader& r) { return r.segment->kind == SegmentKind::kWeights; });
   }
 
-  /// What is read later lives from the backward pass on; the forward pass has a temporary for it.
+  /// Begins values of late weight gradients in the backward pass; temporaries hold them in forward.
   void begin_late() {
     if (late_.empty()) {
       return;

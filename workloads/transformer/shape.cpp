@@ -72,7 +72,8 @@ ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
   return e;
 }
 
-/// As many keys and values as queries once projected up; decoding, one latent vector for all heads.
+/// Widths of latent attention: keys and values for each head, projected up; in decoding one latent
+/// vector for all heads.
 void latent_widths(const LatentAttention& a, JobPhase phase, TransformerShape& s) {
   s.absorbs = phase == JobPhase::kDecode;
   const std::int64_t latent = a.kv_rank + a.rope_dim;

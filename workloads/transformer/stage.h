@@ -323,7 +323,7 @@ class TransformerStage {
   void dequantise_layer(std::int64_t layer);
   [[nodiscard]] bool is_narrow(ProductPlace place) const;
   [[nodiscard]] bool is_narrow(const ParameterUse& use) const;
-  /// What an activation inside a product reads and makes beside its operands.
+  /// Tensors that an activation inside a product reads and writes beside its operands.
   struct InProduct {
     std::vector<TensorId> in = {}, out = {};
     std::int64_t read = 0, written = 0;  ///< elements of a row
@@ -372,7 +372,7 @@ class TransformerStage {
   /// weight gradients wait.
   TensorId gradient(const std::string& name, std::int64_t rows, std::int64_t columns);
   [[nodiscard]] bool deferrable(const Product& p);
-  /// What a weight gradient reads: this rank's rows if it is made later, gathered once more then.
+  /// Operand of a weight gradient: this rank's rows if it is made later, gathered once more then.
   [[nodiscard]] TensorId kept_rows(const Gathered& g) const {
     return deferring() ? g.own.value_or(g.tensor) : g.tensor;
   }

@@ -20,7 +20,7 @@ const KeyTable& access_table();
 
 const Keys<Overlap>& overlap_keys();
 Overlap overlap_from(const Value& v, const Reading& reading);
-// Of the software of a job (load_software.cpp).
+// Keys for the software of a job (load_software.cpp).
 Key<Job> fused_attention_key();
 Key<Job> graphs_key();
 void take_graphs(Job& job);
