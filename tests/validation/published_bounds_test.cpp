@@ -34,8 +34,7 @@ void hold(const Suite& suite, const std::string& regime, const nlohmann::json& b
 }  // namespace
 
 TEST_CASE("published runs stay within the recorded bounds", "[accuracy]") {
-  const std::filesystem::path data =
-      std::filesystem::path(STEPCAST_SHARED_DATA) / "llm" / "published.csv";
+  const std::filesystem::path data = std::filesystem::path(STEPCAST_SHARED_DATA) / "llm";
   if (!std::filesystem::exists(data)) {
     WARN("skipped: no measurements at " << data);
     return;
