@@ -27,12 +27,12 @@ DataTable case_predictions(const std::vector<RuntimeCase>& cases, bool bounds) {
   using Case = Numbered<RuntimeCase>;
   return table_of("predictions", "",
                   Columns<Case>{{"case", "", [](auto& r) { return r.number; }},
-                               {"job", "", [](auto& r) { return r.of.job.workload.name; }},
-                               {"bound", "", [](auto& r) { return name_of(r.of.bound); },
-                                bounds ? kInCsv : kNowhere},
-                               {"predicted_s", "", [](auto& r) { return r.of.predicted; }},
-                               {"linear_s", "", [](auto& r) { return r.of.linear; }},
-                               {"in_calibrated_range", "", [](auto& r) { return r.of.in_range; }}},
+                                {"job", "", [](auto& r) { return r.of.job.workload.name; }},
+                                {"bound", "", [](auto& r) { return name_of(r.of.bound); },
+                                 bounds ? kInCsv : kNowhere},
+                                {"predicted_s", "", [](auto& r) { return r.of.predicted; }},
+                                {"linear_s", "", [](auto& r) { return r.of.linear; }},
+                                {"in_calibrated_range", "", [](auto& r) { return r.of.in_range; }}},
                   numbered(cases));
 }
 

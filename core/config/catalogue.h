@@ -12,8 +12,8 @@
 
 namespace stepcast::config {
 
-/// Files of a library that were read, for programs that ask many questions of it (Library::catalogue).
-/// Safe for several threads; the files must not change meanwhile.
+/// Files of a library that were read, for programs that ask many questions of it
+/// (Library::catalogue). Safe for several threads; the files must not change meanwhile.
 class Catalogue {
  public:
   /// Value that `read` makes of the file or files called `name`, made once.

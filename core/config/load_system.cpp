@@ -470,7 +470,8 @@ System system_from(const Value& v, const Library& library, const Document* devic
 
 void attach_memory_margin(Device& device, const Library& library) {
   const auto margin = read_once<FittedModel>(library, "memory_margin", [&] {
-    const Document d = parse_document(file_source(library.root / "models" / "memory_margin.json"));
+    const Document d =
+        parse_document(file_source(library.root / "models" / "stacks" / "memory_margin.json"));
     return fitted_from(Value::root_of(d));
   });
   FittedModel& memory = device.fitted["memory"];

@@ -75,12 +75,13 @@ void read_frameworks(const Source& source, PublishedNames& names) {
   for (const Value& item : root.at("stacks", "a list").items("a list of training frameworks")) {
     item.keys({"name", "after", "framework", "aliases", "default_of", "set", "tensor", "pipelined",
                "experts", "evidence"});
-    Framework framework{.name = item.at("name", "a short name").name(),
-                        .product = {},
-                        .aliases = texts(item, "aliases"),
-                        .default_of = texts(item, "default_of"),
-                        .settings = {},
-                        .evidence = item.at("evidence", "where this is documented").text("a sentence")};
+    Framework framework{
+        .name = item.at("name", "a short name").name(),
+        .product = {},
+        .aliases = texts(item, "aliases"),
+        .default_of = texts(item, "default_of"),
+        .settings = {},
+        .evidence = item.at("evidence", "where this is documented").text("a sentence")};
     if (const auto after = item.find("after")) {
       const Framework* before = names.find_framework(after->name());
       if (before == nullptr) {

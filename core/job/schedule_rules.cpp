@@ -10,15 +10,15 @@
 namespace stepcast::internal {
 namespace {
 
-/// A stage starts its next chunk when the last one has its first micro-batch back, so the last turn,
-/// too, has at least as many micro-batches as there are stages.
+/// A stage starts its next chunk when the last one has its first micro-batch back, so the last
+/// turn, too, has at least as many micro-batches as there are stages.
 Broken turns_of_chunks(const Job& job) {
   const Parallel& p = job.parallel;
   const std::int64_t turn = p.turn_of_chunk();
   if (turn < p.pipeline) {
-    return BrokenRule{"parallel.chunk_microbatches",
-                      fmt::format("found {}, expected at least pipeline = {}, or auto", turn,
-                                  p.pipeline)};
+    return BrokenRule{
+        "parallel.chunk_microbatches",
+        fmt::format("found {}, expected at least pipeline = {}, or auto", turn, p.pipeline)};
   }
   const std::int64_t rest = job.microbatches() % turn;
   if (rest == 0 || rest >= p.pipeline) {

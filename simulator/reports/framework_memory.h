@@ -19,7 +19,7 @@ namespace stepcast::simulator {
 ///                      two, for forward and backward passes
 ///   engine_workspace   the same of a library of layers
 ///   margin             share of the memory that nine of ten measured peaks differ by at most
-///                      (`stepcast validate memory`; models/memory_margin.json)
+///                      (`stepcast validate memory`; models/stacks/memory_margin.json)
 /// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
 struct FrameworkMemory {
   Bytes context, communicators, fragmentation;

@@ -22,8 +22,8 @@
 #include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_space.h"
 #include "simulator/reports/framework_memory.h"
-#include "studies/predict/predict.h"
 #include "studies/predict/context_choice.h"
+#include "studies/predict/predict.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
@@ -144,8 +144,7 @@ struct Tried {
   Seconds seconds;  ///< of a step
 };
 
-std::optional<Tried> tried(Job job, std::string text,
-                           std::optional<planner::ClosedFormModel>& path,
+std::optional<Tried> tried(Job job, std::string text, std::optional<planner::ClosedFormModel>& path,
                            const models::CostModel& model) {
   if (broken_rule(job)) {
     return std::nullopt;

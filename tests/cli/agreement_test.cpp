@@ -120,18 +120,18 @@ TEST_CASE("a plan that is shown is predicted as it is shown", "[cli][agreement]"
 }
 
 TEST_CASE("a remedy fits and takes what it says", "[cli][agreement]") {
-  const std::vector<std::string> job =
-      GENERATE(std::vector<std::string>{"workload=llama3-8b", "system=dgx-h100", "devices=8"},
-               std::vector<std::string>{"workload=llama3-8b", "system=dgx-h100", "devices=8",
-                                        "parallel.tensor=8", "batch.sequence=131072",
-                                        "batch.global=8", "parallel.zero=1"},
-               // Ranks for its experts are what it lacks.
-               std::vector<std::string>{"workload=mixtral-8x7b", "system=dgx-h100", "devices=32",
-                                        "batch.global=128", "parallel.zero=1", "parallel.tensor=2"},
-               std::vector<std::string>{"workload=deepseek-v3", "system=gb200-nvl72", "devices=256",
-                                        "batch.global=512", "parallel.expert=64",
-                                        "parallel.pipeline=4", "parallel.zero=1"},
-               std::vector<std::string>{"workload=dit-7b", "system=dgx-b200", "devices=64"});
+  const std::vector<std::string> job = GENERATE(
+      std::vector<std::string>{"workload=llama2-13b", "system=dgx-h100", "devices=8"},
+      std::vector<std::string>{"workload=llama3-8b", "system=dgx-h100", "devices=8",
+                               "parallel.tensor=8", "batch.sequence=131072", "batch.global=8",
+                               "parallel.zero=1"},
+      // Ranks for its experts are what it lacks.
+      std::vector<std::string>{"workload=mixtral-8x7b", "system=dgx-h100", "devices=32",
+                               "batch.global=128", "parallel.zero=1", "parallel.tensor=2"},
+      std::vector<std::string>{"workload=deepseek-v3", "system=gb200-nvl72", "devices=256",
+                               "batch.global=512", "batch.sequence=8192", "parallel.expert=64",
+                               "parallel.pipeline=4", "parallel.zero=1"},
+      std::vector<std::string>{"workload=dit-7b", "system=dgx-b200", "devices=64"});
   std::string warning;
   const std::vector<std::string> sets = remedy(answer("predict", job), warning);
   INFO(warning);

@@ -129,9 +129,8 @@ TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[c
 TEST_CASE("a plan that was written predicts as the plan said", "[cli][plan]") {
   const TemporaryFolder folder;
   const std::string file = folder / "plan.json";
-  const Outcome outcome =
-      call(plan({"--set", "stack=megatron-core", "--out", file, "--export",
-                 "megatron=" + (folder / "arguments.txt")}));
+  const Outcome outcome = call(plan({"--set", "stack=megatron-core", "--out", file, "--export",
+                                     "megatron=" + (folder / "arguments.txt")}));
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK_THAT(outcome.out, !Contains("--num-layers"));
@@ -150,8 +149,8 @@ TEST_CASE("a plan that was written predicts as the plan said", "[cli][plan]") {
   };
   const double planned = written.at("predicted_step_s");
   CHECK(step(call({"predict", file, "--format", "json"})) == Approx(planned).epsilon(1e-9));
-  CHECK(step(call({"predict", folder / "arguments.txt", "--set", "system=dgx-a100-80gb", "--set",
-                   "stack=none", "--format", "json"})) == Approx(planned).epsilon(1e-9));
+  CHECK(step(call({"predict", folder / "arguments.txt", "--set", "system=dgx-a100-80gb", "--format",
+                   "json"})) == Approx(planned).epsilon(1e-9));
   rejected({"predict", file, "--set", "batch.micro=3"}, "plan.json: job");
 }
 

@@ -14,7 +14,7 @@ namespace {
 const std::vector<std::string> kTransformer{"workload=llama3-8b", "system=dgx-h100", "devices=16",
                                             "batch.global=64", "batch.sequence=8192"};
 const std::vector<std::string> kRecommender{"workload=mlperf-dlrm-v2", "system=dgx-h100",
-                                            "devices=16", "batch.global=65536"};
+                                            "devices=16", "batch.global=32768"};
 
 PlanRequest request(const std::vector<std::string>& set) {
   return config::load_plan_request(config::text_source("{}", "test"), set,

@@ -4,7 +4,6 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "core/graph/program.h"
 #include "core/config/config.h"
 #include "core/config/published_names.h"
 #include "core/error.h"

@@ -37,10 +37,10 @@ const std::vector<std::vector<std::string>> kStrategies{
 TEST_CASE("a prefill of a million tokens on 128 H100 takes as long as published",
           "[studies][accuracy]") {
   // Yang et al., arXiv 2411.01783: Llama 3 405B, 16 machines, 77 s.
-  const Job job = zoo_job("llama3-405b", "dgx-h100",
-                          {"devices=128", "phase=prefill", "batch.global=1", "batch.micro=1",
-                           "batch.sequence=1000000", "parallel.tensor=8", "parallel.context=16",
-                           "parallel.context_algorithm=ring"});
+  const Job job = zoo_job(
+      "llama3-405b", "dgx-h100",
+      {"devices=128", "phase=prefill", "batch.global=1", "batch.micro=1", "batch.sequence=1000000",
+       "parallel.tensor=8", "parallel.context=16", "parallel.context_algorithm=ring"});
   CHECK(predict(job).iteration.base() == Approx(77).epsilon(0.10));
 }
 

@@ -28,10 +28,10 @@ struct Bucket {
   std::int64_t first_use = kHeadUnit;  ///< of its units, the first in a forward pass
   bool gathered = false;               ///< ZeRO 3: weights are gathered before they are used
   AsyncHandle ahead = kNoTransfer;     ///< ZeRO 1, 2: their gather at the begin of the step
-  bool scattered = false;       ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
-  TensorId fresh = 0;           ///< scattered: what one of several micro-batches adds to the shard
-  bool on_host = false;         ///< the host keeps the shard of weights ...
-  TensorId loaded = 0;          ///< ... and it comes here before it is gathered
+  bool scattered = false;  ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
+  TensorId fresh = 0;      ///< scattered: what one of several micro-batches adds to the shard
+  bool on_host = false;    ///< the host keeps the shard of weights ...
+  TensorId loaded = 0;     ///< ... and it comes here before it is gathered
   AsyncHandle gradients_free = kNoTransfer;  ///< scattered: their buffer may be used again
   bool exchanged = false;                    ///< the backward passes do all of its exchange
   AsyncHandle synchronised = kNoTransfer;

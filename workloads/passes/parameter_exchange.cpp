@@ -39,8 +39,8 @@ AsyncHandle ParameterBuckets::gather(Bucket& bucket, AsyncHandle after) {
   t.out = {bucket.weights};
   t.communicator = replicas(bucket.replicas).inside;
   // Scaled by block, values of another rank's shard are not blocks here: they travel wide.
-  t.format = job_.parallel.zero == 3 || bucket.stored == Format::kFp8 ? bucket.stored
-                                                                      : holders_.compute;
+  t.format =
+      job_.parallel.zero == 3 || bucket.stored == Format::kFp8 ? bucket.stored : holders_.compute;
   return writer_.transfer(Channel::kData, t);
 }
 

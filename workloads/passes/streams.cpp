@@ -53,8 +53,8 @@ class StreamWriter {
       for (std::size_t i = s.first_op; i < std::size_t{s.first_op} + s.op_count; ++i) {
         order_.by_name ? write_named(i) : write(i);
       }
-      STEPCAST_CHECK(pending_.empty() || transfer_waited_, "segment '{}' ends before its last transfer was used",
-                     s.name);
+      STEPCAST_CHECK(pending_.empty() || transfer_waited_,
+                     "segment '{}' ends before its last transfer was used", s.name);
       if (!order_.by_name && overlapping_ && compute_is_last_) {
         record_compute();
       }

@@ -10,8 +10,8 @@ namespace stepcast::config {
 Device device_from(const Value& v);
 /// `device` replaces what the key "device" names, when an override reached inside it.
 System system_from(const Value& v, const Library& library, const Document* device = nullptr);
-/// Gives a device what forecasts of memory err by (`root`/models/memory_margin.json), unless its
-/// constants of memory say it themselves.
+/// Gives a device what forecasts of memory err by (`root`/models/stacks/memory_margin.json), unless
+/// its constants of memory say it themselves.
 void attach_memory_margin(Device& device, const Library& library);
 /// Most steps between two synchronisations of replicated rows.
 constexpr std::int64_t kLongestInterval = 1'000'000;
