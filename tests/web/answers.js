@@ -27,7 +27,7 @@ function close(a, b) {
 }
 
 /** What may differ: who made it, how long that took, how many plans a search priced before their bounds ruled them out, and digits past the 12th, which are the math library's. */
-const told = (text) => text.replace(/-?\d+\.\d{10,}(e[-+]?\d+)?/g, (x) => Number(x).toPrecision(12)).replace(/"git": "[^"]*"/, '"git"').replace(/"(seconds|simulation_seconds|fewer_devices_seconds|evaluations|bounded)": [^,\n]*/g, '"$1"');
+const told = (text) => text.replace(/-?\d+\.\d{10,}(e[-+]?\d+)?/g, (x) => Number(Number(x).toPrecision(12)).toFixed(13)).replace(/"git": "[^"]*"/, '"git"').replace(/"(seconds|simulation_seconds|fewer_devices_seconds|evaluations|bounded)": [^,\n]*/g, '"$1"');
 const set = (...keys) => keys.flatMap((k) => ["--set", k]);
 
 (async () => {
