@@ -25,7 +25,10 @@ std::optional<BrokenRule> broken_rule(const Job& job);
 /// ZeRO stage by which a plan's gradients are exchanged. Beside pipeline stages `zero` 2 adds them
 /// up whole over all micro-batches and scatters them once, as 1 does: no framework sends a stage's
 /// gradients after each of many small micro-batches.
-inline int exchanged_zero(const Parallel& p) { return p.zero == 2 && p.pipeline > 1 ? 1 : p.zero; }
+inline int exchanged_zero(int zero, std::int64_t pipeline) {
+  return zero == 2 && pipeline > 1 ? 1 : zero;
+}
+inline int exchanged_zero(const Parallel& p) { return exchanged_zero(p.zero, p.pipeline); }
 
 /// Format of the copy of a weight that the optimizer updates; nullopt where it updates the weight
 /// itself, which is in full precision or in the very format of `master`, or there is no `master`.

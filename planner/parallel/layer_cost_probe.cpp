@@ -200,17 +200,17 @@ bool LayerCostProbe::empty_ends(const PlanPoint& point) const {
   return ranges.front().count == 0 || ranges.back().count == 0;
 }
 
+LayerCostProbe::GraphKey LayerCostProbe::graph_key(const PlanPoint& key, std::int32_t stages,
+                                                   std::int64_t layers) const {
+  const TransformerWorkload& model = *job_.workload.transformer();
+  const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
+  return {key, {}, stages, layers, dense, model.window, model.moe.has_value()};
+}
+
 const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& key,
                                                              std::int32_t stages,
                                                              std::int64_t layers) {
-  const TransformerWorkload& model = *job_.workload.transformer();
-  GraphKey of{key,
-              {},
-              stages,
-              layers,
-              model.moe ? model.moe->first_dense_layers : 0,
-              model.window,
-              model.moe.has_value()};
+  GraphKey of = graph_key(key, stages, layers);
   if (key.shard_level == 0 && job_.parallel.expert_dispatch != ExpertDispatch::kPerMachine) {
     of.context = job_.parallel.context_algorithm;
     of.point.pipeline = 1;
@@ -234,14 +234,7 @@ const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& ke
 const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& key,
                                                               std::int32_t stages,
                                                               std::int64_t layers) {
-  const TransformerWorkload& model = *job_.workload.transformer();
-  GraphKey of{key,
-              {},
-              stages,
-              layers,
-              model.moe ? model.moe->first_dense_layers : 0,
-              model.window,
-              model.moe.has_value()};
+  const GraphKey of = graph_key(key, stages, layers);
   if (!state_graphs_->empty() && !of_one_split(state_graphs_->begin()->first.point, key)) {
     state_graphs_->clear();
   }

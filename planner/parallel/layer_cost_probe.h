@@ -170,6 +170,8 @@ class LayerCostProbe {
     bool experts = false;
     auto operator<=>(const GraphKey&) const = default;
   };
+  [[nodiscard]] GraphKey graph_key(const PlanPoint& key, std::int32_t stages,
+                                   std::int64_t layers) const;
   using Graphs = std::map<GraphKey, std::vector<ReducedStage>>;
   std::shared_ptr<Graphs> graphs_ = std::make_shared<Graphs>();  ///< of one task: see pass_stages
   std::shared_ptr<Graphs> state_graphs_ = std::make_shared<Graphs>();  ///< of one split

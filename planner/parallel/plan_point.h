@@ -5,6 +5,7 @@
 
 #include "core/job/efficiency.h"
 #include "core/job/job.h"
+#include "core/job/job_rules.h"
 #include "core/job/plan_request.h"
 
 namespace stepcast::planner {
@@ -29,8 +30,8 @@ struct PlanPoint {
   bool sequence_parallel = false;
 
   auto operator<=>(const PlanPoint&) const = default;
-  /// ZeRO stage by which gradients are exchanged (core/job/job_rules.h, exchanged_zero).
-  [[nodiscard]] std::int32_t exchanged() const { return zero == 2 && pipeline > 1 ? 1 : zero; }
+  /// ZeRO stage by which gradients are exchanged.
+  [[nodiscard]] std::int32_t exchanged() const { return exchanged_zero(zero, pipeline); }
   /// Ranks that hold the same parameters.
   [[nodiscard]] std::int64_t replicas() const { return std::int64_t{context} * data; }
   [[nodiscard]] std::int64_t devices() const {
@@ -50,7 +51,7 @@ inline PlanKind kind_of(const PlanPoint& p) {
 }
 
 /// Families of plans whose steps are predicted differently well; the best of each is worth a look.
-/// A workload with experts has plans of all three (its efficiencies are those of plan_family).
+/// A workload with experts has plans of all three.
 inline PlanFamily family_of(const PlanPoint& p) {
   return p.zero == 3    ? PlanFamily::kSharded
          : p.expert > 1 ? PlanFamily::kExperts

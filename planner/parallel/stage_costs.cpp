@@ -122,6 +122,17 @@ double run_noting_ends(RankTimeline& walk, const ReducedStage& stage, const Segm
   return met;
 }
 
+/// The host's time for a segment, in ops that it issues; `seconds` is its time by op
+/// (simulator::issue_seconds), empty where all take HostCost::issue.
+double issues(const Segment& segment, std::span<const double> seconds,
+              const models::HostCost& host) {
+  if (seconds.empty() || !(host.issue.base() > 0)) {
+    return segment.op_count;
+  }
+  const auto of = seconds.subspan(segment.first_op, segment.op_count);
+  return std::accumulate(of.begin(), of.end(), 0.0) / host.issue.base();
+}
+
 }  // namespace
 
 std::uint32_t levels_of(const models::GroupShape& shape) {
@@ -153,16 +164,6 @@ StageCosts::StageCosts(const models::CostModel& model, CostBasis clock, bool ove
       host_(model.host()),
       dispatch_(model.host().dispatch.base()),
       slowdown_(model.compute_slowdown()) {}
-
-/// The host's time for a segment, in ops that it issues.
-double StageCosts::issues(const Program& program, const Segment& segment) const {
-  const std::vector<double> seconds = simulator::issue_seconds(program, host_);
-  if (seconds.empty() || !(host_.issue.base() > 0)) {
-    return segment.op_count;
-  }
-  const auto first = seconds.begin() + segment.first_op;
-  return std::accumulate(first, first + segment.op_count, 0.0) / host_.issue.base();
-}
 
 /// Seconds by op template; only of the segments asked for.
 std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mesh, bool passes) {
@@ -240,13 +241,14 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
   PassCosts costs;
   costs.temporaries.base = pass_temporaries(stage);
   time_passes(program, seconds, schedule, costs);
+  const std::vector<double> issued = simulator::issue_seconds(program, host_);
   std::vector<std::uint8_t> touched(program.tensors.size(), 0);
   for (const Segment& segment : program.segments) {
     const auto fields = fields_of(part_of(segment));
     if (!fields) {
       continue;
     }
-    (costs.*fields->ops).base = issues(program, segment);
+    (costs.*fields->ops).base = issues(segment, issued, host_);
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
       costs.overlapped.base += over_replicas(stage, program.ops[o]) ? seconds[o] : 0;
     }
@@ -317,12 +319,13 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     }
     usual = finish.now() > 0 ? usual : 0;
   }
+  const std::vector<double> issued = simulator::issue_seconds(program, host_);
   for (const Segment& segment : program.segments) {
     const Part part = part_of(segment);
     if (part != Part::kBegin && part != Part::kFinish) {
       continue;
     }
-    costs.ops.base += issues(program, segment);
+    costs.ops.base += issues(segment, issued, host_);
     costs.temporaries.base = std::max(costs.temporaries.base, temporaries_of(program, segment));
     if (part == Part::kBegin) {
       continue;

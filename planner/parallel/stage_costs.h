@@ -34,7 +34,6 @@ class StageCosts {
   std::uint32_t take_levels() { return std::exchange(levels_, 0); }
 
  private:
-  [[nodiscard]] double issues(const Program& program, const Segment& segment) const;
   std::vector<double> price(const ReducedStage& stage, const Mesh& mesh, bool passes);
   void time_passes(const Program& program, std::span<const double> seconds, ScheduleKind schedule,
                    PassCosts& costs) const;

@@ -1,7 +1,6 @@
 #include "studies/plan/plan_parallel.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -45,6 +44,9 @@ class Planning {
   Planning(const PlanRequest& request, const ParallelPlanOptions& options,
            const std::vector<RankedParallelPlan>& rivals)
       : request_(request), options_(options), model_(request.job.system, request.job.calibration) {
+    if (const auto efficiency = efficiency_of(request.job)) {
+      efficiency_ = efficiency->factor;
+    }
     if (!rivals.empty()) {
       rival_ = rivals.front().prediction.iteration.base();
     }
@@ -145,7 +147,7 @@ class Planning {
       o.keep += kMostSimulated;  // some of them were simulated
       o.below = *below / (1 - kLeastTimeError);
     }
-    o.efficiencies = efficiencies_;
+    o.efficiencies.fill(efficiency_);
     o.capacity = report_.capacity;
     o.reserve = reserve_of(request.job.system.device).base();
     o.threads = options_.threads;
@@ -226,13 +228,12 @@ class Planning {
     if (!s.fits) {
       return s;
     }
-    const double efficiency = efficiencies_.at(static_cast<std::size_t>(c.point.zero));
     if (const auto about = whole ? std::nullopt : estimated_step(job, model_)) {
-      s.seconds = *about * (1 - kEstimateError) * efficiency;
+      s.seconds = *about * (1 - kEstimateError) * efficiency_;
       return s;
     }
     s.step = std::make_shared<const SimulatedStep>(simulate_step(*graph, model_));
-    s.seconds = to_seconds(s.step->result.makespan).base() * efficiency;
+    s.seconds = to_seconds(s.step->result.makespan).base() * efficiency_;
     s.whole = true;
     s.graph = std::move(graph);
     return s;
@@ -466,7 +467,7 @@ class Planning {
   const PlanRequest& request_;
   const ParallelPlanOptions& options_;
   models::CostModel model_;
-  std::array<double, 4> efficiencies_ = internal::efficiencies_by_zero(request_.job);
+  double efficiency_ = 1;  ///< expected over simulated step of the job's plans
   double begin_ = 0;
   double rival_ = std::numeric_limits<double>::infinity();  // seconds of the fastest rival ...
   double last_rival_ = rival_;                              // ... and of the last to be shown

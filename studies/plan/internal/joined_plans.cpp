@@ -48,13 +48,6 @@ void reject_model(const PlanRequest& request) {
   }
 }
 
-std::array<double, 4> efficiencies_by_zero(const Job& job) {
-  const auto of = efficiency_of(job);
-  std::array<double, 4> efficiencies{};
-  efficiencies.fill(of ? of->factor : 1);
-  return efficiencies;
-}
-
 ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top) {
   // 0: unknown, for a search was cut, or found no plan and says nothing.
   const auto least = [&](double x, double y) {

@@ -45,9 +45,6 @@ bool searches_order(const PlanRequest& request);
 /// Errors: InputError where the request's framework cannot run the model, whatever the plan.
 void reject_model(const PlanRequest& request);
 
-/// Expected over simulated step of plans by ZeRO stage, which with the workload says their family.
-std::array<double, 4> efficiencies_by_zero(const Job& job);
-
 /// One report of two searches that differ in the order of ranks alone: the best `top` plans of
 /// both, each kind once; a bound that holds for both.
 ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top);
