@@ -89,8 +89,7 @@ void add_validate(CLI::App& app, Context& context) {
       "published: another table whose rows alone give the efficiencies (with --leave-out source)");
   add("--leave-out", o.leave_out,
       "published: efficiencies and intervals of a row from rows of other publications, other "
-      "makers "
-      "of software, other generations of GPUs, other releases")
+      "makers of software, other generations of GPUs, other releases")
       ->check(CLI::IsMember({"source", "vendor", "gpu-generation", "release"}));
   add("--out-pace", o.out_pace,
       "published: write the efficiencies that the rows show, as models/stacks/paces.json")

@@ -16,13 +16,14 @@ Job settled(Job job) {
     return job;
   }
   const std::vector<ContextAlgorithm> legal = context_algorithms(job);
+  ContextAlgorithm chosen = legal.front();
+  if (legal.size() == 1) {
+    job.parallel.context_algorithm = chosen;
+    return job;
+  }
   const models::CostModel model(job.system, job.calibration);
   SimTime shortest{};
-  ContextAlgorithm chosen = legal.front();
   for (const ContextAlgorithm algorithm : legal) {
-    if (legal.size() == 1) {
-      break;
-    }
     job.parallel.context_algorithm = algorithm;
     const SimTime step = simulate_step(workloads::build_graph(job), model).result.makespan;
     if (algorithm == legal.front() || step < shortest) {

@@ -193,6 +193,17 @@ std::map<Cell, Residuals> distances_left_out(const Predictions& from) {
   return cells;
 }
 
+/// Every value of a source; its values together count as one.
+std::vector<WeightedValue> weighted(const Residuals& sources) {
+  std::vector<WeightedValue> all;
+  for (const auto& [source, of] : sources) {
+    for (const double value : of) {
+      all.emplace_back(value, 1 / static_cast<double>(of.size()));
+    }
+  }
+  return all;
+}
+
 /// Figures are data with four digits.
 double rounded(double x) { return std::round(x * 1e4) / 1e4; }
 
@@ -206,11 +217,8 @@ double narrow(const Residuals& sources, std::vector<WeightedValue>& distances) {
   for (auto& [distance, of] : distances) {
     of *= kPrior / weight;
   }
-  for (const auto& [source, of] : sources) {
-    for (const double distance : of) {
-      distances.emplace_back(distance, 1 / static_cast<double>(of.size()));
-    }
-  }
+  const std::vector<WeightedValue> own = weighted(sources);
+  distances.insert(distances.end(), own.begin(), own.end());
   return static_cast<double>(sources.size());
 }
 
@@ -274,11 +282,9 @@ double scatter_of(const Predictions& from) {
 /// Width that holds a share `level` of the distances from `middle` of a source to come; 0 of no
 /// rows.
 double half_width(const Residuals& residuals, double level, double middle) {
-  std::vector<WeightedValue> distances;
-  for (const auto& [source, of] : residuals) {
-    for (const double r : of) {
-      distances.emplace_back(std::abs(r - middle), 1 / static_cast<double>(of.size()));
-    }
+  std::vector<WeightedValue> distances = weighted(residuals);
+  for (auto& [distance, weight] : distances) {
+    distance = std::abs(distance - middle);
   }
   const auto sources = static_cast<double>(residuals.size());
   return weighted_quantile(std::move(distances), std::min(1.0, level * (sources + 1) / sources));
@@ -331,12 +337,7 @@ EfficiencyTable fit_efficiencies(const Predictions& all) {
 }
 
 StepSpread spread_of(const Residuals& residuals, double level) {
-  std::vector<WeightedValue> all;
-  for (const auto& [source, of] : residuals) {
-    for (const double r : of) {
-      all.emplace_back(r, 1 / static_cast<double>(of.size()));
-    }
-  }
+  std::vector<WeightedValue> all = weighted(residuals);
   if (all.empty()) {
     return {};
   }

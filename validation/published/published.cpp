@@ -66,10 +66,10 @@ Row shown(const ScaledPrediction& s) {
                      .fits = p.fits(),
                      .fit = std::string(name_of(p.fit())),
                      .memory_margin = p.memory_margin,
-                     .memory_share = p.capacity > 0 ? p.memory / p.capacity : 0};
-  row.run->generation = p.generation;
-  row.run->family = p.family;
-  row.run->release = p.release;
+                     .memory_share = p.capacity > 0 ? p.memory / p.capacity : 0,
+                     .generation = p.generation,
+                     .family = p.family,
+                     .release = p.release};
   if (p.row->memory_gib > 0) {
     row.measured_memory = p.row->memory_gib * kGiB;
     row.predicted_memory = p.memory;
