@@ -149,9 +149,12 @@ std::string key_line(const JobKey& key, bool says_kinds) {
   const bool named = key.type.find(", ") != std::string::npos &&
                      key.type.find("integer") == std::string::npos &&
                      key.type.find("number") == std::string::npos;
-  return fmt::format("- `{}`{}: {}{}{}\n", name, usual ? " (" + key.usual + ")" : "", key.help,
-                     named ? "; " + key.type : "",
-                     key.applies.empty() || !says_kinds ? "" : " [" + key.applies + "]");
+  const bool says = says_kinds && !key.applies.empty() && key.applies != "transformers";
+  return fmt::format("- `{}`{}: {}{}{}\n", name,
+                     !usual                    ? ""
+                     : key.usual == "required" ? "*"
+                                               : " (" + key.usual + ")",
+                     key.help, named ? "; " + key.type : "", says ? " [" + key.applies + "]" : "");
 }
 
 }  // namespace
@@ -173,7 +176,7 @@ std::string job_keys_page() {
     section->second += key_line(key, !object.starts_with("workload."));
   }
   std::string page =
-      "## All keys\n\nWritten `key` (default): meaning; values [workloads it applies to]. "
+      "## All keys\n\nWritten `key` (default): meaning; values [workloads it applies to]; a star: required. "
       "`stepcast list keys` prints this part, `stepcast list schema` the "
       "[JSON Schema](job.schema.json) with types and bounds.\n";
   for (const auto& [object, lines] : sections) {
