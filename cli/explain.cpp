@@ -15,10 +15,10 @@
 #include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/recordings.h"
-#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "core/json_text.h"
 #include "studies/plan/searched_plan.h"
+#include "studies/predict/chosen_plan.h"
 
 namespace stepcast::cli {
 namespace {
@@ -33,7 +33,8 @@ struct ExplainCommand {
 /// One side: a job to predict, or a recorded run.
 struct Side {
   std::optional<Job> job;
-  std::string default_framework;  ///< config::JobOnStack
+  std::string default_framework;      ///< config::JobOnFramework
+  std::vector<std::string> settings;  ///< of the plan that was chosen
   std::optional<traces::MeasuredRun> run;
 };
 
@@ -114,11 +115,11 @@ std::string model_of(const Side& side) {
 /// Side of a job, as `predict` takes it.
 Side side_of(const config::Source& source, const std::vector<std::string>& overrides,
              const Context& context) {
-  config::JobOnFramework on =
-      config::load_job_on_default_framework(source, overrides, {context.library});
+  studies::ChosenJob on = studies::choose_plan(source, overrides, {context.library});
   Side side;
-  side.job = studies::with_searched_plan(std::move(on.job));
+  side.job = std::move(on.job);
   side.default_framework = std::move(on.default_framework);
+  side.settings = std::move(on.choice.settings);
   return side;
 }
 
@@ -319,14 +320,18 @@ int explain(const ExplainCommand& options, const Context& context) {
   if (options.b.empty() && options.with.empty()) {
     throw InputError("explain", "expected a second job, plan or trace, or --with key=value");
   }
-  std::vector<std::string> second = options.overrides;
-  second.insert(second.end(), options.with.begin(), options.with.end());
   const Input of_a = read_input({options.a, options.overrides});
-  const Input of_b = read_input({options.b.empty() ? options.a : options.b, second});
+  Input of_b = read_input({options.b.empty() ? options.a : options.b, options.overrides});
   // A plan given with a job is opened after it: it may be a plan of that very job.
   const bool b_first = of_a.plan && !of_b.plan;
   const Input& input_of_first = b_first ? of_b : of_a;
   const Side first = open_side(input_of_first, context);
+  if (options.b.empty()) {  // B is A with changes, its plan with it
+    std::vector<std::string>& set = of_b.options.overrides;
+    set = options.overrides;
+    set.insert(set.end(), first.settings.begin(), first.settings.end());
+    set.insert(set.end(), options.with.begin(), options.with.end());
+  }
   const Side other = open_side(b_first ? of_a : of_b, context, &first, &input_of_first);
   const Side& a = b_first ? other : first;
   const Side& b = b_first ? first : other;
@@ -367,6 +372,12 @@ int explain(const ExplainCommand& options, const Context& context) {
   std::vector<DataTable> tables = tables_of(e);
   if (const std::string frameworks = frameworks_text(a, b); !frameworks.empty()) {
     tables.front().note(frameworks);
+  }
+  for (const auto& [name, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
+    if (!side->settings.empty()) {
+      tables.front().note(
+          fmt::format("{} says no plan; chosen: {}", name, fmt::join(side->settings, " ")));
+    }
   }
   if (a.job && b.job && efficiency_of(*a.job).has_value() != efficiency_of(*b.job).has_value()) {
     tables.front().note(

@@ -207,10 +207,11 @@ void add_measured(const MeasuredStep& m, Report& report) {
 }
 
 int predict(const PredictCommand& options, const Context& context) {
-  const auto [job, graph, p, default_framework, framework, choice] = predicted(
+  const auto [job, graph, p, default_framework, framework, choice, fixes] = predicted(
       options.job, context,
-      {.timeline = !options.timeline.empty(), .intervals = options.intervals, .fixes = true},
-      options.as_is);
+      {.step = {.timeline = !options.timeline.empty(), .intervals = options.intervals},
+       .as_is = options.as_is,
+       .fixes = true});
   if (!options.timeline.empty()) {
     traces::write_timeline(options.timeline, graph, p.timeline);
     tell_written(options.timeline);
@@ -243,6 +244,9 @@ int predict(const PredictCommand& options, const Context& context) {
   for (const std::string& w : p.warnings) {
     report.line("\nwarning: " + w);
   }
+  if (p.fit == simulator::Fit::kNo) {
+    add_fixes(fixes, context.arguments, report);
+  }
   if (options.details) {
     add_details(p, report);
   }
@@ -254,14 +258,21 @@ int predict(const PredictCommand& options, const Context& context) {
 }  // namespace
 
 PredictedJob predicted(const JobOptions& options, const Context& context,
-                       studies::PredictOptions how, bool as_is) {
-  studies::ChosenJob on =
-      studies::choose_plan(job_source(options), options.overrides, {context.library}, as_is);
+                       const PredictedHow& how) {
+  const config::Source source = job_source(options);
+  const config::Library library{context.library};
+  studies::ChosenJob on = studies::choose_plan(source, options.overrides, library, how.as_is);
   PredictedJob of{std::move(on.job),       {}, {}, std::move(on.default_framework),
-                  std::move(on.framework), std::move(on.choice)};
+                  std::move(on.framework), std::move(on.choice), {}};
   of.graph = workloads::build_graph(of.job);
-  how.default_framework = of.default_framework;
-  of.prediction = studies::predict(of.job, of.graph, how);
+  of.prediction = studies::predict(of.job, of.graph, how.step);
+  if (how.fixes && of.prediction.fit == simulator::Fit::kNo) {
+    of.fixes = studies::memory_fixes(of.job, [&](const std::vector<std::string>& settings) {
+      std::vector<std::string> all = options.overrides;
+      all.insert(all.end(), settings.begin(), settings.end());
+      return studies::choose_plan(source, all, library, how.as_is).job;
+    });
+  }
   if (!on.rejected.empty()) {
     of.prediction.warnings.push_back(
         fmt::format("no framework is named, and {}: the step is at the hardware's pace, which runs "

@@ -115,7 +115,12 @@ JobOnFramework read_without_framework(const JobDocuments& documents, const Libra
 /// Keys that say how a job is split, rather than how its ranks are numbered or attend.
 bool splits_job(std::string_view key) { return key != "order" && key != "context_algorithm"; }
 
-GivenKeys given_keys(const JobDocuments& documents) {
+}  // namespace
+
+GivenKeys given_keys(const Source& source, const std::vector<std::string>& overrides,
+                     const Library& library) {
+  const JobDocuments documents =
+      open_plan(apply_overrides(job_document(source, overrides, library), overrides, library));
   const Json& root = documents.job.root;
   const auto has = [&root](const char* object, std::string_view key) {
     const auto in = root.is_object() ? root.find(object) : root.end();
@@ -132,8 +137,6 @@ GivenKeys given_keys(const JobDocuments& documents) {
   }
   return given;
 }
-
-}  // namespace
 
 JobOnFramework load_job_on_default_framework(const Source& source,
                                              const std::vector<std::string>& given,
@@ -168,8 +171,7 @@ PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
     take_default_framework(on, framework, documents, library, true);
   }
   return {plan_request_of(documents, std::move(on.job)), on.default_framework, on.rejected,
-          named ? framework_called(named->name, library) : on.default_framework,
-          given_keys(documents)};
+          named ? framework_called(named->name, library) : on.default_framework};
 }
 
 std::string job_on_framework_to_json(const Job& job, const std::string& framework, int indent) {
@@ -194,16 +196,26 @@ std::string short_job_to_json(const Job& job, const std::string& framework,
 }
 
 std::string quoted_setting(const std::string& setting) {
-  const bool plain = setting.find_first_of("{[\" ") == std::string::npos;
-  return plain ? setting : fmt::format("'{}'", setting);
+  const bool plain = !setting.empty() && setting.find_first_of("{}[]()\"' $&|;<>*?#~`\\!") == std::string::npos;
+  if (plain) {
+    return setting;
+  }
+  std::string quoted;
+  for (const char c : setting) {
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return fmt::format("'{}'", quoted);
 }
 
 PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,
                             const Library& library, const PlanRequestOnFramework& request,
                             const Job& plan) {
   PlanAsSet as;
-  if (!request.default_framework.empty()) {
-    as.settings.push_back("framework=" + request.default_framework);
+  const std::string& taken = request.default_framework;
+  const PublishedNames names = load_published_names(library);
+  const Framework* usual = usual_framework(names);
+  if (!taken.empty() && (usual == nullptr || taken != names.shortest_name(*usual))) {
+    as.settings.push_back("framework=" + taken);
   }
   const auto add_what_differs = [&](const Job& from) {
     const std::size_t before = as.settings.size();

@@ -35,12 +35,14 @@ struct GivenKeys {
   bool devices = false, global = false;
 };
 
+GivenKeys given_keys(const Source& source, const std::vector<std::string>& overrides,
+                     const Library& library);
+
 struct PlanRequestOnFramework {
   PlanRequest request;
   std::string default_framework;  ///< as in JobOnFramework
   std::string rejected;
   std::string framework;  ///< that plans run on: the named or the default one; "" none
-  GivenKeys given;
 };
 
 /// Variant of load_plan_request, on the framework `framework` where one is given, else on the usual
@@ -58,7 +60,7 @@ std::string job_on_framework_to_json(const Job& job, const std::string& framewor
 /// equal job; else as job_to_json writes it.
 std::string short_job_to_json(const Job& job, const std::string& framework, const Library& library);
 
-/// A setting `key=value` as a shell takes it after --set: quoted where the value is an object.
+/// A setting `key=value`, or another word, as a shell takes it: quoted where it has to be.
 std::string quoted_setting(const std::string& setting);
 
 struct PlanAsSet {
@@ -67,7 +69,7 @@ struct PlanAsSet {
 };
 
 /// A plan of `request`, whose framework was taken for want of a named one ("" none), as a user
-/// types it: that framework, and the keys in which `plan` differs from what the job loads without
+/// types it: that framework, unless it is the usual one, and the keys in which `plan` differs from what the job loads without
 /// them. What the framework does with plans of that shape is no key of the plan, and the job that
 /// is loaded has it.
 PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,

@@ -1,7 +1,6 @@
 #include "studies/predict/chosen_plan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -9,6 +8,7 @@
 
 #include "core/config/default_framework.h"
 #include "core/error.h"
+#include "core/job/layers.h"
 #include "models/cost_model.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/plan/searched_plan.h"
@@ -23,8 +23,10 @@ using config::JobOnFramework;
 using config::PlanRequestOnFramework;
 using Settings = std::vector<std::string>;
 
-/// Recipes that are simulated.
+/// Recipes that are simulated, and passes through a layer that all of them may have: what takes
+/// longer to simulate is ordered by its closed form alone.
 constexpr std::size_t kSimulated = 3;
+constexpr std::int64_t kSimulatedPasses = 50'000;
 
 Settings joined(Settings a, const Settings& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -41,7 +43,10 @@ struct Candidate {
 class Chooser {
  public:
   Chooser(const config::Source& source, const Settings& overrides, const config::Library& library)
-      : source_(source), overrides_(overrides), library_(library) {}
+      : source_(source),
+        overrides_(overrides),
+        library_(library),
+        given_(config::given_keys(source, overrides, library)) {}
 
   [[nodiscard]] JobOnFramework load(const Settings& settings) const {
     JobOnFramework on = config::load_job_on_default_framework(
@@ -62,20 +67,19 @@ class Chooser {
       return literal();  // which says what is wrong
     }
     const Job& job = open_job->request.job;
-    given_ = open_job->given;
-    if (job.workload.transformer() == nullptr || given_.plan) {
+    const bool layers = job.workload.transformer() == nullptr;
+    if (given_.plan && !layers) {
       return literal();
     }
     const std::int64_t machine = job.devices;
-    const std::int64_t most =
-        given_.devices || job.system.fabric.empty()
-            ? machine
-            : job.system.devices_in_level(job.system.fabric.size() - 1);
-    const bool trains = job.phase == JobPhase::kTrain;
-    for (std::int64_t devices = given_.devices ? machine : first_devices(job, machine);
-         devices <= most; devices *= 2) {
-      const Settings on = given_.devices ? Settings{} : Settings{fmt::format("devices={}", devices)};
-      std::optional<Candidate> best = trains ? trained(on) : served(on);
+    const bool trains = !layers && job.phase == JobPhase::kTrain;
+    for (std::int64_t devices = trains ? first_devices(job, machine) : machine;
+         devices <= most_devices(job); devices *= 2) {
+      const Settings on =
+          devices == machine ? Settings{} : Settings{fmt::format("devices={}", devices)};
+      std::optional<Candidate> best = layers   ? layered(on, job)
+                                      : trains ? trained(on)
+                                               : served(on);
       if (best) {
         return chosen(std::move(*best), devices, machine);
       }
@@ -85,19 +89,25 @@ class Chooser {
 
   [[nodiscard]] ChosenJob literal() const {
     JobOnFramework on = load({});
-    return {std::move(on.job), {}, std::move(on.default_framework), std::move(on.rejected),
-            std::move(on.framework)};
+    return noted({std::move(on.job), {}, std::move(on.default_framework), std::move(on.rejected),
+                  std::move(on.framework)});
   }
 
  private:
+  /// Those said, else as many as the fabric joins.
+  [[nodiscard]] std::int64_t most_devices(const Job& job) const {
+    const auto& fabric = job.system.fabric;
+    return given_.devices || fabric.empty() ? job.devices
+                                            : job.system.devices_in_level(fabric.size() - 1);
+  }
+
   /// Machines whose devices hold the states, were all of them sharded.
-  static std::int64_t first_devices(const Job& job, std::int64_t machine) {
+  [[nodiscard]] std::int64_t first_devices(const Job& job, std::int64_t machine) const {
     std::int64_t devices = machine;
-    if (job.phase == JobPhase::kTrain) {
-      const Bytes states = RecipeSearch::least_states(job);
-      while (states > job.system.device.memory * static_cast<double>(devices)) {
-        devices *= 2;
-      }
+    const Bytes states = RecipeSearch::least_states(job);
+    while (!given_.devices && devices < most_devices(job) &&
+           states > job.system.device.memory * static_cast<double>(devices)) {
+      devices *= 2;
     }
     return devices;
   }
@@ -114,12 +124,13 @@ class Chooser {
     const models::CostModel model(request.request.job.system, request.request.job.calibration);
     std::vector<Recipe> recipes = recipes_of(request.request.job, model);
     if (recipes.empty() && !given_.global && !any_legal_) {
-      said.push_back(fmt::format("batch.global={}", request.request.job.devices));
+      said.push_back(fmt::format("batch.global={}", divisible(request.request.job)));
       request = open(said);
       recipes = recipes_of(request.request.job, model);
     }
     std::optional<Candidate> best;
     std::size_t simulated = 0;
+    std::int64_t passes = 0;
     for (const Recipe& recipe : recipes) {
       if (simulated == kSimulated) {
         break;
@@ -132,6 +143,10 @@ class Chooser {
       if (!fits(made->on.job, graph)) {
         continue;
       }
+      passes += made->on.job.microbatches() * made->on.job.workload.transformer()->layers;
+      if (passes > kSimulatedPasses) {
+        return best ? std::move(best) : std::move(made);
+      }
       ++simulated;
       made->seconds = to_seconds(simulate_step(graph, model).result.makespan);
       if (!best || made->seconds < best->seconds) {
@@ -141,9 +156,14 @@ class Chooser {
     return best;
   }
 
+  /// The default batch, rounded down to samples for each device.
+  static std::int64_t divisible(const Job& job) {
+    return std::max(job.batch.global / job.devices, std::int64_t{1}) * job.devices;
+  }
+
   std::vector<Recipe> recipes_of(const Job& job, const models::CostModel& model) {
     RecipeSearch search(job, model);
-    std::vector<Recipe> recipes = search.best();
+    std::vector<Recipe> recipes = search.best(given_.devices);
     tried_ += search.tried();
     any_legal_ = search.tried() > 0;
     return recipes;
@@ -153,8 +173,17 @@ class Chooser {
   [[nodiscard]] std::optional<Candidate> candidate(const Recipe& recipe, const Job& open_job,
                                                    Settings settings) const {
     settings = joined(std::move(settings), recipe_settings(recipe.point, open_job));
+    std::erase(settings, "parallel.sequence_parallel=true");  // which most frameworks say
+    // A job that says no key of its plan would be chosen for again.
+    settings.push_back(fmt::format("batch.micro={}", recipe.point.micro));
     try {
-      return Candidate{load(settings), settings, recipe.seconds};
+      Candidate made{load(settings), settings, recipe.seconds};
+      const Settings rest = recipe_settings(recipe.point, made.on.job);
+      if (!rest.empty()) {  // what its framework says of plans of that shape
+        made.settings = joined(std::move(made.settings), rest);
+        made.on = load(made.settings);
+      }
+      return made;
     } catch (const InputError&) {
       return std::nullopt;
     }
@@ -170,10 +199,6 @@ class Chooser {
       }
       Settings settings = on;
       settings.push_back(fmt::format("parallel.tensor={}", tensor));
-      const std::int64_t replicas = job.devices / tensor;
-      if (!given_.global && job.batch.global % replicas != 0) {
-        settings.push_back(fmt::format("batch.global={}", replicas));
-      }
       try {
         ++tried_;
         JobOnFramework loaded = load(settings);
@@ -186,19 +211,44 @@ class Chooser {
     return std::nullopt;
   }
 
+  /// A list of layers, on the fewest ranks to a sample where its kind can be split.
+  std::optional<Candidate> layered(const Settings& on, const Job& job) const {
+    const LayeredWorkload& w = *job.workload.layered();
+    const bool splits = w.layers != nullptr && w.layers->as<DitModel>() != nullptr && !given_.plan;
+    const std::int64_t widest = splits ? job.system.host.devices : 1;
+    for (std::int64_t tensor = 1; tensor <= widest; tensor *= 2) {
+      Settings settings = on;
+      if (tensor > 1) {
+        settings.push_back(fmt::format("parallel.tensor={}", tensor));
+      }
+      try {
+        JobOnFramework loaded = load(settings);
+        if (fits(loaded.job, workloads::build_graph(loaded.job))) {
+          return Candidate{std::move(loaded), std::move(settings), {}};
+        }
+      } catch (const InputError&) {  // fewer samples than ranks, say
+      }
+    }
+    return std::nullopt;
+  }
+
   [[nodiscard]] ChosenJob chosen(Candidate best, std::int64_t devices, std::int64_t machine) const {
-    PlanChoice choice{true, tried_, std::move(best.settings), {}};
+    PlanChoice choice{tried_ > 0, tried_, std::move(best.settings), {}};
     if (devices > machine) {
       choice.notes.push_back(fmt::format("{} devices: the fewest machines that hold it", devices));
     }
-    for (const std::string& s : choice.settings) {
-      if (s.starts_with("batch.global=")) {
-        choice.notes.push_back(fmt::format("global batch {}: the default does not divide",
-                                           best.on.job.batch.global));
-      }
+    return noted({std::move(best.on.job), std::move(choice), std::move(best.on.default_framework),
+                  std::move(best.on.rejected), std::move(best.on.framework)});
+  }
+
+  /// Says it where the batch is not the workload's default.
+  [[nodiscard]] ChosenJob noted(ChosenJob of) const {
+    const std::optional<Batch>& usual = of.job.workload.default_batch;
+    if (!given_.global && usual && usual->global != of.job.batch.global) {
+      of.choice.notes.push_back(fmt::format("global batch {}: the default, {}, does not divide",
+                                            of.job.batch.global, usual->global));
     }
-    return {std::move(best.on.job), std::move(choice), std::move(best.on.default_framework),
-            std::move(best.on.rejected), std::move(best.on.framework)};
+    return of;
   }
 
   const config::Source& source_;

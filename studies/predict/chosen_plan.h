@@ -29,7 +29,7 @@ struct ChosenJob {
 ///            simulated; in inference the fewest tensor ranks that fit. Where none fits, the
 ///            literal plan.
 ///   devices  one machine, or twice, four times, ... as many: the fewest that hold the job
-///   batch    where the workload's default does not divide: a micro-batch for each replica
+///   batch    where the workload's default does not divide: the next below that does
 /// `as_is` leaves all of it alone: what is not said has the plainest value. Tables are placed as
 /// with_searched_plan (studies/plan) does. Errors: InputError.
 ChosenJob choose_plan(const config::Source& source, const std::vector<std::string>& overrides,

@@ -75,7 +75,7 @@ RecipeSearch::RecipeSearch(const Job& job, const models::CostModel& model)
     : job_(ready(job)),
       model_(model),
       closed_form_(job_, model),
-      capacity_(job.system.device.memory),
+      capacity_((1 - kHeadroom) * job.system.device.memory),
       reserve_(simulator::framework_memory(job.system.device, {}, {}).context),
       devices_(static_cast<std::int32_t>(job.devices)),
       inside_(fast_ranks(job.system, job.devices)) {
@@ -308,10 +308,18 @@ void RecipeSearch::improve() {
   }
 }
 
-std::vector<Recipe> RecipeSearch::best() {
+void RecipeSearch::search() {
   begin();
   if (best_) {
     improve();
+  }
+}
+
+std::vector<Recipe> RecipeSearch::best(bool tight) {
+  search();
+  if (!best_ && tight) {
+    capacity_ = job_.system.device.memory;
+    search();
   }
   std::vector<Recipe> all;
   for (const auto& [point, recipe] : costed_) {
@@ -325,45 +333,63 @@ std::vector<Recipe> RecipeSearch::best() {
   return all;
 }
 
-std::vector<std::string> recipe_settings(const planner::PlanPoint& point, const Job& open_job) {
-  const PlanPoint usual;
+Job unsplit(Job job) {
+  Parallel& p = job.parallel;
+  p.tensor = p.context = p.pipeline = p.expert = p.data = p.virtual_stages = 1;
+  p.chunk_microbatches = 0;
+  p.pipeline_split = {};
+  p.schedule = ScheduleKind::kOneFOneB;
+  p.sequence_parallel = false;
+  p.zero = 0;
+  p.zero_level.clear();
+  p.zero_reshard = true;
+  p.recompute = {};
+  if (job.workload.transformer()->mla && job.flash_attention) {
+    p.recompute.modules = {.attention_core = false, .latent_up = true};
+  }
+  job.batch.micro = 1;
+  return job;
+}
+
+std::vector<std::string> recipe_settings(const planner::PlanPoint& point, const Job& from) {
+  const Parallel& p = from.parallel;
   std::vector<std::string> settings;
-  const auto add = [&](const char* key, std::int64_t value, std::int64_t open) {
-    if (value != open) {
+  const auto add = [&](const char* key, std::int64_t value, std::int64_t before) {
+    if (value != before) {
       settings.push_back(fmt::format("{}={}", key, value));
     }
   };
-  add("parallel.tensor", point.tensor, usual.tensor);
-  add("parallel.context", point.context, usual.context);
-  add("parallel.expert", point.expert, usual.expert);
-  add("parallel.pipeline", point.pipeline, usual.pipeline);
-  add("parallel.virtual_stages", point.virtual_stages, usual.virtual_stages);
-  if (point.embedding_layers + point.head_layers > 0) {
+  add("parallel.tensor", point.tensor, p.tensor);
+  add("parallel.context", point.context, p.context);
+  add("parallel.expert", point.expert, p.expert);
+  add("parallel.pipeline", point.pipeline, p.pipeline);
+  add("parallel.virtual_stages", point.virtual_stages, p.virtual_stages);
+  const PipelineSplit split{point.embedding_layers, point.head_layers, {}};
+  if (split != p.pipeline_split) {
     settings.push_back(fmt::format("parallel.pipeline_split={{\"embedding\":{},\"head\":{}}}",
-                                   point.embedding_layers, point.head_layers));
+                                   split.embedding, split.head));
   }
-  if (point.sequence_parallel) {
-    settings.emplace_back("parallel.sequence_parallel=true");
+  if (point.schedule != p.schedule) {
+    settings.push_back(fmt::format("parallel.schedule={}", name_of(point.schedule)));
   }
-  add("parallel.zero", point.zero, usual.zero);
-  switch (point.recompute) {
-    case RecomputeKind::kNone:
-      break;
-    case RecomputeKind::kSelective:
-      settings.push_back(open_job.parallel.recompute.modules == RecomputeModules{}
-                             ? std::string("parallel.recompute=selective")
-                             : fmt::format("parallel.recompute={{\"modules\":[\"{}\"]}}",
-                                           fmt::join(names_of(open_job.parallel.recompute.modules),
-                                                     "\",\"")));
-      break;
-    case RecomputeKind::kFull:
-      settings.emplace_back("parallel.recompute=full");
-      break;
-    case RecomputeKind::kFirstLayers:
-      settings.push_back(
-          fmt::format("parallel.recompute={{\"layers\":{}}}", point.recompute_layers));
+  if (point.sequence_parallel != p.sequence_parallel) {
+    settings.push_back(fmt::format("parallel.sequence_parallel={}", point.sequence_parallel));
   }
-  settings.push_back(fmt::format("batch.micro={}", point.micro));
+  if (point.zero != p.zero || !p.zero_level.empty()) {
+    settings.push_back(fmt::format("parallel.zero={}", point.zero));
+  }
+  const Recompute& r = p.recompute;
+  if (point.recompute != r.kind || point.recompute_layers != r.layers) {
+    const bool latent = from.workload.transformer()->mla && from.flash_attention;
+    settings.push_back("parallel.recompute=" +
+                       (point.recompute == RecomputeKind::kNone   ? std::string("none")
+                        : point.recompute == RecomputeKind::kFull ? std::string("full")
+                        : point.recompute == RecomputeKind::kFirstLayers
+                            ? fmt::format("{{\"layers\":{}}}", point.recompute_layers)
+                        : latent ? std::string("{\"modules\":[\"mla_up_proj\"]}")
+                                 : std::string("selective")));
+  }
+  add("batch.micro", point.micro, from.batch.micro);
   return settings;
 }
 

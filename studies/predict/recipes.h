@@ -27,13 +27,16 @@ struct Recipe {
 class RecipeSearch {
  public:
   static constexpr std::int64_t kMostRecipes = 50;
-  /// `job` is not split (degrees 1), on all its devices, on its framework.
+  /// Share of a device that plans leave free, as `stepcast plan` does, where any can.
+  static constexpr double kHeadroom = 0.05;
+  /// `job` is unsplit, on all its devices, on its framework.
   RecipeSearch(const Job& job, const models::CostModel& model);
   /// Bytes of weights, gradients and optimizer states, each kept once.
   static Bytes least_states(const Job& job);
 
-  /// Those that fit, the fastest first.
-  std::vector<Recipe> best();
+  /// Those that fit, the fastest first. `tight`: where none leaves kHeadroom free, those that fill
+  /// the device.
+  std::vector<Recipe> best(bool tight = true);
   /// Recipes costed so far.
   [[nodiscard]] std::int64_t tried() const { return static_cast<std::int64_t>(costed_.size()); }
 
@@ -47,6 +50,7 @@ class RecipeSearch {
   void take(const std::optional<Recipe>& recipe);
   void begin();
   void improve();
+  void search();
 
   Job job_;  ///< without fits
   const models::CostModel& model_;
@@ -58,8 +62,10 @@ class RecipeSearch {
   std::optional<Recipe> best_;
 };
 
-/// A plan as `--set` takes it after a job that does not say one: keys whose value is not that of
-/// `open_job`, which is not split, and always the micro-batch.
-std::vector<std::string> recipe_settings(const planner::PlanPoint& point, const Job& open_job);
+/// The job without a plan: all degrees 1, nothing sharded, nothing recomputed.
+Job unsplit(Job job);
+
+/// A plan as `--set` takes it after a job that is split as `from`: keys whose value differs.
+std::vector<std::string> recipe_settings(const planner::PlanPoint& point, const Job& from);
 
 }  // namespace stepcast::studies
