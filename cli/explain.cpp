@@ -25,6 +25,7 @@ namespace {
 
 struct ExplainCommand {
   std::string a, b;
+  std::vector<std::string> second;  ///< words of the other side
   std::vector<std::string> overrides;
   std::vector<std::string> with;
   OutputFormat format = OutputFormat::kText;
@@ -389,23 +390,42 @@ int explain(const ExplainCommand& options, const Context& context) {
   return 0;
 }
 
+/// The other side: a job as any command takes one, or options alone, which change A.
+void read_second(ExplainCommand& options) {
+  CLI::App words{"", "diff"};
+  JobOptions second;
+  words.add_option("b", second.job);
+  add_setting_options(words, second.overrides);
+  try {
+    words.parse(std::vector<std::string>(options.second.rbegin(), options.second.rend()));
+  } catch (const CLI::ParseError& e) {
+    throw InputError("", fmt::format("after --: {}; `stepcast diff --help` says what is expected",
+                                     e.what()));
+  }
+  options.b = second.job;
+  options.with.insert(options.with.end(), second.overrides.begin(), second.overrides.end());
+}
+
 }  // namespace
 
 void add_explain(CLI::App& app, Context& context) {
   auto options = std::make_shared<ExplainCommand>();
   CLI::App* command = app.add_subcommand(
-      "explain", "Where the difference between two jobs, plans or traces comes from");
-  command->add_option(
-      "a", options->a,
-      "Job or plan file, or recorded trace; may be left out with --set workload=... "
-      "--set system=... and --with");
-  command->add_option("b", options->b, "The other one; without it, A with the changes of --with");
+      "diff", "Where the difference between two jobs, plans or recorded runs comes from");
+  command->alias("explain");
+  command->add_option("a", options->a, "Model, job, plan or recorded run (`stepcast help predict`)");
+  command->add_option("b", options->second,
+                      "The other one; or, after --, options that change A: -- --tp 2 --zero 1");
   command->add_option("--with", options->with, "key=value set in B only; repeatable")
-      ->allow_extra_args(false);
-  command->add_option("--set", options->overrides, "key=value set in both jobs; repeatable")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE")
+      ->group("Job");
+  add_setting_options(*command, options->overrides);
   add_format_option(*command, options->format);
-  command->callback([options, &context] { context.exit_code = explain(*options, context); });
+  command->callback([options, &context] {
+    read_second(*options);
+    context.exit_code = explain(*options, context);
+  });
 }
 
 }  // namespace stepcast::cli

@@ -117,8 +117,9 @@ bool splits_job(std::string_view key) { return key != "order" && key != "context
 
 }  // namespace
 
-GivenKeys given_keys(const Source& source, const std::vector<std::string>& overrides,
+GivenKeys given_keys(const Source& source, const std::vector<std::string>& given_overrides,
                      const Library& library) {
+  const std::vector<std::string> overrides = spelled_out(given_overrides);
   const JobDocuments documents =
       open_plan(apply_overrides(job_document(source, overrides, library), overrides, library));
   const Json& root = documents.job.root;

@@ -17,6 +17,7 @@ struct JobKey {
   std::string usual;    ///< where it is not given: a value, or what decides
   std::string applies;  ///< "transformers"; empty: to all jobs
   std::string help;     ///< one line
+  std::vector<std::string> choices;  ///< words it takes: "full", "true"
 };
 /// Every key of a job, its workload by kind and its system, in the order of their objects.
 std::vector<JobKey> job_keys();

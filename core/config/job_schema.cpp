@@ -72,6 +72,21 @@ std::string type_text(const OrderedJson& form) {
   return form.contains("properties") ? "object" : "object by name";
 }
 
+/// Words that a form allows.
+void add_choices(const OrderedJson& form, std::vector<std::string>& all) {
+  if (form.contains("enum")) {
+    for (const OrderedJson& name : form["enum"]) {
+      all.push_back(name.get<std::string>());
+    }
+  } else if (form.contains("anyOf")) {
+    for (const OrderedJson& one : form["anyOf"]) {
+      add_choices(one, all);
+    }
+  } else if (form.value("type", "") == "boolean") {
+    all.insert(all.end(), {"true", "false"});
+  }
+}
+
 void add_object(const std::string& path, const OrderedJson& form, std::vector<JobKey>& all);
 
 /// The keys inside a value of that form.
@@ -101,6 +116,7 @@ void add_object(const std::string& path, const OrderedJson& form, std::vector<Jo
                     ? usual->is_string() ? usual->get<std::string>() : usual->dump()
                     : property.value("$comment", "");
     key.applies = property.value("x-applies-to", "");
+    add_choices(property, key.choices);
     all.push_back(key);
     add_inside(key.path, property, all);
   }
