@@ -1,8 +1,12 @@
 // Where the tables of a recommender lie, and what each rank does.
 
+import { colour, responsive } from "./kit/charts.js";
+import { element, legend as legendOf, svg } from "./kit/dom.js";
+import { bytes, percent, seconds, ticks } from "./kit/numbers.js";
+
 const kMostTables = 64;
 
-function placementPicture(placement) {
+export function placementPicture(placement) {
   const { tables, ranks } = placement;
   const held = tables.map((name, t) => ({ name, bytes: ranks.map((r) => r.bytes[t]) }));
   held.forEach((h) => (h.total = h.bytes.reduce((a, b) => a + b, 0)));
@@ -36,7 +40,7 @@ function placementPicture(placement) {
 }
 
 /** Bars of a rank's busy time by kind of op; the line is the mean: what no placement's slowest rank is below. */
-function loadPicture(placement) {
+export function loadPicture(placement) {
   const { ranks } = placement;
   const kinds = [...new Set(ranks.flatMap((r) => Object.keys(r.loads)))].map((kind) => ({ kind, sum: ranks.reduce((s, r) => s + (r.loads[kind] ?? 0), 0) })).sort((a, b) => b.sum - a.sum);
   const named = kinds.slice(0, 9).map((k) => k.kind);
@@ -65,7 +69,7 @@ function loadPicture(placement) {
     shapes.push(svg("line", { x1: left, x2: width, y1: y(mean), y2: y(mean), class: "mean" }), svg("text", { x: width - 4, y: y(mean) - 4, "text-anchor": "end", class: "axis strong" }, `mean ${seconds(mean)}`));
     return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Busy time of ${ranks.length} ranks: mean ${seconds(mean)}, slowest ${seconds(most)}` }, shapes);
   };
-  const legend = element("ul", { class: "legend" }, [...named, ...(kinds.length > 9 ? ["others"] : [])].map((k, i) => element("li", {}, element("i", { style: `background:${colour(Math.min(i, 9))}` }), element("span", {}, k.replaceAll("_", " ")))));
+  const legend = legendOf([...named, ...(kinds.length > 9 ? ["others"] : [])].map((k, i) => [k.replaceAll("_", " "), colour(Math.min(i, 9))]));
   const note = element("p", { class: "facts" }, `The slowest rank is busy ${seconds(most)}, ${percent(most / mean - 1)} above the mean of all; evenly shared work would take the mean.`);
   return [note, responsive(paint), legend];
 }
