@@ -70,6 +70,17 @@ void add_script(CLI::App& app, Context& context) {
   });
 }
 
+/// The job or workload that a text of another tool describes, as JSON.
+void add_described(CLI::App& app, Context&) {
+  auto file = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("described");
+  command->add_option("file", *file)->required();
+  command->callback([file] {
+    stepcast::cli::answer() << stepcast::interop::import_to_json(
+        stepcast::config::file_source(*file));
+  });
+}
+
 void add_forecast(CLI::App& app, Context& context) {
   auto options = std::make_shared<stepcast::cli::JobOptions>();
   CLI::App* command = app.add_subcommand("forecast");
@@ -82,7 +93,7 @@ void add_forecast(CLI::App& app, Context& context) {
 extern "C" {
 
 /// `arguments`: a JSON list, as after the executable's name; beside its commands `forecast`,
-/// `timeline` (timeline.h) and `script`, which the page alone asks for. The answer: the exit code,
+/// `timeline` (timeline.h), `described` and `script`, which the page alone asks for. The answer: the exit code,
 /// an end of line, what the command prints. Errors go to the error stream.
 const char* stepcast_run(const char* arguments) {
   static std::string text;
@@ -99,7 +110,7 @@ const char* stepcast_run(const char* arguments) {
   for (const auto add :
        {stepcast::cli::add_predict, stepcast::cli::add_sweep, stepcast::cli::add_plan,
         stepcast::cli::add_explain, stepcast::cli::add_list, stepcast::cli::add_timeline,
-        add_forecast, add_script}) {
+        add_forecast, add_described, add_script}) {
     add(app, context);
   }
   const int code = stepcast::cli::run_command_line(app, context);

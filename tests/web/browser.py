@@ -238,7 +238,7 @@ def check_sweep(browser):
 
 def check_axe(browser):
     """axe-core (scripts/setup --web) finds no serious fault, light and dark, wide and on a phone."""
-    axe = pathlib.Path(__file__).resolve().parents[2] / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+    axe = pathlib.Path(__file__).resolve().parents[2] / "build" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
     if not axe.exists():
         print("axe-core is not installed: its rules were not checked")
         return

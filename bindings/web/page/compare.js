@@ -87,7 +87,7 @@ export function comparePanel(ask, apply) {
   function options() {
     const before = [first.value, second.value];
     for (const [select, index] of [[first, 0], [second, 1]]) {
-      select.replaceChildren(...pins.map((p) => element("option", { value: p.id }, `${p.name}: ${p.text}`)), element("option", { value: "now" }, "now"));
+      select.replaceChildren(...pins.map((p) => element("option", { value: p.id }, `${p.name}: ${seconds(p.prediction.iteration_time_s)}`)), element("option", { value: "now" }, "now"));
       select.value = [...select.options].some((o) => o.value === before[index]) && before[index] ? before[index] : index === 1 ? "now" : pins.at(-1)?.id ?? "now";
     }
     list.replaceChildren(...pins.map((p) => element("li", {}, element("b", {}, p.name), ` ${p.text} `, button("apply", () => apply(p.state), { class: "small", "aria-label": `apply ${p.name}` }), button("remove", () => { pins.splice(pins.indexOf(p), 1); options(); draw(); }, { class: "small", "aria-label": `remove ${p.name}` }))));

@@ -100,14 +100,10 @@ async function start() {
   /** `changes`: keys to set, "" to forget; or a text that the user pasted. */
   function change(changes, text, files) {
     if (text) {
-      try {
-        const found = pasted(text, state, workloads);
-        tell(`Taken as ${found.what}.${found.assumed ? ` Assumed: ${found.assumed.join("; ")}. Change them in the form.` : ""}`);
-        apply({ keys: found.keys, files: found.files, run: state.run });
-      } catch (e) {
+      take(text).catch((e) => {
         tell(e.message, true);
         document.body.dataset.state = "refused";
-      }
+      });
       return;
     }
     const before = state.keys.workload;
@@ -123,6 +119,18 @@ async function start() {
     for (const name of Object.keys(next.files)) if (!named.includes(name)) delete next.files[name];
     tell("");
     apply(next);
+  }
+
+  /** A pasted text becomes the choices that it stands for. */
+  async function take(text) {
+    let found = pasted(text, state, workloads);
+    if (found.foreign) {
+      const answer = await engine.ask(["described", found.foreign], found.files);
+      if (answer.output === "") throw new Error(answer.error);
+      found = { ...pasted(answer.output, state, workloads), what: found.what };
+    }
+    tell(`Taken as ${found.what}.${found.assumed ? ` Assumed: ${found.assumed.join("; ")}. Change it in the form.` : ""}`);
+    apply({ keys: found.keys, files: found.files, run: state.run });
   }
 
   /** A plan or a fix as it was shown: its own keys, all of them, in place of those that match `instead`. */

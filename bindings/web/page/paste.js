@@ -41,6 +41,7 @@ function ofTables(plan, text) {
   return { keys: { workload, system, devices: String(devices), ...(batch ? { "batch.global": String(batch) } : {}), "embedding.plan": "./plan.json" }, files: { "plan.json": text }, what: "a plan of embedding tables" };
 }
 
+/** Where the model is to run: what was chosen before. */
 const placeOf = (state) => Object.fromEntries(kPlace.filter((k) => k !== "workload" && state.keys[k]).map((k) => [k, state.keys[k]]));
 
 function ofModel(config, text, state) {
@@ -74,7 +75,10 @@ function ofObject(object, text, state) {
   if (object.iteration_time_s !== undefined && object.job) return { ...ofJob(object.job), what: "a forecast; its job" };
   if (Array.isArray(object.plans) && object.plans[0]) return ofObject(object.plans[0], JSON.stringify(object.plans[0]), state);
   if (object.kind === "embedding" && object.tables) return ofTables(object, text);
-  if ("workload" in object) return ofJob(object);
+  if ("workload" in object) {
+    const found = ofJob(object);
+    return "system" in object ? found : { ...found, keys: { ...placeOf(state), ...found.keys } };
+  }
   if ("fabric" in object) {
     return { keys: { ...state.keys, system: "./system.json" }, files: { ...state.files, "system.json": text }, what: `a system (${object.name ?? "without a name"})`, assumed: [`the model that was chosen${object.fitted ? "" : "; collectives at the limits of its links, for it has no measured constants"}`] };
   }
@@ -84,8 +88,14 @@ function ofObject(object, text, state) {
   throw new NoChoice(`This JSON has the keys ${Object.keys(object).slice(0, 6).join(", ")}; a job has workload, a system fabric, a model of Hugging Face model_type, a workload or plan kind.`);
 }
 
-/** The choices that a pasted text stands for: {keys, files, what, assumed}. Errors: NoChoice. */
+/** The choices that a pasted text stands for: {keys, files, what, assumed}; with `foreign` the engine has to read that file. Errors: NoChoice. */
 export function pasted(given, state, workloads) {
+  const found = recognised(given, state, workloads);
+  if (found.keys?.system === "./system.json") found.files["system.json"] ??= state.files["system.json"];
+  return found;
+}
+
+function recognised(given, state, workloads) {
   const text = given.trim();
   if (/^https?:\/\/\S+$/.test(text) || /^[\w.-]+\/[\w.-]+$/.test(text)) return ofLink(text, state, workloads);
   const exact = workloads.find((w) => plain(w.name) === plain(text));
@@ -101,7 +111,7 @@ export function pasted(given, state, workloads) {
     if (Array.isArray(object)) throw new NoChoice("This JSON is a list; a job, a system, a model or a plan is an object.");
     return ofObject(object, text, state);
   }
-  if (/--\w|^#!|\\$/m.test(text)) return { keys: { workload: "./arguments.sh", ...placeOf(state) }, files: { "arguments.sh": text }, what: "arguments of Megatron-LM" };
+  if (/--num-layers/.test(text)) return { foreign: "arguments.sh", files: { "arguments.sh": text }, what: "arguments of Megatron-LM" };
   const [head, ...rows] = text.split(/\r?\n/);
   if (rows.length > 0 && /rows|num_embeddings|hash_size|cardinality/i.test(head) && /[,;\t]/.test(head)) {
     const each = 8192;
