@@ -187,7 +187,7 @@ Json drawn_rank(const DrawnRank& drawn, const ExecutionGraph& graph, const Devic
     calls.push_back(call.microbatch);
   }
   Json memory;
-  for (const auto& [what, bytes] : simulator::memory_ledger(graph, drawn.of, device).lines()) {
+  for (const auto& [what, bytes] : simulator::memory_ledger(graph, drawn.of, device).parts()) {
     memory[std::string(what)] = bytes.base();
   }
   return {{"rank", drawn.rank},

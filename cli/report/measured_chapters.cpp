@@ -138,7 +138,8 @@ std::string explanation(const Field& d) {
   std::vector<std::string> sides;
   d.at("summary").each([&](const Field& side) {
     sides.push_back(side.at("side").string());
-    steps.push_back(side.at("step_s").number());
+    // Rows divide the steps without what their frameworks lose.
+    steps.push_back(side.at(side.has("kernels_only_s") ? "kernels_only_s" : "step_s").number());
   });
   if (steps.size() < 2) {
     d.at("summary").reject("two sides, A and B");
@@ -265,6 +266,12 @@ std::string guarded(const Field& document) {
 
 namespace {
 
+/// Whether a number of that name is a part of a whole.
+bool is_share(const std::string& key) {
+  return key == "share" || key.ends_with("_share") || key.ends_with("_error") ||
+         key.ends_with("_imbalance") || key == "error" || key == "efficiency";
+}
+
 /// A value of a table as people read it; keys carry units.
 std::string shown_value(const std::string& key, const Field& value) {
   const std::string text = value.shown();
@@ -272,8 +279,16 @@ std::string shown_value(const std::string& key, const Field& value) {
     return "";
   }
   return !value.is_number()    ? text
-         : key.ends_with("_s") ? shown_seconds(value.number())
+         : key.ends_with("_per_s") ? fmt::format("{:.4g}", value.number())
+         : key.ends_with("_s")     ? shown_seconds(value.number())
+         : is_share(key)       ? percent(value.number())
                                : fmt::format("{:.4g}", value.number());
+}
+
+/// "last_arrivals" -> "last arrivals".
+std::string words_of(std::string key) {
+  std::replace(key.begin(), key.end(), '_', ' ');
+  return key;
 }
 
 std::string rows_of(const std::string& name, const Field& list) {
@@ -289,7 +304,8 @@ std::string rows_of(const std::string& name, const Field& list) {
     rows.emplace_back();
     row.each_member([&](const std::string& key, const Field& value) {
       if (rows.size() == 1) {
-        titles.push_back(key);
+        const bool unit = key.ends_with("_s") && !key.ends_with("per_s");
+        titles.push_back(words_of(unit ? key.substr(0, key.size() - 2) : key));
       }
       rows.back().push_back(shown_value(key, value));
     });
@@ -297,7 +313,7 @@ std::string rows_of(const std::string& name, const Field& list) {
   if (rows.empty()) {
     return "";
   }
-  return "<h3>" + svg::escaped(name) + "</h3>\n" + table(titles, rows) +
+  return "<h3>" + svg::escaped(words_of(name)) + "</h3>\n" + table(titles, rows, words_of(name)) +
          (more > 0 ? paragraph(fmt::format("... and {} more", more)) : "");
 }
 

@@ -36,7 +36,7 @@ function rowsOf(all, nameOf, whole) {
 }
 
 function difference(answer, a, b) {
-  const [first, last] = answer.summary.map((s) => s.step_s);
+  const [first, last] = answer.summary.map((s) => s.kernels_only_s ?? s.step_s);
   const whole = Math.max(first, last);
   const ends = [{ name: a.name, value: first }, { name: b.name, value: last }];
   const parts = [["Change by change", rowsOf(answer.changes ?? [], (c) => c.change, whole)], ["Op by op", rowsOf(answer.rows ?? [], (r) => r.op, whole)]];

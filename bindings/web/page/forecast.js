@@ -7,22 +7,8 @@ import { bytes, count, percent, seconds, three } from "./kit/numbers.js";
 const kNames = { compute: "compute", exposed_communication: "exposed communication", bubble: "pipeline bubble", host: "host", other: "other" };
 const words = (key) => kNames[key] ?? key.replaceAll("_", " ");
 
-// One vocabulary of memory; finer lines of a ledger belong to one of its words.
-const kMemory = {
-  "activations in flight": "activations", logits: "activations", temporaries: "temporary", "gather buffers": "temporary", fragmentation: "temporary", workspaces: "temporary",
-  communicators: "communication", "other buffers": "communication", buffers: "communication", "device context": "context", "keys and values": "cache", parameters: "weights", reserve: "context",
-};
-/** Bytes by the words of the vocabulary, largest first, of finer lines or of these words themselves. */
-export function memoryParts(lines) {
-  const sums = {};
-  for (const [key, value] of Object.entries(lines)) {
-    const plain = key.replaceAll("_", " ");
-    if (["total", "capacity", "free", "host"].includes(plain) || !(value > 0)) continue;
-    const word = kMemory[plain] ?? plain;
-    sums[word] = (sums[word] ?? 0) + value;
-  }
-  return Object.entries(sums).sort((a, b) => b[1] - a[1]);
-}
+/** Bytes by the words of the vocabulary, largest first. */
+const memoryParts = (memory) => Object.entries(memory).filter(([key, value]) => !["total", "capacity", "free"].includes(key) && value > 0).sort((a, b) => b[1] - a[1]);
 
 function fact(title, value, small, exact, bad) {
   return element("div", { class: bad ? "fact bad" : "fact" }, element("dt", {}, title), element("dd", { title: exact }, value, small ? element("small", {}, small) : null));
@@ -30,7 +16,7 @@ function fact(title, value, small, exact, bad) {
 
 export const interval = (p) => (p.interval_s ? `90 % interval ${three(p.interval_s.p5)} to ${seconds(p.interval_s.p95)}` : "");
 export const each = (p) => p.throughput.tokens_per_s / p.job.devices || 0;
-export const frameworkOf = (p) => p.framework ?? p.usual_stack ?? "";
+export const frameworkOf = (p) => p.framework ?? "";
 export const capacityText = (p) => `${bytes(p.memory_bytes.total)} of ${bytes(p.memory_bytes.capacity)}`;
 
 function headline(p) {
@@ -64,7 +50,7 @@ export function title(p) {
   const { job } = p;
   const device = job.system.device?.name ?? job.system.device ?? "";
   const batch = job.batch.sequence ? `${count(job.batch.global)} x ${count(job.batch.sequence)} tokens` : `${count(job.batch.global)} samples`;
-  const framework = frameworkOf(p) ? `${frameworkOf(p)}${p.framework_implied || p.usual_stack ? " (default)" : ""}` : "kernels alone, no framework";
+  const framework = frameworkOf(p) ? `${frameworkOf(p)}${p.framework_implied ? " (default)" : ""}` : "kernels alone, no framework";
   const plan = planText(job.parallel, job.batch, isTransformer(p));
   return element("div", { class: "title" },
     element("h2", {}, `${job.workload.name} on ${count(job.devices)} x ${device}`),
@@ -110,29 +96,32 @@ function notes(p) {
 }
 
 export function forecast(p) {
-  // The rank that ends last, such as a pipeline's first stage, may only have waited for another.
-  const time = p.busiest_rank?.time_s ?? p.time_s;
-  const rank = p.busiest_rank?.rank ?? p.critical_rank;
   return [
     title(p),
     headline(p),
     element("div", { class: "fixes" }),
     notes(p),
-    section(`Time, critical path (rank ${rank})`, stackedBar(timeParts(p, time), p.iteration_time_s, "Time of a step")),
+    section(`Time, critical path (rank ${p.critical_rank})`, stackedBar(timeParts(p, p.time_s), p.iteration_time_s, "Time of a step")),
     section(`Memory, fullest GPU (rank ${p.fullest_rank})`,
       stackedBar(memoryParts(p.memory_bytes).map(([key, value]) => ({ name: key, value, colour: ofKind(key), text: bytes(value) })), p.memory_bytes.capacity, `Memory of ${bytes(p.memory_bytes.capacity)}`, p.memory_bytes.capacity),
       note(p.fit === "likely" ? `${bytes(p.memory_bytes.total)} needed, ${bytes(p.memory_bytes.capacity)} available: within the ${percent(p.memory_margin)} that the method errs by.` : p.fits ? "" : `${bytes(p.memory_bytes.total)} needed, ${bytes(p.memory_bytes.capacity)} available${p.fixes?.length ? "; see the fix above" : ""}.`)),
   ];
 }
 
-/** Memory of a rank of each kind that is drawn. */
+const kMostRanks = 8;
+
+/** Memory of a rank of each kind that is drawn, the fullest first where there are no stages. */
 export function memoryOfRanks(t, p, stageOf) {
   const stages = (p.job.parallel?.pipeline ?? 1) > 1;
-  const rows = t.ranks.filter((r) => r.memory_bytes).map((r) => ({
+  const total = (r) => Object.values(r.memory_bytes).reduce((sum, v) => sum + v, 0);
+  const all = stages ? t.ranks : [...t.ranks].sort((a, b) => total(b) - total(a));
+  const shown = all.slice(0, stages ? 64 : kMostRanks);
+  const rest = all.slice(shown.length).map(total);
+  const rows = shown.map((r) => ({
     name: stages ? `stage ${stageOf(r.rank)}, rank ${r.rank}` : `rank ${r.rank}`,
     title: r.alike > 1 ? `rank ${r.rank} (same as ${r.alike - 1} others)` : `rank ${r.rank}`,
     parts: memoryParts(r.memory_bytes).map(([kind, value]) => ({ kind, value })),
     mark: p.memory_bytes.capacity,
   }));
-  return barRows(rows, bytes, "Memory by rank");
+  return [barRows(rows, bytes, "Memory by rank"), rest.length ? note(`${rest.length} more kinds of ranks: ${bytes(Math.min(...rest))} to ${bytes(Math.max(...rest))}.`) : null];
 }

@@ -81,7 +81,7 @@ export function form(catalogue, offer) {
     field("workload", "model", "", workload), factsLine, paste,
     field("system", "GPU", "system", system), field("devices", "GPUs", "", devices, steps), clusterForm,
     element("fieldset", {}, element("legend", {}, "batch of a step"), rows(inBatch)),
-    element("fieldset", {}, element("legend", {}, "plan"), planHead, rows(kPlan), forget),
+    element("details", { open: matchMedia("(min-width: 901px)").matches }, element("summary", {}, "plan"), planHead, rows(kPlan), forget),
     advanced);
 
   /** Puts a state into the form. */

@@ -12,6 +12,7 @@ function spansOf(rank) {
   return out;
 }
 
+const kExchange = /^(all_|reduce_scatter|send|recv|broadcast|barrier)/;
 const byBegin = (a, b) => a.begin - b.begin;
 const rankTitle = (rank) => (rank.alike > 1 ? `rank ${rank.rank} (same as ${rank.alike - 1} others)` : `rank ${rank.rank}`);
 /** [segment, kind, micro-batch] of a call; a step without passes has the names of its segments as kinds. */
@@ -44,7 +45,9 @@ export const rankLanes = (t) => t.ranks.map((rank) => ({ label: `rank ${rank.ran
 
 /** The phases, and one lane a stream; waits are pale. */
 export function streamLanes(t, rank, ops) {
-  const phases = { label: "phases", title: `phases of ${rankTitle(rank)}`, items: blocksOf(t, rank).map((b) => ({ ...b, label: b.title })) };
+  const blocks = blocksOf(t, rank);
+  const several = blocks.some((b) => b.microbatch > 0);
+  const phases = { label: "phases", title: `phases of ${rankTitle(rank)}`, items: blocks.map((b) => ({ ...b, label: several ? b.title : b.name.replaceAll("_", " "), title: several ? b.title : b.name.replaceAll("_", " ") })) };
   const lanes = rank.streams.map((stream) => ({ label: stream, title: `stream ${stream} of rank ${rank.rank}`, items: [] }));
   for (const s of spansOf(rank)) {
     const full = t.names[s.name];
@@ -52,7 +55,7 @@ export function streamLanes(t, rank, ops) {
     const op = ops.get(full);
     const microbatch = rank.calls[2 * s.call + 1];
     if (s.ready > s.begin) lanes[s.stream].items.push({ begin: s.begin, end: s.ready, kind: "wait", name, label: "", title: `${name}: waits for other ranks`, microbatch });
-    lanes[s.stream].items.push({ begin: s.ready, end: s.end, kind: phase, name, label: name, title: name, op, microbatch });
+    lanes[s.stream].items.push({ begin: s.ready, end: s.end, kind: op && kExchange.test(op.kind) ? "communication" : phase, phase, name, label: name, title: name, op, microbatch });
   }
   return [phases, ...lanes.filter((l) => l.items.length > 0)];
 }

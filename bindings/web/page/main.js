@@ -6,7 +6,7 @@ import { Engine, latestOnly } from "./engine.js";
 import { forecast, memoryOfRanks, opTable, section } from "./forecast.js";
 import { form } from "./form.js";
 import { gpuGrid, layout } from "./grid.js";
-import { applies, keysOfSchema } from "./keys.js";
+import { applies, keysOfSchema, kPlanKeys } from "./keys.js";
 import { standaloneSvg } from "./kit/charts.js";
 import { button, copyable, download, element, note } from "./kit/dom.js";
 import { bytes, seconds } from "./kit/numbers.js";
@@ -14,7 +14,7 @@ import { pasted } from "./paste.js";
 import { openInPerfetto } from "./perfetto.js";
 import { loadPicture, placementPicture } from "./placement.js";
 import { planPanel } from "./plan.js";
-import { changesOf, commandLine, hashOf, jobText, overridesOf, stateOf } from "./state.js";
+import { changesOf, commandLine, hashOf, jobText, overridesOf, same, stateOf } from "./state.js";
 import { sweepPanel } from "./sweep.js";
 import { timelinePicture } from "./timeline.js";
 
@@ -33,7 +33,7 @@ async function start() {
   let state = stateOf(location.hash);
   let shown = null; // {state, set, prediction} that is drawn
   const keys = keysOfSchema(schema);
-  const controls = form({ workloads, systems, keys }, change);
+  const controls = form({ workloads, systems, keys }, edit);
   document.getElementById("choices").append(controls);
 
   const boxes = Object.fromEntries(["grid", "ranks", "timeline", "placement", "ops"].map((name) => [name, element("div")]));
@@ -121,6 +121,15 @@ async function start() {
     apply(next);
   }
 
+  /** What the form offers. A key of the plan that is set first comes on top of the plan that was chosen, not in its place. */
+  function edit(changes, text) {
+    if (text) return change(null, text);
+    const sets = Object.entries(changes).some(([key, value]) => value !== "" && kPlanKeys.test(key));
+    const open = !Object.keys(state.keys).some((key) => kPlanKeys.test(key) && key !== "framework");
+    const chosen = sets && open && shown && same(shown.state, state) ? changesOf(shown.set) : {};
+    change({ ...chosen, ...changes });
+  }
+
   /** A pasted text becomes the choices that it stands for. */
   async function take(text) {
     let found = pasted(text, state, workloads);
@@ -177,7 +186,7 @@ async function start() {
       return;
     }
     const prediction = JSON.parse(answer.output);
-    shown = { state: asked, set: prediction.plan_set ?? [], prediction };
+    shown = { state: asked, set: prediction.set ?? [], prediction };
     fresh.replaceChildren(...forecast(prediction).filter(Boolean));
     controls.resolved(prediction);
     boxes.ops.replaceChildren(opTable(prediction));
@@ -202,15 +211,15 @@ async function start() {
   async function offerFixes(asked) {
     const answer = await engine.ask(["predict", ...overridesOf(asked), "--format", "json"], asked.files);
     const p = JSON.parse(answer.output);
-    fresh.replaceChildren(...forecast(p).filter(Boolean));
-    shown.prediction = { ...p, job: shown.prediction.job };
+    shown.prediction = { ...shown.prediction, fixes: p.fixes, warnings: p.warnings };
+    fresh.replaceChildren(...forecast(shown.prediction).filter(Boolean));
     const fixes = p.fixes ?? [];
     fresh.querySelector(".fixes").replaceChildren(...fixes.map((f, i) => element("p", { class: "fix" }, button(`${i === 0 ? "fix" : "or"}: ${f.set.join(" ")}`, () => applyPlan(changesOf(f.set)), { class: i === 0 ? "primary" : "" }),
       ` ${[f.step_s ? `${seconds(f.step_s)} a step` : "", f.memory_bytes ? bytes(f.memory_bytes) : ""].filter(Boolean).join(", ")}`)));
   }
 
   async function drawStep({ state: asked, set, prediction }) {
-    const slowest = prediction.busiest_rank?.rank ?? prediction.critical_rank;
+    const slowest = prediction.critical_rank;
     const answer = await engine.ask(["timeline", ...overridesOf(asked, set), "--rank", String(slowest)], asked.files);
     if (answer.output === "") return;
     const t = JSON.parse(answer.output);
@@ -219,7 +228,7 @@ async function start() {
     boxes.timeline.replaceChildren(timelinePicture(t, prediction, stageOf));
     ranksSection.hidden = t.ranks.length < 2;
     ranksSection.firstChild.textContent = (prediction.job.parallel?.pipeline ?? 1) > 1 ? "Memory by stage" : "Memory by rank";
-    boxes.ranks.replaceChildren(memoryOfRanks(t, prediction, stageOf));
+    boxes.ranks.replaceChildren(...memoryOfRanks(t, prediction, stageOf).filter(Boolean));
     placementSection.hidden = !t.placement;
     if (t.placement) boxes.placement.replaceChildren(placementPicture(t.placement), element("h3", {}, "Busy time of each rank, by kind of op"), ...loadPicture(t.placement));
   }

@@ -54,7 +54,7 @@ export function planPanel({ ask, state, take, now, frameworks }) {
       { title: "90 % interval", of: (p) => (p.interval_s ? `${three(p.interval_s.p5)} to ${seconds(p.interval_s.p95)}` : ""), sort: (p) => p.interval_s?.p95 ?? 0, number: true },
       ...(parallel
         ? [{ title: "plan", of: (p) => planText(p.job?.parallel ?? p.plan, p.job?.batch ?? p.plan), class: "name" },
-          { title: "framework", of: (p) => p.framework ?? found.framework ?? found.usual_stack ?? "" },
+          { title: "framework", of: (p) => p.framework ?? found.framework ?? "" },
           { title: "MFU", of: (p) => percent(p.mfu), sort: (p) => p.mfu, number: true },
           { title: "memory", of: (p) => bytes(p.memory_bytes.total), sort: (p) => p.memory_bytes.total, number: true }]
         : [{ title: "found by", of: (p) => p.planner }, { title: "tables by sharding", of: (p) => Object.entries(p.mix ?? {}).map(([k, n]) => `${n} ${k}`).join(", ") }]),

@@ -41,7 +41,7 @@ function paintLane(lane, y, height, view, x) {
 /** `p`: the forecast; `stageOf(rank)`. */
 export function timelinePicture(t, p, stageOf) {
   const ops = new Map(p.ops.map((o) => [o.name, o]));
-  const slowest = p.busiest_rank?.rank ?? p.critical_rank;
+  const slowest = p.critical_rank;
   const stages = (p.job.parallel?.pipeline ?? 1) > 1;
   const views = [...(t.ranks.length > 1 ? [["all", stages ? "pipeline (all stages)" : "all ranks"]] : []), ...t.ranks.map((r, i) => [String(i), `streams of rank ${r.rank}${r.rank === slowest ? " (slowest)" : ""}`])];
   const choose = element("select", { "aria-label": "lanes of the timeline", onchange: () => { setLanes(); draw(); } }, views.map(([value, name]) => element("option", { value }, name)));
@@ -97,13 +97,13 @@ export function timelinePicture(t, p, stageOf) {
       details.replaceChildren(element("span", { class: "facts" }, "Click a block, or press . to step through them: its details stand here."));
       return;
     }
-    const alike = lane.items.filter((i) => i.name === item.name && i.kind === item.kind);
+    const alike = lane.items.filter((i) => i.name === item.name && i.kind === item.kind && i.phase === item.phase);
     const sum = alike.reduce((s, i) => s + i.end - i.begin, 0) * 1e-9;
     const op = item.op;
     const line = (name, value) => (value === undefined || value === "" ? null : element("div", {}, element("dt", {}, name), element("dd", {}, value)));
     details.replaceChildren(element("b", {}, item.title), element("dl", {},
       line("takes", seconds((item.end - item.begin) * 1e-9)), line("begins", seconds(item.begin * 1e-9)), line("lane", lane.title),
-      line("phase", item.kind.replaceAll("_", " ")), line("micro-batch", item.microbatch),
+      line("phase", (item.phase ?? item.kind).replaceAll("_", " ")), line("micro-batch", item.microbatch),
       line("alike", `${count(alike.length)}, ${seconds(sum)} together (${percent(sum / (t.makespan_ns * 1e-9))} of the step)`),
       op ? [line("kind", op.kind.replaceAll("_", " ")), line("bound by", op.bound), line("model", op.model), line("measured", op.in_calibrated_range ? "in the range measured" : "beyond the range measured")] : null));
   }
