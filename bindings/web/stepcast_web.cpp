@@ -96,8 +96,8 @@ void add_forecast(CLI::App& app, Context& context) {
 extern "C" {
 
 /// `arguments`: a JSON list, as after the executable's name; beside its commands `forecast`,
-/// `timeline` (timeline.h), `described` and `script`, which the page alone asks for. The answer: the exit code,
-/// an end of line, what the command prints. Errors go to the error stream.
+/// `timeline` (timeline.h), `described` and `script`, which the page alone asks for. The answer:
+/// the exit code, an end of line, what the command prints. Errors go to the error stream.
 const char* stepcast_run(const char* arguments) {
   static std::string text;
   std::ostringstream output;

@@ -58,7 +58,8 @@ std::string job_table(const Field& job) {
 std::string plan_line(const Field& d) {
   const Field job = d.at("job");
   const bool batches = job.has("batch") && job.at("batch").has("micro");
-  std::string line = split_of(job.at("parallel"), batches ? job.at("batch").at("micro").shown() : "");
+  std::string line =
+      split_of(job.at("parallel"), batches ? job.at("batch").at("micro").shown() : "");
   if (d.has("framework") && !d.at("framework").shown().empty()) {
     line += "; " + d.at("framework").shown();
   }
@@ -111,7 +112,8 @@ std::string prediction(const Field& d) {
   constexpr std::size_t kOps = 20;
   rows.resize(std::min(rows.size(), kOps));
   out += drawn(ops.chart);
-  out += "<h3>ops</h3>\n" + table({"op", "time", "of the step", "wait", "bound by", "times"}, list, "ops");
+  out += "<h3>ops</h3>\n" +
+         table({"op", "time", "of the step", "wait", "bound by", "times"}, list, "ops");
   out += "<h3>memory</h3>\n" + table({"part", "bytes"}, amounts, "memory");
   return out + job_table(d.at("job"));
 }
@@ -220,17 +222,19 @@ std::string parallel_plans(const Field& d) {
     }
     best.add(split_of(plan.at("plan")), plan);
     const bool between = plan.has("interval_s");
-    rows.push_back({shown_seconds(plan.at("predicted_step_s").number()),
-                    between ? fmt::format("{} to {}", shown_seconds(plan.at("interval_s").at("p5").number()),
-                                          shown_seconds(plan.at("interval_s").at("p95").number()))
-                            : "",
-                    split_of(plan.at("plan")), percent(plan.at("mfu").number()),
-                    human(bytes(plan.at("memory_bytes").at("total").number()))});
+    rows.push_back(
+        {shown_seconds(plan.at("predicted_step_s").number()),
+         between ? fmt::format("{} to {}", shown_seconds(plan.at("interval_s").at("p5").number()),
+                               shown_seconds(plan.at("interval_s").at("p95").number()))
+                 : "",
+         split_of(plan.at("plan")), percent(plan.at("mfu").number()),
+         human(bytes(plan.at("memory_bytes").at("total").number()))});
   });
   const Field bound = d.at("bound");
-  out += paragraph(fmt::format("within {} of the lower bound, {}{}", percent(bound.at("gap").number()),
-                               shown_seconds(bound.at("lower_bound_s").number()),
-                               bound.at("proven").flag() ? "; optimal in the searched space" : ""));
+  out +=
+      paragraph(fmt::format("within {} of the lower bound, {}{}", percent(bound.at("gap").number()),
+                            shown_seconds(bound.at("lower_bound_s").number()),
+                            bound.at("proven").flag() ? "; optimal in the searched space" : ""));
   out += drawn(best.chart);
   out += table({"step", "90 % interval", "plan", "MFU", "memory"}, rows, "best plans");
   ScatterChart front{.title = "front of step time, memory and devices (in closed form)",

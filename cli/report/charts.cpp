@@ -20,8 +20,9 @@ std::string in_order(std::size_t i) {
 }
 /// The colour that a kind has in all pictures, of the page for browsers too.
 std::string colour_of(const BarChart& chart, std::size_t part) {
-  return part < chart.kinds.size() ? fmt::format("var(--k-{}, {})", chart.kinds[part], in_order(part))
-                                   : in_order(part);
+  return part < chart.kinds.size()
+             ? fmt::format("var(--k-{}, {})", chart.kinds[part], in_order(part))
+             : in_order(part);
 }
 
 /// Bytes of UTF-8 that continue a letter are not letters.
@@ -76,8 +77,8 @@ struct Axis {
     low = std::min(low, v);
     high = std::max(high, v);
   }
-  /// To whole ticks; a linear axis of positive values begins at 0, or with `near` where they are far
-  /// from it.
+  /// To whole ticks; a linear axis of positive values begins at 0, or with `near` where they are
+  /// far from it.
   void close(bool near = false) {
     if (logarithmic) {
       low = std::pow(10, std::floor(std::log10(low) + 1e-9));
@@ -141,7 +142,9 @@ std::string drawn(const BarChart& chart) {
   for (const double v : ticks) {
     out += svg::line(at(v), kTop, at(v), bottom, svg::kGrid);
     out += svg::text(at(v), bottom + 14, axis.shown(v),
-                     at(v) < 4 ? "start" : at(v) > 92 ? "end" : "middle");
+                     at(v) < 4    ? "start"
+                     : at(v) > 92 ? "end"
+                                  : "middle");
   }
   double y = kTop;
   for (const BarChart::Row& row : chart.rows) {

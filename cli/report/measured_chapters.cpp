@@ -278,11 +278,11 @@ std::string shown_value(const std::string& key, const Field& value) {
   if (text == "null") {
     return "";
   }
-  return !value.is_number()    ? text
+  return !value.is_number()        ? text
          : key.ends_with("_per_s") ? fmt::format("{:.4g}", value.number())
          : key.ends_with("_s")     ? shown_seconds(value.number())
-         : is_share(key)       ? percent(value.number())
-                               : fmt::format("{:.4g}", value.number());
+         : is_share(key)           ? percent(value.number())
+                                   : fmt::format("{:.4g}", value.number());
 }
 
 /// "last_arrivals" -> "last arrivals".

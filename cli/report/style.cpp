@@ -16,14 +16,16 @@ std::string style(std::string_view element) {
       "{1}h1{{font-size:1.25rem}}{1}h2{{font-size:1.02rem;margin:0 0 .6rem}}"
       "{1}section{{background:var(--panel);border:1px solid var(--line);border-radius:8px;"
       "padding:.9rem 1rem;margin-top:1rem;overflow:auto}}"
-      "{1}figure{{margin:1em 0}}{1}figcaption,{1}h3{{font-weight:600;font-size:.95rem;margin:.8rem 0 "
+      "{1}figure{{margin:1em 0}}{1}figcaption,{1}h3{{font-weight:600;font-size:.95rem;margin:.8rem "
+      "0 "
       ".3rem}}"
       "{1}svg{{display:block;overflow:visible}}{1}svg text{{fill:var(--text)}}"
       "{1}.legend{{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem "
       "1rem;padding:0;margin:.3rem 0 .5rem;font-size:.87rem}}"
       "{1}.legend i{{display:inline-block;width:.75rem;height:.75rem;margin-right:.35rem}}"
       "{1}.facts{{display:flex;flex-wrap:wrap;gap:.6rem 2rem;margin:.6rem 0}}"
-      "{1}dt,{1}small{{color:var(--faint);font-size:.82rem;font-weight:400}}{1}small{{display:block}}"
+      "{1}dt,{1}small{{color:var(--faint);font-size:.82rem;font-weight:400}}{1}small{{display:"
+      "block}}"
       "{1}dd{{margin:0;font-size:1.45rem;font-weight:650}}"
       "{1}pre{{background:var(--page);border:1px solid var(--line);padding:.5rem "
       ".7rem;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.8rem}}"
@@ -33,7 +35,8 @@ std::string style(std::string_view element) {
       "var(--line);vertical-align:top}}"
       "{1}th{{color:var(--faint)}}{1}.n{{text-align:right;white-space:nowrap;font-variant-numeric:"
       "tabular-nums}}"
-      "{1}.warning{{background:var(--warn);border-left:4px solid var(--warn-line);padding:.4rem .7rem}}"
+      "{1}.warning{{background:var(--warn);border-left:4px solid var(--warn-line);padding:.4rem "
+      ".7rem}}"
       "{1}.source{{color:var(--faint);font-size:.82rem}}",
       element, element == "body" ? "" : std::string(element) + " ", kPalette);
 }
