@@ -361,8 +361,9 @@ def reach(browser, test, most=200):
 def check_keyboard(browser):
     """From the skip link to a plan, a pin and the details of a block, by keys alone."""
     show(browser, {"workload": "llama3-8b", "system": "dgx-h100", "devices": 16, "batch.global": 64, "parallel.zero": 2})
+    browser.run("document.body.dataset.state = 'asked'; location.reload()")
+    browser.wait("document.body.dataset.state === 'drawn'")
     before = browser.run("return document.body.dataset.step")
-    browser.run("document.activeElement.blur(); scrollTo(0, 0)")
     expect(reach(browser, "e.className === 'skip'", 3), "the first stop is the skip link")
     expect(reach(browser, "e.id === 'devices'"), "Tab reaches the number of GPUs")
     browser.run("document.body.dataset.state = 'asked'; document.activeElement.select()")

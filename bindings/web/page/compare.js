@@ -40,7 +40,9 @@ function difference(answer, a, b) {
   const whole = Math.max(first, last);
   const ends = [{ name: a.name, value: first }, { name: b.name, value: last }];
   const parts = [["Change by change", rowsOf(answer.changes ?? [], (c) => c.change, whole)], ["Op by op", rowsOf(answer.rows ?? [], (r) => r.op, whole)]];
-  return parts.filter(([, rows]) => rows.length > 0).map(([title, rows]) => [element("h3", {}, title), waterfall(rows, ...ends, `From ${a.name} to ${b.name}, ${title.toLowerCase()}`)]);
+  const alone = answer.summary.some((s) => s.kernels_only_s !== undefined && Math.abs(s.step_s / s.kernels_only_s - 1) > 1e-4);
+  const drawn = parts.filter(([, rows]) => rows.length > 0);
+  return [drawn.length && alone ? [note("Where the difference comes from, by kernels alone: without what the framework loses between them.")] : [], ...drawn.map(([title, rows]) => [element("h3", {}, title), waterfall(rows, ...ends, `From ${a.name} to ${b.name}, ${title.toLowerCase()}`)])];
 }
 
 /** Rows of the table of two forecasts: [name, text, number, whether less is better]. */
@@ -120,6 +122,7 @@ export function comparePanel(ask, apply) {
     first.value = "";
     options();
     draw();
+    return letter;
   };
   /** {state, set, prediction} that is shown now. */
   box.show = (shown, terms) => {

@@ -80,7 +80,7 @@ async function start() {
           event.target.textContent = "link copied";
         })), told),
   );
-  document.getElementById("pin").append(button("compare with ...", () => { compare.pin(); told.textContent = "pinned"; }, { id: "pin-now", title: "Pins this forecast: it stands beside later ones under Compare" }));
+  document.getElementById("pin").append(button("compare with ...", () => tell(`Pinned as ${compare.pin()}. Change something: both stand side by side under Compare.`), { id: "pin-now", title: "Pins this forecast: it stands beside later ones under Compare" }));
 
   async function showScript() {
     const answer = await engine.ask(["script", "--for", framework.value, ...withPlan()], shown.state.files);

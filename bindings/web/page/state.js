@@ -47,7 +47,7 @@ export function commandLine(command, state, more = []) {
   for (const key of orderedKeys(state)) {
     if (key === "workload") continue;
     const value = state.keys[key];
-    words.push(...(kFlags[key] && !/[[{,]/.test(value) ? [kFlags[key], value] : ["--set", `${key}=${value}`]));
+    words.push(...(kFlags[key] && !/[[{]/.test(value) && (command === "sweep" || !value.includes(",")) ? [kFlags[key], value] : ["--set", `${key}=${value}`]));
   }
   if (command === "predict" && state.run.tokens) words.push("--tokens", state.run.tokens, ...(state.run.price ? ["--price", state.run.price] : []));
   return [...words, ...more].map(quoted).join(" ");

@@ -28,7 +28,7 @@ function sweepPicture(all, axes, measure) {
       .map((p) => ({ x: place(written(p.set[axes[0]])), y: measure.of(p), low: measure.low?.(p), high: measure.high?.(p), hollow: !p.fits, title: `${sets(p)}: ${measure.text(measure.of(p))}${p.fits ? "" : ", out of memory"}` }))
       .sort((a, b) => a.x - b.x),
   }));
-  const xAxis = { title: axes[0], ticks: first.map(place), text: (v) => v.map((x) => (numbers ? String(x) : first[x])), log: numbers };
+  const xAxis = { title: axes[0] === "devices" ? "GPUs" : axes[0], ticks: first.map(place), text: (v) => v.map((x) => (numbers ? String(x) : first[x])), log: numbers };
   return [points(groups, xAxis, { title: "", text: measure.axis ?? ((v) => v.map(measure.text)), zero: true }, `${known.length} forecasts by ${axes.join(" and ")}; the table below has them`),
     ...(axes[1] ? [legend(second.map((v, n) => [`${axes[1]}=${v}`, colour(n)]))] : [])];
 }
