@@ -18,30 +18,36 @@ const rate = (text) => {
 export function cluster(offer) {
   const inputs = {};
   let now = null; // the system as it was resolved
-  const told = () => {
+  const told = (cleared) => {
     const v = Object.fromEntries(kFields.map(({ id }) => [id, Number(inputs[id].value)]));
     const node = v.node || now.node;
     const changes = {};
-    changes["system.fabric.0.size"] = changes["system.host.devices"] = v.node ? String(v.node) : "";
+    changes["system.fabric.0.size"] = v.node ? String(v.node) : "";
+    if (now.hosted) changes["system.host.devices"] = changes["system.fabric.0.size"];
     changes["system.fabric.0.bandwidth"] = v.link ? `${v.link} GB/s` : "";
-    if (now.levels > 1) changes["system.fabric.1.bandwidth"] = v.nics || v.nic ? `${three(((v.nics || node) * (v.nic || now.nic)) / 8 / node)} GB/s` : "";
+    if (now.levels > 1 && (v.nics || v.nic || cleared)) changes["system.fabric.1.bandwidth"] = v.nics || v.nic ? `${three(((v.nics || node) * (v.nic || now.nic)) / 8 / node)} GB/s` : "";
     offer(changes);
   };
   const rows = kFields.map(({ id, label, unit }) => {
-    inputs[id] = element("input", { id: "cluster-" + id, type: "number", min: 1, step: "any", onchange: told });
+    inputs[id] = element("input", { id: "cluster-" + id, type: "number", min: 1, step: "any", onchange: () => told(false) });
     return element("div", { class: "field" }, element("label", { for: "cluster-" + id }, label, unit ? element("small", {}, unit) : null), element("span", { class: "control" }, inputs[id]));
   });
   const reset = button("as the system has it", () => {
     for (const input of Object.values(inputs)) input.value = "";
-    told();
+    told(true);
   }, { class: "small" });
   const box = element("details", {}, element("summary", {}, "my cluster differs"), rows, reset);
+  box.show = (keys) => {
+    inputs.node.value = keys["system.fabric.0.size"] ?? "";
+    inputs.link.value = keys["system.fabric.0.bandwidth"] ? rate(keys["system.fabric.0.bandwidth"]) : "";
+    if (!keys["system.fabric.1.bandwidth"]) inputs.nics.value = inputs.nic.value = "";
+  };
   box.resolved = (system) => {
     const [inner, outer] = system.fabric ?? [];
     if (!inner) return;
-    const node = system.host?.devices ?? inner.size;
+    const node = inner.size;
     const nic = outer ? rate(outer.bandwidth) * 8 : 0;
-    now = { node, nic, levels: system.fabric.length };
+    now = { node, nic, levels: system.fabric.length, hosted: system.host?.devices === node };
     inputs.node.placeholder = node;
     inputs.link.placeholder = three(rate(inner.bandwidth));
     inputs.nics.placeholder = node;

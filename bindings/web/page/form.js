@@ -104,6 +104,8 @@ export function form(catalogue, offer) {
       row.hidden = value === "" && !applies(key, f, state.keys);
       row.classList.toggle("set", value !== "");
     }
+    clusterForm.show(state.keys);
+    inputs.get("batch.global").row.querySelector("small").textContent = f === "" || f.startsWith("transformer") ? "sequences" : "samples";
     for (const section of sections) section.hidden = [...section.querySelectorAll(".field")].every((r) => r.hidden);
     unlisted = Object.keys(state.keys).filter((k) => !inputs.has(k) && !kPlace.includes(k) && !k.startsWith("system."));
     more.value = unlisted.filter((k) => state.keys[k] !== "").map((k) => `${k}=${state.keys[k]}`).join("\n");
