@@ -25,7 +25,7 @@ export function cluster(offer) {
     changes["system.fabric.0.size"] = v.node ? String(v.node) : "";
     if (now.hosted) changes["system.host.devices"] = changes["system.fabric.0.size"];
     changes["system.fabric.0.bandwidth"] = v.link ? `${v.link} GB/s` : "";
-    if (now.levels > 1 && (v.nics || v.nic || cleared)) changes["system.fabric.1.bandwidth"] = v.nics || v.nic ? `${three(((v.nics || node) * (v.nic || now.nic)) / 8 / node)} GB/s` : "";
+    if (now.levels > 1 && (v.nics || v.nic || cleared)) changes["system.fabric.1.bandwidth"] = v.nics || v.nic ? `${Number((((v.nics || node) * (v.nic || now.nic)) / 8 / node).toPrecision(6))} GB/s` : "";
     offer(changes);
   };
   const rows = kFields.map(({ id, label, unit }) => {
