@@ -61,7 +61,7 @@ export function title(p) {
 // A job without stages has no pipeline bubble: its ranks wait for each other at exchanges.
 const partOf = (p) => (key) => (key === "bubble" && !(p.job.parallel?.pipeline > 1) ? "waits for other ranks" : words(key));
 
-const timeParts = (p, time) => Object.entries(time).map(([key, value]) => ({ name: partOf(p)(key), value, colour: ofKind(key), text: `${seconds(value)} (${percent(value / p.iteration_time_s)})` }));
+const timeParts = (p, time) => Object.entries(time).filter(([, value]) => value >= 5e-4 * p.iteration_time_s).map(([key, value]) => ({ name: partOf(p)(key), value, colour: ofKind(key), text: `${seconds(value)} (${percent(value / p.iteration_time_s)})` }));
 
 export function opTable(p) {
   const whole = p.iteration_time_s;
@@ -120,7 +120,7 @@ export function memoryOfRanks(t, p, stageOf) {
   const rows = shown.map((r) => ({
     name: stages ? `stage ${stageOf(r.rank)}, rank ${r.rank}` : `rank ${r.rank}`,
     title: r.alike > 1 ? `rank ${r.rank} (same as ${r.alike - 1} others)` : `rank ${r.rank}`,
-    parts: memoryParts(r.memory_bytes).map(([kind, value]) => ({ kind, value })),
+    parts: Object.entries(p.memory_bytes).filter(([kind]) => r.memory_bytes[kind] > 0).map(([kind]) => ({ kind, value: r.memory_bytes[kind] })), // in one order
     mark: p.memory_bytes.capacity,
   }));
   return [barRows(rows, bytes, "Memory by rank"), rest.length ? note(`${rest.length} more kinds of ranks: ${bytes(Math.min(...rest))} to ${bytes(Math.max(...rest))}.`) : null];
