@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
-#include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
@@ -63,7 +63,7 @@ int make_job(const JobCommand& options, const Context& context) {
   if (job.comparison) {
     tables.push_back(comparison_table(*job.comparison));
   }
-  print_tables(tables, options.format, std::cout);
+  print_tables(tables, options.format, answer());
   tell_written(options.out);
   return 0;
 }
