@@ -72,6 +72,7 @@ async function start() {
         button("job.json", () => download("job.json", jobText(state), "application/json")),
         button("CSV", async () => download("ops.csv", await answerOf("csv"), "text/csv")),
         button("JSON", async () => download("forecast.json", await answerOf("json"), "application/json")),
+        button("HTML report", async () => download("forecast.html", (await engine.ask(["predict", ...overridesOf(state), "--html", "forecast.html"], state.files)).written["forecast.html"], "text/html")),
         button("SVG of the timeline", () => download("timeline.svg", standaloneSvg(boxes.timeline.querySelector("svg.timeline")), "image/svg+xml")),
         button("Perfetto trace", async () => download("timeline.json", await trace(), "application/json")),
         button("open in Perfetto", () => openInPerfetto(trace(), document.title).catch((e) => (told.textContent = e.message))),
