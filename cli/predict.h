@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "core/graph/program.h"
+#include "studies/predict/chosen_plan.h"
 #include "studies/predict/predict.h"
 
 namespace stepcast::cli {
@@ -14,8 +15,10 @@ struct PredictedJob {
   studies::StepPrediction prediction;
   std::string default_framework;  ///< config::JobOnFramework
   std::string framework = "";     ///< likewise
+  studies::PlanChoice choice;
 };
+/// With what the job leaves open chosen (studies/predict/chosen_plan.h), unless `as_is`.
 PredictedJob predicted(const JobOptions& options, const Context& context,
-                       studies::PredictOptions how);
+                       studies::PredictOptions how, bool as_is = false);
 
 }  // namespace stepcast::cli

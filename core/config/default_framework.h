@@ -17,9 +17,10 @@ struct JobOnFramework {
   std::string framework = "";  ///< that it runs on: the named or the default one; "" none
 };
 
-/// Variant of load_job: a transformer that trains on a known GPU and names no `stack` runs as the
-/// usual framework of its family of plans does (models/stacks: the framework that is `default_of`
-/// the family), at the efficiency measured for it, or with the scalar of its `calibration`. What
+/// Variant of load_job: a transformer that trains on a known GPU and names no framework runs as the
+/// usual one does (models/stacks: the framework that is `default_of` plans of tensor ranks and
+/// stages; no key of the plan changes that), at the efficiency measured for it, or with the scalar
+/// of its `calibration`. What
 /// the job says itself stays, single keys of an object too; where the framework cannot run the job
 /// as it is, none is taken, nor of a resolved job that carries its efficiency. `stack` none asks
 /// for the simulation alone.
@@ -27,11 +28,19 @@ JobOnFramework load_job_on_default_framework(const Source& source,
                                              const std::vector<std::string>& overrides,
                                              const Library& library);
 
+/// Whether a job says these keys itself, in its file or by overrides.
+struct GivenKeys {
+  bool plan = false;  ///< any that says how it is split: a degree, the schedule, ZeRO,
+                      ///< recomputation, the micro-batch
+  bool devices = false, global = false;
+};
+
 struct PlanRequestOnFramework {
   PlanRequest request;
   std::string default_framework;  ///< as in JobOnFramework
   std::string rejected;
   std::string framework;  ///< that plans run on: the named or the default one; "" none
+  GivenKeys given;
 };
 
 /// Variant of load_plan_request, on the framework `framework` where one is given, else on the usual
