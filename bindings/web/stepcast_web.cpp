@@ -8,6 +8,7 @@
 #include "bindings/web/timeline.h"
 #include "cli/command.h"
 #include "cli/predict.h"
+#include "cli/print/print_choice.h"
 #include "cli/print/print_prediction.h"
 #include "cli/support/command_line.h"
 #include "cli/support/console.h"
@@ -55,6 +56,7 @@ int forecast(const stepcast::cli::JobOptions& options, const Context& context) {
                  {of.framework, !of.default_framework.empty(), true,
                   [&] { return stepcast::config::job_to_json(of.prediction.job, -1); }},
                  report);
+  add_choice(of.choice, report);
   report.print(stepcast::cli::answer());
   return 0;
 }
