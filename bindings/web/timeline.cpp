@@ -10,13 +10,12 @@
 #include <utility>
 
 #include "cli/support/console.h"
-#include "core/config/default_framework.h"
 #include "core/numbers.h"
 #include "models/cost_model.h"
 #include "simulator/folding.h"
 #include "simulator/reports/memory_ledger.h"
 #include "simulator/reports/timeline.h"
-#include "studies/plan/searched_plan.h"
+#include "studies/predict/chosen_plan.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
@@ -249,9 +248,8 @@ Json placement_of(const LayeredWorkload& dlrm, const ExecutionGraph& graph,
 }
 
 int timeline(const JobOptions& options, std::int32_t wanted, const Context& context) {
-  auto loaded = config::load_job_on_default_framework(job_source(options), options.overrides,
-                                                      {context.library});
-  const Job job = studies::with_searched_plan(std::move(loaded.job));
+  const Job job =
+      studies::choose_plan(job_source(options), options.overrides, {context.library}).job;
   const ExecutionGraph graph = workloads::build_graph(job);
   const auto* dlrm = std::get_if<LayeredWorkload>(&job.workload.model);
   const bool places = dlrm != nullptr && !dlrm->tables.empty();
