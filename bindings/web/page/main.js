@@ -263,5 +263,5 @@ themeButton();
 start().catch((e) => {
   document.body.dataset.state = "broken";
   const load = document.getElementById("load") ?? document.getElementById("status");
-  load.textContent = `stepcast cannot start in this browser: ${e.message}. It needs Chromium 123, Firefox 120 or Safari 17.5, or newer.`;
+  load.textContent = `stepcast cannot start in this browser: ${e.message}. It needs Chromium 123, Firefox 120, Safari 17.5 or newer.`;
 });
