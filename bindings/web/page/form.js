@@ -42,6 +42,7 @@ export function form(catalogue, offer) {
     const input = key.values
       ? element("select", { id, onchange: told }, element("option", { value: "" }, usual === "" ? "default" : `${usual} (default)`), key.values.map((v) => element("option", { value: v }, v)))
       : element("input", { id, type: key.text ? "text" : "number", min: key.low, max: key.high, placeholder: usual, oninput: told });
+    if (key.path === "embedding.plan") input.setAttribute("list", "known-table-plans");
     input.title = `${key.help} (${key.path})`;
     input.setAttribute("aria-describedby", id + "-help");
     const row = field(id, key.name, key.unit, input);
@@ -82,7 +83,7 @@ export function form(catalogue, offer) {
     field("system", "GPU", "system", system), field("devices", "GPUs", "", devices, steps), clusterForm,
     element("fieldset", {}, element("legend", {}, "batch of a step"), rows(inBatch)),
     element("details", { open: matchMedia("(min-width: 901px)").matches }, element("summary", {}, "plan"), planHead, rows(kPlan), forget),
-    advanced);
+    advanced, element("datalist", { id: "known-table-plans" }, ["auto", "search"].map((value) => element("option", { value }))));
 
   /** Puts a state into the form. */
   box.show = (state) => {

@@ -58,7 +58,7 @@ export function applies(key, facts, keys = {}) {
   const tables = / tables?,/.test(facts);
   if (facts !== "") {
     if (/expert|dispatch/.test(key.path) && !/ experts/.test(facts)) return false;
-    if (key.group === "embedding" && !tables) return false;
+    if ((key.group === "embedding" && !tables) || (key.path === "framework" && tables)) return false;
     if (/^(attention|loss|epilogues|lora|sequence_lengths|offload|graphs|parallel\.(schedule|bucket_elements|context_algorithm|order))/.test(key.path) && tables) return false;
     if (/^formats\.(embedding|all_to_all)/.test(key.path) && !tables) return false;
   }

@@ -1,5 +1,6 @@
 // The search of plans: in a worker of its own, with its progress; the front as a picture; each plan is applied as it is shown.
 
+import { Engine } from "./engine.js";
 import { points } from "./kit/charts.js";
 import { button, download, element, note, sortableTable } from "./kit/dom.js";
 import { axisSeconds, bytes, count, percent, seconds, three } from "./kit/numbers.js";
@@ -68,15 +69,32 @@ export function planPanel({ ask, state, take, now, frameworks }) {
     result.replaceChildren();
     if (answer.code > 1) return answer.error;
     if (!found.plans?.length) return found.infeasible ?? found.reason ?? answer.error ?? "No plan fits.";
-    const named = Object.entries(changesOf(found.plans[0].set ?? [])).filter(([k]) => ["framework", "stack"].includes(k));
+    const front = element("div");
+    if (asked.front) drawFront(front, found, asked);
     result.replaceChildren(
       ...table(found, asked),
-      ...(found.front?.length ? [element("h3", {}, "Step time against memory"), note("In closed form; click a plan to apply it."), frontPicture(found, (changes) => take(changes, {}, kPlanKeys), Object.fromEntries(named), now())] : []),
+      front,
       element("p", { class: "row" }, button("download plans.json", () => download("plans.json", JSON.stringify(found, null, 2), "application/json")), element("code", {}, asked.line)),
     );
     const within = found.bound.gap > 5e-4 ? `; the fastest is within ${percent(found.bound.gap)} of the lower bound` : "";
     return `${count(found.search.space)} plans searched in ${seconds(took)}${found.bound.proven ? "; optimal in the searched space" : within}.`;
   }
+  /** The front takes longer than the plans: it is asked for once they stand there. */
+  async function drawFront(box, found, asked) {
+    box.replaceChildren(note("Step time against memory: searching ..."));
+    frontEngine?.stop();
+    const own = (frontEngine = new Engine());
+    try {
+      const answer = await own.ask([...asked.args, "--front", "--same-devices"], asked.files);
+      const { front } = JSON.parse(answer.output);
+      const named = Object.entries(changesOf(found.plans[0].set ?? [])).filter(([k]) => ["framework", "stack"].includes(k));
+      box.replaceChildren(element("h3", {}, "Step time against memory"), note("In closed form; click a plan to apply it."), frontPicture({ ...found, front }, (changes) => take(changes, {}, kPlanKeys), Object.fromEntries(named), now()));
+    } catch (e) {
+      if (own === frontEngine) box.replaceChildren(note(`No front: ${e.message}`));
+    }
+    own.stop();
+  }
+  let frontEngine = null;
   const beside = element("span", { class: "row" }, keep, element("label", { for: "keep-keys" }, "keep the plan keys I set"), element("label", { for: "plan-export" }, "scripts for"), framework);
   const task = longTask({
     start: "search plans",
@@ -88,8 +106,9 @@ export function planPanel({ ask, state, take, now, frameworks }) {
       asked.keys.devices ??= String(now()?.job.devices ?? 8);
       if (!keep.checked) for (const key of Object.keys(asked.keys)) if (kPlanKeys.test(key) && !["framework", "stack"].includes(key)) delete asked.keys[key];
       const parallel = now()?.job.workload.kind === "transformer";
+      frontEngine?.stop();
       result.replaceChildren();
-      return { args: ["plan", ...overridesOf(asked), ...(parallel ? ["--front", "--same-devices", "--jobs", "1"] : []), "--format", "json"], files: asked.files, state: asked, line: commandLine("plan", asked) };
+      return { args: ["plan", ...overridesOf(asked), ...(parallel ? ["--jobs", "1"] : []), "--format", "json"], front: parallel, files: asked.files, state: asked, line: commandLine("plan", asked) };
     },
     show,
   });
