@@ -25,7 +25,7 @@ export const money = (v) => "$" + (v >= 1e9 ? `${three(v / 1e9)} B` : v >= 1e6 ?
 
 /** "15T" -> 1.5e13; NaN for what is no number. */
 export function amount(text) {
-  const m = /^\s*([\d.,_]+)\s*([kmbgt]?)\s*$/i.exec(text ?? "");
+  const m = /^\s*([\d.,_]+(?:e\d+)?)\s*([kmbgt]?)\s*$/i.exec(text ?? "");
   return m ? Number(m[1].replace(/[,_]/g, "")) * { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 }[m[2].toLowerCase()] : NaN;
 }
 
