@@ -261,14 +261,15 @@ struct Kind {
   const char* command;
   const char* key;
   std::string (*chapter)(const Field&);
+  bool lists = true;  ///< all lists of rows stand below it as tables; else it has its own
 };
 constexpr std::array kKinds{
-    Kind{"predict", "iteration_time_s", prediction},
-    Kind{"sweep", "points", sweep},
-    Kind{"plan (transformer)", "front", parallel_plans},
+    Kind{"predict", "iteration_time_s", prediction, false},
+    Kind{"sweep", "points", sweep, false},
+    Kind{"plan (transformer)", "front", parallel_plans, false},
     Kind{"plan", "plans", embedding_plans},
     Kind{"replay", "replays", replay},
-    Kind{"validate", "suites", validation},
+    Kind{"validate", "suites", validation, false},
     Kind{"explain", "changes", explanation},
     Kind{"explain (traces)", "parts", explanation},
     Kind{"compare", "by_kind", comparison},
@@ -277,8 +278,8 @@ constexpr std::array kKinds{
     Kind{"replay --baseline", "guard", guarded},
     Kind{"show", "idle", recorded},
     Kind{"show (recordings of ours)", "stragglers", recorded},
-    Kind{"job", "inferred", tables},
-    Kind{"compare (traces)", "stepcast", tables},
+    Kind{"job", "inferred", tables, false},
+    Kind{"compare (traces)", "stepcast", tables, false},
 };
 
 const Kind* kind_of(const nlohmann::ordered_json& json) {
@@ -319,7 +320,7 @@ std::string chapter_of(const Document& document) {
     source += fmt::format("; stepcast {} ({}), data {}", of.at("version").shown(),
                           of.at("git").shown(), of.at("data").shown());
   }
-  return "<section>\n" + kind->chapter(d) +
+  return "<section>\n" + kind->chapter(d) + (kind->lists ? tables(d) : "") +
          fmt::format("<p class=\"source\">{}</p>\n</section>\n", svg::escaped(source));
 }
 

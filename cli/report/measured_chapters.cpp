@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -291,30 +292,43 @@ std::string words_of(std::string key) {
   return key;
 }
 
+/// A table of a list of objects, with a column for each key whose values are no objects or lists.
 std::string rows_of(const std::string& name, const Field& list) {
-  std::vector<std::string> titles;
-  std::vector<std::vector<std::string>> rows;
-  std::size_t more = 0;
+  std::vector<std::string> keys;
+  std::size_t count = 0;
   list.each([&](const Field& row) {
-    constexpr std::size_t kRows = 50;
-    if (rows.size() >= kRows) {
-      ++more;
+    ++count;
+    if (!row.is_object()) {
+      return;
+    }
+    row.each_member([&](const std::string& key, const Field& value) {
+      const bool one = !value.is_object() && !value.is_list();
+      if (one && std::find(keys.begin(), keys.end(), key) == keys.end()) {
+        keys.push_back(key);
+      }
+    });
+  });
+  if (keys.empty()) {
+    return "";
+  }
+  std::vector<std::string> titles;
+  for (const std::string& key : keys) {
+    const bool unit = key.ends_with("_s") && !key.ends_with("per_s");
+    titles.push_back(words_of(unit ? key.substr(0, key.size() - 2) : key));
+  }
+  constexpr std::size_t kRows = 50;
+  std::vector<std::vector<std::string>> rows;
+  list.each([&](const Field& row) {
+    if (rows.size() >= kRows || !row.is_object()) {
       return;
     }
     rows.emplace_back();
-    row.each_member([&](const std::string& key, const Field& value) {
-      if (rows.size() == 1) {
-        const bool unit = key.ends_with("_s") && !key.ends_with("per_s");
-        titles.push_back(words_of(unit ? key.substr(0, key.size() - 2) : key));
-      }
-      rows.back().push_back(shown_value(key, value));
-    });
+    for (const std::string& key : keys) {
+      rows.back().push_back(row.has(key) ? shown_value(key, row.at(key)) : "");
+    }
   });
-  if (rows.empty()) {
-    return "";
-  }
   return "<h3>" + svg::escaped(words_of(name)) + "</h3>\n" + table(titles, rows, words_of(name)) +
-         (more > 0 ? paragraph(fmt::format("... and {} more", more)) : "");
+         (count > kRows ? paragraph(fmt::format("... and {} more", count - kRows)) : "");
 }
 
 }  // namespace
@@ -327,7 +341,7 @@ std::string recorded(const Field& d) {
                             step.at("bound").string(), percent(step.at("bound_share").number())));
   RowBars bars("where the step goes, per rank", step_parts("", "_s"));
   d.at("ranks").each([&](const Field& r) { bars.add("rank " + r.at("rank").shown(), r); });
-  return out + drawn(bars.chart) + tables(d);
+  return out + drawn(bars.chart);
 }
 
 std::string tables(const Field& d) {

@@ -244,6 +244,14 @@ def check_pipeline(browser):
     browser.run("document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key: '.', bubbles: true}))")
     expect("takes" in browser.run("return document.querySelector('.details').textContent"), "a block that is stepped to has its details")
     picture(browser, "web-timeline", height=620, scroll="Timeline")
+    sent = browser.later("""const done = arguments[0], open = window.open;
+      window.open = () => ({ postMessage(m) {
+        if (m === 'PING') return dispatchEvent(new MessageEvent('message', { data: 'PONG', origin: 'https://ui.perfetto.dev' }));
+        window.open = open;
+        done(new TextDecoder().decode(m.perfetto.buffer));
+      } });
+      [...document.querySelectorAll('button')].find(b => b.textContent === 'open in Perfetto').click();""")
+    expect(len(json.loads(sent)["traceEvents"]) > 100, "Perfetto gets the trace")
 
 
 def check_pin(browser):
