@@ -256,13 +256,7 @@ std::string guarded(const Field& document) {
                          .note = fmt::format("{} ({})", shown_seconds(after),
                                              percent_signed(t.at("plain_change").number()))});
   });
-  std::vector<std::vector<std::string>> structure;
-  d.at("structure").each([&](const Field& s) {
-    structure.push_back({s.at("op").string(), s.at("what").string(), s.at("before").shown(),
-                         s.at("after").shown()});
-  });
-  out += drawn(bars);
-  return structure.empty() ? out : out + table({"op", "structure", "before", "now"}, structure);
+  return out + drawn(bars) + tables(d);
 }
 
 namespace {
