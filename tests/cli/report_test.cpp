@@ -38,8 +38,10 @@ TEST_CASE("a report shows what other commands printed, without scripts or links"
     command.insert(command.end(), more.begin(), more.end());
     return command;
   };
-  const std::string one = document("one.json", with({"predict"}, {"--set", "parallel.tensor=8"}));
-  const std::string two = document("two.json", with({"predict"}, {"--set", "parallel.tensor=4"}));
+  const std::string one =
+      document("one.json", with({"predict", "--allow-oom"}, {"--set", "parallel.tensor=8"}));
+  const std::string two =
+      document("two.json", with({"predict", "--allow-oom"}, {"--set", "parallel.tensor=4"}));
   const std::string points =
       document("sweep.json", with({"sweep"}, {"--set", "parallel.tensor=2,4,8,3"}));
   const std::string parallel = document(

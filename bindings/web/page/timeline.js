@@ -11,7 +11,7 @@ const kShortest = 100; // ns on the screen
 
 function paintLane(lane, y, height, view, x) {
   const shapes = [];
-  let merged = null; // items narrower than a pixel are drawn together
+  let merged = null; // items narrower than a pixel are drawn together; a pixel has the colour of its first
   const flush = () => {
     if (merged) shapes.push(svg("rect", { x: merged.x, y, width: Math.max(merged.right - merged.x, 0.6), height, fill: merged.fill, opacity: merged.opacity }));
     merged = null;
@@ -23,7 +23,7 @@ function paintLane(lane, y, height, view, x) {
     const fill = ofKind(item.kind);
     const opacity = view.wanted && !view.meets(item) ? 0.18 : 1;
     if (right - left < 1.5) {
-      if (merged && (left - merged.right > 0.5 || merged.fill !== fill || merged.opacity !== opacity)) flush();
+      if (merged && (left - merged.right > 0.5 || (left - merged.x >= 1 && (merged.fill !== fill || merged.opacity !== opacity)))) flush();
       merged ??= { x: left, right, fill, opacity };
       merged.right = Math.max(merged.right, right);
       continue;

@@ -12,14 +12,14 @@ const present = (children) => children.flat(9).filter((c) => c !== null && c !==
 export function element(tag, given = {}, ...children) {
   const e = document.createElement(tag);
   attributes(e, given);
-  e.append(...present(children));
+  for (const child of present(children)) e.append(child);
   return e;
 }
 
 export function svg(tag, given = {}, ...children) {
   const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
   attributes(e, given);
-  e.append(...present(children));
+  for (const child of present(children)) e.append(child);
   return e;
 }
 
