@@ -243,6 +243,7 @@ def check_pipeline(browser):
     browser.run("document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key: '0', bubbles: true}))")
     browser.run("document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key: '.', bubbles: true}))")
     expect("takes" in browser.run("return document.querySelector('.details').textContent"), "a block that is stepped to has its details")
+    browser.run("document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key: '0', bubbles: true}))")
     picture(browser, "web-timeline", height=620, scroll="Timeline")
     sent = browser.later("""const done = arguments[0], open = window.open;
       window.open = () => ({ postMessage(m) {

@@ -12,7 +12,8 @@ function spansOf(rank) {
   return out;
 }
 
-const kExchange = /^(all_|reduce_scatter|send|recv|broadcast|barrier)/;
+/** Kinds of ops that exchange between ranks. */
+export const kExchange = /^(all_|reduce_scatter|send|recv|broadcast|barrier)/;
 const byBegin = (a, b) => a.begin - b.begin;
 const rankTitle = (rank) => (rank.alike > 1 ? `rank ${rank.rank} (same as ${rank.alike - 1} others)` : `rank ${rank.rank}`);
 /** [segment, kind, micro-batch] of a call; a step without passes has the names of its segments as kinds. */
