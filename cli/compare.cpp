@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iostream>
 
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
 #include "cli/print/print_prediction.h"
 #include "cli/print/text_table.h"
+#include "cli/support/console.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -247,14 +247,14 @@ int compare(const CompareCommand& options, const Context& context) {
       studies::compare(traces::measured_run(recording), job, predicted ? &*predicted : nullptr);
   const bool csv = options.job.format == OutputFormat::kCsv;
   if (options.job.format == OutputFormat::kJson) {
-    print_json(c, std::cout);
+    print_json(c, answer());
   } else if (c.by_op) {
-    csv ? print_csv(c, *c.by_op, options.by_name, std::cout)
-        : print_text(c, *c.by_op, options.by_name, std::cout);
+    csv ? print_csv(c, *c.by_op, options.by_name, answer())
+        : print_text(c, *c.by_op, options.by_name, answer());
   } else if (csv) {
-    kinds_table(*c.by_shape).print_csv(std::cout);
+    kinds_table(*c.by_shape).print_csv(answer());
   } else {
-    print_text(c, *c.by_shape, std::cout);
+    print_text(c, *c.by_shape, answer());
   }
   return 0;
 }

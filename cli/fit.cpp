@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -153,7 +153,7 @@ void print(const FitCommand& options, const studies::FitDataResult& result) {
       report.line(fmt::format("{} rows {}", rows, why));
     }
   }
-  report.print(std::cout);
+  report.print(answer());
 }
 
 int fit_data(const FitCommand& options, const Context& context) {
@@ -259,7 +259,7 @@ int fit_traces(const FitCommand& options, const Context& context) {
   for (const std::string& w : result.warnings) {
     report.line("warning: " + w);
   }
-  report.print(std::cout);
+  report.print(answer());
   return 0;
 }
 
@@ -299,7 +299,7 @@ int transfer(const FitCommand& options, const Context& context) {
                               {"log sigma", "", [](auto& m) { return share(m.second.log_sigma); }},
                               {"source", "", [](auto& m) { return m.second.source; }, kLeft}},
                std::vector<Entry>(models.begin(), models.end())));
-  report.print(std::cout);
+  report.print(answer());
   return 0;
 }
 

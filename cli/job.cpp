@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "core/whole_file.h"
@@ -63,7 +63,7 @@ int make_job(const JobCommand& options, const Context& context) {
   if (job.comparison) {
     tables.push_back(comparison_table(*job.comparison));
   }
-  print_tables(tables, options.format, std::cout);
+  print_tables(tables, options.format, answer());
   tell_written(options.out);
   return 0;
 }
