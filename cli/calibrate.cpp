@@ -3,8 +3,8 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 
+#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
@@ -147,9 +147,9 @@ int measure(const CalibrateCommand& options, const System& emulated, const Conte
     write_output(std::filesystem::path(options.rows) / "ops.csv", result.rows_csv);
   }
   if (options.format == OutputFormat::kJson) {
-    std::cout << config::system_to_json(result.system) << '\n';
+    answer() << config::system_to_json(result.system) << '\n';
   } else {
-    print_fits(result, std::cout);
+    print_fits(result, answer());
   }
   return 0;
 }

@@ -20,14 +20,16 @@ struct Context {
 
 enum class OutputFormat { kText, kJson, kCsv };
 
-/// The options of every command that takes a JOB: a file, `-` for standard input, or nothing with
-/// --set workload=... --set system=...
+/// The options of every command that takes a job: a built-in model, a file, `-` for standard input,
+/// or nothing with --set workload=...; and its keys, by --set or options of their own.
 struct JobOptions {
   std::string job;
   std::vector<std::string> overrides;
   OutputFormat format = OutputFormat::kText;
 };
 void add_job_options(CLI::App& command, JobOptions& options);
+/// --set, and the options of keys that have one.
+void add_setting_options(CLI::App& command, std::vector<std::string>& overrides);
 void add_format_option(CLI::App& command, OutputFormat& format);
 /// The text of the job. Standard input is read here: once.
 config::Source job_source(const JobOptions& options);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <iostream>
 
+#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/support/command_tree.h"
 #include "cli/support/output_files.h"
@@ -192,7 +192,7 @@ void add_completion(CLI::App& app, Context&) {
   command->callback([options, &app] {
     const std::string text = completion_for(options->shell, command_tree(app));
     if (options->out.empty()) {
-      std::cout << text;
+      answer() << text;
     } else {
       write_whole_file(options->out, text);
     }

@@ -1,9 +1,9 @@
+#include "cli/support/console.h"
 #include "cli/doctor.h"
 
 #include <fmt/format.h>
 
 #include <functional>
-#include <iostream>
 
 #include "cli/command.h"
 #include "cli/print/report.h"
@@ -148,7 +148,7 @@ void add_doctor(CLI::App& app, Context& context) {
       "doctor", "What is installed, found and missing, and what each missing part would give");
   add_format_option(*command, *format);
   command->callback(
-      [format, &context] { report_of(all_parts(context), *format).print(std::cout); });
+      [format, &context] { report_of(all_parts(context), *format).print(answer()); });
 }
 
 }  // namespace stepcast::cli

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 
+#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/hitcurve_tables.h"
@@ -70,7 +70,7 @@ int sketched(const HitcurveCommand& options) {
   print_tables(
       {sketch_summary(sketch, access, bins), hot_table(sketch), bins_table(bins, sketch.lookups()),
        curve_table(access, std::min(sketch.distinct(), static_cast<double>(rows)), nullptr)},
-      options.format, std::cout);
+      options.format, answer());
   return 0;
 }
 
@@ -111,7 +111,7 @@ int traffic(const HitcurveCommand& options, const Context& context) {
     check_rows(options, most);
     return Access::indices(std::max(options.rows, most + 1), std::move(ids));
   }();
-  print_tables({traffic_table(options.traffic, access, context)}, options.format, std::cout);
+  print_tables({traffic_table(options.traffic, access, context)}, options.format, answer());
   return 0;
 }
 
@@ -126,7 +126,7 @@ int of_histogram(const HitcurveCommand& options) {
   print_tables(
       {summary_table("a histogram of lookups", n, h.access, h.counts.bins, nullptr),
        bins_table(h.counts.bins, n), curve_table(h.access, h.access.unique(n).value, nullptr)},
-      options.format, std::cout);
+      options.format, answer());
   return 0;
 }
 
@@ -157,7 +157,7 @@ int hitcurve(const HitcurveCommand& options, const Context& context) {
   for (DataTable& lists : lists_tables(ids, begins)) {
     tables.push_back(std::move(lists));
   }
-  print_tables(tables, options.format, std::cout);
+  print_tables(tables, options.format, answer());
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"

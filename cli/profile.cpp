@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
 
+#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/show_tables.h"
 #include "cli/support/output_files.h"
@@ -173,8 +173,8 @@ void print_summary(const traces::Recording& recording, const std::string& out) {
     return;
   }
   for (const DataTable& table : run_tables(recording, out, 0, {})) {
-    table.print_text(std::cout);
-    std::cout << '\n';
+    table.print_text(answer());
+    answer() << '\n';
   }
 }
 

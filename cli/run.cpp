@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
 #include <numeric>
 
+#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
@@ -324,7 +324,7 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
       fmt::print(stderr, "stepcast: epilogues by {}{}\n", use.kernels,
                  use.reason.empty() ? "" : " (" + use.reason + ")");
     }
-    report_of(job, result, predicted, options.job.format).print(std::cout);
+    report_of(job, result, predicted, options.job.format).print(answer());
   }
   return 0;
 }

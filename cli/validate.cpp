@@ -1,9 +1,9 @@
+#include "cli/support/console.h"
 #include "cli/validate/validate.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iostream>
 
 #include "cli/support/output_files.h"
 #include "core/error.h"
@@ -67,7 +67,7 @@ int validate(const ValidateOptions& options, Context& context) {
     }
     suites.push_back(entry.score(options, context));
   }
-  print_suites(suites, options.format, std::cout);
+  print_suites(suites, options.format, answer());
   return std::all_of(suites.begin(), suites.end(), [](const auto& s) { return s.pass; }) ? 0 : 1;
 }
 

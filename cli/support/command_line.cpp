@@ -1,6 +1,7 @@
 #include "cli/support/command_line.h"
 
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,6 +9,9 @@
 
 #include "cli/print/terminal_text.h"
 #include "cli/support/console.h"
+#include "cli/support/output_options.h"
+#include "cli/support/recordings.h"
+#include "core/config/aliases.h"
 #include "core/config/job_keys.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
@@ -16,7 +20,7 @@ namespace stepcast::cli {
 namespace {
 
 int fail(int code, std::string_view what) {
-  fmt::print(notes(), "stepcast: {}\n", printable(what));
+  fmt::print(errors(), "stepcast: {}\n", printable(what));
   return code;
 }
 
@@ -51,14 +55,40 @@ int with_exit_code(const Run& run) {
   }
 }
 
-/// Key of the job that was typed as an option: "--devices", "--batch-size", "--tp".
-/// Its path; empty where no key is called so.
+/// Errors of keys that were set by an option of their own, or by an alias, name what was typed.
+InputError as_typed(const InputError& error, const CLI::App& app,
+                    const std::vector<std::string>& arguments) {
+  constexpr std::string_view kSet = "--set ";
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  if (!error.where().starts_with(kSet) || chosen.empty()) {
+    return error;
+  }
+  const std::string key = error.where().substr(kSet.size());
+  for (const config::KeyAlias& a : config::key_aliases()) {
+    if (a.key != key) {
+      continue;
+    }
+    const std::string alias(a.alias);
+    const CLI::Option* option =
+        chosen.back()->get_option_no_throw((alias.size() == 1 ? "-" : "--") + alias);
+    if (option != nullptr && option->count() > 0) {
+      return {option->get_name(), error.problem()};
+    }
+    const auto typed = [&](const std::string& word) { return word.starts_with(alias + "="); };
+    if (std::any_of(arguments.begin(), arguments.end(), typed)) {
+      return {std::string(kSet) + alias, error.problem()};
+    }
+  }
+  return error;
+}
+
+/// Key of the job that was typed as an option: "--devices", "--batch-size". Its path; empty where
+/// no key is called so.
 std::string key_meant_by(std::string option) {
   option.erase(0, option.find_first_not_of('-'));
   option.resize(std::min(option.size(), option.find('=')));
   std::replace(option.begin(), option.end(), '-', '_');
-  const std::string_view meant = config::meant_by_shorthand(option);
-  const std::string name(meant.empty() ? option : meant);
+  const std::string name(config::key_called(option));
   for (const config::JobKey& key : config::job_keys()) {
     for (const char* owner : {"", "parallel.", "batch."}) {
       if (key.path == owner + name) {
@@ -100,35 +130,84 @@ std::string key_meant_by(std::string option) {
                                meant.empty() ? "" : fmt::format("did you mean {}? ", meant), help));
 }
 
-/// No command, or one that there is not.
-[[noreturn]] void reject_command(const CLI::App& app, const std::vector<std::string>& given) {
-  if (given.empty()) {
-    throw InputError("",
-                     "say what to do, such as `stepcast predict --set workload=llama3-8b --set "
-                     "system=dgx-h100`; `stepcast --help` lists the commands");
-  }
-  std::vector<std::string> known;
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    known.push_back(command->get_name());
+    names.push_back(command->get_name());
   }
-  const std::string meant = config::nearest_name(given.front(), known);
-  throw InputError(given.front(),
-                   fmt::format("is no command; {}`stepcast --help` lists them all",
-                               meant.empty() ? "" : fmt::format("did you mean {}? ", meant)));
+  return names;
+}
+
+[[noreturn]] void reject_command(const CLI::App& app, const std::string& word) {
+  const std::string meant = config::nearest_name(word, command_names(app));
+  throw InputError(word, fmt::format("is no command, model or file; {}`stepcast help` lists "
+                                     "commands, `stepcast list models` models",
+                                     meant.empty() ? "" : fmt::format("did you mean {}? ", meant)));
+}
+
+/// True for a word that is much like a command and names neither a file nor a model.
+bool mistyped_command(const CLI::App& app, const std::string& word, const config::Library& library) {
+  std::error_code ignored;
+  constexpr std::size_t kShortest = 3;
+  return word.size() >= kShortest && word.find_first_of("0123456789./") == std::string::npos &&
+         !std::filesystem::exists(word, ignored) &&
+         config::workload_called(word, library).empty() &&
+         !config::nearest_name(word, command_names(app)).empty();
+}
+
+/// The command line with its verb: `predict` where there is none, `show` for a recording, and a
+/// command's --help for `help` and its name.
+std::vector<std::string> with_verb(const CLI::App& app, std::vector<std::string> words,
+                                   const config::Library& library) {
+  const auto is_command = [&app](const std::string& word) {
+    const auto all = app.get_subcommands(nullptr);
+    return std::any_of(all.begin(), all.end(),
+                       [&word](const CLI::App* command) { return command->check_name(word); });
+  };
+  if (words.empty() || !is_command("predict")) {
+    return words;
+  }
+  if (words.front() == "help") {
+    if (words.size() > 1 && !is_command(words[1])) {
+      reject_command(app, words[1]);
+    }
+    return words.size() > 1 ? std::vector<std::string>{words[1], "--help"}
+                            : std::vector<std::string>{"--help"};
+  }
+  for (const char* own : {"-h", "--help", "--version"}) {
+    if (words.front() == own) {
+      return words;
+    }
+  }
+  if (!is_command(words.front())) {
+    if (!words.front().starts_with('-') && mistyped_command(app, words.front(), library)) {
+      reject_command(app, words.front());
+    }
+    words.insert(words.begin(), "predict");
+  }
+  if (words.front() == "predict" && words.size() > 1 && is_command("show") &&
+      is_recording(words[1])) {
+    words.front() = "show";
+  }
+  return words;
 }
 
 }  // namespace
 
 int run_command_line(CLI::App& app, const Context& context) {
   return with_exit_code([&] {
+    OutputOptions output;
+    for (CLI::App* command : app.get_subcommands(nullptr)) {
+      output.add_to(*command);
+    }
+    const std::vector<std::string> words = with_verb(app, context.arguments, context.library);
     try {
-      app.parse(std::vector<std::string>(context.arguments.rbegin(), context.arguments.rend()));
+      app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     } catch (const CLI::ExtrasError&) {
       reject_extras(app);
     } catch (const CLI::ParseError& e) {
-      if (const auto& given = context.arguments;
-          app.get_subcommands().empty() && (given.empty() || !given.front().starts_with('-'))) {
-        reject_command(app, given);
+      if (app.get_subcommands().empty() && !words.empty() && !words.front().starts_with('-')) {
+        reject_command(app, words.front());
       }
       if (e.get_exit_code() == 0) {  // --help, --version
         (void)app.exit(e, answer(), notes());
@@ -137,7 +216,10 @@ int run_command_line(CLI::App& app, const Context& context) {
       const std::vector<CLI::App*> chosen = app.get_subcommands();
       throw InputError("", fmt::format("{}; `stepcast {}--help` says what is expected", e.what(),
                                        chosen.empty() ? "" : chosen.back()->get_name() + " "));
+    } catch (const InputError& e) {
+      throw as_typed(e, app, words);
     }
+    output.write("stepcast " + fmt::format("{}", fmt::join(context.arguments, " ")));
     return after_output(context.exit_code);
   });
 }

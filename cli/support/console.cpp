@@ -6,14 +6,27 @@ namespace stepcast::cli {
 namespace {
 
 thread_local const Console* current = nullptr;
+thread_local std::ostream* kept = nullptr;
+thread_local Manners own_manners;
 
 }  // namespace
 
 ConsoleScope::ConsoleScope(const Console& console) { current = &console; }
 ConsoleScope::~ConsoleScope() { current = nullptr; }
 
-std::ostream& answer() { return current != nullptr ? *current->answer : std::cout; }
-std::ostream& notes() { return current != nullptr ? *current->notes : std::cerr; }
+KeptAnswer::KeptAnswer() : before_(kept) { kept = &text_; }
+KeptAnswer::~KeptAnswer() { kept = before_; }
+
+Manners& manners() { return own_manners; }
+
+std::ostream& answer() {
+  return kept != nullptr ? *kept : current != nullptr ? *current->answer : std::cout;
+}
+std::ostream& errors() { return current != nullptr ? *current->notes : std::cerr; }
+std::ostream& notes() {
+  static thread_local std::ostream nowhere(nullptr);
+  return own_manners.quiet ? nowhere : errors();
+}
 const Console* console() { return current; }
 
 config::Source named_source(const std::string& name) {

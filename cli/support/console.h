@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 #include <ostream>
+#include <sstream>
 #include <string>
 
 #include "core/config/config.h"
@@ -29,10 +30,35 @@ class ConsoleScope {
   ConsoleScope& operator=(const ConsoleScope&) = delete;
 };
 
+/// While it lives, what commands of this thread answer is kept, not printed.
+class KeptAnswer {
+ public:
+  KeptAnswer();
+  ~KeptAnswer();
+  KeptAnswer(const KeptAnswer&) = delete;
+  KeptAnswer& operator=(const KeptAnswer&) = delete;
+  [[nodiscard]] std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  std::ostream* before_;
+};
+
+/// Choices of a command line about how commands of this thread talk.
+struct Manners {
+  bool quiet = false;    ///< errors alone besides the answer: no notes, no progress
+  bool details = false;  ///< everything, where the first screen answers the question
+  enum class Color { kAuto, kAlways, kNever } color = Color::kAuto;
+};
+/// Those of the command that runs.
+Manners& manners();
+
 /// Stream that a command of this thread prints to: standard output without a console.
 std::ostream& answer();
-/// Stream for what is no answer: the error stream without a console.
+/// Stream for what is no answer: the error stream without a console; nowhere if it is quiet.
 std::ostream& notes();
+/// Stream for errors, also of a quiet command.
+std::ostream& errors();
 /// The console of this thread; null without one.
 const Console* console();
 /// The document of that name, else the file. Errors: as config::file_source.

@@ -1,10 +1,14 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/support/console.h"
@@ -17,6 +21,8 @@
 namespace stepcast::cli {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 std::string standard_input() {
   if (const char* kept = std::getenv(kStandardInputVariable)) {
@@ -41,6 +47,42 @@ bool rather_a_recording(const std::string& file) {
   return is_recording(file) && !(std::ifstream(file) >> first && first == '[');
 }
 
+/// True for a word that is spelled as files are: with a folder or with an extension of letters.
+/// "llama3.1-8b" is not.
+bool spelled_as_file(const std::string& word) {
+  const std::string extension = fs::path(word).extension();
+  const bool letters = extension.size() > 1 &&
+                       std::all_of(extension.begin() + 1, extension.end(), [](unsigned char c) {
+                         return std::isalpha(c) != 0 || c == '_';
+                       });
+  return letters || word.starts_with("/") || word.starts_with(".") || word.ends_with("/");
+}
+
+/// A key of the job that has an option of its own; `names` as CLI11 reads them.
+struct KeyOption {
+  const char *names, *key, *help, *group;
+};
+constexpr std::array<KeyOption, 15> kKeyOptions{
+    {{"--on", "system", "GPU or system: h100, b200, dgx-h100, a file (`stepcast list systems`)",
+      "Job"},
+     {"-n,--gpus", "devices", "Number of GPUs", "Job"},
+     {"-b,--gbs", "batch.global", "Samples of a step, sequences for transformers", "Job"},
+     {"--mbs", "batch.micro", "Sequences of a micro-batch", "Job"},
+     {"--seq", "batch.sequence", "Tokens of a sequence, such as 8k", "Job"},
+     {"--precision", "formats.compute", "Format of matrix products: bf16, fp8, mxfp8, nvfp4, ...",
+      "Job"},
+     {"--framework", "framework", "Training framework, NAME[@RELEASE] (`stepcast list frameworks`)",
+      "Job"},
+     {"--tp", "parallel.tensor", "Tensor parallel degree", "Plan"},
+     {"--pp", "parallel.pipeline", "Pipeline parallel degree", "Plan"},
+     {"--vpp", "parallel.virtual_stages", "Virtual stages of a pipeline rank", "Plan"},
+     {"--cp", "parallel.context", "Context parallel degree", "Plan"},
+     {"--ep", "parallel.expert", "Expert parallel degree", "Plan"},
+     {"--dp", "parallel.data", "Data parallel degree (follows from the others)", "Plan"},
+     {"--zero", "parallel.zero", "ZeRO stage 0 to 3; 3 is FSDP", "Plan"},
+     {"--recompute", "parallel.recompute", "Activations made again: none, selective or full",
+      "Plan"}}};
+
 }  // namespace
 
 void add_format_option(CLI::App& command, OutputFormat& format) {
@@ -61,46 +103,64 @@ void add_format_option(CLI::App& command, OutputFormat& format) {
       ->type_name("text|json|csv");
 }
 
+void add_setting_options(CLI::App& command, std::vector<std::string>& overrides) {
+  command
+      .add_option("--set", overrides,
+                  "key=value of the job, such as attention=unfused (`stepcast list keys`); "
+                  "repeatable")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE")
+      ->group("Job");
+  for (const KeyOption& o : kKeyOptions) {
+    command
+        .add_option_function<std::string>(
+            o.names,
+            [&overrides, key = std::string(o.key)](const std::string& value) {
+              overrides.push_back(key + "=" + value);
+            },
+            o.help)
+        ->type_name(o.key == std::string_view("system") ? "SYSTEM" : "")
+        ->group(o.group);
+  }
+}
+
 void add_job_options(CLI::App& command, JobOptions& options) {
   command.add_option("job", options.job,
-                     "Job file, or - for standard input; may be left out with --set workload=... "
-                     "--set system=... (`stepcast list workloads`, `systems`)");
-  command
-      .add_option(
-          "--set", options.overrides,
-          "key=value of the job, such as devices=64 or parallel.tensor=8 (`stepcast list keys`); "
-          "repeatable")
-      ->allow_extra_args(false);
+                     "MODEL: a built-in one (`stepcast list models`), or a file: job, config.json "
+                     "or folder of Hugging Face, Megatron arguments, tables, plan; - for standard "
+                     "input");
+  add_setting_options(command, options.overrides);
   add_format_option(command, options.format);
 }
 
 config::Source job_source(const JobOptions& options) {
   if (options.job.empty()) {
     if (options.overrides.empty()) {
-      throw InputError("--set",
-                       "no workload; give a job file, or --set workload=NAME --set system=NAME "
-                       "(`stepcast list workloads`, `stepcast list systems`)");
+      throw InputError("", "say which model, such as `stepcast llama3-8b`, or name a job file "
+                           "(`stepcast list models`)");
     }
     return config::text_source("", "--set");
   }
   if (options.job == "-") {
     return config::text_source(standard_input(), "standard input");
   }
-  const std::filesystem::path file(options.job);
-  std::error_code error;
-  const bool given = console() != nullptr && console()->documents.contains(options.job);
-  if (!given && !file.has_extension() && !std::filesystem::exists(file, error)) {
-    throw InputError(options.job, fmt::format("no such file; a built-in workload is chosen by "
-                                              "--set workload={} (`stepcast list workloads`)",
-                                              options.job));
+  if (console() != nullptr && console()->documents.contains(options.job)) {
+    return named_source(options.job);
   }
-  if (!given && rather_a_recording(options.job)) {
+  fs::path file(options.job);
+  std::error_code error;
+  if (fs::is_regular_file(file / "config.json", error)) {
+    file /= "config.json";
+  } else if (fs::exists(file, error) && rather_a_recording(options.job)) {
     throw InputError(options.job,
                      fmt::format("is a recording, not a job; `stepcast job {} --out job.json` "
                                  "writes the job that it was, `stepcast show` and `replay` read it",
                                  options.job));
   }
-  return named_source(options.job);
+  if (!fs::is_regular_file(file, error) && !spelled_as_file(options.job)) {
+    return config::text_source(nlohmann::json{{"workload", options.job}}.dump(), options.job);
+  }
+  return named_source(file.string());
 }
 
 Job load_job(const JobOptions& options, const Context& context) {

@@ -32,7 +32,7 @@ void Progress::update(double done, double total, const std::string& note) {
     return;
   }
   const auto now = std::chrono::steady_clock::now();
-  if (now - last_ < (terminal_ ? 100ms : 30000ms) || now - start_ < 1s) {
+  if (manners().quiet || now - last_ < (terminal_ ? 100ms : 30000ms) || now - start_ < 1s) {
     return;
   }
   last_ = now;

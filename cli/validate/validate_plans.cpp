@@ -1,9 +1,9 @@
+#include "cli/support/console.h"
 #include "cli/validate/validate.h"
 
 #include <fmt/format.h>
 
 #include <functional>
-#include <iostream>
 
 #include "cli/print/human.h"
 #include "cli/support/launch_ranks.h"
@@ -229,7 +229,7 @@ int run_suite(const ValidateOptions& options, const System& fabric, const Contex
     return 0;
   }
   const PlanScores scores = validation::scores_of(tasks);
-  report_of(tasks, scores, options.format).print(std::cout);
+  report_of(tasks, scores, options.format).print(answer());
   return scores.pass() ? 0 : 1;
 }
 

@@ -1,10 +1,10 @@
+#include "cli/support/console.h"
 #include "cli/validate/validate.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
-#include <iostream>
 
 #include "cli/support/cuda_backend.h"
 #include "cli/support/launch_ranks.h"
@@ -57,7 +57,7 @@ int validate_calibrated(const ValidateOptions& options, const System& system,
   const std::vector<RuntimeCase> cases = validation::validate_runtime(system, study, session);
   const validation::Suite suite = validation::runtime_suite(cases);
   if (session.rank() == 0) {
-    print_suites({suite}, options.format, std::cout);
+    print_suites({suite}, options.format, answer());
     std::vector<double> probes;
     for (const RuntimeCase& c : cases) {
       probes.push_back(c.core_probe.base());
@@ -101,7 +101,7 @@ int validate_from_traces(const ValidateOptions& options, const Context& context,
   const validation::Suite suite =
       validation::from_traces_suite(validation::validate_from_traces(study, session));
   if (session.rank() == 0) {
-    print_suites({suite}, options.format, std::cout);
+    print_suites({suite}, options.format, answer());
   }
   return suite.pass ? 0 : 1;
 }

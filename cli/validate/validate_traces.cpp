@@ -1,10 +1,10 @@
+#include "cli/support/console.h"
 #include "cli/validate/validate.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 
 #include "cli/print/human.h"
 #include "core/error.h"
@@ -131,7 +131,7 @@ int validate_traces(const ValidateOptions& options, Context& context) {
   const std::vector<TraceSet> sets = validation::replay_sets(options.data);
   const bool pass = std::all_of(sets.begin(), sets.end(), within_bound);
   report_of(sets, validation::moved_traces(options.data, {context.library}), pass, options.format)
-      .print(std::cout);
+      .print(answer());
   return pass ? 0 : 1;
 }
 

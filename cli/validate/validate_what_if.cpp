@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 
+#include "cli/support/console.h"
 #include "cli/print/human.h"
 #include "cli/support/progress.h"
 #include "cli/support/run_command.h"
@@ -185,7 +185,7 @@ int validate_what_if(const ValidateOptions& options, Context& context) {
   group.bound = suite.bound;
   suite.groups.push_back(std::move(group));
   suite.notes.push_back(fmt::format("sign of the change right in {} of {}", signs, count));
-  print_suites({suite}, options.format, std::cout);
+  print_suites({suite}, options.format, answer());
   return suite.pass ? 0 : 1;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/config/aliases.h"
 #include "core/config/internal/frameworks.h"
 #include "core/error.h"
 #include "core/job/efficiency.h"
@@ -100,8 +101,9 @@ JobOnFramework read_without_framework(const JobDocuments& documents, const Libra
 }  // namespace
 
 JobOnFramework load_job_on_default_framework(const Source& source,
-                                             const std::vector<std::string>& overrides,
+                                             const std::vector<std::string>& given,
                                              const Library& library) {
+  const std::vector<std::string> overrides = spelled_out(given);
   Document document = job_document(source, overrides, library);
   const auto named = framework_named_by(document, overrides);
   JobDocuments documents = apply_overrides(std::move(document), overrides, library);
@@ -116,9 +118,10 @@ JobOnFramework load_job_on_default_framework(const Source& source,
 }
 
 PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
-                                                      const std::vector<std::string>& overrides,
+                                                      const std::vector<std::string>& given,
                                                       const Library& library,
                                                       std::string_view framework) {
+  const std::vector<std::string> overrides = spelled_out(given);
   Document document = job_document(source, overrides, library);
   const auto named = framework_named_by(document, overrides);
   const JobDocuments documents =
@@ -129,7 +132,7 @@ PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
     take_default_framework(on, framework, documents, library, true);
   }
   return {plan_request_of(documents, std::move(on.job)), on.default_framework, on.rejected,
-          named ? named->name : on.default_framework};
+          named ? framework_called(named->name, library) : on.default_framework};
 }
 
 std::string job_on_framework_to_json(const Job& job, const std::string& framework, int indent) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config/aliases.h"
 #include "core/config/internal/frameworks.h"
 #include "core/config/paces.h"
 #include "core/lower.h"
@@ -97,7 +98,7 @@ Job read_job_on_framework(JobDocuments documents, const std::optional<NamedFrame
   if (named && lower(named->name) != kNoFramework) {
     const PublishedNames names = load_published_names(library);
     const FrameworkRecipe recipe =
-        names.named(named->name, named->where);  // always with a framework
+        names.named(framework_called(named->name, library), named->where);  // always with a framework
     documents = with_framework(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
     if (is_transformer(job) && job.phase == JobPhase::kTrain) {

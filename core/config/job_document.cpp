@@ -3,9 +3,10 @@
 namespace stepcast::config {
 namespace {
 
-/// A plan of a transformer carries the job it is the plan of.
-bool is_parallel_plan(const Json& root) {
-  return root.is_object() && root.value("kind", Json()) == "parallel" && root.contains("job");
+/// A plan of a transformer carries the job it is the plan of, an answer of `predict` its own.
+bool holds_job(const Json& root) {
+  return root.is_object() && !root.contains("workload") && root.contains("job") &&
+         root.at("job").is_object();
 }
 
 bool is_embedding_plan(const Json& root) {
@@ -28,12 +29,19 @@ Document job_document(const Source& source, const std::vector<std::string>& over
       return opened.format->job_of(std::move(d), overrides);
     }
     d = opened.format->workload_of(std::move(d));
-  } else if (is_parallel_plan(d.root)) {
+  }
+  if (d.root.is_object() && !d.root.contains("workload") && d.root.contains("plans") &&
+      d.root["plans"].is_array() && !d.root["plans"].empty()) {  // an answer of `plan`: its best
+    Json best = std::move(d.root["plans"].front());
+    d.root = std::move(best);
+  }
+  if (holds_job(d.root)) {
     Json job = std::move(d.root["job"]);
     d.root = std::move(job);
     d.label += ": job";
     return d;
-  } else if (is_embedding_plan(d.root)) {
+  }
+  if (is_embedding_plan(d.root)) {
     throw InputError(d.label, fmt::format("is an embedding plan, not a job; give the job it is for "
                                           "and --set embedding.plan={}",
                                           d.label));

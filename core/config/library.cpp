@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/config/aliases.h"
 #include "core/config/internal/loaders.h"
 #include "core/device_names.h"
 #include "core/job/layers.h"
@@ -111,8 +112,23 @@ bool names_file(const std::string& text, FileKind kind) {
          (kind == FileKind::kWorkload && text.ends_with(".csv"));
 }
 
+/// The built-in file that a name stands for by another name; "" where a path or none is.
+std::string called(const std::string& text, FileKind kind, const std::filesystem::path& folder,
+                   const Library& library) {
+  std::error_code ignored;
+  if (kind == FileKind::kDevice || (text.find('/') != std::string::npos &&
+                                    std::filesystem::exists(folder / text, ignored))) {
+    return {};
+  }
+  return kind == FileKind::kWorkload ? workload_called(text, library)
+                                     : system_called(text, library);
+}
+
 Document open_named(const std::string& text, FileKind kind, const std::filesystem::path& folder,
                     const std::string& where, const Library& library) {
+  if (const std::string name = called(text, kind, folder, library); !name.empty()) {
+    return read_document(built_in_folder(kind, library) / (name + ".json"), where);
+  }
   if (names_file(text, kind)) {
     const std::filesystem::path file = (folder / text).lexically_normal();
     if (kind != FileKind::kWorkload) {
@@ -137,16 +153,17 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
                      "first: `stepcast calibrate --backend cpu --out local-cpu.json`, then give "
                      "the path local-cpu.json");
   }
-  if (std::find(names.begin(), names.end(), text) == names.end()) {
-    if (const auto device = device_named(text); device && kind == FileKind::kDevice) {
-      return read_document(built_in_folder(kind, library) / (std::string(device->device) + ".json"),
-                           where);
+  if (kind == FileKind::kDevice) {
+    const auto device = device_named(text);
+    const bool exact = std::find(names.begin(), names.end(), text) != names.end();
+    if (exact || device) {
+      const std::string name = exact ? text : std::string(device->device);
+      return read_document(built_in_folder(kind, library) / (name + ".json"), where);
     }
-    throw InputError(
-        where, fmt::format("no {} is called \"{}\"; {}, or give a path ending in .json", noun(kind),
-                           text.substr(0, 60), suggestion(text, names)));
   }
-  return read_document(built_in_folder(kind, library) / (text + ".json"), where);
+  throw InputError(where,
+                   fmt::format("no {} is called \"{}\"; {}, or give a path ending in .json",
+                               noun(kind), text.substr(0, 60), suggestion(text, names)));
 }
 
 Workload load_workload(std::string_view name, const Library& library) {

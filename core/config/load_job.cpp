@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <span>
 
+#include "core/config/aliases.h"
 #include "core/config/catalogue.h"
 #include "core/config/internal/frameworks.h"
 #include "core/config/internal/job_tables.h"
@@ -475,8 +476,9 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   return j;
 }
 
-Job load_job(const Source& source, const std::vector<std::string>& overrides,
+Job load_job(const Source& source, const std::vector<std::string>& given,
              const Library& library) {
+  const std::vector<std::string> overrides = spelled_out(given);
   Document document = job_document(source, overrides, library);
   const auto named = framework_named_by(document, overrides);
   return read_job_on_framework(apply_overrides(std::move(document), overrides, library), named,

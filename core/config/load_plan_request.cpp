@@ -1,3 +1,4 @@
+#include "core/config/aliases.h"
 #include "core/config/internal/frameworks.h"
 #include "core/config/internal/job_tables.h"
 
@@ -85,8 +86,9 @@ PlanRequest plan_request_of(const JobDocuments& documents, Job read) {
   return request;
 }
 
-PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
+PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& given,
                               const Library& library) {
+  const std::vector<std::string> overrides = spelled_out(given);
   Document document = job_document(source, overrides, library);
   const auto named = framework_named_by(document, overrides);
   const JobDocuments documents =

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "core/config/aliases.h"
 #include "core/config/internal/frameworks.h"
 #include "core/config/internal/loaders.h"
 
@@ -344,6 +345,12 @@ JobDocuments apply_overrides(Document job, const std::vector<std::string>& overr
     for (const std::string& key : kFrameworkKeys) {
       job.root.erase(key);
     }
+  }
+  const bool named = std::any_of(overrides.begin(), overrides.end(), [](const std::string& o) {
+    return o.starts_with("system=");
+  });
+  if (job.root.is_object() && !job.root.contains("system") && !named) {
+    job.root["system"] = kDefaultSystem;
   }
   Overrider overrider(std::move(job), library);
   for (const std::string& o : overrides) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/config/aliases.h"
+
 namespace stepcast::config {
 namespace {
 
@@ -45,30 +47,11 @@ bool abbreviates(std::string_view shorter, std::string_view found) {
   return at == shorter.size() && lower(shorter.front()) == lower(found.front());
 }
 
-/// Words by which people call the keys of a job.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kShorthands{
-    {{"tp", "tensor"},
-     {"pp", "pipeline"},
-     {"cp", "context"},
-     {"ep", "expert"},
-     {"etp", "expert_tensor"},
-     {"dp", "data"},
-     {"vpp", "virtual_stages"},
-     {"sp", "sequence_parallel"},
-     {"mbs", "micro"},
-     {"gbs", "global"},
-     {"seq", "sequence"},
-     {"gpus", "devices"}}};
-
 }  // namespace
 
 std::string_view meant_by_shorthand(std::string_view word) {
-  for (const auto& [shorthand, key] : kShorthands) {
-    if (word == shorthand) {
-      return key;
-    }
-  }
-  return {};
+  const std::string_view key = key_called(word);
+  return key == word ? std::string_view() : key.substr(key.rfind('.') + 1);
 }
 
 std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates) {

@@ -399,6 +399,21 @@ void read_mpt_attention(Reader& r, Json& w) {
   }
 }
 
+/// The batch where a job says none: 4 Mi tokens, in sequences as long as the model's, at most 8192.
+Json batch_of(const Json& config) {
+  constexpr std::int64_t kLongest = 8192;
+  constexpr std::int64_t kTokens = std::int64_t{1} << 22;
+  std::int64_t sequence = kLongest;
+  for (const char* key : {"max_position_embeddings", "n_positions", "n_ctx", "seq_length",
+                          "max_seq_len"}) {
+    const auto length = config.find(key);
+    if (length != config.end() && length->is_number_integer() && *length > 0) {
+      sequence = std::min(sequence, length->get<std::int64_t>());
+    }
+  }
+  return {{"global", kTokens / sequence}, {"micro", 1}, {"sequence", sequence}};
+}
+
 Json workload_of(Reader& r) {
   const Value type = r.value().at("model_type", "the family of the model");
   const std::string named = type.text("the family of the model");
@@ -465,6 +480,7 @@ Json workload_of(Reader& r) {
   if (!r.approximated().empty()) {
     w["approximated"] = r.approximated();
   }
+  w["default_batch"] = batch_of(r.value().json());
   w["source"] = "config.json of a Hugging Face model";
   return w;
 }

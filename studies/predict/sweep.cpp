@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "core/clearly_less.h"
+#include "core/config/aliases.h"
 #include "core/error.h"
 #include "core/portable.h"
 #include "planner/parallel/parallel_for.h"
@@ -262,7 +263,8 @@ std::vector<std::string> split_values(std::string_view text) {
 
 std::vector<SweepAxis> sweep_axes(const std::vector<std::string>& assignments) {
   std::vector<SweepAxis> axes;
-  for (const std::string& text : assignments) {
+  for (const std::string& given : assignments) {
+    const std::string text = config::spelled_out(given);
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
       throw InputError("--set", fmt::format("found '{}'; expected key=value,value,...", text));
