@@ -123,12 +123,12 @@ Report report_of(const std::vector<Part>& parts, OutputFormat format) {
                                      },
                                      kLeft},
                                     {"gives", "", &Part::gives, kInJson | kInCsv},
-                                    {"remedy", "", [](auto& p) { return p.found ? "" : p.remedy; },
+                                    {"fix", "", [](auto& p) { return p.found ? "" : p.remedy; },
                                      kInJson | kInCsv}},
                       parts));
   for (const Part& p : parts) {
     if (!p.found) {
-      report.line(fmt::format("\n{} would give: {}\n  missing: {}\n  remedy: {}", p.name, p.gives,
+      report.line(fmt::format("\n{} would give: {}\n  missing: {}\n  fix: {}", p.name, p.gives,
                               p.detail, p.remedy));
     }
   }

@@ -191,20 +191,14 @@ std::string text_of(const std::vector<config::Difference>& changes) {
 /// after it divide the steps at the ideal rate.
 DataTable sides_table(const studies::Explanation& e) {
   const bool paced = e.a.expected != e.a.step || e.b.expected != e.b.step;
-  std::vector<DataTable::Column> columns{{"side", "", true},
-                                         {"step_s", paced ? "hardware's pace" : "step"}};
-  if (paced) {
-    columns.push_back({"expected_s", "expected"});
-  }
-  columns.push_back({"rank"});
-  DataTable t("summary", "where the difference comes from", std::move(columns));
+  const std::vector<DataTable::Column> columns{
+      {"side", "", true},
+      {"kernels_only_s", "kernels only", false, paced ? 0 : kInJson | kInCsv},
+      {"step_s", "step"},
+      {"rank"}};
+  DataTable t("summary", "where the difference comes from", columns);
   const auto row = [&](const std::string& title, Seconds step, Seconds expected, Cell rank) {
-    std::vector<Cell> cells{cell(title), cell(step)};
-    if (paced) {
-      cells.push_back(cell(expected));
-    }
-    cells.push_back(std::move(rank));
-    t.row(std::move(cells));
+    t.row({cell(title), cell(step), cell(expected), std::move(rank)});
   };
   for (const auto& [name, side] : {std::pair{"A: ", &e.a}, std::pair{"B: ", &e.b}}) {
     row(name + side->label, side->step, side->expected, cell(std::int64_t{side->rank}));

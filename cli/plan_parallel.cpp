@@ -236,7 +236,7 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
   Columns<Row> columns{
       {"plan", "", [](auto& p) { return p.number; }},
       {"predicted_step_s", "step", [](auto& p) { return p.of.prediction.iteration; }},
-      {"simulated_step_s", "simulated", [](auto& p) { return p.of.prediction.hardware; },
+      {"kernels_only_s", "simulated", [](auto& p) { return p.of.prediction.hardware; },
        shown(r.plans.front().prediction.efficiency.has_value()) | kInCsv},
       {"", "nine of ten",
        [](auto& p) {
@@ -283,7 +283,7 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p,
   j["kind"] = "parallel";
   j["job"] = Json::parse(config::job_on_framework_to_json(p.job, framework, -1));
   j["predicted_step_s"] = p.prediction.iteration.base();
-  j["simulated_step_s"] = p.prediction.hardware.base();
+  j["kernels_only_s"] = p.prediction.hardware.base();
   if (const auto& between = p.prediction.interval) {
     j["interval_s"] = {{"p5", between->p5.base()}, {"p95", between->p95.base()}};
   }
@@ -295,7 +295,7 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p,
   j["memory_margin"] = simulator::memory_margin(p.job.system.device);
   j["closed_form_s"] = p.closed_form;
   j["mfu"] = p.prediction.mfu;
-  j["time_s"] = split_json(p.prediction.split);
+  j["time_s"] = split_json(p.prediction);
   j["plan"] = point_json(p.point, r.job);
   j["plan"]["family"] = family_text(p);
   j["plan"]["order"] = order_text(p.job.parallel.order);
@@ -373,9 +373,7 @@ Report report_of(const ParallelPlanReport& r, const config::PlanRequestOnFramewo
     report.line(tie);
   }
   report.fact("held", planner::fixed_text(r.fixed));
-  if (!default_framework.empty()) {
-    report.fact("usual_stack", default_framework);
-  }
+  add_framework(on.framework, !default_framework.empty(), report);
   if (!r.plans.front().settings.empty()) {
     report.line(typed_text(r.plans.front()));
   }

@@ -207,7 +207,7 @@ void add_measured(const MeasuredStep& m, Report& report) {
 }
 
 int predict(const PredictCommand& options, const Context& context) {
-  const auto [job, graph, p, default_framework] = predicted(
+  const auto [job, graph, p, default_framework, framework] = predicted(
       options.job, context,
       {.timeline = !options.timeline.empty(), .intervals = options.intervals, .fixes = true});
   if (!options.timeline.empty()) {
@@ -225,7 +225,10 @@ int predict(const PredictCommand& options, const Context& context) {
   }
   const auto measured = measured_step(options, p);
   Report report(options.job.format);
-  add_prediction(p, default_framework, report);
+  add_prediction(p,
+                 {framework, !default_framework.empty(), options.details,
+                  [&] { return config::short_job_to_json(p.job, framework, context.library); }},
+                 report);
   if (measured) {
     add_measured(*measured, report);
   }
@@ -250,10 +253,11 @@ int predict(const PredictCommand& options, const Context& context) {
 
 PredictedJob predicted(const JobOptions& options, const Context& context,
                        studies::PredictOptions how) {
-  auto [loaded, default_framework, rejected] = config::load_job_on_default_framework(
+  auto [loaded, default_framework, rejected, framework] = config::load_job_on_default_framework(
       job_source(options), options.overrides, {context.library});
   PredictedJob of{
-      studies::with_searched_plan(std::move(loaded)), {}, {}, std::move(default_framework)};
+      studies::with_searched_plan(std::move(loaded)), {}, {}, std::move(default_framework),
+      std::move(framework)};
   of.graph = workloads::build_graph(of.job);
   how.default_framework = of.default_framework;
   of.prediction = studies::predict(of.job, of.graph, how);

@@ -12,7 +12,8 @@ struct PredictedJob {
   Job job;
   ExecutionGraph graph;
   studies::StepPrediction prediction;
-  std::string default_framework;  ///< config::JobOnStack
+  std::string default_framework;  ///< config::JobOnFramework
+  std::string framework = "";     ///< likewise
 };
 PredictedJob predicted(const JobOptions& options, const Context& context,
                        studies::PredictOptions how);

@@ -50,7 +50,10 @@ int forecast(const stepcast::cli::JobOptions& options, const Context& context) {
   of.prediction.job.system.device.fitted = {};
   of.prediction.job.system.framework = {};
   stepcast::cli::Report report(stepcast::cli::OutputFormat::kJson);
-  add_prediction(of.prediction, of.default_framework, report);
+  add_prediction(of.prediction,
+                 {of.framework, !of.default_framework.empty(), true,
+                  [&] { return stepcast::config::job_to_json(of.prediction.job, -1); }},
+                 report);
   report.print(stepcast::cli::answer());
   return 0;
 }

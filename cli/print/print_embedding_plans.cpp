@@ -7,9 +7,9 @@
 
 #include "cli/print/human.h"
 #include "cli/print/report.h"
-#include "cli/print/step_parts.h"
 #include "cli/support/console.h"
 #include "core/config/config.h"
+#include "core/job/ledger_parts.h"
 #include "core/job/tier_units.h"
 #include "studies/predict/memory_fix.h"
 
@@ -73,7 +73,8 @@ DataTable ledger_table(const EmbeddingPlan& plan, const System& system) {
       {"tier", "", [](auto& r) { return r.of().tier; }},
       {"rank", "", [](auto& r) { return fmt::format("{} ({})", r.of().rank, r.which); }}};
   for (const auto& [name, bytes] : kLedgerParts) {
-    columns.emplace_back(name, "", [bytes = bytes](const R& r) { return Bytes(r.of().*bytes); });
+    columns.emplace_back(name, name == std::string_view("dense") ? "dense, libraries" : "",
+                         [bytes = bytes](const R& r) { return Bytes(bytes(r.of())); });
   }
   columns.emplace_back("total", "", [](const R& r) { return Bytes(r.of().total()); });
   columns.emplace_back("capacity", "", [&system](const R& r) {

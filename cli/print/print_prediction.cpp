@@ -23,6 +23,13 @@ bool has_tables(const Job& job) {
   return job.workload.layered() != nullptr && !job.workload.layered()->tables.empty();
 }
 
+const studies::TimeSplit& critical_split(const StepPrediction& p) {
+  return p.busiest ? p.busiest->split : p.split;
+}
+std::int32_t critical_rank(const StepPrediction& p) {
+  return p.busiest ? p.busiest->rank : p.critical_rank;
+}
+
 constexpr std::size_t kBarWidth = 30;
 
 /// "#####.....": the share of a whole, at most all of it.
@@ -201,8 +208,8 @@ void add_screen(const StepPrediction& p, const std::string& default_framework, R
 void add_step(const StepPrediction& p, Report& report) {
   report.fact("iteration_time_s", p.iteration.base());
   if (p.efficiency) {
-    report.fact("hardware_pace_s", p.hardware.base());
-    report.fact("pace", {{"factor", p.efficiency->factor},
+    report.fact("kernels_only_s", p.hardware.base());
+    report.fact("efficiency", {{"factor", p.efficiency->factor},
                          {"low", p.efficiency->low},
                          {"high", p.efficiency->high},
                          {"rows", p.efficiency->rows},
@@ -211,7 +218,7 @@ void add_step(const StepPrediction& p, Report& report) {
                          {"measured", p.efficiency->measured}});
   }
   if (p.job.phase != JobPhase::kTrain) {
-    report.fact("pace_applies", false);
+    report.fact("efficiency_applies", false);
   }
   if (p.interval) {
     report.fact("interval_s", {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}});
@@ -223,19 +230,25 @@ void add_step(const StepPrediction& p, Report& report) {
                         {"hardware_per_iteration", p.flops.hardware.base()},
                         {"peak_format", name_of(p.peak_format)}});
   report.facts({{"mfu", p.mfu}, {"mfu_causal", p.mfu_causal}, {"hfu", p.hfu}});
-  report.fact("time_s", split_json(p.split));
+  report.fact("critical_rank", critical_rank(p));
+  report.fact("time_s", split_json(p));
+  if (p.busiest) {
+    report.fact("last_rank", {{"rank", p.critical_rank}, {"time_s", split_json(p.split)}});
+  }
 }
 
-void add_memory(const StepPrediction& p, Report& report) {
+void add_memory(const StepPrediction& p, bool details, Report& report) {
   report.fact("fullest_rank", p.fullest_rank);
   report.fact("memory_bytes", memory_json(p));
-  Json ledger = Json::object();
-  for (const auto& [name, bytes] : p.ledger.lines()) {
-    std::string key(name);
-    std::replace(key.begin(), key.end(), ' ', '_');
-    ledger[key] = bytes.base();
+  if (details) {
+    Json ledger = Json::object();
+    for (const auto& [name, bytes] : p.ledger.lines()) {
+      std::string key(name);
+      std::replace(key.begin(), key.end(), ' ', '_');
+      ledger[key] = bytes.base();
+    }
+    report.fact("memory_ledger", std::move(ledger));
   }
-  report.fact("memory_ledger", std::move(ledger));
   if (p.ledger.host > Bytes{}) {
     report.fact("host_memory_bytes", p.ledger.host.base());
   }
@@ -255,14 +268,14 @@ DataTable csv_table(const StepPrediction& p) {
       {"samples_per_s", "", &P::samples_per_second},
       {"mfu", "", [](auto& q) { return fmt::format("{:.6g}", q.mfu); }},
       {"memory_bytes", "",
-       [](auto& q) { return code(std::llround((q.memory.total() + q.reserve).base())); }},
+       [](auto& q) { return code(std::llround(q.ledger.total().base())); }},
       {"fits", "", &P::fits},
       {"in_calibrated_range", "", &P::in_calibrated_range},
       {"tokens_per_s", "",
        [](auto& q) { return q.tokens_per_second > 0 ? code(q.tokens_per_second) : empty_cell(); }}};
   for (const StepPart& part : kStepParts) {
     columns.emplace_back(part.key + std::string("_s"), "",
-                         [of = part.of](const P& q) { return q.split.*of; });
+                         [of = part.of](const P& q) { return critical_split(q).*of; });
   }
   return table_of("prediction", "", columns, std::vector{p}, kInCsv);
 }
@@ -277,38 +290,48 @@ Json split_json(const studies::TimeSplit& split) {
   return j;
 }
 
+Json split_json(const StepPrediction& p) { return split_json(critical_split(p)); }
+
 Json memory_json(const StepPrediction& p) {
-  const MemoryUse& m = p.memory;
-  return {{"parameters", m.parameters.base()}, {"gradients", m.gradients.base()},
-          {"optimizer", m.optimizer.base()},   {"activations", m.activations.base()},
-          {"embeddings", m.embeddings.base()}, {"buffers", m.buffers.base()},
-          {"reserve", p.reserve.base()},       {"total", (m.total() + p.reserve).base()},
-          {"capacity", p.capacity.base()}};
+  const Bytes total = p.ledger.total();
+  Json j;
+  for (const auto& [name, bytes] : p.ledger.parts()) {
+    j[std::string(name)] = bytes.base();
+  }
+  j["free"] = std::max(p.capacity - total, Bytes{}).base();
+  j["total"] = total.base();
+  j["capacity"] = p.capacity.base();
+  return j;
 }
 
-void add_prediction(const StepPrediction& p, const std::string& default_framework, Report& report) {
-  add_screen(p, default_framework, report);
-  report.fact("job", [&] { return config::job_json(p.job); });
+void add_framework(const std::string& framework, bool implied, Report& report) {
+  if (framework.empty()) {
+    return;
+  }
+  report.fact("framework", framework);
+  if (implied) {
+    report.fact("framework_implied", true);
+  }
+}
+
+void add_prediction(const StepPrediction& p, const PredictionContext& context, Report& report) {
+  add_screen(p, context.implied ? context.framework : "", report);
+  report.fact("job", [&] { return Json::parse(context.job()); });
+  add_framework(context.framework, context.implied, report);
   if (has_tables(p.job)) {
     report.fact("embedding_plan", [&] { return plan_json(p.job); });
   }
   add_step(p, report);
-  add_memory(p, report);
-  report.fact("critical_rank", p.critical_rank);
-  report.add(ops_table("ops", p.by_name, kInJson));
-  if (p.busiest) {
-    Report& busiest = report.section("busiest_rank");
-    busiest.facts({{"rank", p.busiest->rank}, {"time_s", split_json(p.busiest->split)}});
-    busiest.add(ops_table("op_kinds", p.busiest->by_kind, kInJson));
+  add_memory(p, context.details, report);
+  report.add(ops_table("op_kinds", p.busiest ? p.busiest->by_kind : p.by_kind, kInJson));
+  if (context.details) {
+    report.add(ops_table("ops", p.busiest ? p.busiest->by_name : p.by_name, kInJson));
   }
   std::vector<std::string> warnings = p.warnings;
   if (!p.out_of_range.empty()) {
     warnings.push_back(p.out_of_range);
   }
   report.fact("warnings", warnings);
-  if (!default_framework.empty()) {
-    report.fact("usual_stack", default_framework);
-  }
   report.add(csv_table(p));
 }
 

@@ -184,7 +184,8 @@ Tables summary_tables(const Job& job, const ExecutionGraph& graph,
   facts.add("devices", "devices", job.devices);
   facts.add("parallel", "parallel", plan_text(job));
   if (!default_framework.empty()) {
-    facts.add("usual_stack", "stack, as none is named", default_framework);
+    facts.add("framework", "framework", default_framework);
+    facts.row({name_cell("framework_implied", "framework is implied"), cell(true)});
   }
   facts.add("batch_global", "batch.global", job.batch.global);
   if (job.workload.transformer() != nullptr) {
@@ -334,16 +335,12 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<
                     {"weights_bytes", "weights"},
                     {"gradients_bytes", "gradients"},
                     {"optimizer_bytes", "optimizer"},
+                    {"activations_bytes", "activations"},
+                    {"temporary_bytes", "temporary"},
+                    {"communication_bytes", "communication"},
                     {"embeddings_bytes", "embeddings"},
-                    {"in_flight_bytes", "activations in flight"},
-                    {"logits_bytes", "logits"},
-                    {"temporaries_bytes", "temporaries"},
-                    {"gather_bytes", "gather buffers"},
-                    {"cache_bytes", "keys, values"},
-                    {"buffers_bytes", "other buffers"},
+                    {"cache_bytes", "cache"},
                     {"context_bytes", "context"},
-                    {"communicators_bytes", "communicators"},
-                    {"fragmentation_bytes", "fragmentation"},
                     {"total_bytes", "total"}});
   const studies::MemoryContent* chosen = &content.front();
   Bytes most;
@@ -352,7 +349,7 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<
     const simulator::MemoryLedger m = simulator::memory_ledger(graph, i, job.system.device);
     std::vector<Cell> row{cell(std::int64_t{c.rank_class}), cell(signed_size(c.ranks.size())),
                           cell(rank_list(c.ranks))};
-    for (const auto& [name, bytes] : m.lines()) {
+    for (const auto& [name, bytes] : m.parts()) {
       row.push_back(cell(bytes));
     }
     row.push_back(cell(m.total()));

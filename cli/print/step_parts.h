@@ -1,8 +1,6 @@
 #pragma once
 #include <array>
-#include <utility>
 
-#include "core/job/plan.h"
 #include "studies/predict/predict.h"
 
 namespace stepcast::cli {
@@ -19,15 +17,5 @@ inline constexpr std::array<StepPart, 5> kStepParts{
      {"bubble", "bubble", &studies::TimeSplit::bubble},
      {"host", "host", &studies::TimeSplit::host},
      {"other", "other", &studies::TimeSplit::other}}};
-
-/// Parts that a ledger counts, by their keys in plans.
-inline constexpr std::array<std::pair<const char*, double LedgerLine::*>, 7> kLedgerParts{
-    {{"weights", &LedgerLine::weights},
-     {"optimizer", &LedgerLine::optimizer},
-     {"gradients", &LedgerLine::gradients},
-     {"cache", &LedgerLine::cache},
-     {"remap", &LedgerLine::remap},
-     {"buffers", &LedgerLine::buffers},
-     {"dense", &LedgerLine::dense}}};
 
 }  // namespace stepcast::cli

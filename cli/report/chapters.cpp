@@ -7,6 +7,7 @@
 
 #include "cli/report/measured_chapters.h"
 #include "cli/report/pieces.h"
+#include "core/job/ledger_parts.h"
 
 namespace stepcast::cli::report {
 namespace {
@@ -20,13 +21,13 @@ std::string prediction(const Field& d) {
                   percent(d.at("mfu").number()), d.at("fits").flag() ? "" : "; does not fit"));
   RowBars whole("where the step goes", step_parts("time_s/"));
   whole.add("critical rank", d);
-  if (d.has("busiest_rank")) {
-    whole.add("rank that waits least", d.at("busiest_rank"));
+  if (d.has("last_rank")) {
+    whole.add("rank that ends last", d.at("last_rank"));
   }
   out += drawn(whole.chart);
 
   RowBars ops("longest ops, critical rank", {{"time_s", "running"}, {"wait_s", "waiting"}});
-  d.at("ops").each([&](const Field& op) { ops.add(op.at("name").string(), op); });
+  d.at(d.has("ops") ? "ops" : "op_kinds").each([&](const Field& op) { ops.add(op.at("name").string(), op); });
   std::vector<BarChart::Row>& rows = ops.chart.rows;
   const auto total = [](const BarChart::Row& r) { return r.parts[0] + r.parts[1]; };
   std::stable_sort(rows.begin(), rows.end(),
@@ -38,7 +39,7 @@ std::string prediction(const Field& d) {
   const Field memory = d.at("memory_bytes");
   std::vector<BarPart> used;
   memory.each_member([&](const std::string& key, const Field& value) {
-    if (key != "total" && key != "capacity" && value.number() > 0) {
+    if (key != "total" && key != "capacity" && key != "free" && value.number() > 0) {
       used.push_back({key, key});
     }
   });
@@ -97,13 +98,13 @@ std::string sweep(const Field& d) {
 std::string plan_ledger(const Field& plan) {
   std::vector<BarPart> counted;
   for (const auto& [key, of] : kLedgerParts) {
-    counted.push_back({key, key});
+    counted.push_back({key + std::string("_bytes"), key});
   }
   RowBars ledger("bytes by rank and tier, best plan", counted, kBytes);
   ledger.chart.mark = "capacity";
   plan.at("ledger").each([&](const Field& line) {
     ledger.add(fmt::format("rank {}, {}", line.at("rank").shown(), line.at("tier").string()), line)
-        .mark = line.at("capacity").number();
+        .mark = line.at("capacity_bytes").number();
   });
   constexpr std::size_t kRanks = 64;
   BarChart& chart = ledger.chart;

@@ -21,7 +21,7 @@ Json run_json(const Row::Run& run) {
           {"framework", run.framework},
           {"plan", run.plan},
           {"format", run.format},
-          {"hardware_pace_s", run.hardware},
+          {"kernels_only_s", run.hardware},
           {"fits", run.fits},
           {"fit", run.fit},
           {"memory_margin", run.memory_margin},

@@ -8,6 +8,7 @@
 #include "core/config/internal/frameworks.h"
 #include "core/error.h"
 #include "core/job/efficiency.h"
+#include "core/lower.h"
 
 namespace stepcast::config {
 namespace {
@@ -69,7 +70,17 @@ void take_default_framework(JobOnFramework& on, std::string_view framework, JobD
   }
 }
 
-/// The job of documents that name no stack. Where one may be taken (`open`), a job is legal if it
+/// The name of a framework with its release, as the library spells it; "" of none.
+std::string full_name(const std::string& name, const Library& library) {
+  if (lower(name) == kNoFramework) {
+    return "";
+  }
+  const PublishedNames names = load_published_names(library);
+  const Framework* framework = names.find_framework(name);
+  return framework == nullptr ? name : names.shortest_name(*framework);
+}
+
+/// The job of documents that name no framework. Where one may be taken (`open`), a job is legal if it
 /// is on the default framework of its family of plans, which may say sequence parallelism for it.
 JobOnFramework read_without_framework(const JobDocuments& documents, const Library& library,
                                       bool open) {
@@ -114,6 +125,7 @@ JobOnFramework load_job_on_default_framework(const Source& source,
   if (open) {
     take_default_framework(on, {}, std::move(documents), library, false);
   }
+  on.framework = named ? full_name(named->name, library) : on.default_framework;
   return on;
 }
 
@@ -137,8 +149,23 @@ PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
 
 std::string job_on_framework_to_json(const Job& job, const std::string& framework, int indent) {
   OrderedJson j = job_json(job, true);
-  j["stack"] = framework.empty() ? std::string(kNoFramework) : framework;
+  j["framework"] = framework.empty() ? std::string(kNoFramework) : framework;
   return pretty(j, indent);
+}
+
+std::string short_job_to_json(const Job& job, const std::string& framework,
+                              const Library& library) {
+  OrderedJson j = job_json(job, !framework.empty());
+  j["framework"] = framework.empty() ? std::string(kNoFramework) : framework;
+  j["system"] = job.system.name;
+  try {
+    const Job loaded = load_job(text_source(j.dump(), "job"), {}, library);
+    if (differences(job, loaded).empty()) {
+      return pretty(j, -1);
+    }
+  } catch (const InputError&) {  // no built-in system of that name
+  }
+  return job_to_json(job, -1);
 }
 
 std::string quoted_setting(const std::string& setting) {
@@ -151,7 +178,7 @@ PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>
                             const Job& plan) {
   PlanAsSet as;
   if (!request.default_framework.empty()) {
-    as.settings.push_back("stack=" + request.default_framework);
+    as.settings.push_back("framework=" + request.default_framework);
   }
   const auto add_what_differs = [&](const Job& from) {
     const std::size_t before = as.settings.size();

@@ -14,6 +14,7 @@ struct JobOnFramework {
       default_framework;  ///< the framework taken because the job names none; "": none was taken
   std::string rejected;   ///< why none was where it could be: the default framework cannot run the
                           ///< job as it is; "" otherwise
+  std::string framework = "";  ///< that it runs on: the named or the default one; "" none
 };
 
 /// Variant of load_job: a transformer that trains on a known GPU and names no `stack` runs as the
@@ -44,6 +45,9 @@ PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
 /// A job as job_to_json writes it, with the framework it runs on ("" none) and every key that a
 /// framework may set: on another system it still runs on that one.
 std::string job_on_framework_to_json(const Job& job, const std::string& framework, int indent = 2);
+/// The same with the name of its built-in system in place of all constants, where that loads to an
+/// equal job; else as job_to_json writes it.
+std::string short_job_to_json(const Job& job, const std::string& framework, const Library& library);
 
 /// A setting `key=value` as a shell takes it after --set: quoted where the value is an object.
 std::string quoted_setting(const std::string& setting);

@@ -4,6 +4,7 @@
 #include "core/access/row_order.h"
 #include "core/config/internal/loaders.h"
 #include "core/fnv1a.h"
+#include "core/job/ledger_parts.h"
 
 namespace stepcast::config {
 namespace {
@@ -15,14 +16,12 @@ OrderedJson ledger_json(const std::vector<LedgerLine>& ledger) {
     OrderedJson j;
     j["rank"] = l.rank;
     j["tier"] = l.tier;
-    const auto bytes = [&j](const char* name, double value) { j[name] = plain(std::ceil(value)); };
-    bytes("weights", l.weights);
-    bytes("optimizer", l.optimizer);
-    bytes("gradients", l.gradients);
-    bytes("cache", l.cache);
-    bytes("remap", l.remap);
-    bytes("buffers", l.buffers);
-    bytes("dense", l.dense);
+    const auto bytes = [&j](const std::string& name, double value) {
+      j[name + "_bytes"] = plain(std::ceil(value));
+    };
+    for (const LedgerPart& part : kLedgerParts) {
+      bytes(part.name, part.of(l));
+    }
     bytes("total", l.total());
     bytes("capacity", l.capacity);
     lines.push_back(std::move(j));

@@ -53,7 +53,7 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
   }
   Json job = Json::object();
   job["stepcast"] = 1;
-  job["stack"] =
+  job["framework"] =
       "megatron-core";  // whose efficiency the step has; what it overlaps the arguments say
   Json workload = megatron_workload(a);
   const auto processes = a.size("nproc-per-node");

@@ -78,11 +78,24 @@ std::vector<std::pair<std::string_view, Bytes>> MemoryLedger::lines() const {
           {"logits", logits},
           {"temporaries", temporaries},
           {"gather buffers", gather_buffers},
-          {"keys and values", cache},
+          {"cache", cache},
           {"other buffers", buffers},
-          {"device context", context},
+          {"context", context - workspaces},
+          {"workspaces", workspaces},
           {"communicators", communicators},
           {"fragmentation", fragmentation}};
+}
+
+std::vector<std::pair<std::string_view, Bytes>> MemoryLedger::parts() const {
+  return {{"weights", weights},
+          {"gradients", gradients},
+          {"optimizer", optimizer},
+          {"activations", in_flight + logits},
+          {"temporary", temporaries + gather_buffers + workspaces + fragmentation},
+          {"communication", communicators + buffers},
+          {"embeddings", embeddings},
+          {"cache", cache},
+          {"context", context - workspaces}};
 }
 
 Bytes MemoryLedger::total() const {

@@ -40,6 +40,11 @@ struct MemoryLedger {
   Bytes workspaces;  ///< the part of the context that a framework's own allocator holds
   Bytes host;        ///< of the memory of the host (kHostTier); no part of the total
 
+  /// Parts by the words that all outputs use, for people and as keys: weights, gradients,
+  /// optimizer, activations, temporary, communication, embeddings, cache, context. They sum to the
+  /// total.
+  [[nodiscard]] std::vector<std::pair<std::string_view, Bytes>> parts() const;
+  /// The same in finer lines, for details.
   [[nodiscard]] std::vector<std::pair<std::string_view, Bytes>> lines() const;
   [[nodiscard]] Bytes total() const;
 };

@@ -487,7 +487,8 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
     const TimeSplit of = split(*rank, timeline);
     const Seconds least = p.busiest ? p.busiest->split.bubble : p.split.bubble;
     if (of.bubble < least) {
-      p.busiest = RankAccount{rank->rank, of, rows_of(timeline, graph, costs, *rank, false)};
+      p.busiest = RankAccount{rank->rank, of, rows_of(timeline, graph, costs, *rank, false),
+                              rows_of(timeline, graph, costs, *rank, true)};
     }
   }
   take_efficiency(p, graph);

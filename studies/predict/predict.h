@@ -38,6 +38,7 @@ struct RankAccount {
   std::int32_t rank = 0;
   TimeSplit split;
   std::vector<OpRow> by_kind;  ///< descending by time
+  std::vector<OpRow> by_name;
 };
 
 struct SimulatedStep;  // studies/predict/simulated_step.h

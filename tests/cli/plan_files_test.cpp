@@ -134,7 +134,7 @@ TEST_CASE("plan --from follows tables that come and go, and other numbers of dev
                               .at("device")
                               .at("memory")
                               .get<double>();
-      CHECK(line.at("capacity").get<double>() == Approx(full - 10e9));
+      CHECK(line.at("capacity_bytes").get<double>() == Approx(full - 10e9));
       break;
     }
   }
@@ -410,7 +410,7 @@ TEST_CASE("an embedding plan leaves the headroom that is asked for, or says how 
   const auto fullest = [](const json& plan) {
     double most = 0;
     for (const json& line : plan.at("ledger")) {
-      most = std::max(most, line.at("total").get<double>());
+      most = std::max(most, line.at("total_bytes").get<double>());
     }
     return most;
   };

@@ -103,7 +103,7 @@ TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[c
                                    more)));
   };
   const json usual = planned({});
-  CHECK(usual.at("usual_stack") == "megatron-core");
+  CHECK(usual.at("framework") == "megatron-core");
   std::set<std::string> kinds;
   for (const json& p : usual.at("plans")) {
     const json& plan = p.at("plan");
@@ -117,7 +117,7 @@ TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[c
   }
   CHECK(kinds.size() == usual.at("plans").size());
   const json titan = planned({"--for", "torchtitan"});
-  CHECK(titan.at("usual_stack") == "torchtitan");
+  CHECK(titan.at("framework") == "torchtitan");
   CHECK(titan.at("plans").at(0).at("plan").at("zero") == 3);
   // Settings of the job go before what the framework usually does.
   const json own = planned({"--for", "megatron", "--set", "parallel.overlap.data=false"});

@@ -21,9 +21,9 @@ function headline(p) {
 }
 
 function pace(p) {
-  const stack = p.usual_stack ? ` No stack is named: as ${p.usual_stack} runs it.` : "";
-  if (!p.pace) return `At the hardware's pace.${stack}`;
-  return `${seconds(p.hardware_pace_s)} at the hardware's pace, times ${three(p.pace.factor)} as measured with ${p.pace.measured}.${stack}`;
+  const stack = p.framework_implied ? ` No framework is named: as ${p.framework} runs it.` : "";
+  if (!p.efficiency) return `At the hardware's pace.${stack}`;
+  return `${seconds(p.kernels_only_s)} at the hardware's pace, times ${three(p.efficiency.factor)} as measured with ${p.efficiency.measured}.${stack}`;
 }
 
 // A job without stages has no pipeline bubble: its ranks wait for each other at exchanges.
@@ -52,10 +52,9 @@ function opTable(p) {
 }
 
 function forecast(p) {
-  const ledger = Object.entries(p.memory_ledger).sort((a, b) => b[1] - a[1]);
-  // The rank that ends last, such as a pipeline's first stage, may only have waited for another.
-  const time = p.busiest_rank?.time_s ?? p.time_s;
-  const goes = p.busiest_rank ? `Where the step goes (rank ${p.busiest_rank.rank}, which waits least)` : "Where the step goes";
+  const ledger = Object.entries(p.memory_bytes).filter(([key]) => !["total", "capacity", "free"].includes(key)).sort((a, b) => b[1] - a[1]);
+  const time = p.time_s;
+  const goes = p.last_rank ? `Where the step goes (critical rank ${p.critical_rank})` : "Where the step goes";
   return [
     headline(p),
     element("p", { class: "facts" }, pace(p)),
