@@ -10,6 +10,7 @@
 #include "cli/print/human.h"
 #include "cli/print/print_prediction.h"
 #include "cli/print/text_table.h"
+#include "cli/support/console.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
 #include "core/error.h"

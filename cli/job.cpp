@@ -7,6 +7,7 @@
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "core/whole_file.h"

@@ -1,0 +1,62 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "core/config/catalogue.h"
+
+namespace stepcast::host {
+
+struct Command {
+  const char* name;
+  void (*add)(CLI::App&, cli::Context&);
+};
+
+/// A command as it is typed after the program's name, and texts in place of files by their names.
+struct Request {
+  std::vector<std::string> arguments;
+  std::map<std::string, std::string, std::less<>> documents;
+};
+
+struct Answer {
+  int code = 0;
+  std::string text;   ///< what the command printed
+  std::string notes;  ///< what it said beside that
+};
+
+/// Commands called by another program. Keeps the data files it has read; safe for several threads.
+///
+///   Host host(folder, {{"predict", cli::add_predict}});
+///   host.run(host.request(R"({"command": "predict", "inputs": [{"workload": ...}]})"), {});
+class Host {
+ public:
+  Host(const std::filesystem::path& data, std::vector<Command> commands);
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+
+  /// Reads {"command", "inputs", "options"} or {"arguments"}, and "documents", or a list alone:
+  /// docs/reference/c-interface.md. Errors: InputError.
+  [[nodiscard]] Request request(const std::string& json) const;
+
+  /// `progress` is told the share done and what is in hand, often; what it throws ends the command
+  /// and comes through.
+  [[nodiscard]] Answer run(Request request,
+                           const std::function<void(double, const std::string&)>& progress) const;
+
+  /// The commands, their inputs and options as the parser has them.
+  [[nodiscard]] std::string described() const;
+
+ private:
+  [[nodiscard]] Request read(const nlohmann::ordered_json& json) const;
+  void add_command(const std::string& name, CLI::App& app, cli::Context& context) const;
+
+  config::Catalogue catalogue_;
+  config::Library library_;
+  std::vector<Command> commands_;
+};
+
+}  // namespace stepcast::host

@@ -1,0 +1,104 @@
+"""Requests made of Python values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+
+from . import _library
+from ._errors import EnvironmentLack, error_of
+
+_ANSWERS = (0, 1, 5)  # done; a check said no; no verdict
+_OF_DOCUMENTS = ("picture", "report")  # they take answers as they are
+
+
+def plain(value: Any, keep_none: bool = False) -> Any:
+    """In types of JSON: dataclasses, ranges, numbers and arrays of NumPy, paths. Fields that are None were not set."""
+    if value is None or isinstance(value, (str, bool, int, float)) and type(value).__module__ == "builtins":
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items() if entry is not None or keep_none}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # NumPy's, pandas'
+        return value.tolist()
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Iterable):
+        return [plain(entry) for entry in value]
+    return value
+
+
+def _input(place: Any, command: str) -> Any:
+    """A job of what was answered: of a ranking its best plan, of a forecast what was forecast."""
+    if isinstance(place, Mapping) and command not in _OF_DOCUMENTS:
+        if place.get("plans"):
+            place = place["plans"][0]
+        elif "iteration_time_s" in place and "job" in place:
+            place = place["job"]
+    return plain(place)
+
+
+def run(command: str, places: Iterable[Any], options: Mapping[str, Any],
+        progress: Optional[_library.Progress] = None) -> Tuple[str, _library.Answer]:
+    """Calls a command; also the request that prints the same as text."""
+    given = {name: plain(value, name in ("set", "with")) for name, value in options.items() if value is not None}
+    request = {"command": command, "inputs": [_input(place, command) for place in places if place is not None], "options": given}
+    answer = _library.call(json.dumps(request), progress)
+    if answer.code not in _ANSWERS:
+        raise error_of(answer.code, answer.error)
+    given["format"] = "text"
+    return json.dumps(request), answer
+
+
+def text_of(request: str, places: Optional[Iterable[Any]] = None, options: Optional[Mapping[str, Any]] = None) -> str:
+    """What a request prints; `request` is one as run() returns it, or a command with places and options."""
+    if places is not None:
+        return run(request, places, options or {})[1].text
+    answer = _library.call(request)
+    if answer.code not in _ANSWERS:
+        raise error_of(answer.code, answer.error)
+    return answer.text
+
+
+def executable() -> str:
+    """The program `stepcast`, for what starts ranks."""
+    found = shutil.which("stepcast")
+    if found is None:
+        raise EnvironmentLack("this starts processes of the program `stepcast`, which is not on the PATH; install its package")
+    return found
+
+
+def run_executable(command: str, places: Iterable[Any], options: Mapping[str, Any]) -> Any:
+    """A command that starts ranks, by the program."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments: List[str] = [executable(), command]
+        for i, place in enumerate(p for p in places if p is not None):
+            value = _input(place, command)
+            if isinstance(value, dict):
+                file = Path(folder) / f"job{i}.json"
+                file.write_text(json.dumps(value), encoding="utf-8")
+                value = str(file)
+            arguments.append(value)
+        for name, value in options.items():
+            option = "--" + name.rstrip("_").replace("_", "-")
+            values: Union[List[Any], Dict[str, Any]] = plain(value) if isinstance(value, (Mapping, list, tuple)) else [plain(value)]
+            for entry in values.items() if isinstance(values, dict) else values:
+                if isinstance(entry, tuple):
+                    entry = f"{entry[0]}={entry[1] if isinstance(entry[1], str) else json.dumps(entry[1])}"
+                if entry is True:
+                    arguments.append(option)
+                elif entry is not None and entry is not False:
+                    arguments += [option, str(entry)]
+        done = subprocess.run([*arguments, "--format", "json"], capture_output=True, text=True)
+    if done.returncode not in _ANSWERS:
+        raise error_of(done.returncode, done.stderr.strip().rpartition("stepcast: ")[2])
+    return json.loads(done.stdout) if done.stdout.strip() else {}
