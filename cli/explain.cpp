@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -189,6 +190,13 @@ std::string text_of(const std::vector<config::Difference>& changes) {
 
 /// The steps, and what to expect of them where the efficiency of such runs is known: the tables
 /// after it divide the steps at the ideal rate.
+std::string headline(const studies::Explanation& e) {
+  const double change = e.b.expected / e.a.expected - 1;
+  return std::abs(change) < 5e-4
+             ? std::string("A and B take the same time")
+             : fmt::format("Why B is {} {}", percent(std::abs(change)), change > 0 ? "slower" : "faster");
+}
+
 DataTable sides_table(const studies::Explanation& e) {
   const bool paced = e.a.expected != e.a.step || e.b.expected != e.b.step;
   const std::vector<DataTable::Column> columns{
@@ -196,7 +204,7 @@ DataTable sides_table(const studies::Explanation& e) {
       {"kernels_only_s", "kernels only", false, paced ? 0 : kInJson | kInCsv},
       {"step_s", "step"},
       {"rank"}};
-  DataTable t("summary", "where the difference comes from", columns);
+  DataTable t("summary", headline(e), columns);
   const auto row = [&](const std::string& title, Seconds step, Seconds expected, Cell rank) {
     t.row({cell(title), cell(step), cell(expected), std::move(rank)});
   };
@@ -205,7 +213,7 @@ DataTable sides_table(const studies::Explanation& e) {
   }
   const std::string change = percent_signed(e.b.step / e.a.step - 1);
   const std::string expected = percent_signed(e.b.expected / e.a.expected - 1);
-  row(fmt::format("B - A ({}{})", change, expected == change ? "" : ", expected " + expected),
+  row(fmt::format("B - A ({}{})", change, expected == change ? "" : ", step " + expected),
       e.b.step - e.a.step, e.b.expected - e.a.expected, empty_cell());
   if (e.a.step == e.b.step && e.changes.empty()) {
     t.note("No difference.");
@@ -215,7 +223,7 @@ DataTable sides_table(const studies::Explanation& e) {
 
 DataTable changes_table(const studies::Explanation& e) {
   DataTable t(
-      "changes", "change by change, each on top of those above",
+      "changes", "Cumulative effect of each change",
       {{"change", "", true}, {"step_s", "step"}, {"delta_s", "delta"}, {"of_step_a", "of A"}});
   for (const studies::ChangeRow& c : e.changes) {
     t.row({cell(text_of(c.changes)), cell(c.step), cell(c.delta), share(c.delta / e.a.step)});
@@ -231,7 +239,7 @@ DataTable parts_table(const studies::Explanation& e) {
        {"bubble", &Row::bubble},
        {"host", &Row::host},
        {"other", &Row::other}}};
-  DataTable t("parts", "part of the step (critical ranks)",
+  DataTable t("parts", "Parts of the step, critical ranks",
               {{"part", "", true},
                {"a_s", "A"},
                {"b_s", "B"},
@@ -252,25 +260,35 @@ DataTable parts_table(const studies::Explanation& e) {
   return t;
 }
 
-DataTable rows_table(const studies::Explanation& e) {
-  DataTable t("rows", e.by_name ? "op by op" : "by op kind: few op names occur on both sides",
+/// Differences below a nanosecond are rounding.
+Seconds without_noise(Seconds difference) {
+  return std::abs(difference.base()) < 1e-9 ? Seconds{} : difference;
+}
+
+/// For people the ops that differ, for programs all.
+DataTable rows_table(const studies::Explanation& e, Visibility shown) {
+  DataTable t("rows", e.by_name ? "Op by op" : "By op kind: few ops have the same name on both sides",
               {{e.by_name ? "op" : "op_kind", e.by_name ? "op" : "op kind", true},
                {"executions_a", "count A"},
                {"executions_b", "count B"},
                {"a_s", "A"},
                {"b_s", "B"},
                {"delta_s", "delta"},
-               {"of_step_a", "of A"}});
+               {"of_step_a", "of A"}},
+              shown);
   for (const studies::WaterfallRow& r : e.rows) {
     const bool op = !r.kind.empty();
+    const Seconds delta = without_noise(r.delta());
+    if (shown == kInText && delta == Seconds{}) {
+      continue;
+    }
     t.row({op ? short_name(r.name) : cell(r.name), op ? cell(r.executions_a) : empty_cell(),
-           op ? cell(r.executions_b) : empty_cell(), cell(r.a), cell(r.b), cell(r.delta()),
-           share(r.delta() / e.a.step)});
+           op ? cell(r.executions_b) : empty_cell(), cell(r.a), cell(r.b), cell(delta),
+           share(delta / e.a.step)});
   }
   t.limit(16);
   t.note(
-      "An op counts where it is what its rank computes, transfers or waits in; the rows sum to "
-      "the difference.");
+      "Each op is charged only for time on the critical path, so the rows add up to B - A.");
   return t;
 }
 
@@ -280,7 +298,10 @@ std::vector<DataTable> tables_of(const studies::Explanation& e) {
     tables.push_back(changes_table(e));
   }
   tables.push_back(parts_table(e));
-  tables.push_back(rows_table(e));
+  tables.push_back(rows_table(e, kInJson | kInCsv));
+  if (DataTable differing = rows_table(e, kInText); !differing.empty()) {
+    tables.push_back(std::move(differing));
+  }
   return tables;
 }
 
@@ -303,11 +324,11 @@ std::string frameworks_text(const Side& a, const Side& b) {
   std::vector<std::string> taken;
   for (const auto& [name, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
     if (!side->default_framework.empty()) {
-      taken.push_back(fmt::format("{} as {} runs it", name, side->default_framework));
+      taken.push_back(fmt::format("{} runs on {}", name, side->default_framework));
     }
   }
   return taken.empty() ? ""
-                       : fmt::format("no stack is named: {}; --set stack=NAME for another",
+                       : fmt::format("Frameworks are implied: {}; --set framework=NAME for another.",
                                      fmt::join(taken, ", "));
 }
 
@@ -336,7 +357,7 @@ int explain(const ExplainCommand& options, const Context& context) {
     if (!x.empty() && !y.empty() && x != y) {
       fmt::print(
           notes(),
-          "stepcast: warning: A is a step of {} and B one of {}: only their totals compare\n", x,
+          "stepcast: warning: A trains {}, B trains {}: compare only their totals\n", x,
           y);
     }
   }
@@ -370,8 +391,8 @@ int explain(const ExplainCommand& options, const Context& context) {
   }
   if (a.job && b.job && efficiency_of(*a.job).has_value() != efficiency_of(*b.job).has_value()) {
     tables.front().note(
-        "only one side runs on a framework whose efficiency is known: compare the simulated steps, "
-        "or name the stack of the other");
+        "Only one side has the measured efficiency of a framework: compare kernels only, or name "
+        "the framework of the other.");
   }
   tables.insert(tables.end(), placement.begin(), placement.end());
   print_tables(tables, options.format, answer());
@@ -383,7 +404,7 @@ int explain(const ExplainCommand& options, const Context& context) {
 void add_explain(CLI::App& app, Context& context) {
   auto options = std::make_shared<ExplainCommand>();
   CLI::App* command = app.add_subcommand(
-      "explain", "Where the difference between two jobs, plans or traces comes from");
+      "explain", "Why one job, plan or trace is slower than another");
   command->add_option(
       "a", options->a,
       "Job or plan file, or recorded trace; may be left out with --set workload=... "

@@ -173,7 +173,7 @@ void print_summary(const traces::Recording& recording, const std::string& out) {
     return;
   }
   for (const DataTable& table : run_tables(recording, out, 0, {})) {
-    table.print_text(std::cout);
+    table.print_text(std::cout, terminal_style(std::cout));
     std::cout << '\n';
   }
 }
