@@ -179,7 +179,15 @@ std::string shortened(const std::string& json) {
   return text.size() > kLimit ? text.substr(0, kLimit - 3) + "..." : text;
 }
 
-std::string text_of(const std::vector<config::Difference>& changes) {
+/// Keys that a user says of a plan come first, what follows from them later.
+std::string text_of(std::vector<config::Difference> changes) {
+  constexpr std::array<std::string_view, 10> kOfPlans{
+      "parallel.tensor",    "parallel.pipeline", "parallel.context",  "parallel.expert",
+      "parallel.zero",      "batch.micro",       "parallel.schedule", "parallel.virtual_stages",
+      "parallel.recompute", "devices"};
+  std::stable_partition(changes.begin(), changes.end(), [&](const config::Difference& d) {
+    return std::find(kOfPlans.begin(), kOfPlans.end(), d.key) != kOfPlans.end();
+  });
   std::string text;
   for (const config::Difference& d : changes) {
     text += fmt::format("{}{}: {} -> {}", text.empty() ? "" : ", ", d.key, shortened(d.before),
@@ -188,8 +196,11 @@ std::string text_of(const std::vector<config::Difference>& changes) {
   return text;
 }
 
-/// The steps, and what to expect of them where the efficiency of such runs is known: the tables
-/// after it divide the steps at the ideal rate.
+/// Differences below a nanosecond are rounding.
+Seconds without_noise(Seconds difference) {
+  return std::abs(difference.base()) < 1e-9 ? Seconds{} : difference;
+}
+
 std::string headline(const studies::Explanation& e) {
   const double change = e.b.expected / e.a.expected - 1;
   return std::abs(change) < 5e-4
@@ -197,6 +208,7 @@ std::string headline(const studies::Explanation& e) {
              : fmt::format("Why B is {} {}", percent(std::abs(change)), change > 0 ? "slower" : "faster");
 }
 
+/// The steps, and kernels alone where they differ: the tables after it divide those.
 DataTable sides_table(const studies::Explanation& e) {
   const bool paced = e.a.expected != e.a.step || e.b.expected != e.b.step;
   const std::vector<DataTable::Column> columns{
@@ -221,17 +233,33 @@ DataTable sides_table(const studies::Explanation& e) {
   return t;
 }
 
-DataTable changes_table(const studies::Explanation& e) {
+/// Whether a change is but of what a framework does: such rows are one for people.
+bool of_framework(const studies::ChangeRow& row) {
+  return std::all_of(row.changes.begin(), row.changes.end(), [](const config::Difference& d) {
+    return d.key.starts_with("system.framework_traits") || d.key.starts_with("system.fitted.stack");
+  });
+}
+
+DataTable changes_table(const studies::Explanation& e, const std::string& frameworks) {
   DataTable t(
       "changes", "Cumulative effect of each change",
       {{"change", "", true}, {"step_s", "step"}, {"delta_s", "delta"}, {"of_step_a", "of A"}});
-  for (const studies::ChangeRow& c : e.changes) {
-    t.row({cell(text_of(c.changes)), cell(c.step), cell(c.delta), share(c.delta / e.a.step)});
+  Seconds delta;
+  for (std::size_t i = 0; i < e.changes.size(); ++i) {
+    const studies::ChangeRow& c = e.changes[i];
+    delta += c.delta;
+    const bool joins = of_framework(c) && !frameworks.empty();
+    if (joins && i + 1 < e.changes.size() && of_framework(e.changes[i + 1])) {
+      continue;
+    }
+    t.row({cell(joins ? "framework: " + frameworks : text_of(c.changes)), cell(c.step),
+           cell(without_noise(delta)), share(without_noise(delta) / e.a.step)});
+    delta = Seconds{};
   }
   return t;
 }
 
-DataTable parts_table(const studies::Explanation& e) {
+DataTable parts_table(const studies::Explanation& e, Visibility shown) {
   using Row = studies::AccountRow;
   constexpr std::array<std::pair<const char*, Seconds Row::*>, 5> kParts{
       {{"compute", &Row::compute},
@@ -244,7 +272,8 @@ DataTable parts_table(const studies::Explanation& e) {
                {"a_s", "A"},
                {"b_s", "B"},
                {"delta_s", "delta"},
-               {"of_step_a", "of A"}});
+               {"of_step_a", "of A"}},
+              shown);
   for (const auto& [name, part] : kParts) {
     const auto sum = [part = part](const studies::StepAccount& account) {
       Seconds total;
@@ -255,14 +284,10 @@ DataTable parts_table(const studies::Explanation& e) {
     };
     const Seconds a = sum(e.a);
     const Seconds b = sum(e.b);
-    t.row({cell(std::string_view(name)), cell(a), cell(b), cell(b - a), share((b - a) / e.a.step)});
+    t.row({cell(std::string_view(name)), cell(a), cell(b), cell(without_noise(b - a)),
+           share(without_noise(b - a) / e.a.step)});
   }
   return t;
-}
-
-/// Differences below a nanosecond are rounding.
-Seconds without_noise(Seconds difference) {
-  return std::abs(difference.base()) < 1e-9 ? Seconds{} : difference;
 }
 
 /// For people the ops that differ, for programs all.
@@ -292,12 +317,13 @@ DataTable rows_table(const studies::Explanation& e, Visibility shown) {
   return t;
 }
 
-std::vector<DataTable> tables_of(const studies::Explanation& e) {
+std::vector<DataTable> tables_of(const studies::Explanation& e, const std::string& frameworks) {
   std::vector<DataTable> tables{sides_table(e)};
   if (!e.changes.empty()) {
-    tables.push_back(changes_table(e));
+    tables.push_back(changes_table(e, frameworks));
   }
-  tables.push_back(parts_table(e));
+  const bool differs = e.a.step != e.b.step || !e.changes.empty();
+  tables.push_back(parts_table(e, differs ? 0 : kInJson | kInCsv));
   tables.push_back(rows_table(e, kInJson | kInCsv));
   if (DataTable differing = rows_table(e, kInText); !differing.empty()) {
     tables.push_back(std::move(differing));
@@ -385,7 +411,11 @@ int explain(const ExplainCommand& options, const Context& context) {
   for (const auto& [side, account_of_side] : {std::pair{&a, &e.a}, std::pair{&b, &e.b}}) {
     account_of_side->label += side->run ? ", mean over the recorded steps" : "";
   }
-  std::vector<DataTable> tables = tables_of(e);
+  const std::string between = a.default_framework == b.default_framework
+                                  ? std::string()
+                                  : fmt::format("{} -> {} (implied)", a.default_framework,
+                                                b.default_framework);
+  std::vector<DataTable> tables = tables_of(e, between);
   if (const std::string frameworks = frameworks_text(a, b); !frameworks.empty()) {
     tables.front().note(frameworks);
   }

@@ -379,7 +379,7 @@ Report report_of(const ParallelPlanReport& r, const config::PlanRequestOnFramewo
   if (!r.plans.front().settings.empty()) {
     report.line(typed_text(r.plans.front()));
   }
-  if (details) {
+  if (details || r.fixed.framework || !planner::fixed_text(r.fixed).empty()) {
     report.line(held_text(r));
   }
   if (all_shard_weights(r)) {

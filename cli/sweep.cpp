@@ -134,7 +134,9 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
           // The prediction of what does not fit the memory says so itself.
           const std::string status(name_of(p.status));
           const bool said = p.reason.empty() || p.reason.starts_with(status);
-          return Cell{said ? p.reason : fmt::format("{}: {}", status, p.reason),
+          return Cell{p.status == SweepStatus::kDoesNotFit ? "out of memory"
+                      : said                               ? p.reason
+                                                           : fmt::format("{}: {}", status, p.reason),
                       p.reason.empty() ? Json(Json::value_t::discarded) : Json(p.reason)};
         },
         kLeft}});

@@ -32,7 +32,9 @@ std::int32_t critical_rank(const StepPrediction& p) {
 }
 
 constexpr std::size_t kBarWidth = 40;
+constexpr std::size_t kLeastBar = 10;
 constexpr std::size_t kIndent = 2;
+constexpr std::size_t kNames = 9;  ///< columns that names of lines take
 
 /// "60 %", "2.1 %": shares of the first screen.
 std::string short_percent(double share) {
@@ -45,41 +47,38 @@ std::string in_gib(Bytes bytes) {
 }
 
 /// Memory of the fullest device, and whether it is enough.
-std::vector<std::string> memory_pieces(const StepPrediction& p, const TerminalStyle& style) {
+std::string memory_piece(const StepPrediction& p, const TerminalStyle& style) {
   const Bytes total = p.ledger.total();
   if (p.capacity <= Bytes{}) {
-    return {human(total)};
+    return human(total);
   }
   const auto [word, meaning] =
       p.fit == simulator::Fit::kLikely ? std::pair("likely fits", Meaning::kWarning)
       : p.fits                         ? std::pair("fits", Meaning::kGood)
                                        : std::pair("out of memory", Meaning::kBad);
   const bool large = p.capacity.base() >= 0x1p30;
-  return {large ? fmt::format("{} of {} GiB", in_gib(total), in_gib(p.capacity))
-                : fmt::format("{} of {}", human(total), human(p.capacity)),
-          coloured(word, meaning, style)};
+  return (large ? fmt::format("{} of {} GiB", in_gib(total), in_gib(p.capacity))
+                : fmt::format("{} of {}", human(total), human(p.capacity))) +
+         "   " + coloured(word, meaning, style);
 }
 
 /// The step, its interval, rates, memory.
 std::string figures(const StepPrediction& p, const TerminalStyle& style) {
-  const auto devices = static_cast<double>(p.job.devices);
+  const double tokens = p.tokens_per_second / static_cast<double>(p.job.devices);
   std::vector<std::string> pieces{coloured(human(p.iteration) + "/step", Meaning::kStrong, style)};
   if (p.interval) {
     pieces.push_back("90 % interval " + interval_text(*p.interval));
   }
   pieces.push_back(p.tokens_per_second > 0
-                       ? fmt::format("{} tokens/s/GPU", grouped(p.tokens_per_second / devices))
+                       ? fmt::format("{} tokens/s/GPU", grouped(tokens, tokens < 1000 ? 3 : 4))
                        : fmt::format("{} samples/s", grouped(p.samples_per_second)));
   pieces.push_back("MFU " + short_percent(p.mfu));
-  for (std::string& piece : memory_pieces(p, style)) {
-    pieces.push_back(std::move(piece));
-  }
+  pieces.push_back(memory_piece(p, style));
   return in_row(pieces, style.width, kIndent);
 }
 
 /// A line of the screen: a name, and what is said of it.
 std::string named_line(std::string_view name, const std::string& text, const TerminalStyle& style) {
-  constexpr std::size_t kNames = 9;
   const std::string wrapped_text = wrapped(text, style.width - kNames);
   std::string all = std::string(kIndent, ' ') + coloured(name, Meaning::kDim, style) +
                     std::string(kNames - kIndent - name.size(), ' ');
@@ -110,19 +109,16 @@ std::string time_line(const StepPrediction& p, const TerminalStyle& style) {
   }
   std::stable_sort(parts.begin(), parts.end(),
                    [](const auto& x, const auto& y) { return x.first > y.first; });
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    text += i > 1 ? "  " : "";
-    text += parts[i].second;
-    if (i == 0) {
-      const std::size_t used = shown_width(text) + 40;
-      text += "  " + bar(segments, std::min(kBarWidth, style.width > used ? style.width - used : 10),
-                         style) + " ";
-    }
+  std::string rest;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    rest += "  " + parts[i].second;
   }
-  const std::string rank =
-      p.busiest ? fmt::format("  (critical rank {})", p.busiest->rank) : std::string();
-  return named_line("time", text + rank, style);
+  rest += p.busiest ? fmt::format("  (critical rank {})", p.busiest->rank) : "";
+  const std::string first = parts.empty() ? "" : parts.front().second + "  ";
+  const std::size_t used = kNames + shown_width(first) + shown_width(rest);
+  const std::size_t room = style.width > used ? style.width - used : 0;
+  return named_line("time", first + bar(segments, std::clamp(room, kLeastBar, kBarWidth), style) + rest,
+                    style);
 }
 
 /// What most of the fullest device's memory is.
@@ -251,8 +247,12 @@ void add_screen(const StepPrediction& p, const PredictionContext& context, Repor
     report.drawn([command = printable(context.command)](const TerminalStyle& style) {
       const std::vector<std::string> next{"stepcast plan" + command,
                                           "stepcast" + command + " --html out.html"};
-      constexpr std::size_t kNames = 9;
-      std::string rows = in_row(next, style.width, kNames);
+      const bool room = std::all_of(next.begin(), next.end(), [&style](const std::string& one) {
+        return kNames + shown_width(one) <= style.width;
+      });
+      std::string rows =
+          room ? in_row(next, style.width, kNames)
+               : std::string(kNames, ' ') + "`plan` instead for the best plan, --html out.html for a page\n";
       return rows.replace(kIndent, 4, coloured("next", Meaning::kDim, style));
     });
   }

@@ -49,11 +49,13 @@ void Report::add(DataTable table) {
 }
 
 void Report::add(const std::vector<DataTable>& tables) {
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    if (i > 0) {
+  bool first = true;
+  for (const DataTable& table : tables) {
+    if (!first && table.in(kInText)) {
       line();
     }
-    add(tables[i]);
+    add(table);
+    first = first && !table.in(kInText);
   }
 }
 

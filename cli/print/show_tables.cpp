@@ -24,9 +24,8 @@ std::string plan_text(const Job& job) {
   if (const LayeredWorkload* dlrm = job.workload.layered()) {
     const Parallel& p = job.parallel;
     return fmt::format(
-        "{}data {}{}",
-        p.tensor > 1 ? fmt::format("tensor {}, ", p.tensor * p.context * p.pipeline) : "", p.data,
-        dlrm->tables.empty() ? "" : ", embedding plan " + job.embedding_choice);
+        "{}DP{}{}", p.tensor > 1 ? fmt::format("TP{} ", p.tensor * p.context * p.pipeline) : "",
+        p.data, dlrm->tables.empty() ? "" : ", embedding plan " + job.embedding_choice);
   }
   return planner::describe(job);
 }
@@ -416,7 +415,6 @@ DataTable recorded_ops(const studies::RecordedStep& s) {
 }  // namespace
 
 Tables recorded_tables(const studies::RecordedStep& s) {
-  const bool capture = !s.marked_by.empty() || s.first_counted > 0;
   Facts facts("step",
               fmt::format("{} recorded steps of {} ranks{}", s.steps, s.ranks,
                           s.first_counted > 0

@@ -17,7 +17,7 @@
 namespace stepcast::cli {
 namespace {
 
-constexpr std::size_t kPieceGap = 4;  ///< between pieces of a row
+constexpr std::size_t kPieceGap = 3;  ///< between pieces of a row
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);

@@ -460,6 +460,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   const SimTime makespan = options.rendezvous ? result.makespan : without_waits(result);
   p.hardware = to_seconds(makespan);
   p.iteration = p.hardware;
+  p.all_in_range = costs.in_range;
   p.executed_ops = result.ops;
   p.critical_rank = result.ranks.at(result.critical).rank;
 

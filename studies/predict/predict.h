@@ -69,6 +69,7 @@ struct StepPrediction {
   std::optional<Efficiency> efficiency;  ///< measured over simulated steps of such runs
   std::optional<Interval> interval;
   bool in_calibrated_range = false;  ///< little enough of the time is extrapolated
+  bool all_in_range = false;         ///< every op of every rank lies where its model was measured
   double extrapolated = 0;  ///< share of the critical rank's op time that no measurement covers
   double samples_per_second = 0;
   double tokens_per_second = 0;  ///< 0 for workloads without tokens

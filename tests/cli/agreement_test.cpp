@@ -119,7 +119,7 @@ TEST_CASE("a plan that is shown is predicted as it is shown", "[cli][agreement]"
   }
 }
 
-TEST_CASE("a remedy fits and takes what it says", "[cli][agreement]") {
+TEST_CASE("a fix fits and takes what it says", "[cli][agreement]") {
   const std::vector<std::string> job = GENERATE(
       std::vector<std::string>{"workload=llama2-13b", "system=dgx-h100", "devices=8"},
       std::vector<std::string>{"workload=llama3-8b", "system=dgx-h100", "devices=8",

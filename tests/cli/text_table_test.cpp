@@ -79,8 +79,8 @@ TEST_CASE("control characters of names never reach a coloured terminal") {
 }
 
 TEST_CASE("pieces stand side by side where they have room") {
-  CHECK(in_row({"ab", "cd"}, 12, 2) == "  ab    cd\n");
-  CHECK(in_row({"ab", "cd"}, 9, 2) == "  ab\n  cd\n");
+  CHECK(in_row({"ab", "cd"}, 12, 2) == "  ab   cd\n");
+  CHECK(in_row({"ab", "cd"}, 8, 2) == "  ab\n  cd\n");
 }
 
 }  // namespace
