@@ -170,7 +170,7 @@ void print(const std::vector<config::Entry>& entries, OutputFormat format) {
       entries);
   switch (format) {
     case OutputFormat::kText:
-      table.print_text(answer());
+      table.print_text(answer(), terminal_style(answer()));
       break;
     case OutputFormat::kJson:
       answer() << table.json().dump(2) << '\n';
@@ -185,7 +185,7 @@ void print(const std::vector<config::Entry>& entries, OutputFormat format) {
 
 void add_list(CLI::App& app, Context& context) {
   auto options = std::make_shared<ListOptions>();
-  CLI::App* command = app.add_subcommand("list", "What is built in");
+  CLI::App* command = app.add_subcommand("list", "List built-in names");
   command
       ->add_option("what", options->what, "What to list; without it, what can be listed")
       ->check(CLI::IsMember(topic_names()));

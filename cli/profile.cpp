@@ -173,7 +173,7 @@ void print_summary(const traces::Recording& recording, const std::string& out) {
     return;
   }
   for (const DataTable& table : run_tables(recording, out, 0, {})) {
-    table.print_text(answer());
+    table.print_text(answer(), terminal_style(answer()));
     answer() << '\n';
   }
 }

@@ -114,14 +114,13 @@ void OutputOptions::add_to(CLI::App& command) {
                               "Everything, where the first screen answers the question")
         ->group(kGroup);
   }
-  using Color = Manners::Color;
   command
       .add_option_function<std::string>(
           "--color",
           [](const std::string& when) {
-            manners().color = when == "always"  ? Color::kAlways
-                              : when == "never" ? Color::kNever
-                                                : Color::kAuto;
+            manners().colour = when == "always"  ? ColourWhen::kAlways
+                               : when == "never" ? ColourWhen::kNever
+                                                 : ColourWhen::kAuto;
           },
           "Colour of the text")
       ->check(CLI::IsMember({"auto", "always", "never"}))
