@@ -125,10 +125,12 @@ void add_setting_options(CLI::App& command, std::vector<std::string>& overrides)
 }
 
 void add_job_options(CLI::App& command, JobOptions& options) {
-  command.add_option("job", options.job,
-                     "MODEL: a built-in one (`stepcast list models`), or a file: job, config.json "
-                     "or folder of Hugging Face, Megatron arguments, tables, plan; - for standard "
-                     "input");
+  command
+      .add_option("job", options.job,
+                     "A built-in model (`stepcast list models`), or a file: job, config.json or "
+                     "folder of Hugging Face, Megatron arguments, tables, plan; - for standard "
+                     "input")
+      ->type_name("MODEL");
   add_setting_options(command, options.overrides);
   add_format_option(command, options.format);
 }
