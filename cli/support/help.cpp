@@ -133,7 +133,7 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_expanded(const CLI::App* group) const override {
     std::string text = "\n" + group->get_description() + ":\n";
     for (const CLI::Option* option : group->get_options()) {
-      text += make_option(option, false);
+      text += option == group->get_help_ptr() ? "" : make_option(option, false);
     }
     return text;
   }

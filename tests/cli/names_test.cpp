@@ -79,7 +79,7 @@ TEST_CASE("wrong values of options name the option", "[cli][names][malformed]") 
   rejected({"llama3-8b", "--set", "parallel.tensor=abc"}, "--set parallel.tensor: found");
   rejected({"llama3-8b", "--zero", "4"}, "--zero");
   rejected({"llama3-8b", "--seq", "8kk"}, "--seq: found \"8kk\"");
-  rejected({"llama3-8b", "--gpus", "1e9"}, "-n");
+  rejected({"llama3-8b", "--gpus", "1e9"}, "--gpus: found");
   rejected({"llama3-8b", "--precision", "bf61"}, "--precision", "did you mean \"bf16\"?");
   rejected({"llama3-8b", "--framework", "megatorn"}, "megatorn");
   rejected({"llama3-8b", "--on", "h1000"}, "--on: ", "h1000");
