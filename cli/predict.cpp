@@ -229,7 +229,9 @@ int predict(const PredictCommand& options, const Context& context) {
   Report report(options.job.format);
   add_prediction(p,
                  {framework, !default_framework.empty(), options.details,
-                  [&] { return config::short_job_to_json(p.job, framework, context.library); }},
+                  [&p = p, &on = framework, &context] {
+                    return config::short_job_to_json(p.job, on, context.library);
+                  }},
                  report);
   add_choice(choice, report);
   if (measured) {
