@@ -13,6 +13,7 @@
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/whole_run.h"
+#include "core/config/default_framework.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
 #include "studies/predict/training_run.h"
