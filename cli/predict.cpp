@@ -13,6 +13,7 @@
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/whole_run.h"
+#include "core/config/default_framework.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
 #include "studies/predict/training_run.h"
@@ -227,7 +228,9 @@ int predict(const PredictCommand& options, const Context& context) {
   Report report(options.job.format);
   add_prediction(p,
                  {framework, !default_framework.empty(), options.details,
-                  [&] { return config::short_job_to_json(p.job, framework, context.library); },
+                  [&p = p, &on = framework, &context] {
+                    return config::short_job_to_json(p.job, on, context.library);
+                  },
                   plan_note(choice, typed_job(context.arguments)), typed_job(context.arguments)},
                  report);
   add_choice(choice, report);
