@@ -46,6 +46,7 @@ void add_fit(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 void add_explain(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
+void add_guard(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);

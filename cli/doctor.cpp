@@ -9,7 +9,7 @@
 #include "cli/print/report.h"
 #include "cli/support/run_command.h"
 #include "cli/version.h"
-#include "core/config/config.h"
+#include "core/config/aliases.h"
 #include "core/error.h"
 #include "runtime/cpu/kernels/gemm.h"
 #include "runtime/cuda/backend.h"
@@ -44,8 +44,9 @@ Part examined(std::string name, std::string gives, std::string remedy,
 std::string data_files(const Context& context) {
   const config::Library library{context.library};
   return fmt::format("{}: {} workloads, {} systems, {} devices", context.library.root.string(),
-                     config::list_workloads(library).size(), config::list_systems(library).size(),
-                     config::list_devices(library).size());
+                     config::built_in_workloads(library).size(),
+                     config::built_in_systems(library).size(),
+                     config::built_in_devices(library).size());
 }
 
 /// A library that other parts load by this name.

@@ -15,16 +15,17 @@
 #include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/recordings.h"
-#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "core/json_text.h"
 #include "studies/plan/searched_plan.h"
+#include "studies/predict/chosen_plan.h"
 
 namespace stepcast::cli {
 namespace {
 
 struct ExplainCommand {
   std::string a, b;
+  std::vector<std::string> second;  ///< words of the other side
   std::vector<std::string> overrides;
   std::vector<std::string> with;
   OutputFormat format = OutputFormat::kText;
@@ -33,7 +34,8 @@ struct ExplainCommand {
 /// One side: a job to predict, or a recorded run.
 struct Side {
   std::optional<Job> job;
-  std::string default_framework;  ///< config::JobOnStack
+  std::string default_framework;      ///< config::JobOnFramework
+  std::vector<std::string> settings;  ///< of the plan that was chosen
   std::optional<traces::MeasuredRun> run;
 };
 
@@ -114,11 +116,11 @@ std::string model_of(const Side& side) {
 /// Side of a job, as `predict` takes it.
 Side side_of(const config::Source& source, const std::vector<std::string>& overrides,
              const Context& context) {
-  config::JobOnFramework on =
-      config::load_job_on_default_framework(source, overrides, {context.library});
+  studies::ChosenJob on = studies::choose_plan(source, overrides, {context.library});
   Side side;
-  side.job = studies::with_searched_plan(std::move(on.job));
+  side.job = std::move(on.job);
   side.default_framework = std::move(on.default_framework);
+  side.settings = std::move(on.choice.settings);
   return side;
 }
 
@@ -319,14 +321,18 @@ int explain(const ExplainCommand& options, const Context& context) {
   if (options.b.empty() && options.with.empty()) {
     throw InputError("explain", "expected a second job, plan or trace, or --with key=value");
   }
-  std::vector<std::string> second = options.overrides;
-  second.insert(second.end(), options.with.begin(), options.with.end());
   const Input of_a = read_input({options.a, options.overrides});
-  const Input of_b = read_input({options.b.empty() ? options.a : options.b, second});
+  Input of_b = read_input({options.b.empty() ? options.a : options.b, options.overrides});
   // A plan given with a job is opened after it: it may be a plan of that very job.
   const bool b_first = of_a.plan && !of_b.plan;
   const Input& input_of_first = b_first ? of_b : of_a;
   const Side first = open_side(input_of_first, context);
+  if (options.b.empty()) {  // B is A with changes, its plan with it
+    std::vector<std::string>& set = of_b.options.overrides;
+    set = options.overrides;
+    set.insert(set.end(), first.settings.begin(), first.settings.end());
+    set.insert(set.end(), options.with.begin(), options.with.end());
+  }
   const Side other = open_side(b_first ? of_a : of_b, context, &first, &input_of_first);
   const Side& a = b_first ? other : first;
   const Side& b = b_first ? first : other;
@@ -368,6 +374,12 @@ int explain(const ExplainCommand& options, const Context& context) {
   if (const std::string frameworks = frameworks_text(a, b); !frameworks.empty()) {
     tables.front().note(frameworks);
   }
+  for (const auto& [name, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
+    if (!side->settings.empty()) {
+      tables.front().note(
+          fmt::format("{} says no plan; chosen: {}", name, fmt::join(side->settings, " ")));
+    }
+  }
   if (a.job && b.job && efficiency_of(*a.job).has_value() != efficiency_of(*b.job).has_value()) {
     tables.front().note(
         "only one side runs on a framework whose efficiency is known: compare the simulated steps, "
@@ -378,23 +390,42 @@ int explain(const ExplainCommand& options, const Context& context) {
   return 0;
 }
 
+/// The other side: a job as any command takes one, or options alone, which change A.
+void read_second(ExplainCommand& options) {
+  CLI::App words{"", "diff"};
+  JobOptions second;
+  words.add_option("b", second.job);
+  add_setting_options(words, second.overrides);
+  try {
+    words.parse(std::vector<std::string>(options.second.rbegin(), options.second.rend()));
+  } catch (const CLI::ParseError& e) {
+    throw InputError("", fmt::format("after --: {}; `stepcast diff --help` says what is expected",
+                                     e.what()));
+  }
+  options.b = second.job;
+  options.with.insert(options.with.end(), second.overrides.begin(), second.overrides.end());
+}
+
 }  // namespace
 
 void add_explain(CLI::App& app, Context& context) {
   auto options = std::make_shared<ExplainCommand>();
   CLI::App* command = app.add_subcommand(
-      "explain", "Where the difference between two jobs, plans or traces comes from");
-  command->add_option(
-      "a", options->a,
-      "Job or plan file, or recorded trace; may be left out with --set workload=... "
-      "--set system=... and --with");
-  command->add_option("b", options->b, "The other one; without it, A with the changes of --with");
+      "diff", "Where the difference between two jobs, plans or recorded runs comes from");
+  command->alias("explain");
+  command->add_option("a", options->a, "Model, job, plan or recorded run (`stepcast help predict`)");
+  command->add_option("b", options->second,
+                      "The other one; or, after --, options that change A: -- --tp 2 --zero 1");
   command->add_option("--with", options->with, "key=value set in B only; repeatable")
-      ->allow_extra_args(false);
-  command->add_option("--set", options->overrides, "key=value set in both jobs; repeatable")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE")
+      ->group("Job");
+  add_setting_options(*command, options->overrides);
   add_format_option(*command, options->format);
-  command->callback([options, &context] { context.exit_code = explain(*options, context); });
+  command->callback([options, &context] {
+    read_second(*options);
+    context.exit_code = explain(*options, context);
+  });
 }
 
 }  // namespace stepcast::cli

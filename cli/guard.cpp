@@ -1,5 +1,6 @@
 #include "cli/guard.h"
 
+#include <fmt/ranges.h>
 
 #include "cli/print/bencher.h"
 #include "cli/print/guard_report.h"
@@ -7,6 +8,7 @@
 #include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
+#include "cli/support/recordings.h"
 #include "cli/version.h"
 #include "core/config/baseline.h"
 #include "core/error.h"
@@ -33,62 +35,46 @@ int update(const GuardCommand& options, const std::vector<studies::GuardSamples>
   return 0;
 }
 
-}  // namespace
-
-void add_guard_options(CLI::App& command, GuardCommand& options) {
-  auto* baseline = command.add_option(
-      "--baseline", options.baseline,
-      "Compare the runs with this baseline; exit code 1 when a time or the structure regressed, 5 "
-      "when the repeats allow no verdict");
-  auto* made = command
-                   .add_option("--update-baseline", options.update,
-                               "Make a baseline from the runs, repeats of one program")
-                   ->check(output_file());
-  baseline->excludes(made);
+/// Options of the verdict, and what is written besides.
+void add_verdict_options(CLI::App& command, GuardCommand& options, CLI::Option& baseline) {
+  command
+      .add_option("--update-baseline", options.update,
+                  "Make a baseline from the runs, repeats of one program")
+      ->check(output_file())
+      ->excludes(&baseline);
   command
       .add_option("--tolerance", options.tolerance,
                   "Percent an op may slow down unnoticed, even beyond noise (default 2)")
       ->check(CLI::Range(0.0, 1000.0))
-      ->needs(baseline);
+      ->needs(&baseline);
   command
       .add_option("--structure", options.structure,
                   "Other launches, bytes or ops: fail (default), or warn where libraries choose "
                   "their kernels anew")
       ->check(CLI::IsMember({"fail", "warn"}))
-      ->needs(baseline);
+      ->needs(&baseline);
   command.add_option("--junit", options.junit, "Write the verdict as JUnit XML")
-      ->needs(baseline)
+      ->needs(&baseline)
       ->check(output_file());
   command.add_option("--markdown", options.markdown, "Write the verdict as Markdown")
-      ->needs(baseline)
+      ->needs(&baseline)
       ->check(output_file());
-  auto* bencher =
-      command.add_option("--bencher", options.bencher, "Write the times in Bencher's JSON format")
-          ->check(output_file());
-  for (const char* other : {"--scale", "--drop", "--network", "--device", "--ranks"}) {
-    baseline->excludes(command.get_option(other));
-    made->excludes(command.get_option(other));
-    bencher->excludes(command.get_option(other));
-  }
+  command.add_option("--bencher", options.bencher, "Write the times in Bencher's JSON format")
+      ->check(output_file());
 }
 
-int guard(const GuardCommand& options, const std::vector<std::string>& names,
-          const std::vector<traces::MeasuredRun>& runs, OutputFormat format) {
+std::vector<studies::GuardSamples> samples_of(const std::vector<traces::MeasuredRun>& runs) {
   std::vector<studies::GuardSamples> samples;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    samples.push_back(studies::samples_of(runs[i]));
+  for (const traces::MeasuredRun& run : runs) {
+    samples.push_back(studies::samples_of(run));
   }
-  if (!options.bencher.empty()) {
-    write_output(options.bencher,
-                 bencher_json(studies::make_baseline(samples, std::string(kVersionText))));
-    if (options.baseline.empty() && options.update.empty()) {
-      return 0;
-    }
-  }
-  if (!options.update.empty()) {
-    return update(options, samples, format);
-  }
-  const Baseline before = config::read_baseline(config::file_source(options.baseline));
+  return samples;
+}
+
+/// What moved since the baseline; the exit code.
+int verdict_on(const Baseline& before, const std::string& baseline_name,
+               const GuardCommand& options, const std::vector<std::string>& names,
+               const std::vector<traces::MeasuredRun>& runs, OutputFormat format) {
   studies::GuardOptions study;
   study.structure_warns = options.structure == "warn";
   if (options.tolerance >= 0) {
@@ -96,7 +82,7 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
     study.without_spread = true;
   }
   studies::GuardResult result =
-      studies::guard(before, samples, names, std::string(kVersionText), study);
+      studies::guard(before, samples_of(runs), names, std::string(kVersionText), study);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].dropped > 0) {
       result.warnings.push_back(fmt::format(
@@ -111,7 +97,7 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
     write_output(options.markdown, guard_markdown(result));
   }
   Report report(format);
-  report.fact("baseline", options.baseline);
+  report.fact("baseline", baseline_name);
   add_guard(result, report.section("guard"));
   report.print(answer());
   switch (result.verdict()) {
@@ -123,6 +109,96 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
       break;
   }
   return 5;
+}
+
+struct GuardRuns : GuardCommand {
+  std::vector<std::string> now, before;
+  std::string mark;
+  OutputFormat format = OutputFormat::kText;
+};
+
+std::vector<traces::MeasuredRun> read_runs(const std::vector<std::string>& paths,
+                                           const std::string& mark) {
+  std::vector<traces::MeasuredRun> runs;
+  for (const std::string& path : paths) {
+    runs.push_back(read_run(path, mark));
+  }
+  return runs;
+}
+
+/// A baseline file, or one made of recorded runs.
+Baseline baseline_of(const GuardRuns& options) {
+  if (options.before.size() == 1 && !is_recording(options.before.front())) {
+    return config::read_baseline(config::file_source(options.before.front()));
+  }
+  return studies::make_baseline(samples_of(read_runs(options.before, options.mark)),
+                                std::string(kVersionText));
+}
+
+int guard_runs(const GuardRuns& options, const std::vector<traces::MeasuredRun>& runs) {
+  if (!options.bencher.empty()) {
+    write_output(options.bencher,
+                 bencher_json(studies::make_baseline(samples_of(runs), std::string(kVersionText))));
+  }
+  return verdict_on(baseline_of(options), fmt::format("{}", fmt::join(options.before, " ")),
+                    options, options.now, runs, options.format);
+}
+
+}  // namespace
+
+void add_guard_options(CLI::App& command, GuardCommand& options) {
+  auto* baseline = command.add_option(
+      "--baseline", options.baseline,
+      "Compare the runs with this baseline; exit code 1 when a time or the structure regressed, 5 "
+      "when the repeats allow no verdict");
+  add_verdict_options(command, options, *baseline);
+  for (const char* other : {"--scale", "--drop", "--network", "--device", "--ranks"}) {
+    for (const char* own : {"--baseline", "--update-baseline", "--bencher"}) {
+      command.get_option(own)->excludes(command.get_option(other));
+    }
+  }
+}
+
+int guard(const GuardCommand& options, const std::vector<std::string>& names,
+          const std::vector<traces::MeasuredRun>& runs, OutputFormat format) {
+  if (!options.bencher.empty()) {
+    write_output(options.bencher,
+                 bencher_json(studies::make_baseline(samples_of(runs), std::string(kVersionText))));
+    if (options.baseline.empty() && options.update.empty()) {
+      return 0;
+    }
+  }
+  if (!options.update.empty()) {
+    return update(options, samples_of(runs), format);
+  }
+  return verdict_on(config::read_baseline(config::file_source(options.baseline)), options.baseline,
+                    options, names, runs, format);
+}
+
+void add_guard(CLI::App& app, Context& context) {
+  auto options = std::make_shared<GuardRuns>();
+  CLI::App* command =
+      app.add_subcommand("guard", "Whether recorded runs are slower than those of a baseline");
+  command->add_option("now", options->now, "Recorded runs, repeats of one program")->required();
+  auto* baseline = command->add_option(
+      "--baseline", options->before,
+      "Recorded runs to compare with, or a file of --update-baseline; exit code 1 when a time or "
+      "the structure regressed, 5 when the repeats allow no verdict");
+  add_verdict_options(*command, *options, *baseline);
+  command->add_option("--mark", options->mark,
+                      "Traces of others: the name of the ranges that are steps");
+  add_format_option(*command, options->format);
+  command->callback([options, &context] {
+    if (options->before.empty() && !options->asked()) {
+      throw InputError("--baseline", "missing: runs or a baseline file to compare with, such as "
+                                     "`stepcast guard now-* --baseline base-*`");
+    }
+    const auto runs = read_runs(options->now, options->mark);
+    context.exit_code =
+        options->before.empty()
+            ? guard(*options, options->now, runs, options->format)
+            : guard_runs(*options, runs);
+  });
 }
 
 }  // namespace stepcast::cli

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/support/console.h"
+#include "core/config/aliases.h"
 #include "core/config/config.h"
 #include "core/config/job_keys.h"
 #include "core/config/published_names.h"
@@ -76,6 +79,15 @@ std::vector<config::Entry> frameworks(const config::Library& library) {
   return entries;
 }
 
+/// Short names of keys.
+std::vector<config::Entry> aliases() {
+  std::vector<config::Entry> entries;
+  for (const config::KeyAlias& alias : config::key_aliases()) {
+    entries.push_back({std::string(alias.alias), std::string(alias.key)});
+  }
+  return entries;
+}
+
 struct ListOptions {
   std::string what;
   OutputFormat format = OutputFormat::kText;
@@ -92,29 +104,60 @@ std::vector<config::Entry> keys() {
   return entries;
 }
 
-std::vector<config::Entry> entries_of(const std::string& what, const config::Library& library) {
-  if (what == "workloads") {
-    return config::list_workloads(library);
+/// A thing that can be listed, and other words for it.
+struct Topic {
+  const char* name;
+  const char* facts;
+  std::vector<config::Entry> (*entries)(const config::Library& library);
+  const char* also = "";
+};
+
+const std::vector<Topic>& topics() {
+  using L = const config::Library&;
+  static const std::vector<Topic> all{
+      {"models", "built-in models and recommenders; their aliases work too", config::list_workloads,
+       "workloads"},
+      {"systems", "built-in systems: machines, their GPUs and networks", config::list_systems},
+      {"devices", "built-in GPUs and other accelerators", config::list_devices, "gpus"},
+      {"frameworks", "training frameworks and releases, what they overlap and where that is written",
+       frameworks, "stacks"},
+      {"keys", "keys of a job, for files and --set", [](L) { return keys(); }},
+      {"aliases", "short names of keys, such as tp", [](L) { return aliases(); }},
+      {"schema", "keys of a job as JSON Schema", nullptr},
+      {"formats", "number formats", [](L) { return formats(); }},
+      {"passes", "rewrites of the graph of a job", [](L) { return passes(); }},
+      {"cost-models", "models of kernels and collectives", [](L) { return model_forms(); }},
+      {"runs", "parts of a job that `run` trains, and that are predicted only",
+       [](L) { return runs(); }},
+      {"commands", "commands of this program", nullptr}};
+  return all;
+}
+
+std::vector<config::Entry> topic_entries() {
+  std::vector<config::Entry> entries;
+  for (const Topic& topic : topics()) {
+    entries.push_back({topic.name, topic.facts});
   }
-  if (what == "systems") {
-    return config::list_systems(library);
+  return entries;
+}
+
+std::vector<std::string> topic_names() {
+  std::vector<std::string> names;
+  for (const Topic& topic : topics()) {
+    names.emplace_back(topic.name);
+    if (*topic.also != 0) {
+      names.emplace_back(topic.also);
+    }
   }
-  if (what == "devices") {
-    return config::list_devices(library);
+  return names;
+}
+
+std::vector<config::Entry> commands_of(const CLI::App& app) {
+  std::vector<config::Entry> entries;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    entries.push_back({command->get_name(), command->get_description()});
   }
-  if (what == "stacks") {
-    return frameworks(library);
-  }
-  if (what == "keys") {
-    return keys();
-  }
-  if (what == "passes") {
-    return passes();
-  }
-  if (what == "runs") {
-    return runs();
-  }
-  return what == "formats" ? formats() : model_forms();
+  return entries;
 }
 
 /// A document that is a list, without what made it.
@@ -144,33 +187,31 @@ void add_list(CLI::App& app, Context& context) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* command = app.add_subcommand("list", "What is built in");
   command
-      ->add_option(
-          "what", options->what,
-          "workloads, systems, devices, stacks, formats, models, passes, keys of a job or its "
-          "schema, what runs and what is predicted only")
-      ->check(CLI::IsMember({"workloads", "systems", "devices", "stacks", "formats", "models",
-                             "passes", "keys", "schema", "runs"}));
+      ->add_option("what", options->what, "What to list; without it, what can be listed")
+      ->check(CLI::IsMember(topic_names()));
   add_format_option(*command, options->format);
-  command->callback([options, &context] {
-    if (options->what.empty()) {
-      throw InputError(
-          "list",
-          "say what: workloads, systems, devices, stacks, formats, models, passes, keys, schema or "
-          "runs, such as `stepcast list workloads`");
-    }
-    if (options->what == "schema") {
+  command->callback([options, &app, &context] {
+    const std::string& what = options->what;
+    if (what == "schema") {
       answer() << config::job_schema();
       return;
     }
-    if (options->what == "keys" && options->format == OutputFormat::kText) {
+    if (what == "keys" && options->format == OutputFormat::kText) {
       answer() << config::job_keys_page();
       return;
     }
-    if (options->what == "runs" && options->format == OutputFormat::kText) {
+    if (what == "runs" && options->format == OutputFormat::kText) {
       answer() << studies::what_runs_page();
       return;
     }
-    print(entries_of(options->what, {context.library}), options->format);
+    if (what.empty() || what == "commands") {
+      print(what.empty() ? topic_entries() : commands_of(app), options->format);
+      return;
+    }
+    const auto topic = std::find_if(topics().begin(), topics().end(), [&](const Topic& t) {
+      return what == t.name || what == t.also;
+    });
+    print(topic->entries({context.library}), options->format);
   });
 }
 

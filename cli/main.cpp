@@ -3,9 +3,12 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/completion.h"
 #include "cli/doctor.h"
 #include "cli/print/terminal_text.h"
 #include "cli/support/command_line.h"
+#include "cli/support/console.h"
+#include "cli/support/help.h"
 #include "interop/import.h"
 
 namespace {
@@ -49,6 +52,7 @@ int main(int argc, char** argv) {
   add_compare(app, context);
   add_explain(app, context);
   add_replay(app, context);
+  add_guard(app, context);
   add_profile(app, context);
   add_show(app, context);
   add_list(app, context);
@@ -57,13 +61,20 @@ int main(int argc, char** argv) {
   add_convert(app, context);
   add_validate(app, context);
   add_report(app, context);
+  app.add_subcommand("help", "All commands, or a command's options and examples")
+      ->add_option("command", "A command");
   add_doctor(app, context);
   add_completion(app, context);
   add_web(app, context);
 
-  app.footer(  // after the commands, which would have it too
-      "Begin with `stepcast predict --set workload=llama3-8b --set system=dgx-h100`.\n"
-      "`stepcast list workloads` (systems, stacks, keys) has the names, `stepcast COMMAND --help` "
-      "a command's options.");
+  arrange_help(app);
+  if (!context.arguments.empty() && context.arguments.front() == "__complete") {
+    complete(app, context);
+    return 0;
+  }
+  if (context.arguments.empty()) {
+    answer() << tour();
+    return 0;
+  }
   return run_command_line(app, context);
 }

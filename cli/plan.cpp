@@ -14,6 +14,7 @@
 #include "cli/support/console.h"
 #include "cli/support/framework_export.h"
 #include "cli/support/output_files.h"
+#include "cli/support/output_options.h"
 #include "cli/support/plan_export.h"
 #include "cli/support/remap_file.h"
 #include "core/config/config.h"
@@ -266,10 +267,19 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
            {"--seed", "--effort", "--compare", "--no-row-replication", "--device-memory-only",
             "--sync-interval", "--dedup", "--from", "--max-migrate", "--drift", "--remap-out"},
            "embedding plans, and the workload is a transformer");
+    ParallelPlanCommand asked = options;
+    if (!options.script.empty()) {
+      asked.export_as = script_export(options.script, options.framework, on.framework);
+    }
     const studies::AsSet command_line_form = [&](const Job& plan) {
       return config::plan_command_line(source, options.job.overrides, library, on, plan);
     };
-    return plan_parallel(on, options, command_line_form, options.job.format);
+    return plan_parallel(on, asked, command_line_form, options.job.format);
+  }
+  if (!options.script.empty()) {
+    throw InputError("-o " + options.script,
+                     "expected .json, .csv, .html or .txt; TorchRec and HugeCTR read what --export "
+                     "torchrec=FILE and hugectr=FILE write");
   }
   reject(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
@@ -350,6 +360,7 @@ void add_plan(CLI::App& app, Context& context) {
                     "Ids deduplicated on each rank: embedding.dedup=ikjt");
   command->add_option("--out", options->out, "Write the best plan as a plan file")
       ->check(output_file());
+  command->add_option(kScriptOption, options->script)->group("");
   command->add_option(
       "--export", options->export_as,
       "Transformers: megatron, nemo, torchtitan or deepspeed print the best plan "

@@ -1,6 +1,6 @@
 #include "cli/plan_parallel.h"
 
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +13,7 @@
 #include "cli/print/print_prediction.h"
 #include "cli/support/console.h"
 #include "cli/support/framework_export.h"
+#include "cli/support/interrupt.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
@@ -412,6 +413,10 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return print_infeasible(why, format);
 }
 
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& options,
            const studies::AsSet& command_line_form, OutputFormat format,
            runtime::MpiSession* session) {
@@ -442,13 +447,11 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
   o.fewer_devices = !options.same_devices;
   o.headroom = headroom_of(options.headroom.empty() ? kUsualHeadroom : options.headroom,
                            request.job.system.device.memory);
-  if (options.time_limit > 0) {
-    o.time_limit = options.time_limit;
-  }
-  o.clock = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  };
+  // Ctrl-C is the end of any time limit.
+  constexpr double kNever = 1e12;
+  const InterruptWatch watch;
+  o.time_limit = options.time_limit > 0 ? options.time_limit : kNever;
+  o.clock = [] { return seconds_now() + (InterruptWatch::interrupted() ? 2 * kNever : 0); };
   if (session != nullptr) {
     o.shard = session->rank();
     o.shards = session->size();
@@ -469,6 +472,18 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
           std::isinf(best) ? "no plan that fits yet" : "best so far " + human(Seconds(best)));
     };
     report = studies::plan_parallel(request, o);
+  }
+  const bool interrupted = InterruptWatch::interrupted();
+  if (interrupted) {
+    fmt::print(notes(), "stepcast: interrupted; {}\n",
+               report.plans.empty() ? "no plan was found yet" : "the best plans so far:");
+    for (double* seconds : {&report.search_seconds, &report.fewer_devices_seconds,
+                            &report.simulation_seconds}) {
+      *seconds = std::fmod(*seconds, kNever);
+    }
+    if (report.plans.empty()) {
+      return kInterruptedCode;
+    }
   }
   if (o.shard != 0) {
     return report.least_bytes > 0 ? 1 : 0;
@@ -493,7 +508,7 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
   if (written) {
     write_output(exported->file, text);
   }
-  return 0;
+  return interrupted ? kInterruptedCode : 0;
 }
 
 }  // namespace

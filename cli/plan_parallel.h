@@ -22,6 +22,7 @@ struct ParallelPlanCommand {
   std::string framework;  ///< megatron, torchtitan
   std::string out;
   std::string export_as;
+  std::string script;  ///< file of -o that the best plan is written to as its framework starts it
 };
 
 /// Bytes of `--memory-headroom`: "5%" of a device's memory, or "4 GiB"; 0 of an empty text.

@@ -6,16 +6,15 @@
 #include <optional>
 
 #include "cli/print/human.h"
+#include "cli/print/print_choice.h"
 #include "cli/print/print_details.h"
 #include "cli/print/print_prediction.h"
 #include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/whole_run.h"
-#include "core/config/default_framework.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
-#include "studies/plan/searched_plan.h"
 #include "studies/predict/training_run.h"
 #include "traces/chrome/chrome_writer.h"
 #include "workloads/build_graph.h"
@@ -28,7 +27,8 @@ struct PredictCommand {
   std::string timeline;
   std::string measured;
   bool intervals = false;
-  bool strict = false;
+  bool allow_oom = false;
+  bool as_is = false;
   bool details = false;
   WholeRunOptions run;
 };
@@ -207,9 +207,11 @@ void add_measured(const MeasuredStep& m, Report& report) {
 }
 
 int predict(const PredictCommand& options, const Context& context) {
-  const auto [job, graph, p, default_framework, framework] = predicted(
+  const auto [job, graph, p, default_framework, framework, choice, fixes] = predicted(
       options.job, context,
-      {.timeline = !options.timeline.empty(), .intervals = options.intervals, .fixes = true});
+      {.step = {.timeline = !options.timeline.empty(), .intervals = options.intervals},
+       .as_is = options.as_is,
+       .fixes = true});
   if (!options.timeline.empty()) {
     traces::write_timeline(options.timeline, graph, p.timeline);
     tell_written(options.timeline);
@@ -229,6 +231,7 @@ int predict(const PredictCommand& options, const Context& context) {
                  {framework, !default_framework.empty(), options.details,
                   [&] { return config::short_job_to_json(p.job, framework, context.library); }},
                  report);
+  add_choice(choice, report);
   if (measured) {
     add_measured(*measured, report);
   }
@@ -241,31 +244,40 @@ int predict(const PredictCommand& options, const Context& context) {
   for (const std::string& w : p.warnings) {
     report.line("\nwarning: " + w);
   }
+  if (p.fit == simulator::Fit::kNo) {
+    add_fixes(fixes, context.arguments, report);
+  }
   if (options.details) {
     add_details(p, report);
   }
   report.print(answer());
   doubt_length(options.run);
-  return options.strict && !p.fits ? 1 : 0;
+  return p.fits || options.allow_oom ? 0 : 1;
 }
 
 }  // namespace
 
 PredictedJob predicted(const JobOptions& options, const Context& context,
-                       studies::PredictOptions how) {
-  auto [loaded, default_framework, rejected, framework] = config::load_job_on_default_framework(
-      job_source(options), options.overrides, {context.library});
-  PredictedJob of{
-      studies::with_searched_plan(std::move(loaded)), {}, {}, std::move(default_framework),
-      std::move(framework)};
+                       const PredictedHow& how) {
+  const config::Source source = job_source(options);
+  const config::Library library{context.library};
+  studies::ChosenJob on = studies::choose_plan(source, options.overrides, library, how.as_is);
+  PredictedJob of{std::move(on.job),       {}, {}, std::move(on.default_framework),
+                  std::move(on.framework), std::move(on.choice), {}};
   of.graph = workloads::build_graph(of.job);
-  how.default_framework = of.default_framework;
-  of.prediction = studies::predict(of.job, of.graph, how);
-  if (!rejected.empty()) {
+  of.prediction = studies::predict(of.job, of.graph, how.step);
+  if (how.fixes && of.prediction.fit == simulator::Fit::kNo) {
+    of.fixes = studies::memory_fixes(of.job, [&](const std::vector<std::string>& settings) {
+      std::vector<std::string> all = options.overrides;
+      all.insert(all.end(), settings.begin(), settings.end());
+      return studies::choose_plan(source, all, library, how.as_is).job;
+    });
+  }
+  if (!on.rejected.empty()) {
     of.prediction.warnings.push_back(
-        fmt::format("no stack is named, and {}: the step is at the hardware's pace, which runs of "
-                    "frameworks do not reach; --set stack=NAME brings it to theirs",
-                    rejected));
+        fmt::format("no framework is named, and {}: the step is at the hardware's pace, which runs "
+                    "of frameworks do not reach; --set framework=NAME brings it to theirs",
+                    on.rejected));
   }
   return of;
 }
@@ -286,7 +298,10 @@ void add_predict(CLI::App& app, Context& context) {
       "calibration.scale that takes predictions there");
   command->add_flag("--details", options->details,
                     "Also the longest ops and why, other ranks, memory by purpose");
-  command->add_flag("--strict", options->strict, "Exit 1 if the job does not fit in memory");
+  command->add_flag("--as-is", options->as_is,
+                    "Take a job that says no plan as it is, not the fastest recipe that fits");
+  command->add_flag("--allow-oom", options->allow_oom,
+                    "Exit 0 even if the job does not fit in memory");
   add_whole_run_options(*command, options->run);
   command->callback([options, &context] { context.exit_code = predict(*options, context); });
 }

@@ -11,10 +11,10 @@
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
-#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "interop/import.h"
 #include "studies/plan/searched_plan.h"
+#include "studies/predict/chosen_plan.h"
 #include "studies/traces/show_measured.h"
 #include "traces/chrome/chrome_writer.h"
 #include "traces/events/open_native.h"
@@ -46,8 +46,7 @@ void append(Tables& all, Tables more) {
 }
 
 /// The sections asked for.
-Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph& graph,
-                const std::string& default_framework = "") {
+Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph& graph) {
   check_rank(options, graph);
   Tables tables;
   if (options.graph) {
@@ -65,7 +64,7 @@ Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph
                        "the trace names no job, so nothing is known of its tensors; give the "
                        "job instead of the trace");
     }
-    append(tables, memory_tables(*job, graph, options.rank, default_framework));
+    append(tables, memory_tables(*job, graph, options.rank));
   }
   return tables;
 }
@@ -107,11 +106,11 @@ Tables show_recorded(const ShowCommand& options, const Context& context) {
 }
 
 Tables show_job(const ShowCommand& options, const Context& context) {
-  config::JobOnFramework on = config::load_job_on_default_framework(
-      job_source(options.job), options.job.overrides, {context.library});
-  const Job job = studies::with_searched_plan(std::move(on.job));
+  const studies::ChosenJob on =
+      studies::choose_plan(job_source(options.job), options.job.overrides, {context.library});
+  const Job& job = on.job;
   const ExecutionGraph graph = workloads::build_graph(job);
-  return options.sections() ? sections(options, &job, graph, on.default_framework)
+  return options.sections() ? sections(options, &job, graph)
                             : summary_tables(job, graph, on.default_framework);
 }
 

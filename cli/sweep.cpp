@@ -17,8 +17,8 @@
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
 #include "cli/support/whole_run.h"
-#include "core/config/default_framework.h"
 #include "core/error.h"
+#include "studies/predict/chosen_plan.h"
 
 namespace stepcast::cli {
 namespace {
@@ -121,6 +121,12 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
   add({{"run/cost", "", [](auto& p) { return p.cost > 0 ? code(p.cost) : absent_cell(); },
         shown(run, kInJson)},
        {"cost", "", predicted(&P::cost), shown(run, kInCsv)},
+       {"chosen", "chosen plan",
+        [](auto& p) {
+          return Cell{p.chosen.empty() ? "-" : fmt::format("{}", fmt::join(p.chosen, " ")),
+                      p.chosen.empty() ? Json(Json::value_t::discarded) : Json(p.chosen)};
+        },
+        kInText | kIfVarying | kInJson},
        {"embedding_plan_by_rule", "", flag(&P::planned_by_rule), kInJson},
        {"embedding_plan_searched", "", flag(&P::plan_searched), kInJson},
        {"pareto", "front",
@@ -232,6 +238,11 @@ Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoin
     report.line(best);
   }
   add_plan_lines(points, report);
+  if (const auto n = std::count_if(points.begin(), points.end(),
+                                   [](const SweepPoint& p) { return !p.chosen.empty(); });
+      n > 0) {
+    report.line(fmt::format("{} point{} chose a plan: no key of it is given", n, n == 1 ? "" : "s"));
+  }
   if (!options.pareto.empty()) {
     report.line(
         fmt::format("* no other point that fits is better in {}", fmt::join(options.pareto, ", ")));
@@ -282,7 +293,7 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   std::mutex usual;  // guards the next
   std::set<std::string> default_frameworks, rejected;
   const auto make_job = [&](const std::vector<std::string>& overrides) {
-    config::JobOnFramework on = config::load_job_on_default_framework(source, overrides, library);
+    studies::ChosenJob on = studies::choose_plan(source, overrides, library);
     const std::lock_guard lock(usual);
     if (!on.default_framework.empty()) {
       default_frameworks.insert(on.default_framework);
@@ -290,7 +301,7 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
     if (!on.rejected.empty()) {
       rejected.insert(on.rejected);
     }
-    return std::move(on.job);
+    return studies::SweptJob{std::move(on.job), std::move(on.choice.settings)};
   };
 
   const bool tells = session == nullptr || session->rank() == 0;

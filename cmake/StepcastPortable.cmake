@@ -25,12 +25,22 @@ function(use_archives target)
   endforeach()
 endfunction()
 
-# The C library that packages ask for: the first that has all that packaging/older_glibc.cpp binds to.
-set(STEPCAST_GLIBC 2.27)
+# The C library that packages ask for: on x86-64 the first that has all that packaging/older_glibc.cpp binds to, elsewhere
+# (arm64) that of the machine they are made on.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  set(STEPCAST_GLIBC 2.27)
+else()
+  execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE STEPCAST_GLIBC OUTPUT_STRIP_TRAILING_WHITESPACE)
+  string(REGEX REPLACE "^glibc " "" STEPCAST_GLIBC "${STEPCAST_GLIBC}")
+endif()
 
 # link_older_glibc(TARGET): symbols of the C library are those of STEPCAST_GLIBC, where threads and dlopen are libraries
 # of their own; the C++ library is its own.
 function(link_older_glibc target)
+  if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+    return()
+  endif()
   set(older ${PROJECT_SOURCE_DIR}/packaging/older_glibc.cpp)
   target_sources(${target} PRIVATE ${older})
   set_source_files_properties(${older} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

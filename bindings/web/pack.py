@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Puts the module, its data files and the page's sources into one file that needs nothing else.
 
-pack.py BUILD: reads BUILD/stepcast_web.js and .wasm, writes BUILD/index.html and BUILD/data.json.
+pack.py BUILD: reads BUILD/stepcast_web.js and .wasm and BUILD/page.js (the modules of page/, bundled), writes BUILD/index.html and
+BUILD/data.json.
 """
 import base64
 import gzip
@@ -34,7 +35,6 @@ def licence(package):
     return (pathlib.Path("/usr/share/doc") / package / "copyright").read_text()
 
 
-scripts = ["draw", "engine", "state", "controls", "forecast", "timeline", "compare", "placement", "task", "plan", "sweep", "main"]
 libraries = {"Emscripten and its C and C++ libraries": "emscripten", "fmt": "libfmt-dev", "JSON for Modern C++": "nlohmann-json3-dev",
              "CLI11": "libcli11-dev", "Boost": "libboost-dev", "Eigen": "libeigen3-dev"}
 notices = [(root / "LICENSE").read_text()] + [f"==== {name}\n\n{licence(package)}" for name, package in libraries.items()
@@ -50,7 +50,7 @@ parts = {
     "WORKER": script((page / "worker.js").read_text()),
     "WASM": packed((build / "stepcast_web.wasm").read_bytes()),
     "DATA": packed(data_text.encode()),
-    "SCRIPTS": script("\n".join((page / f"{name}.js").read_text() for name in scripts)),
+    "PAGE": script((build / "page.js").read_text()),
 }
 html = re.sub(r"@([A-Z]+)@", lambda m: parts[m.group(1)], (page / "index.html").read_text())
 (build / "data.json").write_text(data_text)

@@ -8,9 +8,11 @@
 #include "bindings/web/timeline.h"
 #include "cli/command.h"
 #include "cli/predict.h"
+#include "cli/print/print_choice.h"
 #include "cli/print/print_prediction.h"
 #include "cli/support/command_line.h"
 #include "cli/support/console.h"
+#include "cli/support/framework_export.h"
 #include "core/config/catalogue.h"
 #include "interop/import.h"
 
@@ -54,13 +56,51 @@ int forecast(const stepcast::cli::JobOptions& options, const Context& context) {
                  {of.framework, !of.default_framework.empty(), true,
                   [&] { return stepcast::config::job_to_json(of.prediction.job, -1); }},
                  report);
+  add_choice(of.choice, report);
   report.print(stepcast::cli::answer());
   return 0;
 }
 
-/// Runs `command` with what it prints as the answer.
-template <class Command>
-const char* answer_of(const Command& command) {
+/// The launch script or configuration of a framework for a job.
+void add_script(CLI::App& app, Context& context) {
+  auto options = std::make_shared<stepcast::cli::JobOptions>();
+  auto framework = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("script");
+  add_job_options(*command, *options);
+  command->add_option("--for", *framework)->required();
+  command->callback([options, framework, &context] {
+    const auto of = stepcast::cli::predicted(*options, context, {});
+    stepcast::cli::answer() << stepcast::cli::text_for(stepcast::cli::framework_named(*framework),
+                                                       of.job);
+  });
+}
+
+/// The job or workload that a text of another tool describes, as JSON.
+void add_described(CLI::App& app, Context&) {
+  auto file = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("described");
+  command->add_option("file", *file)->required();
+  command->callback([file] {
+    stepcast::cli::answer() << stepcast::interop::import_to_json(
+        stepcast::config::file_source(*file));
+  });
+}
+
+void add_forecast(CLI::App& app, Context& context) {
+  auto options = std::make_shared<stepcast::cli::JobOptions>();
+  CLI::App* command = app.add_subcommand("forecast");
+  add_job_options(*command, *options);
+  command->callback([options, &context] { context.exit_code = forecast(*options, context); });
+}
+
+}  // namespace
+
+extern "C" {
+
+/// `arguments`: a JSON list, as after the executable's name; beside its commands `forecast`,
+/// `timeline` (timeline.h), `described` and `script`, which the page alone asks for. The answer:
+/// the exit code, an end of line, what the command prints. Errors go to the error stream.
+const char* stepcast_run(const char* arguments) {
   static std::string text;
   std::ostringstream output;
   const stepcast::cli::Console console{
@@ -69,50 +109,17 @@ const char* answer_of(const Command& command) {
       [](double share, const std::string& note) { tell_progress(share, note.c_str()); },
       {}};
   const stepcast::cli::ConsoleScope scope(console);
-  const int code = command();
+  CLI::App app{"Forecast a training step before you run it", "stepcast"};
+  app.require_subcommand(1);
+  Context context = context_of(arguments);
+  for (const auto add :
+       {stepcast::cli::add_predict, stepcast::cli::add_sweep, stepcast::cli::add_plan,
+        stepcast::cli::add_explain, stepcast::cli::add_list, stepcast::cli::add_timeline,
+        add_forecast, add_described, add_script}) {
+    add(app, context);
+  }
+  const int code = stepcast::cli::run_command_line(app, context);
   text = fmt::format("{}\n", code) + output.str();
   return text.c_str();
-}
-
-}  // namespace
-
-extern "C" {
-
-/// `arguments`: a JSON list, as after the executable's name. The answer: the exit code, an end of
-/// line, what the command prints. Errors go to the error stream.
-const char* stepcast_run(const char* arguments) {
-  return answer_of([&] {
-    CLI::App app{"Forecast a training step before you run it", "stepcast"};
-    app.require_subcommand(1);
-    Context context = context_of(arguments);
-    stepcast::cli::add_predict(app, context);
-    stepcast::cli::add_sweep(app, context);
-    stepcast::cli::add_plan(app, context);
-    stepcast::cli::add_explain(app, context);
-    stepcast::cli::add_list(app, context);
-    return stepcast::cli::run_command_line(app, context);
-  });
-}
-
-/// `arguments` of a job (JOB, --set): its forecast at once.
-const char* stepcast_forecast(const char* arguments) {
-  return answer_of([&] {
-    CLI::App app{"", "stepcast"};
-    Context context = context_of(arguments);
-    stepcast::cli::JobOptions options;
-    stepcast::cli::add_job_options(app, options);
-    app.callback([&] { context.exit_code = forecast(options, context); });
-    return stepcast::cli::run_command_line(app, context);
-  });
-}
-
-/// `arguments` of a job (JOB, --set): what a picture of its step needs, bindings/web/timeline.h.
-const char* stepcast_timeline(const char* arguments) {
-  return answer_of([&] {
-    CLI::App app{"", "stepcast"};
-    Context context = context_of(arguments);
-    stepcast::cli::add_timeline(app, context);
-    return stepcast::cli::run_command_line(app, context);
-  });
 }
 }

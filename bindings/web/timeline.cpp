@@ -6,14 +6,16 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "cli/support/console.h"
-#include "core/config/default_framework.h"
 #include "core/numbers.h"
 #include "models/cost_model.h"
+#include "simulator/folding.h"
+#include "simulator/reports/memory_ledger.h"
 #include "simulator/reports/timeline.h"
-#include "studies/plan/searched_plan.h"
+#include "studies/predict/chosen_plan.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
@@ -64,15 +66,40 @@ class Names {
   Json all_ = Json::array();
 };
 
-/// Classes whose first rank is drawn.
-std::vector<std::size_t> drawn_classes(const ExecutionGraph& graph) {
-  const std::size_t all = graph.classes.size();
-  const std::size_t drawn = std::min(all, kMostClasses);
-  std::vector<std::size_t> classes;
-  for (std::size_t i = 0; i < drawn; ++i) {
-    classes.push_back(drawn < 2 ? 0 : i * (all - 1) / (drawn - 1));
+/// A rank whose spans are drawn: those of the rank that was simulated in its place.
+struct DrawnRank {
+  std::size_t of = 0;  ///< its class
+  std::int32_t rank = 0, simulated = 0;
+};
+
+/// The rank simulated in the place of each.
+std::vector<std::int32_t> simulated_ranks(const ExecutionGraph& graph) {
+  const simulator::Folding folding = simulator::fold(graph);
+  std::vector<std::int32_t> ranks;
+  for (const std::int32_t i : folding.instance_of) {
+    ranks.push_back(folding.instances[stepcast::index(i)].rank);
   }
-  return classes;
+  return ranks;
+}
+
+/// The first rank of each class, of many classes evenly spaced ones; `wanted` in place of the first
+/// of its class.
+std::vector<DrawnRank> drawn_ranks(const ExecutionGraph& graph,
+                                   const std::vector<std::int32_t>& simulated,
+                                   std::int32_t wanted) {
+  const std::size_t all = graph.classes.size();
+  std::vector<DrawnRank> drawn;
+  for (std::size_t c = 0, spaced = 0; c < all; ++c) {
+    const std::vector<std::int32_t>& ranks = graph.classes[c].ranks;
+    const bool has = std::binary_search(ranks.begin(), ranks.end(), wanted);
+    const bool due = c * (std::min(all, kMostClasses) - 1) >= spaced * (all - 1);
+    spaced += due ? 1 : 0;
+    if (due || has) {
+      const std::int32_t rank = has ? wanted : ranks.front();
+      drawn.push_back({c, rank, simulated[stepcast::index(rank)]});
+    }
+  }
+  return drawn;
 }
 
 /// Spans as the page unpacks them: stream, name, call, begin after the one before, wait, transfer
@@ -145,9 +172,11 @@ Json merged_spans(std::int32_t rank, const Program& program, const simulator::Ti
   return drawn.take();
 }
 
-Json drawn_rank(const RankClass& of, const Program& program, const simulator::Timeline& timeline,
-                Names& names, Names& segments) {
-  const std::int32_t rank = of.ranks.front();
+Json drawn_rank(const DrawnRank& drawn, const ExecutionGraph& graph, const Device& device,
+                const simulator::Timeline& timeline, Names& names, Names& segments) {
+  const RankClass& of = graph.classes[drawn.of];
+  const Program& program = graph.programs[static_cast<std::size_t>(of.program)];
+  const std::int32_t rank = drawn.simulated;
   Json spans = program.executed_ops() > kMostSpans ? merged_spans(rank, program, timeline, names)
                                                    : spans_of(rank, program, timeline, names);
   Json calls = Json::array();
@@ -156,8 +185,13 @@ Json drawn_rank(const RankClass& of, const Program& program, const simulator::Ti
     calls.push_back(segments.of(fmt::format("{}\t{}", segment.name, name_of(segment.kind))));
     calls.push_back(call.microbatch);
   }
-  return {{"rank", rank},
+  Json memory;
+  for (const auto& [what, bytes] : simulator::memory_ledger(graph, drawn.of, device).parts()) {
+    memory[std::string(what)] = bytes.base();
+  }
+  return {{"rank", drawn.rank},
           {"alike", of.ranks.size()},
+          {"memory_bytes", std::move(memory)},
           {"streams", program.streams},
           {"calls", std::move(calls)},
           {"spans", std::move(spans)}};
@@ -186,12 +220,14 @@ Json loads_of(std::int32_t rank, const Program& program, const simulator::Timeli
 }
 
 Json placement_of(const LayeredWorkload& dlrm, const ExecutionGraph& graph,
-                  const simulator::Timeline& timeline, bool all_ranks) {
+                  const std::vector<std::int32_t>& simulated, const simulator::Timeline& timeline,
+                  bool all_ranks) {
   Json tables = Json::array();
   for (const EmbeddingTable& t : dlrm.tables) {
     tables.push_back(t.name);
   }
   Json ranks = Json::array();
+  std::map<std::int32_t, Json> loads;  // by simulated rank
   for (const RankClass& c : graph.classes) {
     const Program& program = graph.programs[static_cast<std::size_t>(c.program)];
     const Json bytes = held_bytes(program, dlrm.tables.size());
@@ -199,9 +235,11 @@ Json placement_of(const LayeredWorkload& dlrm, const ExecutionGraph& graph,
       if (!all_ranks && rank != c.ranks.front()) {
         continue;
       }
-      ranks.push_back({{"rank", rank},
-                       {"bytes", bytes},
-                       {"loads", loads_of(rank, program, timeline.of(rank))}});
+      const std::int32_t of = simulated[stepcast::index(rank)];
+      if (!loads.contains(of)) {
+        loads[of] = loads_of(of, program, timeline.of(of));
+      }
+      ranks.push_back({{"rank", rank}, {"bytes", bytes}, {"loads", loads[of]}});
     }
   }
   std::sort(ranks.begin(), ranks.end(),
@@ -209,42 +247,43 @@ Json placement_of(const LayeredWorkload& dlrm, const ExecutionGraph& graph,
   return {{"tables", std::move(tables)}, {"ranks", std::move(ranks)}};
 }
 
-int timeline(const JobOptions& options, const Context& context) {
-  auto loaded = config::load_job_on_default_framework(job_source(options), options.overrides,
-                                                      {context.library});
-  const Job job = studies::with_searched_plan(std::move(loaded.job));
+int timeline(const JobOptions& options, std::int32_t wanted, const Context& context) {
+  const Job job =
+      studies::choose_plan(job_source(options), options.overrides, {context.library}).job;
   const ExecutionGraph graph = workloads::build_graph(job);
   const auto* dlrm = std::get_if<LayeredWorkload>(&job.workload.model);
   const bool places = dlrm != nullptr && !dlrm->tables.empty();
   const bool all_ranks = places && stepcast::index(graph.ranks()) <= kMostLoadedRanks;
-  const std::vector<std::size_t> classes = drawn_classes(graph);
-  std::vector<std::int32_t> followed;
-  for (std::size_t c = 0; c < graph.classes.size(); ++c) {
-    const std::vector<std::int32_t>& ranks = graph.classes[c].ranks;
-    if (all_ranks) {
-      followed.insert(followed.end(), ranks.begin(), ranks.end());
-    } else if (places || std::find(classes.begin(), classes.end(), c) != classes.end()) {
-      followed.push_back(ranks.front());
+  const std::vector<std::int32_t> simulated = simulated_ranks(graph);
+  const std::vector<DrawnRank> drawn = drawn_ranks(graph, simulated, wanted);
+  std::set<std::int32_t> followed;
+  for (const DrawnRank& rank : drawn) {
+    followed.insert(rank.simulated);
+  }
+  for (std::size_t c = 0; places && c < graph.classes.size(); ++c) {
+    for (const std::int32_t rank : graph.classes[c].ranks) {
+      if (all_ranks || rank == graph.classes[c].ranks.front()) {
+        followed.insert(simulated[stepcast::index(rank)]);
+      }
     }
   }
-  simulator::Timeline spans(graph, followed);
+  simulator::Timeline spans(graph, {followed.begin(), followed.end()});
   const models::CostModel model(job.system, job.calibration);
   const studies::SimulatedStep step = studies::simulate_step(graph, model, &spans);
   Names names;
   Names segments;
   Json ranks = Json::array();
-  for (const std::size_t c : classes) {
-    const RankClass& of = graph.classes[c];
-    ranks.push_back(drawn_rank(of, graph.programs[static_cast<std::size_t>(of.program)], spans,
-                               names, segments));
+  for (const DrawnRank& rank : drawn) {
+    ranks.push_back(drawn_rank(rank, graph, job.system.device, spans, names, segments));
   }
   Json document{{"makespan_ns", nanoseconds(step.result.makespan)},
+                {"critical_rank", step.critical().rank},
                 {"classes", graph.classes.size()},
                 {"names", names.all()},
                 {"segments", segments.all()},
                 {"ranks", std::move(ranks)}};
   if (places) {
-    document["placement"] = placement_of(*dlrm, graph, spans, all_ranks);
+    document["placement"] = placement_of(*dlrm, graph, simulated, spans, all_ranks);
   }
   answer() << document.dump();
   return 0;
@@ -254,8 +293,12 @@ int timeline(const JobOptions& options, const Context& context) {
 
 void add_timeline(CLI::App& app, Context& context) {
   auto options = std::make_shared<JobOptions>();
-  add_job_options(app, *options);
-  app.callback([options, &context] { context.exit_code = timeline(*options, context); });
+  auto rank = std::make_shared<std::int32_t>(-1);
+  CLI::App* command = app.add_subcommand("timeline");
+  add_job_options(*command, *options);
+  command->add_option("--rank", *rank);
+  command->callback(
+      [options, rank, &context] { context.exit_code = timeline(*options, *rank, context); });
 }
 
 }  // namespace stepcast::cli

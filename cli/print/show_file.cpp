@@ -8,6 +8,7 @@
 #include "cli/print/human.h"
 #include "cli/support/console.h"
 #include "core/access/row_order.h"
+#include "core/config/aliases.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/json_text.h"
@@ -183,25 +184,20 @@ void reject_output(const json& j, const std::string& file) {
 /// Tables of a built-in system or device, by the name that `list` prints.
 std::optional<Tables> built_in_tables(const std::string& name, const Context& context) {
   const config::Library library{context.library};
-  const auto among = [&name](const std::vector<config::Entry>& entries) {
-    return std::any_of(entries.begin(), entries.end(),
-                       [&name](const config::Entry& e) { return e.name == name; });
-  };
-  if (among(config::list_systems(library))) {
-    return tables_of(config::load_system(name, library));
-  }
-  if (among(config::list_devices(library))) {
+  const std::vector<std::string> devices = config::built_in_devices(library);
+  if (std::find(devices.begin(), devices.end(), name) != devices.end()) {
     return tables_of(config::load_device(name, library));
   }
-  if (among(config::list_workloads(library))) {
-    throw InputError(name, fmt::format("is a built-in workload; a job says on what: show --set "
-                                       "workload={} --set system=... --set devices=...",
-                                       name));
+  if (const std::string system = config::system_called(name, library); !system.empty()) {
+    return tables_of(config::load_system(system, library));
+  }
+  if (!config::workload_called(name, library).empty()) {  // a job on the default system
+    return std::nullopt;
   }
   if (name.find_first_of("/.") == std::string::npos) {
     throw InputError(name,
-                     "no file, and no built-in system or device; see `stepcast list systems` "
-                     "and `list devices`");
+                     "no file, and no built-in model, system or device; `stepcast list` says "
+                     "what there is");
   }
   return std::nullopt;
 }

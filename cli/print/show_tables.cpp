@@ -323,8 +323,8 @@ Tables bytes_tables(const Job* job, const ExecutionGraph& graph) {
   return tables;
 }
 
-Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank,
-                     const std::string& default_framework) {
+Tables memory_tables(const Job& job, const ExecutionGraph& graph,
+                     std::optional<std::int32_t> rank) {
   const std::vector<studies::MemoryContent> content = studies::memory_content(graph, 20);
   DataTable ledger("ledger",
                    fmt::format("memory of one rank by class; the device has {}",
@@ -360,7 +360,7 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<
   if (job.system.device.memory > Bytes{} && most > job.system.device.memory) {
     ledger.note(studies::memory_reason(simulator::fullest_ledger(graph, job.system.device),
                                        job.system.device) +
-                "; " + studies::memory_fix(job, default_framework));
+                "; `stepcast predict` looks for a fix");
   }
   if (rank) {
     chosen = &content.at(static_cast<std::size_t>(graph.class_of(*rank)));

@@ -22,8 +22,8 @@ Tables summary_tables(const Job& job, const ExecutionGraph& graph,
 Tables graph_tables(const ExecutionGraph& graph, std::optional<std::int32_t> rank);
 Tables flops_tables(const Job* job, const ExecutionGraph& graph);
 Tables bytes_tables(const Job* job, const ExecutionGraph& graph);
-Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank,
-                     const std::string& default_framework);
+Tables memory_tables(const Job& job, const ExecutionGraph& graph,
+                     std::optional<std::int32_t> rank);
 Tables recorded_tables(const studies::RecordedStep& step);
 /// Tables of a recorded run of any program; warnings go to stderr. `name` stands for the trace
 /// there.

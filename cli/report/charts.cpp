@@ -12,18 +12,18 @@
 namespace stepcast::cli::report {
 namespace {
 
-constexpr double kWidth = 960, kPlot = 560, kRow = 22, kTop = 34, kLegend = 20;
-constexpr double kLabels = kWidth - kPlot - 100;  ///< left of bars; values stand right of them
-constexpr std::size_t kLabelLetters = 42;
+constexpr double kRow = 34, kBar = 14;  ///< a line of text with its bar below
+constexpr std::size_t kLabelLetters = 46;
 
-std::string opened(double height) {
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n",
-      kWidth, height);
+std::string in_order(std::size_t i) {
+  return std::string(svg::kColours.at(i % svg::kColours.size()));
 }
-
-const char* colour(std::size_t i) { return svg::kColours.at(i % svg::kColours.size()); }
+/// The colour that a kind has in all pictures, of the page for browsers too.
+std::string colour_of(const BarChart& chart, std::size_t part) {
+  return part < chart.kinds.size()
+             ? fmt::format("var(--k-{}, {})", chart.kinds[part], in_order(part))
+             : in_order(part);
+}
 
 /// Bytes of UTF-8 that continue a letter are not letters.
 std::string cut(const std::string& label) {
@@ -37,19 +37,18 @@ std::string cut(const std::string& label) {
   return label;
 }
 
-std::string legend(const std::vector<std::string>& names, double y, const std::string& mark) {
-  std::string out;
-  double x = kLabels;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    out += svg::bar(x, y - 10, 10, 10, colour(i), "");
-    out += svg::text(x + 14, y, names[i], "start");
-    x += 26 + 6.6 * static_cast<double>(names[i].size());
-  }
-  if (!mark.empty()) {
-    out += svg::line(x + 4, y - 12, x + 4, y + 2, svg::kText);
-    out += svg::text(x + 12, y, mark, "start");
-  }
-  return out;
+std::string legend_item(const std::string& name, const std::string& style) {
+  return fmt::format("<li><i style=\"{}\"></i>{}</li>", style, svg::escaped(name));
+}
+
+std::string figure(const std::string& title, const std::string& legend, double height,
+                   const std::string& shapes) {
+  return fmt::format(
+      "<figure>\n<figcaption>{0}</figcaption>\n{1}<svg xmlns=\"http://www.w3.org/2000/svg\" "
+      "role=\"img\" aria-label=\"{0}\" width=\"100%\" height=\"{2:.0f}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n{3}</svg>\n</figure>\n",
+      svg::escaped(title), legend.empty() ? "" : "<ul class=\"legend\">" + legend + "</ul>\n",
+      height, shapes);
 }
 
 double total(const BarChart::Row& row) {
@@ -78,15 +77,18 @@ struct Axis {
     low = std::min(low, v);
     high = std::max(high, v);
   }
-  /// To whole ticks; a linear axis of positive values begins at 0.
-  void close() {
+  /// To whole ticks; a linear axis of positive values begins at 0, or with `near` where they are
+  /// far from it.
+  void close(bool near = false) {
     if (logarithmic) {
       low = std::pow(10, std::floor(std::log10(low) + 1e-9));
       high = std::pow(10, std::max(std::ceil(std::log10(high) - 1e-9), std::log10(low) + 1));
       return;
     }
-    low = std::min(low, 0.0);
-    high = std::max(high, 0.0);
+    const double room = 0.06 * (high - low);
+    const bool far = near && low > 0.4 * high && high - low > 0.02 * high;
+    low = far ? low - room : std::min(low, 0.0);
+    high = far ? high + room : std::max(high, 0.0);
     if (high == low) {
       high = low + 1;
     }
@@ -104,7 +106,7 @@ struct Axis {
       }
       return all;
     }
-    const double step = round_up((high - low) / 6, scale.thousand);
+    const double step = round_up((high - low) / 5, scale.thousand);
     for (double i = std::ceil(low / step); i * step <= high * (1 + 1e-9); ++i) {
       all.push_back(i * step);
     }
@@ -125,46 +127,48 @@ std::string drawn(const BarChart& chart) {
     axis.include(row.mark.value_or(row.from));
   }
   axis.close();
-  const bool named = chart.parts.size() > 1 || !chart.mark.empty();
-  const double top = kTop + (named ? kLegend : 0);
-  const double bottom = top + kRow * static_cast<double>(chart.rows.size());
-  const auto at = [&](double v) { return kLabels + kPlot * axis.at(v); };
-  std::string out = opened(bottom + 26) + svg::text(0, 16, chart.title, "start");
-  if (named) {
-    const std::vector<std::string> none;
-    out += legend(chart.parts.size() > 1 ? chart.parts : none, kTop + 4, chart.mark);
+  constexpr double kTop = 4;
+  const double bottom = kTop + kRow * static_cast<double>(chart.rows.size());
+  const auto at = [&](double v) { return 100 * axis.at(v); };
+  std::string legend;
+  for (std::size_t p = 0; chart.parts.size() > 1 && p < chart.parts.size(); ++p) {
+    legend += legend_item(chart.parts[p], "background:" + colour_of(chart, p));
   }
-  for (const double v : axis.ticks()) {
-    out += svg::line(at(v), top, at(v), bottom, svg::kGrid);
-    out += svg::text(at(v), bottom + 16, axis.shown(v));
+  if (!chart.mark.empty()) {
+    legend += legend_item(chart.mark, "background:var(--text);width:2px");
   }
-  double y = top;
+  std::string out;
+  const std::vector<double> ticks = axis.ticks();
+  for (const double v : ticks) {
+    out += svg::line(at(v), kTop, at(v), bottom, svg::kGrid);
+    out += svg::text(at(v), bottom + 14, axis.shown(v),
+                     at(v) < 4    ? "start"
+                     : at(v) > 92 ? "end"
+                                  : "middle");
+  }
+  double y = kTop;
   for (const BarChart::Row& row : chart.rows) {
-    out += svg::text(kLabels - 8, y + 15, cut(row.label), "end");
+    out += svg::text(0, y + 12, cut(row.label), "start");
+    out += svg::text(100, y + 12, row.note.empty() ? axis.shown(total(row)) : row.note, "end");
     double begin = row.from;
     for (std::size_t p = 0; p < row.parts.size(); ++p) {
       const double end = begin + row.parts[p];
       const std::string name = chart.parts.size() > 1 ? ", " + chart.parts[p] : "";
       const std::string title = fmt::format("{}{}: {}", row.label, name, axis.shown(row.parts[p]));
-      const char* fill = row.faint                ? svg::kNoChoice
-                         : chart.parts.size() > 1 ? colour(p)
-                                                  : colour(0);
-      if (chart.parts.size() <= 1 && row.parts[p] < 0 && !row.faint) {
-        fill = colour(2);
-      }
-      out += svg::bar(at(std::min(begin, end)), y + 3, std::abs(at(end) - at(begin)), kRow - 6,
-                      fill, title);
+      const bool back = chart.parts.size() <= 1 && row.parts[p] < 0;
+      const std::string fill = row.faint ? std::string(svg::kNoChoice)
+                               : back    ? in_order(2)
+                                         : colour_of(chart, p);
+      out += svg::bar(at(std::min(begin, end)), y + 16, std::abs(at(end) - at(begin)), kBar, fill,
+                      title);
       begin = end;
     }
     if (row.mark) {
-      out += svg::line(at(*row.mark), y + 1, at(*row.mark), y + kRow - 1, svg::kText);
+      out += svg::line(at(*row.mark), y + 14, at(*row.mark), y + kRow - 2, svg::kText, 2);
     }
-    const double right = at(std::max(row.from, row.from + total(row)));
-    out +=
-        svg::text(right + 6, y + 15, row.note.empty() ? axis.shown(total(row)) : row.note, "start");
     y += kRow;
   }
-  return out + "</svg>\n";
+  return figure(chart.title, legend, bottom + 20, out);
 }
 
 std::string drawn(const ScatterChart& chart) {
@@ -174,6 +178,10 @@ std::string drawn(const ScatterChart& chart) {
     for (const ScatterChart::Point& p : group.points) {
       x.include(p.x);
       y.include(p.y);
+      if (p.between) {
+        y.include(p.between->first);
+        y.include(p.between->second);
+      }
       if (chart.diagonal) {
         x.include(p.y);
         y.include(p.x);
@@ -183,43 +191,45 @@ std::string drawn(const ScatterChart& chart) {
   if (x.high < x.low) {
     return "";
   }
-  x.close();
-  y.close();
-  constexpr double kLeft = 90, kHeight = 360, kPanel = 560;
-  const auto across = [&](double v) { return kLeft + kPanel * x.at(v); };
-  const auto down = [&](double v) { return kTop + 16 + kHeight * (1 - y.at(v)); };
-  const double bottom = kTop + 16 + kHeight;
-  const double lines = static_cast<double>(chart.groups.size());
-  std::string out = opened(std::max(bottom + 44, kTop + 16 + 18 * lines + 20)) +
-                    svg::text(0, 16, chart.title, "start") +
-                    svg::text(kLeft, kTop + 8, chart.y_title, "start") +
-                    svg::text(kLeft + kPanel / 2, bottom + 36, chart.x_title);
+  x.close(true);
+  y.close(true);
+  constexpr double kLeft = 17, kRight = 97, kTop = 20, kHeight = 300;
+  constexpr double kBottom = kTop + kHeight;
+  const auto across = [&](double v) { return kLeft + (kRight - kLeft) * x.at(v); };
+  const auto down = [&](double v) { return kTop + kHeight * (1 - y.at(v)); };
+  std::string out = svg::text(0, 12, chart.y_title, "start") +
+                    svg::text((kLeft + kRight) / 2, kBottom + 34, chart.x_title);
   for (const double v : x.ticks()) {
-    out += svg::line(across(v), kTop + 16, across(v), bottom, svg::kGrid);
-    out += svg::text(across(v), bottom + 16, x.shown(v));
+    out += svg::line(across(v), kTop, across(v), kBottom, svg::kGrid);
+    out += svg::text(across(v), kBottom + 16, x.shown(v), across(v) > 92 ? "end" : "middle");
   }
   for (const double v : y.ticks()) {
-    out += svg::line(kLeft, down(v), kLeft + kPanel, down(v), svg::kGrid);
-    out += svg::text(kLeft - 6, down(v) + 4, y.shown(v), "end");
+    out += svg::line(kLeft, down(v), kRight, down(v), svg::kGrid);
+    out += svg::text(kLeft - 1, down(v) + 4, y.shown(v), "end");
   }
   if (chart.diagonal) {
     out += svg::line(across(x.low), down(x.low), across(x.high), down(x.high), svg::kFaint);
   }
-  out += svg::frame(kLeft, kTop + 16, kPanel, kHeight);
+  std::string legend;
   for (std::size_t g = 0; g < chart.groups.size(); ++g) {
     const auto& points = chart.groups[g].points;
+    const std::string colour = in_order(g);
     for (std::size_t i = 1; chart.joined && i < points.size(); ++i) {
       out += svg::line(across(points[i - 1].x), down(points[i - 1].y), across(points[i].x),
-                       down(points[i].y), colour(g));
+                       down(points[i].y), colour);
     }
     for (const ScatterChart::Point& p : points) {
-      out += svg::dot(across(p.x), down(p.y), 3, colour(g), p.filled, p.title);
+      if (p.between) {
+        out += svg::line(across(p.x), down(p.between->first), across(p.x), down(p.between->second),
+                         colour, 2);
+      }
+      out += svg::dot(across(p.x), down(p.y), 4, colour, p.filled, p.title);
     }
-    const double line = kTop + 28 + 18 * static_cast<double>(g);
-    out += svg::dot(kLeft + kPanel + 20, line - 4, 4, colour(g), true, "");
-    out += svg::text(kLeft + kPanel + 30, line, cut(chart.groups[g].label), "start");
+    if (chart.groups.size() > 1) {
+      legend += legend_item(chart.groups[g].label, "background:" + colour);
+    }
   }
-  return out + "</svg>\n";
+  return figure(chart.title, legend, kBottom + 42, out);
 }
 
 }  // namespace stepcast::cli::report

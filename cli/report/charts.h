@@ -2,6 +2,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stepcast::cli::report {
@@ -25,6 +26,7 @@ struct BarChart {
   };
   std::string title;
   std::vector<std::string> parts = {};  ///< names for the legend; one: no legend
+  std::vector<std::string> kinds = {};  ///< of the parts, whose colours they have; none: in order
   std::string mark = "";                ///< what the marks are
   std::vector<Row> rows = {};
   Scale scale;
@@ -36,6 +38,7 @@ struct ScatterChart {
     double x = 0, y = 0;
     std::string title;
     bool filled = true;
+    std::optional<std::pair<double, double>> between = {};  ///< on the y axis: an interval
   };
   struct Group {
     std::string label;
@@ -50,7 +53,8 @@ struct ScatterChart {
   bool diagonal = false;       ///< the line x = y; both axes get the same range
 };
 
-/// An inline <svg>. A chart without rows or points is an empty string.
+/// A <figure> with an inline <svg> as wide as its place: positions across are shares of it, so that
+/// letters keep their size on a phone. A chart without rows or points is an empty string.
 std::string drawn(const BarChart& chart);
 std::string drawn(const ScatterChart& chart);
 

@@ -50,6 +50,7 @@ class Field {
     }
     return json_->get<bool>();
   }
+  [[nodiscard]] bool is_object() const { return json_->is_object(); }
   [[nodiscard]] bool is_list() const { return json_->is_array(); }
   [[nodiscard]] bool is_number() const { return json_->is_number(); }
   /// A text as it is, other values as JSON.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -255,16 +256,16 @@ std::string guarded(const Field& document) {
                          .note = fmt::format("{} ({})", shown_seconds(after),
                                              percent_signed(t.at("plain_change").number()))});
   });
-  std::vector<std::vector<std::string>> structure;
-  d.at("structure").each([&](const Field& s) {
-    structure.push_back({s.at("op").string(), s.at("what").string(), s.at("before").shown(),
-                         s.at("after").shown()});
-  });
-  out += drawn(bars);
-  return structure.empty() ? out : out + table({"op", "structure", "before", "now"}, structure);
+  return out + drawn(bars) + tables(d);
 }
 
 namespace {
+
+/// Whether a number of that name is a part of a whole.
+bool is_share(const std::string& key) {
+  return key == "share" || key.ends_with("_share") || key.ends_with("_error") ||
+         key.ends_with("_imbalance") || key == "error" || key == "efficiency";
+}
 
 /// A value of a table as people read it; keys carry units.
 std::string shown_value(const std::string& key, const Field& value) {
@@ -272,34 +273,56 @@ std::string shown_value(const std::string& key, const Field& value) {
   if (text == "null") {
     return "";
   }
-  return !value.is_number()    ? text
-         : key.ends_with("_s") ? shown_seconds(value.number())
-                               : fmt::format("{:.4g}", value.number());
+  return !value.is_number()        ? text
+         : key.ends_with("_per_s") ? fmt::format("{:.4g}", value.number())
+         : key.ends_with("_s")     ? shown_seconds(value.number())
+         : is_share(key)           ? percent(value.number())
+                                   : fmt::format("{:.4g}", value.number());
 }
 
+/// "last_arrivals" -> "last arrivals".
+std::string words_of(std::string key) {
+  std::replace(key.begin(), key.end(), '_', ' ');
+  return key;
+}
+
+/// A table of a list of objects, with a column for each key whose values are no objects or lists.
 std::string rows_of(const std::string& name, const Field& list) {
-  std::vector<std::string> titles;
-  std::vector<std::vector<std::string>> rows;
-  std::size_t more = 0;
+  std::vector<std::string> keys;
+  std::size_t count = 0;
   list.each([&](const Field& row) {
-    constexpr std::size_t kRows = 50;
-    if (rows.size() >= kRows) {
-      ++more;
+    ++count;
+    if (!row.is_object()) {
+      return;
+    }
+    row.each_member([&](const std::string& key, const Field& value) {
+      const bool one = !value.is_object() && !value.is_list();
+      if (one && std::find(keys.begin(), keys.end(), key) == keys.end()) {
+        keys.push_back(key);
+      }
+    });
+  });
+  if (keys.empty()) {
+    return "";
+  }
+  std::vector<std::string> titles;
+  for (const std::string& key : keys) {
+    const bool unit = key.ends_with("_s") && !key.ends_with("per_s");
+    titles.push_back(words_of(unit ? key.substr(0, key.size() - 2) : key));
+  }
+  constexpr std::size_t kRows = 50;
+  std::vector<std::vector<std::string>> rows;
+  list.each([&](const Field& row) {
+    if (rows.size() >= kRows || !row.is_object()) {
       return;
     }
     rows.emplace_back();
-    row.each_member([&](const std::string& key, const Field& value) {
-      if (rows.size() == 1) {
-        titles.push_back(key);
-      }
-      rows.back().push_back(shown_value(key, value));
-    });
+    for (const std::string& key : keys) {
+      rows.back().push_back(row.has(key) ? shown_value(key, row.at(key)) : "");
+    }
   });
-  if (rows.empty()) {
-    return "";
-  }
-  return "<h3>" + svg::escaped(name) + "</h3>\n" + table(titles, rows) +
-         (more > 0 ? paragraph(fmt::format("... and {} more", more)) : "");
+  return "<h3>" + svg::escaped(words_of(name)) + "</h3>\n" + table(titles, rows, words_of(name)) +
+         (count > kRows ? paragraph(fmt::format("... and {} more", count - kRows)) : "");
 }
 
 }  // namespace
@@ -312,7 +335,7 @@ std::string recorded(const Field& d) {
                             step.at("bound").string(), percent(step.at("bound_share").number())));
   RowBars bars("where the step goes, per rank", step_parts("", "_s"));
   d.at("ranks").each([&](const Field& r) { bars.add("rank " + r.at("rank").shown(), r); });
-  return out + drawn(bars.chart) + tables(d);
+  return out + drawn(bars.chart);
 }
 
 std::string tables(const Field& d) {

@@ -168,11 +168,16 @@ std::vector<std::string> with_verb(const CLI::App& app, std::vector<std::string>
     return words;
   }
   if (words.front() == "help") {
-    if (words.size() > 1 && !is_command(words[1])) {
+    if (words.size() == 1) {
+      return {"--help"};
+    }
+    if (words[1].starts_with('-')) {
+      return words;
+    }
+    if (!is_command(words[1])) {
       reject_command(app, words[1]);
     }
-    return words.size() > 1 ? std::vector<std::string>{words[1], "--help"}
-                            : std::vector<std::string>{"--help"};
+    return {words[1], "--help"};
   }
   for (const char* own : {"-h", "--help", "--version"}) {
     if (words.front() == own) {

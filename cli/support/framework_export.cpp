@@ -68,6 +68,29 @@ FrameworkExport framework_export(const std::string& text) {
   return {framework_named(name), equals < text.size() ? text.substr(equals + 1) : std::string()};
 }
 
+std::string script_export(const std::string& file, const std::string& asked,
+                          const std::string& runs_on) {
+  const std::string product = runs_on.substr(0, runs_on.find('@'));
+  std::string name = asked;
+  if (name.empty() && file.ends_with(".toml")) {
+    name = "torchtitan";
+  } else if (name.empty() && (file.ends_with(".yaml") || file.ends_with(".yml"))) {
+    name = "nemo";
+  } else if (name.empty()) {
+    const auto* const own = std::find_if(kFrameworks.begin(), kFrameworks.end(),
+                                         [&](const auto& f) { return product == f.defaults; });
+    if (own == kFrameworks.end()) {
+      throw InputError("-o " + file,
+                       fmt::format("plans are exported to {}, and this one runs on {}; name one of "
+                                   "them with --for",
+                                   fmt::join(framework_names(), ", "),
+                                   product.empty() ? "none" : product));
+    }
+    name = own->name;
+  }
+  return name + "=" + file;
+}
+
 std::string text_for(TrainingFramework framework, const Job& job) {
   switch (framework) {
     case TrainingFramework::kMegatron:

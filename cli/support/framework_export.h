@@ -23,6 +23,12 @@ TrainingFramework framework_named(const std::string& name);
 /// none.
 std::string defaults_of(const std::string& framework, const std::string& exported);
 
+/// Value of `--export` that writes a plan to `file` as the framework starts it: that of `--for`
+/// (`asked`), else of the file's kind (.toml, .yaml), else the one that the job runs on (`runs_on`,
+/// "nemo@26.02"). Errors: InputError where that framework has no such file.
+std::string script_export(const std::string& file, const std::string& asked,
+                          const std::string& runs_on);
+
 /// The plan as a file of the framework.
 std::string text_for(TrainingFramework framework, const Job& job);
 

@@ -60,27 +60,27 @@ bool spelled_as_file(const std::string& word) {
 
 /// A key of the job that has an option of its own; `names` as CLI11 reads them.
 struct KeyOption {
-  const char *names, *key, *help, *group;
+  const char *names, *value, *key, *help, *group;
 };
 constexpr std::array<KeyOption, 15> kKeyOptions{
-    {{"--on", "system", "GPU or system: h100, b200, dgx-h100, a file (`stepcast list systems`)",
+    {{"--on", "SYSTEM", "system", "GPU or system: h100, b200, dgx-h100, a file (`stepcast list systems`)",
       "Job"},
-     {"-n,--gpus", "devices", "Number of GPUs", "Job"},
-     {"-b,--gbs", "batch.global", "Samples of a step, sequences for transformers", "Job"},
-     {"--mbs", "batch.micro", "Sequences of a micro-batch", "Job"},
-     {"--seq", "batch.sequence", "Tokens of a sequence, such as 8k", "Job"},
-     {"--precision", "formats.compute", "Format of matrix products: bf16, fp8, mxfp8, nvfp4, ...",
+     {"-n,--gpus", "N", "devices", "Number of GPUs", "Job"},
+     {"-b,--gbs", "N", "batch.global", "Samples of a step, sequences for transformers", "Job"},
+     {"--mbs", "N", "batch.micro", "Sequences of a micro-batch", "Job"},
+     {"--seq", "N", "batch.sequence", "Tokens of a sequence, such as 8k", "Job"},
+     {"--precision", "FORMAT", "formats.compute", "Format of matrix products: bf16, fp8, mxfp8, nvfp4, ...",
       "Job"},
-     {"--framework", "framework", "Training framework, NAME[@RELEASE] (`stepcast list frameworks`)",
+     {"--framework", "NAME", "framework", "Training framework, NAME[@RELEASE] (`stepcast list frameworks`)",
       "Job"},
-     {"--tp", "parallel.tensor", "Tensor parallel degree", "Plan"},
-     {"--pp", "parallel.pipeline", "Pipeline parallel degree", "Plan"},
-     {"--vpp", "parallel.virtual_stages", "Virtual stages of a pipeline rank", "Plan"},
-     {"--cp", "parallel.context", "Context parallel degree", "Plan"},
-     {"--ep", "parallel.expert", "Expert parallel degree", "Plan"},
-     {"--dp", "parallel.data", "Data parallel degree (follows from the others)", "Plan"},
-     {"--zero", "parallel.zero", "ZeRO stage 0 to 3; 3 is FSDP", "Plan"},
-     {"--recompute", "parallel.recompute", "Activations made again: none, selective or full",
+     {"--tp", "N", "parallel.tensor", "Tensor parallel degree", "Plan"},
+     {"--pp", "N", "parallel.pipeline", "Pipeline parallel degree", "Plan"},
+     {"--vpp", "N", "parallel.virtual_stages", "Virtual stages of a pipeline rank", "Plan"},
+     {"--cp", "N", "parallel.context", "Context parallel degree", "Plan"},
+     {"--ep", "N", "parallel.expert", "Expert parallel degree", "Plan"},
+     {"--dp", "N", "parallel.data", "Data parallel degree (follows from the others)", "Plan"},
+     {"--zero", "N", "parallel.zero", "ZeRO stage 0 to 3; 3 is FSDP", "Plan"},
+     {"--recompute", "WHAT", "parallel.recompute", "Activations made again: none, selective or full",
       "Plan"}}};
 
 }  // namespace
@@ -119,7 +119,7 @@ void add_setting_options(CLI::App& command, std::vector<std::string>& overrides)
               overrides.push_back(key + "=" + value);
             },
             o.help)
-        ->type_name(o.key == std::string_view("system") ? "SYSTEM" : "")
+        ->type_name(o.value)
         ->group(o.group);
   }
 }

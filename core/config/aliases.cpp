@@ -197,9 +197,11 @@ std::vector<std::string> workload_aliases(const Library& library) {
 
 std::vector<std::string> system_aliases(const Library& library) {
   std::vector<std::string> all;
-  for (const Entry& device : list_devices(library)) {
-    if (!system_called(device.name, library).empty()) {
-      all.push_back(device.name);
+  for (const std::string& device : built_in_names(FileKind::kDevice, library)) {
+    for (const std::string& name : {device, device.substr(0, device.find('-'))}) {
+      if (!system_called(name, library).empty() && (all.empty() || all.back() != name)) {
+        all.push_back(name);
+      }
     }
   }
   return all;

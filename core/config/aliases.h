@@ -33,6 +33,10 @@ std::string system_called(std::string_view name, const Library& library);
 /// other: "megatron@25.09" is megatron-core@25.09.
 std::string framework_called(std::string_view name, const Library& library);
 
+/// Names of built-in files, in order.
+std::vector<std::string> built_in_workloads(const Library& library);
+std::vector<std::string> built_in_systems(const Library& library);
+std::vector<std::string> built_in_devices(const Library& library);
 /// Other names of built-in workloads, as the data file has them.
 std::vector<std::string> workload_aliases(const Library& library);
 /// GPUs whose usual system has their name.

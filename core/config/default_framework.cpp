@@ -6,6 +6,7 @@
 
 #include "core/config/aliases.h"
 #include "core/config/internal/frameworks.h"
+#include "core/config/internal/job_tables.h"
 #include "core/error.h"
 #include "core/job/efficiency.h"
 #include "core/lower.h"
@@ -44,17 +45,22 @@ bool may_have_efficiency(const Job& job, const Library& library) {
   return plan_family(job) && job.phase == JobPhase::kTrain && known_gpu(job.system.device, library);
 }
 
-/// Puts the job of the documents on `framework`, or on the default framework of its family of
-/// plans, where it trains a transformer on a known GPU whose efficiency there is known.
+/// The framework of a job that names none: that of plans that are not split. Keys of the plan do
+/// not change it.
+const Framework* usual_framework(const PublishedNames& names) {
+  return names.default_framework(name_of(PlanFamily::kTensorPipeline));
+}
+
+/// Puts the job of the documents on `framework`, or on the usual one, where it trains a transformer
+/// on a known GPU whose efficiency there is known.
 void take_default_framework(JobOnFramework& on, std::string_view framework, JobDocuments documents,
                             const Library& library, bool plan_open) {
   if (!may_have_efficiency(on.job, library)) {
     return;
   }
   const PublishedNames names = load_published_names(library);
-  const Framework* usual = framework.empty()
-                               ? names.default_framework(name_of(*plan_family(on.job)))
-                               : names.find_framework(framework);
+  const Framework* usual =
+      framework.empty() ? usual_framework(names) : names.find_framework(framework);
   if (usual == nullptr) {
     return;
   }
@@ -80,36 +86,58 @@ std::string full_name(const std::string& name, const Library& library) {
   return framework == nullptr ? name : names.shortest_name(*framework);
 }
 
-/// The job of documents that name no framework. Where one may be taken (`open`), a job is legal if it
-/// is on the default framework of its family of plans, which may say sequence parallelism for it.
+/// The job of documents that name no framework. Where one may be taken (`open`), a job is legal if
+/// it is on the usual one, which may say sequence parallelism for it.
 JobOnFramework read_without_framework(const JobDocuments& documents, const Library& library,
                                       bool open) {
   try {
     return {read_job_on_framework(documents, std::nullopt, library, false), {}, {}};
   } catch (const InputError&) {
-    if (!open) {
+    const PublishedNames names = load_published_names(library);
+    const Framework* usual = usual_framework(names);
+    if (!open || usual == nullptr) {
       throw;
     }
-    const PublishedNames names = load_published_names(library);
-    for (const PlanFamily family : kPlanFamilies) {
-      try {
-        const Framework& usual = *names.default_framework(name_of(family));
-        const NamedFramework framework{usual.name, "framework", false};
-        JobOnFramework on{read_job_on_framework(documents, framework, library, false),
-                          names.shortest_name(usual),
-                          {}};
-        if (plan_family(on.job) == family && may_have_efficiency(on.job, library) &&
-            has_efficiency(on.job)) {
-          return on;
-        }
-      } catch (const InputError&) {  // illegal there too
+    try {
+      const NamedFramework framework{usual->name, "framework", false};
+      JobOnFramework on{read_job_on_framework(documents, framework, library, false),
+                        names.shortest_name(*usual),
+                        {}};
+      if (may_have_efficiency(on.job, library) && has_efficiency(on.job)) {
+        return on;
       }
+    } catch (const InputError&) {  // illegal there too
     }
     throw;
   }
 }
 
+/// Keys that say how a job is split, rather than how its ranks are numbered or attend.
+bool splits_job(std::string_view key) { return key != "order" && key != "context_algorithm"; }
+
 }  // namespace
+
+GivenKeys given_keys(const Source& source, const std::vector<std::string>& given_overrides,
+                     const Library& library) {
+  const std::vector<std::string> overrides = spelled_out(given_overrides);
+  const JobDocuments documents =
+      open_plan(apply_overrides(job_document(source, overrides, library), overrides, library));
+  const Json& root = documents.job.root;
+  const auto has = [&root](const char* object, std::string_view key) {
+    const auto in = root.is_object() ? root.find(object) : root.end();
+    return in != root.end() && in->is_object() && in->contains(std::string(key));
+  };
+  GivenKeys given;
+  given.devices = root.is_object() && root.contains("devices");
+  given.global = has("batch", "global");
+  for (const auto& [object, table] :
+       {std::pair{"parallel", parallel_table()}, {"batch", batch_table()}}) {
+    for (const KeyFacts& key : table) {
+      given.plan = given.plan || (key.searched && splits_job(key.name) && has(object, key.name));
+    }
+  }
+  return given;
+}
 
 JobOnFramework load_job_on_default_framework(const Source& source,
                                              const std::vector<std::string>& given,
@@ -169,16 +197,26 @@ std::string short_job_to_json(const Job& job, const std::string& framework,
 }
 
 std::string quoted_setting(const std::string& setting) {
-  const bool plain = setting.find_first_of("{[\" ") == std::string::npos;
-  return plain ? setting : fmt::format("'{}'", setting);
+  const bool plain = !setting.empty() && setting.find_first_of("{}[]()\"' $&|;<>*?#~`\\!") == std::string::npos;
+  if (plain) {
+    return setting;
+  }
+  std::string quoted;
+  for (const char c : setting) {
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return fmt::format("'{}'", quoted);
 }
 
 PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,
                             const Library& library, const PlanRequestOnFramework& request,
                             const Job& plan) {
   PlanAsSet as;
-  if (!request.default_framework.empty()) {
-    as.settings.push_back("framework=" + request.default_framework);
+  const std::string& taken = request.default_framework;
+  const PublishedNames names = load_published_names(library);
+  const Framework* usual = usual_framework(names);
+  if (!taken.empty() && (usual == nullptr || taken != names.shortest_name(*usual))) {
+    as.settings.push_back("framework=" + taken);
   }
   const auto add_what_differs = [&](const Job& from) {
     const std::size_t before = as.settings.size();

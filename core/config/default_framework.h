@@ -17,15 +17,26 @@ struct JobOnFramework {
   std::string framework = "";  ///< that it runs on: the named or the default one; "" none
 };
 
-/// Variant of load_job: a transformer that trains on a known GPU and names no `stack` runs as the
-/// usual framework of its family of plans does (models/stacks: the framework that is `default_of`
-/// the family), at the efficiency measured for it, or with the scalar of its `calibration`. What
+/// Variant of load_job: a transformer that trains on a known GPU and names no framework runs as the
+/// usual one does (models/stacks: the framework that is `default_of` plans of tensor ranks and
+/// stages; no key of the plan changes that), at the efficiency measured for it, or with the scalar
+/// of its `calibration`. What
 /// the job says itself stays, single keys of an object too; where the framework cannot run the job
 /// as it is, none is taken, nor of a resolved job that carries its efficiency. `stack` none asks
 /// for the simulation alone.
 JobOnFramework load_job_on_default_framework(const Source& source,
                                              const std::vector<std::string>& overrides,
                                              const Library& library);
+
+/// Whether a job says these keys itself, in its file or by overrides.
+struct GivenKeys {
+  bool plan = false;  ///< any that says how it is split: a degree, the schedule, ZeRO,
+                      ///< recomputation, the micro-batch
+  bool devices = false, global = false;
+};
+
+GivenKeys given_keys(const Source& source, const std::vector<std::string>& overrides,
+                     const Library& library);
 
 struct PlanRequestOnFramework {
   PlanRequest request;
@@ -49,7 +60,7 @@ std::string job_on_framework_to_json(const Job& job, const std::string& framewor
 /// equal job; else as job_to_json writes it.
 std::string short_job_to_json(const Job& job, const std::string& framework, const Library& library);
 
-/// A setting `key=value` as a shell takes it after --set: quoted where the value is an object.
+/// A setting `key=value`, or another word, as a shell takes it: quoted where it has to be.
 std::string quoted_setting(const std::string& setting);
 
 struct PlanAsSet {
@@ -58,7 +69,7 @@ struct PlanAsSet {
 };
 
 /// A plan of `request`, whose framework was taken for want of a named one ("" none), as a user
-/// types it: that framework, and the keys in which `plan` differs from what the job loads without
+/// types it: that framework, unless it is the usual one, and the keys in which `plan` differs from what the job loads without
 /// them. What the framework does with plans of that shape is no key of the plan, and the job that
 /// is loaded has it.
 PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,

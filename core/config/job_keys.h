@@ -17,10 +17,11 @@ struct JobKey {
   std::string usual;    ///< where it is not given: a value, or what decides
   std::string applies;  ///< "transformers"; empty: to all jobs
   std::string help;     ///< one line
+  std::vector<std::string> choices;  ///< words it takes: "full", "true"
 };
 /// Every key of a job, its workload by kind and its system, in the order of their objects.
 std::vector<JobKey> job_keys();
-/// The reference page docs/reference/job-keys.md.
+/// The part of docs/jobs.md that lists all keys.
 std::string job_keys_page();
 
 /// JSON Schema (draft 2020-12) of a job; `$defs` has workload, system and device, whose files it

@@ -72,6 +72,21 @@ std::string type_text(const OrderedJson& form) {
   return form.contains("properties") ? "object" : "object by name";
 }
 
+/// Words that a form allows.
+void add_choices(const OrderedJson& form, std::vector<std::string>& all) {
+  if (form.contains("enum")) {
+    for (const OrderedJson& name : form["enum"]) {
+      all.push_back(name.get<std::string>());
+    }
+  } else if (form.contains("anyOf")) {
+    for (const OrderedJson& one : form["anyOf"]) {
+      add_choices(one, all);
+    }
+  } else if (form.value("type", "") == "boolean") {
+    all.insert(all.end(), {"true", "false"});
+  }
+}
+
 void add_object(const std::string& path, const OrderedJson& form, std::vector<JobKey>& all);
 
 /// The keys inside a value of that form.
@@ -101,6 +116,7 @@ void add_object(const std::string& path, const OrderedJson& form, std::vector<Jo
                     ? usual->is_string() ? usual->get<std::string>() : usual->dump()
                     : property.value("$comment", "");
     key.applies = property.value("x-applies-to", "");
+    add_choices(property, key.choices);
     all.push_back(key);
     add_inside(key.path, property, all);
   }
@@ -139,30 +155,49 @@ std::vector<JobKey> job_keys() {
   return all;
 }
 
+namespace {
+
+/// "- `schedule` (1f1b): the order of a stage's passes; gpipe, 1f1b, ... [transformers]".
+std::string key_line(const JobKey& key, bool says_kinds) {
+  const std::string name = key.path.substr(key.path.rfind('.') + 1);
+  const bool usual = key.usual != "none" && key.usual != "all";
+  // Bounds of numbers are the schema's; names to choose from are not told by the default.
+  const bool named = key.type.find(", ") != std::string::npos &&
+                     key.type.find("integer") == std::string::npos &&
+                     key.type.find("number") == std::string::npos;
+  const bool says = says_kinds && !key.applies.empty() && key.applies != "transformers";
+  return fmt::format("- `{}`{}: {}{}{}\n", name,
+                     !usual                    ? ""
+                     : key.usual == "required" ? "*"
+                                               : " (" + key.usual + ")",
+                     key.help, named ? "; " + key.type : "", says ? " [" + key.applies + "]" : "");
+}
+
+}  // namespace
+
 std::string job_keys_page() {
   std::vector<std::pair<std::string, std::string>> sections;
   for (const JobKey& key : job_keys()) {
     const std::size_t dot = key.path.rfind('.');
-    const bool top = dot == std::string::npos;
-    const std::string object = top ? "" : key.path.substr(0, dot);
+    const std::string object = dot == std::string::npos ? "" : key.path.substr(0, dot);
+    // Names and sources say themselves; constants of a device are described as those of a system are.
+    if (key.type == "a name" || key.path.ends_with(".source") ||
+        object.starts_with("system.device.fitted") || key.path == "workload.kind") {
+      continue;
+    }
     auto section = std::find_if(sections.begin(), sections.end(),
                                 [&](const auto& s) { return s.first == object; });
     if (section == sections.end()) {
       section = sections.insert(section, {object, ""});
     }
-    section->second +=
-        fmt::format("| `{}` | {} | {} | {} | {} |\n", top ? key.path : key.path.substr(dot + 1),
-                    key.type, key.usual, key.applies.empty() ? "all" : key.applies, key.help);
+    section->second += key_line(key, !object.starts_with("workload."));
   }
   std::string page =
-      "# Keys of a job\n\n"
-      "`stepcast list keys` prints this page, `stepcast list schema` the same as JSON Schema "
-      "([job.schema.json](../job.schema.json)). [jobs.md](../jobs.md) says what keys mean at "
-      "length.\n";
-  for (const auto& [object, rows] : sections) {
-    page += fmt::format(
-        "\n## {}\n\n| key | holds | default | of | meaning |\n|---|---|---|---|---|\n{}",
-        object.empty() ? "The job" : "`" + object + "`", rows);
+      "## All keys\n\nWritten `key` (default): meaning; values [workloads it applies to]; a star: required. "
+      "`stepcast list keys` prints this part, `stepcast list schema` the "
+      "[JSON Schema](job.schema.json) with types and bounds.\n";
+  for (const auto& [object, lines] : sections) {
+    page += fmt::format("\n### {}\n\n{}", object.empty() ? "The job" : "`" + object + "`", lines);
   }
   return page;
 }

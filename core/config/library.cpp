@@ -21,19 +21,6 @@ std::string_view noun(FileKind kind) {
   return "file";
 }
 
-std::vector<std::string> built_in_names(FileKind kind, const Library& library) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(built_in_folder(kind, library), error), end;
-       !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".json") {
-      names.push_back(it->path().stem().string());
-    }
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 Source read_source(const std::filesystem::path& file, const std::string& where) {
   return {file.string(), read_whole_file(file, where, kLargestJson), file.parent_path()};
 }
@@ -105,6 +92,29 @@ std::filesystem::path built_in_folder(FileKind kind, const Library& library) {
       return library.root / "models" / "systems";
   }
   return library.root;
+}
+
+std::vector<std::string> built_in_names(FileKind kind, const Library& library) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(built_in_folder(kind, library), error), end;
+       !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".json") {
+      names.push_back(it->path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> built_in_workloads(const Library& library) {
+  return built_in_names(FileKind::kWorkload, library);
+}
+std::vector<std::string> built_in_systems(const Library& library) {
+  return built_in_names(FileKind::kSystem, library);
+}
+std::vector<std::string> built_in_devices(const Library& library) {
+  return built_in_names(FileKind::kDevice, library);
 }
 
 bool names_file(const std::string& text, FileKind kind) {

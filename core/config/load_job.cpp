@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 #include "core/config/aliases.h"
@@ -56,6 +57,26 @@ auto resolve(const Value& job, const char* key, FileKind kind,
                         "devices together"));
 }
 
+/// The largest multiple that is not more, at least one.
+std::int64_t rounded_down(std::int64_t n, std::int64_t unit) {
+  return std::max<std::int64_t>(1, n / unit) * unit;
+}
+
+/// A default batch that the replicas' micro-batches do not divide gives way to the next below.
+void fit_default_batch(const Value& job, Job& j) {
+  const auto batch = job.find("batch");
+  if (!is_transformer(j) || (batch && batch->find("global"))) {
+    return;
+  }
+  const Parallel& p = j.parallel;
+  const bool said = batch && batch->find("micro");
+  if (!said && j.batch.global % p.data == 0) {
+    j.batch.micro = std::gcd(j.batch.micro, j.batch.global / p.data);
+  }
+  j.batch.global =
+      rounded_down(j.batch.global, p.data * j.batch.micro * (p.virtual_stages > 1 ? p.pipeline : 1));
+}
+
 void read_batch(const Value& job, Job& j) {
   const auto v = job.find("batch");
   const bool transformer = is_transformer(j);
@@ -81,6 +102,9 @@ void read_batch(const Value& job, Job& j) {
   if (!transformer) {
     // One micro-batch: each replica trains on its share of the samples.
     const std::int64_t replicas = std::max<std::int64_t>(1, j.devices / ranks_per_sample(j));
+    if (!v || !v->find("global")) {
+      j.batch.global = rounded_down(j.batch.global, replicas);
+    }
     if (j.batch.global % replicas != 0) {
       const std::int64_t down = j.batch.global / replicas * replicas;
       throw InputError(
@@ -471,6 +495,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
     miss_batch(v, j);
   }
   if (!plan_open) {
+    fit_default_batch(v, j);
     check_job(j, v);
   }
   return j;

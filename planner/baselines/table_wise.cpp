@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/clearly_less.h"
 #include "planner/embedding/capacity.h"
 #include "planner/embedding/shard_bytes.h"
 #include "workloads/embedding_plan/shards.h"
@@ -32,7 +33,7 @@ EmbeddingPlan place_whole_tables(const Job& job, const std::vector<std::size_t>&
 EmbeddingPlan WholeTableRule::plan(const Job& job) const {
   std::vector<double> costs;
   for (const EmbeddingTable& t : job.workload.layered()->tables) {
-    costs.push_back(cost(job, t));
+    costs.push_back(comparable(cost(job, t)));
   }
   std::vector<std::size_t> order(costs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -12,7 +12,7 @@ namespace stepcast::planner {
 
 Femtoseconds to_load(double seconds) {
   STEPCAST_CHECK(seconds >= 0 && seconds < 4e3, "load of {} s", seconds);
-  return std::llround(seconds * 1e15);
+  return 1000 * std::llround(seconds * 1e12);
 }
 
 Femtoseconds total(const Load& load) {

@@ -15,6 +15,8 @@ namespace stepcast::planner {
 /// Time as the search adds it up: integer femtoseconds, so that a load that is added and taken away
 /// again leaves nothing behind and every delta is exact.
 using Femtoseconds = std::int64_t;
+/// Rounded to whole picoseconds: the last digits of a predicted time, 0.1 fs of a millisecond,
+/// move few loads, where rounded to femtoseconds they move every tenth, and with it the search.
 Femtoseconds to_load(double seconds);
 inline double load_seconds(Femtoseconds ticks) { return static_cast<double>(ticks) * 1e-15; }
 

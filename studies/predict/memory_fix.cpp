@@ -1,11 +1,9 @@
 #include "studies/predict/memory_fix.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -13,7 +11,6 @@
 #include <vector>
 
 #include "core/clearly_less.h"
-#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "core/job/efficiency.h"
 #include "core/job/job_rules.h"
@@ -22,13 +19,15 @@
 #include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_space.h"
 #include "simulator/reports/framework_memory.h"
-#include "studies/predict/context_choice.h"
 #include "studies/predict/predict.h"
+#include "studies/predict/recipes.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
 namespace {
+
+using Settings = std::vector<std::string>;
 
 /// One change is taken before two unless these are faster by more than this.
 constexpr double kSimpler = 0.97;
@@ -124,81 +123,58 @@ std::string gib(Bytes b) {
                                   : fmt::format("{:.3g} TiB", b.base() / 0x1p40);
 }
 
-/// In full: bytes of the fullest device and, where it has them, seconds; else never.
-std::pair<Bytes, Seconds> simulated(const Job& of, const models::CostModel& model) {
-  const Job job = settled(of);
-  const ExecutionGraph graph = workloads::build_graph(job);
-  const Bytes total = simulator::fullest_ledger(graph, job.system.device).total();
-  if (total > job.system.device.memory) {
-    return {total, Seconds(std::numeric_limits<double>::infinity())};
-  }
-  return {total,
-          expected_step(job, graph, to_seconds(simulate_step(graph, model).result.makespan))};
-}
-
 /// One change or two that make a legal plan, in closed form.
 struct Tried {
-  std::string text;
+  Settings set;
   Job job;
   Bytes total;      ///< of the fullest device
   Seconds seconds;  ///< of a step
 };
 
-std::optional<Tried> tried(Job job, std::string text, std::optional<planner::ClosedFormModel>& path,
-                           const models::CostModel& model) {
+std::optional<Tried> tried(Job job, Settings set, planner::ClosedFormModel& path) {
   if (broken_rule(job)) {
     return std::nullopt;
   }
   try {
-    // The closed form covers training steps alone, and not the host's memory.
-    if (job.phase != JobPhase::kTrain || job.offload != Offload{}) {
-      const auto [total, seconds] = simulated(job, model);
-      return Tried{std::move(text), std::move(job), total, seconds};
-    }
-    const planner::StepForecast f = path->forecast(planner::point_of(job));
+    const planner::StepForecast f = path.forecast(planner::point_of(job));
     const auto efficiency = efficiency_of(job);
     const Bytes context = simulator::framework_memory(job.system.device, {}, {}).context;
-    return Tried{std::move(text), std::move(job), Bytes(f.bytes) + context,
+    return Tried{std::move(set), std::move(job), Bytes(f.bytes) + context,
                  Seconds(f.seconds * (efficiency ? efficiency->factor : 1))};
   } catch (const InputError&) {
     return std::nullopt;
   }
 }
 
-/// Every change, and every two that are not of one key.
+/// Every change, and every two that are not of one key, of a job that trains with all its states
+/// and activations on the devices, which is what the closed form covers.
 std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
-  if (job.phase != JobPhase::kTrain) {
-    return {};  // closed forms are of training steps
+  if (job.phase != JobPhase::kTrain || job.offload != Offload{}) {
+    return {};
   }
   Job base = planner::without_fits(job);
   if (recomputes_latent(job)) {  // what its selective points recompute
     base.parallel.recompute.modules = kLatentUp;
   }
-  std::optional<planner::ClosedFormModel> path;
-  if (job.phase == JobPhase::kTrain) {
-    path.emplace(base, model);
-  }
+  planner::ClosedFormModel path(base, model);
   std::vector<Tried> all;
   const std::vector<Change> singles = changes(job);
   const auto key = [](const Change& c) { return c.text.substr(0, c.text.find('=')); };
-  const auto typed = [](const Change& c) { return config::quoted_setting(c.text); };
   for (std::size_t i = 0; i < singles.size(); ++i) {
     Job one = job;
     singles[i].make(one);
-    const bool pairs = job.offload == Offload{};  // else each takes a simulation
-    for (std::size_t k = i + 1; pairs && k < singles.size(); ++k) {
+    for (std::size_t k = i + 1; k < singles.size(); ++k) {
       Job two = one;
       singles[k].make(two);
       const bool odd = two.parallel.mesh().size() != job.devices;
       if (key(singles[i]) == key(singles[k]) || odd) {
         continue;
       }
-      if (auto t =
-              tried(std::move(two), typed(singles[i]) + " and " + typed(singles[k]), path, model)) {
+      if (auto t = tried(std::move(two), {singles[i].text, singles[k].text}, path)) {
         all.push_back(std::move(*t));
       }
     }
-    if (auto t = tried(std::move(one), typed(singles[i]), path, model)) {
+    if (auto t = tried(std::move(one), {singles[i].text}, path)) {
       t->seconds = t->seconds * kSimpler;
       all.push_back(std::move(*t));
     }
@@ -209,75 +185,179 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
   return all;
 }
 
-/// Fastest step that fits with more in the memory of the host.
-std::optional<Tried> offloaded(const Job& job, const models::CostModel& model) {
-  std::optional<Tried> best;
-  for (const Offload& more : {Offload{.activations = true}, Offload{.optimizer = true},
-                              Offload{.activations = true, .optimizer = true}}) {
-    Job one = job;
-    std::vector<std::string> set;
-    for (const auto& [name, part] :
-         {std::pair{"activations", &Offload::activations}, {"optimizer", &Offload::optimizer}}) {
-      if (more.*part && !(one.offload.*part)) {
-        one.offload.*part = true;
-        set.push_back(config::quoted_setting(fmt::format("offload.{}=true", name)));
+/// Looks for fixes by loading the job with settings, as a user would.
+class Fixer {
+ public:
+  Fixer(const Job& job, const LoadWith& load) : job_(job), load_(load) {}
+
+  std::vector<Fix> run() {
+    if (job_.workload.transformer() == nullptr) {
+      fix_layers();
+    } else if (job_.phase == JobPhase::kTrain) {
+      fix_training();
+    } else {
+      fix_inference();
+    }
+    std::stable_sort(fixes_.begin(), fixes_.end(), [](const Fix& a, const Fix& b) {
+      return clearly_less(a.step, b.step);
+    });
+    return std::move(fixes_);
+  }
+
+ private:
+  /// The fix that the settings are, if the job that they load fits.
+  std::optional<Fix> fix_of(const Settings& set) const {
+    try {
+      const Job job = load_(set);
+      const ExecutionGraph graph = workloads::build_graph(job);
+      const Bytes total = simulator::fullest_ledger(graph, job.system.device).total();
+      if (total > job.system.device.memory) {
+        return std::nullopt;
+      }
+      const models::CostModel model(job.system, job.calibration);
+      return Fix{
+          set, expected_step(job, graph, to_seconds(simulate_step(graph, model).result.makespan)),
+          total};
+    } catch (const InputError&) {  // not a job
+      return std::nullopt;
+    }
+  }
+  bool take(const Settings& set) {
+    std::optional<Fix> fix = fix_of(set);
+    if (fix) {
+      fixes_.push_back(std::move(*fix));
+    }
+    return fix.has_value();
+  }
+
+  void fix_training() {
+    const models::CostModel model(job_.system, job_.calibration);
+    for (const Tried& t : all_tried(job_, model)) {
+      if (t.total <= job_.system.device.memory && take(t.set)) {
+        break;
       }
     }
-    if (set.empty() || broken_rule(one)) {
-      continue;
-    }
-    const auto [total, seconds] = simulated(one, model);
-    if (total <= job.system.device.memory && (!best || clearly_less(seconds, best->seconds))) {
-      best = Tried{fmt::format("{}", fmt::join(set, " and ")), one, total, seconds};
+    fix_by_host();
+    for (std::int64_t devices = job_.devices; fixes_.empty() && devices <= most_devices();
+         devices *= 2) {
+      fix_by_recipe(devices);
     }
   }
-  return best;
-}
 
-/// Bytes of the fullest device with `tensor` ranks to a sample and `global` samples in a step;
-/// nullopt where the workload cannot be split so.
-std::optional<Bytes> layered_bytes(Job job, std::int64_t tensor, std::int64_t global) {
-  const std::int64_t replicas = job.devices / tensor;
-  if (job.devices % tensor != 0 || global % replicas != 0) {
-    return std::nullopt;
-  }
-  job.parallel.tensor = tensor;
-  job.parallel.data = replicas;
-  job.batch = {.global = global, .micro = global / replicas, .sequence = 0};
-  try {
-    return simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-}
-
-/// A list of layers: another place for its tables; without tables the largest batch that fits on
-/// the fewest ranks to a sample, where its kind can be split.
-std::string layered_fix(const Job& job) {
-  const LayeredWorkload& w = *job.workload.layered();
-  if (!w.tables.empty()) {
-    return "use another embedding.plan, or more devices";
-  }
-  const bool splits = w.layers != nullptr && w.layers->as<DitModel>() != nullptr;
-  const std::int64_t widest = splits ? job.devices : job.parallel.tensor;
-  for (std::int64_t global = job.batch.global; global >= 1; global /= 2) {
-    for (std::int64_t tensor = job.parallel.tensor; tensor <= widest; tensor *= 2) {
-      const auto bytes = layered_bytes(job, tensor, global);
-      if (!bytes || *bytes > job.system.device.memory) {
+  /// The fastest step that fits with more in the memory of the host.
+  void fix_by_host() {
+    std::optional<Fix> best;
+    for (const Offload& more : {Offload{.activations = true}, Offload{.optimizer = true},
+                                Offload{.activations = true, .optimizer = true}}) {
+      Settings set;
+      for (const auto& [name, part] :
+           {std::pair{"activations", &Offload::activations}, {"optimizer", &Offload::optimizer}}) {
+        if (more.*part && !(job_.offload.*part)) {
+          set.push_back(fmt::format("offload.{}=true", name));
+        }
+      }
+      if (set.empty()) {
         continue;
       }
-      std::vector<std::string> changes;
-      if (tensor != job.parallel.tensor) {
-        changes.push_back(fmt::format("parallel.tensor={}", tensor));
+      std::optional<Fix> fix = fix_of(set);
+      if (fix && (!best || clearly_less(fix->step, best->step))) {
+        best = std::move(fix);
       }
-      if (global != job.batch.global) {
-        changes.push_back(fmt::format("batch.global={}", global));
-      }
-      return fmt::format("use {} ({})", fmt::join(changes, " and "), gib(*bytes));
+    }
+    if (best) {
+      fixes_.push_back(std::move(*best));
     }
   }
-  return "use devices with more memory";
-}
+
+  /// Another plan on so many devices.
+  void fix_by_recipe(std::int64_t devices) {
+    const Settings on =
+        devices == job_.devices ? Settings{} : Settings{fmt::format("devices={}", devices)};
+    Job open = job_;
+    try {
+      Settings plain = on;
+      const Settings split = recipe_settings({}, job_);
+      plain.insert(plain.end(), split.begin(), split.end());
+      open = on.empty() ? job_ : load_(plain);
+    } catch (const InputError&) {  // the batch does not divide
+      return;
+    }
+    const models::CostModel model(open.system, open.calibration);
+    for (const Recipe& recipe : RecipeSearch(unsplit(open), model).best()) {
+      Settings set = on;
+      const Settings split = recipe_settings(recipe.point, job_);
+      set.insert(set.end(), split.begin(), split.end());
+      if (take(set)) {
+        return;
+      }
+    }
+  }
+
+  void fix_inference() {
+    for (std::int64_t micro = job_.batch.micro / 2; micro >= 1; micro /= 2) {
+      if (take({fmt::format("batch.micro={}", micro)})) {
+        break;
+      }
+    }
+    for (std::int64_t devices = job_.devices; devices <= most_devices(); devices *= 2) {
+      const Settings on =
+          devices == job_.devices ? Settings{} : Settings{fmt::format("devices={}", devices)};
+      for (std::int64_t tensor = on.empty() ? 2 * job_.parallel.tensor : job_.parallel.tensor;
+           tensor <= devices; tensor *= 2) {
+        Settings set = on;
+        set.push_back(fmt::format("parallel.tensor={}", tensor));
+        if (take(set)) {
+          return;
+        }
+      }
+    }
+  }
+
+  /// Lists of layers: a plan of tables that was searched; more ranks to a sample; a smaller batch;
+  /// more devices.
+  void fix_layers() {
+    const LayeredWorkload& w = *job_.workload.layered();
+    if (!w.tables.empty()) {
+      if (!job_.embedding_plan) {
+        take({"embedding.plan=search"});
+      }
+    } else {
+      const bool splits = w.layers != nullptr && w.layers->as<DitModel>() != nullptr;
+      const std::int64_t widest = splits ? job_.devices : job_.parallel.tensor;
+      for (std::int64_t global = job_.batch.global; global >= 1 && fixes_.empty(); global /= 2) {
+        for (std::int64_t tensor = job_.parallel.tensor; tensor <= widest; tensor *= 2) {
+          Settings set;
+          if (tensor != job_.parallel.tensor) {
+            set.push_back(fmt::format("parallel.tensor={}", tensor));
+          }
+          if (global != job_.batch.global) {
+            set.push_back(fmt::format("batch.global={}", global));
+          }
+          if (!set.empty() && take(set)) {
+            break;
+          }
+        }
+      }
+    }
+    for (std::int64_t devices = 2 * job_.devices; fixes_.empty() && devices <= most_devices();
+         devices *= 2) {
+      take({fmt::format("devices={}", devices)});
+    }
+  }
+
+  /// As many as the fabric joins, but not without end.
+  [[nodiscard]] std::int64_t most_devices() const {
+    constexpr std::int64_t kMostTimes = 64;
+    const auto& fabric = job_.system.fabric;
+    const std::int64_t all =
+        fabric.empty() ? job_.devices : job_.system.devices_in_level(fabric.size() - 1);
+    return std::min(all, kMostTimes * job_.devices);
+  }
+
+  const Job& job_;
+  const LoadWith& load_;
+  std::vector<Fix> fixes_;
+};
 
 }  // namespace
 
@@ -291,41 +371,8 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
       lines[1].first, gib(lines[1].second));
 }
 
-std::string memory_fix(const Job& job, const std::string& default_framework) {
-  if (job.workload.transformer() == nullptr) {
-    return layered_fix(job);
-  }
-  const models::CostModel model(job.system, job.calibration);
-  const Bytes memory = job.system.device.memory;
-  const std::vector<Tried> all = all_tried(job, model);
-  const std::optional<Tried> host = offloaded(job, model);
-  const std::string beside = host ? fmt::format("{} ({}, {:.3g} s a step)", host->text,
-                                                gib(host->total), host->seconds.base())
-                                  : "";
-  for (const Tried& t : all) {
-    if (t.total > memory) {
-      continue;
-    }
-    const auto [total, seconds] = simulated(t.job, model);
-    if (total <= memory) {
-      const bool named = default_framework.empty() || plan_family(t.job) == plan_family(job);
-      return fmt::format(
-          "use {}{} ({}, {:.3g} s a step), the fastest change that fits, {}or "
-          "search with `stepcast plan`",
-          t.text, named ? "" : " with stack=" + default_framework, gib(total), seconds.base(),
-          host ? beside + ", " : "");
-    }
-  }
-  if (host) {
-    return fmt::format("use {}: no change of the plan alone is enough", beside);
-  }
-  const auto smallest = std::min_element(
-      all.begin(), all.end(), [](const Tried& a, const Tried& b) { return a.total < b.total; });
-  return smallest == all.end() ? "use more devices, or ones with more memory"
-                               : fmt::format(
-                                     "no two changes of the plan are enough; {} comes nearest with "
-                                     "{}: use more devices",
-                                     smallest->text, gib(smallest->total));
+std::vector<Fix> memory_fixes(const Job& job, const LoadWith& load) {
+  return Fixer(job, load).run();
 }
 
 std::string tight_memory(Bytes used, const Device& device) {

@@ -42,7 +42,7 @@ void reject(StepPrediction& p, std::string reason) {
   p.warnings.push_back(std::move(reason));
 }
 
-void fill_memory(StepPrediction& p, const ExecutionGraph& graph, const PredictOptions& options) {
+void fill_memory(StepPrediction& p, const ExecutionGraph& graph) {
   const Device& device = p.job.system.device;
   p.capacity = device.memory;
   p.ledger = simulator::fullest_ledger(graph, device);
@@ -51,9 +51,7 @@ void fill_memory(StepPrediction& p, const ExecutionGraph& graph, const PredictOp
   p.reserve = p.ledger.context + p.ledger.communicators + p.ledger.fragmentation;
   p.fit = simulator::fit_of(p.ledger.total(), device);
   if (p.fit == simulator::Fit::kNo) {
-    const std::string reason = memory_reason(p.ledger, device);
-    reject(p,
-           options.fixes ? reason + "; " + memory_fix(p.job, options.default_framework) : reason);
+    reject(p, memory_reason(p.ledger, device));
   }
 }
 
@@ -492,7 +490,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
     }
   }
   take_efficiency(p, graph);
-  fill_memory(p, graph, options);
+  fill_memory(p, graph);
   check_tiers(p, graph);
   fill_rates(p, graph);
   add_warnings(job, p);

@@ -50,9 +50,6 @@ struct PredictOptions {
   bool data_distribution = true;  ///< off: every row equally likely
   bool host_cost = true;          ///< off: issuing ops costs nothing
   bool rendezvous = true;         ///< off: no rank waits for another
-  bool fixes = false;             ///< where it does not fit, look for the nearest plan that does
-  std::string default_framework =
-      "";  ///< that the job was put on because it names none, for remedies
 };
 
 struct Interval {

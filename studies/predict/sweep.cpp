@@ -1,12 +1,14 @@
 #include "studies/predict/sweep.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <sstream>
 #include <system_error>
 
 #include "core/clearly_less.h"
@@ -73,7 +75,9 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
   SweepPoint point;
   point.values = values_at(axes, index);
   try {
-    const StepPrediction p = predict(planned(make_job(overrides_of(axes, point.values))));
+    SweptJob made = make_job(overrides_of(axes, point.values));
+    point.chosen = std::move(made.chosen);
+    const StepPrediction p = predict(planned(std::move(made.job)));
     point.status = p.fits ? SweepStatus::kOk : SweepStatus::kDoesNotFit;
     point.iteration = p.iteration;
     if (p.interval) {
@@ -115,10 +119,11 @@ struct PackedPoint {
   double iteration = 0, p5 = 0, p95 = 0, samples = 0, tokens = 0, mfu = 0, memory = 0;
   double days = 0, device_hours = 0, cost = 0;
   bool in_range = false, by_rule = false, searched = false;
-  std::size_t reason = 0;  // characters that follow
+  std::size_t reason = 0, chosen = 0;  // characters that follow
 };
 
 std::string packed(const SweepPoint& p) {
+  const std::string chosen = fmt::format("{}", fmt::join(p.chosen, "\n"));
   const PackedPoint head{p.status,
                          p.iteration.base(),
                          p.p5.base(),
@@ -133,10 +138,11 @@ std::string packed(const SweepPoint& p) {
                          p.in_calibrated_range,
                          p.planned_by_rule,
                          p.plan_searched,
-                         p.reason.size()};
+                         p.reason.size(),
+                         chosen.size()};
   std::string bytes(sizeof head, '\0');
   std::memcpy(bytes.data(), &head, sizeof head);
-  return bytes + p.reason;
+  return bytes + p.reason + chosen;
 }
 
 /// Reads one point; returns the bytes it took.
@@ -145,7 +151,8 @@ std::size_t unpack(std::string_view bytes, SweepPoint& p) {
   STEPCAST_CHECK(bytes.size() >= sizeof head, "a sweep point of {} bytes is cut short",
                  bytes.size());
   std::memcpy(&head, bytes.data(), sizeof head);
-  STEPCAST_CHECK(bytes.size() - sizeof head >= head.reason, "a sweep point is cut short");
+  STEPCAST_CHECK(bytes.size() - sizeof head >= head.reason + head.chosen,
+                 "a sweep point is cut short");
   p.status = head.status;
   p.iteration = Seconds(head.iteration);
   p.p5 = Seconds(head.p5);
@@ -161,7 +168,11 @@ std::size_t unpack(std::string_view bytes, SweepPoint& p) {
   p.planned_by_rule = head.by_rule;
   p.plan_searched = head.searched;
   p.reason = bytes.substr(sizeof head, head.reason);
-  return sizeof head + head.reason;
+  std::istringstream chosen{std::string(bytes.substr(sizeof head + head.reason, head.chosen))};
+  for (std::string setting; std::getline(chosen, setting);) {
+    p.chosen.push_back(setting);
+  }
+  return sizeof head + head.reason + head.chosen;
 }
 
 /// Fills in the points of the other shards.

@@ -51,6 +51,7 @@ struct SweepPoint {
   bool planned_by_rule = false;  ///< its embedding plan: of a rule, not of a file
   bool plan_searched = false;    ///< the planner's quick search
   std::string reason;            ///< why it is not kOk, else empty
+  std::vector<std::string> chosen;  ///< settings of its plan, where the job says none
   bool pareto = false;           ///< set by mark_pareto
   [[nodiscard]] bool predicted() const {
     return status == SweepStatus::kOk || status == SweepStatus::kDoesNotFit;
@@ -72,8 +73,12 @@ struct SweepOptions {
   std::function<std::vector<std::string>(const std::string&)> gather = {};
 };
 
+struct SweptJob {
+  Job job;
+  std::vector<std::string> chosen = {};  ///< settings of its plan, where the job says none
+};
 /// Makes the job of a point from `key=value` overrides. Called from several threads at once.
-using MakeJob = std::function<Job(const std::vector<std::string>& overrides)>;
+using MakeJob = std::function<SweptJob(const std::vector<std::string>& overrides)>;
 
 /// Predicts every point of the cross product; the last axis varies fastest. The result does not
 /// depend on the number of threads. A recommendation model whose job names no `embedding.plan` gets

@@ -284,12 +284,9 @@ constexpr PredictedOnly kPredictedOnly[]{
 
 constexpr const char* kPage = R"(# What runs and what is predicted only
 
-`stepcast list runs` prints this page. `predict`, `sweep`, `plan` and `show` take every job. `run` trains every job but
-those below, on the backends marked yes; it rejects the others before ranks start (exit 2), with the remedy. Flash
-attention on CUDA also needs cuDNN (exit 3 without; [run on GPUs](../how-to/run-on-gpus.md)).
-
-| key | what | CPU | CUDA | instead |
-|---|---|---|---|---|
+`stepcast list runs` prints this page. `predict`, `sweep`, `plan` and `show` take every job. `run` rejects the jobs below
+before ranks start (exit 2), and says what to set instead. Flash attention on CUDA also needs cuDNN (exit 3 without;
+[run on GPUs](../how-to/run-on-gpus.md)).
 )";
 
 }  // namespace
@@ -298,11 +295,17 @@ std::span<const PredictedOnly> predicted_only() { return kPredictedOnly; }
 
 std::string what_runs_page() {
   std::string page = kPage;
-  const auto yes = [](bool so) { return so ? "yes" : "no"; };
-  for (const PredictedOnly& p : kPredictedOnly) {
-    page += fmt::format("| `{}` | {} | {} | {} | {} |\n", p.key, p.what, yes(p.cpu), yes(p.cuda),
-                        p.remedy);
-  }
+  const auto section = [&page](std::string_view title, bool cpu, bool cuda) {
+    page += fmt::format("\n## {}\n\n", title);
+    for (const PredictedOnly& p : kPredictedOnly) {
+      if (p.cpu == cpu && p.cuda == cuda) {
+        page += fmt::format("- `{}`: {}; {}\n", p.key, p.what, p.remedy);
+      }
+    }
+  };
+  section("Predicted only", false, false);
+  section("On the CPU, not on CUDA", true, false);
+  section("On CUDA, not on the CPU", false, true);
   return page;
 }
 

@@ -7,7 +7,8 @@ The blocks of a page run in its order, in one empty folder that holds `docs`, a 
 
   ```sh             commands, one a line (a backslash continues it); each must exit with 0
   ```console        commands after `$ ` and their standard output, word for word; a line `...` stands for any number
-                    of lines, at least one. --write puts in what was printed, but for blocks with `...`
+                    of lines, at least one. --write puts in what was printed; around a `...` as many lines
+                    as stood there
   ```json FILE.json a file that the commands after it read; any other name with a dot likewise
 
 --recorded puts runs base-1 ... base-6 and now-1 ... now-3 there: copies of one recorded trace whose kernels are a
@@ -65,6 +66,16 @@ def meets(shown, printed):
     return shown[0] == printed[0] and meets(shown[1:], printed[1:])
 
 
+def rewritten(shown, printed):
+    """What --write puts in: a page that shows the first and the last lines keeps showing as many."""
+    if "..." not in shown:
+        return printed
+    first, last = shown.index("..."), len(shown) - 1 - shown[::-1].index("...")
+    if len(printed) <= len(shown) - (last - first):
+        return printed
+    return printed[:first] + ["..."] + printed[len(printed) - (len(shown) - 1 - last):]
+
+
 class Page:
     def __init__(self, stepcast, folder, write):
         path = os.path.dirname(os.path.abspath(stepcast)) + os.pathsep + os.environ["PATH"]
@@ -97,7 +108,7 @@ class Page:
                     shown.pop()
                 if not meets(shown, printed) and not self.write:
                     self.failures.append("\n".join([command, "prints", *printed, "shown", *shown]))
-                lines += ["$ " + command, *(shown if "..." in shown else printed), ""]
+                lines += ["$ " + command, *(rewritten(shown, printed) if self.write else shown), ""]
             return "```console\n" + "\n".join(lines[:-1]) + "\n```"
         return match.group(0)
 

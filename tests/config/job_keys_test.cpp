@@ -35,8 +35,9 @@ TEST_CASE("docs/job.schema.json is what `list schema` prints", "[config][docs]")
   CHECK(text_of(kSource / "docs/job.schema.json") == job_schema());
 }
 
-TEST_CASE("docs/reference/job-keys.md is what `list keys` prints", "[config][docs]") {
-  CHECK(text_of(kSource / "docs/reference/job-keys.md") == job_keys_page());
+TEST_CASE("docs/jobs.md ends with what `list keys` prints", "[config][docs]") {
+  const std::string page = text_of(kSource / "docs/jobs.md");
+  CHECK(page.substr(std::min(page.find("## All keys"), page.size())) == job_keys_page());
 }
 
 TEST_CASE("every trait of a framework is set by its own name", "[config]") {

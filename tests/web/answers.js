@@ -38,7 +38,7 @@ const set = (...keys) => keys.flatMap((k) => ["--set", k]);
   function compare(args, files = {}, equal = (a, b) => a === b) {
     for (const [name, text] of Object.entries(files)) fs.writeFileSync(path.join(folder, name), text);
     const own = spawnSync(executable, args, { cwd: folder, encoding: "utf8", maxBuffer: 1 << 28 });
-    const page = call("run", args, files);
+    const page = call(args, files);
     compared++;
     const [expected, found] = [own.stdout, page.output].map(told);
     const what = args.join(" ");
@@ -50,12 +50,12 @@ const set = (...keys) => keys.flatMap((k) => ["--set", k]);
     } else if (own.status === 2 && !own.stderr.includes(page.error)) failures.push(`${what}: says ${page.error}, the executable ${own.stderr}`);
     return page;
   }
-  const workloads = JSON.parse(call("run", ["list", "workloads", "--format", "json"]).output);
+  const workloads = JSON.parse(call(["list", "workloads", "--format", "json"]).output);
   for (const { name } of workloads) {
     const page = compare(["predict", ...set(`workload=${name}`, "system=dgx-h100"), "--format", "json"]);
     if (times) console.log(`${name}: ${page.milliseconds.toFixed(0)} ms`);
   }
-  const systems = JSON.parse(call("run", ["list", "systems", "--format", "json"]).output);
+  const systems = JSON.parse(call(["list", "systems", "--format", "json"]).output);
   for (const { name } of systems) compare(["predict", ...set("workload=llama3-8b", `system=${name}`, "parallel.tensor=2", "parallel.zero=3"), "--format", "json"]);
   compare(["predict", ...set("workload=llama3-70b", "system=dgx-h100", "devices=512", "parallel.tensor=8", "parallel.pipeline=4"), "--format", "csv"]);
   compare(["predict", ...set("workload=./config.json", "system=dgx-a100-80gb", "batch.global=64", "batch.micro=1", "batch.sequence=2048"), "--format", "json"], { "config.json": config });

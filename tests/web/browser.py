@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """browser.py PAGE STEPCAST [--times] [--pictures DIR]: the page, opened from disk in a headless Chromium without a network.
 
-It shows the executable's step to the last digit for every workload, refuses as the executable does, draws the timeline and
-the placement, compares with a pinned forecast, searches plans and takes one over, and writes no error to the console.
+It opens on a plan that fits and shows the executable's step to the last digit for every workload; every plan and every fix is
+applied as it was shown; it refuses as the executable does, answers to every pasted text, draws the timeline and the placement,
+sets forecasts side by side, can be used by keyboard alone, and writes no error to the console.
 """
 import base64
 import json
@@ -132,7 +133,7 @@ def check_workloads(browser):
         expect(isinstance(data, dict) and float(data["step"]) == expected["iteration_time_s"], f"{name}: the page shows {data}, the executable {expected['iteration_time_s']}")
         if isinstance(data, dict):
             shown = browser.run("return document.getElementById('forecast').textContent")
-            expect(all(w in shown for w in expected["warnings"]), f"{name}: the page warns {shown}, the executable {expected['warnings']}")
+            expect(all(w in shown for w in expected["warnings"] if expected["fits"]), f"{name}: the page warns {shown}, the executable {expected['warnings']}")
             slow.append((float(data["milliseconds"]), name))
     if times:
         for ms, name in sorted(slow):
@@ -162,9 +163,44 @@ def check_broken(browser):
 def paste(browser, document):
     browser.run("""document.querySelector('#paste').value = arguments[0];
       document.body.dataset.state = 'asked';
-      [...document.querySelectorAll('button')].find(b => b.textContent === 'use this text').click()""", json.dumps(document))
+      [...document.querySelectorAll('button')].find(b => b.textContent === 'use this text').click()""", document if isinstance(document, str) else json.dumps(document))
+    browser.wait("['drawn', 'refused', 'broken'].includes(document.body.dataset.state)")
+    return browser.run("return document.body.dataset.state === 'drawn' ? Number(document.body.dataset.step) : document.getElementById('told').textContent")
+
+
+def click(browser, text, number=0):
+    """Presses a button and waits for the forecast that it asks for."""
+    browser.run("""document.body.dataset.state = 'asked';
+      [...document.querySelectorAll('button')].filter(b => b.textContent === arguments[0])[arguments[1]].click()""", text, number)
     browser.wait("['drawn', 'refused', 'broken'].includes(document.body.dataset.state)")
     return browser.run("return document.body.dataset.state === 'drawn' ? Number(document.body.dataset.step) : document.getElementById('status').textContent")
+
+
+def same_step(found, shown):
+    return isinstance(found, (int, float)) and abs(found / shown - 1) < 1e-9
+
+
+def check_first(browser):
+    """Who opens the page sees a forecast that fits."""
+    browser.run("history.replaceState(null, '', location.pathname)")
+    browser.run("document.body.dataset.state = 'asked'; dispatchEvent(new Event('hashchange'))")
+    browser.wait("document.body.dataset.state === 'drawn'")
+    expect(not browser.run("return document.querySelector('.fact.bad')?.textContent"), "the page opens on a plan that fits")
+    picture(browser, "web-forecast")
+
+
+def check_fixes(browser):
+    """Every fix of a job that does not fit, pressed, gives the step that stands beside it."""
+    for keys in [{"workload": "llama3-8b", "system": "dgx-h100", "devices": 64, "parallel.zero": 0}, {"workload": "llama3-70b", "system": "dgx-h100", "devices": 64, "parallel.tensor": 4}]:
+        expected = predicted(keys)
+        fixes = expected.get("fixes", [])
+        expect(fixes, f"{keys}: a fix is known: {expected.get('warnings')}")
+        for number, fix in enumerate(fixes):
+            show(browser, keys)
+            browser.wait("document.querySelectorAll('.fix button').length > 0")
+            label = browser.run("return [...document.querySelectorAll('.fix button')][arguments[0]].textContent", number)
+            found = click(browser, label)
+            expect(same_step(found, fix["step_s"]), f"{keys}: {label}: {found} s, promised {fix['step_s']}")
 
 
 def check_paste(browser):
@@ -173,7 +209,19 @@ def check_paste(browser):
     for document in [job, {"kind": "parallel", "job": job}]:
         found = paste(browser, document)
         expect(found == expected, f"a pasted job or plan: {found}, the executable {expected}")
-        expect("parallel.tensor=2" in browser.run("return document.getElementById('command').textContent"), "the command line of a pasted job")
+        expect("--tp 2" in browser.run("return document.getElementById('command').textContent"), "the command line of a pasted job")
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 131072, "hidden_act": "silu", "tie_word_embeddings": False, "rms_norm_eps": 1e-5, "rope_theta": 10000, "torch_dtype": "bfloat16"}
+    system = {"name": "mine", "device": "h100-sxm-80gb", "fabric": [{"name": "nvlink", "size": 8, "bandwidth": "450 GB/s", "latency": "2 us"}, {"name": "ethernet", "size": 512, "bandwidth": "25 GB/s", "latency": "8 us"}], "host": {"devices": 8, "cores": 96}, "source": "data sheet"}
+    arguments = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 2 --vocab-size 32000 --bf16"
+    for text, said in [(json.dumps(config), "sequences of 8,192 tokens (the model reads up to 131,072)"), (json.dumps(system), "Taken as a system (mine)"), (arguments, "Taken as arguments of Megatron-LM"),
+                       ("https://huggingface.co/meta-llama/Llama-3.1-8B/resolve/main/config.json", "llama3-8b"), ("name,rows,dim,pooling\nuser,4000000,128,1\n", "a list of 1 embedding tables")]:
+        found = paste(browser, text)
+        told = browser.run("return document.getElementById('told').textContent")
+        expect(isinstance(found, (int, float)) and said in told, f"pasted {text[:40]}: {found}; {told}")
+    for text, said in [('{"a": 1,\n "b": ', "broken at line 2"), ("hello world", "none of"), ("https://huggingface.co/nobody/none", "fetches nothing"), ('{"answer": 42}', "answer")]:
+        found = paste(browser, text)
+        expect(isinstance(found, str) and said in found, f"pasted {text}: {found}")
+    browser.run("document.getElementById('told').hidden = true")
     keys = {"workload": "rm1", "system": "dgx-h100", "devices": 8}
     sets = [x for k, v in keys.items() for x in ("--set", f"{k}={v}")]
     plans = json.loads(subprocess.run([executable, "plan", *sets, "--top", "1", "--effort", "quick", "--format", "json"], capture_output=True, text=True, check=True).stdout)
@@ -188,20 +236,42 @@ def check_pipeline(browser):
     before = browser.run("return document.querySelector('svg.timeline').innerHTML")
     browser.run("document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key: '+', bubbles: true}))")
     expect(before != browser.run("return document.querySelector('svg.timeline').innerHTML"), "the plus key zooms the timeline")
+    zoomed = browser.run("""const press = (key) => document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+      for (let i = 0; i < 12; i++) press('w');
+      return [...document.querySelectorAll('svg.timeline > text.axis')].map(e => e.textContent).filter(t => / (s|ms|µs|ns)$/.test(t))""")
+    expect(len(zoomed) > 1 and len(set(zoomed)) == len(zoomed), f"labels of the zoomed timeline differ: {zoomed}")
+    browser.run("document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key: '0', bubbles: true}))")
+    browser.run("document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key: '.', bubbles: true}))")
+    expect("takes" in browser.run("return document.querySelector('.details').textContent"), "a block that is stepped to has its details")
     browser.run("document.querySelector('svg.timeline').dispatchEvent(new KeyboardEvent('keydown', {key: '0', bubbles: true}))")
     picture(browser, "web-timeline", height=620, scroll="Timeline")
+    sent = browser.later("""const done = arguments[0], open = window.open;
+      window.open = () => ({ postMessage(m) {
+        if (m === 'PING') return dispatchEvent(new MessageEvent('message', { data: 'PONG', origin: 'https://ui.perfetto.dev' }));
+        window.open = open;
+        done(new TextDecoder().decode(m.perfetto.buffer));
+      } });
+      [...document.querySelectorAll('button')].find(b => b.textContent === 'open in Perfetto').click();""")
+    expect(len(json.loads(sent)["traceEvents"]) > 100, "Perfetto gets the trace")
 
 
 def check_pin(browser):
     keys = {"workload": "llama3-8b", "system": "dgx-h100", "devices": 16, "parallel.tensor": 2}
     show(browser, keys)
-    browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'pin this forecast').click()")
+    browser.run("document.getElementById('pin-now').click()")
     show(browser, {**keys, "parallel.recompute": "full"})
+    browser.run("document.getElementById('pin-now').click()")
+    show(browser, {**keys, "devices": 32})
+    browser.run("for (const [id, name] of [['compare-a', 'A'], ['compare-b', 'B']]) { const s = document.getElementById(id); s.value = name; s.dispatchEvent(new Event('change')); }")
     browser.wait("[...document.querySelectorAll('h3')].some(h => h.textContent === 'Change by change')")
-    said = browser.run("return [...document.querySelectorAll('section')].find(s => s.textContent.startsWith('Against')).textContent")
-    expect("longer" in said, f"recomputing takes longer: {said[:200]}")
-    picture(browser, "web-what-if", height=760, scroll="Against")
-    browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'forget the pinned forecast').click()")
+    rows = browser.run("return [...document.querySelectorAll('table.sides tbody tr')].map(r => [...r.cells].map(c => c.textContent))")
+    expect({"step", "memory", "tokens/s/GPU"} <= {r[0] for r in rows} and any(r[0].startswith("run of") for r in rows), f"figures side by side: {rows}")
+    expect(rows[0][3].startswith("+"), f"recomputing takes longer: {rows[0]}")
+    noise = browser.run("return [...document.querySelectorAll('text')].map(t => t.textContent).filter(t => / [pf]s$/.test(t))")
+    expect(not noise, f"no float noise: {noise}")
+    picture(browser, "web-what-if", height=900, scroll="Compare")
+    for _ in range(2):
+        browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'remove').click()")
 
 
 def check_search(browser):
@@ -212,11 +282,15 @@ def check_search(browser):
     browser.wait("[...document.querySelectorAll('button')].some(b => b.textContent === 'use')", 900)
     if times:
         print(f"plans of gpt3-175b on 64 devices: {time.time() - begin:.1f} s; " + browser.run("return [...document.querySelectorAll('p')].find(p => p.textContent.includes('plans searched')).textContent"))
-    expect(browser.run("return document.querySelectorAll('circle.dot').length") > 1, "the front is drawn")
+    browser.wait("document.querySelectorAll('circle.dot').length > 1", 900)  # the front
+    promised = browser.run("return [...document.querySelectorAll('button')].filter(b => b.textContent === 'use').map(b => parseFloat(b.closest('tr').cells[0].title))")
+    for number, step in enumerate(promised):
+        found = click(browser, "use", number)
+        expect(same_step(found, step), f"plan {number + 1} takes {found} s once it is used, shown were {step}")
     picture(browser, "web-plans", height=860, scroll="Plans")
     browser.run("document.body.dataset.state = 'asked'; document.querySelector('circle.dot').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
     browser.wait("document.body.dataset.state === 'drawn'")
-    expect("parallel.pipeline=" in browser.run("return location.hash"), "a click on the front takes the plan over")
+    expect("parallel.pipeline=" in browser.run("return location.hash"), "a click on the front applies the plan")
 
 
 def check_sweep(browser):
@@ -228,7 +302,7 @@ def check_sweep(browser):
     expected = predicted({**keys, "devices": 16})["iteration_time_s"]
     shown = browser.run("return [...document.querySelectorAll('td')].find(td => td.textContent === 'devices=16').parentElement.children[2].textContent")
     expect(abs(float(shown.split()[0]) / expected - 1) < 0.01, f"16 devices take {expected} s, the sweep shows {shown}")
-    expect(browser.run("return document.querySelectorAll('section svg circle[r=\"4.5\"]').length") == 4, "a dot for each point")
+    expect(browser.run("return [...document.querySelectorAll('section')].find(s => s.firstChild.textContent === 'Sweep').querySelectorAll('circle').length") == 4, "a dot for each point")
     picture(browser, "web-sweep", height=700, scroll="Sweep")
     browser.run("""document.body.dataset.state = 'asked';
       [...document.querySelectorAll('td')].find(td => td.textContent === 'devices=32').parentElement.querySelector('button').click()""")
@@ -238,7 +312,7 @@ def check_sweep(browser):
 
 def check_axe(browser):
     """axe-core (scripts/setup --web) finds no serious fault, light and dark, wide and on a phone."""
-    axe = pathlib.Path(__file__).resolve().parents[2] / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+    axe = pathlib.Path(__file__).resolve().parents[2] / "build" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
     if not axe.exists():
         print("axe-core is not installed: its rules were not checked")
         return
@@ -274,6 +348,58 @@ def check_table_plan(browser):
     expect("embedding.plan=" in browser.run("return location.hash"), "a plan of tables stands in the address")
 
 
+def press(browser, *keys):
+    for key in keys:
+        named = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40}
+        code = {"key": key, "windowsVirtualKeyCode": named.get(key, ord(key[0].upper()))} | ({} if key in named else {"text": key})
+        if key == "Enter":
+            code["text"] = "\r"
+        browser.devtools("Input.dispatchKeyEvent", type="keyDown", **code)
+        browser.devtools("Input.dispatchKeyEvent", type="keyUp", **{k: v for k, v in code.items() if k != "text"})
+
+
+def reach(browser, test, most=200):
+    """Presses Tab until what has the focus passes the test."""
+    for _ in range(most):
+        press(browser, "Tab")
+        if browser.run(f"const e = document.activeElement; return {test}"):
+            return True
+    return False
+
+
+def check_keyboard(browser):
+    """From the skip link to a plan, a pin and the details of a block, by keys alone."""
+    show(browser, {"workload": "llama3-8b", "system": "dgx-h100", "devices": 16, "batch.global": 64, "parallel.zero": 2})
+    browser.run("document.body.dataset.state = 'asked'; location.reload()")
+    browser.wait("document.body.dataset.state === 'drawn'")
+    before = browser.run("return document.body.dataset.step")
+    expect(reach(browser, "e.className === 'skip'", 3), "the first stop is the skip link")
+    expect(reach(browser, "e.id === 'devices'"), "Tab reaches the number of GPUs")
+    browser.run("document.body.dataset.state = 'asked'; document.activeElement.select()")
+    press(browser, "3", "2")
+    browser.wait("document.body.dataset.state === 'drawn' && location.hash.includes('devices=32')")
+    expect(browser.run("return document.body.dataset.step") != before, "another number of GPUs, another step")
+    expect(reach(browser, "e.id === 'pin-now'"), "Tab reaches the pin")
+    press(browser, "Enter")
+    expect(browser.run("return document.querySelectorAll('.pins li').length") == 1, "Enter pins")
+    expect(reach(browser, "e.classList.contains('timeline')"), "Tab reaches the timeline")
+    press(browser, "w", "w", ".", ".")
+    expect("takes" in browser.run("return document.querySelector('.details').textContent"), "a full stop steps through the blocks")
+    press(browser, "/")
+    expect(browser.run("return document.activeElement.type") == "search", "a slash searches")
+    press(browser, *"mlp", "Enter")
+    expect("found" in browser.run("return document.activeElement.nextSibling.textContent") and "mlp" in browser.run("return document.querySelector('.details b').textContent"), "Enter goes to what was found")
+    expect(reach(browser, "e.textContent === 'search plans'"), "Tab reaches the search of plans")
+    press(browser, "Enter")
+    browser.wait("[...document.querySelectorAll('button')].some(b => b.textContent === 'use')", 300)
+    expect(reach(browser, "e.textContent === 'use'"), "Tab reaches a plan")
+    shown = browser.run("document.body.dataset.state = 'asked'; return parseFloat(document.activeElement.closest('tr').cells[0].title)")
+    press(browser, "Enter")
+    browser.wait("document.body.dataset.state === 'drawn'")
+    expect(same_step(float(browser.run("return document.body.dataset.step")), shown), "Enter applies the plan as shown")
+    browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'remove').click()")
+
+
 def check_names(browser):
     """What a screen reader says: every control has a name."""
     nameless = browser.run("""return [...document.querySelectorAll('button, select, input, textarea, a, [role=button], svg[role]')]
@@ -300,7 +426,7 @@ try:
     if times:
         print(f"from nothing to the first forecast drawn: {time.time() - begin:.2f} s; module, data and lists: {float(browser.run('return document.body.dataset.opened')) / 1000:.2f} s; "
               + browser.run("const m = performance.getEntriesByType('navigation')[0]; return `page parsed after ${Math.round(m.domContentLoadedEventEnd)} ms`"))
-    checks = [check_workloads, check_refusal, check_broken, check_paste, check_pipeline, check_pin, check_search, check_sweep, check_placement, check_table_plan, check_names, check_axe, check_narrow]
+    checks = [check_first, check_workloads, check_refusal, check_broken, check_paste, check_fixes, check_pipeline, check_pin, check_search, check_sweep, check_placement, check_table_plan, check_keyboard, check_names, check_axe, check_narrow]
     for check in checks:
         check(browser)
     if pictures:
@@ -308,7 +434,6 @@ try:
         browser.wait("document.body.dataset.state === 'drawn'")
         for devices in (256, 512):
             show(browser, {"workload": "llama3-70b", "system": "dgx-h100", "devices": devices, "parallel.tensor": 8, "parallel.pipeline": 4})
-        picture(browser, "web-forecast")
         picture(browser, "web-dark", dark=True)
         browser.devtools("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
         browser.run("location.reload()")

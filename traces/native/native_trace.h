@@ -9,7 +9,7 @@
 
 namespace stepcast::traces {
 
-/// Our own trace format, a folder (schema: docs/reference/trace-format.md): `trace.json` and one
+/// Our own trace format, a folder (schema: README.md here): `trace.json` and one
 /// `rank-R.csv` per rank. The manifest holds either the graph that our runtime ran, whole, and the
 /// rank files its spans; or the names, lanes and tables of the events of any program, and the rank
 /// files these events. Nothing that the model holds is lost, to the nanosecond; text, so that a

@@ -16,7 +16,7 @@ function packedEngine() {
 }
 
 /** A worker that answers one question after the other; stop() ends it, whatever it does. */
-class Engine {
+export class Engine {
   constructor() {
     this.waiting = new Map();
     this.next = 0;
@@ -46,12 +46,12 @@ class Engine {
       } else asked.answered(message.answer);
     };
   }
-  async ask(what, args, files = {}, progress) {
+  async ask(args, files = {}, progress) {
     await (this.ready ??= this.open());
     const id = this.next++;
     return new Promise((answered, failed) => {
       this.waiting.set(id, { answered, failed, progress });
-      this.worker.postMessage({ id, what, args, files });
+      this.worker.postMessage({ id, args, files });
     });
   }
   /** A module that broke off answers nothing any more: the next question opens another. */
@@ -67,7 +67,7 @@ class Engine {
 }
 
 /** Only the last of the tasks that come while one is under way is done. */
-function latestOnly(task) {
+export function latestOnly(task) {
   let running = false;
   let next = null;
   return async function offer(...args) {

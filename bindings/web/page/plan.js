@@ -1,96 +1,116 @@
-// The search of plans: in a worker of its own, with its progress; the front as a picture, a click takes a plan over.
+// The search of plans: in a worker of its own, with its progress; the front as a picture; each plan is applied as it is shown.
 
-const kPlanKeys = /^(parallel\.(tensor|context|expert|pipeline|data|virtual_stages|schedule|sequence_parallel|zero|recompute|pipeline_split)|batch\.micro|embedding\.plan)$/;
-const written = (v) => (typeof v === "object" ? JSON.stringify(v) : String(v));
+import { Engine } from "./engine.js";
+import { points } from "./kit/charts.js";
+import { button, download, element, note, sortableTable } from "./kit/dom.js";
+import { axisSeconds, bytes, count, percent, seconds, three } from "./kit/numbers.js";
+import { planText } from "./forecast.js";
+import { kPlanKeys } from "./keys.js";
+import { changesOf, commandLine, overridesOf } from "./state.js";
+import { longTask } from "./task.js";
 
-/** Keys of a point of the front. */
-function keysOfPoint(p) {
-  const keys = { devices: p.devices, "batch.micro": p.micro };
+export const written = (v) => (typeof v === "object" ? JSON.stringify(v) : String(v));
+
+/** Keys of a point of the front, on the framework of the plans. */
+function keysOfPoint(p, framework) {
+  const keys = { ...framework, devices: p.devices, "batch.micro": p.micro };
   for (const k of ["tensor", "context", "expert", "pipeline", "virtual_stages", "schedule", "sequence_parallel", "zero", "recompute", "pipeline_split"]) {
     if (k in p) keys["parallel." + k] = p[k];
   }
   return Object.fromEntries(Object.entries(keys).map(([k, v]) => [k, written(v)]));
 }
 
-const pointText = (p) => ["tensor", "context", "expert", "pipeline", "data"].filter((k) => p[k] > 1).map((k) => `${k} ${p[k]}`).concat(`micro ${p.micro}`, p.virtual_stages > 1 ? `${p.schedule}, ${p.virtual_stages} chunks` : p.schedule, written(p.recompute) === "none" ? [] : `recompute ${written(p.recompute)}`, written(p.zero) === "0" ? [] : `ZeRO ${written(p.zero)}`).join(", ");
-
-function frontPicture(points, take) {
-  const paint = (width) => {
-    const height = 300;
-    const [left, bottom] = [70, 44];
-    const xs = points.map((p) => p.memory_bytes / 2 ** 30);
-    const ys = points.map((p) => p.step_s);
-    const [x0, x1] = [Math.min(...xs) * 0.95, Math.max(...xs) * 1.03];
-    const [y0, y1] = [Math.log(Math.min(...ys) * 0.97), Math.log(Math.max(...ys) * 1.05)];
-    const x = (v) => left + ((v - x0) / (x1 - x0)) * (width - left - 16);
-    const y = (v) => height - bottom - ((Math.log(v) - y0) / (y1 - y0)) * (height - bottom - 12);
-    const shapes = [];
-    for (const v of ticks(x0, x1, Math.max(3, Math.floor(width / 110)))) shapes.push(svg("line", { x1: x(v), x2: x(v), y1: 8, y2: height - bottom, class: "grid" }), svg("text", { x: x(v), y: height - bottom + 16, "text-anchor": "middle", class: "axis" }, `${three(v)}`));
-    let last = Infinity;
-    for (const v of ticks(Math.exp(y0), Math.exp(y1), 6)) {
-      if (last - y(v) < 16) continue;
-      last = y(v);
-      shapes.push(svg("line", { x1: left, x2: width - 12, y1: y(v), y2: y(v), class: "grid" }), svg("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end", class: "axis" }, seconds(v)));
-    }
-    shapes.push(svg("text", { x: (left + width) / 2, y: height - 6, "text-anchor": "middle", class: "axis" }, "memory of the fullest device, GiB"));
-    const line = [...points].sort((a, b) => a.step_s - b.step_s);
-    shapes.push(svg("polyline", { points: line.map((p) => `${x(p.memory_bytes / 2 ** 30)},${y(p.step_s)}`).join(" "), class: "front" }));
-    for (const p of line) {
-      const label = `${seconds(p.step_s)}, ${bytes(p.memory_bytes)}: ${pointText(p)}`;
-      const dot = svg("circle", { cx: x(p.memory_bytes / 2 ** 30), cy: y(p.step_s), r: 5, class: "dot", tabindex: 0, role: "button", "aria-label": label }, svg("title", {}, label));
-      dot.addEventListener("click", () => take(p));
-      dot.addEventListener("keydown", (e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), take(p)));
-      shapes.push(dot);
-    }
-    return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Plans than which none is both faster and smaller" }, shapes);
-  };
-  return responsive(paint);
+function frontPicture(found, take, framework, now) {
+  const capacity = found.plans[0].memory_bytes.capacity / 2 ** 30;
+  const best = Math.min(...found.front.map((p) => p.step_s));
+  const point = (p) => ({ x: p.memory_bytes / 2 ** 30, y: p.step_s, title: `${seconds(p.step_s)}, ${bytes(p.memory_bytes)}: ${planText(p)}`, name: p.step_s === best ? planText(p).split(",")[0] : "", take: () => take(keysOfPoint(p, framework)) });
+  const front = [...found.front].sort((a, b) => a.step_s - b.step_s).map(point);
+  const groups = [{ colour: "var(--c1)", joined: true, points: front }];
+  if (now) groups.push({ colour: "var(--c2)", points: [{ x: now.memory_bytes.total / 2 ** 30, y: now.iteration_time_s, mark: true, name: "now", title: `now: ${seconds(now.iteration_time_s)}, ${bytes(now.memory_bytes.total)}` }] });
+  return points(groups, { title: "memory of the fullest GPU, GiB", text: (v) => v.map(three) }, { title: "step", text: axisSeconds, log: true }, "Plans than which none is both faster and smaller", { x: capacity, name: "capacity" });
 }
 
-function plansTable(answer, take) {
-  const parallel = answer.plans[0].kind === "parallel";
-  const columns = [
-    { title: "step", of: (p) => seconds(p.predicted_step_s), sort: (p) => p.predicted_step_s, number: true, exact: (p) => `${p.predicted_step_s} s` },
-    { title: "above the bound", of: (p) => (p.gap === null ? "" : percent(p.gap)), sort: (p) => p.gap ?? 9, number: true },
-    ...(parallel
-      ? [{ title: "MFU", of: (p) => percent(p.mfu), sort: (p) => p.mfu, number: true }, { title: "memory", of: (p) => bytes(p.memory_bytes.total), sort: (p) => p.memory_bytes.total, number: true }, { title: "plan", of: (p) => pointText(p.plan) }]
-      : [{ title: "found by", of: (p) => p.planner }, { title: "tables by sharding", of: (p) => Object.entries(p.mix).map(([k, n]) => `${n} ${k}`).join(", ") }]),
-    { title: "take over", of: (p) => element("button", { type: "button", onclick: () => take(p) }, "use"), sort: () => 0 },
-  ];
-  return sortableTable(columns, answer.plans, "Fastest plans");
-}
-
-/** The panel: `state()` what is chosen, `take(changes, files)` puts a plan into it. */
-function planPanel(state, take) {
+/** `ask(args, files)`; `state()` what is chosen; `take(changes, files)` applies a plan; `now()` the forecast shown. */
+export function planPanel({ ask, state, take, now, frameworks }) {
   const result = element("div");
   const keep = element("input", { type: "checkbox", id: "keep-keys" });
-  function show(found, asked, answer) {
+  const framework = element("select", { id: "plan-export" }, frameworks.map((name) => element("option", {}, name)));
+
+  /** A plan as the page applies it: the whole of its own `set`, in place of every key of a plan. */
+  const setOf = (p, asked) => (p.set ? changesOf(p.set) : { ...asked.plain, "embedding.plan": "./plan.json" });
+
+  function table(found, asked) {
+    const parallel = found.plans[0].kind === "parallel";
+    const filesOf = (p) => (parallel ? {} : { "plan.json": JSON.stringify(p) });
+    const use = (p) => take(parallel ? setOf(p, asked) : { "embedding.plan": "./plan.json" }, filesOf(p), kPlanKeys);
+    const script = async (p) => {
+      const on = structuredClone(asked.state);
+      const answer = await ask(["script", "--for", framework.value, ...overridesOf(on, p.set)], on.files);
+      if (answer.output === "") alertLine.textContent = answer.error;
+      else download(framework.value === "megatron" ? "train.sh" : `${framework.value}.${/^\s*\{/.test(answer.output) ? "json" : /^\s*\[/.test(answer.output) ? "toml" : "yaml"}`, answer.output);
+    };
+    const alertLine = element("p", { class: "facts", role: "status" });
+    const columns = [
+      { title: "step", of: (p) => seconds(p.predicted_step_s), sort: (p) => p.predicted_step_s, number: true, exact: (p) => `${p.predicted_step_s} s` },
+      { title: "90 % interval", of: (p) => (p.interval_s ? `${three(p.interval_s.p5)} to ${seconds(p.interval_s.p95)}` : ""), sort: (p) => p.interval_s?.p95 ?? 0, number: true },
+      ...(parallel
+        ? [{ title: "plan", of: (p) => planText(p.job?.parallel ?? p.plan, p.job?.batch ?? p.plan), class: "name" },
+          { title: "framework", of: (p) => p.framework ?? found.framework ?? "" },
+          { title: "MFU", of: (p) => percent(p.mfu), sort: (p) => p.mfu, number: true },
+          { title: "memory", of: (p) => bytes(p.memory_bytes.total), sort: (p) => p.memory_bytes.total, number: true }]
+        : [{ title: "found by", of: (p) => p.planner }, { title: "tables by sharding", of: (p) => Object.entries(p.mix ?? {}).map(([k, n]) => `${n} ${k}`).join(", ") }]),
+      { title: "above the bound", of: (p) => (p.gap === null ? "" : percent(p.gap)), sort: (p) => p.gap ?? 9, number: true },
+      { title: "apply", of: (p) => element("span", { class: "control" }, button("use", () => use(p)), parallel ? button("script", () => script(p)) : null), sort: () => 0 },
+    ];
+    return [sortableTable(columns, found.plans, "Fastest plans"), alertLine];
+  }
+
+  function show(found, asked, answer, took) {
     result.replaceChildren();
     if (answer.code > 1) return answer.error;
     if (!found.plans?.length) return found.infeasible ?? found.reason ?? answer.error ?? "No plan fits.";
-    const takePoint = (p) => take(keysOfPoint(p));
-    const takePlan = (p) => p.kind === "parallel" ? takePoint(p.plan) : take({ "embedding.plan": "./plan.json" }, { "plan.json": JSON.stringify(p) });
+    const front = element("div");
+    if (asked.front) drawFront(front, found, asked);
     result.replaceChildren(
-      plansTable(found, takePlan),
-      ...(found.front?.length ? [element("h3", {}, "Pareto front of time and memory"), element("p", { class: "facts" }, "In closed form and at the hardware's pace; a click takes a plan over."), frontPicture(found.front, takePoint)] : []),
-      element("p", { class: "row" }, element("button", { type: "button", onclick: () => download("plans.json", JSON.stringify(found, null, 2), "application/json") }, "download plans.json"), element("code", {}, asked.line)),
+      ...table(found, asked),
+      front,
+      element("p", { class: "row" }, button("download plans.json", () => download("plans.json", JSON.stringify(found, null, 2), "application/json")), element("code", {}, asked.line)),
     );
-    return `${count(found.search.space)} plans searched in ${seconds(answer.milliseconds / 1000)}${found.bound.proven ? "; the first is proven the fastest" : ""}.`;
+    const within = found.bound.gap > 5e-4 ? `; the fastest is within ${percent(found.bound.gap)} of the lower bound` : "";
+    return `${count(found.search.space)} plans searched in ${seconds(took)}${found.bound.proven ? "; optimal in the searched space" : within}.`;
   }
+  /** The front takes longer than the plans: it is asked for once they stand there. */
+  async function drawFront(box, found, asked) {
+    box.replaceChildren(note("Step time against memory: searching ..."));
+    frontEngine?.stop();
+    const own = (frontEngine = new Engine());
+    try {
+      const answer = await own.ask([...asked.args, "--front", "--same-devices"], asked.files);
+      const { front } = JSON.parse(answer.output);
+      const named = Object.entries(changesOf(found.plans[0].set ?? [])).filter(([k]) => ["framework", "stack"].includes(k));
+      box.replaceChildren(element("h3", {}, "Step time against memory"), note("In closed form; click a plan to apply it."), frontPicture({ ...found, front }, (changes) => take(changes, {}, kPlanKeys), Object.fromEntries(named), now()));
+    } catch (e) {
+      if (own === frontEngine) box.replaceChildren(note(`No front: ${e.message}`));
+    }
+    own.stop();
+  }
+  let frontEngine = null;
+  const beside = element("span", { class: "row" }, keep, element("label", { for: "keep-keys" }, "keep the plan keys I set"), element("label", { for: "plan-export" }, "scripts for"), framework);
   const task = longTask({
     start: "search plans",
     running: "searching",
     stopped: "The search was stopped.",
-    beside: [element("span", {}, keep, element("label", { for: "keep-keys" }, "keep the plan keys I set"))],
+    beside: [beside],
     args() {
       const asked = structuredClone(state());
-      if (!keep.checked) for (const key of Object.keys(asked.keys)) if (kPlanKeys.test(key)) delete asked.keys[key];
-      const parallel = !/ tables,/.test(panel.facts ?? "");
+      asked.keys.devices ??= String(now()?.job.devices ?? 8);
+      if (!keep.checked) for (const key of Object.keys(asked.keys)) if (kPlanKeys.test(key) && !["framework", "stack"].includes(key)) delete asked.keys[key];
+      const parallel = now()?.job.workload.kind === "transformer";
+      frontEngine?.stop();
       result.replaceChildren();
-      return { args: ["plan", ...overridesOf(asked), ...(parallel ? ["--front", "--same-devices", "--jobs", "1"] : []), "--format", "json"], files: asked.files, line: commandLine("plan", asked) };
+      return { args: ["plan", ...overridesOf(asked), ...(parallel ? ["--jobs", "1"] : []), "--format", "json"], front: parallel, files: asked.files, state: asked, line: commandLine("plan", asked) };
     },
     show,
   });
-  const panel = element("div", {}, task, result);
-  return panel;
+  return element("div", {}, task, result);
 }

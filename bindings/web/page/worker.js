@@ -15,15 +15,15 @@ async function openEngine(stepcastModule, wasm, data, onProgress) {
   for (const [path, text] of Object.entries(data)) write("/stepcast/" + path, text);
   module.FS.mkdirTree("/job");
   module.FS.chdir("/job");
-  /** Calls `run` or `timeline` with arguments as after the executable's name; `files`: {name: text} beside the job. */
-  return function call(what, args, files = {}) {
+  /** Calls a command with arguments as after the executable's name; `files`: {name: text} beside the job. */
+  return function call(args, files = {}) {
     told = [];
     for (const name of module.FS.readdir("/job")) {
       if (name !== "." && name !== "..") module.FS.unlink("/job/" + name);
     }
     for (const [name, text] of Object.entries(files)) write("/job/" + name, text);
     const begin = performance.now();
-    const answer = module.ccall("stepcast_" + what, "string", ["string"], [JSON.stringify(args)]);
+    const answer = module.ccall("stepcast_run", "string", ["string"], [JSON.stringify(args)]);
     const cut = answer.indexOf("\n");
     const written = {};
     for (const name of module.FS.readdir("/job")) {
@@ -39,7 +39,7 @@ async function openEngine(stepcastModule, wasm, data, onProgress) {
   };
 }
 
-/** The worker's side: {open: {wasm, data}} first, then {id, what, args, files}. */
+/** The worker's side: {open: {wasm, data}} first, then {id, args, files}. */
 function serve(stepcastModule) {
   let engine;
   let asked;
@@ -51,7 +51,7 @@ function serve(stepcastModule) {
         return;
       }
       asked = message.id;
-      postMessage({ id: message.id, answer: engine(message.what, message.args, message.files) });
+      postMessage({ id: message.id, answer: engine(message.args, message.files) });
     } catch (e) {
       postMessage({ id: message.id, broken: String(e) });
     }

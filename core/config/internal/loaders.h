@@ -34,6 +34,8 @@ constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
 enum class FileKind { kWorkload, kDevice, kSystem };
 /// Folder of the built-in files of a kind.
 std::filesystem::path built_in_folder(FileKind kind, const Library& library);
+/// Names of the files there, in order.
+std::vector<std::string> built_in_names(FileKind kind, const Library& library);
 /// Whether it is a path, with a '/' or ending in ".json" (of tables ".csv" too), and no built-in
 /// name.
 bool names_file(const std::string& text, FileKind kind);

@@ -1,0 +1,49 @@
+#include "cli/print/print_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/print/human.h"
+#include "core/config/default_framework.h"
+
+namespace stepcast::cli {
+
+void add_choice(const studies::PlanChoice& choice, Report& report) {
+  report.fact("plan_chosen", choice.chosen);
+  if (choice.chosen) {
+    report.fact("plans_tried", choice.tried);
+    report.line(fmt::format("plan chosen: best of {} tried; `stepcast plan ...` searches all",
+                            choice.tried));
+  }
+  if (!choice.settings.empty()) {
+    report.fact("set", choice.settings);
+  }
+  if (!choice.notes.empty()) {
+    report.line(fmt::format("{}", fmt::join(choice.notes, "; ")));
+  }
+}
+
+void add_fixes(const std::vector<studies::Fix>& fixes, const std::vector<std::string>& arguments,
+               Report& report) {
+  Json all = Json::array();
+  for (const studies::Fix& fix : fixes) {
+    all.push_back(
+        {{"set", fix.set}, {"step_s", fix.step.base()}, {"memory_bytes", fix.memory.base()}});
+  }
+  report.fact("fixes", std::move(all));
+  if (fixes.empty()) {
+    report.line("\nfix: none found: no plan, batch or number of devices that was tried fits");
+    return;
+  }
+  std::string command = "stepcast";
+  for (const std::string& argument : arguments) {
+    command += ' ' + config::quoted_setting(argument);
+  }
+  for (const std::string& set : fixes.front().set) {
+    command += " --set " + config::quoted_setting(set);
+  }
+  report.line(fmt::format("\nfix: {}   ({}, {} per step)", command, human(fixes.front().memory),
+                          human(fixes.front().step)));
+}
+
+}  // namespace stepcast::cli

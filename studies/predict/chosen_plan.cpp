@@ -1,0 +1,270 @@
+#include "studies/predict/chosen_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/config/default_framework.h"
+#include "core/error.h"
+#include "core/job/layers.h"
+#include "models/cost_model.h"
+#include "simulator/reports/memory_ledger.h"
+#include "studies/plan/searched_plan.h"
+#include "studies/predict/recipes.h"
+#include "studies/predict/simulated_step.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+using config::JobOnFramework;
+using config::PlanRequestOnFramework;
+using Settings = std::vector<std::string>;
+
+/// Recipes that are simulated, and passes through a layer that all of them may have: what takes
+/// longer to simulate is ordered by its closed form alone.
+constexpr std::size_t kSimulated = 3;
+constexpr std::int64_t kSimulatedPasses = 50'000;
+
+Settings joined(Settings a, const Settings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// A job with settings that a chooser adds.
+struct Candidate {
+  JobOnFramework on;
+  Settings settings;
+  Seconds seconds;
+};
+
+class Chooser {
+ public:
+  Chooser(const config::Source& source, const Settings& overrides, const config::Library& library)
+      : source_(source),
+        overrides_(overrides),
+        library_(library),
+        given_(config::given_keys(source, overrides, library)) {}
+
+  [[nodiscard]] JobOnFramework load(const Settings& settings) const {
+    JobOnFramework on = config::load_job_on_default_framework(
+        source_, joined(overrides_, settings), library_);
+    on.job = with_searched_plan(std::move(on.job));
+    return on;
+  }
+  [[nodiscard]] PlanRequestOnFramework open(const Settings& settings) const {
+    return config::load_plan_request_on_framework(source_, joined(overrides_, settings), library_,
+                                                  "");
+  }
+
+  ChosenJob run() {
+    std::optional<PlanRequestOnFramework> open_job;
+    try {
+      open_job = open({});
+    } catch (const InputError&) {
+      return literal();  // which says what is wrong
+    }
+    const Job& job = open_job->request.job;
+    const bool layers = job.workload.transformer() == nullptr;
+    if (given_.plan && !layers) {
+      return literal();
+    }
+    const std::int64_t machine = job.devices;
+    const bool trains = !layers && job.phase == JobPhase::kTrain;
+    for (std::int64_t devices = trains ? first_devices(job, machine) : machine;
+         devices <= most_devices(job); devices *= 2) {
+      const Settings on =
+          devices == machine ? Settings{} : Settings{fmt::format("devices={}", devices)};
+      std::optional<Candidate> best = layers   ? layered(on, job)
+                                      : trains ? trained(on)
+                                               : served(on);
+      if (best) {
+        return chosen(std::move(*best), devices, machine);
+      }
+    }
+    return literal();
+  }
+
+  [[nodiscard]] ChosenJob literal() const {
+    JobOnFramework on = load({});
+    return noted({std::move(on.job), {}, std::move(on.default_framework), std::move(on.rejected),
+                  std::move(on.framework)});
+  }
+
+ private:
+  /// Those said, else as many as the fabric joins.
+  [[nodiscard]] std::int64_t most_devices(const Job& job) const {
+    const auto& fabric = job.system.fabric;
+    return given_.devices || fabric.empty() ? job.devices
+                                            : job.system.devices_in_level(fabric.size() - 1);
+  }
+
+  /// Machines whose devices hold the states, were all of them sharded.
+  [[nodiscard]] std::int64_t first_devices(const Job& job, std::int64_t machine) const {
+    std::int64_t devices = machine;
+    const Bytes states = RecipeSearch::least_states(job);
+    while (!given_.devices && devices < most_devices(job) &&
+           states > job.system.device.memory * static_cast<double>(devices)) {
+      devices *= 2;
+    }
+    return devices;
+  }
+
+  static bool fits(const Job& job, const ExecutionGraph& graph) {
+    const Bytes memory = job.system.device.memory;
+    return memory <= Bytes{} ||
+           simulator::fullest_ledger(graph, job.system.device).total() <= memory;
+  }
+
+  std::optional<Candidate> trained(const Settings& on) {
+    Settings said = on;
+    PlanRequestOnFramework request = open(said);
+    const models::CostModel model(request.request.job.system, request.request.job.calibration);
+    std::vector<Recipe> recipes = recipes_of(request.request.job, model);
+    if (recipes.empty() && !given_.global && !any_legal_) {
+      said.push_back(fmt::format("batch.global={}", divisible(request.request.job)));
+      request = open(said);
+      recipes = recipes_of(request.request.job, model);
+    }
+    std::optional<Candidate> best;
+    std::size_t simulated = 0;
+    std::int64_t passes = 0;
+    for (const Recipe& recipe : recipes) {
+      if (simulated == kSimulated) {
+        break;
+      }
+      std::optional<Candidate> made = candidate(recipe, request.request.job, said);
+      if (!made) {
+        continue;
+      }
+      const ExecutionGraph graph = workloads::build_graph(made->on.job);
+      if (!fits(made->on.job, graph)) {
+        continue;
+      }
+      passes += made->on.job.microbatches() * made->on.job.workload.transformer()->layers;
+      if (passes > kSimulatedPasses) {
+        return best ? std::move(best) : std::move(made);
+      }
+      ++simulated;
+      made->seconds = to_seconds(simulate_step(graph, model).result.makespan);
+      if (!best || made->seconds < best->seconds) {
+        best = std::move(made);
+      }
+    }
+    return best;
+  }
+
+  /// The default batch, rounded down to samples for each device.
+  static std::int64_t divisible(const Job& job) {
+    return std::max(job.batch.global / job.devices, std::int64_t{1}) * job.devices;
+  }
+
+  std::vector<Recipe> recipes_of(const Job& job, const models::CostModel& model) {
+    RecipeSearch search(job, model);
+    std::vector<Recipe> recipes = search.best(given_.devices);
+    tried_ += search.tried();
+    any_legal_ = search.tried() > 0;
+    return recipes;
+  }
+
+  /// The job that a user gets who types the recipe; nullopt where its framework says otherwise.
+  [[nodiscard]] std::optional<Candidate> candidate(const Recipe& recipe, const Job& open_job,
+                                                   Settings settings) const {
+    settings = joined(std::move(settings), recipe_settings(recipe.point, open_job));
+    std::erase(settings, "parallel.sequence_parallel=true");  // which most frameworks say
+    // A job that says no key of its plan would be chosen for again.
+    settings.push_back(fmt::format("batch.micro={}", recipe.point.micro));
+    try {
+      Candidate made{load(settings), settings, recipe.seconds};
+      const Settings rest = recipe_settings(recipe.point, made.on.job);
+      if (!rest.empty()) {  // what its framework says of plans of that shape
+        made.settings = joined(std::move(made.settings), rest);
+        made.on = load(made.settings);
+      }
+      return made;
+    } catch (const InputError&) {
+      return std::nullopt;
+    }
+  }
+
+  /// Inference: the fewest tensor ranks, as closed forms are of training steps.
+  std::optional<Candidate> served(const Settings& on) {
+    const PlanRequestOnFramework request = open(on);
+    const Job& job = request.request.job;
+    for (std::int64_t tensor = 1; tensor <= job.devices; tensor *= 2) {
+      if (job.devices % tensor != 0) {
+        continue;
+      }
+      Settings settings = on;
+      settings.push_back(fmt::format("parallel.tensor={}", tensor));
+      try {
+        ++tried_;
+        JobOnFramework loaded = load(settings);
+        if (fits(loaded.job, workloads::build_graph(loaded.job))) {
+          return Candidate{std::move(loaded), std::move(settings), {}};
+        }
+      } catch (const InputError&) {  // not so many tensor ranks
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// A list of layers, on the fewest ranks to a sample where its kind can be split.
+  std::optional<Candidate> layered(const Settings& on, const Job& job) const {
+    const LayeredWorkload& w = *job.workload.layered();
+    const bool splits = w.layers != nullptr && w.layers->as<DitModel>() != nullptr && !given_.plan;
+    const std::int64_t widest = splits ? job.system.host.devices : 1;
+    for (std::int64_t tensor = 1; tensor <= widest; tensor *= 2) {
+      Settings settings = on;
+      if (tensor > 1) {
+        settings.push_back(fmt::format("parallel.tensor={}", tensor));
+      }
+      try {
+        JobOnFramework loaded = load(settings);
+        if (fits(loaded.job, workloads::build_graph(loaded.job))) {
+          return Candidate{std::move(loaded), std::move(settings), {}};
+        }
+      } catch (const InputError&) {  // fewer samples than ranks, say
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] ChosenJob chosen(Candidate best, std::int64_t devices, std::int64_t machine) const {
+    PlanChoice choice{tried_ > 0, tried_, std::move(best.settings), {}};
+    if (devices > machine) {
+      choice.notes.push_back(fmt::format("{} devices: the fewest machines that hold it", devices));
+    }
+    return noted({std::move(best.on.job), std::move(choice), std::move(best.on.default_framework),
+                  std::move(best.on.rejected), std::move(best.on.framework)});
+  }
+
+  /// Says it where the batch is not the workload's default.
+  [[nodiscard]] ChosenJob noted(ChosenJob of) const {
+    const std::optional<Batch>& usual = of.job.workload.default_batch;
+    if (!given_.global && usual && usual->global != of.job.batch.global) {
+      of.choice.notes.push_back(fmt::format("global batch {}: the default, {}, does not divide",
+                                            of.job.batch.global, usual->global));
+    }
+    return of;
+  }
+
+  const config::Source& source_;
+  const Settings& overrides_;
+  const config::Library& library_;
+  config::GivenKeys given_;
+  std::int64_t tried_ = 0;
+  bool any_legal_ = false;
+};
+
+}  // namespace
+
+ChosenJob choose_plan(const config::Source& source, const std::vector<std::string>& overrides,
+                      const config::Library& library, bool as_is) {
+  Chooser chooser(source, overrides, library);
+  return as_is ? chooser.literal() : chooser.run();
+}
+
+}  // namespace stepcast::studies

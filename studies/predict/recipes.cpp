@@ -1,0 +1,396 @@
+#include "studies/predict/recipes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/clearly_less.h"
+#include "core/error.h"
+#include "core/formats.h"
+#include "core/job/job_rules.h"
+#include "core/job/parameter_count.h"
+#include "planner/parallel/parallel_space.h"
+#include "simulator/reports/framework_memory.h"
+
+namespace stepcast::studies {
+namespace {
+
+using planner::PlanPoint;
+
+/// Share of a device that states may take before a recipe begins with more stages.
+constexpr double kStatesShare = 0.6;
+/// Sequences that are worth sharing, in tokens.
+constexpr std::int64_t kLongSequence = 32768;
+
+std::int64_t expert_parameters(const TransformerWorkload& model) {
+  if (!model.moe) {
+    return 0;
+  }
+  // All experts less those a token passes, of which one sees so many.
+  const double idle = static_cast<double>(transformer_parameters(model, 1) -
+                                          transformer_active_parameters(model, 1));
+  const double share = 1 - static_cast<double>(model.moe->per_token) /
+                               static_cast<double>(model.moe->experts);
+  return share > 0 ? static_cast<std::int64_t>(idle / share) : 0;
+}
+
+/// Ranks that a fast domain joins, at most as many as a machine of today has.
+std::int32_t fast_ranks(const System& system, std::int64_t devices) {
+  const std::int64_t inside = system.fabric.empty() ? 1 : system.devices_in_level(0);
+  return static_cast<std::int32_t>(std::min({inside, devices, std::int64_t{8}}));
+}
+
+/// Bytes of a parameter's states. A first guess: recipes are costed in full.
+struct StateBytes {
+  double weight, gradient, optimizer;
+  [[nodiscard]] double all() const { return weight + gradient + optimizer; }
+};
+StateBytes state_bytes_of(const Job& job) {
+  const double weight = bits_per_element(job.formats.frozen.value_or(job.formats.compute)) / 8;
+  if (job.lora) {
+    return {weight, 0, 0};
+  }
+  const bool adam = job.dense_optimizer == OptimizerKind::kAdam;
+  const double moments = adam ? 2 * bits_per_element(job.formats.moments) / 8 : 0;
+  const auto master = master_copy(job.formats, job.formats.compute);
+  return {weight, bits_per_element(job.formats.gradient) / 8,
+          moments + (master ? bits_per_element(*master) / 8 : 0)};
+}
+
+Job ready(const Job& job) {
+  Job base = planner::without_fits(job);
+  base.parallel.pipeline_split = {};
+  return base;
+}
+
+}  // namespace
+
+RecipeSearch::RecipeSearch(const Job& job, const models::CostModel& model)
+    : job_(ready(job)),
+      model_(model),
+      closed_form_(job_, model),
+      capacity_((1 - kHeadroom) * job.system.device.memory),
+      reserve_(simulator::framework_memory(job.system.device, {}, {}).context),
+      devices_(static_cast<std::int32_t>(job.devices)),
+      inside_(fast_ranks(job.system, job.devices)) {
+  const TransformerWorkload& w = *job.workload.transformer();
+  expert_parameters_ = expert_parameters(w);
+  parameters_ = transformer_parameters(w, job.batch.sequence) - expert_parameters_;
+}
+
+Bytes RecipeSearch::least_states(const Job& job) {
+  const TransformerWorkload& w = *job.workload.transformer();
+  return Bytes(static_cast<double>(transformer_parameters(w, job.batch.sequence)) *
+               state_bytes_of(job).all());
+}
+
+bool RecipeSearch::legal(const Point& point) const {
+  const std::int64_t used = point.devices();
+  if (used != devices_ || job_.batch.global % (std::int64_t{point.data} * point.micro) != 0) {
+    return false;
+  }
+  return !broken_rule(planner::applied(job_, point));
+}
+
+double RecipeSearch::state_bytes(const Point& p) const {
+  const StateBytes of = state_bytes_of(job_);
+  const auto each = [&](double shards) {
+    return of.weight / (p.zero >= 3 ? shards : 1) + of.gradient / (p.zero >= 2 ? shards : 1) +
+           of.optimizer / (p.zero >= 1 ? shards : 1);
+  };
+  const double stages = p.pipeline;
+  const double experts = std::max(1, p.expert);
+  const auto replicas = static_cast<double>(p.replicas());
+  return static_cast<double>(parameters_) / (stages * p.tensor) * each(replicas) +
+         static_cast<double>(expert_parameters_) / (stages * experts) *
+             each(std::max(1.0, replicas * p.tensor / experts));
+}
+
+std::optional<Recipe> RecipeSearch::costed(const Point& point) {
+  const auto known = costed_.find(point);
+  if (known != costed_.end()) {
+    return known->second;
+  }
+  if (tried() >= kMostRecipes || !legal(point)) {
+    return std::nullopt;
+  }
+  std::optional<Recipe>& of = costed_[point];
+  try {
+    const planner::StepForecast f = closed_form_.forecast(point);
+    of = Recipe{point, Seconds(f.seconds), Bytes(f.bytes) + reserve_};
+  } catch (const InputError&) {  // legal, but not what the builder makes
+  }
+  return of;
+}
+
+void RecipeSearch::take(const std::optional<Recipe>& recipe) {
+  if (recipe && recipe->bytes <= capacity_ &&
+      (!best_ || clearly_less(recipe->seconds, best_->seconds))) {
+    best_ = recipe;
+  }
+}
+
+/// With as few layers recomputed as fit; recomputation only takes time.
+void RecipeSearch::consider(Point point) {
+  point.recompute = RecomputeKind::kNone;
+  point.recompute_layers = 0;
+  const auto none = costed(point);
+  take(none);
+  const auto hopeless = [this](const std::optional<Recipe>& r) {
+    return !r || (best_ && !clearly_less(r->seconds, best_->seconds));
+  };
+  if (hopeless(none) || none->bytes <= capacity_) {
+    return;
+  }
+  Point some = point;
+  if (!job_.flash_attention || job_.workload.transformer()->mla) {
+    some.recompute = RecomputeKind::kSelective;
+    const auto selective = costed(some);
+    take(selective);
+    if (selective && selective->bytes <= capacity_) {
+      return;
+    }
+  }
+  some.recompute = RecomputeKind::kFull;
+  const auto full = costed(some);
+  take(full);
+  if (!full || full->bytes > capacity_) {
+    return;
+  }
+  const std::int64_t layers = job_.workload.transformer()->layers;
+  const auto most = static_cast<std::int32_t>((layers + point.pipeline - 1) / point.pipeline);
+  some.recompute = RecomputeKind::kFirstLayers;
+  auto k = static_cast<std::int32_t>(
+      std::ceil((none->bytes - capacity_) / (none->bytes - full->bytes) * most));
+  for (int i = 0; i < 2 && k < most; ++i, k += std::max(1, most / 10)) {
+    some.recompute_layers = k;
+    const auto partly = costed(some);
+    take(partly);
+    if (partly && partly->bytes <= capacity_) {
+      return;
+    }
+  }
+}
+
+/// Fewest stages under which states leave room for activations, all of them where none do.
+std::int32_t RecipeSearch::stages_for_states(std::int32_t tensor, std::int32_t expert) const {
+  std::int32_t most = 1;
+  for (const std::int32_t stages : planner::divisors_of(devices_ / tensor)) {
+    if (stages > job_.workload.transformer()->layers) {
+      break;
+    }
+    Point p;
+    p.tensor = tensor;
+    p.sequence_parallel = tensor > 1;
+    p.pipeline = stages;
+    p.data = devices_ / tensor / stages;
+    p.expert = expert;
+    p.zero = p.data > 1 ? 1 : 0;
+    if (!legal(p)) {
+      continue;
+    }
+    most = stages;
+    if (state_bytes(p) < kStatesShare * capacity_.base()) {
+      break;
+    }
+  }
+  return most;
+}
+
+void RecipeSearch::begin() {
+  const TransformerWorkload& w = *job_.workload.transformer();
+  std::vector<std::int32_t> experts{1};
+  if (w.moe) {
+    const std::int64_t most = std::gcd(w.moe->experts, std::int64_t{devices_});
+    experts = {static_cast<std::int32_t>(std::gcd(most, std::int64_t{inside_}))};
+    if (most > inside_) {
+      experts.push_back(static_cast<std::int32_t>(most));
+    }
+  }
+  std::vector<Point> points;
+  for (std::int32_t tensor = 1; tensor <= inside_; tensor *= 2) {
+    for (const std::int32_t expert : experts) {
+      if (devices_ % tensor != 0) {
+        continue;
+      }
+      Point p;
+      p.tensor = tensor;
+      p.sequence_parallel = tensor > 1;
+      p.expert = expert;
+      p.pipeline = stages_for_states(tensor, expert);
+      p.data = devices_ / tensor / p.pipeline;
+      p.zero = p.replicas() > 1 ? 1 : 0;
+      points.push_back(p);
+      if (tensor == 1 || tensor == inside_) {
+        p.pipeline = 1;
+        p.data = devices_ / tensor;
+        p.zero = p.replicas() > 1 ? 3 : 0;
+        points.push_back(p);
+      }
+    }
+  }
+  // Fewer ranks that share a layer exchange less.
+  for (const Point& p : points) {
+    consider(p);
+  }
+}
+
+/// One change after another of the fastest so far, until none helps.
+void RecipeSearch::improve() {
+  const TransformerWorkload& w = *job_.workload.transformer();
+  bool better = true;
+  while (better && tried() < kMostRecipes) {
+    better = false;
+    const Point from = best_->point;
+    const auto after = [&](const auto& change) {
+      Point p = from;
+      if (!better && change(p) && p != from) {
+        p.sequence_parallel = p.tensor > 1;
+        if (p.replicas() == 1) {
+          p.zero = 0;
+        }
+        const Seconds before = best_->seconds;
+        consider(p);
+        better = clearly_less(best_->seconds, before);
+      }
+    };
+    const auto halve = [](std::int32_t& n) {
+      const bool even = n % 2 == 0;
+      n /= even ? 2 : 1;
+      return even;
+    };
+    if (from.pipeline > 1) {
+      for (const auto& [embedding, head] : {std::pair{0, 0}, {0, 1}, {1, 1}, {0, 2}}) {
+        const std::int64_t chunks = (w.layers + embedding + head) / from.pipeline;
+        const bool even = (w.layers + embedding + head) % from.pipeline == 0;
+        for (const std::int64_t v : {even ? chunks : std::int64_t{1}, chunks / 2, std::int64_t{1}}) {
+          after([&, e = embedding, h = head](Point& p) {
+            p.virtual_stages = static_cast<std::int32_t>(std::max<std::int64_t>(1, v));
+            p.embedding_layers = e;
+            p.head_layers = h;
+            return (w.layers + e + h) % (p.pipeline * p.virtual_stages) == 0;
+          });
+        }
+      }
+    }
+    const auto plain = [](Point& p) {
+      p.virtual_stages = 1;
+      p.embedding_layers = p.head_layers = 0;
+    };
+    after([](Point& p) { return p.micro *= 2; });
+    after([&](Point& p) { return halve(p.micro); });
+    for (const std::int32_t zero : {0, 1, 2, 3}) {
+      after([&](Point& p) {
+        p.zero = zero;
+        return p.replicas() > 1 && !(zero == 2 && p.pipeline > 1);
+      });
+    }
+    after([&](Point& p) { return plain(p), p.pipeline *= 2, halve(p.data); });
+    after([&](Point& p) { return plain(p), p.data *= 2, halve(p.pipeline); });
+    after([&](Point& p) { return p.tensor *= 2, p.tensor <= inside_ && halve(p.data); });
+    after([&](Point& p) { return p.data *= 2, halve(p.tensor); });
+    after([&](Point& p) { return plain(p), p.pipeline *= 2, halve(p.tensor); });
+    after([&](Point& p) { return plain(p), p.tensor *= 2, p.tensor <= inside_ && halve(p.pipeline); });
+    if (w.moe) {
+      after([&](Point& p) { return p.expert *= 2; });
+      after([&](Point& p) { return halve(p.expert); });
+    }
+    if (job_.batch.sequence >= kLongSequence || from.context > 1) {
+      after([&](Point& p) { return p.context *= 2, halve(p.data); });
+      after([&](Point& p) { return p.data *= 2, halve(p.context); });
+    }
+  }
+}
+
+void RecipeSearch::search() {
+  begin();
+  if (best_) {
+    improve();
+  }
+}
+
+std::vector<Recipe> RecipeSearch::best(bool tight) {
+  search();
+  if (!best_ && tight) {
+    capacity_ = job_.system.device.memory;
+    search();
+  }
+  std::vector<Recipe> all;
+  for (const auto& [point, recipe] : costed_) {
+    if (recipe && recipe->bytes <= capacity_) {
+      all.push_back(*recipe);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Recipe& a, const Recipe& b) {
+    return clearly_less(a.seconds, b.seconds);
+  });
+  return all;
+}
+
+Job unsplit(Job job) {
+  Parallel& p = job.parallel;
+  p.tensor = p.context = p.pipeline = p.expert = p.data = p.virtual_stages = 1;
+  p.chunk_microbatches = 0;
+  p.pipeline_split = {};
+  p.schedule = ScheduleKind::kOneFOneB;
+  p.sequence_parallel = false;
+  p.zero = 0;
+  p.zero_level.clear();
+  p.zero_reshard = true;
+  p.recompute = {};
+  if (job.workload.transformer()->mla && job.flash_attention) {
+    p.recompute.modules = {.attention_core = false, .latent_up = true};
+  }
+  job.batch.micro = 1;
+  return job;
+}
+
+std::vector<std::string> recipe_settings(const planner::PlanPoint& point, const Job& from) {
+  const Parallel& p = from.parallel;
+  std::vector<std::string> settings;
+  const auto add = [&](const char* key, std::int64_t value, std::int64_t before) {
+    if (value != before) {
+      settings.push_back(fmt::format("{}={}", key, value));
+    }
+  };
+  add("parallel.tensor", point.tensor, p.tensor);
+  add("parallel.context", point.context, p.context);
+  add("parallel.expert", point.expert, p.expert);
+  add("parallel.pipeline", point.pipeline, p.pipeline);
+  add("parallel.virtual_stages", point.virtual_stages, p.virtual_stages);
+  const PipelineSplit split{point.embedding_layers, point.head_layers, {}};
+  if (split != p.pipeline_split) {
+    settings.push_back(fmt::format("parallel.pipeline_split={{\"embedding\":{},\"head\":{}}}",
+                                   split.embedding, split.head));
+  }
+  if (point.schedule != p.schedule) {
+    settings.push_back(fmt::format("parallel.schedule={}", name_of(point.schedule)));
+  }
+  if (point.sequence_parallel != p.sequence_parallel) {
+    settings.push_back(fmt::format("parallel.sequence_parallel={}", point.sequence_parallel));
+  }
+  if (point.zero != p.zero || !p.zero_level.empty()) {
+    settings.push_back(fmt::format("parallel.zero={}", point.zero));
+  }
+  const Recompute& r = p.recompute;
+  if (point.recompute != r.kind || point.recompute_layers != r.layers) {
+    const bool latent = from.workload.transformer()->mla && from.flash_attention;
+    settings.push_back("parallel.recompute=" +
+                       (point.recompute == RecomputeKind::kNone   ? std::string("none")
+                        : point.recompute == RecomputeKind::kFull ? std::string("full")
+                        : point.recompute == RecomputeKind::kFirstLayers
+                            ? fmt::format("{{\"layers\":{}}}", point.recompute_layers)
+                        : latent ? std::string("{\"modules\":[\"mla_up_proj\"]}")
+                                 : std::string("selective")));
+  }
+  add("batch.micro", point.micro, from.batch.micro);
+  return settings;
+}
+
+}  // namespace stepcast::studies

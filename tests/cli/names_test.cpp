@@ -1,0 +1,239 @@
+// What people type: models by name, keys by options of their own, answers into files.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kTrace = std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2";
+
+std::string answer(const std::vector<std::string>& arguments) {
+  const Outcome outcome = call(arguments);
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return outcome.out;
+}
+
+}  // namespace
+
+TEST_CASE("the verb is predict, and a recording is shown", "[cli][names]") {
+  const std::string full = answer({"predict", "--set", "workload=rm1", "--set", "system=dgx-h100",
+                                   "--set", "devices=4", "--format", "json"});
+  CHECK(answer({"rm1", "-n", "4", "--json"}) == full);
+  CHECK(answer({"RM1", "--gpus", "4", "--on", "H100", "--json"}) == full);
+  CHECK(answer({"predict", "rm1", "--set", "n=4", "--json"}) == full);
+  CHECK(answer({"--set", "model=rm1", "--set", "gpus=4", "--set", "on=h100", "--json"}) == full);
+  const std::string shown = answer({"show", kTrace});
+  CHECK(answer({kTrace}) == shown);
+  CHECK(answer({"predict", kTrace}) == shown);
+}
+
+TEST_CASE("options of keys are their keys byte by byte", "[cli][names]") {
+  const std::vector<std::string> keys{
+      "predict", "--set", "workload=llama2-7b", "--set", "system=dgx-h100", "--set", "devices=16",
+      "--set", "parallel.tensor=2", "--set", "parallel.pipeline=2", "--set",
+      "parallel.virtual_stages=2", "--set", "parallel.context=2", "--set", "parallel.data=2",
+      "--set", "parallel.zero=1", "--set", "parallel.recompute=full", "--set", "batch.global=16",
+      "--set", "batch.micro=1", "--set", "batch.sequence=4096", "--set", "formats.compute=bf16",
+      "--set", "framework=megatron-core", "--format", "json"};
+  const std::vector<std::string> options{
+      "Llama-2-7B", "--on",        "h100", "-n",    "16", "--tp",  "2", "--pp",  "2",
+      "--vpp",      "2",           "--cp", "2",     "--dp", "2",   "--zero", "1", "--recompute",
+      "full",       "-b",          "16",   "--mbs", "1",  "--seq", "4k", "--precision", "bf16",
+      "--framework", "megatron-core", "--json"};
+  std::vector<std::string> aliases{"predict"};
+  for (const char* set : {"model=llama2-7b", "on=h100", "gpus=16", "tp=2", "pp=2", "vpp=2", "cp=2",
+                          "dp=2", "zero=1", "recompute=full", "gbs=16", "mbs=1", "seq=4k",
+                          "precision=bf16", "framework=megatron-core"}) {
+    aliases.insert(aliases.end(), {"--set", set});
+  }
+  aliases.emplace_back("--json");
+  const std::string full = answer(keys);
+  CHECK(answer(options) == full);
+  CHECK(answer(aliases) == full);
+  // A sweep over options and aliases names the keys in full.
+  CHECK(answer({"sweep", "rm1", "-n", "4,8", "-b", "64k,128k", "--csv"}) ==
+        answer({"sweep", "rm1", "--set", "devices=4,8", "--set", "batch.global=65536,131072",
+                "--format", "csv"}));
+}
+
+TEST_CASE("wrong values of options name the option", "[cli][names][malformed]") {
+  rejected({"llama3-8b", "--tp", "abc"}, "--tp: found \"abc\"", "integer from 1");
+  rejected({"llama3-8b", "--tp", "0"}, "--tp: found 0");
+  rejected({"llama3-8b", "--tp", "-1"}, "--tp: found -1");
+  rejected({"llama3-8b", "--tp", ""}, "--tp");
+  rejected({"llama3-8b", "--tp"}, "--tp");
+  rejected({"llama3-8b", "--tp", "2", "--tp", "4"}, "--tp");
+  rejected({"llama3-8b", "--set", "tp=abc"}, "--set tp: found \"abc\"");
+  rejected({"llama3-8b", "--set", "parallel.tensor=abc"}, "--set parallel.tensor: found");
+  rejected({"llama3-8b", "--zero", "4"}, "--zero");
+  rejected({"llama3-8b", "--seq", "8kk"}, "--seq: found \"8kk\"");
+  rejected({"llama3-8b", "--gpus", "1e9"}, "-n");
+  rejected({"llama3-8b", "--precision", "bf61"}, "--precision", "did you mean \"bf16\"?");
+  rejected({"llama3-8b", "--framework", "megatorn"}, "megatorn");
+  rejected({"llama3-8b", "--on", "h1000"}, "--on: ", "h1000");
+  rejected({"llama3-8b", "--recompute", "sometimes"}, "--recompute", "sometimes");
+  rejected({"llama9-8b"}, "llama9-8b", "did you mean \"llama3-8b\"?");
+  rejected({"predikt"}, "predikt: is no command, model or file", "did you mean predict?");
+  rejected({"help", "predikt"}, "did you mean predict?");
+  rejected({"rm1", "--color", "pink"}, "--color");
+  rejected({"rm1", "-o", ""}, "-o");
+  rejected({"rm1", "-o", "none/out.json"}, "none/out.json: cannot be written");
+  rejected({"rm1", "-o", "a.json", "--html", "b.html"}, "name one file");
+  CHECK_FALSE(fs::exists("a.json"));
+}
+
+TEST_CASE("answers go to files by their extension", "[cli][names]") {
+  const TemporaryFolder folder;
+  const auto written = [&](const std::string& name) {
+    const Outcome outcome = call({"rm1", "-o", folder / name});
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(name + " written"));
+    return text_of(folder / name);
+  };
+  CHECK(written("a.json") == answer({"rm1", "--json"}));
+  CHECK(written("a.csv") == answer({"rm1", "--csv"}));
+  CHECK(written("a.txt") == answer({"rm1"}));
+  CHECK(written("answer") == answer({"rm1"}));
+  CHECK_THAT(written("a.html"), Contains("<html") && Contains("rm1"));
+  CHECK(answer({"rm1", "--html", folder / "b.html"}).empty());
+  CHECK(text_of(folder / "b.html").size() > 1000);
+  const Outcome quiet = call({"rm1", "-q", "-o", folder / "c.json"});
+  CHECK(quiet.err.empty());
+  CHECK(text_of(folder / "c.json") == text_of(folder / "a.json"));
+  CHECK_THAT(call({"rm1", "-q", "--tp", "x"}).err, Contains("--tp"));  // errors are told
+  // An answer is a job again, a plan's its best.
+  CHECK(json::parse(answer({folder / "a.json", "--json"}))["iteration_time_s"] ==
+        json::parse(text_of(folder / "a.json"))["iteration_time_s"]);
+}
+
+TEST_CASE("a model of Hugging Face needs no more than its file or folder", "[cli][names]") {
+  const TemporaryFolder folder;
+  const std::string config = folder.file("config.json", R"({"model_type": "llama",
+    "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16,
+    "num_key_value_heads": 4, "intermediate_size": 4096, "vocab_size": 32000,
+    "max_position_embeddings": 2048, "hidden_act": "silu"})");
+  const json file = document(call({config, "--zero", "1", "--json"}));
+  CHECK(file["job"]["system"]["name"] == "dgx-h100");
+  CHECK(file["job"]["batch"]["sequence"] == 2048);  // as long as the model's
+  CHECK(file["job"]["batch"]["global"] == 2048);    // 4 Mi tokens of 2,048
+  CHECK(document(call({folder.path().string(), "--zero", "1", "--json"})) == file);
+  const json longer = document(call({config, "--zero", "1", "--seq", "4k", "-b", "64", "--json"}));
+  CHECK(longer["job"]["batch"]["sequence"] == 4096);
+  CHECK(longer["job"]["batch"]["global"] == 64);
+}
+
+TEST_CASE("help leads the way", "[cli][names]") {
+  const std::string tour = answer({});
+  CHECK(std::count(tour.begin(), tour.end(), '\n') == 10);
+  CHECK_THAT(tour, Contains("stepcast llama3-8b"));
+  CHECK(answer({"help"}) == answer({"--help"}));
+  CHECK(answer({"help", "plan"}) == answer({"plan", "--help"}));
+  // Lines fit a terminal of 80 characters; every command has an example, which begins with its name.
+  std::set<std::string> commands;
+  for (const json& command : document(call({"list", "commands", "--json"}))) {
+    commands.insert(command.at("name"));
+  }
+  CHECK(commands.size() > 20);
+  for (const std::string& command : commands) {
+    const std::string help = answer({"help", command});
+    INFO(help);
+    CHECK_THAT(help, Contains("EXAMPLES:\n  stepcast "));
+    std::size_t from = 0;
+    const std::string options = help.substr(0, help.find("EXAMPLES"));
+    for (std::size_t end = 0; (end = options.find('\n', from)) != std::string::npos;
+         from = end + 1) {
+      CHECK(end - from <= 80);
+    }
+  }
+  CHECK_THAT(answer({"list"}), Contains("models") && Contains("systems"));
+  CHECK_THAT(answer({"list", "models"}), Contains("llama3-8b"));
+}
+
+TEST_CASE("diff changes the left side by what follows --", "[cli][names]") {
+  const json by_options =
+      document(call({"diff", "llama2-7b", "-n", "8", "--zero", "3", "--json", "--", "--tp", "2"}));
+  const json by_keys = document(
+      call({"explain", "--set", "workload=llama2-7b", "--set", "devices=8", "--set",
+            "parallel.zero=3", "--with", "parallel.tensor=2", "--format", "json"}));
+  CHECK(by_options["rows"] == by_keys["rows"]);
+  CHECK(by_options["changes"] == by_keys["changes"]);
+  CHECK(document(call({"diff", "rm1", "rm2", "--json"}))["rows"] ==
+        document(call({"diff", "rm1", "--json", "--", "rm2"}))["rows"]);
+  rejected({"diff", "rm1", "--", "--bogus"}, "--bogus");
+  rejected({"diff", "rm1", "rm2", "rm3"}, "rm3");
+}
+
+TEST_CASE("guard compares runs with runs as replay does with their baseline", "[cli][names]") {
+  const TemporaryFolder folder;
+  const std::string baseline = folder / "base.json";
+  REQUIRE(call({"replay", kTrace, kTrace, "--update-baseline", baseline}).code == 0);
+  const Outcome file = call({"guard", kTrace, kTrace, "--baseline", baseline, "--json"});
+  const Outcome runs = call({"guard", kTrace, kTrace, "--baseline", kTrace, kTrace, "--json"});
+  const Outcome replay = call({"replay", kTrace, kTrace, "--baseline", baseline, "--json"});
+  INFO(runs.err);
+  CHECK(file.code == replay.code);
+  CHECK(runs.code == file.code);
+  CHECK(json::parse(file.out) == json::parse(replay.out));
+  CHECK(json::parse(runs.out)["guard"] == json::parse(file.out)["guard"]);
+  rejected({"guard", kTrace}, "--baseline");
+  rejected({"guard"}, "now");
+}
+
+TEST_CASE("words complete", "[cli][names]") {
+  const auto completes = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "__complete");
+    const std::string out = answer(words);
+    std::set<std::string> lines;
+    for (std::size_t from = 0, end = 0; (end = out.find('\n', from)) != std::string::npos;
+         from = end + 1) {
+      lines.insert(out.substr(from, end - from));
+    }
+    return lines;
+  };
+  using Set = std::set<std::string>;
+  CHECK(completes({"pre"}) == Set{"predict"});
+  CHECK(completes({"llama3-8"}) == Set{"llama3-8b"});
+  CHECK(completes({"plan", "LLAMA3-8"}) == Set{"llama3-8b"});
+  CHECK(completes({"llama3-8b", "--rec"}) == Set{"--recompute"});
+  CHECK(completes({"llama3-8b", "--recompute", ""}).contains("full"));
+  CHECK(completes({"llama3-8b", "--on", "h20"}).contains("h200"));
+  CHECK(completes({"llama3-8b", "--set", "parallel.ten"}) == Set{"parallel.tensor="});
+  CHECK(completes({"llama3-8b", "--set", "tp"}) == Set{"tp="});
+  CHECK(completes({"llama3-8b", "--set", "recompute=f"}) == Set{"recompute=full"});
+  CHECK(completes({"llama3-8b", "--set", "recompute", "=", "f"}) == Set{"recompute=full"});  // bash
+  CHECK(completes({"llama3-8b", "--set", "model", "="}).contains("model=rm1"));
+  CHECK(completes({"calibrate", "--backend", ""}) == Set{"cpu", "cuda"});
+  CHECK(completes({"list", "mod"}) == Set{"models"});
+  CHECK(completes({"help", "gua"}) == Set{"guard"});
+  CHECK(completes({"replay", "no-such"}).empty());
+  CHECK(completes({""}).contains("plan"));
+  CHECK(completes({}).empty());
+}
+
+TEST_CASE("an interrupted search answers with what it has", "[cli][names][long]") {
+  const Outcome outcome = call({"plan", "gpt3-175b", "-n", "1024", "--jobs", "1", "--json"}, "", 120,
+                               [](pid_t process) {
+                                 usleep(8'000'000);
+                                 kill(process, SIGINT);
+                               });
+  INFO(outcome.err);
+  CHECK(outcome.code == 130);
+  CHECK_THAT(outcome.err, Contains("interrupted"));
+  if (!outcome.out.empty()) {
+    CHECK(json::parse(outcome.out)["plans"][0]["predicted_step_s"] > 0);
+  }
+}
