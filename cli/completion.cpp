@@ -157,6 +157,22 @@ const CLI::Option* option_called(const CLI::App& command, const std::string& wor
   return word.starts_with('-') ? command.get_option_no_throw(word) : nullptr;
 }
 
+/// Of a command and of its groups of options that exclude each other.
+Words option_names(const CLI::App& command) {
+  Words all;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      if (!option->get_group().empty()) {
+        all.push_back("--" + name);
+      }
+    }
+  }
+  for (const CLI::App* group : command.get_subcommands([](const CLI::App*) { return true; })) {
+    append(all, option_names(*group));
+  }
+  return all;
+}
+
 Words candidates(const CLI::App& app, const Words& words, const config::Library& library) {
   const std::string& word = words.back();
   Words commands;
@@ -177,15 +193,7 @@ Words candidates(const CLI::App& app, const Words& words, const config::Library&
     return values_of(*option, word, library);
   }
   if (word.starts_with('-')) {
-    Words all;
-    for (const CLI::Option* option : command->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        if (!option->get_group().empty()) {
-          all.push_back("--" + name);
-        }
-      }
-    }
-    return all;
+    return option_names(*command);
   }
   if (words.front() == "help") {
     return commands;

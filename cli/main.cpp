@@ -45,28 +45,27 @@ int main(int argc, char** argv) {
   using namespace stepcast::cli;
   add_predict(app, context);
   add_sweep(app, context);
-  add_plan(app, context);
-  add_run(app, context);
-  add_calibrate(app, context);
-  add_fit(app, context);
-  add_compare(app, context);
   add_explain(app, context);
+  add_show(app, context);
+  add_plan(app, context);
+  add_hitcurve(app, context);
   add_replay(app, context);
   add_guard(app, context);
-  add_profile(app, context);
-  add_show(app, context);
-  add_list(app, context);
-  add_hitcurve(app, context);
+  add_compare(app, context);
   add_job(app, context);
   add_convert(app, context);
+  add_run(app, context);
+  add_profile(app, context);
+  add_calibrate(app, context);
+  add_fit(app, context);
   add_validate(app, context);
   add_report(app, context);
+  add_web(app, context);
   app.add_subcommand("help", "All commands, or a command's options and examples")
       ->add_option("command", "A command");
+  add_list(app, context);
   add_doctor(app, context);
   add_completion(app, context);
-  add_web(app, context);
-
   arrange_help(app);
   if (!context.arguments.empty() && context.arguments.front() == "__complete") {
     complete(app, context);

@@ -190,7 +190,9 @@ std::vector<std::string> with_verb(const CLI::App& app, std::vector<std::string>
     }
     words.insert(words.begin(), "predict");
   }
+  std::error_code ignored;
   if (words.front() == "predict" && words.size() > 1 && is_command("show") &&
+      !std::filesystem::exists(std::filesystem::path(words[1]) / "config.json", ignored) &&
       is_recording(words[1])) {
     words.front() = "show";
   }

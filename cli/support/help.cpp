@@ -109,14 +109,37 @@ std::string value_name(const CLI::Option& option) {
                                                              : type.substr(0, type.find(':'));
 }
 
+/// The name of what is given by its place.
+std::string place_name(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return upper(type.empty() || type == "TEXT" || type.find('{') != std::string::npos
+                   ? option.get_name(true)
+                   : type);
+}
+
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(std::size_t width) : width_(std::max<std::size_t>(40, width)) {}
 
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    if (mode == CLI::AppFormatMode::Sub) {
+      return make_expanded(app);
+    }
+    return make_description(app) + make_usage(app, std::move(name)) + make_positionals(app) +
+           grouped(app) + make_subcommands(app, mode) + "\n" + make_footer(app);
+  }
+  /// Options that exclude each other.
+  std::string make_expanded(const CLI::App* group) const override {
+    std::string text = "\n" + group->get_description() + ":\n";
+    for (const CLI::Option* option : group->get_options()) {
+      text += option == group->get_help_ptr() ? "" : make_option(option, false);
+    }
+    return text;
+  }
   std::string make_option(const CLI::Option* option, bool positional) const override {
     const std::string value = value_name(*option);
-    const std::string name = positional ? upper(option->get_name(true))
-                                        : option->get_name(false, true);
+    const std::string name = positional ? place_name(*option) : option->get_name(false, true);
     return entry(positional || value.empty() ? name : name + " " + value,
                  option->get_description() + (option->get_required() ? " (required)" : ""));
   }
@@ -133,8 +156,8 @@ class HelpFormatter : public CLI::Formatter {
     }
     for (const CLI::Option* option : app->get_options()) {
       if (option->get_positional()) {
-        const std::string place = upper(option->get_name(true)) +
-                                  (option->get_expected_max() > 1 ? "..." : "");
+        const std::string place =
+            place_name(*option) + (option->get_expected_max() > 1 ? "..." : "");
         text += option->get_required() ? " " + place : " [" + place + "]";
       }
     }
@@ -145,6 +168,24 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
+  /// The job and its plan come first, where answers go last.
+  [[nodiscard]] std::string grouped(const CLI::App* app) const {
+    std::vector<std::string> groups = app->get_groups();
+    const auto rank = [](const std::string& group) {
+      return group == "Job" ? 0 : group == "Plan" ? 1 : group == "Output" ? 3 : 2;
+    };
+    std::stable_sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) {
+      return rank(a) < rank(b);
+    });
+    std::string text;
+    for (const std::string& group : groups) {
+      const auto options = app->get_options([&group](const CLI::Option* option) {
+        return !group.empty() && option->get_group() == group && option->nonpositional();
+      });
+      text += options.empty() ? "" : make_group(group, false, options);
+    }
+    return text;
+  }
   [[nodiscard]] std::string entry(const std::string& name, const std::string& text) const {
     constexpr std::size_t kColumn = 28;
     std::string line = "  " + name;

@@ -1,4 +1,5 @@
-#include <fmt/format.h>
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@
 #include "cli/support/console.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/recordings.h"
+#include "core/config/aliases.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "studies/plan/searched_plan.h"
@@ -83,6 +85,31 @@ constexpr std::array<KeyOption, 15> kKeyOptions{
      {"--recompute", "WHAT", "parallel.recompute", "Activations made again: none, selective or full",
       "Plan"}}};
 
+/// Says what a model of Hugging Face is taken with where nothing else is said.
+void tell_assumed(const config::Source& source, const std::vector<std::string>& overrides) {
+  if (source.text.find("\"model_type\"") == std::string::npos) {
+    return;
+  }
+  const auto said = [&overrides](const std::string& key) {
+    return std::any_of(overrides.begin(), overrides.end(), [&key](const std::string& o) {
+      const std::string_view own = config::key_called(std::string_view(o).substr(0, o.find('=')));
+      return own == key || own == key.substr(0, key.find('.'));
+    });
+  };
+  std::vector<std::string> assumed;
+  for (const auto& [key, text] : {std::pair{"system", "dgx-h100 (--on)"},
+                                  std::pair{"batch.global", "4 Mi tokens a step (--gbs)"},
+                                  std::pair{"batch.sequence",
+                                            "sequences as long as the model's, at most 8k (--seq)"}}) {
+    if (!said(key)) {
+      assumed.emplace_back(text);
+    }
+  }
+  if (!assumed.empty()) {
+    fmt::print(notes(), "stepcast: assumed: {}\n", fmt::join(assumed, ", "));
+  }
+}
+
 }  // namespace
 
 void add_format_option(CLI::App& command, OutputFormat& format) {
@@ -125,10 +152,12 @@ void add_setting_options(CLI::App& command, std::vector<std::string>& overrides)
 }
 
 void add_job_options(CLI::App& command, JobOptions& options) {
-  command.add_option("job", options.job,
-                     "MODEL: a built-in one (`stepcast list models`), or a file: job, config.json "
-                     "or folder of Hugging Face, Megatron arguments, tables, plan; - for standard "
-                     "input");
+  command
+      .add_option("job", options.job,
+                     "A built-in model (`stepcast list models`), or a file: job, config.json or "
+                     "folder of Hugging Face, Megatron arguments, tables, plan; - for standard "
+                     "input")
+      ->type_name("MODEL");
   add_setting_options(command, options.overrides);
   add_format_option(command, options.format);
 }
@@ -160,7 +189,9 @@ config::Source job_source(const JobOptions& options) {
   if (!fs::is_regular_file(file, error) && !spelled_as_file(options.job)) {
     return config::text_source(nlohmann::json{{"workload", options.job}}.dump(), options.job);
   }
-  return named_source(file.string());
+  config::Source source = named_source(file.string());
+  tell_assumed(source, options.overrides);
+  return source;
 }
 
 Job load_job(const JobOptions& options, const Context& context) {

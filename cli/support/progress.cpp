@@ -42,11 +42,14 @@ void Progress::update(double done, double total, const std::string& note) {
     return;
   }
   shown_ = true;
-  constexpr int kWidth = 30;
+  constexpr int kWidth = 20;
+  constexpr double kTelling = 0.02;  // less says nothing of the rest
+  const double spent = std::chrono::duration<double>(now - start_).count();
   const int filled = static_cast<int>(share * kWidth);
-  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f} % {}", what_,
+  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f} %{}  {}", what_,
              std::string(static_cast<std::size_t>(filled), '#'),
              std::string(static_cast<std::size_t>(kWidth - filled), '.'), share * 100,
+             share > kTelling ? fmt::format("  {:.0f} s left", spent * (1 - share) / share) : "",
              note.substr(0, 30));
   std::fflush(stderr);
 }

@@ -18,7 +18,7 @@ namespace {
 
 const std::string kTrace = std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2";
 
-std::string answer(const std::vector<std::string>& arguments) {
+std::string printed(const std::vector<std::string>& arguments) {
   const Outcome outcome = call(arguments);
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
@@ -28,15 +28,15 @@ std::string answer(const std::vector<std::string>& arguments) {
 }  // namespace
 
 TEST_CASE("the verb is predict, and a recording is shown", "[cli][names]") {
-  const std::string full = answer({"predict", "--set", "workload=rm1", "--set", "system=dgx-h100",
+  const std::string full = printed({"predict", "--set", "workload=rm1", "--set", "system=dgx-h100",
                                    "--set", "devices=4", "--format", "json"});
-  CHECK(answer({"rm1", "-n", "4", "--json"}) == full);
-  CHECK(answer({"RM1", "--gpus", "4", "--on", "H100", "--json"}) == full);
-  CHECK(answer({"predict", "rm1", "--set", "n=4", "--json"}) == full);
-  CHECK(answer({"--set", "model=rm1", "--set", "gpus=4", "--set", "on=h100", "--json"}) == full);
-  const std::string shown = answer({"show", kTrace});
-  CHECK(answer({kTrace}) == shown);
-  CHECK(answer({"predict", kTrace}) == shown);
+  CHECK(printed({"rm1", "-n", "4", "--json"}) == full);
+  CHECK(printed({"RM1", "--gpus", "4", "--on", "H100", "--json"}) == full);
+  CHECK(printed({"predict", "rm1", "--set", "n=4", "--json"}) == full);
+  CHECK(printed({"--set", "model=rm1", "--set", "gpus=4", "--set", "on=h100", "--json"}) == full);
+  const std::string shown = printed({"show", kTrace});
+  CHECK(printed({kTrace}) == shown);
+  CHECK(printed({"predict", kTrace}) == shown);
 }
 
 TEST_CASE("options of keys are their keys byte by byte", "[cli][names]") {
@@ -59,12 +59,12 @@ TEST_CASE("options of keys are their keys byte by byte", "[cli][names]") {
     aliases.insert(aliases.end(), {"--set", set});
   }
   aliases.emplace_back("--json");
-  const std::string full = answer(keys);
-  CHECK(answer(options) == full);
-  CHECK(answer(aliases) == full);
+  const std::string full = printed(keys);
+  CHECK(printed(options) == full);
+  CHECK(printed(aliases) == full);
   // A sweep over options and aliases names the keys in full.
-  CHECK(answer({"sweep", "rm1", "-n", "4,8", "-b", "64k,128k", "--csv"}) ==
-        answer({"sweep", "rm1", "--set", "devices=4,8", "--set", "batch.global=65536,131072",
+  CHECK(printed({"sweep", "rm1", "-n", "4,8", "-b", "64k,128k", "--csv"}) ==
+        printed({"sweep", "rm1", "--set", "devices=4,8", "--set", "batch.global=65536,131072",
                 "--format", "csv"}));
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("wrong values of options name the option", "[cli][names][malformed]") 
   rejected({"llama3-8b", "--set", "parallel.tensor=abc"}, "--set parallel.tensor: found");
   rejected({"llama3-8b", "--zero", "4"}, "--zero");
   rejected({"llama3-8b", "--seq", "8kk"}, "--seq: found \"8kk\"");
-  rejected({"llama3-8b", "--gpus", "1e9"}, "-n");
+  rejected({"llama3-8b", "--gpus", "1e9"}, "--gpus: found");
   rejected({"llama3-8b", "--precision", "bf61"}, "--precision", "did you mean \"bf16\"?");
   rejected({"llama3-8b", "--framework", "megatorn"}, "megatorn");
   rejected({"llama3-8b", "--on", "h1000"}, "--on: ", "h1000");
@@ -104,19 +104,19 @@ TEST_CASE("answers go to files by their extension", "[cli][names]") {
     CHECK_THAT(outcome.err, Contains(name + " written"));
     return text_of(folder / name);
   };
-  CHECK(written("a.json") == answer({"rm1", "--json"}));
-  CHECK(written("a.csv") == answer({"rm1", "--csv"}));
-  CHECK(written("a.txt") == answer({"rm1"}));
-  CHECK(written("answer") == answer({"rm1"}));
+  CHECK(written("a.json") == printed({"rm1", "--json"}));
+  CHECK(written("a.csv") == printed({"rm1", "--csv"}));
+  CHECK(written("a.txt") == printed({"rm1"}));
+  CHECK(written("answer") == printed({"rm1"}));
   CHECK_THAT(written("a.html"), Contains("<html") && Contains("rm1"));
-  CHECK(answer({"rm1", "--html", folder / "b.html"}).empty());
+  CHECK(printed({"rm1", "--html", folder / "b.html"}).empty());
   CHECK(text_of(folder / "b.html").size() > 1000);
   const Outcome quiet = call({"rm1", "-q", "-o", folder / "c.json"});
   CHECK(quiet.err.empty());
   CHECK(text_of(folder / "c.json") == text_of(folder / "a.json"));
   CHECK_THAT(call({"rm1", "-q", "--tp", "x"}).err, Contains("--tp"));  // errors are told
   // An answer is a job again, a plan's its best.
-  CHECK(json::parse(answer({folder / "a.json", "--json"}))["iteration_time_s"] ==
+  CHECK(json::parse(printed({folder / "a.json", "--json"}))["iteration_time_s"] ==
         json::parse(text_of(folder / "a.json"))["iteration_time_s"]);
 }
 
@@ -137,11 +137,11 @@ TEST_CASE("a model of Hugging Face needs no more than its file or folder", "[cli
 }
 
 TEST_CASE("help leads the way", "[cli][names]") {
-  const std::string tour = answer({});
+  const std::string tour = printed({});
   CHECK(std::count(tour.begin(), tour.end(), '\n') == 10);
   CHECK_THAT(tour, Contains("stepcast llama3-8b"));
-  CHECK(answer({"help"}) == answer({"--help"}));
-  CHECK(answer({"help", "plan"}) == answer({"plan", "--help"}));
+  CHECK(printed({"help"}) == printed({"--help"}));
+  CHECK(printed({"help", "plan"}) == printed({"plan", "--help"}));
   // Lines fit a terminal of 80 characters; every command has an example, which begins with its name.
   std::set<std::string> commands;
   for (const json& command : document(call({"list", "commands", "--json"}))) {
@@ -149,7 +149,7 @@ TEST_CASE("help leads the way", "[cli][names]") {
   }
   CHECK(commands.size() > 20);
   for (const std::string& command : commands) {
-    const std::string help = answer({"help", command});
+    const std::string help = printed({"help", command});
     INFO(help);
     CHECK_THAT(help, Contains("EXAMPLES:\n  stepcast "));
     std::size_t from = 0;
@@ -159,8 +159,8 @@ TEST_CASE("help leads the way", "[cli][names]") {
       CHECK(end - from <= 80);
     }
   }
-  CHECK_THAT(answer({"list"}), Contains("models") && Contains("systems"));
-  CHECK_THAT(answer({"list", "models"}), Contains("llama3-8b"));
+  CHECK_THAT(printed({"list"}), Contains("models") && Contains("systems"));
+  CHECK_THAT(printed({"list", "models"}), Contains("llama3-8b"));
 }
 
 TEST_CASE("diff changes the left side by what follows --", "[cli][names]") {
@@ -196,7 +196,7 @@ TEST_CASE("guard compares runs with runs as replay does with their baseline", "[
 TEST_CASE("words complete", "[cli][names]") {
   const auto completes = [](std::vector<std::string> words) {
     words.insert(words.begin(), "__complete");
-    const std::string out = answer(words);
+    const std::string out = printed(words);
     std::set<std::string> lines;
     for (std::size_t from = 0, end = 0; (end = out.find('\n', from)) != std::string::npos;
          from = end + 1) {

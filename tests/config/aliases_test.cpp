@@ -14,10 +14,10 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-const Library kLibrary = interop::library(STEPCAST_SOURCE_DIR);
+const Library kNames = interop::library(STEPCAST_SOURCE_DIR);
 
-Job job_of(const std::vector<std::string>& settings) {
-  return load_job(text_source("", "test"), settings, kLibrary);
+Job named_job(const std::vector<std::string>& settings) {
+  return load_job(text_source("", "test"), settings, kNames);
 }
 
 }  // namespace
@@ -58,17 +58,17 @@ TEST_CASE("settings are spelled out", "[config][aliases]") {
 
 TEST_CASE("a job of aliases is that of the keys", "[config][aliases]") {
   const Job by_keys =
-      job_of({"workload=llama3-70b", "system=dgx-h100", "devices=64", "parallel.tensor=4",
+      named_job({"workload=llama3-70b", "system=dgx-h100", "devices=64", "parallel.tensor=4",
               "parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.context=2",
               "parallel.data=4", "parallel.zero=1", "parallel.recompute=full", "batch.global=256",
               "batch.micro=1", "batch.sequence=8192", "formats.compute=fp8",
               "parallel.sequence_parallel=true", "framework=megatron-core"});
   const Job by_aliases =
-      job_of({"model=Llama-3.1-70B", "on=H100", "n=64", "tp=4", "pp=2", "vpp=2", "cp=2", "dp=4",
+      named_job({"model=Llama-3.1-70B", "on=H100", "n=64", "tp=4", "pp=2", "vpp=2", "cp=2", "dp=4",
               "zero=1", "recompute=full", "gbs=256", "mbs=1", "seq=8k", "precision=fp8", "sp=true",
               "framework=megatron"});
   CHECK(job_to_json(by_keys) == job_to_json(by_aliases));
-  CHECK(job_to_json(by_keys) != job_to_json(job_of({"workload=llama3-70b"})));
+  CHECK(job_to_json(by_keys) != job_to_json(named_job({"workload=llama3-70b"})));
 }
 
 TEST_CASE("models have other names", "[config][aliases]") {
@@ -85,19 +85,19 @@ TEST_CASE("models have other names", "[config][aliases]") {
            {"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
            {"openai/gpt-oss-20b", "gpt-oss-20b"}}) {
     INFO(written);
-    CHECK(workload_called(written, kLibrary) == name);
+    CHECK(workload_called(written, kNames) == name);
   }
   for (const char* none : {"", "/", "llama3.2-8b", "llama-3.1", "./llama3-8b", "../llama3-8b",
                            "a/b/llama3-8b", "/llama3-8b", "-instruct", "llama3-8b.json"}) {
     INFO(none);
-    CHECK(workload_called(none, kLibrary).empty());
+    CHECK(workload_called(none, kNames).empty());
   }
   // All in the data file are names of files, and one alias is of one model.
   std::set<std::string> seen;
-  for (const std::string& alias : workload_aliases(kLibrary)) {
+  for (const std::string& alias : workload_aliases(kNames)) {
     INFO(alias);
     CHECK(seen.insert(alias).second);
-    CHECK_NOTHROW(load_workload(alias, kLibrary));
+    CHECK_NOTHROW(load_workload(alias, kNames));
   }
 }
 
@@ -118,20 +118,20 @@ TEST_CASE("a GPU is its usual system", "[config][aliases]") {
            {"l40s", "l40s-8"},
            {"p5", "p5-h100"}}) {
     INFO(written);
-    CHECK(system_called(written, kLibrary) == name);
+    CHECK(system_called(written, kNames) == name);
   }
   // Whatever says more, or names no machine of the library, is no system: nobody's own cluster is
   // taken for another.
   for (const char* none : {"", "my-h100-cluster", "h1000", "t4", "h100.json", "./dgx-h100", "h100/8"}) {
     INFO(none);
-    CHECK(system_called(none, kLibrary).empty());
+    CHECK(system_called(none, kNames).empty());
   }
-  CHECK_THROWS_WITH(job_of({"workload=rm1", "system=my-h100-cluster"}), Contains("my-h100-cluster"));
+  CHECK_THROWS_WITH(named_job({"workload=rm1", "system=my-h100-cluster"}), Contains("my-h100-cluster"));
 }
 
 TEST_CASE("a job that names no system is on the default one", "[config][aliases]") {
-  CHECK(job_to_json(job_of({"workload=rm1"})) ==
-        job_to_json(job_of({"workload=rm1", "system=" + std::string(kDefaultSystem)})));
-  CHECK(job_to_json(job_of({"workload=rm1", "system.device.memory=40 GB"})) ==
-        job_to_json(job_of({"workload=rm1", "system=dgx-h100", "system.device.memory=40 GB"})));
+  CHECK(job_to_json(named_job({"workload=rm1"})) ==
+        job_to_json(named_job({"workload=rm1", "system=" + std::string(kDefaultSystem)})));
+  CHECK(job_to_json(named_job({"workload=rm1", "system.device.memory=40 GB"})) ==
+        job_to_json(named_job({"workload=rm1", "system=dgx-h100", "system.device.memory=40 GB"})));
 }
