@@ -1,5 +1,6 @@
 #include "bindings/c/host.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -81,7 +82,7 @@ Host::Host(const std::filesystem::path& data, std::vector<Command> commands)
 
 void Host::add_command(const std::string& name, CLI::App& app, cli::Context& context) const {
   for (const Command& command : commands_) {
-    if (command.name == name) {
+    if (name.empty() || command.name == name) {
       command.add(app, context);
     }
   }
@@ -147,14 +148,24 @@ Answer Host::run(Request request,
   std::ostringstream answer, notes;
   const cli::Console console{&answer, &notes, progress, std::move(request.documents)};
   const cli::ConsoleScope scope(console);
+  const auto named = std::find_if(commands_.begin(), commands_.end(), [&](const Command& c) {
+    return !request.arguments.empty() && request.arguments.front() == c.name;
+  });
+  const std::string command = named == commands_.end() ? "" : named->name;  // else all
+  const int code = run_command(command, std::move(request.arguments));
+  return {code, answer.str(), notes.str()};
+}
+
+int Host::run_on_terminal(std::vector<std::string> arguments) const {
+  return run_command("", std::move(arguments));
+}
+
+int Host::run_command(const std::string& name, std::vector<std::string> arguments) const {
   CLI::App app{"Forecast a training step before you run it", "stepcast"};
   app.require_subcommand(1);
-  cli::Context context{library_, {}, std::move(request.arguments)};
-  if (!context.arguments.empty()) {
-    add_command(context.arguments.front(), app, context);
-  }
-  const int code = cli::run_command_line(app, context);
-  return {code, answer.str(), notes.str()};
+  cli::Context context{library_, {}, std::move(arguments)};
+  add_command(name, app, context);
+  return cli::run_command_line(app, context);
 }
 
 std::string Host::described() const {

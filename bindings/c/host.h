@@ -47,11 +47,16 @@ class Host {
   [[nodiscard]] Answer run(Request request,
                            const std::function<void(double, const std::string&)>& progress) const;
 
+  /// The command line: prints to standard output. Returns the exit code.
+  [[nodiscard]] int run_on_terminal(std::vector<std::string> arguments) const;
+
   /// The commands, their inputs and options as the parser has them.
   [[nodiscard]] std::string described() const;
 
  private:
+  [[nodiscard]] int run_command(const std::string& name, std::vector<std::string> arguments) const;
   [[nodiscard]] Request read(const nlohmann::ordered_json& json) const;
+  /// The command of that name; all for an empty one.
   void add_command(const std::string& name, CLI::App& app, cli::Context& context) const;
 
   config::Catalogue catalogue_;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -253,6 +254,15 @@ const char* stepcast_notes(stepcast_call* call) {
 
 const char* stepcast_error(stepcast_call* call) {
   return stepcast_status(call) == STEPCAST_RUNNING ? "" : call->state->error.c_str();
+}
+
+int stepcast_main(int count, const char* const* arguments) {
+  try {
+    return Host(installed_data(), commands()).run_on_terminal({arguments, arguments + count});
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "stepcast: %s\n", e.what());
+    return STEPCAST_DEFECT;
+  }
 }
 
 void stepcast_free(stepcast_call* call) {

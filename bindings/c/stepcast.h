@@ -78,6 +78,9 @@ const char *stepcast_notes(stepcast_call *call);
 /* Why there is no answer; empty where there is one. */
 const char *stepcast_error(stepcast_call *call);
 
+/* The command line: arguments without the program's name; prints as the executable does. Returns the exit code. */
+int stepcast_main(int count, const char *const *arguments);
+
 /* A call that has not ended is cancelled; it is not waited for. */
 void stepcast_free(stepcast_call *call);
 

@@ -180,9 +180,9 @@ std::string job_keys_page() {
   for (const JobKey& key : job_keys()) {
     const std::size_t dot = key.path.rfind('.');
     const std::string object = dot == std::string::npos ? "" : key.path.substr(0, dot);
-    // Names and sources say themselves; constants of a device are described as those of a system are.
-    if (key.type == "a name" || key.path.ends_with(".source") ||
-        object.starts_with("system.device.fitted") || key.path == "workload.kind") {
+    // Names and sources say themselves; constants are written by `calibrate` and `fit`.
+    if (key.type == "a name" || key.path.ends_with(".source") || key.path == "workload.kind" ||
+        object.find(".fitted.") != std::string::npos) {
       continue;
     }
     auto section = std::find_if(sections.begin(), sections.end(),

@@ -37,6 +37,8 @@ class Record(Dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
+        if name.startswith("__"):
+            raise AttributeError(name)
         near = difflib.get_close_matches(name, map(str, self), 1)
         raise AttributeError(f"no '{name}' here" + (f"; did you mean '{near[0]}'?" if near else f"; there is {', '.join(map(str, self))}"))
 
@@ -90,7 +92,7 @@ class Result(Record):
 
     def __repr__(self) -> str:
         keys = [key for key in self if isinstance(self[key], (int, float, str))]
-        return f"<stepcast {self.command}: {', '.join(f'{key} {_short(self[key])}' for key in keys or self)}>"
+        return f"<stepcast {self.command}: {', '.join(f'{key} {_short(self[key])}' for key in (keys or list(self))[:8])}>"
 
     def summary(self) -> Text:
         """What the command prints for people."""

@@ -64,7 +64,7 @@ def _call(match: "re.Match[str]") -> str:
     if not words:
         return "`stepcast`"
     if words[0] == "list":
-        return f"`stepcast.{'frameworks' if words[-1] == 'stacks' else words[-1]}()`"
+        return f"`stepcast.{_LISTS.get(words[-1], words[-1])}()`"
     if words[-1] == "--help":
         return f"`help(stepcast{''.join('.' + word for word in words[:-1])})`"
     command = words.pop(0) if re.fullmatch("[a-z]+", words[0]) and words[0] in _COMMANDS else "predict"
@@ -83,6 +83,7 @@ def _call(match: "re.Match[str]") -> str:
     return f"`stepcast.{command}({', '.join(given)})`"
 
 
+_LISTS = {"stacks": "frameworks", "models": "workloads"}
 _COMMANDS = ("predict", "sweep", "plan", "explain", "diff", "compare", "replay", "guard", "show", "convert", "job", "fit",
              "calibrate", "run", "validate", "profile", "report", "doctor")
 

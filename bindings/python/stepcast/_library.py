@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 Progress = Callable[[float, str], None]
 
@@ -20,7 +20,8 @@ def _load() -> ctypes.CDLL:
             ("open", pointer, (text, ctypes.POINTER(text))), ("start", pointer, (pointer, text)),
             ("wait", number, (pointer, number)), ("progress", ctypes.c_double, (pointer, ctypes.POINTER(text))),
             ("status", number, (pointer,)), ("answer", text, (pointer,)), ("notes", text, (pointer,)),
-            ("error", text, (pointer,)), ("free", None, (pointer,))):
+            ("error", text, (pointer,)), ("free", None, (pointer,)),
+            ("main", number, (number, ctypes.POINTER(text)))):
         function = getattr(library, "stepcast_" + name)
         function.restype, function.argtypes = result, arguments
     if library.stepcast_api_version() != _API_VERSION:
@@ -76,3 +77,9 @@ def call(request: str, progress: Optional[Progress] = None) -> Answer:
                       *(part(running).decode() for part in (_c.stepcast_answer, _c.stepcast_notes, _c.stepcast_error)))
     finally:
         _c.stepcast_free(running)
+
+
+def main(arguments: List[str]) -> int:
+    """The command line, on the terminal; the exit code."""
+    code: int = _c.stepcast_main(len(arguments), (ctypes.c_char_p * len(arguments))(*map(os.fsencode, arguments)))
+    return code
