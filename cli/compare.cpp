@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
 #include "cli/print/print_prediction.h"
 #include "cli/print/text_table.h"
+#include "cli/support/console.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
 #include "core/error.h"

@@ -1,5 +1,5 @@
-#include "cli/support/console.h"
 #include "cli/doctor.h"
+#include "cli/support/console.h"
 
 #include <fmt/format.h>
 
@@ -148,8 +148,7 @@ void add_doctor(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "doctor", "What is installed, found and missing, and what each missing part would give");
   add_format_option(*command, *format);
-  command->callback(
-      [format, &context] { report_of(all_parts(context), *format).print(answer()); });
+  command->callback([format, &context] { report_of(all_parts(context), *format).print(answer()); });
 }
 
 }  // namespace stepcast::cli

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <optional>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "core/config/config.h"
 #include "core/error.h"

@@ -2,11 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "core/whole_file.h"
