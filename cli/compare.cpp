@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"

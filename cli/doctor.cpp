@@ -1,5 +1,5 @@
-#include "cli/support/console.h"
 #include "cli/doctor.h"
+#include "cli/support/console.h"
 
 #include <fmt/format.h>
 
@@ -148,8 +148,7 @@ void add_doctor(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "doctor", "Show installed and missing parts, and how to get them");
   add_format_option(*command, *format);
-  command->callback(
-      [format, &context] { report_of(all_parts(context), *format).print(answer()); });
+  command->callback([format, &context] { report_of(all_parts(context), *format).print(answer()); });
 }
 
 }  // namespace stepcast::cli

@@ -450,8 +450,8 @@ void read_second(ExplainCommand& options) {
   try {
     words.parse(std::vector<std::string>(options.second.rbegin(), options.second.rend()));
   } catch (const CLI::ParseError& e) {
-    throw InputError("", fmt::format("after --: {}; `stepcast diff --help` says what is expected",
-                                     e.what()));
+    throw InputError(
+        "", fmt::format("after --: {}; `stepcast diff --help` says what is expected", e.what()));
   }
   options.b = second.job;
   options.with.insert(options.with.end(), second.overrides.begin(), second.overrides.end());
@@ -464,7 +464,8 @@ void add_explain(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "diff", "Why one job, plan or trace is slower than another");
   command->alias("explain");
-  command->add_option("a", options->a, "Model, job, plan or recorded run (`stepcast help predict`)");
+  command->add_option("a", options->a,
+                      "Model, job, plan or recorded run (`stepcast help predict`)");
   command->add_option("b", options->second,
                       "The other one; or, after --, options that change A: -- --tp 2 --zero 1");
   command->add_option("--with", options->with, "key=value set in B only; repeatable")

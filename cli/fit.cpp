@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"

@@ -475,8 +475,8 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
   if (interrupted) {
     fmt::print(notes(), "stepcast: interrupted; {}\n",
                report.plans.empty() ? "no plan was found yet" : "the best plans so far:");
-    for (double* seconds : {&report.search_seconds, &report.fewer_devices_seconds,
-                            &report.simulation_seconds}) {
+    for (double* seconds :
+         {&report.search_seconds, &report.fewer_devices_seconds, &report.simulation_seconds}) {
       *seconds = std::fmod(*seconds, kNever);
     }
     if (report.plans.empty()) {

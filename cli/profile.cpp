@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/show_tables.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "cli/support/run_command.h"

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
 #include "cli/support/checks.h"
+#include "cli/support/console.h"
 #include "cli/support/cuda_backend.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"

@@ -1,5 +1,5 @@
-#include "cli/support/console.h"
 #include "cli/validate/validate.h"
+#include "cli/support/console.h"
 
 #include <fmt/format.h>
 

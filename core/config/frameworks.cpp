@@ -98,8 +98,8 @@ Job read_job_on_framework(JobDocuments documents, const std::optional<NamedFrame
                           const Library& library, bool plan_open) {
   if (named && lower(named->name) != kNoFramework) {
     const PublishedNames names = load_published_names(library);
-    const FrameworkRecipe recipe =
-        names.named(framework_called(named->name, library), named->where);  // always with a framework
+    const FrameworkRecipe recipe = names.named(framework_called(named->name, library),
+                                               named->where);  // always with a framework
     documents = with_framework(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
     if (is_transformer(job) && job.phase == JobPhase::kTrain) {
