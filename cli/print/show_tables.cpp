@@ -387,14 +387,14 @@ DataTable recorded_ops(const studies::RecordedStep& s) {
   DataTable ops("ops", "Longest ops, per rank and step",
                 {{"op"},
                  {"kind", "", true},
-                 {"phase", "", true},
+                 {"phase", "", true, kMinor},
                  {"executions"},
                  {"time_s", "time"},
                  {"share"},
                  {"wait_s", "wait"},
-                 {"fastest_rank_s", "fastest rank"},
-                 {"slowest_rank_s", "slowest rank"},
-                 {"slowest", "which"},
+                 {"fastest_rank_s", "fastest rank", false, kMinor},
+                 {"slowest_rank_s", "slowest rank", false, kMinor},
+                 {"slowest", "which", false, kMinor},
                  {"flops_per_s", "FLOP/s"},
                  {"bytes_per_s", "B/s"}});
   ops.limit(20);
@@ -459,9 +459,9 @@ Tables recorded_tables(const studies::RecordedStep& s) {
                       {"caused_wait_s", "delay caused"},
                       {"issuing_s", "host launch time"},
                       {"queue_full_s", "launch queue full"},
-                      {"dropped_records", "dropped"},
-                      {"clock_offset_s", "clock offset"},
-                      {"clock_residual_s", "clock residual"}});
+                      {"dropped_records", "dropped", false, kMinor},
+                      {"clock_offset_s", "clock offset", false, kMinor},
+                      {"clock_residual_s", "clock residual", false, kMinor}});
   for (const studies::RankStep& r : s.by_rank) {
     const Cell rank = cell(std::int64_t{r.rank});
     ranks.row({rank, cell(r.median), cell(r.mean), cell(r.compute), cell(r.exposed_communication),

@@ -18,7 +18,7 @@
 namespace stepcast::cli {
 namespace {
 
-constexpr std::size_t kPieceGap = 3;  ///< between pieces of a row
+constexpr std::size_t kWideGap = 4, kPieceGap = 2;  ///< between pieces of a row
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -195,13 +195,20 @@ std::string wrapped(std::string_view text, std::size_t width) {
 }
 
 std::string in_row(const std::vector<std::string>& pieces, std::size_t width, std::size_t indent) {
+  std::size_t sum = indent;
+  for (const std::string& piece : pieces) {
+    sum += shown_width(piece);
+  }
+  const std::size_t free = width > sum ? width - sum : 0;
+  const std::size_t gap =
+      std::clamp(free / std::max<std::size_t>(1, pieces.size() - 1), kPieceGap, kWideGap);
   std::string text;
   std::size_t used = 0;
   for (const std::string& piece : pieces) {
     const std::size_t wide = shown_width(piece);
-    if (used > 0 && used + kPieceGap + wide <= width) {
-      text.append(kPieceGap, ' ');
-      used += kPieceGap + wide;
+    if (used > 0 && used + gap + wide <= width) {
+      text.append(gap, ' ');
+      used += gap + wide;
     } else {
       text += used > 0 ? "\n" : "";
       text.append(indent, ' ');

@@ -49,7 +49,7 @@ std::size_t shown_width(std::string_view text);
 /// Prose in lines of at most `width`: broken at spaces, commands in backquotes whole, lines after
 /// the first indented by two more. Line ends stay.
 std::string wrapped(std::string_view text, std::size_t width);
-/// Pieces side by side, three spaces apart, in as many lines as they need.
+/// Pieces side by side, two to four spaces apart, in as many lines as they need.
 std::string in_row(const std::vector<std::string>& pieces, std::size_t width, std::size_t indent);
 
 /// Prints text that holds colours of ours and is printable otherwise.

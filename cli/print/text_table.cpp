@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kGap = 2;         ///< between columns
 constexpr std::size_t kLeastText = 20;  ///< of a text that is cut
+constexpr std::size_t kGoodText = 36;   ///< the same while a column of no importance is left
 
 /// At most `width` characters of UTF-8 text.
 std::string cut(const std::string& text, std::size_t width) {
@@ -73,9 +74,14 @@ std::vector<std::size_t> TextTable::shown(std::vector<std::size_t>& width, std::
     return sum;
   };
   const auto cut_widest = [&] {
+    const bool spare = columns.size() > 2 && std::any_of(columns.begin() + 1, columns.end(),
+                                                         [this](std::size_t c) {
+                                                           return importance_[c] == 0;
+                                                         });
     std::size_t* widest = nullptr;
     for (const std::size_t c : columns) {
-      const std::size_t least = std::max(kLeastText, shown_width(rows_.front()[c]));
+      const std::size_t least =
+          std::max(spare ? kGoodText : kLeastText, shown_width(rows_.front()[c]));
       if (is_left(c) && width[c] > least && (widest == nullptr || width[c] > *widest)) {
         widest = &width[c];
       }
@@ -96,6 +102,7 @@ std::vector<std::size_t> TextTable::shown(std::vector<std::size_t>& width, std::
         columns.rbegin(), columns.rend() - 1,
         [this](std::size_t a, std::size_t b) { return importance_[a] < importance_[b]; });
     columns.erase(std::next(least).base());
+    width = widths();
   }
   return columns;
 }
