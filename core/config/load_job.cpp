@@ -53,7 +53,7 @@ auto resolve(const Value& job, const char* key, FileKind kind,
                       ? "{\"global\": .., \"sequence\": ..}, or --set batch.global=N --set "
                         "batch.sequence=S: sequences of a step on all devices together, and the "
                         "tokens of one"
-                      : "{\"global\": N}, or --set batch.global=N: the samples of a step on all "
+                      : "{\"global\": N}, or -b N (--set batch.global=N): the samples of a step on all "
                         "devices together"));
 }
 
