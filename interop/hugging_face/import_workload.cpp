@@ -399,6 +399,18 @@ void read_mpt_attention(Reader& r, Json& w) {
   }
 }
 
+/// Batch of a job that says none, as large models are trained on: four million tokens, in sequences
+/// as long as the model's positions, at most 8192.
+Json usual_batch(const Json& positions) {
+  constexpr std::int64_t kTokens = std::int64_t{1} << 22;
+  constexpr std::int64_t kLongest = 8192;
+  const bool known = positions.is_number_integer() && positions.get<std::int64_t>() > 0;
+  const std::int64_t sequence = std::min(known ? positions.get<std::int64_t>() : kLongest, kLongest);
+  return {{"global", std::max<std::int64_t>(1, kTokens / sequence)},
+          {"micro", 1},
+          {"sequence", sequence}};
+}
+
 Json workload_of(Reader& r) {
   const Value type = r.value().at("model_type", "the family of the model");
   const std::string named = type.text("the family of the model");
@@ -466,6 +478,7 @@ Json workload_of(Reader& r) {
     w["approximated"] = r.approximated();
   }
   w["source"] = "config.json of a Hugging Face model";
+  w["default_batch"] = usual_batch(r.value().json().value("max_position_embeddings", Json()));
   return w;
 }
 
