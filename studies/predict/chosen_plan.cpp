@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
+#include "core/clearly_less.h"
 #include "core/config/default_framework.h"
 #include "core/error.h"
 #include "core/job/layers.h"
@@ -68,23 +71,46 @@ class Chooser {
     }
     const Job& job = open_job->request.job;
     const bool layers = job.workload.transformer() == nullptr;
-    if (given_.plan && !layers) {
-      return literal();
-    }
     const std::int64_t machine = job.devices;
+    if (given_.plan && !layers) {
+      return legal(job, machine);
+    }
     const bool trains = !layers && job.phase == JobPhase::kTrain;
     for (std::int64_t devices = trains ? first_devices(job, machine) : machine;
          devices <= most_devices(job); devices *= 2) {
       const Settings on =
           devices == machine ? Settings{} : Settings{fmt::format("devices={}", devices)};
+      tried_ = 0;
+      const Bytes before = std::exchange(least_, Bytes(std::numeric_limits<double>::infinity()));
       std::optional<Candidate> best = layers   ? layered(on, job)
                                       : trains ? trained(on)
                                                : served(on);
       if (best) {
         return chosen(std::move(*best), devices, machine);
       }
+      const bool known = !std::isinf(least_.base());
+      if (known && !trains && !clearly_less(least_.base(), before.base())) {
+        break;  // more devices hold no less each
+      }
     }
     return literal();
+  }
+
+  /// A plan that is said, on the fewest machines that its degrees divide.
+  [[nodiscard]] ChosenJob legal(const Job& job, std::int64_t machine) const {
+    try {
+      return literal();
+    } catch (const InputError&) {
+      for (std::int64_t devices = 2 * machine; !given_.devices && devices <= most_devices(job);
+           devices *= 2) {
+        try {
+          Settings on{fmt::format("devices={}", devices)};
+          return chosen({load(on), on, {}}, devices, machine);
+        } catch (const InputError&) {  // nor that many
+        }
+      }
+      throw;
+    }
   }
 
   [[nodiscard]] ChosenJob literal() const {
@@ -112,10 +138,11 @@ class Chooser {
     return devices;
   }
 
-  static bool fits(const Job& job, const ExecutionGraph& graph) {
+  bool fits(const Job& job, const ExecutionGraph& graph) {
     const Bytes memory = job.system.device.memory;
-    return memory <= Bytes{} ||
-           simulator::fullest_ledger(graph, job.system.device).total() <= memory;
+    const Bytes needed = simulator::fullest_ledger(graph, job.system.device).total();
+    least_ = std::min(least_, needed);
+    return memory <= Bytes{} || needed <= memory;
   }
 
   std::optional<Candidate> trained(const Settings& on) {
@@ -164,7 +191,7 @@ class Chooser {
   std::vector<Recipe> recipes_of(const Job& job, const models::CostModel& model) {
     RecipeSearch search(job, model);
     std::vector<Recipe> recipes = search.best(given_.devices);
-    tried_ += search.tried();
+    tried_ = search.tried();
     any_legal_ = search.tried() > 0;
     return recipes;
   }
@@ -175,7 +202,9 @@ class Chooser {
     settings = joined(std::move(settings), recipe_settings(recipe.point, open_job));
     std::erase(settings, "parallel.sequence_parallel=true");  // which most frameworks say
     // A job that says no key of its plan would be chosen for again.
-    settings.push_back(fmt::format("batch.micro={}", recipe.point.micro));
+    if (recipe.point.micro == 1) {
+      settings.emplace_back("batch.micro=1");
+    }
     try {
       Candidate made{load(settings), settings, recipe.seconds};
       const Settings rest = recipe_settings(recipe.point, made.on.job);
@@ -212,7 +241,7 @@ class Chooser {
   }
 
   /// A list of layers, on the fewest ranks to a sample where its kind can be split.
-  std::optional<Candidate> layered(const Settings& on, const Job& job) const {
+  std::optional<Candidate> layered(const Settings& on, const Job& job) {
     const LayeredWorkload& w = *job.workload.layered();
     const bool splits = w.layers != nullptr && w.layers->as<DitModel>() != nullptr && !given_.plan;
     const std::int64_t widest = splits ? job.system.host.devices : 1;
@@ -235,7 +264,8 @@ class Chooser {
   [[nodiscard]] ChosenJob chosen(Candidate best, std::int64_t devices, std::int64_t machine) const {
     PlanChoice choice{tried_ > 0, tried_, std::move(best.settings), {}};
     if (devices > machine) {
-      choice.notes.push_back(fmt::format("{} devices: the fewest machines that hold it", devices));
+      choice.notes.push_back(fmt::format("{} devices: the fewest machines that {}", devices,
+                                         given_.plan ? "it is legal on" : "hold it"));
     }
     return noted({std::move(best.on.job), std::move(choice), std::move(best.on.default_framework),
                   std::move(best.on.rejected), std::move(best.on.framework)});
@@ -257,6 +287,8 @@ class Chooser {
   config::GivenKeys given_;
   std::int64_t tried_ = 0;
   bool any_legal_ = false;
+  Bytes least_ = Bytes(std::numeric_limits<double>::infinity());  ///< that a device of the last
+                                                                  ///< machines needs
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -206,11 +207,12 @@ class Fixer {
 
  private:
   /// The fix that the settings are, if the job that they load fits.
-  std::optional<Fix> fix_of(const Settings& set) const {
+  std::optional<Fix> fix_of(const Settings& set) {
     try {
       const Job job = load_(set);
       const ExecutionGraph graph = workloads::build_graph(job);
       const Bytes total = simulator::fullest_ledger(graph, job.system.device).total();
+      least_ = std::min(least_, total);
       if (total > job.system.device.memory) {
         return std::nullopt;
       }
@@ -341,7 +343,11 @@ class Fixer {
     }
     for (std::int64_t devices = 2 * job_.devices; fixes_.empty() && devices <= most_devices();
          devices *= 2) {
+      const Bytes before = least_;
       take({fmt::format("devices={}", devices)});
+      if (!clearly_less(least_.base(), before.base())) {
+        break;  // more devices hold no less each
+      }
     }
   }
 
@@ -357,6 +363,7 @@ class Fixer {
   const Job& job_;
   const LoadWith& load_;
   std::vector<Fix> fixes_;
+  Bytes least_ = Bytes(std::numeric_limits<double>::infinity());  ///< of what was tried
 };
 
 }  // namespace

@@ -25,8 +25,6 @@ using planner::PlanPoint;
 
 /// Share of a device that states may take before a recipe begins with more stages.
 constexpr double kStatesShare = 0.6;
-/// Sequences that are worth sharing, in tokens.
-constexpr std::int64_t kLongSequence = 32768;
 
 std::int64_t expert_parameters(const TransformerWorkload& model) {
   if (!model.moe) {
@@ -129,39 +127,27 @@ std::optional<Recipe> RecipeSearch::costed(const Point& point) {
   return of;
 }
 
-void RecipeSearch::take(const std::optional<Recipe>& recipe) {
-  if (recipe && recipe->bytes <= capacity_ &&
-      (!best_ || clearly_less(recipe->seconds, best_->seconds))) {
-    best_ = recipe;
-  }
-}
-
-/// With as few layers recomputed as fit; recomputation only takes time.
-void RecipeSearch::consider(Point point) {
+/// The fastest way to fit a plan that is faster than `rival`: with as few layers recomputed as fit.
+/// Recomputation only takes time.
+std::optional<Recipe> RecipeSearch::fitted(Point point, const std::optional<Recipe>& rival) {
   point.recompute = RecomputeKind::kNone;
   point.recompute_layers = 0;
+  const auto fits = [this](const std::optional<Recipe>& r) { return r && r->bytes <= capacity_; };
   const auto none = costed(point);
-  take(none);
-  const auto hopeless = [this](const std::optional<Recipe>& r) {
-    return !r || (best_ && !clearly_less(r->seconds, best_->seconds));
-  };
-  if (hopeless(none) || none->bytes <= capacity_) {
-    return;
+  if (!none || fits(none) || (rival && !clearly_less(none->seconds, rival->seconds))) {
+    return fits(none) ? none : std::nullopt;
   }
   Point some = point;
   if (!job_.flash_attention || job_.workload.transformer()->mla) {
     some.recompute = RecomputeKind::kSelective;
-    const auto selective = costed(some);
-    take(selective);
-    if (selective && selective->bytes <= capacity_) {
-      return;
+    if (const auto selective = costed(some); fits(selective)) {
+      return selective;
     }
   }
   some.recompute = RecomputeKind::kFull;
   const auto full = costed(some);
-  take(full);
-  if (!full || full->bytes > capacity_) {
-    return;
+  if (!fits(full)) {
+    return std::nullopt;
   }
   const std::int64_t layers = job_.workload.transformer()->layers;
   const auto most = static_cast<std::int32_t>((layers + point.pipeline - 1) / point.pipeline);
@@ -171,11 +157,11 @@ void RecipeSearch::consider(Point point) {
   for (int i = 0; i < 2 && k < most; ++i, k += std::max(1, most / 10)) {
     some.recompute_layers = k;
     const auto partly = costed(some);
-    take(partly);
-    if (partly && partly->bytes <= capacity_) {
-      return;
+    if (fits(partly)) {
+      return clearly_less(partly->seconds, full->seconds) ? partly : full;
     }
   }
+  return full;
 }
 
 /// Fewest stages under which states leave room for activations, all of them where none do.
@@ -203,7 +189,8 @@ std::int32_t RecipeSearch::stages_for_states(std::int32_t tensor, std::int32_t e
   return most;
 }
 
-void RecipeSearch::begin() {
+/// From fewer ranks that share a layer, which exchange less, to more.
+std::vector<PlanPoint> RecipeSearch::first_points() const {
   const TransformerWorkload& w = *job_.workload.transformer();
   std::vector<std::int32_t> experts{1};
   if (w.moe) {
@@ -235,97 +222,114 @@ void RecipeSearch::begin() {
       }
     }
   }
-  // Fewer ranks that share a layer exchange less.
-  for (const Point& p : points) {
-    consider(p);
-  }
+  return points;
 }
 
-/// One change after another of the fastest so far, until none helps.
-void RecipeSearch::improve() {
+/// One change away.
+std::vector<PlanPoint> RecipeSearch::neighbours(const Point& of) const {
   const TransformerWorkload& w = *job_.workload.transformer();
-  bool better = true;
-  while (better && tried() < kMostRecipes) {
-    better = false;
-    const Point from = best_->point;
-    const auto after = [&](const auto& change) {
-      Point p = from;
-      if (!better && change(p) && p != from) {
-        p.sequence_parallel = p.tensor > 1;
-        if (p.replicas() == 1) {
-          p.zero = 0;
-        }
-        const Seconds before = best_->seconds;
-        consider(p);
-        better = clearly_less(best_->seconds, before);
-      }
-    };
-    const auto halve = [](std::int32_t& n) {
-      const bool even = n % 2 == 0;
-      n /= even ? 2 : 1;
-      return even;
-    };
-    if (from.pipeline > 1) {
-      for (const auto& [embedding, head] : {std::pair{0, 0}, {0, 1}, {1, 1}, {0, 2}}) {
-        const std::int64_t chunks = (w.layers + embedding + head) / from.pipeline;
-        const bool even = (w.layers + embedding + head) % from.pipeline == 0;
-        for (const std::int64_t v : {even ? chunks : std::int64_t{1}, chunks / 2, std::int64_t{1}}) {
-          after([&, e = embedding, h = head](Point& p) {
-            p.virtual_stages = static_cast<std::int32_t>(std::max<std::int64_t>(1, v));
-            p.embedding_layers = e;
-            p.head_layers = h;
-            return (w.layers + e + h) % (p.pipeline * p.virtual_stages) == 0;
-          });
-        }
-      }
+  std::vector<Point> all;
+  const auto add = [&](const auto& change) {
+    Point p = of;
+    if (!change(p) || p.tensor > inside_) {
+      return;
     }
-    const auto plain = [](Point& p) {
+    p.sequence_parallel = p.tensor > 1;
+    p.zero = p.replicas() == 1 ? 0 : p.zero;
+    while (p.expert > 1 && p.replicas() * p.tensor % p.expert != 0) {
+      p.expert /= 2;
+    }
+    if (p.pipeline != of.pipeline) {
       p.virtual_stages = 1;
       p.embedding_layers = p.head_layers = 0;
-    };
-    after([](Point& p) { return p.micro *= 2; });
-    after([&](Point& p) { return halve(p.micro); });
-    for (const std::int32_t zero : {0, 1, 2, 3}) {
-      after([&](Point& p) {
-        p.zero = zero;
-        return p.replicas() > 1 && !(zero == 2 && p.pipeline > 1);
-      });
     }
-    after([&](Point& p) { return plain(p), p.pipeline *= 2, halve(p.data); });
-    after([&](Point& p) { return plain(p), p.data *= 2, halve(p.pipeline); });
-    after([&](Point& p) { return p.tensor *= 2, p.tensor <= inside_ && halve(p.data); });
-    after([&](Point& p) { return p.data *= 2, halve(p.tensor); });
-    after([&](Point& p) { return plain(p), p.pipeline *= 2, halve(p.tensor); });
-    after([&](Point& p) { return plain(p), p.tensor *= 2, p.tensor <= inside_ && halve(p.pipeline); });
-    if (w.moe) {
-      after([&](Point& p) { return p.expert *= 2; });
-      after([&](Point& p) { return halve(p.expert); });
+    if (p != of && p.devices() == devices_) {
+      all.push_back(p);
     }
-    if (job_.batch.sequence >= kLongSequence || from.context > 1) {
-      after([&](Point& p) { return p.context *= 2, halve(p.data); });
-      after([&](Point& p) { return p.data *= 2, halve(p.context); });
+  };
+  const auto halve = [](std::int32_t& n) {
+    const bool even = n % 2 == 0;
+    n /= even ? 2 : 1;
+    return even;
+  };
+  add([](Point& p) { return p.micro *= 2; });
+  if (of.pipeline > 1) {
+    for (const auto& [embedding, head] : {std::pair{0, 0}, {0, 1}, {1, 1}, {0, 2}}) {
+      const std::int32_t layers = static_cast<std::int32_t>(w.layers) + embedding + head;
+      const std::int32_t chunks = layers / of.pipeline;
+      for (const std::int32_t v : {chunks, chunks / 2, 1}) {
+        add([&, e = embedding, h = head](Point& p) {
+          p.virtual_stages = std::max(1, v);
+          p.embedding_layers = e;
+          p.head_layers = h;
+          return layers % (p.pipeline * p.virtual_stages) == 0;
+        });
+      }
     }
   }
+  add([&](Point& p) { return p.pipeline *= 2, halve(p.data); });
+  add([&](Point& p) { return p.data *= 2, halve(p.pipeline); });
+  add([&](Point& p) { return p.tensor *= 2, halve(p.pipeline); });
+  add([&](Point& p) { return p.pipeline *= 2, halve(p.tensor); });
+  add([&](Point& p) { return p.tensor *= 2, halve(p.data); });
+  add([&](Point& p) { return p.data *= 2, halve(p.tensor); });
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    add([&](Point& p) {
+      p.zero = zero;
+      return !(zero == 2 && p.pipeline > 1);
+    });
+  }
+  if (w.moe) {
+    add([&](Point& p) { return halve(p.expert); });
+    add([](Point& p) { return p.expert *= 2; });
+  }
+  add([&](Point& p) { return halve(p.micro); });
+  add([&](Point& p) { return p.context *= 2, halve(p.data); });
+  add([&](Point& p) { return p.context *= 2, halve(p.pipeline); });
+  add([&](Point& p) { return p.data *= 2, halve(p.context); });
+  return all;
 }
 
 void RecipeSearch::search() {
-  begin();
-  if (best_) {
-    improve();
+  const auto faster = [](const Recipe& a, const Recipe& b) {
+    return clearly_less(a.seconds, b.seconds);
+  };
+  std::vector<Recipe> first;
+  for (const Point& p : first_points()) {
+    if (const auto recipe = fitted(p, std::nullopt)) {
+      first.push_back(*recipe);
+    }
+  }
+  std::stable_sort(first.begin(), first.end(), faster);
+  for (std::optional<Recipe> from : first) {
+    for (bool better = true; better;) {
+      better = false;
+      for (Point p : neighbours(from->point)) {
+        const auto recipe = fitted(p, from);
+        if (recipe && faster(*recipe, *from)) {
+          from = recipe;
+          better = true;
+          break;
+        }
+      }
+    }
   }
 }
 
 std::vector<Recipe> RecipeSearch::best(bool tight) {
-  search();
-  if (!best_ && tight) {
-    capacity_ = job_.system.device.memory;
-    search();
-  }
   std::vector<Recipe> all;
-  for (const auto& [point, recipe] : costed_) {
-    if (recipe && recipe->bytes <= capacity_) {
-      all.push_back(*recipe);
+  const auto gather = [&] {
+    search();
+    for (const auto& [point, recipe] : costed_) {
+      if (recipe && recipe->bytes <= capacity_) {
+        all.push_back(*recipe);
+      }
     }
+  };
+  gather();
+  if (all.empty() && tight) {
+    capacity_ = job_.system.device.memory;
+    gather();
   }
   std::stable_sort(all.begin(), all.end(), [](const Recipe& a, const Recipe& b) {
     return clearly_less(a.seconds, b.seconds);

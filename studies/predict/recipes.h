@@ -21,7 +21,7 @@ struct Recipe {
 /// Plans that people would try first, made from the model and the machine, for jobs that train a
 /// transformer and do not say how it is split. From each number of tensor ranks inside a machine,
 /// with as many stages as the states need, and from fully sharded weights; then from the fastest
-/// one change after another: tensor ranks, stages and their chunks, layers of the ends, ranks that
+/// of these, and the next fastest, one change after another: tensor ranks, stages and their chunks, layers of the ends, ranks that
 /// share sequences or experts, micro-batches, ZeRO; at each as few layers recomputed as fit.
 /// Deterministic; no more than kMostRecipes are costed, so that all take less than half a second.
 class RecipeSearch {
@@ -46,10 +46,9 @@ class RecipeSearch {
   [[nodiscard]] std::int32_t stages_for_states(std::int32_t tensor, std::int32_t expert) const;
   [[nodiscard]] double state_bytes(const Point& point) const;
   std::optional<Recipe> costed(const Point& point);
-  void consider(Point point);
-  void take(const std::optional<Recipe>& recipe);
-  void begin();
-  void improve();
+  std::optional<Recipe> fitted(Point point, const std::optional<Recipe>& rival);
+  [[nodiscard]] std::vector<Point> first_points() const;
+  [[nodiscard]] std::vector<Point> neighbours(const Point& of) const;
   void search();
 
   Job job_;  ///< without fits
@@ -59,7 +58,6 @@ class RecipeSearch {
   std::int32_t devices_, inside_;
   std::int64_t parameters_ = 0, expert_parameters_ = 0;
   std::map<Point, std::optional<Recipe>> costed_;
-  std::optional<Recipe> best_;
 };
 
 /// The job without a plan: all degrees 1, nothing sharded, nothing recomputed.

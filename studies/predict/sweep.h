@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/job/job.h"
@@ -74,8 +75,10 @@ struct SweepOptions {
 };
 
 struct SweptJob {
+  SweptJob(Job of, std::vector<std::string> settings = {})  // NOLINT: a job is one
+      : job(std::move(of)), chosen(std::move(settings)) {}
   Job job;
-  std::vector<std::string> chosen = {};  ///< settings of its plan, where the job says none
+  std::vector<std::string> chosen;  ///< settings of its plan, where the job says none
 };
 /// Makes the job of a point from `key=value` overrides. Called from several threads at once.
 using MakeJob = std::function<SweptJob(const std::vector<std::string>& overrides)>;
