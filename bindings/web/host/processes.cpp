@@ -15,7 +15,7 @@ extern "C" int posix_spawnp(pid_t* /*child*/, const char* /*file*/,
 namespace stepcast::cli {
 
 /// A search in a page ends with its worker.
-InterruptWatch::InterruptWatch() = default;
+InterruptWatch::InterruptWatch() : watches_(false) {}
 InterruptWatch::~InterruptWatch() = default;
 bool InterruptWatch::interrupted() { return false; }
 
