@@ -1,5 +1,8 @@
 #include <spawn.h>
+
 #include <cerrno>
+
+#include "cli/support/interrupt.h"
 
 /// A page starts no programs: the solver that a baseline asks for is not there.
 extern "C" int posix_spawnp(pid_t* /*child*/, const char* /*file*/,
@@ -8,3 +11,12 @@ extern "C" int posix_spawnp(pid_t* /*child*/, const char* /*file*/,
                             char* const* /*environment*/) {
   return ENOSYS;
 }
+
+namespace stepcast::cli {
+
+/// A search in a page ends with its worker.
+InterruptWatch::InterruptWatch() : watches_(false) {}
+InterruptWatch::~InterruptWatch() = default;
+bool InterruptWatch::interrupted() { return false; }
+
+}  // namespace stepcast::cli
