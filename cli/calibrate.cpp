@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <functional>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/console.h"
 #include "cli/support/cuda_backend.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
@@ -54,7 +54,7 @@ void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
                                                                : empty_cell();
                            }}},
            models)
-      .print_text(out);
+      .print_text(out, terminal_style(out));
 }
 
 /// Facts that no op shows: copies, launches, collectives of one device.
@@ -157,7 +157,7 @@ int measure(const CalibrateCommand& options, const System& emulated, const Conte
 int calibrate(const CalibrateCommand& options, Context& context) {
   const bool cuda = options.backend == "cuda";
   if (cuda && !options.emulate.empty()) {
-    throw InputError("--emulate", "paces the collectives of --backend cpu only; leave it out");
+    throw InputError("--emulate", "slows down collectives of --backend cpu only; leave it out");
   }
   if (cuda) {
     require_cuda(context);
@@ -204,7 +204,7 @@ void add_calibrate(CLI::App& app, Context& context) {
       ->check(output_folder());
   command->add_option("--seed", options->seed, "Seed of the training jobs that are measured");
   command->add_option("--emulate", options->emulate,
-                      "System whose fabric collectives are paced to while measuring");
+                      "System whose fabric sets how fast collectives are while measuring");
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = calibrate(*options, context); });
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
@@ -79,7 +78,7 @@ void print_text(const studies::Comparison& c, const studies::Comparison::ByOp& b
   out << fmt::format(
       "{} on {}: predicted against measured, rank {}, median of {} steps (spread {})\n\n",
       c.workload, c.system, by.rank, c.steps, percent(by.spread));
-  table.print(out);
+  table.print(out, terminal_style(out));
   if (!by.traffic.empty()) {
     TextTable sent({"sent per step, all ranks", "predicted", "counted", "error"});
     for (const studies::ComparedTraffic& t : by.traffic) {
@@ -87,7 +86,7 @@ void print_text(const studies::Comparison& c, const studies::Comparison::ByOp& b
                 t.counted > 0 ? percent_signed(t.predicted / t.counted - 1) : ""});
     }
     out << '\n';
-    sent.print(out);
+    sent.print(out, terminal_style(out));
   }
   for (const std::string& w : c.warnings) {
     out << fmt::format("\nwarning: {}\n", w);
@@ -190,9 +189,9 @@ void print_text(const studies::Comparison& c, const studies::Comparison::ByShape
                        percent_signed(*c.predicted / c.measured - 1));
   }
   out << '\n';
-  kinds_table(by).print_text(out);
+  kinds_table(by).print_text(out, terminal_style(out));
   out << fmt::format("\nwaits in collectives: {} per step and rank\n\n", human(by.wait));
-  unexplained_table(by).print_text(out);
+  unexplained_table(by).print_text(out, terminal_style(out));
   for (const std::string& w : c.warnings) {
     out << fmt::format("warning: {}\n", w);
   }

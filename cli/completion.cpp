@@ -157,7 +157,7 @@ const CLI::Option* option_called(const CLI::App& command, const std::string& wor
   return word.starts_with('-') ? command.get_option_no_throw(word) : nullptr;
 }
 
-/// Of a command and of its groups of options that exclude each other.
+/// Options of a command and of its groups of options that exclude each other.
 Words option_names(const CLI::App& command) {
   Words all;
   for (const CLI::Option* option : command.get_options()) {

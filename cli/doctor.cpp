@@ -1,5 +1,5 @@
-#include "cli/support/console.h"
 #include "cli/doctor.h"
+#include "cli/support/console.h"
 
 #include <fmt/format.h>
 
@@ -129,8 +129,8 @@ Report report_of(const std::vector<Part>& parts, OutputFormat format) {
                       parts));
   for (const Part& p : parts) {
     if (!p.found) {
-      report.line(fmt::format("\n{} would give: {}\n  missing: {}\n  fix: {}", p.name, p.gives,
-                              p.detail, p.remedy));
+      report.line(fmt::format("\n{}: not found ({}); needed for {}\n  fix: {}", p.name, p.detail, p.gives,
+                              p.remedy));
     }
   }
   return report;
@@ -146,10 +146,9 @@ std::string version_report() {
 void add_doctor(CLI::App& app, Context& context) {
   auto format = std::make_shared<OutputFormat>(OutputFormat::kText);
   CLI::App* command = app.add_subcommand(
-      "doctor", "What is installed, found and missing, and what each missing part would give");
+      "doctor", "Show installed and missing parts, and how to get them");
   add_format_option(*command, *format);
-  command->callback(
-      [format, &context] { report_of(all_parts(context), *format).print(answer()); });
+  command->callback([format, &context] { report_of(all_parts(context), *format).print(answer()); });
 }
 
 }  // namespace stepcast::cli

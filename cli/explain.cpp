@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -180,7 +181,15 @@ std::string shortened(const std::string& json) {
   return text.size() > kLimit ? text.substr(0, kLimit - 3) + "..." : text;
 }
 
-std::string text_of(const std::vector<config::Difference>& changes) {
+/// Keys that a user says of a plan come first, what follows from them later.
+std::string text_of(std::vector<config::Difference> changes) {
+  constexpr std::array<std::string_view, 10> kOfPlans{
+      "parallel.tensor",    "parallel.pipeline", "parallel.context",  "parallel.expert",
+      "parallel.zero",      "batch.micro",       "parallel.schedule", "parallel.virtual_stages",
+      "parallel.recompute", "devices"};
+  std::stable_partition(changes.begin(), changes.end(), [&](const config::Difference& d) {
+    return std::find(kOfPlans.begin(), kOfPlans.end(), d.key) != kOfPlans.end();
+  });
   std::string text;
   for (const config::Difference& d : changes) {
     text += fmt::format("{}{}: {} -> {}", text.empty() ? "" : ", ", d.key, shortened(d.before),
@@ -189,8 +198,19 @@ std::string text_of(const std::vector<config::Difference>& changes) {
   return text;
 }
 
-/// The steps, and what to expect of them where the efficiency of such runs is known: the tables
-/// after it divide the steps at the ideal rate.
+/// Differences below a nanosecond are rounding.
+Seconds without_noise(Seconds difference) {
+  return std::abs(difference.base()) < 1e-9 ? Seconds{} : difference;
+}
+
+std::string headline(const studies::Explanation& e) {
+  const double change = e.b.expected / e.a.expected - 1;
+  return std::abs(change) < 5e-4
+             ? std::string("A and B take the same time")
+             : fmt::format("Why B is {} {}", percent(std::abs(change)), change > 0 ? "slower" : "faster");
+}
+
+/// The steps, and kernels alone where they differ: the tables after it divide those.
 DataTable sides_table(const studies::Explanation& e) {
   const bool paced = e.a.expected != e.a.step || e.b.expected != e.b.step;
   const std::vector<DataTable::Column> columns{
@@ -198,7 +218,7 @@ DataTable sides_table(const studies::Explanation& e) {
       {"kernels_only_s", "kernels only", false, paced ? 0 : kInJson | kInCsv},
       {"step_s", "step"},
       {"rank"}};
-  DataTable t("summary", "where the difference comes from", columns);
+  DataTable t("summary", headline(e), columns);
   const auto row = [&](const std::string& title, Seconds step, Seconds expected, Cell rank) {
     t.row({cell(title), cell(step), cell(expected), std::move(rank)});
   };
@@ -207,7 +227,7 @@ DataTable sides_table(const studies::Explanation& e) {
   }
   const std::string change = percent_signed(e.b.step / e.a.step - 1);
   const std::string expected = percent_signed(e.b.expected / e.a.expected - 1);
-  row(fmt::format("B - A ({}{})", change, expected == change ? "" : ", expected " + expected),
+  row(fmt::format("B - A ({}{})", change, expected == change ? "" : ", step " + expected),
       e.b.step - e.a.step, e.b.expected - e.a.expected, empty_cell());
   if (e.a.step == e.b.step && e.changes.empty()) {
     t.note("No difference.");
@@ -215,17 +235,33 @@ DataTable sides_table(const studies::Explanation& e) {
   return t;
 }
 
-DataTable changes_table(const studies::Explanation& e) {
+/// Whether a change is but of what a framework does: such rows are one for people.
+bool of_framework(const studies::ChangeRow& row) {
+  return std::all_of(row.changes.begin(), row.changes.end(), [](const config::Difference& d) {
+    return d.key.starts_with("system.framework_traits") || d.key.starts_with("system.fitted.stack");
+  });
+}
+
+DataTable changes_table(const studies::Explanation& e, const std::string& frameworks) {
   DataTable t(
-      "changes", "change by change, each on top of those above",
+      "changes", "Cumulative effect of each change",
       {{"change", "", true}, {"step_s", "step"}, {"delta_s", "delta"}, {"of_step_a", "of A"}});
-  for (const studies::ChangeRow& c : e.changes) {
-    t.row({cell(text_of(c.changes)), cell(c.step), cell(c.delta), share(c.delta / e.a.step)});
+  Seconds delta;
+  for (std::size_t i = 0; i < e.changes.size(); ++i) {
+    const studies::ChangeRow& c = e.changes[i];
+    delta += c.delta;
+    const bool joins = of_framework(c) && !frameworks.empty();
+    if (joins && i + 1 < e.changes.size() && of_framework(e.changes[i + 1])) {
+      continue;
+    }
+    t.row({cell(joins ? "framework: " + frameworks : text_of(c.changes)), cell(c.step),
+           cell(without_noise(delta)), share(without_noise(delta) / e.a.step)});
+    delta = Seconds{};
   }
   return t;
 }
 
-DataTable parts_table(const studies::Explanation& e) {
+DataTable parts_table(const studies::Explanation& e, Visibility shown) {
   using Row = studies::AccountRow;
   constexpr std::array<std::pair<const char*, Seconds Row::*>, 5> kParts{
       {{"compute", &Row::compute},
@@ -233,12 +269,13 @@ DataTable parts_table(const studies::Explanation& e) {
        {"bubble", &Row::bubble},
        {"host", &Row::host},
        {"other", &Row::other}}};
-  DataTable t("parts", "part of the step (critical ranks)",
+  DataTable t("parts", "Parts of the step, critical ranks",
               {{"part", "", true},
                {"a_s", "A"},
                {"b_s", "B"},
                {"delta_s", "delta"},
-               {"of_step_a", "of A"}});
+               {"of_step_a", "of A"}},
+              shown);
   for (const auto& [name, part] : kParts) {
     const auto sum = [part = part](const studies::StepAccount& account) {
       Seconds total;
@@ -249,40 +286,50 @@ DataTable parts_table(const studies::Explanation& e) {
     };
     const Seconds a = sum(e.a);
     const Seconds b = sum(e.b);
-    t.row({cell(std::string_view(name)), cell(a), cell(b), cell(b - a), share((b - a) / e.a.step)});
+    t.row({cell(std::string_view(name)), cell(a), cell(b), cell(without_noise(b - a)),
+           share(without_noise(b - a) / e.a.step)});
   }
   return t;
 }
 
-DataTable rows_table(const studies::Explanation& e) {
-  DataTable t("rows", e.by_name ? "op by op" : "by op kind: few op names occur on both sides",
+/// For people the ops that differ, for programs all.
+DataTable rows_table(const studies::Explanation& e, Visibility shown) {
+  DataTable t("rows", e.by_name ? "Op by op" : "By op kind: few ops have the same name on both sides",
               {{e.by_name ? "op" : "op_kind", e.by_name ? "op" : "op kind", true},
                {"executions_a", "count A"},
                {"executions_b", "count B"},
                {"a_s", "A"},
                {"b_s", "B"},
                {"delta_s", "delta"},
-               {"of_step_a", "of A"}});
+               {"of_step_a", "of A"}},
+              shown);
   for (const studies::WaterfallRow& r : e.rows) {
     const bool op = !r.kind.empty();
+    const Seconds delta = without_noise(r.delta());
+    if (shown == kInText && delta == Seconds{}) {
+      continue;
+    }
     t.row({op ? short_name(r.name) : cell(r.name), op ? cell(r.executions_a) : empty_cell(),
-           op ? cell(r.executions_b) : empty_cell(), cell(r.a), cell(r.b), cell(r.delta()),
-           share(r.delta() / e.a.step)});
+           op ? cell(r.executions_b) : empty_cell(), cell(r.a), cell(r.b), cell(delta),
+           share(delta / e.a.step)});
   }
   t.limit(16);
   t.note(
-      "An op counts where it is what its rank computes, transfers or waits in; the rows sum to "
-      "the difference.");
+      "Each op is charged only for time on the critical path, so the rows add up to B - A.");
   return t;
 }
 
-std::vector<DataTable> tables_of(const studies::Explanation& e) {
+std::vector<DataTable> tables_of(const studies::Explanation& e, const std::string& frameworks) {
   std::vector<DataTable> tables{sides_table(e)};
   if (!e.changes.empty()) {
-    tables.push_back(changes_table(e));
+    tables.push_back(changes_table(e, frameworks));
   }
-  tables.push_back(parts_table(e));
-  tables.push_back(rows_table(e));
+  const bool differs = e.a.step != e.b.step || !e.changes.empty();
+  tables.push_back(parts_table(e, differs ? 0 : kInJson | kInCsv));
+  tables.push_back(rows_table(e, kInJson | kInCsv));
+  if (DataTable differing = rows_table(e, kInText); !differing.empty()) {
+    tables.push_back(std::move(differing));
+  }
   return tables;
 }
 
@@ -305,11 +352,11 @@ std::string frameworks_text(const Side& a, const Side& b) {
   std::vector<std::string> taken;
   for (const auto& [name, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
     if (!side->default_framework.empty()) {
-      taken.push_back(fmt::format("{} as {} runs it", name, side->default_framework));
+      taken.push_back(fmt::format("{} runs on {}", name, side->default_framework));
     }
   }
   return taken.empty() ? ""
-                       : fmt::format("no stack is named: {}; --set stack=NAME for another",
+                       : fmt::format("Frameworks are implied: {}; --set framework=NAME for another.",
                                      fmt::join(taken, ", "));
 }
 
@@ -342,7 +389,7 @@ int explain(const ExplainCommand& options, const Context& context) {
     if (!x.empty() && !y.empty() && x != y) {
       fmt::print(
           notes(),
-          "stepcast: warning: A is a step of {} and B one of {}: only their totals compare\n", x,
+          "stepcast: warning: A trains {}, B trains {}: compare only their totals\n", x,
           y);
     }
   }
@@ -370,7 +417,11 @@ int explain(const ExplainCommand& options, const Context& context) {
   for (const auto& [side, account_of_side] : {std::pair{&a, &e.a}, std::pair{&b, &e.b}}) {
     account_of_side->label += side->run ? ", mean over the recorded steps" : "";
   }
-  std::vector<DataTable> tables = tables_of(e);
+  const std::string between = a.default_framework == b.default_framework
+                                  ? std::string()
+                                  : fmt::format("{} -> {} (implied)", a.default_framework,
+                                                b.default_framework);
+  std::vector<DataTable> tables = tables_of(e, between);
   if (const std::string frameworks = frameworks_text(a, b); !frameworks.empty()) {
     tables.front().note(frameworks);
   }
@@ -382,8 +433,8 @@ int explain(const ExplainCommand& options, const Context& context) {
   }
   if (a.job && b.job && efficiency_of(*a.job).has_value() != efficiency_of(*b.job).has_value()) {
     tables.front().note(
-        "only one side runs on a framework whose efficiency is known: compare the simulated steps, "
-        "or name the stack of the other");
+        "Only one side has the measured efficiency of a framework: compare kernels only, or name "
+        "the framework of the other.");
   }
   tables.insert(tables.end(), placement.begin(), placement.end());
   print_tables(tables, options.format, answer());
@@ -399,8 +450,8 @@ void read_second(ExplainCommand& options) {
   try {
     words.parse(std::vector<std::string>(options.second.rbegin(), options.second.rend()));
   } catch (const CLI::ParseError& e) {
-    throw InputError("", fmt::format("after --: {}; `stepcast diff --help` says what is expected",
-                                     e.what()));
+    throw InputError(
+        "", fmt::format("after --: {}; `stepcast diff --help` says what is expected", e.what()));
   }
   options.b = second.job;
   options.with.insert(options.with.end(), second.overrides.begin(), second.overrides.end());
@@ -411,9 +462,10 @@ void read_second(ExplainCommand& options) {
 void add_explain(CLI::App& app, Context& context) {
   auto options = std::make_shared<ExplainCommand>();
   CLI::App* command = app.add_subcommand(
-      "diff", "Where the difference between two jobs, plans or recorded runs comes from");
+      "diff", "Why one job, plan or trace is slower than another");
   command->alias("explain");
-  command->add_option("a", options->a, "Model, job, plan or recorded run (`stepcast help predict`)");
+  command->add_option("a", options->a,
+                      "Model, job, plan or recorded run (`stepcast help predict`)");
   command->add_option("b", options->second,
                       "The other one; or, after --, options that change A: -- --tp 2 --zero 1");
   command->add_option("--with", options->with, "key=value set in B only; repeatable")

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
@@ -254,7 +253,7 @@ int fit_traces(const FitCommand& options, const Context& context) {
     report.line();
   }
   if (!result.kept.empty()) {
-    report.line(fmt::format("kept as the base has them: {}", fmt::join(result.kept, ", ")));
+    report.line(fmt::format("taken from the base: {}", fmt::join(result.kept, ", ")));
   }
   report.fact("warnings", result.warnings);
   for (const std::string& w : result.warnings) {
@@ -365,7 +364,7 @@ void add_fit(CLI::App& app, Context& context) {
   command->add_flag(
       "--name-device", options->name_device,
       "A system file names its device, as the built-in ones do, instead of holding it");
-  command->add_option("--points", options->points, "Residual points kept per model")
+  command->add_option("--points", options->points, "Residual points per model")
       ->check(CLI::Range(0, 5000));
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = fit(*options, context); });

@@ -71,7 +71,7 @@ std::vector<studies::GuardSamples> samples_of(const std::vector<traces::Measured
   return samples;
 }
 
-/// What moved since the baseline; the exit code.
+/// Prints what moved since the baseline; returns the exit code.
 int verdict_on(const Baseline& before, const std::string& baseline_name,
                const GuardCommand& options, const std::vector<std::string>& names,
                const std::vector<traces::MeasuredRun>& runs, OutputFormat format) {
@@ -190,14 +190,14 @@ void add_guard(CLI::App& app, Context& context) {
   add_format_option(*command, options->format);
   command->callback([options, &context] {
     if (options->before.empty() && !options->asked()) {
-      throw InputError("--baseline", "missing: runs or a baseline file to compare with, such as "
-                                     "`stepcast guard now-* --baseline base-*`");
+      throw InputError("--baseline",
+                       "missing: runs or a baseline file to compare with, such as "
+                       "`stepcast guard now-* --baseline base-*`");
     }
     const auto runs = read_runs(options->now, options->mark);
-    context.exit_code =
-        options->before.empty()
-            ? guard(*options, options->now, runs, options->format)
-            : guard_runs(*options, runs);
+    context.exit_code = options->before.empty()
+                            ? guard(*options, options->now, runs, options->format)
+                            : guard_runs(*options, runs);
   });
 }
 

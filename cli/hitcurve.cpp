@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/hitcurve_tables.h"
 #include "cli/print/report.h"
 #include "cli/print/traffic_table.h"
 #include "cli/support/checks.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "core/access/access.h"
 #include "core/access/id_sketch.h"

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
@@ -33,7 +32,7 @@ DataTable keys_table(const char* name, const char* title, const char* reason,
 }
 
 DataTable comparison_table(const studies::RecordedAndPredicted& b) {
-  DataTable table("comparison", "recorded step and the step predicted for the job",
+  DataTable table("comparison", "Recorded step and the step predicted for the job",
                   {{"part"}, {"recorded_s", "recorded"}, {"predicted_s", "predicted"}, {"error"}});
   const auto row = [&table](const char* part, Seconds recorded, Seconds predicted) {
     table.row({cell(std::string(part)), cell(recorded), cell(predicted),
@@ -45,7 +44,7 @@ DataTable comparison_table(const studies::RecordedAndPredicted& b) {
   row("compute", b.recorded_compute, b.predicted_compute);
   row("exposed communication", b.recorded_exposed, b.predicted_exposed);
   table.note(fmt::format(
-      "host time comes from the record: {} for each op of the job, kept on another system or plan",
+      "Host time is taken from the record: {} for each op, the same on another system or plan.",
       human(b.host_per_op)));
   return table;
 }
@@ -59,8 +58,8 @@ int make_job(const JobCommand& options, const Context& context) {
       recording, {.system = options.system, .mark = options.mark, .library = {context.library}});
   write_output(options.out, job.job);
   std::vector<DataTable> tables{
-      keys_table("inferred", "what the trace tells", "from", job.told),
-      keys_table("open", "what it does not tell", "why, and what is assumed", job.open)};
+      keys_table("inferred", "Inferred from the trace", "from", job.told),
+      keys_table("open", "Not in the trace", "why, and what is assumed", job.open)};
   if (job.comparison) {
     tables.push_back(comparison_table(*job.comparison));
   }
@@ -74,7 +73,7 @@ int make_job(const JobCommand& options, const Context& context) {
 void add_job(CLI::App& app, Context& context) {
   auto options = std::make_shared<JobCommand>();
   CLI::App* command = app.add_subcommand(
-      "job", "The job that a recorded run of PyTorch was, by shapes and process groups");
+      "job", "Reconstruct a job from a PyTorch trace");
   command->add_option("trace", options->traces, "A recording, or the files of its ranks")
       ->required();
   command->add_option("--out", options->out, "Job file to write")->required()->check(output_file());

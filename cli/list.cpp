@@ -119,8 +119,9 @@ const std::vector<Topic>& topics() {
        "workloads"},
       {"systems", "built-in systems: machines, their GPUs and networks", config::list_systems},
       {"devices", "built-in GPUs and other accelerators", config::list_devices, "gpus"},
-      {"frameworks", "training frameworks and releases, what they overlap and where that is written",
-       frameworks, "stacks"},
+      {"frameworks",
+       "training frameworks and releases, what they overlap and where that is written", frameworks,
+       "stacks"},
       {"keys", "keys of a job, for files and --set", [](L) { return keys(); }},
       {"aliases", "short names of keys, such as tp", [](L) { return aliases(); }},
       {"schema", "keys of a job as JSON Schema", nullptr},
@@ -170,7 +171,7 @@ void print(const std::vector<config::Entry>& entries, OutputFormat format) {
       entries);
   switch (format) {
     case OutputFormat::kText:
-      table.print_text(answer());
+      table.print_text(answer(), terminal_style(answer()));
       break;
     case OutputFormat::kJson:
       answer() << table.json().dump(2) << '\n';
@@ -185,9 +186,8 @@ void print(const std::vector<config::Entry>& entries, OutputFormat format) {
 
 void add_list(CLI::App& app, Context& context) {
   auto options = std::make_shared<ListOptions>();
-  CLI::App* command = app.add_subcommand("list", "What is built in");
-  command
-      ->add_option("what", options->what, "What to list; without it, what can be listed")
+  CLI::App* command = app.add_subcommand("list", "List built-in names");
+  command->add_option("what", options->what, "What to list; without it, what can be listed")
       ->check(CLI::IsMember(topic_names()));
   add_format_option(*command, options->format);
   command->callback([options, &app, &context] {

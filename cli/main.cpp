@@ -9,6 +9,7 @@
 #include "cli/support/command_line.h"
 #include "cli/support/console.h"
 #include "cli/support/help.h"
+#include "cli/support/output_options.h"
 #include "interop/import.h"
 
 namespace {
@@ -68,6 +69,8 @@ int main(int argc, char** argv) {
   add_completion(app, context);
   arrange_help(app);
   if (!context.arguments.empty() && context.arguments.front() == "__complete") {
+    OutputOptions output;
+    output.add_to_commands(app);
     complete(app, context);
     return 0;
   }

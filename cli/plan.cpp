@@ -252,7 +252,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
       source, overrides_of(options), library, defaults_of(options.framework, options.export_as));
   Job job = on.request.job;
   if (!on.rejected.empty()) {
-    fmt::print(notes(), "stepcast: no stack is named, and {}: steps are at the hardware's pace\n",
+    fmt::print(notes(), "stepcast: no framework is implied, as {}; steps are kernels alone\n",
                on.rejected);
   }
   if (const LayeredWorkload* dlrm = job.workload.layered();
@@ -349,7 +349,7 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option("--seed", options->seed, "Seed of the search");
   command->add_flag("--compare", options->compare, "Compare with the plans of other planners");
   command->add_flag("--no-row-replication", options->no_row_replication,
-                    "Leave out copies of popular rows (row tiers)");
+                    "Leave out copies of popular rows");
   command->add_flag("--device-memory-only", options->device_memory_only,
                     "Leave out tables in slower memory");
   command
@@ -387,8 +387,8 @@ void add_plan(CLI::App& app, Context& context) {
   command
       ->add_option(
           "--for", options->framework,
-          "Transformers: only plans that this framework can run, with what it overlaps and "
-          "at its pace where the job does not say; --export implies it")
+          "Transformers: only plans that this framework can run, with its overlaps and "
+          "efficiency; --export implies it")
       ->check(CLI::IsMember(framework_names()));
   command->add_option("--memory-headroom", options->headroom,
                       "Memory of each device that stays free, such as 10% or \"4 GiB\"; of "

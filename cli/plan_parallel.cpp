@@ -42,37 +42,44 @@ constexpr const char* kUsualHeadroom = "5%";
 /// nothing to people. `point` is that of a row.
 template <class Row, class Point>
 void add_point_columns(Columns<Row>& columns, Point point, const Job& job, Visibility devices) {
-  const auto add = [&](const char* key, auto of, Visibility look = kInCsv | kIfVarying) {
+  const auto add = [&](const char* key, const char* title, auto of,
+                       Visibility look = kInCsv | kIfVarying) {
     columns.emplace_back(
-        key, "", [=](const Row& row) { return cell(of(point(row))); }, look);
+        key, title, [=](const Row& row) { return cell(of(point(row))); }, look);
   };
   const auto even = [](PlanPoint p) {  // what the ends count as stands in columns of its own
     p.embedding_layers = p.head_layers = 0;
     return p;
   };
   add(
-      "devices", [](const PlanPoint& p) { return p.devices(); }, devices | kInCsv);
-  add("tensor", [](const PlanPoint& p) {
-    return Cell{fmt::format("{}{}", p.tensor, p.sequence_parallel ? " + sp" : ""), p.tensor};
+      "devices", "GPUs", [](const PlanPoint& p) { return p.devices(); }, devices | kInCsv);
+  add("tensor", "TP", [](const PlanPoint& p) {
+    return Cell{fmt::format("{}{}", p.tensor, p.sequence_parallel ? "+SP" : ""), p.tensor};
   });
-  add("context", [](const PlanPoint& p) { return p.context; });
-  add("expert", [](const PlanPoint& p) { return p.expert; });
-  add("pipeline", [](const PlanPoint& p) { return p.pipeline; });
-  add("data", [](const PlanPoint& p) { return p.data; });
-  add("micro", [](const PlanPoint& p) { return p.micro; });
-  add("schedule", [even](const PlanPoint& p) {
-    return Cell{planner::schedule_text(p), planner::schedule_text(even(p))};
-  });
-  add("recompute", [&job](const PlanPoint& p) {
+  add("context", "CP", [](const PlanPoint& p) { return p.context; });
+  add("expert", "EP", [](const PlanPoint& p) { return p.expert; });
+  add("pipeline", "PP", [](const PlanPoint& p) { return p.pipeline; });
+  add("data", "DP", [](const PlanPoint& p) { return p.data; });
+  add("micro", "MBS", [](const PlanPoint& p) { return p.micro; });
+  add(
+      "schedule", "schedule",
+      [even](const PlanPoint& p) {
+        return Cell{p.pipeline == 1 ? "-" : planner::schedule_title(p),
+                    planner::schedule_text(even(p))};
+      },
+      kInCsv | kIfVarying | kMinor);
+  add(
+      "", "VPP", [](const PlanPoint& p) { return p.virtual_stages; }, kIfVarying);
+  add("recompute", "recompute", [&job](const PlanPoint& p) {
     return planner::recompute_text(p, job.parallel.recompute.modules);
   });
-  add("zero", [&job](const PlanPoint& p) { return planner::zero_text(p, job.system); });
+  add("zero", "ZeRO", [&job](const PlanPoint& p) { return planner::zero_text(p, job.system); });
   add(
-      "sequence_parallel", [](const PlanPoint& p) { return p.sequence_parallel; }, kInCsv);
+      "sequence_parallel", "", [](const PlanPoint& p) { return p.sequence_parallel; }, kInCsv);
   add(
-      "embedding_layers", [](const PlanPoint& p) { return p.embedding_layers; }, kInCsv);
+      "embedding_layers", "", [](const PlanPoint& p) { return p.embedding_layers; }, kInCsv);
   add(
-      "head_layers", [](const PlanPoint& p) { return p.head_layers; }, kInCsv);
+      "head_layers", "", [](const PlanPoint& p) { return p.head_layers; }, kInCsv);
 }
 
 std::string order_text(const MeshOrder& order) {
@@ -135,12 +142,12 @@ void add_front(const ParallelPlanReport& r, Report& report) {
     rows.push_back(r.front[shown < 2 ? 0 : i * (all - 1) / (shown - 1)]);
   }
   report.line(fmt::format(
-      "\nno plan is faster, smaller and on fewer devices than these ({} of {}, in closed form)",
+      "\nPareto front of time, memory and devices ({} of {}, estimated in closed form)",
       shown, all));
   using C = ParallelCandidate;
   Columns<C> columns{{"step_s", "step", [](auto& c) { return Seconds(c.seconds); }},
                      {"memory_bytes", "memory", [](auto& c) { return Bytes(c.bytes); }},
-                     {"order", "order of ranks", [](auto& c) { return order_text(c.order); },
+                     {"order", "rank order", [](auto& c) { return order_text(c.order); },
                       r.order_searched ? kInText : kNowhere}};
   add_point_columns(
       columns, [](const C& c) { return c.point; }, r.job, kInText);
@@ -152,20 +159,20 @@ void add_search_lines(const ParallelPlanReport& r, Report& report) {
   const planner::SearchCounts& c = r.counts;
   const auto n = [](std::int64_t v) { return count(static_cast<double>(v)); };
   report.line(fmt::format(
-      "search: {} plans in {}; states alone exceed memory: {}; states and activations do: {}; "
-      "slower by their bound: {}; timed: {}{}",
+      "search: {} plans in {}; out of memory by their states: {}, with activations: {}; slower by "
+      "their bound: {}; timed: {}{}",
       n(c.space), human(Seconds(r.search_seconds)), n(c.weights_too_large), n(c.memory_too_large),
       n(c.bounded), n(c.evaluated),
       c.left_out > 0 ? fmt::format("; not reached before the time limit: {}", n(c.left_out)) : ""));
   if (r.fewer_devices_seconds > 0) {
-    report.line(fmt::format("fewer devices, for the front: {} more{}",
+    report.line(fmt::format("search on fewer devices, for the front: {} more{}",
                             human(Seconds(r.fewer_devices_seconds)),
                             r.front_cut ? ", ended by the time limit" : ""));
   }
-  report.line(fmt::format("simulated: {} plans, with the search for others in reach {}",
+  report.line(fmt::format("simulated: {} plans, in all {}",
                           r.simulated, human(Seconds(r.simulation_seconds))));
   if (const auto gap = gap_of(r, r.plans.front())) {
-    report.line(fmt::format("lower bound: no plan is expected below {}; plan 1 is {} above it",
+    report.line(fmt::format("lower bound {}; plan 1 is {} above it",
                             human(Seconds(r.lower_bound)), percent(*gap)));
   }
 }
@@ -173,20 +180,19 @@ void add_search_lines(const ParallelPlanReport& r, Report& report) {
 /// How sure the first plan is the fastest, as one sentence.
 std::string bound_text(const ParallelPlanReport& r) {
   if (r.lower_bound <= 0) {
-    return "fastest of the plans found in the time limit, which ended the search; faster ones may "
-           "be left";
+    return "Not proven optimal: the time limit ended the search; faster plans may be left.";
   }
   const std::string space = count(static_cast<double>(r.counts.space));
   if (r.proven) {
     return fmt::format(
-        "fastest of all {} plans of this space: {} simulated, all others slower by a bound that "
-        "holds to {}",
-        space, r.simulated, percent(studies::kLeastTimeError));
+        "Plan 1 is the fastest of all {} plans of this space, to {}: {} were simulated, the others "
+        "are slower by their bound.",
+        space, percent(studies::kLeastTimeError), r.simulated);
   }
-  return fmt::format("fastest of {} plans simulated of {}; {} may be faster, but not than {}",
-                     r.simulated, space,
-                     r.unproven_more ? "others" : fmt::format("{} others", r.unproven),
-                     human(Seconds(r.others_at_least)));
+  return fmt::format(
+      "Not proven optimal: {} of {} plans were simulated; {} could reach {} at best.", r.simulated,
+      space, r.unproven_more ? "others" : fmt::format("{} others", r.unproven),
+      human(Seconds(r.others_at_least)));
 }
 
 /// Plans that differ by less than what is known of steps; "" where the first stands alone.
@@ -203,21 +209,15 @@ std::string tie_text(const ParallelPlanReport& r) {
   return !efficiency || simulated.size() < 2
              ? ""
              : fmt::format(
-                   "plans 1 to {} tie within what is known: runs of one source scatter by {} about "
-                   "their efficiency; simulated: {}",
+                   "Plans 1 to {} tie: measured runs scatter by {}. Kernels alone: {}.",
                    simulated.size(), percent(efficiency->scatter), fmt::join(simulated, ", "));
 }
 
-std::string title(const ParallelPlanReport& r, const std::string& default_framework) {
-  const auto efficiency = efficiency_of(r.plans.front().job);
-  return fmt::format(
-      "{} on {} x {}, global batch {}, sequence {}; steps {}{}", r.job.workload.name, r.job.devices,
-      r.job.system.device.name, r.job.batch.global, r.job.batch.sequence,
-      efficiency ? "as expected with " + efficiency->measured : "at the hardware's pace",
-      default_framework.empty() || r.fixed.framework
-          ? ""
-          : fmt::format(" (no stack is named: --set stack=NAME or --for NAME for another than {})",
-                        default_framework));
+std::string title(const ParallelPlanReport& r, const std::string& framework) {
+  return fmt::format("{} on {} x {} ({}), {}, {}, global batch {} x {}", r.job.workload.name,
+                     r.job.devices, device_title(r.job.system.device.name), r.job.system.name,
+                     framework.empty() ? "kernels alone" : framework,
+                     name_of(r.job.formats.compute), r.job.batch.global, r.job.batch.sequence);
 }
 
 std::string family_text(const RankedParallelPlan& p) {
@@ -237,16 +237,17 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
   Columns<Row> columns{
       {"plan", "", [](auto& p) { return p.number; }},
       {"predicted_step_s", "step", [](auto& p) { return p.of.prediction.iteration; }},
-      {"kernels_only_s", "simulated", [](auto& p) { return p.of.prediction.hardware; },
-       shown(r.plans.front().prediction.efficiency.has_value()) | kInCsv},
-      {"", "nine of ten",
+      {"kernels_only_s", "kernels only", [](auto& p) { return p.of.prediction.hardware; },
+       shown(details && r.plans.front().prediction.efficiency.has_value()) | kInCsv},
+      {"", "90 % interval",
        [](auto& p) {
          const auto& between = p.of.prediction.interval;
-         return between ? fmt::format("{} to {}", human(between->p5), human(between->p95)) : "";
+         return between ? interval_text(*between) : "";
        },
        shown(std::any_of(r.plans.begin(), r.plans.end(),
-                         [](const auto& p) { return p.prediction.interval.has_value(); }))},
-      {"", "tokens/s each",
+                         [](const auto& p) { return p.prediction.interval.has_value(); })) |
+           kMinor},
+      {"", "tokens/s/GPU",
        [](auto& p) {
          return rate(p.of.prediction.tokens_per_second / static_cast<double>(p.of.point.devices()));
        },
@@ -264,13 +265,14 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
          return Cell{human(Bytes(p.of.bytes)), std::llround(p.of.bytes)};
        }},
       {"", "closed form", [](auto& p) { return Seconds(p.of.closed_form); }, shown(details)},
-      {"", "order of ranks", [](auto& p) { return order_text(p.of.job.parallel.order); },
+      {"", "rank order", [](auto& p) { return order_text(p.of.job.parallel.order); },
        shown(r.order_searched)},
-      {"", "attention over context ranks",
+      {"", "CP algorithm",
        [](auto& p) { return std::string(name_of(p.of.job.parallel.context_algorithm)); },
        shown(std::any_of(r.plans.begin(), r.plans.end(),
                          [](const auto& p) { return p.point.context > 1; }))},
-      {"", "family", [](auto& p) { return family_text(p.of); }, shown(families_differ(r))}};
+      {"", "family", [](auto& p) { return family_text(p.of); },
+       shown(families_differ(r)) | kMinor}};
   add_point_columns(
       columns, [](const Row& p) { return p.of.point; }, r.job, kNowhere);
   return table_of("plans", "", columns, numbered(r.plans, 1), kInText | kInCsv);
@@ -306,7 +308,7 @@ Json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p,
 
 /// Options that `predict` takes in addition to the job to say the same of plan 1.
 std::string typed_text(const RankedParallelPlan& first) {
-  std::string text = "plan 1 in `predict`:";
+  std::string text = "Plan 1 in `predict`:";
   for (const std::string& setting : first.settings) {
     text += " --set " + config::quoted_setting(setting);
   }
@@ -317,13 +319,13 @@ std::string typed_text(const RankedParallelPlan& first) {
 std::string held_text(const ParallelPlanReport& r) {
   const std::string held = planner::fixed_text(r.fixed);
   return fmt::format(
-      "not searched: overlaps ({}), offloading{}{}{}",
+      "Held fixed: overlaps ({}), offloading{}{}{}",
       planner::overlaps_text(r.job.parallel.overlap),
       r.order_searched ? ""
-                       : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)),
+                       : fmt::format(", rank order ({})", order_text(r.job.parallel.order)),
       r.fixed.framework ? fmt::format(", plans that {} cannot run", name_of(*r.fixed.framework))
                         : "",
-      held.empty() ? "" : fmt::format("; held as the job says: {}", held));
+      held.empty() ? "" : fmt::format("; as the job says: {}", held));
 }
 
 /// True if no plan of the other family is shown, though there may be some: their efficiencies are
@@ -356,7 +358,7 @@ Report report_of(const ParallelPlanReport& r, const config::PlanRequestOnFramewo
                  bool details, const std::string& exported, OutputFormat format) {
   const std::string& default_framework = on.default_framework;
   Report report(format);
-  report.line(title(r, default_framework) + '\n');
+  report.line(title(r, on.framework) + '\n');
   report.add(plans_table(r, details));
   for (const RankedParallelPlan& p : r.plans) {
     report.item("plans", [&] { return plan_document(r, p, on.framework); });
@@ -378,15 +380,11 @@ Report report_of(const ParallelPlanReport& r, const config::PlanRequestOnFramewo
   if (!r.plans.front().settings.empty()) {
     report.line(typed_text(r.plans.front()));
   }
-  report.line(held_text(r));
-  if (families_differ(r)) {
-    report.line(fmt::format(
-        "the best plan of each family is among these if it takes at most {:g} % longer than plan 1",
-        100 * planner::kFamilyMargin));
+  if (details || r.fixed.framework || !planner::fixed_text(r.fixed).empty()) {
+    report.line(held_text(r));
   }
   if (all_shard_weights(r)) {
-    report.line(
-        "all of these shard weights (zero 3); --set parallel.zero=1 shows plans that do not");
+    report.line("All of these are ZeRO-3; --set zero=1 shows plans that are not.");
   }
   add_search(r, report);
   if (details) {
@@ -401,13 +399,13 @@ Report report_of(const ParallelPlanReport& r, const config::PlanRequestOnFramewo
 
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   const std::string why =
-      r.cut ? std::string("the time limit ended the search before a plan that fits was found")
+      r.cut ? std::string("the time limit ended the search before it found a plan that fits")
             : fmt::format(
-                  "no plan fits: the smallest needs {} of a device with {}{}; use more devices "
+                  "out of memory: the smallest plan needs {} of a device with {}{}; use more GPUs "
                   "or a smaller model",
                   human(Bytes(r.least_bytes)), human(r.job.system.device.memory),
                   Bytes(r.capacity) < r.job.system.device.memory
-                      ? fmt::format(", of which plans may use {} (--memory-headroom)",
+                      ? fmt::format(", and may use {} (--memory-headroom)",
                                     human(Bytes(r.capacity)))
                       : "");
   return print_infeasible(why, format);
@@ -477,8 +475,8 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
   if (interrupted) {
     fmt::print(notes(), "stepcast: interrupted; {}\n",
                report.plans.empty() ? "no plan was found yet" : "the best plans so far:");
-    for (double* seconds : {&report.search_seconds, &report.fewer_devices_seconds,
-                            &report.simulation_seconds}) {
+    for (double* seconds :
+         {&report.search_seconds, &report.fewer_devices_seconds, &report.simulation_seconds}) {
       *seconds = std::fmod(*seconds, kNever);
     }
     if (report.plans.empty()) {

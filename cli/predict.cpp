@@ -13,6 +13,7 @@
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/whole_run.h"
+#include "core/config/default_framework.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
 #include "studies/predict/training_run.h"
@@ -65,9 +66,8 @@ void add_host_copies(const Job& job, const std::vector<studies::FlowCost>& flows
     }
     const auto devices = static_cast<double>(job.devices);
     report.line(fmt::format(
-        "\n{} goes to {} of the machines, not to a store: {} from each of {} devices (replicas "
-        "share it) at {}; a store has its own rate:  \"via\": \"storage\", \"bandwidth\": "
-        "\"200 GB/s\"",
+        "\n{} goes to {} of the machines, not to storage: {} from each of {} GPUs (replicas share "
+        "it) at {}. For storage say \"via\": \"storage\", \"bandwidth\": \"200 GB/s\".",
         f.name, f.via, human(flows[i].moved / devices), job.devices,
         human(flows[i].available / devices)));
   }
@@ -97,7 +97,7 @@ void add_flows(const Job& job, const std::vector<studies::FlowCost>& flows, Repo
       flows, kInText | kInJson));
   for (const F& f : flows) {
     if (!f.sustainable()) {
-      report.line(fmt::format("\nwarning: flow {} does not keep up: it needs {} and has {}", f.name,
+      report.line(fmt::format("\nwarning: flow {} is too slow: it needs {} and has {}", f.name,
                               human(f.needed), human(f.available)));
     }
   }
@@ -109,16 +109,15 @@ void add_failures(const studies::TrainingRun& r, Report& run) {
              {"lost_s", r.lost.base()},
              {"best_checkpoint_every_s", r.best_checkpoint_every.base()}});
   run.line(fmt::format(
-      "failures: one in {} on all devices, {} expected; each loses {} (half of the {} between "
-      "checkpoints, the last one on its way, the restart), together {:.3g} days or {} of the run",
+      "failures: one in {} on all GPUs, {} expected; each loses {} (half of the {} between "
+      "checkpoints, the checkpoint under way, the restart), {:.3g} days or {} of the run in all",
       human(r.between_failures), grouped(r.failures), human(r.lost_each), human(r.checkpoint_every),
       r.lost / seconds(86400), percent(r.lost / r.time)));
   if (r.best_checkpoint_every > Seconds{}) {
     run.line(r.best_checkpoint_every > r.checkpoint_arrives
-                 ? fmt::format("with this stall a checkpoint every {} loses least (Young 1974)",
+                 ? fmt::format("best checkpoint interval with this stall: {} (Young 1974)",
                                human(r.best_checkpoint_every))
-                 : fmt::format("a checkpoint loses least as often as it can: every {}, which one "
-                               "takes to arrive",
+                 : fmt::format("best checkpoint interval: {}, as often as one takes to arrive",
                                human(r.best_checkpoint_every)));
   }
 }
@@ -148,7 +147,7 @@ void add_whole_run(const WholeRun& whole, bool fits, Report& report) {
     return text;
   };
   std::string text =
-      fmt::format("\nwhole run{}: {} steps, ", fits ? "" : ", if it fitted", grouped(r.steps, 0));
+      fmt::format("\nwhole run{}: {} steps, ", fits ? "" : ", if it fitted in memory", grouped(r.steps, 0));
   text += shown(time, " days") + ", ";
   text += shown(hours, " device-hours");
   run.facts({{"steps", r.steps},
@@ -158,16 +157,16 @@ void add_whole_run(const WholeRun& whole, bool fits, Report& report) {
              {"stall_s", r.stall.base()}});
   if (r.cost > 0) {
     run.fact("cost", r.cost);
-    text += fmt::format(", {} for the devices", shown(cost, ""));
+    text += fmt::format(", cost {}", shown(cost, ""));
   }
   if (whole.between) {
     run.fact("interval", interval);
   }
   if (r.megawatt_hours > 0) {
-    text += fmt::format(", {} MWh at the devices' rated power", grouped(r.megawatt_hours));
+    text += fmt::format(", {} MWh at rated power", grouped(r.megawatt_hours));
   }
   if (!whole.flows.empty()) {
-    text += fmt::format("; stalls of the flows are included ({} of the time)",
+    text += fmt::format("; includes stalls of the flows ({} of the time)",
                         percent(r.stall / r.time));
   }
   run.line(text);
@@ -201,8 +200,8 @@ void add_measured(const MeasuredStep& m, Report& report) {
   report.fact("measured",
               {{"step_s", m.step.base()}, {"error", m.error}, {"calibration_scale", m.scale}});
   report.line(fmt::format(
-      "\nmeasured {}: the prediction is {} off; --set calibration.scale={:.4g} takes it there, and "
-      "other jobs of the same software and machine along",
+      "\nmeasured {}: the prediction is {} off; --set calibration.scale={:.4g} corrects it, also for "
+      "other jobs of the same software and machine",
       human(m.step), percent_signed(m.error), m.scale));
 }
 
@@ -229,7 +228,10 @@ int predict(const PredictCommand& options, const Context& context) {
   Report report(options.job.format);
   add_prediction(p,
                  {framework, !default_framework.empty(), options.details,
-                  [&] { return config::short_job_to_json(p.job, framework, context.library); }},
+                  [&p = p, &on = framework, &context] {
+                    return config::short_job_to_json(p.job, on, context.library);
+                  },
+                  plan_note(choice, typed_job(context.arguments)), typed_job(context.arguments)},
                  report);
   add_choice(choice, report);
   if (measured) {
@@ -242,7 +244,7 @@ int predict(const PredictCommand& options, const Context& context) {
     add_whole_run(whole, p.fits, report);
   }
   for (const std::string& w : p.warnings) {
-    report.line("\nwarning: " + w);
+    report.line("\nwarning: " + w, Meaning::kWarning);
   }
   if (p.fit == simulator::Fit::kNo) {
     add_fixes(fixes, context.arguments, report);
@@ -275,8 +277,8 @@ PredictedJob predicted(const JobOptions& options, const Context& context,
   }
   if (!on.rejected.empty()) {
     of.prediction.warnings.push_back(
-        fmt::format("no framework is named, and {}: the step is at the hardware's pace, which runs "
-                    "of frameworks do not reach; --set framework=NAME brings it to theirs",
+        fmt::format("no framework is implied, as {}. The step is kernels alone, faster than real "
+                    "runs; --set framework=NAME names one",
                     on.rejected));
   }
   return of;

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/show_tables.h"
+#include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
 #include "cli/support/run_command.h"
@@ -173,7 +173,7 @@ void print_summary(const traces::Recording& recording, const std::string& out) {
     return;
   }
   for (const DataTable& table : run_tables(recording, out, 0, {})) {
-    table.print_text(answer());
+    table.print_text(answer(), terminal_style(answer()));
     answer() << '\n';
   }
 }

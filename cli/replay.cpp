@@ -58,8 +58,8 @@ DataTable steps_table(const studies::Replay& r) {
       {r.steady ? "measured (from step end to step end)" : "measured (median)", r.measured_step,
        ""},
       row("replayed", r.replayed_step),
-      row("  control: device times x 0", r.scale_0),
-      row("  control: device times x 2", r.scale_2)};
+      row("  if kernels were free", r.scale_0),
+      row("  if kernels took twice as long", r.scale_2)};
   if (r.changed_step) {
     rows.push_back(
         {"with the change", *r.changed_step,
@@ -105,11 +105,11 @@ DataTable figures_table(const std::string& name, const studies::Replay& r) {
 void add_changed_share(const studies::Replay& r, Report& report) {
   const studies::ChangedShare& c = *r.changed_share;
   report.line(fmt::format(
-      "\nchanged: {} of device time, {} of host time; replay without the change: {} off",
+      "\naffected: {} of GPU time, {} of host time; the replay without the change is {} off",
       percent(c.device), percent(c.host), percent_signed(r.error)));
   for (std::size_t i = 0; i < std::min<std::size_t>(3, c.stayed.size()); ++i) {
-    report.line(fmt::format("  as recorded: {} {}", percent(c.stayed[i].second),
-                            short_name(c.stayed[i].first).text));
+    report.line(fmt::format("  not affected: {}, {} of GPU time",
+                            short_name(c.stayed[i].first).text, percent(c.stayed[i].second)));
   }
 }
 
@@ -119,8 +119,7 @@ void add_errors(const studies::Replay& r, Report& report) {
                               {"naive_error", r.last_step_error},
                               {"naive_median_error", r.median_step_error}});
     report.line(fmt::format(
-        "\nnext step, from those before it: {} median error (same as the last step: {}; median of "
-        "all before: {})",
+        "\npredicting each next step: {} median error (naive last step: {}, naive median: {})",
         percent(r.next_step_error), percent(r.last_step_error), percent(r.median_step_error)));
   } else {
     report.fact("next_step", nullptr);
@@ -128,7 +127,7 @@ void add_errors(const studies::Replay& r, Report& report) {
   report.fact("kernel_start_error_s",
               {{"p50", r.kernel_start_p50.base()}, {"p95", r.kernel_start_p95.base()}});
   report.fact("last_end_error", r.last_end_error);
-  report.line(fmt::format("op begins of the last step: {} off at p50, {} at p95; last end {} off",
+  report.line(fmt::format("kernel start times: {} median error, {} at p95; end of step {}",
                           human(r.kernel_start_p50), human(r.kernel_start_p95),
                           percent_signed(r.last_end_error)));
 }
@@ -158,18 +157,17 @@ void add_what_if(const studies::Replay& r, Report& report) {
     report.facts({{"device_time_changed", r.changed_share->device},
                   {"host_time_changed", r.changed_share->host}});
   }
-  report.line();
+  report.line("\nwith the change");
   add_ranks({{"", "rank", &R::rank},
-             {"busy_s", "busy with the change", &R::busy},
-             {"exposed_communication_s", "exposed communication with the change",
-              &R::exposed_communication}},
+             {"busy_s", "busy", &R::busy},
+             {"exposed_communication_s", "exposed comm", &R::exposed_communication}},
             r.changed_by_rank, report);
 }
 
 void add_replay(const std::string& name, const studies::Replay& r, Report& report) {
   using R = studies::ReplayedRank;
   report.line(fmt::format("{}: {} ranks, {} steps{}\n", name, r.ranks, r.steps,
-                          r.host_bound ? ", host-bound: says nothing of devices or network" : ""));
+                          r.host_bound ? ", host-bound: faster kernels or links change nothing" : ""));
   report.add(steps_table(r));
   report.facts({{"trace", name},
                 {"ranks", r.ranks},
@@ -184,14 +182,14 @@ void add_replay(const std::string& name, const studies::Replay& r, Report& repor
     add_changed_share(r, report);
   }
   for (const std::string& d : r.doubts) {
-    report.line("doubtful: " + d);
+    report.line("doubtful: " + d, Meaning::kWarning);
   }
   add_errors(r, report);
-  report.line(fmt::format("host time stripped as waiting: {} a step\n", human(r.stripped_wait)));
+  report.line(fmt::format("host time spent waiting, removed: {} per step\n", human(r.stripped_wait)));
   add_ranks({{"", "rank", &R::rank},
              {"busy_s", "busy", &R::busy},
              {"measured_busy_s", "recorded", &R::measured_busy},
-             {"exposed_communication_s", "exposed communication", &R::exposed_communication},
+             {"exposed_communication_s", "exposed comm", &R::exposed_communication},
              {"measured_exposed_communication_s", "recorded", &R::measured_exposed_communication}},
             r.by_rank, report);
   report.fact("stripped_wait_s", r.stripped_wait.base());
@@ -201,7 +199,7 @@ void add_replay(const std::string& name, const studies::Replay& r, Report& repor
   report.fact("dropped_records", r.dropped_records);
   report.fact("warnings", r.warnings);
   for (const std::string& w : r.warnings) {
-    report.line("warning: " + w);
+    report.line("warning: " + w, Meaning::kWarning);
   }
   report.add(figures_table(name, r));
 }

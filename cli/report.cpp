@@ -11,7 +11,7 @@ namespace {
 struct ReportCommand {
   std::vector<std::string> inputs;
   std::string html;
-  std::string title = "stepcast";
+  std::string title;
 };
 
 report::Document read_document(const std::string& file) {
@@ -30,7 +30,9 @@ void write_report(const ReportCommand& options) {
   for (const std::string& input : options.inputs) {
     documents.push_back(read_document(input));
   }
-  write_output(options.html, report::page(options.title, report::chapters_of(documents)));
+  write_output(options.html,
+               report::page(options.title.empty() ? report::title_of(documents) : options.title,
+                            report::chapters_of(documents)));
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "cli/support/console.h"
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
 #include "cli/support/checks.h"
+#include "cli/support/console.h"
 #include "cli/support/cuda_backend.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
@@ -256,7 +256,7 @@ runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context
 void check_backend(const RunCommand& options, const Context& context) {
   if (options.backend == "cuda") {
     if (!options.emulate.empty()) {
-      throw InputError("--emulate", "paces the collectives of --backend cpu only; leave it out");
+      throw InputError("--emulate", "slows down collectives of --backend cpu only; leave it out");
     }
     // Asked before the ranks start, so that what is missing is told once.
     require_cuda(context);
@@ -382,7 +382,7 @@ void add_run(CLI::App& app, Context& context) {
                    "where it can be had")
       ->check(CLI::IsMember({"auto", "cupti", "events"}));
   command->add_option("--emulate", options->emulate,
-                      "System whose fabric collectives are paced to");
+                      "System whose fabric sets how fast collectives are");
   command->add_option(
       "--data", options->data,
       "Criteo TSV file (DLRM) or text file (transformer); drawn from the workload otherwise");

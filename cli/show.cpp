@@ -138,7 +138,7 @@ bool shows_foreign(const ShowCommand& options) {
 void add_show(CLI::App& app, Context& context) {
   auto options = std::make_shared<ShowCommand>();
   CLI::App* command =
-      app.add_subcommand("show", "What a step consists of; what bounds a recorded one");
+      app.add_subcommand("show", "Show the contents of a step, or what bounds a recorded one");
   add_job_options(*command, options->job);
   command->get_option("job")->description(
       "Job, system, device or plan file, - for standard input, or a recorded trace (ours or "

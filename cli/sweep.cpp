@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/print/human.h"
+#include "cli/print/print_prediction.h"
 #include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/launch_ranks.h"
@@ -98,15 +99,15 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
   };
   add({{"status", "", [](auto& p) { return code(name_of(p.status)); }, kInJson | kInCsv},
        {"iteration_time_s", "step", predicted(&P::iteration)},
-       {"", "nine of ten", predicted([](auto& p) {
-          return p.p5 > Seconds{} ? cell(fmt::format("{} to {}", human(p.p5), human(p.p95)))
+       {"", "90 % interval", predicted([](auto& p) {
+          return p.p5 > Seconds{} ? cell(interval_text({p.p5, p.p95}))
                                   : empty_cell("-");
         }),
-        kInText | kIfVarying},
+        kInText | kIfVarying | kMinor},
        {"interval_s/p5", "", interval(&P::p5), kInJson},
        {"interval_s/p95", "", interval(&P::p95), kInJson},
        {"samples_per_s", "samples/s",
-        predicted([](auto& p) { return rate(p.samples_per_second); })},
+        predicted([](auto& p) { return rate(p.samples_per_second); }), kMinor},
        {"tokens_per_s", "tokens/s", predicted([](auto& p) { return rate(p.tokens_per_second); }),
         shown(tokens, kInText) | kInJson | kInCsv},
        {"mfu", "MFU", predicted([](auto& p) { return share(p.mfu); })}});
@@ -139,7 +140,9 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
           // The prediction of what does not fit the memory says so itself.
           const std::string status(name_of(p.status));
           const bool said = p.reason.empty() || p.reason.starts_with(status);
-          return Cell{said ? p.reason : fmt::format("{}: {}", status, p.reason),
+          return Cell{p.status == SweepStatus::kDoesNotFit ? "out of memory"
+                      : said                               ? p.reason
+                                                           : fmt::format("{}: {}", status, p.reason),
                       p.reason.empty() ? Json(Json::value_t::discarded) : Json(p.reason)};
         },
         kLeft}});
@@ -166,7 +169,7 @@ std::string counts_text(const std::vector<SweepPoint>& points) {
                          [s](const SweepPoint& p) { return p.status == s; });
   };
   const auto failed = count(SweepStatus::kFailed);
-  return fmt::format("{} point{}: {} fit, {} do not fit, {} invalid{}", points.size(),
+  return fmt::format("{} point{}: {} fit, {} out of memory, {} invalid{}", points.size(),
                      points.size() == 1 ? "" : "s", count(SweepStatus::kOk),
                      count(SweepStatus::kDoesNotFit), count(SweepStatus::kInvalid),
                      failed > 0 ? fmt::format(", {} failed", failed) : "");
@@ -205,12 +208,12 @@ void add_plan_lines(const std::vector<SweepPoint>& points, Report& report) {
   for (const auto& [of, how] :
        {std::pair(&SweepPoint::plan_searched, "a quick search (embedding.plan=search)"),
         std::pair(&SweepPoint::planned_by_rule,
-                  "a rule: embedding.plan=search or `stepcast plan` finds faster ones")}) {
+                  "the built-in heuristic: embedding.plan=search or `stepcast plan` finds faster ones")}) {
     const auto n = std::count_if(points.begin(), points.end(),
                                  [of = of](const SweepPoint& p) { return p.*of; });
     if (n > 0) {
       report.line(
-          fmt::format("{} point{} placed the embedding tables by {}", n, n == 1 ? "" : "s", how));
+          fmt::format("{} point{} sharded the embedding tables by {}", n, n == 1 ? "" : "s", how));
     }
   }
 }
@@ -245,18 +248,17 @@ Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoin
   }
   if (!options.pareto.empty()) {
     report.line(
-        fmt::format("* no other point that fits is better in {}", fmt::join(options.pareto, ", ")));
+        fmt::format("* Pareto front of {}", fmt::join(options.pareto, ", ")));
   }
   if (!default_frameworks.empty()) {
     report.line(fmt::format(
-        "\nno stack is named: steps are those expected with {}; --set stack=NAME for another "
-        "(`stepcast list stacks`)",
+        "\nframework: {} (implied; --set framework=NAME for another)",
         fmt::join(default_frameworks, ", ")));
   }
   for (const std::string& reason : rejected) {
     report.line(fmt::format(
-        "\nno stack is named, and {}: such steps are at the hardware's pace, which runs of "
-        "frameworks do not reach; --set stack=NAME brings them to theirs",
+        "\nNo framework is implied, as {}. These steps are kernels alone, faster than real runs; "
+        "--set framework=NAME names one.",
         reason));
   }
   return report;

@@ -1,5 +1,5 @@
-#include "cli/support/console.h"
 #include "cli/validate/validate.h"
+#include "cli/support/console.h"
 
 #include <fmt/format.h>
 
@@ -107,8 +107,8 @@ void add_validate(CLI::App& app, Context& context) {
   add("--experts", o.experts, "runtime: transformers with experts besides, as many (default: none)")
       ->check(CLI::Range(0, 1000));
   add("--backend", o.backend, "runtime: cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  add("--emulate", o.emulate, "plans: the fabric to pace to");
-  add("--predictions", o.predictions, "Where the predictions are written before the runs")
+  add("--emulate", o.emulate, "plans: the fabric to emulate");
+  add("--predictions", o.predictions, "File for the predictions, written before the runs")
       ->check(output_file());
   command->add_flag("--run", o.run, "traces: instead, check what-if answers by running them");
   add("--device", o.device, "Only rows of this device (kernels, collectives)");

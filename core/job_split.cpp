@@ -51,7 +51,7 @@ std::string_view name_of(ContextAlgorithm algorithm) {
     case ContextAlgorithm::kAllGather:
       return "all_gather";
     case ContextAlgorithm::kPassKv:
-      return "ring";
+      return "pass_kv";
     case ContextAlgorithm::kPassQ:
       return "pass_q";
     case ContextAlgorithm::kAllToAll:

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/graph/op_traits.h"
 #include "core/graph/program.h"
+#include "core/job/tier_units.h"
 #include "models/collectives/collective_curves.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
@@ -21,6 +22,8 @@
 
 namespace stepcast::models {
 namespace {
+
+constexpr std::string_view kTierModel = "tier.shared_link";
 
 double constant_or(const FittedModel* model, const std::string& name, double otherwise) {
   if (model == nullptr) {
@@ -289,9 +292,7 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
       return {};  // no tier known
     }
     const Tier* tier = impl_->tier_of(*facts.program, op);
-    const auto sharers =
-        static_cast<std::size_t>(tier != nullptr ? std::max<std::int64_t>(1, tier->shared_by) : 1);
-    return tier_move(*facts.program, op, std::vector<double>(sharers, tier_bytes(op).base()));
+    return tier != nullptr ? tier_move(*tier, tier_bytes(op)) : Prediction{.model = kTierModel};
   }
   if (impl_->in_parts(op)) {
     return sum_of_parts(*this, op);
@@ -314,20 +315,14 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
   return p;
 }
 
-Prediction CostModel::tier_move(const Program& program, const Op& op,
-                                std::span<const double> together) const {
+Prediction CostModel::tier_move(const Tier& tier, Bytes moved) const {
   Prediction p;
-  p.model = "tier.shared_link";
+  p.model = kTierModel;
   p.bound = "link";
-  const Tier* tier = impl_->tier_of(program, op);
-  if (tier == nullptr || !(tier->bandwidth.base() > 0)) {
+  if (!(tier.bandwidth.base() > 0)) {
     return p;
   }
-  double ahead = 0;
-  for (const double bytes : together) {
-    ahead += std::min(bytes, tier_bytes(op).base());
-  }
-  p.memory = Bytes(ahead) / tier->bandwidth;
+  p.memory = moved / link_of_device(tier);
   p.time = p.memory;
   p.in_range = true;
   impl_->rescale(p);

@@ -95,13 +95,9 @@ class CostModel {
   /// The same of an op whose facts are at hand: a search that asks for many shards of one table
   /// counts its distinct rows once.
   [[nodiscard]] Prediction kernel(const OpFacts& facts) const;
-  /// Time of a fetch from or a write-back to a slower memory tier, among others that begin with it:
-  /// the ranks of one unit (Tier::shared_by) share its bandwidth evenly as long as they have bytes
-  /// left, so a rank with b bytes is done after sum over ranks of min(b, b_rank) / bandwidth.
-  /// `together`: bytes of all ranks of the unit, this one's included. `kernel` takes all of them as
-  /// equal. A tier that the system does not describe takes no time, out of range.
-  [[nodiscard]] Prediction tier_move(const Program& program, const Op& op,
-                                     std::span<const double> together) const;
+  /// Time to move so much between the device and a slower memory tier, over the device's own link
+  /// (link_of_device). A tier without a bandwidth takes no time, out of range.
+  [[nodiscard]] Prediction tier_move(const Tier& tier, Bytes moved) const;
   /// True if the answer depends on the op's own fields alone, not on its program (KernelMemo).
   [[nodiscard]] bool of_op_alone(const Op& op) const;
   /// Transfer time of a symmetric collective, send or recv once all members have arrived.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -97,10 +96,7 @@ class GraphCosts {
       }
       for (std::size_t o = 0; o < n; ++o) {
         const Op& op = program.ops[o];
-        // Each device has its own link; only ranks that share the rows of tables wait for others'.
-        if (moves_between_tiers(op.kind) && op.as<TierAttributes>().group >= 0) {
-          answer(row, program, o, tier_move(p, op));
-        } else if (!is_collective(op.kind)) {
+        if (!is_collective(op.kind)) {
           answer(row, program, o, pricer_.kernel(program, op));
         }
       }
@@ -113,54 +109,6 @@ class GraphCosts {
       }
     }
     return row;
-  }
-
-  /// The slowest of the ranks that run this program, given what the ranks that share its tier move
-  /// in the same op.
-  models::Prediction tier_move(std::size_t p, const Op& op) {
-    const Program& program = graph_.programs[p];
-    const auto& tiers = model_.system().tiers;
-    const auto tier = std::find_if(tiers.begin(), tiers.end(), [&](const Tier& t) {
-      return t.name == program.tiers.at(op.as<TierAttributes>().tier);
-    });
-    const std::int64_t sharers =
-        tier == tiers.end() ? 1 : std::max<std::int64_t>(1, tier->shared_by);
-    models::Prediction slowest;
-    std::set<std::vector<double>> seen;
-    for (const RankClass& ranks : graph_.classes) {
-      if (static_cast<std::size_t>(ranks.program) != p) {
-        continue;
-      }
-      for (const std::int32_t rank : ranks.ranks) {
-        std::vector<double> together;
-        const std::int64_t first = rank / sharers * sharers;
-        for (std::int64_t other = first;
-             other < std::min<std::int64_t>(first + sharers, graph_.ranks()); ++other) {
-          together.push_back(
-              moved_by(graph_.program_of(static_cast<std::int32_t>(other)), program, op));
-        }
-        if (seen.insert(together).second) {
-          const models::Prediction own = model_.tier_move(program, op, together);
-          slowest = own.time >= slowest.time ? own : slowest;
-        }
-      }
-    }
-    return slowest;
-  }
-
-  /// Bytes of the op that does in `program` what `like` does in `other`: rows of one route between
-  /// the device and one tier, for the same batch. 0 where the program has none.
-  static double moved_by(const Program& program, const Program& other, const Op& like) {
-    const auto wanted = like.as<TierAttributes>();
-    for (const Op& op : program.ops) {
-      const auto has = op.as<TierAttributes>();
-      if (op.kind == like.kind && has.route == wanted.route &&
-          program.tiers[has.tier] == other.tiers[wanted.tier] &&
-          ((op.flags ^ like.flags) & op_flags::kNextBatch) == 0) {
-        return tier_bytes(op).base();
-      }
-    }
-    return 0;
   }
 
   /// Compute of the rank since the communicator's last use; negative where it does not matter.

@@ -97,7 +97,7 @@ Predicted predict(Job job) {
   const studies::StepPrediction with_models = studies::predict(job);
   job.calibration.kind = Calibration::Kind::kNone;
   return {studies::predict(job).iteration.base(), with_models.iteration.base(),
-          job.system.device.bandwidth.base(), with_models.in_calibrated_range,
+          job.system.device.bandwidth.base(), with_models.all_in_range,
           parts_of(with_models)};
 }
 

@@ -258,7 +258,7 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
         job.system = family.fit.system;
         const studies::StepPrediction p = studies::predict(job, graphs[i]);
         c.predicted = p.iteration.base();
-        c.in_range = p.in_calibrated_range;
+        c.in_range = p.all_in_range;
         c.linear = studies::linear_baseline(family.fit.system.device.fitted.at("baseline"),
                                             studies::step_sample(graphs[i], seconds(1)))
                        .base();

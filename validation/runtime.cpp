@@ -73,7 +73,7 @@ RuntimeCase draw_bound(studies::CaseKind kind, studies::Bound wanted, const Syst
       c.kind = kind;
       c.bound = bound_of(parts);
       c.predicted = p.iteration.base();
-      c.in_range = p.in_calibrated_range;
+      c.in_range = p.all_in_range;
       c.linear = studies::linear_baseline(system.device.fitted.at("baseline"),
                                           studies::step_sample(graph, seconds(1)))
                      .base();

@@ -86,7 +86,7 @@ std::vector<std::size_t> DataTable::columns_in(Visibility place) const {
   return shown;
 }
 
-void DataTable::print_text(std::ostream& out) const {
+void DataTable::print_text(std::ostream& out, const TerminalStyle& style) const {
   const std::vector<std::size_t> columns = columns_in(kInText);
   std::vector<std::string> header;
   for (const std::size_t c : columns) {
@@ -94,9 +94,11 @@ void DataTable::print_text(std::ostream& out) const {
   }
   TextTable table(header);
   for (std::size_t i = 0; i < columns.size(); ++i) {
-    if (columns_[columns[i]].left) {
+    const Column& column = columns_[columns[i]];
+    if (column.left) {
       table.left(i);
     }
+    table.importance(i, (column.look & kMinor) != 0 ? 0 : (column.look & kMajor) != 0 ? 2 : 1);
   }
   const std::size_t shown = limit_ == 0 ? rows_.size() : std::min(limit_, rows_.size());
   for (std::size_t r = 0; r < shown; ++r) {
@@ -107,14 +109,14 @@ void DataTable::print_text(std::ostream& out) const {
     table.row(std::move(cells));
   }
   if (!title_.empty()) {
-    out << title_ << '\n';
+    print_coloured(out, coloured(wrapped(title_, style.width), Meaning::kStrong, style) + '\n');
   }
-  table.print(out);
+  table.print(out, style);
   if (shown < rows_.size()) {
-    out << fmt::format("... and {} more (all with --format json or csv)\n", rows_.size() - shown);
+    out << fmt::format("... and {} more (--json or --csv has all)\n", rows_.size() - shown);
   }
   for (const std::string& n : notes_) {
-    out << n << '\n';
+    print_coloured(out, coloured(wrapped(n, style.width), Meaning::kDim, style) + '\n');
   }
 }
 

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "cli/print/terminal.h"
 #include "core/units.h"
 
 namespace stepcast::cli {
@@ -55,6 +56,8 @@ Json or_null(const std::optional<T>& value) {
 using Visibility = unsigned;
 inline constexpr Visibility kInText = 1, kInJson = 2, kInCsv = 4, kNowhere = 8;
 inline constexpr Visibility kLeft = 16;                 ///< in text, aligned to the left
+inline constexpr Visibility kMinor = 64;   ///< in text, left out first where lines are short
+inline constexpr Visibility kMajor = 128;  ///< in text, left out last
 inline constexpr Visibility kIfVarying = 32 | kInText;  ///< where a row is not "1", "none" or "-"
 
 /// A titled table that prints as text, JSON or CSV from one description. Keys of columns carry
@@ -85,7 +88,7 @@ class DataTable {
   [[nodiscard]] const std::string& key() const { return key_; }
   [[nodiscard]] bool empty() const { return rows_.empty(); }
   [[nodiscard]] bool in(Visibility place) const;
-  void print_text(std::ostream& out) const;
+  void print_text(std::ostream& out, const TerminalStyle& style) const;
   void print_csv(std::ostream& out, bool header = true) const;
   [[nodiscard]] std::string csv_header() const;
   [[nodiscard]] Json json() const;

@@ -55,7 +55,7 @@ std::string seen_from(double change) { return change < 10 ? percent(change) : "m
 
 std::string verdict(const GuardResult& r) {
   using Verdict = GuardResult::Verdict;
-  const std::string structure = r.structure.empty() ? "launches, collective bytes and ops as before"
+  const std::string structure = r.structure.empty() ? "same launches, collective bytes and ops"
                                                     : changes_of_structure(r) + " (a warning)";
   switch (r.verdict()) {
     case Verdict::kPass:
@@ -63,10 +63,10 @@ std::string verdict(const GuardResult& r) {
     case Verdict::kCannotJudge:
       return r.judged_times
                  ? fmt::format(
-                       "cannot judge: the repeats differ so much that of all ops together "
-                       "only a slowdown by {} would be seen; {}",
+                       "cannot judge: the repeats are too noisy, only a slowdown of {} in all would "
+                       "be detected; {}",
                        seen_from(r.power.all_ops), structure)
-                 : fmt::format("cannot judge: the baseline has no spread to judge {} times by; {}",
+                 : fmt::format("cannot judge {} times: the baseline has one run; {}",
                                r.times.size(), structure);
     case Verdict::kRegressed:
       break;
@@ -86,10 +86,8 @@ double plain_change(const GuardedTime& t) {
 
 /// Note on the last columns of the tables.
 std::string common_note(const GuardResult& r) {
-  return fmt::format(
-      "all ops together: {}, taken out of each op where it says \"beyond the common change\", by "
-      "which ops are judged",
-      percent_signed(r.common_change));
+  return fmt::format("Global drift of {} is subtracted before single ops are judged.",
+                     percent_signed(r.common_change));
 }
 
 /// How small a slowdown is seen; empty where no time was judged.
@@ -98,14 +96,17 @@ std::string sensitivity(const GuardResult& r) {
     return {};
   }
   std::string text =
-      fmt::format("seen in 95 % of cases: all ops together slower by {}, the step by {}",
-                  seen_from(r.power.all_ops), seen_from(r.power.step));
+      fmt::format("Smallest detectable slowdown (95 % power, {} false alarms): GPU time {}, step {}",
+                  percent(r.false_alarms), seen_from(r.power.all_ops), seen_from(r.power.step));
   if (!r.power.worst.empty()) {
-    text += fmt::format(", half of the ops by {}, all but {} by less than {}",
-                        seen_from(r.power.one_op), short_text(r.power.worst),
-                        seen_from(r.power.worst_op));
+    text += fmt::format(", typical op {}, noisiest op ({}) {}", seen_from(r.power.one_op),
+                        short_text(r.power.worst), seen_from(r.power.worst_op));
   }
-  return text + fmt::format("; a false alarm comes in fewer than {}", percent(r.false_alarms));
+  return text + '.';
+}
+
+std::string stale_text(const std::string& why) {
+  return fmt::format("Baseline is out of date: {}. Refresh it with --update-baseline.", why);
 }
 
 bool some_runs_only(const GuardResult& r) {
@@ -156,7 +157,7 @@ std::string markdown_cell(const std::string& text) {
 
 std::string message(const GuardedTime& t) {
   return fmt::format(
-      "{} -> {} a step ({}; {} beyond the common change; noise {}, {} of the time lost)",
+      "{} -> {} per step ({}; {} without global drift; noise {}, {} of the slowdown)",
       human(t.before), human(t.after), percent_signed(plain_change(t)), percent_signed(t.change),
       percent(t.noise), percent(t.share));
 }
@@ -172,15 +173,15 @@ DataTable times_table(const GuardResult& r, const char* heading, bool GuardedTim
       "times", heading,
       Columns<T>{
           {"op", "", [](auto& t) { return short_name(t.name); }},
-          {"kind", "", &T::kind, kLeft},
-          {"phase", "", &T::phase, kLeft},
+          {"kind", "", &T::kind, kLeft | kMinor},
+          {"phase", "", &T::phase, kLeft | kMinor},
           {"before_s", "before", &T::before},
           {"after_s", "after", &T::after},
           {"plain_change", "change", [](auto& t) { return signed_share(plain_change(t)); }},
-          {"change", "beyond the common change", [](auto& t) { return signed_share(t.change); }},
+          {"change", "without drift", [](auto& t) { return signed_share(t.change); }},
           {"noise", "", [](auto& t) { return share(t.noise); }},
           {"detects", "", &T::detects, kInJson},
-          {"share_of_regression", "share of the regression",
+          {"share_of_regression", "of the slowdown",
            [](auto& t) {
              return Cell{share_of(t), t.share};
            }},
@@ -239,7 +240,9 @@ DataTable changes_table(const GuardResult& r) {
 }  // namespace
 
 void add_guard(const GuardResult& r, Report& report) {
-  report.line(verdict(r));
+  report.line(verdict(r), r.verdict() == GuardResult::Verdict::kPass ? Meaning::kGood
+                          : r.verdict() == GuardResult::Verdict::kRegressed ? Meaning::kBad
+                                                                            : Meaning::kWarning);
   report.facts({{"pass", r.pass()},
                 {"verdict", word_of(r.verdict())},
                 {"judged_times", r.judged_times},
@@ -271,10 +274,10 @@ void add_guard(const GuardResult& r, Report& report) {
     report.line(seen);
   }
   for (const std::string& w : r.stale) {
-    report.line("stale baseline, make it again: " + w);
+    report.line(stale_text(w), Meaning::kWarning);
   }
   for (const std::string& w : r.warnings) {
-    report.line("warning: " + w);
+    report.line("warning: " + w, Meaning::kWarning);
   }
 }
 
@@ -329,8 +332,8 @@ std::string guard_markdown(const GuardResult& r) {
       return;
     }
     text += fmt::format(
-        "\n| {} | before | after | change | beyond the common change | noise | share of the "
-        "regression |\n|---|---:|---:|---:|---:|---:|---:|\n",
+        "\n| {} | before | after | change | without drift | noise | of the slowdown |\n"
+        "|---|---:|---:|---:|---:|---:|---:|\n",
         heading);
     for (const GuardedTime& t : r.times) {
       if (chosen(t)) {
@@ -349,7 +352,7 @@ std::string guard_markdown(const GuardResult& r) {
     text += fmt::format("\n- {}", seen);
   }
   for (const std::string& w : r.stale) {
-    text += fmt::format("\n- stale baseline, make it again: {}", w);
+    text += "\n- " + stale_text(w);
   }
   for (const std::string& w : r.warnings) {
     text += fmt::format("\n- {}", w);

@@ -101,7 +101,8 @@ DataTable curve_table(const Access& access, double distinct, const StackDistance
   t.note(recorded != nullptr
              ? "The column as recorded counts the first lookup of a row as a miss; the other "
                "columns assume a warm cache."
-             : "Of a warm cache; LRU in the recorded order needs the recording, without --sketch.");
+             : "These are rates of a warm cache. LRU in the recorded order needs the recording, without "
+               "--sketch.");
   return t;
 }
 

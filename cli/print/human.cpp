@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <string_view>
 
@@ -84,6 +85,18 @@ std::string grouped(double n, int digits) {
     text.insert(at, 1, ',');
   }
   return text;
+}
+
+std::string device_title(const std::string& name) {
+  std::string title;
+  for (const char c : name) {
+    const bool numbered = title.find_first_of("0123456789") != std::string::npos;
+    if (c == '-' && numbered) {
+      return title;
+    }
+    title += c == '-' ? ' ' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return title.find_first_of("0123456789") == std::string::npos ? name : title;
 }
 
 std::string today() {

@@ -17,6 +17,8 @@ std::string percent_signed(double fraction);
 std::string count(double n);  ///< "1.2 M"
 /// Four significant digits, in groups of three: "1,279,000", "41.67"; whole ones with `digits` 0.
 std::string grouped(double n, int digits = 4);
+/// "H100" of "h100-sxm-80gb", "RTX 4090" of "rtx-4090"; other names as they are.
+std::string device_title(const std::string& name);
 std::string today();  ///< "2026-11-21", UTC
 
 }  // namespace stepcast::cli

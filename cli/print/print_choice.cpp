@@ -8,12 +8,16 @@
 
 namespace stepcast::cli {
 
+std::string plan_note(const studies::PlanChoice& choice, std::string_view typed) {
+  return choice.chosen ? fmt::format("chosen: best of {} tried; `stepcast plan{}` searches all",
+                                     choice.tried, typed.empty() ? " ..." : typed)
+                       : "";
+}
+
 void add_choice(const studies::PlanChoice& choice, Report& report) {
   report.fact("plan_chosen", choice.chosen);
   if (choice.chosen) {
     report.fact("plans_tried", choice.tried);
-    report.line(fmt::format("plan chosen: best of {} tried; `stepcast plan ...` searches all",
-                            choice.tried));
   }
   if (!choice.settings.empty()) {
     report.fact("set", choice.settings);

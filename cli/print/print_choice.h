@@ -1,10 +1,16 @@
 #pragma once
+#include <string>
+#include <string_view>
+
 #include "cli/print/report.h"
 #include "studies/predict/chosen_plan.h"
 #include "studies/predict/memory_fix.h"
 
 namespace stepcast::cli {
 
+/// How the plan was chosen and the command that searches on, of the job as it was typed; "" where
+/// the job says its plan.
+std::string plan_note(const studies::PlanChoice& choice, std::string_view typed);
 /// Keys that were taken for a job that does not say them, as text and JSON.
 void add_choice(const studies::PlanChoice& choice, Report& report);
 

@@ -82,7 +82,7 @@ DataTable ledger_table(const EmbeddingPlan& plan, const System& system) {
     const std::int64_t sharers = has ? has->shared_by : 1;
     return human(Bytes(r.of().capacity)) + (sharers > 1 ? fmt::format(" for {}", sharers) : "");
   });
-  return table_of("ledger", "\nbytes per rank of plan 1", columns, extremes(plan), kInText);
+  return table_of("ledger", "\nmemory per rank of plan 1", columns, extremes(plan), kInText);
 }
 
 /// Rows of text and of CSV; JSON has whole plans.
@@ -93,9 +93,10 @@ DataTable plans_table(const PlanReport& r) {
       Columns<Row>{
           {"plan", "", [](auto& p) { return p.number; }},
           {"predicted_step_s", "step", [](auto& p) { return Seconds(p.of.plan.predicted_step); }},
-          {"lower_bound_s", "lower bound", [](auto& p) { return Seconds(p.of.plan.lower_bound); }},
+          {"lower_bound_s", "lower bound", [](auto& p) { return Seconds(p.of.plan.lower_bound); },
+           kMinor},
           {"gap", "", [](auto& p) { return share(p.of.plan.gap); }},
-          {"objective_s", "objective",
+          {"objective_s", "embedding part",
            [](auto& p) {
              return p.of.objective > 0 ? cell(Seconds(p.of.objective)) : Cell{"-", p.of.objective};
            }},
@@ -119,9 +120,9 @@ DataTable compared_table(const PlanReport& r) {
       Columns<C>{
           {"planner", "", &C::name},
           {"step_s", "step", [time](auto& c) { return time(c.step); }},
-          {"", "to plan 1",
+          {"", "against plan 1",
            [best](auto& c) { return c.step ? percent_signed(*c.step / best - 1) : "-"; }, kInText},
-          {"objective_s", "objective", [time](auto& c) { return time(c.objective); }},
+          {"objective_s", "embedding part", [time](auto& c) { return time(c.objective); }},
           {"objective_bound_s", "", [&r](auto&) { return code(r.bound); }, kInCsv},
           {"fullest_bytes", "fullest rank", made([](auto& c) { return Bytes(c.fullest_bytes); })},
           {"fits", "", made([](auto& c) { return c.fits; })},
@@ -140,9 +141,8 @@ void add_bound(const PlanReport& r, Report& report) {
                         {"objective_gap", r.gap},
                         {"reason", r.bound_reason}});
   report.line(fmt::format(
-      "\nno plan of the searched space takes a step of less than the lower bound. Objective, what "
-      "a plan decides of a step: best found {}, none below {} ({})",
-      human(Seconds(r.objective)), human(Seconds(r.bound)), r.bound_reason));
+      "\nEmbedding part of the step: {}, lower bound {} ({}), so at most {} to gain.",
+      human(Seconds(r.objective)), human(Seconds(r.bound)), r.bound_reason, percent(r.gap)));
   report.fact("search", {{"seconds", r.search_seconds},
                          {"simulation_seconds", r.simulation_seconds},
                          {"evaluations", r.evaluations},
@@ -150,9 +150,9 @@ void add_bound(const PlanReport& r, Report& report) {
                          {"space_log10", r.space_log10},
                          {"cut", r.cut}});
   report.line(fmt::format(
-      "search: {} evaluations in a space of 10^{:.0f} plans, {}{}; simulation {}",
+      "search: {} evaluations of 10^{:.0f} plans, {}{}; simulation {}",
       count(static_cast<double>(r.evaluations)), r.space_log10, human(Seconds(r.search_seconds)),
-      r.cut ? " (cut by the time limit)" : "", human(Seconds(r.simulation_seconds))));
+      r.cut ? " (ended by the time limit)" : "", human(Seconds(r.simulation_seconds))));
 }
 
 Json plan_document(const RankedPlan& p) {
@@ -184,34 +184,34 @@ void warn_of_full_devices(const PlanReport& r, Report& report) {
 std::string fix_text(const System& system, bool tiers) {
   const bool slower = system.tiers.size() > 1;
   return fmt::format(
-      "use more devices, narrower rows (formats.embedding) or {}",
+      "use more GPUs, narrower rows (formats.embedding) or {}",
       !slower  ? "a slower tier of memory (system.tiers)"
       : !tiers ? fmt::format("slower memory: leave out --device-memory-only ({} was not used)",
                              system.tiers.back().name)
                : fmt::format("more of {}", system.tiers.back().name));
 }
 
-std::string shortage_text(const planner::Shortage& s, const std::string& remedy) {
+std::string shortage_text(const planner::Shortage& s, const std::string& fix) {
   const auto bytes = [](std::int64_t b) { return human(Bytes(static_cast<double>(b))); };
   if (s.capacity < 0) {
     return fmt::format(
-        "no plan fits: before any table the dense model and the libraries take {} more of {} than "
-        "a device has",
+        "out of memory: without any table, the dense model and the libraries need {} more of {} "
+        "than a device has",
         bytes(-s.capacity), s.tier);
   }
-  return fmt::format("no plan fits: {} need{} {} of {} {}, which has {}: {} ({} bytes) short; {}",
+  return fmt::format("out of memory: {} need{} {} of {} {}, which has {}: {} ({} bytes) short; {}",
                      s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
                      s.table.empty() ? "" : "s", bytes(s.needed), s.tier,
                      s.table.empty() ? "in all" : "at least on one unit", bytes(s.capacity),
-                     bytes(s.missing()), s.missing(), remedy);
+                     bytes(s.missing()), s.missing(), fix);
 }
 
 }  // namespace
 
 void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat format) {
   Report report(format);
-  report.line(fmt::format("{} on {} x {}, {} tables\n", r.job.workload.name, r.job.devices,
-                          r.job.system.device.name, r.job.workload.layered()->tables.size()));
+  report.line(fmt::format("{} on {} x {} ({}), {} tables\n", r.job.workload.name, r.job.devices,
+                          device_title(r.job.system.device.name), r.job.system.name, r.job.workload.layered()->tables.size()));
   report.add(plans_table(r));
   report.list("plans");
   for (const RankedPlan& p : r.plans) {

@@ -9,6 +9,7 @@
 #include "cli/print/human.h"
 #include "cli/print/print_details.h"
 #include "cli/print/step_parts.h"
+#include "cli/print/terminal_text.h"
 #include "core/config/document.h"
 #include "planner/parallel/plan_point.h"
 #include "workloads/embedding_plan/plan.h"
@@ -30,110 +31,135 @@ std::int32_t critical_rank(const StepPrediction& p) {
   return p.busiest ? p.busiest->rank : p.critical_rank;
 }
 
-constexpr std::size_t kBarWidth = 30;
+constexpr std::size_t kBarWidth = 40;
+constexpr std::size_t kLeastBar = 10;
+constexpr std::size_t kIndent = 2;
+constexpr std::size_t kNames = 9;  ///< columns that names of lines take
 
-/// "#####.....": the share of a whole, at most all of it.
-std::string bar(double share) {
-  const double filled = std::clamp(share, 0.0, 1.0) * static_cast<double>(kBarWidth);
-  const auto full = static_cast<std::size_t>(std::lround(filled));
-  return std::string(full, '#') + std::string(kBarWidth - full, '.');
+/// "60 %", "2.1 %": shares of the first screen.
+std::string short_percent(double share) {
+  return share >= 0.0995 ? fmt::format("{:.0f} %", 100 * share) : percent(share);
 }
 
-std::string bar_line(std::string_view name, double share, const std::string& text) {
-  return fmt::format("{:<24}{}  {}\n", name, bar(share), text);
+std::string in_gib(Bytes bytes) {
+  const double gib = bytes.base() / 0x1p30;
+  return fmt::format("{:.{}f}", gib, gib < 9.95 ? 1 : 0);
 }
 
-/// Adds the parts of the step, those of less than a thousandth left out: on the rank that waits
-/// least where the one that ends last mostly waits, else on that one.
-void add_parts(const StepPrediction& p, Report& report) {
-  constexpr double kLeast = 0.001;
-  if (p.busiest) {
-    report.line(fmt::format("rank {}, which waits least:", p.busiest->rank));
+/// Memory of the fullest device, and whether it is enough.
+std::string memory_piece(const StepPrediction& p, const TerminalStyle& style) {
+  const Bytes total = p.ledger.total();
+  if (p.capacity <= Bytes{}) {
+    return human(total);
   }
-  const studies::TimeSplit& split = p.busiest ? p.busiest->split : p.split;
-  const char* bubble_title =
-      p.job.parallel.pipeline > 1 ? "pipeline bubble" : "waits for other ranks";
+  const auto [word, meaning] =
+      p.fit == simulator::Fit::kLikely ? std::pair("likely fits", Meaning::kWarning)
+      : p.fits                         ? std::pair("fits", Meaning::kGood)
+                                       : std::pair("out of memory", Meaning::kBad);
+  const bool large = p.capacity.base() >= 0x1p30;
+  return (large ? fmt::format("{} of {} GiB", in_gib(total), in_gib(p.capacity))
+                : fmt::format("{} of {}", human(total), human(p.capacity))) +
+         "   " + coloured(word, meaning, style);
+}
+
+/// The step, its interval, rates, memory.
+std::string figures(const StepPrediction& p, const TerminalStyle& style) {
+  const double tokens = p.tokens_per_second / static_cast<double>(p.job.devices);
+  std::vector<std::string> pieces{coloured(human(p.iteration) + "/step", Meaning::kStrong, style)};
+  if (p.interval) {
+    pieces.push_back("90 % interval " + interval_text(*p.interval));
+  }
+  pieces.push_back(p.tokens_per_second > 0
+                       ? fmt::format("{} tokens/s/GPU", grouped(tokens, tokens < 1000 ? 3 : 4))
+                       : fmt::format("{} samples/s", grouped(p.samples_per_second)));
+  pieces.push_back("MFU " + short_percent(p.mfu));
+  pieces.push_back(memory_piece(p, style));
+  return in_row(pieces, style.width, kIndent);
+}
+
+/// A line of the screen: a name, and what is said of it.
+std::string named_line(std::string_view name, const std::string& text, const TerminalStyle& style) {
+  const std::string wrapped_text = wrapped(text, style.width - kNames);
+  std::string all = std::string(kIndent, ' ') + coloured(name, Meaning::kDim, style) +
+                    std::string(kNames - kIndent - name.size(), ' ');
+  for (const char c : wrapped_text) {
+    all += c;
+    all += c == '\n' ? std::string(kNames, ' ') : "";
+  }
+  return all + '\n';
+}
+
+/// Parts of the critical rank's step, the largest before the bar, the others behind it.
+std::string time_line(const StepPrediction& p, const TerminalStyle& style) {
+  constexpr double kLeast = 0.001;
+  const studies::TimeSplit& split = critical_split(p);
+  std::vector<BarSegment> segments;
+  std::vector<std::pair<double, std::string>> parts;
   for (const StepPart& part : kStepParts) {
-    const Seconds time = split.*part.of;
-    const double share = time / p.iteration;
-    const bool bubble = part.of == &studies::TimeSplit::bubble;
+    const double share = split.*part.of / p.iteration;
     if (share >= kLeast) {
-      report.text(bar_line(bubble ? bubble_title : part.title, share,
-                           fmt::format("{:>8}  {:>7}", human(time), percent(share))));
+      const bool bubble = part.of == &studies::TimeSplit::bubble;
+      const char* title = !bubble                      ? part.title
+                          : p.job.parallel.pipeline > 1 ? "pipeline bubble"
+                                                        : "waits for other ranks";
+      segments.push_back({share, part.meaning});
+      parts.emplace_back(share, coloured(fmt::format("{} {}", title, short_percent(share)),
+                                         part.meaning, style));
     }
   }
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& x, const auto& y) { return x.first > y.first; });
+  std::string rest;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    rest += "  " + parts[i].second;
+  }
+  rest += p.busiest ? fmt::format("  (critical rank {})", p.busiest->rank) : "";
+  const std::string first = parts.empty() ? "" : parts.front().second + "  ";
+  const std::size_t used = kNames + shown_width(first) + shown_width(rest);
+  const std::size_t room = style.width > used ? style.width - used : 0;
+  return named_line("time", first + bar(segments, std::clamp(room, kLeastBar, kBarWidth), style) + rest,
+                    style);
 }
 
-/// Memory of the fullest device against its capacity, and what most of it is.
-std::string memory_bar(const StepPrediction& p) {
-  constexpr std::size_t kNamed = 4;
-  const Bytes total = p.memory.total() + p.reserve;
-  auto lines = p.ledger.lines();
-  std::stable_sort(lines.begin(), lines.end(),
+/// What most of the fullest device's memory is.
+std::string memory_line(const StepPrediction& p, const TerminalStyle& style) {
+  constexpr std::size_t kNamed = 5;
+  auto parts = p.ledger.parts();
+  std::stable_sort(parts.begin(), parts.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::erase_if(lines, [](const auto& line) { return line.second <= Bytes{}; });
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < std::min(lines.size(), kNamed); ++i) {
-    parts.push_back(fmt::format("{} {}", lines[i].first, human(lines[i].second)));
+  std::erase_if(parts, [&](const auto& part) { return part.second < p.ledger.total() * 0.005; });
+  const bool large = p.ledger.total().base() >= 0x1p30;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(parts.size(), kNamed); ++i) {
+    text += fmt::format("{}{} {}", i > 0 ? "  " : "", parts[i].first,
+                        large ? in_gib(parts[i].second) : human(parts[i].second));
   }
-  if (p.capacity <= Bytes{}) {
-    return fmt::format("{:<24}{}: {}\n", fmt::format("memory (rank {})", p.fullest_rank),
-                       human(total), fmt::join(parts, ", "));
-  }
-  const std::string host =
-      p.ledger.host > Bytes{} ? fmt::format("; host memory {}", human(p.ledger.host)) : "";
-  return bar_line(fmt::format("memory (rank {})", p.fullest_rank), total / p.capacity,
-                  fmt::format("{} of {}: {}{}{}", human(total), human(p.capacity),
-                              fmt::join(parts, ", "), lines.size() > kNamed ? ", ..." : "", host));
-}
-
-/// Work and tokens of a device in a second, and how near that is to its peak.
-std::string rates_text(const StepPrediction& p) {
-  const auto devices = static_cast<double>(p.job.devices);
-  std::vector<std::string> each;
-  if (p.tokens_per_second > 0) {
-    each.push_back(fmt::format("{} tokens/s", grouped(p.tokens_per_second / devices)));
-  }
-  if (p.flops.model > Flops{}) {
-    each.push_back(human(p.flops.model / p.iteration / devices));
-  }
-  std::string text = fmt::format(
-      "{} samples/s{}", grouped(p.samples_per_second),
-      p.tokens_per_second > 0 ? fmt::format(", {} tokens/s", grouped(p.tokens_per_second)) : "");
-  if (!each.empty()) {
-    text += fmt::format("; a device: {}", fmt::join(each, ", "));
-  }
-  text += fmt::format("; MFU {} of {} peak", percent(p.mfu), name_of(p.peak_format));
-  return p.mfu_causal == p.mfu && p.hfu == p.mfu
-             ? text
-             : text +
-                   fmt::format(" (causal {}, hardware {})", percent(p.mfu_causal), percent(p.hfu));
+  text += parts.size() > kNamed ? "  ..." : "";
+  text += large ? " GiB" : "";
+  text += p.job.devices > 1 ? fmt::format("  (rank {})", p.fullest_rank) : "";
+  text += p.ledger.host > Bytes{} ? fmt::format("  host memory {}", human(p.ledger.host)) : "";
+  return named_line("memory", text, style);
 }
 
 /// Which embedding plan the prediction is of: a rule is never silent.
 std::string embedding_plan_text(const Job& job) {
   return fmt::format(
-      "embedding plan {}{}", workloads::plan_line(job, workloads::resolved_embedding_plan(job)),
+      "{}{}", workloads::plan_line(job, workloads::resolved_embedding_plan(job)),
       workloads::planned_by_rule(job)
-          ? " (a rule, not a search: `stepcast plan` or --set embedding.plan=search finds one "
-            "that is faster or as fast)"
-      : job.embedding_choice == "search"
-          ? " (a quick search; `stepcast plan` searches longer and writes the plan)"
-          : "");
+          ? "  (built-in heuristic; `stepcast plan` or --set embedding.plan=search finds one as "
+            "fast or faster)"
+      : job.embedding_choice == "search" ? "  (quick search; `stepcast plan` searches longer)"
+                                         : "");
 }
 
-/// How a transformer is split, defaults included, and what of its traffic is hidden.
+/// How a transformer is split, and what of its job is unusual.
 std::string parallel_text(const Job& job) {
   const Parallel& p = job.parallel;
   std::string said = planner::describe(job);
-  if (p.pipeline > 1 && p.data > 1 && (p.expert > 1 || p.order != kUsualOrder)) {
-    const std::string order = planner::order_text(p.order);
-    said += order.empty() ? ", ranks in an order of their own" : ", " + order;
-  }
   if (job.lora) {
-    said += fmt::format(", adapters of rank {}", job.lora->rank);
+    said += fmt::format(", LoRA rank {}", job.lora->rank);
     if (job.formats.frozen) {
-      said += fmt::format(" on weights in {}", name_of(*job.formats.frozen));
+      said += fmt::format(" on {} weights", name_of(*job.formats.frozen));
     }
   }
   std::vector<std::string> away;
@@ -148,15 +174,14 @@ std::string parallel_text(const Job& job) {
     said += fmt::format(", {} in host memory", fmt::join(away, " and "));
   }
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
-    said += ", a token to each machine once";
+    said += ", node-limited dispatch";
   }
   for (const FabricLevel& level : job.system.fabric) {
     if (level.used > 0 && level.used < level.size) {
-      said += fmt::format(", {} of {} in each {} domain", level.used, level.size, level.name);
+      said += fmt::format(", {} of {} GPUs in each {} domain", level.used, level.size, level.name);
     }
   }
-  return fmt::format("{}{}; overlaps: {}", said, job.flash_attention ? "" : "; unfused attention",
-                     planner::overlaps_text(p.overlap));
+  return said + (job.flash_attention ? "" : ", unfused attention");
 }
 
 Json plan_json(const Job& job) {
@@ -170,39 +195,67 @@ Json plan_json(const Job& job) {
           {"parts", std::move(parts)}};
 }
 
-/// The step: at the ideal rate, and what such runs make of it.
-std::string step_text(const StepPrediction& p) {
-  const std::string between =
-      p.interval ? fmt::format("{} to {}", human(p.interval->p5), human(p.interval->p95)) : "";
-  if (!p.efficiency) {
-    return fmt::format("{} per step{}", human(p.iteration),
-                       p.interval ? fmt::format(" (nine of ten: {})", between) : "");
-  }
-  return fmt::format("{} at the hardware's pace; {} per step expected with {} (nine of ten: {})",
-                     human(p.hardware), human(p.iteration), p.efficiency->measured, between);
+/// "llama3-8b on 8 x H100 (dgx-h100), megatron-core, bf16", and the batch at the end of the line.
+std::string heading(const StepPrediction& p, const std::string& framework,
+                    const TerminalStyle& style) {
+  const Job& job = p.job;
+  const std::string left = printable(
+      fmt::format("{} on {} x {} ({}){}, {}", job.workload.name, job.devices,
+                  device_title(job.system.device.name), job.system.name,
+                  framework.empty() ? "" : ", " + framework, name_of(job.formats.compute)));
+  const std::string phase = job.phase == JobPhase::kTrain ? ""
+                            : job.phase == JobPhase::kDecode ? "decode, " : "prefill, ";
+  const std::string right =
+      job.workload.transformer() != nullptr
+          ? fmt::format("{}global batch {} x {}", phase, job.batch.global, job.batch.sequence)
+          : fmt::format("global batch {}", job.batch.global);
+  const std::size_t used = shown_width(left) + shown_width(right);
+  return used + 2 > style.width
+             ? coloured(left, Meaning::kStrong, style) + '\n' + std::string(kIndent, ' ') + right +
+                   '\n'
+             : coloured(left, Meaning::kStrong, style) + std::string(style.width - used, ' ') +
+                   right + '\n';
 }
 
 /// The people's account of the step.
-void add_screen(const StepPrediction& p, const std::string& default_framework, Report& report) {
-  report.line(fmt::format("{} on {} x {}: {}\n{}", p.job.workload.name, p.job.devices,
-                          p.job.system.device.name, step_text(p), rates_text(p)));
+void add_screen(const StepPrediction& p, const PredictionContext& context, Report& report) {
+  if (report.format() != OutputFormat::kText) {
+    return;
+  }
+  const auto line = [&report](const char* name, std::string text) {
+    report.drawn([name, text = printable(text)](const TerminalStyle& style) {
+      return named_line(name, text, style);
+    });
+  };
+  report.drawn([&p, framework = context.framework](const TerminalStyle& style) {
+    return heading(p, framework, style) + figures(p, style);
+  });
   if (p.job.workload.transformer() != nullptr) {
-    report.line(parallel_text(p.job));
-  }
-  if (p.job.phase != JobPhase::kTrain) {
-    report.line("no measured efficiency applies to inference: the time is the hardware's pace");
-  }
-  if (!default_framework.empty()) {
-    report.line(fmt::format(
-        "no stack is named: as {} runs it; --set stack=NAME for another (`stepcast list stacks`)",
-        default_framework));
+    line("plan", parallel_text(p.job) +
+                     (context.plan_note.empty() ? "" : "  (" + context.plan_note + ")"));
   }
   if (has_tables(p.job)) {
-    report.line(embedding_plan_text(p.job));
+    line("tables", embedding_plan_text(p.job));
   }
-  report.line();
-  add_parts(p, report);
-  report.text(memory_bar(p));
+  report.drawn([&p](const TerminalStyle& style) {
+    return time_line(p, style) + memory_line(p, style);
+  });
+  if (p.job.phase != JobPhase::kTrain) {
+    line("note", "inference: kernels alone, no runs were measured");
+  }
+  if (!context.command.empty() && p.fits) {
+    report.drawn([command = printable(context.command)](const TerminalStyle& style) {
+      const std::vector<std::string> next{"stepcast plan" + command,
+                                          "stepcast" + command + " --html out.html"};
+      const bool room = std::all_of(next.begin(), next.end(), [&style](const std::string& one) {
+        return kNames + shown_width(one) <= style.width;
+      });
+      std::string rows =
+          room ? in_row(next, style.width, kNames)
+               : std::string(kNames, ' ') + "`plan` instead for the best plan, --html out.html for a page\n";
+      return rows.replace(kIndent, 4, coloured("next", Meaning::kDim, style));
+    });
+  }
 }
 
 void add_step(const StepPrediction& p, Report& report) {
@@ -224,6 +277,7 @@ void add_step(const StepPrediction& p, Report& report) {
     report.fact("interval_s", {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}});
   }
   report.fact("in_calibrated_range", p.in_calibrated_range);
+  report.fact("extrapolated", p.extrapolated);
   report.fact("throughput",
               {{"samples_per_s", p.samples_per_second}, {"tokens_per_s", p.tokens_per_second}});
   report.fact("flops", {{"model_per_iteration", p.flops.model.base()},
@@ -282,6 +336,15 @@ DataTable csv_table(const StepPrediction& p) {
 
 }  // namespace
 
+/// "41.2-64.0 s": one unit where both ends have it.
+std::string interval_text(const studies::Interval& between) {
+  const std::string low = human(between.p5);
+  const std::string high = human(between.p95);
+  const std::size_t unit = high.find(' ');
+  const bool same = low.substr(std::min(low.find(' '), low.size())) == high.substr(unit);
+  return (same ? low.substr(0, low.find(' ')) : low + " ") + "-" + (same ? "" : " ") + high;
+}
+
 Json split_json(const studies::TimeSplit& split) {
   Json j;
   for (const StepPart& part : kStepParts) {
@@ -304,6 +367,20 @@ Json memory_json(const StepPrediction& p) {
   return j;
 }
 
+std::string typed_job(const std::vector<std::string>& arguments) {
+  std::string text;
+  for (const std::string& argument : arguments) {
+    if (argument == "-") {
+      return "";
+    }
+    const bool plain = argument.find_first_of(" '\"{}[]*?$&|;<>()") == std::string::npos;
+    if (argument != "predict" && argument != "--details") {
+      text += plain ? " " + argument : " '" + argument + "'";
+    }
+  }
+  return text;
+}
+
 void add_framework(const std::string& framework, bool implied, Report& report) {
   if (framework.empty()) {
     return;
@@ -315,7 +392,7 @@ void add_framework(const std::string& framework, bool implied, Report& report) {
 }
 
 void add_prediction(const StepPrediction& p, const PredictionContext& context, Report& report) {
-  add_screen(p, context.implied ? context.framework : "", report);
+  add_screen(p, context, report);
   report.fact("job", [&] { return Json::parse(context.job()); });
   add_framework(context.framework, context.implied, report);
   if (has_tables(p.job)) {
@@ -327,11 +404,7 @@ void add_prediction(const StepPrediction& p, const PredictionContext& context, R
   if (context.details) {
     report.add(ops_table("ops", p.busiest ? p.busiest->by_name : p.by_name, kInJson));
   }
-  std::vector<std::string> warnings = p.warnings;
-  if (!p.out_of_range.empty()) {
-    warnings.push_back(p.out_of_range);
-  }
-  report.fact("warnings", warnings);
+  report.fact("warnings", p.warnings);
   report.add(csv_table(p));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/print/terminal_text.h"
 #include "cli/version.h"
 
 namespace stepcast::cli {
@@ -22,11 +23,19 @@ void Report::facts(const Json& members) {
   }
 }
 
-void Report::line(std::string_view line) { text(std::string(line) + '\n'); }
+void Report::line(std::string_view line, Meaning meaning) {
+  drawn([line = std::string(line), meaning](const TerminalStyle& style) {
+    return coloured(wrapped(line, style.width), meaning, style) + '\n';
+  });
+}
 
 void Report::text(std::string_view text) {
+  drawn([text = printable(text)](const TerminalStyle&) { return text; });
+}
+
+void Report::drawn(Drawn picture) {
   if (format_ == OutputFormat::kText) {
-    parts_.emplace_back(std::string(text));
+    parts_.emplace_back(std::move(picture));
   }
 }
 
@@ -40,11 +49,13 @@ void Report::add(DataTable table) {
 }
 
 void Report::add(const std::vector<DataTable>& tables) {
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    if (i > 0) {
+  bool first = true;
+  for (const DataTable& table : tables) {
+    if (!first && table.in(kInText)) {
       line();
     }
-    add(tables[i]);
+    add(table);
+    first = first && !table.in(kInText);
   }
 }
 
@@ -57,14 +68,14 @@ Report& Report::section(const std::string& key) { return nested(key, false); }
 Report& Report::item(const std::string& key) { return nested(key, true); }
 void Report::list(const std::string& key) { fact(key, Json::array()); }
 
-void Report::print_text(std::ostream& out) const {
+void Report::print_text(std::ostream& out, const TerminalStyle& style) const {
   for (const auto& part : parts_) {
-    if (const auto* text = std::get_if<std::string>(&part)) {
-      out << *text;
+    if (const auto* picture = std::get_if<Drawn>(&part)) {
+      print_coloured(out, (*picture)(style));
     } else if (const auto* table = std::get_if<DataTable>(&part)) {
-      table->print_text(out);
+      table->print_text(out, style);
     } else if (const auto* section = std::get_if<Section>(&part)) {
-      section->report->print_text(out);
+      section->report->print_text(out, style);
     }
   }
 }
@@ -106,10 +117,12 @@ Json Report::json() const {
   return j;
 }
 
-void Report::print(std::ostream& out) const {
+void Report::print(std::ostream& out) const { print(out, terminal_style(out)); }
+
+void Report::print(std::ostream& out, const TerminalStyle& style) const {
   switch (format_) {
     case OutputFormat::kText:
-      print_text(out);
+      print_text(out, style);
       break;
     case OutputFormat::kJson:
       out << json().dump(2, ' ', false, Json::error_handler_t::replace) << '\n';

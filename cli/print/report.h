@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -43,10 +44,13 @@ class Report {
   }
   /// Several at once.
   void facts(const Json& members);
-  /// A line for people; without text an empty one.
-  void line(std::string_view text = "");
+  /// A line for people, wrapped to their width; without text an empty one.
+  void line(std::string_view text = "", Meaning meaning = Meaning::kPlain);
   /// Adds text that people read as it stands, line ends included.
   void text(std::string_view text);
+  /// Adds what is drawn for a width and a colour; the text is printable.
+  using Drawn = std::function<std::string(const TerminalStyle&)>;
+  void drawn(Drawn picture);
   void add(DataTable table);
   /// Tables with an empty line between them.
   void add(const std::vector<DataTable>& tables);
@@ -68,7 +72,8 @@ class Report {
   void list(const std::string& key);
 
   [[nodiscard]] OutputFormat format() const { return format_; }
-  void print(std::ostream& out) const;
+  void print(std::ostream& out) const;  ///< in the style of the stream
+  void print(std::ostream& out, const TerminalStyle& style) const;
 
  private:
   struct Section {
@@ -85,12 +90,12 @@ class Report {
   Report(OutputFormat format, Nested) : format_(format) {}
   void put(const std::string& key, Json value);
   Report& nested(const std::string& key, bool item);
-  void print_text(std::ostream& out) const;
+  void print_text(std::ostream& out, const TerminalStyle& style) const;
   void print_csv(std::ostream& out, std::string& table_before) const;
   [[nodiscard]] Json json() const;
 
   OutputFormat format_;
-  std::vector<std::variant<Fact, Item, std::string, DataTable, Section>> parts_;
+  std::vector<std::variant<Fact, Item, Drawn, DataTable, Section>> parts_;
 };
 
 /// Tables one below the other as text or CSV, or together as one JSON document.

@@ -69,9 +69,9 @@ DataTable constants(const char* key, const std::string& title, const FittedModel
            m.samples > 0 ? share(m.error.median) : empty_cell(),
            m.samples > 0 ? share(m.error.p90) : empty_cell(), cell(m.source)});
   }
-  t.note(models.empty() ? "Nothing is measured: everything is costed from hardware facts."
-                        : "Without rows: not measured here, see the source. Kinds not listed are "
-                          "costed from hardware facts.");
+  t.note(models.empty() ? "Nothing is measured; all times come from hardware facts."
+                        : "Without rows: not measured on this hardware, see the source. Other kinds "
+                          "come from hardware facts.");
   return t;
 }
 
@@ -90,7 +90,7 @@ DataTable plan_facts(const EmbeddingPlan& p) {
     t.row({name_cell("gap", "gap"), share(p.gap)});
   }
   t.note(
-      "`stepcast predict JOB --set embedding.plan=FILE` costs it, `stepcast explain A B` compares "
+      "`stepcast predict JOB --set embedding.plan=FILE` predicts it; `stepcast diff A B` compares "
       "two.");
   return t;
 }
@@ -149,12 +149,12 @@ DataTable plan_tables(const EmbeddingPlan& p) {
 
 Tables tables_of(const System& s) {
   return {system_facts(s), device_facts(s.device),
-          constants("kernels", "constants of kernels", s.device.fitted),
-          constants("collectives", "constants of collectives", s.fitted)};
+          constants("kernels", "Models of kernels", s.device.fitted),
+          constants("collectives", "Models of collectives", s.fitted)};
 }
 
 Tables tables_of(const Device& d) {
-  return {device_facts(d), constants("kernels", "constants of kernels", d.fitted)};
+  return {device_facts(d), constants("kernels", "Models of kernels", d.fitted)};
 }
 
 /// JSON of ours that is no input of show: what another command reads.

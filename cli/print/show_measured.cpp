@@ -11,7 +11,7 @@ namespace stepcast::cli {
 
 Tables measured_tables(const studies::MeasuredShow& s) {
   DataTable facts("critical_path",
-                  "critical path of a step, from all steps replayed with their own times",
+                  "Critical path of a step (all steps replayed with their own times)",
                   {{"fact"}, {"value"}});
   facts.as_object();
   const auto fact = [&facts](const char* key, const char* title, Cell value) {
@@ -22,14 +22,14 @@ Tables measured_tables(const studies::MeasuredShow& s) {
   fact("host_s", "host", cell(s.path_host));
   fact("gap_s", "gaps", cell(s.path_gap));
   const bool off = std::abs(s.replay_error) > studies::kDoubtfulReplay;
-  const std::string doubt = fmt::format("the replay this comes from is {} off the recorded step",
+  const std::string doubt = fmt::format("This comes from a replay that is {} off the recorded step.",
                                         percent_signed(s.replay_error));
   facts.row({name_cell("replay_error", "error of that replay"),
              {percent_signed(s.replay_error), s.replay_error}});
   if (off) {
     facts.note(doubt);
   }
-  DataTable ranks("idle", "where the main stream's step goes, per rank (means; parts sum to step)",
+  DataTable ranks("idle", "Main stream of each rank (means; parts sum to the step)",
                   {{"rank"},
                    {"stream", "", true},
                    {"step_s", "step"},
@@ -41,7 +41,7 @@ Tables measured_tables(const studies::MeasuredShow& s) {
                    {"wait_for_stream_s", "idle: a stream"},
                    {"gap_s", "idle: gaps"},
                    {"drain_s", "after its last"}});
-  DataTable queues("queues", "launch queue, per rank: ops launched and not ended",
+  DataTable queues("queues", "Launch queue of each rank: ops launched and not ended",
                    {{"rank"}, {"mean"}, {"most"}});
   for (const studies::StreamUse& r : s.ranks) {
     const Cell rank = cell(std::int64_t{r.rank});
@@ -51,11 +51,11 @@ Tables measured_tables(const studies::MeasuredShow& s) {
     queues.row({rank, cell(r.queue_mean), cell(r.queue_most)});
   }
   ranks.note(
-      "idle: host: the next op was not launched; a rank, a stream: launched, but a collective "
-      "waits for its last member, or another stream computes");
+      "idle: host: the next op was not launched yet; a rank: a collective waits for its last "
+      "member; a stream: another stream computes");
   DataTable kernels(
       "slack",
-      "longest kernels, all ranks: on the critical path, and how much later they could end",
+      "Longest kernels of all ranks",
       {{"kernel"},
        {"kind", "", true},
        {"launches"},

@@ -24,15 +24,14 @@ std::string plan_text(const Job& job) {
   if (const LayeredWorkload* dlrm = job.workload.layered()) {
     const Parallel& p = job.parallel;
     return fmt::format(
-        "{}data {}{}",
-        p.tensor > 1 ? fmt::format("tensor {}, ", p.tensor * p.context * p.pipeline) : "", p.data,
-        dlrm->tables.empty() ? "" : ", embedding plan " + job.embedding_choice);
+        "{}DP{}{}", p.tensor > 1 ? fmt::format("TP{} ", p.tensor * p.context * p.pipeline) : "",
+        p.data, dlrm->tables.empty() ? "" : ", embedding plan " + job.embedding_choice);
   }
   return planner::describe(job);
 }
 
 DataTable class_table(const ExecutionGraph& graph) {
-  DataTable table("classes", "classes of ranks with equal programs; amounts of one rank and step",
+  DataTable table("classes", "Classes of ranks with equal programs, per rank and step",
                   {{"class"},
                    {"ranks"},
                    {"which", "", true},
@@ -78,7 +77,7 @@ DataTable phase_table(const ExecutionGraph& graph) {
     row.written += w.written;
     all += w.flops;
   }
-  DataTable table("phases", "computing ops by phase; all ranks, one step",
+  DataTable table("phases", "Compute by phase, all ranks, one step",
                   {{"phase"},
                    {"executions"},
                    {"flops", "FLOPs"},
@@ -93,7 +92,7 @@ DataTable phase_table(const ExecutionGraph& graph) {
 }
 
 DataTable traffic_table(const ExecutionGraph& graph) {
-  DataTable table("communication", "communication of one step",
+  DataTable table("communication", "Communication of one step",
                   {{"communicator"},
                    {"op_kind", "op kind", true},
                    {"group"},
@@ -107,7 +106,7 @@ DataTable traffic_table(const ExecutionGraph& graph) {
                cell(t.executions), cell(t.buffers), cell(t.sent), cell(t.sent_most),
                cell(std::int64_t{t.rank_most})});
   }
-  table.note("sent: least bytes a rank must put on its links, e.g. 2 (n-1)/n of an all-reduce");
+  table.note("sent: least bytes that a rank must send, such as 2 (n-1)/n of an all-reduce");
   return table;
 }
 
@@ -121,7 +120,7 @@ std::string shape_text(const Op& op) {
 }
 
 DataTable lookup_table(const Job& job) {
-  DataTable table("lookups", "embedding lookups of one step; all ranks, forward",
+  DataTable table("lookups", "Embedding lookups of one step, all ranks, forward",
                   {{"table"},
                    {"rows"},
                    {"dim"},
@@ -151,7 +150,7 @@ DataTable lookup_table(const Job& job) {
                          rows.size(), human(sum.weights), count(sum.lookups), human(sum.looked_up),
                          human(sum.looked_up_unique)));
   if (sampled) {
-    table.note("unique rows of some tables go beyond their recorded sample: extrapolated");
+    table.note("Unique rows of some tables are extrapolated beyond their recorded sample.");
   }
   return table;
 }
@@ -178,7 +177,7 @@ std::string rank_list(const std::vector<std::int32_t>& ranks, int most) {
 
 Tables summary_tables(const Job& job, const ExecutionGraph& graph,
                       const std::string& default_framework) {
-  Facts facts("step", "one training step of " + job.workload.name, kLeft);
+  Facts facts("step", "One training step of " + job.workload.name, kLeft);
   facts.add("workload", "workload", job.workload.name);
   facts.add("system", "system", job.system.name);
   facts.add("devices", "devices", job.devices);
@@ -216,8 +215,8 @@ Tables graph_tables(const ExecutionGraph& graph, std::optional<std::int32_t> ran
   const std::vector<studies::OpContent> ops = studies::op_list(graph);
   const std::int32_t only = rank ? graph.class_of(*rank) : -1;
   DataTable table("ops",
-                  "op templates in issue order; FLOPs and bytes of one execution; awaits: indices "
-                  "of the ops waited for",
+                  "Ops in issue order; FLOPs and bytes of one execution; awaits: indices of ops "
+                  "waited for",
                   {{"class"},
                    {"segment", "", true},
                    {"calls"},
@@ -276,7 +275,7 @@ Tables flops_tables(const Job* job, const ExecutionGraph& graph) {
     row("executed", executed, "all ops as they run, elementwise ones too");
     tables.push_back(table);
   }
-  DataTable table("flops", "FLOPs by op kind and phase, as executed",
+  DataTable table("flops", "Executed FLOPs by op kind and phase",
                   {{"op_kind", "op kind"},
                    {"phase", "", true},
                    {"executions"},
@@ -304,7 +303,7 @@ Tables bytes_tables(const Job* job, const ExecutionGraph& graph) {
   for (const studies::WorkRow& w : rows) {
     all += w.read + w.written;
   }
-  DataTable table("memory_traffic", "memory traffic of one step by op kind, before caches",
+  DataTable table("memory_traffic", "Memory traffic of one step by op kind, before caches",
                   {{"op_kind", "op kind"},
                    {"executions"},
                    {"read_bytes", "read, all ranks"},
@@ -327,7 +326,7 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph,
                      std::optional<std::int32_t> rank) {
   const std::vector<studies::MemoryContent> content = studies::memory_content(graph, 20);
   DataTable ledger("ledger",
-                   fmt::format("memory of one rank by class; the device has {}",
+                   fmt::format("Memory of one rank by class; the device has {}",
                                human(job.system.device.memory)),
                    {{"class"},
                     {"ranks"},
@@ -366,7 +365,7 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph,
     chosen = &content.at(static_cast<std::size_t>(graph.class_of(*rank)));
   }
   DataTable largest("largest_tensors",
-                    fmt::format("largest tensors of class {} ({})", chosen->rank_class,
+                    fmt::format("Largest tensors of class {} ({})", chosen->rank_class,
                                 rank ? "as chosen" : "the fullest"),
                     {{"tensor"},
                      {"role", "", true},
@@ -385,7 +384,7 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph,
 namespace {
 
 DataTable recorded_ops(const studies::RecordedStep& s) {
-  DataTable ops("ops", "longest ops, per rank and step",
+  DataTable ops("ops", "Longest ops, per rank and step",
                 {{"op"},
                  {"kind", "", true},
                  {"phase", "", true},
@@ -416,15 +415,14 @@ DataTable recorded_ops(const studies::RecordedStep& s) {
 }  // namespace
 
 Tables recorded_tables(const studies::RecordedStep& s) {
-  const bool capture = !s.marked_by.empty() || s.first_counted > 0;
   Facts facts("step",
               fmt::format("{} recorded steps of {} ranks{}", s.steps, s.ranks,
                           s.first_counted > 0
-                              ? fmt::format("; the first {} fill the pipeline and do not count",
+                              ? fmt::format("; the first {} fill the pipeline and are left out",
                                             s.first_counted)
                               : ""),
               kLeft);
-  facts.add("step_s", capture ? "step, from end to end" : "step", s.step);
+  facts.add("step_s", "step", s.step);
   if (!s.marked_by.empty()) {
     facts.add("marked_by", "steps marked by", short_name(s.marked_by));
   }
@@ -442,7 +440,7 @@ Tables recorded_tables(const studies::RecordedStep& s) {
               share(s.step > Seconds{} ? (longest.time + longest.wait) / s.step : 0));
   }
   facts.add("dropped_records", "dropped records", static_cast<std::int64_t>(s.dropped));
-  DataTable ranks("ranks", "where the step goes, per rank (means; the parts sum to the step)",
+  DataTable ranks("ranks", "Time of each rank (means; parts sum to the step)",
                   {{"rank"},
                    {"median_s", "median step"},
                    {"mean_s", "mean step"},
@@ -452,15 +450,15 @@ Tables recorded_tables(const studies::RecordedStep& s) {
                    {"host_s", "host"},
                    {"other_s", "other"},
                    {"host_share", "host share"}});
-  DataTable meetings("stragglers", "communication and waiting, per rank and step",
+  DataTable meetings("stragglers", "Communication and waiting, per rank and step",
                      {{"rank"},
                       {"communication_s", "transfers"},
                       {"exposed_share", "exposed"},
                       {"wait_s", "waits"},
-                      {"last_arrivals", "last to arrive"},
-                      {"caused_wait_s", "wait it caused"},
-                      {"issuing_s", "host issuing"},
-                      {"queue_full_s", "queue full"},
+                      {"last_arrivals", "straggler count"},
+                      {"caused_wait_s", "delay caused"},
+                      {"issuing_s", "host launch time"},
+                      {"queue_full_s", "launch queue full"},
                       {"dropped_records", "dropped"},
                       {"clock_offset_s", "clock offset"},
                       {"clock_residual_s", "clock residual"}});
@@ -477,8 +475,8 @@ Tables recorded_tables(const studies::RecordedStep& s) {
                   cell(r.clock_offset), cell(r.clock_residual)});
   }
   meetings.note(
-      "waits: in collectives, for members that came later; last to arrive: at how many "
-      "collectives of a step");
+      "waits: in collectives, for members that came later; straggler count: collectives of a step "
+      "at which the rank came last");
   return {facts, ranks, meetings, recorded_ops(s)};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 
+#include "cli/print/terminal.h"
 #include "studies/predict/predict.h"
 
 namespace stepcast::cli {
@@ -10,12 +11,14 @@ struct StepPart {
   const char* key;
   const char* title;
   Seconds studies::TimeSplit::*of;
+  Meaning meaning = Meaning::kOther;
 };
 inline constexpr std::array<StepPart, 5> kStepParts{
-    {{"compute", "compute", &studies::TimeSplit::compute},
-     {"exposed_communication", "exposed communication", &studies::TimeSplit::exposed_communication},
-     {"bubble", "bubble", &studies::TimeSplit::bubble},
-     {"host", "host", &studies::TimeSplit::host},
-     {"other", "other", &studies::TimeSplit::other}}};
+    {{"compute", "compute", &studies::TimeSplit::compute, Meaning::kCompute},
+     {"exposed_communication", "exposed comm", &studies::TimeSplit::exposed_communication,
+      Meaning::kCommunication},
+     {"bubble", "bubble", &studies::TimeSplit::bubble, Meaning::kBubble},
+     {"host", "host", &studies::TimeSplit::host, Meaning::kHost},
+     {"other", "other", &studies::TimeSplit::other, Meaning::kOther}}};
 
 }  // namespace stepcast::cli

@@ -1,12 +1,5 @@
 #include "cli/print/terminal_text.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-#include <charconv>
-#include <cstdlib>
-#include <iostream>
-
 namespace stepcast::cli {
 namespace {
 
@@ -20,21 +13,6 @@ bool obeyed(char c) {
 std::string short_text(const std::string& name) {
   constexpr std::size_t kMost = 70;
   return name.size() > kMost ? name.substr(0, kMost - 3) + "..." : name;
-}
-
-std::size_t terminal_columns(const std::ostream& out) {
-  if (&out != &std::cout || isatty(STDOUT_FILENO) == 0) {
-    return 0;
-  }
-  if (const char* said = std::getenv("COLUMNS")) {
-    const std::string_view text(said);
-    std::size_t columns = 0;
-    if (std::from_chars(text.data(), text.data() + text.size(), columns).ec == std::errc{}) {
-      return columns;
-    }
-  }
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 std::string printable(std::string_view text) {

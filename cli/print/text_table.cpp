@@ -1,5 +1,8 @@
 #include "cli/print/text_table.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -12,15 +15,34 @@ namespace {
 constexpr std::size_t kGap = 2;         ///< between columns
 constexpr std::size_t kLeastText = 20;  ///< of a text that is cut
 
+/// At most `width` characters of UTF-8 text.
 std::string cut(const std::string& text, std::size_t width) {
-  if (text.size() <= width) {
+  if (shown_width(text) <= width) {
     return text;
   }
-  std::size_t kept = width - 3;
-  while (kept > 0 && (static_cast<unsigned char>(text[kept]) & 0xc0U) == 0x80) {
-    --kept;  // no part of a character
+  std::size_t end = 0;
+  for (std::size_t characters = 0; end < text.size(); ++end) {
+    const bool begins = (static_cast<unsigned char>(text[end]) & 0xc0U) != 0x80;
+    if (begins && ++characters > width - 3) {
+      break;
+    }
   }
-  return text.substr(0, kept) + "...";
+  return text.substr(0, end) + "...";
+}
+
+/// The text in lines of at most `width`, broken at spaces.
+std::vector<std::string> split_lines(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines{""};
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (!lines.back().empty() && shown_width(lines.back()) + 1 + shown_width(word) > width) {
+      lines.emplace_back();
+    }
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+    begin = end + 1;
+  }
+  return lines;
 }
 
 }  // namespace
@@ -29,75 +51,107 @@ bool TextTable::is_left(std::size_t column) const {
   return std::find(left_.begin(), left_.end(), column) != left_.end();
 }
 
-/// Widths of the columns: the widest texts are cut first until the line has room.
-std::vector<std::size_t> TextTable::widths(std::size_t room) const {
+std::vector<std::size_t> TextTable::widths() const {
   std::vector<std::size_t> width(rows_.front().size(), 0);
   for (const auto& row : rows_) {
     for (std::size_t c = 0; c < row.size() && c < width.size(); ++c) {
-      width[c] = std::max(width[c], row[c].size());
+      width[c] = std::max(width[c], shown_width(row[c]));
     }
-  }
-  const auto total = [&width] {
-    return std::accumulate(width.begin(), width.end(), kGap * (width.size() - 1));
-  };
-  while (room > 0 && total() > room) {
-    std::size_t* widest = nullptr;
-    for (std::size_t c = 0; c < width.size(); ++c) {
-      const std::size_t least = std::max(kLeastText, rows_.front()[c].size());
-      if (is_left(c) && width[c] > least && (widest == nullptr || width[c] > *widest)) {
-        widest = &width[c];
-      }
-    }
-    if (widest == nullptr) {
-      break;
-    }
-    --*widest;
   }
   return width;
 }
 
-void TextTable::print_part(const std::vector<std::size_t>& columns,
-                           const std::vector<std::size_t>& width, std::ostream& out,
-                           const std::string& indent) const {
-  for (std::size_t r = 0; r < rows_.size(); ++r) {
-    std::string line = indent;
-    std::size_t total = 0;
+/// The columns that have room, their texts cut: the widest first, then columns that matter least.
+std::vector<std::size_t> TextTable::shown(std::vector<std::size_t>& width, std::size_t room) const {
+  std::vector<std::size_t> columns(width.size());
+  std::iota(columns.begin(), columns.end(), 0);
+  const auto total = [&] {
+    std::size_t sum = kGap * (columns.size() - 1);
     for (const std::size_t c : columns) {
-      const std::string cell = c < rows_[r].size() ? cut(rows_[r][c], width[c]) : "";
-      const std::string padding(width[c] - cell.size(), ' ');
-      line += is_left(c) ? cell + padding : padding + cell;
-      line += c != columns.back() ? std::string(kGap, ' ') : "";
-      total += width[c] + (c != columns.back() ? kGap : 0);
+      sum += width[c];
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out << line << '\n';
-    if (r == 0) {
-      out << indent << std::string(total, '-') << '\n';
+    return sum;
+  };
+  const auto cut_widest = [&] {
+    std::size_t* widest = nullptr;
+    for (const std::size_t c : columns) {
+      const std::size_t least = std::max(kLeastText, shown_width(rows_.front()[c]));
+      if (is_left(c) && width[c] > least && (widest == nullptr || width[c] > *widest)) {
+        widest = &width[c];
+      }
     }
-  }
-}
-
-void TextTable::print(std::ostream& out, const std::string& indent) const {
-  print_within(terminal_columns(out), out, indent);
-}
-
-void TextTable::print_within(std::size_t columns, std::ostream& out,
-                             const std::string& indent) const {
-  const std::size_t room = columns > indent.size() ? columns - indent.size() : 0;
-  const std::vector<std::size_t> width = widths(room);
-  for (std::size_t next = 1; next <= width.size();) {
-    std::vector<std::size_t> part{0};
-    std::size_t used = width[0];
-    while (next < width.size() &&
-           (part.size() < 2 || room == 0 || used + kGap + width[next] <= room)) {
-      used += kGap + width[next];
-      part.push_back(next++);
+    if (widest != nullptr) {
+      --*widest;
     }
-    print_part(part, width, out, indent);
-    if (next >= width.size()) {
+    return widest != nullptr;
+  };
+  while (total() > room) {
+    if (cut_widest()) {
+      continue;
+    }
+    if (columns.size() <= 2) {
       break;
     }
-    out << '\n';
+    const auto least = std::min_element(
+        columns.rbegin(), columns.rend() - 1,
+        [this](std::size_t a, std::size_t b) { return importance_[a] < importance_[b]; });
+    columns.erase(std::next(least).base());
+  }
+  return columns;
+}
+
+void TextTable::print(std::ostream& out, const TerminalStyle& style,
+                      const std::string& indent) const {
+  std::vector<std::size_t> width = widths();
+  const std::size_t room = style.width > indent.size() ? style.width - indent.size() : 1;
+  const std::vector<std::size_t> columns = shown(width, room);
+  std::size_t last = 0;  // where the last column begins
+  for (std::size_t i = 0; i + 1 < columns.size(); ++i) {
+    last += width[columns[i]] + kGap;
+  }
+  const bool wraps = is_left(columns.back()) && columns.back() > 0;
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    std::string line = indent;
+    std::vector<std::string> further;
+    for (const std::size_t c : columns) {
+      std::string cell = c < rows_[r].size() ? rows_[r][c] : "";
+      if (wraps && c == columns.back() && shown_width(cell) > width[c]) {
+        further = split_lines(cell, width[c]);
+        cell = further.front();
+        further.erase(further.begin());
+      }
+      cell = cut(cell, width[c]);
+      const std::string padding(width[c] - shown_width(cell), ' ');
+      line += is_left(c) ? cell + padding : padding + cell;
+      line += c != columns.back() ? std::string(kGap, ' ') : "";
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    for (const std::string& more : further) {
+      line += '\n' + std::string(indent.size() + last, ' ') + more;
+    }
+    print_coloured(out, coloured(line, r == 0 ? Meaning::kStrong : Meaning::kPlain, style) + '\n');
+    if (r == 0) {
+      std::size_t rule = kGap * (columns.size() - 1);
+      for (const std::size_t c : columns) {
+        rule += width[c];
+      }
+      std::string text;
+      for (std::size_t i = 0; i < rule; ++i) {
+        text += style.unicode ? "─" : "-";
+      }
+      print_coloured(out, indent + coloured(text, Meaning::kDim, style) + '\n');
+    }
+  }
+  std::vector<std::string> hidden;
+  for (std::size_t c = 0; c < width.size(); ++c) {
+    if (std::find(columns.begin(), columns.end(), c) == columns.end()) {
+      hidden.push_back(rows_.front()[c]);
+    }
+  }
+  if (!hidden.empty()) {
+    const std::string note =
+        fmt::format("{}(too narrow for: {})", indent, fmt::join(hidden, ", "));
+    print_coloured(out, coloured(wrapped(note, style.width), Meaning::kDim, style) + '\n');
   }
 }
 

@@ -3,33 +3,40 @@
 #include <string>
 #include <vector>
 
+#include "cli/print/terminal.h"
+
 namespace stepcast::cli {
 
 /// An aligned text table: first column left, the others right, a rule under the header.
 ///
 ///   TextTable t({"op", "time", "share"});
 ///   t.row({"gemm", "12.4 ms", "61 %"});
-///   t.print(std::cout);
+///   t.print(std::cout, terminal_style(std::cout));
 ///
-/// On a terminal too narrow for it, texts are cut, down to 20 characters, and columns that still
-/// have no room follow below, each part beginning with the first column. Files and pipes get all.
+/// Within a style's width: texts are cut, down to 20 characters; then columns are left out, those
+/// of least importance first, of equal ones the last; a line below names them. The first column and
+/// one more stay.
 class TextTable {
  public:
-  explicit TextTable(std::vector<std::string> header) : rows_{std::move(header)} {}
+  explicit TextTable(std::vector<std::string> header)
+      : rows_{std::move(header)}, importance_(rows_.front().size(), 1) {}
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   /// The column is text: left-aligned.
   void left(std::size_t column) { left_.push_back(column); }
-  void print(std::ostream& out, const std::string& indent = "") const;
-  /// In lines of at most `columns` characters where the widths of two columns allow it; 0: any.
-  void print_within(std::size_t columns, std::ostream& out, const std::string& indent = "") const;
+  /// Columns have importance 1.
+  void importance(std::size_t column, int importance) { importance_.at(column) = importance; }
+  void print(std::ostream& out, const TerminalStyle& style, const std::string& indent = "") const;
+  /// Without a limit.
+  static constexpr std::size_t kAnyWidth = 100000;
 
  private:
   [[nodiscard]] bool is_left(std::size_t column) const;
-  [[nodiscard]] std::vector<std::size_t> widths(std::size_t room) const;
-  void print_part(const std::vector<std::size_t>& columns, const std::vector<std::size_t>& width,
-                  std::ostream& out, const std::string& indent) const;
+  [[nodiscard]] std::vector<std::size_t> widths() const;
+  [[nodiscard]] std::vector<std::size_t> shown(std::vector<std::size_t>& width,
+                                               std::size_t room) const;
   std::vector<std::vector<std::string>> rows_;
   std::vector<std::size_t> left_{0};
+  std::vector<int> importance_;
 };
 
 /// One CSV line, quoted where needed (RFC 4180).

@@ -302,6 +302,16 @@ std::string known_documents() {
   return names;
 }
 
+std::string title_of(std::span<const Document> documents) {
+  if (documents.empty()) {
+    return "stepcast";
+  }
+  const Kind* kind = kind_of(documents.front().json);
+  const Field d(documents.front().json, documents.front().label + ": ");
+  const std::string command = kind == nullptr ? "" : std::string(kind->command) + ": ";
+  return command + (d.has("job") ? job_name(d.at("job")) : documents.front().label);
+}
+
 std::string chapter_of(const Document& document) {
   const Kind* kind = kind_of(document.json);
   if (kind == nullptr) {

@@ -19,6 +19,9 @@ std::string chapter_of(const Document& document);
 /// by side.
 std::string chapters_of(std::span<const Document> documents);
 
+/// A title for them: the job of the first, where it has one, else which command printed it.
+std::string title_of(std::span<const Document> documents);
+
 /// Kinds of documents: "predict, sweep, ...", for messages.
 std::string known_documents();
 

@@ -137,17 +137,19 @@ std::string validation(const Field& d) {
 std::string explanation(const Field& d) {
   std::vector<double> steps;
   std::vector<std::string> sides;
+  std::vector<Fact> whole;
   d.at("summary").each([&](const Field& side) {
     sides.push_back(side.at("side").string());
     // Rows divide the steps without what their frameworks lose.
-    steps.push_back(side.at(side.has("kernels_only_s") ? "kernels_only_s" : "step_s").number());
+    const bool alone = side.has("kernels_only_s");
+    steps.push_back(side.at(alone ? "kernels_only_s" : "step_s").number());
+    whole.push_back({"step of " + sides.back(), shown_seconds(side.at("step_s").number()),
+                     alone ? "kernels alone, as below: " + shown_seconds(steps.back()) : ""});
   });
   if (steps.size() < 2) {
     d.at("summary").reject("two sides, A and B");
   }
-  std::string out = heading("where the difference comes from");
-  out += paragraph(fmt::format("{}: {}; {}: {}", sides[0], shown_seconds(steps[0]), sides[1],
-                               shown_seconds(steps[1])));
+  std::string out = heading("where the difference comes from") + facts(whole);
   for (const auto& [key, label, title] :
        std::array<std::array<const char*, 3>, 3>{{{"changes", "change", "change by change"},
                                                   {"parts", "part", "part by part"},

@@ -146,7 +146,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
 }
 
 /// True for a word that is much like a command and names neither a file nor a model.
-bool mistyped_command(const CLI::App& app, const std::string& word, const config::Library& library) {
+bool mistyped_command(const CLI::App& app, const std::string& word,
+                      const config::Library& library) {
   std::error_code ignored;
   constexpr std::size_t kShortest = 3;
   return word.size() >= kShortest && word.find_first_of("0123456789./") == std::string::npos &&
@@ -204,9 +205,7 @@ std::vector<std::string> with_verb(const CLI::App& app, std::vector<std::string>
 int run_command_line(CLI::App& app, const Context& context) {
   return with_exit_code([&] {
     OutputOptions output;
-    for (CLI::App* command : app.get_subcommands(nullptr)) {
-      output.add_to(*command);
-    }
+    output.add_to_commands(app);
     const std::vector<std::string> words = with_verb(app, context.arguments, context.library);
     try {
       app.parse(std::vector<std::string>(words.rbegin(), words.rend()));

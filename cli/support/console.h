@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 
+#include "cli/print/terminal.h"
 #include "core/config/config.h"
 
 namespace stepcast::cli {
@@ -48,7 +49,7 @@ class KeptAnswer {
 struct Manners {
   bool quiet = false;    ///< errors alone besides the answer: no notes, no progress
   bool details = false;  ///< everything, where the first screen answers the question
-  enum class Color { kAuto, kAlways, kNever } color = Color::kAuto;
+  ColourWhen colour = ColourWhen::kAuto;
 };
 /// Those of the command that runs.
 Manners& manners();

@@ -80,11 +80,11 @@ std::string script_export(const std::string& file, const std::string& asked,
     const auto* const own = std::find_if(kFrameworks.begin(), kFrameworks.end(),
                                          [&](const auto& f) { return product == f.defaults; });
     if (own == kFrameworks.end()) {
-      throw InputError("-o " + file,
-                       fmt::format("plans are exported to {}, and this one runs on {}; name one of "
-                                   "them with --for",
-                                   fmt::join(framework_names(), ", "),
-                                   product.empty() ? "none" : product));
+      throw InputError(
+          "-o " + file,
+          fmt::format("plans are exported to {}, and this one runs on {}; name one of "
+                      "them with --for",
+                      fmt::join(framework_names(), ", "), product.empty() ? "none" : product));
     }
     name = own->name;
   }

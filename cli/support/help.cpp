@@ -24,14 +24,19 @@ const std::vector<CommandHelp>& commands() {
       {"Forecast",
        "predict",
        {"stepcast llama3-8b", "stepcast llama3-70b -n 64 --tp 8 --pp 2 --gbs 256 --seq 8k --zero 1",
-        "stepcast ./config.json --on b200 --json", "stepcast llama3-70b -n 512 --tokens 15T --price 2.5"}},
+        "stepcast ./config.json --on b200 --json",
+        "stepcast llama3-70b -n 512 --tokens 15T --price 2.5"}},
       {"Forecast",
        "sweep",
-       {"stepcast sweep llama3-70b -n 64,128,256", "stepcast sweep llama3-8b --on h100,b200 --seq 4k,8k --csv"}},
+       {"stepcast sweep llama3-70b -n 64,128,256",
+        "stepcast sweep llama3-8b --on h100,b200 --seq 4k,8k --csv"}},
       {"Forecast",
        "diff",
-       {"stepcast diff llama3-8b --zero 1 -- --tp 2", "stepcast diff a.json b.json", "stepcast diff base-trace now-trace"}},
-      {"Forecast", "show", {"stepcast show trace.json", "stepcast show llama3-8b --flops", "stepcast show dgx-h100"}},
+       {"stepcast diff llama3-8b --zero 1 -- --tp 2", "stepcast diff a.json b.json",
+        "stepcast diff base-trace now-trace"}},
+      {"Forecast",
+       "show",
+       {"stepcast show trace.json", "stepcast show llama3-8b --flops", "stepcast show dgx-h100"}},
       {"Plan",
        "plan",
        {"stepcast plan llama3-70b -n 64", "stepcast plan llama3-70b -n 64 -o train.sh",
@@ -42,11 +47,16 @@ const std::vector<CommandHelp>& commands() {
        {"stepcast replay trace --scale gemm=0.5", "stepcast replay trace --network dgx-b200"}},
       {"Recorded runs",
        "guard",
-       {"stepcast guard now-* --baseline base-*", "stepcast guard now-* --baseline step.json --junit guard.xml"}},
-      {"Recorded runs", "compare", {"stepcast compare trace", "stepcast compare trace.json llama3-8b -n 8 --zero 3"}},
+       {"stepcast guard now-* --baseline base-*",
+        "stepcast guard now-* --baseline step.json --junit guard.xml"}},
+      {"Recorded runs",
+       "compare",
+       {"stepcast compare trace", "stepcast compare trace.json llama3-8b -n 8 --zero 3"}},
       {"Recorded runs", "job", {"stepcast job trace.json -o job.json"}},
       {"Recorded runs", "convert", {"stepcast convert trace step.json --to perfetto"}},
-      {"Measure", "run", {"stepcast run dlrm-default --ranks 2 --steps 20 --backend cpu --trace trace"}},
+      {"Measure",
+       "run",
+       {"stepcast run dlrm-default --ranks 2 --steps 20 --backend cpu --trace trace"}},
       {"Measure", "profile", {"stepcast profile --out trace -- python train.py"}},
       {"Measure", "calibrate", {"stepcast calibrate --backend cpu --quick --out local-cpu.json"}},
       {"Measure", "fit", {"stepcast fit rows.csv --device h100-sxm-80gb --out fitted.json"}},
@@ -174,9 +184,8 @@ class HelpFormatter : public CLI::Formatter {
     const auto rank = [](const std::string& group) {
       return group == "Job" ? 0 : group == "Plan" ? 1 : group == "Output" ? 3 : 2;
     };
-    std::stable_sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) {
-      return rank(a) < rank(b);
-    });
+    std::stable_sort(groups.begin(), groups.end(),
+                     [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
     std::string text;
     for (const std::string& group : groups) {
       const auto options = app->get_options([&group](const CLI::Option* option) {
@@ -205,8 +214,7 @@ void arrange_help(CLI::App& app) {
   const auto formatter =
       std::make_shared<HelpFormatter>(columns == 0 ? kUsual : std::min(columns, kWidest));
   app.formatter(formatter);
-  app.footer(
-      "`stepcast help COMMAND` has options and examples; `stepcast list` what is built in.");
+  app.footer("`stepcast help COMMAND` has options and examples; `stepcast list` what is built in.");
   for (CLI::App* command : app.get_subcommands(nullptr)) {
     command->formatter(formatter);
     command->footer("");

@@ -65,16 +65,16 @@ struct KeyOption {
   const char *names, *value, *key, *help, *group;
 };
 constexpr std::array<KeyOption, 15> kKeyOptions{
-    {{"--on", "SYSTEM", "system", "GPU or system: h100, b200, dgx-h100, a file (`stepcast list systems`)",
-      "Job"},
+    {{"--on", "SYSTEM", "system",
+      "GPU or system: h100, b200, dgx-h100, a file (`stepcast list systems`)", "Job"},
      {"-n,--gpus", "N", "devices", "Number of GPUs", "Job"},
      {"-b,--gbs", "N", "batch.global", "Samples of a step, sequences for transformers", "Job"},
      {"--mbs", "N", "batch.micro", "Sequences of a micro-batch", "Job"},
      {"--seq", "N", "batch.sequence", "Tokens of a sequence, such as 8k", "Job"},
-     {"--precision", "FORMAT", "formats.compute", "Format of matrix products: bf16, fp8, mxfp8, nvfp4, ...",
-      "Job"},
-     {"--framework", "NAME", "framework", "Training framework, NAME[@RELEASE] (`stepcast list frameworks`)",
-      "Job"},
+     {"--precision", "FORMAT", "formats.compute",
+      "Format of matrix products: bf16, fp8, mxfp8, nvfp4, ...", "Job"},
+     {"--framework", "NAME", "framework",
+      "Training framework, NAME[@RELEASE] (`stepcast list frameworks`)", "Job"},
      {"--tp", "N", "parallel.tensor", "Tensor parallel degree", "Plan"},
      {"--pp", "N", "parallel.pipeline", "Pipeline parallel degree", "Plan"},
      {"--vpp", "N", "parallel.virtual_stages", "Virtual stages of a pipeline rank", "Plan"},
@@ -82,8 +82,8 @@ constexpr std::array<KeyOption, 15> kKeyOptions{
      {"--ep", "N", "parallel.expert", "Expert parallel degree", "Plan"},
      {"--dp", "N", "parallel.data", "Data parallel degree (follows from the others)", "Plan"},
      {"--zero", "N", "parallel.zero", "ZeRO stage 0 to 3; 3 is FSDP", "Plan"},
-     {"--recompute", "WHAT", "parallel.recompute", "Activations made again: none, selective or full",
-      "Plan"}}};
+     {"--recompute", "WHAT", "parallel.recompute",
+      "Activations made again: none, selective or full", "Plan"}}};
 
 /// Says what a model of Hugging Face is taken with where nothing else is said.
 void tell_assumed(const config::Source& source, const std::vector<std::string>& overrides) {
@@ -97,10 +97,10 @@ void tell_assumed(const config::Source& source, const std::vector<std::string>& 
     });
   };
   std::vector<std::string> assumed;
-  for (const auto& [key, text] : {std::pair{"system", "dgx-h100 (--on)"},
-                                  std::pair{"batch.global", "4 Mi tokens a step (--gbs)"},
-                                  std::pair{"batch.sequence",
-                                            "sequences as long as the model's, at most 8k (--seq)"}}) {
+  for (const auto& [key, text] :
+       {std::pair{"system", "dgx-h100 (--on)"},
+        std::pair{"batch.global", "4 Mi tokens a step (--gbs)"},
+        std::pair{"batch.sequence", "sequences as long as the model's, at most 8k (--seq)"}}) {
     if (!said(key)) {
       assumed.emplace_back(text);
     }
@@ -154,9 +154,9 @@ void add_setting_options(CLI::App& command, std::vector<std::string>& overrides)
 void add_job_options(CLI::App& command, JobOptions& options) {
   command
       .add_option("job", options.job,
-                     "A built-in model (`stepcast list models`), or a file: job, config.json or "
-                     "folder of Hugging Face, Megatron arguments, tables, plan; - for standard "
-                     "input")
+                  "A built-in model (`stepcast list models`), or a file: job, config.json or "
+                  "folder of Hugging Face, Megatron arguments, tables, plan; - for standard "
+                  "input")
       ->type_name("MODEL");
   add_setting_options(command, options.overrides);
   add_format_option(command, options.format);
@@ -165,8 +165,9 @@ void add_job_options(CLI::App& command, JobOptions& options) {
 config::Source job_source(const JobOptions& options) {
   if (options.job.empty()) {
     if (options.overrides.empty()) {
-      throw InputError("", "say which model, such as `stepcast llama3-8b`, or name a job file "
-                           "(`stepcast list models`)");
+      throw InputError("",
+                       "say which model, such as `stepcast llama3-8b`, or name a job file "
+                       "(`stepcast list models`)");
     }
     return config::text_source("", "--set");
   }

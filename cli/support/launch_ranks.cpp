@@ -47,7 +47,7 @@ class KeptText {
       text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(0, written)));
     }
     if (!text.empty()) {
-      throw RunError("standard input cannot be kept for the ranks: out of memory");
+      throw RunError("standard input cannot be stored for the ranks: out of memory");
     }
   }
   ~KeptText() { close(file_); }

@@ -48,6 +48,12 @@ void OutputOptions::keep(const std::string& file, bool page) {
   kept_ = std::make_unique<KeptAnswer>();
 }
 
+void OutputOptions::add_to_commands(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands(nullptr)) {
+    add_to(*command);
+  }
+}
+
 void OutputOptions::add_to(CLI::App& command) {
   CLI::Option* format = command.get_option_no_throw("--format");
   if (format == nullptr) {
@@ -59,8 +65,9 @@ void OutputOptions::add_to(CLI::App& command) {
   };
   for (const char* name : {"json", "csv"}) {
     command
-        .add_flag_callback(std::string("--") + name, [format, name] { say(*format, name); },
-                           fmt::format("Same as --format {}", name))
+        .add_flag_callback(
+            std::string("--") + name, [format, name] { say(*format, name); },
+            fmt::format("Same as --format {}", name))
         ->group(kGroup);
   }
   if (is_free("--html")) {
@@ -103,25 +110,28 @@ void OutputOptions::add_to(CLI::App& command) {
         ->group(kGroup);
   }
   if (is_free("-q")) {
-    command.add_flag_callback("-q,--quiet", [] { manners().quiet = true; },
-                              "No notes and no progress besides the answer")
+    command
+        .add_flag_callback(
+            "-q,--quiet", [] { manners().quiet = true; },
+            "No notes and no progress besides the answer")
         ->group(kGroup);
   }
   if (CLI::Option* details = command.get_option_no_throw("--details")) {
     details->group(kGroup);
   } else {
-    command.add_flag_callback("--details", [] { manners().details = true; },
-                              "Everything, where the first screen answers the question")
+    command
+        .add_flag_callback(
+            "--details", [] { manners().details = true; },
+            "Everything, where the first screen answers the question")
         ->group(kGroup);
   }
-  using Color = Manners::Color;
   command
       .add_option_function<std::string>(
           "--color",
           [](const std::string& when) {
-            manners().color = when == "always"  ? Color::kAlways
-                              : when == "never" ? Color::kNever
-                                                : Color::kAuto;
+            manners().colour = when == "always"  ? ColourWhen::kAlways
+                               : when == "never" ? ColourWhen::kNever
+                                                 : ColourWhen::kAuto;
           },
           "Colour of the text")
       ->check(CLI::IsMember({"auto", "always", "never"}))
@@ -134,8 +144,7 @@ void OutputOptions::write(const std::string& title) const {
   }
   std::string text = kept_->text();
   if (page_) {
-    const report::Document document{
-        title, nlohmann::ordered_json::parse(text, nullptr, false)};
+    const report::Document document{title, nlohmann::ordered_json::parse(text, nullptr, false)};
     if (document.json.is_discarded()) {
       throw InputError("--html", "the command's answer has no picture");
     }

@@ -7,8 +7,9 @@
 
 namespace stepcast::cli {
 
-/// Where the answer of a command goes, by --json, --csv, --html FILE, -o FILE, and how it talks, by
-/// -q, --details and --color: options of every command that has --format, made in one place.
+/// Place that the answer of a command goes to, by --json, --csv, --html FILE, -o FILE, and how it
+/// talks, by -q, --details and --color: options of every command that has --format, made in one
+/// place.
 class OutputOptions {
  public:
   OutputOptions();
@@ -16,11 +17,12 @@ class OutputOptions {
   OutputOptions(const OutputOptions&) = delete;
   OutputOptions& operator=(const OutputOptions&) = delete;
 
-  void add_to(CLI::App& command);
+  void add_to_commands(CLI::App& app);
   /// Writes the file that was asked for, whole; `title` of a page.
   void write(const std::string& title) const;
 
  private:
+  void add_to(CLI::App& command);
   void keep(const std::string& file, bool page);
 
   Manners before_;

@@ -163,7 +163,7 @@ Suite score_dlrm(const ValidateOptions& options, const Context& context) {
   if (options.calibrate == "shipped") {
     throw InputError(
         "--calibrate",
-        "shipped applies to published; predictions of dlrm have no pace: use facts or one-row");
+        "shipped applies to published; predictions of dlrm have no efficiency: use facts or one-row");
   }
   if (options.calibrate == "loso") {
     throw InputError("--calibrate",

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "cli/support/console.h"
 #include "cli/print/human.h"
+#include "cli/support/console.h"
 #include "cli/support/progress.h"
 #include "cli/support/run_command.h"
 #include "cli/validate/validate.h"

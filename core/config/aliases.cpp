@@ -53,13 +53,10 @@ bool counts(std::string_view key) {
 }
 
 Document aliases_of(const Library& library) {
-  return parse_document(
-      file_source(library.root / "workloads" / "published" / "aliases.json"));
+  return parse_document(file_source(library.root / "workloads" / "published" / "aliases.json"));
 }
 
-std::vector<std::string> texts_of(const Json& list) {
-  return list.get<std::vector<std::string>>();
-}
+std::vector<std::string> texts_of(const Json& list) { return list.get<std::vector<std::string>>(); }
 
 /// The name in the data file whose list holds the alias, or that the alias is itself; "" none.
 std::string listed(const Json& names, std::string_view alias) {
@@ -117,9 +114,9 @@ std::string spelled_out(const std::string& setting) {
   std::size_t from = 0;
   for (std::size_t comma = 0; comma != std::string::npos; from = comma + 1) {
     comma = value.find(',', from);
-    figures += (from > 0 ? "," : "") +
-               in_figures(std::string_view(value).substr(
-                   from, comma == std::string::npos ? comma : comma - from));
+    figures +=
+        (from > 0 ? "," : "") + in_figures(std::string_view(value).substr(
+                                    from, comma == std::string::npos ? comma : comma - from));
   }
   return key + "=" + figures;
 }

@@ -26,7 +26,7 @@ std::string devices_of(const EfficiencyTable& table, const EfficiencyKeys& keys)
 std::string measured_text(const EfficiencyGroup& group, const EfficiencyKeys& keys,
                           const EfficiencyTable& table) {
   if (!group.of.device.empty()) {
-    return fmt::format("{} on {}", keys.framework, keys.device);
+    return fmt::format("the ratio of {} {} runs on {}", group.rows, keys.framework, keys.device);
   }
   if (!group.of.framework.empty()) {
     return fmt::format("the ratio of {} {} runs on {}; none on {}", group.rows, keys.framework,
@@ -36,7 +36,7 @@ std::string measured_text(const EfficiencyGroup& group, const EfficiencyKeys& ke
     return fmt::format("the ratio of {} runs of other frameworks on {} GPUs; none of {}",
                        group.rows, keys.generation, keys.framework);
   }
-  return fmt::format("the ratio of {} runs on other GPUs; none on {}: outside what was measured",
+  return fmt::format("the ratio of {} runs on other GPUs; none on {}",
                      group.rows, keys.generation.empty() ? keys.device : keys.generation + " GPUs");
 }
 
@@ -58,6 +58,7 @@ void attach_efficiencies(Job& job, const std::string& framework, const Library& 
                                 .rows = group->rows,
                                 .sources = group->sources,
                                 .own = !group->of.device.empty(),
+                                .generation = !group->of.generation.empty(),
                                 .scatter = table.scatter,
                                 .measured = measured_text(*group, keys, table)};
     // A resolved job says its own.
@@ -97,8 +98,8 @@ Job read_job_on_framework(JobDocuments documents, const std::optional<NamedFrame
                           const Library& library, bool plan_open) {
   if (named && lower(named->name) != kNoFramework) {
     const PublishedNames names = load_published_names(library);
-    const FrameworkRecipe recipe =
-        names.named(framework_called(named->name, library), named->where);  // always with a framework
+    const FrameworkRecipe recipe = names.named(framework_called(named->name, library),
+                                               named->where);  // always with a framework
     documents = with_framework(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
     if (is_transformer(job) && job.phase == JobPhase::kTrain) {

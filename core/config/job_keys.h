@@ -12,11 +12,11 @@ namespace stepcast::config {
 /// A key by the dotted path that `--set` takes; "[]" stands for an index and "*" for a name of the
 /// user's.
 struct JobKey {
-  std::string path;     ///< "parallel.tensor"
-  std::string type;     ///< "integer from 1 to 1048576", "amount such as \"25 MB\""
-  std::string usual;    ///< where it is not given: a value, or what decides
-  std::string applies;  ///< "transformers"; empty: to all jobs
-  std::string help;     ///< one line
+  std::string path;                  ///< "parallel.tensor"
+  std::string type;                  ///< "integer from 1 to 1048576", "amount such as \"25 MB\""
+  std::string usual;                 ///< where it is not given: a value, or what decides
+  std::string applies;               ///< "transformers"; empty: to all jobs
+  std::string help;                  ///< one line
   std::vector<std::string> choices;  ///< words it takes: "full", "true"
 };
 /// Every key of a job, its workload by kind and its system, in the order of their objects.

@@ -126,8 +126,8 @@ bool names_file(const std::string& text, FileKind kind) {
 std::string called(const std::string& text, FileKind kind, const std::filesystem::path& folder,
                    const Library& library) {
   std::error_code ignored;
-  if (kind == FileKind::kDevice || (text.find('/') != std::string::npos &&
-                                    std::filesystem::exists(folder / text, ignored))) {
+  if (kind == FileKind::kDevice ||
+      (text.find('/') != std::string::npos && std::filesystem::exists(folder / text, ignored))) {
     return {};
   }
   return kind == FileKind::kWorkload ? workload_called(text, library)
@@ -171,9 +171,8 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
       return read_document(built_in_folder(kind, library) / (name + ".json"), where);
     }
   }
-  throw InputError(where,
-                   fmt::format("no {} is called \"{}\"; {}, or give a path ending in .json",
-                               noun(kind), text.substr(0, 60), suggestion(text, names)));
+  throw InputError(where, fmt::format("no {} is called \"{}\"; {}, or give a path ending in .json",
+                                      noun(kind), text.substr(0, 60), suggestion(text, names)));
 }
 
 Workload load_workload(std::string_view name, const Library& library) {

@@ -501,8 +501,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   return j;
 }
 
-Job load_job(const Source& source, const std::vector<std::string>& given,
-             const Library& library) {
+Job load_job(const Source& source, const std::vector<std::string>& given, const Library& library) {
   const std::vector<std::string> overrides = spelled_out(given);
   Document document = job_document(source, overrides, library);
   const auto named = framework_named_by(document, overrides);

@@ -346,9 +346,8 @@ JobDocuments apply_overrides(Document job, const std::vector<std::string>& overr
       job.root.erase(key);
     }
   }
-  const bool named = std::any_of(overrides.begin(), overrides.end(), [](const std::string& o) {
-    return o.starts_with("system=");
-  });
+  const bool named = std::any_of(overrides.begin(), overrides.end(),
+                                 [](const std::string& o) { return o.starts_with("system="); });
   if (job.root.is_object() && !job.root.contains("system") && !named) {
     job.root["system"] = kDefaultSystem;
   }

@@ -100,7 +100,8 @@ FittedModel fitted_efficiency(const Efficiency& efficiency) {
   model.constants = {
       {"factor", efficiency.factor},   {"low", efficiency.low},
       {"high", efficiency.high},       {"sources", static_cast<double>(efficiency.sources)},
-      {"own", efficiency.own ? 1 : 0}, {"scatter", efficiency.scatter}};
+      {"own", efficiency.own ? 1 : 0}, {"generation", efficiency.generation ? 1 : 0},
+      {"scatter", efficiency.scatter}};
   model.samples = efficiency.rows;
   model.source = efficiency.measured;
   return model;
@@ -128,6 +129,7 @@ std::optional<Efficiency> efficiency_of(const Job& job) {
                     .rows = model.samples,
                     .sources = std::llround(constant("sources", 0)),
                     .own = constant("own", 0) > 0,
+                    .generation = constant("generation", 0) > 0,
                     .scatter = constant("scatter", 0),
                     .measured = model.source};
 }

@@ -81,7 +81,8 @@ struct Efficiency {
   double factor = 1;         ///< measured over simulated step
   double low = 1, high = 1;  ///< nine of ten steps of a source to come lie between, same ratio
   std::int64_t rows = 0, sources = 0;
-  bool own = false;      ///< measured on this device, with this framework
+  bool own = false;         ///< measured on this device, with this framework
+  bool generation = false;  ///< measured on GPUs of its generation at least
   double scatter = 0;    ///< as EfficiencyTable: plans closer than that tie
   std::string measured;  ///< "megatron-core on h100-sxm-80gb"
 };

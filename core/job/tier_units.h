@@ -20,6 +20,12 @@ constexpr std::int64_t units_of(std::int64_t ranks, std::int64_t shared_by) {
 /// The tier of the hosts' memory.
 inline constexpr std::string_view kHostTier = "ddr";
 
+/// A device moves rows over a link of its own, an even share of the tier's bandwidth, whatever the
+/// other devices of its unit move.
+inline BytesPerSecond link_of_device(const Tier& tier) {
+  return tier.bandwidth / static_cast<double>(tier.shared_by > 1 ? tier.shared_by : 1);
+}
+
 /// The tier of that name as a system has it; "hbm" is the device's own memory, of each rank alone.
 std::optional<Tier> tier_named(const System& system, std::string_view name);
 

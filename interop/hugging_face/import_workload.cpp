@@ -404,8 +404,8 @@ Json batch_of(const Json& config) {
   constexpr std::int64_t kLongest = 8192;
   constexpr std::int64_t kTokens = std::int64_t{1} << 22;
   std::int64_t sequence = kLongest;
-  for (const char* key : {"max_position_embeddings", "n_positions", "n_ctx", "seq_length",
-                          "max_seq_len"}) {
+  for (const char* key :
+       {"max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len"}) {
     const auto length = config.find(key);
     if (length != config.end() && length->is_number_integer() && *length > 0) {
       sequence = std::min(sequence, length->get<std::int64_t>());

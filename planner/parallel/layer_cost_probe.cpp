@@ -103,6 +103,7 @@ LayerCostProbe::LayerCostProbe(const LayerCostProbe& other, CostBasis clock)
       costs_(other.model_, clock, other.job_.parallel.overlap.data, other.dense_layers_ > 0),
       dense_layers_(other.dense_layers_),
       full_attention_every_(other.full_attention_every_),
+      algorithms_(other.algorithms_),
       graphs_(other.graphs_),
       state_graphs_(other.state_graphs_) {}
 

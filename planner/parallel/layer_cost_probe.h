@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -32,6 +33,8 @@ class LayerCostProbe {
                  CostBasis clock = CostBasis::kUsual);
   /// The same job by another clock, from the same graphs.
   LayerCostProbe(const LayerCostProbe& other, CostBasis clock);
+  /// Takes over what another probe of the job, of any thread, finds out about attention.
+  void share_algorithms(const LayerCostProbe& other) { algorithms_ = other.algorithms_; }
 
   /// The algorithm of the point's context ranks: the job's, and where that is `auto` the legal one
   /// under which attention of a layer takes least, without recomputation and by the usual clock.
@@ -149,6 +152,8 @@ class LayerCostProbe {
   /// Runs `make` on the job as if none of its layers had experts.
   template <class Make>
   auto without_experts(const Make& make);
+  /// Under which attention of a layer of the point takes least.
+  [[nodiscard]] ContextAlgorithm fastest_algorithm(const PlanPoint& point) const;
   /// Runs `make` on the job with the point's context_algorithm.
   template <class Make>
   auto with_algorithm(const PlanPoint& point, const Make& make);
@@ -159,7 +164,12 @@ class LayerCostProbe {
   StageCosts costs_;
   std::int64_t dense_layers_ = 0;
   std::int64_t full_attention_every_ = 0;
-  std::map<PlanPoint, ContextAlgorithm> algorithms_;  ///< chosen, by what attention depends on
+  /// Algorithms chosen, by what attention depends on.
+  struct Algorithms {
+    std::mutex mutex;
+    std::map<PlanPoint, ContextAlgorithm> chosen;
+  };
+  std::shared_ptr<Algorithms> algorithms_ = std::make_shared<Algorithms>();
   std::map<PassKey, Passes> dense_;  ///< of layers without experts: for any split of the experts
   /// What a reduced graph of passes is built from, with the job.
   struct GraphKey {

@@ -192,7 +192,7 @@ class Search {
       const auto one = memory_.by_one_stage[t][s] != 0 ? path.reduced().on_one_stage(point)
                                                        : std::optional<PlanPoint>();
       memory_.split_bounds[t][s] =
-          split.least_efficiency *
+          options_.efficiency *
           (one ? path.one_stage_bound(point, costs.passes(*one, RecomputeKind::kNone))
                : path.split_bound(point, costs.passes(point, RecomputeKind::kNone)));
     }

@@ -61,9 +61,8 @@ struct ParallelSearchOptions {
   bool front = true;    ///< also the Pareto front of time and memory
   double capacity = 0;  ///< bytes of a device; 0 unlimited
   double reserve = 0;   ///< bytes of a device that plans cannot use
-  /// Expected over closed-form time, by ZeRO stage. All seconds of a search hold it. A job's own
-  /// efficiency (core/job/efficiency.h) is one for all.
-  std::array<double, 4> efficiencies{1, 1, 1, 1};
+  /// Expected over closed-form time (core/job/efficiency.h). All seconds of a search hold it.
+  double efficiency = 1;
   /// Seconds: instead of what the closed form takes to be fast, look for every plan that fits and
   /// that ClosedFormModel with Clock::kLeast does not keep from so short a step: `best` are those
   /// with the least such time, all of them where they are fewer than `keep`. There is no front.
@@ -110,7 +109,7 @@ struct SearchMemory;
 ///   const ParallelSearchResult in_reach = search.run(options);
 class ParallelSearch {
  public:
-  /// All searches have the efficiencies, capacity, reserve, threads and shards of `common`.
+  /// All searches have the efficiency, capacity, reserve, threads and shards of `common`.
   ParallelSearch(const PlanRequest& request, const models::CostModel& model,
                  const ParallelSearchOptions& common);
   ParallelSearch(ParallelSearch&&) noexcept;

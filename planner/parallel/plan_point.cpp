@@ -114,6 +114,21 @@ std::string schedule_text(const PlanPoint& point) {
       weighed ? fmt::format(", ends {} + {}", point.embedding_layers, point.head_layers) : "");
 }
 
+std::string schedule_title(const PlanPoint& point) {
+  std::string title(name_of(point.schedule));
+  if (title == "1f1b") {
+    title = "1F1B";
+  }
+  const std::pair<const char*, std::int32_t> ends[] = {{"embedding", point.embedding_layers},
+                                                       {"head", point.head_layers}};
+  for (const auto& [what, layers] : ends) {
+    title += layers > 0 ? fmt::format(", {} counts as {} layer{}", what, layers,
+                                      layers == 1 ? "" : "s")
+                        : "";
+  }
+  return title;
+}
+
 std::string split_text(const PipelineSplit& split) {
   if (split.layers.empty()) {
     const auto layers = [](std::int64_t n) {
@@ -135,8 +150,8 @@ std::string split_text(const PipelineSplit& split) {
 }
 
 std::string order_text(const MeshOrder& order) {
-  return order == kUsualOrder        ? "data outside pipeline"
-         : order == kPipelineOutside ? "pipeline outside data"
+  return order == kUsualOrder        ? "tp-cp-pp-dp"
+         : order == kPipelineOutside ? "tp-cp-dp-pp"
                                      : "";
 }
 
@@ -191,29 +206,28 @@ std::string overlaps_text(const Overlap& o) {
 }
 
 std::string describe(const PlanPoint& point, const System* system) {
-  std::string text = fmt::format("tensor {}", point.tensor);
-  if (point.sequence_parallel) {
-    text += " + sequence";
+  std::string text;
+  const auto degree = [&text](const char* name, std::int32_t ranks, const char* more = "") {
+    text += ranks > 1 ? fmt::format("{}{}{} ", name, ranks, more) : "";
+  };
+  degree("TP", point.tensor, point.sequence_parallel ? "+SP" : "");
+  degree("CP", point.context);
+  degree("EP", point.expert);
+  degree("PP", point.pipeline);
+  degree("VPP", point.virtual_stages);
+  if (point.zero > 0) {
+    text += fmt::format("ZeRO-{} ", point.zero);
+    text += point.shard_level == 0            ? ""
+            : point.shard_level == kNodeLevel ? "inside a node, "
+            : system != nullptr ? fmt::format("inside {}, ", level_name(point.shard_level, *system))
+                                : fmt::format("inside level {}, ", point.shard_level);
   }
-  if (point.context > 1) {
-    text += fmt::format(", context {}", point.context);
-  }
-  if (point.expert > 1) {
-    text += fmt::format(", expert {}", point.expert);
-  }
-  text += fmt::format(", pipeline {}, data {}, micro {}", point.pipeline, point.data, point.micro);
+  text += fmt::format("DP{}, micro-batch {}", point.data, point.micro);
   if (point.pipeline > 1) {
-    text += ", " + schedule_text(point);
+    text += ", " + schedule_title(point);
   }
   if (point.recompute != RecomputeKind::kNone) {
     text += ", recompute " + recompute_text(point);
-  }
-  if (point.zero > 0) {
-    text += fmt::format(", zero {}", point.zero);
-    text += point.shard_level == 0            ? ""
-            : point.shard_level == kNodeLevel ? " inside a node"
-            : system != nullptr               ? " inside " + level_name(point.shard_level, *system)
-                                              : fmt::format(" inside level {}", point.shard_level);
   }
   return text;
 }
@@ -222,7 +236,7 @@ std::string describe(const Job& job) {
   const Parallel& p = job.parallel;
   std::string text = describe(point_of(job), &job.system);
   if (p.context > 1 && p.context_algorithm != ContextAlgorithm::kAuto) {
-    const std::string ranks = fmt::format(", context {}", p.context);
+    const std::string ranks = fmt::format("CP{}", p.context);
     text.insert(text.find(ranks) + ranks.size(),
                 fmt::format(" ({})", name_of(p.context_algorithm)));
   }

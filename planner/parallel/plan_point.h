@@ -67,8 +67,8 @@ Job applied(Job job, const PlanPoint& point);
 /// The point a job stands for.
 PlanPoint point_of(const Job& job);
 
-/// "tensor 8, pipeline 4, data 2, micro 1, 1f1b x 3, ends 1 + 1, selective recompute, zero 1": what
-/// differs from a plain job. `system` names its levels; without it they are numbered.
+/// "TP8+SP PP4 VPP3 ZeRO-1 DP2, micro-batch 1, 1F1B, recompute selective": what differs from a
+/// plain job. `system` names its levels; without it they are numbered.
 std::string describe(const PlanPoint& point, const System* system = nullptr);
 /// Its point, and the layers of its chunks where it lists them.
 std::string describe(const Job& job);
@@ -81,7 +81,9 @@ std::string zero_text(const PlanPoint& point, const System& system);
 /// `modules`: what "selective" stands for.
 std::string recompute_text(const PlanPoint& point, const RecomputeModules& modules = {});
 std::string schedule_text(const PlanPoint& point);
-/// "data outside pipeline"; "" for an order without a name.
+/// "1F1B, head counts as 1 layer".
+std::string schedule_title(const PlanPoint& point);
+/// "tp-cp-dp-pp", the innermost first; "" for an order without a name.
 std::string order_text(const MeshOrder& order);
 /// Text of what is fixed, "tensor=8, zero=1"; "" for nothing.
 std::string fixed_text(const FixedPlan& fixed);

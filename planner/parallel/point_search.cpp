@@ -40,7 +40,7 @@ bool PointSearch::behind(const CandidateShelf& shelf, const Split& split, PlanPo
   return by_time(shelf) && !any_ahead(shelf, split, point, [&](std::size_t z, const auto& of) {
            const double exchange =
                has_time_bound(of) ? static_cast<double>(before_last) * split.overlapped[z] : 0;
-           return split.efficiencies[z] * std::max(seconds, exchange);
+           return options_.efficiency * std::max(seconds, exchange);
          });
 }
 
@@ -48,7 +48,7 @@ bool PointSearch::behind(const Work& w, PlanPoint point) const {
   return by_time(w.shelf) &&
          !any_ahead(w.shelf, w.split, point, [&](std::size_t z, const auto& of) {
            return has_time_bound(of) ? bound_seconds(w, z, w.split.states(w.path.clock())[z])
-                                     : w.split.efficiencies[z] * w.path.bound();
+                                     : options_.efficiency * w.path.bound();
          });
 }
 
@@ -87,9 +87,9 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
   w.counts.weights_too_large += w.split.too_large(choice.schedule);
   rule_out(w, choice, w.out);
   each_sharding(w, choice, CostsOf::kItself, w.out,
-                [&](std::size_t z, const PlanPoint& point, const States& of_split, bool fresh) {
+                [&](std::size_t, const PlanPoint& point, const States& of_split, bool fresh) {
                   any_fresh = any_fresh || fresh;
-                  const double efficiency = w.split.efficiencies[z];
+                  const double efficiency = options_.efficiency;
                   const auto bounded = [&](double seconds, double bytes) {
                     if (!beaten(w.shelf, point, seconds, bytes)) {
                       return false;

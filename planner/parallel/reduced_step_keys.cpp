@@ -113,35 +113,45 @@ ContextAlgorithm LayerCostProbe::context_algorithm(const PlanPoint& point) {
     of.data = point.data;
     of.pipeline = point.pipeline;
   }
-  const auto [chosen, fresh] = algorithms_.try_emplace(of, ContextAlgorithm::kAuto);
-  if (fresh) {
-    Job job = job_;  // of layers without experts, which have the same attention
-    std::get<TransformerWorkload>(job.workload.model).moe.reset();
-    job.parallel.expert_dispatch = ExpertDispatch::kCopies;
-    job.formats.expert_dispatch.reset();
-    job.parallel.pipeline_split = {};
-    job.batch.global = std::int64_t{of.micro} * of.data;
-    const auto seconds_of_layer = [&](const Job& j) {
-      const ByRole<PassCosts> role = LayerCostProbe(j, model_).passes_of(of).role;
-      const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
-      return middle.forward.layer + middle.backward.layer;
-    };
-    double least = std::numeric_limits<double>::infinity();
-    for (const ContextAlgorithm algorithm : context_algorithms(applied(job, of))) {
-      job.parallel.context_algorithm = algorithm;
-      double layer = seconds_of_layer(job);
-      if (full_attention_every_ > 0) {
-        Job full = job;
-        std::get<TransformerWorkload>(full.workload.model).window = 0;
-        layer += (seconds_of_layer(full) - layer) / static_cast<double>(full_attention_every_);
-      }
-      if (clearly_less(layer, least)) {
-        least = layer;
-        chosen->second = algorithm;
-      }
+  {
+    const std::lock_guard lock(algorithms_->mutex);
+    if (const auto known = algorithms_->chosen.find(of); known != algorithms_->chosen.end()) {
+      return known->second;
     }
   }
-  return chosen->second;
+  const ContextAlgorithm fastest = fastest_algorithm(of);
+  const std::lock_guard lock(algorithms_->mutex);
+  return algorithms_->chosen.emplace(of, fastest).first->second;
+}
+
+ContextAlgorithm LayerCostProbe::fastest_algorithm(const PlanPoint& point) const {
+  Job job = job_;  // of layers without experts, which have the same attention
+  std::get<TransformerWorkload>(job.workload.model).moe.reset();
+  job.parallel.expert_dispatch = ExpertDispatch::kCopies;
+  job.formats.expert_dispatch.reset();
+  job.parallel.pipeline_split = {};
+  job.batch.global = std::int64_t{point.micro} * point.data;
+  const auto seconds_of_layer = [&](const Job& j) {
+    const ByRole<PassCosts> role = LayerCostProbe(j, model_).passes_of(point).role;
+    const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
+    return middle.forward.layer + middle.backward.layer;
+  };
+  ContextAlgorithm fastest = ContextAlgorithm::kAuto;
+  double least = std::numeric_limits<double>::infinity();
+  for (const ContextAlgorithm algorithm : context_algorithms(applied(job, point))) {
+    job.parallel.context_algorithm = algorithm;
+    double layer = seconds_of_layer(job);
+    if (full_attention_every_ > 0) {
+      Job full = job;
+      std::get<TransformerWorkload>(full.workload.model).window = 0;
+      layer += (seconds_of_layer(full) - layer) / static_cast<double>(full_attention_every_);
+    }
+    if (clearly_less(layer, least)) {
+      least = layer;
+      fastest = algorithm;
+    }
+  }
+  return fastest;
 }
 
 Job settled(const Job& job, const PlanPoint& point, const models::CostModel& model) {

@@ -73,11 +73,6 @@ Split& SplitTable::sharded(std::size_t index) {
       point.zero = zero.stage;
       point.shard_level = zero.level;
       split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
-      split.efficiencies.push_back(options_.efficiencies.at(static_cast<std::size_t>(zero.stage)));
-    }
-    if (!split.efficiencies.empty()) {  // no sharding of it may be legal
-      split.least_efficiency =
-          *std::min_element(split.efficiencies.begin(), split.efficiencies.end());
     }
   });
   return split;

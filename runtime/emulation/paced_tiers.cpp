@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/job/tier_units.h"
 #include "runtime/futex.h"
 
 namespace stepcast::runtime {
@@ -33,8 +34,7 @@ PacedTiers::PacedTiers(const System& system, int devices, int rank,
     }
     const auto first =
         static_cast<std::size_t>(at - system.tiers.begin()) * static_cast<std::size_t>(devices);
-    const std::int64_t unit = rank / std::max<std::int64_t>(1, at->shared_by);
-    ways_.push_back({links + first + unit, at->bandwidth.base() * 1e-9});
+    ways_.push_back({links + first + rank, link_of_device(*at).base() * 1e-9});
   }
 }
 

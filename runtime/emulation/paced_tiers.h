@@ -8,9 +8,8 @@
 
 namespace stepcast::runtime {
 
-/// The memory tiers of a described system as token buckets in memory that all ranks share: the
-/// `shared_by` ranks of one unit share its bandwidth by what they really move, reads and writes
-/// together. Waiting sleeps.
+/// The memory tiers of a described system as token buckets: each rank has a link of its own to each
+/// (link_of_device), for reads and writes together. Waiting sleeps.
 class PacedTiers final : public TierPort {
  public:
   /// `names`: the program's tiers. Errors: InputError where the system lacks one of them.

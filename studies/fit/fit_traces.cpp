@@ -196,7 +196,7 @@ void keep_base(FittedModels base, const std::set<std::vector<std::string>>& seen
     const std::int64_t samples = fitted.at(*first).samples;
     if (answered && samples < static_cast<std::int64_t>(models::kMinimumRows)) {
       result.warnings.push_back(
-          fmt::format("{}: {} in the traces; the base's model is kept", *first,
+          fmt::format("{}: {} in the traces; the base's model stays", *first,
                       samples == 1 ? "one row" : fmt::format("{} rows", samples)));
       fitted.erase(*first);
       continue;

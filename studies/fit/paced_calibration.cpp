@@ -228,7 +228,7 @@ System calibrate_paced(const PacedCalibrationOptions& options, runtime::MpiSessi
     set_measured_rates(system, rows);
     models::FitOptions fit;
     fit.max_points = 600;
-    fit.source = fmt::format("{} training jobs on {} ranks of a paced fabric, {}", jobs,
+    fit.source = fmt::format("{} training jobs on {} ranks of an emulated fabric, {}", jobs,
                              session.size(), options.date);
     fit_steps(system, rows, fit);
     system.fabric = fabric;

@@ -220,7 +220,7 @@ void look_for_age(const Baseline& before, const Baseline& after, GuardResult& re
   for (const GuardedTime& t : result.times) {
     if (t.improved && (t.name == kAllOps || t.name == "step")) {
       result.stale.push_back(
-          fmt::format("{}: {:.1f} % less time than the baseline; a slowdown back to it would pass",
+          fmt::format("{} is now {:.1f} % faster",
                       t.name, -100 * t.change));
     }
   }
@@ -269,13 +269,12 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
     constexpr double kNever = std::numeric_limits<double>::infinity();
     result.power = {kNever, kNever, "", kNever, kNever};
     result.warnings.push_back(
-        "the baseline is one step, which says nothing of noise: times are judged by the tolerance, "
-        "if one was given; record several runs");
+        "the baseline is one step, so its noise is unknown: only --tolerance judges times; record "
+        "several runs");
   }
   if (before.blocks) {
     result.warnings.push_back(
-        "the baseline is one run: blocks of its steps stand for repeat runs, which differ more; "
-        "make it from at least five");
+        "the baseline is one run, so its noise is underestimated; make it from at least five");
   }
   look_for_age(before, after, result);
   return result;

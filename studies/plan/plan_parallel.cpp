@@ -147,7 +147,7 @@ class Planning {
       o.keep += kMostSimulated;  // some of them were simulated
       o.below = *below / (1 - kLeastTimeError);
     }
-    o.efficiencies.fill(efficiency_);
+    o.efficiency = efficiency_;
     o.capacity = report_.capacity;
     o.reserve = reserve_of(request.job.system.device).base();
     o.threads = options_.threads;

@@ -362,11 +362,11 @@ class Fixer {
 }  // namespace
 
 std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& device) {
-  auto lines = ledger.lines();
+  auto lines = ledger.parts();
   std::stable_sort(lines.begin(), lines.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   return fmt::format(
-      "does not fit: rank {} needs {}, the device has {}; most of it {} ({}) and {} ({})",
+      "out of memory: rank {} needs {}, the device has {}; most of it {} ({}) and {} ({})",
       ledger.rank, gib(ledger.total()), gib(device.memory), lines[0].first, gib(lines[0].second),
       lines[1].first, gib(lines[1].second));
 }
@@ -381,12 +381,11 @@ std::string tight_memory(Bytes used, const Device& device) {
   if (over <= -margin || over > margin) {
     return {};
   }
-  const std::string errs = fmt::format("within {:.2g} % that the method errs by", 100 * margin);
+  const std::string errs = fmt::format("within the {:.2g} % error of the method", 100 * margin);
   return over > 0 ? fmt::format("likely fits: {:.3g} of {}, {}", used.base() / 0x1p30,
                                 gib(device.memory), errs)
                   : fmt::format(
-                        "{:.2g} % of the fullest device's memory is left, {}: leave more "
-                        "where it has to fit",
+                        "tight: {:.2g} % of the fullest device's memory is free, {}",
                         -100 * over, errs);
 }
 

@@ -74,7 +74,7 @@ void check_tiers(StepPrediction& p, const ExecutionGraph& graph) {
     const auto tier = tier_named(p.job.system, name);
     const auto excess = tier ? tier_excess(*tier, ranks) : std::nullopt;
     if (excess) {
-      reject(p, fmt::format("tier {}: what it holds takes {:.3g} GB of {:.3g} GB", name,
+      reject(p, fmt::format("out of memory: tier {} needs {:.3g} of {:.3g} GB", name,
                             excess->held.base() * 1e-9, excess->capacity.base() * 1e-9));
     }
   }
@@ -166,14 +166,39 @@ double share_without_error(const simulator::Timeline& timeline, const simulator:
   return all > 0 ? static_cast<double>(without) / static_cast<double>(all) : 0;
 }
 
-/// Share of the time of all ops; they may overlap.
-double share_within(const std::vector<OpRow>& rows) {
+/// Share of the time of all ops that is extrapolated; they may overlap.
+double share_outside(const std::vector<OpRow>& rows) {
   Seconds all, outside;
   for (const OpRow& row : rows) {
     all += row.time;
     outside += row.outside;
   }
-  return all > Seconds{} ? 1 - outside / all : 1;
+  return all > Seconds{} ? outside / all : 0;
+}
+
+/// Extrapolated share of a step's op time that a decision may rest on: more is warned of.
+constexpr double kMostExtrapolated = 0.25;
+
+/// Kinds of ops that most of the extrapolated time is of, with their shares of all.
+std::string extrapolated_kinds(const std::vector<OpRow>& rows) {
+  constexpr std::size_t kNamed = 3;
+  Seconds all;
+  std::vector<const OpRow*> outside;
+  for (const OpRow& row : rows) {
+    all += row.time;
+    if (row.outside > Seconds{}) {
+      outside.push_back(&row);
+    }
+  }
+  std::stable_sort(outside.begin(), outside.end(), [](const OpRow* a, const OpRow* b) {
+    return clearly_less(b->outside, a->outside);
+  });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(outside.size(), kNamed); ++i) {
+    text += fmt::format("{}{} {:.0f} %", i > 0 ? ", " : "", outside[i]->name,
+                        100 * (outside[i]->outside / all));
+  }
+  return text;
 }
 
 SimTime busy(const simulator::RankSummary& r) { return SimTime{ticks(r.end) - ticks(r.wait)}; }
@@ -215,8 +240,8 @@ TimeSplit split_of(const simulator::Breakdown& parts) {
 /// limits, which nothing reaches.
 std::string without_constants(const Job& job) {
   if (job.calibration.kind == Calibration::Kind::kNone) {
-    return "calibration none: kernels and collectives run at the limits of the hardware, so steps "
-           "come out too short";
+    return "calibration none: kernels and collectives run at the limits of the hardware; real steps "
+           "are longer";
   }
   const System& s = job.system;
   const auto& fitted = s.device.fitted;
@@ -234,9 +259,8 @@ std::string without_constants(const Job& job) {
                                               : "kernels run";
   const std::string whose = kernels ? "system " + s.name : "device " + s.device.name;
   return fmt::format(
-      "{} at the limits of the hardware, for {} has no fitted constants of them, so steps come out "
-      "too short; `stepcast fit --transfer` takes those of a measured {} "
-      "(docs/how-to/describe-hardware.md)",
+      "{} at the limits of the hardware, as {} has no measured constants of them; real steps are "
+      "longer; `stepcast fit --transfer` takes the constants of a measured {}",
       what, whose, kernels ? "system" : "device");
 }
 
@@ -247,8 +271,8 @@ std::string other_plan(const Job& job) {
   return changed.empty()
              ? std::string()
              : fmt::format(
-                   "the embedding plan was made for another job: {}; its predicted step and "
-                   "bound are of that one, and `stepcast plan --from` may find a faster one",
+                   "the embedding plan was made for another job: {}; `stepcast plan --from` may "
+                   "find a faster one",
                    fmt::join(changed, ", "));
 }
 
@@ -279,13 +303,12 @@ std::string far_experts(const Job& job) {
   const FabricLevel& level = job.system.fabric.front();
   const std::size_t then =
       p.order == kPipelineOutside ? now : expert_units(job, kPipelineOutside, split);
-  const std::string remedy =
+  const std::string fix =
       then < now
-          ? fmt::format("parallel.order=tensor-context-data-pipeline puts them into {}", then)
-          : fmt::format("a smaller parallel.expert keeps them inside one (of {} devices)",
-                        level.size);
-  return fmt::format("{} ranks that exchange tokens of experts lie in {} units of level {}; {}",
-                     split.ranks, now, level.name, remedy);
+          ? fmt::format("--set parallel.order=tensor-context-data-pipeline spans {}", then)
+          : fmt::format("a smaller EP stays inside one ({} GPUs)", level.size);
+  return fmt::format("EP{} spans {} {} domains, so its all-to-all leaves {}; {}", split.ranks, now,
+                     level.name, level.name, fix);
 }
 
 /// Warning that tensor or context ranks that one unit of the innermost level would hold lie in
@@ -301,7 +324,7 @@ std::string straddling_groups(const Job& job) {
     const std::int64_t span = std::int64_t{mesh.stride(axis)} * mesh.extent(axis);
     if (mesh.extent(axis) > 1 && span <= inside && inside % span != 0 && job.devices > inside) {
       return fmt::format(
-          "some groups of {} {} ranks straddle two units of level {} ({} devices each); "
+          "some groups of {} {} ranks span two {} domains ({} GPUs each); --set "
           "system.fabric[0].used={} keeps each inside one",
           mesh.extent(axis), name, job.system.fabric.front().name, inside,
           job.system.fabric.front().taken() / span * span);
@@ -354,9 +377,7 @@ void take_efficiency(StepPrediction& p, const ExecutionGraph& graph) {
   const auto at = [&](double factor) { return std::max(p.hardware * factor, least); };
   if (p.hardware * efficiency < least) {
     p.warnings.push_back(fmt::format(
-        "at {} the step would run above {:.0f} % of the peak, which no published run reaches; it "
-        "is said to take as long as that share allows",
-        p.efficiency ? "the pace of " + p.efficiency->measured : "the hardware's pace",
+        "the step is set to {:.0f} % of the peak: no published run is faster than that",
         100 * kMostMfu));
   }
   p.iteration = at(efficiency);
@@ -383,8 +404,8 @@ void take_efficiency(StepPrediction& p, const ExecutionGraph& graph) {
 void add_warnings(const Job& job, StepPrediction& p) {
   if (p.mfu > 1 || p.hfu > 1) {
     p.warnings.push_back(
-        fmt::format("MFU above 100 %: by its convention it counts all of the attention scores, of "
-                    "which causal kernels skip half; without those {:.1f} %",
+        fmt::format("MFU above 100 %: its convention counts all attention scores, of which causal "
+                    "kernels skip half; {:.1f} % without those",
                     100 * p.mfu_causal));
   }
   for (const std::string& warning :
@@ -400,10 +421,10 @@ void add_warnings(const Job& job, StepPrediction& p) {
                                      fmt::join(shape->approximated, "; ")));
   }
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
-    p.out_of_range = fmt::format(
-        "outside the calibrated range: of the time of rank {}'s ops {:.3g} % is in "
-        "range, the rest was costed from hardware facts or beyond measurements",
-        p.critical_rank, 100 * share_within(p.by_kind));
+    p.warnings.push_back(fmt::format(
+        "{:.0f} % of the time is extrapolated, from kernels or shapes not measured on {} ({})",
+        100 * p.extrapolated, job.system.device.name,
+        extrapolated_kinds(p.busiest ? p.busiest->by_kind : p.by_kind)));
   }
 }
 
@@ -437,7 +458,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   const SimTime makespan = options.rendezvous ? result.makespan : without_waits(result);
   p.hardware = to_seconds(makespan);
   p.iteration = p.hardware;
-  p.in_calibrated_range = costs.in_range;
+  p.all_in_range = costs.in_range;
   p.executed_ops = result.ops;
   p.critical_rank = result.ranks.at(result.critical).rank;
 
@@ -472,8 +493,8 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   if (options.intervals && !efficiency_of(job)) {
     if (const double guessed = share_without_error(own, costs, critical); guessed > 0.5) {
       p.warnings.push_back(
-          fmt::format("no interval: {:.0f} % of the time of rank {}'s ops comes from models whose "
-                      "error was not measured",
+          fmt::format("no interval: {:.0f} % of the op time of rank {} comes from models whose error "
+                      "was not measured",
                       100 * guessed, critical.rank));
     } else {
       p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
@@ -489,7 +510,11 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
                               rows_of(timeline, graph, costs, *rank, true)};
     }
   }
+  p.extrapolated = share_outside(p.busiest ? p.busiest->by_kind : p.by_kind);
   take_efficiency(p, graph);
+  // Whole steps that were measured on such GPUs have the kernels that nobody measured alone.
+  p.in_calibrated_range =
+      p.extrapolated <= kMostExtrapolated || (p.efficiency && p.efficiency->generation);
   fill_memory(p, graph);
   check_tiers(p, graph);
   fill_rates(p, graph);

@@ -65,7 +65,9 @@ struct StepPrediction {
   Seconds hardware;                      ///< the step as simulated, at the ideal rate
   std::optional<Efficiency> efficiency;  ///< measured over simulated steps of such runs
   std::optional<Interval> interval;
-  bool in_calibrated_range = false;
+  bool in_calibrated_range = false;  ///< little enough of the time is extrapolated
+  bool all_in_range = false;         ///< every op of every rank lies where its model was measured
+  double extrapolated = 0;  ///< share of the critical rank's op time that no measurement covers
   double samples_per_second = 0;
   double tokens_per_second = 0;  ///< 0 for workloads without tokens
   workloads::StepFlops flops;
@@ -88,7 +90,6 @@ struct StepPrediction {
   std::uint64_t executed_ops = 0;
   std::vector<OpSpan> timeline;  ///< with PredictOptions::timeline
   std::vector<std::string> warnings;
-  std::string out_of_range;  ///< of the critical rank's ops: what was costed beyond measurements
 };
 
 /// Memory that context and libraries take of the device: a constant of its file, else nothing.

@@ -79,7 +79,7 @@ def rewritten(shown, printed):
 class Page:
     def __init__(self, stepcast, folder, write):
         path = os.path.dirname(os.path.abspath(stepcast)) + os.pathsep + os.environ["PATH"]
-        self.folder, self.environment = folder, dict(os.environ, PATH=path)
+        self.folder, self.environment = folder, dict(os.environ, PATH=path, COLUMNS="", LC_ALL="C.UTF-8")
         self.write, self.commands, self.failures = write, 0, []
 
     def run(self, command):

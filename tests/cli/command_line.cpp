@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -36,6 +37,7 @@ pid_t start(const std::string& executable, const std::vector<std::string>& argum
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, in.c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&files, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT, 0600);
+  setenv("COLUMNS", "1000", 1);  // tests look for whole sentences
   pid_t process = 0;
   const int error =
       posix_spawn(&process, executable.c_str(), &files, nullptr, argv.data(), environ);

@@ -1,7 +1,7 @@
-// What people type: models by name, keys by options of their own, answers into files.
+// Words that people type: models by name, keys by options of their own, answers into files.
+#include <unistd.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <unistd.h>
 
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -29,7 +29,7 @@ std::string printed(const std::vector<std::string>& arguments) {
 
 TEST_CASE("the verb is predict, and a recording is shown", "[cli][names]") {
   const std::string full = printed({"predict", "--set", "workload=rm1", "--set", "system=dgx-h100",
-                                   "--set", "devices=4", "--format", "json"});
+                                    "--set", "devices=4", "--format", "json"});
   CHECK(printed({"rm1", "-n", "4", "--json"}) == full);
   CHECK(printed({"RM1", "--gpus", "4", "--on", "H100", "--json"}) == full);
   CHECK(printed({"predict", "rm1", "--set", "n=4", "--json"}) == full);
@@ -40,18 +40,69 @@ TEST_CASE("the verb is predict, and a recording is shown", "[cli][names]") {
 }
 
 TEST_CASE("options of keys are their keys byte by byte", "[cli][names]") {
-  const std::vector<std::string> keys{
-      "predict", "--set", "workload=llama2-7b", "--set", "system=dgx-h100", "--set", "devices=16",
-      "--set", "parallel.tensor=2", "--set", "parallel.pipeline=2", "--set",
-      "parallel.virtual_stages=2", "--set", "parallel.context=2", "--set", "parallel.data=2",
-      "--set", "parallel.zero=1", "--set", "parallel.recompute=full", "--set", "batch.global=16",
-      "--set", "batch.micro=1", "--set", "batch.sequence=4096", "--set", "formats.compute=bf16",
-      "--set", "framework=megatron-core", "--format", "json"};
-  const std::vector<std::string> options{
-      "Llama-2-7B", "--on",        "h100", "-n",    "16", "--tp",  "2", "--pp",  "2",
-      "--vpp",      "2",           "--cp", "2",     "--dp", "2",   "--zero", "1", "--recompute",
-      "full",       "-b",          "16",   "--mbs", "1",  "--seq", "4k", "--precision", "bf16",
-      "--framework", "megatron-core", "--json"};
+  const std::vector<std::string> keys{"predict",
+                                      "--set",
+                                      "workload=llama2-7b",
+                                      "--set",
+                                      "system=dgx-h100",
+                                      "--set",
+                                      "devices=16",
+                                      "--set",
+                                      "parallel.tensor=2",
+                                      "--set",
+                                      "parallel.pipeline=2",
+                                      "--set",
+                                      "parallel.virtual_stages=2",
+                                      "--set",
+                                      "parallel.context=2",
+                                      "--set",
+                                      "parallel.data=2",
+                                      "--set",
+                                      "parallel.zero=1",
+                                      "--set",
+                                      "parallel.recompute=full",
+                                      "--set",
+                                      "batch.global=16",
+                                      "--set",
+                                      "batch.micro=1",
+                                      "--set",
+                                      "batch.sequence=4096",
+                                      "--set",
+                                      "formats.compute=bf16",
+                                      "--set",
+                                      "framework=megatron-core",
+                                      "--format",
+                                      "json"};
+  const std::vector<std::string> options{"Llama-2-7B",
+                                         "--on",
+                                         "h100",
+                                         "-n",
+                                         "16",
+                                         "--tp",
+                                         "2",
+                                         "--pp",
+                                         "2",
+                                         "--vpp",
+                                         "2",
+                                         "--cp",
+                                         "2",
+                                         "--dp",
+                                         "2",
+                                         "--zero",
+                                         "1",
+                                         "--recompute",
+                                         "full",
+                                         "-b",
+                                         "16",
+                                         "--mbs",
+                                         "1",
+                                         "--seq",
+                                         "4k",
+                                         "--precision",
+                                         "bf16",
+                                         "--framework",
+                                         "megatron-core",
+                                         "--json"};
   std::vector<std::string> aliases{"predict"};
   for (const char* set : {"model=llama2-7b", "on=h100", "gpus=16", "tp=2", "pp=2", "vpp=2", "cp=2",
                           "dp=2", "zero=1", "recompute=full", "gbs=16", "mbs=1", "seq=4k",
@@ -65,7 +116,7 @@ TEST_CASE("options of keys are their keys byte by byte", "[cli][names]") {
   // A sweep over options and aliases names the keys in full.
   CHECK(printed({"sweep", "rm1", "-n", "4,8", "-b", "64k,128k", "--csv"}) ==
         printed({"sweep", "rm1", "--set", "devices=4,8", "--set", "batch.global=65536,131072",
-                "--format", "csv"}));
+                 "--format", "csv"}));
 }
 
 TEST_CASE("wrong values of options name the option", "[cli][names][malformed]") {
@@ -142,7 +193,8 @@ TEST_CASE("help leads the way", "[cli][names]") {
   CHECK_THAT(tour, Contains("stepcast llama3-8b"));
   CHECK(printed({"help"}) == printed({"--help"}));
   CHECK(printed({"help", "plan"}) == printed({"plan", "--help"}));
-  // Lines fit a terminal of 80 characters; every command has an example, which begins with its name.
+  // Lines fit a terminal of 80 characters; every command has an example, which begins with its
+  // name.
   std::set<std::string> commands;
   for (const json& command : document(call({"list", "commands", "--json"}))) {
     commands.insert(command.at("name"));
@@ -166,9 +218,9 @@ TEST_CASE("help leads the way", "[cli][names]") {
 TEST_CASE("diff changes the left side by what follows --", "[cli][names]") {
   const json by_options =
       document(call({"diff", "llama2-7b", "-n", "8", "--zero", "3", "--json", "--", "--tp", "2"}));
-  const json by_keys = document(
-      call({"explain", "--set", "workload=llama2-7b", "--set", "devices=8", "--set",
-            "parallel.zero=3", "--with", "parallel.tensor=2", "--format", "json"}));
+  const json by_keys =
+      document(call({"explain", "--set", "workload=llama2-7b", "--set", "devices=8", "--set",
+                     "parallel.zero=3", "--with", "parallel.tensor=2", "--format", "json"}));
   CHECK(by_options["rows"] == by_keys["rows"]);
   CHECK(by_options["changes"] == by_keys["changes"]);
   CHECK(document(call({"diff", "rm1", "rm2", "--json"}))["rows"] ==
@@ -225,8 +277,8 @@ TEST_CASE("words complete", "[cli][names]") {
 }
 
 TEST_CASE("an interrupted search answers with what it has", "[cli][names][long]") {
-  const Outcome outcome = call({"plan", "gpt3-175b", "-n", "1024", "--jobs", "1", "--json"}, "", 120,
-                               [](pid_t process) {
+  const Outcome outcome = call({"plan", "gpt3-175b", "-n", "1024", "--jobs", "1", "--json"}, "",
+                               120, [](pid_t process) {
                                  usleep(8'000'000);
                                  kill(process, SIGINT);
                                });

@@ -260,7 +260,7 @@ TEST_CASE("predict takes the plan of a quick search where it is asked to", "[cli
   const json rule = document(call(on({"--format", "json"})));
   const std::vector<std::string> search = on({"--set", "embedding.plan=search"});
   const Outcome said = call(search);
-  CHECK_THAT(said.out, Contains("embedding plan search: ") && Contains("a quick search"));
+  CHECK_THAT(said.out, Contains("tables search: ") && Contains("quick search"));
   CHECK(call(search).out == said.out);
   const json found = document(call(on({"--set", "embedding.plan=search", "--format", "json"})));
   CHECK(found.at("embedding_plan").at("choice") == "search");
@@ -342,9 +342,9 @@ TEST_CASE("predict and sweep say which embedding plan they used", "[cli][plan]")
   const TemporaryFolder folder;
   const std::string file = plan_in_use(folder);
   const Outcome by_rule = call(command("predict"));
-  CHECK_THAT(by_rule.out, Contains("embedding plan auto: ") && Contains("a rule, not a search"));
+  CHECK_THAT(by_rule.out, Contains("tables auto: ") && Contains("built-in heuristic"));
   const Outcome planned = call(command("predict", {"--set", "embedding.plan=" + file}));
-  CHECK_THAT(planned.out, Contains("embedding plan " + file + ": ") && !Contains("not a search"));
+  CHECK_THAT(planned.out, Contains("tables " + file + ": ") && !Contains("heuristic"));
   const json rule = document(call(command("predict", {"--format", "json"})))["embedding_plan"];
   CHECK(rule["choice"] == "auto");
   CHECK(rule["by_rule"] == true);
@@ -354,7 +354,7 @@ TEST_CASE("predict and sweep say which embedding plan they used", "[cli][plan]")
   }
   CHECK(tables == 32);
   const std::vector<std::string> both{"--set", "embedding.plan=auto," + file};
-  CHECK_THAT(call(command("sweep", both)).out, Contains("1 point placed the embedding tables"));
+  CHECK_THAT(call(command("sweep", both)).out, Contains("1 point sharded the embedding tables"));
 }
 
 TEST_CASE("a plan is never slower than the rule that predict takes without one", "[cli][plan]") {
@@ -424,11 +424,11 @@ TEST_CASE("an embedding plan leaves the headroom that is asked for, or says how 
          "system.device.memory=" + std::to_string(static_cast<std::int64_t>(memory)) + " B"});
     return call(command("plan", more));
   };
-  CHECK_THAT(planned(1.02 * full, {}).out, Contains("of the fullest device's memory is left"));
+  CHECK_THAT(planned(1.02 * full, {}).out, Contains("of the fullest device's memory is free"));
   // Headroom that was asked for is not warned of; where tables do not leave it, no plan fits.
   const Outcome roomy = planned(1.2 * full, {"--memory-headroom", "16%"});
   INFO(roomy.err);
   CHECK(roomy.code == 0);
-  CHECK_THAT(roomy.out, !Contains("is left"));
+  CHECK_THAT(roomy.out, !Contains("is free"));
   CHECK(planned(1.02 * full, {"--memory-headroom", "50%"}).code == 1);
 }

@@ -35,7 +35,7 @@ std::vector<std::string> lines(const std::string& text) {
 
 TEST_CASE("plan says what the job keeps out of the search", "[cli][plan]") {
   const std::vector<std::string> set{"--set", "parallel.tensor=4", "--set", "parallel.zero=1"};
-  CHECK_THAT(call(plan(set)).out, Contains("held as the job says: tensor=4, zero=1\n"));
+  CHECK_THAT(call(plan(set)).out, Contains("as the job says: tensor=4, zero=1\n"));
   std::vector<std::string> as_json = set;
   as_json.insert(as_json.end(), {"--format", "json"});
   CHECK(document(call(plan(as_json))).at("held") == "tensor=4, zero=1");

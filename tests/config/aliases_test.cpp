@@ -41,17 +41,18 @@ TEST_CASE("an alias stands for one key that there is", "[config][aliases]") {
 
 TEST_CASE("settings are spelled out", "[config][aliases]") {
   CHECK(spelled_out(std::string("tp=8")) == "parallel.tensor=8");
-  CHECK(spelled_out(std::string("seq=8k")) == "batch.sequence=8192");        // 8 * 1024
+  CHECK(spelled_out(std::string("seq=8k")) == "batch.sequence=8192");          // 8 * 1024
   CHECK(spelled_out(std::string("seq=4k,8K")) == "batch.sequence=4096,8192");  // each of a list
-  CHECK(spelled_out(std::string("gbs=1m")) == "batch.global=1048576");       // 2^20
-  CHECK(spelled_out(std::string("devices=1k")) == "devices=1024");           // the key in full too
+  CHECK(spelled_out(std::string("gbs=1m")) == "batch.global=1048576");         // 2^20
+  CHECK(spelled_out(std::string("devices=1k")) == "devices=1024");  // the key in full too
   for (const char* same : {"seq=k", "seq=8kk", "seq=-8k", "seq=", "seq=8.5k", "gpus=8kg",
                            "seq=99999999999999999999k"}) {
     const std::string text(same);
     const std::string value = text.substr(text.find('='));
     CHECK(spelled_out(text).ends_with(value));  // the loader says what is wrong
   }
-  for (const char* other : {"parallel.tensor=8k", "attention=unfused", "no setting", "=8", "a.tp=1"}) {
+  for (const char* other :
+       {"parallel.tensor=8k", "attention=unfused", "no setting", "=8", "a.tp=1"}) {
     CHECK(spelled_out(std::string(other)) == other);
   }
 }
@@ -59,14 +60,14 @@ TEST_CASE("settings are spelled out", "[config][aliases]") {
 TEST_CASE("a job of aliases is that of the keys", "[config][aliases]") {
   const Job by_keys =
       named_job({"workload=llama3-70b", "system=dgx-h100", "devices=64", "parallel.tensor=4",
-              "parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.context=2",
-              "parallel.data=4", "parallel.zero=1", "parallel.recompute=full", "batch.global=256",
-              "batch.micro=1", "batch.sequence=8192", "formats.compute=fp8",
-              "parallel.sequence_parallel=true", "framework=megatron-core"});
+                 "parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.context=2",
+                 "parallel.data=4", "parallel.zero=1", "parallel.recompute=full",
+                 "batch.global=256", "batch.micro=1", "batch.sequence=8192", "formats.compute=fp8",
+                 "parallel.sequence_parallel=true", "framework=megatron-core"});
   const Job by_aliases =
       named_job({"model=Llama-3.1-70B", "on=H100", "n=64", "tp=4", "pp=2", "vpp=2", "cp=2", "dp=4",
-              "zero=1", "recompute=full", "gbs=256", "mbs=1", "seq=8k", "precision=fp8", "sp=true",
-              "framework=megatron"});
+                 "zero=1", "recompute=full", "gbs=256", "mbs=1", "seq=8k", "precision=fp8",
+                 "sp=true", "framework=megatron"});
   CHECK(job_to_json(by_keys) == job_to_json(by_aliases));
   CHECK(job_to_json(by_keys) != job_to_json(named_job({"workload=llama3-70b"})));
 }
@@ -102,31 +103,33 @@ TEST_CASE("models have other names", "[config][aliases]") {
 }
 
 TEST_CASE("a GPU is its usual system", "[config][aliases]") {
-  for (const auto& [written, name] : std::vector<std::pair<const char*, const char*>>{
-           {"h100", "dgx-h100"},
-           {"H100", "dgx-h100"},
-           {"DGX-H100", "dgx-h100"},
-           {"hgx h100", "dgx-h100"},
-           {"h100-sxm-80gb", "dgx-h100"},
-           {"a100", "dgx-a100-80gb"},
-           {"h200", "dgx-h200"},
-           {"B200", "dgx-b200"},
-           {"b300", "dgx-b300"},
-           {"gb200", "gb200-nvl72"},
-           {"gb300", "gb300-nvl72"},
-           {"MI300X", "mi300x-8"},
-           {"l40s", "l40s-8"},
-           {"p5", "p5-h100"}}) {
+  for (const auto& [written, name] :
+       std::vector<std::pair<const char*, const char*>>{{"h100", "dgx-h100"},
+                                                        {"H100", "dgx-h100"},
+                                                        {"DGX-H100", "dgx-h100"},
+                                                        {"hgx h100", "dgx-h100"},
+                                                        {"h100-sxm-80gb", "dgx-h100"},
+                                                        {"a100", "dgx-a100-80gb"},
+                                                        {"h200", "dgx-h200"},
+                                                        {"B200", "dgx-b200"},
+                                                        {"b300", "dgx-b300"},
+                                                        {"gb200", "gb200-nvl72"},
+                                                        {"gb300", "gb300-nvl72"},
+                                                        {"MI300X", "mi300x-8"},
+                                                        {"l40s", "l40s-8"},
+                                                        {"p5", "p5-h100"}}) {
     INFO(written);
     CHECK(system_called(written, kNames) == name);
   }
   // Whatever says more, or names no machine of the library, is no system: nobody's own cluster is
   // taken for another.
-  for (const char* none : {"", "my-h100-cluster", "h1000", "t4", "h100.json", "./dgx-h100", "h100/8"}) {
+  for (const char* none :
+       {"", "my-h100-cluster", "h1000", "t4", "h100.json", "./dgx-h100", "h100/8"}) {
     INFO(none);
     CHECK(system_called(none, kNames).empty());
   }
-  CHECK_THROWS_WITH(named_job({"workload=rm1", "system=my-h100-cluster"}), Contains("my-h100-cluster"));
+  CHECK_THROWS_WITH(named_job({"workload=rm1", "system=my-h100-cluster"}),
+                    Contains("my-h100-cluster"));
 }
 
 TEST_CASE("a job that names no system is on the default one", "[config][aliases]") {

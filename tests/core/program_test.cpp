@@ -73,6 +73,12 @@ TEST_CASE("work of an op follows from its shape", "[core][op]") {
   fill_work(op);
   CHECK(op.bytes_read == Bytes(4 * 4000.0));  // weight, gradient, two moments
   CHECK(op.bytes_written == Bytes(3 * 4000.0));
+
+  op.attributes = OptimizerAttributes{OptimizerKind::kRowwiseAdagrad};
+  op.shape = {1000, 50};  // 20 rows: weights and gradients, and one number a row
+  fill_work(op);
+  CHECK(op.bytes_read == Bytes(2 * 4000.0 + 80));
+  CHECK(op.bytes_written == Bytes(4000.0 + 80));
 }
 
 TEST_CASE(

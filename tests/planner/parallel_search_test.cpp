@@ -38,7 +38,7 @@ struct Searched {
 };
 
 Searched held_to_brute_force(const PlanRequest& request, const models::CostModel& model,
-                             const std::array<double, 4>& efficiencies = {1, 1, 1, 1}) {
+                             double efficiency = 1) {
   // The space is that of plan_rules_test.cpp, which holds it to the loader and the builder.
   const std::set<PlanPoint> space = testing::searched(ParallelSpace(request.job, request.fixed),
                                                       *request.job.workload.transformer());
@@ -46,8 +46,7 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
   std::vector<ParallelCandidate> all;
   for (const PlanPoint& point : space) {
     const StepForecast f = path.forecast(point);
-    all.push_back(
-        {point, efficiencies.at(static_cast<std::size_t>(point.zero)) * f.seconds, f.bytes});
+    all.push_back({point, efficiency * f.seconds, f.bytes});
   }
   std::sort(all.begin(), all.end(), ranks_before);
   std::vector<double> bytes;
@@ -77,7 +76,7 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
   ParallelSearchOptions options;
   options.keep = 20;
   options.keep_of_family = 3;
-  options.efficiencies = efficiencies;
+  options.efficiency = efficiency;
   options.capacity = capacity;
   const ParallelSearchResult found = search_parallel(request, model, options);
   CHECK(found.counts.space == static_cast<std::int64_t>(space.size()));
@@ -160,19 +159,11 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
   }
 }
 
-TEST_CASE("so it does where kinds of plans have paces of their own",
-          "[planner][parallel][search]") {
+TEST_CASE("so it does at the efficiency of a job", "[planner][parallel][search]") {
   PlanRequest request = two_machines_of_two();
   const models::CostModel model(request.job.system, request.job.calibration);
-  const auto sharded = [](const Searched& s) {
-    return std::count_if(s.found.best.begin(), s.found.best.end(),
-                         [](const ParallelCandidate& c) { return c.point.zero == 3; });
-  };
-  const auto usual = sharded(held_to_brute_force(request, model));
-  // Ranked at their efficiency, more of the best 20 have their weights sharded.
-  CHECK(sharded(held_to_brute_force(request, model, {10, 10, 10, 1})) > usual);
   request.job.parallel.overlap.data = true;
-  CHECK(held_to_brute_force(request, model, {1.3, 1.3, 1.3, 1}).found.counts.bounded > 0);
+  CHECK(held_to_brute_force(request, model, 1.3).found.counts.bounded > 0);
 }
 
 TEST_CASE("so it does where the head is worth layers", "[planner][parallel][search]") {

@@ -35,9 +35,9 @@ TEST_CASE("a step over by less than the method errs by likely fits", "[studies][
   };
   for (const auto& [over, fit, said] :
        {std::tuple{-1.5, simulator::Fit::kYes, ""},
-        {-0.5, simulator::Fit::kYes, "of the fullest device's memory is left, within "},
+        {-0.5, simulator::Fit::kYes, "of the fullest device's memory is free, within "},
         {0.5, simulator::Fit::kLikely, "likely fits: "},
-        {1.5, simulator::Fit::kNo, "does not fit: rank 0 needs "}}) {
+        {1.5, simulator::Fit::kNo, "out of memory: rank 0 needs "}}) {
     const StepPrediction p = at(over);
     INFO(over);
     CHECK(p.fit == fit);

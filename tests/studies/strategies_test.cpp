@@ -67,7 +67,7 @@ TEST_CASE("the fix of a plan that does not fit is the fastest change that does",
   CHECK(p.ledger.total() > p.capacity);
   CHECK(p.ledger.total() == p.memory.total() + p.reserve);
   REQUIRE_FALSE(p.warnings.empty());
-  CHECK_THAT(p.warnings.front(), Catch::StartsWith("does not fit: rank 0 needs") &&
+  CHECK_THAT(p.warnings.front(), Catch::StartsWith("out of memory: rank 0 needs") &&
                                      Catch::Contains("most of it optimizer"));
   CHECK(predict(job({"parallel.zero=2"})).fits);
   CHECK_FALSE(predict(job({"parallel.zero=1"})).fits);

@@ -1,7 +1,7 @@
 // The form: the model, the GPUs, batch and plan; every other key of a job under "advanced".
 
 import { cluster } from "./cluster.js";
-import { applies } from "./keys.js";
+import { applies, kPlanKeys } from "./keys.js";
 import { button, element } from "./kit/dom.js";
 import { kPlace } from "./state.js";
 
@@ -52,7 +52,7 @@ export function form(catalogue, offer) {
   const rows = (of) => [...inputs.values()].filter(({ key }) => of(key)).map(({ row }) => row);
   const inBatch = (key) => ["batch.global", "batch.sequence"].includes(key.path);
   const planHead = element("p", { class: "plan-head" });
-  const forget = button("let stepcast choose", () => offer(Object.fromEntries([...inputs.keys()].filter((k) => kPlan(inputs.get(k).key)).map((k) => [k, ""]))), { class: "small" });
+  const forget = button("let stepcast choose", () => offer(Object.fromEntries([...inputs.keys(), ...unlisted].filter((k) => ofPlan(k)).map((k) => [k, ""]))), { class: "small" });
   const kPlan = (key) => key.simple && !inBatch(key);
   const groups = [...new Set(keys.filter((k) => !k.simple).map((k) => k.group))];
   const sections = groups.map((group) => element("fieldset", {}, element("legend", {}, kGroups[group] ?? group), rows((k) => !k.simple && k.group === group)));
@@ -110,14 +110,14 @@ export function form(catalogue, offer) {
     for (const section of sections) section.hidden = [...section.querySelectorAll(".field")].every((r) => r.hidden);
     unlisted = Object.keys(state.keys).filter((k) => !inputs.has(k) && !kPlace.includes(k) && !k.startsWith("system."));
     more.value = unlisted.filter((k) => state.keys[k] !== "").map((k) => `${k}=${state.keys[k]}`).join("\n");
-    forget.hidden = ![...inputs.values()].some(({ key }) => kPlan(key) && state.keys[key.path]);
+    forget.hidden = !Object.keys(state.keys).some((k) => ofPlan(k) && state.keys[k] !== "");
   };
   /** What the keys that are not set came to in a job that was resolved; `chosen`: by the engine. */
   box.resolved = (p) => {
     for (const [path, { input, key }] of inputs) {
       const value = path === "framework" ? p.framework : path.split(".").reduce((at, part) => at?.[part], p.job);
       if (value === undefined || (typeof value === "object" && value !== null)) continue;
-      const mark = p.plan_chosen && kPlan(key) ? "chosen" : "default";
+      const mark = p.plan_chosen && ofPlan(path) ? "chosen" : "default";
       if (key.values) input.options[0].textContent = input.value === "" ? `${value} (${mark})` : "default";
       else input.placeholder = String(value);
     }
@@ -128,6 +128,8 @@ export function form(catalogue, offer) {
   };
   return box;
 }
+
+const ofPlan = (path) => kPlanKeys.test(path) && !["framework", "stack"].includes(path);
 
 function kindRank(workload) {
   const kind = workload.facts.split(",")[0];

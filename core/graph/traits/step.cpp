@@ -4,11 +4,17 @@
 namespace stepcast {
 namespace {
 
-/// Gradients and state are counted in the op's format.
+/// Gradients and state are counted in the op's format; row-wise Adagrad has one state for each row.
 void optimizer_work(const OpTraits&, Op& op) {
   constexpr std::array<PerElement, 4> kPerElement{// by OptimizerKind
-                                                  {{2, 1, 2}, {4, 3, 14}, {3, 2, 7}, {3, 2, 7}}};
-  const PerElement w = kPerElement.at(static_cast<std::size_t>(op.as<OptimizerAttributes>().kind));
+                                                  {{2, 1, 2}, {4, 3, 14}, {2, 1, 4}, {3, 2, 7}}};
+  const OptimizerKind kind = op.as<OptimizerAttributes>().kind;
+  PerElement w = kPerElement.at(static_cast<std::size_t>(kind));
+  if (kind == OptimizerKind::kRowwiseAdagrad) {
+    const double rows = 1 / std::max(1.0, extent(op, 1));  // an element
+    w.read += rows;
+    w.written += rows;
+  }
   const double e = element_bytes(op);
   op.flops = Flops(w.flops * extent(op, 0));
   op.bytes_read = Bytes(w.read * extent(op, 0) * e);

@@ -60,7 +60,7 @@ class PointSearch {
     PlanPoint point = split.point;
     for (std::size_t z = 0; z < split.zeros.size(); ++z) {
       point.zero = split.zeros[z].stage;
-      if (!beaten(shelf, point, split.efficiencies[z] * seconds, 0)) {
+      if (!beaten(shelf, point, options_.efficiency * seconds, 0)) {
         return false;
       }
     }
@@ -100,7 +100,7 @@ class PointSearch {
   /// No path through the schedule is shorter, nor is the stream of overlapped transfers: the last
   /// backward pass may have other transfers.
   [[nodiscard]] double bound_seconds(const Work& w, std::size_t z, const States& states) const {
-    return w.split.efficiencies[z] *
+    return options_.efficiency *
            std::max(w.path.bound(states),
                     static_cast<double>(w.path.microbatches() - 1) * w.split.overlapped[z]);
   }

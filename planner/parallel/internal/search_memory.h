@@ -23,6 +23,7 @@ struct SearchMemory {
         least(tasks.size()) {
     for (int t = 0; t < std::max(options.threads, 1); ++t) {
       usual_paths.push_back(std::make_unique<ClosedFormModel>(job, model, CostBasis::kUsual));
+      usual_paths.back()->reduced().share_algorithms(usual_paths.front()->reduced());
       least_paths.push_back(
           std::make_unique<ClosedFormModel>(*usual_paths.back(), CostBasis::kLowerBound));
     }

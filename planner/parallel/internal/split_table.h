@@ -32,8 +32,6 @@ struct Split {
                                    ///< mean over stages
   std::vector<char> fits;          ///< the parameters alone
   std::vector<char> splits;        ///< splitting the backward pass is legal
-  std::vector<double> efficiencies;  ///< expected over closed-form time (from `sharded` on)
-  double least_efficiency = 1;       ///< of them
   /// True if the z-th sharding is legal with the schedule.
   [[nodiscard]] bool has(std::size_t z, ScheduleKind schedule) const {
     return !splits_weights(schedule) || splits[z] != 0;
