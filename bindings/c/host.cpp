@@ -6,6 +6,7 @@
 
 #include "cli/support/command_line.h"
 #include "cli/support/console.h"
+#include "cli/support/help.h"
 #include "core/error.h"
 #include "interop/import.h"
 
@@ -157,6 +158,10 @@ Answer Host::run(Request request,
 }
 
 int Host::run_on_terminal(std::vector<std::string> arguments) const {
+  if (arguments.empty()) {
+    cli::answer() << cli::tour();
+    return 0;
+  }
   return run_command("", std::move(arguments));
 }
 

@@ -55,14 +55,14 @@ void add_export(CLI::App& app, cli::Context& context) {
   command->add_option("job", options->job.job, "Job or plan")->required();
   command->add_option("--to", options->to, "The framework")->required();
   command->callback([options, &context] {
-    cli::answer() << cli::text_for(cli::framework_named(options->to),
+    cli::answer() << cli::text_for(cli::framework_export(options->to).framework,
                                    load_job(options->job, context));
   });
 }
 
 std::vector<stepcast::host::Command> commands() {
   return {{"predict", cli::add_predict}, {"sweep", cli::add_sweep},     {"plan", cli::add_plan},
-          {"explain", cli::add_explain}, {"compare", cli::add_compare}, {"replay", cli::add_replay},
+          {"explain", cli::add_explain}, {"diff", cli::add_explain}, {"compare", cli::add_compare}, {"replay", cli::add_replay}, {"guard", cli::add_guard},
           {"show", cli::add_show},       {"list", cli::add_list},       {"convert", cli::add_convert},
           {"job", cli::add_job},         {"fit", cli::add_fit},         {"report", cli::add_report},
           {"picture", add_picture}, {"export", add_export}};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/config/aliases.h"
 #include "core/config/internal/frameworks.h"
@@ -112,6 +113,28 @@ JobOnFramework read_without_framework(const JobDocuments& documents, const Libra
   }
 }
 
+/// Models as they are compared: efficiencies multiply a step as a whole.
+FittedModels without_efficiency(FittedModels models) {
+  for (const EfficiencyFamily family : kEfficiencyFamilies) {
+    models.erase(std::string(efficiency_key(family)));
+  }
+  return models;
+}
+
+/// Equal models, compared as they are: as text they are hundreds of kilobytes.
+bool same(const FittedModels& a, const FittedModels& b) {
+  const auto points = [](const FittedModel::Point& p, const FittedModel::Point& q) {
+    return p.features == q.features && p.log_ratio == q.log_ratio;
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
+    const FittedModel &m = x.second, &n = y.second;
+    return x.first == y.first && m.form == n.form && m.constants == n.constants &&
+           m.range == n.range && m.samples == n.samples && m.log_sigma == n.log_sigma &&
+           m.source == n.source &&
+           std::equal(m.points.begin(), m.points.end(), n.points.begin(), n.points.end(), points);
+  });
+}
+
 /// Keys that say how a job is split, rather than how its ranks are numbered or attend.
 bool splits_job(std::string_view key) { return key != "order" && key != "context_algorithm"; }
 
@@ -183,12 +206,17 @@ std::string job_on_framework_to_json(const Job& job, const std::string& framewor
 
 std::string short_job_to_json(const Job& job, const std::string& framework,
                               const Library& library) {
-  OrderedJson j = job_json(job, !framework.empty());
+  Job bare = job;
+  const FittedModels own = without_efficiency(std::exchange(bare.system.fitted, {}));
+  const FittedModels of_device = std::exchange(bare.system.device.fitted, {});
+  OrderedJson j = job_json(bare, !framework.empty());
   j["framework"] = framework.empty() ? std::string(kNoFramework) : framework;
   j["system"] = job.system.name;
   try {
-    const Job loaded = load_job(text_source(j.dump(), "job"), {}, library);
-    if (differences(job, loaded).empty()) {
+    Job loaded = load_job(text_source(j.dump(), "job"), {}, library);
+    if (same(own, without_efficiency(std::exchange(loaded.system.fitted, {}))) &&
+        same(of_device, std::exchange(loaded.system.device.fitted, {})) &&
+        differences(bare, loaded).empty()) {
       return pretty(j, -1);
     }
   } catch (const InputError&) {  // no built-in system of that name

@@ -46,7 +46,7 @@ class Values(unittest.TestCase):
         self.assertEqual(stepcast.sweep(SMALL, set={"devices": [numpy.int64(8), numpy.int32(16)]}).points, plain.points)
         job = {**SMALL, "devices": numpy.int64(16), "batch": {"global": numpy.int64(4096)}}
         self.assertEqual(stepcast.predict(job), stepcast.predict({**SMALL, "devices": 16, "batch": {"global": 4096}}))
-        self.assertEqual(stepcast.predict(SMALL, set={"devices": numpy.int64(16)}).iteration_time_s, plain.points[1].iteration_time_s)
+        self.assertEqual(stepcast.predict(SMALL, set={"devices": numpy.int64(16)}), stepcast.predict(SMALL, set={"devices": 16}))
 
     def test_keywords_are_keys(self):
         by_set = stepcast.predict(LLAMA, set={"parallel.tensor": 2, "parallel.pipeline": 2, "parallel.zero": 1})

@@ -15,6 +15,7 @@ from . import _library
 from ._errors import EnvironmentLack, error_of
 
 _ANSWERS = (0, 1, 5)  # done; a check said no; no verdict
+_DEGREES = {"gpus", "devices", "tp", "parallel.tensor", "pp", "parallel.pipeline", "cp", "parallel.context"}
 _OF_DOCUMENTS = ("picture", "report")  # they take answers as they are
 
 
@@ -37,21 +38,32 @@ def plain(value: Any, keep_none: bool = False) -> Any:
     return value
 
 
-def _input(place: Any, command: str) -> Any:
+def _input(place: Any, command: str, changes: Iterable[str]) -> Any:
     """A job of what was answered: of a ranking its best plan, of a forecast what was forecast."""
-    if isinstance(place, Mapping) and command not in _OF_DOCUMENTS:
-        if place.get("plans"):
-            place = place["plans"][0]
-        elif "iteration_time_s" in place and "job" in place:
-            place = place["job"]
-    return plain(place)
+    place = plain(place)
+    if not isinstance(place, dict) or command in _OF_DOCUMENTS:
+        return place
+    job = place
+    if place.get("plans"):
+        job = place = place["plans"][0]
+        if isinstance(place.get("job"), dict):
+            job = place["job"]
+    elif "iteration_time_s" in place and "job" in place:
+        job = place = place["job"]
+    elif isinstance(place.get("job"), dict):
+        job = place["job"]
+    if _DEGREES.intersection(changes) and not {"dp", "parallel.data"}.intersection(changes) and job.get("stepcast"):
+        job.get("parallel", {}).pop("data", None)  # it follows from the others
+    return place
 
 
 def run(command: str, places: Iterable[Any], options: Mapping[str, Any],
         progress: Optional[_library.Progress] = None) -> Tuple[str, _library.Answer]:
     """Calls a command; also the request that prints the same as text."""
     given = {name: plain(value, name in ("set", "with")) for name, value in options.items() if value is not None}
-    request = {"command": command, "inputs": [_input(place, command) for place in places if place is not None], "options": given}
+    changes = {*given, *given.get("set", {})}
+    request = {"command": command, "options": given,
+               "inputs": [_input(place, command, changes) for place in places if place is not None]}
     answer = _library.call(json.dumps(request), progress)
     if answer.code not in _ANSWERS:
         raise error_of(answer.code, answer.error)
@@ -82,7 +94,7 @@ def run_executable(command: str, places: Iterable[Any], options: Mapping[str, An
     with tempfile.TemporaryDirectory() as folder:
         arguments: List[str] = [executable(), command]
         for i, place in enumerate(p for p in places if p is not None):
-            value = _input(place, command)
+            value = _input(place, command, {*options, *(options.get("set") or {})})
             if isinstance(value, dict):
                 file = Path(folder) / f"job{i}.json"
                 file.write_text(json.dumps(value), encoding="utf-8")

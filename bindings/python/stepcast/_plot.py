@@ -52,7 +52,7 @@ def _plans(document: Mapping[str, Any], axes: Any) -> None:
 
 
 def _difference(document: Mapping[str, Any], axes: Any) -> None:
-    rows = sorted(document["parts"], key=lambda row: abs(row["delta_s"]))
+    rows = sorted(document["parts"], key=lambda row: abs(float(row["delta_s"])))
     axes.barh([row["part"] for row in rows], [row["delta_s"] for row in rows],
               color=["tab:red" if row["delta_s"] > 0 else "tab:green" for row in rows])
     axes.set_xlabel("s a step, B - A")
