@@ -182,8 +182,8 @@ void Engine::find_alone(std::size_t instance) {
   const auto levels = [&](std::size_t o) {
     std::uint64_t bits = 0;
     if (rank.costs->path[o] >= 0) {
-      for (const std::int32_t level : costs_.paths[static_cast<std::size_t>(rank.costs->path[o])]) {
-        bits |= 1ULL << level;
+      for (const LevelUse& use : costs_.paths[static_cast<std::size_t>(rank.costs->path[o])]) {
+        bits |= 1ULL << use.level;
       }
     }
     return bits;

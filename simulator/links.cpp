@@ -1,26 +1,8 @@
 #include "simulator/links.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace stepcast::simulator {
-namespace {
-
-std::vector<double> link_capacities(const StepCosts& costs) {
-  // Link = (instance, level, direction): 0 sends, 1 receives.
-  std::vector<double> capacity;
-  capacity.reserve(costs.ops.size() * costs.level_capacity.size() * 2);
-  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
-    for (const double c : costs.level_capacity) {
-      capacity.push_back(c);
-      capacity.push_back(c);
-    }
-  }
-  return capacity;
-}
-
-}  // namespace
-
 Links::Links(const StepCosts& costs, EventQueue& queue, std::uint32_t first_source, Client& client)
     : costs_(costs),
       queue_(queue),
@@ -28,7 +10,7 @@ Links::Links(const StepCosts& costs, EventQueue& queue, std::uint32_t first_sour
       network_source_(first_source),
       first_transfer_(first_source + 1),
       timed_(costs.shares_core),
-      network_(link_capacities(costs)),
+      network_(costs.ops.size() * static_cast<std::size_t>(costs.levels) * 2),
       in_flight_(costs.ops.size(), 0) {}
 
 std::uint32_t Links::create(const OpCosts& costs, std::uint32_t op) {
@@ -51,17 +33,7 @@ std::uint32_t Links::create(const OpCosts& costs, std::uint32_t op) {
 void Links::describe(Transfer& transfer, const OpCosts& costs, std::uint32_t op) const {
   transfer.duration = costs.ticks[op];
   transfer.path = costs.path[op];
-  transfer.speed = 0;
-  if (transfer.path >= 0) {
-    const auto& levels = costs_.paths[static_cast<std::size_t>(transfer.path)];
-    double narrowest = std::numeric_limits<double>::infinity();
-    for (const std::int32_t level : levels) {
-      narrowest = std::min(narrowest, costs_.level_capacity[static_cast<std::size_t>(level)]);
-    }
-    transfer.speed =
-        std::min(narrowest, static_cast<double>(costs.link_share[op]) *
-                                costs_.level_capacity[static_cast<std::size_t>(levels.back())]);
-  }
+  transfer.speed = static_cast<double>(costs.link_share[op]);
 }
 
 void Links::launch(std::uint32_t id) {
@@ -85,12 +57,13 @@ void Links::fly(std::uint32_t id) {
   transfer.place = Transfer::Place::kFlying;
   links_.clear();
   if (transfer.path >= 0 && transfer.speed > 0) {
-    const auto levels = static_cast<std::uint32_t>(costs_.level_capacity.size());
+    const auto levels = static_cast<std::uint32_t>(costs_.levels);
+    // Link = (instance, level, direction): 0 sends, 1 receives.
     const auto add = [&](std::int32_t rank, std::uint32_t direction) {
-      for (const std::int32_t level : costs_.paths[static_cast<std::size_t>(transfer.path)]) {
+      for (const LevelUse& use : costs_.paths[static_cast<std::size_t>(transfer.path)]) {
+        const auto level = static_cast<std::uint32_t>(use.level);
         links_.push_back(
-            (static_cast<std::uint32_t>(rank) * levels + static_cast<std::uint32_t>(level)) * 2 +
-            direction);
+            {(static_cast<std::uint32_t>(rank) * levels + level) * 2 + direction, use.use});
       }
     };
     for (const Transfer::Party& party : transfer.parties) {

@@ -81,7 +81,7 @@ class Links {
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_;
   std::vector<std::int32_t> in_flight_;  // transfers, by rank
-  std::vector<std::uint32_t> links_;     // scratch
+  std::vector<Network::Use> links_;      // scratch
 };
 
 }  // namespace stepcast::simulator

@@ -2,22 +2,21 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "core/error.h"
 
 namespace stepcast::simulator {
 
-Network::Network(std::vector<double> capacity)
-    : capacity_(std::move(capacity)),
-      on_link_(capacity_.size()),
-      free_(capacity_.size(), 0),
-      open_(capacity_.size(), 0),
-      full_(capacity_.size(), 0),
-      busy_place_(capacity_.size(), 0) {}
+Network::Network(std::size_t links)
+    : on_link_(links),
+      free_(links, 0),
+      open_(links, 0),
+      uses_(links, 0),
+      full_(links, 0),
+      busy_place_(links, 0) {}
 
 void Network::start(std::uint32_t id, std::int64_t now, std::int64_t duration, double speed,
-                    std::span<const std::uint32_t> links) {
+                    std::span<const Use> links) {
   if (id >= flows_.size()) {
     flows_.resize(id + 1);
   }
@@ -30,7 +29,7 @@ void Network::start(std::uint32_t id, std::int64_t now, std::int64_t duration, d
   bool meets = false;
   if (speed > 0 && duration > 0) {
     flow.links.assign(links.begin(), links.end());
-    for (const std::uint32_t link : flow.links) {
+    for (const auto& [link, use] : flow.links) {
       meets = meets || !on_link_[link].empty();
       if (on_link_[link].empty()) {
         busy_place_[link] = static_cast<std::uint32_t>(busy_.size());
@@ -43,7 +42,7 @@ void Network::start(std::uint32_t id, std::int64_t now, std::int64_t duration, d
     alone_.schedule(id, now + duration);
     return;
   }
-  for (const std::uint32_t link : flow.links) {
+  for (const auto& [link, use] : flow.links) {
     for (const std::uint32_t other : on_link_[link]) {
       if (flows_[other].place == kAlone) {
         enter_pool(other, now);
@@ -73,7 +72,7 @@ void Network::enter_pool(std::uint32_t id, std::int64_t now) {
 
 void Network::leave(std::uint32_t id) {
   Flow& flow = flows_[id];
-  for (const std::uint32_t link : flow.links) {
+  for (const auto& [link, use] : flow.links) {
     auto& here = on_link_[link];
     *std::find(here.begin(), here.end(), id) = here.back();
     here.pop_back();
@@ -96,10 +95,16 @@ void Network::leave(std::uint32_t id) {
 void Network::fill() {
   for (const std::uint32_t link : busy_) {
     const auto& here = on_link_[link];
-    free_[link] = capacity_[link];
+    free_[link] = 1;
     // Links of transfers that are alone do not take part.
     open_[link] =
         flows_[here.front()].place == kAlone ? 0 : static_cast<std::uint32_t>(here.size());
+    uses_[link] = 0;
+  }
+  for (const Pooled& p : pool_) {
+    for (std::uint32_t k = 0; k < p.link_count; ++k) {
+      uses_[p.links[k].link] += p.links[k].use;
+    }
   }
   double slowest = slowest_;
   ++round_;
@@ -109,14 +114,14 @@ void Network::fill() {
     double level = std::numeric_limits<double>::infinity();
     for (const std::uint32_t link : busy_) {
       if (open_[link] > 0) {
-        level = std::min(level, free_[link] / open_[link]);
+        level = std::min(level, free_[link] / uses_[link]);
       }
     }
     const double reach = level * (1 + 1e-12);
     // Those whose own speed is below it stop there; if there are none, those on a full link stop.
     const bool slow = slowest <= reach;
     for (const std::uint32_t link : busy_) {
-      full_[link] = !slow && free_[link] <= reach * open_[link];
+      full_[link] = !slow && open_[link] > 0 && free_[link] <= reach * uses_[link];
     }
     const std::size_t before = left;
     const double bound = slowest;
@@ -127,7 +132,7 @@ void Network::fill() {
       }
       bool stops = slow && p.speed <= reach;
       for (std::uint32_t k = 0; k < p.link_count; ++k) {
-        stops = stops || full_[p.links[k]] != 0;
+        stops = stops || full_[p.links[k].link] != 0;
       }
       if (!stops) {
         slowest = std::min(slowest, p.speed);
@@ -137,8 +142,10 @@ void Network::fill() {
         const double used = slow ? p.speed : level;
         --left;
         for (std::uint32_t k = 0; k < p.link_count; ++k) {
-          free_[p.links[k]] = std::max(0.0, free_[p.links[k]] - used);
-          --open_[p.links[k]];
+          const auto [link, use] = p.links[k];
+          free_[link] = std::max(0.0, free_[link] - used * use);
+          uses_[link] -= use;
+          --open_[link];
         }
       }
     }

@@ -8,22 +8,30 @@
 namespace stepcast::simulator {
 
 /// Transfers in flight over shared links. Links are shared max-min fairly: all transfers speed up
-/// together until one is at its own speed (the rate it has alone) or one of its links is full.
+/// together until one is at its own speed (the rate it has alone) or one of its links is full. A
+/// transfer over several links uses each in proportion, and the speeds that are levelled are those
+/// on its busiest one.
 ///
 /// A transfer alone on its links ends exactly `duration` ticks after its start; only transfers that
 /// meet others are re-rated. Changes at one time are settled together: call settle() once they are
 /// all known, before next_end().
 ///
-/// Source: max-min fairness by progressive filling, Bertsekas and Gallager, Data Networks, 6.5.2.
+/// Source: max-min fairness by progressive filling, Bertsekas and Gallager, Data Networks, 6.5.2; over
+/// links used unequally: Ghodsi et al., "Dominant Resource Fairness", NSDI 2011.
 class Network {
  public:
-  /// `capacity` by link, in the unit of the transfers' speeds.
-  explicit Network(std::vector<double> capacity);
+  /// A link on a transfer's way, and how much of it is used beside the busiest.
+  struct Use {
+    std::uint32_t link = 0;
+    double use = 1;
+  };
 
-  /// A transfer that takes `duration` when alone, using `speed` of every link. `id` is the
-  /// caller's, small and not in flight.
+  explicit Network(std::size_t links);
+
+  /// A transfer that takes `duration` when alone, using `speed`, a share, of its busiest link. `id`
+  /// is the caller's, small and not in flight.
   void start(std::uint32_t id, std::int64_t now, std::int64_t duration, double speed,
-             std::span<const std::uint32_t> links);
+             std::span<const Use> links);
   [[nodiscard]] bool dirty() const { return dirty_; }
   void settle(std::int64_t now);
   [[nodiscard]] bool idle() const { return alone_.empty() && pool_.empty(); }
@@ -39,13 +47,13 @@ class Network {
     std::int64_t duration = 0;
     double speed = 0;
     std::uint32_t place = kAlone;  // index in the pool
-    std::vector<std::uint32_t> links;
+    std::vector<Use> links;
   };
   /// A transfer that shares, or has shared, a link.
   struct Pooled {
     std::uint32_t id = 0;
     std::uint32_t link_count = 0;
-    const std::uint32_t* links = nullptr;  // of its flow
+    const Use* links = nullptr;  // of its flow
     double speed = 0;
     double remaining = 0;  // ticks of its own speed
     double rate = 1;       // of its own speed
@@ -59,7 +67,6 @@ class Network {
   void leave(std::uint32_t id);
   void fill();
 
-  std::vector<double> capacity_;
   std::vector<std::vector<std::uint32_t>> on_link_;  // flows by link
   std::vector<Flow> flows_;
   EventQueue alone_;
@@ -72,6 +79,7 @@ class Network {
   // Scratch of fill(), by link; valid for the links in `busy_`.
   std::vector<double> free_;
   std::vector<std::uint32_t> open_;
+  std::vector<double> uses_;  // by those open
   std::vector<char> full_;
   std::vector<std::uint32_t> busy_;  // links in use
   std::vector<std::uint32_t> busy_place_;

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/graph/execution_order.h"
 #include "core/graph/op_traits.h"
+#include "models/collectives/collective_form.h"
 #include "models/collectives/idle_time.h"
 #include "simulator/host_issue.h"
 #include "simulator/pricer.h"
@@ -150,18 +151,27 @@ class GraphCosts {
     return it->second;
   }
 
-  /// Levels on which the ranks lie apart.
-  std::int32_t path_of(const models::GroupShape& shape) {
-    std::vector<std::int32_t> levels;
+  /// Levels on which the ranks lie apart, used as their ports are.
+  std::int32_t path_of(const Op& op, const models::GroupShape& shape) {
+    const System& system = model_.system();
+    const std::vector<double> bytes = models::port_bytes(
+        op.kind, models::algorithms(op.kind, shape, system).front(), 1, shape, system);
+    std::vector<LevelUse> levels;
+    double most = 0;
     std::int64_t inside = 1;
     for (std::size_t level = 0; level < shape.members.size(); ++level) {
       if (shape.members[level] > inside) {
-        levels.push_back(static_cast<std::int32_t>(level));
+        const double time = bytes[level] / models::port_bandwidth(system, shape, level);
+        levels.push_back({static_cast<std::int32_t>(level), time});
+        most = std::max(most, time);
       }
       inside = std::max(inside, shape.members[level]);
     }
     if (levels.empty()) {
       return -1;
+    }
+    for (LevelUse& at : levels) {
+      at.use = most > 0 ? at.use / most : 1;
     }
     const auto [it, fresh] =
         path_ids_.try_emplace(levels, static_cast<std::int32_t>(costs_.paths.size()));
@@ -183,7 +193,7 @@ class GraphCosts {
     }
     const models::Prediction& p = it->second;
     answer(row, program_of(instance), o, p);
-    row.path[o] = path_of(shape);
+    row.path[o] = path_of(op, shape);
     row.link_share[o] =
         p.time.base() > 0 ? static_cast<float>(std::clamp(p.memory / p.time, 0.0, 1.0)) : 0;
   }
@@ -220,8 +230,8 @@ class GraphCosts {
     }
     const auto [send, exchange] = pricer_.exchange(parts, group.ranks, rest);
     const std::vector<Seconds>& ends = exchange.ends;
-    const std::int32_t path =
-        path_of(models::group_shape(model_.system(), group.ranks, graph_.ranks()));
+    const std::int32_t path = path_of(
+        *parts.front().op, models::group_shape(model_.system(), group.ranks, graph_.ranks()));
     for (const std::int32_t d : group.distinct) {
       const auto instance = static_cast<std::size_t>(d);
       const std::uint32_t o = order_of(instance).collectives(c)[s];
@@ -277,7 +287,7 @@ class GraphCosts {
   std::vector<std::vector<Seconds>> idle_time_;  // by program and op template
   std::vector<ExecutionOrder> orders_;
   std::map<std::string, std::int32_t> model_ids_;
-  std::map<std::vector<std::int32_t>, std::int32_t> path_ids_;
+  std::map<std::vector<LevelUse>, std::int32_t> path_ids_;
   std::map<std::tuple<std::size_t, std::int32_t, std::int32_t>, models::GroupShape> shapes_;
   std::map<CollectiveKey, models::Prediction> collectives_;
 };
@@ -297,9 +307,7 @@ StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
                                   rank % machine.devices * machine.cores / machine.devices));
   }
   costs.ops.resize(costs.folding.instances.size());
-  for (const FabricLevel& level : model.system().fabric) {
-    costs.level_capacity.push_back(level.bandwidth.base());
-  }
+  costs.levels = static_cast<std::int32_t>(model.system().fabric.size());
   const models::HostCost host = model.host();
   for (const Seconds cost : {host.issue, host.dispatch, host.step, host.expert_layer}) {
     if (cost > kLongestStep) {

@@ -19,8 +19,7 @@ void reject_longer(std::string_view what, Seconds time) {
 StepCosts blank_costs(const ExecutionGraph& graph, bool unfold) {
   StepCosts costs;
   costs.folding = fold(graph, unfold);
-  costs.paths = {{0}};
-  costs.level_capacity = {1.0};
+  costs.paths = {{LevelUse{}}};
   for (const Instance& instance : costs.folding.instances) {
     const Program& program = graph.programs[static_cast<std::size_t>(instance.program)];
     const std::size_t n = program.ops.size();

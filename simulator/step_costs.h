@@ -28,10 +28,18 @@ struct OpCosts {
   /// work.
   std::vector<std::int64_t> latency;
   // Collectives only.
-  std::vector<float> link_share;    ///< share of its outermost link's bandwidth used when alone
+  std::vector<float> link_share;    ///< of its busiest link, used when alone
   std::vector<std::int32_t> path;   ///< index into StepCosts::paths, -1: shares no link
   std::vector<std::int32_t> needs;  ///< index into StepCosts::needs, -1: all members
   std::vector<OpReason> reason;     ///< made by price(), empty otherwise
+};
+
+/// Level of the fabric on a transfer's way, and how much of a link there it uses beside its
+/// busiest.
+struct LevelUse {
+  std::int32_t level = 0;
+  double use = 1;
+  auto operator<=>(const LevelUse&) const = default;
 };
 
 /// All durations a simulation needs, as plain arrays: the engine never asks a model. Made by
@@ -42,15 +50,15 @@ struct StepCosts {
   std::vector<std::string> models;  ///< names, e.g. "gemm.roofline"
   std::vector<std::vector<std::int32_t>>
       needs;  ///< instances an all-to-all-v exchanges bytes with, ascending; symmetric
-  std::vector<std::vector<std::int32_t>> paths;  ///< fabric levels a transfer uses, innermost first
-  std::vector<double> level_capacity;            ///< by fabric level; any unit, only ratios matter
-  std::int64_t issue = 0;                        ///< host, per op
-  std::int64_t dispatch = 0;                     ///< stream, per op
-  std::int64_t step = 0;                         ///< host, before the first issue
-  std::int64_t finish = 0;                       ///< host, after its last op has ended
-  std::int64_t queue_depth = 1024;     ///< ops issued to a stream and not yet ended, at most
-  bool shares_core = false;            ///< host thread and compute take turns on one core
-  bool collectives_hold_core = false;  ///< transfers need that core too (no paced fabric)
+  std::vector<std::vector<LevelUse>> paths;  ///< fabric levels a transfer uses, innermost first
+  std::int32_t levels = 1;                   ///< of the fabric
+  std::int64_t issue = 0;                    ///< host, per op
+  std::int64_t dispatch = 0;                 ///< stream, per op
+  std::int64_t step = 0;                     ///< host, before the first issue
+  std::int64_t finish = 0;                   ///< host, after its last op has ended
+  std::int64_t queue_depth = 1024;           ///< ops issued to a stream and not yet ended, at most
+  bool shares_core = false;                  ///< host thread and compute take turns on one core
+  bool collectives_hold_core = false;        ///< transfers need that core too (no paced fabric)
   /// With shares_core, by instance: the core that its host and its compute run on, where ranks
   /// share cores (fewer cores than ranks on a machine); empty: one each.
   std::vector<std::int32_t> core_of;

@@ -227,7 +227,7 @@ void replace_network(const System& system, const ExecutionGraph& recorded, StepC
   }
   costs.needs = priced.needs;
   costs.paths = priced.paths;
-  costs.level_capacity = priced.level_capacity;
+  costs.levels = priced.levels;
   costs.collectives_hold_core = costs.shares_core && system.host.collectives_hold_core;
 }
 

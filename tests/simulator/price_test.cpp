@@ -68,10 +68,16 @@ TEST_CASE("price() fills the engine's arrays from the model", "[simulator][price
     const OpCosts& row = costs.ops[r];
     const Program& program = graph.programs[r];
     CHECK(row.ticks[0] == to_ticks(model.kernel(program, program.ops[0]).time));
-    // The wide group uses both levels, the near one only the inner.
-    CHECK(costs.paths[static_cast<std::size_t>(row.path[1])] == std::vector<std::int32_t>{0, 1});
-    CHECK(costs.paths[static_cast<std::size_t>(row.path[2])] == std::vector<std::int32_t>{0});
-    CHECK(costs.paths[static_cast<std::size_t>(row.path[4])] == std::vector<std::int32_t>{0});
+    // The near group uses the inner level only. The wide group's ring has one rate on all its hops,
+    // half of it through each card of a machine: 1 / 100 inside for each 0.5 / 10 between.
+    const auto path = [&](std::size_t op) {
+      return costs.paths[static_cast<std::size_t>(row.path[op])];
+    };
+    REQUIRE(path(1).size() == 2);
+    CHECK(path(1)[0].use == Approx(0.2));
+    CHECK(path(1)[1] == LevelUse{1, 1});
+    CHECK(path(2) == std::vector<LevelUse>{{0, 1}});
+    CHECK(path(4) == std::vector<LevelUse>{{0, 1}});
     CHECK(row.ticks[1] > row.ticks[2]);
     CHECK(row.link_share[1] > 0);
     CHECK(row.link_share[1] <= 1);
