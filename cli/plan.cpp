@@ -16,6 +16,7 @@
 #include "cli/support/output_files.h"
 #include "cli/support/output_options.h"
 #include "cli/support/plan_export.h"
+#include "cli/support/progress.h"
 #include "cli/support/remap_file.h"
 #include "core/config/config.h"
 #include "core/config/default_framework.h"
@@ -316,7 +317,12 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (!options.max_migrate.empty()) {
     throw InputError("--max-migrate", "bounds the way from a plan that is in use; name it: --from");
   }
-  const PlanReport report = studies::plan(job, search_options(options, job));
+  const PlanReport report = [&] {
+    Progress progress("plan");
+    studies::PlanOptions search = search_options(options, job);
+    search.progress = std::ref(progress);
+    return studies::plan(job, search);
+  }();
   if (report.plans.empty()) {
     return print_shortage(report, options.headroom, !options.device_memory_only,
                           options.job.format);

@@ -12,12 +12,14 @@
 #include <set>
 #include <utility>
 
+#include "core/config/paces.h"
 #include "core/config/published_names.h"
 #include "core/device_names.h"
 #include "core/error.h"
 #include "core/input/csv.h"
 #include "core/statistics.h"
 #include "studies/predict/predict.h"
+#include "validation/published/efficiencies.h"
 #include "workloads/embedding_plan/plan_hugectr.h"
 
 namespace stepcast::validation {
@@ -25,6 +27,7 @@ namespace {
 
 constexpr Bar kRoundsBar{.mean = 0.10};
 constexpr Bar kGenerationsBar{.median = 0.08, .worst = 0.20, .bias = 0.04};
+constexpr Bar kPrintedBar{.median = 0.10, .worst = 0.25, .bias = 0.05};
 constexpr double kTrainingSamples = 4'195'197'692;  ///< Criteo, 23 days
 constexpr double kWider = 1.1;                      ///< from one bin of ids to the next
 constexpr double kEdge = 1e-3;                      ///< of a reuse count, either side of it
@@ -60,23 +63,55 @@ void read_file(const std::filesystem::path& file, std::vector<DlrmStepTime>& row
   }
 }
 
+/// A table of NVIDIA's DeepLearningExamples and others who run them.
+void read_examples(const std::filesystem::path& file, std::vector<DlrmStepTime>& rows) {
+  CsvTable table(file, "data/recent/dlrm_recent.csv");
+  while (table.next()) {
+    DlrmStepTime row;
+    row.place = table.place();
+    row.round = table.text("source");
+    row.system = table.text("id");
+    row.benchmark = fmt::format("{} {}", table.text("model"), table.text("size"));
+    row.gpu = table.text("gpu");
+    row.gpu = row.gpu.substr(row.gpu.find("x ") == std::string::npos ? 0 : row.gpu.find("x ") + 2);
+    row.precision = table.text("precision");
+    row.framework = "torchrec";
+    if (row.round.find("TensorFlow") != std::string::npos) {
+      row.unusable = "framework: found TensorFlow, expected one on PyTorch";
+    } else if (row.round.find("FlagPerf") != std::string::npos) {
+      row.unusable = "size: found no threshold of categories, which sets the tables";
+    }
+    row.gpus = static_cast<std::int64_t>(positive_or_say("gpus", table.text("gpus"), row.unusable));
+    row.nodes = 1;
+    row.batch = static_cast<std::int64_t>(
+        positive_or_say("global_batch", table.text("global_batch"), row.unusable));
+    row.seconds = positive_or_say("step_time_s", table.text("step_time_s"), row.unusable);
+    rows.push_back(std::move(row));
+  }
+}
+
 struct Benchmark {
   std::string_view name, workload, optimizer;
   bool multi_hot = false;
 };
 constexpr std::array kBenchmarks{Benchmark{"dlrm", "mlperf-dlrm-v1", "sgd"},
-                                 Benchmark{"dlrm_dcnv2", "mlperf-dlrm-v2", "adagrad", true}};
+                                 Benchmark{"dlrm_dcnv2", "mlperf-dlrm-v2", "adagrad", true},
+                                 Benchmark{"DLRM small", "criteo-terabyte-15", "sgd"},
+                                 Benchmark{"DLRM large", "criteo-terabyte-3", "sgd"}};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kGenerations{
-    {{"a100", "A100"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kGenerations{
+    {{"v100", "V100"},
+     {"b300", "Blackwell"},
+     {"a100", "A100"},
      {"h100", "H100"},
      {"h200", "H200"},
      {"b200", "Blackwell"},
-     {"gb200", "Blackwell"}}};
+     {"gb", "Blackwell"}}};
 
 struct Predicted {
   double facts = 0, models = 0;
   double bandwidth = 0;  ///< of a device's memory, bytes/s
+  std::string device;
   bool in_range = false;
   std::string parts;  ///< where the step predicted from the models goes
 };
@@ -96,9 +131,9 @@ std::string parts_of(const studies::StepPrediction& p) {
 Predicted predict(Job job) {
   const studies::StepPrediction with_models = studies::predict(job);
   job.calibration.kind = Calibration::Kind::kNone;
-  return {studies::predict(job).iteration.base(), with_models.iteration.base(),
-          job.system.device.bandwidth.base(), with_models.all_in_range,
-          parts_of(with_models)};
+  return {studies::predict(job).hardware.base(), with_models.hardware.base(),
+          job.system.device.bandwidth.base(),    job.system.device.name,
+          with_models.all_in_range,       parts_of(with_models)};
 }
 
 /// The row each round's scalar comes from.
@@ -220,6 +255,91 @@ void add_generations(const Rows& all, Suite& suite) {
   }
 }
 
+/// The rows as published predictions, of whose efficiencies a table is made.
+class Shown {
+ public:
+  Shown(const Rows& all, const std::string& framework, const config::Library& library) {
+    const config::Origins origins = config::load_origins(library);
+    for (const Scored& s : all) {
+      if (s.is_median() && s.row->framework == framework) {
+        PublishedPrediction& p = predictions_.emplace_back();
+        p.row = &none_;
+        p.source = s.row->round + " " + s.row->organisation;
+        p.maker = s.row->organisation;
+        p.framework = framework;
+        p.device = s.predicted.device;
+        p.family = name_of(EfficiencyFamily::kRecommender);
+        p.generation = origins.generation_of(p.device);
+        p.measured = s.row->seconds;
+        p.curve = {s.predicted.models};
+        p.capacity = 1;
+        rows_.push_back(&s);
+      }
+    }
+  }
+  [[nodiscard]] std::size_t size() const { return rows_.size(); }
+  [[nodiscard]] const Scored& row(std::size_t i) const { return *rows_[i]; }
+  [[nodiscard]] const PublishedPrediction& prediction(std::size_t i) const {
+    return predictions_[i];
+  }
+  /// Of the rows of all generations but one.
+  [[nodiscard]] EfficiencyTable without(const std::string& generation) const {
+    return fit_efficiencies(where(pointers(predictions_), [&](const PublishedPrediction* p) {
+      return p->generation != generation;
+    }));
+  }
+
+ private:
+  PublishedRow none_;
+  std::vector<PublishedPrediction> predictions_;
+  std::vector<const Scored*> rows_;
+};
+
+std::set<std::string> frameworks_of(const Rows& all) {
+  std::set<std::string> names;
+  for (const Scored& s : all) {
+    names.insert(s.row->framework);
+  }
+  return names;
+}
+
+/// Each generation with the efficiency of the others, as `predict` would print it.
+void add_printed(const Rows& all, const config::Library& library, Suite& suite) {
+  for (const std::string& framework : frameworks_of(all)) {
+    const Shown shown(all, framework, library);
+    std::map<std::string, EfficiencyTable> without;
+    std::map<std::string, std::vector<Row>> groups;
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      const PublishedPrediction& p = shown.prediction(i);
+      auto [table, fresh] = without.try_emplace(p.generation);
+      if (fresh) {
+        table->second = shown.without(p.generation);
+      }
+      const EfficiencyGroup* known = nearest_efficiency(table->second, keys_of(p));
+      if (known == nullptr) {
+        continue;  // no other generation
+      }
+      const Scored& s = shown.row(i);
+      const Row row{.id = s.row->id(),
+                    .measured = p.measured,
+                    .predicted = p.seconds(1) * known->factor,
+                    .naive = p.seconds(1),
+                    .in_range = s.predicted.in_range,
+                    .noise = s.row->spread};
+      groups[""].push_back(row);
+      groups[", " + p.generation].push_back(row);
+    }
+    for (const auto& [of, rows] : groups) {
+      suite.groups.push_back(group_of(fmt::format("as printed, {}, generations left out{}",
+                                                  framework, of),
+                                      rows, "no efficiency"));
+      if (of.empty() && framework == "hugectr") {
+        suite.groups.back().hold_to(kPrintedBar);
+      }
+    }
+  }
+}
+
 /// Rounds whose rows are all of one generation: one row can stand for the round.
 std::set<std::string> rounds_of_one_gpu(const Rows& all) {
   std::map<std::string, std::set<std::string>> gpus;
@@ -255,15 +375,21 @@ std::string DlrmStepTime::generation() const {
 
 std::vector<DlrmStepTime> read_dlrm_step_times(const std::filesystem::path& path) {
   std::vector<DlrmStepTime> rows;
+  const auto read = [&rows](const std::filesystem::path& file) {
+    file.filename() == "dlrm_recent.csv" ? read_examples(file, rows) : read_file(file, rows);
+  };
   if (std::filesystem::is_directory(path)) {
-    read_file(path / "mlperf_step_times.csv", rows);
-    for (const char* more : {"mlperf_step_times_v4.1_v5.0.csv", "mlperf_step_times_per_run.csv"}) {
-      if (std::filesystem::exists(path / more)) {
-        read_file(path / more, rows);
+    for (const std::filesystem::path& folder : {path, path / "dlrm", path / "recent"}) {
+      for (const char* name :
+           {"mlperf_step_times.csv", "mlperf_step_times_v4.1_v5.0.csv", "mlperf_dlrm_v6.0.csv",
+            "mlperf_step_times_per_run.csv", "dlrm_recent.csv"}) {
+        if (std::filesystem::exists(folder / name)) {
+          read(folder / name);
+        }
       }
     }
   } else {
-    read_file(path, rows);
+    read(path);
   }
   if (rows.empty()) {
     throw InputError(path.string(), "has no rows; expected those of data/dlrm");
@@ -318,7 +444,7 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
                                      fmt::format("system={}", device->system),
                                      fmt::format("devices={}", row.gpus),
                                      fmt::format("batch.global={}", row.batch),
-                                     "stack=HugeCTR",
+                                     "stack=" + row.framework,
                                      fmt::format("optimizer={}", benchmark->optimizer)};
   for (const config::PublishedSource& s : names.sources) {
     if (source.starts_with(s.begins)) {
@@ -327,14 +453,25 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
       break;
     }
   }
-  Job job = config::load_job(config::text_source("", "stack HugeCTR"), overrides, library);
+  if (!row.precision.empty()) {
+    const bool narrow = row.precision == "amp";
+    overrides.push_back(fmt::format("formats.compute={}", narrow ? "fp16" : row.precision));
+    for (const char* exchange : {"all_to_all_forward", "all_to_all_backward"}) {
+      overrides.push_back(fmt::format("formats.{}={}", exchange, narrow ? "fp16" : "fp32"));
+    }
+  }
+  Job job = config::load_job(config::text_source("", "stack " + row.framework), overrides, library);
   if (benchmark->multi_hot) {
     for (EmbeddingTable& table : std::get<LayeredWorkload>(job.workload.model).tables) {
       table.access = std::make_shared<const Access>(
           multi_hot_access(*table.access, table.pooling, kTrainingSamples));
     }
   }
-  job.embedding_plan = workloads::hugectr_plan(job, workloads::hugectr_rule(job));
+  if (row.framework == "hugectr") {
+    job.embedding_plan = workloads::hugectr_plan(job, workloads::hugectr_rule(job));
+  } else {  // whole tables, as its examples place them
+    job.embedding_choice = "table_wise";
+  }
   return job;
 }
 
@@ -346,7 +483,8 @@ Rows scored_rows(const std::vector<DlrmStepTime>& rows, const config::Library& l
   const auto references = reference_rows(rows);
   std::map<std::string, Predicted> known;  // rows of one system differ only in what was measured
   const auto predicted = [&](const DlrmStepTime& row) -> const Predicted& {
-    const std::string key = fmt::format("{}|{}|{}|{}", row.benchmark, row.gpu, row.gpus, row.batch);
+    const std::string key = fmt::format("{}|{}|{}|{}|{}", row.benchmark, row.gpu, row.gpus,
+                                        row.batch, row.precision);
     const auto at = known.find(key);
     return at != known.end() ? at->second
                              : known.emplace(key, predict(job_of(row, library))).first->second;
@@ -426,6 +564,17 @@ void add_rounds(const Rows& scored, std::int64_t rejected, Suite& suite) {
 
 }  // namespace
 
+std::map<std::string, EfficiencyTable> fit_dlrm_efficiencies(const std::vector<DlrmStepTime>& rows,
+                                                             const config::Library& library) {
+  std::vector<std::string> rejected(rows.size());
+  const Rows scored = scored_rows(rows, library, rejected);
+  std::map<std::string, EfficiencyTable> tables;
+  for (const std::string& framework : frameworks_of(scored)) {
+    tables.emplace(framework, Shown(scored, framework, library).without(""));
+  }
+  return tables;
+}
+
 Suite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
                     DlrmRegime regime) {
   Suite suite{.name = "dlrm"};
@@ -444,6 +593,7 @@ Suite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library
     }
   }
   add_generations(scored, suite);
+  add_printed(scored, library, suite);
   add_rounds(scored, std::ssize(rows) - std::ssize(scored), suite);
   std::erase_if(suite.groups, [](const Group& g) { return g.errors.n == 0; });
   std::vector<std::string> bounds;

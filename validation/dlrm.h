@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "core/access/access.h"
 #include "core/config/config.h"
+#include "core/job/efficiency.h"
 #include "core/job/job.h"
 #include "validation/suite.h"
 
@@ -15,6 +17,7 @@ namespace stepcast::validation {
 struct DlrmStepTime {
   std::string place;  ///< file:line
   std::string round, organisation, system, benchmark, gpu;
+  std::string framework = "hugectr", precision;  ///< precision: "tf32", "amp"; empty: its recipe's
   std::int64_t gpus = 0, nodes = 0, batch = 0;
   int run = -1;          ///< -1: the median over runs
   double seconds = 0;    ///< per step
@@ -25,10 +28,10 @@ struct DlrmStepTime {
   [[nodiscard]] std::string generation() const;
 };
 
-/// Reads the tables with the columns of data/dlrm: `path` is a file, or a folder with
-/// mlperf_step_times.csv and, where they are there, mlperf_step_times_v4.1_v5.0.csv and
-/// mlperf_step_times_per_run.csv. Numbers that make no sense mark the
-/// line unusable. Errors: InputError for a missing file or column.
+/// Reads the tables with the columns of data/dlrm and data/recent: `path` is a file, or a folder
+/// with some of mlperf_step_times.csv, mlperf_step_times_v4.1_v5.0.csv, mlperf_dlrm_v6.0.csv,
+/// mlperf_step_times_per_run.csv and dlrm_recent.csv, or one with those in its folders dlrm and
+/// recent. Numbers that make no sense mark the line unusable. Errors: InputError for a missing file or column.
 std::vector<DlrmStepTime> read_dlrm_step_times(const std::filesystem::path& path);
 
 /// The job a submission ran: zoo workload and system by name, the framework HugeCTR
@@ -55,7 +58,8 @@ enum class DlrmRegime : std::uint8_t {
 };
 
 /// Step times of MLPerf DLRM submissions, predicted.
-/// Where dlrm_dcnv2 rows of several generations of GPUs are there, each generation is predicted
+/// As printed: every median is predicted with the efficiency that fit_dlrm_efficiencies makes of
+/// the rows of other generations of GPUs. Where dlrm_dcnv2 rows of several generations of GPUs are there, each generation is predicted
 /// with one scalar: the median of measured / predicted over the rows of the others. Naive
 /// predictor: one rate of samples per byte/s of device memory, by their median too. Gate:
 /// recorded bounds of the median and worst |error| and the bias over all generations. Rounds of one
@@ -64,5 +68,10 @@ enum class DlrmRegime : std::uint8_t {
 /// those rounds. The runs one by one, and every regime, are further groups.
 Suite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
                     DlrmRegime regime = DlrmRegime::kOneRow);
+
+/// The efficiencies of recommenders that ship, by framework (models/stacks/recommender_paces.json),
+/// from the medians of the rows.
+std::map<std::string, EfficiencyTable> fit_dlrm_efficiencies(const std::vector<DlrmStepTime>& rows,
+                                                             const config::Library& library);
 
 }  // namespace stepcast::validation

@@ -218,6 +218,13 @@ void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat form
     report.item("plans", [&p] { return plan_document(p); });
   }
   add_bound(r, report);
+  if (const auto& e = r.efficiency) {
+    const double hardware = r.plans.front().plan.predicted_step / e->factor;
+    report.fact("pace", {{"factor", e->factor}, {"low", e->low}, {"high", e->high}});
+    report.line(fmt::format("steps as expected with {}; nine of ten of plan 1: {} to {}",
+                            e->measured, human(Seconds(hardware * e->low)),
+                            human(Seconds(hardware * e->high))));
+  }
   report.add(ledger_table(r.plans.front().plan, r.job.system));
   if (!r.compared.empty()) {
     report.line();

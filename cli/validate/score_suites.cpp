@@ -170,8 +170,16 @@ Suite score_dlrm(const ValidateOptions& options, const Context& context) {
                      "loso has no other source for dlrm: each GPU occurs in one round only; use "
                      "facts or one-row");
   }
-  return validation::validate_dlrm(validation::read_dlrm_step_times(options.data),
-                                   {context.library},
+  const auto rows = validation::read_dlrm_step_times(options.data);
+  if (!options.out_pace.empty()) {
+    auto tables = validation::fit_dlrm_efficiencies(rows, {context.library});
+    for (auto& [framework, table] : tables) {
+      table.source = fmt::format("stepcast validate dlrm --out-pace, {}: {} rows", today(),
+                                 table.groups.empty() ? 0 : table.groups.front().rows);
+    }
+    write_output(options.out_pace, config::efficiencies_to_json(tables));
+  }
+  return validation::validate_dlrm(rows, {context.library},
                                    options.calibrate == "facts" ? validation::DlrmRegime::kFacts
                                                                 : validation::DlrmRegime::kOneRow);
 }

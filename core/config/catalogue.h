@@ -37,7 +37,7 @@ class Catalogue {
 
   std::mutex mutex_;
   std::tuple<Known<Workload>, Known<System>, Known<PublishedNames>, Known<EfficiencyTable>,
-             Known<FittedModel>, Known<Origins>>
+             Known<FittedModel>, Known<Origins>, Known<std::map<std::string, EfficiencyTable>>>
       all_;
 };
 

@@ -51,6 +51,7 @@ std::vector<Difference> differences(const Job& a, const Job& b) {
       for (const EfficiencyFamily family : kEfficiencyFamilies) {
         system["fitted"].erase(efficiency_key(family));
       }
+      system["fitted"].erase(efficiency_key(EfficiencyFamily::kRecommender));
     }
     // Keys of a plan that describe it follow from its tables.
     if (Json& plan = (*job)["embedding"]["plan"]; plan.is_object()) {

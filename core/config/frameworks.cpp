@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <optional>
+#include <span>
 
 #include "core/config/aliases.h"
 #include "core/config/internal/frameworks.h"
@@ -42,10 +45,18 @@ std::string measured_text(const EfficiencyGroup& group, const EfficiencyKeys& ke
 
 /// The efficiencies of all kinds of training as the framework runs them.
 void attach_efficiencies(Job& job, const std::string& framework, const Library& library) {
-  const EfficiencyTable table = load_efficiencies(library);
+  const bool transformer = is_transformer(job);
+  const auto measured = transformer ? std::optional(load_efficiencies(library))
+                                    : load_recommender_efficiencies(library, framework);
+  if (!measured) {
+    return;
+  }
+  const EfficiencyTable& table = *measured;
+  constexpr std::array kRecommenders{EfficiencyFamily::kRecommender};
   const std::string& device = job.system.device.name;
   EfficiencyKeys keys{load_origins(library).generation_of(device), device, framework, {}};
-  for (const EfficiencyFamily family : kEfficiencyFamilies) {
+  for (const EfficiencyFamily family :
+       transformer ? std::span<const EfficiencyFamily>(kEfficiencyFamilies) : kRecommenders) {
     keys.family = name_of(family);
     const EfficiencyGroup* group = nearest_efficiency(table, keys);
     if (group == nullptr) {
@@ -102,7 +113,7 @@ Job read_job_on_framework(JobDocuments documents, const std::optional<NamedFrame
                                                named->where);  // always with a framework
     documents = with_framework(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
-    if (is_transformer(job) && job.phase == JobPhase::kTrain) {
+    if (efficiency_family(job) && job.phase == JobPhase::kTrain) {
       attach_efficiencies(job, recipe.framework->product, library);
     }
     return job;

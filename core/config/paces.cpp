@@ -60,9 +60,9 @@ std::map<std::string, std::vector<std::string>> lists_from(const Value& v) {
 
 }  // namespace
 
-EfficiencyTable read_efficiencies(const Source& source) {
-  const Document document = parse_document(source);
-  const Value root = Value::root_of(document);
+namespace {
+
+EfficiencyTable table_from(const Value& root) {
   root.keys({"source", "scatter", "groups", "spreads"});
   EfficiencyTable table;
   table.source = root.at("source", "command and tables it was made from").text("a text");
@@ -91,13 +91,38 @@ EfficiencyTable read_efficiencies(const Source& source) {
   return table;
 }
 
+}  // namespace
+
+EfficiencyTable read_efficiencies(const Source& source) {
+  const Document document = parse_document(source);
+  return table_from(Value::root_of(document));
+}
+
+std::optional<EfficiencyTable> load_recommender_efficiencies(const Library& library,
+                                                             const std::string& framework) {
+  using Tables = std::map<std::string, EfficiencyTable>;
+  const auto tables = read_once<Tables>(library, "recommender_paces", [&] {
+    const Document document =
+        parse_document(file_source(library.root / "models" / "stacks" / "recommender_paces.json"));
+    Tables by_framework;
+    for (const auto& [name, table] : Value::root_of(document).members()) {
+      by_framework.emplace(name, table_from(table));
+    }
+    return by_framework;
+  });
+  const auto found = tables.find(framework);
+  return found == tables.end() ? std::nullopt : std::optional(found->second);
+}
+
 EfficiencyTable load_efficiencies(const Library& library) {
   return read_once<EfficiencyTable>(library, "paces", [&] {
     return read_efficiencies(file_source(library.root / "models" / "stacks" / "paces.json"));
   });
 }
 
-std::string efficiencies_to_json(const EfficiencyTable& table) {
+namespace {
+
+OrderedJson table_json(const EfficiencyTable& table) {
   OrderedJson j;
   j["source"] = table.source;
   j["scatter"] = table.scatter;
@@ -117,6 +142,20 @@ std::string efficiencies_to_json(const EfficiencyTable& table) {
     spread["width"] = s.width;
     spread["sources"] = s.sources;
     j["spreads"].push_back(std::move(spread));
+  }
+  return j;
+}
+
+}  // namespace
+
+std::string efficiencies_to_json(const EfficiencyTable& table) {
+  return pretty(table_json(table), 0) + "\n";
+}
+
+std::string efficiencies_to_json(const std::map<std::string, EfficiencyTable>& by_framework) {
+  OrderedJson j = OrderedJson::object();
+  for (const auto& [framework, table] : by_framework) {
+    j[framework] = table_json(table);
   }
   return pretty(j, 0) + "\n";
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,11 @@ namespace stepcast::config {
 /// `root`/models/stacks/paces.json. Errors: InputError naming file and JSON path.
 EfficiencyTable read_efficiencies(const Source& source);
 EfficiencyTable load_efficiencies(const Library& library);
+/// Of recommenders on one framework, as `stepcast validate dlrm --out-pace FILE` writes them:
+/// `root`/models/stacks/recommender_paces.json has a table by framework. Nothing of other ones.
+std::optional<EfficiencyTable> load_recommender_efficiencies(const Library& library,
+                                                             const std::string& framework);
+std::string efficiencies_to_json(const std::map<std::string, EfficiencyTable>& by_framework);
 std::string efficiencies_to_json(const EfficiencyTable& table);
 
 /// Generations of devices and makers of frameworks: `root`/models/stacks/origins.json.

@@ -28,11 +28,14 @@ std::optional<PlanFamily> plan_family(const Job& job) {
 }
 
 std::string_view name_of(EfficiencyFamily family) {
-  constexpr std::array<std::string_view, 3> kNames{"dense", "experts", "adapters"};
+  constexpr std::array<std::string_view, 4> kNames{"dense", "experts", "adapters", "recommender"};
   return kNames[static_cast<std::size_t>(family)];
 }
 
 std::optional<EfficiencyFamily> efficiency_family(const Job& job) {
+  if (const LayeredWorkload* layers = job.workload.layered()) {
+    return layers->tables.empty() ? std::nullopt : std::optional(EfficiencyFamily::kRecommender);
+  }
   const TransformerWorkload* w = job.workload.transformer();
   if (w == nullptr) {
     return std::nullopt;
@@ -91,7 +94,9 @@ double efficiency_width(const EfficiencyTable& table, const EfficiencyGroup& gro
 }
 
 std::string efficiency_key(EfficiencyFamily family) {
-  return "transformer_step." + std::string(name_of(family));
+  return family == EfficiencyFamily::kRecommender
+             ? "recommender_step"
+             : "transformer_step." + std::string(name_of(family));
 }
 
 FittedModel fitted_efficiency(const Efficiency& efficiency) {

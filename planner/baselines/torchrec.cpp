@@ -25,6 +25,9 @@ constexpr double kDenseCopy = 9.22;    // of a replicated table's gradient
 constexpr double kBackward = 2;        // times forward compute
 constexpr double kDenseKernel = 0.5;   // share of HBM bandwidth
 constexpr std::size_t kBins = 100;     // of a device's HBM, dynamic programming
+/// Proposals placed, times tables, times ranks: about a second. Where memory is scarce or ranks are
+/// many the proposals of hours are left.
+constexpr double kMostPlaced = 2e7;
 
 /// Narrow rows read badly in whole-table kernels.
 double narrow_penalty(std::int64_t columns) {
@@ -35,12 +38,15 @@ double narrow_penalty(std::int64_t columns) {
 /// proposal with the shortest slowest rank is kept; those that cannot be are not placed.
 class Partitioner {
  public:
-  explicit Partitioner(const PlacementProblem& problem) : problem_(problem) {}
+  explicit Partitioner(const PlacementProblem& problem)
+      : problem_(problem),
+        left_(kMostPlaced / static_cast<double>(problem.tables.size()) / problem.ranks) {}
   /// Among proposals rated alike the one with the least `turn` is kept.
   void rate(const std::vector<std::int32_t>& choose, std::size_t turn) {
-    if (std::pair(least(choose), turn) >= best_) {
+    if (left_ < 0 || std::pair(least(choose), turn) >= best_) {
       return;
     }
+    left_ -= 1;
     PlacementState state(problem_);
     if (place_greedily(state, choose) && std::pair(state.objective(), turn) < best_) {
       best_ = {state.objective(), turn};
@@ -68,6 +74,7 @@ class Partitioner {
   }
 
   const PlacementProblem& problem_;
+  double left_;  ///< proposals
   Placement placement_;
   std::pair<Femtoseconds, std::size_t> best_{std::numeric_limits<Femtoseconds>::max(), 0};
 };

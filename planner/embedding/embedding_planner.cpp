@@ -59,7 +59,8 @@ class Planning {
   EmbeddingPlanning run() {
     result_.bound = std::numeric_limits<double>::infinity();
     const std::vector<std::vector<std::int64_t>> spaces = spaces_of_groups();
-    spaces_left_ = static_cast<double>(spaces.size()) * (options_.slow_tiers ? 2 : 1);
+    spaces_ = spaces_left_ =
+        static_cast<double>(spaces.size()) * (options_.row_tiers ? 2 : 1) + 1;
     if (options_.search.time_limit && options_.search.clock) {
       begin_ = options_.search.clock();
     }
@@ -132,11 +133,17 @@ class Planning {
       job.system.device.memory = job_.system.device.memory - left_free;
     }
     --spaces_left_;
+    if (const PlannedCandidate* best = result_.best(); options_.progress && best != nullptr) {
+      options_.progress(1 - std::max(0.0, spaces_left_) / spaces_, best->objective);
+    }
   }
 
   /// How a space is searched: its share of the time, the best plan so far, the proposed plans.
   [[nodiscard]] SearchOptions searching_in(const Job& job, const PlanSpace& space) const {
     SearchOptions searching = options_.search;
+    if (searching.proof_steps) {  // of all spaces together
+      *searching.proof_steps -= std::min(*searching.proof_steps, proof_steps_);
+    }
     if (searching.time_limit && searching.clock) {
       // Spaces that are left share the time that is left.
       const double left = *searching.time_limit - (searching.clock() - begin_);
@@ -184,6 +191,7 @@ class Planning {
     searching.bound = known;
     const SearchResult found = searched(space.problem(), searching, again);
     result_.evaluations += found.evaluations;
+    proof_steps_ += found.proof_steps;
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);
     if (found.best.empty() && !found.left) {
@@ -306,8 +314,9 @@ class Planning {
   std::vector<const EmbeddingPlan*> proposed_;
   double step_bound_ = std::numeric_limits<double>::infinity();
   EmbeddingPlanning result_;
+  std::uint64_t proof_steps_ = 0;
   double begin_ = 0;  ///< on the clock, where there is a limit
-  double spaces_left_ = 1;
+  double spaces_ = 1, spaces_left_ = 1;
   bool scarce_ = false;          ///< memory stands between a plan and its bound
   bool memory_decides_ = false;  ///< a bound knows of it
 };

@@ -19,6 +19,8 @@ struct PlannerOptions {
   bool slow_tiers = true;  ///< also slower memory, where memory is scarce
   /// Plans of others for the same tables and devices: the search starts from the best of them too.
   std::vector<EmbeddingPlan> proposed = {};
+  /// Told after each space: the share of them that is searched, and the best objective so far.
+  std::function<void(double done, double objective)> progress = nullptr;
   PlanForm form;
 };
 

@@ -16,6 +16,9 @@
 namespace stepcast::planner {
 namespace {
 
+/// Bytes: no rank holds or moves more in a step.
+constexpr double kMost = 4e12;
+
 const EmbeddingTable& table_of(const Job& job, std::size_t t) {
   return job.workload.layered()->tables[t];
 }
@@ -30,8 +33,8 @@ LinearPrice line_near(const Time& time, double size) {
 }
 
 /// The highest line at `size` that is nowhere above `time`, seen at sizes that double from a 64th
-/// of it to 256 times as much: a side of their lower convex hull. Through the origin where it would
-/// start below nothing.
+/// of it to the largest there may be: a side of their lower convex hull. Through the origin where
+/// it would start below nothing.
 template <typename Time>
 LinearPrice line_below(const Time& time, double size) {
   struct Point {
@@ -40,7 +43,7 @@ LinearPrice line_below(const Time& time, double size) {
   std::vector<Point> hull;
   const auto slope = [](const Point& a, const Point& b) { return (b.y - a.y) / (b.x - a.x); };
   double ratio = std::numeric_limits<double>::infinity();
-  for (double x = size / 64; x <= size * 256; x *= 2) {
+  for (double x = size / 64; x <= std::max(size * 256, kMost); x *= 2) {
     const Point next{x, time(x)};
     ratio = std::min(ratio, next.y / next.x);
     while (hull.size() > 1 &&
@@ -231,25 +234,27 @@ double EmbeddingPrices::forward(const Lookups& l) const { return price(forward_,
 double EmbeddingPrices::backward(const Lookups& l) const { return price(backward_, l); }
 double EmbeddingPrices::gradient(const Lookups& l) const { return price(gradient_, l); }
 
-LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t members,
-                                  std::int64_t step, double bytes, LineFit fit) const {
-  if (members <= 1) {
-    return {};
-  }
+std::function<double(double)> EmbeddingPrices::transfer(OpKind kind, Format format,
+                                                        std::int64_t members,
+                                                        std::int64_t step) const {
   std::vector<std::int32_t> ranks;
   for (std::int64_t i = 0; i < members; ++i) {
     ranks.push_back(static_cast<std::int32_t>(i * step));
   }
-  const models::GroupShape shape = models::group_shape(model_.system(), ranks, job_.devices);
-  const double element = bits_per_element(format, 1024) / 8;
-  const auto time = [&](double size) {
+  return [this, kind, format, shape = models::group_shape(model_.system(), ranks, job_.devices),
+          element = bits_per_element(format, 1024) / 8](double size) {
     Op op;
     op.kind = kind;
     op.format = format;
     op.shape[0] = std::llround(std::max(1.0, size / element));
     return model_.collective(op, shape).time.base();
   };
-  return line_of(fit, time, std::max(bytes, 4096.0));
+}
+
+LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t members,
+                                  std::int64_t step, double bytes, LineFit fit) const {
+  return members <= 1 ? LinearPrice{}
+                      : line_of(fit, transfer(kind, format, members, step), std::max(bytes, 4096.0));
 }
 
 LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, LineFit fit) const {
@@ -275,9 +280,10 @@ LinearPrice EmbeddingPrices::per_element(Op op, double elements, LineFit fit) co
   return line_of(fit, time, std::max(elements, 1024.0));
 }
 
-LinearPrice EmbeddingPrices::dense_update(double elements, LineFit fit) const {
+LinearPrice EmbeddingPrices::dense_update(double elements, std::int64_t width, LineFit fit) const {
   Op op;
   op.kind = OpKind::kOptimizer;
+  op.shape[1] = width;
   op.attributes = OptimizerAttributes{job_.embedding_optimizer};
   return per_element(op, elements, fit);
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,6 +58,10 @@ class EmbeddingPrices {
   [[nodiscard]] double forward_start() const { return forward_.start; }
   [[nodiscard]] double backward_start() const { return backward_.start; }
   [[nodiscard]] double gradient_start() const { return gradient_.start; }
+  /// Rows between a device and a slower tier.
+  [[nodiscard]] double tier_move(const Tier& tier, double bytes) const {
+    return model_.tier_move(tier, Bytes(bytes)).time.base();
+  }
   /// Expected distinct rows in `lookups` lookups of the whole table.
   [[nodiscard]] double unique(std::size_t table, double lookups) const;
   /// internal::hot_rows() of a table. All spaces of a job share the answer, and the lists in it.
@@ -69,8 +74,13 @@ class EmbeddingPrices {
                                  std::int64_t step, double bytes, LineFit fit) const;
   /// Memory-bound kernel around `bytes` read and written.
   [[nodiscard]] LinearPrice memory_bound(OpKind kind, double bytes, LineFit fit) const;
-  /// Dense optimizer of a replicated table, and zeroing its gradient: price per element.
-  [[nodiscard]] LinearPrice dense_update(double elements, LineFit fit) const;
+  /// Seconds of such a collective by its bytes, as the simulation asks the model.
+  [[nodiscard]] std::function<double(double)> transfer(OpKind kind, Format format,
+                                                       std::int64_t members,
+                                                       std::int64_t step) const;
+  /// Dense optimizer of replicated rows of so many columns, and zeroing their gradient: price per
+  /// element.
+  [[nodiscard]] LinearPrice dense_update(double elements, std::int64_t width, LineFit fit) const;
   [[nodiscard]] LinearPrice zeroing(double elements, LineFit fit) const;
   /// Seconds that the kernels of the dense model take in a step, and its gradients' all-reduce;
   /// the same under every plan.

@@ -335,11 +335,13 @@ void finish(const PlacementProblem& problem, const internal::Budget& budget, std
 /// Branch and bound over few tables: the bound rises to the best in hand where no placement is
 /// better.
 void prove(const PlacementProblem& problem, const SearchOptions& options, internal::Budget& budget,
-           internal::Incumbents& best_found, LowerBound& bound) {
+           internal::Incumbents& best_found, SearchResult& result) {
+  LowerBound& bound = result.bound;
   const Femtoseconds in_hand = best_found.best();
-  const auto steps = static_cast<std::uint64_t>(
+  const auto worth = static_cast<std::uint64_t>(
       options.effort *
       static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
+  const std::uint64_t steps = std::min(worth, options.proof_steps.value_or(worth));
   if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
     if (proof->better) {
       best_found.offer(proof->better->first, proof->better->second);
@@ -350,10 +352,11 @@ void prove(const PlacementProblem& problem, const SearchOptions& options, intern
       }
       bound.value = std::max(bound.value, best_found.best());
     }
-    budget.add(proof->steps);
+    result.proof_steps = proof->steps;
   } else {
-    budget.add(steps);
+    result.proof_steps = steps;
   }
+  budget.add(result.proof_steps);
 }
 
 /// More tables than sweeps of a local search are worth: a smooth descent places them.
@@ -446,7 +449,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   const std::uint64_t moves =
       kick_and_anneal(problem, options, local_optima, enough, local, budget, best_found);
   if (few && options.effort > 0 && best_found.best() > enough && !budget.cut()) {
-    prove(problem, options, budget, best_found, result.bound);
+    prove(problem, options, budget, best_found, result);
   }
   finish(problem, budget, moves, local, best_found, result);
   return result;

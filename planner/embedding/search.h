@@ -18,6 +18,8 @@ struct SearchOptions {
   /// A placement this close to the bound, as a fraction, is not improved any more. At least 1 %
   /// with more than 100 tables.
   double good_enough = 4e-3;
+  /// Placements of a table that branch and bound may try; none: as many as the problem is worth.
+  std::optional<std::uint64_t> proof_steps = std::nullopt;
   double effort = 1;  ///< multiplies the evaluations spent after the first local optimum
   /// Runs of simulated annealing after the descents, on up to 100 tables with several phases; at
   /// least one in turn with them where the clock decides. A run makes 4,000 moves a table, fewer
@@ -49,7 +51,8 @@ struct SearchResult {
   std::optional<std::pair<Femtoseconds, Placement>> paid;
   LowerBound bound;
   std::uint64_t evaluations = 0;
-  bool cut = false;  ///< by the time limit
+  std::uint64_t proof_steps = 0;  ///< of these, of branch and bound
+  bool cut = false;               ///< by the time limit
   /// The bound is so near the rival's objective, or above, that nothing was searched for.
   bool left = false;
   std::optional<Shortage> shortage;

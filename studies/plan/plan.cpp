@@ -36,7 +36,13 @@ std::size_t anneals(PlanEffort effort) {
   return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 4 : 32;
 }
 
+/// Placements that branch and bound may try in the hope of a proof: 0.1 s of it, or all it needs.
+std::optional<std::uint64_t> proof_steps(PlanEffort effort) {
+  return effort == PlanEffort::kThorough ? std::nullopt : std::optional<std::uint64_t>(60'000);
+}
+
 constexpr std::size_t kManyTables = 2000;  // beyond, a plan's price costs as much as the search
+constexpr double kSearching = 0.7;  // of a time limit; the rest is for simulating
 constexpr double kClose = 1.25;            // of the best objective: worth a simulation
 constexpr std::size_t kSimulated = 2;      // plans of others, unless all are compared
 
@@ -57,7 +63,8 @@ RankedPlan ranked_plan(planner::PlannedCandidate candidate) {
 /// Simulates the plans of others that come close to the best objective, or all; what fits and can
 /// be built joins the answer.
 void add_proposed(const Job& job, const models::CostModel& model, const PlanOptions& options,
-                  std::vector<ProposedPlan> proposed, PlanReport& report) {
+                  std::vector<ProposedPlan> proposed, const std::function<bool()>& over,
+                  PlanReport& report) {
   std::stable_sort(proposed.begin(), proposed.end(), [](const auto& a, const auto& b) {
     return clearly_less(a.row.objective.value_or(0), b.row.objective.value_or(0));
   });
@@ -68,19 +75,27 @@ void add_proposed(const Job& job, const models::CostModel& model, const PlanOpti
              std::abs(ours.objective - *p.row.objective) <= 1e-9 * *p.row.objective;
     };
     const bool known = std::any_of(report.plans.begin(), report.plans.end(), is_known);
-    const bool joins = p.row.fits && !known && others_may_answer(job, options);
-    const bool close =
-        joins && simulated < kSimulated && p.row.objective.value_or(0) <= kClose * report.objective;
+    const bool joins = p.row.fits && others_may_answer(job, options);
+    const bool close = joins && !known && simulated < kSimulated &&
+                       p.row.objective.value_or(0) <= kClose * report.objective;
     const bool compared = options.compare && p.rival;
     if (p.plan && (compared || close)) {
-      if (const auto broken = workloads::broken_rule(job, *p.plan)) {
+      if (over()) {
+        p.row.remark = "not simulated: the time limit is over";
+        report.cut = true;
+      } else if (const auto broken = workloads::broken_rule(job, *p.plan)) {
         p.row.remark = fmt::format("plan: {}: {}", broken->key, broken->what);
       } else {
         p.row.step = simulated_step(job, model, *p.plan);
         simulated += close ? 1 : 0;
       }
     }
-    if (p.row.step && joins) {
+    // A plan of the same price may lie on other ranks, and step faster.
+    const auto faster = [&p](const RankedPlan& ours) {
+      return *p.row.step < ours.plan.predicted_step;
+    };
+    if (p.row.step && joins &&
+        (!known || std::all_of(report.plans.begin(), report.plans.end(), faster))) {
       RankedPlan ranked;
       ranked.planner = p.row.name;
       ranked.plan = std::move(*p.plan);
@@ -158,6 +173,21 @@ void complete_plans(const Job& job, double step_bound, PlanReport& report) {
   }
 }
 
+/// Steps and bounds as runs of the framework take them.
+void take_efficiency(const Job& job, PlanReport& report) {
+  report.efficiency = efficiency_of(job);
+  const double factor = report.efficiency ? report.efficiency->factor : 1;
+  for (RankedPlan& p : report.plans) {
+    p.plan.predicted_step *= factor;
+    p.plan.lower_bound *= factor;
+  }
+  for (ComparedPlan& p : report.compared) {
+    if (p.step) {
+      *p.step *= factor;
+    }
+  }
+}
+
 }  // namespace
 
 PlanReport plan(const Job& job, const PlanOptions& options) {
@@ -170,6 +200,7 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.search.keep = search.keep;
   search.search.seed = options.seed;
   search.search.anneals = anneals(options.effort);
+  search.search.proof_steps = proof_steps(options.effort);
   search.search.time_limit = options.time_limit;
   search.search.clock = options.clock;
   search.row_tiers = options.row_tiers;
@@ -179,6 +210,21 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
       job.workload.layered() != nullptr && job.workload.layered()->tables.size() <= kManyTables;
   const bool others = few && others_may_answer(job, options);
   planner::check_plannable(job);
+  const double begin = now();
+  const auto over = [&] {
+    return options.time_limit && options.clock && now() - begin >= *options.time_limit;
+  };
+  const auto tell = [&](double done, std::string_view of, double best) {
+    if (options.progress) {
+      options.progress(done,
+                       best > 0 ? fmt::format("{}, best so far {:.4g} ms", of, best * 1e3)
+                                : std::string(of));
+    }
+  };
+  search.progress = [&](double done, double objective) {
+    tell(kSearching * done, "searching: what plans decide", objective);
+  };
+  tell(0, "plans of others", 0);
   std::vector<ProposedPlan> proposed;
   if (others || options.compare) {
     proposed = proposed_plans(job, model, options);
@@ -189,9 +235,13 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
       search.proposed.push_back(*p.plan);
     }
   }
-  const double begin = now();
+  const double searching = now();
+  if (options.time_limit && options.clock) {
+    search.search.time_limit =
+        std::max(0.0, kSearching * *options.time_limit - (searching - begin));
+  }
   planner::EmbeddingPlanning found = searched(job, model, options, std::move(search));
-  report.search_seconds = now() - begin;
+  report.search_seconds = now() - searching;
   report.bound = found.bound;
   report.bound_reason = found.bound_reason;
   report.gap = found.gap;
@@ -201,9 +251,19 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   report.shortage = found.shortage;
 
   const double simulating = now();
+  double best = 0;
   for (planner::PlannedCandidate& c : found.candidates) {
+    if (!report.plans.empty() && over()) {  // the best by its price is simulated in any case
+      report.cut = true;
+      break;
+    }
     c.plan.predicted_step = simulated_step(job, model, c.plan);
     report.plans.push_back(ranked_plan(std::move(c)));
+    best = best > 0 ? std::min(best, report.plans.back().plan.predicted_step)
+                    : report.plans.back().plan.predicted_step;
+    tell(kSearching + (1 - kSearching) * static_cast<double>(report.plans.size()) /
+                          static_cast<double>(found.candidates.size() + 1),
+         "simulating: step", best);
   }
   sort_by_step(report.plans);
   if (!report.plans.empty()) {
@@ -216,11 +276,12 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
       report.compared.push_back(own_row(report));
     }
     if (!proposed.empty()) {
-      add_proposed(job, model, options, std::move(proposed), report);
+      add_proposed(job, model, options, std::move(proposed), over, report);
       sort_by_step(report.plans);
     }
   }
   complete_plans(job, found.step_bound, report);
+  take_efficiency(job, report);
   report.plans.resize(std::min(report.plans.size(), options.top));
   report.simulation_seconds = now() - simulating;
   return report;

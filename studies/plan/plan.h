@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/job/efficiency.h"
 #include "core/job/job.h"
 #include "core/job/plan.h"
 #include "planner/embedding/embedding_planner.h"
@@ -24,6 +25,7 @@ struct PlanOptions {
   bool compare = false;
   planner::PlanForm form;         ///< of the plans searched
   std::function<double()> clock;  ///< seconds; without it no time is reported
+  std::function<void(double done, const std::string& best)> progress;
 };
 
 /// A plan with its simulated step.
@@ -59,6 +61,8 @@ struct PlanReport {
   double space_log10 = 0;
   bool cut = false;
   std::optional<planner::Shortage> shortage;  ///< nothing fits
+  /// Of such runs, where it is known: steps and bounds of the plans are at it.
+  std::optional<Efficiency> efficiency;
   std::vector<ComparedPlan> compared;
 };
 

@@ -235,6 +235,14 @@ TEST_CASE("MLPerf DLRM step times", "[studies][dlrm][accuracy]") {
   CHECK(std::abs(generations.errors.bias) <= 0.04);
   CHECK(generations.errors.worst <= 0.30);
   CHECK(generations.errors.mean < generations.baseline_mean / 2);
+  // At the efficiency that the other generations show, Ampere by its one-hot rounds: worse than the
+  // 5, 15 and 3 % that were wished for.
+  const auto& printed =
+      validation::testing::group(suite, "as printed, hugectr, generations left out").errors;
+  CHECK(printed.n == 7 + 26);
+  CHECK(printed.median <= 0.10);
+  CHECK(printed.worst <= 0.25);
+  CHECK(std::abs(printed.bias) <= 0.05);
   const ErrorStatistics& rounds = validation::testing::group(suite, "one scalar per round").errors;
   CHECK(rounds.n == 5);
   CHECK(rounds.mean <= 0.10);

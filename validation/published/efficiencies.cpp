@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "core/statistics.h"
@@ -242,12 +243,18 @@ void add_spreads(const std::map<Cell, Residuals>& cells, EfficiencyTable& to) {
                                            student_t95(kPrior + n) / student_t95(kMany)),
                           .sources = std::llround(n)});
   };
+  constexpr std::array kRecommenders{EfficiencyFamily::kRecommender};
+  const bool recommenders = std::all_of(cells.begin(), cells.end(), [](const auto& cell) {
+    return cell.first.family == name_of(EfficiencyFamily::kRecommender);
+  });
+  const std::span<const EfficiencyFamily> families =
+      recommenders ? std::span<const EfficiencyFamily>(kRecommenders) : kEfficiencyFamilies;
   for (const EfficiencyScope scope : {EfficiencyScope::kAll, EfficiencyScope::kGeneration,
                                       EfficiencyScope::kFramework, EfficiencyScope::kDevice}) {
     std::vector<WeightedValue> of_scope;
     narrow(merged([](const Cell&) { return true; }), of_scope);
     narrow(merged([scope](const Cell& c) { return c.scope == scope; }), of_scope);
-    for (const EfficiencyFamily of : kEfficiencyFamilies) {
+    for (const EfficiencyFamily of : families) {
       const std::string family(name_of(of));
       const auto wanted = [&](const Cell& c) { return c.scope == scope && c.family == family; };
       std::vector<WeightedValue> of_family = of_scope;

@@ -89,7 +89,7 @@ void LayeredStep::exchange_output(EmbeddingRoute r, bool next) {
                               std::int32_t communicator, TensorId in, TensorId out,
                               std::int32_t exchange = -1) {
     auto op = w_.op(Channel::kExchange, kind, fmt::format("embedding.{}.{}", name_of(r), name),
-                    {elements, row_elements(r)})
+                    {elements, kind == OpKind::kAllToAllV ? row_elements(r) : 0})
                   .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
                   .format(job_.formats.all_to_all_forward)
                   .traffic(TrafficKind::kOutputs)
@@ -321,7 +321,7 @@ void LayeredStep::exchange_gradient(EmbeddingRoute r) {
                               std::int32_t communicator, TensorId in, TensorId out,
                               std::int32_t exchange = -1) {
     w_.op(Channel::kExchange, kind, fmt::format("embedding.{}.{}", name_of(r), name),
-          {elements, row_elements(r)})
+          {elements, kind == OpKind::kAllToAllV ? row_elements(r) : 0})
         .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
         .format(job_.formats.all_to_all_backward)
         .traffic(TrafficKind::kGradients)

@@ -7,7 +7,9 @@ namespace stepcast {
 namespace {
 
 void collective_work(const OpTraits&, Op& op) {
-  op.bytes_read = op.bytes_written = Bytes(extent(op, 0) * element_bytes(op));
+  const bool in_rows = op.kind == OpKind::kAllToAllV;
+  op.bytes_read = op.bytes_written =
+      in_rows ? Bytes(extent(op, 0) * element_bytes(op)) : format_bytes(op.format, 1, op.shape[0]);
 }
 
 constexpr CollectiveTraits kAllReduceTraits{.pattern = CollectivePattern::kRing,

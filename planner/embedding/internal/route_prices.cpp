@@ -36,6 +36,7 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   double bags = 0;
   double columns = 0;
   double row_elements = 0;
+  double unpooled = 0;        // of rows that travel as they are
   double small_elements = 0;  // of tables that would be replicated
   for (const EmbeddingTable& t : w.tables) {
     lookups += local * t.pooling * t.id_bytes() / kIdBytes;
@@ -43,6 +44,9 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
     columns += real(t.output_columns());
     weighted_ = weighted_ || t.weighted;
     row_elements += local * t.pooling * real(t.dim);
+    if (t.mode == PoolingMode::kSequence) {
+      unpooled += local * t.pooling * real(t.dim);
+    }
     if (real(t.rows) <= 2 * local) {
       small_elements += real(t.rows) * real(t.dim);
     }
@@ -61,13 +65,16 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   unpack_ = prices.memory_bound(OpKind::kIndexUnpack, 2 * lookups * kIdBytes, fit);
   exchange_ = to_all(OpKind::kAllToAllV, forward, typical_ * forward_bytes_);
   exchange_back_ = to_all(OpKind::kAllToAllV, backward, typical_ * backward_bytes_);
+  typical_rows_ = std::max(unpooled, typical_);
+  rows_ = to_all(OpKind::kAllToAllV, forward, typical_rows_ * forward_bytes_);
+  rows_back_ = to_all(OpKind::kAllToAllV, backward, typical_rows_ * backward_bytes_);
   const double reduced = typical_ * real(devices) / 2;
   reduce_ = to_all(OpKind::kReduceScatter, forward, reduced * forward_bytes_);
   gather_ = to_all(OpKind::kAllGather, backward, reduced * backward_bytes_);
-  sync_ = to_all(OpKind::kAllReduce, job.formats.gradient,
-                 std::max(small_elements, 1e5) * gradient_bytes_);
-  update_ = prices.dense_update(std::max(small_elements, 1e5), fit);
-  zero_ = prices.zeroing(std::max(small_elements, 1e5), fit);
+  replicated_ = std::max(small_elements, 1e5);
+  sync_ = to_all(OpKind::kAllReduce, job.formats.gradient, replicated_ * gradient_bytes_);
+  update_ = prices.dense_update(replicated_, 0, fit);
+  zero_ = prices.zeroing(replicated_, fit);
   pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4, fit);
   pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, fit);
 }
@@ -83,8 +90,9 @@ double RoutePrices::exchange(EmbeddingRoute route, double elements, std::int64_t
   const double backward = elements * backward_bytes_;
   switch (kind_of(route)) {
     case EmbeddingRoute::kExchange:
-    case EmbeddingRoute::kSequence:
       return exchange_.beyond_start(forward) + exchange_back_.beyond_start(backward);
+    case EmbeddingRoute::kSequence:
+      return rows_.beyond_start(forward) + rows_back_.beyond_start(backward);
     case EmbeddingRoute::kReduce:
       return reduce_.beyond_start(forward) + gather_.beyond_start(backward);
     case EmbeddingRoute::kNodeReduce: {
@@ -127,6 +135,12 @@ const RoutePrices::NodePrices& RoutePrices::node(std::int64_t group) const {
   return it->second;
 }
 
+double RoutePrices::tier_move(const Tier& tier, double bytes) const {
+  const bool hidden =
+      fit_ == LineFit::kBelow && job_.parallel.dlrm_pipeline >= DlrmPipeline::kPrefetch;
+  return hidden ? 0 : prices_.tier_move(tier, bytes);
+}
+
 bool RoutePrices::arrives_ahead() const {
   return job_.parallel.dlrm_pipeline >= DlrmPipeline::kSparseDist;
 }
@@ -136,17 +150,25 @@ const LinearPrice& RoutePrices::link(OpKind kind, Format format, std::int64_t me
   const auto [it, fresh] = links_.try_emplace(
       std::make_tuple(static_cast<int>(kind), static_cast<int>(format), members, step));
   if (fresh) {
-    it->second = prices_.link(kind, format, members, step, typical_ * 4, fit_);
+    it->second = prices_.link(kind, format, members, step, typical_rows_ * 4, fit_);
   }
   return it->second;
 }
 
-double RoutePrices::replica_sync(double elements) const {
-  return sync_.beyond_start(elements * gradient_bytes_);
-}
 double RoutePrices::replica_sync(double elements, std::int64_t copies, std::int64_t step) const {
-  return link(OpKind::kAllReduce, job_.formats.gradient, copies, step)
-      .beyond_start(elements * gradient_bytes_);
+  const double bytes = elements * gradient_bytes_;
+  if (fit_ == LineFit::kBelow) {
+    return link(OpKind::kAllReduce, job_.formats.gradient, copies, step).beyond_start(bytes);
+  }
+  // A large table has a bucket to itself; small ones share theirs.
+  const double bucket =
+      std::max(bytes, std::min(job_.parallel.bucket.base(), replicated_ * gradient_bytes_));
+  const auto [it, fresh] = sums_.try_emplace({copies, step, bucket});
+  if (fresh) {
+    it->second =
+        prices_.transfer(OpKind::kAllReduce, job_.formats.gradient, copies, step)(bucket) / bucket;
+  }
+  return it->second * bytes;
 }
 double RoutePrices::group_exchange(std::int64_t group, double elements, bool forward) const {
   const Format f = forward ? job_.formats.all_to_all_forward : job_.formats.all_to_all_backward;
@@ -159,8 +181,12 @@ double RoutePrices::group_ids(const EmbeddingTable& table, std::int64_t group,
   return link(OpKind::kAllToAllV, Format::kInt64, group, 1).beyond_start(bytes) +
          unpack_.beyond_start(2 * bytes);
 }
-double RoutePrices::replica_update(double elements) const {
-  return (update_.per_byte + zero_.per_byte) * elements;
+double RoutePrices::replica_update(double elements, std::int64_t width) const {
+  const auto [it, fresh] = updates_.try_emplace(width);
+  if (fresh) {
+    it->second = prices_.dense_update(replicated_, width, fit_).per_byte;
+  }
+  return (it->second + zero_.per_byte) * elements;
 }
 
 std::pair<double, double> RoutePrices::pool_rows(double row_elements, double bag_elements) const {
@@ -199,7 +225,7 @@ std::vector<Femtoseconds> RoutePrices::fixed() const {
                                 : 0));
   charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start));
   charges.push_back(to_load(kernels + reduce_.start + gather_.start));
-  charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start + pool_forward_.start +
+  charges.push_back(to_load(kernels + rows_.start + rows_back_.start + pool_forward_.start +
                             pool_backward_.start));
   // Gradients of replicas join the dense buckets: no all-reduce of their own, and one launch zeroes
   // them with those of the dense model.

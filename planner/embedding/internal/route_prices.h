@@ -36,15 +36,18 @@ class RoutePrices {
   /// the group waits for its ranks there, so a group that has much to look up and little to reduce
   /// makes up for it; 0 where exchanges do not follow the lookups on one stream of one step.
   [[nodiscard]] double reduce_inside(double elements, std::int64_t group) const;
-  /// Gradient all-reduce of replicated rows over `copies` ranks `step` apart, per element.
-  [[nodiscard]] double replica_sync(double elements) const;
+  /// Gradient all-reduce of replicated rows over `copies` ranks `step` apart: what the model says
+  /// of the bucket that they fill or share.
   [[nodiscard]] double replica_sync(double elements, std::int64_t copies, std::int64_t step) const;
   /// All-to-all of rows inside groups of consecutive ranks.
   [[nodiscard]] double group_exchange(std::int64_t group, double elements, bool forward) const;
   [[nodiscard]] double group_ids(const EmbeddingTable& table, std::int64_t group,
                                  double lookups) const;
-  /// Dense optimizer on replicated rows and zeroing their gradient.
-  [[nodiscard]] double replica_update(double elements) const;
+  /// Rows between a device and a slower tier; for a bound nothing where they are moved while the
+  /// step before runs.
+  [[nodiscard]] double tier_move(const Tier& tier, double bytes) const;
+  /// Dense optimizer on replicated rows of so many columns and zeroing their gradient.
+  [[nodiscard]] double replica_update(double elements, std::int64_t width) const;
   /// Mean of arrived sequence rows, forward and backward.
   [[nodiscard]] std::pair<double, double> pool_rows(double row_elements, double bag_elements) const;
 
@@ -70,8 +73,13 @@ class RoutePrices {
   bool weighted_ = false;  ///< some lookups: weights are a collective of their own
   double typical_ = 0;     ///< elements of pooled rows of half of all tables on one rank
   double forward_bytes_ = 4, backward_bytes_ = 4, gradient_bytes_ = 4;
-  LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, reduce_, gather_, sync_;
+  double typical_rows_ = 0;  ///< the same of unpooled rows
+  LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, rows_, rows_back_, reduce_,
+      gather_, sync_;
   LinearPrice update_, zero_;
+  double replicated_ = 0;  ///< elements of tables that would be, about
+  mutable std::map<std::int64_t, double> updates_;  ///< seconds an element, by columns
+  mutable std::map<std::tuple<std::int64_t, std::int64_t, double>, double> sums_;  ///< a byte
   LinearPrice pool_forward_, pool_backward_;
   mutable std::map<std::int64_t, NodePrices> nodes_;
   mutable std::map<std::tuple<int, int, std::int64_t, std::int64_t>, LinearPrice> links_;

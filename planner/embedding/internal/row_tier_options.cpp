@@ -80,9 +80,11 @@ class RowTierOptions : private OptionsOfTable {
           devices;
     }
     if (copies > 1) {
-      l.per_row =
-          (choice_.replica_sync(dim / real(group), copies, group) / real(job_.sync_interval)) +
-          choice_.replica_update(dim / real(group)) / real(job_.sync_interval);
+      const double row = dim / real(group);
+      const double bucket = std::max(row, job_.parallel.bucket.base());  // elements: of many rows
+      l.per_row = (choice_.replica_sync(bucket, copies, group) * (row / bucket) +
+                   choice_.replica_update(row, table_.dim)) /
+                  real(job_.sync_interval);
     }
     const BytesByPurpose row =
         held_bytes(job_, table_, {EmbeddingRoute::kReplicated, 1, table_.dim, 0});
@@ -280,7 +282,7 @@ class RowTierOptions : private OptionsOfTable {
       const double elements = real(held) * real(table_.dim);
       sums.synchronised +=
           routes_.replica_sync(elements, copies, l.group) / real(job_.sync_interval);
-      sums.update += routes_.replica_update(elements) / real(job_.sync_interval);
+      sums.update += routes_.replica_update(elements, table_.dim) / real(job_.sync_interval);
     }
     HeldPiece piece{route(l.group), held, table_.dim, l.accesses / real(job_.devices) + l.hottest,
                     l.group};

@@ -83,8 +83,6 @@ class SlowTierOptions : private OptionsOfTable {
   void add(std::size_t tier, const Shard& shard, double fraction) {
     const std::optional<Tier> slow = tier_named(job_.system, tiers_[tier].name);
     STEPCAST_CHECK(slow, "tier '{}'", tiers_[tier].name);
-    const double bandwidth =
-        slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
     const Cache cache = cache_of(shard, fraction);
     const bool all = shard.members > 1;
     const bool once = workloads::pays_to_pool_once(job_, distinct_, shard.members, job_.devices);
@@ -97,8 +95,8 @@ class SlowTierOptions : private OptionsOfTable {
     o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
                           fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
     load(o, shard, travels, once);
-    o.load[lookup_phase(travels)] += to_load(cache.shape.expected.fetched_bytes / bandwidth);
-    o.load[kUpdate] += to_load(cache.shape.expected.written_bytes / bandwidth);
+    o.load[lookup_phase(travels)] += to_load(routes_.tier_move(*slow, cache.shape.expected.fetched_bytes));
+    o.load[kUpdate] += to_load(routes_.tier_move(*slow, cache.shape.expected.written_bytes));
     set_bytes(o, tier, shard, cache, route, once);
     o.routes = routes_.charges(route);
     OptionMeaning m;

@@ -74,8 +74,8 @@ PlacementOption WholeTableOptions::replicated() const {
   } else {
     const double elements = real(table_.rows) * real(table_.dim);
     o.load[kUpdate] = to_load(prices_.gradient(lookups) +
-                              routes_.replica_update(elements) / real(job_.sync_interval));
-    o.synchronised = to_load(routes_.replica_sync(elements) / real(job_.sync_interval));
+                              routes_.replica_update(elements, table_.dim) / real(job_.sync_interval));
+    o.synchronised = to_load(routes_.replica_sync(elements, job_.devices, 1) / real(job_.sync_interval));
     o.load[kExchange] = o.synchronised;
   }
   const HeldPiece piece{job_.devices == 1 ? EmbeddingRoute::kLocal : EmbeddingRoute::kReplicated,
