@@ -102,7 +102,7 @@ TEST_CASE("a job takes the efficiency its system carries for its kind of trainin
   Job job = job_of(3, false);
   CHECK_FALSE(efficiency_of(job));
   job.system.fitted[efficiency_key(EfficiencyFamily::kDense)] =
-      fitted_efficiency({1.3, 1.1, 1.6, 80, 3, true, 0.04, "fsdp2 on h100"});
+      fitted_efficiency({1.3, 1.1, 1.6, 80, 3, true, true, 0.04, "fsdp2 on h100"});
   const auto efficiency = efficiency_of(job);
   REQUIRE(efficiency);
   CHECK(efficiency->factor == 1.3);
