@@ -92,6 +92,9 @@ void OutputOptions::add_to(CLI::App& command) {
             "-o",
             [this, format, script, own = own ? out : nullptr](const std::string& file) {
               const std::string kind = format_of(file);
+              if (file == "-") {  // standard output, as without the option
+                return;
+              }
               if (own != nullptr) {
                 say(*own, file);
               } else if (kind.empty() && script != nullptr) {
