@@ -362,11 +362,14 @@ std::string frameworks_text(const Side& a, const Side& b) {
 
 int explain(const ExplainCommand& options, const Context& context) {
   if (options.a.empty() && options.overrides.empty()) {
-    throw InputError("explain",
-                     "expected a job, plan or trace, or --set workload=... --set system=...");
+    throw InputError("diff",
+                     "expected two models, jobs, plans or traces, or --set workload=... and "
+                     "what differs after --");
   }
   if (options.b.empty() && options.with.empty()) {
-    throw InputError("explain", "expected a second job, plan or trace, or --with key=value");
+    throw InputError("diff",
+                     "expected a second model, job, plan or trace, or options that change "
+                     "the first after --: -- --tp 2");
   }
   const Input of_a = read_input({options.a, options.overrides});
   Input of_b = read_input({options.b.empty() ? options.a : options.b, options.overrides});

@@ -92,6 +92,9 @@ void OutputOptions::add_to(CLI::App& command) {
             "-o",
             [this, format, script, own = own ? out : nullptr](const std::string& file) {
               const std::string kind = format_of(file);
+              if (file == "-") {  // standard output, as without the option
+                return;
+              }
               if (own != nullptr) {
                 say(*own, file);
               } else if (kind.empty() && script != nullptr) {
@@ -145,10 +148,12 @@ void OutputOptions::write(const std::string& title) const {
   std::string text = kept_->text();
   if (page_) {
     const report::Document document{title, nlohmann::ordered_json::parse(text, nullptr, false)};
-    if (document.json.is_discarded()) {
-      throw InputError("--html", "the command's answer has no picture");
+    try {
+      text = report::page(title, report::chapters_of({&document, 1}));
+    } catch (const InputError&) {
+      throw InputError("--html " + file_,
+                       "no page is made of what this command answers; write it as .json or .csv");
     }
-    text = report::page(title, report::chapters_of({&document, 1}));
   }
   write_output(file_, text);
 }

@@ -162,6 +162,9 @@ TEST_CASE("answers go to files by their extension", "[cli][names]") {
   CHECK_THAT(written("a.html"), Contains("<html") && Contains("rm1"));
   CHECK(printed({"rm1", "--html", folder / "b.html"}).empty());
   CHECK(text_of(folder / "b.html").size() > 1000);
+  CHECK(printed({"rm1", "-o", "-"}) == printed({"rm1"}));
+  rejected({"list", "models", "--html", folder / "l.html"}, "l.html: no page is made");
+  CHECK_FALSE(fs::exists(folder / "l.html"));
   const Outcome quiet = call({"rm1", "-q", "-o", folder / "c.json"});
   CHECK(quiet.err.empty());
   CHECK(text_of(folder / "c.json") == text_of(folder / "a.json"));
