@@ -121,7 +121,7 @@ std::string time_line(const StepPrediction& p, const TerminalStyle& style) {
                     style);
 }
 
-/// What most of the fullest device's memory is.
+/// The largest parts of the fullest device's memory.
 std::string memory_line(const StepPrediction& p, const TerminalStyle& style) {
   constexpr std::size_t kNamed = 5;
   auto parts = p.ledger.parts();
