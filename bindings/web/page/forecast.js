@@ -89,10 +89,12 @@ export function opTable(p) {
 
 export const section = (name, ...children) => element("section", {}, element("h2", {}, name), children);
 
+const kMisfit = /^(does not fit|out of memory)/i;
+
 /** Warnings but for those that a fix or the headline says. */
 function notes(p) {
-  const all = (p.warnings ?? []).filter((w) => !p.fixes?.length || !/^(does not fit|out of memory)/.test(w));
-  return all.length > 0 ? element("ul", { class: p.fits ? "warnings" : "warnings misfit" }, all.map((w) => element("li", {}, w))) : null;
+  const all = (p.warnings ?? []).filter((w) => !p.fixes?.length || !kMisfit.test(w));
+  return all.length > 0 ? element("ul", { class: all.some((w) => kMisfit.test(w)) ? "warnings misfit" : "warnings" }, all.map((w) => element("li", {}, w))) : null;
 }
 
 export function forecast(p) {
