@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "cli/print/terminal.h"
 #include "cli/print/terminal_text.h"
 
 namespace stepcast::cli {
@@ -209,10 +210,9 @@ class HelpFormatter : public CLI::Formatter {
 }  // namespace
 
 void arrange_help(CLI::App& app) {
-  constexpr std::size_t kUsual = 80, kWidest = 100;
-  const std::size_t columns = terminal_columns(std::cout);
+  constexpr std::size_t kWidest = 100;
   const auto formatter =
-      std::make_shared<HelpFormatter>(columns == 0 ? kUsual : std::min(columns, kWidest));
+      std::make_shared<HelpFormatter>(std::min(terminal_style(std::cout).width, kWidest));
   app.formatter(formatter);
   app.footer("`stepcast help COMMAND` has options and examples; `stepcast list` what is built in.");
   for (CLI::App* command : app.get_subcommands(nullptr)) {
