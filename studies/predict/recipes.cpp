@@ -152,8 +152,12 @@ std::optional<Recipe> RecipeSearch::fitted(Point point, const std::optional<Reci
   const std::int64_t layers = job_.workload.transformer()->layers;
   const auto most = static_cast<std::int32_t>((layers + point.pipeline - 1) / point.pipeline);
   some.recompute = RecomputeKind::kFirstLayers;
-  auto k = static_cast<std::int32_t>(
-      std::ceil((none->bytes - capacity_) / (none->bytes - full->bytes) * most));
+  const double share = (none->bytes - capacity_) / (none->bytes - full->bytes);
+  if (rival && !clearly_less(none->seconds + share * (full->seconds - none->seconds),
+                             rival->seconds)) {
+    return full;  // not worth what it takes to find out
+  }
+  auto k = static_cast<std::int32_t>(std::ceil(share * most));
   for (int i = 0; i < 2 && k < most; ++i, k += std::max(1, most / 10)) {
     some.recompute_layers = k;
     const auto partly = costed(some);
@@ -214,6 +218,26 @@ std::vector<PlanPoint> RecipeSearch::first_points() const {
       p.data = devices_ / tensor / p.pipeline;
       p.zero = p.replicas() > 1 ? 1 : 0;
       points.push_back(p);
+      if (tensor == 1 && w.moe) {  // the host's time for experts is by micro-batch
+        p.micro = 2;
+        points.push_back(p);
+        p.micro = 1;
+      }
+      if (tensor == 1 && p.data % 2 == 0) {  // logits of large vocabularies
+        p.context = 2;
+        p.data /= 2;
+        points.push_back(p);
+        p.context = 1;
+      }
+      if (tensor == 1 && p.pipeline == 1 && w.moe && devices_ % 4 == 0) {
+        Point sharded = p;
+        sharded.pipeline = 4;
+        sharded.data = devices_ / 4;
+        sharded.expert = std::gcd(expert, sharded.data);
+        sharded.zero = sharded.data > 1 ? 3 : 0;
+        sharded.micro = 2;
+        points.push_back(sharded);
+      }
       if (tensor == 1 || tensor == inside_) {
         p.pipeline = 1;
         p.data = devices_ / tensor;
@@ -295,9 +319,11 @@ void RecipeSearch::search() {
     return clearly_less(a.seconds, b.seconds);
   };
   std::vector<Recipe> first;
+  std::optional<Recipe> fastest;
   for (const Point& p : first_points()) {
-    if (const auto recipe = fitted(p, std::nullopt)) {
+    if (const auto recipe = fitted(p, fastest)) {
       first.push_back(*recipe);
+      fastest = !fastest || faster(*recipe, *fastest) ? recipe : fastest;
     }
   }
   std::stable_sort(first.begin(), first.end(), faster);

@@ -104,9 +104,11 @@ TEST_CASE("every built-in workload gets a first answer that fits, or a reason",
     CAPTURE(name, system);
     try {
       const ChosenJob on = chosen({fmt::format("workload={}", name), fmt::format("system={}", system)});
-      const ExecutionGraph graph = workloads::build_graph(on.job);
-      CHECK(simulator::fullest_ledger(graph, on.job.system.device).total() <=
-            on.job.system.device.memory);
+      const StepPrediction p = predict(on.job);
+      if (p.fit == simulator::Fit::kNo) {  // replicas of these, or one sample, fill such a device
+        CHECK((name.starts_with("dit-") || name == "wukong-l"));
+        CHECK_THAT(p.warnings.front(), Catch::StartsWith("does not fit") && !Catch::Contains("\n"));
+      }
       CHECK(on.job.devices % std::min(on.job.system.host.devices, on.job.devices) == 0);
     } catch (const InputError& error) {
       CHECK(std::string(error.what()).find('\n') == std::string::npos);
@@ -123,7 +125,7 @@ TEST_CASE("a chosen plan typed as it is said is the same job", "[studies][chosen
       Settings{"workload=qwen3-30b-a3b", "system=dgx-h100", "framework=torchtitan"},
       Settings{"workload=llama3-70b", "system=dgx-h100", "phase=decode", "cached=4096",
                "batch.global=64"},
-      Settings{"workload=dit-7b", "system=dgx-h100"}, Settings{"workload=neo-a2", "system=dgx-h100"});
+      Settings{"workload=dit-7b", "system=dgx-b200"}, Settings{"workload=neo-a2", "system=dgx-h100"});
   const ChosenJob on = chosen(job);
   CAPTURE(on.choice.settings);
   const ChosenJob typed = chosen(with(job, on.choice.settings));
