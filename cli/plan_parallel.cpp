@@ -43,7 +43,7 @@ constexpr const char* kUsualHeadroom = "5%";
 template <class Row, class Point>
 void add_point_columns(Columns<Row>& columns, Point point, const Job& job, Visibility devices) {
   const auto add = [&](const char* key, const char* title, auto of,
-                       Visibility look = kInCsv | kIfVarying) {
+                       Visibility look = kInCsv | kIfVarying | kMajor) {
     columns.emplace_back(
         key, title, [=](const Row& row) { return cell(of(point(row))); }, look);
   };
@@ -69,7 +69,7 @@ void add_point_columns(Columns<Row>& columns, Point point, const Job& job, Visib
       },
       kInCsv | kIfVarying | kMinor);
   add(
-      "", "VPP", [](const PlanPoint& p) { return p.virtual_stages; }, kIfVarying);
+      "", "VPP", [](const PlanPoint& p) { return p.virtual_stages; }, kIfVarying | kMajor);
   add("recompute", "recompute", [&job](const PlanPoint& p) {
     return planner::recompute_text(p, job.parallel.recompute.modules);
   });
@@ -270,7 +270,8 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
       {"", "CP algorithm",
        [](auto& p) { return std::string(name_of(p.of.job.parallel.context_algorithm)); },
        shown(std::any_of(r.plans.begin(), r.plans.end(),
-                         [](const auto& p) { return p.point.context > 1; }))},
+                         [](const auto& p) { return p.point.context > 1; })) |
+           kMinor},
       {"", "family", [](auto& p) { return family_text(p.of); },
        shown(families_differ(r)) | kMinor}};
   add_point_columns(
@@ -401,7 +402,7 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   const std::string why =
       r.cut ? std::string("the time limit ended the search before it found a plan that fits")
             : fmt::format(
-                  "out of memory: the smallest plan needs {} of a device with {}{}; use more GPUs "
+                  "no plan fits: the smallest needs {} of a device with {}{}; use more GPUs "
                   "or a smaller model",
                   human(Bytes(r.least_bytes)), human(r.job.system.device.memory),
                   Bytes(r.capacity) < r.job.system.device.memory

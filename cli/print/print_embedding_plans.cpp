@@ -76,12 +76,13 @@ DataTable ledger_table(const EmbeddingPlan& plan, const System& system) {
     columns.emplace_back(name, name == std::string_view("dense") ? "dense, libraries" : "",
                          [bytes = bytes](const R& r) { return Bytes(bytes(r.of())); });
   }
-  columns.emplace_back("total", "", [](const R& r) { return Bytes(r.of().total()); });
+  columns.emplace_back(
+      "total", "", [](const R& r) { return Bytes(r.of().total()); }, kMajor);
   columns.emplace_back("capacity", "", [&system](const R& r) {
     const auto has = tier_named(system, r.of().tier);
     const std::int64_t sharers = has ? has->shared_by : 1;
     return human(Bytes(r.of().capacity)) + (sharers > 1 ? fmt::format(" for {}", sharers) : "");
-  });
+  }, kMajor);
   return table_of("ledger", "\nmemory per rank of plan 1", columns, extremes(plan), kInText);
 }
 
@@ -195,11 +196,11 @@ std::string shortage_text(const planner::Shortage& s, const std::string& fix) {
   const auto bytes = [](std::int64_t b) { return human(Bytes(static_cast<double>(b))); };
   if (s.capacity < 0) {
     return fmt::format(
-        "out of memory: without any table, the dense model and the libraries need {} more of {} "
+        "no plan fits: without any table, the dense model and the libraries need {} more of {} "
         "than a device has",
         bytes(-s.capacity), s.tier);
   }
-  return fmt::format("out of memory: {} need{} {} of {} {}, which has {}: {} ({} bytes) short; {}",
+  return fmt::format("no plan fits: {} need{} {} of {} {}, which has {}: {} ({} bytes) short; {}",
                      s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
                      s.table.empty() ? "" : "s", bytes(s.needed), s.tier,
                      s.table.empty() ? "in all" : "at least on one unit", bytes(s.capacity),
