@@ -83,7 +83,9 @@ Host::Host(const std::filesystem::path& data, std::vector<Command> commands)
 
 void Host::add_command(const std::string& name, CLI::App& app, cli::Context& context) const {
   for (const Command& command : commands_) {
-    if (name.empty() || command.name == name) {
+    // One command may have two names.
+    if (command.name == name ||
+        (name.empty() && app.get_subcommand_no_throw(command.name) == nullptr)) {
       command.add(app, context);
     }
   }

@@ -87,7 +87,7 @@ fs::path installed_data() {
 
 namespace stepcast::host {
 
-/// What a call and its thread share: who of them ends last takes it along.
+/// State that a call shares with its thread: who of them ends last takes it along.
 struct State {
   std::shared_ptr<const Host> host;
   std::string request;
@@ -162,7 +162,7 @@ std::unique_ptr<runtime::MpiSession> join_ranks() { return nullptr; }
 
 extern "C" {
 
-// What a thread still uses that nobody waits for is not destroyed when the program ends.
+// Keeps what a thread that nobody waits for still uses when the program ends.
 __attribute__((visibility("hidden"))) int __cxa_atexit(void (* /*destroy*/)(void*), void* /*object*/,
                                                        void* /*library*/) {
   return 0;

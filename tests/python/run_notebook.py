@@ -15,7 +15,7 @@ def cells_of(file):
         return ["".join(cell["source"]) for cell in json.load(opened)["cells"] if cell["cell_type"] == "code"]
 
 
-for file in sys.argv[1:]:
+for file in [os.path.abspath(given) for given in sys.argv[1:]]:
     cells = cells_of(file)
     names = {"__name__": "__main__"}
     drawn = 0

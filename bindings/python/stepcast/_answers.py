@@ -7,6 +7,7 @@ import html
 import importlib
 import json
 import os
+import re
 from typing import Any, Dict, Iterable, List, Optional, Union
 
 from . import _plot
@@ -92,12 +93,13 @@ class Result(Record):
 
     def __repr__(self) -> str:
         keys = [key for key in self if isinstance(self[key], (int, float, str))]
-        return f"<stepcast {self.command}: {', '.join(f'{key} {_short(self[key])}' for key in (keys or list(self))[:8])}>"
+        return f"<stepcast {self.command}: {', '.join(f'{key} {_short(self[key])}' for key in (keys or list(self))[:12])}>"
 
     def summary(self) -> Text:
         """What the command prints for people."""
         if "_summary" not in self.__dict__:
-            self.__dict__["_summary"] = Text(text_of(self._request))
+            text = re.sub(r"^  next .*\n(?: {9}stepcast .*\n)*", "", text_of(self._request), flags=re.MULTILINE)
+            self.__dict__["_summary"] = Text(text)
         summary: Text = self.__dict__["_summary"]
         return summary
 

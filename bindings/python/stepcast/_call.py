@@ -67,7 +67,7 @@ def run(command: str, places: Iterable[Any], options: Mapping[str, Any],
     answer = _library.call(json.dumps(request), progress)
     if answer.code not in _ANSWERS:
         raise error_of(answer.code, answer.error)
-    given["format"] = "text"
+    given["format"] = None  # text
     return json.dumps(request), answer
 
 

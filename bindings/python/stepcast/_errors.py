@@ -65,6 +65,8 @@ def _call(match: "re.Match[str]") -> str:
         return "`stepcast`"
     if words[0] == "list":
         return f"`stepcast.{_LISTS.get(words[-1], words[-1])}()`"
+    if words[0] == "help":
+        words = [*words[1:], "--help"]
     if words[-1] == "--help":
         return f"`help(stepcast{''.join('.' + word for word in words[:-1])})`"
     command = words.pop(0) if re.fullmatch("[a-z]+", words[0]) and words[0] in _COMMANDS else "predict"

@@ -12,8 +12,16 @@ Progress = Callable[[float, str], None]
 _API_VERSION = 1
 
 
+def _found() -> str:
+    """The library: of a wheel or a build beside this file, of an installed package in the folder of libraries, else the loader's."""
+    here = Path(__file__).parent
+    installed = f"libstepcast.so.{_API_VERSION}"
+    places = [here / "libstepcast.so", *here.parents[2].glob(installed), *here.parents[2].glob("*/" + installed)]
+    return next((str(place) for place in places if place.exists()), installed)
+
+
 def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(Path(__file__).parent / "libstepcast.so"))
+    library = ctypes.CDLL(_found())
     pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     for name, result, arguments in (
             ("api_version", number, ()), ("version", text, ()),
