@@ -16,8 +16,8 @@
 namespace stepcast::planner {
 namespace {
 
-/// Bytes: no rank holds or moves more in a step.
-constexpr double kMost = 4e12;
+/// Bytes or elements: no rank moves more in a step, and less costs no less than that.
+constexpr double kMost = 4e12, kLeast = 1024;
 
 const EmbeddingTable& table_of(const Job& job, std::size_t t) {
   return job.workload.layered()->tables[t];
@@ -32,9 +32,9 @@ LinearPrice line_near(const Time& time, double size) {
   return line;
 }
 
-/// The highest line at `size` that is nowhere above `time`, seen at sizes that double from a 64th
-/// of it to the largest there may be: a side of their lower convex hull. Through the origin where
-/// it would start below nothing.
+/// The highest line at `size` that is nowhere above `time`, seen at sizes that double from the
+/// least there may be to the largest: a side of their lower convex hull. Through the origin where it
+/// would start below nothing.
 template <typename Time>
 LinearPrice line_below(const Time& time, double size) {
   struct Point {
@@ -43,7 +43,7 @@ LinearPrice line_below(const Time& time, double size) {
   std::vector<Point> hull;
   const auto slope = [](const Point& a, const Point& b) { return (b.y - a.y) / (b.x - a.x); };
   double ratio = std::numeric_limits<double>::infinity();
-  for (double x = size / 64; x <= std::max(size * 256, kMost); x *= 2) {
+  for (double x = std::min(size, kLeast); x <= std::max(size * 256, kMost); x *= 2) {
     const Point next{x, time(x)};
     ratio = std::min(ratio, next.y / next.x);
     while (hull.size() > 1 &&

@@ -195,49 +195,55 @@ std::pair<double, double> RoutePrices::pool_rows(double row_elements, double bag
           pool_backward_.beyond_start(row_elements * backward_bytes_ + bag_elements * compute)};
 }
 
-/// In the order of `fixed`: ids, then routes, then node reduces by size of groups.
+/// In the order of `fixed`: ids, then routes, then kernels of what single ranks hold, then node
+/// reduces by size of groups.
 std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) const {
-  enum Charge : std::uint32_t { kIds, kExchange, kReduce, kSequence, kReplicated, kNode };
+  enum Charge : std::uint32_t { kIds, kExchange, kReduce, kSequence, kReplicated, kHeld, kNode };
   const auto with_ids = [](std::size_t charge) { return 1U << kIds | 1U << charge; };
+  const auto held = [&with_ids](std::size_t charge) { return with_ids(charge) | 1U << kHeld; };
   switch (kind_of(route)) {
     case EmbeddingRoute::kReplicated:
     case EmbeddingRoute::kLocal:
       return 1U << kReplicated;
     case EmbeddingRoute::kExchange:
-      return with_ids(kExchange);
+      return held(kExchange);
     case EmbeddingRoute::kReduce:
     case EmbeddingRoute::kGroupReduce:
       return with_ids(kReduce);
     case EmbeddingRoute::kSequence:
     case EmbeddingRoute::kGroupSequence:
-      return with_ids(kSequence);
+      return held(kSequence);
     case EmbeddingRoute::kNodeReduce:
-      return with_ids(kNode + node(group).index);
+      return held(kNode + node(group).index);
   }
   return 0;
 }
 
 std::vector<Femtoseconds> RoutePrices::fixed() const {
   const double kernels = prices_.forward_start() + prices_.backward_start();
+  // Routes whose tables lie on other ranks start their kernels side by side: a bound counts one of
+  // them.
+  const double each = fit_ == LineFit::kBelow ? 0 : kernels;
   std::vector<Femtoseconds> charges;
   charges.push_back(to_load(job_.devices > 1 && !arrives_ahead()
                                 ? (weighted_ ? 2 : 1) * ids_.start + lengths_.start + unpack_.start
                                 : 0));
-  charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start));
+  charges.push_back(to_load(each + exchange_.start + exchange_back_.start));
   charges.push_back(to_load(kernels + reduce_.start + gather_.start));
-  charges.push_back(to_load(kernels + rows_.start + rows_back_.start + pool_forward_.start +
+  charges.push_back(to_load(each + rows_.start + rows_back_.start + pool_forward_.start +
                             pool_backward_.start));
   // Gradients of replicas join the dense buckets: no all-reduce of their own, and one launch zeroes
   // them with those of the dense model.
   charges.push_back(to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() +
                                                    update_.start / real(job_.sync_interval)
                                              : kernels));
+  charges.push_back(to_load(kernels - each));
   std::vector<const NodePrices*> by_index(nodes_.size());
   for (const auto& [group, p] : nodes_) {
     by_index[p.index] = &p;
   }
   for (const NodePrices* p : by_index) {
-    charges.push_back(to_load(kernels + p->reduce.start + p->across.start + p->gather.start +
+    charges.push_back(to_load(each + p->reduce.start + p->across.start + p->gather.start +
                               p->across_back.start));
   }
   return charges;

@@ -298,6 +298,12 @@ class RowTierOptions : private OptionsOfTable {
     const double share = 1 / real(job_.devices);
     const double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()});
     const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()});
+    // Rows with a copy on every rank are pooled where they are looked up.
+    const EmbeddingPrices::Lookups local{t_, global_, share, table_.dim, false};
+    const double local_forward = unpooled() ? prices_.forward(local) : forward;
+    const double local_update =
+        unpooled() ? std::min(prices_.backward(local), prices_.gradient(local)) : update;
+    double looked_up = 0;
     std::vector<RowLevel> levels;
     for (const std::int64_t g : groups_used) {
       levels.push_back(level(g));
@@ -318,13 +324,15 @@ class RowTierOptions : private OptionsOfTable {
             (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
             real(job_.devices / g);
         add_level(sums, {g, rows, cut.accesses[i], touches[i] / real(job_.devices), hottest});
-        sums.update += cut.accesses[i] * update;  // gathering gradients costs as a fused update
+        looked_up += cut.accesses[i] * (g == 1 ? local_forward : forward);
+        // Gathering gradients costs as a fused update.
+        sums.update += cut.accesses[i] * (g == 1 ? local_update : update);
       }
       first = cut.ends[i];
     }
     o.load[kArrival] = to_load(sums.arrival);
     const EmbeddingRoute travels = route(job_.devices);
-    o.load[lookup_phase(travels)] = to_load(forward);
+    o.load[lookup_phase(travels)] = to_load(looked_up);
     o.synchronised = to_load(sums.synchronised);
     o.load[exchange_phase(travels)] = to_load(sums.exchange) + o.synchronised;
     o.load[kUpdate] = to_load(sums.update);
