@@ -84,8 +84,9 @@ Host::Host(const std::filesystem::path& data, std::vector<Command> commands)
 void Host::add_command(const std::string& name, CLI::App& app, cli::Context& context) const {
   for (const Command& command : commands_) {
     // One command may have two names.
-    if (command.name == name ||
-        (name.empty() && app.get_subcommand_no_throw(command.name) == nullptr)) {
+    const auto known = app.get_subcommands(
+        [&](const CLI::App* other) { return other->check_name(command.name); });
+    if (command.name == name || (name.empty() && known.empty())) {
       command.add(app, context);
     }
   }

@@ -104,7 +104,32 @@ std::vector<std::size_t> TextTable::shown(std::vector<std::size_t>& width, std::
     columns.erase(std::next(least).base());
     width = widths();
   }
+  take_back(columns, width, room);
   return columns;
+}
+
+/// Narrow columns that a wide one took along come back where they have room.
+void TextTable::take_back(std::vector<std::size_t>& columns, const std::vector<std::size_t>& width,
+                          std::size_t room) const {
+  std::size_t used = kGap * (columns.size() - 1);
+  for (const std::size_t c : columns) {
+    used += width[c];
+  }
+  std::vector<std::size_t> dropped;
+  for (std::size_t c = 0; c < width.size(); ++c) {
+    if (std::find(columns.begin(), columns.end(), c) == columns.end()) {
+      dropped.push_back(c);
+    }
+  }
+  std::stable_sort(dropped.begin(), dropped.end(), [this](std::size_t a, std::size_t b) {
+    return importance_[a] > importance_[b];
+  });
+  for (const std::size_t c : dropped) {
+    if (used + kGap + width[c] <= room) {
+      used += kGap + width[c];
+      columns.insert(std::lower_bound(columns.begin(), columns.end(), c), c);
+    }
+  }
 }
 
 void TextTable::print(std::ostream& out, const TerminalStyle& style,

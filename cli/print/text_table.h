@@ -34,6 +34,8 @@ class TextTable {
   [[nodiscard]] std::vector<std::size_t> widths() const;
   [[nodiscard]] std::vector<std::size_t> shown(std::vector<std::size_t>& width,
                                                std::size_t room) const;
+  void take_back(std::vector<std::size_t>& columns, const std::vector<std::size_t>& width,
+                 std::size_t room) const;
   std::vector<std::vector<std::string>> rows_;
   std::vector<std::size_t> left_{0};
   std::vector<int> importance_;
