@@ -83,9 +83,10 @@ Host::Host(const std::filesystem::path& data, std::vector<Command> commands)
 
 void Host::add_command(const std::string& name, CLI::App& app, cli::Context& context) const {
   for (const Command& command : commands_) {
-    // One command may have two names.
-    if (command.name == name ||
-        (name.empty() && app.get_subcommand_no_throw(command.name) == nullptr)) {
+    const auto added = app.get_subcommands(nullptr);  // one command may have two names
+    if (command.name == name || (name.empty() && std::none_of(added.begin(), added.end(), [&](const CLI::App* a) {
+          return a->check_name(command.name);
+        }))) {
       command.add(app, context);
     }
   }
