@@ -39,15 +39,21 @@ Pricer::PricedExchange Pricer::exchange(std::span<const Part> parts,
   return priced;
 }
 
-Pricer::GroupOfRanks Pricer::group(std::vector<std::int32_t> ranks, std::int64_t devices) const {
+Pricer::GroupOfRanks Pricer::group(std::vector<std::int32_t> ranks, std::int64_t devices) {
   models::GroupShape shape = models::group_shape(model_.system(), ranks, devices);
-  return {std::move(ranks), std::move(shape)};
+  Collectives& known = collectives_[{shape.members, shape.siblings}];
+  return {std::move(ranks), std::move(shape), &known};
 }
 
 double Pricer::collective_of_equals(const Program& program, const Op& op,
                                     const GroupOfRanks& group) const {
   if (op.kind != OpKind::kAllToAllV) {
-    return model_.collective(op, group.shape).time.base();
+    const auto [known, fresh] =
+        group.known->try_emplace({op.kind, op.format, op.shape[0], op.shape[1]}, 0);
+    if (fresh) {
+      known->second = model_.collective(op, group.shape).time.base();
+    }
+    return known->second;
   }
   const std::vector<Part> parts(group.ranks.size(), Part{&program, &op});
   const PricedExchange priced = exchange(parts, group.ranks);

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "models/cost_model.h"
@@ -38,20 +40,25 @@ class Pricer {
                                         std::span<const std::int32_t> ranks,
                                         Seconds idle_time = Seconds(-1)) const;
 
+  /// Seconds of symmetric collectives on groups of one shape: by kind, format, elements and steps.
+  using Collectives = std::map<std::tuple<OpKind, Format, std::int64_t, std::int64_t>, double>;
   /// The ranks of a communicator and how they lie on the fabric.
   struct GroupOfRanks {
     std::vector<std::int32_t> ranks;
     models::GroupShape shape;
+    Collectives* known = nullptr;  ///< of its shape; the pricer's
   };
-  [[nodiscard]] GroupOfRanks group(std::vector<std::int32_t> ranks, std::int64_t devices) const;
+  [[nodiscard]] GroupOfRanks group(std::vector<std::int32_t> ranks, std::int64_t devices);
   /// Seconds of a collective, but for sends and receives, of members that all run `program`, once
-  /// all are there: of an all-to-all-v until the last is done.
+  /// all are there: of an all-to-all-v until the last is done. Equal ones are asked for once.
   [[nodiscard]] double collective_of_equals(const Program& program, const Op& op,
                                             const GroupOfRanks& group) const;
 
  private:
   const models::CostModel& model_;
   models::KernelMemo memo_;
+  std::map<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>, Collectives>
+      collectives_;  ///< by members and siblings (GroupShape)
 };
 
 }  // namespace stepcast::simulator

@@ -284,7 +284,7 @@ Passes LayerCostProbe::passes_of(const PlanPoint& point) {
     const std::int64_t fewer = held_up ? std::max<std::int64_t>(most - 2, 1) : 1;
     const std::int64_t more = held_up ? std::clamp<std::int64_t>(most - fewer, 1, 2) : 1;
     const auto stages = [&](std::int32_t parts, std::int64_t layers) {
-      return held_up ? stages_of(key, parts, layers) : pass_stages(key, parts, layers);
+      return held_up ? state_stages(key, parts, layers) : pass_stages(key, parts, layers);
     };
     passes.role = lines(point.pipeline == 1, fewer, more, kPassFields, stages, costs);
     if (least() && point.pipeline == 1 && point.zero == 3 && passes_use_data(point)) {

@@ -134,7 +134,8 @@ class LayerCostProbe {
                                                     std::int64_t layers) const {
     return probed_stages(job_, key, stages, layers, passes_use_data(key));
   }
-  /// The same of a point of state_key(), kept: the other clock asks for it next.
+  /// The same of a point of state_key(), kept: the other clock asks for it next, and passes that
+  /// use their order.
   const std::vector<ReducedStage>& state_stages(const PlanPoint& key, std::int32_t stages,
                                                 std::int64_t layers);
   /// The same of a point of pass_point(), kept: splits that differ in where ranks lie have other
