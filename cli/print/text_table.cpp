@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "cli/print/terminal_text.h"
 
@@ -52,6 +51,13 @@ bool TextTable::is_left(std::size_t column) const {
   return std::find(left_.begin(), left_.end(), column) != left_.end();
 }
 
+bool TextTable::is_empty(std::size_t column) const {
+  return rows_.size() > 1 &&
+         std::none_of(rows_.begin() + 1, rows_.end(), [column](const std::vector<std::string>& row) {
+           return column < row.size() && !row[column].empty();
+         });
+}
+
 std::vector<std::size_t> TextTable::widths() const {
   std::vector<std::size_t> width(rows_.front().size(), 0);
   for (const auto& row : rows_) {
@@ -64,8 +70,12 @@ std::vector<std::size_t> TextTable::widths() const {
 
 /// The columns that have room, their texts cut: the widest first, then columns that matter least.
 std::vector<std::size_t> TextTable::shown(std::vector<std::size_t>& width, std::size_t room) const {
-  std::vector<std::size_t> columns(width.size());
-  std::iota(columns.begin(), columns.end(), 0);
+  std::vector<std::size_t> columns;
+  for (std::size_t c = 0; c < width.size(); ++c) {
+    if (c == 0 || !is_empty(c)) {
+      columns.push_back(c);
+    }
+  }
   const auto total = [&] {
     std::size_t sum = kGap * (columns.size() - 1);
     for (const std::size_t c : columns) {
@@ -117,7 +127,7 @@ void TextTable::take_back(std::vector<std::size_t>& columns, const std::vector<s
   }
   std::vector<std::size_t> dropped;
   for (std::size_t c = 0; c < width.size(); ++c) {
-    if (std::find(columns.begin(), columns.end(), c) == columns.end()) {
+    if (std::find(columns.begin(), columns.end(), c) == columns.end() && !is_empty(c)) {
       dropped.push_back(c);
     }
   }
@@ -176,7 +186,7 @@ void TextTable::print(std::ostream& out, const TerminalStyle& style,
   }
   std::vector<std::string> hidden;
   for (std::size_t c = 0; c < width.size(); ++c) {
-    if (std::find(columns.begin(), columns.end(), c) == columns.end()) {
+    if (std::find(columns.begin(), columns.end(), c) == columns.end() && !is_empty(c)) {
       hidden.push_back(rows_.front()[c]);
     }
   }

@@ -31,6 +31,8 @@ class TextTable {
 
  private:
   [[nodiscard]] bool is_left(std::size_t column) const;
+  /// No row has anything in the column: it is not shown.
+  [[nodiscard]] bool is_empty(std::size_t column) const;
   [[nodiscard]] std::vector<std::size_t> widths() const;
   [[nodiscard]] std::vector<std::size_t> shown(std::vector<std::size_t>& width,
                                                std::size_t room) const;
