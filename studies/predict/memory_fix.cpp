@@ -351,7 +351,7 @@ class Fixer {
     }
   }
 
-  /// As many as the fabric joins, but not without end.
+  /// Devices that the fabric joins, but not without end.
   [[nodiscard]] std::int64_t most_devices() const {
     constexpr std::int64_t kMostTimes = 64;
     const auto& fabric = job_.system.fabric;
