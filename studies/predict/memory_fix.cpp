@@ -345,8 +345,8 @@ class Fixer {
          devices *= 2) {
       const Bytes before = least_;
       take({fmt::format("devices={}", devices)});
-      if (!clearly_less(least_.base(), before.base())) {
-        break;  // more devices hold no less each
+      if (least_ * 2 - before > job_.system.device.memory) {
+        break;  // what each of ever more devices holds, as a + b / devices, does not fit either
       }
     }
   }
