@@ -163,7 +163,16 @@ class Chooser {
       if (simulated == kSimulated) {
         break;
       }
-      std::optional<Candidate> made = candidate(recipe, request.request.job, said);
+      const planner::PlanPoint& p = recipe.point;
+      const bool alike = std::any_of(fit.begin(), fit.end(), [&p](const auto& f) {
+        const planner::PlanPoint& q = *f.second;
+        return q.tensor == p.tensor && q.pipeline == p.pipeline && q.data == p.data &&
+               q.expert == p.expert && q.zero == p.zero;
+      });
+      std::optional<Candidate> made;
+      if (!alike) {  // a slower schedule or end of one that is simulated
+        made = candidate(recipe, request.request.job, said);
+      }
       if (!made) {
         continue;
       }
