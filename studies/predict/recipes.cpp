@@ -215,6 +215,11 @@ std::vector<PlanPoint> RecipeSearch::first_points() const {
     p.expert = std::gcd(experts.front(), p.data);
     p.zero = 3;
     p.micro = 2;
+    if (stages > 1) {  // the head takes memory where states are sharded
+      p.head_layers = 2;
+      points.push_back(p);
+      p.head_layers = 0;
+    }
     points.push_back(p);
   }
   for (std::int32_t tensor = 1; tensor <= inside_; tensor *= 2) {
