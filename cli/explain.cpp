@@ -349,6 +349,10 @@ bool same_tables(const Side& a, const Side& b) {
 
 /// Which frameworks were taken because a job names none; empty where none was.
 std::string frameworks_text(const Side& a, const Side& b) {
+  if (!a.default_framework.empty() && a.default_framework == b.default_framework) {
+    return fmt::format("Framework is implied: {}; --set framework=NAME for another.",
+                       a.default_framework);
+  }
   std::vector<std::string> taken;
   for (const auto& [name, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
     if (!side->default_framework.empty()) {

@@ -187,7 +187,7 @@ void print(const std::vector<config::Entry>& entries, OutputFormat format) {
 void add_list(CLI::App& app, Context& context) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* command = app.add_subcommand("list", "List built-in names");
-  command->add_option("what", options->what, "What to list; without it, what can be listed")
+  command->add_option("what", options->what, "Names to list; without it, what can be listed")
       ->check(CLI::IsMember(topic_names()));
   add_format_option(*command, options->format);
   command->callback([options, &app, &context] {

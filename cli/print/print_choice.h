@@ -8,13 +8,13 @@
 
 namespace stepcast::cli {
 
-/// How the plan was chosen and the command that searches on, of the job as it was typed; "" where
+/// Note of how the plan was chosen and the command that searches on, of the job as it was typed; "" where
 /// the job says its plan.
 std::string plan_note(const studies::PlanChoice& choice, std::string_view typed);
 /// Keys that were taken for a job that does not say them, as text and JSON.
 void add_choice(const studies::PlanChoice& choice, Report& report);
 
-/// What to change where a job does not fit: the command typed, argv[1..], with the fastest fix.
+/// Changes where a job does not fit: the command typed, argv[1..], with the fastest fix.
 void add_fixes(const std::vector<studies::Fix>& fixes, const std::vector<std::string>& arguments,
                Report& report);
 

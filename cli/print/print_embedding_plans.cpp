@@ -222,7 +222,7 @@ void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat form
   if (const auto& e = r.efficiency) {
     const double hardware = r.plans.front().plan.predicted_step / e->factor;
     report.fact("pace", {{"factor", e->factor}, {"low", e->low}, {"high", e->high}});
-    report.line(fmt::format("steps as expected with {}; nine of ten of plan 1: {} to {}",
+    report.line(fmt::format("steps as expected with {}; 90 % interval of plan 1: {} to {}",
                             e->measured, human(Seconds(hardware * e->low)),
                             human(Seconds(hardware * e->high))));
   }

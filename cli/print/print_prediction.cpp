@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cli/print/human.h"
 #include "cli/print/print_details.h"
@@ -369,7 +370,11 @@ Json memory_json(const StepPrediction& p) {
 
 std::string typed_job(const std::vector<std::string>& arguments) {
   std::string text;
+  bool file = false;  // that the answer goes to
   for (const std::string& argument : arguments) {
+    if (std::exchange(file, argument == "-o" || argument == "--html") || file) {
+      continue;
+    }
     if (argument == "-") {
       return "";
     }

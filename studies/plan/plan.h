@@ -61,7 +61,7 @@ struct PlanReport {
   double space_log10 = 0;
   bool cut = false;
   std::optional<planner::Shortage> shortage;  ///< nothing fits
-  /// Of such runs, where it is known: steps and bounds of the plans are at it.
+  /// Efficiency of such runs, where it is known: steps and bounds of the plans are at it.
   std::optional<Efficiency> efficiency;
   std::vector<ComparedPlan> compared;
 };

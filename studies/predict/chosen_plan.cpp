@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "core/clearly_less.h"
@@ -155,14 +156,23 @@ class Chooser {
       request = open(said);
       recipes = recipes_of(request.request.job, model);
     }
-    std::optional<Candidate> best;
+    std::vector<std::pair<Candidate, const planner::PlanPoint*>> fit;
     std::size_t simulated = 0;
     std::int64_t passes = 0;
     for (const Recipe& recipe : recipes) {
       if (simulated == kSimulated) {
         break;
       }
-      std::optional<Candidate> made = candidate(recipe, request.request.job, said);
+      const planner::PlanPoint& p = recipe.point;
+      const bool alike = std::any_of(fit.begin(), fit.end(), [&p](const auto& f) {
+        const planner::PlanPoint& q = *f.second;
+        return q.tensor == p.tensor && q.pipeline == p.pipeline && q.data == p.data &&
+               q.expert == p.expert && q.zero == p.zero;
+      });
+      std::optional<Candidate> made;
+      if (!alike) {  // a slower schedule or end of one that is simulated
+        made = candidate(recipe, request.request.job, said);
+      }
       if (!made) {
         continue;
       }
@@ -172,15 +182,34 @@ class Chooser {
       }
       passes += made->on.job.microbatches() * made->on.job.workload.transformer()->layers;
       if (passes > kSimulatedPasses) {
-        return best ? std::move(best) : std::move(made);
+        return fit.empty() ? std::move(made) : simplest(std::move(fit));
       }
       ++simulated;
       made->seconds = to_seconds(simulate_step(graph, model).result.makespan);
-      if (!best || made->seconds < best->seconds) {
-        best = std::move(made);
-      }
+      fit.emplace_back(std::move(*made), &recipe.point);
     }
-    return best;
+    return simplest(std::move(fit));
+  }
+
+  /// The simplest of plans within a hundredth of the fastest: fewest stages, then fewest tensor
+  /// ranks, then the least that is sharded.
+  static std::optional<Candidate> simplest(
+      std::vector<std::pair<Candidate, const planner::PlanPoint*>> of) {
+    constexpr double kTie = 1.01;
+    const auto seconds = [](const auto& a, const auto& b) {
+      return clearly_less(a.first.seconds, b.first.seconds);
+    };
+    std::stable_sort(of.begin(), of.end(), seconds);
+    std::erase_if(of, [fastest = of.empty() ? Seconds{} : of.front().first.seconds](const auto& a) {
+      return a.first.seconds > kTie * fastest;
+    });
+    const auto rank = [](const auto& a) {
+      const planner::PlanPoint& p = *a.second;
+      return std::tuple(p.pipeline, p.tensor, p.zero, p.context, p.virtual_stages);
+    };
+    const auto first = std::min_element(
+        of.begin(), of.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+    return first == of.end() ? std::nullopt : std::optional(std::move(first->first));
   }
 
   /// The default batch, rounded down to samples for each device.

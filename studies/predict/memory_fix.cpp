@@ -345,13 +345,13 @@ class Fixer {
          devices *= 2) {
       const Bytes before = least_;
       take({fmt::format("devices={}", devices)});
-      if (!clearly_less(least_.base(), before.base())) {
-        break;  // more devices hold no less each
+      if (least_ * 2 - before > job_.system.device.memory) {
+        break;  // what each of ever more devices holds, as a + b / devices, does not fit either
       }
     }
   }
 
-  /// As many as the fabric joins, but not without end.
+  /// Devices that the fabric joins, but not without end.
   [[nodiscard]] std::int64_t most_devices() const {
     constexpr std::int64_t kMostTimes = 64;
     const auto& fabric = job_.system.fabric;

@@ -205,6 +205,23 @@ std::vector<PlanPoint> RecipeSearch::first_points() const {
     }
   }
   std::vector<Point> points;
+  for (const std::int32_t stages : {4, 2, 1}) {  // experts that are sharded, exchanged by few
+    if (!w.moe || devices_ % (2 * stages) != 0) {
+      continue;
+    }
+    Point p;
+    p.pipeline = stages;
+    p.data = devices_ / stages;
+    p.expert = std::gcd(experts.front(), p.data);
+    p.zero = 3;
+    p.micro = 2;
+    if (stages > 1) {  // the head takes memory where states are sharded
+      p.head_layers = 2;
+      points.push_back(p);
+      p.head_layers = 0;
+    }
+    points.push_back(p);
+  }
   for (std::int32_t tensor = 1; tensor <= inside_; tensor *= 2) {
     for (const std::int32_t expert : experts) {
       if (devices_ % tensor != 0) {
@@ -228,15 +245,6 @@ std::vector<PlanPoint> RecipeSearch::first_points() const {
         p.data /= 2;
         points.push_back(p);
         p.context = 1;
-      }
-      if (tensor == 1 && p.pipeline == 1 && w.moe && devices_ % 4 == 0) {
-        Point sharded = p;
-        sharded.pipeline = 4;
-        sharded.data = devices_ / 4;
-        sharded.expert = std::gcd(expert, sharded.data);
-        sharded.zero = sharded.data > 1 ? 3 : 0;
-        sharded.micro = 2;
-        points.push_back(sharded);
       }
       if (tensor == 1 || tensor == inside_) {
         p.pipeline = 1;

@@ -58,14 +58,6 @@ std::vector<std::string> values_at(const std::vector<SweepAxis>& axes, std::size
   return values;
 }
 
-/// With a plan of its tables that was searched for, unless the job names another.
-Job planned(Job job) {
-  if (workloads::planned_by_rule(job) && !job.embedding_chosen) {
-    job.embedding_choice = "search";
-  }
-  return with_searched_plan(std::move(job));
-}
-
 bool asks_for_run(const RunLength& length) {
   return length.tokens > 0 || length.samples > 0 || length.steps > 0;
 }
@@ -77,7 +69,7 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
   try {
     SweptJob made = make_job(overrides_of(axes, point.values));
     point.chosen = std::move(made.chosen);
-    const StepPrediction p = predict(planned(std::move(made.job)));
+    const StepPrediction p = predict(with_searched_plan(std::move(made.job)));
     point.status = p.fits ? SweepStatus::kOk : SweepStatus::kDoesNotFit;
     point.iteration = p.iteration;
     if (p.interval) {

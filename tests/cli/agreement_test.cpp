@@ -169,9 +169,9 @@ TEST_CASE("a chosen plan has one step in predict, sweep and explain", "[cli][agr
   CHECK(swept.at(0).at("iteration_time_s") == first.at("iteration_time_s"));
   CHECK(swept.at(0).at("chosen") == first.at("set"));
   const json sides = answer("explain", job, {"--with", "parallel.zero=3"}).at("summary");
-  CHECK(sides.at(0).at("expected_s").get<double>() == Approx(step(first)));
+  CHECK(sides.at(0).at("step_s").get<double>() == Approx(step(first)));
   const json other = answer("predict", with(with(job, set), {"parallel.zero=3"}));
-  CHECK(sides.at(1).at("expected_s").get<double>() == Approx(step(other)));
+  CHECK(sides.at(1).at("step_s").get<double>() == Approx(step(other)));
 }
 
 TEST_CASE("the scalar of one measured step takes the prediction there", "[cli][agreement]") {

@@ -175,6 +175,6 @@ TEST_CASE("what a capture does not show stays as the base device has it", "[stud
   }
   CHECK(std::count(fit.kept.begin(), fit.kept.end(), "add") == 0);
   CHECK(std::any_of(fit.warnings.begin(), fit.warnings.end(), [](const std::string& w) {
-    return w == "gemm: one row in the traces; the base's model is kept";
+    return w == "gemm: one row in the traces; the base's model stays";
   }));
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "simulator/reports/framework_memory.h"
@@ -42,10 +43,12 @@ TEST_CASE("a step over by less than the method errs by likely fits", "[studies][
     INFO(over);
     CHECK(p.fit == fit);
     CHECK(p.fits == (fit != simulator::Fit::kNo));
-    CHECK((said[0] == 0) == p.warnings.empty());
-    if (!p.warnings.empty()) {
-      CHECK_THAT(p.warnings.front(), Catch::Contains(said));
-    }
+    const auto told = [&p](const char* words) {
+      return std::any_of(p.warnings.begin(), p.warnings.end(), [words](const std::string& w) {
+        return w.find(words) != std::string::npos;
+      });
+    };
+    CHECK(told(said[0] == 0 ? "memory is free" : said) == (said[0] != 0));
   }
   job.system.device.memory = Bytes{};  // not known
   CHECK(fit_of(job) == simulator::Fit::kYes);

@@ -147,7 +147,7 @@ TEST_CASE("experts whose exchange leaves the machine where another order keeps i
         {STEPCAST_SOURCE_DIR});
     const StepPrediction p = predict(job);
     return std::count_if(p.warnings.begin(), p.warnings.end(), [](const std::string& w) {
-      return w.find("8 ranks that exchange tokens of experts lie in 2 units") != std::string::npos;
+      return w.find("EP8 spans 2 ") != std::string::npos;
     });
   };
   CHECK(warnings("tensor-context-pipeline-data") == 1);

@@ -90,14 +90,14 @@ TEST_CASE("a sweep has one point per combination, last axis fastest, none droppe
   }
 }
 
-TEST_CASE("a sweep searches for a plan unless the job names one", "[studies][sweep]") {
+TEST_CASE("a sweep searches for a plan of tables where the job asks for one", "[studies][sweep]") {
   const MakeJob zoo = [](const Strings& overrides) {
     return config::load_job(
         config::text_source(R"({"workload": "mlperf-dlrm-v2", "system": "dgx-h100"})", "job"),
         overrides, {STEPCAST_SOURCE_DIR});
   };
-  const auto searched = sweep(sweep_axes({"devices=8,16,64"}), zoo, {});
-  const auto by_rule = sweep(sweep_axes({"devices=8,16,64", "embedding.plan=auto"}), zoo, {});
+  const auto searched = sweep(sweep_axes({"devices=8,16,64", "embedding.plan=search"}), zoo, {});
+  const auto by_rule = sweep(sweep_axes({"devices=8,16,64"}), zoo, {});
   for (std::size_t i = 0; i < searched.size(); ++i) {
     CHECK(searched[i].plan_searched);
     CHECK_FALSE(searched[i].planned_by_rule);
@@ -113,7 +113,7 @@ TEST_CASE("a sweep searches for a plan unless the job names one", "[studies][swe
   CHECK(one[0].status == SweepStatus::kDoesNotFit);
   CHECK(one[0].planned_by_rule);
   // The same job, the same plan.
-  CHECK(sweep(sweep_axes({"devices=16"}), zoo, {})[0].iteration == searched[1].iteration);
+  CHECK(sweep(sweep_axes({"devices=16", "embedding.plan=search"}), zoo, {})[0].iteration == searched[1].iteration);
 }
 
 TEST_CASE("a point that overflows a slower tier says so", "[studies][sweep]") {
