@@ -282,7 +282,7 @@ class Shown {
   [[nodiscard]] const PublishedPrediction& prediction(std::size_t i) const {
     return predictions_[i];
   }
-  /// Of the rows of all generations but one.
+  /// Efficiencies fitted to the rows of all generations but one.
   [[nodiscard]] EfficiencyTable without(const std::string& generation) const {
     return fit_efficiencies(where(pointers(predictions_), [&](const PublishedPrediction* p) {
       return p->generation != generation;

@@ -15,7 +15,7 @@ namespace stepcast::config {
 /// `root`/models/stacks/paces.json. Errors: InputError naming file and JSON path.
 EfficiencyTable read_efficiencies(const Source& source);
 EfficiencyTable load_efficiencies(const Library& library);
-/// Of recommenders on one framework, as `stepcast validate dlrm --out-pace FILE` writes them:
+/// Efficiencies of recommenders on one framework, as `stepcast validate dlrm --out-pace FILE` writes them:
 /// `root`/models/stacks/recommender_paces.json has a table by framework. Nothing of other ones.
 std::optional<EfficiencyTable> load_recommender_efficiencies(const Library& library,
                                                              const std::string& framework);

@@ -21,7 +21,7 @@ std::optional<PlanFamily> plan_family(const Job& job);
 /// Kinds of training whose simulations miss different things. Properties of what is trained, never
 /// of a plan: all plans of a job have one efficiency, which cannot reorder them.
 enum class EfficiencyFamily : std::uint8_t { kDense, kExperts, kAdapters, kRecommender };
-/// Of transformers, whose efficiencies stand in one table.
+/// Families of transformers, whose efficiencies stand in one table.
 inline constexpr EfficiencyFamily kEfficiencyFamilies[] = {
     EfficiencyFamily::kDense, EfficiencyFamily::kExperts, EfficiencyFamily::kAdapters};
 std::string_view name_of(EfficiencyFamily family);  ///< "dense", "experts", "adapters", ...

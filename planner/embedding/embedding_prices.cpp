@@ -194,15 +194,41 @@ std::size_t EmbeddingPrices::AskedHash::operator()(const Asked& a) const {
   return hash;
 }
 
-double EmbeddingPrices::price(const Kernel& kernel, const Lookups& l) const {
-  const auto [it, fresh] = priced_.try_emplace({kernel.op, l}, 0.0);
+double EmbeddingPrices::price(const Kernel& kernel, const Lookups& l, LineFit fit) const {
+  const Price& p = priced(kernel, l);
+  const double longer = std::max(p.cache, p.memory);
+  if (fit == LineFit::kNear || longer <= 0) {
+    return p.time;
+  }
+  return p.time * (limited_by_cache(kernel) ? p.cache : p.memory) / longer;
+}
+
+bool EmbeddingPrices::limited_by_cache(const Kernel& kernel) const {
+  const auto [it, fresh] = limited_by_cache_.try_emplace(kernel.op, false);
+  if (fresh) {
+    const double local = static_cast<double>(job_.batch.global / job_.devices);
+    double cache = 0;
+    double memory = 0;
+    for (std::size_t t = 0; t < job_.workload.layered()->tables.size(); ++t) {
+      const Price& p = priced(kernel, {t, local, 1, table_of(job_, t).dim, false});
+      cache += p.cache;
+      memory += p.memory;
+    }
+    it->second = cache > memory;
+  }
+  return it->second;
+}
+
+const EmbeddingPrices::Price& EmbeddingPrices::priced(const Kernel& kernel,
+                                                      const Lookups& l) const {
+  const auto [it, fresh] = priced_.try_emplace({kernel.op, l});
   if (fresh) {
     it->second = asked_of_model(kernel, l);
   }
   return it->second;
 }
 
-double EmbeddingPrices::asked_of_model(const Kernel& kernel, const Lookups& l) const {
+EmbeddingPrices::Price EmbeddingPrices::asked_of_model(const Kernel& kernel, const Lookups& l) const {
   const EmbeddingTable& table = table_of(job_, l.table);
   EmbeddingShard shard;
   shard.dim = l.dim;
@@ -227,12 +253,19 @@ double EmbeddingPrices::asked_of_model(const Kernel& kernel, const Lookups& l) c
   }
   models::OpFacts facts(program_, *kernel.op);
   facts.shards.assign(1, traffic);
-  return std::max(0.0, model_.kernel(facts).time.base() - kernel.start);
+  const models::Prediction p = model_.kernel(facts);
+  return {std::max(0.0, p.time.base() - kernel.start), p.compute.base(), p.memory.base()};
 }
 
-double EmbeddingPrices::forward(const Lookups& l) const { return price(forward_, l); }
-double EmbeddingPrices::backward(const Lookups& l) const { return price(backward_, l); }
-double EmbeddingPrices::gradient(const Lookups& l) const { return price(gradient_, l); }
+double EmbeddingPrices::forward(const Lookups& l, LineFit fit) const {
+  return price(forward_, l, fit);
+}
+double EmbeddingPrices::backward(const Lookups& l, LineFit fit) const {
+  return price(backward_, l, fit);
+}
+double EmbeddingPrices::gradient(const Lookups& l, LineFit fit) const {
+  return price(gradient_, l, fit);
+}
 
 std::function<double(double)> EmbeddingPrices::transfer(OpKind kind, Format format,
                                                         std::int64_t members,

@@ -52,9 +52,14 @@ class EmbeddingPrices {
     std::int64_t dim = 0;
     bool unpooled = false;
   };
-  [[nodiscard]] double forward(const Lookups& l) const;
-  [[nodiscard]] double backward(const Lookups& l) const;  ///< optimizer fused
-  [[nodiscard]] double gradient(const Lookups& l) const;  ///< dense gradient of a replicated table
+  /// In a bound a table costs what it adds to one limit of the kernel, of device memory or of the
+  /// cache, whichever is longer over all tables: a kernel takes the longer of both sums, which may
+  /// be less than the sum of what is longer for each table.
+  [[nodiscard]] double forward(const Lookups& l, LineFit fit = LineFit::kNear) const;
+  /// Optimizer fused.
+  [[nodiscard]] double backward(const Lookups& l, LineFit fit = LineFit::kNear) const;
+  /// Dense gradient of a replicated table.
+  [[nodiscard]] double gradient(const Lookups& l, LineFit fit = LineFit::kNear) const;
   [[nodiscard]] double forward_start() const { return forward_.start; }
   [[nodiscard]] double backward_start() const { return backward_.start; }
   [[nodiscard]] double gradient_start() const { return gradient_.start; }
@@ -108,8 +113,15 @@ class EmbeddingPrices {
   struct AskedHash {
     std::size_t operator()(const Asked& a) const;
   };
-  [[nodiscard]] double price(const Kernel& kernel, const Lookups& l) const;
-  [[nodiscard]] double asked_of_model(const Kernel& kernel, const Lookups& l) const;
+  /// Seconds beyond the kernel's start, and at the limits of the cache and of device memory.
+  struct Price {
+    double time = 0, cache = 0, memory = 0;
+  };
+  [[nodiscard]] double price(const Kernel& kernel, const Lookups& l, LineFit fit) const;
+  [[nodiscard]] const Price& priced(const Kernel& kernel, const Lookups& l) const;
+  [[nodiscard]] Price asked_of_model(const Kernel& kernel, const Lookups& l) const;
+  /// True if the cache limits the kernel on one rank's share of all tables.
+  [[nodiscard]] bool limited_by_cache(const Kernel& kernel) const;
   struct Curve {
     double lookups = 0;  ///< of the first point; each further one has half
     std::vector<double> unique;
@@ -124,7 +136,8 @@ class EmbeddingPrices {
   mutable std::vector<std::shared_ptr<const Curve>> curves_;
   using LawKey = std::tuple<int, std::int64_t, double, double, const Access*>;
   mutable std::map<LawKey, std::shared_ptr<const Curve>> by_law_;
-  mutable std::unordered_map<Asked, double, AskedHash> priced_;
+  mutable std::unordered_map<Asked, Price, AskedHash> priced_;
+  mutable std::map<const Op*, bool> limited_by_cache_;
   /// An op in the gradients' format whose size is a number of elements.
   [[nodiscard]] LinearPrice per_element(Op op, double elements, LineFit fit) const;
   /// workloads::hottest_rows of a table's law.

@@ -1,4 +1,4 @@
-// What the parts of a recommender's step cost: the same in a plan's price and in its simulation.
+// Parts of a recommender's step cost the same in a plan's price and in its simulation.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -195,6 +195,15 @@ std::pair<double, double> RoutePrices::pool_rows(double row_elements, double bag
           pool_backward_.beyond_start(row_elements * backward_bytes_ + bag_elements * compute)};
 }
 
+double RoutePrices::exchange_inside(double elements, std::int64_t group) const {
+  const NodePrices& p = node(group);
+  return p.reduce.beyond_start(elements * forward_bytes_) +
+         p.gather.beyond_start(elements * backward_bytes_);
+}
+
+/// Ids, and the kernels of copies: each group of ranks starts an exchange of its own.
+std::uint32_t RoutePrices::charges_of_copies() { return 1U << 0U | 1U << 4U; }
+
 /// In the order of `fixed`: ids, then routes, then kernels of what single ranks hold, then node
 /// reduces by size of groups.
 std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) const {

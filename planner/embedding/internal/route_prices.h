@@ -32,6 +32,11 @@ class RoutePrices {
   ///                         ranks of equal place in their groups
   [[nodiscard]] double exchange(EmbeddingRoute route, double elements,
                                 std::int64_t group = 1) const;
+  [[nodiscard]] LineFit fit() const { return fit_; }
+  /// Reduce-scatter and all-gather of pooled rows inside groups.
+  [[nodiscard]] double exchange_inside(double elements, std::int64_t group) const;
+  /// Charges of rows that have copies, none of them one for all ranks.
+  [[nodiscard]] static std::uint32_t charges_of_copies();
   /// The forward reduce-scatter inside a group, which is part of exchange() by kNodeReduce. Only
   /// the group waits for its ranks there, so a group that has much to look up and little to reduce
   /// makes up for it; 0 where exchanges do not follow the lookups on one stream of one step.

@@ -23,6 +23,9 @@
 namespace stepcast::planner::internal {
 namespace {
 
+/// Cuts at the prices that levels have at the size of the cut before.
+constexpr int kRecuts = 3;
+
 /// "264", "12.6k", "40M": a number of rows to three digits.
 std::string shown_rows(std::int64_t rows) {
   constexpr std::array<std::string_view, 4> kUnits{"", "k", "M", "G"};
@@ -67,7 +70,8 @@ class RowTierOptions : private OptionsOfTable {
     return sizes;
   }
 
-  [[nodiscard]] RowLevel level(std::int64_t group) const {
+  /// Copies of `rows` rows together; 0: of as many as fill buckets.
+  [[nodiscard]] RowLevel level(std::int64_t group, std::int64_t rows = 0) const {
     RowLevel l;
     const double devices = real(job_.devices);
     const double dim = real(table_.dim);
@@ -81,7 +85,8 @@ class RowTierOptions : private OptionsOfTable {
     }
     if (copies > 1) {
       const double row = dim / real(group);
-      const double bucket = std::max(row, job_.parallel.bucket.base());  // elements: of many rows
+      const double bucket =  // elements
+          rows > 0 ? row * real(rows) : std::max(row, job_.parallel.bucket.base());
       l.per_row = (choice_.replica_sync(bucket, copies, group) * (row / bucket) +
                    choice_.replica_update(row, table_.dim)) /
                   real(job_.sync_interval);
@@ -116,9 +121,24 @@ class RowTierOptions : private OptionsOfTable {
       return 0;
     }
     const double sent = global_ * real(table_.output_columns());
-    return group == job_.devices ? routes.exchange(EmbeddingRoute::kReduce, sent)
-                                 : routes.exchange(EmbeddingRoute::kNodeReduce,
-                                                   sent * real(group) / real(job_.devices), group);
+    if (group == job_.devices) {
+      return routes.exchange(EmbeddingRoute::kReduce, sent);
+    }
+    const double own = sent * real(group) / real(job_.devices);
+    return routes.fit() == LineFit::kBelow
+               ? routes.exchange_inside(own, group)
+               : routes.exchange(EmbeddingRoute::kNodeReduce, own, group);
+  }
+
+  /// Sets the levels to what they cost with the rows of a cut.
+  [[nodiscard]] RowTierCost cost_at_size(const RowTierCut& cut,
+                                         const std::vector<std::int64_t>& groups,
+                                         std::vector<RowLevel>& levels,
+                                         const AccessCounting& count) const {
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+      levels[i] = level(groups[i], cut.ends[i] - (i > 0 ? cut.ends[i - 1] : 0));
+    }
+    return cost_of(access_, lookups_, cut, levels, count);
   }
 
   void row_tiers() {
@@ -155,7 +175,16 @@ class RowTierOptions : private OptionsOfTable {
           continue;  // whole-table kinds
         }
         RowTierCut cut = cut_rows(access_, lookups_, level_thresholds(levels, count, lambda));
-        const RowTierCost c = cost_of(access_, lookups_, cut, levels, count);
+        RowTierCost c = cost_at_size(cut, chosen, levels, count);
+        for (int again = 0; again < kRecuts; ++again) {
+          // `levels` cost what they do at the size of the last cut.
+          RowTierCut next = cut_rows(access_, lookups_, level_thresholds(levels, count, lambda));
+          const RowTierCost other = cost_at_size(next, chosen, levels, count);
+          if (clearly_less(other.cost + lambda * other.memory, c.cost + lambda * c.memory)) {
+            cut = std::move(next);
+            c = other;
+          }
+        }
         cost += c.cost + lambda * c.memory;
         if (!best || clearly_less(cost, best->first)) {
           best.emplace(cost, std::make_pair(std::move(cut), std::move(chosen)));
@@ -296,14 +325,16 @@ class RowTierOptions : private OptionsOfTable {
     PlacementOption o;
     o.group = static_cast<std::int32_t>(job_.devices);
     const double share = 1 / real(job_.devices);
-    const double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()});
-    const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()});
+    const LineFit fit = routes_.fit();
+    const double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()}, fit);
+    const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()}, fit);
     // Rows with a copy on every rank are pooled where they are looked up.
     const EmbeddingPrices::Lookups local{t_, global_, share, table_.dim, false};
-    const double local_forward = unpooled() ? prices_.forward(local) : forward;
+    const double local_forward = unpooled() ? prices_.forward(local, routes_.fit()) : forward;
     const double local_update =
-        unpooled() ? std::min(prices_.backward(local), prices_.gradient(local)) : update;
+        unpooled() ? std::min(prices_.backward(local, routes_.fit()), prices_.gradient(local, routes_.fit())) : update;
     double looked_up = 0;
+    bool one_copy = false;  // of some rows
     std::vector<RowLevel> levels;
     for (const std::int64_t g : groups_used) {
       levels.push_back(level(g));
@@ -317,6 +348,7 @@ class RowTierOptions : private OptionsOfTable {
       const std::int64_t g = groups_used[i];
       const std::int64_t rows = cut.ends[i] - first;
       if (rows > 0) {
+        one_copy = one_copy || g == job_.devices;
         o.label += fmt::format(" {}/{}", shown_rows(rows), g);
         // Bound of the ledger: a stripe's first member has at most its hottest row more than the
         // mean.
@@ -324,9 +356,19 @@ class RowTierOptions : private OptionsOfTable {
             (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
             real(job_.devices / g);
         add_level(sums, {g, rows, cut.accesses[i], touches[i] / real(job_.devices), hottest});
-        looked_up += cut.accesses[i] * (g == 1 ? local_forward : forward);
+        double level_forward = g == 1 ? local_forward : forward;
+        double level_update = g == 1 ? local_update : update;
+        if (fit == LineFit::kBelow && g > 1 && g < job_.devices) {
+          // A group looks up its own samples and gathers gradients.
+          const EmbeddingPrices::Lookups own{t_, global_ * real(g) * share, 1 / real(g),
+                                             table_.dim, unpooled()};
+          level_forward = std::min(forward, prices_.forward(own, fit));
+          level_update = std::min(
+              {update, prices_.backward(own, fit), prices_.gradient(own, fit)});
+        }
+        looked_up += cut.accesses[i] * level_forward;
         // Gathering gradients costs as a fused update.
-        sums.update += cut.accesses[i] * (g == 1 ? local_update : update);
+        sums.update += cut.accesses[i] * level_update;
       }
       first = cut.ends[i];
     }
@@ -344,7 +386,8 @@ class RowTierOptions : private OptionsOfTable {
     }
     o.bytes[0] =
         rounded_up(sums.bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
-    o.routes = routes_.charges(travels);
+    o.routes = one_copy || fit == LineFit::kNear ? routes_.charges(travels)
+                                                 : routes_.charges_of_copies();
     OptionMeaning m;
     m.kind = ShardingKind::kRowWise;
     m.group = job_.devices;

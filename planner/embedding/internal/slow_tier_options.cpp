@@ -118,9 +118,9 @@ class SlowTierOptions : private OptionsOfTable {
     const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim, unpooled()};
     o.load[kArrival] = to_load(
         routes_.ids(table_, lookups_ * lists.ids * share, global_ * real(table_.feature_count())));
-    o.load[lookup_phase(travels)] = to_load(prices_.forward(lookups));
+    o.load[lookup_phase(travels)] = to_load(prices_.forward(lookups, routes_.fit()));
     o.load[exchange_phase(travels)] = to_load(routes_.exchange(travels, sent));
-    o.load[kUpdate] = to_load(prices_.backward(lookups));
+    o.load[kUpdate] = to_load(prices_.backward(lookups, routes_.fit()));
     if (shard.members > 1 && !(unpooled() && job_.embedding_dedup)) {
       std::array<bool, kPhases> grows{};
       grows.fill(true);

@@ -68,12 +68,12 @@ PlacementOption WholeTableOptions::replicated() const {
   const double looked_up =
       local * (workloads::pays_to_pool_locally(lists_, table_) ? lists_.ids : 1);
   const EmbeddingPrices::Lookups lookups{t_, looked_up, 1, table_.dim, false};
-  o.load[kLookup] = to_load(prices_.forward(lookups));
+  o.load[kLookup] = to_load(prices_.forward(lookups, routes_.fit()));
   if (job_.devices == 1) {
-    o.load[kUpdate] = to_load(prices_.backward(lookups));
+    o.load[kUpdate] = to_load(prices_.backward(lookups, routes_.fit()));
   } else {
     const double elements = real(table_.rows) * real(table_.dim);
-    o.load[kUpdate] = to_load(prices_.gradient(lookups) +
+    o.load[kUpdate] = to_load(prices_.gradient(lookups, routes_.fit()) +
                               routes_.replica_update(elements, table_.dim) / real(job_.sync_interval));
     o.synchronised = to_load(routes_.replica_sync(elements, job_.devices, 1) / real(job_.sync_interval));
     o.load[kExchange] = o.synchronised;
@@ -101,9 +101,9 @@ PlacementOption WholeTableOptions::columns(std::int64_t parts) const {
   const double bags = global * real(table_.feature_count());
   const double sent = (unpooled() ? ids : bags * lists.lists) * real(width);
   o.load[kArrival] = to_load(routes_.ids(table_, ids, bags));
-  o.load[lookup_phase(route)] = to_load(prices_.forward(lookups));
+  o.load[lookup_phase(route)] = to_load(prices_.forward(lookups, routes_.fit()));
   o.load[exchange_phase(route)] = to_load(routes_.exchange(route, sent));
-  o.load[kUpdate] = to_load(prices_.backward(lookups));
+  o.load[kUpdate] = to_load(prices_.backward(lookups, routes_.fit()));
   const HeldPiece piece{route, table_.rows, width, 1, 1, once};
   add_route(o, piece);
   set_bytes(o, piece);
@@ -137,11 +137,11 @@ WholeTableOptions::SplitRows WholeTableOptions::split_rows(std::int64_t group,
   const double bags = global * real(table_.feature_count());
   const double sent = (unpooled() ? arriving : bags * lists.lists) * real(table_.dim);
   o.load[kArrival] = to_load(routes_.ids(table_, arriving, bags));
-  o.load[lookup_phase(route)] = to_load(prices_.forward(lookups));
+  o.load[lookup_phase(route)] = to_load(prices_.forward(lookups, routes_.fit()));
   const double inside =
       route == EmbeddingRoute::kNodeReduce ? routes_.reduce_inside(sent, group) : 0;
   o.load[exchange_phase(route)] = to_load(routes_.exchange(route, sent, group) - inside);
-  o.load[kUpdate] = to_load(prices_.backward(lookups));
+  o.load[kUpdate] = to_load(prices_.backward(lookups, routes_.fit()));
   if (!(unpooled() && job_.embedding_dedup)) {  // a hot row travels once a rank
     std::array<bool, kPhases> grows{};
     grows.fill(true);
