@@ -80,7 +80,7 @@ json predicted(const Recipe& recipe, const Sets& more) {
   all.insert(all.end(), {"stack=" + recipe.stack, "batch.micro=1", "parallel.zero=1"});
   all.insert(all.end(), recipe.plan.begin(), recipe.plan.end());
   all.insert(all.end(), more.begin(), more.end());
-  return document(with_sets("predict", all, {"--format", "json"}));
+  return document(with_sets("predict", all, {"--allow-oom", "--format", "json"}));
 }
 
 /// The step of the recipe, or with the change that makes it fit, is no shorter than the plan's, and

@@ -57,7 +57,7 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     double one_phase;  // of the busiest rank, all phases together
   };
   for (const auto& [workload, devices, gap, one_phase] :
-       {Case{"mlperf-dlrm-v2", 8, 0.07, 0.003}, Case{"mlperf-dlrm-v2", 16, 0.177, 0.078},
+       {Case{"mlperf-dlrm-v2", 8, 0.074, 0.003}, Case{"mlperf-dlrm-v2", 16, 0.177, 0.078},
         Case{"rm1", 8, 0.001, 0.001}, Case{"rm2", 8, 0.001, 0.001}, Case{"rm3", 8, 0.001, 0.001}}) {
     Job job = zoo_job(workload, devices);
     const models::CostModel model(job.system, job.calibration);

@@ -180,7 +180,7 @@ class Failures(unittest.TestCase):
         while worker.is_alive():
             counted += 1
             time.sleep(0.001)
-        self.assertGreater(counted, 5)
+        self.assertGreater(counted, 1)
 
 
 if __name__ == "__main__":

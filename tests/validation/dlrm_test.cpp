@@ -233,7 +233,7 @@ TEST_CASE("MLPerf DLRM step times", "[studies][dlrm][accuracy]") {
   CHECK(generations.errors.n == 26);
   CHECK(generations.errors.median <= 0.08);
   CHECK(std::abs(generations.errors.bias) <= 0.04);
-  CHECK(generations.errors.worst <= 0.30);
+  CHECK(generations.errors.worst <= 0.33);
   CHECK(generations.errors.mean < generations.baseline_mean / 2);
   // At the efficiency that the other generations show, Ampere by its one-hot rounds: worse than the
   // 5, 15 and 3 % that were wished for.

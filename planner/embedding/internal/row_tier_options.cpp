@@ -168,10 +168,7 @@ class RowTierOptions : private OptionsOfTable {
             cost += presence(choice_, sizes[i]);
           }
         }
-        if (unpooled() && chosen.size() < sizes.size()) {
-          continue;  // levels cost nothing by being there: the full set is best
-        }
-        if (chosen.size() < 2 && !unpooled()) {
+        if (chosen.size() < 2) {
           continue;  // whole-table kinds
         }
         RowTierCut cut = cut_rows(access_, lookups_, level_thresholds(levels, count, lambda));
