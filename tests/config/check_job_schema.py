@@ -68,7 +68,7 @@ def refused(job, name):
     def holder(value, path):
         for key in path:
             value = value[key]
-        return value
+        return value if isinstance(value, dict) else {}[None]  # a name stands for what it is a name of
 
     for path in ((), ("batch",), ("parallel",), ("parallel", "overlap"), ("formats",), ("embedding",),
                  ("workload",), ("workload", "tables", 0), ("workload", "moe"), ("system",),
@@ -84,7 +84,7 @@ def refused(job, name):
                              (("formats",), "compute", "bfloat"), (("batch",), "global", 1.5),
                              (("system", "device"), "memory", "80 Gb"),
                              (("system", "device"), "launch", "2 MB")):
-        if isinstance(job.get("system"), dict) or not path or path[0] != "system":
+        if isinstance(job.get("system"), dict) and isinstance(job["system"].get("device"), dict) or path[:1] != ("system",):
             check(lambda j, p=path, k=key, w=wrong: holder(j, p).update({k: w}), f"{key} = {wrong}")
 
 
@@ -124,9 +124,9 @@ def goldens():
                     valid("job", job, line)
                     if job["workload"]["kind"] not in kinds:  # one of each
                         kinds.add(job["workload"]["kind"])
-                        system = job["system"] if isinstance(job["system"], dict) else {}
-                        for fitted in (system, system.get("device", {})):
-                            isinstance(fitted, dict) and fitted.pop("fitted", None)  # checked above; a change is seen sooner without
+                        if isinstance(job["system"], dict):  # not a name
+                            for fitted in (job["system"], job["system"]["device"]):
+                                fitted.pop("fitted", None)  # checked above; a change is seen sooner without
                         valid("job", job, f"{line}, without fitted constants")
                         refused(job, line)
 

@@ -40,7 +40,7 @@ TEST_CASE("machines, racks and all ranks in one plan: equal to brute force",
   const auto [machines, with_machines] = best_of({2});
   const auto [racks, with_racks] = best_of({4});
   const auto [nested, plan] = best_of({2, 4});
-  // Of a space that holds both; its cuts are fixed points, not exact ones.
+  // The space holds both; its cuts are fixed points, not exact ones.
   CHECK(load_seconds(nested) <= load_seconds(std::min(machines, racks)) * (1 + 1e-5));
   // The whole planner finds it, its ledger covers the graph, and the graph is built.
   const EmbeddingPlanning found = plan_embeddings(job, model);
