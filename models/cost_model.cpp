@@ -291,8 +291,12 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
     if (facts.program == nullptr) {
       return {};  // no tier known
     }
-    const Tier* tier = impl_->tier_of(*facts.program, op);
-    return tier != nullptr ? tier_move(*tier, tier_bytes(op)) : Prediction{.model = kTierModel};
+    if (const Tier* tier = impl_->tier_of(*facts.program, op)) {
+      return tier_move(*tier, tier_bytes(op));
+    }
+    Prediction nothing;
+    nothing.model = kTierModel;
+    return nothing;
   }
   if (impl_->in_parts(op)) {
     return sum_of_parts(*this, op);

@@ -30,6 +30,8 @@ using Settings = std::vector<std::string>;
 /// Recipes that are simulated, and passes through a layer that all of them may have: what takes
 /// longer to simulate is ordered by its closed form alone.
 constexpr std::size_t kSimulated = 3;
+/// Plans that take no longer than that times the fastest tie with it.
+constexpr double kTie = 1.01;
 constexpr std::int64_t kSimulatedPasses = 50'000;
 
 Settings joined(Settings a, const Settings& b) {
@@ -195,7 +197,6 @@ class Chooser {
   /// ranks, then the least that is sharded.
   static std::optional<Candidate> simplest(
       std::vector<std::pair<Candidate, const planner::PlanPoint*>> of) {
-    constexpr double kTie = 1.01;
     const auto seconds = [](const auto& a, const auto& b) {
       return clearly_less(a.first.seconds, b.first.seconds);
     };
