@@ -58,8 +58,8 @@ enum class DlrmRegime : std::uint8_t {
 };
 
 /// Step times of MLPerf DLRM submissions, predicted.
-/// As printed: every median is predicted with the efficiency that fit_dlrm_efficiencies makes of
-/// the rows of other generations of GPUs. Where dlrm_dcnv2 rows of several generations of GPUs are there, each generation is predicted
+/// Steps as printed: every median is predicted with the efficiency that fit_dlrm_efficiencies makes
+/// of the rows of other generations of GPUs. Where dlrm_dcnv2 rows of several generations of GPUs are there, each generation is predicted
 /// with one scalar: the median of measured / predicted over the rows of the others. Naive
 /// predictor: one rate of samples per byte/s of device memory, by their median too. Gate:
 /// recorded bounds of the median and worst |error| and the bias over all generations. Rounds of one

@@ -11,6 +11,7 @@
 #include "cli/print/print_details.h"
 #include "cli/print/step_parts.h"
 #include "cli/print/terminal_text.h"
+#include "core/config/default_framework.h"
 #include "core/config/document.h"
 #include "planner/parallel/plan_point.h"
 #include "workloads/embedding_plan/plan.h"
@@ -378,9 +379,8 @@ std::string typed_job(const std::vector<std::string>& arguments) {
     if (argument == "-") {
       return "";
     }
-    const bool plain = argument.find_first_of(" '\"{}[]*?$&|;<>()") == std::string::npos;
     if (argument != "predict" && argument != "--details") {
-      text += plain ? " " + argument : " '" + argument + "'";
+      text += " " + config::quoted_setting(argument);
     }
   }
   return text;

@@ -47,11 +47,10 @@ class KeptAnswer {
 
 /// Choices of a command line about how commands of this thread talk.
 struct Manners {
-  bool quiet = false;    ///< errors alone besides the answer: no notes, no progress
-  bool details = false;  ///< everything, where the first screen answers the question
+  bool quiet = false;  ///< errors alone besides the answer: no notes, no progress
   ColourWhen colour = ColourWhen::kAuto;
 };
-/// Those of the command that runs.
+/// Manners of the command that runs.
 Manners& manners();
 
 /// Stream that a command of this thread prints to: standard output without a console.

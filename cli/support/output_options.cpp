@@ -124,8 +124,7 @@ void OutputOptions::add_to(CLI::App& command) {
   } else {
     command
         .add_flag_callback(
-            "--details", [] { manners().details = true; },
-            "Everything, where the first screen answers the question")
+            "--details", [] {}, "Everything, where the first screen answers the question")
         ->group(kGroup);
   }
   command

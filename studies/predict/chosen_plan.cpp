@@ -30,9 +30,9 @@ using Settings = std::vector<std::string>;
 /// Recipes that are simulated, and passes through a layer that all of them may have: what takes
 /// longer to simulate is ordered by its closed form alone.
 constexpr std::size_t kSimulated = 3;
+constexpr std::int64_t kSimulatedPasses = 50'000;
 /// Plans that take no longer than that times the fastest tie with it.
 constexpr double kTie = 1.01;
-constexpr std::int64_t kSimulatedPasses = 50'000;
 
 Settings joined(Settings a, const Settings& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -153,7 +153,7 @@ class Chooser {
     PlanRequestOnFramework request = open(said);
     const models::CostModel model(request.request.job.system, request.request.job.calibration);
     std::vector<Recipe> recipes = recipes_of(request.request.job, model);
-    if (recipes.empty() && !given_.global && !any_legal_) {
+    if (recipes.empty() && !given_.global && tried_ == 0) {
       said.push_back(fmt::format("batch.global={}", divisible(request.request.job)));
       request = open(said);
       recipes = recipes_of(request.request.job, model);
@@ -222,7 +222,6 @@ class Chooser {
     RecipeSearch search(job, model);
     std::vector<Recipe> recipes = search.best(given_.devices);
     tried_ = search.tried();
-    any_legal_ = search.tried() > 0;
     return recipes;
   }
 
@@ -316,7 +315,6 @@ class Chooser {
   const config::Library& library_;
   config::GivenKeys given_;
   std::int64_t tried_ = 0;
-  bool any_legal_ = false;
   Bytes least_ = Bytes(std::numeric_limits<double>::infinity());  ///< that a device of the last
                                                                   ///< machines needs
 };

@@ -34,7 +34,7 @@ class RecipeSearch {
   /// Bytes of weights, gradients and optimizer states, each kept once.
   static Bytes least_states(const Job& job);
 
-  /// Those that fit, the fastest first. `tight`: where none leaves kHeadroom free, those that fill
+  /// Recipes that fit, the fastest first. `tight`: where none leaves kHeadroom free, those that fill
   /// the device.
   std::vector<Recipe> best(bool tight = true);
   /// Recipes costed so far.
