@@ -1,8 +1,10 @@
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <map>
 #include <set>
 
 #include "core/config/config.h"
+#include "core/config/document.h"
 #include "core/error.h"
 
 using namespace stepcast;
@@ -93,7 +95,7 @@ TEST_CASE("the library holds every device and system of the contract", "[config]
 
 TEST_CASE("each zoo workload loads, has a default batch and runs on one machine", "[config][zoo]") {
   const auto workloads = names(list_workloads(kLibrary));
-  CHECK(workloads.size() == 53);
+  CHECK(workloads.size() == 107);
   for (const std::string& w : workloads) {
     CAPTURE(w);
     const Workload workload = load_workload(w, kLibrary);
@@ -128,6 +130,23 @@ TEST_CASE("parameters of the zoo's transformers are the published ones", "[confi
     CAPTURE(name);
     CHECK(parameter_count(load_workload(name, kLibrary)) / 1e9 == Approx(billions).epsilon(0.012));
   }
+  // Those of published weights stand in the file: "... config.json: 7.62 B parameters".
+  int stated = 0;
+  for (const Entry& e : list_workloads(kLibrary)) {
+    CAPTURE(e.name);
+    const Json file = parse_json(read_whole_file(std::filesystem::path(STEPCAST_SOURCE_DIR) /
+                                                     "workloads/zoo" / (e.name + ".json"),
+                                                 e.name, kLargestJson),
+                                 e.name);
+    const std::string source = file.value("source", "");
+    const auto at = source.find("config.json: ");
+    if (at != std::string::npos && source.find(" B parameters", at) != std::string::npos) {
+      ++stated;
+      CHECK(parameter_count(load_workload(e.name, kLibrary)) / 1e9 ==
+            Approx(std::stod(source.substr(at + 13))).epsilon(0.005));
+    }
+  }
+  CHECK(stated >= 54);
   // SC21's formula 12 l h^2 (1 + 13/(12h) + (V+s)/(12 l h)) for its largest model, with s = 2048
   // learned positions.
   const double l = 128, h = 25600, v = 51200, s = 2048;

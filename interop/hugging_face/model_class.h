@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace stepcast::interop {
+
+/// What a file leaves to the class of its model type. Others are read as Llama.
+struct ModelClass {
+  std::string_view type;  ///< of the model, or how it begins
+  bool gated = true;      ///< two projections are multiplied
+  std::string_view activation = "silu";
+  bool tied = false;
+  bool parallel = false;        ///< attention and feed-forward block side by side
+  bool gpt = false;             ///< width of GPT-2's kin
+  bool qk_norms = false;        ///< norms of queries and keys without a flag
+  bool outer_norms = false;     ///< norms after attention and feed-forward blocks
+  std::int64_t full_every = 1;  ///< with a window: layers that see all keys
+  std::int64_t shared_experts = 0;
+  const char* left_out = nullptr;
+};
+/// The class whose type is the longest beginning of `type`; nullptr: none.
+const ModelClass* class_of(std::string_view type);
+
+}  // namespace stepcast::interop
