@@ -318,7 +318,7 @@ std::int64_t width_of(Reader& r, const ModelClass& c, std::int64_t hidden) {
                                                           : r.integer({"intermediate_size"});
 }
 
-/// What the class adds to a Llama's layers.
+/// Additions of the class to a Llama's layers.
 void note_additions(Reader& r, const ModelClass& c) {
   if (c.outer_norms) {
     r.approximate("norms after attention and feed-forward blocks (left out)");

@@ -4,7 +4,7 @@
 
 namespace stepcast::interop {
 
-/// What a file leaves to the class of its model type. Others are read as Llama.
+/// Facts that a file leaves to the class of its model type. Others are read as Llama.
 struct ModelClass {
   std::string_view type;  ///< of the model, or how it begins
   bool gated = true;      ///< two projections are multiplied
