@@ -5,10 +5,8 @@
 #include <algorithm>
 
 #include "cli/command.h"
-#include "cli/print/data_table.h"
 #include "cli/print/human.h"
-#include "cli/print/print_prediction.h"
-#include "cli/print/text_table.h"
+#include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
@@ -55,82 +53,72 @@ Job job_of(const CompareCommand& options, const traces::Recording& recording,
   return of_system;
 }
 
-std::string signed_error(const studies::ComparisonRow& r) {
-  const Seconds predicted = r.predicted + r.predicted_wait;
-  const Seconds measured = r.measured + r.measured_wait;
-  return measured > Seconds{} ? percent_signed(predicted / measured - 1) : "";
-}
-
-void print_text(const studies::Comparison& c, const studies::Comparison::ByOp& by, bool by_name,
-                std::ostream& out) {
-  TextTable table(
-      {by_name ? "op" : "op kind", "count", "predicted", "measured", "error", "of the step"});
-  for (const studies::ComparisonRow& r : by_name ? by.by_name : by.by_kind) {
-    const auto both = [](Seconds t, Seconds wait) {
-      return wait > microseconds(0.05) ? human(t) + " + " + human(wait) + " wait" : human(t);
-    };
-    table.row({r.name, r.executions > 0 ? std::to_string(r.executions) : "",
-               both(r.predicted, r.predicted_wait), both(r.measured, r.measured_wait),
-               signed_error(r), percent_signed(r.contribution)});
-  }
-  table.row({"step", "", human(*c.predicted), human(c.measured), percent_signed(by.error),
-             percent_signed(by.error)});
-  out << fmt::format(
-      "{} on {}: predicted against measured, rank {}, median of {} steps (spread {})\n\n",
-      c.workload, c.system, by.rank, c.steps, percent(by.spread));
-  table.print(out, terminal_style(out));
-  if (!by.traffic.empty()) {
-    TextTable sent({"sent per step, all ranks", "predicted", "counted", "error"});
-    for (const studies::ComparedTraffic& t : by.traffic) {
-      sent.row({t.kind, human(Bytes(t.predicted)), human(Bytes(t.counted)),
-                t.counted > 0 ? percent_signed(t.predicted / t.counted - 1) : ""});
-    }
-    out << '\n';
-    sent.print(out, terminal_style(out));
-  }
-  for (const std::string& w : c.warnings) {
-    out << fmt::format("\nwarning: {}\n", w);
-  }
-}
-
-nlohmann::ordered_json rows_json(const std::vector<studies::ComparisonRow>& rows) {
-  nlohmann::ordered_json j = nlohmann::ordered_json::array();
-  for (const studies::ComparisonRow& r : rows) {
-    j.push_back({{"name", r.name},
-                 {"kind", r.kind},
-                 {"executions", r.executions},
-                 {"predicted_s", r.predicted.base()},
-                 {"measured_s", r.measured.base()},
-                 {"predicted_wait_s", r.predicted_wait.base()},
-                 {"measured_wait_s", r.measured_wait.base()},
-                 {"contribution", r.contribution}});
-  }
-  return j;
-}
-
-void print_csv(const studies::Comparison& c, const studies::Comparison::ByOp& by, bool by_name,
-               std::ostream& out) {
-  out << csv_line({"name", "kind", "executions", "predicted_s", "measured_s", "predicted_wait_s",
-                   "measured_wait_s", "contribution"});
-  const auto row = [&out](const studies::ComparisonRow& r) {
-    out << csv_line(
-        {r.name, r.kind, std::to_string(r.executions), fmt::format("{:.9g}", r.predicted.base()),
-         fmt::format("{:.9g}", r.measured.base()), fmt::format("{:.9g}", r.predicted_wait.base()),
-         fmt::format("{:.9g}", r.measured_wait.base()), fmt::format("{:.6g}", r.contribution)});
+/// Rows of a step, for people by their error.
+DataTable rows_table(const std::string& key, bool by_name,
+                     std::vector<studies::ComparisonRow> rows, Visibility look) {
+  using R = studies::ComparisonRow;
+  const auto both = [](Seconds t, Seconds wait) {
+    return Cell{wait > microseconds(0.05) ? human(t) + " + " + human(wait) + " wait" : human(t),
+                t.base()};
   };
-  for (const studies::ComparisonRow& r : by_name ? by.by_name : by.by_kind) {
-    row(r);
-  }
-  studies::ComparisonRow step;
-  step.name = "step";
-  step.executions = 1;
-  step.predicted = *c.predicted;
-  step.measured = c.measured;
-  step.contribution = by.error;
-  row(step);
+  return table_of(
+      key, "",
+      Columns<R>{
+          {"name", by_name ? "op" : "op kind", &R::name},
+          {"kind", "", &R::kind, kInJson | kInCsv},
+          {"executions", "count",
+           [](auto& r) {
+             return Cell{r.executions > 0 ? std::to_string(r.executions) : "", r.executions};
+           }},
+          {"predicted_s", "predicted", [both](auto& r) { return both(r.predicted, r.predicted_wait); }},
+          {"measured_s", "measured", [both](auto& r) { return both(r.measured, r.measured_wait); }},
+          {"predicted_wait_s", "", &R::predicted_wait, kInJson | kInCsv},
+          {"measured_wait_s", "", &R::measured_wait, kInJson | kInCsv},
+          {"", "error",
+           [](auto& r) {
+             const Seconds measured = r.measured + r.measured_wait;
+             return measured > Seconds{}
+                        ? percent_signed((r.predicted + r.predicted_wait) / measured - 1)
+                        : "";
+           },
+           kInText},
+          {"contribution", "of the step", [](auto& r) { return signed_share(r.contribution); }}},
+      rows, look);
 }
 
-Cell of_sum(double error) { return {percent_signed(error), error}; }
+DataTable traffic_table(const studies::Comparison::ByOp& by) {
+  using T = studies::ComparedTraffic;
+  return table_of("traffic", "",
+                  Columns<T>{{"kind", "sent per step, all ranks", &T::kind},
+                             {"predicted_bytes", "predicted",
+                              [](auto& t) { return Cell{human(Bytes(t.predicted)), t.predicted}; }},
+                             {"counted_bytes", "counted",
+                              [](auto& t) { return Cell{human(Bytes(t.counted)), t.counted}; }},
+                             {"", "error",
+                              [](auto& t) {
+                                return t.counted > 0 ? percent_signed(t.predicted / t.counted - 1)
+                                                     : "";
+                              },
+                              kInText}},
+                  by.traffic, by.traffic.empty() ? kInJson : kInText | kInJson);
+}
+
+void add_ops(const studies::Comparison& c, bool by_name, Report& report) {
+  const studies::Comparison::ByOp& by = *c.by_op;
+  report.line(
+      fmt::format("{} on {}: predicted against measured, rank {}, median of {} steps (spread {})\n",
+                  c.workload, c.system, by.rank, c.steps, percent(by.spread)));
+  report.facts({{"rank", by.rank}, {"error", by.error}, {"spread", by.spread}});
+  report.add(rows_table("by_kind", false, by.by_kind, kInJson));
+  report.add(rows_table("by_name", true, by.by_name, kInJson));
+  std::vector<studies::ComparisonRow> rows = by_name ? by.by_name : by.by_kind;
+  rows.push_back({"step", "", 1, *c.predicted, c.measured, {}, {}, by.error});
+  report.add(rows_table("rows", by_name, std::move(rows), kInText | kInCsv));
+  if (!by.traffic.empty()) {
+    report.line();
+  }
+  report.add(traffic_table(by));
+}
 
 /// The job's devices must equal the ranks of the captured run.
 void check_ranks(const traces::Recording& recording, const Job& job, const std::string& trace) {
@@ -161,7 +149,7 @@ DataTable kinds_table(const studies::Comparison::ByShape& by) {
                    {"job_s", "of the job"}});
   for (const studies::ComparedKind& k : by.kinds) {
     kinds.row({cell(k.kind), cell(k.distinct), cell(k.calls), cell(k.predicted), cell(k.measured),
-               k.measured > Seconds{} ? of_sum(k.predicted / k.measured - 1) : empty_cell(),
+               k.measured > Seconds{} ? signed_share(k.predicted / k.measured - 1) : empty_cell(),
                share(k.median), share(k.mean), share(k.p90), share(k.in_range),
                k.job ? cell(*k.job) : empty_cell()});
   }
@@ -171,7 +159,8 @@ DataTable kinds_table(const studies::Comparison::ByShape& by) {
 DataTable unexplained_table(const studies::Comparison::ByShape& by) {
   DataTable unexplained(
       "unexplained", "device work without a shape",
-      {{"reason", "", true}, {"name", "", true}, {"count"}, {"share", "share of time"}});
+      {{"reason", "", true}, {"name", "", true}, {"count"}, {"share", "share of time"}},
+      kInText | kInJson);
   for (const studies::Unexplained& u : by.unexplained) {
     unexplained.row(
         {cell(u.reason), short_name(u.name), cell(u.count), share(u.seconds / by.seconds)});
@@ -180,54 +169,19 @@ DataTable unexplained_table(const studies::Comparison::ByShape& by) {
   return unexplained;
 }
 
-void print_text(const studies::Comparison& c, const studies::Comparison::ByShape& by,
-                std::ostream& out) {
-  out << fmt::format("{} ranks, {} steps of {} (median); models of {}\n", c.ranks, c.steps,
-                     human(c.measured), c.system);
+void add_kinds(const studies::Comparison& c, Report& report) {
+  const studies::Comparison::ByShape& by = *c.by_shape;
+  report.line(fmt::format("{} ranks, {} steps of {} (median); models of {}", c.ranks, c.steps,
+                          human(c.measured), c.system));
   if (c.predicted) {
-    out << fmt::format("the job's step is predicted at {} ({})\n", human(*c.predicted),
-                       percent_signed(*c.predicted / c.measured - 1));
+    report.line(fmt::format("the job's step is predicted at {} ({})", human(*c.predicted),
+                            percent_signed(*c.predicted / c.measured - 1)));
   }
-  out << '\n';
-  kinds_table(by).print_text(out, terminal_style(out));
-  out << fmt::format("\nwaits in collectives: {} per step and rank\n\n", human(by.wait));
-  unexplained_table(by).print_text(out, terminal_style(out));
-  for (const std::string& w : c.warnings) {
-    out << fmt::format("warning: {}\n", w);
-  }
-}
-
-void print_json(const studies::Comparison& c, std::ostream& out) {
-  nlohmann::ordered_json j = {{"stepcast", provenance_json()},
-                              {"workload", c.workload},
-                              {"system", c.system},
-                              {"ranks", c.ranks},
-                              {"steps", c.steps},
-                              {"measured_step_s", c.measured.base()},
-                              {"dropped_records", c.dropped_records},
-                              {"warnings", c.warnings}};
-  if (c.predicted) {
-    j["predicted_step_s"] = c.predicted->base();
-  }
-  if (c.by_op) {
-    const studies::Comparison::ByOp& by = *c.by_op;
-    j["rank"] = by.rank;
-    j["error"] = by.error;
-    j["spread"] = by.spread;
-    j["by_kind"] = rows_json(by.by_kind);
-    j["by_name"] = rows_json(by.by_name);
-    j["traffic"] = nlohmann::ordered_json::array();
-    for (const studies::ComparedTraffic& t : by.traffic) {
-      j["traffic"].push_back(
-          {{"kind", t.kind}, {"predicted_bytes", t.predicted}, {"counted_bytes", t.counted}});
-    }
-  }
-  if (c.by_shape) {
-    j["wait_s"] = c.by_shape->wait.base();
-    j["kinds"] = kinds_table(*c.by_shape).json();
-    j["unexplained"] = unexplained_table(*c.by_shape).json();
-  }
-  out << j.dump(2) << '\n';
+  report.line();
+  report.fact("wait_s", by.wait.base());
+  report.add(kinds_table(by));
+  report.line(fmt::format("\nwaits in collectives: {} per step and rank\n", human(by.wait)));
+  report.add(unexplained_table(by));
 }
 
 int compare(const CompareCommand& options, const Context& context) {
@@ -245,17 +199,27 @@ int compare(const CompareCommand& options, const Context& context) {
   }
   const studies::Comparison c =
       studies::compare(traces::measured_run(recording), job, predicted ? &*predicted : nullptr);
-  const bool csv = options.job.format == OutputFormat::kCsv;
-  if (options.job.format == OutputFormat::kJson) {
-    print_json(c, answer());
-  } else if (c.by_op) {
-    csv ? print_csv(c, *c.by_op, options.by_name, answer())
-        : print_text(c, *c.by_op, options.by_name, answer());
-  } else if (csv) {
-    kinds_table(*c.by_shape).print_csv(answer());
-  } else {
-    print_text(c, *c.by_shape, answer());
+  Report report(options.job.format);
+  report.facts({{"workload", c.workload},
+                {"system", c.system},
+                {"ranks", c.ranks},
+                {"steps", c.steps},
+                {"measured_step_s", c.measured.base()},
+                {"dropped_records", c.dropped_records},
+                {"warnings", c.warnings}});
+  if (c.predicted) {
+    report.fact("predicted_step_s", c.predicted->base());
   }
+  if (c.by_op) {
+    add_ops(c, options.by_name, report);
+  }
+  if (c.by_shape) {
+    add_kinds(c, report);
+  }
+  for (const std::string& w : c.warnings) {
+    report.line("\nwarning: " + w, Meaning::kWarning);
+  }
+  report.print(answer());
   return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/recordings.h"
+#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "core/json_text.h"
 #include "studies/plan/searched_plan.h"
@@ -183,12 +184,10 @@ std::string shortened(const std::string& json) {
 
 /// Keys that a user says of a plan come first, what follows from them later.
 std::string text_of(std::vector<config::Difference> changes) {
-  constexpr std::array<std::string_view, 10> kOfPlans{
-      "parallel.tensor",    "parallel.pipeline", "parallel.context",  "parallel.expert",
-      "parallel.zero",      "batch.micro",       "parallel.schedule", "parallel.virtual_stages",
-      "parallel.recompute", "devices"};
+  const std::vector<std::string> of_plans = config::plan_keys();
   std::stable_partition(changes.begin(), changes.end(), [&](const config::Difference& d) {
-    return std::find(kOfPlans.begin(), kOfPlans.end(), d.key) != kOfPlans.end();
+    return d.key == "devices" ||
+           std::find(of_plans.begin(), of_plans.end(), d.key) != of_plans.end();
   });
   std::string text;
   for (const config::Difference& d : changes) {

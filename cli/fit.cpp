@@ -120,7 +120,7 @@ DataTable skipped_table(const std::vector<studies::SkippedRow>& rows) {
   DataTable table =
       table_of("skipped", "rows not used",
                Columns<R>{{"place", "", &R::place}, {"reason", "", &R::reason, kLeft}}, rows,
-               kInText | kInJson);
+               rows.empty() ? kInJson : kInText | kInJson);
   table.limit(10);
   return table;
 }
@@ -141,9 +141,7 @@ void print(const FitCommand& options, const studies::FitDataResult& result) {
   if (!result.skipped.empty()) {
     report.line();
   }
-  if (!result.skipped.empty() || options.format == OutputFormat::kJson) {
-    report.add(skipped_table(result.skipped));
-  }
+  report.add(skipped_table(result.skipped));
   report.line();
   for (const auto& [rows, why] :
        {std::pair(result.other_devices, "were taken on other devices"),
@@ -175,7 +173,7 @@ int fit_data(const FitCommand& options, const Context& context) {
 }
 
 /// Fitted constants, and those kept from the base file.
-DataTable models_table(const studies::FitTracesResult& result) {
+DataTable models_table(const studies::FitTracesResult& result, Visibility look) {
   using Entry = std::pair<std::string, FittedModels::mapped_type>;
   std::vector<Entry> fitted;
   for (const auto* models : {&result.system.device.fitted, &result.system.fitted}) {
@@ -190,7 +188,7 @@ DataTable models_table(const studies::FitTracesResult& result) {
     return m.second.samples > 1 ? std::optional(m.second.error) : std::nullopt;
   });
   return table_of("models", errors_title(FittedModels(fitted.begin(), fitted.end())), columns,
-                  fitted);
+                  fitted, look);
 }
 
 DataTable traces_table(const studies::FitTracesResult& result) {
@@ -215,7 +213,7 @@ DataTable unexplained_table(const studies::FitTracesResult& result) {
           {"count", "", &U::count},
           {"share", "share of time",
            [&](auto& u) { return share(result.seconds > 0 ? u.seconds / result.seconds : 0); }}},
-      result.unexplained, kInText | kInJson);
+      result.unexplained, result.unexplained.empty() ? kInJson : kInText | kInJson);
   table.limit(20);
   return table;
 }
@@ -237,19 +235,14 @@ int fit_traces(const FitCommand& options, const Context& context) {
   report.facts({{"device", result.system.device.name},
                 {"system", result.system.name},
                 {"out", options.out}});
-  const bool json = options.format == OutputFormat::kJson;
-  if (json) {  // programs get the models first
-    report.add(models_table(result));
-  }
+  report.add(models_table(result, kInJson));  // programs get the models first
   report.add(traces_table(result));
   report.line();
-  if (!json) {
-    report.add(models_table(result));
-    report.line();
-  }
+  report.add(models_table(result, kInText | kInCsv));
+  report.line();
   report.fact("kept", result.kept);
-  if (json || !result.unexplained.empty()) {
-    report.add(unexplained_table(result));
+  report.add(unexplained_table(result));
+  if (!result.unexplained.empty()) {
     report.line();
   }
   if (!result.kept.empty()) {

@@ -10,6 +10,7 @@
 #include "cli/support/console.h"
 #include "cli/support/help.h"
 #include "cli/support/output_options.h"
+#include "core/config/catalogue.h"
 #include "interop/import.h"
 
 namespace {
@@ -40,7 +41,9 @@ int main(int argc, char** argv) {
     context.executable =
         fs::canonical(reinterpret_cast<const char*>(getauxval(AT_EXECFN)), ignored);
   }
+  stepcast::config::Catalogue catalogue;
   context.library = stepcast::interop::library(find_library(context.executable));
+  context.library.catalogue = &catalogue;
   context.arguments.assign(argv + 1, argv + argc);
 
   using namespace stepcast::cli;

@@ -13,6 +13,7 @@
 #include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/framework_export.h"
+#include "cli/support/interrupt.h"
 #include "cli/support/output_files.h"
 #include "cli/support/output_options.h"
 #include "cli/support/plan_export.h"
@@ -282,7 +283,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
                      "expected .json, .csv, .html or .txt; TorchRec and HugeCTR read what --export "
                      "torchrec=FILE and hugectr=FILE write");
   }
-  reject(command, {"--jobs", "--front", "--same-devices", "--for"},
+  reject(command, {"--jobs", "--front", "--same-devices", "--for", "--details"},
          "parallel plans, and the workload is a recommendation model");
   expect_exportable(options.export_as, job);
   if (job.workload.layered() != nullptr) {
@@ -317,12 +318,18 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (!options.max_migrate.empty()) {
     throw InputError("--max-migrate", "bounds the way from a plan that is in use; name it: --from");
   }
+  const InterruptWatch watch;
   const PlanReport report = [&] {
     Progress progress("plan");
     studies::PlanOptions search = search_options(options, job);
     search.progress = std::ref(progress);
+    search.interrupted = &InterruptWatch::interrupted;
     return studies::plan(job, search);
   }();
+  const std::optional<int> interrupted = InterruptWatch::code(!report.plans.empty());
+  if (report.plans.empty() && interrupted) {
+    return *interrupted;
+  }
   if (report.plans.empty()) {
     return print_shortage(report, options.headroom, !options.device_memory_only,
                           options.job.format);
@@ -330,7 +337,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   const Results files = results(options, job, report.plans.front().plan);
   print_embedding_plans(report, !options.headroom.empty(), options.job.format);
   write_results(options, files);
-  return 0;
+  return interrupted.value_or(0);
 }
 
 }  // namespace

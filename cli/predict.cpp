@@ -266,8 +266,13 @@ PredictedJob predicted(const JobOptions& options, const Context& context,
   studies::ChosenJob on = studies::choose_plan(source, options.overrides, library, how.as_is);
   PredictedJob of{std::move(on.job),       {}, {}, std::move(on.default_framework),
                   std::move(on.framework), std::move(on.choice), {}};
-  of.graph = workloads::build_graph(of.job);
-  of.prediction = studies::predict(of.job, of.graph, how.step);
+  if (on.built) {
+    of.graph = std::move(on.built->graph);
+    of.prediction = studies::predict(of.job, of.graph, on.built->step, how.step);
+  } else {
+    of.graph = workloads::build_graph(of.job);
+    of.prediction = studies::predict(of.job, of.graph, how.step);
+  }
   if (how.fixes && of.prediction.fit == simulator::Fit::kNo) {
     of.fixes = studies::memory_fixes(of.job, [&](const std::vector<std::string>& settings) {
       std::vector<std::string> all = options.overrides;

@@ -23,6 +23,9 @@ struct SimulationOptions {
   /// Most rounds of a step that repeats itself follow from a few (steady_rounds.h). Same result
   /// either way; an observer is told of these few (RankSummary::repetition).
   bool steady = false;
+  /// With `steady` and an observer: the result of the same step without one, which says the rounds
+  /// to leave out; it is the result.
+  const struct SimulationResult* known = nullptr;
 };
 
 /// Work in [begin, begin + length) that a rank repeats so many times, right after it. Spans

@@ -12,9 +12,11 @@ namespace {
 
 /// Rounds that must follow each other alike, after the one they are compared with.
 constexpr std::uint32_t kVerified = 4;
-/// Rounds until then, at first; where that is too soon, as many more.
+/// Micro-batches until then, for each stage, at first; where that is too soon, as many more.
 constexpr std::uint32_t kSettling = 3;
 constexpr int kAttempts = 2;
+/// Shares of the micro-batches that fill a pipeline: a round of the fewest that will do.
+constexpr std::int32_t kParts = 4;
 
 /// Calls of a program that repeat themselves: `calls` from `first` on are a round, and `rounds`
 /// follow each other.
@@ -70,6 +72,11 @@ struct Rounds {
     }
     return rounds;
   }
+  /// To simulate at first.
+  [[nodiscard]] std::uint32_t kept(std::int32_t stages) const {
+    const auto size = static_cast<std::uint32_t>(microbatches);
+    return (kSettling * static_cast<std::uint32_t>(stages) + size - 1) / size + kVerified + 1;
+  }
 };
 
 /// Whether a round gives some stream of the program as many ops as its queue holds: the host is
@@ -84,24 +91,19 @@ bool fills_queue(const Program& program, const Run& run, std::int64_t depth) {
   return *std::max_element(ops.begin(), ops.end()) >= depth;
 }
 
-std::optional<Rounds> rounds_of(const ExecutionGraph& graph, std::int64_t depth) {
-  const std::int32_t stages = graph.mesh.pipeline;
-  for (std::int32_t d = stages; d <= graph.programs.front().microbatches / 4; d *= 2) {
-    Rounds rounds{d, {}};
-    bool fills = true;
-    for (const Program& program : graph.programs) {
-      const auto run = run_of(program, d);
-      if (!run) {
-        return std::nullopt;
-      }
-      rounds.runs.push_back(*run);
-      fills = fills && fills_queue(program, *run, depth);
+/// The rounds of so many micro-batches; nullopt where some program has none, or too few to fill a
+/// queue.
+std::optional<Rounds> rounds_of(const ExecutionGraph& graph, std::int32_t microbatches,
+                                std::int64_t depth) {
+  Rounds rounds{microbatches, {}};
+  for (const Program& program : graph.programs) {
+    const auto run = run_of(program, microbatches);
+    if (!run || !fills_queue(program, *run, depth)) {
+      return std::nullopt;
     }
-    if (fills) {
-      return rounds;
-    }
+    rounds.runs.push_back(*run);
   }
-  return std::nullopt;
+  return rounds;
 }
 
 /// A graph without rounds.
@@ -154,7 +156,7 @@ Shortened shortened(const ExecutionGraph& graph, const Rounds& rounds, std::uint
 }
 
 /// Whether what a call after the cut waits for, of its own micro-batch on any rank, lies in the
-/// verified rounds or after them.
+/// verified rounds or after them; the same however many rounds are kept.
 bool reaches_back_enough(const Shortened& s) {
   std::int32_t earliest = std::numeric_limits<std::int32_t>::min();
   std::int32_t next = std::numeric_limits<std::int32_t>::max();
@@ -173,6 +175,20 @@ bool reaches_back_enough(const Shortened& s) {
     }
   }
   return earliest <= next;
+}
+
+/// The shortest rounds of a graph that are long enough.
+std::optional<Rounds> shortest_rounds(const ExecutionGraph& graph, std::int64_t depth) {
+  const std::int32_t stages = graph.mesh.pipeline;
+  for (std::int32_t d = std::max(1, stages / kParts);
+       d <= graph.programs.front().microbatches / 4; d *= 2) {
+    auto rounds = rounds_of(graph, d, depth);
+    if (rounds && rounds->shortest() >= 3 * rounds->kept(stages) &&
+        reaches_back_enough(shortened(graph, *rounds, rounds->kept(stages)))) {
+      return rounds;
+    }
+  }
+  return std::nullopt;
 }
 
 /// The verified rounds and the one before, of every rank.
@@ -292,9 +308,9 @@ class SteadyCheck : public Observer {
 
 SimTime later(SimTime time, std::int64_t by) { return SimTime{ticks(time) + by}; }
 
-/// The result of the shortened step as that of the whole.
+/// The result of the shortened step as that of the whole; `told`: its repetitions can be observed.
 SimulationResult of_all(SimulationResult result, const ExecutionGraph& graph, const Shortened& s,
-                        const StepCosts& costs, const SteadyCheck::Steady& steady) {
+                        const StepCosts& costs, const SteadyCheck::Steady& steady, bool told) {
   const std::int64_t by = s.left_out * steady.ticks;
   result.ops = 0;
   for (std::size_t i = 0; i < result.ranks.size(); ++i) {
@@ -305,7 +321,8 @@ SimulationResult of_all(SimulationResult result, const ExecutionGraph& graph, co
     rank.compute = later(rank.compute, s.left_out * round.compute);
     rank.wait = later(rank.wait, s.left_out * round.wait);
     rank.transfer = later(rank.transfer, s.left_out * round.transfer);
-    rank.repetition = {SimTime{round.begin}, steady.ticks, s.left_out};
+    rank.repetition =
+        told ? Repetition{SimTime{round.begin}, steady.ticks, s.left_out} : Repetition{};
     result.ops +=
         graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)].executed_ops();
   }
@@ -321,23 +338,36 @@ std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, con
   if (costs.shares_core || costs.straggler.log_sigma > 0 || options.jitter.sigma > 0) {
     return std::nullopt;
   }
-  const auto rounds = rounds_of(graph, costs.queue_depth);
-  std::uint32_t kept = kSettling + kVerified + 1;
-  for (int attempt = 0; attempt < kAttempts && rounds && rounds->shortest() >= 3 * kept;
-       ++attempt, kept *= 2) {
-    const Shortened s = shortened(graph, *rounds, kept);
-    if (!reaches_back_enough(s)) {
+  const auto rounds = shortest_rounds(graph, costs.queue_depth);
+  if (!rounds) {
+    return std::nullopt;
+  }
+  if (options.known != nullptr && observer != nullptr) {
+    const auto left_out = static_cast<std::uint32_t>(options.known->ranks.front().repetition.times);
+    if (left_out == 0) {
       return std::nullopt;
     }
+    const Shortened s = shortened(graph, *rounds, rounds->shortest() - left_out);
+    Engine(s.graph, costs, options, observer).run();
+    return *options.known;
+  }
+  std::uint32_t kept = rounds->kept(graph.mesh.pipeline);
+  for (int attempt = 0; attempt < kAttempts && rounds->shortest() >= 3 * kept;
+       ++attempt, kept *= 2) {
+    const Shortened s = shortened(graph, *rounds, kept);
     SteadyCheck check(s, costs);
     const SimulationResult result = Engine(s.graph, costs, options, &check).run();
     const auto steady = check.steady();
-    if (steady && observer == nullptr) {
-      return of_all(result, graph, s, costs, *steady);
+    if (!steady) {
+      continue;
     }
-    if (steady && std::all_of(steady->rounds.begin(), steady->rounds.end(),
-                              [](const auto& round) { return round.told; })) {
-      return of_all(Engine(s.graph, costs, options, observer).run(), graph, s, costs, *steady);
+    const bool told = std::all_of(steady->rounds.begin(), steady->rounds.end(),
+                                  [](const auto& round) { return round.told; });
+    if (told && observer != nullptr) {
+      Engine(s.graph, costs, options, observer).run();
+    }
+    if (told || observer == nullptr) {
+      return of_all(result, graph, s, costs, *steady, told);
     }
   }
   return std::nullopt;

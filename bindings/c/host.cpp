@@ -6,9 +6,10 @@
 
 #include "cli/support/command_line.h"
 #include "cli/support/console.h"
-#include "cli/support/help.h"
+#include "cli/support/framework_export.h"
 #include "core/error.h"
 #include "interop/import.h"
+#include "studies/predict/chosen_plan.h"
 
 namespace stepcast::host {
 namespace {
@@ -76,6 +77,23 @@ void describe_options(const CLI::App& command, Json& to) {
 
 }  // namespace
 
+void add_export(CLI::App& app, cli::Context& context) {
+  struct Options {
+    cli::JobOptions job;
+    std::string to;
+  };
+  CLI::App* command = app.add_subcommand("export", "Write a plan as a framework reads it");
+  auto options = std::make_shared<Options>();
+  add_job_options(*command, options->job);
+  command->add_option("--to", options->to, "The framework")->required();
+  command->callback([options, &context] {
+    cli::answer() << cli::text_for(
+        cli::framework_export(options->to).framework,
+        studies::choose_plan(job_source(options->job), options->job.overrides, {context.library})
+            .job);
+  });
+}
+
 Host::Host(const std::filesystem::path& data, std::vector<Command> commands)
     : library_(interop::library(data)), commands_(std::move(commands)) {
   library_.catalogue = &catalogue_;
@@ -110,6 +128,7 @@ Request Host::read(const nlohmann::ordered_json& json) const {
   for (const auto& [name, document] : documents.items()) {
     request.documents.emplace(name, document.is_string() ? typed(document) : document.dump());
   }
+  request.screen = json.value("screen", false);
   request.arguments = json.value("arguments", std::vector<std::string>{});
   const std::string name = json.value("command", "");
   if (name.empty()) {
@@ -147,25 +166,18 @@ Request Host::read(const nlohmann::ordered_json& json) const {
 Answer Host::run(Request request,
                  const std::function<void(double, const std::string&)>& progress) const {
   if (request.arguments == std::vector<std::string>{"describe"}) {
-    return {0, described(), {}};
+    return {0, described(), {}, {}};
   }
-  std::ostringstream answer, notes;
-  const cli::Console console{&answer, &notes, progress, std::move(request.documents)};
+  std::ostringstream answer, notes, screen;
+  const cli::Console console{&answer, &notes, request.screen ? &screen : nullptr, progress,
+                             std::move(request.documents)};
   const cli::ConsoleScope scope(console);
   const auto named = std::find_if(commands_.begin(), commands_.end(), [&](const Command& c) {
     return !request.arguments.empty() && request.arguments.front() == c.name;
   });
   const std::string command = named == commands_.end() ? "" : named->name;  // else all
   const int code = run_command(command, std::move(request.arguments));
-  return {code, answer.str(), notes.str()};
-}
-
-int Host::run_on_terminal(std::vector<std::string> arguments) const {
-  if (arguments.empty()) {
-    cli::answer() << cli::tour();
-    return 0;
-  }
-  return run_command("", std::move(arguments));
+  return {code, answer.str(), notes.str(), screen.str()};
 }
 
 int Host::run_command(const std::string& name, std::vector<std::string> arguments) const {

@@ -20,13 +20,19 @@ struct Command {
 struct Request {
   std::vector<std::string> arguments;
   std::map<std::string, std::string, std::less<>> documents;
+  bool screen = false;  ///< the answer for people is wanted besides
 };
 
 struct Answer {
   int code = 0;
   std::string text;   ///< what the command printed
   std::string notes;  ///< what it said beside that
+  std::string screen;  ///< what it prints for people, where that was wanted and is another text
 };
+
+/// The command `export` JOB --to FRAMEWORK, of programs alone: a job with its plan, chosen where it
+/// says none, as the framework reads it.
+void add_export(CLI::App& app, cli::Context& context);
 
 /// Commands called by another program. Keeps the data files it has read; safe for several threads.
 ///
@@ -38,7 +44,7 @@ class Host {
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
-  /// Reads {"command", "inputs", "options"} or {"arguments"}, and "documents", or a list alone:
+  /// Reads {"command", "inputs", "options"} or {"arguments"}, "documents" and "screen", or a list alone:
   /// docs/reference/c-interface.md. Errors: InputError.
   [[nodiscard]] Request request(const std::string& json) const;
 
@@ -48,7 +54,9 @@ class Host {
                            const std::function<void(double, const std::string&)>& progress) const;
 
   /// The command line: prints to standard output. Returns the exit code.
-  [[nodiscard]] int run_on_terminal(std::vector<std::string> arguments) const;
+  [[nodiscard]] int run_on_terminal(std::vector<std::string> arguments) const {
+    return run_command("", std::move(arguments));
+  }
 
   /// The commands, their inputs and options as the parser has them.
   [[nodiscard]] std::string described() const;

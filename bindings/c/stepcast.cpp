@@ -16,7 +16,7 @@
 #include "cli/report/chapters.h"
 #include "cli/report/style.h"
 #include "cli/support/console.h"
-#include "cli/support/framework_export.h"
+#include "cli/support/help.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/version.h"
 #include "core/error.h"
@@ -44,28 +44,12 @@ void add_picture(CLI::App& app, cli::Context& /*context*/) {
   });
 }
 
-/// A job with its plan as a framework reads it.
-void add_export(CLI::App& app, cli::Context& context) {
-  struct Options {
-    cli::JobOptions job;
-    std::string to;
-  };
-  CLI::App* command = app.add_subcommand("export", "Write a plan as a framework reads it");
-  auto options = std::make_shared<Options>();
-  command->add_option("job", options->job.job, "Job or plan")->required();
-  command->add_option("--to", options->to, "The framework")->required();
-  command->callback([options, &context] {
-    cli::answer() << cli::text_for(cli::framework_export(options->to).framework,
-                                   load_job(options->job, context));
-  });
-}
-
 std::vector<stepcast::host::Command> commands() {
   return {{"predict", cli::add_predict}, {"sweep", cli::add_sweep},     {"plan", cli::add_plan},
           {"explain", cli::add_explain}, {"diff", cli::add_explain}, {"compare", cli::add_compare}, {"replay", cli::add_replay}, {"guard", cli::add_guard},
           {"show", cli::add_show},       {"list", cli::add_list},       {"convert", cli::add_convert},
           {"job", cli::add_job},         {"fit", cli::add_fit},         {"report", cli::add_report},
-          {"picture", add_picture}, {"export", add_export}};
+          {"picture", add_picture}, {"export", stepcast::host::add_export}};
 }
 
 /// The data files installed with this library, or of the source tree it was built from.
@@ -248,6 +232,10 @@ const char* stepcast_answer(stepcast_call* call) {
   return stepcast_status(call) == STEPCAST_RUNNING ? "" : call->state->answer.text.c_str();
 }
 
+const char* stepcast_screen(stepcast_call* call) {
+  return stepcast_status(call) == STEPCAST_RUNNING ? "" : call->state->answer.screen.c_str();
+}
+
 const char* stepcast_notes(stepcast_call* call) {
   return stepcast_status(call) == STEPCAST_RUNNING ? "" : call->state->answer.notes.c_str();
 }
@@ -258,6 +246,10 @@ const char* stepcast_error(stepcast_call* call) {
 
 int stepcast_main(int count, const char* const* arguments) {
   try {
+    if (count == 0) {
+      cli::answer() << cli::tour();
+      return STEPCAST_DONE;
+    }
     return Host(installed_data(), commands()).run_on_terminal({arguments, arguments + count});
   } catch (const std::exception& e) {
     std::fprintf(stderr, "stepcast: %s\n", e.what());

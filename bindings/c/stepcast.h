@@ -73,6 +73,8 @@ void stepcast_cancel(stepcast_call *call);
 int stepcast_status(stepcast_call *call);
 /* What the command printed: JSON, unless the request asks for another form. Empty until the call has ended. */
 const char *stepcast_answer(stepcast_call *call);
+/* What the command prints for people, where the request asks for it ("screen": true) and the answer has another form. */
+const char *stepcast_screen(stepcast_call *call);
 /* What it said beside that: warnings, files written. */
 const char *stepcast_notes(stepcast_call *call);
 /* Why there is no answer; empty where there is one. */

@@ -204,7 +204,7 @@ DataTable structure_table(const GuardResult& r) {
                                 return Cell{s.runs.empty() ? "all" : s.runs, s.runs};
                               },
                               some_runs_only(r) ? kInText | kInJson : kInJson}},
-                  r.structure, kInText | kInJson);
+                  r.structure, r.structure.empty() ? kInJson : kInText | kInJson);
 }
 
 /// Structure and times in one table.
@@ -255,9 +255,7 @@ void add_guard(const GuardResult& r, Report& report) {
                         {"all_ops_together", power(r.power.all_ops)},
                         {"step", power(r.power.step)}});
   report.add(times_table(r, "", nullptr));
-  if (!r.structure.empty() || report.format() == OutputFormat::kJson) {
-    report.add(structure_table(r));
-  }
+  report.add(structure_table(r));
   for (const auto& [heading, chosen] : {std::pair("\nslower", &GuardedTime::regressed),
                                         std::pair("\nfaster", &GuardedTime::improved)}) {
     if (DataTable times = times_table(r, heading, chosen); !times.empty()) {

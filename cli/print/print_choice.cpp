@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/print/human.h"
+#include "cli/print/print_prediction.h"
 #include "core/config/default_framework.h"
 
 namespace stepcast::cli {
@@ -40,7 +41,7 @@ void add_fixes(const std::vector<studies::Fix>& fixes, const std::vector<std::st
     return;
   }
   std::string command = "stepcast";
-  for (const std::string& argument : arguments) {
+  for (const std::string& argument : without_output(arguments)) {
     command += ' ' + config::quoted_setting(argument);
   }
   for (const std::string& set : fixes.front().set) {

@@ -153,7 +153,7 @@ void add_bound(const PlanReport& r, Report& report) {
   report.line(fmt::format(
       "search: {} evaluations of 10^{:.0f} plans, {}{}; simulation {}",
       count(static_cast<double>(r.evaluations)), r.space_log10, human(Seconds(r.search_seconds)),
-      r.cut ? " (ended by the time limit)" : "", human(Seconds(r.simulation_seconds))));
+      r.cut ? " (ended early)" : "", human(Seconds(r.simulation_seconds))));
 }
 
 Json plan_document(const RankedPlan& p) {

@@ -221,7 +221,7 @@ std::string heading(const StepPrediction& p, const std::string& framework,
 
 /// The people's account of the step.
 void add_screen(const StepPrediction& p, const PredictionContext& context, Report& report) {
-  if (report.format() != OutputFormat::kText) {
+  if (!report.for_people()) {
     return;
   }
   const auto line = [&report](const char* name, std::string text) {
@@ -369,13 +369,18 @@ Json memory_json(const StepPrediction& p) {
   return j;
 }
 
+std::vector<std::string> without_output(std::vector<std::string> arguments) {
+  bool value = false;
+  std::erase_if(arguments, [&value](const std::string& argument) {
+    const bool takes = argument == "-o" || argument == "--html" || argument == "--format";
+    return std::exchange(value, takes) || takes;
+  });
+  return arguments;
+}
+
 std::string typed_job(const std::vector<std::string>& arguments) {
   std::string text;
-  bool file = false;  // that the answer goes to
-  for (const std::string& argument : arguments) {
-    if (std::exchange(file, argument == "-o" || argument == "--html") || file) {
-      continue;
-    }
+  for (const std::string& argument : without_output(arguments)) {
     if (argument == "-") {
       return "";
     }

@@ -22,6 +22,8 @@ struct PredictionContext {
 /// programs CONTRACT section 4.
 void add_prediction(const studies::StepPrediction& prediction, const PredictionContext& context,
                     Report& report);
+/// Arguments without those that say where and how the answer is printed.
+std::vector<std::string> without_output(std::vector<std::string> arguments);
 /// The arguments that name a job, as they are typed: those of `predict`; "" of standard input.
 std::string typed_job(const std::vector<std::string>& arguments);
 /// The framework that a step runs on, and whether it was implied; nothing without one.

@@ -147,24 +147,17 @@ void print_replan(const ReplanReport& r, const planner::AdaptedPlan& adapted, Ou
   if (!r.migration.tables.empty()) {
     add_difference(studies::plan_difference(r.job, r.in_use, r.plan), tables);
   }
-  if (format != OutputFormat::kJson) {
-    print_tables(tables, format, answer());
-    return;
-  }
-  nlohmann::ordered_json j;
-  j["stepcast"] = provenance_json();
-  j["plans"] = {nlohmann::ordered_json::parse(config::plan_to_json(r.plan, -1))};
-  for (const DataTable& t : tables) {
-    j[t.key()] = t.json();
-  }
+  Report report(format);
+  report.item("plans", [&r] { return Json::parse(config::plan_to_json(r.plan, -1)); });
+  report.add(tables);
   if (!adapted.as_it_was() || r.in_use.devices != r.job.devices) {
-    j["carried_over"] = {{"devices_before", r.in_use.devices},
-                         {"devices_now", r.job.devices},
-                         {"added", adapted.added},
-                         {"removed", adapted.removed},
-                         {"moved", adapted.moved}};
+    report.fact("carried_over", {{"devices_before", r.in_use.devices},
+                                 {"devices_now", r.job.devices},
+                                 {"added", adapted.added},
+                                 {"removed", adapted.removed},
+                                 {"moved", adapted.moved}});
   }
-  answer() << j.dump(2) << '\n';
+  report.print(answer());
 }
 
 std::string plan_override(const std::string& file) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/print/terminal_text.h"
+#include "cli/support/console.h"
 #include "cli/version.h"
 
 namespace stepcast::cli {
@@ -11,7 +12,22 @@ Json provenance_json() {
   return {{"version", kVersion}, {"git", kGit}, {"data", kDataVersion}, {"schema", 1}};
 }
 
-Report::Report(OutputFormat format) : format_(format) { fact("stepcast", provenance_json); }
+namespace {
+
+std::ostream* screen() { return console() == nullptr ? nullptr : console()->screen; }
+
+}  // namespace
+
+Report::Report(OutputFormat format) : Report(format, Nested{}) {
+  fact("stepcast", provenance_json);
+}
+
+Report::Report(OutputFormat format, Nested)
+    : format_(format),
+      places_((format == OutputFormat::kJson  ? kInJson
+               : format == OutputFormat::kCsv ? kInCsv
+                                              : kInText) |
+              (screen() != nullptr ? kInText : 0)) {}
 
 void Report::put(const std::string& key, Json value) {
   parts_.emplace_back(Fact{key, std::move(value)});
@@ -34,16 +50,13 @@ void Report::text(std::string_view text) {
 }
 
 void Report::drawn(Drawn picture) {
-  if (format_ == OutputFormat::kText) {
+  if (for_people()) {
     parts_.emplace_back(std::move(picture));
   }
 }
 
 void Report::add(DataTable table) {
-  const Visibility place = format_ == OutputFormat::kText   ? kInText
-                           : format_ == OutputFormat::kJson ? kInJson
-                                                            : kInCsv;
-  if (table.in(place)) {
+  if (table.in(places_)) {
     parts_.emplace_back(std::move(table));
   }
 }
@@ -72,7 +85,7 @@ void Report::print_text(std::ostream& out, const TerminalStyle& style) const {
   for (const auto& part : parts_) {
     if (const auto* picture = std::get_if<Drawn>(&part)) {
       print_coloured(out, (*picture)(style));
-    } else if (const auto* table = std::get_if<DataTable>(&part)) {
+    } else if (const auto* table = std::get_if<DataTable>(&part); table && table->in(kInText)) {
       table->print_text(out, style);
     } else if (const auto* section = std::get_if<Section>(&part)) {
       section->report->print_text(out, style);
@@ -83,7 +96,7 @@ void Report::print_text(std::ostream& out, const TerminalStyle& style) const {
 /// A table with the key and columns of the one before continues it; before others is an empty line.
 void Report::print_csv(std::ostream& out, std::string& table_before) const {
   for (const auto& part : parts_) {
-    if (const auto* table = std::get_if<DataTable>(&part)) {
+    if (const auto* table = std::get_if<DataTable>(&part); table && table->in(kInCsv)) {
       const std::string own = table->key() + '\n' + table->csv_header();
       if (own != table_before && !table_before.empty()) {
         out << '\n';
@@ -103,7 +116,7 @@ Json Report::json() const {
       j[fact->key] = fact->value;
     } else if (const auto* item = std::get_if<Item>(&part)) {
       j[item->key].push_back(item->value);
-    } else if (const auto* table = std::get_if<DataTable>(&part)) {
+    } else if (const auto* table = std::get_if<DataTable>(&part); table && table->in(kInJson)) {
       j[table->key()] = table->json();
     } else if (const auto* section = std::get_if<Section>(&part)) {
       Json whole = section->report->json();
@@ -132,6 +145,9 @@ void Report::print(std::ostream& out, const TerminalStyle& style) const {
       print_csv(out, table_before);
       break;
     }
+  }
+  if (screen() != nullptr) {
+    print_text(*screen(), terminal_style(*screen()));
   }
 }
 

@@ -22,6 +22,8 @@ namespace stepcast::cli {
 ///   report.add(table);
 ///   report.section("bound").fact("gap", 0.01);
 ///   report.print(std::cout);
+///
+/// Where the console has a screen, what is for programs goes there as text, too.
 class Report {
  public:
   /// A whole document: its first fact is what made it.
@@ -71,7 +73,7 @@ class Report {
   /// An empty list, which items may follow.
   void list(const std::string& key);
 
-  [[nodiscard]] OutputFormat format() const { return format_; }
+  [[nodiscard]] bool for_people() const { return (places_ & kInText) != 0; }
   void print(std::ostream& out) const;  ///< in the style of the stream
   void print(std::ostream& out, const TerminalStyle& style) const;
 
@@ -87,7 +89,7 @@ class Report {
   };
   struct Item : Fact {};
   struct Nested {};
-  Report(OutputFormat format, Nested) : format_(format) {}
+  Report(OutputFormat format, Nested);
   void put(const std::string& key, Json value);
   Report& nested(const std::string& key, bool item);
   void print_text(std::ostream& out, const TerminalStyle& style) const;
@@ -95,6 +97,7 @@ class Report {
   [[nodiscard]] Json json() const;
 
   OutputFormat format_;
+  Visibility places_;
   std::vector<std::variant<Fact, Item, Drawn, DataTable, Section>> parts_;
 };
 

@@ -6,7 +6,7 @@ namespace stepcast::cli {
 namespace {
 
 thread_local const Console* current = nullptr;
-thread_local std::ostream* kept = nullptr;
+thread_local std::ostream* kept_answer = nullptr;
 thread_local Manners own_manners;
 
 }  // namespace
@@ -14,13 +14,13 @@ thread_local Manners own_manners;
 ConsoleScope::ConsoleScope(const Console& console) { current = &console; }
 ConsoleScope::~ConsoleScope() { current = nullptr; }
 
-KeptAnswer::KeptAnswer() : before_(kept) { kept = &text_; }
-KeptAnswer::~KeptAnswer() { kept = before_; }
+KeptAnswer::KeptAnswer() : before_(kept_answer) { kept_answer = &text_; }
+KeptAnswer::~KeptAnswer() { kept_answer = before_; }
 
 Manners& manners() { return own_manners; }
 
 std::ostream& answer() {
-  return kept != nullptr ? *kept : current != nullptr ? *current->answer : std::cout;
+  return kept_answer != nullptr ? *kept_answer : current != nullptr ? *current->answer : std::cout;
 }
 std::ostream& errors() { return current != nullptr ? *current->notes : std::cerr; }
 std::ostream& notes() {

@@ -15,6 +15,7 @@ namespace stepcast::cli {
 struct Console {
   std::ostream* answer = nullptr;  ///< what the command prints
   std::ostream* notes = nullptr;   ///< warnings, files written, errors
+  std::ostream* screen = nullptr;  ///< what it prints for people where the answer is for programs
   /// The share of a long command that is done and what is in hand, often. What it throws ends the
   /// command.
   std::function<void(double share, const std::string& note)> progress;

@@ -1,5 +1,7 @@
 #include "cli/support/interrupt.h"
 
+#include <fmt/ostream.h>
+
 #include <atomic>
 #include <csignal>
 
@@ -32,5 +34,15 @@ InterruptWatch::~InterruptWatch() {
 }
 
 bool InterruptWatch::interrupted() { return pressed; }
+
+std::optional<int> InterruptWatch::code(bool found) {
+  if (!pressed) {
+    return std::nullopt;
+  }
+  fmt::print(notes(), "stepcast: interrupted; {}\n",
+             found ? "the best plans so far:" : "no plan was found yet");
+  constexpr int kCode = 130;
+  return kCode;
+}
 
 }  // namespace stepcast::cli

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 
 namespace stepcast::cli {
 
@@ -12,12 +13,11 @@ class InterruptWatch {
   InterruptWatch& operator=(const InterruptWatch&) = delete;
   /// True once Ctrl-C was pressed; for any thread.
   [[nodiscard]] static bool interrupted();
+  /// After a search: its exit code if Ctrl-C ended it, which is said; nullopt if nothing did.
+  [[nodiscard]] static std::optional<int> code(bool found);
 
  private:
   bool watches_;
 };
-
-/// The exit code of a command that Ctrl-C ended.
-inline constexpr int kInterruptedCode = 130;
 
 }  // namespace stepcast::cli

@@ -121,11 +121,6 @@ void OutputOptions::add_to(CLI::App& command) {
   }
   if (CLI::Option* details = command.get_option_no_throw("--details")) {
     details->group(kGroup);
-  } else {
-    command
-        .add_flag_callback(
-            "--details", [] {}, "Everything, where the first screen answers the question")
-        ->group(kGroup);
   }
   command
       .add_option_function<std::string>(

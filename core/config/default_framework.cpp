@@ -135,10 +135,20 @@ bool same(const FittedModels& a, const FittedModels& b) {
   });
 }
 
-/// Keys that say how a job is split, rather than how its ranks are numbered or attend.
-bool splits_job(std::string_view key) { return key != "order" && key != "context_algorithm"; }
-
 }  // namespace
+
+std::vector<std::string> plan_keys() {
+  std::vector<std::string> paths;
+  for (const auto& [object, table] :
+       {std::pair{"parallel.", parallel_table()}, {"batch.", batch_table()}}) {
+    for (const KeyFacts& key : table) {
+      if (key.searched && key.name != "order" && key.name != "context_algorithm") {
+        paths.push_back(fmt::format("{}{}", object, key.name));
+      }
+    }
+  }
+  return paths;
+}
 
 GivenKeys given_keys(const Source& source, const std::vector<std::string>& given_overrides,
                      const Library& library) {
@@ -146,19 +156,16 @@ GivenKeys given_keys(const Source& source, const std::vector<std::string>& given
   const JobDocuments documents =
       open_plan(apply_overrides(job_document(source, overrides, library), overrides, library));
   const Json& root = documents.job.root;
-  const auto has = [&root](const char* object, std::string_view key) {
-    const auto in = root.is_object() ? root.find(object) : root.end();
-    return in != root.end() && in->is_object() && in->contains(std::string(key));
+  const auto has = [&root](const std::string& path) {
+    const std::size_t dot = path.find('.');
+    const auto in = root.is_object() ? root.find(path.substr(0, dot)) : root.end();
+    return in != root.end() && in->is_object() && in->contains(path.substr(dot + 1));
   };
   GivenKeys given;
   given.devices = root.is_object() && root.contains("devices");
-  given.global = has("batch", "global");
-  for (const auto& [object, table] :
-       {std::pair{"parallel", parallel_table()}, {"batch", batch_table()}}) {
-    for (const KeyFacts& key : table) {
-      given.plan = given.plan || (key.searched && splits_job(key.name) && has(object, key.name));
-    }
-  }
+  given.global = has("batch.global");
+  const std::vector<std::string> plan = plan_keys();
+  given.plan = std::any_of(plan.begin(), plan.end(), has);
   return given;
 }
 

@@ -28,10 +28,13 @@ JobOnFramework load_job_on_default_framework(const Source& source,
                                              const std::vector<std::string>& overrides,
                                              const Library& library);
 
+/// Keys that say how a job is split, rather than how its ranks are numbered or attend: those that
+/// `plan` searches.
+std::vector<std::string> plan_keys();
+
 /// Whether a job says these keys itself, in its file or by overrides.
 struct GivenKeys {
-  bool plan = false;  ///< any that says how it is split: a degree, the schedule, ZeRO,
-                      ///< recomputation, the micro-batch
+  bool plan = false;  ///< any of plan_keys
   bool devices = false, global = false;
 };
 

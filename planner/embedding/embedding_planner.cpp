@@ -224,9 +224,9 @@ class Planning {
       c.plan.ledger = ledger_of(job_, c.plan);
       if (const auto excess = excess_of(job_, c.plan, c.plan.ledger)) {
         // The ledger of the finished plan has the last word; what it rejects is no answer.
-        result_.shortage = Shortage{excess->largest_table, excess->line.tier,
-                                    static_cast<std::int64_t>(std::ceil(excess->line.total())),
-                                    static_cast<std::int64_t>(excess->line.capacity)};
+        result_.shortage = Shortage{excess->largest_table, excess->tier,
+                                    static_cast<std::int64_t>(std::ceil(excess->held.base())),
+                                    static_cast<std::int64_t>(excess->capacity.base())};
         lacking = std::max(further_communicators(job_, c.plan), lacking.value_or(Bytes{}));
         continue;
       }
@@ -244,7 +244,7 @@ class Planning {
   static SearchResult searched(const PlacementProblem& problem, const SearchOptions& options,
                                bool again) {
     SearchResult found = search(problem, options);
-    if (again || found.best.empty() || options.time_limit || found.gap() < kScarceGap ||
+    if (again || found.best.empty() || options.time_limit || found.cut || found.gap() < kScarceGap ||
         fullness(problem, found.best.front().second) < kScarce) {
       return found;
     }

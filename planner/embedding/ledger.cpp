@@ -269,23 +269,7 @@ std::optional<LedgerExcess> excess_of(const Job& job, const EmbeddingPlan& plan,
   if (!worst) {
     return std::nullopt;
   }
-  LedgerExcess sum;
-  sum.line.rank = static_cast<std::int32_t>(worst->fullest_rank);
-  sum.line.tier = of.name;
-  sum.line.capacity = worst->capacity.base();
-  sum.largest_table = largest_table(job, plan, of, worst->unit);
-  for (const LedgerLine& line : ledger) {
-    if (line.tier == of.name && unit_of(line.rank, of.shared_by) == worst->unit) {
-      sum.line.weights += line.weights;
-      sum.line.optimizer += line.optimizer;
-      sum.line.gradients += line.gradients;
-      sum.line.cache += line.cache;
-      sum.line.remap += line.remap;
-      sum.line.buffers += line.buffers;
-      sum.line.dense += line.dense;
-    }
-  }
-  return sum;
+  return LedgerExcess{*worst, of.name, largest_table(job, plan, of, worst->unit)};
 }
 
 }  // namespace stepcast::planner

@@ -6,6 +6,7 @@
 #include "core/graph/embedding_placement.h"
 #include "core/job/job.h"
 #include "core/job/plan.h"
+#include "core/job/tier_units.h"
 
 namespace stepcast::planner {
 
@@ -21,8 +22,8 @@ std::vector<std::size_t> communicator_sizes(const EmbeddingPlacement& placement,
 std::vector<LedgerLine> ledger_of(const Job& job, const EmbeddingPlan& plan);
 
 /// The unit of a tier that lacks most: the sum of its ranks' lines; nullopt where all fit.
-struct LedgerExcess {
-  LedgerLine line;
+struct LedgerExcess : TierExcess {
+  std::string tier;
   std::string largest_table;  ///< with most bytes there
 };
 std::optional<LedgerExcess> excess_of(const Job& job, const EmbeddingPlan& plan,

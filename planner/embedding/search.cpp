@@ -269,9 +269,7 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
   internal::Annealing run;
   run.moves =
       kAnnealed * problem.tables.size() * 64 / (56 + static_cast<std::size_t>(problem.ranks));
-  if (budget.timed()) {
-    run.stop = [&budget] { return budget.spent(); };
-  }
+  run.stop = [&budget] { return budget.ended(); };
   const std::size_t runs =
       budget.timed() ? std::max<std::size_t>(1, options.anneals) : options.anneals;
   const Placement from = runs > 0 && best_found.best() > enough ? best_found.front() : Placement{};

@@ -33,6 +33,8 @@ struct SearchOptions {
   std::optional<Femtoseconds> rival = std::nullopt;
   std::size_t keep = 4;                     ///< distinct placements handed back
   std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
+  /// Asked now and then: true ends the search with what it has.
+  std::function<bool()> interrupted = nullptr;
 };
 
 /// Reason why a placement cannot be found: the shortest explanation.
@@ -52,7 +54,7 @@ struct SearchResult {
   LowerBound bound;
   std::uint64_t evaluations = 0;
   std::uint64_t proof_steps = 0;  ///< of these, of branch and bound
-  bool cut = false;               ///< by the time limit
+  bool cut = false;               ///< by the time limit, or interrupted
   /// The bound is so near the rival's objective, or above, that nothing was searched for.
   bool left = false;
   std::optional<Shortage> shortage;

@@ -203,6 +203,7 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.search.proof_steps = proof_steps(options.effort);
   search.search.time_limit = options.time_limit;
   search.search.clock = options.clock;
+  search.search.interrupted = options.interrupted;
   search.row_tiers = options.row_tiers;
   search.slow_tiers = options.slow_tiers;
   search.form = options.form;
@@ -212,7 +213,8 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   planner::check_plannable(job);
   const double begin = now();
   const auto over = [&] {
-    return options.time_limit && options.clock && now() - begin >= *options.time_limit;
+    return (options.interrupted && options.interrupted()) ||
+           (options.time_limit && options.clock && now() - begin >= *options.time_limit);
   };
   const auto tell = [&](double done, std::string_view of, double best) {
     if (options.progress) {

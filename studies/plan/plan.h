@@ -25,6 +25,8 @@ struct PlanOptions {
   bool compare = false;
   planner::PlanForm form;         ///< of the plans searched
   std::function<double()> clock;  ///< seconds; without it no time is reported
+  /// Asked now and then: true ends the search with what it has.
+  std::function<bool()> interrupted;
   std::function<void(double done, const std::string& best)> progress;
 };
 

@@ -16,6 +16,7 @@
 #include "models/cost_model.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/plan/searched_plan.h"
+#include "studies/predict/memory_fix.h"
 #include "studies/predict/recipes.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
@@ -44,6 +45,7 @@ struct Candidate {
   JobOnFramework on;
   Settings settings;
   Seconds seconds;
+  std::optional<BuiltStep> built = std::nullopt;
 };
 
 class Chooser {
@@ -54,9 +56,11 @@ class Chooser {
         library_(library),
         given_(config::given_keys(source, overrides, library)) {}
 
+  [[nodiscard]] JobOnFramework read(const Settings& settings) const {
+    return config::load_job_on_default_framework(source_, joined(overrides_, settings), library_);
+  }
   [[nodiscard]] JobOnFramework load(const Settings& settings) const {
-    JobOnFramework on = config::load_job_on_default_framework(
-        source_, joined(overrides_, settings), library_);
+    JobOnFramework on = read(settings);
     on.job = with_searched_plan(std::move(on.job));
     return on;
   }
@@ -66,6 +70,17 @@ class Chooser {
   }
 
   ChosenJob run() {
+    std::optional<InputError> wrong;
+    if (given_.plan) {
+      try {
+        ChosenJob said = literal();
+        if (said.job.workload.transformer() != nullptr) {
+          return said;
+        }
+      } catch (const InputError& error) {
+        wrong = error;
+      }
+    }
     std::optional<PlanRequestOnFramework> open_job;
     try {
       open_job = open({});
@@ -75,10 +90,13 @@ class Chooser {
     const Job& job = open_job->request.job;
     const bool layers = job.workload.transformer() == nullptr;
     const std::int64_t machine = job.devices;
-    if (given_.plan && !layers) {
-      return legal(job, machine);
+    if (wrong && !layers) {
+      return on_more_machines(job, *wrong);
     }
     const bool trains = !layers && job.phase == JobPhase::kTrain;
+    if (layers && replica_fills_device(job)) {
+      return literal();
+    }
     for (std::int64_t devices = trains ? first_devices(job, machine) : machine;
          devices <= most_devices(job); devices *= 2) {
       const Settings on =
@@ -95,31 +113,31 @@ class Chooser {
       if (known && !trains && !clearly_less(least_.base(), before.base())) {
         break;  // more devices hold no less each
       }
+      if (layers && job.workload.layered()->tables.empty() &&
+          (known ? 2 * least_ - before > job.system.device.memory : devices > job.batch.global)) {
+        break;  // nor would ever more, which hold a + b / devices; or have no sample each
+      }
     }
     return literal();
   }
 
-  /// A plan that is said, on the fewest machines that its degrees divide.
-  [[nodiscard]] ChosenJob legal(const Job& job, std::int64_t machine) const {
-    try {
-      return literal();
-    } catch (const InputError&) {
-      for (std::int64_t devices = 2 * machine; !given_.devices && devices <= most_devices(job);
-           devices *= 2) {
-        try {
-          Settings on{fmt::format("devices={}", devices)};
-          return chosen({load(on), on, {}}, devices, machine);
-        } catch (const InputError&) {  // nor that many
-        }
+  /// A plan that is said and `wrong` on one machine, on the fewest that its degrees divide.
+  [[nodiscard]] ChosenJob on_more_machines(const Job& job, const InputError& wrong) const {
+    for (std::int64_t devices = 2 * job.devices; !given_.devices && devices <= most_devices(job);
+         devices *= 2) {
+      try {
+        Settings on{fmt::format("devices={}", devices)};
+        return chosen({load(on), on, {}}, devices, job.devices);
+      } catch (const InputError&) {  // nor that many
       }
-      throw;
     }
+    throw wrong;
   }
 
   [[nodiscard]] ChosenJob literal() const {
     JobOnFramework on = load({});
     return noted({std::move(on.job), {}, std::move(on.default_framework), std::move(on.rejected),
-                  std::move(on.framework)});
+                  std::move(on.framework), std::nullopt});
   }
 
  private:
@@ -178,7 +196,7 @@ class Chooser {
       if (!made) {
         continue;
       }
-      const ExecutionGraph graph = workloads::build_graph(made->on.job);
+      ExecutionGraph graph = workloads::build_graph(made->on.job);
       if (!fits(made->on.job, graph)) {
         continue;
       }
@@ -187,7 +205,9 @@ class Chooser {
         return fit.empty() ? std::move(made) : simplest(std::move(fit));
       }
       ++simulated;
-      made->seconds = to_seconds(simulate_step(graph, model).result.makespan);
+      SimulatedStep step = simulate_step(graph, model);
+      made->seconds = to_seconds(step.result.makespan);
+      made->built = BuiltStep{std::move(graph), std::move(step)};
       fit.emplace_back(std::move(*made), &recipe.point);
     }
     return simplest(std::move(fit));
@@ -235,12 +255,13 @@ class Chooser {
       settings.emplace_back("batch.micro=1");
     }
     try {
-      Candidate made{load(settings), settings, recipe.seconds};
+      Candidate made{read(settings), settings, recipe.seconds};
       const Settings rest = recipe_settings(recipe.point, made.on.job);
       if (!rest.empty()) {  // what its framework says of plans of that shape
         made.settings = joined(std::move(made.settings), rest);
-        made.on = load(made.settings);
+        made.on = read(made.settings);
       }
+      made.on.job = with_searched_plan(std::move(made.on.job));
       return made;
     } catch (const InputError&) {
       return std::nullopt;
@@ -297,7 +318,8 @@ class Chooser {
                                          given_.plan ? "it is legal on" : "hold it"));
     }
     return noted({std::move(best.on.job), std::move(choice), std::move(best.on.default_framework),
-                  std::move(best.on.rejected), std::move(best.on.framework)});
+                  std::move(best.on.rejected), std::move(best.on.framework),
+                  std::move(best.built)});
   }
 
   /// Says it where the batch is not the workload's default.

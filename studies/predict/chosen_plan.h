@@ -1,10 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/config/config.h"
 #include "core/job/job.h"
+#include "studies/predict/simulated_step.h"
 
 namespace stepcast::studies {
 
@@ -21,6 +23,7 @@ struct ChosenJob {
   Job job;
   PlanChoice choice;
   std::string default_framework, rejected, framework;  ///< config::JobOnFramework
+  std::optional<BuiltStep> built;                      ///< of the job, where it was simulated
 };
 
 /// The job of a source and overrides, with what it leaves open chosen:

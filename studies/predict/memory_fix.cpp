@@ -17,6 +17,7 @@
 #include "core/job/job_rules.h"
 #include "core/job/layers.h"
 #include "models/cost_model.h"
+#include "planner/embedding/shard_bytes.h"
 #include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_space.h"
 #include "simulator/reports/framework_memory.h"
@@ -319,6 +320,9 @@ class Fixer {
   /// more devices.
   void fix_layers() {
     const LayeredWorkload& w = *job_.workload.layered();
+    if (replica_fills_device(job_)) {
+      return;
+    }
     if (!w.tables.empty()) {
       if (!job_.embedding_plan) {
         take({"embedding.plan=search"});
@@ -326,7 +330,10 @@ class Fixer {
     } else {
       const bool splits = w.layers != nullptr && w.layers->as<DitModel>() != nullptr;
       const std::int64_t widest = splits ? job_.devices : job_.parallel.tensor;
-      for (std::int64_t global = job_.batch.global; global >= 1 && fixes_.empty(); global /= 2) {
+      const bool one_fits =  // of all samples one, on all ranks
+          !splits || fix_of({fmt::format("parallel.tensor={}", widest), "batch.global=1"});
+      for (std::int64_t global = job_.batch.global; one_fits && global >= 1 && fixes_.empty();
+           global /= 2) {
         for (std::int64_t tensor = job_.parallel.tensor; tensor <= widest; tensor *= 2) {
           Settings set;
           if (tensor != job_.parallel.tensor) {
@@ -367,6 +374,16 @@ class Fixer {
 };
 
 }  // namespace
+
+bool replica_fills_device(const Job& job) {
+  const LayeredWorkload* w = job.workload.layered();
+  if (w == nullptr || w->tables.empty()) {
+    return false;
+  }
+  Job least = job;
+  least.batch.global = least.devices = 1;
+  return planner::dense_bytes(least) > job.system.device.memory.base();
+}
 
 std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& device) {
   auto lines = ledger.parts();

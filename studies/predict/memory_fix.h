@@ -32,6 +32,11 @@ using LoadWith = std::function<Job(const std::vector<std::string>& settings)>;
 /// helps.
 std::vector<Fix> memory_fixes(const Job& job, const LoadWith& load);
 
+/// True where the model and the states that every rank of a list of layers holds, at a sample
+/// each, fill a device: no number of devices and no placement of tables helps. For models that split
+/// no layers.
+bool replica_fills_device(const Job& job);
+
 /// Text on a step that fits or does not by less than forecasts of memory err by; "" by more.
 std::string tight_memory(Bytes used, const Device& device);
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,15 @@ std::int64_t expert_parameters(const TransformerWorkload& model) {
   const double share = 1 - static_cast<double>(model.moe->per_token) /
                                static_cast<double>(model.moe->experts);
   return share > 0 ? static_cast<std::int64_t>(idle / share) : 0;
+}
+
+/// Layers that compute as much as the LM head; at least one.
+std::int32_t head_in_layers(const TransformerWorkload& model, std::int64_t sequence) {
+  const double head = static_cast<double>(model.vocabulary) * static_cast<double>(model.hidden);
+  const double all = static_cast<double>(transformer_active_parameters(model, sequence));
+  const double layer =
+      (all - head * (model.tied_embeddings ? 1 : 2)) / static_cast<double>(model.layers);
+  return std::max(1, static_cast<std::int32_t>(std::lround(head / layer)));
 }
 
 /// Ranks that a fast domain joins, at most as many as a machine of today has.
@@ -76,7 +86,8 @@ RecipeSearch::RecipeSearch(const Job& job, const models::CostModel& model)
       capacity_((1 - kHeadroom) * job.system.device.memory),
       reserve_(simulator::framework_memory(job.system.device, {}, {}).context),
       devices_(static_cast<std::int32_t>(job.devices)),
-      inside_(fast_ranks(job.system, job.devices)) {
+      inside_(fast_ranks(job.system, job.devices)),
+      head_(head_in_layers(*job.workload.transformer(), job.batch.sequence)) {
   const TransformerWorkload& w = *job.workload.transformer();
   expert_parameters_ = expert_parameters(w);
   parameters_ = transformer_parameters(w, job.batch.sequence) - expert_parameters_;
@@ -133,6 +144,9 @@ std::optional<Recipe> RecipeSearch::fitted(Point point, const std::optional<Reci
   point.recompute = RecomputeKind::kNone;
   point.recompute_layers = 0;
   const auto fits = [this](const std::optional<Recipe>& r) { return r && r->bytes <= capacity_; };
+  if (state_bytes(point) > capacity_.base()) {
+    return std::nullopt;
+  }
   const auto none = costed(point);
   if (!none || fits(none) || (rival && !clearly_less(none->seconds, rival->seconds))) {
     return fits(none) ? none : std::nullopt;
@@ -286,7 +300,12 @@ std::vector<PlanPoint> RecipeSearch::neighbours(const Point& of) const {
   };
   add([](Point& p) { return p.micro *= 2; });
   if (of.pipeline > 1) {
-    for (const auto& [embedding, head] : {std::pair{0, 0}, {0, 1}, {1, 1}, {0, 2}}) {
+    std::set<std::pair<std::int32_t, std::int32_t>> seen;
+    for (const auto& [embedding, head] :
+         {std::pair{0, head_}, {0, (head_ + 1) / 2}, {1, head_}, {0, 0}, {0, 1}, {1, 1}}) {
+      if (!seen.insert({embedding, head}).second) {
+        continue;
+      }
       const std::int32_t layers = static_cast<std::int32_t>(w.layers) + embedding + head;
       const std::int32_t chunks = layers / of.pipeline;
       for (const std::int32_t v : {chunks, chunks / 2, 1}) {
@@ -294,7 +313,7 @@ std::vector<PlanPoint> RecipeSearch::neighbours(const Point& of) const {
           p.virtual_stages = std::max(1, v);
           p.embedding_layers = e;
           p.head_layers = h;
-          return layers % (p.pipeline * p.virtual_stages) == 0;
+          return p.virtual_stages == 1 || layers % (p.pipeline * p.virtual_stages) == 0;
         });
       }
     }

@@ -56,6 +56,7 @@ class RecipeSearch {
   planner::ClosedFormModel closed_form_;
   Bytes capacity_, reserve_;
   std::int32_t devices_, inside_;
+  std::int32_t head_;  ///< what the LM head counts as, in layers
   std::int64_t parameters_ = 0, expert_parameters_ = 0;
   std::map<Point, std::optional<Recipe>> costed_;
 };

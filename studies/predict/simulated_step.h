@@ -1,6 +1,7 @@
 #pragma once
 #include <vector>
 
+#include "core/graph/program.h"
 #include "models/cost_model.h"
 #include "simulator/reports/timeline.h"
 #include "simulator/simulate.h"
@@ -20,6 +21,12 @@ struct SimulatedStep {
 /// Without `host_cost` issuing ops costs nothing.
 SimulatedStep simulate_step(const ExecutionGraph& graph, const models::CostModel& model,
                             Observer* observer = nullptr, bool host_cost = true);
+
+/// A graph and its step.
+struct BuiltStep {
+  ExecutionGraph graph;
+  SimulatedStep step;
+};
 
 /// Time and wait of one op template, summed over the executions on one rank.
 struct TemplateTime {

@@ -279,6 +279,20 @@ TEST_CASE("words complete", "[cli][names]") {
   CHECK(completes({}).empty());
 }
 
+TEST_CASE("an interrupted search of an embedding plan answers with what it has",
+          "[cli][names][long]") {
+  const Outcome outcome = call({"plan", "mlperf-dlrm-v2", "-n", "64", "--effort", "thorough",
+                                "--json"},
+                               "", 120, [](pid_t process) {
+                                 usleep(3'000'000);
+                                 kill(process, SIGINT);
+                               });
+  INFO(outcome.err);
+  CHECK(outcome.code == 130);
+  CHECK_THAT(outcome.err, Contains("interrupted; the best plans so far"));
+  CHECK(json::parse(outcome.out)["plans"][0]["predicted_step_s"] > 0);
+}
+
 TEST_CASE("an interrupted search answers with what it has", "[cli][names][long]") {
   const Outcome outcome = call({"plan", "gpt3-175b", "-n", "1024", "--jobs", "1", "--json"}, "",
                                120, [](pid_t process) {

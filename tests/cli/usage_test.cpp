@@ -273,6 +273,14 @@ TEST_CASE("a prediction is one screen, and its details are asked for", "[cli]") 
   const Outcome all = call(with_sets("predict", set, {"--details"}));
   CHECK(lines(all.out) > 30);
   CHECK_THAT(all.out, Contains("bound by") && Contains("kernels alone") && Contains("TFLOP/s/GPU"));
+  const std::vector<std::vector<std::string>> without{{"list", "--details"},
+                                                      {"sweep", "rm1", "-n", "8,16", "--details"},
+                                                      {"plan", "rm1", "-n", "8", "--details"}};
+  for (const std::vector<std::string>& command : without) {
+    const Outcome refused = call(command);
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, Contains("--details"));
+  }
 }
 
 TEST_CASE("a sweep prices whole runs", "[cli][sweep]") {

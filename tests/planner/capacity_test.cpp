@@ -99,11 +99,11 @@ TEST_CASE("a plan that does not fit is an answer with its reason", "[planner][le
   }
   const auto excess = excess_of(job, one_rank, ledger_of(job, one_rank));
   REQUIRE(excess);
-  CHECK(excess->line.tier == "ddr");
-  CHECK(excess->line.rank == 0);
-  CHECK(excess->line.capacity == 110e6);
+  CHECK(excess->tier == "ddr");
+  CHECK(excess->fullest_rank == 0);
+  CHECK(excess->capacity.base() == 110e6);
   // 100,000 rows of 64 fp32 columns and 4 bytes of row-wise state, twenty times.
-  CHECK(excess->line.total() == 20 * 100000.0 * (64 * 4 + 4));
+  CHECK(excess->held.base() == 20 * 100000.0 * (64 * 4 + 4));
   CHECK(excess->largest_table == "t0");
 }
 

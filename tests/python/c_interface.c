@@ -38,8 +38,12 @@ int main(void) {
   EXPECT(stepcast_status(first) == STEPCAST_DONE && stepcast_status(second) == STEPCAST_DONE);
   EXPECT(strcmp(stepcast_answer(first), stepcast_answer(second)) == 0);
   EXPECT(strstr(stepcast_answer(first), "\"iteration_time_s\"") != NULL);
+  EXPECT(stepcast_screen(first)[0] == '\0');
   stepcast_free(first);
   stepcast_free(second);
+  first = stepcast_run(engine, "{\"command\": \"predict\", \"inputs\": [\"rm1\"], \"options\": {\"gpus\": 8}, \"screen\": true}", NULL, NULL);
+  EXPECT(strstr(stepcast_screen(first), "/step") != NULL && strchr(stepcast_answer(first), '{') == stepcast_answer(first));
+  stepcast_free(first);
 
   stepcast_call *wrong = stepcast_run(engine, "[\"predict\", \"--set\", \"workload=rm11\", \"--set\", \"system=dgx-h100\"]", NULL, NULL);
   EXPECT(stepcast_status(wrong) == STEPCAST_WRONG_INPUT && strstr(stepcast_error(wrong), "rm11") != NULL);

@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 import stepcast
+from stepcast import _library
 from stepcast._errors import in_python
 
 SMALL = {"workload": "rm1", "system": "dgx-h100", "devices": 8}
@@ -106,7 +108,12 @@ class Answers(unittest.TestCase):
             best.to_framework("nothing")
 
     def test_a_summary_is_the_screen(self):
-        step = stepcast.predict(SMALL)
+        requests = []
+        with unittest.mock.patch("stepcast._library.call", side_effect=lambda request, progress=None, call=_library.call: requests.append(request) or call(request, progress)):
+            step = stepcast.predict(SMALL)
+            self.assertIn("step", step.summary())
+            self.assertIn("fix:", stepcast.predict("llama3-70b", gpus=8, tp=1).summary())
+        self.assertEqual(len(requests), 2)  # one for each answer
         told = subprocess.run([os.environ["STEPCAST"], "predict", *(f"--set={k}={v}" for k, v in SMALL.items())], check=True, capture_output=True, text=True).stdout
         self.assertEqual(step.summary().splitlines(), [line for line in told.splitlines() if "  stepcast " not in line])  # what to type next
         self.assertEqual(repr(step.summary()), str(step))

@@ -106,6 +106,12 @@ TEST_CASE("a step without most of its rounds is the whole step to the tick",
     }
     INFO("job " << i << ": " << planner::describe(*point));
     check_same(graph, costs, *steady, spans);
+    simulator::SimulationOptions options;
+    options.steady = true;
+    const SimulationResult unseen = simulator::simulate(graph, costs, options);
+    options.known = &unseen;
+    simulator::Timeline again;
+    check_same(graph, costs, simulator::simulate(graph, costs, options, &again), again);
     const Overlap& o = job.parallel.overlap;
     const bool overlaps = o.tensor || o.pipeline || (o.data && point->replicas() > 1);
     ++derived;

@@ -11,7 +11,7 @@ import re
 from typing import Any, Dict, Iterable, List, Optional, Union
 
 from . import _plot
-from ._call import run, text_of
+from ._call import run
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -57,7 +57,7 @@ class Planned(Record):
 
     def to_framework(self, name: str, file: Optional[Path] = None) -> Text:
         """The plan as the framework reads it: "megatron", "nemo", "torchtitan", "deepspeed"; into a file, too."""
-        text = Text(text_of("export", [self], {"to": name}))
+        text = Text(run("export", [self], {"to": name}).text)
         if file is not None:
             with open(file, "w", encoding="utf-8") as opened:
                 opened.write(text)
@@ -86,7 +86,7 @@ class Result(Record):
     command: str
     notes: str      #: what the command said beside its answer: warnings, files written
     exit_code: int  #: 0 done, 1 a check said no, 5 the data allow no verdict
-    _request: str
+    _screen: str
 
     def __str__(self) -> str:
         return str(self.summary())
@@ -97,11 +97,7 @@ class Result(Record):
 
     def summary(self) -> Text:
         """What the command prints for people."""
-        if "_summary" not in self.__dict__:
-            text = re.sub(r"^  next .*\n(?: {9}stepcast .*\n)*", "", text_of(self._request), flags=re.MULTILINE)
-            self.__dict__["_summary"] = Text(text)
-        summary: Text = self.__dict__["_summary"]
-        return summary
+        return Text(re.sub(r"^  next .*\n(?: {9}stepcast .*\n)*", "", self._screen, flags=re.MULTILINE))
 
     def to_json(self, file: Optional[Path] = None) -> str:
         """The document as text; into a file, too."""
@@ -135,7 +131,7 @@ class Result(Record):
     def _repr_html_(self) -> str:
         """The pictures of the report; of what it does not know, the text."""
         try:
-            return text_of("picture", [self], {})
+            return run("picture", [self], {}).text
         except ValueError:
             return f"<pre>{html.escape(str(self))}</pre>"
 
@@ -174,12 +170,12 @@ class Sweep(Result):
 
 def answer(kind: type, command: str, places: Iterable[Any], options: Dict[str, Any], progress: Any = None) -> Any:
     """Runs a command; its document as `kind`."""
-    request, got = run(command, places, options, progress)
+    got = run(command, places, options, progress)
     document = json.loads(got.text, object_hook=Record) if got.text.strip() else Record()
     if not isinstance(document, dict):
         document = Record(rows=document)
     result = kind(document)
-    result.__dict__.update(command=command, notes=got.notes, exit_code=got.code, _request=request)
+    result.__dict__.update(command=command, notes=got.notes, exit_code=got.code, _screen=got.screen or got.text)
     for i, plan in enumerate(result.get("plans", [])):
         if kind is Plans:
             result["plans"][i] = Planned(plan)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 from . import _library
 from ._errors import EnvironmentLack, error_of
@@ -58,27 +58,16 @@ def _input(place: Any, command: str, changes: Iterable[str]) -> Any:
 
 
 def run(command: str, places: Iterable[Any], options: Mapping[str, Any],
-        progress: Optional[_library.Progress] = None) -> Tuple[str, _library.Answer]:
-    """Calls a command; also the request that prints the same as text."""
+        progress: Optional[_library.Progress] = None) -> _library.Answer:
+    """Calls a command."""
     given = {name: plain(value, name in ("set", "with")) for name, value in options.items() if value is not None}
     changes = {*given, *given.get("set", {})}
-    request = {"command": command, "options": given,
+    request = {"command": command, "options": given, "screen": True,
                "inputs": [_input(place, command, changes) for place in places if place is not None]}
     answer = _library.call(json.dumps(request), progress)
     if answer.code not in _ANSWERS:
         raise error_of(answer.code, answer.error)
-    given["format"] = None  # text
-    return json.dumps(request), answer
-
-
-def text_of(request: str, places: Optional[Iterable[Any]] = None, options: Optional[Mapping[str, Any]] = None) -> str:
-    """What a request prints; `request` is one as run() returns it, or a command with places and options."""
-    if places is not None:
-        return run(request, places, options or {})[1].text
-    answer = _library.call(request)
-    if answer.code not in _ANSWERS:
-        raise error_of(answer.code, answer.error)
-    return answer.text
+    return answer
 
 
 def executable() -> str:

@@ -27,8 +27,8 @@ def _load() -> ctypes.CDLL:
             ("api_version", number, ()), ("version", text, ()),
             ("open", pointer, (text, ctypes.POINTER(text))), ("start", pointer, (pointer, text)),
             ("wait", number, (pointer, number)), ("progress", ctypes.c_double, (pointer, ctypes.POINTER(text))),
-            ("status", number, (pointer,)), ("answer", text, (pointer,)), ("notes", text, (pointer,)),
-            ("error", text, (pointer,)), ("free", None, (pointer,)),
+            ("status", number, (pointer,)), ("answer", text, (pointer,)), ("screen", text, (pointer,)),
+            ("notes", text, (pointer,)), ("error", text, (pointer,)), ("free", None, (pointer,)),
             ("main", number, (number, ctypes.POINTER(text)))):
         function = getattr(library, "stepcast_" + name)
         function.restype, function.argtypes = result, arguments
@@ -66,6 +66,7 @@ os.register_at_fork(after_in_child=_forget_engine)
 class Answer(NamedTuple):
     code: int
     text: str
+    screen: str
     notes: str
     error: str
 
@@ -82,7 +83,7 @@ def call(request: str, progress: Optional[Progress] = None) -> Answer:
             if share >= 0 and progress is not None:
                 progress(share, (note.value or b"").decode())
         return Answer(_c.stepcast_status(running),
-                      *(part(running).decode() for part in (_c.stepcast_answer, _c.stepcast_notes, _c.stepcast_error)))
+                      *(part(running).decode() for part in (_c.stepcast_answer, _c.stepcast_screen, _c.stepcast_notes, _c.stepcast_error)))
     finally:
         _c.stepcast_free(running)
 

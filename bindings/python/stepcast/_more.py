@@ -6,11 +6,11 @@ import json
 from typing import Any, Dict, Mapping, Optional
 
 from ._answers import Record
-from ._call import run_executable, text_of
+from ._call import run as _run, run_executable
 
 
 def _listed(what: str) -> Dict[str, str]:
-    return {entry["name"]: entry["facts"] for entry in json.loads(text_of("list", [what], {}))}
+    return {entry["name"]: entry["facts"] for entry in json.loads(_run("list", [what], {}).text)}
 
 
 def workloads() -> Dict[str, str]:

@@ -18,5 +18,6 @@ namespace stepcast::cli {
 InterruptWatch::InterruptWatch() : watches_(false) {}
 InterruptWatch::~InterruptWatch() = default;
 bool InterruptWatch::interrupted() { return false; }
+std::optional<int> InterruptWatch::code(bool /*found*/) { return std::nullopt; }
 
 }  // namespace stepcast::cli

@@ -84,7 +84,7 @@ async function start() {
   document.getElementById("pin").append(button("compare with ...", () => tell(`Pinned as ${compare.pin()}. Change something: both stand side by side under Compare.`), { id: "pin-now", title: "Pins this forecast: it stands beside later ones under Compare" }));
 
   async function showScript() {
-    const answer = await engine.ask(["script", "--for", framework.value, ...withPlan()], shown.state.files);
+    const answer = await engine.ask(["export", "--to", framework.value, ...withPlan()], shown.state.files);
     scriptBox.replaceChildren(answer.output === "" ? note(answer.error) : copyable(element("code", {}, answer.output)));
   }
 

@@ -45,7 +45,7 @@ export function planPanel({ ask, state, take, now, frameworks }) {
     const use = (p) => take(parallel ? setOf(p, asked) : { "embedding.plan": "./plan.json" }, filesOf(p), kPlanKeys);
     const script = async (p) => {
       const on = structuredClone(asked.state);
-      const answer = await ask(["script", "--for", framework.value, ...overridesOf(on, p.set)], on.files);
+      const answer = await ask(["export", "--to", framework.value, ...overridesOf(on, p.set)], on.files);
       if (answer.output === "") alertLine.textContent = answer.error;
       else download(framework.value === "megatron" ? "train.sh" : `${framework.value}.${/^\s*\{/.test(answer.output) ? "json" : /^\s*\[/.test(answer.output) ? "toml" : "yaml"}`, answer.output);
     };

@@ -27,6 +27,7 @@ std::vector<std::int32_t> distinct(std::vector<std::int32_t> v) {
 Budget::Budget(const SearchOptions& options, std::uint64_t evaluations)
     : limit_(options.time_limit),
       clock_(options.clock),
+      interrupted_(options.interrupted),
       effort_(options.effort),
       allowed_(evaluations) {
   if (limit_ && clock_) {
@@ -34,15 +35,9 @@ Budget::Budget(const SearchOptions& options, std::uint64_t evaluations)
   }
 }
 
-bool Budget::spent(std::uint64_t more) {
-  if (!limit_ || !clock_) {
-    return evaluations_ + more >= allowed_;
-  }
-  if (cut_) {
-    return true;
-  }
-  if (asked_++ % 16 == 0) {
-    cut_ = clock_() - begin_ > *limit_;
+bool Budget::ended() {
+  if (!cut_ && asked_++ % 16 == 0) {
+    cut_ = (interrupted_ && interrupted_()) || (limit_ && clock_ && clock_() - begin_ > *limit_);
   }
   return cut_;
 }

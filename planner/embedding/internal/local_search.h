@@ -21,9 +21,12 @@ class Budget {
   /// Allows that many evaluations beyond those allowed already.
   void extend(std::uint64_t more) { allowed_ += more; }
   void add(std::uint64_t evaluations) { evaluations_ += evaluations; }
-  /// The time is over, or the evaluations, with `more` in progress, are used up. Looks at the
-  /// clock, but not each time it is asked.
-  [[nodiscard]] bool spent(std::uint64_t more = 0);
+  /// The time is over, or the search was interrupted. Looks, but not each time it is asked.
+  [[nodiscard]] bool ended();
+  /// Ended, or the evaluations, with `more` in progress, are used up.
+  [[nodiscard]] bool spent(std::uint64_t more = 0) {
+    return ended() || (!timed() && evaluations_ + more >= allowed_);
+  }
   /// Evaluations left with `more` in progress; some, where a clock decides.
   [[nodiscard]] std::uint64_t left(std::uint64_t more) const;
   [[nodiscard]] bool timed() const { return limit_.has_value(); }
@@ -34,6 +37,7 @@ class Budget {
  private:
   std::optional<double> limit_;
   std::function<double()> clock_;
+  std::function<bool()> interrupted_;
   double begin_ = 0;
   double effort_ = 1;
   std::uint64_t allowed_ = 0;

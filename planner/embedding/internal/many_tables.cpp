@@ -94,7 +94,7 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
   local.settle_for(
       static_cast<Femtoseconds>(static_cast<double>(result.bound.value) * (1 + kThoroughGap)));
   SmoothDescent smooth(problem, load_seconds(result.bound.value));
-  const auto stop = [&] { return budget.timed() && budget.spent(); };
+  const auto stop = [&] { return budget.ended(); };
   // Relaxations as they are, placed in a hurry, say which of them are worth a run.
   std::vector<std::pair<Femtoseconds, Placement>> placed;
   for (const std::vector<std::int32_t>& choose : starts) {

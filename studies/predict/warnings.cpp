@@ -1,0 +1,167 @@
+#include "studies/predict/warnings.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/clearly_less.h"
+#include "core/job/plan_settings.h"
+#include "studies/predict/memory_fix.h"
+#include "workloads/transformer/shape.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// Kinds of ops that most of the extrapolated time is of, with their shares of all.
+std::string extrapolated_kinds(const std::vector<OpRow>& rows) {
+  constexpr std::size_t kNamed = 3;
+  Seconds all;
+  std::vector<const OpRow*> outside;
+  for (const OpRow& row : rows) {
+    all += row.time;
+    if (row.outside > Seconds{}) {
+      outside.push_back(&row);
+    }
+  }
+  std::stable_sort(outside.begin(), outside.end(), [](const OpRow* a, const OpRow* b) {
+    return clearly_less(b->outside, a->outside);
+  });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(outside.size(), kNamed); ++i) {
+    text += fmt::format("{}{} {:.0f} %", i > 0 ? ", " : "", outside[i]->name,
+                        100 * (outside[i]->outside / all));
+  }
+  return text;
+}
+
+/// Parts of the system that nothing was ever fitted for: their times are those of the hardware's
+/// limits, which nothing reaches.
+std::string without_constants(const Job& job) {
+  if (job.calibration.kind == Calibration::Kind::kNone) {
+    return "calibration none: kernels and collectives run at the limits of the hardware; real steps "
+           "are longer";
+  }
+  const System& s = job.system;
+  const auto& fitted = s.device.fitted;
+  const bool kernels =
+      std::any_of(fitted.begin(), fitted.end(), [](const auto& m) { return m.first != "memory"; });
+  const bool collectives = std::any_of(s.fitted.begin(), s.fitted.end(), [](const auto& m) {
+    return !m.first.starts_with("transformer_step");
+  });
+  const bool links = collectives || job.devices == 1 || s.fabric.empty();
+  if (kernels && links) {
+    return {};
+  }
+  const std::string what = !kernels && !links ? "kernels and collectives run"
+                           : kernels          ? "collectives run"
+                                              : "kernels run";
+  const std::string whose = kernels ? "system " + s.name : "device " + s.device.name;
+  return fmt::format(
+      "{} at the limits of the hardware, as {} has no measured constants of them; real steps are "
+      "longer; `stepcast fit --transfer` takes the constants of a measured {}",
+      what, whose, kernels ? "system" : "device");
+}
+
+/// Warning that the job is not the one that its embedding plan was made for.
+std::string other_plan(const Job& job) {
+  const auto changed =
+      job.embedding_plan ? changed_settings(job, *job.embedding_plan) : std::vector<std::string>{};
+  return changed.empty()
+             ? std::string()
+             : fmt::format(
+                   "the embedding plan was made for another job: {}; `stepcast plan --from` may "
+                   "find a faster one",
+                   fmt::join(changed, ", "));
+}
+
+/// Units of the innermost level of the fabric that a group of experts lies in.
+std::size_t expert_units(const Job& job, MeshOrder order, ExpertSplit split) {
+  Mesh mesh = job.parallel.mesh();
+  mesh.order = order;
+  std::set<std::int64_t> units;
+  for (const std::int32_t rank : expert_group(mesh, split, 0)) {
+    units.insert(rank / job.system.devices_in_level(0));
+  }
+  return units.size();
+}
+
+/// Warning that ranks that exchange tokens of experts lie in several units of the innermost level:
+/// what that is, and what keeps the exchange inside one.
+std::string far_experts(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (job.workload.transformer() == nullptr || p.expert == 1 || job.system.fabric.empty()) {
+    return {};
+  }
+  const workloads::TransformerShape shape = workloads::transformer_shape(job);
+  const ExpertSplit split = shape.experts->split();
+  const std::size_t now = expert_units(job, p.order, split);
+  if (now == 1) {
+    return {};
+  }
+  const FabricLevel& level = job.system.fabric.front();
+  const std::size_t then =
+      p.order == kPipelineOutside ? now : expert_units(job, kPipelineOutside, split);
+  const std::string fix =
+      then < now
+          ? fmt::format("--set parallel.order=tensor-context-data-pipeline spans {}", then)
+          : fmt::format("a smaller EP stays inside one ({} GPUs)", level.size);
+  return fmt::format("EP{} spans {} {} domains, so its all-to-all leaves {}; {}", split.ranks, now,
+                     level.name, level.name, fix);
+}
+
+/// Warning that tensor or context ranks that one unit of the innermost level would hold lie in
+/// several.
+std::string straddling_groups(const Job& job) {
+  if (job.workload.transformer() == nullptr || job.system.fabric.size() < 2) {
+    return {};
+  }
+  const Mesh mesh = job.parallel.mesh();
+  const std::int64_t inside = job.system.devices_in_level(0);
+  for (const auto& [axis, name] :
+       {std::pair{Axis::kTensor, "tensor"}, {Axis::kContext, "context"}}) {
+    const std::int64_t span = std::int64_t{mesh.stride(axis)} * mesh.extent(axis);
+    if (mesh.extent(axis) > 1 && span <= inside && inside % span != 0 && job.devices > inside) {
+      return fmt::format(
+          "some groups of {} {} ranks span two {} domains ({} GPUs each); --set "
+          "system.fabric[0].used={} keeps each inside one",
+          mesh.extent(axis), name, job.system.fabric.front().name, inside,
+          job.system.fabric.front().taken() / span * span);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> warnings_of(const StepPrediction& p) {
+  const Job& job = p.job;
+  std::vector<std::string> warnings;
+  if (p.mfu > 1 || p.hfu > 1) {
+    warnings.push_back(
+        fmt::format("MFU above 100 %: its convention counts all attention scores, of which causal "
+                    "kernels skip half; {:.1f} % without those",
+                    100 * p.mfu_causal));
+  }
+  for (const std::string& warning :
+       {other_plan(job), without_constants(job), far_experts(job), straddling_groups(job),
+        tight_memory(p.ledger.total(), job.system.device)}) {
+    if (!warning.empty()) {
+      warnings.push_back(warning);
+    }
+  }
+  if (const auto* shape = job.workload.transformer();
+      shape != nullptr && !shape->approximated.empty()) {
+    warnings.push_back(fmt::format("approximated in {}: {}", job.workload.name,
+                                     fmt::join(shape->approximated, "; ")));
+  }
+  if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
+    warnings.push_back(fmt::format(
+        "{:.0f} % of the time is extrapolated, from kernels or shapes not measured on {} ({})",
+        100 * p.extrapolated, job.system.device.name,
+        extrapolated_kinds(p.busiest ? p.busiest->by_kind : p.by_kind)));
+  }
+  return warnings;
+}
+
+}  // namespace stepcast::studies
