@@ -43,13 +43,18 @@ Job job_of(const CompareCommand& options, const traces::Recording& recording,
     throw InputError(options.trace,
                      "carries no job; name the job file it was recorded from after it");
   }
-  if (options.system.empty()) {
-    throw InputError(options.trace,
-                     "was not recorded by `stepcast run`: name the job it ran after it, or the "
-                     "system it ran on (--system)");
-  }
   Job of_system;
-  of_system.system = config::load_system(options.system, {context.library});
+  if (options.system.empty()) {
+    const DeviceName device = recorded_device(recording, "--system");
+    if (device.system.empty()) {  // kernels need no more than the device
+      of_system.system.device = config::load_device(std::string(device.device), {context.library});
+      of_system.system.name = device.device;
+    } else {
+      of_system.system = config::load_system(std::string(device.system), {context.library});
+    }
+  } else {
+    of_system.system = config::load_system(options.system, {context.library});
+  }
   return of_system;
 }
 
@@ -232,7 +237,8 @@ void add_compare(CLI::App& app, Context& context) {
   command->add_option("trace", options->trace, "Trace folder")->required();
   add_job_options(*command, options->job);
   command->add_option("--system", options->system,
-                      "Predict for this system instead of the one named in the job");
+                      "Predict for this system instead of the one named in the job, or of the "
+                      "usual machine of the trace's device");
   command->add_flag("--ops", options->by_name, "One row per named op instead of per kind");
   command->callback([options, &context] { context.exit_code = compare(*options, context); });
 }

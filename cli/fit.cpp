@@ -11,6 +11,7 @@
 #include "cli/print/report.h"
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
+#include "cli/support/recordings.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/input/csv.h"
@@ -298,10 +299,16 @@ int transfer(const FitCommand& options, const Context& context) {
 
 /// The one place that tells measured rows from captured traces.
 int fit(FitCommand options, const Context& context) {
+  const auto data = std::count_if(options.inputs.begin(), options.inputs.end(),
+                                  [](const std::string& path) { return is_data(path); });
+  const bool of_traces = data == 0 && !options.inputs.empty() && options.transfer.empty();
   if (options.device.empty() && options.system.empty()) {
-    throw InputError("--device",
-                     "is needed: the device the rows were taken on, such as "
-                     "h100-sxm-80gb (`stepcast list devices` names them)");
+    if (!of_traces) {
+      throw InputError("--device",
+                       "is needed: the device the rows were taken on, such as "
+                       "h100-sxm-80gb (`stepcast list devices` names them)");
+    }
+    options.device = recorded_device(open_recording(options.inputs.front()), "--device").device;
   }
   if (!options.transfer.empty()) {
     return transfer(options, context);
@@ -312,9 +319,7 @@ int fit(FitCommand options, const Context& context) {
                      "--transfer with the device to take constants from)");
   }
   options.date = options.date.empty() ? today() : options.date;
-  const auto data = std::count_if(options.inputs.begin(), options.inputs.end(),
-                                  [](const std::string& path) { return is_data(path); });
-  if (data == 0) {
+  if (of_traces) {
     return fit_traces(options, context);
   }
   if (data != static_cast<std::ptrdiff_t>(options.inputs.size())) {
@@ -340,7 +345,7 @@ void add_fit(CLI::App& app, Context& context) {
       "Instead of data: the measured device (with --system: system) whose "
       "constants --device (--system) takes over, scaled by hardware facts; with both, the "
       "system written holds that device");
-  command->add_option("--device", options->device, "Device whose rows are fitted: name or file");
+  command->add_option("--device", options->device, "Device whose rows are fitted: name or file (default of traces: the one they name)");
   command->add_option("--system", options->system,
                       "System whose collectives are fitted too: name or file");
   command

@@ -2,10 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "cli/print/bencher.h"
 #include "cli/print/guard_report.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
@@ -17,18 +20,54 @@
 namespace stepcast::cli {
 namespace {
 
+/// The baseline that a file holds with these runs added, where they are repeats of its program; else
+/// of the runs alone, with why.
+std::pair<Baseline, std::string> kept_with(const GuardCommand& options,
+                                           const std::vector<studies::GuardSamples>& samples) {
+  const std::string version(kVersionText);
+  if (options.keep == 0) {
+    return {studies::make_baseline(samples, version), ""};
+  }
+  const Baseline whole_runs;  // one run is not divided: others are added
+  Baseline fresh = studies::make_baseline(samples, version, &whole_runs);
+  if (!std::filesystem::exists(options.update)) {
+    return {std::move(fresh), ""};
+  }
+  const Baseline kept = config::read_baseline(config::file_source(options.update));
+  const Baseline like = studies::make_baseline(samples, version, &kept);
+  const studies::GuardResult result =
+      studies::guard(kept, like, {.structure_warns = options.structure == "warn"});
+  const auto moved = std::find_if(
+      result.times.begin(), result.times.end(),
+      [](const studies::GuardedTime& t) { return t.regressed || t.improved; });
+  if (moved != result.times.end()) {
+    return {std::move(fresh), fmt::format("{} changed from {} to {}", moved->name,
+                                          human(moved->before), human(moved->after))};
+  }
+  if (result.verdict() == studies::GuardResult::Verdict::kRegressed) {
+    return {std::move(fresh), "the structure changed"};
+  }
+  return {studies::extended(kept, like, options.keep), ""};
+}
+
 int update(const GuardCommand& options, const std::vector<studies::GuardSamples>& samples,
            OutputFormat format) {
   const std::string version(kVersionText);
-  const Baseline baseline = studies::make_baseline(samples, version);
+  const auto [baseline, anew] = kept_with(options, samples);
   write_whole_file(options.update, config::baseline_to_json(baseline));
   // Verdict that a single repeat of the first run would get.
   const studies::GuardResult self =
       studies::guard(baseline, studies::make_baseline({samples.data(), 1}, version, &baseline));
+  const std::size_t runs = baseline.blocks ? 1 : baseline.steps.size();
   Report report(format);
-  report.facts({{"baseline", options.update}, {"runs", samples.size()}, {"steps", baseline.steps}});
-  report.line(fmt::format("baseline of {} runs, {} ops, written to {}", samples.size(),
-                          baseline.ops.size(), options.update));
+  report.facts({{"baseline", options.update},
+                {"runs", runs},
+                {"steps", baseline.steps},
+                {"begun_anew", anew}});
+  report.line(fmt::format("baseline of {} runs, {} ops, written to {}", runs, baseline.ops.size(), options.update));
+  if (!anew.empty()) {
+    report.line(fmt::format("begun anew: {} since the runs it held", anew), Meaning::kWarning);
+  }
   report.text("the first run against it: ");
   add_guard(self, report.section("guard"));
   report.print(answer());
@@ -43,6 +82,12 @@ void add_verdict_options(CLI::App& command, GuardCommand& options, CLI::Option& 
       ->check(output_file())
       ->excludes(&baseline);
   command
+      .add_option("--keep", options.keep,
+                  "Add the runs to those that the baseline holds, the latest so many of them; where "
+                  "a time or the structure changed it begins anew")
+      ->check(whole_number(1))
+      ->needs("--update-baseline");
+  command
       .add_option("--tolerance", options.tolerance,
                   "Percent an op may slow down unnoticed, even beyond noise (default 2)")
       ->check(CLI::Range(0.0, 1000.0))
@@ -51,7 +96,11 @@ void add_verdict_options(CLI::App& command, GuardCommand& options, CLI::Option& 
       .add_option("--structure", options.structure,
                   "Other launches, bytes or ops: fail (default), or warn where libraries choose "
                   "their kernels anew")
-      ->check(CLI::IsMember({"fail", "warn"}))
+      ->check(CLI::IsMember({"fail", "warn"}));
+  command
+      .add_option("--cannot-judge", options.cannot_judge,
+                  "Exit with 5 (fail, the default) or 0 (pass) when the repeats allow no verdict")
+      ->check(CLI::IsMember({"fail", "pass"}))
       ->needs(&baseline);
   command.add_option("--junit", options.junit, "Write the verdict as JUnit XML")
       ->needs(&baseline)
@@ -90,8 +139,9 @@ int verdict_on(const Baseline& before, const std::string& baseline_name,
           names[i], runs[i].dropped));
     }
   }
+  const bool passes = options.cannot_judge == "pass";
   if (!options.junit.empty()) {
-    write_output(options.junit, guard_junit(result));
+    write_output(options.junit, guard_junit(result, passes));
   }
   if (!options.markdown.empty()) {
     write_output(options.markdown, guard_markdown(result));
@@ -108,7 +158,7 @@ int verdict_on(const Baseline& before, const std::string& baseline_name,
     case studies::GuardResult::Verdict::kCannotJudge:
       break;
   }
-  return 5;
+  return passes ? 0 : 5;
 }
 
 struct GuardRuns : GuardCommand {

@@ -34,18 +34,20 @@ DataTable keys_table(const char* name, const char* title, const char* reason,
 DataTable comparison_table(const studies::RecordedAndPredicted& b) {
   DataTable table("comparison", "Recorded step and the step predicted for the job",
                   {{"part"}, {"recorded_s", "recorded"}, {"predicted_s", "predicted"}, {"error"}});
-  const auto row = [&table](const char* part, Seconds recorded, Seconds predicted) {
+  const auto row = [&table](const char* part, Seconds recorded, Seconds predicted,
+                            bool met = false) {
     table.row({cell(std::string(part)), cell(recorded), cell(predicted),
-               recorded > Seconds{}
+               recorded > Seconds{} && !met
                    ? Cell{percent_signed(predicted / recorded - 1), predicted / recorded - 1}
                    : empty_cell()});
   };
-  row("step", b.recorded, b.predicted);
+  row("step", b.recorded, b.predicted, b.met_by_host);
   row("compute", b.recorded_compute, b.predicted_compute);
   row("exposed communication", b.recorded_exposed, b.predicted_exposed);
   table.note(fmt::format(
-      "Host time is taken from the record: {} for each op, the same on another system or plan.",
-      human(b.host_per_op)));
+      "Host time is taken from the record: {} for each op, the same on another system or plan.{}",
+      human(b.host_per_op),
+      b.met_by_host ? " It is most of the step, which is therefore met." : ""));
   return table;
 }
 

@@ -61,9 +61,12 @@ DataTable steps_table(const studies::Replay& r) {
       row("  if kernels were free", r.scale_0),
       row("  if kernels took twice as long", r.scale_2)};
   if (r.changed_step) {
-    rows.push_back(
-        {"with the change", *r.changed_step,
-         percent_signed(r.change - 1) + " of " + human(*r.unchanged_step) + " without it"});
+    rows.push_back({r.device_time_ratio ? "with the change, on this host" : "with the change",
+                    *r.changed_step,
+                    r.device_time_ratio && r.host_decides
+                        ? "unknown: the host decides, and it stays this one"
+                        : percent_signed(r.change - 1) + " of " + human(*r.unchanged_step) +
+                              " without it"});
   }
   return table_of("steps", "",
                   Columns<StepRow>{{"", "", &StepRow::title},
@@ -151,11 +154,15 @@ void add_what_if(const studies::Replay& r, Report& report) {
                 {"unchanged_step_s", r.unchanged_step->base()},
                 {"ratio", r.change},
                 {"replay_error", r.error},
+                {"host_decides", r.host_decides},
                 {"doubtful", !r.doubts.empty()},
                 {"doubts", r.doubts}});
   if (r.changed_share) {
     report.facts({{"device_time_changed", r.changed_share->device},
                   {"host_time_changed", r.changed_share->host}});
+  }
+  if (r.device_time_ratio) {
+    report.fact("device_time_ratio", *r.device_time_ratio);
   }
   report.line("\nwith the change");
   add_ranks({{"", "rank", &R::rank},
@@ -167,7 +174,7 @@ void add_what_if(const studies::Replay& r, Report& report) {
 void add_replay(const std::string& name, const studies::Replay& r, Report& report) {
   using R = studies::ReplayedRank;
   report.line(fmt::format("{}: {} ranks, {} steps{}\n", name, r.ranks, r.steps,
-                          r.host_bound ? ", host-bound: faster kernels or links change nothing" : ""));
+                          r.host_bound ? ", host-bound: faster kernels change nothing" : ""));
   report.add(steps_table(r));
   report.facts({{"trace", name},
                 {"ranks", r.ranks},
@@ -178,6 +185,9 @@ void add_replay(const std::string& name, const studies::Replay& r, Report& repor
                 {"error", r.error},
                 {"host_bound", r.host_bound}});
   report.fact("controls", {{"scale_0", r.scale_0.base()}, {"scale_2", r.scale_2.base()}});
+  if (r.device_time_ratio) {
+    report.line(fmt::format("\ndevice time: {}", percent_signed(*r.device_time_ratio - 1)));
+  }
   if (r.changed_share) {
     add_changed_share(r, report);
   }

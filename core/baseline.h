@@ -11,7 +11,7 @@ namespace stepcast {
 /// A time per step in several runs of one program.
 struct BaselineTimes {
   std::vector<double> median;          ///< by run, seconds: over its steps
-  std::vector<double> standard_error;  ///< by run, seconds: of that median
+  std::vector<double> standard_error;  ///< by run, seconds: of that
 };
 
 /// Range of one machine-independent figure of a step, over all steps of all runs.
@@ -41,6 +41,7 @@ struct Baseline {
   bool blocks = false;              ///< one run only: its runs are blocks of that run's steps
   std::vector<BaselineOp> ops;      ///< longest first
   BaselineTimes step;               ///< first begin to last end, over all ranks
+  BaselineTimes step_mean, step_p95;  ///< mean, 95th percentile for median; empty in old files
   BaselineTimes host;               ///< between issues, waits stripped; mean over ranks
   BaselineTimes exposed;            ///< communication while nothing computes; mean over ranks
   BaselineTimes small_ops;          ///< sum of the ops marked small

@@ -128,7 +128,7 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
       if (stream.doing != Doing::kReady) {
         return;
       }
-    } else if (!start_shared(r, s, op, time + costs_.dispatch)) {
+    } else if (!start_shared(r, s, op, time + dispatch_of(rank, op))) {
       return;
     }
   }
@@ -198,7 +198,8 @@ void Engine::run_plain(std::uint32_t r, std::uint32_t s) {
     std::uint32_t slot = stream.end_slot;
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::int64_t issued = ring[slot];
-      const std::int64_t begin = std::max(free, issued + latency_of(rank, list[i])) + dispatch;
+      const std::int64_t begin = std::max(free, issued + latency_of(rank, list[i])) +
+                                 dispatch_of(rank, list[i]);
       free = begin + ticks[list[i]];
       ring[slot] = free;
       slot = slot + 1 == stream.capacity ? 0 : slot + 1;
@@ -234,12 +235,12 @@ void Engine::start_compute(std::uint32_t r, std::uint32_t s, std::int64_t time, 
     hosts_.want_core(
         r, {.ready = time, .order = s, .stream = static_cast<std::int32_t>(s), .transfer = 0});
   } else if (rank.ahead) {
-    stream.begin = time + costs_.dispatch;
+    stream.begin = time + dispatch_of(rank, op);
     stream.ready = stream.begin;
     rank.compute += stream.work;
     finish_op(r, s, stream.begin + stream.work);
   } else {
-    begin_compute(r, s, time + costs_.dispatch);
+    begin_compute(r, s, time + dispatch_of(rank, op));
   }
 }
 

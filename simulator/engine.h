@@ -65,6 +65,10 @@ class Engine final : private Hosts::Client, private Links::Client {
   [[nodiscard]] static std::int64_t latency_of(const RankState& rank, std::uint32_t op) {
     return rank.costs->latency.empty() ? 0 : rank.costs->latency[op];
   }
+  /// Device time from when an op may begin until it does.
+  [[nodiscard]] std::int64_t dispatch_of(const RankState& rank, std::uint32_t op) const {
+    return costs_.dispatch + (rank.costs->delay.empty() ? 0 : rank.costs->delay[op]);
+  }
   [[nodiscard]] std::int64_t jittered(const RankState& rank, const StreamState& stream,
                                       std::uint32_t op) const;
   void start_compute(std::uint32_t rank, std::uint32_t stream, std::int64_t time, std::uint32_t op);

@@ -28,6 +28,7 @@ StepCosts blank_costs(const ExecutionGraph& graph, bool unfold) {
                 .log_sigma = std::vector<float>(n, 0),
                 .issue = {},
                 .latency = {},
+                .delay = {},
                 .link_share = std::vector<float>(n, 0),
                 .path = std::vector<std::int32_t>(n, -1),
                 .needs = std::vector<std::int32_t>(n, -1),

@@ -27,6 +27,8 @@ struct OpCosts {
   /// Device, from the issue of each op until it may begin; empty: none. Hidden while the stream has
   /// work.
   std::vector<std::int64_t> latency;
+  /// Device, before each op once its stream is free and its waits are over; empty: none.
+  std::vector<std::int64_t> delay;
   // Collectives only.
   std::vector<float> link_share;    ///< of its busiest link, used when alone
   std::vector<std::int32_t> path;   ///< index into StepCosts::paths, -1: shares no link

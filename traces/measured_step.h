@@ -26,6 +26,9 @@ struct MeasuredRank {
   std::vector<std::int64_t> issue;
   /// By op template: from its issue until it could begin on an idle stream; empty: at once.
   std::vector<std::int64_t> latency;
+  /// By op template: from when it could begin until it did, where nothing recorded says why; empty:
+  /// none.
+  std::vector<std::int64_t> delay;
   /// By op template, where a framework recorded which operator launched it, with shapes: the first
   /// op of that operator's call, itself where it is; -1 elsewhere. All ops of a call carry the kind
   /// and the shape of the whole of it; empty: nothing recorded.

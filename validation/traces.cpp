@@ -79,7 +79,7 @@ TraceSet set_of(const std::string& name, traces::Recording opened) {
   try {
     set.replay = studies::replay(own != nullptr ? traces::measured_run(*own)
                                                 : traces::measured_run(recording));
-    if (set.replay->host_bound) {
+    if (set.replay->unscored) {
       set.skipped = "host-bound";
     }
   } catch (const InputError& e) {

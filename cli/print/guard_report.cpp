@@ -59,13 +59,13 @@ std::string verdict(const GuardResult& r) {
                                                     : changes_of_structure(r) + " (a warning)";
   switch (r.verdict()) {
     case Verdict::kPass:
-      return fmt::format("no regression: {} times, {}", r.times.size(), structure);
+      return fmt::format("no regression in {} times, {}", r.times.size(), structure);
     case Verdict::kCannotJudge:
       return r.judged_times
                  ? fmt::format(
-                       "cannot judge: the repeats are too noisy, only a slowdown of {} in all would "
-                       "be detected; {}",
-                       seen_from(r.power.all_ops), structure)
+                       "cannot judge: the runs differ too much to exclude a slowdown of {} ({} at "
+                       "most, 95 % confidence); record more runs; {}",
+                       percent(r.must_see), percent_signed(r.at_most), structure)
                  : fmt::format("cannot judge {} times: the baseline has one run; {}",
                                r.times.size(), structure);
     case Verdict::kRegressed:
@@ -84,10 +84,13 @@ double plain_change(const GuardedTime& t) {
   return t.before > Seconds{} ? t.after / t.before - 1 : 0;
 }
 
-/// Note on the last columns of the tables.
+/// The change of all ops together, which the column "beyond all ops" leaves out.
 std::string common_note(const GuardResult& r) {
-  return fmt::format("Global drift of {} is subtracted before single ops are judged.",
-                     percent_signed(r.common_change));
+  return fmt::format("All ops together: {}{}. An op is slower if it is in itself and beyond that.",
+                     percent_signed(r.common_change),
+                     r.at_most < kNever ? fmt::format(", at most {} with 95 % confidence",
+                                                      percent_signed(r.at_most))
+                                        : "");
 }
 
 /// How small a slowdown is seen; empty where no time was judged.
@@ -157,9 +160,9 @@ std::string markdown_cell(const std::string& text) {
 
 std::string message(const GuardedTime& t) {
   return fmt::format(
-      "{} -> {} per step ({}; {} without global drift; noise {}, {} of the slowdown)",
+      "{} -> {} per step ({}; {} beyond all ops; noise {}, {} of the slowdown){}{}",
       human(t.before), human(t.after), percent_signed(plain_change(t)), percent_signed(t.change),
-      percent(t.noise), percent(t.share));
+      percent(t.noise), percent(t.share), t.note.empty() ? "" : "; ", t.note);
 }
 
 /// Times people read: those that moved; programs get all.
@@ -178,7 +181,7 @@ DataTable times_table(const GuardResult& r, const char* heading, bool GuardedTim
           {"before_s", "before", &T::before},
           {"after_s", "after", &T::after},
           {"plain_change", "change", [](auto& t) { return signed_share(plain_change(t)); }},
-          {"change", "without drift", [](auto& t) { return signed_share(t.change); }},
+          {"change", "beyond all ops", [](auto& t) { return signed_share(t.change); }},
           {"noise", "", [](auto& t) { return share(t.noise); }},
           {"detects", "", &T::detects, kInJson},
           {"share_of_regression", "of the slowdown",
@@ -186,7 +189,8 @@ DataTable times_table(const GuardResult& r, const char* heading, bool GuardedTim
              return Cell{share_of(t), t.share};
            }},
           {"regressed", "", &T::regressed, kInJson},
-          {"improved", "", &T::improved, kInJson}},
+          {"improved", "", &T::improved, kInJson},
+          {"note", "", &T::note, kInJson}},
       times, chosen == nullptr ? kInJson : kInText);
 }
 
@@ -247,6 +251,8 @@ void add_guard(const GuardResult& r, Report& report) {
                 {"verdict", word_of(r.verdict())},
                 {"judged_times", r.judged_times},
                 {"common_change", r.common_change},
+                {"at_most", r.at_most < kNever ? Json(r.at_most) : Json()},
+                {"must_see", r.must_see},
                 {"false_alarms", r.false_alarms}});
   const auto power = [](double v) { return v < kNever ? Json(v) : Json(); };
   report.fact("power", {{"share_of_cases", 0.95},
@@ -265,6 +271,11 @@ void add_guard(const GuardResult& r, Report& report) {
   report.add(changes_table(r));
   report.facts(
       {{"structure_fails", !r.structure_warns}, {"stale", r.stale}, {"warnings", r.warnings}});
+  for (const GuardedTime& t : r.times) {
+    if (!t.note.empty()) {
+      report.line(fmt::format("{}: {}", title(t), t.note), Meaning::kBad);
+    }
+  }
   if (!r.times.empty()) {
     report.line('\n' + common_note(r));
   }
@@ -279,8 +290,9 @@ void add_guard(const GuardResult& r, Report& report) {
   }
 }
 
-std::string guard_junit(const GuardResult& r) {
-  const bool judged = r.verdict() != GuardResult::Verdict::kCannotJudge;
+std::string guard_junit(const GuardResult& r, bool cannot_judge_passes) {
+  const bool judged =
+      cannot_judge_passes || r.verdict() != GuardResult::Verdict::kCannotJudge;
   const std::size_t failures = regressions(r) + failures_of_structure(r) + (judged ? 0 : 1);
   // Every change of structure is a failed case; without one, a single case says that it held.
   const std::size_t cases =
@@ -330,7 +342,7 @@ std::string guard_markdown(const GuardResult& r) {
       return;
     }
     text += fmt::format(
-        "\n| {} | before | after | change | without drift | noise | of the slowdown |\n"
+        "\n| {} | before | after | change | beyond all ops | noise | of the slowdown |\n"
         "|---|---:|---:|---:|---:|---:|---:|\n",
         heading);
     for (const GuardedTime& t : r.times) {
@@ -343,6 +355,9 @@ std::string guard_markdown(const GuardResult& r) {
   };
   rows("slower", [](const GuardedTime& t) { return t.regressed; });
   rows("faster", [](const GuardedTime& t) { return t.improved; });
+  for (const GuardedTime& t : r.times) {
+    text += t.note.empty() ? "" : fmt::format("\n- {}: {}", title(t), markdown_cell(t.note));
+  }
   if (!r.times.empty()) {
     text += fmt::format("\n- {}", common_note(r));
   }

@@ -20,11 +20,13 @@ Tables run_tables(const traces::Recording& recording, const std::string& name, s
   for (const std::string& w : step.warnings) {
     fmt::print(notes(), "stepcast: {}: {}\n", name, w);
   }
-  Tables tables = recorded_tables(step);
-  if (!run.of_our_own()) {
-    for (DataTable& t : measured_tables(studies::show_measured(run, skip))) {
-      tables.push_back(std::move(t));
-    }
+  if (run.of_our_own()) {
+    return recorded_tables(step, nullptr);
+  }
+  const studies::MeasuredShow show = studies::show_measured(run, skip);
+  Tables tables = recorded_tables(step, &show);
+  for (DataTable& t : measured_tables(show)) {
+    tables.push_back(std::move(t));
   }
   return tables;
 }

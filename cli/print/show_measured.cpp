@@ -5,30 +5,25 @@
 #include <cmath>
 
 #include "cli/print/human.h"
-#include "studies/traces/replay.h"
 
 namespace stepcast::cli {
 
 Tables measured_tables(const studies::MeasuredShow& s) {
+  const bool trusted = std::abs(s.replay_error) <= studies::kTrustedReplay;
   DataTable facts("critical_path",
-                  "Critical path of a step (all steps replayed with their own times)",
-                  {{"fact"}, {"value"}});
+                  trusted ? "Critical path of a step (all steps replayed with their own times)" : "",
+                  {{"fact"}, {"value"}}, trusted ? 0 : kInJson);
   facts.as_object();
   const auto fact = [&facts](const char* key, const char* title, Cell value) {
     facts.row({name_cell(key, title), std::move(value)});
   };
-  fact("compute_s", "compute", cell(s.path_compute));
-  fact("transfer_s", "transfers", cell(s.path_transfer));
-  fact("host_s", "host", cell(s.path_host));
-  fact("gap_s", "gaps", cell(s.path_gap));
-  const bool off = std::abs(s.replay_error) > studies::kDoubtfulReplay;
-  const std::string doubt = fmt::format("This comes from a replay that is {} off the recorded step.",
-                                        percent_signed(s.replay_error));
+  const auto part = [trusted](Seconds t) { return trusted ? cell(t) : empty_cell(); };
+  fact("compute_s", "compute", part(s.path_compute));
+  fact("transfer_s", "transfers", part(s.path_transfer));
+  fact("host_s", "host", part(s.path_host));
+  fact("gap_s", "gaps", part(s.path_gap));
   facts.row({name_cell("replay_error", "error of that replay"),
              {percent_signed(s.replay_error), s.replay_error}});
-  if (off) {
-    facts.note(doubt);
-  }
   DataTable ranks("idle", "Main stream of each rank (means; parts sum to the step)",
                   {{"rank"},
                    {"stream", "", true},
@@ -64,10 +59,11 @@ Tables measured_tables(const studies::MeasuredShow& s) {
        {"slack_s", "least slack"}});
   for (const studies::MeasuredKernel& k : s.kernels) {
     kernels.row({short_name(k.name), cell(shown_kind(k.kind, k.kernel)), cell(k.launches),
-                 cell(k.time), cell(k.on_critical_path), cell(k.slack)});
+                 cell(k.time), part(k.on_critical_path), part(k.slack)});
   }
-  if (off) {
-    kernels.note(doubt);
+  if (!trusted) {
+    kernels.note(fmt::format("No critical path: a replay is {} off the recorded step.",
+                             percent_signed(s.replay_error)));
   }
   kernels.limit(20);
   return {facts, ranks, queues, kernels};

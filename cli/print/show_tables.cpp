@@ -414,7 +414,7 @@ DataTable recorded_ops(const studies::RecordedStep& s) {
 
 }  // namespace
 
-Tables recorded_tables(const studies::RecordedStep& s) {
+Tables recorded_tables(const studies::RecordedStep& s, const studies::MeasuredShow* show) {
   Facts facts("step",
               fmt::format("{} recorded steps of {} ranks{}", s.steps, s.ranks,
                           s.first_counted > 0
@@ -429,8 +429,14 @@ Tables recorded_tables(const studies::RecordedStep& s) {
   facts.add("median_s", "median step", s.median);
   facts.add("p5_s", "p5", s.p5);
   facts.add("p95_s", "p95", s.p95);
-  facts.add("bound", "bound by", s.bound);
-  facts.add("bound_share", "its share of the step", share(s.bound_share));
+  if (show != nullptr && !show->bound.empty()) {
+    facts.add("bound", "bound by", show->bound);
+    facts.add("bound_share", "its share of the critical path", share(show->bound_share));
+    facts.add("half_compute", "with half the compute", signed_share(show->half_compute));
+    facts.add("half_host", "with half the host time", signed_share(show->half_host));
+  }
+  facts.add("mostly", "mostly", s.mostly);
+  facts.add("mostly_share", "its share of the step", share(s.mostly_share));
   facts.add("critical_rank", "busiest rank", std::int64_t{s.critical_rank});
   facts.add("compute_imbalance", "compute imbalance", share(s.imbalance));
   if (!s.ops.empty()) {

@@ -7,6 +7,7 @@
 #include "core/graph/program_fwd.h"
 #include "core/job/job.h"
 #include "studies/traces/recorded_step.h"
+#include "studies/traces/show_measured.h"
 #include "traces/events/recording.h"
 
 namespace stepcast::cli {
@@ -24,7 +25,8 @@ Tables flops_tables(const Job* job, const ExecutionGraph& graph);
 Tables bytes_tables(const Job* job, const ExecutionGraph& graph);
 Tables memory_tables(const Job& job, const ExecutionGraph& graph,
                      std::optional<std::int32_t> rank);
-Tables recorded_tables(const studies::RecordedStep& step);
+/// `show`: of a capture, what bounds it.
+Tables recorded_tables(const studies::RecordedStep& step, const studies::MeasuredShow* show);
 /// Tables of a recorded run of any program; warnings go to stderr. `name` stands for the trace
 /// there.
 Tables run_tables(const traces::Recording& recording, const std::string& name, std::int32_t skip,

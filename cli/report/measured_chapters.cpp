@@ -332,9 +332,10 @@ std::string rows_of(const std::string& name, const Field& list) {
 std::string recorded(const Field& d) {
   const Field step = d.at("step");
   std::string out = heading("recorded step");
-  out +=
-      paragraph(fmt::format("step {}, bound by {} ({})", shown_seconds(step.at("step_s").number()),
-                            step.at("bound").string(), percent(step.at("bound_share").number())));
+  out += paragraph(fmt::format(
+      "step {}{}, mostly {} ({})", shown_seconds(step.at("step_s").number()),
+      step.has("bound") ? ", bound by " + step.at("bound").string() : "",
+      step.at("mostly").string(), percent(step.at("mostly_share").number())));
   RowBars bars("where the step goes, per rank", step_parts("", "_s"));
   d.at("ranks").each([&](const Field& r) { bars.add("rank " + r.at("rank").shown(), r); });
   return out + drawn(bars.chart);

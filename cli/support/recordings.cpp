@@ -45,6 +45,21 @@ std::string trace_file(const std::string& path) {
   return fmt::format("/proc/self/fd/{}", fileno(file));
 }
 
+DeviceName recorded_device(const traces::Recording& recording, const char* option) {
+  const auto& devices = recording.ranks.front().devices;
+  const std::string device = devices.empty() ? "" : devices.front();
+  const auto named = device_named(device);
+  if (!named) {
+    throw InputError(option,
+                     device.empty()
+                         ? "is needed: the trace does not say what it was recorded on"
+                         : fmt::format("is needed: the trace was recorded on \"{}\", which is none "
+                                       "of `stepcast list devices`",
+                                       device));
+  }
+  return *named;
+}
+
 void tell_oddities(const std::string& path, const traces::ParseWarnings& oddities,
                    std::optional<traces::ParseWarning> only) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(traces::ParseWarning::kCount); ++k) {

@@ -2,6 +2,7 @@
 #include <optional>
 #include <string>
 
+#include "core/device_names.h"
 #include "traces/events/recording.h"
 #include "traces/measured_step.h"
 
@@ -15,6 +16,9 @@ std::string trace_file(const std::string& path);
 /// A recording of any format; ranks that it names and that were not given are told on the error
 /// stream, because whatever is said of it is said of the others only.
 traces::Recording open_recording(const std::string& path);
+/// The device that a recording says it is of, as the zoo names it, and the usual machine of it
+/// ("": none). Errors: InputError naming `option`, which is needed where the recording does not say.
+DeviceName recorded_device(const traces::Recording& recording, const char* option);
 /// Tells on the error stream what reading found odd, of one kind or of all.
 void tell_oddities(const std::string& path, const traces::ParseWarnings& oddities,
                    std::optional<traces::ParseWarning> only = {});

@@ -54,7 +54,7 @@ Columns<TraceSet> replay_columns() {
   };
   return {
       {"", "replayed",
-       [](auto& s) { return s.name + (s.replay->host_bound ? " (host-bound)" : ""); }, kInText},
+       [](auto& s) { return s.name + (s.replay->unscored ? " (host-bound)" : ""); }, kInText},
       {"measured", "measured step", replayed(&R::measured_step), 0, "measured_s"},
       {"predicted", "", replayed(&R::replayed_step), kInJson | kInCsv, "replayed_s"},
       {"error", "", replayed([](auto& r) { return signed_share(r.error); })},

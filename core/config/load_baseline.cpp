@@ -85,7 +85,7 @@ Baseline read_baseline(const Source& source) {
   const Document document = parse_document(source);
   const Value v = Value::root_of(document);
   v.keys({"stepcast", "kind", "version", "ranks", "steps", "blocks", "ops", "step", "host",
-          "exposed_communication", "small_ops"});
+          "exposed_communication", "small_ops", "step_mean", "step_p95"});
   (void)v.at("stepcast", "the format, 1").integer(1, 1);
   const Value kind = v.at("kind", "\"baseline\"");
   if (!kind.is("baseline")) {
@@ -105,6 +105,10 @@ Baseline read_baseline(const Source& source) {
   b.host = total_from(v, "host", b.steps.size());
   b.exposed = total_from(v, "exposed_communication", b.steps.size());
   b.small_ops = total_from(v, "small_ops", b.steps.size());
+  if (v.find("step_mean")) {
+    b.step_mean = total_from(v, "step_mean", b.steps.size());
+    b.step_p95 = total_from(v, "step_p95", b.steps.size());
+  }
   return b;
 }
 
@@ -127,6 +131,10 @@ std::string baseline_to_json(const Baseline& b) {
   j["host"] = times_json(b.host);
   j["exposed_communication"] = times_json(b.exposed);
   j["small_ops"] = times_json(b.small_ops);
+  if (!b.step_mean.median.empty()) {
+    j["step_mean"] = times_json(b.step_mean);
+    j["step_p95"] = times_json(b.step_p95);
+  }
   return pretty(j, 2);
 }
 

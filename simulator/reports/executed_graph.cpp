@@ -96,6 +96,10 @@ class Builder {
     return costs_.ops[i].latency.empty() ? 0 : costs_.ops[i].latency[t];
   }
 
+  [[nodiscard]] std::int64_t dispatch_of(std::size_t i, std::uint32_t t) const {
+    return costs_.dispatch + (costs_.ops[i].delay.empty() ? 0 : costs_.ops[i].delay[t]);
+  }
+
   /// Explains a node that is later than the edges so far: the core was taken until then.
   void explain(std::uint32_t node, std::int64_t delay) {
     if (reached_ < out_.time[node]) {
@@ -146,14 +150,15 @@ class Builder {
         }
         explain(issued, issue);
         reached_ = 0;
-        edge(issued, begun, latency_of(i, t) + costs_.dispatch);
+        const std::int64_t dispatch = dispatch_of(i, t);
+        edge(issued, begun, latency_of(i, t) + dispatch);
         if (!before.empty()) {
-          edge(ExecutedGraph::node(before.back(), Stage::kEnded), begun, costs_.dispatch);
+          edge(ExecutedGraph::node(before.back(), Stage::kEnded), begun, dispatch);
         }
         for (const std::uint32_t end : awaited) {
-          edge(end, begun, costs_.dispatch);
+          edge(end, begun, dispatch);
         }
-        explain(begun, costs_.dispatch);
+        explain(begun, dispatch);
         if (o.role(t) == OpRole::kCompute || o.role(t) == OpRole::kSend) {
           edge(begun, ended, out_.time[ended] - out_.time[begun]);
         } else {

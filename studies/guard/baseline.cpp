@@ -16,15 +16,29 @@ constexpr double kJudgedAlone = 0.01;      ///< share of the step
 constexpr std::size_t kStepsToDivide = 8;  ///< one run of so many steps is divided into blocks
 constexpr std::size_t kBlocks = 4;
 
-/// Appends a run: its median, and half the distance of the order statistics one standard deviation
-/// of the binomial rank to either side, the standard error of a median whatever the distribution.
-void add(BaselineTimes& times, std::vector<double> values) {
+/// Appends a run: a quantile, and half the distance of the order statistics one standard deviation
+/// of the binomial rank to either side, its standard error whatever the distribution.
+void add(BaselineTimes& times, std::vector<double> values, double quantile = 0.5) {
   std::sort(values.begin(), values.end());
-  const double reach = 0.5 / std::sqrt(static_cast<double>(values.size()));
-  times.median.push_back(interpolated_quantile(values, 0.5));
-  times.standard_error.push_back(
-      (interpolated_quantile(values, 0.5 + reach) - interpolated_quantile(values, 0.5 - reach)) /
-      2);
+  const double reach =
+      std::sqrt(quantile * (1 - quantile) / static_cast<double>(values.size()));
+  times.median.push_back(interpolated_quantile(values, quantile));
+  times.standard_error.push_back((interpolated_quantile(values, quantile + reach) -
+                                  interpolated_quantile(values, quantile - reach)) /
+                                 2);
+}
+
+void add_mean(BaselineTimes& times, const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  double sum = 0, squares = 0;
+  for (const double v : values) {
+    sum += v;
+  }
+  for (const double v : values) {
+    squares += (v - sum / n) * (v - sum / n);
+  }
+  times.median.push_back(sum / n);
+  times.standard_error.push_back(n > 1 ? std::sqrt(squares / (n - 1) / n) : 0);
 }
 
 std::vector<double> part(const std::vector<double>& values, std::size_t first, std::size_t end) {
@@ -96,6 +110,20 @@ std::vector<BaselineOp> ops_of(std::span<const GuardSamples> runs) {
 
 double typical(const BaselineTimes& times) { return median_of(times.median); }
 
+/// Appends the runs of a time, of which there were `runs`: an op that one side lacks ran not at
+/// all. The latest `most` stay.
+void append(BaselineTimes& times, std::size_t runs, const BaselineTimes& fresh, std::size_t now,
+            std::size_t most) {
+  for (std::vector<double> BaselineTimes::*values :
+       {&BaselineTimes::median, &BaselineTimes::standard_error}) {
+    std::vector<double>& v = times.*values;
+    v.resize(runs, 0);
+    v.insert(v.end(), (fresh.*values).begin(), (fresh.*values).end());
+    v.resize(runs + now, 0);
+    v.erase(v.begin(), v.end() - static_cast<std::ptrdiff_t>(std::min(most, v.size())));
+  }
+}
+
 }  // namespace
 
 Baseline make_baseline(std::span<const GuardSamples> runs, std::string version,
@@ -124,6 +152,8 @@ Baseline make_baseline(std::span<const GuardSamples> runs, std::string version,
   for (const GuardSamples& run : runs) {
     b.steps.push_back(static_cast<std::int64_t>(run.step.size()));
     add(b.step, run.step);
+    add_mean(b.step_mean, run.step);
+    add(b.step_p95, run.step, 0.95);
     add(b.host, run.host);
     add(b.exposed, run.exposed);
   }
@@ -150,6 +180,44 @@ Baseline make_baseline(std::span<const GuardSamples> runs, std::string version,
       }
     }
     add(b.small_ops, sum);
+  }
+  return b;
+}
+
+Baseline extended(const Baseline& kept, const Baseline& fresh, std::size_t most) {
+  Baseline b = kept;
+  const std::size_t runs = kept.steps.size(), now = fresh.steps.size();
+  b.version = fresh.version;
+  b.steps.insert(b.steps.end(), fresh.steps.begin(), fresh.steps.end());
+  b.steps.erase(b.steps.begin(),
+                b.steps.end() - static_cast<std::ptrdiff_t>(std::min(most, b.steps.size())));
+  std::map<Key, const BaselineOp*> added;
+  for (const BaselineOp& op : fresh.ops) {
+    added[{op.name, op.kind, op.phase}] = &op;
+  }
+  const auto join = [](BaselineRange& range, const BaselineRange& other) {
+    range = {std::min(range.low, other.low), std::max(range.high, other.high)};
+  };
+  for (BaselineOp& op : b.ops) {
+    const auto found = added.find({op.name, op.kind, op.phase});
+    const BaselineOp other = found != added.end() ? *found->second : BaselineOp{};
+    append(op.time, runs, other.time, now, most);
+    join(op.launches, other.launches);
+    join(op.bytes, other.bytes);
+    added.erase({op.name, op.kind, op.phase});
+  }
+  for (const auto& [key, op] : added) {
+    BaselineOp& row = b.ops.emplace_back(*op);
+    row.time = {};
+    append(row.time, runs, op->time, now, most);
+    row.launches.low = row.bytes.low = 0;
+  }
+  for (BaselineTimes Baseline::*total :
+       {&Baseline::step, &Baseline::step_mean, &Baseline::step_p95, &Baseline::host,
+        &Baseline::exposed, &Baseline::small_ops}) {
+    if (!(b.*total).median.empty()) {
+      append(b.*total, runs, fresh.*total, now, most);
+    }
   }
   return b;
 }

@@ -14,24 +14,28 @@
 #include "studies/guard/internal/guard_statistics.h"
 #include "studies/guard/internal/guard_structure.h"
 #include "studies/guard/internal/guard_totals.h"
+#include "studies/guard/internal/late_steps.h"
 
 namespace stepcast::studies {
 namespace {
 
 using internal::by_key;
 using internal::Case;
-using internal::Common;
 using internal::compare_structure;
-using internal::kCommonNeeds;
 using internal::key_of;
 using internal::OpKey;
 
 constexpr double kFalseAlarms = 0.005;  ///< of a whole comparison
-constexpr double kOfSums = 0.1;         ///< of these, by steps, groups and what all ops share
+/// Shares of these. Noise that all ops have in common is known from the runs alone, so what they
+/// share gets half; totals are judged net of it, as are ops and groups, which get the rest.
+constexpr double kOfShared = 0.5, kOfTotals = 0.05;
 /// Totals that may be next to nothing are compared with this share of the step added.
 constexpr double kNextToNothing = 0.01;
 constexpr const char* kAllOps = "all ops together";
 constexpr const char* kDeviceTime = "device time of all ops";
+constexpr const char* kMeanStep = "mean step";
+constexpr const char* kLateStep = "95th percentile of steps";
+constexpr double kStepsOfQuantile = 8;  ///< per run, that it is of steps and not of chance
 /// A change of all ops together that repeats must let be seen; else they allow no verdict.
 constexpr double kMustSee = 0.05;
 /// The same where a larger tolerance was asked for.
@@ -47,16 +51,16 @@ bool is_op(const GuardedTime& t) { return t.kind != "total" && t.kind != "group"
 void rank_by_time_lost(GuardResult& result) {
   double lost = 0;
   for (const GuardedTime& t : result.times) {
-    lost += t.regressed && is_op(t) ? t.before.base() * t.change : 0;
+    lost += t.regressed && is_op(t) ? (t.after - t.before).base() : 0;
   }
   for (GuardedTime& t : result.times) {
-    t.share = t.regressed && is_op(t) && lost > 0 ? t.before.base() * t.change / lost : 0;
+    t.share = t.regressed && is_op(t) && lost > 0 ? (t.after - t.before).base() / lost : 0;
   }
   std::stable_sort(
       result.times.begin(), result.times.end(), [](const GuardedTime& a, const GuardedTime& b) {
         const auto order = [](const GuardedTime& t) {
           return std::tuple(!t.regressed, !is_op(t),
-                            t.regressed ? -t.before.base() * t.change : -t.before.base());
+                            t.regressed ? (t.before - t.after).base() : -t.before.base());
         };
         return order(a) < order(b);
       });
@@ -74,7 +78,7 @@ double mean_of(const std::vector<std::int64_t>& v) {
 struct Pair {
   BaselineTimes before, after;
   double added = 0;  ///< to both, where they may be next to nothing
-  enum class Role : std::uint8_t { kOp, kGroup, kTotal } role = Role::kOp;
+  Case::Role role = Case::Role::kOp;
   bool collective = false;
 };
 
@@ -82,7 +86,7 @@ struct Pair {
 std::vector<Pair> pairs_of(const Baseline& before, const Baseline& after,
                            const std::map<OpKey, const BaselineOp*>& ops_after,
                            GuardResult& result) {
-  using Role = Pair::Role;
+  using Role = Case::Role;
   std::vector<Pair> pairs;
   const auto add = [&](Pair pair, std::string name, std::string_view kind, std::string_view phase) {
     pairs.push_back(std::move(pair));
@@ -120,6 +124,14 @@ std::vector<Pair> pairs_of(const Baseline& before, const Baseline& after,
   add({internal::device_time_of(before), internal::device_time_of(after), 0, Role::kTotal},
       kDeviceTime, "total", "");
   add({before.step, after.step, 0, Role::kTotal}, "step", "total", "");
+  if (!before.step_mean.median.empty() && !before.blocks) {
+    add({before.step_mean, after.step_mean, 0, Role::kTotal}, kMeanStep, "total", "");
+    // A quantile near the end grows with the number of steps that it is of.
+    const double steps = mean_of(before.steps), now = mean_of(after.steps);
+    if (std::min(steps, now) >= kStepsOfQuantile && now <= 1.5 * steps) {
+      add({before.step_p95, after.step_p95, 0, Role::kTotal}, kLateStep, "total", "");
+    }
+  }
   return pairs;
 }
 
@@ -133,57 +145,90 @@ std::vector<Case> cases_of(const std::vector<Pair>& pairs, GuardResult& result) 
     c.time = &result.times[i];
     c.before = internal::log_of(pairs[i].before, pairs[i].added);
     c.after = internal::log_of(pairs[i].after, pairs[i].added);
-    c.op = pairs[i].role == Pair::Role::kOp;
-    c.group = pairs[i].role == Pair::Role::kGroup;
+    c.role = pairs[i].role;
     c.collective = pairs[i].collective;
-    c.level = middle_of(c.before.median);
     cases.push_back(std::move(c));
   }
   return cases;
 }
 
-/// Judges every time that both have, and the change that all ops share where there are enough ops.
+/// The number of cases of each role.
+std::map<Case::Role, double> roles_of(const std::vector<Case>& cases) {
+  std::map<Case::Role, double> count;
+  for (const Case& c : cases) {
+    count[c.role] += 1;
+  }
+  return count;
+}
+
+/// Judges the cases, among them what all share; a total that is slower in itself is shown with it.
+void judge_cases(std::vector<Case>& cases, const GuardOptions& options, bool spread_known) {
+  using Role = Case::Role;
+  auto count = roles_of(cases);
+  bool total_regressed = false;
+  for (Case& c : cases) {
+    const double share = c.role == Role::kShared  ? kOfShared
+                         : c.role == Role::kTotal ? kOfTotals / count[Role::kTotal]
+                                                  : (1 - kOfShared - kOfTotals) /
+                                                        (count[Role::kOp] + count[Role::kGroup]);
+    internal::judge(c, kFalseAlarms * share, options, spread_known);
+    total_regressed |= c.time->regressed && (c.role == Role::kShared || c.role == Role::kTotal);
+  }
+  for (Case& c : cases) {
+    c.time->regressed |= total_regressed && c.role == Role::kTotal && c.time->slower;
+  }
+}
+
+/// Judges every time that both have, and the change that all ops share: of their device time where
+/// there are too few to tell.
 void judge_times(const Baseline& before, const Baseline& after, const std::vector<Pair>& pairs,
                  const GuardOptions& options, bool spread_known, GuardResult& result) {
-  GuardedTime all;
-  all.name = kAllOps;
-  all.kind = "total";
-  result.times.push_back(std::move(all));
+  result.times.emplace_back();
   std::vector<Case> cases = cases_of(pairs, result);
-  const Common common = internal::take_out_common(cases, before.steps.size(), after.steps.size());
-  result.common_change = std::expm1(middle_of(common.after.median));
-  const auto ops = std::count_if(cases.begin(), cases.end(), [](const Case& c) { return c.op; });
-  const bool has_common = ops >= static_cast<std::ptrdiff_t>(kCommonNeeds);
-  if (has_common) {
-    Case c;
-    c.time = &result.times.back();
-    c.before = common.before;
-    c.after = common.after;
-    c.level = middle_of(c.before.median);
-    c.change = middle_of(c.after.median) - c.level;
-    cases.push_back(std::move(c));
+  const auto device = std::find_if(cases.begin(), cases.end(),
+                                   [](const Case& c) { return c.time->name == kDeviceTime; });
+  auto common = internal::common_of(cases);
+  if (const auto outlier = internal::outlier_of(common ? common->before : device->before,
+                                                common ? common->after : device->after)) {
+    internal::leave_out(*outlier, cases);
+    common = internal::common_of(cases);
+    result.warnings.push_back(fmt::format(
+        "run {} of the {} is {:+.1f} % beside the others and is left out", outlier->run + 1,
+        outlier->after ? "check" : "baseline", 100 * outlier->apart));
   }
-  internal::spread_of(cases, before.steps.size(), mean_of(before.steps), mean_of(after.steps));
+  internal::take_out(common, cases);
+  const GuardedTime& device_time = *device->time;
+  if (common) {
+    GuardedTime& all = result.times.back();
+    all.name = kAllOps;
+    all.kind = "total";
+    Case c;
+    c.role = Case::Role::kShared;
+    c.time = &all;
+    c.before = c.net_before = common->before;
+    c.after = c.net_after = common->after;
+    cases.push_back(std::move(c));
+  } else {
+    device->role = Case::Role::kShared;
+    result.times.pop_back();
+  }
+  internal::measure(cases, mean_of(before.steps), mean_of(after.steps));
   result.disturbance = internal::disturbance_of(cases);
   for (Case& c : cases) {
-    c.error *= c.op ? result.disturbance : 1;
+    c.net.error *= c.role == Case::Role::kOp ? result.disturbance : 1;
   }
-  const double sums = static_cast<double>(cases.size()) - static_cast<double>(ops);
-  for (Case& c : cases) {
-    const double share =
-        c.op ? (1 - kOfSums) / static_cast<double>(ops) : (ops > 0 ? kOfSums : 1) / sums;
-    internal::judge(c, kFalseAlarms * share, options, spread_known);
+  const Case& shared = *std::find_if(cases.begin(), cases.end(), [](const Case& c) {
+    return c.role == Case::Role::kShared;
+  });
+  if (common) {
+    internal::add_noise_of(shared.net, cases);
   }
-  if (!has_common) {
-    result.times.pop_back();
-    return;
-  }
-  // The common change has no time of its own: it is shown on the device time.
-  for (const GuardedTime& t : result.times) {
-    if (t.name == kDeviceTime) {
-      result.times.back().before = t.before;
-      result.times.back().after = t.before * (1 + result.times.back().change);
-    }
+  judge_cases(cases, options, spread_known);
+  result.common_change = shared.time->change;
+  result.at_most = internal::at_most(shared.net);
+  if (common) {  // it has no time of its own: it is shown on the device time
+    shared.time->before = device_time.before;
+    shared.time->after = device_time.before * (1 + shared.time->change);
   }
 }
 
@@ -242,8 +287,8 @@ GuardResult::Verdict GuardResult::verdict() const {
       std::any_of(times.begin(), times.end(), [](const GuardedTime& t) { return t.regressed; })) {
     return Verdict::kRegressed;
   }
-  return by_tolerance_alone || (judged_times && power.all_ops <= must_see) ? Verdict::kPass
-                                                                           : Verdict::kCannotJudge;
+  return by_tolerance_alone || (judged_times && at_most <= must_see) ? Verdict::kPass
+                                                                     : Verdict::kCannotJudge;
 }
 
 GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options) {
@@ -268,6 +313,7 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
   } else {
     constexpr double kNever = std::numeric_limits<double>::infinity();
     result.power = {kNever, kNever, "", kNever, kNever};
+    result.at_most = kNever;
     result.warnings.push_back(
         "the baseline is one step, so its noise is unknown: only --tolerance judges times; record "
         "several runs");
@@ -285,6 +331,11 @@ GuardResult guard(const Baseline& before, std::span<const GuardSamples> runs,
                   const GuardOptions& options) {
   STEPCAST_CHECK(names.size() == runs.size(), "{} names of {} runs", names.size(), runs.size());
   GuardResult result = guard(before, make_baseline(runs, version, &before), options);
+  for (GuardedTime& t : result.times) {
+    if (t.regressed && (t.name == kMeanStep || t.name == kLateStep)) {
+      t.note = internal::late_steps(runs);
+    }
+  }
   if (runs.size() == 1) {
     return result;
   }

@@ -3,8 +3,8 @@
 #include <tuple>
 
 #include "core/graph/op_traits.h"
-#include "simulator/reports/breakdown.h"
 #include "studies/guard/guard.h"
+#include "studies/traces/step_views.h"
 
 namespace stepcast::studies {
 namespace {
@@ -45,36 +45,24 @@ double seconds_of(const Tally& tally, OpKind kind) {
   return ends_together(kind) ? least : sum / static_cast<double>(tally.seconds.size());
 }
 
-double exposed_of(const traces::MeasuredRun& run, const traces::MeasuredStep& step, std::size_t r) {
-  simulator::Timeline timeline;
-  SimTime end{};
-  for (const OpSpan& s : step.ranks[r].spans) {
-    timeline.on_op(s);
-    end = std::max(end, s.end);
-  }
-  const auto rank = static_cast<std::int32_t>(r);
-  const simulator::Breakdown parts = simulator::breakdown(
-      step.graph->program_of(rank), timeline, rank,
-      {.begin = {}, .end = end, .rank_end = end, .shares_core = run.shares_core});
-  return to_seconds(parts.exposed_communication).base();
-}
-
 }  // namespace
 
 GuardSamples samples_of(const traces::MeasuredRun& run) {
   GuardSamples samples;
   samples.ranks = run.steps.empty() ? 0 : run.steps.front().graph->ranks();
   std::map<Key, GuardSamples::Op> ops;
-  for (std::size_t s = 0; s < run.steps.size(); ++s) {
-    const traces::MeasuredStep& step = run.steps[s];
-    samples.step.push_back(static_cast<double>(step.wall) * 1e-12);
+  const std::vector<StepView> views = step_views(run);
+  const std::size_t first = run.steps.size() - views.size();
+  for (std::size_t s = 0; s < views.size(); ++s) {
+    const traces::MeasuredStep& step = run.steps[first + s];
+    samples.step.push_back(static_cast<double>(views[s].wall) * 1e-12);
     for (const auto& [key, tally] : tally_of(step)) {
       GuardSamples::Op& op = ops[key];
       if (op.seconds.empty()) {
         std::tie(op.name, op.kind, op.phase) = key;
         op.kernel = tally.kernel;
         for (auto* v : {&op.seconds, &op.launches, &op.bytes}) {
-          v->assign(run.steps.size(), 0);
+          v->assign(views.size(), 0);
         }
       }
       op.seconds[s] = seconds_of(tally, op.kind);
@@ -90,7 +78,7 @@ GuardSamples samples_of(const traces::MeasuredRun& run) {
           host += static_cast<double>(step.ranks[r].issue[o]) * 1e-12;
         }
       }
-      exposed += exposed_of(run, step, r);
+      exposed += to_seconds(parts_of(views[s], r).exposed_communication).base();
     }
     samples.host.push_back(host / static_cast<double>(step.ranks.size()));
     samples.exposed.push_back(exposed / static_cast<double>(step.ranks.size()));

@@ -10,6 +10,7 @@
 #include "simulator/reports/breakdown.h"
 #include "studies/predict/context_choice.h"
 #include "studies/predict/simulated_step.h"
+#include "studies/traces/step_views.h"
 
 namespace stepcast::studies {
 namespace {
@@ -56,34 +57,6 @@ StepAccount finished(StepAccount account, Rows rows) {
   return account;
 }
 
-simulator::Breakdown parts_of(const traces::MeasuredStep& step, const traces::MeasuredRank& rank,
-                              std::int32_t number, bool shares_core) {
-  simulator::Timeline timeline;
-  for (const OpSpan& span : rank.spans) {
-    timeline.on_op(span);
-  }
-  return simulator::breakdown(step.graph->program_of(number), timeline, number,
-                              {.begin = SimTime{rank.begin},
-                               .end = SimTime{rank.end},
-                               .rank_end = SimTime{rank.end},
-                               .shares_core = shares_core});
-}
-
-/// The rank whose streams work longest, by medians over the steps.
-std::int32_t busiest_rank(const traces::MeasuredRun& run) {
-  std::map<std::int32_t, std::int64_t> busy;
-  for (const traces::MeasuredStep& step : run.steps) {
-    for (std::size_t r = 0; r < step.ranks.size(); ++r) {
-      const auto number = static_cast<std::int32_t>(r);
-      const simulator::Breakdown parts = parts_of(step, step.ranks[r], number, run.shares_core);
-      busy[number] += ticks(parts.compute) + ticks(parts.exposed_communication);
-    }
-  }
-  return std::max_element(busy.begin(), busy.end(),
-                          [](const auto& a, const auto& b) { return a.second < b.second; })
-      ->first;
-}
-
 /// Share of the step that rows found in `other` account for.
 double matched(const StepAccount& account, const StepAccount& other) {
   Seconds sum;
@@ -125,12 +98,12 @@ StepAccount account_of(const Job& of) {
 }
 
 StepAccount account_of(const traces::MeasuredRun& run) {
-  const std::int32_t rank = busiest_rank(run);
+  const std::vector<StepView> steps = step_views(run);
+  const std::int32_t rank = critical_rank(steps);
   Rows rows;
-  for (const traces::MeasuredStep& step : run.steps) {
-    add(rows, step.graph->program_of(rank),
-        parts_of(step, step.ranks.at(static_cast<std::size_t>(rank)), rank, run.shares_core),
-        1 / static_cast<double>(run.steps.size()));
+  for (const StepView& step : steps) {
+    add(rows, step.graph->program_of(rank), parts_of(step, static_cast<std::size_t>(rank)),
+        1 / static_cast<double>(steps.size()));
   }
   return finished({.label = {}, .rank = rank, .step = {}, .expected = {}, .rows = {}},
                   std::move(rows));

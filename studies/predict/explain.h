@@ -33,8 +33,7 @@ struct StepAccount {
 
 /// On the predicted critical rank.
 StepAccount account_of(const Job& job);
-/// On the recorded rank that computes and transfers longest, means over the steps; `step` is its
-/// mean step.
+/// On the critical rank of a recorded run, means over its steps (step_views.h).
 StepAccount account_of(const traces::MeasuredRun& run);
 
 /// One row of a waterfall from A to B; the deltas of a waterfall sum to step B - step A exactly.

@@ -13,6 +13,7 @@
 #include "studies/predict/simulated_step.h"
 #include "studies/run/core_speed.h"
 #include "studies/traces/shaped_work.h"
+#include "studies/traces/step_views.h"
 
 namespace stepcast::studies {
 namespace {
@@ -314,7 +315,7 @@ Comparison compare(const traces::MeasuredRun& run, const Job& job,
     c.warnings.push_back(std::move(*warning));
   }
   std::vector<double> walls;
-  for (const traces::MeasuredStep& s : run.steps) {
+  for (const StepView& s : step_views(run)) {
     walls.push_back(static_cast<double>(s.wall) * 1e-12);
   }
   c.measured = seconds(median_of(walls));

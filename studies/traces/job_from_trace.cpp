@@ -17,6 +17,9 @@ namespace stepcast::studies {
 
 namespace {
 
+constexpr double kOtherWork = 3;   ///< times as much or as little compute as recorded
+constexpr double kMatters = 0.1;   ///< share of the step from which such an error matters
+
 /// The machine it was recorded on.
 void sketch_system(const traces::Recording& recording, const JobFromTraceOptions& options,
                    InferredWorkload& sketch) {
@@ -91,7 +94,24 @@ RecordedAndPredicted side_by_side(const traces::MeasuredRun& run, const Job& job
           predicted.split.compute,
           busiest->exposed_communication,
           predicted.split.exposed_communication,
-          host_per_op};
+          host_per_op,
+          predicted.split.host > 0.5 * predicted.iteration};
+}
+
+/// A job that computes another amount of work than was recorded is another model's.
+void check_compute(const RecordedAndPredicted& b, const std::string& source) {
+  const double ratio = b.predicted_compute / b.recorded_compute;
+  const Seconds apart = b.predicted_compute > b.recorded_compute
+                            ? b.predicted_compute - b.recorded_compute
+                            : b.recorded_compute - b.predicted_compute;
+  if ((ratio > kOtherWork || ratio < 1 / kOtherWork) && apart > kMatters * b.recorded) {
+    throw InputError(
+        source, fmt::format("is no job that shapes tell: it computed {:.3g} ms in a step of {:.3g} "
+                            "ms, and the model found in it would compute {:.3g} ms; name the ranges "
+                            "of one model with --mark",
+                            b.recorded_compute.base() * 1e3, b.recorded.base() * 1e3,
+                            b.predicted_compute.base() * 1e3));
+  }
 }
 
 }  // namespace
@@ -107,7 +127,7 @@ JobFromTrace job_from_trace(const traces::Recording& recording,
                      "tells no operator's shape; record it with shapes (PyTorch profiler: "
                      "record_shapes=True)");
   }
-  if (!infer_dlrm(ranks, world, sketch) && !sketch_transformer(ranks, world, sketch)) {
+  if (!infer_dlrm(ranks, world, sketch) && !sketch_transformer(ranks, world, recording.ranks.front().source, sketch)) {
     throw InputError(
         recording.ranks.front().source,
         "is neither a recommender (embedding lookups between two chains of products) nor a "
@@ -123,6 +143,7 @@ JobFromTrace job_from_trace(const traces::Recording& recording,
                 "the host's own time in the longest rank's step, over the ops of the job");
     job = job_of(sketch, options);
     result.comparison = side_by_side(run, job, host);
+    check_compute(*result.comparison, recording.ranks.front().source);
   } else {
     (void)job_of(sketch, options);  // it must load
   }

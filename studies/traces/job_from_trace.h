@@ -27,6 +27,7 @@ struct RecordedAndPredicted {
   Seconds recorded_compute, predicted_compute;  ///< of the rank that computes most
   Seconds recorded_exposed, predicted_exposed;  ///< communication
   Seconds host_per_op;
+  bool met_by_host = false;  ///< the step is mostly host time, which was taken from the record
 };
 
 struct JobFromTrace {
@@ -51,7 +52,8 @@ struct JobFromTrace {
 /// the longest of the ranks' own time in a step, waits taken out, over the ops of the job, so that
 /// it goes along to another system or plan.
 ///
-/// Errors: InputError when operators have no shapes, when neither model is recognised, and when
+/// Errors: InputError when operators have no shapes, when neither model is recognised, when a step
+/// holds several models or computes three times as much or as little as the one found, and when
 /// nothing says what it was recorded on.
 JobFromTrace job_from_trace(const traces::Recording& recording, const JobFromTraceOptions& options);
 

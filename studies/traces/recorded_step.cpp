@@ -7,89 +7,18 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <span>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
 #include "core/statistics.h"
-#include "simulator/reports/timeline.h"
-#include "studies/traces/step_times.h"
+#include "studies/traces/step_views.h"
 
 namespace stepcast::studies {
 namespace {
 
 Seconds between(SimTime begin, SimTime end) {
   return to_seconds(SimTime{ticks(end) - ticks(begin)});
-}
-
-/// One rank in one step.
-struct RankView {
-  std::int64_t begin = 0, end = 0;
-  std::span<const OpSpan> ran;       ///< between the two, whoever launched it
-  std::span<const OpSpan> launched;  ///< by the step, wherever it ran
-  std::span<const HostSpan> host;
-  std::vector<OpSpan> cut, chosen;  ///< hold the ops that a chain has among those of other steps
-  std::optional<Seconds> issuing;   ///< of the host of a capture: its own time between calls
-};
-
-struct StepView {
-  std::int32_t number = 0;
-  std::int64_t wall = 0;
-  const ExecutionGraph* graph = nullptr;
-  std::vector<RankView> ranks;
-};
-
-/// Steps that are apart.
-std::vector<StepView> steps_apart(const traces::MeasuredRun& run) {
-  std::vector<StepView> views;
-  for (const traces::MeasuredStep& step : run.steps) {
-    StepView view{step.number, step.wall, step.graph.get(), {}};
-    for (const traces::MeasuredRank& rank : step.ranks) {
-      RankView& of_rank = view.ranks.emplace_back();
-      of_rank.begin = rank.begin;
-      of_rank.end = rank.end;
-      of_rank.ran = of_rank.launched = rank.spans;
-      of_rank.host = rank.host;
-    }
-    views.push_back(std::move(view));
-  }
-  return views;
-}
-
-/// Steps that run into each other, each rank's from the end of its step before.
-std::vector<StepView> steps_of_chain(const traces::MeasuredRun& run, const StepTimes& times) {
-  std::vector<StepView> views;
-  for (std::size_t s = times.first_counted(); s < times.steps(); ++s) {
-    StepView view{static_cast<std::int32_t>(s),
-                  times.of_run()[s + 1] - times.of_run()[s],
-                  run.chain->graph.get(),
-                  {}};
-    for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
-      const traces::MeasuredRank& rank = run.chain->ranks[r];
-      RankView& of_rank = view.ranks.emplace_back();
-      of_rank.begin = times.of_rank(r)[s];
-      of_rank.end = times.of_rank(r)[s + 1];
-      for (OpSpan span : rank.spans) {
-        if (traces::step_of(rank, span.ref.op) == s + 1) {
-          of_rank.chosen.push_back(span);
-        }
-        if (ticks(span.end) > of_rank.begin && ticks(span.begin) < of_rank.end) {
-          for (SimTime* t : {&span.begin, &span.ready, &span.end}) {
-            *t = SimTime{std::clamp(ticks(*t), of_rank.begin, of_rank.end)};
-          }
-          of_rank.cut.push_back(span);
-        }
-      }
-      of_rank.ran = of_rank.cut;
-      of_rank.launched = of_rank.chosen;
-      const traces::MeasuredRank& apart = run.steps[s].ranks[r];
-      of_rank.issuing = to_seconds(
-          SimTime{std::accumulate(apart.issue.begin(), apart.issue.end(), apart.finish)});
-    }
-    views.push_back(std::move(view));
-  }
-  return views;
 }
 
 /// Everything of a rank that its own records say.
@@ -100,20 +29,7 @@ RankStep rank_step(const std::vector<StepView>& steps, std::size_t r) {
   for (const StepView& step : steps) {
     const Program& program = step.graph->program_of(row.rank);
     const RankView& rank = step.ranks[r];
-    simulator::Timeline timeline;
-    for (const OpSpan& span : rank.ran) {
-      timeline.on_op(span);
-    }
-    for (const HostSpan& span : rank.host) {
-      timeline.on_host(span);
-    }
-    // The recorded host thread issues on the rank's own core: whatever it does while nothing else
-    // runs is host time.
-    const simulator::Breakdown parts = simulator::breakdown(program, timeline, row.rank,
-                                                            {.begin = SimTime{rank.begin},
-                                                             .end = SimTime{rank.end},
-                                                             .rank_end = SimTime{rank.end},
-                                                             .shares_core = true});
+    const simulator::Breakdown parts = parts_of(step, r);
     walls.push_back(between(SimTime{rank.begin}, SimTime{rank.end}).base());
     row.compute += to_seconds(parts.compute);
     row.exposed_communication += to_seconds(parts.exposed_communication);
@@ -128,7 +44,7 @@ RankStep rank_step(const std::vector<StepView>& steps, std::size_t r) {
       }
     }
     for (const HostSpan& span : rank.host) {
-      if (span.kind == HostSpan::Kind::kIssue) {
+      if (span.kind == HostSpan::Kind::kIssue && !rank.issuing) {
         row.issuing += between(span.begin, span.end);
       } else if (span.kind == HostSpan::Kind::kQueueFull) {
         row.queue_full += between(span.begin, span.end);
@@ -276,8 +192,8 @@ std::vector<RecordedOp> recorded_ops(const std::vector<StepView>& steps,
   return ops;
 }
 
-/// Sums up `by_rank`: the critical rank, what bounds it, the imbalance.
-void fill_bound(RecordedStep& step) {
+/// Sums up `by_rank`: the critical rank, where its time goes, the imbalance.
+void sum_up(RecordedStep& step) {
   const auto busy = [](const RankStep& r) { return r.compute + r.exposed_communication + r.host; };
   Seconds mean;
   Seconds slowest;
@@ -297,8 +213,8 @@ void fill_bound(RecordedStep& step) {
        {"gaps", critical->other}}};
   const auto largest = std::max_element(
       parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  step.bound = largest->first;
-  step.bound_share = critical->mean > Seconds{} ? largest->second / critical->mean : 0;
+  step.mostly = largest->first;
+  step.mostly_share = critical->mean > Seconds{} ? largest->second / critical->mean : 0;
 }
 
 /// Adds what the recorders say of themselves.
@@ -330,14 +246,11 @@ void add_clocks(const traces::MeasuredRun& run, RecordedStep& step) {
 }  // namespace
 
 RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
-  if (!run.of_our_own() && run.chain == nullptr) {
-    throw InputError("trace", "its steps overlap on the host; were several runs joined?");
-  }
   std::optional<StepTimes> times;
   if (run.chain != nullptr) {
     times.emplace(*run.chain);
   }
-  std::vector<StepView> steps = times ? steps_of_chain(run, *times) : steps_apart(run);
+  std::vector<StepView> steps = step_views(run);
   std::erase_if(steps, [skip](const StepView& s) { return s.number < skip; });
   if (steps.empty()) {
     throw InputError("--skip", fmt::format("{} leaves none of {} steps", skip,
@@ -374,7 +287,7 @@ RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
   if (times) {
     all.warnings = run.warnings;
   }
-  fill_bound(all);
+  sum_up(all);
   add_clocks(run, all);
   return all;
 }

@@ -43,7 +43,7 @@ struct RecordedOp {
   double bytes_per_second = 0;  ///< memory traffic; of collectives, bytes sent
 };
 
-/// Account of what bounds a recorded run.
+/// Account of where the time of a recorded run goes.
 struct RecordedStep {
   std::int64_t ranks = 0, steps = 0;
   Seconds step;  ///< what the report calls the step: captures steady state, ours the median
@@ -51,9 +51,10 @@ struct RecordedStep {
   std::string marked_by;    ///< traces::MeasuredRun; ours: empty
   Seconds median, p5, p95;  ///< of the step over all ranks: first begin to last end
   double imbalance = 0;     ///< slowest rank's compute over the mean, minus 1
-  /// The largest part of the critical rank's step, e.g. "compute".
-  std::string bound;
-  double bound_share = 0;
+  /// The largest part of the critical rank's step, e.g. "compute": where time goes, which need not
+  /// be what bounds it (MeasuredShow::bound).
+  std::string mostly;
+  double mostly_share = 0;
   std::int32_t critical_rank = 0;  ///< the rank that computes and transfers longest
   std::vector<RankStep> by_rank;
   std::vector<RecordedOp> ops;  ///< longest (time and wait) first
@@ -61,12 +62,10 @@ struct RecordedStep {
   std::vector<std::string> warnings;
 };
 
-/// Finds what bounds a recorded run. Steps of our own runtime are apart: each is what its rank's
-/// marks hold. Steps of a capture run into each other and are those of StepTimes: each counts what
-/// runs from the end of the one before to its own, whoever launched it; ops, and who came last to a
-/// collective, count for the step that launched them. What was idle though nothing kept it is
-/// `host` where the host worked or the next op was not launched yet, `other` where it was (launch
-/// latency, waits between streams), `bubble` where a collective waited for other ranks.
+/// Account of the steps of step_views.h; ops, and who came last to a collective, count for the step
+/// that launched them. What was idle though nothing kept it is `host` where the host worked or the
+/// next op was not launched yet, `other` where it was (launch latency, waits between streams),
+/// `bubble` where a collective waited for other ranks.
 ///
 /// Steps before `skip` are left out: by their number, of a capture counted from 0.
 /// Errors: InputError when no step remains, or when the steps of a capture overlap on the host.

@@ -40,14 +40,14 @@ Steps given(const std::vector<traces::MeasuredStep>& steps, std::size_t end) {
 /// A graph simulated, with when its steps ended where they are a chain.
 struct Simulated {
   simulator::Timeline timeline;
-  Seconds step;
+  Seconds step, whole;
   std::optional<StepTimes> times;
 };
 
 Simulated simulated(const traces::MeasuredRun& run, const ExecutionGraph& graph,
                     const simulator::StepCosts& costs) {
   Simulated s;
-  s.step = to_seconds(simulator::simulate(graph, costs, {}, &s.timeline).makespan);
+  s.step = s.whole = to_seconds(simulator::simulate(graph, costs, {}, &s.timeline).makespan);
   if (run.chain != nullptr) {
     s.times.emplace(*run.chain, s.timeline);
     s.step = s.times->step();
@@ -94,14 +94,17 @@ std::vector<Seconds> replayed_walls(const traces::MeasuredRun& run) {
 void predict_next_steps(const traces::MeasuredRun& run, Replay& result) {
   std::vector<double> replayed, last, median;
   const std::vector<Seconds> walls = replayed_walls(run);
-  for (std::size_t k = 1; k < run.steps.size(); ++k) {
+  // The step that fills the pipeline of a chain counts nowhere, nor predicts another.
+  const std::size_t first = run.chain != nullptr ? 1 : 0;
+  for (std::size_t k = first + 1; k < run.steps.size(); ++k) {
     const Seconds measured = wall_of(run.steps[k]);
     if (measured <= Seconds{}) {
       continue;
     }
     replayed.push_back(absolute_error(walls[k - 1], measured));
     last.push_back(absolute_error(wall_of(run.steps[k - 1]), measured));
-    median.push_back(absolute_error(median_wall(Steps(run.steps).first(k)), measured));
+    median.push_back(
+        absolute_error(median_wall(Steps(run.steps).subspan(first, k - first)), measured));
   }
   if (!replayed.empty()) {
     result.next_step_error = median_of(replayed);
@@ -130,29 +133,32 @@ SimTime end_of(const simulator::Timeline& timeline, std::int32_t rank) {
 
 /// Every run of steps of one graph from its own medians; medians over the graphs.
 void replay_in_sample(const traces::MeasuredRun& run, double host_bound_below, Replay& result) {
-  std::vector<double> replayed, errors, scale_0, scale_2, longer;
+  std::vector<double> replayed, errors, scale_0, scale_2, shorter, longer;
   for (std::size_t end = run.chain != nullptr ? 1 : run.steps.size(); end > 0;) {
     const Steps steps = run.chain != nullptr ? replayed_of(run) : given(run.steps, end);
     end -= steps.size();
     const ExecutionGraph& graph = *steps.front().graph;
     simulator::StepCosts costs = measured_costs(run, steps);
+    const Seconds whole = step_of(graph, costs), step = step_of(run, graph, costs);
     const auto scaled = [&](double factor) {
       simulator::StepCosts other = costs;
       scale_device_times(other, factor);
-      return step_of(run, graph, other).base();
+      return (step * (step_of(graph, other) / whole)).base();
     };
     const Seconds measured = run.chain != nullptr ? result.measured_step : median_wall(steps);
-    replayed.push_back(step_of(run, graph, costs).base());
+    replayed.push_back(step.base());
     errors.push_back(replayed.back() / measured.base() - 1);
     scale_0.push_back(scaled(0));
     scale_2.push_back(scaled(2));
+    shorter.push_back(1 - scale_0.back() / replayed.back());
     longer.push_back(scale_2.back() / replayed.back() - 1);
   }
   result.replayed_step = seconds(median_of(replayed));
   result.error = median_of(errors);
   result.scale_0 = seconds(median_of(scale_0));
   result.scale_2 = seconds(median_of(scale_2));
-  result.host_bound = median_of(longer) < host_bound_below;
+  result.host_bound = median_of(shorter) < host_bound_below;
+  result.unscored = median_of(longer) < host_bound_below;
 }
 
 /// Busy time and exposed transfers of a rank in the steps that count, per step.
@@ -323,16 +329,26 @@ void answer_what_if(const traces::MeasuredRun& run, const ReplayOptions& options
   const simulator::StepCosts before = measured_costs(run, known);
   const auto [graph, costs] = changed(run, options);
   const Simulated with = simulated(run, graph, costs);
-  result.changed_step = with.step;
-  result.unchanged_step = step_of(run, *known.front().graph, before);
-  result.change = *result.changed_step / *result.unchanged_step;
+  const Simulated without = simulated(run, *known.front().graph, before);
+  result.unchanged_step = without.step;
+  result.change = with.whole / without.whole;
+  result.changed_step = without.step * result.change;
   if (options.ranks == 0 || options.ranks == result.ranks) {
     result.changed_share = changed_share(graph, before, costs);
   }
+  Seconds busy, busy_before;
   for (std::int32_t r = 0; r < graph.ranks(); ++r) {
     const auto parts = busy_of(run, graph, with.timeline, with.times ? &*with.times : nullptr, r);
     result.changed_by_rank.push_back({r, parts.first, parts.second, {}, {}});
+    busy += parts.first;
   }
+  for (const ReplayedRank& rank : result.by_rank) {
+    busy_before += rank.busy;
+  }
+  if (options.change.device != nullptr && busy_before > Seconds{}) {
+    result.device_time_ratio = busy / busy_before;
+  }
+  result.host_decides = result.scale_0 > 0.5 * result.replayed_step;
   doubt(options, result);
 }
 

@@ -12,8 +12,9 @@ namespace stepcast::studies {
 struct ReplayOptions {
   ReplayChange change;
   std::int64_t ranks = 0;  ///< what-if: the same job on so many ranks; 0 as recorded
-  /// A case whose step moves by less than this share when every device time doubles is host-bound
-  /// (rule R1) and says nothing of device or network.
+  /// A run that gets shorter by less than this share when kernels are free is host-bound; one that
+  /// gets longer by less when every device time doubles says nothing of device or network (rule
+  /// R1).
   double host_bound_below = 0.05;
   config::Library library;  ///< where the job's workload and system are found
 };
@@ -38,8 +39,10 @@ struct Replay {
   double error = 0;          ///< ours: median over the graphs
   bool steady = false;       ///< steps run back to back
   std::string marked_by;     ///< traces::MeasuredRun
-  Seconds scale_0, scale_2;  ///< step with every device time times 0 and 2
-  bool host_bound = false;
+  /// The step with every device time times 0 and 2; of captures by the change of the whole
+  /// recording.
+  Seconds scale_0, scale_2;
+  bool host_bound = false, unscored = false;
   /// Step k + 1 predicted from steps 1..k, for every k; medians of the absolute errors. The naive
   /// predictors: the step before, and the median of all steps before. -1 with a single step.
   double next_step_error = -1, last_step_error = -1, median_step_error = -1;
@@ -49,9 +52,14 @@ struct Replay {
   std::vector<ReplayedRank> by_rank;
   Seconds stripped_wait;  ///< host time removed, per step, sum over ranks
   /// The what-if, if one was asked for: the step with the change, the same without it (captures:
-  /// the replayed step; ours: that of the last graph), and the ratio.
+  /// the replayed step; ours: that of the last graph), and the ratio (captures: of the whole
+  /// recording, since where its first step ends moves too).
   std::optional<Seconds> changed_step, unchanged_step;
   double change = 1;
+  /// Kernels' time on another device over the recorded. The host stays the recorded one, so the
+  /// step's change says nothing where the host decides: it is more than half of the step.
+  std::optional<double> device_time_ratio;
+  bool host_decides = false;
   std::optional<ChangedShare> changed_share;  ///< not where the number of ranks changed
   std::vector<ReplayedRank> changed_by_rank;  ///< measured: 0
   std::vector<std::string> doubts;  ///< why the what-if should not be relied on; empty: no reason

@@ -246,27 +246,21 @@ StepCosts measured_costs(const traces::MeasuredRun& run,
     OpCosts& row = costs.ops[r];
     const auto rank = static_cast<std::size_t>(costs.folding.instances[r].rank);
     row.issue.assign(row.ticks.size(), 0);
-    if (!steps.front().ranks[rank].latency.empty()) {
-      row.latency.assign(row.ticks.size(), 0);
-    }
+    // By op, of a capture: from the one recording that it is.
+    row.latency = steps.front().ranks[rank].latency;
+    row.delay = steps.front().ranks[rank].delay;
     std::fill(row.model.begin(), row.model.end(), 0);
     std::fill(row.path.begin(), row.path.end(), -1);  // sharing is in the recorded times
     std::fill(row.link_share.begin(), row.link_share.end(), 0.0F);
     for (std::size_t o = 0; o < row.ticks.size(); ++o) {
-      std::vector<std::int64_t> device, host, latency;
+      std::vector<std::int64_t> device, host;
       for (const traces::MeasuredStep& step : steps) {
         STEPCAST_CHECK(step.graph == steps.front().graph, "steps of different graphs");
         device.push_back(step.ranks[rank].duration[o]);
         host.push_back(step.ranks[rank].issue[o]);
-        if (!row.latency.empty()) {
-          latency.push_back(step.ranks[rank].latency[o]);
-        }
       }
       row.ticks[o] = median_ticks(device);
       row.issue[o] = median_ticks(host);
-      if (!row.latency.empty()) {
-        row.latency[o] = median_ticks(latency);
-      }
     }
     for (const traces::MeasuredStep& step : steps) {
       dispatch.push_back(step.ranks[rank].dispatch);

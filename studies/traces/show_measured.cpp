@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -257,6 +258,55 @@ bool is_op(const simulator::CriticalPath::Piece& piece) {
   return piece.part == Part::kCompute || piece.part == Part::kTransfer;
 }
 
+/// Costs with half the time of the host, or of all that computes.
+simulator::StepCosts halved(const ExecutionGraph& graph, simulator::StepCosts costs, bool host) {
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program = graph.program_of(costs.folding.instances[i].rank);
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      if (host) {
+        costs.ops[i].issue[o] /= 2;
+      } else if (!is_collective(program.ops[o].kind)) {
+        costs.ops[i].ticks[o] /= 2;
+      }
+    }
+  }
+  costs.finish /= host ? 2 : 1;
+  return costs;
+}
+
+/// Names what bounds the run, by its critical path and two what-ifs.
+void add_bound(const traces::MeasuredStep& chain, const simulator::StepCosts& costs,
+               MeasuredShow& show) {
+  const auto whole = [&](const simulator::StepCosts& of) {
+    return to_seconds(simulator::simulate(*chain.graph, of).makespan);
+  };
+  const Seconds unchanged = whole(costs);
+  const auto change = [&](bool host) {
+    return unchanged > Seconds{} ? whole(halved(*chain.graph, costs, host)) / unchanged - 1 : 0;
+  };
+  show.half_compute = change(false);
+  show.half_host = change(true);
+  if (std::abs(show.replay_error) > kTrustedReplay) {
+    return;
+  }
+  const std::array<std::pair<const char*, Seconds>, 4> parts{{{"compute", show.path_compute},
+                                                              {"host", show.path_host},
+                                                              {"transfers", show.path_transfer},
+                                                              {"gaps", show.path_gap}}};
+  auto most = std::max_element(
+      parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const bool of_two = most->second == show.path_compute || most->second == show.path_host;
+  if (of_two && show.half_compute != show.half_host) {
+    most = parts.begin() + (show.half_host < show.half_compute ? 1 : 0);
+  }
+  Seconds all;
+  for (const auto& [name, part] : parts) {
+    all += part;
+  }
+  show.bound = most->first;
+  show.bound_share = all > Seconds{} ? most->second / all : 0;
+}
+
 /// For all steps back to back: the part of the path that lies in those that count.
 void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
                        std::map<NamedKind, MeasuredKernel>& kernels, MeasuredShow& show) {
@@ -282,6 +332,7 @@ void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
                                                 : show.path_gap;
     part += within(p);
   }
+  add_bound(last, costs, show);
   const auto kernel_of = [&](std::int32_t rank, OpRef ref) {
     const Program& program = last.graph->program_of(rank);
     const Op& op = program.ops[ref.op];

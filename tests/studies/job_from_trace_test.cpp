@@ -39,10 +39,11 @@ fs::path shared(const char* what) {
 class Run {
  public:
   explicit Run(int world) : world_(world) {}
-  void op(const std::string& name, const std::string& dims, int thread = 1, int inputs = 3) {
+  void op(const std::string& name, const std::string& dims, int thread = 1, int inputs = 3,
+          const std::string& type = "c10::BFloat16") {
     std::string types;
     for (int i = 0; i < inputs; ++i) {
-      types += std::string(i > 0 ? "," : "") + "\"c10::BFloat16\"";
+      types += fmt::format("{}\"{}\"", i > 0 ? "," : "", type);
     }
     events_.op(name, at_, dims, types, thread);
     launch("kernel of " + name, thread, "");
@@ -232,6 +233,57 @@ TEST_CASE("experts are told by their router and products", "[studies][job]") {
   CHECK(model.kv_heads == 2);
   CHECK(model.activation == Activation::kSwiGlu);
   CHECK(job.phase == JobPhase::kPrefill);
+}
+
+namespace {
+
+/// Layers without fused attention, of 64 tokens: heads of 64.
+void unfused_layers(Run& run, int layers, std::int64_t hidden) {
+  const std::int64_t heads = hidden / 64;
+  for (int layer = 0; layer < layers; ++layer) {
+    product(run, 64, hidden, 3 * hidden);
+    run.op("aten::bmm", fmt::format("[[{0},64,64],[{0},64,64]]", heads), 1, 2);
+    run.op("aten::bmm", fmt::format("[[{0},64,64],[{0},64,64]]", heads), 1, 2);
+    product(run, 64, hidden, hidden);
+    product(run, 64, hidden, 4 * hidden);
+    product(run, 64, 4 * hidden, hidden);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the format is the one of most FLOPs, not of the first product", "[studies][job]") {
+  // The rotary embedding of Hugging Face's decoders is a product in fp32 and comes first.
+  Run run(1);
+  run.op("aten::embedding", "[[1000,256],[1,64]]", 1, 1);
+  run.op("aten::bmm", "[[1,32,1],[1,1,64]]", 1, 2, "float");
+  unfused_layers(run, 2, 256);
+  product(run, 64, 256, 1000);
+  const studies::JobFromTrace told = job_of(run.open());
+  const Job job = loaded(told);
+  CHECK(job.formats.compute == Format::kBf16);
+  CHECK(job.workload.transformer()->layers == 2);
+  // Inference is modelled with fused attention: the job has it, and says that it was not recorded.
+  CHECK(job.phase == JobPhase::kPrefill);
+  CHECK(job.flash_attention);
+  CHECK(std::any_of(told.open.begin(), told.open.end(),
+                    [](const auto& key) { return key.key == "attention"; }));
+}
+
+TEST_CASE("several models in one step are named, not taken for one", "[studies][job]") {
+  Run run(1);
+  run.op("aten::embedding", "[[1000,256],[1,64]]", 1, 1);
+  unfused_layers(run, 2, 256);
+  unfused_layers(run, 3, 512);
+  CHECK_THROWS_WITH(job_of(run.open()), Catch::Contains("2 layers of 256, 3 layers of 512") &&
+                                            Catch::Contains("--mark"));
+}
+
+TEST_CASE("a job that computes other work than was recorded is none", "[studies][job]") {
+  Run run(1);
+  run.op("aten::embedding", "[[1000,4096],[1,64]]", 1, 1);
+  unfused_layers(run, 8, 4096);  // 200 million parameters a layer, in kernels of 5 us
+  CHECK_THROWS_WITH(job_of(run.open()), Catch::Contains("is no job that shapes tell"));
 }
 
 TEST_CASE("what is no model of ours is refused", "[studies][job]") {

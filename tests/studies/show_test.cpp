@@ -216,8 +216,8 @@ TEST_CASE("a recorded step says where each rank's time went", "[studies][show]")
   CHECK(us(s.by_rank[1].caused_wait) == Approx(20));
   CHECK(s.by_rank[0].last_arrivals == 0);
   CHECK(s.critical_rank == 1);
-  CHECK(s.bound == "compute");
-  CHECK(s.bound_share == Approx(0.6));
+  CHECK(s.mostly == "compute");
+  CHECK(s.mostly_share == Approx(0.6));
   CHECK(s.imbalance == Approx(0.2));  // 60 over a mean of 50
 }
 

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """What `stepcast show` says of recorded Kineto traces, computed a second time.
 
-Usage: check_steps.py STEPCAST PAGE [--write] FOLDER...   (exit 77: no folder is there)
+Usage: check_steps.py STEPCAST PAGE|LEAST [--write] FOLDER...   (exit 77: no folder is there)
 
 Every Kineto trace of the folders is a run: a folder that holds all ranks of a run is one, any other
 file is one by itself. Steps are the ranges ProfilerStep#, else what lies between the ends of
 Optimizer.step#, else all the host did. A step lasts from the end of the step before to its own, where
 that is the end of its host range and of all device work launched in it; the first of several is left
-out. Of each rank: time with compute running, with transfers alone, and neither. Of its stream that
-computes most: busy time, and idle time by cause. Of the run: how much longer a step gets when
+out. Of each rank: time with compute running, with transfers alone, and neither, of that what the host
+took: until it had launched the next work, or where none comes. Of its stream that computes most: busy time, and idle time by cause. Of the run: how much longer a step gets when
 computing, transfers or the host's own time get longer by a little, which is their part of the
 critical path.
 
-Nothing of stepcast is used but what it prints, and all must agree to 0.1 % of the step. PAGE holds
-the table of both between two comments; it must be the one made here (--write makes it so).
+Nothing of stepcast is used but what it prints, and all must agree to 0.1 % of the step. It must say
+no critical path where its replay is more than 3 % off. PAGE holds the table of both between two
+comments; it must be the one made here (--write makes it so). LEAST, a number, stands for no page:
+so many traces must be found that both read.
 """
 import gzip
 import json
@@ -24,8 +26,12 @@ import sys
 WORK = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 RUNTIME = {"cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"}
 DEVICE = WORK | {"gpu_user_annotation", "cuda_sync", "cuda_event", "cuda_profiler_range"}
-COMMUNICATES = ("nccl", "multimem_all_reduce", "multimem_all_gather")
+COMMUNICATES = ("nccl", "rccl", "deep_ep", "nvshmem", "cross_device_reduce", "multimem", "allreduce",
+                "all_reduce_one")
 TOLERANCE = 1e-3
+TRUSTED_REPLAY = 0.03
+# Names of collectives that are no NCCL's or no collective's, and calls that share an id.
+MISLEADING = ("03-", "03b-", "23-")
 BEGIN, END = "<!-- steps, computed twice: begin -->", "<!-- steps, computed twice: end -->"
 STREAM = ("compute_s", "communication_s", "host_s", "exposed_communication_s", "wait_for_rank_s",
           "wait_for_stream_s", "gap_s", "drain_s")
@@ -56,7 +62,8 @@ def minus(left, right):
 def collective(event):
     return event["cat"] in ("kernel", "Kernel") and (
         "Collective name" in event.get("args", {})
-        or any(word in event["name"].split("(")[0] + event["name"][:60] for word in COMMUNICATES)
+        or any(word in (event["name"].split("(")[0] + event["name"][:60]).lower()
+               for word in COMMUNICATES)
         and "fbgemm" not in event["name"])
 
 
@@ -65,28 +72,40 @@ class Rank:
 
     def __init__(self, path):
         text = (gzip.open(path) if path.endswith(".gz") else open(path, "rb")).read()
-        whole = json.loads(text)
+        whole = json.loads(text.decode("utf-8-sig", "replace"), parse_constant=lambda name: None)
         info = whole.get("distributedInfo", {}) if isinstance(whole, dict) else {}
         self.number, self.world = info.get("rank", 0), info.get("world_size", 1)
-        events = [e for e in whole["traceEvents"]
-                  if e.get("ph") == "X" and e.get("cat") != "Trace" and "dur" in e
+        events = [e for e in (whole["traceEvents"] if isinstance(whole, dict) else whole)
+                  if e.get("ph") == "X" and e.get("cat") != "Trace" and e.get("dur") is not None
                   and e.get("pid") not in ("Spans", "Traces")]
+        for e in events:
+            e["ts"], e["dur"] = float(e["ts"]), float(e["dur"])
+        # What lasts less than nothing, or longer than anything recorded, is no event.
+        events = [e for e in events if 0 <= e["dur"] < 1e12]
         calls = {}
         for e in events:
             if e.get("cat") in RUNTIME and "correlation" in e.get("args", {}):
-                calls.setdefault(e["args"]["correlation"], e)
+                calls.setdefault(e["args"]["correlation"], []).append(e)
         self.work = []
         for e in events:
             if e.get("cat") in WORK:
                 args = e.get("args", {})
-                call = calls.get(args.get("correlation"))
+                # Ids are used again: the last call before it.
+                made = sorted(calls.get(args.get("correlation"), []), key=lambda c: c["ts"])
+                call = next((c for c in reversed(made) if c["ts"] <= e["ts"]), made[0] if made else None)
                 self.work.append({
                     "begin": e["ts"], "end": e["ts"] + e["dur"], "comm": collective(e),
                     "ready": e["ts"], "issued": call["ts"] if call else e["ts"],
                     "launched": min(call["ts"] + call["dur"], e["ts"]) if call else e["ts"],
-                    "stream": (args.get("device", e["pid"]), args.get("stream", e["tid"]))})
+                    "stream": (args.get("device", e["pid"]), args.get("stream", e.get("tid")))})
         self.work.sort(key=lambda w: w["begin"])
         self.marks = self.marks_of(events)
+
+    def shift(self, by):
+        self.marks = [(a + by, b + by) for a, b in self.marks]
+        for w in self.work:
+            for key in ("begin", "end", "ready", "issued", "launched"):
+                w[key] += by
 
     @staticmethod
     def marks_of(events):
@@ -117,10 +136,14 @@ class Rank:
 
 
 def tell_waits(ranks):
-    """A collective waits until the last of its members has come: the i-th of each rank."""
+    """A collective waits until the last of its members has come: the i-th of each rank. It ends on
+    all of them at once, which tells how far clocks are apart."""
     lists = [[w for w in r.work if w["comm"]] for r in ranks]
     if len(ranks) < 2 or len({len(each) for each in lists}) != 1:
         return
+    for rank, each in zip(ranks, lists):
+        apart = sorted(a["end"] - b["end"] for a, b in zip(lists[0], each))
+        rank.shift(apart[len(apart) // 2] if len(apart) >= 10 else 0)
     for members in zip(*lists):
         last = max(m["begin"] for m in members)
         for m in members:
@@ -137,11 +160,23 @@ def account(rank):
     whole = {"mean_s": end - begin, "compute_s": length(union(compute)),
              "exposed_communication_s": minus(transfer, compute)}
     whole["idle"] = whole["mean_s"] - whole["compute_s"] - whole["exposed_communication_s"]
+    whole["host_s"] = sum(host_time(rank.work, a, b) for a, b in zip(ends[first:-1], ends[first + 1:]))
     main = dict.fromkeys(STREAM, 0)
     for a, b in zip(ends[first:-1], ends[first + 1:]):
         account_stream([w for w in rank.work if w["end"] > a and w["begin"] < b], a, b, main)
     scale = 1e-6 / (len(ends) - 1 - first)
     return ({k: v * scale for k, v in whole.items()}, {k: v * scale for k, v in main.items()})
+
+
+def host_time(work, begin, end):
+    """Of what is idle: until the next work, in whatever step, was launched."""
+    host, at = 0, begin
+    for w in sorted(work, key=lambda w: w["begin"]) + [{"begin": end, "end": end, "launched": end}]:
+        start = min(max(w["begin"], begin), end)
+        if start > at:
+            host += min(max(w["launched"], at), start) - at
+        at = max(at, min(w["end"], end))
+    return host
 
 
 def account_stream(work, a, b, main):
@@ -180,11 +215,15 @@ def said_by(stepcast, *arguments):
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
-def sensitivity(stepcast, path, said):
+def sensitivity(stepcast, path, said, ranks):
     """Parts of the critical path, by making their times a little longer."""
+    if any(r.ends()[0] > r.marks[0][0] for r in ranks):
+        return []  # work from before the first step moves too
     wrong, little = [], 1e-4
     for name, key in (("compute", "compute_s"), ("comm", "transfer_s")):
         there = said["critical_path"][key]
+        if there is None:
+            return []  # the replay is too far off
         what_if = said_by(stepcast, "replay", path, "--scale", f"{name}={1 + little}")
         if what_if is None:
             if there > 0:
@@ -205,9 +244,13 @@ def compare(stepcast, path, files):
         return None
     tell_waits(ranks)
     said = said_by(stepcast, "show", path)
-    if said is None:
-        return None
+    by = said["step"].get("marked_by", "") if said else ""
+    if said is None or by and not any(mark in by for mark in ("ProfilerStep", "Optimizer.step")):
+        return None  # rejected, or steps by other marks
     wrong, rows = [], []
+    replay = said["critical_path"]
+    if abs(replay["replay_error"]) > TRUSTED_REPLAY and replay["host_s"] is not None:
+        wrong.append(f"{path}: a critical path of a replay that is {replay['replay_error']:.1%} off")
     for r, rank in sorted(enumerate(ranks), key=lambda i: i[1].number):
         mine = account(rank)
         row = len(rows)
@@ -226,17 +269,18 @@ def compare(stepcast, path, files):
                    ("host_s", "exposed_communication_s", "wait_for_rank_s", "gap_s")]
         name = os.path.basename(path).split(".")[0][:44]
         rows.append(f"| {name} | {rank.number} | {' | '.join(values)} | {100 * most:.2f} % |")
-    return rows, wrong + sensitivity(stepcast, path, said)
+    return rows, wrong + sensitivity(stepcast, path, said, ranks)
 
 
 def runs_in(folders):
     """Paths as given to stepcast, with their files."""
     for folder in folders:
         for where, _, names in sorted(os.walk(folder)):
+            names = [n for n in names if not n.startswith(MISLEADING)]
             files = [os.path.join(where, n) for n in sorted(names)
                      if n.endswith((".json.gz", ".json")) and "_et" not in n]
             files = [f for f in files if not os.path.basename(f).startswith("dlrm_eg")]
-            if len(files) > 1 and all("worker" in os.path.basename(f) for f in files):
+            if len(files) > 1 and all(os.path.basename(f).startswith(("worker", "rank")) for f in files):
                 yield where, files
             else:
                 yield from ((f, [f]) for f in files)
@@ -244,22 +288,30 @@ def runs_in(folders):
 
 def main():
     stepcast, page = sys.argv[1:3]
+    least = int(page) if page.isdigit() else 1
     write = "--write" in sys.argv
     folders = [f for f in sys.argv[3:] if os.path.isdir(f)]
     table, wrong, checked = [], [], 0
     for path, files in runs_in(folders):
-        found = compare(stepcast, path, files)
+        try:
+            found = compare(stepcast, path, files)
+        except ValueError:
+            continue  # no JSON
         if found:
             table += found[0]
             wrong += found[1]
             checked += 1
-    if checked == 0:
+    if not folders:
         return 77
+    if checked < least:
+        wrong.append(f"{checked} traces were read, {least} expected")
     head = ["| trace | rank | step | compute | exposed transfers | main stream idle: host | a transfer "
             "| a rank | gaps | largest difference |", "|---|---|---|---|---|---|---|---|---|---|"]
     block = "\n".join([BEGIN] + head + table + [END])
-    with open(page, encoding="utf-8") as f:
-        text = f.read()
+    text = block
+    if not page.isdigit():
+        with open(page, encoding="utf-8") as f:
+            text = f.read()
     if write:
         begin, end = text.index(BEGIN), text.index(END) + len(END)
         with open(page, "w", encoding="utf-8") as f:

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto ranks = studies::inferred_workload(recording, "");
     studies::InferredWorkload dlrm, transformer;
     (void)studies::infer_dlrm(ranks, 4, dlrm);
-    (void)studies::sketch_transformer(ranks, 4, transformer);
+    (void)studies::sketch_transformer(ranks, 4, "fuzz", transformer);
   } catch (const InputError&) {
   }
   return 0;

@@ -7,6 +7,10 @@
 namespace stepcast::traces {
 namespace {
 
+constexpr std::int64_t kGapResolution = 1000;  ///< nanoseconds
+/// A stream that is idle for longer than 20 us between two waiting ops waits for something else.
+constexpr std::int64_t kLongestGap = 20'000;
+
 bool acts(HostCall what) { return what != HostCall::kMemory && what != HostCall::kOther; }
 
 }  // namespace
@@ -119,11 +123,13 @@ void HostOrder::measure_latencies(const Events& e) {
     std::nth_element(latency.begin(), middle, latency.end());
     launch_latency_ = Nanoseconds(std::max<std::int64_t>(0, *middle));
   }
+  std::sort(gaps.begin(), gaps.end());
+  const std::int64_t median = gaps.empty() ? 0 : gaps[gaps.size() / 2];
+  usual_gap_ = Nanoseconds(std::min(kLongestGap, median + std::max(median, kGapResolution)));
+  gaps.erase(std::upper_bound(gaps.begin(), gaps.end(), usual_gap_.count()), gaps.end());
   if (!gaps.empty()) {
-    std::sort(gaps.begin(), gaps.end());
-    const auto cut = static_cast<std::ptrdiff_t>(gaps.size() / 20);
-    const std::int64_t sum = std::accumulate(gaps.begin() + cut, gaps.end() - cut, std::int64_t{0});
-    dispatch_gap_ = Nanoseconds(sum / (static_cast<std::int64_t>(gaps.size()) - 2 * cut));
+    dispatch_gap_ = Nanoseconds(std::accumulate(gaps.begin(), gaps.end(), std::int64_t{0}) /
+                                static_cast<std::int64_t>(gaps.size()));
   }
 }
 

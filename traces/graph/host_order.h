@@ -31,8 +31,11 @@ class HostOrder {
   [[nodiscard]] Nanoseconds launch_latency() const { return launch_latency_; }
   /// Median time in a call that launches.
   [[nodiscard]] Nanoseconds launch_call() const { return launch_call_; }
-  /// Mean gap between pieces of work that were both waiting in their stream (outer 5 % dropped).
+  /// Mean gap between pieces of work that were both waiting in their stream, of the usual ones: up
+  /// to twice the median.
   [[nodiscard]] Nanoseconds dispatch_gap() const { return dispatch_gap_; }
+  /// The longest that is usual.
+  [[nodiscard]] Nanoseconds usual_gap() const { return usual_gap_; }
   /// The sync record of a call: stream waits, event records; null where the profiler wrote none.
   [[nodiscard]] const SyncInfo* sync_of(EventId call) const;
   /// Which operator of the framework launched what.
@@ -54,7 +57,7 @@ class HostOrder {
   std::vector<std::vector<EventId>> work_;                        ///< by lane
   std::vector<std::pair<std::int64_t, std::int32_t>> syncs_;      ///< correlation, index; sorted
   std::vector<std::pair<std::int64_t, Nanoseconds>> queue_full_;  ///< correlation, time; sorted
-  Nanoseconds launch_latency_{}, launch_call_{}, dispatch_gap_{};
+  Nanoseconds launch_latency_{}, launch_call_{}, dispatch_gap_{}, usual_gap_{};
 };
 
 }  // namespace stepcast::traces

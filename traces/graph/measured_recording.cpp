@@ -337,6 +337,7 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
         "nothing marks steps: the whole recording counts as one; name the ranges that are steps "
         "with --mark NAME");
   }
+  std::size_t empty = 0;
   for (const auto& [number, window] : windows_of(marks)) {
     RawStep step;
     step.number = number;
@@ -347,10 +348,7 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
       step.origins.push_back(window[r].first.count() * 1000);
       work += step.ranks.back().measured.spans.size();
     }
-    if (work == 0) {
-      run.warnings.push_back(fmt::format("step {} has no device work: left out", number));
-      continue;
-    }
+    empty += work == 0 ? 1 : 0;
     Communicators communicators(recording);
     alone += connect(step.ranks, communicators);
     step.communicators = std::move(communicators.all);
@@ -363,9 +361,15 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
       chained[r].push_back(window[r]);
     }
   }
-  if (steps.empty()) {
+  if (empty == steps.size()) {
     throw InputError(recording.ranks.front().source,
                      "has no step with device work; was the device recorded?");
+  }
+  if (empty > 0) {
+    run.warnings.push_back(
+        fmt::format("device work is missing in {} of {} steps: the recording has holes, or these "
+                    "steps are the host's alone",
+                    empty, steps.size()));
   }
   const std::vector<std::int64_t> offsets = clock_offsets(recording, distances, run);
   for (RawStep& step : steps) {

@@ -124,6 +124,7 @@ class Writer {
     m.duration.push_back(n.duration * kTicksPerNanosecond);
     m.issue.push_back(n.issue * kTicksPerNanosecond);
     m.latency.push_back(n.latency * kTicksPerNanosecond);
+    m.delay.push_back(n.delay * kTicksPerNanosecond);
     if (work) {
       const auto at = [this](Nanoseconds t) {
         return SimTime{(t - step_.begin).count() * kTicksPerNanosecond};

@@ -50,6 +50,7 @@ class Builder {
       act(*at);
     }
     end_steps(step_.ends.back());
+    keep_delays();
     return std::move(step_);
   }
 
@@ -86,6 +87,7 @@ class Builder {
                           .lane = lane,
                           .issue = 0,
                           .latency = 0,
+                          .delay = 0,
                           .duration = (busy - begin_).count(),
                           .issued = begin_,
                           .host_waits = false,
@@ -183,6 +185,7 @@ class Builder {
                     .lane = lane,
                     .issue = std::max<std::int64_t>(0, (issued - cursor_).count()),
                     .latency = latency_of(work, lane, issued),
+                    .delay = 0,
                     .duration = e_.duration[work].count(),
                     .issued = issued,
                     .host_waits = false,
@@ -205,8 +208,36 @@ class Builder {
     const bool idle = last_[lane] == kNone || e_.end(nodes_[last_[lane]].event) <= issued;
     const bool free = idle && pending_[lane].empty() && !guess_pending_ &&
                       e_.category[work] != EventCategory::kCollective;
-    const Nanoseconds latency = free ? e_.begin[work] - issued : order_.launch_latency();
+    const Nanoseconds own = e_.begin[work] - issued;
+    const Nanoseconds latency = free ? own : std::min(own, order_.launch_latency());
     return std::max<std::int64_t>(0, (latency - order_.dispatch_gap()).count());
+  }
+
+  /// Keeps a gap before work that neither its launch, its stream nor a wait explains, and that is
+  /// longer than those between pieces of work usually are.
+  void keep_delays() {
+    std::vector<std::size_t> before(rank_.lanes.size(), kNone);  // by lane
+    const auto end_of = [this](std::size_t i) {
+      return step_.carried.contains(i) ? begin_ + Nanoseconds(nodes_[i].duration)
+                                       : e_.end(nodes_[i].event);
+    };
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      IssuedNode& n = nodes_[i];
+      if (n.lane == kCallsLane) {
+        continue;
+      }
+      Nanoseconds could = n.issued + Nanoseconds(n.latency);
+      for (const std::size_t w : n.waits) {
+        could = nodes_[w].lane == kCallsLane ? could : std::max(could, end_of(w));
+      }
+      if (before[n.lane] != kNone) {
+        could = std::max(could, end_of(before[n.lane]));
+      }
+      if (!step_.carried.contains(i) && e_.begin[n.event] - could > order_.usual_gap()) {
+        n.delay = (e_.begin[n.event] - could - order_.dispatch_gap()).count();
+      }
+      before[n.lane] = i;
+    }
   }
 
   /// A wait without ids: for the latest work issued to another stream.
@@ -317,6 +348,7 @@ class Builder {
                       .lane = kCallsLane,
                       .issue = host_time,
                       .latency = 0,
+                      .delay = 0,
                       .duration = 0,
                       .issued = issued,
                       .host_waits = waits,

@@ -42,8 +42,9 @@ class InferredWorkload {
 /// Each gives the workload, its batch, plan and formats, and says whether it is one of its kind.
 /// `world`: ranks of the run, of which `ranks` may be some.
 bool infer_dlrm(const std::vector<SeenRank>& ranks, std::int64_t world, InferredWorkload& sketch);
+/// Errors: InputError that names `source` where one step holds several models.
 bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world,
-                        InferredWorkload& sketch);
+                        const std::string& source, InferredWorkload& sketch);
 
 /// Our name of a framework's class; empty: another.
 std::string optimizer_of(std::string_view torch_class);

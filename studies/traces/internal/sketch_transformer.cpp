@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 
+#include "core/error.h"
 #include "studies/traces/internal/job_sketch.h"
 
 namespace stepcast::studies {
@@ -29,6 +31,8 @@ std::string optimizer_of(std::string_view torch_class) {
 }
 
 namespace {
+
+constexpr double kOneModel = 0.8;  ///< share of the layers that are as wide as each other
 
 /// Attention as a rank computes it.
 struct Attention {
@@ -243,6 +247,50 @@ void sketch_recompute(const SeenRank& rank, InferredWorkload& sketch) {
       fmt::format("{:.3g} products in the backward pass for one in the forward pass", ratio));
 }
 
+/// The format that most of the FLOPs of products and attention have, with their share.
+std::pair<Format, double> format_of(const SeenRank& rank) {
+  std::map<Format, double> flops;
+  double all = 0;
+  for (const SeenOp& o : rank.ops) {
+    if (o.op.kind == OpKind::kGemm || o.op.kind == OpKind::kAttentionForward) {
+      flops[o.op.format] += o.op.flops.base();
+      all += o.op.flops.base();
+    }
+  }
+  const auto most = std::max_element(flops.begin(), flops.end(), [](const auto& a, const auto& b) {
+    return a.second < b.second;
+  });
+  return {most->first, all > 0 ? most->second / all : 1};
+}
+
+/// Layers by hidden size, in the order they come: those of several models are no job.
+void reject_several(const SeenRank& rank, const std::vector<Attention>& all,
+                    const std::string& source) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> widths;
+  std::int64_t layers = 0, most = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto layer = layer_of(rank, all, i);
+    if (!layer) {
+      continue;
+    }
+    auto known = std::find_if(widths.begin(), widths.end(),
+                              [&](const auto& w) { return w.first == layer->hidden; });
+    known = known != widths.end() ? known : widths.insert(widths.end(), {layer->hidden, 0});
+    most = std::max(most, ++known->second);
+    ++layers;
+  }
+  if (static_cast<double>(most) >= kOneModel * static_cast<double>(layers)) {
+    return;
+  }
+  std::string text;
+  for (const auto& [hidden, count] : widths) {
+    text += fmt::format("{}{} layers of {}", text.empty() ? "" : ", ", count, hidden);
+  }
+  throw InputError(source, fmt::format("holds several models in one step, and a job is of one: {}; "
+                                       "name the ranges of one of them with --mark",
+                                       text));
+}
+
 struct Plan {
   std::int64_t tensor = 1, pipeline = 1, data = 1;
 };
@@ -283,20 +331,20 @@ Plan sketch_plan(const Axes& axes, std::int64_t world, InferredWorkload& sketch)
 }  // namespace
 
 bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world,
-                        InferredWorkload& sketch) {
+                        const std::string& source, InferredWorkload& sketch) {
   const SeenRank& rank = ranks.front();
   const std::vector<Attention> all = attentions_of(rank);
   const auto layer = all.empty() ? std::nullopt : layer_of(rank, all, 0);
   if (!layer || layer->attention.dim == 0 || layer->attention.heads == 0) {
     return false;
   }
+  reject_several(rank, all, source);
   const auto last = layer_of(rank, all, all.size() - 1);
   const Attention& a = layer->attention;
   const std::int64_t sequence = a.length;
   const std::int64_t micro =
       a.batch > 0 ? a.batch : std::max<std::int64_t>(1, layer->tokens / sequence);
-  const auto product = std::find_if(rank.ops.begin(), rank.ops.end(), is_product);
-  const Format format = product->op.format;
+  const auto [format, flops_share] = format_of(rank);
   const Axes axes =
       axes_of(ranks, world, format_bytes(format, layer->tokens, layer->hidden).base());
   sketch.set("workload.kind", "transformer");
@@ -331,9 +379,17 @@ bool sketch_transformer(const std::vector<SeenRank>& ranks, std::int64_t world,
               fmt::format("{} sequences, {} microbatches, {} replicas", micro, batches, plan.data));
   sketch.tell("batch.micro", micro, "attention");
   sketch.tell("batch.sequence", sequence, "attention");
-  sketch.tell("formats.compute", name_of(format), "type of the first product");
-  sketch.tell("attention", a.fused ? "flash" : "unfused",
-              a.fused ? "a fused kernel" : "two batched products");
+  sketch.tell("formats.compute", name_of(format),
+              fmt::format("type of {:.1f} % of the FLOPs of products", 100 * flops_share));
+  const bool trains = std::any_of(rank.ops.begin(), rank.ops.end(),
+                                  [](const SeenOp& o) { return o.backward; });
+  if (a.fused || trains) {
+    sketch.tell("attention", a.fused ? "flash" : "unfused",
+                a.fused ? "a fused kernel" : "two batched products");
+  } else {
+    sketch.assume("attention", "flash",
+                  "two batched products were recorded; inference is modelled fused: the nearest");
+  }
   sketch_recompute(rank, sketch);
   if (const std::string optimizer = optimizer_of(rank.optimizer); !optimizer.empty()) {
     sketch.tell("optimizer", optimizer, "torch.optim's step");

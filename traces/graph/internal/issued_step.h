@@ -15,6 +15,7 @@ struct IssuedNode {
   std::size_t lane = kCallsLane;
   std::int64_t issue = 0;    ///< host, since the previous node
   std::int64_t latency = 0;  ///< from its issue until it could begin
+  std::int64_t delay = 0;    ///< until it began, though nothing recorded kept it any longer
   std::int64_t duration = 0;
   Nanoseconds issued{};
   bool host_waits = false;

@@ -1,0 +1,125 @@
+#include "studies/traces/step_views.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "simulator/reports/timeline.h"
+
+namespace stepcast::studies {
+namespace {
+
+std::vector<StepView> steps_apart(const traces::MeasuredRun& run) {
+  std::vector<StepView> views;
+  for (const traces::MeasuredStep& step : run.steps) {
+    StepView view{step.number, step.wall, step.graph.get(), {}};
+    for (const traces::MeasuredRank& rank : step.ranks) {
+      view.ranks.push_back({rank.begin, rank.end, rank.spans, rank.spans, rank.host, std::nullopt});
+    }
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+/// The host from the last work of a window until it has launched the next, or to the end.
+HostSpan after_last(const RankView& view, const std::vector<OpSpan>& by_begin, std::int32_t rank,
+                    std::int32_t step) {
+  std::int64_t from = view.begin, to = view.end;
+  for (const OpSpan& s : view.ran) {
+    from = std::max(from, ticks(s.end));
+  }
+  const auto next = std::lower_bound(
+      by_begin.begin(), by_begin.end(), view.end,
+      [](const OpSpan& s, std::int64_t t) { return ticks(s.begin) < t; });
+  if (next != by_begin.end()) {
+    to = std::clamp(ticks(next->issued), from, to);
+  }
+  return {rank, step, HostSpan::Kind::kIssue, SimTime{from}, SimTime{to}};
+}
+
+RankView view_of(const traces::MeasuredRun& run, const StepTimes& times, std::size_t s,
+                 std::size_t r, const std::vector<OpSpan>& by_begin) {
+  const traces::MeasuredRank& rank = run.chain->ranks[r];
+  RankView view;
+  view.begin = times.of_rank(r)[s];
+  view.end = times.of_rank(r)[s + 1];
+  for (OpSpan span : rank.spans) {
+    if (traces::step_of(rank, span.ref.op) == s + 1) {
+      view.launched.push_back(span);
+    }
+    if (ticks(span.end) > view.begin && ticks(span.begin) < view.end) {
+      for (SimTime* t : {&span.begin, &span.ready, &span.end}) {
+        *t = SimTime{std::clamp(ticks(*t), view.begin, view.end)};
+      }
+      view.ran.push_back(span);
+    }
+  }
+  view.host.push_back(
+      after_last(view, by_begin, static_cast<std::int32_t>(r), static_cast<std::int32_t>(s)));
+  const traces::MeasuredRank& apart = run.steps[s].ranks[r];
+  view.issuing =
+      to_seconds(SimTime{std::accumulate(apart.issue.begin(), apart.issue.end(), apart.finish)});
+  return view;
+}
+
+/// Each rank's from the end of its step before.
+std::vector<StepView> steps_of_chain(const traces::MeasuredRun& run) {
+  const StepTimes times(*run.chain);
+  std::vector<std::vector<OpSpan>> by_begin;
+  for (const traces::MeasuredRank& rank : run.chain->ranks) {
+    std::vector<OpSpan>& spans = by_begin.emplace_back(rank.spans);
+    std::stable_sort(spans.begin(), spans.end(),
+                     [](const OpSpan& a, const OpSpan& b) { return a.begin < b.begin; });
+  }
+  std::vector<StepView> views;
+  for (std::size_t s = times.first_counted(); s < times.steps(); ++s) {
+    StepView view{static_cast<std::int32_t>(s),
+                  times.of_run()[s + 1] - times.of_run()[s],
+                  run.chain->graph.get(),
+                  {}};
+    for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
+      view.ranks.push_back(view_of(run, times, s, r, by_begin[r]));
+    }
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+}  // namespace
+
+std::vector<StepView> step_views(const traces::MeasuredRun& run) {
+  if (!run.of_our_own() && run.chain == nullptr && run.job.empty()) {
+    throw InputError("trace", "its steps overlap on the host; were several runs joined?");
+  }
+  return run.chain != nullptr ? steps_of_chain(run) : steps_apart(run);
+}
+
+simulator::Breakdown parts_of(const StepView& step, std::size_t r) {
+  const RankView& rank = step.ranks[r];
+  const auto number = static_cast<std::int32_t>(r);
+  simulator::Timeline timeline;
+  for (const OpSpan& span : rank.ran) {
+    timeline.on_op(span);
+  }
+  for (const HostSpan& span : rank.host) {
+    timeline.on_host(span);
+  }
+  return simulator::breakdown(step.graph->program_of(number), timeline, number,
+                              {.begin = SimTime{rank.begin},
+                               .end = SimTime{rank.end},
+                               .rank_end = SimTime{rank.end},
+                               .shares_core = true});
+}
+
+std::int32_t critical_rank(const std::vector<StepView>& steps) {
+  std::vector<std::int64_t> busy(steps.front().ranks.size(), 0);
+  for (const StepView& step : steps) {
+    for (std::size_t r = 0; r < busy.size(); ++r) {
+      const simulator::Breakdown parts = parts_of(step, r);
+      busy[r] += ticks(parts.compute) + ticks(parts.exposed_communication) + ticks(parts.host);
+    }
+  }
+  return static_cast<std::int32_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+}
+
+}  // namespace stepcast::studies
