@@ -133,7 +133,7 @@ int convert_to_standard_output(ConvertOptions options) {
 std::vector<std::string> names_of_formats(bool written) {
   std::vector<std::string> names;
   for (const traces::TraceFormat& f : traces::formats()) {
-    if (written ? f.write != nullptr : f.read_rank != nullptr || f.read_folder != nullptr) {
+    if (written ? f.write != nullptr : f.read != nullptr || f.read_folder != nullptr) {
       names.emplace_back(f.name);
     }
   }

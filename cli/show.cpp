@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/print/report.h"
 #include "cli/print/show_file.h"
+#include "cli/print/show_memory.h"
 #include "cli/print/show_tables.h"
 #include "cli/support/checks.h"
 #include "cli/support/console.h"
@@ -18,6 +19,7 @@
 #include "studies/traces/show_measured.h"
 #include "traces/chrome/chrome_writer.h"
 #include "traces/events/open_native.h"
+#include "traces/memory/memory_record.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::cli {
@@ -29,7 +31,7 @@ struct ShowCommand {
   bool details = false;
   std::optional<std::int32_t> rank;
   std::int32_t skip = 0;
-  std::string timeline, mark, by;
+  std::string timeline, mark, by, recorded;
   std::size_t top = 0;
   [[nodiscard]] bool sections() const { return graph || flops || bytes || memory; }
 };
@@ -65,6 +67,10 @@ Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph
                        "job instead of the trace");
     }
     append(tables, memory_tables(*job, graph, options.rank));
+    if (!options.recorded.empty()) {
+      tables.push_back(ledger_beside(simulator::fullest_ledger(graph, job->system.device),
+                                     traces::open_memory(options.recorded)));
+    }
   }
   return tables;
 }
@@ -75,7 +81,7 @@ Tables sections_of(const ShowCommand& options, const traces::Recording& recordin
   if (recording.own == nullptr) {
     throw InputError(options.job.job,
                      "is a recording of another program: nothing is known of its shapes; show it "
-                     "without --graph, --flops, --bytes and --memory");
+                     "without --graph, --flops and --bytes");
   }
   const traces::GraphRun& run = *recording.own;
   std::optional<Job> job;
@@ -91,7 +97,14 @@ Tables show_recorded(const ShowCommand& options, const Context& context) {
   if (!options.job.overrides.empty()) {
     throw InputError("--set", "a recorded trace cannot be changed; give its job instead");
   }
+  const bool memory_alone = options.memory && !options.graph && !options.flops && !options.bytes;
+  if (traces::is_memory_snapshot(options.job.job)) {
+    return recorded_memory_tables(traces::open_memory(options.job.job));
+  }
   traces::Recording recording = open_recording(options.job.job);
+  if (memory_alone && recording.own == nullptr) {
+    return recorded_memory_tables(traces::memory_of(recording, options.job.job));
+  }
   if (options.sections()) {
     return sections_of(options, recording, context);
   }
@@ -146,7 +159,14 @@ void add_show(CLI::App& app, Context& context) {
   command->add_flag("--graph", options->graph, "The ops, per class of ranks and segment");
   command->add_flag("--flops", options->flops, "FLOPs by convention, op kind and phase");
   command->add_flag("--bytes", options->bytes, "Memory traffic, communication, embedding lookups");
-  command->add_flag("--memory", options->memory, "The memory ledger and the largest tensors");
+  command->add_flag("--memory", options->memory,
+                    "The memory ledger and the largest tensors; of a trace what held memory at its "
+                    "peak");
+  command
+      ->add_option("--recorded", options->recorded,
+                   "--memory of a job: beside a memory snapshot of PyTorch or a trace with memory")
+      ->check(CLI::ExistingPath)
+      ->needs("--memory");
   command
       ->add_option("--rank", options->rank,
                    "--graph and --memory: only the class of this rank; --by: only this rank")
@@ -177,17 +197,17 @@ void add_show(CLI::App& app, Context& context) {
       }
       print_tables(tables, options->job.format, answer());
     };
-    if (shows_foreign(*options)) {
+    const bool recorded = is_recording(options->job.job);
+    if (!recorded && shows_foreign(*options)) {
       answer() << interop::import_to_json(config::file_source(options->job.job));
       return;
     }
-    if (!options->sections() && options->job.overrides.empty()) {
+    if (!recorded && !options->sections() && options->job.overrides.empty()) {
       if (const auto tables = file_tables(options->job.job, context)) {
         print(*tables);
         return;
       }
     }
-    const bool recorded = is_recording(options->job.job);
     if (!options->timeline.empty()) {
       write_timeline(*options, recorded);
     }

@@ -85,13 +85,21 @@ bool may_be_pytorch_et(std::string_view head) {
 bool is_pytorch_et(std::string_view head) {
   return may_be_pytorch_et(head) && has(head, "\"nodes\"");
 }
+/// The reader of a format whose files hold one rank.
+template <RankRecording (*read)(Input&, Names&)>
+std::vector<RankRecording> one(Input& input, Names& names) {
+  std::vector<RankRecording> ranks;
+  ranks.push_back(read(input, names));
+  return ranks;
+}
+
 bool is_nsys(std::string_view head) { return head.starts_with("SQLite format 3"); }
 bool is_rocprof(std::string_view head) {
   return is_json(head) && has(head, "\"rocprofiler-sdk-tool\"");
 }
 bool is_kineto(std::string_view head) {
-  return is_json(head) &&
-         (has(head, "\"traceEvents\"") || head[head.find_first_not_of(" \t\r\n")] == '[');
+  const bool list = is_json(head) && head[head.find_first_not_of(" \t\r\n")] == '[';
+  return is_json(head) && has(head, list ? "\"ph\"" : "\"traceEvents\"");
 }
 
 Losses write_native_folder(const fs::path& folder, const Recording& recording) {
@@ -118,35 +126,35 @@ constexpr std::array<TraceFormat, 9> kFormats{{
     {.name = "chakra",
      .description = "Chakra execution trace (protobuf)",
      .is_file = is_chakra,
-     .read_rank = read_chakra,
+     .read = one<read_chakra>,
      .write = write_chakra},
     {.name = "chakra-json",
      .description = "Chakra nodes as JSON (workload_graph)",
      .is_file = is_chakra_json,
-     .read_rank = read_chakra_json},
+     .read = one<read_chakra_json>},
     {.name = "pytorch-et",
      .description = "PyTorch execution trace 1.0.1 to 1.1.1 (JSON)",
      .is_file = is_pytorch_et,
      .may_be_file = may_be_pytorch_et,
-     .read_rank = read_pytorch_et,
+     .read = one<read_pytorch_et>,
      .link = link_execution_trace},
     {.name = "nsys",
      .description = "Nsight Systems, exported with --type sqlite",
      .is_file = is_nsys,
-     .read_rank = read_nsys},
+     .read = read_nsys},
     {.name = "rocprofv3",
      .description = "rocprofv3 --output-format json",
      .is_file = is_rocprof,
-     .read_rank = read_rocprof},
+     .read = read_rocprof},
     {.name = "xplane",
      .description = "profile of JAX or TensorFlow on GPUs (*.xplane.pb)",
      .is_file = is_xplane,
-     .read_rank = read_xplane},
+     .read = one<read_xplane>},
     {.name = "kineto",
      .description = "Kineto and other Chrome trace JSON",
      .is_file = is_kineto,
      .may_be_file = is_json,
-     .read_rank = read_kineto,
+     .read = one<read_kineto>,
      .write = write_kineto},
     {.name = "native",
      .description = "our own folder: of a run, or of a recording",
@@ -174,6 +182,9 @@ bool is_trace(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   file.read(head.data(), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(file.gcount()));
+  if (head.starts_with(kByteOrderMark)) {
+    head.erase(0, kByteOrderMark.size());
+  }
   if (has(head, std::string_view("\0", 1)) || head.starts_with("\x1f\x8b")) {
     return true;
   }

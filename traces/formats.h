@@ -14,10 +14,11 @@ namespace stepcast::traces {
 struct TraceFormat {
   std::string_view name;  ///< as `convert --to` takes it
   std::string_view description;
-  /// Files that hold one rank: by their first bytes for certain, and where no format is certain.
+  /// Files of one rank or several: by their first bytes for certain, and where no format is
+  /// certain.
   bool (*is_file)(std::string_view head) = nullptr;
   bool (*may_be_file)(std::string_view head) = nullptr;
-  RankRecording (*read_rank)(Input& input, Names& names) = nullptr;
+  std::vector<RankRecording> (*read)(Input& input, Names& names) = nullptr;
   /// Formats of execution graphs that may stand beside the timeline of the same step: adds to the
   /// timeline what the graph knows.
   void (*link)(RankRecording& timeline, const RankRecording& graph) = nullptr;

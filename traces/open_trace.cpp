@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "core/input/archive.h"
@@ -18,7 +20,7 @@ namespace fs = std::filesystem;
 
 struct Part {
   const TraceFormat* format = nullptr;
-  RankRecording rank;
+  std::vector<RankRecording> ranks;
 };
 
 /// The format that is certain of a file, else the first that it may be of.
@@ -35,16 +37,19 @@ const TraceFormat* format_of(std::string_view head) {
 
 Part read_part(Input& input, Names& names) {
   constexpr std::size_t kHead = 4096;
+  if (input.peek(kByteOrderMark.size()) == kByteOrderMark) {
+    input.skip(kByteOrderMark.size());
+  }
   const std::string_view head = input.peek(kHead);
   if (head.empty()) {
     input.fail(0, "the file is empty; expected a trace");
   }
   if (const TraceFormat* format = format_of(head)) {
-    return {format, format->read_rank(input, names)};
+    return {format, format->read(input, names)};
   }
   std::string known;
   for (const TraceFormat& f : formats()) {
-    if (f.read_rank != nullptr || f.read_folder != nullptr) {
+    if (f.read != nullptr || f.read_folder != nullptr) {
       known += fmt::format("{}{}", known.empty() ? "" : ", ", f.name);
     }
   }
@@ -158,6 +163,55 @@ void check_ranks(Recording& recording, bool whole) {
   }
 }
 
+/// Facts of a rank by which files are told to be of one run.
+struct Kinship {
+  explicit Kinship(const RankRecording& r)
+      : of_several(r.world_size > 1), timed(r.timing == Timing::kTimeline) {
+    for (const CollectiveInfo& c : r.collectives) {
+      collectives.insert(c.kind);
+    }
+    if (r.events.size() > 0) {
+      const auto [first, last] = std::minmax_element(r.events.begin.begin(), r.events.begin.end());
+      begin = *first;
+      end = *last;
+    }
+  }
+  /// Both say that they are of a run of several ranks, or ran the same kinds of collectives, or at
+  /// the same time. Execution graphs have no times.
+  [[nodiscard]] bool may_be_of_run(const Kinship& b) const {
+    return !timed || !b.timed || (of_several && b.of_several) ||
+           (!collectives.empty() && collectives == b.collectives) ||
+           (begin <= b.end && b.begin <= end);
+  }
+  bool of_several, timed;
+  std::set<OpKind> collectives;
+  Nanoseconds begin{}, end{};
+};
+
+/// A folder or an archive is one run.
+void check_related(const std::vector<RankRecording>& ranks) {
+  const std::vector<Kinship> all(ranks.begin(), ranks.end());
+  std::vector<std::size_t> reached{0};
+  std::vector<bool> seen(all.size(), false);
+  seen[0] = true;
+  for (std::size_t i = 0; i < reached.size(); ++i) {
+    for (std::size_t other = 0; other < all.size(); ++other) {
+      if (!seen[other] && all[reached[i]].may_be_of_run(all[other])) {
+        seen[other] = true;
+        reached.push_back(other);
+      }
+    }
+  }
+  const auto stranger = std::find(seen.begin(), seen.end(), false);
+  if (stranger != seen.end()) {
+    throw InputError(
+        ranks[static_cast<std::size_t>(stranger - seen.begin())].source,
+        fmt::format("shares no time, collective or run with {}, which lies beside it; a "
+                    "folder or an archive is one run: give one file",
+                    ranks.front().source));
+  }
+}
+
 /// Makes the earliest event of all ranks the origin.
 void set_origin(Recording& recording) {
   std::optional<Nanoseconds> origin;
@@ -195,6 +249,9 @@ void set_origin(Recording& recording) {
     for (StepRange& s : rank.steps) {
       s.begin -= *origin;
       s.end -= *origin;
+    }
+    for (MemoryChange& m : rank.memory) {
+      m.at -= *origin;
     }
   }
 }
@@ -259,6 +316,9 @@ class Opener {
       throw InputError("trace", "no file given; expected at least one");
     }
     guess_ranks(recording_.ranks);
+    if (whole) {
+      check_related(recording_.ranks);
+    }
     check_ranks(recording_, whole);
     set_origin(recording_);
     return std::move(recording_);
@@ -268,7 +328,7 @@ class Opener {
   void add(Input& input) {
     Part part = read_part(input, recording_.names);
     if (const TraceFormat& f = *part.format; f.link != nullptr) {
-      graphs_.push_back(std::move(part.rank));
+      std::move(part.ranks.begin(), part.ranks.end(), std::back_inserter(graphs_));
       graph_format_ = &f;
       return;
     }
@@ -279,7 +339,7 @@ class Opener {
                                    format, recording_.ranks.front().source, recording_.format));
     }
     recording_.format = format;
-    recording_.ranks.push_back(std::move(part.rank));
+    std::move(part.ranks.begin(), part.ranks.end(), std::back_inserter(recording_.ranks));
   }
 
   /// Execution graphs stand beside the timelines of the same ranks, or alone.

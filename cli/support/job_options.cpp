@@ -43,12 +43,6 @@ std::string standard_input() {
   return text;
 }
 
-/// A run that was recorded. A list, which a trace may be too, is rather a mistaken job here.
-bool rather_a_recording(const std::string& file) {
-  char first = 0;
-  return is_recording(file) && !(std::ifstream(file) >> first && first == '[');
-}
-
 /// True for a word that is spelled as files are: with a folder or with an extension of letters.
 /// "llama3.1-8b" is not.
 bool spelled_as_file(const std::string& word) {
@@ -165,7 +159,9 @@ void add_job_options(CLI::App& command, JobOptions& options) {
 config::Source job_source(const JobOptions& options) {
   if (options.job.empty()) {
     if (std::none_of(options.overrides.begin(), options.overrides.end(),
-                     [](const std::string& set) { return set.starts_with("workload") || set.starts_with("model="); })) {
+                     [](const std::string& set) {
+                       return set.starts_with("workload") || set.starts_with("model=");
+                     })) {
       throw InputError("",
                        "say which model, such as `stepcast llama3-8b`, or name a job file "
                        "(`stepcast list models`)");
@@ -182,7 +178,7 @@ config::Source job_source(const JobOptions& options) {
   std::error_code error;
   if (fs::is_regular_file(file / "config.json", error)) {
     file /= "config.json";
-  } else if (fs::exists(file, error) && rather_a_recording(options.job)) {
+  } else if (fs::exists(file, error) && is_recording(options.job)) {
     throw InputError(options.job,
                      fmt::format("is a recording, not a job; `stepcast job {} --out job.json` "
                                  "writes the job that it was, `stepcast show` and `replay` read it",

@@ -11,6 +11,7 @@
 
 #include "core/config/suggest.h"
 #include "core/error.h"
+#include "core/glob.h"
 #include "core/graph/execution_order.h"
 #include "core/graph/kernel_kind.h"
 #include "core/graph/op_traits.h"
@@ -68,28 +69,10 @@ void share_collectives(const ExecutionGraph& graph, StepCosts& costs) {
   visit([&](const auto& key, std::int64_t& ticks) { ticks = least.at(key); });
 }
 
-/// '*' stands for any text.
-bool matches(std::string_view pattern, std::string_view name) {
-  const std::size_t star = pattern.find('*');
-  if (star == std::string_view::npos) {
-    return pattern == name;
-  }
-  if (name.substr(0, star) != pattern.substr(0, star)) {
-    return false;
-  }
-  const std::string_view rest = pattern.substr(star + 1);
-  for (std::size_t i = star; i <= name.size(); ++i) {
-    if (matches(rest, name.substr(i))) {
-      return true;
-    }
-  }
-  return false;
-}
-
 bool selects(std::string_view what, const Program& program, const Op& op) {
   return what == "all" || what == name_of(op.kind) || what == name_of(class_of(op.kind)) ||
          what == name_of(kernel_kind_of(op)) || (what == "comm" && is_collective(op.kind)) ||
-         (what == "compute" && !is_collective(op.kind)) || matches(what, program.name(op));
+         (what == "compute" && !is_collective(op.kind)) || glob_matches(what, program.name(op));
 }
 
 /// Host time between launches: of every op, and around the step.

@@ -419,7 +419,9 @@ TEST_CASE(
   CHECK_FALSE(is_trace(put("rows.csv", "kernel,seconds\n")));
   CHECK_FALSE(is_trace(t.path / "nothing"));
   CHECK(is_trace(t.path));
-  CHECK(is_trace(put("list.json", "[]")));
+  CHECK_FALSE(is_trace(put("tables.json", R"([{"rows": 1000}])")));
+  CHECK(is_trace(put("list.json", R"([{"ph": "X"}])")));
+  CHECK(is_trace(put("bom.json", "\xef\xbb\xbf{\"traceEvents\": []}")));
   CHECK(is_trace(put("et.json", R"({"schema": "1.1.1-chakra.0.0.4", "nodes": []})")));
   for (const TraceFormat& format : formats()) {
     CAPTURE(format.name);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/input/input.h"
@@ -12,31 +13,40 @@
 
 namespace stepcast::traces::test {
 
-/// One input to a reader: the only way out is a rank that keeps the model's promises, or an
-/// InputError of reasonable length.
-inline void fuzz_reader(RankRecording (*read)(Input&, Names&), const std::uint8_t* data,
-                        std::size_t size) {
+inline void check_rank(const RankRecording& rank) {
+  EventId next = 0;
+  for (const Lane& lane : rank.lanes) {
+    if (lane.first != next) {
+      std::abort();
+    }
+    next += lane.count;
+    for (EventId i = lane.first; i < next; ++i) {
+      if (rank.events.duration[i].count() < 0 ||
+          (rank.timing == Timing::kTimeline && i > lane.first &&
+           rank.events.begin[i] < rank.events.begin[i - 1])) {
+        std::abort();
+      }
+    }
+  }
+  if (next != rank.events.size() || rank.events.link.size() != next) {
+    std::abort();
+  }
+}
+
+/// One input to a reader, of one rank or several: the only way out are ranks that keep the model's
+/// promises, or an InputError of reasonable length.
+template <typename Ranks>
+void fuzz_reader(Ranks (*read)(Input&, Names&), const std::uint8_t* data, std::size_t size) {
   try {
     Recording recording;
     Input input = Input::of_text("fuzz", std::string(reinterpret_cast<const char*>(data), size));
-    recording.ranks.push_back(read(input, recording.names));
-    const RankRecording& rank = recording.ranks.front();
-    EventId next = 0;
-    for (const Lane& lane : rank.lanes) {
-      if (lane.first != next) {
-        std::abort();
-      }
-      next += lane.count;
-      for (EventId i = lane.first; i < next; ++i) {
-        if (rank.events.duration[i].count() < 0 ||
-            (rank.timing == Timing::kTimeline && i > lane.first &&
-             rank.events.begin[i] < rank.events.begin[i - 1])) {
-          std::abort();
-        }
-      }
+    if constexpr (std::is_same_v<Ranks, RankRecording>) {
+      recording.ranks.push_back(read(input, recording.names));
+    } else {
+      recording.ranks = read(input, recording.names);
     }
-    if (next != rank.events.size() || rank.events.link.size() != next) {
-      std::abort();
+    for (const RankRecording& rank : recording.ranks) {
+      check_rank(rank);
     }
     (void)recording.all_oddities();
     anonymize(recording);

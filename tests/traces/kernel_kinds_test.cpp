@@ -53,6 +53,48 @@ TEST_CASE("words of a name tell the kind, parts of words do not", "[traces][kind
   CHECK(kind("") == "other");
 }
 
+TEST_CASE("names of serving engines and compilers of 2026 tell their kinds", "[traces][kinds]") {
+  const struct {
+    const char *kernel, *kind;
+  } all[] = {
+      // Read by hand: what the sources of each project say that the kernel does.
+      {"sage_fwd", "attention"},
+      {"void sageattn::qk_int_sv_f16_attn_kernel<128u, 64u>(signed char*)", "attention"},
+      {"sage_quant_per_block_int8_kernel", "elementwise"},
+      {"_ZN5aiter32fmha_fwd_hd192_hd128_bf16_causalE", "attention"},
+      {"_ZN5aiter42pa_bf16_pertokenFp8_gqa10_1tg_4w_mtp3_msk1E", "attention"},
+      {"_ZN5aiter59fmoe_stage1_bf16_pertokenFp8_blockscale_g1u1_32x128_3tg_pf3E", "gemm"},
+      {"_ZN5aiter33f4gemm_bf16_per1x32Fp4_tn_256x256E.kd", "gemm"},
+      {"_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb1ELb0ELb1ELi1EEEvPT0_", "norm"},
+      {"void aiter::kn_entry_2c_sbhd_cached_indirect_inplace<aiter::OpCachedFwd>(void*)",
+       "elementwise"},
+      {"mla_dec_stage1_bf16_a16w16_subQ16_mqa16", "attention"},
+      {"void kn_get_mla_metadata_v1_2<Traits>(Params)", "reduction"},
+      {"void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<A> >(B)", "norm"},
+      {"void ck_tile::kentry<2, ck_tile::FmhaFwdKernel<A> >(B)", "attention"},
+      {"_ZN7sgl_hip10activation18act_and_mul_kernelI14__hip_bfloat16XadL_Z4siluIS2_EEEEvPT_PKS4_i",
+       "elementwise"},
+      {"_ZN4vllm18act_and_mul_kernelIN3c108BFloat16EEEvPT_PKS3_i", "elementwise"},
+      {"_fwd_grouped_kernel_stage1", "attention"},
+      {"void silu_mul_fp8_quant_deep_gemm_kernel<A>(B)", "elementwise"},
+      {"void concat_and_cache_mla_kernel<A>(B)", "copy"},
+      {"create_flashinfer_kv_indices_triton", "copy"},
+      {"void vllm::moe::topkGatingSoftmax<8, 128>(float const*)", "reduction"},
+      {"fused_recurrent_gated_delta_rule_fwd_kernel", "attention"},
+      {"tinygemm_kernel", "gemm"},
+      {"triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0", "norm"},
+      {"triton_red_fused_add_clone_fmha_v3_fwd_mean_mul_rsqrt_2", "norm"},
+      {"triton_red_fused_fmha_v3_fwd_sum_2", "reduction"},
+      {"triton_per_fused__log_softmax_nll_loss_forward_1", "softmax"},
+      {"triton_poi_fused_mul_rocm_unquantized_gemm_silu_slice_0", "elementwise"},
+      {"fused_rmsnorm_after_allreduce_elementwise", "norm"},
+  };
+  for (const auto& x : all) {
+    CAPTURE(x.kernel);
+    CHECK(name_of(KernelKinds::built_in().of(x.kernel).kind) == x.kind);
+  }
+}
+
 TEST_CASE("communication is communication, whoever's kernel it is", "[traces][kinds]") {
   const struct {
     const char* kernel;

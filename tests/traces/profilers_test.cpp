@@ -46,9 +46,9 @@ INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (9000, 9500, 0, 0x700000B0000C, 1
 INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10000, 14000, 0, 0x700000B0000C, 13, 1, 0);
 INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (20000, 80000, 0, 0x700000B0000C, 14, 5, 0);
 INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL
-  VALUES (8000, 30001, 0, 1, 7, 11, 0x700000B000000, 2, 2, 32, 8, 2, 1, 128, 1, 1, 1024, 24);
+  VALUES (8000, 30001, 0, 1, 7, 11, 0x700000000000, 2, 2, 32, 8, 2, 1, 128, 1, 1, 1024, 24);
 INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL
-  VALUES (40000, 79000, 0, 1, 20, 13, 0x700000B000000, 3, 3, 96, 24, 1, 1, 512, 1, 1, 0, 0);
+  VALUES (40000, 79000, 0, 1, 20, 13, 0x700000000000, 3, 3, 96, 24, 1, 1, 512, 1, 1, 0, 0);
 INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (31000, 32000, 0, 1, 7, 12, 4096, 1);
 INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (20500, 79500, 0, 1, 4294967295, 14, 4);
 )sql";
@@ -299,16 +299,38 @@ INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (31000, 79000, 0, 1, 0, 7, 12
       Contains("rocprofv3 --output-format json"));
 }
 
-TEST_CASE("databases that are no report of one rank are refused", "[traces][nsys][malformed]") {
+TEST_CASE("a report of several processes is a rank for each that used a device", "[traces][nsys]") {
+  // The second process, 0x700001, uses device 0 and so is rank 0; 0x700002 has calls alone.
+  const TemporaryFolder folder;
+  const Recording r = open_trace(database(folder, std::string(kTables) + R"sql(
+UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1;
+ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN globalPid INTEGER;
+ALTER TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION ADD COLUMN globalPid INTEGER;
+UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET globalPid = 0x700000000000;
+UPDATE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION SET globalPid = 0x700000000000;
+INSERT INTO NVTX_EVENTS VALUES (1500, 80000, 59, NULL, 0x700001B00001, 6);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (3000, 4000, 0, 0x700001B00001, 11, 1, 0);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (3000, 4000, 0, 0x700002B00001, 11, 1, 0);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL
+  VALUES (9000, 29000, 0, 1, 7, 11, 0x700001000000, 2, 2, 32, 8, 2, 1, 128, 1, 1, 1024, 24);
+)sql"));
+  REQUIRE(r.ranks.size() == 2);
+  CHECK_THAT(r.ranks[0].source, Contains("process 7340033"));
+  CHECK(r.ranks[0].count(EventCategory::kKernel) == 1);
+  CHECK(r.ranks[0].count(EventCategory::kRuntimeCall) == 1);
+  CHECK(r.ranks[1].count(EventCategory::kKernel) == 1);
+  CHECK(r.ranks[1].count(EventCategory::kCollective) == 1);
+  CHECK(r.ranks[1].count(EventCategory::kRuntimeCall) == 4);
+  for (const RankRecording& rank : r.ranks) {
+    CHECK(rank.count(EventCategory::kUserRange) == 1);
+    CHECK(rank.oddities[ParseWarning::kOrphan].count == 0);
+  }
+}
+
+TEST_CASE("databases that are no report are refused", "[traces][nsys][malformed]") {
   const TemporaryFolder folder;
   CHECK_THROWS_WITH(open_trace(database(folder, "CREATE TABLE other (id INTEGER);")),
                     Contains("expected an export of Nsight Systems"));
-  CHECK_THROWS_WITH(
-      open_trace(database(folder, std::string(kTables) +
-                                      "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT start, end, "
-                                      "deviceId, contextId, streamId, 99, 77, 2, 2, 1, 1, 1, 1, 1, "
-                                      "1, 1, 0, 0 FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1;")),
-      Contains("2 processes"));
   // A view that never ends is no table.
   CHECK_THROWS_WITH(
       open_trace(database(folder,
@@ -376,11 +398,34 @@ TEST_CASE("what rocprofv3 writes is calls, dispatches, copies and ranges, joined
 
   const std::string text = kRocprof;
   CHECK_THROWS_WITH(open_trace(folder.put("cut.json", text.substr(0, text.size() / 2))),
-                    Contains("is not JSON"));
-  CHECK_THROWS_WITH(open_trace(folder.put("two.json", R"({"rocprofiler-sdk-tool": [{}, {}]})")),
-                    Contains("2 processes"));
+                    Contains("byte "));
+  // Launchers are processes without records.
+  std::string two = kRocprof;
+  two.insert(two.rfind("]}"), R"(, {"metadata": {"pid": 12}, "buffer_records": {"hip_api": []}})");
+  CHECK(open_trace(folder.put("two.json", two)).ranks.size() == 1);
+  std::string ranks = kRocprof;
+  const std::string process = ranks.substr(ranks.find("[{") + 1);
+  ranks.insert(ranks.rfind("]}"), ", " + process.substr(0, process.rfind("]}")));
+  const Recording both = open_trace(folder.put("ranks.json", ranks));
+  REQUIRE(both.ranks.size() == 2);
+  CHECK(both.ranks[0].events.size() == both.ranks[1].events.size());
   CHECK_THROWS_WITH(open_trace(folder.put("none.json", R"({"rocprofiler-sdk-tool": [{}]})")),
                     Contains("was a device profiled?"));
+}
+
+TEST_CASE("dispatches without the API are one step of the device alone", "[traces][rocprof]") {
+  // rocprofv3 --kernel-trace: the first kernel begins at 8 us, the last ends at 79.
+  std::string text = kRocprof;
+  for (const char* list : {"\"hip_api\": [", "\"marker_api\": [{\"kind\""}) {
+    const std::size_t at = text.find(list);
+    const std::size_t open = text.find('[', at), close = text.find("]", open);
+    text.erase(open + 1, close - open - 1);
+  }
+  const TemporaryFolder folder;
+  const MeasuredRun run = measured_run(open_trace(folder.put("kernels.json", text)));
+  REQUIRE(run.steps.size() == 1);
+  CHECK(run.steps[0].wall == 71'000'000);
+  CHECK(run.steps[0].ranks[0].spans.size() == 3);
 }
 
 TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and numbered steps, joined",

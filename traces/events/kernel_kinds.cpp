@@ -1,10 +1,14 @@
 #include "traces/events/kernel_kinds.h"
 
+#include <cxxabi.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -221,8 +225,35 @@ KernelKinds::KernelKinds(std::string_view text, const std::string& label) {
   }
 }
 
+namespace {
+
+/// Some profilers leave names as compilers write them. Where the whole is of a compiler too new to
+/// be told, the function's own name stands in front, each part behind its length.
+std::string demangled(std::string_view kernel) {
+  const std::string text(kernel.substr(0, kernel.find('.')));
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> whole(
+      abi::__cxa_demangle(text.c_str(), nullptr, nullptr, &status), std::free);
+  if (whole != nullptr) {
+    return whole.get();
+  }
+  std::string own;
+  std::size_t at = text.starts_with("_ZN") ? 3 : 2;
+  for (std::size_t length = 0; at < text.size(); at += length) {
+    const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), length);
+    at = static_cast<std::size_t>(end - text.data());
+    if (error != std::errc{} || length > text.size() - at) {
+      break;
+    }
+    own += (own.empty() ? "" : "::") + text.substr(at, length);
+  }
+  return own.empty() ? text : own;
+}
+
+}  // namespace
+
 KernelKinds::Kind KernelKinds::of(std::string_view kernel, std::string_view operation) const {
-  const Parts parts = parts_of(kernel);
+  const Parts parts = kernel.starts_with("_Z") ? parts_of(demangled(kernel)) : parts_of(kernel);
   const Words own = words_of(parts.own);
   const Words inside = words_of(parts.inside);
   for (const Rule& rule : rules_) {

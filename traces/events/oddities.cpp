@@ -28,6 +28,13 @@ Description description_of(ParseWarning kind) {
       return {"no-time", "records without begin or duration; skipped"};
     case ParseWarning::kNegativeDuration:
       return {"negative-duration", "records that end before they begin; skipped"};
+    case ParseWarning::kBadTime:
+      return {"bad-time",
+              "records whose times are no numbers, or a month from all others; skipped"};
+    case ParseWarning::kRepeated:
+      return {"repeated", "records that stand there twice; the second is skipped"};
+    case ParseWarning::kOverrun:
+      return {"overrun", "durations that run over several that follow on their stream; cut there"};
     case ParseWarning::kSubNanosecond:
       return {"sub-nanosecond", "times with digits below the nanosecond; rounded"};
     case ParseWarning::kBadText:

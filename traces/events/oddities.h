@@ -17,6 +17,9 @@ enum class ParseWarning : std::uint8_t {
   kDownsampled,        ///< the profiler recorded only some of the events
   kNoTime,             ///< a record without begin or duration, or never finished; skipped
   kNegativeDuration,   ///< an end before its begin; skipped
+  kBadTime,            ///< a time that is no number, or a month from all others; skipped
+  kRepeated,           ///< a record that stands there twice; the second is skipped
+  kOverrun,            ///< a duration that runs over several that follow on its stream; cut
   kSubNanosecond,      ///< digits below the nanosecond, rounded away
   kBadText,            ///< a text that is no valid UTF-8 or escape; bytes replaced
   kUnknownCategory,    ///< an event category this version does not know; kept as "other"

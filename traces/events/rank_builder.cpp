@@ -12,7 +12,7 @@ namespace {
 
 template <typename T>
 void permute_column(std::vector<T>& column, const std::vector<EventId>& order) {
-  std::vector<T> sorted(column.size());
+  std::vector<T> sorted(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     sorted[i] = column[order[i]];
   }
@@ -94,6 +94,11 @@ EventId RankBuilder::add(const NewEvent& event) {
   return static_cast<EventId>(e.size() - 1);
 }
 
+void RankBuilder::drop(EventId event) {
+  dropped_.resize(rank_.events.size(), false);
+  dropped_[event] = true;
+}
+
 void RankBuilder::step(EventId event, std::int64_t number) {
   const Events& e = rank_.events;
   rank_.steps.push_back({number, e.begin[event], e.end(event), event});
@@ -146,9 +151,13 @@ std::vector<EventId> RankBuilder::sorted_order() {
     sorted.push_back(lanes[l]);
   }
   lanes = std::move(sorted);
-  for (std::uint16_t& l : e.lane) {
-    l = place[l];
-    ++lanes[l].count;
+  dropped_.resize(dropped_.empty() ? 0 : e.size(), false);
+  const auto kept = [this](EventId i) { return dropped_.empty() || !dropped_[i]; };
+  std::size_t all = 0;
+  for (EventId i = 0; i < e.size(); ++i) {
+    e.lane[i] = place[e.lane[i]];
+    lanes[e.lane[i]].count += kept(i) ? 1 : 0;
+    all += kept(i) ? 1 : 0;
   }
   EventId first = 0;
   for (Lane& l : lanes) {
@@ -157,9 +166,11 @@ std::vector<EventId> RankBuilder::sorted_order() {
   }
   std::vector<EventId> next(lanes.size());
   std::transform(lanes.begin(), lanes.end(), next.begin(), [](const Lane& l) { return l.first; });
-  std::vector<EventId> order(e.size());
+  std::vector<EventId> order(all);
   for (EventId i = 0; i < e.size(); ++i) {
-    order[next[e.lane[i]]++] = i;
+    if (kept(i)) {
+      order[next[e.lane[i]]++] = i;
+    }
   }
   const auto earlier = [&e](EventId a, EventId b) {
     return e.begin[a] != e.begin[b] ? e.begin[a] < e.begin[b] : e.duration[a] > e.duration[b];
@@ -177,13 +188,67 @@ std::vector<EventId> RankBuilder::sorted_order() {
   return order;
 }
 
-void RankBuilder::permute(const std::vector<EventId>& order) {
-  if (std::is_sorted(order.begin(), order.end())) {
+/// Drops the second of two records of the same name, times and ids in one lane. Some ops last no
+/// time or are called by one of their own name, so those without ids count only where nearly all
+/// events are doubled.
+void RankBuilder::drop_repeated(std::vector<EventId>& order) {
+  const Events& e = rank_.events;
+  constexpr std::size_t kFarthest = 8;
+  std::vector<std::size_t> sure, likely;  // places in `order`
+  for (std::size_t k = 1; k < order.size(); ++k) {
+    const EventId i = order[k];
+    for (std::size_t back = 1; back <= std::min(k, kFarthest); ++back) {
+      const EventId j = order[k - back];
+      if (e.lane[j] != e.lane[i] || e.begin[j] != e.begin[i] || e.duration[j] != e.duration[i]) {
+        break;
+      }
+      if (e.name[j] == e.name[i] && e.category[j] == e.category[i] &&
+          e.correlation[j] == e.correlation[i] && e.external[j] == e.external[i]) {
+        const bool told =
+            e.duration[i].count() > 0 && (e.correlation[i] != 0 || e.external[i] >= 0 ||
+                                          e.category[i] == EventCategory::kUserRange);
+        (told ? sure : likely).push_back(k);
+        break;
+      }
+    }
+  }
+  if (10 * (sure.size() + likely.size()) >= 4 * order.size()) {
+    sure.insert(sure.end(), likely.begin(), likely.end());
+  }
+  if (sure.empty()) {
     return;
   }
+  rank_.oddities.add(
+      ParseWarning::kRepeated,
+      [&] { return rank_.source + ": " + std::string(names_.view(e.name[order[sure.front()]])); },
+      sure.size());
+  std::vector<bool> out(order.size(), false);
+  for (const std::size_t k : sure) {
+    out[k] = true;
+    --rank_.lanes[e.lane[order[k]]].count;
+  }
+  std::size_t kept = 0;
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    if (!out[k]) {
+      order[kept++] = order[k];
+    }
+  }
+  order.resize(kept);
+  EventId first = 0;
+  for (Lane& l : rank_.lanes) {
+    l.first = first;
+    first += l.count;
+  }
+}
+
+void RankBuilder::permute(const std::vector<EventId>& order) {
+  if (order.size() == rank_.events.size() && std::is_sorted(order.begin(), order.end())) {
+    return;
+  }
+  const std::size_t all = rank_.events.size();
   rank_.events.each_column([&order](auto& column) { permute_column(column, order); });
   if (!rank_.steps.empty()) {
-    std::vector<EventId> place(order.size());
+    std::vector<EventId> place(all);
     for (EventId i = 0; i < order.size(); ++i) {
       place[order[i]] = i;
     }
@@ -240,12 +305,21 @@ RankRecording RankBuilder::finish(Nanoseconds base) && {
     s.begin += base;
     s.end += base;
   }
-  const std::vector<EventId> order = sorted_order();
+  for (MemoryChange& m : rank_.memory) {
+    m.at += base;
+  }
+  std::stable_sort(rank_.memory.begin(), rank_.memory.end(),
+                   [](const MemoryChange& a, const MemoryChange& b) { return a.at < b.at; });
+  std::vector<EventId> order = sorted_order();
+  if (rank_.timing == Timing::kTimeline && rank_.steps.empty() && edges_.empty()) {
+    drop_repeated(order);
+  }
   permute(order);
   link_dependencies(order);
   internal::link_launches(rank_, names_);
   internal::describe_collectives(rank_, names_);
   if (rank_.timing == Timing::kTimeline) {
+    internal::cut_overruns(rank_, names_);
     internal::count_overlaps(rank_, names_);
     internal::find_steps(rank_, names_);
   }

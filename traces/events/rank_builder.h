@@ -40,6 +40,8 @@ class RankBuilder {
   std::uint16_t stream_lane(std::int32_t device, std::int32_t context, std::int32_t stream);
   /// The id of the event until finish() sorts.
   EventId add(const NewEvent& event);
+  /// Leaves an event out after all, in finish().
+  void drop(EventId event);
   /// Index into `launches`; equal ones share an entry.
   std::int32_t launch(const LaunchInfo& info);
   /// Index into `groups` of the communicator of that name, made when new.
@@ -58,6 +60,7 @@ class RankBuilder {
  private:
   std::uint16_t lane(const Lane& lane);
   std::vector<EventId> sorted_order();
+  void drop_repeated(std::vector<EventId>& order);
   void permute(const std::vector<EventId>& order);
   void link_dependencies(const std::vector<EventId>& order);
 
@@ -69,6 +72,7 @@ class RankBuilder {
   Names& names_;
   RankRecording rank_;
   std::vector<Edge> edges_;
+  std::vector<bool> dropped_;  ///< empty: none
   std::unordered_map<std::string, std::int32_t> groups_;
   std::unordered_map<std::uint64_t, std::vector<std::int32_t>> launches_;
   std::uint16_t recent_lane_ = 0;

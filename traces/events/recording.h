@@ -174,6 +174,16 @@ struct StepRange {
   EventId event = kNoEvent;  ///< the range that marks it
 };
 
+/// A change of a device's memory, as the allocator told the profiler.
+struct MemoryChange {
+  Nanoseconds at{};
+  std::int64_t address = 0;
+  std::int64_t bytes = 0;                    ///< negative: freed
+  std::int64_t allocated = 0, reserved = 0;  ///< of the device, after it
+  std::int64_t process = 0, thread = 0;      ///< of the host
+  std::int32_t device = 0;
+};
+
 /// Edges of an execution graph (PyTorch execution traces, Chakra): the predecessors of event e are
 /// targets[offsets[e]] .. targets[offsets[e + 1]]. Empty for traces that are timelines.
 struct Dependencies {
@@ -215,6 +225,7 @@ struct RankRecording {
   std::vector<CopyInfo> copies;
   std::vector<CollectiveInfo> collectives;
   std::vector<SyncInfo> syncs;
+  std::vector<MemoryChange> memory;  ///< by time; empty where memory was not recorded
   std::vector<Group> groups;
   std::vector<StepRange> steps;  ///< by begin; empty where the trace marks none
   Dependencies dependencies;
@@ -226,6 +237,8 @@ struct RankRecording {
   std::map<std::string, std::string> metadata;
   /// Records of the source by its own kind ("X", "f", "node", ...), kept or not.
   std::map<std::string, std::uint64_t> records;
+  /// Events by category, of those that this version does not know; "" for none said.
+  std::map<std::string, std::uint64_t> unknown_categories;
   ParseWarnings oddities;
 
   [[nodiscard]] std::uint64_t count(EventCategory category) const;

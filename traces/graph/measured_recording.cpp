@@ -281,6 +281,44 @@ std::vector<std::int64_t> clock_offsets(const Recording& recording,
   return offsets;
 }
 
+/// An error that says what a recording without device work holds instead.
+InputError no_device_work(const Recording& recording, std::string_view mark) {
+  std::map<std::string, std::uint64_t> found;
+  bool any = false;
+  for (const RankRecording& rank : recording.ranks) {
+    for (const auto& [category, count] : rank.unknown_categories) {
+      found[category.empty() ? "events without a category"
+                             : fmt::format("events of unknown category {}", category)] += count;
+    }
+    for (const EventCategory c : rank.events.category) {
+      any = any || is_device_work(c);
+    }
+    found["operators"] += rank.count(EventCategory::kCpuOp);
+    found["calls of the runtime"] += rank.count(EventCategory::kRuntimeCall);
+  }
+  const std::string& source = recording.ranks.front().source;
+  if (any) {
+    return {source, mark.empty() ? "marks no step on all ranks that launched device work; name the "
+                                   "ranges that are steps with --mark NAME"
+                                 : fmt::format("no range '{}' launched device work; name others "
+                                               "with --mark",
+                                               mark)};
+  }
+  std::vector<std::pair<std::uint64_t, std::string>> most;
+  for (const auto& [what, count] : found) {
+    if (count > 0) {
+      most.emplace_back(count, what);
+    }
+  }
+  std::sort(most.rbegin(), most.rend());
+  std::string list;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, most.size()); ++i) {
+    list += fmt::format("{}{} {}", i == 0 ? "" : ", ", most[i].first, most[i].second);
+  }
+  return {source, fmt::format("holds no device work, only {}; record kernels and copies too",
+                              list.empty() ? "ranges" : list)};
+}
+
 /// Warns of what the recording lacks and what was assumed in its place.
 void note_assumptions(const Recording& recording, std::uint64_t alone,
                       const GraphAssumptions& assumptions, MeasuredRun& run) {
@@ -293,7 +331,12 @@ void note_assumptions(const Recording& recording, std::uint64_t alone,
   };
   note(run.dropped,
        "times the profiler says it lost records (its buffers ran out); replayed times are too low");
-  note(alone, "collectives are counted alone, waits included: not all their members are in the trace");
+  note(oddities[ParseWarning::kOverrun].count,
+       "durations ran over several pieces of work after them on their stream: cut there");
+  note(oddities[ParseWarning::kRepeated].count, "records stand there twice: counted once");
+  note(oddities[ParseWarning::kBadTime].count, "records have times that cannot be: left out");
+  note(alone,
+       "collectives are counted alone, waits included: not all their members are in the trace");
   note(assumptions.inferred_edges,
        "stream waits without event ids, inferred from the order of calls");
   note(assumptions.refuted_edges, "such waits contradict the recorded times and are left out");
@@ -331,11 +374,17 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
   std::vector<Window> chained;  // by rank
   std::vector<std::vector<double>> distances(recording.ranks.size());
   const StepMarks marks = step_marks(recording, mark);
-  run.marked_by = marks.by;
+  if (!marks.empty_ones.empty()) {
+    run.warnings.push_back(fmt::format("{} launched no device work", marks.empty_ones));
+  }
+  run.marked_by = marks.by + (marks.guessed ? " (guessed)" : "");
   if (marks.by.empty()) {
     run.warnings.emplace_back(
         "nothing marks steps: the whole recording counts as one; name the ranges that are steps "
         "with --mark NAME");
+  } else if (marks.guessed) {
+    run.warnings.push_back(fmt::format(
+        "steps are guessed from {}; name the ranges that are steps with --mark NAME", marks.by));
   }
   std::size_t empty = 0;
   for (const auto& [number, window] : windows_of(marks)) {
@@ -362,8 +411,7 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
     }
   }
   if (empty == steps.size()) {
-    throw InputError(recording.ranks.front().source,
-                     "has no step with device work; was the device recorded?");
+    throw no_device_work(recording, mark);
   }
   if (empty > 0) {
     run.warnings.push_back(

@@ -108,30 +108,43 @@ OperatorCall OperatorJoin::call_of(EventId op) const {
           .values = items_of(text(info.inputs))};
 }
 
-std::optional<OperatorTraffic> OperatorJoin::traffic_of(EventId device_work) const {
+OperatorJoin::Key OperatorJoin::key_of(EventId event) const {
+  const Events& e = rank_.events;
+  const auto index = static_cast<std::size_t>(e.detail[event]);
+  if (e.category[event] == EventCategory::kCpuOp) {
+    const OpInfo& op = rank_.ops[index];
+    return {e.name[event], op.shapes, op.types, op.inputs};
+  }
+  return {e.name[event], static_cast<std::int64_t>(e.category[event]), rank_.copies[index].bytes,
+          -1};
+}
+
+const std::optional<OperatorTraffic>& OperatorJoin::traffic_of(EventId device_work) const {
+  static const std::optional<OperatorTraffic> kNone;
   const EventId op = innermost(device_work);
   if (op == kNoEvent || rank_.events.detail[op] == kNoDetail) {
-    return std::nullopt;
+    return kNone;
   }
-  return traces::traffic_of(call_of(op), kind_of(device_work).kind);
+  const KernelKind kind = kind_of(device_work).kind;
+  const auto [at, fresh] = traffic_.try_emplace({key_of(op), kind});
+  if (fresh) {
+    at->second = traces::traffic_of(call_of(op), kind);
+  }
+  return at->second;
 }
 
 const std::optional<OperatorWork>& OperatorJoin::work(EventId event) const {
-  const auto [at, fresh] = known_.try_emplace(event);
-  if (!fresh) {
-    return at->second;
-  }
+  static const std::optional<OperatorWork> kNone;
   const Events& e = rank_.events;
-  const std::string_view name = recording_.names.view(e.name[event]);
-  const std::int32_t detail = e.detail[event];
-  if (detail == kNoDetail) {
-    return at->second;
+  if (e.detail[event] == kNoDetail) {
+    return kNone;
   }
-  const auto index = static_cast<std::size_t>(detail);
-  if (e.category[event] == EventCategory::kCpuOp) {
-    at->second = work_of(call_of(event));
-  } else {
-    at->second = transfer(name, e.category[event], rank_.copies[index].bytes);
+  const Key key = key_of(event);
+  const auto [at, fresh] = known_.try_emplace(key);
+  if (fresh) {
+    at->second = e.category[event] == EventCategory::kCpuOp
+                     ? work_of(call_of(event))
+                     : transfer(recording_.names.view(e.name[event]), e.category[event], key[2]);
   }
   return at->second;
 }

@@ -17,6 +17,8 @@ class Phases {
   Phases(const Names& names, const RankRecording& rank);
   /// For device work, by its launch; work without one is forward.
   [[nodiscard]] Phase of(EventId device_work) const;
+  /// For an event of the host.
+  [[nodiscard]] Phase of_host(EventId event) const { return of_host_[event]; }
 
  private:
   const RankRecording& rank_;

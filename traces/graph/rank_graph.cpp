@@ -112,7 +112,7 @@ class Writer {
     } else if (work) {
       graph.measured.unexplained[static_cast<std::int32_t>(i)] =
           std::string(joined.call == kNoEvent ? name : recording_.names.view(e_.name[joined.call]));
-      if (const auto traffic = order_.operators().traffic_of(n.event)) {
+      if (const auto& traffic = order_.operators().traffic_of(n.event)) {
         graph.measured.traffic[static_cast<std::int32_t>(i)] = *traffic;
       }
     }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/glob.h"
 
 namespace stepcast::traces {
 namespace {
@@ -23,6 +24,19 @@ std::string_view without_number(std::string_view name) {
   name = name.substr(0, end == std::string_view::npos ? 0 : end + 1);
   const std::size_t text = name.find_last_not_of("# _:");
   return name.substr(0, text == std::string_view::npos ? 0 : text + 1);
+}
+
+/// Name of the ranges that differ from it in numbers: "execute_16_context_0" ->
+/// "execute_*_context", which also names them as --mark takes it.
+std::string family_of(std::string_view name) {
+  std::string family;
+  for (const char c : without_number(name)) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit || family.empty() || family.back() != '*') {
+      family += digit ? '*' : c;
+    }
+  }
+  return family;
 }
 
 bool is_range(EventCategory c) { return c == EventCategory::kUserRange; }
@@ -51,34 +65,75 @@ std::vector<StepRange> ranges_of(const Recording& recording, const RankRecording
   return outer;
 }
 
-/// First begin and last end of what the host did.
-std::optional<StepRange> host_span(const RankRecording& rank) {
+/// First begin and last end of what the host did; where it launched nothing, of all.
+std::optional<StepRange> span_of(const RankRecording& rank) {
+  const Events& e = rank.events;
+  bool launched = false;
+  for (EventId i = 0; i < e.size() && !launched; ++i) {
+    launched = is_device_work(e.category[i]) && e.link[i] != kNoEvent;
+  }
   StepRange span{0, Nanoseconds::max(), Nanoseconds::min(), kNoEvent};
-  for (EventId e = 0; e < rank.events.size(); ++e) {
-    if (!on_device(rank.events.category[e])) {
-      span.begin = std::min(span.begin, rank.events.begin[e]);
-      span.end = std::max(span.end, rank.events.end(e));
+  for (EventId i = 0; i < e.size(); ++i) {
+    if (!launched || !on_device(e.category[i])) {
+      span.begin = std::min(span.begin, e.begin[i]);
+      span.end = std::max(span.end, e.end(i));
     }
   }
   return span.begin <= span.end ? std::optional(span) : std::nullopt;
 }
 
-/// Share of the device work that was launched within ranges, which are apart and by begin.
-double launched_in(const RankRecording& rank, const std::vector<StepRange>& ranges) {
-  const Events& e = rank.events;
-  std::size_t all = 0, within = 0;
-  for (EventId i = 0; i < e.size(); ++i) {
-    if (!is_device_work(e.category[i]) || e.link[i] == kNoEvent) {
-      continue;
+/// Names of the device work launched within each of several ranges, which are apart and by begin.
+struct LaunchedIn {
+  LaunchedIn(const RankRecording& rank, const std::vector<StepRange>& ranges)
+      : names(ranges.size()) {
+    const Events& e = rank.events;
+    std::vector<std::pair<Nanoseconds, NameId>> launches;
+    for (EventId i = 0; i < e.size(); ++i) {
+      if (is_device_work(e.category[i]) && e.link[i] != kNoEvent) {
+        launches.emplace_back(e.begin[e.link[i]], e.name[i]);
+      }
     }
-    ++all;
-    const Nanoseconds at = e.begin[e.link[i]];
-    const auto range = std::upper_bound(ranges.begin(), ranges.end(), at,
-                                        [](Nanoseconds t, const StepRange& r) { return t < r.end; });
-    within += range != ranges.end() && range->begin <= at ? 1 : 0;
+    std::sort(launches.begin(), launches.end());
+    for (const auto& [at, name] : launches) {
+      const auto range =
+          std::upper_bound(ranges.begin(), ranges.end(), at,
+                           [](Nanoseconds t, const StepRange& r) { return t < r.end; });
+      if (range != ranges.end() && range->begin <= at) {
+        names[static_cast<std::size_t>(range - ranges.begin())].push_back(name);
+        ++within;
+      }
+    }
+    share =
+        launches.empty() ? 0 : static_cast<double>(within) / static_cast<double>(launches.size());
   }
-  return all > 0 ? static_cast<double>(within) / static_cast<double>(all) : 0;
-}
+  /// Steps launch more than a kernel each and about as much as each other. Where the same contents
+  /// come back only after several ranges, these are parts of a step.
+  [[nodiscard]] bool like_steps() const {
+    std::vector<std::size_t> sizes;
+    for (const auto& n : names) {
+      sizes.push_back(n.size());
+    }
+    const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+    std::nth_element(sizes.begin(), middle, sizes.end());
+    const std::size_t usual = *middle;
+    const auto odd =
+        static_cast<std::size_t>(std::count_if(sizes.begin(), sizes.end(), [usual](std::size_t n) {
+          return 5 * std::max(n, usual) > 6 * std::min(n, usual);
+        }));
+    const auto comes_back_after = [this](std::size_t period) {
+      return std::equal(names.begin() + static_cast<std::ptrdiff_t>(period), names.end(),
+                        names.begin());
+    };
+    bool parts = false;
+    for (std::size_t period = 2; 2 * period <= names.size() && !parts; ++period) {
+      parts = comes_back_after(period) && !comes_back_after(1);
+    }
+    return usual > 1 && 2 * odd < names.size() && !parts;
+  }
+  std::vector<std::vector<NameId>> names;  ///< by range
+  std::size_t within = 0;
+  double share = 0;  ///< of all device work
+};
 
 double share_over(const std::vector<StepRange>& ranges, Nanoseconds distance) {
   Nanoseconds sum{};
@@ -92,11 +147,10 @@ double share_over(const std::vector<StepRange>& ranges, Nanoseconds distance) {
 
 /// Ranges that are short end steps, from one end to the next.
 std::vector<StepRange> as_steps(const RankRecording& rank, std::vector<StepRange> ranges) {
-  if (ranges.empty() ||
-      share_over(ranges, ranges.back().end - ranges.front().begin) >= kMost) {
+  if (ranges.empty() || share_over(ranges, ranges.back().end - ranges.front().begin) >= kMost) {
     return ranges;
   }
-  Nanoseconds begin = host_span(rank)->begin;
+  Nanoseconds begin = span_of(rank)->begin;
   for (StepRange& r : ranges) {
     r.begin = begin;
     begin = r.end;
@@ -108,7 +162,7 @@ std::string some_names(const Recording& recording, const RankRecording& rank) {
   std::set<std::string> names;
   for (EventId i = 0; i < rank.events.size() && names.size() < 8; ++i) {
     if (is_range(rank.events.category[i])) {
-      names.insert(std::string(without_number(recording.names.view(rank.events.name[i]))));
+      names.insert(family_of(recording.names.view(rank.events.name[i])));
     }
   }
   std::string text;
@@ -122,7 +176,7 @@ StepMarks named(const Recording& recording, std::string_view name) {
   StepMarks marks;
   for (const RankRecording& rank : recording.ranks) {
     std::vector<StepRange> ranges = ranges_of(recording, rank, [name](std::string_view n) {
-      return n == name || without_number(n) == name ||
+      return glob_matches(name, n) || glob_matches(name, without_number(n)) ||
              (n.starts_with(name) && n.substr(name.size()).starts_with('#'));
     });
     if (ranges.empty()) {
@@ -142,17 +196,23 @@ StepMarks if_whole(std::vector<std::vector<StepRange>> ranks, std::string by) {
       return {};
     }
   }
-  return {std::move(ranks), std::move(by)};
+  return {std::move(ranks), std::move(by), false, {}};
 }
 
-/// The fewest repeated ranges of the program that lie over most of the device work's launches.
+StepMarks guessed(StepMarks marks) {
+  marks.guessed = !marks.by.empty();
+  return marks;
+}
+
+/// The fewest repeated ranges of the program that lie over most of the device work's launches, and
+/// hold what steps do.
 StepMarks repeated_ranges(const Recording& recording) {
   const RankRecording& first = recording.ranks.front();
   std::map<std::string, std::size_t> families;
   for (EventId i = 0; i < first.events.size(); ++i) {
     if (is_range(first.events.category[i])) {
-      const auto family = without_number(recording.names.view(first.events.name[i]));
-      families[std::string(family)] += family.empty() ? 0 : 1;
+      const std::string family = family_of(recording.names.view(first.events.name[i]));
+      families[family] += family.empty() ? 0 : 1;
     }
   }
   StepMarks best;
@@ -163,10 +223,11 @@ StepMarks repeated_ranges(const Recording& recording) {
     std::vector<std::vector<StepRange>> ranks;
     for (const RankRecording& rank : recording.ranks) {
       ranks.push_back(ranges_of(recording, rank, [&wanted = family](std::string_view n) {
-        return without_number(n) == wanted;
+        return family_of(n) == wanted;
       }));
     }
-    if (launched_in(first, ranks.front()) < kMost) {
+    const LaunchedIn launched(first, ranks.front());
+    if (launched.share < kMost || !launched.like_steps()) {
       continue;
     }
     StepMarks marks = if_whole(std::move(ranks), fmt::format("ranges '{}'", family));
@@ -175,7 +236,7 @@ StepMarks repeated_ranges(const Recording& recording) {
       best = std::move(marks);
     }
   }
-  return best;
+  return guessed(std::move(best));
 }
 
 StepMarks optimizer_steps(const Recording& recording) {
@@ -205,28 +266,50 @@ std::vector<EventId> main_work(const RankRecording& rank) {
   return most;
 }
 
-/// Share of a sequence that is the same `period` later; 0 below kSame.
-double repeating(const std::vector<NameId>& names, std::size_t period) {
-  const std::size_t n = names.size() - period;
-  const auto allowed = static_cast<std::size_t>(static_cast<double>(n) * (1 - kSame));
-  std::size_t other = 0;
-  for (std::size_t i = 0; i < n && other <= allowed; ++i) {
-    other += names[i] != names[i + period] ? 1 : 0;
+/// Whether a sequence repeats its last `period` names from its first on, so that what came before
+/// the first whole period was the end of one, and holds more than one name. Layers repeat too, but
+/// what comes before and after them is in no layer.
+bool repeats(const std::vector<NameId>& names, std::size_t period) {
+  const auto allowed = [](std::size_t n) {
+    return static_cast<std::size_t>(static_cast<double>(n) * (1 - kSame));
+  };
+  const std::size_t n = names.size(), head = n % period;
+  std::size_t other = 0, other_in_head = 0, kinds = 0;
+  for (std::size_t i = 0; i < n && other <= allowed(n); ++i) {
+    const NameId last = names[n - period + (i + period - head) % period];
+    other += names[i] != last ? 1 : 0;
+    other_in_head += i < head && names[i] != last ? 1 : 0;
+    kinds += last != names.back() ? 1 : 0;
   }
-  return other > allowed ? 0 : 1 - static_cast<double>(other) / static_cast<double>(n);
+  return other <= allowed(n) && other_in_head <= allowed(period) && kinds > 0;
 }
 
 std::size_t period_of(const std::vector<NameId>& names) {
-  std::size_t best = 0;
-  double share = 0;
+  const auto last = [&names](std::size_t back) { return names[names.size() - 1 - back]; };
+  constexpr std::size_t kTail = 64;  // of which most must come back, before the rest is looked at
   for (std::size_t period = 2; period * kRepeats <= names.size(); ++period) {
-    const double same = repeating(names, period);
-    if (same > share + 0.005) {  // of a period and its multiples the period
-      best = period;
-      share = same;
+    const std::size_t tail = std::min(kTail, names.size() - period);
+    std::size_t other = 0;
+    for (std::size_t i = 0; i < tail && 8 * other <= kTail; ++i) {
+      other += last(i) != last(i + period) ? 1 : 0;
+    }
+    if (8 * other <= kTail && repeats(names, period)) {
+      return period;
     }
   }
-  return best;
+  return 0;
+}
+
+/// Whether one operator or range of the host holds all of some ranges: then they are its parts.
+bool within_one(const RankRecording& rank, const std::vector<StepRange>& ranges) {
+  const Events& e = rank.events;
+  for (EventId i = 0; i < e.size(); ++i) {
+    if ((is_range(e.category[i]) || e.category[i] == EventCategory::kCpuOp) &&
+        e.begin[i] <= ranges.front().begin && e.end(i) >= ranges.back().end) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::vector<StepRange> repeated_launches(const RankRecording& rank, std::size_t& period) {
@@ -246,7 +329,23 @@ std::vector<StepRange> repeated_launches(const RankRecording& rank, std::size_t&
     steps.push_back({static_cast<std::int64_t>(steps.size()), e.begin[e.link[work[at]]],
                      std::max(e.end(last), e.begin[e.link[work[at]]]), kNoEvent});
   }
-  return steps;
+  return within_one(rank, steps) ? std::vector<StepRange>{} : steps;
+}
+
+/// Whether any step of a rank launched device work, or holds such that nothing launched.
+bool hold_work(const Recording& recording, const StepMarks& marks) {
+  for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
+    const Events& e = recording.ranks[r].events;
+    for (EventId i = 0; i < e.size(); ++i) {
+      const Nanoseconds at = e.begin[e.link[i] == kNoEvent ? i : e.link[i]];
+      if (is_device_work(e.category[i]) &&
+          std::any_of(marks.ranks[r].begin(), marks.ranks[r].end(),
+                      [at](const StepRange& s) { return s.begin <= at && at < s.end; })) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 StepMarks launch_pattern(const Recording& recording) {
@@ -255,7 +354,32 @@ StepMarks launch_pattern(const Recording& recording) {
   for (const RankRecording& rank : recording.ranks) {
     ranks.push_back(repeated_launches(rank, period));
   }
-  return if_whole(std::move(ranks), fmt::format("a sequence of {} launches that repeats", period));
+  return guessed(
+      if_whole(std::move(ranks), fmt::format("a sequence of {} launches that repeats", period)));
+}
+
+StepMarks marks_of(const Recording& recording) {
+  StepMarks marks;
+  if (std::all_of(recording.ranks.begin(), recording.ranks.end(),
+                  [](const RankRecording& r) { return !r.steps.empty(); })) {
+    for (const RankRecording& rank : recording.ranks) {
+      marks.ranks.push_back(rank.steps);
+    }
+    const StepRange& first = marks.ranks.front().front();
+    marks.by =
+        first.event == kNoEvent
+            ? "the profiler"
+            : fmt::format("ranges '{}'", without_number(recording.names.view(
+                                             recording.ranks.front().events.name[first.event])));
+    return marks;
+  }
+  for (const auto find : {repeated_ranges, optimizer_steps, launch_pattern}) {
+    marks = find(recording);
+    if (!marks.by.empty()) {
+      break;
+    }
+  }
+  return marks;
 }
 
 }  // namespace
@@ -264,31 +388,17 @@ StepMarks step_marks(const Recording& recording, std::string_view name) {
   if (!name.empty()) {
     return named(recording, name);
   }
-  StepMarks marks;
-  if (std::all_of(recording.ranks.begin(), recording.ranks.end(),
-                  [](const RankRecording& r) { return !r.steps.empty(); })) {
-    for (const RankRecording& rank : recording.ranks) {
-      marks.ranks.push_back(rank.steps);
-    }
-    const StepRange& first = marks.ranks.front().front();
-    marks.by = first.event == kNoEvent
-                   ? "the profiler"
-                   : fmt::format("ranges '{}'",
-                                 without_number(recording.names.view(
-                                     recording.ranks.front().events.name[first.event])));
+  StepMarks marks = marks_of(recording);
+  if (!marks.by.empty() && hold_work(recording, marks)) {
     return marks;
   }
-  for (const auto find : {repeated_ranges, optimizer_steps, launch_pattern}) {
-    marks = find(recording);
-    if (!marks.by.empty()) {
-      return marks;
-    }
-  }
+  StepMarks whole;
+  whole.empty_ones = marks.by;
   for (const RankRecording& rank : recording.ranks) {
-    const auto span = host_span(rank);
-    marks.ranks.push_back(span ? std::vector{*span} : std::vector<StepRange>{});
+    const auto span = span_of(rank);
+    whole.ranks.push_back(span ? std::vector{*span} : std::vector<StepRange>{});
   }
-  return marks;
+  return whole;
 }
 
 }  // namespace stepcast::traces

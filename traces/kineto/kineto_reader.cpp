@@ -9,37 +9,25 @@ RankRecording read_kineto(Input& input, Names& names) {
   internal::JsonStream json(input);
   internal::KinetoRank rank(input, names);
   const auto events = [&] {
-    json.list([&rank](internal::object& item, std::uint64_t offset) {
-      internal::RawEvent event;
-      const simdjson::error_code error = internal::parse_event(item, event);
-      if (error == simdjson::SUCCESS) {
-        rank.event(event, offset);
-      }
-      return error;
-    });
+    json.list<internal::RawEvent>(
+        internal::parse_event,
+        [&rank](internal::RawEvent& event, std::uint64_t offset) { rank.event(event, offset); });
   };
   if (json.next() == '[') {  // the list alone
     events();
   } else {
-    json.expect('{', "a trace");
     bool found = false;
-    while (json.next() != '}') {
-      const std::string key = json.key();
-      json.expect(':', "a trace");
-      if (key == "traceEvents") {
-        if (found) {
-          json.fail(json.offset(), "traceEvents appears twice; expected one list");
-        }
-        found = true;
-        events();
-      } else {
+    json.members("a trace", [&](const std::string& key) {
+      if (key != "traceEvents") {
         rank.member(key, json.value());
+        return;
       }
-      if (json.next() != '}') {
-        json.expect(',', "a trace");
+      if (found) {
+        json.fail(json.offset(), "traceEvents appears twice; expected one list");
       }
-    }
-    json.expect('}', "a trace");
+      found = true;
+      events();
+    });
     if (!found) {
       json.fail(json.offset(), "has no traceEvents; expected a Chrome trace");
     }

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "traces/events/profiler_records.h"
@@ -127,24 +129,55 @@ class NsysDatabase {
   std::set<std::string, std::less<>> tables_;
 };
 
-class NsysRank {
- public:
-  NsysRank(Input& input, Names& names) : data_(input), records_(names, input.label()) {
-    if (data_.any_starts_with("rocpd_")) {
-      throw InputError(input.label(),
-                       "is a database of rocprofv3; expected its JSON: record with "
-                       "`rocprofv3 --output-format json`");
-    }
-    if (!data_.has(kNsysKernels) && !data_.has(kNsysGraphs) && !data_.has(kNsysCalls) &&
-        !data_.has(kNsysRanges)) {
-      throw InputError(input.label(), fmt::format("is a database without tables {}, {} and {}; "
-                                                  "expected an export of Nsight Systems",
-                                                  kNsysKernels, kNsysCalls, kNsysRanges));
+void expect_nsys(const NsysDatabase& data, const std::string& label) {
+  if (data.any_starts_with("rocpd_")) {
+    throw InputError(label,
+                     "is a database of rocprofv3; expected its JSON: record with "
+                     "`rocprofv3 --output-format json`");
+  }
+  if (!data.has(kNsysKernels) && !data.has(kNsysGraphs) && !data.has(kNsysCalls) &&
+      !data.has(kNsysRanges)) {
+    throw InputError(label, fmt::format("is a database without tables {}, {} and {}; expected an "
+                                        "export of Nsight Systems",
+                                        kNsysKernels, kNsysCalls, kNsysRanges));
+  }
+}
+
+/// Both globalPid and globalTid hold the process in bits 24 to 47; above are the machine's.
+constexpr std::int64_t kNsysPart = 0x1000000;
+
+/// Processes with device work, each a rank: by the first device they use, as launchers number them.
+std::vector<std::int64_t> processes_of(NsysDatabase& data) {
+  std::map<std::int64_t, std::int64_t> device;  // by process
+  for (const std::string_view table : {kNsysKernels, kNsysGraphs}) {
+    if (data.has(table)) {
+      data.each(
+          fmt::format("SELECT {0} / {1}, MIN({2}) FROM {3} t WHERE {0} IS NOT NULL GROUP BY 1",
+                      data.column(table, "globalPid"), kNsysPart, data.column(table, "deviceId"),
+                      table),
+          [&device](const NsysRow& row) {
+            const auto at = device.try_emplace(row.number(0), row.number(1)).first;
+            at->second = std::min(at->second, row.number(1));
+          });
     }
   }
+  std::vector<std::int64_t> processes;
+  for (const auto& [process, first] : device) {
+    processes.push_back(process);
+  }
+  std::stable_sort(processes.begin(), processes.end(),
+                   [&device](std::int64_t a, std::int64_t b) { return device[a] < device[b]; });
+  return processes;
+}
+
+/// The records of one process, or of all.
+class NsysRank {
+ public:
+  NsysRank(NsysDatabase& data, Names& names, const std::string& source, std::int64_t process,
+           bool alone)
+      : data_(data), records_(names, source), process_(process), alone_(alone) {}
 
   RankRecording read() && {
-    one_process();
     devices();
     kernels();
     graphs();
@@ -164,29 +197,17 @@ class NsysRank {
  private:
   /// Begin, end, name, correlation, then columns of a table t.
   std::string with_span(std::string_view table, std::string_view name, std::string_view columns) {
-    return fmt::format("SELECT t.start, t.end, {}, {}, {} FROM {} t", name,
-                       data_.column(table, "correlationId"), columns, table);
+    return fmt::format("SELECT t.start, t.end, {}, {}, {} FROM {} t WHERE {}", name,
+                       data_.column(table, "correlationId"), columns, table, ours(table));
   }
-
-  void one_process() {
-    for (const std::string_view table : {kNsysKernels, kNsysGraphs}) {
-      if (!data_.has(table)) {
-        continue;
+  /// Condition on a row of a table t: that it is of this process.
+  std::string ours(std::string_view table) {
+    for (const std::string_view key : {"globalPid", "globalTid"}) {
+      if (const std::string column = data_.column(table, key); !alone_ && column != "NULL") {
+        return fmt::format("{} / {} = {}", column, kNsysPart, process_);
       }
-      data_.each(
-          fmt::format("SELECT COUNT(DISTINCT {0}), MAX({0}) FROM {1} t",
-                      data_.column(table, "globalPid"), table),
-          [this](const NsysRow& row) {
-            process_ = std::max(process_, thread_of(row.number(1)).process);
-            if (row.number(0) > 1) {
-              throw InputError(
-                  records_.rank().source,
-                  fmt::format("holds the device work of {} processes; expected one rank: "
-                              "profile each into a separate report (nsys -o name.%q{{RANK}})",
-                              row.number(0)));
-            }
-          });
     }
+    return "1";
   }
 
   /// Names by the number that the process gives a device, which CUDA_VISIBLE_DEVICES may change.
@@ -201,7 +222,7 @@ class NsysRank {
     if (data_.columns(kDevices, {"gpuId", "cudaId", "pid"}) == "t.gpuId, t.cudaId, t.pid") {
       data_.each(fmt::format("SELECT g.name FROM {} t JOIN TARGET_INFO_GPU g ON g.id = t.gpuId "
                              "WHERE t.pid = {} GROUP BY t.cudaId ORDER BY t.cudaId",
-                             kDevices, process_),
+                             kDevices, process_ % kNsysPart),
                  named);
     }
     if (records_.rank().devices.empty()) {
@@ -281,10 +302,8 @@ class NsysRank {
     }
   }
 
-  /// globalTid: the process in bits 24 to 47, the thread in bits 0 to 23.
   static ProfilerRecords::Thread thread_of(std::int64_t global) {
-    constexpr std::int64_t kPart = 0x1000000;
-    return {global / kPart % kPart, global % kPart};
+    return {global / kNsysPart % kNsysPart, global % kNsysPart};
   }
 
   void calls() {
@@ -301,7 +320,7 @@ class NsysRank {
           with_span(kNsysWaits, "CASE t.syncType WHEN 3 THEN 'Stream Sync' ELSE 'Context Sync' END",
                     "t.deviceId, t.contextId, "
                     "CASE t.syncType WHEN 3 THEN t.streamId ELSE -1 END") +
-              " WHERE t.syncType IN (3, 4)",
+              " AND t.syncType IN (3, 4)",
           [this](const NsysRow& r) { records_.synchronisation(r.span(), r.stream(4)); });
     }
   }
@@ -314,22 +333,38 @@ class NsysRank {
     const std::string registered = data_.column(kNsysRanges, "textId");
     data_.each(
         fmt::format("SELECT t.start, t.end, COALESCE({}, {}), 0, t.globalTid FROM {} t "
-                    "WHERE t.eventType = {} AND t.end IS NOT NULL",
+                    "WHERE t.eventType = {} AND t.end IS NOT NULL AND {}",
                     data_.column(kNsysRanges, "text"),
                     registered == "NULL"
                         ? registered
                         : fmt::format("(SELECT value FROM StringIds WHERE id = {})", registered),
-                    kNsysRanges, kPushed),
+                    kNsysRanges, kPushed, ours(kNsysRanges)),
         [this](const NsysRow& r) { records_.range(r.span(), thread_of(r.number(4))); });
   }
 
-  NsysDatabase data_;
+  NsysDatabase& data_;
   ProfilerRecords records_;
-  std::int64_t process_ = 0;  ///< whose device work it is
+  std::int64_t process_;  ///< whose device work it is
+  bool alone_;            ///< no other process has any: then calls and ranges of all are its
 };
 
 }  // namespace
 
-RankRecording read_nsys(Input& input, Names& names) { return NsysRank(input, names).read(); }
+std::vector<RankRecording> read_nsys(Input& input, Names& names) {
+  NsysDatabase data(input);
+  expect_nsys(data, input.label());
+  std::vector<std::int64_t> processes = processes_of(data);
+  if (processes.empty()) {
+    processes.push_back(0);
+  }
+  const bool alone = processes.size() == 1;
+  std::vector<RankRecording> ranks;
+  for (const std::int64_t process : processes) {
+    const std::string source =
+        alone ? input.label() : fmt::format("{}: process {}", input.label(), process % kNsysPart);
+    ranks.push_back(NsysRank(data, names, source, process, alone).read());
+  }
+  return ranks;
+}
 
 }  // namespace stepcast::traces

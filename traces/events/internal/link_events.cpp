@@ -6,6 +6,7 @@
 #include <charconv>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "traces/events/host_calls.h"
 #include "traces/events/kernel_kinds.h"
@@ -247,6 +248,41 @@ void describe_collectives(RankRecording& rank, Names& names) {
   }
 }
 
+void cut_overruns(RankRecording& rank, const Names& names) {
+  constexpr std::size_t kOver = 4;  // that begin before its end
+  Events& e = rank.events;
+  std::vector<EventId> work;
+  for (const Lane& lane : rank.lanes) {
+    work.clear();
+    for (EventId i = lane.first; i < lane.first + lane.count; ++i) {
+      if (lane.kind == Lane::Kind::kStream && is_device_work(e.category[i])) {
+        work.push_back(i);
+      }
+    }
+    std::vector<std::size_t> over;
+    for (std::size_t w = 0; w + kOver < work.size(); ++w) {
+      const EventId i = work[w], last = work[w + kOver];
+      const bool one_launch = e.correlation[i] != 0 && e.correlation[i] == e.correlation[last];
+      if (e.end(i) > e.begin[last] && !one_launch) {
+        over.push_back(w);
+      }
+    }
+    if (over.size() > std::max<std::size_t>(3, work.size() / 100)) {
+      continue;  // this stream is no queue
+    }
+    for (const std::size_t w : over) {
+      const EventId i = work[w];
+      const auto next =
+          std::find_if(work.begin() + static_cast<std::ptrdiff_t>(w), work.end(),
+                       [&e, i](EventId follower) { return e.begin[follower] > e.begin[i]; });
+      if (next != work.end()) {
+        rank.oddities.add(ParseWarning::kOverrun, [&] { return place(rank, names, i); });
+        e.duration[i] = e.begin[*next] - e.begin[i];
+      }
+    }
+  }
+}
+
 void count_overlaps(RankRecording& rank, const Names& names) {
   const Events& e = rank.events;
   std::vector<Nanoseconds> open;  // ends of the host ranges around the current one
@@ -294,6 +330,23 @@ void find_steps(RankRecording& rank, const Names& names) {
   }
   std::stable_sort(rank.steps.begin(), rank.steps.end(),
                    [](const StepRange& a, const StepRange& b) { return a.begin < b.begin; });
+  std::set<std::int64_t> numbers;
+  for (const StepRange& s : rank.steps) {
+    numbers.insert(s.number);
+  }
+  if (numbers.size() == rank.steps.size()) {
+    return;
+  }
+  // Cycles that begin anew, or one step on several threads, of which the first that began stands
+  // for all.
+  std::vector<StepRange> apart;
+  for (const StepRange& s : rank.steps) {
+    if (apart.empty() || s.begin >= apart.back().end) {
+      apart.push_back(s);
+      apart.back().number = static_cast<std::int64_t>(apart.size()) - 1;
+    }
+  }
+  rank.steps = std::move(apart);
 }
 
 }  // namespace stepcast::traces::internal

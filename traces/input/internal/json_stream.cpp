@@ -84,13 +84,17 @@ std::string JsonStream::key() {
   return std::string(text.substr(1, text.size() - 2));
 }
 
-std::string_view JsonStream::value() {
+std::string_view JsonStream::take(bool keep) {
   constexpr int kDeepest = 256;
   next();
+  const std::uint64_t start = offset();
   std::size_t k = 0;
   int depth = 0;
   bool inside = false;  // a text
   while (true) {
+    if (!keep && k >= kWindow / 2) {
+      begin_ += std::exchange(k, 0);
+    }
     const char c = at(k);
     if (c == '\0') {
       fail(offset() + k, "the file ends inside a value; was it cut?");
@@ -112,10 +116,12 @@ std::string_view JsonStream::value() {
       break;
     }
   }
-  if (k == 0) {
+  if (k == 0 && offset() == start) {
     fail(offset(), fmt::format("found '{}'; expected a value", at(0)));
   }
-  at(k - 1);  // an escape may have stepped over the end
+  if (k > 0) {
+    at(k - 1);  // an escape may have stepped over the end
+  }
   if (begin_ + k > end_) {
     fail(offset(), "the file ends inside a text; was it cut?");
   }
@@ -147,6 +153,81 @@ std::size_t JsonStream::cut_before(std::size_t limit) const {
     end = brace + 1;
   }
   return 0;
+}
+
+std::string JsonStream::first_key() {
+  std::size_t k = 1;
+  while (blank(at(k))) {
+    ++k;
+  }
+  if (at(0) != '{' || at(k) != '"') {
+    return {};
+  }
+  std::string text = "\"";
+  do {
+    text += at(++k);
+  } while (text.back() != '"' && text.back() != '\\' && text.back() != '\0');
+  return text.back() == '"' ? text : std::string{};
+}
+
+bool JsonStream::next_part(JsonPart& part, std::string_view key) {
+  fill();
+  const char* const text = buffer_.data();
+  const auto skip_blanks = [&](std::size_t k) {
+    while (k < end_ && blank(text[k])) {
+      ++k;
+    }
+    return k;
+  };
+  std::size_t cut = 0, next = 0;
+  for (std::size_t end = end_; cut == 0 && end > 2;) {
+    const void* found = memrchr(text + 1, '}', end - 1);
+    if (found == nullptr) {
+      break;
+    }
+    const auto brace = static_cast<std::size_t>(static_cast<const char*>(found) - text);
+    next = skip_blanks(brace + 1);
+    if (text[next] == ',') {
+      next = skip_blanks(next + 1);
+      const std::size_t quote = text[next] == '{' ? skip_blanks(next + 1) : end_;
+      if (quote + key.size() <= end_ && std::memcmp(text + quote, key.data(), key.size()) == 0) {
+        cut = brace + 1;
+      }
+    }
+    end = brace;
+  }
+  if (cut == 0) {
+    return false;
+  }
+  std::vector<char> rest = std::move(part.text);
+  rest.resize(buffer_.size());
+  std::memcpy(rest.data() + 1, text + next, end_ - next);
+  part.gap.assign(text + cut, next - cut);
+  part.size = cut - 1;
+  part.offset = base_;
+  part.text = std::move(buffer_);
+  part.text[0] = '[';
+  part.text[cut] = ']';
+  std::fill_n(part.text.begin() + static_cast<std::ptrdiff_t>(cut) + 1, simdjson::SIMDJSON_PADDING,
+              '\0');
+  buffer_ = std::move(rest);
+  base_ += next - 1;
+  end_ = 1 + end_ - next;
+  return true;
+}
+
+void JsonStream::put_back(const JsonPart& part) {
+  std::vector<char> all(1);
+  const auto first = part.text.begin() + 1;
+  all.insert(all.end(), first, first + static_cast<std::ptrdiff_t>(part.size));
+  all.insert(all.end(), part.gap.begin(), part.gap.end());
+  base_ = base_ + begin_ - 1 - part.size - part.gap.size();
+  all.insert(all.end(), buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
+             buffer_.begin() + static_cast<std::ptrdiff_t>(end_));
+  begin_ = 1;
+  end_ = all.size();
+  all.resize(std::max(buffer_.size(), end_ + simdjson::SIMDJSON_PADDING + 1), '\0');
+  buffer_ = std::move(all);
 }
 
 bool JsonStream::open_window(simdjson::ondemand::document& document) {

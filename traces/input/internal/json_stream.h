@@ -1,12 +1,17 @@
 #pragma once
 #include <simdjson.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "core/input/input.h"
+#include "traces/input/internal/json_ahead.h"
 
 namespace stepcast::traces::internal {
 
@@ -30,11 +35,21 @@ class JsonStream {
   /// Consumes a string without escapes, such as a key.
   std::string key();
   /// Consumes any value and returns its text, valid until the next call. At most 64 MiB, 256 deep.
-  std::string_view value();
+  std::string_view value() { return take(true); }
+  /// Consumes any value, however long.
+  void skip() { take(false); }
+  /// Consumes an object: calls on_member(key), which consumes the value.
+  template <typename OnMember>
+  void members(std::string_view where, OnMember&& on_member);
   /// Consumes a list of objects and calls on_element(object&, offset) -> simdjson::error_code for
   /// each, in order.
   template <typename OnElement>
   void list(OnElement&& on_element);
+  /// The same for large lists: parse(object&, Parsed&) -> simdjson::error_code runs on other
+  /// threads, take(Parsed&, offset) on this one, in order. What a Parsed points to stays until
+  /// then.
+  template <typename Parsed, typename Take>
+  void list(typename JsonAhead<Parsed>::Parse parse, Take&& take);
 
   [[nodiscard]] std::uint64_t offset() const { return offset_of(begin_); }
   [[nodiscard]] Input& input() { return input_; }
@@ -43,9 +58,10 @@ class JsonStream {
   [[nodiscard]] std::uint64_t repaired() const { return repaired_; }
 
  private:
-  static constexpr std::size_t kWindow = std::size_t{2} << 20;
+  static constexpr std::size_t kWindow = std::size_t{1} << 20;
   static constexpr std::size_t kLargestWindow = std::size_t{64} << 20;
 
+  std::string_view take(bool keep);
   [[nodiscard]] std::uint64_t offset_of(std::size_t index) const { return base_ + index - 1; }
   [[nodiscard]] std::size_t room() const { return buffer_.size() - simdjson::SIMDJSON_PADDING - 1; }
   /// Moves unread text to the front and reads what fits. False when nothing came.
@@ -59,6 +75,16 @@ class JsonStream {
   /// Indexes a window [begin_, cut_) put into brackets. False when more input is needed first.
   bool open_window(simdjson::ondemand::document& document);
   void close_window();
+  /// One window of a list; false after its last.
+  template <typename OnElement>
+  bool window(OnElement& on_element);
+  /// Cuts the next part of a list off the unread text and what follows it, behind an element whose
+  /// follower begins with the same key as the first; false where that is not to be had.
+  bool next_part(JsonPart& part, std::string_view key);
+  /// Puts a part back in front of the unread text.
+  void put_back(const JsonPart& part);
+  /// '{', blanks and a key in quotes, where the unread text begins with such an element.
+  std::string first_key();
   /// After the window parsed without error up to `after` (null: up to the cut). True when the list
   /// goes on.
   bool list_goes_on(const char* after);
@@ -79,6 +105,20 @@ class JsonStream {
   simdjson::ondemand::parser parser_;
 };
 
+template <typename OnMember>
+void JsonStream::members(std::string_view where, OnMember&& on_member) {
+  expect('{', where);
+  while (next() != '}') {
+    const std::string name = key();
+    expect(':', where);
+    on_member(name);
+    if (next() != '}') {
+      expect(',', where);
+    }
+  }
+  expect('}', where);
+}
+
 template <typename OnElement>
 void JsonStream::list(OnElement&& on_element) {
   expect('[', "a list");
@@ -86,42 +126,107 @@ void JsonStream::list(OnElement&& on_element) {
     expect(']', "a list");
     return;
   }
-  for (bool goes_on = true; goes_on;) {
-    simdjson::ondemand::document document;
-    if (!open_window(document)) {
-      continue;
-    }
-    const char* start = nullptr;
-    simdjson::ondemand::array elements;
-    simdjson::error_code error = document.get_array().get(elements);
+  while (window(on_element)) {
+  }
+}
+
+template <typename Parsed, typename Take>
+void JsonStream::list(typename JsonAhead<Parsed>::Parse parse, Take&& take) {
+  expect('[', "a list");
+  if (next() == ']') {
+    expect(']', "a list");
+    return;
+  }
+  const auto one = [&](object& item, std::uint64_t offset) {
+    Parsed parsed;
+    const simdjson::error_code error = parse(item, parsed);
     if (error == simdjson::SUCCESS) {
-      for (auto element : elements) {
-        simdjson::ondemand::value value;
-        object item;
-        start = nullptr;
-        if ((error = std::move(element).get(value)) != simdjson::SUCCESS) {
-          break;
-        }
-        start = value.raw_json_token().data();
-        if ((error = value.get_object().get(item)) != simdjson::SUCCESS ||
-            (error =
-                 on_element(item, offset_of(static_cast<std::size_t>(start - buffer_.data())))) !=
-                simdjson::SUCCESS) {
-          break;
-        }
+      take(parsed, offset);
+    }
+    return error;
+  };
+  const std::size_t threads = std::clamp(std::thread::hardware_concurrency(), 2U, 5U) - 1;
+  constexpr int kPatience = 8;  // parts that were none, before all goes window by window
+  constexpr std::uint64_t kLarge = std::uint64_t{16} << 20U;  // less is done before threads help
+  const std::string key = input_.expected() > kLarge ? first_key() : "";
+  std::optional<JsonAhead<Parsed>> ahead;
+  std::vector<std::unique_ptr<typename JsonAhead<Parsed>::Job>> spare;
+  int failed = 0;
+  for (bool goes_on = true; goes_on; goes_on = window(one)) {
+    while (!key.empty() && failed < kPatience) {
+      if (!ahead) {
+        ahead.emplace(parse, threads);
       }
-    }
-    const char* after = nullptr;
-    if (error == simdjson::SUCCESS && document.current_location().get(after) != simdjson::SUCCESS) {
-      after = nullptr;
-    }
-    close_window();
-    if (error != simdjson::SUCCESS) {
-      retry_from(start, error);
-    } else {
-      goes_on = list_goes_on(after);
+      while (ahead->given() < threads + 1) {
+        auto job = spare.empty() ? std::make_unique<typename JsonAhead<Parsed>::Job>()
+                                 : std::move(spare.back());
+        if (!spare.empty()) {
+          spare.pop_back();
+        }
+        if (!next_part(job->part, key)) {
+          break;
+        }
+        ahead->give(std::move(job));
+      }
+      if (ahead->given() == 0) {
+        break;
+      }
+      auto job = ahead->take();
+      if (!job->whole) {
+        ++failed;
+        std::vector<std::unique_ptr<typename JsonAhead<Parsed>::Job>> undone;
+        undone.push_back(std::move(job));
+        while (ahead->given() > 0) {
+          undone.push_back(ahead->take());
+        }
+        for (; !undone.empty(); undone.pop_back()) {
+          put_back(undone.back()->part);
+        }
+        break;
+      }
+      for (std::size_t i = 0; i < job->items.size(); ++i) {
+        take(job->items[i], job->offsets[i]);
+      }
+      spare.push_back(std::move(job));
     }
   }
+}
+
+template <typename OnElement>
+bool JsonStream::window(OnElement& on_element) {
+  simdjson::ondemand::document document;
+  if (!open_window(document)) {
+    return true;
+  }
+  const char* start = nullptr;
+  simdjson::ondemand::array elements;
+  simdjson::error_code error = document.get_array().get(elements);
+  if (error == simdjson::SUCCESS) {
+    for (auto element : elements) {
+      simdjson::ondemand::value value;
+      object item;
+      start = nullptr;
+      if ((error = std::move(element).get(value)) != simdjson::SUCCESS) {
+        break;
+      }
+      start = value.raw_json_token().data();
+      if ((error = value.get_object().get(item)) != simdjson::SUCCESS ||
+          (error = on_element(item, offset_of(static_cast<std::size_t>(start - buffer_.data())))) !=
+              simdjson::SUCCESS) {
+        break;
+      }
+    }
+  }
+  const char* after = nullptr;
+  if (error == simdjson::SUCCESS && document.current_location().get(after) != simdjson::SUCCESS) {
+    after = nullptr;
+  }
+  close_window();
+  if (error != simdjson::SUCCESS) {
+    retry_from(start, error);
+    return true;
+  }
+  return list_goes_on(after);
 }
 
 }  // namespace stepcast::traces::internal

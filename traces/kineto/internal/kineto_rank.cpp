@@ -1,5 +1,6 @@
 #include "traces/kineto/internal/kineto_rank.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -8,19 +9,19 @@
 #include "core/json_text.h"
 #include "traces/events/host_calls.h"
 #include "traces/kineto/internal/decimal.h"
+#include "traces/memory/memory_record.h"
 
 namespace stepcast::traces::internal {
 namespace {
 
 using nlohmann::json;
-using std::chrono::hours;
 
 struct CategoryName {
   std::string_view name;
   EventCategory category;
 };
 /// Since 2022 in lower case; 2021 in capitals, where ranges were operators.
-constexpr std::array<CategoryName, 26> kCategories{{
+constexpr std::array<CategoryName, 29> kCategories{{
     {"cpu_op", EventCategory::kCpuOp},
     {"cuda_runtime", EventCategory::kRuntimeCall},
     {"kernel", EventCategory::kKernel},
@@ -40,6 +41,9 @@ constexpr std::array<CategoryName, 26> kCategories{{
     {"xpu_driver", EventCategory::kRuntimeCall},
     {"privateuse1_runtime", EventCategory::kRuntimeCall},
     {"privateuse1_driver", EventCategory::kRuntimeCall},
+    {"mtia_runtime", EventCategory::kRuntimeCall},
+    {"mtia_ccp_events", EventCategory::kKernel},
+    {"glow_runtime", EventCategory::kRuntimeCall},
     {"user_defined", EventCategory::kUserRange},
     {"host_other", EventCategory::kHostOther},
     {"Operator", EventCategory::kCpuOp},
@@ -129,40 +133,21 @@ std::uint16_t KinetoRank::lane(const RawEvent& e, bool device) {
                               small(e.stream.value_or(thread.value_or(-1))));
 }
 
-bool KinetoRank::times(const RawEvent& e, std::uint64_t offset, Nanoseconds& begin,
-                       Nanoseconds& duration) {
-  ParseWarnings& oddities = builder_.rank().oddities;
-  if (e.begin.empty() || e.duration.empty()) {
-    oddities.add(ParseWarning::kNoTime, [&] { return place(offset); });
-    return false;
-  }
+bool KinetoRank::memory(const RawEvent& e) {
+  constexpr std::int64_t kHost = 0;  // c10::DeviceType
   const auto at = nanoseconds_of_microseconds(e.begin);
-  const auto lasts = nanoseconds_of_microseconds(e.duration);
-  if (!at || !lasts) {
-    throw InputError(place(offset),
-                     fmt::format("found {} '{}'; expected microseconds as a decimal number",
-                                 at ? "dur" : "ts", bare(at ? e.duration : e.begin).substr(0, 40)));
-  }
-  if (at->rounded || lasts->rounded) {
-    oddities.add(ParseWarning::kSubNanosecond, [&] { return place(offset); });
-  }
-  if (lasts->nanoseconds < 0) {
-    oddities.add(ParseWarning::kNegativeDuration, [&] { return place(offset); });
+  if (!at || e.device_type == kHost || e.address == 0) {  // 2021: neither addresses nor sums
     return false;
   }
-  begin = Nanoseconds(at->nanoseconds);
-  duration = Nanoseconds(lasts->nanoseconds);
-  constexpr Nanoseconds kLongest = hours(24 * 30);
-  first_ = first_.value_or(begin);
-  if (begin > *first_ + kLongest || begin < *first_ - kLongest || duration > kLongest) {
-    throw InputError(
-        place(offset),
-        fmt::format(
-            "this event is {:.1f} days from the first and lasts {:.1f}; expected one run: "
-            "a clock jumped, or files were joined; remove the event",
-            (static_cast<double>(begin.count()) - static_cast<double>(first_->count())) / 86400e9,
-            static_cast<double>(duration.count()) / 86400e9));
-  }
+  builder_.rank().memory.push_back(
+      {.at = Nanoseconds(at->nanoseconds),
+       .address = e.address,
+       .bytes = std::clamp(e.bytes, -kMostBytes, kMostBytes),
+       .allocated = std::clamp(e.allocated, std::int64_t{0}, kMostBytes),
+       .reserved = std::clamp(e.reserved, std::int64_t{0}, kMostBytes),
+       .process = number_of(e.process),
+       .thread = number_of(e.thread),
+       .device = small(e.device_id)});
   return true;
 }
 
@@ -263,7 +248,14 @@ bool KinetoRank::communicates(NameId kernel) {
 
 void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
   ++phases_[static_cast<unsigned char>(e.phase) % phases_.size()];
-  if (e.phase != 'X') {
+  if (e.phase == 'E') {
+    end_range(e, offset);
+    return;
+  }
+  if (e.phase == 'i' && e.name == "[memory]" && memory(e)) {
+    return;
+  }
+  if (e.phase != 'X' && e.phase != 'B') {
     if (e.phase == 'M' && e.name == "thread_name" && !e.label.empty()) {
       threads_[{number_of(e.process), number_of(e.thread)}] = name_of_text(bare(e.label), offset);
     } else if (e.phase != 'M' && e.phase != 's' && e.phase != 't' && e.phase != 'f') {
@@ -283,6 +275,7 @@ void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
   }
   const auto known = category_of(e.category);
   if (!known) {
+    ++builder_.rank().unknown_categories[std::string(e.category.substr(0, 40))];
     builder_.rank().oddities.add(ParseWarning::kUnknownCategory, [&] {
       return fmt::format("{}: category '{}'", place(offset), e.category.substr(0, 40));
     });
@@ -300,7 +293,10 @@ void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
   added.correlation = e.correlation;
   added.external = e.external;
   added.detail = detail(e, category);
-  builder_.add(added);
+  const EventId id = builder_.add(added);
+  if (e.phase == 'B') {
+    open_[{number_of(e.process), number_of(e.thread)}].push_back(id);
+  }
 }
 
 void KinetoRank::profiler_notes(std::string_view line) {
@@ -414,6 +410,18 @@ RankRecording KinetoRank::finish() && {
     if (phases_[p] > 0) {
       rank.records[std::string(1, static_cast<char>(p))] = phases_[p];
     }
+  }
+  for (const auto& [thread, begun] : open_) {
+    for (const EventId id : begun) {
+      rank.oddities.add(ParseWarning::kNoTime, [&] {
+        return fmt::format("{}: '{}' never ends", input_.label(),
+                           names_.view(rank.events.name[id]).substr(0, 40));
+      });
+      builder_.drop(id);
+    }
+  }
+  if (apart_) {
+    drop_far();
   }
   for (Lane& lane : rank.lanes) {
     const auto named = threads_.find({lane.process, lane.thread});

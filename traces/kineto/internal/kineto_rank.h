@@ -31,6 +31,13 @@ class KinetoRank {
   std::int32_t collective(const RawEvent& e);
   std::int32_t group(const RawCollective& c);
   bool times(const RawEvent& e, std::uint64_t offset, Nanoseconds& begin, Nanoseconds& duration);
+  /// The E of a range that B began: of the innermost on its thread.
+  void end_range(const RawEvent& e, std::uint64_t offset);
+  /// Takes a change of a device's memory; false where it is none that tells enough.
+  bool memory(const RawEvent& e);
+  /// Leaves out events whose clock jumped.
+  /// Errors: InputError where they are many: then the file is not one run.
+  void drop_far();
   void profiler_notes(std::string_view line);
   bool communicates(NameId kernel);
 
@@ -44,7 +51,9 @@ class KinetoRank {
   std::map<std::pair<std::int64_t, std::int64_t>, NameId>
       threads_;                     ///< names, by process and thread
   std::vector<Told> communicates_;  ///< by name
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<EventId>> open_;  ///< begun with B
   std::optional<Nanoseconds> first_;
+  bool apart_ = false;  ///< an event is more than a month from the first
   std::int64_t base_ = 0;
 };
 

@@ -38,6 +38,19 @@ class Argument {
         known_ = number("External id", e_.external) || number("external id", e_.external) ||
                  number("event_id", e_.event_id);
         break;
+      case 'A':
+        known_ = number("Addr", e_.address);
+        break;
+      case 'B':
+        known_ = number("Bytes", e_.bytes);
+        break;
+      case 'T':
+        known_ = number("Total Allocated", e_.allocated) || number("Total Reserved", e_.reserved);
+        break;
+      case 'D':
+        known_ = number("Device Type", e_.device_type) || number("Device Id", e_.device_id) ||
+                 collective();
+        break;
       case 'c':
         known_ = number("correlation", e_.correlation) || number("context", e_.context) ||
                  text("cuda_sync_kind", e_.sync_kind) || number("cuda_event_id", e_.event_id);
@@ -201,7 +214,7 @@ error_code parse_event(object& json, RawEvent& e) {
     if (is(key, "ph")) {
       const std::string_view phase = bare(token);
       e.phase = phase.empty() ? '?' : phase[0];
-      if (e.phase != 'X' && e.phase != 'M') {
+      if (e.phase != 'X' && e.phase != 'M' && e.phase != 'B' && e.phase != 'E' && e.phase != 'i') {
         // Flows are a third of a trace: nothing of them is kept but their number.
         std::string_view rest;
         return json.raw_json().get(rest);

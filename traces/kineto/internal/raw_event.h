@@ -30,6 +30,8 @@ struct RawEvent {
   bool has_launch = false;
   std::int64_t bytes = -1;
   std::int64_t peer_device = -1;
+  // Changes of memory.
+  std::int64_t address = 0, allocated = 0, reserved = 0, device_type = -1, device_id = 0;
   // Ops.
   std::string_view shapes, types, inputs;
   std::int64_t sequence = -1, record_function = -1, forward_thread = -1;
