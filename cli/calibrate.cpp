@@ -169,7 +169,7 @@ int calibrate(const CalibrateCommand& options, Context& context) {
   if (!options.emulate.empty()) {
     emulated = config::load_system(options.emulate, {context.library});
   }
-  const auto session = as_ranks(context, ranks, 60);
+  const auto session = as_ranks(context, ranks, {.timeout = std::chrono::seconds(60)});
   if (session == nullptr) {
     return context.exit_code;
   }

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/print/data_table.h"
@@ -56,12 +58,44 @@ void write_histogram(const HitcurveCommand& options, const std::vector<ReuseBin>
   }
 }
 
-/// One pass in fixed memory, whatever the size of the file.
-int sketched(const HitcurveCommand& options) {
-  IdSketch sketch;
+/// Exact counts keep every lookup: of more, what is stated of them fits into fixed memory.
+constexpr std::size_t kMostExact = std::size_t{1} << 25U;
+
+/// Lookups, or a sketch of them where there are too many.
+struct Lookups {
+  std::vector<std::int64_t> ids;
+  std::optional<IdSketch> sketch;
+};
+
+/// One pass, in bounded memory unless a sample is asked for.
+Lookups read_lookups(const HitcurveCommand& options) {
+  Lookups read;
+  if (options.sketch) {
+    read.sketch.emplace();
+  }
   config::stream_indices(
       options.indices, "hitcurve",
-      [&sketch](std::span<const std::int64_t> ids) { sketch.add(ids); }, options.rows);
+      [&](std::span<const std::int64_t> ids) {
+        if (!read.sketch && options.sample == 1 && read.ids.size() + ids.size() > kMostExact) {
+          fmt::print(notes(),
+                     "stepcast: {}: more than {} lookups: counted in one pass with a stated error, as "
+                     "--sketch does; --sample RATE follows some rows exactly\n",
+                     options.indices, kMostExact);
+          read.sketch.emplace();
+          read.sketch->add(read.ids);
+          read.ids = {};
+        }
+        if (read.sketch) {
+          read.sketch->add(ids);
+        } else {
+          read.ids.insert(read.ids.end(), ids.begin(), ids.end());
+        }
+      },
+      options.rows);
+  return read;
+}
+
+int sketched(const HitcurveCommand& options, const IdSketch& sketch) {
   check_rows(options, sketch.largest_id());
   const std::int64_t rows = options.rows > 0 ? options.rows : sketch.largest_id() + 1;
   const std::vector<ReuseBin> bins = sketch.bins(rows);
@@ -137,11 +171,11 @@ int hitcurve(const HitcurveCommand& options, const Context& context) {
   if (config::is_histogram(options.indices, "hitcurve")) {
     return of_histogram(options);
   }
-  if (options.sketch) {
-    return sketched(options);
+  const Lookups read = read_lookups(options);
+  if (read.sketch) {
+    return sketched(options, *read.sketch);
   }
-  const std::vector<std::int64_t> ids =
-      config::read_indices(options.indices, "hitcurve", options.rows);
+  const std::vector<std::int64_t>& ids = read.ids;
   const std::int64_t most = *std::max_element(ids.begin(), ids.end());
   check_rows(options, most);
   const Access access = Access::indices(options.rows > 0 ? options.rows : most + 1, ids);

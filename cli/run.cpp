@@ -1,26 +1,29 @@
 #include "runtime/trainer.h"
 #include "studies/run/executable.h"
 
+#include <fmt/ostream.h>
+
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 
 #include "cli/command.h"
-#include "cli/print/human.h"
-#include "cli/print/report.h"
+#include "cli/print/run_report.h"
+#include "cli/support/checkpoints.h"
 #include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/cuda_backend.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
+#include "cli/support/stage.h"
 #include "cli/version.h"
+#include "core/access/access.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/graph/step_traffic.h"
+#include "core/fnv1a.h"
 #include "planner/embedding/ledger.h"
 #include "runtime/cuda/backend.h"
-#include "studies/fit/error_statistics.h"
+#include "runtime/data/data_file.h"
 #include "studies/plan/searched_plan.h"
 #include "studies/run/recorded_run.h"
 #include "workloads/build_graph.h"
@@ -38,19 +41,9 @@ struct RunCommand {
   std::uint64_t seed = 0;
   double timeout = 20;
   bool cuda_graph = false;
+  std::string checkpoint, resume;
+  std::int64_t every = 0;
 };
-
-double mean_step(const std::vector<double>& steps) {
-  return std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(steps.size());
-}
-
-std::vector<double> seconds_of(const runtime::RunResult& result) {
-  std::vector<double> v;
-  for (const runtime::StepRecord& s : result.steps) {
-    v.push_back(s.time.base());
-  }
-  return v;
-}
 
 /// Bytes that the plan's ledger allows the fullest rank in its own memory; 0 without a plan.
 /// The CPU's ranks keep every number in four bytes, so they are held to the ledger of that job.
@@ -80,150 +73,22 @@ double ledger_bytes(const Job& job) {
   return most;
 }
 
-/// Kinds that either side has bytes of.
-std::vector<TrafficKind> kinds_of(const StepTraffic& counted, const StepTraffic& predicted) {
-  std::vector<TrafficKind> kinds;
-  for (std::size_t k = 0; k < kTrafficKinds; ++k) {
-    const auto kind = static_cast<TrafficKind>(k);
-    if (counted.total(kind) + predicted.total(kind) > 0) {
-      kinds.push_back(kind);
-    }
+/// Warns where the fullest rank allocated more than the plan's ledger allows, and an alignment of
+/// every tensor.
+void compare_with_ledger(const Job& job, const ExecutionGraph& graph, Bytes allocated) {
+  constexpr double kAlignment = 64;
+  double slack = 0;
+  for (const Program& program : graph.programs) {
+    slack = std::max(slack, kAlignment * static_cast<double>(program.tensors.size()));
   }
-  return kinds;
-}
-
-/// Bytes that a run moves between memory tiers, and those expected of it.
-struct Expected {
-  StepTraffic sent;
-  std::map<std::string, RowTraffic> tiers;
-};
-
-/// Bytes of one step over all ranks, as counted and as the graph expects them.
-void add_traffic(const StepTraffic& counted, const StepTraffic& predicted, Report& report) {
-  const auto kinds = kinds_of(counted, predicted);
-  report.list("traffic");
-  Columns<TrafficKind> columns{{"kind", "sent per step", [](auto& kind) { return name_of(kind); }}};
-  for (std::size_t level = 0; level < counted.levels.size(); ++level) {
-    for (const auto& [name, traffic] : {std::pair(counted.levels[level], &counted),
-                                        std::pair(std::string("predicted"), &predicted)}) {
-      columns.emplace_back("bytes", name, [level, of = traffic](const TrafficKind& kind) {
-        return Bytes(of->at(kind, level));
-      });
-    }
+  const double allowed = ledger_bytes(job);
+  if (allowed > 0 && allocated.base() > allowed + slack) {
+    answer().flush();
+    fmt::print(notes(),
+               "stepcast: warning: the fullest rank allocated {:.0f} bytes, the plan's ledger allows "
+               "{:.0f}\n",
+               allocated.base(), allowed);
   }
-  if (!kinds.empty()) {
-    report.line();
-    report.add(table_of("traffic", "", columns, kinds, kInText));
-  }
-  for (const TrafficKind kind : kinds) {
-    for (std::size_t level = 0; level < counted.levels.size(); ++level) {
-      report.item("traffic", {{"kind", name_of(kind)},
-                              {"level", counted.levels[level]},
-                              {"counted_bytes", counted.at(kind, level)},
-                              {"predicted_bytes", predicted.at(kind, level)}});
-    }
-  }
-}
-
-/// Rows of a slower tier in one step over all ranks.
-struct TierRow {
-  std::string title;
-  RowTraffic of;
-};
-
-Columns<TierRow> tier_columns() {
-  using R = TierRow;
-  const auto counted = [](double n) { return Cell{count(n), n}; };
-  return {{"", "tier, per step", &R::title, kInText},
-          {"lookups", "", [counted](auto& r) { return counted(r.of.lookups); }},
-          {"distinct_rows", "distinct rows", [counted](auto& r) { return counted(r.of.touched); }},
-          {"fetched_rows", "fetched", [counted](auto& r) { return counted(r.of.fetched); }},
-          {"written_rows", "", [](auto& r) { return code(r.of.written); }, kInJson},
-          {"", "hit rate",
-           [](auto& r) { return percent(r.of.lookups > 0 ? 1 - r.of.fetched / r.of.lookups : 0); },
-           kInText},
-          {"fetched_bytes", "read", [](auto& r) { return Bytes(r.of.fetched_bytes); }},
-          {"written_bytes", "written", [](auto& r) { return Bytes(r.of.written_bytes); }}};
-}
-
-/// Adds tiers as counted and as expected of these steps.
-void add_tiers(const runtime::RunResult& r, const Expected& expected, Report& report) {
-  if (r.tiers.empty()) {
-    return;
-  }
-  const Columns<TierRow> columns = tier_columns();
-  const auto json = [&](const TierRow& row) {
-    return table_of("", "", columns, std::vector{row}).json().front();
-  };
-  std::vector<TierRow> rows;
-  for (const auto& [tier, use] : r.tiers) {
-    const auto at = expected.tiers.find(tier);
-    rows.push_back({tier, use.step});
-    rows.push_back({"  predicted", at == expected.tiers.end() ? RowTraffic{} : at->second});
-    report.item("tiers", {{"tier", tier},
-                          {"allocated_bytes", use.allocated.base()},
-                          {"counted", json(*(rows.end() - 2))},
-                          {"predicted", json(rows.back())}});
-  }
-  report.line();
-  report.add(table_of("tiers", "", columns, rows, kInText));
-}
-
-DataTable steps_table(const std::vector<runtime::StepRecord>& steps, Visibility look) {
-  using S = runtime::StepRecord;
-  return table_of(
-      "steps", "",
-      Columns<S>{{"step", "", &S::step},
-                 {"loss", "", [](auto& s) { return decimal(s.loss, 5); }},
-                 {"time_s", "time", &S::time},
-                 {"involuntary_switches", "", &S::involuntary_switches, kInJson | kInCsv}},
-      steps, look);
-}
-
-/// The steps people read: about ten of them, and the last.
-std::vector<runtime::StepRecord> some_of(const std::vector<runtime::StepRecord>& steps) {
-  std::vector<runtime::StepRecord> some;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (i % std::max<std::size_t>(1, steps.size() / 10) == 0 || i + 1 == steps.size()) {
-      some.push_back(steps[i]);
-    }
-  }
-  return some;
-}
-
-Report report_of(const Job& job, const runtime::RunResult& r, const Expected& predicted,
-                 OutputFormat format) {
-  const std::vector<double> t = seconds_of(r);
-  const double median = quantile_of(t, 0.5), p5 = quantile_of(t, 0.05), p95 = quantile_of(t, 0.95);
-  Report report(format);
-  report.add(steps_table(some_of(r.steps), kInText));
-  report.fact("job", [&] { return Json::parse(config::job_to_json(job)); }).fact("ranks", r.ranks);
-  report.fact("step_time_s",
-              {{"median", median}, {"p5", p5}, {"p95", p95}, {"mean", mean_step(t)}});
-  report.line(fmt::format(
-      "\n{} on {} ranks: median {} per step (p5 {}, p95 {}), {} steps after {} of warm-up",
-      job.workload.name, r.ranks, human(seconds(median)), human(seconds(p5)), human(seconds(p95)),
-      r.steps.size(), r.warmup.size()));
-  if (job.sync_interval > 1) {
-    report.line(fmt::format("mean {} per step: replicas are synchronised every {} steps",
-                            human(seconds(mean_step(t))), job.sync_interval));
-  }
-  report.facts(
-      {{"allocated_bytes", r.allocated.base()}, {"peak_resident_bytes", r.peak_resident.base()}});
-  report.line(fmt::format("tensors {} on the fullest rank, process {}", human(r.allocated),
-                          human(r.peak_resident)));
-  if (r.traffic) {
-    add_traffic(*r.traffic, predicted.sent, report);
-  }
-  add_tiers(r, predicted, report);
-  if (!r.attention.empty()) {
-    report.fact("attention", {{"kernels", r.attention}});
-  }
-  if (!r.epilogues.kernels.empty()) {
-    report.fact("epilogues", {{"kernels", r.epilogues.kernels}, {"reason", r.epilogues.reason}});
-  }
-  report.add(steps_table(r.steps, kInJson | kInCsv));
-  return report;
 }
 
 /// The CUDA backend on this rank's device. Ranks that share one are told so: their times mean
@@ -253,6 +118,63 @@ runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context
   return runtime::cuda::executors(module, cuda);
 }
 
+/// All that training follows from. Laws of the tables stand for files of lookups, whose names may be
+/// the same and their contents not.
+std::vector<SharedFact> shared_facts(const Job& job, const ExecutionGraph& graph,
+                                     const RunCommand& options, const RunFacts& run,
+                                const Context& context) {
+  std::vector<SharedFact> facts{{"the job", config::job_to_json(job, -1), true},
+                                {"--seed", fmt::format("{}", options.seed)},
+                                {"--steps", fmt::format("{}", options.steps)},
+                                {"--warmup", fmt::format("{}", options.warmup)},
+                                {"--backend", options.backend},
+                                {"--trace", options.trace.empty() ? "not given" : "given"},
+                                {"--emulate", options.emulate},
+                                {"the file of --data", run.data},
+                                {"--checkpoint", options.checkpoint},
+                                {"--every", fmt::format("{}", options.every)},
+                                {"--resume", options.resume}};
+  if (!options.emulate.empty()) {
+    facts.push_back({"the system of --emulate",
+                     config::system_to_json(config::load_system(options.emulate, {context.library}), -1),
+                     true});
+  }
+  for (const EmbeddingTable& table : graph.inputs.tables) {
+    std::string law;
+    for (std::int64_t k = 1; table.access != nullptr && k < table.rows; k *= 2) {
+      law += fmt::format("{} {} ", table.access->cdf(static_cast<double>(k)).value,
+                         table.access->row_of_rank(k));
+    }
+    facts.push_back({"the access law of table " + table.name, fmt::format("{:016x}", fnv1a(law))});
+  }
+  return facts;
+}
+
+RunFacts facts_of(const RunCommand& options) {
+  RunFacts facts{.seed = options.seed, .data = {}};
+  if (!options.data.empty()) {
+    const runtime::DataFile file(options.data);
+    facts.data = fmt::format("{} bytes of hash {:016x}", file.text().size(), fnv1a(file.text()));
+  }
+  return facts;
+}
+
+void check_checkpoints(const RunCommand& options, const Job& job) {
+  if (options.checkpoint.empty() != (options.every == 0)) {
+    throw InputError(options.every == 0 ? "--every" : "--checkpoint",
+                     "is missing: --checkpoint DIR --every STEPS");
+  }
+  if (options.backend != "cpu" && (options.every > 0 || !options.resume.empty())) {
+    throw InputError(options.every > 0 ? "--checkpoint" : "--resume", "needs --backend cpu");
+  }
+  if (options.every % job.sync_interval != 0) {
+    throw InputError("--every",
+                     fmt::format("{} is no multiple of the {} steps after which replicas are the "
+                                 "same (embedding.sync_interval)",
+                                 options.every, job.sync_interval));
+  }
+}
+
 void check_backend(const RunCommand& options, const Context& context) {
   if (options.backend == "cuda") {
     if (!options.emulate.empty()) {
@@ -268,7 +190,7 @@ void check_backend(const RunCommand& options, const Context& context) {
 }
 
 int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options,
-          const Context& context, runtime::MpiSession& session) {
+          const RunFacts& facts, const Context& context, runtime::MpiSession& session) {
   System emulated;
   runtime::RunOptions run_options;
   run_options.steps = options.steps;
@@ -276,6 +198,19 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
   run_options.seed = options.seed;
   run_options.data_file = options.data;
   run_options.real_time = true;
+  run_options.checkpoint = {.folder = options.checkpoint,
+                            .every = std::max<std::int64_t>(1, options.every),
+                            .manifest = [&](std::int64_t step) {
+                              return checkpoint_manifest(job, facts, step);
+                            }};
+  if (!options.resume.empty()) {
+    run_options.resume = runtime::latest_checkpoint(options.resume);
+    run_options.first_step = checkpoint_step(run_options.resume, job, facts);
+    if (session.rank() == 0) {
+      fmt::print(notes(), "stepcast: {} steps were done; going on from {}\n", run_options.first_step,
+                 run_options.resume.string());
+    }
+  }
   if (!options.emulate.empty()) {
     emulated = config::load_system(options.emulate, {context.library});
     run_options.emulate = &emulated;
@@ -290,8 +225,13 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
     run_options.executor = cuda_executors(options, context, session);
   }
   Progress progress(job.workload.name);
+  std::optional<Stage> setting_up;
+  if (session.rank() == 0) {
+    setting_up.emplace(job.workload.name, fmt::format("{} ranks fill their tensors", session.size()));
+  }
   run_options.on_step = [&](const runtime::StepRecord& s) {
-    progress.update(static_cast<double>(s.step + 1),
+    setting_up.reset();
+    progress.update(static_cast<double>(s.step + 1 - run_options.first_step),
                     static_cast<double>(options.steps + options.warmup),
                     fmt::format("loss {:.4f}", s.loss));
   };
@@ -299,12 +239,8 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
       options.trace.empty() ? runtime::run_training(graph, job.system, run_options, session)
                             : studies::run_traced(job, graph, run_options, session, traced);
   if (session.rank() == 0) {
-    const double allowed = options.backend == "cpu" ? ledger_bytes(job) : 0;
-    STEPCAST_CHECK(allowed == 0 || result.allocated.base() <= allowed,
-                   "the fullest rank allocated {:.0f} bytes, the plan's ledger allows {:.0f}",
-                   result.allocated.base(), allowed);
     // The CPU's ranks move four bytes of every number, whatever its format.
-    Expected predicted{
+    RunTraffic predicted{
         expected_traffic(graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4),
         {}};
     if (!result.tiers.empty()) {
@@ -324,7 +260,12 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
       fmt::print(stderr, "stepcast: epilogues by {}{}\n", use.kernels,
                  use.reason.empty() ? "" : " (" + use.reason + ")");
     }
-    report_of(job, result, predicted, options.job.format).print(answer());
+    Report report = run_report(job, result, predicted, options.job.format);
+    add_checkpoints(job, result, options.every, report);
+    report.print(answer());
+    if (options.backend == "cpu") {
+      compare_with_ledger(job, graph, result.allocated);
+    }
   }
   return 0;
 }
@@ -335,6 +276,10 @@ int run(const RunCommand& options, Context& context) {
   if (options.ranks > 0) {
     job_options.overrides.push_back(fmt::format("devices={}", options.ranks));
   }
+  std::optional<Stage> stage;
+  if (speaks_for_ranks()) {
+    stage.emplace("run", "reading the job and building its graph");
+  }
   // Read before the ranks start, so that a mistake in the job is told once.
   const config::Source source = job_source(job_options);
   const auto loaded = [&] {
@@ -343,18 +288,31 @@ int run(const RunCommand& options, Context& context) {
   };
   const Job job = options.ranks > 0 ? inferred_as("--ranks", loaded) : loaded();
   studies::require_executable(job, options.backend == "cuda");
+  check_checkpoints(options, job);
   const ExecutionGraph graph = workloads::build_graph(job);
   if (options.ranks == 0 && job.devices > 64) {
     throw InputError(
         "devices",
         fmt::format("{} ranks on this machine? Say so with --ranks, or set devices", job.devices));
   }
-  const auto session = as_ranks(context, static_cast<int>(job.devices), options.timeout,
+  const RunFacts facts = facts_of(options);
+  if (!options.resume.empty()) {
+    checkpoint_step(runtime::latest_checkpoint(options.resume), job, facts);
+  }
+  stage.reset();
+  const auto session = as_ranks(context, static_cast<int>(job.devices),
+                                {.timeout = std::chrono::duration<double>(options.timeout),
+                                 .timeout_option = "--timeout"},
                                 job_options.job == "-" ? source.text : std::string_view());
   if (session == nullptr) {
     return context.exit_code;
   }
-  return as_one_rank(*session, [&] { return train(job, graph, options, context, *session); });
+  return as_one_rank(*session, [&] {
+    if (session->size() > 1) {
+      require_agreement(*session, shared_facts(job, graph, options, facts, context));
+    }
+    return train(job, graph, options, facts, context, *session);
+  });
 }
 
 }  // namespace
@@ -386,6 +344,12 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option(
       "--data", options->data,
       "Criteo TSV file (DLRM) or text file (transformer); drawn from the workload otherwise");
+  command->add_option("--checkpoint", options->checkpoint, "Folder that the state is saved in")
+      ->check(output_folder());
+  command->add_option("--every", options->every, "Steps from one checkpoint to the next")
+      ->check(CLI::Range(1, 1000000));
+  command->add_option("--resume", options->resume,
+                      "Folder of checkpoints to go on from the latest of, or one of them");
   command
       ->add_option("--timeout", options->timeout, "Seconds after which a collective counts as hung")
       ->check(CLI::Range(1.0, 3600.0));

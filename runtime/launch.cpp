@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 
@@ -127,14 +128,21 @@ LaunchResult result_of(int status) {
 
 }  // namespace
 
-bool under_launcher(const Environment& environment) {
+std::string_view launched_rank(const Environment& environment) {
   for (const std::string_view name :
        {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID"}) {
-    if (!value_of(environment, name).empty()) {
-      return true;
+    if (const std::string_view rank = value_of(environment, name); !rank.empty()) {
+      return rank;
     }
   }
-  return false;
+  return {};
+}
+
+int tasks_of_step(const Environment& environment) {
+  const std::string_view tasks = value_of(environment, "SLURM_STEP_NUM_TASKS");
+  int number = 1;
+  std::from_chars(tasks.data(), tasks.data() + tasks.size(), number);
+  return number;
 }
 
 int available_cores() {

@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stepcast::runtime {
@@ -8,9 +9,11 @@ namespace stepcast::runtime {
 /// The environment, as `NAME=value` strings: whoever may read it passes it in.
 using Environment = std::vector<std::string>;
 
-/// Whether a launcher (Open MPI, MPICH, Intel MPI, srun with PMI) started this process as a rank.
-/// A Slurm batch script itself is not a rank, although SLURM_PROCID is set in it.
-bool under_launcher(const Environment& environment);
+/// Which rank a launcher (Open MPI, MPICH, Intel MPI, srun with PMI) started this process as; empty
+/// without one. A Slurm batch script itself is not a rank, although SLURM_PROCID is set in it.
+std::string_view launched_rank(const Environment& environment);
+/// Tasks that srun started this one with; 1 without srun, and in a batch script itself.
+int tasks_of_step(const Environment& environment);
 
 struct LaunchRequest {
   std::string executable;              ///< of this program

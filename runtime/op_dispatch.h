@@ -12,6 +12,8 @@
 
 namespace stepcast::runtime {
 
+class TensorTable;
+
 /// State a family of ops keeps between the ops of a step and between steps (index lists of an
 /// exchange, tables of angles). One per rank and family, made before the first op: streams share
 /// it.
@@ -22,6 +24,8 @@ struct OpState {
   /// A step begins whose ops are replayed instead of issued: what the host draws for them anew goes
   /// where they read it.
   virtual void replay(std::int64_t /*step*/) {}
+  /// Brings rows that caches hold to the tensors that they are from.
+  virtual void settle(const Program& /*program*/, const TensorTable& /*storage*/) {}
   /// Moved between memory tiers since the run began, by tier of the program; empty: nothing.
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
 };

@@ -49,6 +49,10 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
   /// Bytes of tensors in slower tiers, by tier of the program.
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
+  /// Numbers of a tensor, fp32, in memory of the host; null where the backend has them elsewhere.
+  virtual float* numbers(TensorId /*id*/) { return nullptr; }
+  /// Brings rows that caches hold to the tensors that they are from; between steps.
+  virtual void settle() {}
   /// Library that computes fused attention, "cudnn 9.19.0". Empty: no library.
   [[nodiscard]] virtual std::string attention() const { return {}; }
   /// Use of kernels for what products do besides multiplying (core/graph/epilogue.h).

@@ -70,11 +70,6 @@ std::int32_t colour(std::vector<Life>& lives, std::vector<std::int32_t>& slot_of
   return static_cast<std::int32_t>(std::max<std::size_t>(1, busy_until.size()));
 }
 
-std::int64_t part_of(const Tensor& tensor, std::int32_t data_coordinate) {
-  const std::int64_t place = data_coordinate / tensor.data_ranks;
-  return tensor.data_parts > 0 ? place % tensor.data_parts : place;
-}
-
 bool is_buffer_collective(OpKind kind) {
   const CollectiveTraits* c = traits_of(kind).collective;
   return c != nullptr &&
@@ -207,10 +202,8 @@ class Placement {
           "'{}' is {}, but a view of '{}', which is {}", tensor.name, name_of(tensor.format),
           program_.tensors[of].name, name_of(program_.tensors[of].format));
       TensorLayout::Place place = layout_.instances[of].front();
-      place.offset +=
-          static_cast<std::size_t>(tensor.view_offset +
-                                   part_of(tensor, data_coordinate) * tensor.view_data_step) *
-          rules_.element_bytes(tensor.format);
+      place.offset += static_cast<std::size_t>(view_begin(tensor, data_coordinate)) *
+                      rules_.element_bytes(tensor.format);
       layout_.instances[t] = {place};
     }
   }
@@ -259,6 +252,15 @@ Bytes TensorLayout::bytes(std::uint8_t tier) const {
   return sum;
 }
 
+std::int64_t part_of(const Tensor& tensor, std::int32_t data_coordinate) {
+  const std::int64_t place = data_coordinate / tensor.data_ranks;
+  return tensor.data_parts > 0 ? place % tensor.data_parts : place;
+}
+
+std::int64_t view_begin(const Tensor& view, std::int32_t data_coordinate) {
+  return view.view_offset + part_of(view, data_coordinate) * view.view_data_step;
+}
+
 TensorLayout tensor_layout(const Program& program, std::int32_t data_coordinate,
                            const StorageRules& rules) {
   TensorLayout layout;
@@ -298,17 +300,26 @@ void TensorTable::begin_next_batch(const Program& program) {
   }
 }
 
-std::uint64_t row_hash(const ParameterPiece& piece, std::int32_t rank, std::int64_t i) {
+std::int64_t RowSequence::at(std::int64_t i) const {
+  const std::int64_t group_of = group > 0 ? i / group : 0;
+  const std::int64_t row = first + group_of * group_step + (i - group_of * group) * stride;
+  return row_order != nullptr ? row_order->row_at(row)
+         : order != nullptr   ? order->row_of_rank(row)
+                              : row;
+}
+
+RowSequence rows_of(const ParameterPiece& piece, std::int32_t rank) {
   const std::int64_t place = piece.row_ranks > 0 ? rank % piece.row_ranks : rank;
-  const std::int64_t first_row = piece.row + place * piece.row_per_rank;
-  const std::int64_t group = piece.row_group > 0 ? i / piece.row_group : 0;
-  const std::int64_t in_group = i - group * piece.row_group;
-  const std::int64_t in_order =
-      first_row + group * piece.row_group_step + in_group * piece.row_stride;
-  const auto row =
-      static_cast<std::uint64_t>(piece.row_order != nullptr ? piece.row_order->row_at(in_order)
-                                 : piece.order != nullptr   ? piece.order->row_of_rank(in_order)
-                                                            : in_order);
+  return {piece.row + place * piece.row_per_rank,
+          piece.row_stride,
+          piece.row_group,
+          piece.row_group > 0 ? piece.row_group_step : 0,
+          piece.row_order.get(),
+          piece.order.get()};
+}
+
+std::uint64_t row_hash(const ParameterPiece& piece, std::int32_t rank, std::int64_t i) {
+  const auto row = static_cast<std::uint64_t>(rows_of(piece, rank).at(i));
   return split_mix(piece.key ^ split_mix(row));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,6 +36,10 @@ struct TensorLayout {
   /// All regions in the device's own memory, or in a slower tier.
   [[nodiscard]] Bytes bytes(std::uint8_t tier = 0) const;
 };
+/// The shard of a sharded tensor, or view, that a rank has.
+std::int64_t part_of(const Tensor& tensor, std::int32_t data_coordinate);
+/// First element of a view in what it is a view of.
+std::int64_t view_begin(const Tensor& view, std::int32_t data_coordinate);
 /// `data_coordinate` of the rank decides where some views begin.
 TensorLayout tensor_layout(const Program& program, std::int32_t data_coordinate,
                            const StorageRules& rules);
@@ -59,7 +64,22 @@ class TensorTable {
   std::vector<bool> per_microbatch_;
 };
 
-/// Which row of the parameter the piece's row i is on a rank, hashed with the parameter's key.
+/// Rows of a parameter in the order in which a block holds them.
+struct RowSequence {
+  std::int64_t first = 0, stride = 1;
+  std::int64_t group = 0, group_step = 0;  ///< as ParameterPiece::row_group
+  const RowOrder* row_order = nullptr;     ///< rows are places in one of these
+  const Access* order = nullptr;
+  [[nodiscard]] std::int64_t at(std::int64_t i) const;
+  /// Whether row i is first + i * stride.
+  [[nodiscard]] bool is_even() const {
+    return group == 0 && row_order == nullptr && order == nullptr;
+  }
+  auto operator<=>(const RowSequence&) const = default;
+};
+/// The piece's rows on a rank.
+RowSequence rows_of(const ParameterPiece& piece, std::int32_t rank);
+/// The piece's row i on a rank, hashed with the parameter's key.
 std::uint64_t row_hash(const ParameterPiece& piece, std::int32_t rank, std::int64_t i);
 
 /// Writes rows x piece.columns initial values of one piece into a row-major matrix with `pitch`

@@ -47,8 +47,9 @@ double available_memory() {
   return 0;
 }
 
-void reject_too_much_memory(const Program& program, MpiSession& session) {
-  const double own = cpu::storage_bytes(program).base();
+void reject_too_much_memory(const ExecutionGraph& graph, bool checkpoints, MpiSession& session) {
+  double own = cpu::storage_bytes(graph.program_of(session.rank())).base();
+  own += checkpoints ? checkpoint_bytes(graph, session.rank()).base() : 0;
   const auto all = static_cast<double>(session.local_sum(static_cast<std::int64_t>(own)));
   const double available = available_memory();
   if (available > 0 && all > 0.95 * available) {
@@ -75,7 +76,7 @@ class CpuRank final {
         session_(session),
         levels_(options.emulate != nullptr ? *options.emulate : system) {
     const Program& program = graph.program_of(session.rank());
-    reject_too_much_memory(program, session);
+    reject_too_much_memory(graph, !options.checkpoint.folder.empty(), session);
     // A stream that waits by polling would take the core from the other streams of its rank.
     // On a paced fabric ranks come together asleep, and the call inside is short.
     const bool shares =
@@ -136,6 +137,7 @@ class Rank {
         system_(system),
         tiers_(graph.program_of(session.rank()).tiers),
         session_(session) {
+    session.set_up(true);
     if (!options.executor) {
       cpu_ = std::make_unique<CpuRank>(graph, system, options, session);
     }
@@ -146,31 +148,48 @@ class Rank {
     epoch_ns_ = session.local_size() == session.size() ? session.from_rank_zero(here) : here;
     executor_ = cpu_ != nullptr ? cpu_->executor(graph, epoch_ns_, observer)
                                 : options.executor(graph, session, epoch_ns_, observer);
+    if (!options.resume.empty()) {
+      resume(options.resume, graph, session.rank(), *executor_);
+    }
+    if (!options.checkpoint.folder.empty()) {
+      checkpoints_ =
+          std::make_unique<Checkpoints>(options.checkpoint, graph, session, *executor_);
+    }
   }
 
-  void fill_pipeline() {
+  /// Work before the first step; the end of the set-up.
+  void begin() {
     if (executor_->pipelined()) {
-      source_->draw(0, batch_);
+      source_->draw(options_.first_step, batch_);
       executor_->fill_pipeline(batch_);
     }
+    session_.world().barrier();
+    session_.set_up(false);
   }
 
   RunResult run() {
     RunResult result;
     result.ranks = session_.size();
     result.epoch_ns = epoch_ns_;
-    fill_pipeline();
-    session_.world().barrier();
-    for (std::int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
-      if (step == options_.warmup) {
+    begin();
+    const std::int64_t timed = options_.first_step + options_.warmup;
+    const std::int64_t end = timed + options_.steps;
+    for (std::int64_t step = options_.first_step; step < end; ++step) {
+      if (step == timed) {
         sent_before_ = executor_->sent();
         moved_before_ = executor_->tier_traffic();
       }
       const StepRecord record = run_step(step);
-      (step < options_.warmup ? result.warmup : result.steps).push_back(record);
+      (step < timed ? result.warmup : result.steps).push_back(record);
       if (options_.on_step && session_.rank() == 0) {
         options_.on_step(record);
       }
+      if (checkpoints_ != nullptr) {
+        checkpoints_->after_step(step + 1, step + 1 == end, anyone_writes_);
+      }
+    }
+    if (checkpoints_ != nullptr) {
+      result.checkpoints = checkpoints_->finish();
     }
     const auto peaks = session_.maximum({executor_->allocated().base(), usage_now().peak_bytes});
     result.allocated = Bytes(peaks[0]);
@@ -198,7 +217,9 @@ class Rank {
     const Usage before = usage_now();
     const std::int64_t begin = steady_ns();
     const double loss =
-        executor_->run_step(step, batch_, static_cast<std::int32_t>(step - options_.warmup), next);
+        executor_->run_step(step, batch_,
+                            static_cast<std::int32_t>(step - options_.first_step - options_.warmup),
+                            next);
     const std::int64_t end = steady_ns();
     if (executor_->pipelined()) {
       std::swap(batch_, next_);
@@ -206,7 +227,9 @@ class Rank {
     const Usage after = usage_now();
     const auto worst =
         session_.maximum({static_cast<double>(end - begin), after.switches - before.switches,
-                          -(after.cpu - before.cpu), executor_->lease_wait().base()});
+                          -(after.cpu - before.cpu), executor_->lease_wait().base(),
+                          checkpoints_ != nullptr && checkpoints_->writes() ? 1.0 : 0.0});
+    anyone_writes_ = worst[4] > 0;
     StepRecord record;
     record.step = step;
     record.loss = session_.sum({loss})[0];
@@ -270,6 +293,8 @@ class Rank {
   std::unique_ptr<BatchSource> source_;
   HostBatch batch_, next_;
   std::unique_ptr<StepExecutor> executor_;
+  std::unique_ptr<Checkpoints> checkpoints_;
+  bool anyone_writes_ = false;  ///< a checkpoint, after the last step
 };
 
 }  // namespace trainer_parts
@@ -297,7 +322,7 @@ ContinuedRun::ContinuedRun(const ExecutionGraph& graph, const System& system,
   check_ranks(graph, session);
   try {
     impl_.reset(new Impl{session, Rank(graph, system, options, session, observer)});
-    impl_->rank.fill_pipeline();
+    impl_->rank.begin();
   } catch (const std::exception& e) {
     if (session.size() == 1) {
       throw;

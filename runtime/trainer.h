@@ -11,6 +11,7 @@
 #include "core/graph/program.h"
 #include "core/graph/step_traffic.h"
 #include "core/system.h"
+#include "runtime/checkpoint/checkpoints.h"
 #include "runtime/mpi/session.h"
 #include "runtime/step_executor.h"
 
@@ -38,6 +39,10 @@ struct RunOptions {
   std::uint64_t seed = 0;
   const System* emulate = nullptr;  ///< paces collectives to this system's fabric; CPU only
   std::string data_file;            ///< Criteo TSV or text; empty: drawn from the workload's laws
+  /// Where the state is saved, and a checkpoint to go on from, which `first_step` steps led to.
+  CheckpointOptions checkpoint;
+  std::filesystem::path resume;
+  std::int64_t first_step = 0;
   bool real_time = false;           ///< round-robin real-time scheduling where permitted
   std::function<void(const StepRecord&)> on_step;  ///< called on rank 0 after each step
 };
@@ -60,6 +65,7 @@ struct RunResult {
     Bytes allocated;
   };
   std::map<std::string, TierUse> tiers;
+  CheckpointUse checkpoints;
 };
 
 /// A run that goes on step by step, so that several can be kept ready and take turns. All ranks

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <string>
 
+#include "core/error.h"
+#include "core/input/archive.h"
 #include "traces/chakra/chakra_reader.h"
 #include "traces/chakra/chakra_writer.h"
 #include "traces/chrome/chrome_writer.h"
@@ -169,28 +170,45 @@ constexpr std::array<TraceFormat, 9> kFormats{{
      .keeps_own = true},
 }};
 
+/// By its beginning: certainly, or as far as is told of what only recordings are, packed or in an
+/// archive.
+bool is_trace_file(const fs::path& path) {
+  try {
+    Input input = Input::of_file(path);
+    if (is_zip(input) || is_tar(input)) {
+      return true;
+    }
+    std::string_view head = input.peek(std::size_t{1} << 20U);
+    head.remove_prefix(head.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+    return std::any_of(kFormats.begin(), kFormats.end(), [&](const TraceFormat& f) {
+      return (f.is_file != nullptr && f.is_file(head)) ||
+             (input.compressed() && f.may_be_file != nullptr && f.may_be_file(head));
+    });
+  } catch (const InputError&) {  // empty, damaged
+    return false;
+  }
+}
+
 }  // namespace
 
 std::span<const TraceFormat> formats() { return kFormats; }
 
 bool is_trace(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
+  if (fs::is_regular_file(path, error)) {
+    return is_trace_file(path);
+  }
+  if (!fs::is_directory(path, error) || is_run_folder(path)) {
     return fs::is_directory(path, error);
   }
-  std::string head(std::size_t{1} << 20U, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(file.gcount()));
-  if (head.starts_with(kByteOrderMark)) {
-    head.erase(0, kByteOrderMark.size());
+  constexpr int kMost = 16;  // others are no recording either
+  int files = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (entry.is_regular_file(error) && files++ < kMost && is_trace_file(entry.path())) {
+      return true;
+    }
   }
-  if (has(head, std::string_view("\0", 1)) || head.starts_with("\x1f\x8b")) {
-    return true;
-  }
-  return std::any_of(kFormats.begin(), kFormats.end(), [&head](const TraceFormat& f) {
-    return f.is_file != nullptr && f.is_file(head);
-  });
+  return false;
 }
 
 bool is_run_folder(const fs::path& folder) {

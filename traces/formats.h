@@ -33,8 +33,8 @@ struct TraceFormat {
 /// Every format, in the order in which they are asked: the one place that lists them.
 std::span<const TraceFormat> formats();
 
-/// Does a path hold a trace, rather than a job or a report: a folder, a compressed or binary file,
-/// or a file that a format is certain of.
+/// Does a path hold a trace, rather than a job or a report: what a format is certain of, an
+/// archive, a compressed file that a format may be of, a folder that holds one of these.
 bool is_trace(const std::filesystem::path& path);
 /// A folder that holds one run in a format of folders.
 bool is_run_folder(const std::filesystem::path& folder);

@@ -279,6 +279,9 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
     c.predicted = told[i];
     progress(c.job.workload.name);
     measure_case(c, run, session);
+    if (session.rank() == 0 && options.predicted) {
+      options.predicted(result.cases);
+    }
   }
   return result;
 }

@@ -177,6 +177,9 @@ std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOp
     if (session.rank() == 0) {
       task.score = score_of(task.runs, options.rules);
       counted += task.score.skipped ? 0 : 1;
+      if (options.predicted) {
+        options.predicted(tasks);
+      }
     }
   }
   tasks.resize(run);

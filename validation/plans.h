@@ -108,7 +108,7 @@ struct ValidatePlansOptions {
   std::int64_t close_rounds = 12;
   const System* emulate = nullptr;
   TaskRules rules;
-  /// On rank 0, after every prediction and before the first run.
+  /// On rank 0, after every prediction, before the first run and after every task.
   std::function<void(const std::vector<PlanTask>&)> predicted;
   std::function<void(double done, const std::string& what)> progress;
 };

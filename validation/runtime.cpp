@@ -218,6 +218,9 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
                        c.job.workload.name);
     }
     measure_case(c, options, session);
+    if (session.rank() == 0 && options.predicted) {
+      options.predicted(cases);
+    }
     if (!options.traces.empty()) {
       keep_trace(c, i, options, session);
     }

@@ -44,7 +44,7 @@ struct ValidateRuntimeOptions {
       0.05;  ///< noisier cases run again, at most twice more, then are listed as void
   /// Every case runs once more, recorded, and its trace stays here; empty: it does not.
   std::filesystem::path traces;
-  /// On rank 0, after all predictions and before the first run: write them down.
+  /// On rank 0, after all predictions, before the first run and after every one: write them down.
   std::function<void(const std::vector<RuntimeCase>&)> predicted;
   std::function<void(double done, const std::string& what)> progress;
 };

@@ -17,6 +17,7 @@
 #include "cli/support/recordings.h"
 #include "core/config/aliases.h"
 #include "core/config/config.h"
+#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "studies/plan/searched_plan.h"
 
@@ -182,7 +183,7 @@ config::Source job_source(const JobOptions& options) {
     throw InputError(options.job,
                      fmt::format("is a recording, not a job; `stepcast job {} --out job.json` "
                                  "writes the job that it was, `stepcast show` and `replay` read it",
-                                 options.job));
+                                 config::quoted_setting(options.job)));
   }
   if (!fs::is_regular_file(file, error) && !spelled_as_file(options.job)) {
     return config::text_source(nlohmann::json{{"workload", options.job}}.dump(), options.job);

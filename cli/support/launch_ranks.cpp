@@ -10,7 +10,10 @@
 #include <optional>
 #include <string_view>
 
+#include "cli/version.h"
+#include "core/config/document.h"
 #include "core/error.h"
+#include "core/fnv1a.h"
 #include "runtime/launch.h"
 
 namespace stepcast::cli {
@@ -25,8 +28,7 @@ runtime::Environment environment_of_process() {
   return environment;
 }
 
-runtime::MpiOptions told_on_stderr() {
-  runtime::MpiOptions options;
+runtime::MpiOptions told_on_stderr(runtime::MpiOptions options = {}) {
   options.report = [](const std::string& message) {
     fmt::print(stderr, "stepcast: {}\n", message);
     std::fflush(stderr);
@@ -60,20 +62,95 @@ class KeptText {
   int file_;
 };
 
+/// Whether a launcher started this process. Errors: EnvironmentError for tasks of srun that cannot
+/// find each other.
+bool launched(const runtime::Environment& environment) {
+  const bool is = !runtime::launched_rank(environment).empty();
+  if (const int tasks = runtime::tasks_of_step(environment); !is && tasks > 1) {
+    throw EnvironmentError(fmt::format(
+        "srun started {} tasks that cannot find each other: it gave them no PMI; use srun "
+        "--mpi=pmix (srun --mpi=list names what there is), or start one task",
+        tasks));
+  }
+  return is;
+}
+
+/// The rank whose text is that of most; of several the lowest.
+std::size_t usual(const std::vector<std::string>& texts) {
+  const auto alike = [&](std::size_t r) { return std::count(texts.begin(), texts.end(), texts[r]); };
+  std::size_t best = 0;
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    best = alike(r) > alike(best) ? r : best;
+  }
+  return best;
+}
+
+/// "batch.global is 64, not 128".
+std::string first_difference(const Json& found, const Json& usual) {
+  for (const Json& change : Json::diff(usual, found)) {
+    const Json::json_pointer at(change.at("path").get<std::string>());
+    const auto text = [&](const Json& in) { return in.contains(at) ? in.at(at).dump() : "left out"; };
+    std::string key = at.to_string().substr(1);
+    std::replace(key.begin(), key.end(), '/', '.');
+    return fmt::format("{} is {:.200}, not {:.200}", key, text(found), text(usual));
+  }
+  return "is another";
+}
+
 }  // namespace
 
+void require_agreement(runtime::MpiSession& session, const std::vector<SharedFact>& facts) {
+  Json own = Json::array();
+  for (const SharedFact& f : facts) {
+    own.push_back({f.name, f.is_json ? fmt::format("{:016x}", fnv1a(f.value)) : f.value});
+  }
+  const std::vector<std::string> all = session.everyones(own.dump());
+  const std::size_t like = usual(all);
+  std::size_t other = 0;
+  while (other < all.size() && all[other] == all[like]) {
+    ++other;
+  }
+  if (other == all.size()) {
+    return;
+  }
+  const Json found = Json::parse(all[other]), expected = Json::parse(all[like]);
+  std::size_t i = 0;
+  while (i + 1 < std::min(found.size(), expected.size()) && found[i] == expected[i]) {
+    ++i;
+  }
+  std::string difference = fmt::format("{} is {}, not {}", expected[i][0].get<std::string>(),
+                                       found[i][1].dump(), expected[i][1].dump());
+  if (i < facts.size() && facts[i].is_json) {
+    const std::vector<std::string> texts = session.everyones(facts[i].value);
+    difference = fmt::format("{}: {}", facts[i].name, first_difference(Json::parse(texts[other]),
+                                                                       Json::parse(texts[like])));
+  }
+  session.rank_zero_does([&] {
+    session.abort(2, fmt::format("rank {}: was started otherwise than rank {}: {}; give all ranks "
+                                 "the same program, job, options and data",
+                                 other, like, difference));
+  });
+}
+
+bool speaks_for_ranks() {
+  const runtime::Environment environment = environment_of_process();
+  const std::string_view rank = runtime::launched_rank(environment);
+  return rank.empty() || rank == "0";
+}
+
 std::unique_ptr<runtime::MpiSession> join_ranks() {
-  if (!runtime::under_launcher(environment_of_process())) {
+  if (!launched(environment_of_process())) {
     return nullptr;
   }
   return std::make_unique<runtime::MpiSession>(told_on_stderr());
 }
 
-std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds,
+std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks,
+                                              runtime::MpiOptions options,
                                               std::string_view standard_input) {
   runtime::Environment environment = environment_of_process();
-  const bool launched = runtime::under_launcher(environment);
-  if (!launched && ranks > 1) {
+  options.alone = !launched(environment);
+  if (options.alone && ranks > 1) {
     std::optional<KeptText> kept;
     if (!standard_input.empty()) {
       kept.emplace(standard_input);
@@ -91,14 +168,15 @@ std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, doubl
     context.exit_code = result.exit_code;
     return nullptr;
   }
-  runtime::MpiOptions options = told_on_stderr();
-  options.alone = !launched;
-  options.timeout = std::chrono::duration<double>(timeout_seconds);
-  auto session = std::make_unique<runtime::MpiSession>(options);
+  auto session = std::make_unique<runtime::MpiSession>(told_on_stderr(std::move(options)));
+  require_agreement(*session,
+                    {{"version", std::string(kVersionText)}, {"ranks asked for", fmt::format("{}", ranks)}});
   if (session->size() != ranks) {
-    throw InputError("--ranks",
-                     fmt::format("{} asked for, but the launcher started {}; they must be equal",
-                                 ranks, session->size()));
+    session->rank_zero_does([&] {
+      session->abort(2, fmt::format("--ranks: {} asked for (devices of the job), but the launcher "
+                                    "started {}; they must be equal",
+                                    ranks, session->size()));
+    });
   }
   return session;
 }

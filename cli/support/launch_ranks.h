@@ -1,7 +1,9 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/command.h"
 #include "runtime/mpi/session.h"
@@ -12,9 +14,23 @@ namespace stepcast::cli {
 /// mpirun, waits, sets the exit code and returns nothing. As one of the ranks, or the only one, it
 /// returns the session.
 /// `standard_input` is what this process has read of its own; the ranks read it again.
-/// Errors: InputError when a launcher started another number of ranks.
-std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds,
+/// A launcher that started another number of ranks ends them all, with code 2.
+/// Errors: EnvironmentError for tasks of srun that cannot find each other.
+std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks,
+                                              runtime::MpiOptions options,
                                               std::string_view standard_input = {});
+
+/// Whether this process is the only one of the command, or rank 0 of several.
+bool speaks_for_ranks();
+
+/// Property of a command that all its ranks must have in common.
+struct SharedFact {
+  std::string name, value;
+  bool is_json = false;  ///< then ranks compare hashes first, and tell the key that differs
+};
+/// Ends the run on all ranks with code 2 if one was started otherwise than most others: names the
+/// rank and the first fact that differs.
+void require_agreement(runtime::MpiSession& session, const std::vector<SharedFact>& facts);
 
 /// Names, in the environment of ranks that a command starts, the file that stands for its standard
 /// input: a launcher would give that to one rank only, and the command has read it.

@@ -224,7 +224,9 @@ void write_predictions(const ValidateOptions& options, std::string_view suite,
   std::ostringstream text;
   predictions.print_csv(text);
   write_whole_file(file, text.str());
-  fmt::print(stderr, "stepcast: {} written to {} before the first run\n", what, file);
+  if (!what.empty()) {
+    fmt::print(stderr, "stepcast: {} written to {} before the first run\n", what, file);
+  }
 }
 
 }  // namespace stepcast::cli

@@ -59,7 +59,8 @@ void print_suites(const std::vector<validation::Suite>& suites, OutputFormat for
 /// How every suite of a document begins.
 void begin_suite(Report& report, std::string_view name, std::string_view bound, bool pass);
 /// Writes predictions as CSV before the predicted cases are run, and reports the path:
-/// --predictions, or a name with `suite` and the seed.
+/// --predictions, or a name with `suite` and the seed. After every case again, with what was
+/// measured, which so survives a run that fails later; `what` is empty then, and nothing reported.
 void write_predictions(const ValidateOptions& options, std::string_view suite,
                        const DataTable& predictions, const std::string& what);
 

@@ -43,7 +43,7 @@ std::vector<TaskPlan> plans_of(const std::vector<PlanTask>& tasks) {
   return all;
 }
 
-/// Predictions, before the first run.
+/// Predictions, and what was measured so far.
 DataTable predictions_table(const std::vector<PlanTask>& tasks) {
   return table_of("predictions", "",
                   Columns<TaskPlan>{{"task", "", [](auto& r) { return r.task; }},
@@ -51,6 +51,10 @@ DataTable predictions_table(const std::vector<PlanTask>& tasks) {
                                     {"plan", "", [](auto& r) { return r.run().name; }},
                                     {"kinds", "", [](auto& r) { return r.run().kinds; }},
                                     {"predicted_s", "", [](auto& r) { return r.run().predicted; }},
+                                    {"measured_s", "", [](auto& r) {
+                                       return r.of.score.measured.empty() ? empty_cell()
+                                                                          : cell(r.measured());
+                                     }},
                                     {"bytes", "", [](auto& r) { return r.run().bytes; }}},
                   plans_of(tasks));
 }
@@ -219,9 +223,10 @@ int run_suite(const ValidateOptions& options, const System& fabric, const Contex
   study.count = options.count.value_or(24);
   study.budget = options.budget;
   study.emulate = &fabric;
-  study.predicted = [&options](const std::vector<PlanTask>& tasks) {
-    write_predictions(options, "plans", predictions_table(tasks),
-                      fmt::format("predictions of {} tasks", tasks.size()));
+  study.predicted = [&options, first = true](const std::vector<PlanTask>& tasks) mutable {
+    write_predictions(
+        options, "plans", predictions_table(tasks),
+        std::exchange(first, false) ? fmt::format("predictions of {} tasks", tasks.size()) : "");
   };
   study.progress = std::ref(progress);
   const std::vector<PlanTask> tasks = validation::validate_plans(system, study, session);
@@ -243,7 +248,7 @@ int validate_plans(const ValidateOptions& options, Context& context) {
   if (ranks < 2) {
     throw InputError("--ranks", "a plan needs at least 2 ranks to choose between");
   }
-  const auto session = as_ranks(context, ranks, 60);
+  const auto session = as_ranks(context, ranks, {.timeout = std::chrono::seconds(60)});
   if (session == nullptr) {
     return context.exit_code;
   }

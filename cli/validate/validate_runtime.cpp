@@ -31,6 +31,9 @@ DataTable case_predictions(const std::vector<RuntimeCase>& cases, bool bounds) {
                                 {"bound", "", [](auto& r) { return name_of(r.of.bound); },
                                  bounds ? kInCsv : kNowhere},
                                 {"predicted_s", "", [](auto& r) { return r.of.predicted; }},
+                                {"measured_s", "", [](auto& r) {
+                                   return r.of.measured > 0 ? cell(r.of.measured) : empty_cell();
+                                 }},
                                 {"linear_s", "", [](auto& r) { return r.of.linear; }},
                                 {"in_calibrated_range", "", [](auto& r) { return r.of.in_range; }}},
                   numbered(cases));
@@ -49,9 +52,9 @@ int validate_calibrated(const ValidateOptions& options, const System& system,
   if (options.backend == "cuda") {
     study.executor = timed_cuda_executors(context, session);
   }
-  study.predicted = [&options](const std::vector<RuntimeCase>& cases) {
+  study.predicted = [&options, first = true](const std::vector<RuntimeCase>& cases) mutable {
     write_predictions(options, "runtime", case_predictions(cases, true),
-                      fmt::format("{} predictions", cases.size()));
+                      std::exchange(first, false) ? fmt::format("{} predictions", cases.size()) : "");
   };
   study.progress = std::ref(progress);
   const std::vector<RuntimeCase> cases = validation::validate_runtime(system, study, session);
@@ -93,9 +96,9 @@ int validate_from_traces(const ValidateOptions& options, const Context& context,
     session.broadcast_bytes(name.data(), name.size());
     study.folder = name;
   }
-  study.predicted = [&options](const std::vector<RuntimeCase>& cases) {
+  study.predicted = [&options, first = true](const std::vector<RuntimeCase>& cases) mutable {
     write_predictions(options, "from-traces", case_predictions(cases, false),
-                      fmt::format("{} predictions", cases.size()));
+                      std::exchange(first, false) ? fmt::format("{} predictions", cases.size()) : "");
   };
   study.progress = std::ref(progress);
   const validation::Suite suite =
@@ -123,7 +126,8 @@ int validate_runtime(const ValidateOptions& options, Context& context) {
   if (calibrated) {
     system = config::load_system(options.system, {context.library});
   }
-  const auto session = as_ranks(context, options.ranks.value_or(cuda ? 1 : 2), 60);
+  const auto session = as_ranks(context, options.ranks.value_or(cuda ? 1 : 2),
+                                {.timeout = std::chrono::seconds(60)});
   if (session == nullptr) {
     return context.exit_code;
   }

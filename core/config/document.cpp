@@ -158,6 +158,19 @@ std::string table_place(const Document& d, std::string_view path) {
   return place;
 }
 
+/// UTF-16 is what some editors and shells save.
+void reject_binary(std::string_view text, std::string_view label) {
+  const auto marked = [&](std::string_view mark) { return text.starts_with(mark); };
+  using namespace std::string_view_literals;
+  const bool wide = marked("\xff\xfe"sv) || marked("\xfe\xff"sv) || marked("\0\0\xfe\xff"sv);
+  if (wide || text.substr(0, 4096).find('\0') != std::string_view::npos) {
+    throw InputError(label, !wide ? "is binary, and no recording that is known here; expected JSON"
+                            : marked("\xff\xfe\0\0"sv) || marked("\0\0\xfe\xff"sv)
+                                ? "is UTF-32 text; save it as UTF-8"
+                                : "is UTF-16 text; save it as UTF-8");
+  }
+}
+
 }  // namespace
 
 std::string join_path(std::string_view path, std::string_view key) {
@@ -176,6 +189,7 @@ std::string shown(const Json& value, std::size_t limit) {
 }
 
 Json parse_json(std::string_view text, std::string_view label) {
+  reject_binary(text, label);
   Place place;
   const auto callback = [&](int, Json::parse_event_t event, Json& value) {
     switch (event) {

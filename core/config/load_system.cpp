@@ -9,6 +9,7 @@ namespace stepcast::config {
 namespace {
 
 constexpr double kLargest = 1e300;
+constexpr double kLargestResidual = 5;  ///< of a point: ln(measured / analytical)
 constexpr std::int64_t kMostConnected = 1 << 24;
 
 KeyTable error_table() {
@@ -87,6 +88,12 @@ FittedModel fitted_from(const Value& v) {
         p.fail(shape);
       }
       point.log_ratio = point.features.back();
+      if (std::abs(point.log_ratio) > kLargestResidual) {
+        p.reject(fmt::format("a residual of {:g} says that a measurement was {:.3g} times the "
+                             "analytical time; expected -{} to {}",
+                             point.log_ratio, std::exp(point.log_ratio), kLargestResidual,
+                             kLargestResidual));
+      }
       point.features.pop_back();
       m.points.push_back(std::move(point));
     }

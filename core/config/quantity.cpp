@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/config/suggest.h"
@@ -101,14 +103,31 @@ std::vector<std::string> names(std::span<const Unit> units) {
   return all;
 }
 
-/// "400 Gb/s" is the way network rates are sold: say what it is in bytes instead of guessing.
-std::optional<std::string> bits_in_bytes(double number, std::string_view unit) {
-  for (const std::string_view bits : {"Tb/s", "Gb/s", "Mb/s", "Tbps", "Gbps", "Mbps"}) {
-    if (unit == bits) {
-      return fmt::format("{} {}B/s", number / 8, unit[0]);
+/// "400 Gb/s" is the way network rates are sold, in whatever spelling: say what it is in bytes
+/// instead of guessing. Only a capital B is a byte.
+std::optional<std::string> bits_in_bytes(double number, std::string_view unit, bool rate) {
+  std::string prefix, rest;
+  for (const char c : unit) {
+    rest += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  const auto prefixes = std::string_view("kmgtp").find(rest.front());
+  if (prefixes != std::string_view::npos && rest.size() > 1) {
+    const bool binary = rest[1] == 'i' && rest.size() > 2;
+    prefix = binary ? "KMGTP"[prefixes] : "kMGTP"[prefixes];
+    prefix += binary ? "i" : "";
+    rest.erase(0, prefix.size());
+  }
+  bool per_second = false;
+  for (const std::string_view per : {"/second", "/sec", "/s", "ps"}) {
+    if (!per_second && rest.ends_with(per)) {
+      rest.erase(rest.size() - per.size());
+      per_second = true;
     }
   }
-  return std::nullopt;
+  const bool bits = rest == "bit" || rest == "bits" || (rest == "b" && unit[prefix.size()] == 'b');
+  return bits && per_second == rate
+             ? std::optional(fmt::format("{} {}B{}", number / 8, prefix, rate ? "/s" : ""))
+             : std::nullopt;
 }
 
 [[noreturn]] void fail(std::string_view where, std::string_view text, std::string_view problem) {
@@ -143,10 +162,11 @@ double parse(std::string_view text, std::string_view where, const Dimension& d) 
       return base;
     }
   }
-  if (const auto in_bytes = bits_in_bytes(number, unit);
-      in_bytes && d.units.data() == kBytesPerSecond.data()) {
-    fail(where, text,
-         fmt::format("that is bits per second, expected bytes: write \"{}\"", *in_bytes));
+  const bool rate = d.units.data() == kBytesPerSecond.data();
+  if (const auto in_bytes = bits_in_bytes(number, unit, rate);
+      in_bytes && (rate || d.units.data() == kBytes.data())) {
+    fail(where, text, fmt::format("that is bits{}, expected bytes: write \"{}\"",
+                                  rate ? " per second" : "", *in_bytes));
   }
   fail(
       where, text,

@@ -38,6 +38,20 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row[a.size() % 3][b.size()];
 }
 
+/// Words of a name, in one order: "adagrad_rowwise" is "rowwise_adagrad".
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words(1);
+  for (const char c : name) {
+    if (c == '_' || c == '-' || c == ' ') {
+      words.emplace_back();
+    } else {
+      words.back() += lower(c);
+    }
+  }
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
 /// The same first letter, and all others in order.
 bool abbreviates(std::string_view shorter, std::string_view found) {
   std::size_t at = 0;
@@ -62,6 +76,12 @@ std::string nearest_name(std::string_view found, const std::vector<std::string>&
   if (const auto meant = std::find(candidates.begin(), candidates.end(), meant_by_shorthand(found));
       meant != candidates.end()) {
     return *meant;
+  }
+  const std::vector<std::string> words = words_of(found);
+  for (const std::string& c : candidates) {
+    if (words_of(c) == words) {
+      return c;
+    }
   }
   // The beginning of a name says more than letters that are near: "h100" of "h100-sxm-80gb".
   constexpr std::size_t kTelling = 4;

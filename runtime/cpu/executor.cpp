@@ -134,6 +134,14 @@ std::vector<RowTraffic> Executor::tier_traffic() const {
   return tier_traffic_of(states_, program_.tiers.size());
 }
 
+void Executor::settle() {
+  for (const auto& state : states_) {
+    if (state != nullptr) {
+      state->settle(program_, storage_.table());
+    }
+  }
+}
+
 Seconds Executor::lease_wait() const {
   std::int64_t sum = 0;
   for (const auto& stream : streams_) {

@@ -48,6 +48,8 @@ class Executor final : public StepExecutor {
 
   [[nodiscard]] Matrix tensor(TensorId id, std::int32_t microbatch = 0) const;
   [[nodiscard]] Bytes allocated() const override { return storage_.allocated(); }
+  float* numbers(TensorId id) override { return storage_.at(id, 0); }
+  void settle() override;
   [[nodiscard]] Seconds lease_wait() const override;
   [[nodiscard]] std::vector<double> sent() const override;
   [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override;

@@ -78,6 +78,7 @@ struct DlrmBatches : OpState {
   [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override {
     return now->tiers->traffic;
   }
+  void settle(const Program& program, const TensorTable& storage) override;
   std::unique_ptr<DlrmState> now, next;
 };
 

@@ -19,19 +19,22 @@ struct RowParts {
   Part parts[3];
   std::size_t count = 0;
 
-  RowParts(const OpContext& c, const EmbeddingShard& shard) {
-    parts[count++] = {c.tensor(shard.weights).data, c.tensor(shard.cache->rows).data, shard.dim};
+  RowParts(const Program& program, const TensorTable& storage, const EmbeddingShard& shard) {
+    const auto at = [&](TensorId id) { return reinterpret_cast<float*>(storage.at(id, 0)); };
+    parts[count++] = {at(shard.weights), at(shard.cache->rows), shard.dim};
     if (!shard.has_state) {
       return;
     }
-    const Matrix store = c.tensor(shard.state);
-    const Matrix slots = c.tensor(shard.cache->state);
+    const Tensor& store = program.tensors[shard.state];
     const std::int64_t moments = shard.rows > 0 ? store.rows / shard.rows : 0;
     for (std::int64_t m = 0; m < moments; ++m) {
-      parts[count++] = {store.data + m * shard.rows * store.columns,
-                        slots.data + m * shard.cache->slots * slots.columns, store.columns};
+      parts[count++] = {at(shard.state) + m * shard.rows * store.columns,
+                        at(shard.cache->state) + m * shard.cache->slots * store.columns,
+                        store.columns};
     }
   }
+  RowParts(const OpContext& c, const EmbeddingShard& shard)
+      : RowParts(c.program, *c.storage, shard) {}
   void load(const RowCache::Move& m) const {
     for (std::size_t p = 0; p < count; ++p) {
       const Part& at = parts[p];
@@ -87,6 +90,20 @@ void pass(const OpContext& c, double bytes, std::int64_t start) {
 }
 
 }  // namespace
+
+void DlrmBatches::settle(const Program& program, const TensorTable& storage) {
+  for (std::size_t g = 0; g < program.embeddings.size(); ++g) {
+    const EmbeddingGroup& group = program.embeddings[g];
+    for (std::size_t i = 0; i < group.shards.size(); ++i) {
+      if (const std::optional<RowCache>& cache = now->tiers->caches.at(g)[i]) {
+        const RowParts parts(program, storage, group.shards[i]);
+        for (const RowCache::Move& m : cache->held()) {
+          parts.store(m);
+        }
+      }
+    }
+  }
+}
 
 void tier_fetch(OpContext& c) {
   const std::int64_t start = steady_ns();

@@ -1,6 +1,9 @@
 #include "runtime/mpi/session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -27,6 +30,7 @@ int exit_code_of(const std::exception& e) {
 }
 
 constexpr const char* kBetweenSteps = "an exchange between steps";
+constexpr double kPatience = 10;  ///< deadlines, while all ranks answer
 constexpr const char* kOfResults = "an exchange of results";
 
 std::string message_of(const std::exception& e, int rank) {
@@ -65,9 +69,9 @@ MpiSession::MpiSession(MpiOptions options)
   {
     // A rank that never gets this far would keep the others in that call for ever, where nothing but
     // leaving helps.
-    Watchdog start(options_.timeout, [this](const std::string& what) {
+    Watchdog start(set_up_limit(), [this](const std::string& what, double /*after*/) -> bool {
       if (options_.report) {
-        options_.report(fmt::format("{}; a rank is lost or hangs", what));
+        options_.report(lost(what));
       }
       std::_Exit(4);
     });
@@ -84,9 +88,18 @@ MpiSession::MpiSession(MpiOptions options)
   }
   check(mpi_.rank(mpi_.world, &rank_), "rank");
   check(mpi_.size(mpi_.world, &size_), "size");
-  watchdog_ = std::make_unique<Watchdog>(options_.timeout, [this](const std::string& what) {
-    abort(4, fmt::format("rank {}: {}; a rank is lost or hangs", rank_, what));
-  });
+  watchdog_ = std::make_unique<Watchdog>(
+      set_up_limit(), [this](const std::string& what, double after) -> bool {
+        std::string who;
+        if (roll_call_ != nullptr) {
+          const RollCall::Answer all = roll_call_->call(what, watchdog_->here());
+          if (!all.silent && after < kPatience) {
+            return false;  // they work: on busy cores a step may take long
+          }
+          who = "; " + all.text;
+        }
+        abort(4, fmt::format("rank {}: {}{}", rank_, lost(what), who));
+      });
   flight_ = &watchdog_->watch("all ranks");
   const Flight flight(*flight_, "the set-up of communicators");
   check(mpi_.split_by_machine(mpi_.world, rank_, &machine_), "split by machine");
@@ -95,6 +108,31 @@ MpiSession::MpiSession(MpiOptions options)
   MpiHandle world = nullptr;
   check(mpi_.duplicate(mpi_.world, &world), "duplicate");
   world_ = std::make_unique<MpiCollectives>(mpi_, world, watchdog_->watch("all ranks"));
+  if (size_ > 1) {
+    MpiHandle calls = nullptr;
+    check(mpi_.duplicate(mpi_.world, &calls), "duplicate");
+    char host[HOST_NAME_MAX + 1] = {};
+    gethostname(host, sizeof host - 1);
+    roll_call_ = std::make_unique<RollCall>(mpi_, calls, host);
+    watchdog_->on_patrol([this] { return roll_call_->answer(watchdog_->here()); });
+  }
+  set_up(false);
+}
+
+Watchdog::Limit MpiSession::set_up_limit() const {
+  return std::max(Watchdog::Limit(120), 10 * options_.timeout);
+}
+
+void MpiSession::set_up(bool begins) {
+  watchdog_->set_deadline(begins ? set_up_limit() : options_.timeout);
+}
+
+std::string MpiSession::lost(const std::string& what) const {
+  return what + "; a rank is lost or hangs" +
+         (options_.timeout_option.empty()
+              ? ""
+              : fmt::format(", or needs more than {} {:g}", options_.timeout_option,
+                            options_.timeout.count()));
 }
 
 MpiSession::~MpiSession() {
@@ -109,6 +147,7 @@ MpiSession::~MpiSession() {
   }
   world_.reset();
   watchdog_.reset();
+  roll_call_.reset();
   mpi_.free_communicator(machine_);
   mpi_.stop();
 }

@@ -11,6 +11,7 @@
 #include "core/graph/program.h"
 #include "runtime/collectives.h"
 #include "runtime/mpi/api.h"
+#include "runtime/mpi/roll_call.h"
 #include "runtime/mpi/watchdog.h"
 
 namespace stepcast::runtime {
@@ -18,8 +19,9 @@ namespace stepcast::runtime {
 struct MpiOptions {
   bool alone = false;  ///< the only rank, started by no launcher: needs no MPI library
   std::chrono::duration<double> timeout{20};  ///< of one collective
+  std::string timeout_option{};               ///< that sets it, for messages
   /// Receives the message of a run that is about to be aborted; the process ends right after it.
-  std::function<void(const std::string&)> report;
+  std::function<void(const std::string&)> report = nullptr;
 };
 
 /// This process as one MPI rank, from MPI_Init to MPI_Finalize. One per process.
@@ -37,6 +39,10 @@ class MpiSession {
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] int local_rank() const { return local_rank_; }  ///< among the ranks of this machine
   [[nodiscard]] int local_size() const { return local_size_; }
+
+  /// While ranks are set up, whose work may differ by minutes, exchanges have 10 times the timeout,
+  /// 120 s at least. On all ranks together.
+  void set_up(bool begins);
 
   /// Cores this process could use when the session began: runs pin threads.
   [[nodiscard]] int cores() const { return cores_; }
@@ -73,6 +79,8 @@ class MpiSession {
 
  private:
   void check(int code, const char* call) const;
+  [[nodiscard]] Watchdog::Limit set_up_limit() const;
+  [[nodiscard]] std::string lost(const std::string& what) const;
   void meet();  ///< a barrier whose early ranks sleep
   void reduce(std::vector<double>& values, MpiReduction reduction);
   void broadcast_from(int rank, char* data, std::size_t bytes);
@@ -81,6 +89,7 @@ class MpiSession {
   MpiOptions options_;
   MpiHandle machine_ = nullptr;  ///< the ranks of this machine
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
+  std::unique_ptr<RollCall> roll_call_;  ///< of several ranks; the watchdog's
   std::unique_ptr<Watchdog> watchdog_;
   InFlight* flight_ = nullptr;  ///< of the session's own exchanges
   std::unique_ptr<Collectives> world_;

@@ -19,21 +19,35 @@ struct InFlight {
 };
 
 /// Notices that a collective of this rank has been running for longer than a deadline (a lost
-/// rank, ranks that disagree about what comes next) and calls `on_timeout` once, from its own
-/// thread, with the collective's name and age.
+/// rank, ranks that disagree about what comes next) and calls `on_timeout` from its own thread,
+/// with the collective's name and age, until that says that it is over.
 class Watchdog {
  public:
-  Watchdog(std::chrono::duration<double> deadline,
-           std::function<void(const std::string&)> on_timeout);
+  using Limit = std::chrono::duration<double>;
+  /// `after`: age in deadlines. Returns false to wait for one more deadline.
+  using OnTimeout = std::function<bool(const std::string& why, double after)>;
+  Watchdog(Limit deadline, OnTimeout on_timeout);
   ~Watchdog();
   /// A slot that lives as long as the watchdog.
   InFlight& watch(std::string communicator);
+  /// Called from its thread a few times per deadline; returns why to end the run, or nothing.
+  void on_patrol(std::function<std::string()> look);
+  /// Exchange that this rank is in now: "barrier on 'all ranks'".
+  [[nodiscard]] std::string here();
+  /// Another deadline from now on, also of what is in flight.
+  void set_deadline(Limit deadline) { deadline_ = deadline; }
 
  private:
+  struct Overdue {
+    std::string why;  ///< empty: nothing
+    double after = 0;
+  };
   void patrol();
+  [[nodiscard]] Overdue overdue(std::int64_t not_before_ns);
 
-  std::chrono::duration<double> deadline_;
-  std::function<void(const std::string&)> on_timeout_;
+  std::atomic<Limit> deadline_;
+  OnTimeout on_timeout_;
+  std::function<std::string()> look_;
   std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;

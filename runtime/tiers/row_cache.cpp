@@ -157,6 +157,15 @@ void RowCache::look_up(std::span<const std::int64_t> rows, std::int64_t* slots,
   }
 }
 
+std::vector<RowCache::Move> RowCache::held() const {
+  std::vector<Move> all;
+  for (std::int32_t slot = oldest_; slot != kNone;
+       slot = slots_[static_cast<std::size_t>(slot)].newer) {
+    all.push_back({slots_[static_cast<std::size_t>(slot)].row, slot});
+  }
+  return all;
+}
+
 void RowCache::trim(std::vector<Move>& stores) {
   // No row of a batch looked up ahead leaves before its update.
   const std::uint32_t needed = ahead_ > 0 ? batch_ : batch_ + 1;

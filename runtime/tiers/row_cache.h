@@ -41,6 +41,8 @@ class RowCache {
   /// Adds to `stores` the rows that leave.
   void trim(std::vector<Move>& stores);
 
+  /// Rows and the slots they are in.
+  [[nodiscard]] std::vector<Move> held() const;
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }
   /// Distinct rows of the current batch.

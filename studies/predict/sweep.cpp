@@ -273,13 +273,7 @@ std::vector<SweepAxis> sweep_axes(const std::vector<std::string>& assignments) {
       throw InputError("--set", fmt::format("found '{}'; expected key=value,value,...", text));
     }
     const std::string key = text.substr(0, equals);
-    for (const SweepAxis& other : axes) {
-      if (other.key == key) {
-        throw InputError("--set", fmt::format("{} is set twice; give its values once, separated "
-                                              "by commas",
-                                              key));
-      }
-    }
+    std::erase_if(axes, [&](const SweepAxis& before) { return before.key == key; });
     axes.push_back({key, split_values(std::string_view(text).substr(equals + 1))});
   }
   return axes;

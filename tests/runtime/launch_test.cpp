@@ -72,8 +72,10 @@ TEST_CASE("without mpirun the environment is to blame", "[runtime][launch]") {
 }
 
 TEST_CASE("a rank knows that it was launched", "[runtime][launch]") {
-  CHECK(under_launcher({"OMPI_COMM_WORLD_RANK=0"}));
-  CHECK(under_launcher({"A=b", "PMI_RANK=3"}));
-  CHECK_FALSE(under_launcher({"SLURM_PROCID=0"}));  // a batch script has it too
-  CHECK_FALSE(under_launcher({"OMPI_COMM_WORLD_RANKS=1", "OMPI_COMM_WORLD_RANK="}));
+  CHECK(launched_rank({"OMPI_COMM_WORLD_RANK=0"}) == "0");
+  CHECK(launched_rank({"A=b", "PMI_RANK=3"}) == "3");
+  CHECK(launched_rank({"SLURM_PROCID=0"}).empty());  // a batch script has it too
+  CHECK(launched_rank({"OMPI_COMM_WORLD_RANKS=1", "OMPI_COMM_WORLD_RANK="}).empty());
+  CHECK(tasks_of_step({"SLURM_STEP_NUM_TASKS=4"}) == 4);
+  CHECK(tasks_of_step({"SLURM_NTASKS=4"}) == 1);
 }

@@ -413,7 +413,7 @@ int main(int argc, char** argv) {
     }
     return end;
   }());
-  if (under_launcher(environment) && argc == 3) {
+  if (!launched_rank(environment).empty() && argc == 3) {
     return as_rank(argv[1], argv[2]);
   }
   if (argc != 2) {

@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     environment.emplace_back(*entry);
   }
-  if (under_launcher(environment)) {
+  if (!launched_rank(environment).empty()) {
     return as_rank(argv[1]);
   }
   LaunchRequest request;

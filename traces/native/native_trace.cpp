@@ -318,6 +318,9 @@ Recording read_recording(const std::string& label, const OpenPart& open) {
   }
   if (root.has("events")) {
     Recording recording = internal::read_events(root["events"], open);
+    for (RankRecording& rank : recording.ranks) {
+      rank.source = fmt::format("{}/rank-{}.csv", label, rank.rank);
+    }
     recording.producer = root["producer"].text();
     recording.job = parsed["job"].is_null() ? "" : parsed["job"].dump();
     return recording;

@@ -117,7 +117,6 @@ RankRecording rank_of(const Node& node, const Names& names) {
   RankRecording rank;
   rank.rank = node["rank"].whole<std::int32_t>(0);
   rank.world_size = node["world_size"].whole<std::int32_t>(0);
-  rank.source = node["source"].text();
   rank.timing = static_cast<Timing>(node["timing"].whole<int>(0, 2));
   read_lanes(node, names, rank);
   const Node groups = node["groups"];

@@ -62,7 +62,6 @@ json json_of(const RankRecording& rank) {
   }
   json j = {{"rank", rank.rank},
             {"world_size", rank.world_size},
-            {"source", rank.source},
             {"timing", static_cast<int>(rank.timing)},
             {"lanes", lanes},
             {"ops", ops},

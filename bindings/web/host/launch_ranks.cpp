@@ -14,6 +14,7 @@ std::unique_ptr<runtime::MpiSession> join_ranks() { return nullptr; }
 namespace runtime {
 
 Watchdog::~Watchdog() = default;
+RollCall::~RollCall() = default;
 MpiSession::~MpiSession() = default;
 std::vector<std::string> MpiSession::everyones(const std::string& /*own*/) {
   STEPCAST_FAIL("a page has no other ranks");

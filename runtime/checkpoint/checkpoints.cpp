@@ -1,0 +1,207 @@
+#include "runtime/checkpoint/checkpoints.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "runtime/futex.h"
+
+namespace stepcast::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPartial = ".partial";
+
+CheckpointImage::Memory memory_of(StepExecutor& executor) {
+  return [&executor](TensorId id) {
+    float* numbers = executor.numbers(id);
+    if (numbers == nullptr) {
+      throw InputError("--checkpoint", "needs --backend cpu");
+    }
+    return numbers;
+  };
+}
+
+double seconds_since(std::int64_t begin_ns) {
+  return static_cast<double>(steady_ns() - begin_ns) * 1e-9;
+}
+
+/// Runs `change` on the file system; what fails names the path.
+template <typename Change>
+void change_files(const fs::path& path, const Change& change) {
+  std::error_code failed;
+  change(failed);
+  if (failed) {
+    throw RunError(fmt::format("{}: the checkpoint could not be kept: {}", path.string(),
+                               failed.message()));
+  }
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(const CheckpointOptions& options, const ExecutionGraph& graph,
+                         MpiSession& session, StepExecutor& executor)
+    : options_(options),
+      interval_(graph.program_of(session.rank()).interval),
+      session_(session),
+      executor_(executor),
+      image_(written_state(graph, session.rank()), session.rank(), session.size(),
+             memory_of(executor)) {
+  use_.bytes =
+      Bytes(4 * session.sum({static_cast<double>(image_.numbers())})[0]);
+  if (session.rank() == 0) {  // what a run left that was killed while it wrote
+    change_files(options.folder, [&](std::error_code& failed) {
+      fs::create_directories(options.folder, failed);
+      for (const fs::directory_entry& entry : fs::directory_iterator(options.folder, failed)) {
+        if (entry.path().extension() == kPartial) {
+          fs::remove_all(entry.path(), failed);
+        }
+      }
+    });
+  }
+}
+
+Checkpoints::~Checkpoints() {
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+fs::path Checkpoints::path(const char* suffix) const {
+  return options_.folder / fmt::format("step-{:08}{}", step_, suffix);
+}
+
+void Checkpoints::after_step(std::int64_t done, bool last, bool anyone_writes) {
+  if (failure_ != nullptr && !running_) {
+    std::rethrow_exception(failure_);
+  }
+  if (step_ >= 0 && !anyone_writes) {
+    publish();
+  }
+  if ((done % options_.every == 0 || last) && done % interval_ == 0) {
+    take(done);
+  }
+}
+
+void Checkpoints::take(std::int64_t done) {
+  std::int64_t begin = steady_ns();
+  if (step_ >= 0) {  // one at a time
+    join();
+    session_.rank_zero_does([] {});  // others may write for long
+    publish();
+  }
+  use_.waited += Seconds(seconds_since(begin));
+  begin = steady_ns();
+  executor_.settle();
+  image_.copy();
+  const double copied = seconds_since(begin);
+  step_ = done;
+  running_ = true;
+  thread_ = std::thread([this] {
+    const sched_param normal{};
+    pthread_setschedparam(pthread_self(), SCHED_OTHER, &normal);  // ranks may be of real time
+    const std::int64_t start = steady_ns();
+    try {
+      const fs::path folder = path(kPartial);
+      change_files(folder, [&](std::error_code& failed) { fs::create_directories(folder, failed); });
+      image_.write(step_, folder / checkpoint_file(session_.rank()));
+      if (session_.rank() == 0) {
+        write_whole_file(folder / kCheckpointManifest, options_.manifest(step_));
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    written_ = seconds_since(start);
+    running_ = false;
+  });
+  use_.stalls.emplace_back(session_.maximum({copied})[0]);
+  ++use_.count;
+}
+
+void Checkpoints::join() {
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  if (failure_ != nullptr) {
+    std::rethrow_exception(failure_);
+  }
+  use_.written = std::max(use_.written, Seconds(written_));
+}
+
+void Checkpoints::publish() {
+  join();
+  if (session_.rank() == 0) {
+    const fs::path whole = path("");
+    change_files(whole, [&](std::error_code& failed) {
+      const fs::path before = path(".before.partial");
+      if (fs::exists(whole, failed)) {  // of a run that went on from an earlier step
+        fs::rename(whole, before, failed);
+      }
+      if (!failed) {
+        fs::rename(path(kPartial), whole, failed);
+      }
+      std::error_code ignored;
+      fs::remove_all(before, ignored);
+    });
+  }
+  step_ = -1;
+}
+
+CheckpointUse Checkpoints::finish() {
+  if (step_ >= 0) {
+    join();
+    session_.rank_zero_does([] {});
+    publish();
+  }
+  const auto longest = session_.maximum({use_.written.base(), use_.waited.base()});
+  use_.written = Seconds(longest[0]);
+  use_.waited = Seconds(longest[1]);
+  return use_;
+}
+
+void resume(const fs::path& checkpoint, const ExecutionGraph& graph, std::int32_t rank,
+            StepExecutor& executor) {
+  std::vector<std::uint64_t> updated;
+  for (std::int32_t r = 0; r < graph.ranks(); ++r) {  // each has its shards of parameters
+    for (const StateBlock& block : updated_state(graph, r)) {
+      updated.push_back(block.id.key);
+    }
+  }
+  std::sort(updated.begin(), updated.end());
+  const Program& program = graph.program_of(rank);
+  load_checkpoint(checkpoint, held_state(graph, rank), updated, memory_of(executor),
+                  [&](TensorId id) { return program.tensors[id].name; });
+}
+
+fs::path latest_checkpoint(const fs::path& folder) {
+  std::error_code failed;
+  if (fs::exists(folder / kCheckpointManifest, failed)) {
+    return folder;
+  }
+  fs::path latest;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+    const fs::path& step = entry.path();
+    if (step.stem().string().starts_with("step-") && step.extension().empty() &&
+        fs::exists(step / kCheckpointManifest, failed)) {
+      latest = std::max(latest, step);
+    }
+  }
+  if (latest.empty()) {
+    throw InputError(folder.string(), "holds no checkpoint; expected a folder that run --checkpoint "
+                                      "wrote");
+  }
+  return latest;
+}
+
+Bytes checkpoint_bytes(const ExecutionGraph& graph, std::int32_t rank) {
+  double numbers = 0;
+  for (const StateBlock& block : written_state(graph, rank)) {
+    numbers += static_cast<double>(block.id.count * block.id.width);
+  }
+  return Bytes(4 * numbers);
+}
+
+}  // namespace stepcast::runtime
