@@ -4,7 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
 
 #include "cli/command.h"
 #include "cli/print/show_tables.h"
@@ -78,6 +84,8 @@ std::vector<std::string> variables_of(const CaptureSettings& settings, const fs:
   const std::string module = (modules / "libstepcast_cupti.so").string();
   all.push_back("CUDA_INJECTION64_PATH=" + module);
   all.push_back("NVTX_INJECTION64_PATH=" + module);
+  all.emplace_back(
+      "KINETO_USE_DAEMON");  // unset: with it older torch holds CUPTI from its import on
   std::string preload = (modules / "libstepcast_preload.so").string();
   if (nccl_details) {
     all.push_back("NCCL_PROFILER_PLUGIN=" + preload);
@@ -89,9 +97,66 @@ std::vector<std::string> variables_of(const CaptureSettings& settings, const fs:
   return all;
 }
 
+/// Looks, while a command runs, for processes that have loaded the CUDA driver but not the module:
+/// the driver is silent where it cannot load it.
+class LoaderWatch {
+ public:
+  explicit LoaderWatch(const fs::path& out)
+      : mine_("STEPCAST_PROFILE_OUT=" + out.string()), thread_([this] { run(); }) {}
+  ~LoaderWatch() { end(); }
+  LoaderWatch(const LoaderWatch&) = delete;
+  LoaderWatch& operator=(const LoaderWatch&) = delete;
+  /// How many there were.
+  std::size_t end() {
+    ended_ = true;
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+    return without_.size();
+  }
+
+ private:
+  void run() {
+    for (int tenths = 0; !ended_; ++tenths) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (tenths % 5 == 4) {  // not at once: the module comes after the driver
+        look();
+      }
+    }
+  }
+
+  void look() {
+    std::error_code gone;
+    for (fs::directory_iterator process("/proc", gone), last; process != last;
+         process.increment(gone)) {
+      if (text_of(process->path() / "environ").find(mine_) == std::string::npos) {
+        continue;
+      }
+      const std::string maps = text_of(process->path() / "maps");
+      const std::string pid = process->path().filename().string();
+      if (maps.find("/libstepcast_cupti.so") != std::string::npos) {
+        without_.erase(pid);
+      } else if (maps.find("/libcuda.so") != std::string::npos) {
+        without_.insert(pid);
+      }
+    }
+  }
+
+  static std::string text_of(const fs::path& file) {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  }
+
+  const std::string mine_;
+  std::set<std::string> without_;
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
 /// Why there is no trace. The worst that befell a process comes first.
 [[noreturn]] void fail(const ProfileCommand& options, const std::vector<ProcessStatus>& processes,
-                       const CommandEnd& end) {
+                       const CommandEnd& end, std::size_t without_module) {
   const std::string& program = options.command.front();
   if (!end.well()) {
     throw RunError(fmt::format("{} {}; no trace was written", program, end.text()));
@@ -104,10 +169,10 @@ std::vector<std::string> variables_of(const CaptureSettings& settings, const fs:
     }
     switch (state) {
       case State::kBusy:
-        throw EnvironmentError(fmt::format(
-            "{}: CUPTI serves one tool at a time, and {} holds it; nothing was captured; end that "
-            "tool and run again",
-            found->process, found->text));
+        throw EnvironmentError(
+            fmt::format("{}: {}, which serves one tool at a time; nothing was captured; end that "
+                        "tool and run again",
+                        found->process, found->text));
       case State::kStarted:
         throw RunError(fmt::format(
             "{} of {} ended without its exit handlers (killed, or _exit); no trace was written; "
@@ -121,6 +186,13 @@ std::vector<std::string> variables_of(const CaptureSettings& settings, const fs:
             "{} of {} used CUDA, but did nothing while it was recorded; nothing was captured",
             found->process, program));
     }
+  }
+  if (without_module > 0) {
+    throw EnvironmentError(
+        fmt::format("{} processes of {} loaded libcuda.so, but not libstepcast_cupti.so: a library "
+                    "that it needs "
+                    "is missing or older there; LD_DEBUG=libs {} says which",
+                    without_module, program, program));
   }
   throw EnvironmentError(fmt::format(
       "no process of {} used CUDA: nothing was captured (a program that is linked with CUDA but "
@@ -150,7 +222,8 @@ class Turn {
 void warn(const traces::Recording& recording, const std::string& out) {
   tell_oddities(out, recording.all_oddities());
   for (const traces::RankRecording& rank : recording.ranks) {
-    for (const char* key : {"truncated", "late_start_ns", "cupti.problems"}) {
+    for (const char* key :
+         {"cupti.records", "cupti.taken", "truncated", "late_start_ns", "cupti.problems"}) {
       if (const auto found = rank.metadata.find(key); found != rank.metadata.end()) {
         fmt::print(stderr, "stepcast: {}: rank {}: {}: {}\n", out, rank.rank, key, found->second);
       }
@@ -191,14 +264,16 @@ int profile(const ProfileCommand& options, const Context& context) {
   if (here.world_size <= 1) {
     parts.remove();  // of a capture that was broken off
   }
+  LoaderWatch loaders(settings.out);
   const CommandEnd end =
       run_command(options.command, variables_of(settings, modules, options.nccl_details));
+  const std::size_t without_module = loaders.end();
   const Turn turn(parts.folder());
   const std::vector<ProcessStatus> processes = parts.processes();
   std::vector<traces::Recording> recordings = parts.recordings();
   if (here.world_size > 1) {
     if (!end.well()) {
-      fail(options, processes, end);
+      fail(options, processes, end, without_module);
     }
     if (static_cast<std::int32_t>(recordings.size()) < here.world_size) {
       return 0;  // another rank merges, when the last is there
@@ -208,7 +283,7 @@ int profile(const ProfileCommand& options, const Context& context) {
     parts.remove();
     std::error_code kept;
     fs::remove(settings.out, kept);  // where it is empty, it was ours
-    fail(options, processes, end);
+    fail(options, processes, end, without_module);
   }
   traces::Recording merged = profiler::merge_ranks(std::move(recordings));
   merged.producer = std::string(kVersionText);

@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <sstream>
 
 #include "core/error.h"
@@ -73,7 +75,9 @@ std::string find_program(const std::string& name) {
 
 CommandEnd run_command(const std::vector<std::string>& command,
                        const std::vector<std::string>& variables) {
-  std::vector<std::string> environment = variables;
+  std::vector<std::string> environment;
+  std::copy_if(variables.begin(), variables.end(), std::back_inserter(environment),
+               [](const std::string& v) { return v.find('=') != std::string::npos; });
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name = name_of(*entry);
     bool replaced = false;

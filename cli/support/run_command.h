@@ -16,7 +16,8 @@ struct CommandEnd {
 /// there is none that can be run.
 std::string find_program(const std::string& name);
 
-/// Runs a command with these variables set on top of our own environment, and waits. The terminal's
+/// Runs a command with these variables set on top of our own environment, or, where one is a name
+/// alone, unset, and waits. The terminal's
 /// interrupt reaches the command alone; SIGTERM and SIGUSR2 are passed on to it. Errors: RunError
 /// when it cannot be started.
 CommandEnd run_command(const std::vector<std::string>& command,

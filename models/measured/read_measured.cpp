@@ -164,7 +164,7 @@ class Reader {
     whole_ = false;
     while (lines.next()) {
       row.fields = lines.fields();
-      origin_ = {static_cast<std::uint32_t>(table_.files.size() - 1), lines.line(), 0, 0};
+      origin_ = {static_cast<std::uint32_t>(table_.files.size() - 1), lines.line(), kUnread, 0};
       try {
         if (row.fields.size() != width) {
           throw RowError(fmt::format("{} fields, expected {}; mend or remove the line",
@@ -204,6 +204,9 @@ class Reader {
   void skip(std::string reason) {
     ++table_.files.back().rows;
     whole_ = false;
+    if (origin_.testbed == kUnread) {
+      origin_.testbed = index_of(table_.testbeds, testbeds_, Testbed{});
+    }
     table_.skipped.push_back({origin_, std::move(reason)});
   }
 
@@ -331,6 +334,8 @@ class Reader {
   std::map<Testbed, std::uint32_t> testbeds_;
   std::map<std::string, std::uint32_t> sources_;
   std::map<std::string, std::int64_t> configurations_;
+  static constexpr std::uint32_t kUnread =
+      UINT32_MAX;  ///< testbed of a row rejected before it is read
   MeasuredTable::Origin origin_;
   bool whole_ = false;  ///< the last line was an op, or one of several, that a line may be added to
 };

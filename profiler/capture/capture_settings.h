@@ -20,7 +20,7 @@ struct CaptureSettings {
   std::string mark;               ///< name of the ranges that are steps; empty: the usual ones
   bool own_ops = false;  ///< the program names its ops (CuptiModule::push_op); not by environment
   bool whole_graphs = false;  ///< one record per launch of a CUDA graph, not one per node
-  std::uint64_t buffer_bytes = std::uint64_t{128} << 20;  ///< of records not read yet
+  std::uint64_t buffer_bytes = std::uint64_t{512} << 20;  ///< of records not read yet
   std::uint64_t most_records = 20'000'000;                ///< of records kept
 };
 

@@ -58,6 +58,15 @@ void RecordBuffers::filled(std::uint8_t* buffer, std::size_t valid) {
   ready_.notify_one();
 }
 
+bool RecordBuffers::half_full(std::uint32_t milliseconds) {
+  std::unique_lock lock(mutex_);
+  const auto filled = [this] { return 2 * full_.size() >= most_; };
+  ready_.wait_for(lock, std::chrono::milliseconds(milliseconds),
+                  [&] { return filled() || woken_; });
+  woken_ = false;
+  return filled();
+}
+
 std::optional<RecordBuffers::Full> RecordBuffers::next(std::uint32_t milliseconds) {
   std::unique_lock lock(mutex_);
   ready_.wait_for(lock, std::chrono::milliseconds(milliseconds),

@@ -30,6 +30,9 @@ class RecordBuffers {
     std::uint8_t* buffer = nullptr;
     std::size_t valid = 0;
   };
+  /// Waits up to `milliseconds` until half of the budget is filled, or until woken: a reader that
+  /// has time until then takes none from the application. Returns whether it is filled.
+  bool half_full(std::uint32_t milliseconds);
   /// The next to read, waiting up to `milliseconds`; the reader hands it back with recycle().
   std::optional<Full> next(std::uint32_t milliseconds);
   void recycle(std::uint8_t* buffer);

@@ -287,16 +287,43 @@ void Capture::check_limits() {
   }
 }
 
+/// Leaves a record now and then, more often at first.
+void Capture::mark() {
+  const std::int64_t at = Collector::now();
+  const std::int64_t pause = marks_.size() < 10 ? kSecond / 10 : kSecond;
+  const std::int64_t before = marks_.empty() ? collecting_since_ : marks_.back();
+  if (at - before >= pause && collector_.mark()) {
+    marks_.push_back(at);
+  }
+}
+
+/// Tells from the marks that came back, and from when on none did, whether CUPTI's buffers went to
+/// somebody else. Where none ever came, but other records did, marks say nothing.
+void Capture::note_taken() {
+  const std::int64_t last = parser_->last_own_call();
+  const auto lost = std::upper_bound(marks_.begin(), marks_.end(), last);
+  const bool known = last > 0 || parser_->size() == 0;
+  if (lost == marks_.end() || !known) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  const std::int64_t from = lost == marks_.begin() ? collecting_since_ : *(lost - 1);
+  taken_ = fmt::format(
+      "another tool took CUPTI's buffers {:.1f} s after the capture began (torch.profiler does): "
+      "what came after is missing; leave that tool out",
+      static_cast<double>(from - collecting_since_) / kSecond);
+}
+
 /// Reads until the device has caught up with what was launched, or for long enough.
 void Capture::drain() {
   constexpr std::int64_t kLongest = 5 * kSecond;
   const std::int64_t until = Collector::now() + kLongest;
+  collector_.flush(false);
+  collector_.read(*parser_, 0);
   while (!exiting_ && Collector::now() < until && !parser_->complete()) {
     collector_.flush(false);
     collector_.read(*parser_, 100);
   }
-  collector_.flush(false);
-  collector_.read(*parser_, 0);
   if (!parser_->complete()) {
     collector_.flush(true);
     collector_.read(*parser_, 0);
@@ -305,11 +332,17 @@ void Capture::drain() {
 
 void Capture::run() {
   constexpr std::uint32_t kPoll = 50;
+  parser_->own_thread(static_cast<std::uint32_t>(this_thread()));
   while (!end_ && !abandoned_) {
     if (start_) {
       start_collecting();
     }
-    collector_.read(*parser_, kPoll);
+    if (state_ == State::kCollecting) {  // which only this thread changes by now
+      mark();
+    }
+    if (collector_.half_full(kPoll)) {
+      collector_.read(*parser_, 0);
+    }
     check_limits();
   }
   if (abandoned_) {
@@ -323,8 +356,12 @@ void Capture::run() {
     finish_ = std::min(finish_, Collector::now());
   }
   if (collected) {
+    if (const std::int64_t at = Collector::now(); collector_.mark()) {
+      marks_.push_back(at);
+    }
     collector_.disable();
     drain();
+    note_taken();
   }
   last_ = Collector::clocks();
   if (!exiting_) {
@@ -397,6 +434,16 @@ std::optional<traces::Recording> Capture::take(LaunchedRank rank) {
   if (collector_.declined_buffers() > 0) {
     facts.metadata["cupti.declined_buffers"] = std::to_string(collector_.declined_buffers());
   }
+  if (const auto [records, seconds] = collector_.read_so_far(); records > 0 && seconds > 0) {
+    const double window = static_cast<double>(last_.capture - collecting_since_) / kSecond;
+    const auto count = static_cast<double>(records);
+    facts.metadata["cupti.records"] =
+        fmt::format("{} records in {:.3g} s ({:.3g} a second), read at {:.3g} a second", records,
+                    window, count / window, count / seconds);
+  }
+  if (!taken_.empty()) {
+    facts.metadata["cupti.taken"] = taken_;
+  }
   if (truncated_) {
     facts.metadata["truncated"] = fmt::format("after {} records", settings_.most_records);
   }
@@ -413,6 +460,9 @@ std::string Capture::shortfall() const {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) {
     return failure_;
+  }
+  if (!taken_.empty()) {
+    return taken_;
   }
   if (settings_.steps && begin_ == kNever) {
     return fmt::format(

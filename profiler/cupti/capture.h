@@ -69,7 +69,9 @@ class Capture {
   void run();
   void start_collecting();
   void check_limits();
+  void mark();
   void drain();
+  void note_taken();
 
   CaptureSettings settings_;
   Collector collector_;
@@ -77,6 +79,8 @@ class Capture {
   std::function<void(Capture&)> on_end_;
   std::unique_ptr<RecordParser> parser_;
   std::thread reader_;
+  std::vector<std::int64_t>
+      marks_;  ///< times of the calls by which the buffers are known to be ours
   std::atomic<bool> abandoned_{false}, start_{false}, end_{false}, exiting_{false}, over_{false};
   std::atomic<std::uint32_t> signals_{0};
 
@@ -95,7 +99,7 @@ class Capture {
   std::int64_t elsewhere_since_ = 0;
   std::uint64_t lost_calls_ = 0;
   ClockPair first_, last_;
-  std::string failure_;
+  std::string failure_, taken_;
   bool truncated_ = false;
   std::uint32_t signals_seen_ = 0;
 };

@@ -2,9 +2,11 @@
 
 #include <cupti_driver_cbid.h>
 #include <cupti_runtime_cbid.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdlib>
 #include <ctime>
 
 namespace stepcast::profiler::cupti {
@@ -45,8 +47,35 @@ std::string words(CUptiResult result) {
   if (cuptiGetErrorMessage(result, &text) != CUPTI_SUCCESS || text == nullptr) {
     cuptiGetResultString(result, &text);
   }
-  return fmt::format("{} (CUPTI error {})", text == nullptr ? "unknown" : text,
-                     static_cast<int>(result));
+  return fmt::format("{} (CUPTI error {}) by libcupti {}", text == nullptr ? "unknown" : text,
+                     static_cast<int>(result), Collector::version());
+}
+
+/// Two clocks read at one moment: of several readings, that in which ours moves least counts.
+template <class Other>
+ClockPair read_together(const Other& other) {
+  ClockPair best;
+  std::int64_t closest = INT64_MAX;
+  for (int i = 0; i < 9; ++i) {
+    const std::int64_t before = read_clock(CLOCK_MONOTONIC);
+    const std::int64_t seen = other();
+    const std::int64_t after = read_clock(CLOCK_MONOTONIC);
+    if (after - before < closest) {
+      closest = after - before;
+      best = {before + closest / 2, seen};
+    }
+  }
+  return best;
+}
+
+/// Ours less CUPTI's own.
+std::int64_t ahead_of_cupti() {
+  const ClockPair both = read_together([] {
+    std::uint64_t stamp = 0;
+    cuptiGetTimestamp(&stamp);
+    return static_cast<std::int64_t>(stamp);
+  });
+  return both.capture - both.realtime;
 }
 
 /// Calls that tell nothing of a step and would be most of the records.
@@ -120,33 +149,58 @@ bool Collector::note(CUptiResult result, const char* call) {
   return false;
 }
 
-Collector::Rejection Collector::open(CUpti_CallbackFunc callback, void* user_data) {
+/// A subscriber of the second kind learns who is there before it. Newer libraries give it calls of
+/// its own and refuse it those of the first kind, which are used here: a kind switched on and off
+/// says so.
+Collector::Rejection Collector::subscribe(bool named, CUpti_CallbackFunc callback,
+                                          void* user_data) {
   std::array<char, 2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder{};
   CUpti_SubscriberParams params{};
   params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
   params.subscriberName = "stepcast";
   params.oldSubscriberName = holder.data();
   params.oldSubscriberSize = holder.size() - 1;
-  const CUptiResult subscribed = cuptiSubscribe_v2(&subscriber_, callback, user_data, &params);
+  const CUptiResult subscribed = named
+                                     ? cuptiSubscribe_v2(&subscriber_, callback, user_data, &params)
+                                     : cuptiSubscribe(&subscriber_, callback, user_data);
   if (subscribed == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
-    return {true, holder[0] == '\0' ? "another tool, which CUPTI does not name" : holder.data()};
+    return {true,
+            fmt::format("{} holds CUPTI (libcupti {})",
+                        holder[0] == '\0' ? "another tool, which it does not name," : holder.data(),
+                        version())};
   }
   if (subscribed != CUPTI_SUCCESS) {
-    return {false, "cuptiSubscribe_v2: " + words(subscribed)};
+    return {false, fmt::format("{}: {}", named ? "cuptiSubscribe_v2" : "cuptiSubscribe",
+                               words(subscribed))};
   }
   current.store(this);
-  const auto needed = [&](CUptiResult result, const char* call) {
-    return result == CUPTI_SUCCESS ? std::string() : fmt::format("{}: {}", call, words(result));
-  };
-  std::string failure = needed(cuptiActivityRegisterTimestampCallback(&timestamp),
-                               "cuptiActivityRegisterTimestampCallback");
-  if (failure.empty()) {
-    failure = needed(cuptiActivityRegisterCallbacks(&buffer_requested, &buffer_completed),
-                     "cuptiActivityRegisterCallbacks");
+  shift_ = note(cuptiActivityRegisterTimestampCallback(&timestamp),
+                "cuptiActivityRegisterTimestampCallback")
+               ? 0
+               : ahead_of_cupti();
+  constexpr CUpti_ActivityKind kHostOnly = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
+  const char* call = "cuptiActivityRegisterCallbacks";
+  CUptiResult result = cuptiActivityRegisterCallbacks(&buffer_requested, &buffer_completed);
+  if (result == CUPTI_SUCCESS) {
+    call = "cuptiActivityEnable";
+    result = cuptiActivityEnable(kHostOnly);
   }
-  if (!failure.empty()) {
+  if (result != CUPTI_SUCCESS) {
     close();
-    return {false, failure};
+    return {false, fmt::format("{}: {}", call, words(result))};
+  }
+  note(cuptiActivityDisable(kHostOnly), "cuptiActivityDisable");
+  return {};
+}
+
+Collector::Rejection Collector::open(CUpti_CallbackFunc callback, void* user_data) {
+  Rejection rejection = subscribe(true, callback, user_data);
+  if (!rejection.busy && !rejection.reason.empty()) {
+    problems_.clear();
+    rejection = subscribe(false, callback, user_data);
+  }
+  if (!rejection.reason.empty()) {
+    return rejection;
   }
   note(cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM), "cuptiSetThreadIdType");
   note(cuptiActivityEnableAllSyncRecords(0), "cuptiActivityEnableAllSyncRecords");
@@ -167,7 +221,18 @@ void Collector::close() {
     note(cuptiUnsubscribe(subscriber_), "cuptiUnsubscribe");
     subscriber_ = nullptr;
   }
-  // Buffers that CUPTI still holds come back later; no thread waits for them then.
+  constexpr std::int64_t kMoved = 1'000'000;  // ns
+  if (shift_ != 0 && std::abs(ahead_of_cupti() - shift_) > kMoved) {
+    const std::lock_guard lock(problems_mutex_);
+    problems_ += problems_.empty() ? "" : "; ";
+    problems_ += "the time of day was set while it recorded: times before and after do not fit";
+  }
+}
+
+/// Buffers that CUPTI still holds come back later.
+Collector::~Collector() {
+  Collector* self = this;
+  current.compare_exchange_strong(self, nullptr);
 }
 
 std::string Collector::enable() {
@@ -228,15 +293,27 @@ std::uint64_t Collector::node_id(CUgraphNode node) {
   return node != nullptr && cuptiGetGraphNodeId(node, &id) == CUPTI_SUCCESS ? id : 0;
 }
 
-bool Collector::read(RecordParser& parser, std::uint32_t milliseconds) {
-  bool any = false;
+bool Collector::mark() {
+  using GetVersion = CUresult(int*);
+  static auto* const get_version = [] {
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return reinterpret_cast<GetVersion*>(driver == nullptr ? nullptr
+                                                           : dlsym(driver, "cuDriverGetVersion"));
+  }();
+  int driver_version = 0;
+  return get_version != nullptr && get_version(&driver_version) == CUDA_SUCCESS;
+}
+
+void Collector::read(RecordParser& parser, std::uint32_t milliseconds) {
+  parser.shift_stamps(shift_);
   for (auto full = buffers_.next(milliseconds); full; full = buffers_.next(0)) {
-    any = true;
+    const std::int64_t begin = now();
     CUpti_Activity* record = nullptr;
     CUptiResult result = CUPTI_SUCCESS;
     while ((result = cuptiActivityGetNextRecord(full->buffer, full->valid, &record)) ==
            CUPTI_SUCCESS) {
       parser.add(*record);
+      ++records_;
     }
     // The end of the buffer, or a record that is incomplete: what follows it cannot be read.
     if (result != CUPTI_ERROR_MAX_LIMIT_REACHED) {
@@ -244,8 +321,8 @@ bool Collector::read(RecordParser& parser, std::uint32_t milliseconds) {
       dropped_.fetch_add(1);
     }
     buffers_.recycle(full->buffer);
+    reading_s_ += static_cast<double>(now() - begin) * 1e-9;
   }
-  return any;
 }
 
 void Collector::give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
@@ -275,19 +352,7 @@ std::string Collector::api_name(bool runtime, std::uint32_t callback) {
 std::int64_t Collector::now() { return read_clock(CLOCK_MONOTONIC); }
 
 ClockPair Collector::clocks() {
-  // Several readings; the one whose two ends of the monotonic clock lie closest counts.
-  ClockPair best;
-  std::int64_t closest = INT64_MAX;
-  for (int i = 0; i < 9; ++i) {
-    const std::int64_t before = read_clock(CLOCK_MONOTONIC);
-    const std::int64_t realtime = read_clock(CLOCK_REALTIME);
-    const std::int64_t after = read_clock(CLOCK_MONOTONIC);
-    if (after - before < closest) {
-      closest = after - before;
-      best = {before + closest / 2, realtime};
-    }
-  }
-  return best;
+  return read_together([] { return read_clock(CLOCK_REALTIME); });
 }
 
 std::string Collector::problems() const {

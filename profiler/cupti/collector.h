@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "profiler/capture/record_buffers.h"
 #include "profiler/cupti/cupti_records.h"
@@ -22,10 +23,13 @@ class Collector {
  public:
   Collector(std::uint64_t buffer_bytes, bool whole_graphs)
       : buffers_(buffer_bytes), whole_graphs_(whole_graphs) {}
+  ~Collector();
+  Collector(const Collector&) = delete;
+  Collector& operator=(const Collector&) = delete;
 
   struct Rejection {
-    bool busy = false;  ///< another tool is subscribed
-    std::string reason;
+    bool busy = false;   ///< another tool is subscribed
+    std::string reason;  ///< with the version of CUPTI
   };
   /// Subscribes and registers. `callback` gets `user_data`. Empty reason: done.
   Rejection open(CUpti_CallbackFunc callback, void* user_data);
@@ -44,9 +48,19 @@ class Collector {
   /// The id by which records name a node; 0: CUPTI does not say.
   static std::uint64_t node_id(CUgraphNode node);
 
+  /// A driver call that has no effect but its record. Whoever registers buffers of their own gets
+  /// that from then on (torch.profiler does, whether or not it is subscribed). Returns whether the
+  /// call was made.
+  bool mark();
+
+  /// Waits up to `milliseconds` until half of the buffers wait to be read; whether they do.
+  bool half_full(std::uint32_t milliseconds) { return buffers_.half_full(milliseconds); }
   /// Hands records of filled buffers to the parser; waits up to `milliseconds` for the first.
-  /// Returns whether there were any.
-  bool read(RecordParser& parser, std::uint32_t milliseconds);
+  void read(RecordParser& parser, std::uint32_t milliseconds);
+  /// Records read so far, and how long that took.
+  [[nodiscard]] std::pair<std::uint64_t, double> read_so_far() const {
+    return {records_, reading_s_};
+  }
   void wake() { buffers_.wake(); }
   /// Records that CUPTI dropped, as it counts them.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(); }
@@ -75,11 +89,15 @@ class Collector {
                    std::size_t valid);
 
  private:
+  Rejection subscribe(bool named, CUpti_CallbackFunc callback, void* user_data);
   bool note(CUptiResult result, const char* call);
 
   RecordBuffers buffers_;
   bool whole_graphs_;
   std::atomic<std::uint64_t> dropped_{0};
+  std::int64_t shift_ = 0;  ///< from stamps of CUPTI's own clock to ours; 0: it takes ours
+  std::uint64_t records_ = 0;
+  double reading_s_ = 0;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   mutable std::mutex problems_mutex_;  ///< callbacks note theirs on the application's threads
   std::string problems_;

@@ -24,8 +24,8 @@ using DeviceRecord = CUpti_ActivityDevice5;
 using ContextRecord = CUpti_ActivityContext3;
 using StreamRecord = CUpti_ActivityStream;
 
-/// Meanings of external correlation ids of each kind here.
-constexpr CUpti_ExternalCorrelationKind kOpIds = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+/// Meanings of external correlation ids of each kind here. Kineto's are CUSTOM0 and CUSTOM1.
+constexpr CUpti_ExternalCorrelationKind kOpIds = CUPTI_EXTERNAL_CORRELATION_KIND_UNKNOWN;
 constexpr CUpti_ExternalCorrelationKind kNcclIds = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2;
 
 }  // namespace stepcast::profiler::cupti

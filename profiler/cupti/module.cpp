@@ -1,7 +1,5 @@
 #include "profiler/cupti/module.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <vector>
 
@@ -25,9 +23,7 @@ class OwnCapture final : public CuptiModule {
     const Collector::Rejection rejection = capture_->open();
     if (!rejection.reason.empty()) {
       capture_.reset();
-      return rejection.busy
-                 ? fmt::format("CUPTI is held by {}; end that tool first", rejection.reason)
-                 : rejection.reason;
+      return rejection.reason + (rejection.busy ? "; end that tool first" : "");
     }
     return {};
   }

@@ -27,8 +27,6 @@ Specific as(const Record& record) {
   return specific;
 }
 
-std::int64_t ns(std::uint64_t stamp) { return static_cast<std::int64_t>(stamp); }
-
 template <std::size_t N>
 std::string_view pick(const std::array<std::string_view, N>& names, std::uint32_t i) {
   return i < N ? names[i] : std::string_view("?");
@@ -258,8 +256,8 @@ void RecordParser::add_work(const DeviceRecordType& r, NameId name, EventCategor
   if (!timed(r.start, r.end, recording_.names.view(name))) {
     return;
   }
-  Work work{ns(r.start), ns(r.end), r.correlationId, r.deviceId, r.contextId,
-            r.streamId,  name,      category,        detail};
+  Work work{time(r.start), time(r.end), r.correlationId, r.deviceId, r.contextId,
+            r.streamId,    name,        category,        detail};
   if constexpr (requires { r.graphNodeId; }) {
     work.node = r.graphNodeId;
   }
@@ -289,7 +287,7 @@ void RecordParser::add_kernel(const KernelRecord& r) {
   info.shared_memory = shared >= 0 && shared <= INT32_MAX ? static_cast<std::int32_t>(shared) : -1;
   if (r.graphNodeId != 0) {
     info.graph = r.graphId;
-    info.graph_node = ns(r.graphNodeId);
+    info.graph_node = static_cast<std::int64_t>(r.graphNodeId);
   }
   const NameId name = kernel_name(r.name);
   const bool collective = communicates(name);
@@ -302,9 +300,11 @@ void RecordParser::add_api(const ApiRecord& r, bool runtime) {
   if (fresh) {
     found->second = recording_.names.intern(api_name_(runtime, r.cbid));
   }
-  if (timed(r.start, r.end, recording_.names.view(found->second))) {
-    apis_.push_back(
-        {ns(r.start), ns(r.end), r.correlationId, r.processId, r.threadId, found->second, runtime});
+  if (r.threadId == own_thread_ && own_thread_ != 0) {
+    last_own_call_ = std::max(last_own_call_, time(r.start));
+  } else if (timed(r.start, r.end, recording_.names.view(found->second))) {
+    apis_.push_back({time(r.start), time(r.end), r.correlationId, r.processId, r.threadId,
+                     found->second, runtime});
   }
 }
 
@@ -324,7 +324,7 @@ void RecordParser::add_sync(const SyncRecord& r) {
       break;
   }
   if (timed(r.start, r.end, "synchronization")) {
-    syncs_.push_back({ns(r.start), ns(r.end), r.correlationId, r.contextId, r.streamId,
+    syncs_.push_back({time(r.start), time(r.end), r.correlationId, r.contextId, r.streamId,
                       r.cudaEventId, r.cudaEventSyncId, kind});
   }
 }
@@ -335,7 +335,7 @@ void RecordParser::add_overhead(const OverheadRecord& r) {
   if (timed(r.start, r.end, name)) {
     const bool thread = r.objectKind == CUPTI_ACTIVITY_OBJECT_THREAD;
     const bool process = thread || r.objectKind == CUPTI_ACTIVITY_OBJECT_PROCESS;
-    ranges_.push_back({ns(r.start), ns(r.end), process ? r.objectId.pt.processId : 0,
+    ranges_.push_back({time(r.start), time(r.end), process ? r.objectId.pt.processId : 0,
                        thread ? r.objectId.pt.threadId : 0, r.correlationId,
                        recording_.names.intern(name), EventCategory::kOverhead});
   }
@@ -354,8 +354,7 @@ void RecordParser::add_marker(const MarkerRecord& r) {
     const NameId full = r.domain == nullptr
                             ? recording_.names.intern(name)
                             : recording_.names.intern(fmt::format("{}: {}", r.domain, name));
-    open_[r.id] = {ns(r.timestamp), r.objectId.pt.processId, thread ? r.objectId.pt.threadId : 0,
-                   full};
+    open_[r.id] = {r.timestamp, r.objectId.pt.processId, thread ? r.objectId.pt.threadId : 0, full};
   } else if ((r.flags & CUPTI_ACTIVITY_FLAG_MARKER_END) != 0) {
     const auto begun = open_.find(r.id);
     if (begun == open_.end()) {
@@ -363,9 +362,9 @@ void RecordParser::add_marker(const MarkerRecord& r) {
       return;
     }
     const OpenRange& o = begun->second;
-    if (timed(static_cast<std::uint64_t>(o.begin), r.timestamp, recording_.names.view(o.name))) {
-      ranges_.push_back(
-          {o.begin, ns(r.timestamp), o.process, o.thread, 0, o.name, EventCategory::kUserRange});
+    if (timed(o.begin, r.timestamp, recording_.names.view(o.name))) {
+      ranges_.push_back({time(o.begin), time(r.timestamp), o.process, o.thread, 0, o.name,
+                         EventCategory::kUserRange});
     }
     open_.erase(begun);
   } else {

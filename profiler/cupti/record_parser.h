@@ -54,6 +54,11 @@ class RecordParser {
   RecordParser(std::string source, ApiName api_name);
 
   void add(const Record& record);
+  /// Stamps of records plus this are times of the capture's clock.
+  void shift_stamps(std::int64_t ns) { shift_ = ns; }
+  /// Calls of this thread are the capture's own: not kept, only the time of the last.
+  void own_thread(std::uint32_t thread) { own_thread_ = thread; }
+  [[nodiscard]] std::int64_t last_own_call() const { return last_own_call_; }
   void add(const NcclCall& call) { nccl_.add(call); }
   void add(const NcclDetail& detail) { nccl_.add(detail); }
   /// The node of a CUDA graph does work of this op: known when the graph was made, by node.
@@ -111,7 +116,7 @@ class RecordParser {
     traces::EventCategory category;
   };
   struct OpenRange {
-    std::int64_t begin;
+    std::uint64_t begin;  ///< as stamped
     std::uint32_t process, thread;
     NameId name;
   };
@@ -130,6 +135,9 @@ class RecordParser {
   void add_device(const DeviceRecord& r);
   void add_stream(const StreamRecord& r);
   bool timed(std::uint64_t begin, std::uint64_t end, std::string_view what);
+  [[nodiscard]] std::int64_t time(std::uint64_t stamp) const {
+    return static_cast<std::int64_t>(stamp) + shift_;
+  }
   std::int32_t append_copy(std::uint64_t bytes, std::int32_t peer);
   NameId kernel_name(const char* mangled);
   bool communicates(NameId kernel);
@@ -148,6 +156,9 @@ class RecordParser {
   traces::Recording recording_;
   std::unique_ptr<traces::RankBuilder> builder_;
   ApiName api_name_;
+  std::int64_t shift_ = 0;
+  std::uint32_t own_thread_ = 0;
+  std::int64_t last_own_call_ = 0;  ///< 0: none came
   std::map<std::pair<bool, std::uint32_t>, NameId> api_names_;
   std::unordered_map<std::string, NameId> demangled_;
   std::unordered_map<NameId, bool> communicates_;

@@ -1,5 +1,7 @@
 #include "profiler/nccl/communicators.h"
 
+#include <algorithm>
+
 namespace stepcast::profiler {
 
 std::uint64_t Communicators::hash(const void* bytes, std::size_t size, std::uint64_t seed) {
@@ -37,6 +39,14 @@ std::uint64_t Communicators::child_id(const void* parent, std::int32_t color) {
   Entry& entry = entries_[parent];
   const std::int64_t made_from[] = {entry.children++, color};
   return hash(made_from, sizeof made_from, entry.id);
+}
+
+std::uint64_t Communicators::shrunk_id(const void* parent, const int* excluded, int count) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[parent];
+  const std::int64_t number = entry.shrunk++;
+  const std::uint64_t seed = hash(&number, sizeof number, entry.id + 1);
+  return hash(excluded, static_cast<std::size_t>(std::max(0, count)) * sizeof *excluded, seed);
 }
 
 void Communicators::await(const void* parent, const void* const* made, std::uint64_t id) {

@@ -20,6 +20,7 @@ class Communicators {
     std::int64_t collectives = 0;  ///< run so far
     std::int64_t exchanges = 0;    ///< groups of sends and receives
     std::int64_t children = 0;
+    std::int64_t shrunk = 0;  ///< children that not every member has asked for
   };
   static std::uint64_t hash(const void* bytes, std::size_t size, std::uint64_t seed = fnv1a({}));
 
@@ -27,8 +28,10 @@ class Communicators {
   void remove(const void* handle);
   /// Members and rank of one that was not ready when it was made.
   void complete(const void* handle, std::int32_t members, std::int32_t rank);
-  /// The id of a communicator split or shrunk from `parent`; every member calls it alike.
+  /// The id of a communicator split from `parent`; every member calls it alike.
   std::uint64_t child_id(const void* parent, std::int32_t color);
+  /// The id of one without these `count` members; all others call it alike.
+  std::uint64_t shrunk_id(const void* parent, const int* excluded, int count);
   /// A communicator asked of `parent` that is still being made: NCCL writes its handle to `made`,
   /// and says that it has by `parent` being done (arrived).
   void await(const void* parent, const void* const* made, std::uint64_t id);

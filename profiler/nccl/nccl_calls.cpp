@@ -127,15 +127,22 @@ std::int32_t NcclCalls::describe(traces::RankBuilder& builder,
   CollectiveInfo info;
   info.from_host = true;
   info.sequence = first.sequence;
-  info.group = builder.group(fmt::format("nccl-{:016x}", first.communicator));
-  traces::Group& group = rank.groups[static_cast<std::size_t>(info.group)];
+  // One whose making was not seen has no id, and is not one with others of that kind.
+  traces::Group unknown;
+  if (first.communicator != 0) {
+    info.group = builder.group(fmt::format("nccl-{:016x}", first.communicator));
+  }
+  traces::Group& group =
+      info.group < 0 ? unknown : rank.groups[static_cast<std::size_t>(info.group)];
   constexpr std::int32_t kLargest = 1 << 20;
   if (group.size == 0 && first.members > 0 && first.members <= kLargest) {
     group.size = first.members;
     group.ranks.assign(static_cast<std::size_t>(first.members), -1);  // others are not known here
     if (first.rank >= 0 && first.rank < first.members) {
       group.ranks[static_cast<std::size_t>(first.rank)] = global_rank;
-      rank.metadata["nccl.rank." + group.name] = std::to_string(first.rank);
+      if (info.group >= 0) {
+        rank.metadata["nccl.rank." + group.name] = std::to_string(first.rank);
+      }
     }
   }
   const NcclType type = nccl_type(first.type);

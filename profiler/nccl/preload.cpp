@@ -257,6 +257,22 @@ STEPCAST_EXPORT ncclResult_t ncclAlltoAll(const void* send, void* receive, size_
   return observe(NcclFunction::kAllToAll, comm, count, type, -1,
                  [&] { return pass_on(send, receive, count, type, comm, stream); });
 }
+
+STEPCAST_EXPORT ncclResult_t ncclGather(const void* send, void* receive, size_t count,
+                                        ncclDataType_t type, int root, ncclComm_t comm,
+                                        cudaStream_t stream) {
+  STEPCAST_REAL(ncclGather)
+  return observe(NcclFunction::kGather, comm, count, type, root,
+                 [&] { return pass_on(send, receive, count, type, root, comm, stream); });
+}
+
+STEPCAST_EXPORT ncclResult_t ncclScatter(const void* send, void* receive, size_t count,
+                                         ncclDataType_t type, int root, ncclComm_t comm,
+                                         cudaStream_t stream) {
+  STEPCAST_REAL(ncclScatter)
+  return observe(NcclFunction::kScatter, comm, count, type, root,
+                 [&] { return pass_on(send, receive, count, type, root, comm, stream); });
+}
 #endif
 
 STEPCAST_EXPORT ncclResult_t ncclGroupStart() {
@@ -334,18 +350,32 @@ STEPCAST_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, con
   return result;
 }
 
+/// Knows a communicator that was asked of `parent` by its id.
+static ncclResult_t asked_of(ncclComm_t parent, std::uint64_t id, const ncclComm_t* made,
+                             ncclResult_t result) {
+  if (made != nullptr && *made != nullptr) {
+    communicators().add(*made, id, 0, 0);  // it may not be ready: asked at its first use
+  } else if (made != nullptr && result == ncclInProgress) {
+    communicators().await(parent, reinterpret_cast<const void* const*>(made), id);
+  }
+  return result;
+}
+
 STEPCAST_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
                                            ncclConfig_t* config) {
   STEPCAST_REAL(ncclCommSplit)
   const ncclResult_t result = pass_on(comm, color, key, made, config);
-  const std::uint64_t id = communicators().child_id(comm, color);
-  if (made != nullptr && *made != nullptr) {
-    communicators().add(*made, id, 0, 0);  // it may not be ready: asked at its first use
-  } else if (made != nullptr && result == ncclInProgress) {
-    communicators().await(comm, reinterpret_cast<const void* const*>(made), id);
-  }
-  return result;
+  return asked_of(comm, communicators().child_id(comm, color), made, result);
 }
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+STEPCAST_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count,
+                                            ncclComm_t* made, ncclConfig_t* config, int flags) {
+  STEPCAST_REAL(ncclCommShrink)
+  const ncclResult_t result = pass_on(comm, excluded, count, made, config, flags);
+  return asked_of(comm, communicators().shrunk_id(comm, excluded, count), made, result);
+}
+#endif
 
 /// Callers ask a communicator that does not block whether it is done before they read what a
 /// split made.

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
+#include <fstream>
 
 #include "core/error.h"
+#include "core/fnv1a.h"
 #include "runtime/loaded_module.h"
 
 namespace stepcast::runtime::cuda {
@@ -44,12 +45,16 @@ const Module& usable_module(const std::filesystem::path& file) {
 }
 
 double device_key(const Probe& probe, int local_rank) {
-  std::array<char, 256> machine{};
-  gethostname(machine.data(), machine.size() - 1);
-  const std::string& bus =
-      probe.buses.at(static_cast<std::size_t>(local_rank) % probe.buses.size());
-  return static_cast<double>(std::hash<std::string>{}(std::string(machine.data()) + ' ' + bus) >>
-                             12);
+  // Containers of different machines may bear one name: a boot of one machine has an id of its own.
+  std::string machine;
+  if (!std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), machine)) {
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    machine = name.data();
+  }
+  const std::string& device =
+      probe.identities.at(static_cast<std::size_t>(local_rank) % probe.identities.size());
+  return static_cast<double>(fnv1a(machine + ' ' + device) >> 12);
 }
 
 std::vector<std::string> shared_device_environment(int nccl, int rank, int local_ranks,

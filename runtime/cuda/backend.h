@@ -19,8 +19,8 @@ const Module& usable_module(const std::filesystem::path& file);
 const Module& loaded_module(const std::filesystem::path& file);
 
 /// Tells the devices of all machines of a run apart: a number below 2^52 of the device that the
-/// rank with this local rank takes, by machine and PCI address. A launcher that shows each rank one
-/// device makes them all device 0, yet of different addresses.
+/// rank with this local rank takes, by the boot of its machine and the device's identity. A
+/// launcher that shows each rank one device makes them all device 0, yet of different identities.
 double device_key(const Probe& probe, int local_rank);
 
 /// Environment that rank `rank` needs so that NCCL lets several ranks share a device, as

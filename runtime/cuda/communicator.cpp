@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_memory.h"
+#include "runtime/cuda/host_clock.h"
 #include "runtime/cuda/streams.h"
 
 namespace stepcast::runtime::cuda {
@@ -20,12 +21,13 @@ ncclConfig_t without_blocking() {
   return config;
 }
 
-/// Polls a communicator until what it does in the background is done.
+/// Polls a communicator until what it does in the background is done; `looked`: when it did last.
 void wait_until_ready(ncclComm_t handle, const std::string& name, std::string_view call,
-                      std::chrono::duration<double> timeout) {
+                      std::chrono::duration<double> timeout, std::atomic<std::int64_t>& looked) {
   const auto begin = Clock::now();
   ncclResult_t state = ncclInProgress;
   while (true) {
+    looked = now_ns();
     check(ncclCommGetAsyncError(handle, &state), "ncclCommGetAsyncError");
     if (state != ncclInProgress) {
       break;
@@ -66,8 +68,8 @@ std::string name_of_round(const ExecutionGraph& graph, const CommunicatorPlan& p
 }  // namespace
 
 Communicator::Communicator(ncclComm_t handle, std::string name,
-                           std::chrono::duration<double> timeout)
-    : handle_(handle), name_(std::move(name)), timeout_(timeout) {}
+                           std::chrono::duration<double> timeout, std::atomic<std::int64_t>* looked)
+    : handle_(handle), name_(std::move(name)), timeout_(timeout), looked_(looked) {}
 
 Communicator::~Communicator() {
   if (handle_ == nullptr) {
@@ -88,7 +90,7 @@ Communicator::~Communicator() {
 
 void Communicator::complete(ncclResult_t code, const char* call) const {
   if (code == ncclInProgress) {
-    wait_until_ready(handle_, name_, call, timeout_);
+    wait_until_ready(handle_, name_, call, timeout_, *looked_);
   } else {
     check(code, fmt::format("{} on '{}'", call, name_));
   }
@@ -108,8 +110,8 @@ void Communicator::abort() {
 }
 
 Communicators::Communicators(const ExecutionGraph& graph, const Ranks& ranks,
-                             std::chrono::duration<double> timeout)
-    : timeout_(timeout), plan_(communicator_plan(graph)) {
+                             const Options& options)
+    : timeout_(options.setup_timeout()), plan_(communicator_plan(graph)) {
   if (plan_.rounds.empty()) {
     return;
   }
@@ -121,12 +123,13 @@ Communicators::Communicators(const ExecutionGraph& graph, const Ranks& ranks,
     ranks.broadcast(&id, sizeof id);
   }
   const auto add = [&](ncclComm_t handle, std::string name) {
-    all_.push_back(std::make_unique<Communicator>(handle, std::move(name), timeout));
+    all_.push_back(
+        std::make_unique<Communicator>(handle, std::move(name), timeout_, &last_look_ns_));
     return all_.back().get();
   };
   const auto ready = [&](Communicator& c, ncclResult_t code, const char* call) {
     check(code, call);
-    wait_until_ready(c.handle(), c.name(), call, timeout);
+    wait_until_ready(c.handle(), c.name(), call, timeout_, last_look_ns_);
     check(ncclCommUserRank(c.handle(), &c.rank_), "ncclCommUserRank");
     check(ncclCommCount(c.handle(), &c.size_), "ncclCommCount");
   };
@@ -142,7 +145,7 @@ Communicators::Communicators(const ExecutionGraph& graph, const Ranks& ranks,
     code = ncclCommSplit(world.handle(), split.color < 0 ? NCCL_SPLIT_NOCOLOR : split.color,
                          split.key, &handle, &config);
     check(code, "ncclCommSplit");
-    wait_until_ready(world.handle(), world.name(), "ncclCommSplit", timeout);
+    wait_until_ready(world.handle(), world.name(), "ncclCommSplit", timeout_, last_look_ns_);
     Communicator* part = nullptr;
     if (split.color >= 0) {
       part = add(handle, name_of_round(graph, plan_, round, ranks.rank));
@@ -151,6 +154,10 @@ Communicators::Communicators(const ExecutionGraph& graph, const Ranks& ranks,
     by_round_.push_back(part);
   }
   connect_pairs(ranks.rank);
+  timeout_ = options.timeout;
+  for (const auto& c : all_) {
+    c->timeout_ = timeout_;
+  }
 }
 
 /// A pair connects with its first message, for which both hosts have to come. Here all pairs do at
@@ -233,6 +240,7 @@ void Communicators::wait_for(cudaStream_t stream, std::string_view what) const {
       continue;
     }
     looked = Clock::now();
+    last_look_ns_ = now_ns();
     check_background();
     const std::chrono::duration<double> age = looked - begin;
     if (age > timeout_) {

@@ -2,7 +2,9 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,7 +20,8 @@ namespace stepcast::runtime::cuda {
 /// One NCCL communicator of this rank, set up without blocking so that a lost rank is noticed.
 class Communicator {
  public:
-  Communicator(ncclComm_t handle, std::string name, std::chrono::duration<double> timeout);
+  Communicator(ncclComm_t handle, std::string name, std::chrono::duration<double> timeout,
+               std::atomic<std::int64_t>* looked);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -41,6 +44,7 @@ class Communicator {
   ncclComm_t handle_;
   std::string name_;
   std::chrono::duration<double> timeout_;
+  std::atomic<std::int64_t>* looked_;  ///< of all, see Communicators::last_look_ns
   int rank_ = 0;
   int size_ = 1;
 };
@@ -49,8 +53,7 @@ class Communicator {
 /// for each pair of ranks that exchange messages. All ranks make theirs together.
 class Communicators {
  public:
-  Communicators(const ExecutionGraph& graph, const Ranks& ranks,
-                std::chrono::duration<double> timeout);
+  Communicators(const ExecutionGraph& graph, const Ranks& ranks, const Options& options);
   ~Communicators();
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
@@ -64,12 +67,15 @@ class Communicators {
   /// Waits until a stream has done all it was given, looking after NCCL meanwhile. Errors: RunError
   /// after the timeout.
   void wait_for(cudaStream_t stream, std::string_view what) const;
+  /// When a wait for one of them, or for a stream, looked last; 0: never.
+  [[nodiscard]] std::int64_t last_look_ns() const { return last_look_ns_; }
   void abort();
 
  private:
   void connect_pairs(std::int32_t rank);
 
-  const std::chrono::duration<double> timeout_;
+  std::chrono::duration<double> timeout_;
+  mutable std::atomic<std::int64_t> last_look_ns_{0};
   CommunicatorPlan plan_;
   std::vector<std::unique_ptr<Communicator>> all_;  ///< the one of all ranks first
   std::vector<Communicator*> by_round_;

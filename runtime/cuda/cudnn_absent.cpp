@@ -15,8 +15,8 @@ CudnnAttention& CudnnAttention::open() {
       "built without cuDNN: cudnn_backend.h was not found; set CUDNN_ROOT and configure again");
 }
 const std::string& CudnnAttention::version() const { return impl_->version; }
-void CudnnAttention::prepare(std::span<const AttentionProblem> /*problems*/) {}
-void CudnnAttention::plan_all(std::span<const AttentionProblem> /*problems*/) {}
+void CudnnAttention::prepare(std::span<const AttentionProblem> /*problems*/, int /*ranks*/) {}
+void CudnnAttention::plan_all(std::span<const AttentionProblem> /*problems*/, int /*ranks*/) {}
 std::size_t CudnnAttention::workspace_bytes(const AttentionProblem& /*problem*/) const { return 0; }
 void CudnnAttention::run(const AttentionProblem& /*problem*/, const AttentionTensors& /*tensors*/,
                          kernels::Workspace /*workspace*/, cudaStream_t /*stream*/) const {}

@@ -1,6 +1,7 @@
 #include "runtime/cuda/cudnn_attention.h"
 
 #include <cuda_runtime_api.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -56,17 +57,20 @@ struct CudnnAttention::Impl {
     std::unique_ptr<const Planned> planned;
   };
 
-  explicit Impl(const CudnnFunctions& f) : cudnn(f), handle(new_handle()) {
+  explicit Impl(const CudnnFunctions& f) : cudnn(f), handle(handle_of(0)) {
     const std::size_t v = cudnn.version();
     version = fmt::format("cudnn {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  [[nodiscard]] cudnnHandle_t new_handle() const {
-    cudnnHandle_t made = nullptr;
-    check(cudnn, cudnn.create(&made), "cudnnCreate");
-    return made;
+  /// One a thread that plans, made when it is first asked for and kept: plans refer to it.
+  [[nodiscard]] cudnnHandle_t handle_of(std::size_t thread) {
+    const std::lock_guard lock(mutex);
+    while (handles.size() <= thread) {
+      check(cudnn, cudnn.create(&handles.emplace_back()), "cudnnCreate");
+    }
+    return handles[thread];
   }
   /// Null where nobody has asked.
   [[nodiscard]] const Answer* known(const AttentionProblem& problem) const {
@@ -90,9 +94,10 @@ struct CudnnAttention::Impl {
   [[nodiscard]] Answer ask(const AttentionProblem& problem, cudnnHandle_t by) const;
 
   const CudnnFunctions cudnn;
+  mutable std::mutex mutex;
+  std::vector<cudnnHandle_t> handles;
   const cudnnHandle_t handle;  ///< of the thread that runs; others plan with their own
   std::string version;
-  mutable std::mutex mutex;
   std::list<Answer> answers;  ///< stay where they are
 };
 
@@ -176,8 +181,8 @@ std::string CudnnAttention::plan(const AttentionProblem& problem) {
   return impl_->answers.emplace_back(std::move(answer)).why_not;
 }
 
-void CudnnAttention::prepare(std::span<const AttentionProblem> problems) {
-  plan_all(problems);
+void CudnnAttention::prepare(std::span<const AttentionProblem> problems, int ranks) {
+  plan_all(problems, ranks);
   for (const AttentionProblem& p : problems) {
     if (const std::string why = plan(p); !why.empty()) {
       throw InputError("attention", fmt::format("{} has no plan for {}: {}; use unfused", version(),
@@ -186,7 +191,7 @@ void CudnnAttention::prepare(std::span<const AttentionProblem> problems) {
   }
 }
 
-void CudnnAttention::plan_all(std::span<const AttentionProblem> problems) {
+void CudnnAttention::plan_all(std::span<const AttentionProblem> problems, int ranks) {
   std::vector<const AttentionProblem*> fresh;
   for (const AttentionProblem& p : problems) {
     const auto same = [&](const AttentionProblem* other) { return *other == p; };
@@ -194,15 +199,12 @@ void CudnnAttention::plan_all(std::span<const AttentionProblem> problems) {
       fresh.push_back(&p);
     }
   }
-  if (fresh.size() < 2) {
-    return;  // plan() does as well
-  }
   const int device = current_device();
   std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
+  const auto work = [&](std::size_t thread) {
     try {
       require(cudaSetDevice(device), "cudaSetDevice");
-      const cudnnHandle_t own = impl_->new_handle();  // its plans keep it
+      const cudnnHandle_t own = impl_->handle_of(thread);
       for (std::size_t i = next++; i < fresh.size(); i = next++) {
         Impl::Answer answer = impl_->ask(*fresh[i], own);
         const std::lock_guard lock(impl_->mutex);
@@ -211,12 +213,15 @@ void CudnnAttention::plan_all(std::span<const AttentionProblem> problems) {
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): plan() asks again, and says
     }
   };
-  std::vector<std::thread> threads;
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  for (std::size_t t = 0; t < std::min(cores, fresh.size()); ++t) {
-    threads.emplace_back(work);
+  cpu_set_t allowed;
+  const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  const auto threads = static_cast<std::size_t>(std::max(1, cores / std::max(1, ranks)));
+  std::vector<std::thread> others;
+  for (std::size_t t = 1; t < std::min(threads, fresh.size()); ++t) {
+    others.emplace_back(work, t);
   }
-  for (std::thread& t : threads) {
+  work(0);
+  for (std::thread& t : others) {
     t.join();
   }
 }

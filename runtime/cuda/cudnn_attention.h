@@ -25,11 +25,12 @@ class CudnnAttention {
 
   /// "cudnn 9.19.0"
   [[nodiscard]] const std::string& version() const;
-  /// Plans problems for the current device, on as many threads as there are cores; half a second
-  /// each. Errors: InputError where cuDNN has no plan for one.
-  void prepare(std::span<const AttentionProblem> problems);
+  /// Plans problems for the current device, half a second each, on the cores that this process may
+  /// use and shares with so many `ranks` of its machine, itself among them. Errors: InputError
+  /// where cuDNN has no plan for one.
+  void prepare(std::span<const AttentionProblem> problems, int ranks = 1);
   /// The same without errors: `prepare` has them.
-  void plan_all(std::span<const AttentionProblem> problems);
+  void plan_all(std::span<const AttentionProblem> problems, int ranks = 1);
   /// Workspace of a planned problem.
   [[nodiscard]] std::size_t workspace_bytes(const AttentionProblem& problem) const;
   /// Enqueues a planned problem. Errors: RunError when cuDNN fails.

@@ -31,14 +31,24 @@ void* Buffer::reserve(std::size_t bytes) {
   if (bytes <= bytes_) {
     return data_;
   }
+  const std::size_t least = aligned(bytes);
   // A quarter more the second time, so that batches of random size soon fit.
-  const std::size_t wanted = aligned(bytes_ == 0 ? bytes : bytes + bytes / 4);
+  std::size_t wanted = bytes_ == 0 ? least : aligned(bytes + bytes / 4);
   if (data_ != nullptr) {
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // work under way may still read it
   }
   release();
   const bool device = kind_ == Kind::kDevice;
-  const cudaError_t code = device ? cudaMalloc(&data_, wanted) : cudaMallocHost(&data_, wanted);
+  cudaError_t code = cudaSuccess;
+  const auto take = [&] {
+    code = device ? cudaMalloc(&data_, wanted) : cudaMallocHost(&data_, wanted);
+    return code != cudaErrorMemoryAllocation;
+  };
+  if (!take() && wanted > least) {
+    let_go(cudaGetLastError());
+    wanted = least;
+    take();
+  }
   if (code == cudaErrorMemoryAllocation && device && ledger_ != nullptr) {
     let_go(cudaGetLastError());
     data_ = nullptr;

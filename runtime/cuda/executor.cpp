@@ -72,7 +72,7 @@ Executor::Executor(const ExecutionGraph& graph, Ranks ranks, Options options, Ob
       batch_(std::make_unique<DeviceBatch>(ledger_)),
       next_batch_(std::make_unique<DeviceBatch>(ledger_)),
       states_(kFamilies),
-      watch_(program_, program_.streams.size() + 1, options_.timeout) {
+      watch_(program_, program_.streams.size() + 1, options_, ranks_.abort) {
   for (std::size_t s = 0; s < program_.streams.size(); ++s) {
     streams_.emplace_back();
     joins_.emplace_back(false);
@@ -88,7 +88,8 @@ Executor::Executor(const ExecutionGraph& graph, Ranks ranks, Options options, Ob
   factors_.reserve_of<AdamFactors>(kIntervals.size());
   host_factors_.reserve_of<AdamFactors>(kIntervals.size());
   quantised_ = quantised_copies(program_, order_, *tensors_, ledger_);
-  communicators_ = std::make_unique<Communicators>(graph, ranks_, options_.timeout);
+  count_taken("NCCL",
+              [&] { communicators_ = std::make_unique<Communicators>(graph, ranks_, options_); });
   compile(graph);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
@@ -96,6 +97,22 @@ Executor::Executor(const ExecutionGraph& graph, Ranks ranks, Options options, Ob
 Executor::~Executor() {
   if (std::uncaught_exceptions() > 0 && communicators_ != nullptr) {
     communicators_->abort();  // or freeing memory would wait for a kernel that waits for a peer
+  }
+}
+
+/// Enters into the ledger what a library takes of the device meanwhile. Ranks that share a device
+/// would count each other's.
+void Executor::count_taken(const char* library, const std::function<void()>& work) {
+  int devices = 0;
+  std::size_t before = 0;
+  std::size_t after = 0;
+  std::size_t capacity = 0;
+  check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  check(cudaMemGetInfo(&before, &capacity), "cudaMemGetInfo");
+  work();
+  check(cudaMemGetInfo(&after, &capacity), "cudaMemGetInfo");
+  if (ranks_.local_size <= devices && after < before) {
+    ledger_.add(library, static_cast<double>(before - after));
   }
 }
 
@@ -110,8 +127,10 @@ void Executor::compile(const ExecutionGraph& graph) {
     }
   }
   if (!attention.empty()) {
-    attention_ = &CudnnAttention::open();
-    attention_->prepare(attention);
+    count_taken("cuDNN", [&] {
+      attention_ = &CudnnAttention::open();
+      attention_->prepare(attention, ranks_.local_size);
+    });
   }
   tasks_.reserve(order_.issues.size());
   for (const Issue& issue : order_.issues) {
@@ -203,6 +222,7 @@ double Executor::run_ops() {
     const std::int64_t anchor = now_ns();
     const std::int64_t issue_begin = now_ns();
     const bool replayed = options_.graph && captured_.serves(batch_->layout());
+    watch_.issuing(*communicators_);
     if (replayed) {
       for (auto& state : states_) {
         if (state != nullptr) {
@@ -216,17 +236,18 @@ double Executor::run_ops() {
     } else {
       issue_all(false);
     }
+    watch_.issued();
     const std::int64_t issued = now_ns();
     report_host(HostSpan::Kind::kIssue, issue_begin, issued);
     end_.record(streams_.front());
-    watch_.wait_for(end_, replayed, *communicators_,
-                    [this](const Op& op) { return does_work(op); });
+    watch_.wait_for(end_, replayed, *communicators_, works_);
     report_host(HostSpan::Kind::kSynchronize, issued, now_ns());
     if (observed()) {
       report_ops(anchor);
       observer_->on_step_end(rank_, observed_step_, at(now_ns()));
     }
   } catch (const std::exception& e) {
+    watch_.issued();
     if (ranks_.abort) {
       ranks_.abort(e);  // the others would wait for ever
     }
@@ -297,13 +318,14 @@ void Executor::issue(std::size_t i, bool captured) {
   Task& task = tasks_[i];
   const Stream& own = streams_[op.stream];
   const auto waits = program_.waits_of(op);
+  watch_.issuing(op);
   for (std::size_t w = 0; w < waits.size(); ++w) {
     // An event of the step before has long happened.
     if (order_.awaited[issue.first_wait + w] > 0) {
       const Event& event = events_[static_cast<std::size_t>(waits[w])];
       event.hold(own);
       if ((op.flags & op_flags::kHostWaits) != 0 && !captured) {
-        event.wait();
+        watch_.wait_for(event, false, *communicators_, works_);
       }
     }
   }

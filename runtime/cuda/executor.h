@@ -1,6 +1,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -50,6 +51,7 @@ class Executor final : public DeviceExecutor {
  private:
   struct Task;
 
+  void count_taken(const char* library, const std::function<void()>& work);
   void compile(const ExecutionGraph& graph);
   double run_ops() override;
   void begin_next_batch() override;
@@ -81,8 +83,9 @@ class Executor final : public DeviceExecutor {
   CudnnAttention* attention_ = nullptr;
   std::vector<std::unique_ptr<OpState>> states_;  ///< per family
   std::vector<Task> tasks_;                       ///< of order_.issues
-  StepWatch watch_;                               ///< streams of the program, then all sends
+  const StepWatch::DoesWork works_ = [this](const Op& op) { return does_work(op); };
   std::unique_ptr<Communicators> communicators_;
+  StepWatch watch_;        ///< streams of the program, then all sends; goes before what it looks at
   CapturedStep captured_;  ///< goes first, then the communicators it uses
 };
 

@@ -1,7 +1,5 @@
 #include "runtime/cuda/module.h"
 
-#include <array>
-
 #include "core/error.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/executor.h"
@@ -33,6 +31,15 @@ std::string missing(cudaError_t code, int devices, int driver, int toolkit) {
                      text_of(code));
 }
 
+/// Differs between the instances of one device, too. A driver that knows none gives zeros.
+std::string identity(const cudaDeviceProp& p) {
+  std::string text = fmt::format("{:04x}:{:02x}:{:02x}", p.pciDomainID, p.pciBusID, p.pciDeviceID);
+  for (const char byte : p.uuid.bytes) {
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  return text;
+}
+
 class CudaModule final : public Module {
  public:
   [[nodiscard]] Probe probe() const override {
@@ -51,10 +58,9 @@ class CudaModule final : public Module {
     if (code == cudaSuccess && devices > 0) {
       found.devices = devices;
       for (int d = 0; d < devices; ++d) {
-        std::array<char, 32> bus{};
-        check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), d),
-              "cudaDeviceGetPCIBusId");
-        found.buses.emplace_back(bus.data());
+        cudaDeviceProp properties{};
+        check(cudaGetDeviceProperties(&properties, d), "cudaGetDeviceProperties");
+        found.identities.push_back(identity(properties));
       }
     } else {
       found.missing = missing(code, devices, driver, toolkit);

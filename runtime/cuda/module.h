@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -19,8 +20,8 @@ struct Probe {
   int devices = 0;       ///< that can be used now
   std::string missing;   ///< empty when there is a device; else what is missing and the remedy
   std::string versions;  ///< of toolkit, driver and libraries, for people
-  std::vector<std::string> buses;  ///< PCI address of each device: which one it really is
-  int nccl = 0;                    ///< version as NCCL counts it: 22809 is 2.28.9
+  std::vector<std::string> identities;  ///< of each device, whoever sees it under which number
+  int nccl = 0;                         ///< version as NCCL counts it: 22809 is 2.28.9
 };
 
 /// Functions that the module asks of the ranks it runs among. MPI stays outside the module.
@@ -34,7 +35,11 @@ struct Ranks {
 };
 
 struct Options {
-  std::chrono::duration<double> timeout{20};  ///< of one collective, and of setting up NCCL
+  std::chrono::duration<double> timeout{20};  ///< of one collective
+  /// Limit of setting up NCCL: ranks come when they have loaded what they need.
+  [[nodiscard]] std::chrono::duration<double> setup_timeout() const {
+    return std::max(timeout, std::chrono::duration<double>(120));
+  }
   bool graph = false;         ///< capture the step into one CUDA graph and replay it
   std::int64_t epoch_ns = 0;  ///< steady clock at the beginning of the run
 };

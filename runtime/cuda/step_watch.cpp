@@ -1,29 +1,123 @@
 #include "runtime/cuda/step_watch.h"
 
 #include <algorithm>
-#include <thread>
+#include <future>
+#include <memory>
 
 #include "core/error.h"
 #include "runtime/cuda/host_clock.h"
 
 namespace stepcast::runtime::cuda {
+namespace {
 
-void StepWatch::wait_for(const Event& end, bool replayed, const Communicators& communicators,
-                         const std::function<bool(const Op&)>& does_work) {
+constexpr std::int64_t kLook = 50'000'000;  // 50 ms
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+}  // namespace
+
+StepWatch::~StepWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ends_.notify_all();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+std::int64_t StepWatch::now() { return now_ns(); }
+
+void StepWatch::issuing(const Communicators& communicators) {
+  if (collectives_.empty() || !abort_) {
+    return;  // nobody can be lost
+  }
+  op_ = nullptr;
+  since_ns_ = now();
+  const std::lock_guard lock(mutex_);
+  watched_ = &communicators;
+  if (!thread_.joinable()) {
+    thread_ = std::thread([this] { run(); });
+  }
+}
+
+void StepWatch::issued() {
+  const std::lock_guard lock(mutex_);
+  watched_ = nullptr;
+  limit_ = timeout_;
+}
+
+void StepWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!ends_.wait_for(lock, std::chrono::nanoseconds(kLook), [this] { return end_; })) {
+    if (watched_ == nullptr) {
+      continue;
+    }
+    try {
+      look_after_issue(*watched_);
+    } catch (const std::exception& e) {
+      abort_(e);
+    }
+  }
+}
+
+/// Calls nothing of CUDA, which might block as the launch does, and nothing of NCCL unless the
+/// thread that issues is stuck elsewhere: one communicator serves one thread.
+void StepWatch::look_after_issue(const Communicators& communicators) const {
+  const double age = seconds(now() - std::max(since_ns_.load(), communicators.last_look_ns()));
+  constexpr double kStuck = 1;
+  if (age < kStuck) {
+    return;
+  }
+  communicators.check_background();
+  constexpr double kGrace = 2;  // waits within an op know their own names, and speak first
+  const Op* op = op_.load();
+  if (op != nullptr && age > limit_.count() + kGrace) {
+    throw RunError(
+        fmt::format("'{}' cannot be launched for {:.1f} s (deadline {:.1f} s): the device's queue "
+                    "is full behind {}; a rank is lost or hangs",
+                    program_.name(*op), age, limit_.count(), first_that_has_not_ended()));
+  }
+}
+
+/// Asks CUDA on a thread that may stay blocked: the run ends in any case.
+std::string StepWatch::first_that_has_not_ended() const {
+  auto found = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> name = found->get_future();
+  std::thread([this, found] {
+    std::string text = "a collective";
+    try {
+      for (const Collective& c : collectives_) {
+        if (!c.end->happened()) {
+          text = fmt::format("'{}' on '{}'", program_.name(*c.op), c.communicator->name());
+          break;
+        }
+      }
+    } catch (
+        const std::exception&) {  // NOLINT(bugprone-empty-catch): the name only adds to the error
+    }
+    found->set_value(text);
+  }).detach();
+  return name.wait_for(std::chrono::seconds(1)) == std::future_status::ready ? name.get()
+                                                                             : "a collective";
+}
+
+void StepWatch::wait_for(const Event& event, bool replayed, const Communicators& communicators,
+                         const DoesWork& does_work) {
   std::fill(turns_.begin(), turns_.end(), Turn{});
-  const std::int64_t begin = now_ns();
+  const std::int64_t begin = now();
   if (collectives_.empty() && !replayed) {  // nobody can be lost: a wait that profilers see
-    end.wait();
+    event.wait();
     return;
   }
   std::int64_t looked = begin;
-  constexpr std::int64_t kLook = 50'000'000;  // 50 ms
-  while (!end.happened()) {
+  while (!event.happened()) {
     std::this_thread::yield();
-    if (now_ns() - looked < kLook) {
+    if (now() - looked < kLook) {
       continue;
     }
-    looked = now_ns();
+    since_ns_ = looked = now();
     communicators.check_background();
     if (replayed) {
       look_after_replay(looked - begin);
@@ -34,21 +128,19 @@ void StepWatch::wait_for(const Event& end, bool replayed, const Communicators& c
   if (!collectives_.empty()) {
     communicators.check_background();
   }
-  longest_ns_ = std::max(longest_ns_, now_ns() - begin);
+  longest_ns_ = std::max(longest_ns_, now() - begin);
 }
 
 void StepWatch::look_after_replay(std::int64_t age_ns) const {
-  const double age = static_cast<double>(age_ns) * 1e-9;
-  const double usual = static_cast<double>(longest_ns_) * 1e-9;
-  if (age > timeout_.count() + 2 * usual) {
+  if (seconds(age_ns) > timeout_.count() + 2 * seconds(longest_ns_)) {
     throw RunError(
         fmt::format("the captured step has not finished for {:.1f} s (the longest took "
                     "{:.3g} s, deadline {:.1f} s); a rank is lost or hangs",
-                    age, usual, timeout_.count()));
+                    seconds(age_ns), seconds(longest_ns_), timeout_.count()));
   }
 }
 
-void StepWatch::look_after_collectives(const std::function<bool(const Op&)>& does_work) {
+void StepWatch::look_after_collectives(const DoesWork& does_work) {
   std::vector<bool> seen(turns_.size(), false);
   for (const Collective& c : collectives_) {
     if (seen[c.stream] || !does_work(*c.op) || c.end->happened()) {
@@ -59,15 +151,12 @@ void StepWatch::look_after_collectives(const std::function<bool(const Op&)>& doe
     if (!c.begin->happened()) {
       turn = {&c, 0};
     } else if (turn.collective != &c || turn.since_ns == 0) {
-      turn = {&c, now_ns()};
-    } else {
-      const double age = static_cast<double>(now_ns() - turn.since_ns) * 1e-9;
-      if (age > timeout_.count()) {
-        throw RunError(
-            fmt::format("'{}' on '{}' has not finished for {:.1f} s (deadline {:.1f} "
-                        "s); a rank is lost or hangs",
-                        program_.name(*c.op), c.communicator->name(), age, timeout_.count()));
-      }
+      turn = {&c, now()};
+    } else if (const double age = seconds(now() - turn.since_ns); age > timeout_.count()) {
+      throw RunError(
+          fmt::format("'{}' on '{}' has not finished for {:.1f} s (deadline {:.1f} "
+                      "s); a rank is lost or hangs",
+                      program_.name(*c.op), c.communicator->name(), age, timeout_.count()));
     }
   }
 }

@@ -47,6 +47,17 @@ struct Written {
   }
 };
 
+TEST_CASE("communicators whose making was not seen are no group", "[profiler][nccl]") {
+  std::vector<NcclCall> calls{call(1, NcclFunction::kAllReduce, 1000, kFp32),
+                              call(2, NcclFunction::kGather, 10, kFp32, 0)};
+  calls[0].communicator = calls[1].communicator = 0;
+  Written w(calls);
+  CHECK(w.of(1, OpKind::kAllReduce).group == -1);
+  CHECK(w.of(1, OpKind::kAllReduce).bytes == 4000);
+  CHECK(w.of(2, OpKind::kCount).bytes == 160);  // the root's buffer: 4 parts of 10 * 4 B
+  CHECK(w.builder.rank().groups.empty());
+}
+
 TEST_CASE("collectives are sized by NCCL's conventions", "[profiler][nccl]") {
   Written w({call(1, NcclFunction::kAllReduce, 1000, kFp32),
              call(2, NcclFunction::kAllGather, 1000, kBf16),

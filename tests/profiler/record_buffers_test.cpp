@@ -33,6 +33,19 @@ TEST_CASE("buffers are bounded: a request beyond the budget is declined and coun
   CHECK(buffers.declined() == 2);
 }
 
+TEST_CASE("a reader that has time is called when half of the budget is filled",
+          "[profiler][capture]") {
+  RecordBuffers buffers(4 * RecordBuffers::kBytes);
+  buffers.filled(buffers.take(), 8);
+  CHECK_FALSE(buffers.half_full(0));
+  buffers.filled(buffers.take(), 8);
+  CHECK(buffers.half_full(10'000));
+  while (const auto full = buffers.next(0)) {
+    buffers.recycle(full->buffer);
+  }
+  CHECK_FALSE(buffers.half_full(0));
+}
+
 TEST_CASE("what is filled while reading comes in order, and a waiting reader can be woken",
           "[profiler][capture]") {
   RecordBuffers buffers(8 * RecordBuffers::kBytes);
@@ -70,6 +83,12 @@ TEST_CASE("communicators have equal ids on all members, and others differ", "[pr
   CHECK(first != id);
   // Members that split with another colour go on in step.
   CHECK(here.child_id(&parent, 0) != there.child_id(&parent, 1));
+  // Who is left out asks for none, and the next split of all is one to every member.
+  const int excluded[] = {2, 3};
+  const auto shrunk = here.shrunk_id(&parent, excluded, 2);
+  CHECK(shrunk != here.shrunk_id(&parent, excluded, 2));
+  CHECK(shrunk != there.shrunk_id(&parent, excluded, 1));
+  CHECK(here.child_id(&parent, 7) == there.child_id(&parent, 7));
   here.add(&child, first, 0, 0);
   here.complete(&child, 2, 1);
   CHECK(here.count_collective(&child).collectives == 0);

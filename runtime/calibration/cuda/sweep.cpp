@@ -98,6 +98,8 @@ class Timer {
         check(cudaMemcpyAsync(written_.data(), copied_.data(), copied_.bytes(),
                               cudaMemcpyHostToDevice, stream_.stream),
               "cudaMemcpyAsync");
+        // An event behind a copy may be the copy engine's, and the change of engines be timed, too.
+        cuda::kernels::fill({sums_.data(), Format::kFp32, 1, 1}, 0, stream_.stream);
       }
       check(cudaEventRecord(begins_[static_cast<std::size_t>(i)].event, stream_.stream),
             "cudaEventRecord");

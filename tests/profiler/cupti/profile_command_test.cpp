@@ -74,29 +74,37 @@ TEST_CASE("a whole program is captured: launches, waits, collectives, steps", "[
   const Ended ended = out.profile("", kTraining + " steps 4");
   INFO(ended.text);
   REQUIRE(ended.code == 0);
-  CHECK(ended.text.find("1 ranks, 32 pieces of device work, 16 collectives") != std::string::npos);
+  CHECK(ended.text.find("1 ranks, 40 pieces of device work, 24 collectives") != std::string::npos);
+  CHECK(ended.text.find("a second), read at") != std::string::npos);
+  CHECK(ended.text.find("another tool") == std::string::npos);
   const Recording r = traces::open_trace(out.path);
   CHECK(r.format == "cupti");
   CHECK(r.absolute);
   const RankRecording& rank = r.ranks.front();
   CHECK(rank.steps.size() == 4);
-  // A step: three times a gemm and an all-reduce, one exchange, one optimizer.
+  // A step: three times a gemm and an all-reduce, one exchange, a gather, a scatter, one optimizer.
   CHECK(rank.count(EventCategory::kKernel) == 16);
-  CHECK(rank.count(EventCategory::kCollective) == 16);
-  CHECK(linked(rank) == 32);
+  CHECK(rank.count(EventCategory::kCollective) == 24);
+  CHECK(linked(rank) == 40);
   CHECK(r.names.find("gemm(float*, float*, int)") != traces::kNoName);
   CHECK(rank.devices == std::vector<std::string>{"Fake GPU"});
-  CHECK(r.all_oddities().total() == 0);
-  REQUIRE(rank.groups.size() == 1);
-  CHECK(rank.groups[0].ranks == std::vector<std::int32_t>{0});
-  CHECK(rank.groups[0].name != "nccl-0000000000000000");  // its split was seen
-  std::int64_t reduced = 0, exchanged = 0;
+  CHECK(r.all_oddities().total() == 8);  // gathers and scatters are no kind of the model
+  REQUIRE(rank.groups.size() == 2);  // split from all, and shrunk
+  for (const traces::Group& group : rank.groups) {
+    CHECK(group.ranks == std::vector<std::int32_t>{0});
+    CHECK(group.name != "nccl-0000000000000000");
+  }
+  std::int64_t reduced = 0, exchanged = 0, rooted = 0;
   for (EventId e = 0; e < rank.events.size(); ++e) {
     if (rank.events.category[e] == EventCategory::kCollective) {
       const auto& c = rank.collectives.at(static_cast<std::size_t>(rank.events.detail[e]));
       if (c.kind == OpKind::kAllReduce) {
         CHECK(c.bytes == 4000);  // 1000 floats
         CHECK(c.sequence == reduced++);
+      } else if (c.kind == OpKind::kCount) {  // gather, scatter
+        CHECK(c.bytes == 200);
+        CHECK(c.sequence == rooted++);
+        CHECK(c.group == 1);
       } else {
         CHECK(c.kind == OpKind::kAllToAllV);
         CHECK(c.split_in == std::vector<std::int64_t>{10});
@@ -106,6 +114,7 @@ TEST_CASE("a whole program is captured: launches, waits, collectives, steps", "[
   }
   CHECK(reduced == 12);
   CHECK(exchanged == 4);
+  CHECK(rooted == 8);
   for (const traces::SyncInfo& s : rank.syncs) {
     if (s.kind == traces::SyncInfo::Kind::kStreamWait) {
       CHECK(s.source_stream == 7);
@@ -138,8 +147,9 @@ TEST_CASE("ranks are captured each and meet in their collectives", "[profile]") 
   REQUIRE(r.ranks.size() == 2);
   CHECK(r.ranks[1].rank == 1);
   CHECK(r.ranks[1].world_size == 2);
-  REQUIRE(r.ranks[1].groups.size() == 1);
+  REQUIRE(r.ranks[1].groups.size() == 2);
   CHECK(r.ranks[0].groups[0].name == r.ranks[1].groups[0].name);
+  CHECK(r.ranks[0].groups[1].name == r.ranks[1].groups[1].name);
   CHECK(r.ranks[1].groups[0].ranks == std::vector<std::int32_t>{0, 1});
   const traces::MeasuredRun measured = traces::measured_run(r);
   REQUIRE(measured.steps.size() == 4);
@@ -162,8 +172,8 @@ TEST_CASE("only the steps asked for are kept, marked by ranges or by calls", "[p
   CHECK(rank.steps[0].number == 2);
   CHECK(rank.steps[1].number == 3);
   CHECK(rank.count(EventCategory::kKernel) == 8);
-  CHECK(rank.count(EventCategory::kCollective) == 8);
-  CHECK(linked(rank) == 16);
+  CHECK(rank.count(EventCategory::kCollective) == 12);
+  CHECK(linked(rank) == 20);
   CHECK(rank.metadata.count("late_start_ns") == 0);
 }
 
@@ -193,6 +203,7 @@ TEST_CASE("a capture can be bounded by time and by signals", "[profile]") {
 
 TEST_CASE("what keeps a program from being captured is said, with the right code and no trace",
           "[profile]") {
+  static const std::string slow = kTraining + " steps 4 sleep 300";
   struct Case {
     const char *options, *command, *variables;
     int code;
@@ -201,13 +212,16 @@ TEST_CASE("what keeps a program from being captured is said, with the right code
   const Case c = GENERATE_COPY(
       Case{"", "true", "", 3, "no process of true used CUDA: nothing was captured"},
       Case{"", kTraining.c_str(), "FAKE_CUPTI_HOLDER='Nsight Systems'", 3,
-           "Nsight Systems holds it"},
+           "Nsight Systems holds CUPTI (libcupti 13"},
       Case{"", kTraining.c_str(), "FAKE_CUPTI_REFUSES=1", 3,
-           "a reason in CUPTI's words (CUPTI error 35)"},
+           "a reason in CUPTI's words (CUPTI error 35) by libcupti 13"},
       Case{"--steps 90:95", kTraining.c_str(), "", 3, "step 90 never began"},
       Case{"--signal", kTraining.c_str(), "", 3, "no SIGUSR2 came"},
       Case{"", "no-such-program-anywhere", "", 2, "is not in PATH"},
       Case{"--steps 4:2", "true", "", 2, "found '4:2'; expected A:B"},
+      Case{"", slow.c_str(), "FAKE_CUDA_CANNOT_LOAD=1", 3,
+           "1 processes of " FAKE_GPU_FOLDER
+           "/fake_training loaded libcuda.so, but not libstepcast_cupti.so"},
       Case{"", "true", "CUDA_INJECTION64_PATH=/opt/other.so", 3, "another tool profiles here"},
       Case{"", "true", "LD_LIBRARY_PATH=/nowhere", 3, "no CUDA driver here"},
       Case{"", "false", "", 4, "false ended with exit code 1; no trace was written"});
@@ -259,7 +273,68 @@ TEST_CASE("NCCL's own words on its collectives are added where asked for", "[pro
   REQUIRE(ended.code == 0);
   const Recording r = traces::open_trace(out.path);
   CHECK(r.names.find("ncclAllReduce RING LL128 4 channels") != traces::kNoName);
-  CHECK(r.ranks.front().count(EventCategory::kCollective) == 8);
+  CHECK(r.ranks.front().count(EventCategory::kCollective) == 12);
+}
+
+TEST_CASE(
+    "a newer CUPTI, which refuses a named subscriber the calls of old, is subscribed without one",
+    "[profile]") {
+  const Out out;
+  const Ended ended = out.profile("", kTraining + " steps 2", "FAKE_CUPTI_LIKE=13.3");
+  INFO(ended.text);
+  REQUIRE(ended.code == 0);
+  CHECK(traces::open_trace(out.path).ranks.front().count(EventCategory::kKernel) == 8);
+}
+
+TEST_CASE("records of a CUPTI that keeps its own clock are put on ours", "[profile]") {
+  const Out out;
+  const Ended ended = out.profile("", kTraining + " steps 4", "FAKE_CUPTI_OWN_CLOCK=1");
+  INFO(ended.text);
+  REQUIRE(ended.code == 0);
+  CHECK(ended.text.find("cuptiActivityRegisterTimestampCallback") != std::string::npos);
+  const RankRecording rank = traces::open_trace(out.path).ranks.front();
+  CHECK(rank.count(EventCategory::kKernel) == 16);
+  // NCCL's calls bear our clock; those that launched their kernels must lie within them.
+  std::size_t within = 0;
+  for (EventId call = 0; call < rank.events.size(); ++call) {
+    for (EventId outer = 0; outer < rank.events.size(); ++outer) {
+      within += rank.events.category[call] == EventCategory::kRuntimeCall &&
+                        rank.events.category[outer] == EventCategory::kUserRange &&
+                        rank.events.detail[outer] >= 0 &&
+                        rank.events.begin[outer] <= rank.events.begin[call] &&
+                        rank.events.end(call) <= rank.events.end(outer)
+                    ? 1
+                    : 0;
+    }
+  }
+  CHECK(within >= 24);
+}
+
+TEST_CASE("another tool that takes CUPTI's buffers is noticed, and when", "[profile]") {
+  const Out out;
+  const Ended ended = out.profile("", kTraining + " steps 12 sleep 100 taken 6");
+  INFO(ended.text);
+  REQUIRE(ended.code == 0);
+  CHECK(ended.text.find("another tool took CUPTI's buffers") != std::string::npos);
+  const RankRecording rank = traces::open_trace(out.path).ranks.front();
+  CHECK(rank.metadata.count("cupti.taken") == 1);
+  CHECK(rank.count(EventCategory::kKernel) < 40);  // of 48
+  const Out none;
+  const Ended at_once = none.profile("", kTraining + " steps 4 sleep 100 taken 0");
+  INFO(at_once.text);
+  CHECK((at_once.code == 3 || at_once.code == 0));  // a first buffer may have come back
+  CHECK(at_once.text.find("another tool took CUPTI's buffers") != std::string::npos);
+}
+
+TEST_CASE(
+    "a variable that would make torch hold CUPTI from its import on does not reach the command",
+    "[profile]") {
+  const Out out;
+  const Ended ended =
+      out.profile("", "/bin/sh -c 'test -z ${KINETO_USE_DAEMON+set} && " + kTraining + " steps 1'",
+                  "KINETO_USE_DAEMON=1");
+  INFO(ended.text);
+  CHECK(ended.code == 0);
 }
 
 TEST_CASE("a forked child ends in peace and is no rank", "[profile]") {

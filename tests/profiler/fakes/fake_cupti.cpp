@@ -2,9 +2,11 @@
 // behaviour their header documents, over a device that is a queue per stream and the clock. It
 // checks the profiler's manners on the way and aborts where they are bad.
 #include <cupti.h>
+#include <cupti_driver_cbid.h>
 // After it: the parameters of NVTX calls.
 #include <generated_nvtx_meta.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -34,6 +36,7 @@ struct Fake {
   CUpti_BuffersCallbackRequestFunc request = nullptr;
   CUpti_BuffersCallbackCompleteFunc complete = nullptr;
   std::set<int> kinds, callbacks;
+  bool second_kind = false;   ///< the subscriber is one of cuptiSubscribe_v2
   bool late_kernels = false;  ///< their kind is off: those launched before are still recorded
   std::uint8_t* buffer = nullptr;
   std::size_t size = 0, used = 0, dropped = 0;
@@ -60,13 +63,30 @@ thread_local std::vector<std::uint32_t> open_ranges;
   std::abort();
 }
 
-std::uint64_t now() { return fake().timestamp == nullptr ? 1 : fake().timestamp(); }
+/// Without a callback the time of day, as of Linux's CUPTI: tests see that it is not kept for ours.
+std::uint64_t now() {
+  if (fake().timestamp != nullptr) {
+    return fake().timestamp();
+  }
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+/// A newer library, which FAKE_CUPTI_LIKE asks for: a subscriber of the second kind is refused the
+/// calls of the first.
+bool refuses_first_kind() {
+  static const bool newer = std::getenv("FAKE_CUPTI_LIKE") != nullptr;
+  return newer && fake().second_kind;
+}
 
 std::size_t size_of(CUpti_ActivityKind kind) {
   switch (kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
       return sizeof(CUpti_ActivityKernel10);
     case CUPTI_ACTIVITY_KIND_RUNTIME:
+    case CUPTI_ACTIVITY_KIND_DRIVER:
       return sizeof(CUpti_ActivityAPI);
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
       return sizeof(CUpti_ActivityExternalCorrelation);
@@ -131,7 +151,7 @@ std::uint32_t call(std::uint32_t callback, std::uint64_t until = 0) {
   while (now() < until) {
     usleep(10);
   }
-  while (f.timestamp != nullptr && now() < api.start + 2000) {
+  while (now() < api.start + 2000) {
   }
   api.end = now();
   api.processId = static_cast<std::uint32_t>(getpid());
@@ -271,7 +291,7 @@ void synchronize() {
   CUpti_ActivitySynchronization2 s{};
   s.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE;
   s.start = now();
-  s.correlationId = call(165, f.timestamp == nullptr ? 0 : until);
+  s.correlationId = call(165, until);
   s.end = now();
   s.contextId = 1;
   s.streamId = s.cudaEventId = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
@@ -320,13 +340,40 @@ void pop() {
   open_ranges.pop_back();
 }
 
+void driver_call() {
+  Fake& f = fake();
+  const std::lock_guard lock(f.mutex);
+  CUpti_ActivityAPI api{};
+  api.cbid = CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion;
+  api.start = now();
+  api.end = api.start + 100;
+  api.processId = static_cast<std::uint32_t>(getpid());
+  api.threadId = thread_id();
+  api.correlationId = ++f.correlation;
+  write(api, CUPTI_ACTIVITY_KIND_DRIVER);
+}
+
+void take_buffers() {
+  Fake& f = fake();
+  const std::lock_guard lock(f.mutex);
+  give_back();
+  f.request = [](std::uint8_t** buffer, std::size_t* size, std::size_t* most) {
+    *size = 1 << 20;
+    *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(64, *size));
+    *most = 0;
+  };
+  f.complete = [](CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t) {
+    std::free(buffer);
+  };
+}
+
 }  // namespace
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 
 FAKE const FakeGpu* fake_gpu() {
-  static const FakeGpu gpu{launch, record_event, wait_event,  synchronize, push,
-                           pop,    node_created, node_cloned, launch_graph};
+  static const FakeGpu gpu{launch,       record_event, wait_event,   synchronize, push,        pop,
+                           node_created, node_cloned,  launch_graph, driver_call, take_buffers};
   return &gpu;
 }
 
@@ -341,16 +388,35 @@ FAKE CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* subscriber, CUpti_Cal
   }
   fake().callback = callback;
   fake().user = user;
+  fake().second_kind = true;
   *subscriber = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc callback,
+                                void* user) {
+  if (std::getenv("FAKE_CUPTI_HOLDER") != nullptr) {
+    return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  }
+  fake().callback = callback;
+  fake().user = user;
+  *subscriber = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiGetTimestamp(std::uint64_t* stamp) {
+  *stamp = now();
   return CUPTI_SUCCESS;
 }
 FAKE CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
   fake().callback = nullptr;
+  fake().second_kind = false;
   return CUPTI_SUCCESS;
 }
 FAKE CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc function) {
   if (fake().kinds.size() > (fake().late_kernels ? 1U : 0U)) {
     bad("a timestamp callback after kinds were enabled");
+  }
+  if (refuses_first_kind() || std::getenv("FAKE_CUPTI_OWN_CLOCK") != nullptr) {
+    return CUPTI_ERROR_NOT_COMPATIBLE;
   }
   fake().timestamp = function;
   return CUPTI_SUCCESS;
@@ -364,6 +430,9 @@ FAKE CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc
 FAKE CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   if (std::getenv("FAKE_CUPTI_REFUSES") != nullptr) {
     return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
+  }
+  if (refuses_first_kind()) {
+    return CUPTI_ERROR_NOT_COMPATIBLE;
   }
   Fake& f = fake();
   const std::lock_guard lock(f.mutex);

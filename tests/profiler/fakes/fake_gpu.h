@@ -16,6 +16,9 @@ struct FakeGpu {
   std::uint64_t (*node_cloned)(std::uint64_t original);
   void (*launch_graph)(const std::uint64_t* nodes, std::uint32_t count, std::uint32_t stream,
                        std::uint64_t microseconds_each);
+  void (*driver_call)();
+  /// Another tool registers buffers of its own, as torch.profiler does without asking.
+  void (*take_buffers)();
 };
 /// `extern "C" const FakeGpu* fake_gpu()` of the fake libcupti.
 using FakeGpuEntry = const FakeGpu*();

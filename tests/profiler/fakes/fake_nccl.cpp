@@ -113,6 +113,11 @@ FAKE ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
   *state = ncclSuccess;
   return ncclSuccess;
 }
+FAKE ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int excluded, ncclComm_t* made,
+                                 ncclConfig_t*, int) {
+  *made = new ncclComm{comm->members - excluded, comm->rank};
+  return ncclSuccess;
+}
 FAKE ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   *count = comm->members;
   return ncclSuccess;
@@ -132,6 +137,14 @@ FAKE ncclResult_t ncclAllReduce(const void*, void*, size_t, ncclDataType_t, nccl
 FAKE ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t,
                                 cudaStream_t) {
   return launch("ncclDevKernel_AllGather_RING_LL");
+}
+FAKE ncclResult_t ncclGather(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t,
+                             cudaStream_t) {
+  return launch("ncclDevKernel_Gather_RING_LL");
+}
+FAKE ncclResult_t ncclScatter(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t,
+                              cudaStream_t) {
+  return launch("ncclDevKernel_Scatter_RING_LL");
 }
 FAKE ncclResult_t ncclSend(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
   return launch("ncclDevKernel_SendRecv");

@@ -1,6 +1,8 @@
 // A program that trains on the fake GPU, for tests of `stepcast profile`.
 //
-//   fake_training [steps N] [ranges|calls|unmarked] [leave CODE|kill|_exit|fork] [sleep MS]
+//   fake_training [steps N] [ranges|calls|unmarked] [leave CODE|kill|_exit|fork] [sleep MS] [taken STEP]
+//
+// `taken`: in this step another tool takes CUPTI's buffers.
 #include <dlfcn.h>
 #include <nccl.h>
 #include <signal.h>
@@ -23,7 +25,8 @@ void no_event(std::uint32_t, std::uint32_t) {}
 void nothing() {}
 void no_range(const char*) {}
 const FakeGpu kNoGpu{no_launch, no_event, no_event, nothing, no_range,
-                     nothing,   nullptr,  nullptr,  nullptr};  // it makes no graphs
+                     nothing,   nullptr,  nullptr,  nullptr,  // it makes no graphs
+                     nothing,   nothing};
 
 int number(const char* variable, int otherwise) {
   const char* value = std::getenv(variable);
@@ -33,7 +36,7 @@ int number(const char* variable, int otherwise) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int steps = 4, leave = 0, pause = 0;
+  int steps = 4, leave = 0, pause = 0, taken = -1;
   std::string marks = "ranges", end = "return";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -41,6 +44,8 @@ int main(int argc, char** argv) {
       steps = std::atoi(argv[++i]);
     } else if (word == "leave") {
       leave = std::atoi(argv[++i]);
+    } else if (word == "taken") {
+      taken = std::atoi(argv[++i]);
     } else if (word == "sleep") {
       pause = std::atoi(argv[++i]);
     } else if (word == "ranges" || word == "calls" || word == "unmarked") {
@@ -67,7 +72,13 @@ int main(int argc, char** argv) {
   for (ncclResult_t state = ncclInProgress; state == ncclInProgress;) {
     ncclCommGetAsyncError(world, &state);
   }
+  // One that grew out of it, of all ranks: none is left out.
+  ncclComm_t grown = nullptr;
+  ncclCommShrink(world, nullptr, 0, &grown, nullptr, 0);
   for (int step = 0; step < steps; ++step) {
+    if (step == taken) {
+      gpu.take_buffers();
+    }
     if (marks == "ranges") {
       gpu.push(("step " + std::to_string(step)).c_str());
     } else if (marks == "calls" && stepcast_profile_step != nullptr) {
@@ -85,6 +96,8 @@ int main(int argc, char** argv) {
       ncclRecv(nullptr, static_cast<size_t>(10 + rank), ncclFloat32, peer, all, nullptr);
     }
     ncclGroupEnd();
+    ncclGather(nullptr, nullptr, 50, ncclFloat32, 0, grown, nullptr);
+    ncclScatter(nullptr, nullptr, 50, ncclFloat32, 0, grown, nullptr);
     gpu.launch("optimizer", 7, 100);
     gpu.synchronize();
     if (marks == "ranges") {
@@ -106,6 +119,7 @@ int main(int argc, char** argv) {
     waitpid(child, &status, 0);
     leave = WIFEXITED(status) ? WEXITSTATUS(status) : 99;
   }
+  ncclCommDestroy(grown);
   ncclCommDestroy(all);
   ncclCommDestroy(world);
   return leave;

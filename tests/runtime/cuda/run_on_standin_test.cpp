@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <tuple>
 #include <vector>
 
 #include "tests/cli/command_line.h"
@@ -141,7 +142,7 @@ TEST_CASE("who holds CUPTI is named, and ops are timed by events instead", "[run
   const Outcome done = machine.run();
   INFO(done.err);
   REQUIRE(done.code == 0);
-  CHECK_THAT(done.err, Contains("CUDA events around each op: CUPTI is held by Nsight Systems"));
+  CHECK_THAT(done.err, Contains("CUDA events around each op: Nsight Systems holds CUPTI"));
   const traces::GraphRun trace = traces::read_native(machine.trace());
   CHECK(trace.op_clock == "events");
   CHECK_THAT(trace.op_clock_reason, Contains("Nsight Systems"));
@@ -152,11 +153,11 @@ TEST_CASE("who holds CUPTI is named, and ops are timed by events instead", "[run
 
 TEST_CASE("CUPTI that was insisted on and cannot be had ends the run with code 3 and no trace",
           "[run][cupti]") {
-  const auto [settings, says] = GENERATE(
-      std::pair<Settings, std::string>{{{"FAKE_CUPTI_HOLDER", "Nsight Systems"}},
-                                       "CUPTI is held by Nsight Systems; end that tool first"},
-      std::pair<Settings, std::string>{{{"FAKE_CUPTI_REFUSES", "1"}},
-                                       "a reason in CUPTI's words (CUPTI error 35)"});
+  const auto [settings, says] =
+      GENERATE(std::pair<Settings, std::string>{{{"FAKE_CUPTI_HOLDER", "Nsight Systems"}},
+                                                "Nsight Systems holds CUPTI (libcupti 13"},
+               std::pair<Settings, std::string>{{{"FAKE_CUPTI_REFUSES", "1"}},
+                                                "a reason in CUPTI's words (CUPTI error 35)"});
   const Machine machine(settings);
   const Outcome done = machine.run({"--op-clock", "cupti"});
   INFO(done.err);
@@ -393,6 +394,34 @@ TEST_CASE("a collective that a lost rank keeps from ending is named within its d
                            Contains("deadline 2.0 s"));
   CHECK(done.seconds < 30);
   CHECK_FALSE(fs::exists(machine.trace() + "/trace.json"));
+}
+
+TEST_CASE("hosts that a lost rank holds up are told what holds them within the deadline", "[run]") {
+  const auto [settings, more, says] = GENERATE(
+      // A launch that does not return, in a later step: kernels are loaded in the first.
+      std::tuple<Settings, std::vector<std::string>, std::string>{
+          {{"STANDIN_HANGS_AT", "4"}, {"STANDIN_QUEUE", "2"}},
+          {},
+          "(deadline 5.0 s): the device's queue is full behind 'bucket.0.all_reduce' on 'data'"},
+      // A wait of the host within a step.
+      std::tuple<Settings, std::vector<std::string>, std::string>{
+          {{"STANDIN_HANGS_AT", "3"}},
+          {"--set", "system.framework_traits.blocking_launches=true"},
+          "'bucket.0.all_reduce' on 'data' has not finished for 5."});
+  const Machine machine(settings);
+  std::vector<std::string> arguments{"--ranks", "2", "--timeout", "5"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Outcome done = machine.run(arguments);
+  INFO(done.err);
+  CHECK(done.code == 4);
+  CHECK_THAT(done.err, Contains(says) && Contains("a rank is lost or hangs"));
+}
+
+TEST_CASE("setting up NCCL has a limit of its own", "[run]") {
+  const Machine machine(Settings{{"STANDIN_SETUP_SECONDS", "8"}});
+  const Outcome done = machine.run({"--ranks", "2", "--timeout", "5"});
+  INFO(done.err);
+  CHECK(done.code == 0);
 }
 
 TEST_CASE("a sweep keeps its rows, goes on without NCCL, and says what it left out", "[run]") {

@@ -31,11 +31,11 @@ TEST_CASE("ranks that share a device tell NCCL so", "[runtime][cuda]") {
                   InputError);
 }
 
-TEST_CASE("devices are told apart by their address, not by their number", "[runtime][cuda]") {
-  cuda::Probe all;  // sees both
-  all.buses = {"0000:01:00.0", "0000:02:00.0"};
+TEST_CASE("devices are told apart by what they are, not by their number", "[runtime][cuda]") {
+  cuda::Probe all;  // sees both, instances of one device
+  all.identities = {"0000:01:00 a", "0000:01:00 b"};
   cuda::Probe second;  // is shown the second only
-  second.buses = {"0000:02:00.0"};
+  second.identities = {"0000:01:00 b"};
   CHECK(cuda::device_key(all, 1) == cuda::device_key(second, 1));
   CHECK(cuda::device_key(all, 0) != cuda::device_key(second, 1));
   CHECK(cuda::device_key(all, 2) == cuda::device_key(all, 0));  // goes round

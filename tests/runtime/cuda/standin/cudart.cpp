@@ -23,6 +23,11 @@ struct Node {
 using Graph = std::vector<Node>;
 std::optional<Graph> captured;  // one thread
 bool hung = false;
+[[noreturn]] void wait_for_ever() {
+  while (true) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
 struct Copy {
   void* to;
   std::vector<std::byte> bytes;
@@ -46,7 +51,11 @@ std::int64_t setting(const char* name, std::int64_t otherwise) {
 }
 
 void enqueue_unseen(std::function<void()> work) {
-  if (hung) {
+  if (hung) {  // a queue holds so many
+    static std::int64_t held = 0;
+    if (++held > setting("STANDIN_QUEUE", 1 << 30)) {
+      wait_for_ever();
+    }
     return;
   }
   if (captured) {
@@ -102,6 +111,7 @@ using stepcast::standin::OnDevice;
 using stepcast::standin::profiler;
 using stepcast::standin::setting;
 using stepcast::standin::under_way;
+using stepcast::standin::wait_for_ever;
 
 namespace {
 
@@ -144,10 +154,6 @@ cudaError_t cudaGetDeviceCount(int* n) {
   }
   *n = static_cast<int>(setting("STANDIN_DEVICES", 1));
   return *n == 0 ? cudaErrorNoDevice : cudaSuccess;
-}
-cudaError_t cudaDeviceGetPCIBusId(char* bus, int, int) {
-  std::strcpy(bus, "0000:00:00.0");
-  return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) {
@@ -302,7 +308,12 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   return of(e)->pending ? cudaErrorNotReady : cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  if (of(e)->pending) {
+    wait_for_ever();
+  }
+  return cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   *ms = static_cast<float>(of(b)->ns - of(a)->ns) * 1e-6F;
   return cudaSuccess;

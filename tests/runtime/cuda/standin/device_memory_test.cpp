@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <string>
 
 #include "core/error.h"
 #include "runtime/cuda/communicator.h"
@@ -41,6 +42,22 @@ bool guarded() {
   const int key = pkey_alloc(0, 0);
   return key >= 0 && pkey_free(key) == 0;
 #endif
+}
+
+TEST_CASE("a buffer grows by what was asked for where a quarter more does not fit",
+          "[cuda][standin]") {
+  const auto limit = std::to_string(device_bytes_in_use() + 1'000'000);
+  setenv("STANDIN_MEMORY", limit.c_str(), 1);
+  runtime::cuda::Ledger ledger;
+  runtime::cuda::Buffer buffer(runtime::cuda::Buffer::Kind::kDevice, "rows", &ledger);
+  buffer.reserve(400'128);
+  buffer.reserve(600'064);
+  CHECK(buffer.bytes() == 750'080);  // a quarter more
+  buffer.reserve(900'096);
+  CHECK(buffer.bytes() == 900'096);
+  CHECK(ledger.total().base() == 900'096);
+  CHECK_THROWS_AS(buffer.reserve(1'100'000), RunError);
+  unsetenv("STANDIN_MEMORY");
 }
 
 TEST_CASE("the host cannot touch the stand-in's device memory, what runs on the device can",
@@ -122,7 +139,9 @@ TEST_CASE("an exchange that NCCL refuses leaves no group open", "[cuda][standin]
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclComm_t alone = nullptr;
   REQUIRE(ncclCommInitRankConfig(&alone, 1, {}, 0, &config) == ncclSuccess);
-  const runtime::cuda::Communicator communicator(alone, "one rank", std::chrono::seconds(1));
+  std::atomic<std::int64_t> looked{0};
+  const runtime::cuda::Communicator communicator(alone, "one rank", std::chrono::seconds(1),
+                                                 &looked);
   const std::vector<std::int64_t> send{0, 4};  // to a member that is not there
   const std::vector<std::int64_t> receive{0, 0};
   CHECK_THROWS_WITH(runtime::cuda::all_to_all_v(communicator, nullptr, send, nullptr, receive,
