@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "cli/command.h"
 #include "cli/plan_parallel.h"
@@ -20,6 +21,7 @@
 #include "cli/support/remap_file.h"
 #include "core/config/config.h"
 #include "core/config/default_framework.h"
+#include "core/config/foreign.h"
 #include "core/error.h"
 #include "interop/torchrec/rules.h"
 #include "planner/embedding/adapt_plan.h"
@@ -192,6 +194,25 @@ studies::PlanOptions search_options(const PlanCommand& options, const Job& job) 
   return o;
 }
 
+/// The job of `--drift`: a file of its own, or this one with other settings or another workload.
+Job drifted_job(const PlanCommand& options, const config::Source& source,
+                const config::Library& library) {
+  config::Source job = source;
+  std::vector<std::string> overrides = overrides_of(options);
+  overrides.push_back(plan_override(options.from));
+  for (const std::string& change : options.drift) {
+    if (change.find('=') != std::string::npos) {
+      overrides.push_back(change);
+    } else if (std::filesystem::is_regular_file(change) &&
+               config::holds_job(config::file_source(change), library)) {
+      job = config::file_source(change);
+    } else {
+      overrides.push_back("workload=" + change);
+    }
+  }
+  return config::load_job(job, overrides, library);
+}
+
 /// `--from`: the best plan within reach of the one in use.
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
@@ -214,12 +235,7 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
                        "asks what other lookups do to a plan as it is, and this one is for other "
                        "tables or devices; carry it over first: --from without --drift, --out");
     }
-    std::vector<std::string> overrides = overrides_of(options);
-    overrides.push_back(plan_override(options.from));
-    for (const std::string& change : options.drift) {
-      overrides.push_back(change.find('=') == std::string::npos ? "workload=" + change : change);
-    }
-    Job now = config::load_job(source, overrides, {context.library});
+    Job now = drifted_job(options, source, {context.library});
     now.system.device.memory = use.job.system.device.memory;
     const studies::DriftReport report = studies::drift(use.job, now, request);
     const Results files = results(options, now, report.replan.plan);

@@ -37,6 +37,9 @@ enum class Expected { kModel, kPlan };
 /// `expected`: which of the library's formats are looked for. Errors: as parse_document.
 OpenedSource open_source(const Source& source, Expected expected, const Library& library);
 
+/// True if it says a job of ours, not a workload alone. Errors: as open_source.
+bool holds_job(const Source& source, const Library& library);
+
 /// The workload of a value in our words. Errors: InputError naming place, value and expectation.
 Workload workload_from(const Value& v);
 
