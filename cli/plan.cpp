@@ -1,6 +1,7 @@
 #include "studies/plan/plan.h"
 
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -262,6 +263,14 @@ void doubt_popularity(const LayeredWorkload& workload) {
   }
 }
 
+/// Repeats what a file says that the workload made of it does not.
+void say_approximated(const config::Source& source, const std::string& name,
+                      const config::Library& library) {
+  if (const auto phrases = config::approximated(source, library); !phrases.empty()) {
+    fmt::print(notes(), "stepcast: approximated in {}: {}\n", name, fmt::join(phrases, "; "));
+  }
+}
+
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
   const config::Source source = job_source(options.job);
   const config::Library library{context.library};
@@ -300,9 +309,15 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   reject(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
+  if (job.phase != JobPhase::kTrain) {
+    throw InputError("phase",
+                     "is inference, and plans of tables are searched for training steps; plan with "
+                     "phase train, and predict that plan: --set embedding.plan=PLAN");
+  }
   expect_exportable(options.export_as, job);
   if (job.workload.layered() != nullptr) {
     doubt_popularity(*job.workload.layered());
+    say_approximated(source, job.workload.name, library);
   }
   reject_set_plan(options.job.overrides);
   if (job.embedding_chosen && job.embedding_choice != "auto" && job.embedding_choice != "search") {
@@ -407,10 +422,9 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option(
-          "--for", options->framework,
-          "Transformers: only plans that this framework can run, with its overlaps and "
-          "efficiency; --export implies it")
+      ->add_option("--for", options->framework,
+                   "Transformers: only plans that this framework can run, with its overlaps and "
+                   "efficiency; --export implies it")
       ->check(CLI::IsMember(framework_names()));
   command->add_option("--memory-headroom", options->headroom,
                       "Memory of each device that stays free, such as 10% or \"4 GiB\"; of "

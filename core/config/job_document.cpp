@@ -61,4 +61,11 @@ bool holds_job(const Source& source, const Library& library) {
          (names_job(root) || (root.is_object() && root.contains("workload")));
 }
 
+std::vector<std::string> approximated(const Source& source, const Library& library) {
+  const Document d = job_document(source, {}, library);
+  const Json workload = d.root.is_object() ? d.root.value("workload", Json()) : Json();
+  const Json phrases = workload.is_object() ? workload.value("approximated", Json()) : Json();
+  return phrases.is_array() ? phrases.get<std::vector<std::string>>() : std::vector<std::string>();
+}
+
 }  // namespace stepcast::config

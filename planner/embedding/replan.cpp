@@ -89,10 +89,9 @@ class MoveBytes {
       s.tier = m.tier;
       for (std::int64_t i = 0; i < m.group; ++i) {
         const HeldPart part = held_part(s, m.group, i);
-        bytes += moved_bytes(
-            job_, table,
-            held_[t].missing(part, static_cast<std::int32_t>(first + i), same),
-            part.columns());
+        bytes += moved_bytes(job_, table,
+                             held_[t].missing(part, static_cast<std::int32_t>(first + i), same),
+                             part.columns());
       }
     }
     return bytes;
@@ -107,8 +106,7 @@ class MoveBytes {
         for (std::size_t i = 0; i < group.size(); ++i) {
           const HeldPart part =
               held_part(s, static_cast<std::int64_t>(group.size()), static_cast<std::int64_t>(i));
-          bytes += moved_bytes(job_, table, held_[t].missing(part, group[i], same),
-                               part.columns());
+          bytes += moved_bytes(job_, table, held_[t].missing(part, group[i], same), part.columns());
         }
       }
     }

@@ -113,16 +113,20 @@ TEST_CASE("plan --from follows tables that come and go, and other numbers of dev
   CHECK(new_tables[3].at("name") == "e");
 
   // The same tables a day later: rows stay, and a step that is no shorter is no row of the answer.
-  const std::string grown = folder.file("before.csv.json", R"({"workload": {"kind": "dlrm",
+  const std::string grown = folder.file(
+      "before.csv.json",
+      R"({"workload": {"kind": "dlrm",
     "name": "before", "dense_features": 1, "bottom_mlp": [64], "interaction": {"kind": "cat"},
-    "top_mlp": [1], "tables": [)" + [] {
-    std::string all;
-    for (const char* n : {"a", "b", "c", "d"}) {
-      all += std::string(all.empty() ? "" : ", ") + R"({"name": ")" + n +
-             R"(", "rows": 520000, "dim": 64, "pooling": 20, "access": {"zipf": 1.05}})";
-    }
-    return all;
-  }() + "]}}");
+    "top_mlp": [1], "tables": [)" +
+          [] {
+            std::string all;
+            for (const char* n : {"a", "b", "c", "d"}) {
+              all += std::string(all.empty() ? "" : ", ") + R"({"name": ")" + n +
+                     R"(", "rows": 520000, "dim": 64, "pooling": 20, "access": {"zipf": 1.05}})";
+            }
+            return all;
+          }() +
+          "]}}");
   const json more = document(call(
       from(grown, "8", {"--from", used, "--max-migrate", "0", "--out", next, "--format", "json"})));
   CHECK(more.at("carried_over").at("grown") == json::array({"a", "b", "c", "d"}));
@@ -354,12 +358,12 @@ TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][d
   // A file may say the job of now whole, as any other command takes it.
   const auto job = [&](const char* name, const char* batch) {
     return folder.file(name, std::string(R"({"workload": "rm2", "system": "dgx-h100", "devices": 8,
-                             "batch": {"global": )") + batch + "}}");
+                             "batch": {"global": )") +
+                                 batch + "}}");
   };
-  const json whole =
-      document(call({"plan", job("then.json", "16384"), "--from", used, "--drift",
-                     job("now.json", "8192"), "--format", "json"}))
-          .at("drift");
+  const json whole = document(call({"plan", job("then.json", "16384"), "--from", used, "--drift",
+                                    job("now.json", "8192"), "--format", "json"}))
+                         .at("drift");
   CHECK(whole.at("step_now_s").get<double>() < 0.8 * whole.at("step_then_s").get<double>());
   // Without drift a new plan saves what searching again saves, and nothing is put down to drift.
   const json& of_same = same.at("drift");

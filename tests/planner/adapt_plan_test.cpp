@@ -1,5 +1,5 @@
-#include "core/access/row_order.h"
 #include "planner/embedding/adapt_plan.h"
+#include "core/access/row_order.h"
 
 #include <catch2/catch.hpp>
 
@@ -130,8 +130,8 @@ TEST_CASE("tables that grow keep their rows where they are", "[planner][adapt]")
   CHECK(adapted.plan.tables[3].shards[0].rows == std::array<std::int64_t, 2>{0, 100});
   CHECK(*adapted.plan.tables[3].order == RowOrder::listed(1300, {7, 3}));
   // Whole tables, copies and stripes move nothing. Blocks of 225 from row 100 become blocks of 300:
-  // rank 0 gets 325 to 400 from rank 1, rank 1 gets 550 to 700, rank 2 775 to 1,000 and rank 3, whose
-  // rows are all new but 1,000 to 1,300, nothing: 75 + 150 + 225 rows of 16 x 4 bytes.
+  // rank 0 gets 325 to 400 from rank 1, rank 1 gets 550 to 700, rank 2 775 to 1,000 and rank 3,
+  // whose rows are all new but 1,000 to 1,300, nothing: 75 + 150 + 225 rows of 16 x 4 bytes.
   const Migration m = migration_between(job, before, adapted.plan);
   REQUIRE(m.tables.size() == 1);
   CHECK(m.tables[0].name == tables_of(job)[3].name);
