@@ -1,9 +1,11 @@
 #include "studies/plan/plan.h"
 
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "cli/command.h"
 #include "cli/plan_parallel.h"
@@ -21,6 +23,7 @@
 #include "cli/support/remap_file.h"
 #include "core/config/config.h"
 #include "core/config/default_framework.h"
+#include "core/config/foreign.h"
 #include "core/error.h"
 #include "interop/torchrec/rules.h"
 #include "planner/embedding/adapt_plan.h"
@@ -193,6 +196,25 @@ studies::PlanOptions search_options(const PlanCommand& options, const Job& job) 
   return o;
 }
 
+/// The job of `--drift`: a file of its own, or this one with other settings or another workload.
+Job drifted_job(const PlanCommand& options, const config::Source& source,
+                const config::Library& library) {
+  config::Source job = source;
+  std::vector<std::string> overrides = overrides_of(options);
+  overrides.push_back(plan_override(options.from));
+  for (const std::string& change : options.drift) {
+    if (change.find('=') != std::string::npos) {
+      overrides.push_back(change);
+    } else if (std::filesystem::is_regular_file(change) &&
+               config::holds_job(config::file_source(change), library)) {
+      job = config::file_source(change);
+    } else {
+      overrides.push_back("workload=" + change);
+    }
+  }
+  return config::load_job(job, overrides, library);
+}
+
 /// `--from`: the best plan within reach of the one in use.
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
@@ -215,12 +237,7 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
                        "asks what other lookups do to a plan as it is, and this one is for other "
                        "tables or devices; carry it over first: --from without --drift, --out");
     }
-    std::vector<std::string> overrides = overrides_of(options);
-    overrides.push_back(plan_override(options.from));
-    for (const std::string& change : options.drift) {
-      overrides.push_back(change.find('=') == std::string::npos ? "workload=" + change : change);
-    }
-    Job now = config::load_job(source, overrides, {context.library});
+    Job now = drifted_job(options, source, {context.library});
     now.system.device.memory = use.job.system.device.memory;
     const studies::DriftReport report = studies::drift(use.job, now, request);
     const Results files = results(options, now, report.replan.plan);
@@ -244,6 +261,14 @@ void doubt_popularity(const LayeredWorkload& workload) {
         notes(),
         "stepcast: no table says which rows are popular, so all count as equally popular and "
         "none is worth a copy; a zipf column, or `access` of a table, says it\n");
+  }
+}
+
+/// Repeats what a file says that the workload made of it does not.
+void say_approximated(const config::Source& source, const std::string& name,
+                      const config::Library& library) {
+  if (const auto phrases = config::approximated(source, library); !phrases.empty()) {
+    fmt::print(notes(), "stepcast: approximated in {}: {}\n", name, fmt::join(phrases, "; "));
   }
 }
 
@@ -285,9 +310,15 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   reject(command, {"--jobs", "--front", "--same-devices", "--for", "--details"},
          "parallel plans, and the workload is a recommendation model");
+  if (job.phase != JobPhase::kTrain) {
+    throw InputError("phase",
+                     "is inference, and plans of tables are searched for training steps; plan with "
+                     "phase train, and predict that plan: --set embedding.plan=PLAN");
+  }
   expect_exportable(options.export_as, job);
   if (job.workload.layered() != nullptr) {
     doubt_popularity(*job.workload.layered());
+    say_approximated(source, job.workload.name, library);
   }
   reject_set_plan(options.job.overrides);
   if (job.embedding_chosen && job.embedding_choice != "auto" && job.embedding_choice != "search") {
@@ -398,10 +429,9 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option(
-          "--for", options->framework,
-          "Transformers: only plans that this framework can run, with its overlaps and "
-          "efficiency; --export implies it")
+      ->add_option("--for", options->framework,
+                   "Transformers: only plans that this framework can run, with its overlaps and "
+                   "efficiency; --export implies it")
       ->check(CLI::IsMember(framework_names()));
   command->add_option("--memory-headroom", options->headroom,
                       "Memory of each device that stays free, such as 10% or \"4 GiB\"; of "

@@ -1,6 +1,7 @@
 #include "cli/predict.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "cli/support/output_files.h"
 #include "cli/support/whole_run.h"
 #include "core/config/default_framework.h"
+#include "core/config/foreign.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
 #include "studies/predict/training_run.h"
@@ -146,8 +148,8 @@ void add_whole_run(const WholeRun& whole, bool fits, Report& report) {
     }
     return text;
   };
-  std::string text =
-      fmt::format("\nwhole run{}: {} steps, ", fits ? "" : ", if it fitted in memory", grouped(r.steps, 0));
+  std::string text = fmt::format("\nwhole run{}: {} steps, ",
+                                 fits ? "" : ", if it fitted in memory", grouped(r.steps, 0));
   text += shown(time, " days") + ", ";
   text += shown(hours, " device-hours");
   run.facts({{"steps", r.steps},
@@ -166,8 +168,8 @@ void add_whole_run(const WholeRun& whole, bool fits, Report& report) {
     text += fmt::format(", {} MWh at rated power", grouped(r.megawatt_hours));
   }
   if (!whole.flows.empty()) {
-    text += fmt::format("; includes stalls of the flows ({} of the time)",
-                        percent(r.stall / r.time));
+    text +=
+        fmt::format("; includes stalls of the flows ({} of the time)", percent(r.stall / r.time));
   }
   run.line(text);
   if (r.failures > 0) {
@@ -199,18 +201,19 @@ std::optional<MeasuredStep> measured_step(const PredictCommand& options,
 void add_measured(const MeasuredStep& m, Report& report) {
   report.fact("measured",
               {{"step_s", m.step.base()}, {"error", m.error}, {"calibration_scale", m.scale}});
-  report.line(fmt::format(
-      "\nmeasured {}: the prediction is {} off; --set calibration.scale={:.4g} corrects it, also for "
-      "other jobs of the same software and machine",
-      human(m.step), percent_signed(m.error), m.scale));
+  report.line(
+      fmt::format("\nmeasured {}: the prediction is {} off; --set calibration.scale={:.4g} "
+                  "corrects it, also for "
+                  "other jobs of the same software and machine",
+                  human(m.step), percent_signed(m.error), m.scale));
 }
 
 int predict(const PredictCommand& options, const Context& context) {
-  const auto [job, graph, p, default_framework, framework, choice, fixes] = predicted(
-      options.job, context,
-      {.step = {.timeline = !options.timeline.empty(), .intervals = options.intervals},
-       .as_is = options.as_is,
-       .fixes = true});
+  const auto [job, graph, p, default_framework, framework, choice, fixes] =
+      predicted(options.job, context,
+                {.step = {.timeline = !options.timeline.empty(), .intervals = options.intervals},
+                 .as_is = options.as_is,
+                 .fixes = true});
   if (!options.timeline.empty()) {
     traces::write_timeline(options.timeline, graph, p.timeline);
     tell_written(options.timeline);
@@ -259,8 +262,7 @@ int predict(const PredictCommand& options, const Context& context) {
 
 }  // namespace
 
-PredictedJob predicted(const JobOptions& options, const Context& context,
-                       const PredictedHow& how) {
+PredictedJob predicted(const JobOptions& options, const Context& context, const PredictedHow& how) {
   const config::Source source = job_source(options);
   const config::Library library{context.library};
   studies::ChosenJob on = studies::choose_plan(source, options.overrides, library, how.as_is);
@@ -279,6 +281,12 @@ PredictedJob predicted(const JobOptions& options, const Context& context,
       all.insert(all.end(), settings.begin(), settings.end());
       return studies::choose_plan(source, all, library, how.as_is).job;
     });
+  }
+  if (of.job.workload.layered() != nullptr) {
+    if (const auto phrases = config::approximated(source, library); !phrases.empty()) {
+      of.prediction.warnings.push_back(
+          fmt::format("approximated in {}: {}", of.job.workload.name, fmt::join(phrases, "; ")));
+    }
   }
   if (!on.rejected.empty()) {
     of.prediction.warnings.push_back(

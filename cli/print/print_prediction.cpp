@@ -54,10 +54,10 @@ std::string memory_piece(const StepPrediction& p, const TerminalStyle& style) {
   if (p.capacity <= Bytes{}) {
     return human(total);
   }
-  const auto [word, meaning] =
-      p.fit == simulator::Fit::kLikely ? std::pair("likely fits", Meaning::kWarning)
-      : p.fits                         ? std::pair("fits", Meaning::kGood)
-                                       : std::pair("out of memory", Meaning::kBad);
+  const auto [word, meaning] = p.fit == simulator::Fit::kLikely
+                                   ? std::pair("likely fits", Meaning::kWarning)
+                               : p.fits ? std::pair("fits", Meaning::kGood)
+                                        : std::pair("out of memory", Meaning::kBad);
   const bool large = p.capacity.base() >= 0x1p30;
   return (large ? fmt::format("{} of {} GiB", in_gib(total), in_gib(p.capacity))
                 : fmt::format("{} of {}", human(total), human(p.capacity))) +
@@ -74,6 +74,10 @@ std::string figures(const StepPrediction& p, const TerminalStyle& style) {
   pieces.push_back(p.tokens_per_second > 0
                        ? fmt::format("{} tokens/s/GPU", grouped(tokens, tokens < 1000 ? 3 : 4))
                        : fmt::format("{} samples/s", grouped(p.samples_per_second)));
+  if (p.tokens_per_second == 0 && p.job.phase != JobPhase::kTrain) {
+    pieces.back() += fmt::format(
+        ", {} per device", grouped(p.samples_per_second / static_cast<double>(p.job.devices)));
+  }
   pieces.push_back("MFU " + short_percent(p.mfu));
   pieces.push_back(memory_piece(p, style));
   return in_row(pieces, style.width, kIndent);
@@ -101,12 +105,12 @@ std::string time_line(const StepPrediction& p, const TerminalStyle& style) {
     const double share = split.*part.of / p.iteration;
     if (share >= kLeast) {
       const bool bubble = part.of == &studies::TimeSplit::bubble;
-      const char* title = !bubble                      ? part.title
+      const char* title = !bubble                       ? part.title
                           : p.job.parallel.pipeline > 1 ? "pipeline bubble"
                                                         : "waits for other ranks";
       segments.push_back({share, part.meaning});
-      parts.emplace_back(share, coloured(fmt::format("{} {}", title, short_percent(share)),
-                                         part.meaning, style));
+      parts.emplace_back(
+          share, coloured(fmt::format("{} {}", title, short_percent(share)), part.meaning, style));
     }
   }
   std::stable_sort(parts.begin(), parts.end(),
@@ -119,8 +123,8 @@ std::string time_line(const StepPrediction& p, const TerminalStyle& style) {
   const std::string first = parts.empty() ? "" : parts.front().second + "  ";
   const std::size_t used = kNames + shown_width(first) + shown_width(rest);
   const std::size_t room = style.width > used ? style.width - used : 0;
-  return named_line("time", first + bar(segments, std::clamp(room, kLeastBar, kBarWidth), style) + rest,
-                    style);
+  return named_line(
+      "time", first + bar(segments, std::clamp(room, kLeastBar, kBarWidth), style) + rest, style);
 }
 
 /// The largest parts of the fullest device's memory.
@@ -205,18 +209,19 @@ std::string heading(const StepPrediction& p, const std::string& framework,
       fmt::format("{} on {} x {} ({}){}, {}", job.workload.name, job.devices,
                   device_title(job.system.device.name), job.system.name,
                   framework.empty() ? "" : ", " + framework, name_of(job.formats.compute)));
-  const std::string phase = job.phase == JobPhase::kTrain ? ""
-                            : job.phase == JobPhase::kDecode ? "decode, " : "prefill, ";
-  const std::string right =
-      job.workload.transformer() != nullptr
-          ? fmt::format("{}global batch {} x {}", phase, job.batch.global, job.batch.sequence)
-          : fmt::format("global batch {}", job.batch.global);
+  const bool transformer = job.workload.transformer() != nullptr;
+  const std::string phase = job.phase == JobPhase::kTrain    ? ""
+                            : !transformer                   ? "inference, "
+                            : job.phase == JobPhase::kDecode ? "decode, "
+                                                             : "prefill, ";
+  const std::string right = transformer ? fmt::format("{}global batch {} x {}", phase,
+                                                      job.batch.global, job.batch.sequence)
+                                        : fmt::format("{}global batch {}", phase, job.batch.global);
   const std::size_t used = shown_width(left) + shown_width(right);
-  return used + 2 > style.width
-             ? coloured(left, Meaning::kStrong, style) + '\n' + std::string(kIndent, ' ') + right +
-                   '\n'
-             : coloured(left, Meaning::kStrong, style) + std::string(style.width - used, ' ') +
-                   right + '\n';
+  return used + 2 > style.width ? coloured(left, Meaning::kStrong, style) + '\n' +
+                                      std::string(kIndent, ' ') + right + '\n'
+                                : coloured(left, Meaning::kStrong, style) +
+                                      std::string(style.width - used, ' ') + right + '\n';
 }
 
 /// The people's account of the step.
@@ -233,28 +238,29 @@ void add_screen(const StepPrediction& p, const PredictionContext& context, Repor
     return heading(p, framework, style) + figures(p, style);
   });
   if (p.job.workload.transformer() != nullptr) {
-    line("plan", parallel_text(p.job) +
-                     (context.plan_note.empty() ? "" : "  (" + context.plan_note + ")"));
+    line("plan",
+         parallel_text(p.job) + (context.plan_note.empty() ? "" : "  (" + context.plan_note + ")"));
   }
   if (has_tables(p.job)) {
     line("tables", embedding_plan_text(p.job));
   }
-  report.drawn([&p](const TerminalStyle& style) {
-    return time_line(p, style) + memory_line(p, style);
-  });
+  report.drawn(
+      [&p](const TerminalStyle& style) { return time_line(p, style) + memory_line(p, style); });
   if (p.job.phase != JobPhase::kTrain) {
     line("note", "inference: kernels alone, no runs were measured");
   }
-  if (!context.command.empty() && p.fits) {
+  const bool planned = p.job.workload.transformer() != nullptr || p.job.phase == JobPhase::kTrain;
+  if (!context.command.empty() && p.fits && planned) {
     report.drawn([command = printable(context.command)](const TerminalStyle& style) {
       const std::vector<std::string> next{"stepcast plan" + command,
                                           "stepcast" + command + " --html out.html"};
       const bool room = std::all_of(next.begin(), next.end(), [&style](const std::string& one) {
         return kNames + shown_width(one) <= style.width;
       });
-      std::string rows =
-          room ? in_row(next, style.width, kNames)
-               : std::string(kNames, ' ') + "`plan` instead for the best plan, --html out.html for a page\n";
+      std::string rows = room
+                             ? in_row(next, style.width, kNames)
+                             : std::string(kNames, ' ') +
+                                   "`plan` instead for the best plan, --html out.html for a page\n";
       return rows.replace(kIndent, 4, coloured("next", Meaning::kDim, style));
     });
   }
@@ -265,12 +271,12 @@ void add_step(const StepPrediction& p, Report& report) {
   if (p.efficiency) {
     report.fact("kernels_only_s", p.hardware.base());
     report.fact("efficiency", {{"factor", p.efficiency->factor},
-                         {"low", p.efficiency->low},
-                         {"high", p.efficiency->high},
-                         {"rows", p.efficiency->rows},
-                         {"sources", p.efficiency->sources},
-                         {"own", p.efficiency->own},
-                         {"measured", p.efficiency->measured}});
+                               {"low", p.efficiency->low},
+                               {"high", p.efficiency->high},
+                               {"rows", p.efficiency->rows},
+                               {"sources", p.efficiency->sources},
+                               {"own", p.efficiency->own},
+                               {"measured", p.efficiency->measured}});
   }
   if (p.job.phase != JobPhase::kTrain) {
     report.fact("efficiency_applies", false);
@@ -323,8 +329,7 @@ DataTable csv_table(const StepPrediction& p) {
       {"iteration_time_s", "", &P::iteration},
       {"samples_per_s", "", &P::samples_per_second},
       {"mfu", "", [](auto& q) { return fmt::format("{:.6g}", q.mfu); }},
-      {"memory_bytes", "",
-       [](auto& q) { return code(std::llround(q.ledger.total().base())); }},
+      {"memory_bytes", "", [](auto& q) { return code(std::llround(q.ledger.total().base())); }},
       {"fits", "", &P::fits},
       {"in_calibrated_range", "", &P::in_calibrated_range},
       {"tokens_per_s", "",

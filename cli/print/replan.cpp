@@ -35,6 +35,10 @@ void note_adapted(const ReplanReport& r, const planner::AdaptedPlan& adapted, Da
     t.note(
         fmt::format("New: {}; their rows begin anew and move nothing.", names_text(adapted.added)));
   }
+  if (!adapted.grown.empty()) {
+    t.note(fmt::format("Grown: {}; they keep their rows, and new ones begin anew and move nothing.",
+                       names_text(adapted.grown)));
+  }
   if (!adapted.removed.empty()) {
     t.note(fmt::format("No longer in the job: {}.", names_text(adapted.removed)));
   }
@@ -154,6 +158,7 @@ void print_replan(const ReplanReport& r, const planner::AdaptedPlan& adapted, Ou
     report.fact("carried_over", {{"devices_before", r.in_use.devices},
                                  {"devices_now", r.job.devices},
                                  {"added", adapted.added},
+                                 {"grown", adapted.grown},
                                  {"removed", adapted.removed},
                                  {"moved", adapted.moved}});
   }

@@ -37,6 +37,13 @@ enum class Expected { kModel, kPlan };
 /// `expected`: which of the library's formats are looked for. Errors: as parse_document.
 OpenedSource open_source(const Source& source, Expected expected, const Library& library);
 
+/// True if it says a job of ours, not a workload alone. Errors: as open_source.
+bool holds_job(const Source& source, const Library& library);
+
+/// What the workload of a file leaves out or simplifies of what it was made from, each as a phrase:
+/// "fp32_bytes (passed over)". Errors: as load_job.
+std::vector<std::string> approximated(const Source& source, const Library& library);
+
 /// The workload of a value in our words. Errors: InputError naming place, value and expectation.
 Workload workload_from(const Value& v);
 

@@ -4,7 +4,7 @@ namespace stepcast::config {
 namespace {
 
 /// A plan of a transformer carries the job it is the plan of, an answer of `predict` its own.
-bool holds_job(const Json& root) {
+bool names_job(const Json& root) {
   return root.is_object() && !root.contains("workload") && root.contains("job") &&
          root.at("job").is_object();
 }
@@ -35,7 +35,7 @@ Document job_document(const Source& source, const std::vector<std::string>& over
     Json best = std::move(d.root["plans"].front());
     d.root = std::move(best);
   }
-  if (holds_job(d.root)) {
+  if (names_job(d.root)) {
     Json job = std::move(d.root["job"]);
     d.root = std::move(job);
     d.label += ": job";
@@ -52,6 +52,20 @@ Document job_document(const Source& source, const std::vector<std::string>& over
     d.root = std::move(job);
   }
   return d;
+}
+
+bool holds_job(const Source& source, const Library& library) {
+  const OpenedSource opened = open_source(source, Expected::kModel, library);
+  const Json& root = opened.document.root;
+  return opened.format == nullptr &&
+         (names_job(root) || (root.is_object() && root.contains("workload")));
+}
+
+std::vector<std::string> approximated(const Source& source, const Library& library) {
+  const Document d = job_document(source, {}, library);
+  const Json workload = d.root.is_object() ? d.root.value("workload", Json()) : Json();
+  const Json phrases = workload.is_object() ? workload.value("approximated", Json()) : Json();
+  return phrases.is_array() ? phrases.get<std::vector<std::string>>() : std::vector<std::string>();
 }
 
 }  // namespace stepcast::config

@@ -237,12 +237,21 @@ class GraphReader {
     const auto found = v.find(key);
     return found ? found->boolean() : otherwise;
   }
+  static Norm norm_of(const Value& v) {
+    const auto which = v.find("norm");
+    return which ? which->choice<Norm>(
+                       {{"layer_norm", Norm::kLayerNorm}, {"rms_norm", Norm::kRmsNorm}})
+                 : Norm::kLayerNorm;
+  }
   static LayerHeads heads_of(const Value& v) {
+    const auto activation = v.find("activation");
     return {.heads = size(v, "heads", "the number of heads"),
             .kv_heads = size_or(v, "kv_heads", 0),
             .causal = flag(v, "causal"),
             .window = size_or(v, "window", 0),
-            .lengths = lengths_of(v)};
+            .lengths = lengths_of(v),
+            .targets = size_or(v, "targets", 0),
+            .silu = activation && activation->choice<bool>({{"softmax", false}, {"silu", true}})};
   }
   static std::optional<LengthLaw> lengths_of(const Value& v) {
     const char* expected =
@@ -312,11 +321,7 @@ const std::map<std::string, GraphReader::Kind>& GraphReader::kinds() {
                              v.at("activation", "which one").choice(layer_activation_names()));
                        }};
     k["norm"] = {1, 1, {"norm", "affine"}, [](R& r, V& v, S& n, Names in) {
-                   const auto which = v.find("norm");
-                   const Norm norm = which ? which->choice<Norm>({{"layer_norm", Norm::kLayerNorm},
-                                                                  {"rms_norm", Norm::kRmsNorm}})
-                                           : Norm::kLayerNorm;
-                   return r.builder_.norm(n, in[0], norm, flag(v, "affine", true));
+                   return r.builder_.norm(n, in[0], norm_of(v), flag(v, "affine", true));
                  }};
     k["add"] = {2, 2, {}, [](R& r, V&, S& n, Names in) { return r.builder_.add(n, in[0], in[1]); }};
     k["multiply"] = {
@@ -353,8 +358,16 @@ const std::map<std::string, GraphReader::Kind>& GraphReader::kinds() {
                                             size(v, "rank", "the rank of the cross layer"));
                   }};
     k["attention"] = {
-        1, 1, {"heads", "kv_heads", "causal", "window", "lengths"}, [](R& r, V& v, S& n, Names in) {
-          return r.builder_.attention(n, in[0], heads_of(v));
+        1,
+        1,
+        {"heads", "kv_heads", "causal", "window", "lengths", "targets", "activation"},
+        [](R& r, V& v, S& n, Names in) { return r.builder_.attention(n, in[0], heads_of(v)); }};
+    k["gated_attention"] = {
+        1,
+        1,
+        {"heads", "kv_heads", "causal", "lengths", "targets", "activation", "norm"},
+        [](R& r, V& v, S& n, Names in) {
+          return r.builder_.gated_attention(n, in[0], heads_of(v), norm_of(v));
         }};
     k["rope"] = {1, 1, {"heads", "kv_heads"}, [](R& r, V& v, S& n, Names in) {
                    return r.builder_.rope(n, in[0], heads_of(v));
@@ -473,7 +486,7 @@ LayeredWorkload graph_from(const Value& v) {
     w.tables = tables_from(*tables, 0);
     std::int64_t columns = 0;
     for (const EmbeddingTable& t : w.tables) {
-      columns += t.dim;
+      columns += t.output_columns();
     }
     reader.tables(columns);
   }

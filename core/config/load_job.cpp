@@ -48,13 +48,14 @@ auto resolve(const Value& job, const char* key, FileKind kind,
 [[noreturn]] void miss_batch(const Value& job, const Job& j) {
   throw InputError(
       job.where("batch"),
-      fmt::format("missing, and workload {} has no default_batch; expected {}", j.workload.name,
-                  is_transformer(j)
-                      ? "{\"global\": .., \"sequence\": ..}, or --set batch.global=N --set "
-                        "batch.sequence=S: sequences of a step on all devices together, and the "
-                        "tokens of one"
-                      : "{\"global\": N}, or -b N (--set batch.global=N): the samples of a step on all "
-                        "devices together"));
+      fmt::format(
+          "missing, and workload {} has no default_batch; expected {}", j.workload.name,
+          is_transformer(j)
+              ? "{\"global\": .., \"sequence\": ..}, or --set batch.global=N --set "
+                "batch.sequence=S: sequences of a step on all devices together, and the "
+                "tokens of one"
+              : "{\"global\": N}, or -b N (--set batch.global=N): the samples of a step on all "
+                "devices together"));
 }
 
 /// The largest multiple that is not more, at least one.
@@ -73,8 +74,8 @@ void fit_default_batch(const Value& job, Job& j) {
   if (!said && j.batch.global % p.data == 0) {
     j.batch.micro = std::gcd(j.batch.micro, j.batch.global / p.data);
   }
-  j.batch.global =
-      rounded_down(j.batch.global, p.data * j.batch.micro * (p.virtual_stages > 1 ? p.pipeline : 1));
+  j.batch.global = rounded_down(j.batch.global,
+                                p.data * j.batch.micro * (p.virtual_stages > 1 ? p.pipeline : 1));
 }
 
 void read_batch(const Value& job, Job& j) {
@@ -204,10 +205,15 @@ void read_host(const Value& job, Job& j) {
 // Keys that depend on the workload alone, read by the table.
 
 void read_phase(const Value& v, Job& j, const Reading&) {
-  j.phase = v.choice(phase_names());
-  if (j.phase != JobPhase::kTrain && !is_transformer(j)) {
-    v.reject("found inference, but only transformers have it; use train");
+  if (!is_transformer(j)) {
+    // A forward pass that keeps nothing; nothing is updated, so no states are held.
+    j.phase = v.choice<JobPhase>({{"train", JobPhase::kTrain}, {"inference", JobPhase::kPrefill}});
+    if (j.phase != JobPhase::kTrain) {
+      j.dense_optimizer = j.embedding_optimizer = OptimizerKind::kSgd;
+    }
+    return;
   }
+  j.phase = v.choice(phase_names());
 }
 
 void read_cached(const Value& v, Job& j, const Reading&) {
@@ -329,12 +335,15 @@ const Keys<Job>& job_keys() {
             calibration_json)
             .usual("auto")
             .written_after("cached"));
-    add(custom_key<Job>("phase", choice_form(phase_names()), "what a step does", read_phase,
+    add(custom_key<Job>("phase", choice_form({"train", "prefill", "decode", "inference"}),
+                        "what a step does; inference: of models other than transformers",
+                        read_phase,
                         [](const Job& job, const Writing&) {
-                          return OrderedJson(name_in(phase_names(), job.phase));
+                          return OrderedJson(job.phase != JobPhase::kTrain && !is_transformer(job)
+                                                 ? "inference"
+                                                 : name_in(phase_names(), job.phase));
                         })
-            .terse_usual("train")
-            .of(kTransformers));
+            .terse_usual("train"));
     add(custom_key<Job>(
             "cached", integer_form(0, kMostCached),
             "of prefill and decode: tokens of a sequence that are there already", read_cached,

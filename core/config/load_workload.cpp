@@ -44,11 +44,16 @@ std::vector<std::int64_t> widths_from(const Value& v) {
 OrderedJson widths_form() { return list_form(integer_form(1, kWidest), 1, 1000); }
 
 KeyTable kind_table(std::string_view kind) {
-  return {needed_fact("kind", choice_form({std::string(kind)}), "of the workload"),
-          needed_fact("name", text_form("a name"), "of the model"),
-          open_fact("source", text_form("where the facts come from"), "of the facts"),
-          open_fact("default_batch", object_form(default_batch_table(kind == "transformer")),
-                    "the batch of jobs that name none")};
+  KeyTable table{needed_fact("kind", choice_form({std::string(kind)}), "of the workload"),
+                 needed_fact("name", text_form("a name"), "of the model"),
+                 open_fact("source", text_form("where the facts come from"), "of the facts"),
+                 open_fact("default_batch", object_form(default_batch_table(kind == "transformer")),
+                           "the batch of jobs that name none")};
+  if (kind != "transformer") {  // which reads it among its own keys
+    table.push_back(open_fact("approximated", list_form(text_form("a phrase")),
+                              "what the description leaves out; commands repeat it"));
+  }
+  return table;
 }
 
 KeyTable recommendation_table() {
@@ -92,6 +97,11 @@ Workload workload_from(const Value& v) {
   w.name = v.at("name", "a name in quotes").name();
   if (const auto source = v.find("source")) {
     (void)source->text("where the facts come from");
+  }
+  if (const auto approximated = v.find("approximated"); approximated && !transformer) {
+    for (const Value& what : approximated->items("a list of phrases")) {
+      (void)what.text("what the description leaves out");
+    }
   }
   if (const auto batch = v.find("default_batch")) {
     w.default_batch = default_batch_from(*batch, transformer);

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/graph/program.h"
+#include "core/graph/target_pairs.h"
 #include "core/split_mix.h"
 
 namespace stepcast {
@@ -23,9 +24,11 @@ std::int64_t quantile(const LengthLaw& law, double share, std::int64_t most) {
   return most;
 }
 
-double pairs_of(std::int64_t length, bool causal) {
+double pairs_of(std::int64_t length, bool causal, std::int64_t targets) {
   const auto n = static_cast<double>(length);
-  return causal ? n * (n + 1) / 2 : n * n;
+  const auto last = static_cast<double>(std::min(targets, length));
+  const double before = n - last;
+  return causal ? before * (before + 1) / 2 + last * (before + 1) : n * n;
 }
 
 }  // namespace
@@ -56,6 +59,10 @@ double LengthLaw::at_most(std::int64_t rows) const {
 }
 
 double expected_pairs(const LengthLaw& law, std::int64_t rows, bool causal) {
+  return expected_pairs(law, rows, causal, 0);
+}
+
+double expected_pairs(const LengthLaw& law, std::int64_t rows, bool causal, std::int64_t targets) {
   STEPCAST_CHECK(rows >= 1 && rows <= kLongestJagged, "{} rows of sequences", rows);
   const auto count = static_cast<std::size_t>(rows);
   std::vector<double> p(count + 1);  // p[n]: of length n
@@ -69,7 +76,7 @@ double expected_pairs(const LengthLaw& law, std::int64_t rows, bool causal) {
   std::vector<double> of_room(count + 1);
   for (std::size_t room = 1; room <= count; ++room) {
     const auto length = static_cast<std::int64_t>(room);
-    const double pairs = pairs_of(length, causal);
+    const double pairs = pairs_of(length, causal, targets);
     of_room[room] = shorter + (1 - law.at_most(length - 1)) * pairs;
     shorter += p[room] * pairs;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/graph/target_pairs.h"
 
 namespace stepcast {
 namespace {
@@ -230,7 +231,8 @@ int LayerBuilder::cross(const std::string& name, int first, int x, std::int64_t 
 Layer& LayerBuilder::add_heads(LayerKind kind, const std::string& name, int qkv,
                                const LayerHeads& a) {
   const std::int64_t kv = a.kv_heads > 0 ? a.kv_heads : a.heads;
-  const std::int64_t all = a.heads + 2 * kv;
+  const bool gated = kind == LayerKind::kGatedAttention;
+  const std::int64_t all = a.heads * (gated ? 2 : 1) + 2 * kv;
   const std::int64_t columns = shape(qkv).columns;
   const std::int64_t dim = columns / all;
   if (a.heads % kv != 0) {
@@ -238,10 +240,10 @@ Layer& LayerBuilder::add_heads(LayerKind kind, const std::string& name, int qkv,
   }
   if (dim < 1 || dim * all != columns) {
     reject(
-        fmt::format("'{}' reads query, key and value side by side: {} heads and {} kv_heads make "
+        fmt::format("'{}' reads {}query, key and value side by side: {} heads and {} kv_heads make "
                     "{} equal parts, but {} has {} columns; give the linear before it a multiple "
                     "of {}",
-                    name, a.heads, kv, all, text(shape(qkv)), columns, all));
+                    name, gated ? "gate, " : "", a.heads, kv, all, text(shape(qkv)), columns, all));
   }
   Layer& layer = add_layer(kind, name, {qkv});
   layer.heads = a;
@@ -250,26 +252,51 @@ Layer& LayerBuilder::add_heads(LayerKind kind, const std::string& name, int qkv,
   return layer;
 }
 
+/// Pairs are counted once for layers of one law.
+void LayerBuilder::count_pairs(Layer& layer) {
+  LayerHeads& a = layer.heads;
+  const std::int64_t rows = list_.input(layer).rows;
+  if (!a.lengths) {
+    if (a.silu || a.targets > 0 || layer.kind == LayerKind::kGatedAttention) {
+      reject(
+          fmt::format("'{}' has no lengths, which silu, targets and gates need; for sequences "
+                      "as long as a sample say \"lengths\": {{\"fixed\": {}}}",
+                      layer.name, rows));
+    }
+    return;
+  }
+  if (rows > kLongestJagged) {
+    reject(fmt::format("'{}' draws lengths over {} rows of a sample; the most is {}", layer.name,
+                       rows, kLongestJagged));
+  }
+  if (a.window > 0) {
+    reject(fmt::format("'{}' has lengths and a window; leave one of them out", layer.name));
+  }
+  if (a.targets > 0 && !a.causal) {
+    reject(fmt::format("'{}' has targets, which see the rows before them; say \"causal\": true",
+                       layer.name));
+  }
+  const auto like =
+      std::find_if(list_.layers.begin(), list_.layers.end() - 1, [&](const Layer& other) {
+        return other.heads.lengths == a.lengths && other.heads.causal == a.causal &&
+               other.heads.targets == a.targets && list_.input(other).rows == rows;
+      });
+  a.pairs =
+      &*like != &layer ? like->heads.pairs : expected_pairs(*a.lengths, rows, a.causal, a.targets);
+}
+
 int LayerBuilder::attention(const std::string& name, int qkv, const LayerHeads& a) {
   Layer& layer = add_heads(LayerKind::kAttention, name, qkv, a);
-  const std::int64_t rows = shape(qkv).rows;
-  if (a.lengths && rows > kLongestJagged) {
-    reject(fmt::format("'{}' draws lengths over {} rows of a sample; the most is {}", name, rows,
-                       kLongestJagged));
-  }
-  if (a.lengths && a.window > 0) {
-    reject(fmt::format("'{}' has lengths and a window; leave one of them out", name));
-  }
-  if (a.lengths) {  // pairs are counted once for layers of one law
-    const auto like =
-        std::find_if(list_.layers.begin(), list_.layers.end() - 1, [&](const Layer& other) {
-          return other.heads.lengths == a.lengths && other.heads.causal == a.causal &&
-                 list_.input(other).rows == rows;
-        });
-    layer.heads.pairs =
-        &*like != &layer ? like->heads.pairs : expected_pairs(*a.lengths, rows, a.causal);
-  }
-  return out(layer, rows, layer.heads.heads * layer.heads.dim);
+  count_pairs(layer);
+  return out(layer, shape(qkv).rows, layer.heads.heads * layer.heads.dim);
+}
+
+int LayerBuilder::gated_attention(const std::string& name, int gqkv, const LayerHeads& a,
+                                  Norm norm) {
+  Layer& layer = add_heads(LayerKind::kGatedAttention, name, gqkv, a);
+  layer.norm = norm;
+  count_pairs(layer);
+  return out(layer, shape(gqkv).rows, layer.heads.heads * layer.heads.dim);
 }
 
 int LayerBuilder::rope(const std::string& name, int qkv, const LayerHeads& a) {

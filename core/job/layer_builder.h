@@ -45,6 +45,7 @@ class LayerBuilder {
   int dot(const std::string& name, int x, std::int64_t dim = 0);
   int cross(const std::string& name, int first, int x, std::int64_t rank);
   int attention(const std::string& name, int qkv, const LayerHeads& heads);
+  int gated_attention(const std::string& name, int gqkv, const LayerHeads& heads, Norm norm);
   int softmax(const std::string& name, int x);
   int mean_rows(const std::string& name, int x, std::int64_t rows);
   /// shift and scale: columns [first, first + width) and the next as many of `c`, [1, ...].
@@ -79,6 +80,7 @@ class LayerBuilder {
  private:
   Layer& add_layer(LayerKind kind, const std::string& name, const std::vector<int>& in);
   Layer& add_heads(LayerKind kind, const std::string& name, int qkv, const LayerHeads& heads);
+  void count_pairs(Layer& layer);
   int out(Layer& layer, std::int64_t rows, std::int64_t columns);
   void same_shape(const std::string& name, int a, int b) const;
   void one_row(const std::string& name, int x) const;

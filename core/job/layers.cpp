@@ -25,6 +25,7 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(LayerKind::kCoun
     "dot",
     "cross",
     "attention",
+    "gated_attention",
     "softmax",
     "mean_rows",
     "modulate",
@@ -126,6 +127,7 @@ std::vector<LayerParameter> parameters_of(const LayerList& list, const Layer& l)
       add("down", width, l.rank, uniform_scale(width, l.rank));
       return all;
     }
+    case LayerKind::kGatedAttention:
     case LayerKind::kNorm:
       if (l.affine) {
         add("scale", 1, list.output(l).columns, 0, 1);
@@ -203,7 +205,8 @@ double forward_flops(const LayerList& list, const Layer& l) {
       const double vectors = real(list.input(l).elements()) / real(l.dim);
       return vectors * (vectors - 1) * real(l.dim);
     }
-    case LayerKind::kAttention: {
+    case LayerKind::kAttention:
+    case LayerKind::kGatedAttention: {
       const LayerHeads& h = l.heads;
       return h.lengths ? 4 * h.pairs * real(h.heads) * real(h.dim)
                        : 4 * real(out.rows) * real(out.rows) * real(h.heads) * real(h.dim) *

@@ -34,6 +34,7 @@ enum class LayerKind : std::uint8_t {
   kDot,             ///< pairwise dots of rows, after the first row
   kCross,           ///< x0 * (x V U + bias) + x (DCNv2, arXiv 2008.13535, eq. 2)
   kAttention,       ///< columns query | key | value -> heads side by side
+  kGatedAttention,  ///< columns gate | query | key | value -> norm(attention) * gate
   kSoftmax,         ///< of each row
   kMeanRows,        ///< mean of neighbouring rows
   kModulate,        ///< x * (1 + scale) + shift; shift and scale are columns of another tensor
@@ -75,8 +76,11 @@ struct LayerHeads {
   bool causal = false;
   std::int64_t window = 0;
   std::optional<LengthLaw> lengths{};  ///< within sequences of these lengths
-  std::int64_t dim = 0;                ///< follows from the columns
-  double pairs = 0;                    ///< with lengths: of a query and a key, expected in a sample
+  std::int64_t targets =
+      0;                 ///< last rows of a sequence, which see those before them and themselves
+  bool silu = false;     ///< weights are SiLU of scores over the rows of a sample, not softmax
+  std::int64_t dim = 0;  ///< follows from the columns
+  double pairs = 0;      ///< with lengths: of a query and a key, expected in a sample
 };
 
 struct Layer {
@@ -87,7 +91,7 @@ struct Layer {
   bool bias = false;
   Activation activation = Activation::kNone;
   Norm norm = Norm::kLayerNorm;
-  bool affine = true;  ///< norm: with scale (and shift) to learn
+  bool affine = true;  ///< norm, also in attention: with scale (and shift) to learn
   bool transpose_a = false, transpose_b = false;
   bool reverse = false;  ///< recurrent: from the last row to the first
   LayerHeads heads{};

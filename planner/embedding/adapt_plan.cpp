@@ -116,18 +116,22 @@ AdaptedPlan adapted_plan(const Job& job, const EmbeddingPlan& from) {
   const EmbeddingPlan rule = workloads::make_embedding_plan(job, "auto");
   OtherDevices others(from.devices, job.devices);
   for (const EmbeddingTable& t : tables) {
-    if (const PlanTable* held = placed_table(from, t)) {
-      others.add_kept(*held);
+    if (const PlanTable* held = held_table(from, t)) {
+      others.add_kept(grown_to(t.rows, *held));
     }
   }
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    const PlanTable* held = placed_table(from, tables[t]);
-    if (held == nullptr) {
+    const PlanTable* before = held_table(from, tables[t]);
+    if (before == nullptr) {
       adapted.added.push_back(tables[t].name);
       adapted.plan.tables.push_back(rule.tables[t]);
       continue;
     }
-    PlanTable carried = from.devices == job.devices ? *held : others.carried(*held);
+    if (placed_rows(*before) < tables[t].rows) {
+      adapted.grown.push_back(tables[t].name);
+    }
+    const PlanTable held = grown_to(tables[t].rows, *before);
+    PlanTable carried = from.devices == job.devices ? held : others.carried(held);
     // More column parts than there are ranks now.
     std::vector<std::int32_t> ranks;
     for (const PlanShard& s : carried.shards) {
@@ -139,7 +143,7 @@ AdaptedPlan adapted_plan(const Job& job, const EmbeddingPlan& from) {
     if (std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
       carried = rule.tables[t];
     }
-    if (!same_placement(carried, *held) || !lies_on(*held, job.devices)) {
+    if (!same_placement(carried, held) || !lies_on(held, job.devices)) {
       adapted.moved.push_back(tables[t].name);
     }
     adapted.plan.tables.push_back(std::move(carried));

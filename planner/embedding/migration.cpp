@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "core/access/row_order.h"
 #include "core/error.h"
@@ -11,26 +12,67 @@
 #include "planner/embedding/shard_bytes.h"
 
 namespace stepcast::planner {
-namespace {}  // namespace
+namespace {
 
-const PlanTable* placed_table(const EmbeddingPlan& plan, const EmbeddingTable& table) {
+/// Entry of that name and of as many columns; nullptr if there is none.
+const PlanTable* named_table(const EmbeddingPlan& plan, const EmbeddingTable& table) {
   const auto it = std::find_if(plan.tables.begin(), plan.tables.end(),
                                [&](const PlanTable& t) { return t.name == table.name; });
   if (it == plan.tables.end()) {
     return nullptr;
   }
-  std::int64_t rows = 0;
   std::int64_t columns = 0;
   for (const PlanShard& s : it->shards) {
-    rows = std::max(rows, s.rows[1]);
     columns = std::max(columns, s.columns[1]);
   }
-  return rows == table.rows && columns == table.dim ? &*it : nullptr;
+  return columns == table.dim ? &*it : nullptr;
+}
+
+}  // namespace
+
+std::int64_t placed_rows(const PlanTable& table) {
+  std::int64_t rows = 0;
+  for (const PlanShard& s : table.shards) {
+    rows = std::max(rows, s.rows[1]);
+  }
+  return rows;
+}
+
+PlanTable grown_to(std::int64_t rows, PlanTable table) {
+  const std::int64_t before = placed_rows(table);
+  if (before == rows) {
+    return table;
+  }
+  const double growth = static_cast<double>(rows) / static_cast<double>(before);
+  for (PlanShard& s : table.shards) {
+    for (std::int64_t& end : s.rows) {
+      end = end == before           ? rows
+            : table.frequency_order ? end
+                                    : std::llround(static_cast<double>(end) * growth);
+    }
+  }
+  if (table.order != nullptr) {
+    table.order = std::make_shared<const RowOrder>(
+        table.order->seed() ? RowOrder::seeded(rows, *table.order->seed())
+                            : RowOrder::listed(rows, table.order->ids()));
+  }
+  return table;
+}
+
+const PlanTable* placed_table(const EmbeddingPlan& plan, const EmbeddingTable& table) {
+  const PlanTable* named = named_table(plan, table);
+  return named != nullptr && placed_rows(*named) == table.rows ? named : nullptr;
+}
+
+const PlanTable* held_table(const EmbeddingPlan& plan, const EmbeddingTable& table) {
+  const PlanTable* named = named_table(plan, table);
+  return named != nullptr && placed_rows(*named) <= table.rows ? named : nullptr;
 }
 
 bool same_order(const PlanTable& a, const PlanTable& b) {
   return a.frequency_order == b.frequency_order &&
-         (a.order == nullptr || b.order == nullptr || a.order == b.order || *a.order == *b.order);
+         (a.order == nullptr || b.order == nullptr ||
+          (a.order->seed() == b.order->seed() && a.order->ids() == b.order->ids()));
 }
 
 bool same_placement(const PlanTable& a, const PlanTable& b) {
@@ -70,14 +112,16 @@ class Count {
         for (std::size_t i = 0; i < group.size(); ++i) {
           const HeldPart part =
               held_part(s, static_cast<std::int64_t>(group.size()), static_cast<std::int64_t>(i));
-          const std::int64_t missing = held.missing(part, group[i], same, table.rows);
+          const std::int64_t missing = held.missing(part, group[i], same);
           if (missing > 0) {
             fetch(table, from, to, part, group[i], missing);
           }
         }
       }
     }
-    result_.tables.push_back({table.name, result_.bytes - before});
+    if (result_.bytes > before || !same_placement(grown_to(table.rows, from), to)) {
+      result_.tables.push_back({table.name, result_.bytes - before});
+    }
   }
 
   Migration take() {
@@ -198,7 +242,7 @@ class Count {
 
 }  // namespace
 
-TableHoldings::TableHoldings(const PlanTable& table) {
+TableHoldings::TableHoldings(const PlanTable& table) : rows_(placed_rows(table)) {
   for (const PlanShard& s : table.shards) {
     for (const auto& group : s.groups) {
       for (std::size_t i = 0; i < group.size(); ++i) {
@@ -209,14 +253,17 @@ TableHoldings::TableHoldings(const PlanTable& table) {
   }
 }
 
-std::int64_t TableHoldings::missing(const HeldPart& part, std::int32_t rank, bool same_order,
-                                    std::int64_t rows) const {
+std::int64_t TableHoldings::missing(HeldPart part, std::int32_t rank, bool same_order) const {
+  if (!same_order) {  // any of its rows may have been there
+    part.end = part.first + part.stride * std::min(part.rows(), rows_);
+  }
+  part.end = same_order ? std::min(part.end, rows_) : part.end;
   std::int64_t lacking = part.rows() * part.columns();
   if (const auto it = by_rank_.find(rank); it != by_rank_.end()) {
     for (const HeldPart& held : it->second) {
       if (held.tier == part.tier) {
         lacking -=
-            same_order ? common_elements(part, held) : least_common_elements(part, held, rows);
+            same_order ? common_elements(part, held) : least_common_elements(part, held, rows_);
       }
     }
   }
@@ -246,7 +293,7 @@ Migration migration_between(const Job& job, const EmbeddingPlan& from, const Emb
   }
   Count count(job, std::max(from.devices, to.devices));
   for (const EmbeddingTable& table : w->tables) {
-    const PlanTable* held = placed_table(from, table);
+    const PlanTable* held = held_table(from, table);
     const PlanTable* placed = placed_table(to, table);
     if (placed == nullptr) {
       throw InputError("plan: tables", fmt::format("no table '{}' of {} rows x {} columns; give a "

@@ -16,20 +16,30 @@ class TableHoldings {
  public:
   explicit TableHoldings(const PlanTable& table);
   /// Elements of `part` that the rank has to fetch: it holds them neither in that tier nor, where
-  /// the order of rows is another one, for certain.
-  [[nodiscard]] std::int64_t missing(const HeldPart& part, std::int32_t rank, bool same_order,
-                                     std::int64_t rows) const;
+  /// the order of rows is another one, for certain. Rows that the table did not have are not
+  /// fetched.
+  [[nodiscard]] std::int64_t missing(HeldPart part, std::int32_t rank, bool same_order) const;
 
  private:
+  std::int64_t rows_ = 0;
   std::unordered_map<std::int32_t, std::vector<HeldPart>> by_rank_;
 };
 
-/// Rows stand in the same order; one by popularity that names no hot rows is that of the job's law,
-/// and counts as any other by popularity.
+/// Rows stand in the same order, new ones behind them; one by popularity that names no hot rows is
+/// that of the job's law, and counts as any other by popularity.
 bool same_order(const PlanTable& a, const PlanTable& b);
+
+/// Rows of a table that a plan places.
+std::int64_t placed_rows(const PlanTable& table);
+
+/// The same placement of a table that has grown to `rows`: ranges by popularity stay and the last
+/// takes the new rows, others widen alike.
+PlanTable grown_to(std::int64_t rows, PlanTable table);
 
 /// Entry of a table in a plan: nullptr if it has none of that name, rows and columns.
 const PlanTable* placed_table(const EmbeddingPlan& plan, const EmbeddingTable& table);
+/// The same, also of fewer rows: the table has grown since.
+const PlanTable* held_table(const EmbeddingPlan& plan, const EmbeddingTable& table);
 
 /// The same rows and columns on the same ranks, in the same order and tier.
 bool same_placement(const PlanTable& a, const PlanTable& b);
@@ -57,7 +67,8 @@ struct Migration {
 };
 
 /// `to` is a plan of the job. `from` may be of other devices, and have other tables: those that it
-/// lacks, or has with other rows or columns, begin anew and move nothing.
+/// lacks, or has with other columns or more rows, begin anew and move nothing, as do the rows by
+/// which a table has grown.
 /// Errors: InputError when `to` is not for the job's tables and devices.
 Migration migration_between(const Job& job, const EmbeddingPlan& from, const EmbeddingPlan& to);
 

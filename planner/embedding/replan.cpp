@@ -89,10 +89,9 @@ class MoveBytes {
       s.tier = m.tier;
       for (std::int64_t i = 0; i < m.group; ++i) {
         const HeldPart part = held_part(s, m.group, i);
-        bytes += moved_bytes(
-            job_, table,
-            held_[t].missing(part, static_cast<std::int32_t>(first + i), same, table.rows),
-            part.columns());
+        bytes += moved_bytes(job_, table,
+                             held_[t].missing(part, static_cast<std::int32_t>(first + i), same),
+                             part.columns());
       }
     }
     return bytes;
@@ -107,8 +106,7 @@ class MoveBytes {
         for (std::size_t i = 0; i < group.size(); ++i) {
           const HeldPart part =
               held_part(s, static_cast<std::int64_t>(group.size()), static_cast<std::int64_t>(i));
-          bytes += moved_bytes(job_, table, held_[t].missing(part, group[i], same, table.rows),
-                               part.columns());
+          bytes += moved_bytes(job_, table, held_[t].missing(part, group[i], same), part.columns());
         }
       }
     }
@@ -391,7 +389,7 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
                                                    t.name));
     }
     tables.push_back(&*it);
-    held.push_back(options.held != nullptr ? placed_table(*options.held, t) : &*it);
+    held.push_back(options.held != nullptr ? held_table(*options.held, t) : &*it);
   }
   // The sizes of groups that the plan has, or one of those that it might have.
   std::vector<std::vector<std::int64_t>> spaces;

@@ -17,6 +17,7 @@ namespace {
 // A simulation of that many tables x devices takes seconds.
 constexpr std::int64_t kLargeTask = 20'000;
 constexpr std::size_t kFewPoints = 10;
+constexpr double kWorthARow = 1e-3;  // of the step in use
 
 }  // namespace
 
@@ -50,14 +51,13 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   report.job = job;
   report.kept = front.kept;
   report.in_use = request.in_use.value_or(from);
-  // A change that moves nothing, such as another place for a new table, counts as a byte.
-  const auto counted = static_cast<std::int64_t>(
-      request.in_use ? job.workload.layered()->tables.size() : std::size_t{0});
   const planner::ReplanPoint* best = nullptr;
   for (planner::ReplanPoint& p : front.points) {
     const bool home = &p == &front.points.front();
-    if (!home && request.max_bytes && p.bytes - counted > *request.max_bytes) {
-      break;
+    const std::int64_t bytes =
+        planner::migration_between(job, report.in_use, p.plan).bytes;  // at most p.bytes
+    if (!home && request.max_bytes && bytes > *request.max_bytes) {
+      continue;
     }
     p.plan.predicted_step = simulated_step(job, model, p.plan);
     const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);
@@ -66,7 +66,10 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
       report.from_objective = p.objective;
       report.from_fits = fits;
     }
-    report.reachable.push_back({p.bytes, p.plan.predicted_step});
+    const double gain = home ? 0 : report.reachable.back().step - p.plan.predicted_step;
+    if (home || gain > kWorthARow * report.from_step) {
+      report.reachable.push_back({bytes, p.plan.predicted_step});
+    }
     const bool rescue = best == &front.points.front() && !report.from_fits;
     if (best == nullptr || rescue ||
         clearly_less(p.plan.predicted_step, best->plan.predicted_step)) {

@@ -71,6 +71,12 @@ Found wide_attention_layers(const Job& job) {
   });
 }
 
+Found silu_attention_layers(const Job& job) {
+  return layer_where(job, [](const Layer& l) {
+    return l.kind == LayerKind::kGatedAttention || l.heads.silu || l.heads.targets > 0;
+  });
+}
+
 /// The first table that `text` has a text of.
 template <class Text>
 Found table_where(const Job& job, Text text) {
@@ -202,6 +208,8 @@ constexpr PredictedOnly kPredictedOnly[]{
      "leave them out", layers_without_kernel},
     {"workload", "attention over whole samples among listed layers but in bf16 or fp16, with heads a multiple of 8 wide "
      "and no window", true, false, "choose these, or give it lengths", wide_attention_layers},
+    {"workload", "attention with silu, targets or a gate among listed layers", false, false, "leave them out",
+     silu_attention_layers},
     {"workload.tables", "tables that several features share", false, false, "give each feature a table", shared_tables},
     {"workload.tables", "lookups with weights", false, false, "leave weighted out", weighted_tables},
     {"workload.tables", "tables of different formats", true, false, "give all tables one format", mixed_row_formats},
@@ -218,7 +226,7 @@ constexpr PredictedOnly kPredictedOnly[]{
                    j.parallel.sequence_parallel);
      }},
     {"phase", "inference", false, false, "set it to train",
-     [](const Job& j) { return when(transformer(j) != nullptr && j.phase != JobPhase::kTrain); }},
+     [](const Job& j) { return when(j.phase != JobPhase::kTrain); }},
     {"parallel.zero", "shards of experts that differ between tensor ranks", false, false,
      "set it to 0, or parallel.expert to a multiple of parallel.tensor", split_experts},
     {"workload.moe.groups_per_token", "a router that keeps tokens inside groups of experts", false, false,

@@ -112,6 +112,36 @@ TEST_CASE("plan --from follows tables that come and go, and other numbers of dev
   CHECK(new_tables[2] == old_tables[3]);
   CHECK(new_tables[3].at("name") == "e");
 
+  // The same tables a day later: rows stay, and a step that is no shorter is no row of the answer.
+  const std::string grown = folder.file(
+      "before.csv.json",
+      R"({"workload": {"kind": "dlrm",
+    "name": "before", "dense_features": 1, "bottom_mlp": [64], "interaction": {"kind": "cat"},
+    "top_mlp": [1], "tables": [)" +
+          [] {
+            std::string all;
+            for (const char* n : {"a", "b", "c", "d"}) {
+              all += std::string(all.empty() ? "" : ", ") + R"({"name": ")" + n +
+                     R"(", "rows": 520000, "dim": 64, "pooling": 20, "access": {"zipf": 1.05}})";
+            }
+            return all;
+          }() +
+          "]}}");
+  const json more = document(call(
+      from(grown, "8", {"--from", used, "--max-migrate", "0", "--out", next, "--format", "json"})));
+  CHECK(more.at("carried_over").at("grown") == json::array({"a", "b", "c", "d"}));
+  CHECK(more.at("carried_over").at("added").empty());
+  const json day = json::parse(text_of(next)).at("tables");
+  for (std::size_t t = 0; t < 4; ++t) {
+    CHECK(day[t].at("shards")[0].at("groups") == old_tables[t].at("shards")[0].at("groups"));
+  }
+  const json free = document(call(from(grown, "8", {"--from", used, "--format", "json"})));
+  double last = 1e9;
+  for (const json& row : free.at("reachable")) {
+    CHECK(row.at("step_s").get<double>() < last);
+    last = row.at("step_s").get<double>() * (1 - 5e-4);
+  }
+
   const json fewer =
       document(call(from(before, "4", {"--from", used, "--out", next, "--format", "json"})));
   CHECK(fewer.at("carried_over").at("devices_before") == 8);
@@ -325,6 +355,16 @@ TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][d
   CHECK(flatter.at("tables")[0].at("table") == other.at("tables")[0].at("table"));
   rejected(command("plan", {"--drift", access("4", "1.1")}), "--from");
   rejected(command("plan", {"--from", used, "--drift", "workload.tables[0].rows=7"}), "rows");
+  // A file may say the job of now whole, as any other command takes it.
+  const auto job = [&](const char* name, const char* batch) {
+    return folder.file(name, std::string(R"({"workload": "rm2", "system": "dgx-h100", "devices": 8,
+                             "batch": {"global": )") +
+                                 batch + "}}");
+  };
+  const json whole = document(call({"plan", job("then.json", "16384"), "--from", used, "--drift",
+                                    job("now.json", "8192"), "--format", "json"}))
+                         .at("drift");
+  CHECK(whole.at("step_now_s").get<double>() < 0.8 * whole.at("step_then_s").get<double>());
   // Without drift a new plan saves what searching again saves, and nothing is put down to drift.
   const json& of_same = same.at("drift");
   CHECK(of_same.at("saved_s").get<double>() == of_same.at("saved_by_searching_s").get<double>());

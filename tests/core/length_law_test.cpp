@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/graph/program.h"
+#include "core/graph/target_pairs.h"
 
 using namespace stepcast;
 
@@ -39,6 +40,13 @@ double drawn_pairs(const std::vector<std::int32_t>& offsets, bool causal) {
 }
 
 }  // namespace
+
+TEST_CASE("targets see those before them and themselves", "[core][lengths]") {
+  // Two sequences of 5 with 2 targets: 3 rows before them see 1 + 2 + 3, each target 3 and itself.
+  CHECK(expected_pairs({LengthKind::kFixed, 5}, 10, true, 2) == Approx(2 * (6 + 2 * 4)));
+  // All rows are targets: each sees itself.
+  CHECK(expected_pairs({LengthKind::kFixed, 5}, 10, true, 9) == Approx(10));
+}
 
 TEST_CASE("a law of lengths gives each length its share", "[core][lengths]") {
   CHECK(LengthLaw{LengthKind::kFixed, 4}.at_most(3) == 0);

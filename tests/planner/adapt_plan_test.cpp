@@ -1,5 +1,5 @@
-#include "core/access/row_order.h"
 #include "planner/embedding/adapt_plan.h"
+#include "core/access/row_order.h"
 
 #include <catch2/catch.hpp>
 
@@ -92,8 +92,8 @@ TEST_CASE("tables that are new or gone leave the others where they are", "[plann
   tables.erase(tables.begin() + 1);
   tables.push_back(tables.front());
   tables.back().name = "new";
-  tables[1].rows = 2000;  // another size: its rows begin anew
-  tables[1].access = std::make_shared<Access>(Access::uniform(2000));
+  tables[1].rows = 500;  // fewer rows: they begin anew
+  tables[1].access = std::make_shared<Access>(Access::uniform(500));
   const AdaptedPlan adapted = adapted_plan(job, before);
   CHECK(adapted.added == std::vector<std::string>{tables[1].name, "new"});
   CHECK(adapted.removed == std::vector<std::string>{gone});
@@ -101,6 +101,52 @@ TEST_CASE("tables that are new or gone leave the others where they are", "[plann
   CHECK(adapted.plan.tables[0].shards[0].groups == before.tables[0].shards[0].groups);
   CHECK(adapted.plan.tables[2].shards[0].groups == before.tables[3].shards[0].groups);
   CHECK(migration_between(job, before, adapted.plan).bytes == 0);
+}
+
+TEST_CASE("tables that grow keep their rows where they are", "[planner][adapt]") {
+  Job job = four_tables(4);
+  EmbeddingPlan before = plan_on_four(job);
+  // Table 3: 100 hot rows on all ranks, the others in blocks of 225.
+  PlanTable& tiered = before.tables[3];
+  tiered.frequency_order = true;
+  tiered.order = std::make_shared<const RowOrder>(RowOrder::listed(1000, {7, 3}));
+  tiered.shards = {before.tables[2].shards[0], tiered.shards[0]};
+  tiered.shards[0].rows = {0, 100};
+  tiered.shards[1].rows = {100, 1000};
+  tiered.shards[1].split = Split::kBlock;
+  tiered.shards[1].groups = {{0, 1, 2, 3}};
+  for (EmbeddingTable& t : tables_of(job)) {
+    t.rows = 1300;
+    t.access = std::make_shared<Access>(Access::uniform(1300));
+  }
+  const AdaptedPlan adapted = adapted_plan(job, before);
+  CHECK(adapted.added.empty());
+  CHECK(adapted.grown.size() == 4);
+  CHECK(adapted.moved.empty());
+  for (std::size_t t = 0; t < 4; ++t) {
+    CHECK(placed_rows(adapted.plan.tables[t]) == 1300);
+    CHECK(adapted.plan.tables[t].shards[0].groups == before.tables[t].shards[0].groups);
+  }
+  CHECK(adapted.plan.tables[3].shards[0].rows == std::array<std::int64_t, 2>{0, 100});
+  CHECK(*adapted.plan.tables[3].order == RowOrder::listed(1300, {7, 3}));
+  // Whole tables, copies and stripes move nothing. Blocks of 225 from row 100 become blocks of 300:
+  // rank 0 gets 325 to 400 from rank 1, rank 1 gets 550 to 700, rank 2 775 to 1,000 and rank 3,
+  // whose rows are all new but 1,000 to 1,300, nothing: 75 + 150 + 225 rows of 16 x 4 bytes.
+  const Migration m = migration_between(job, before, adapted.plan);
+  REQUIRE(m.tables.size() == 1);
+  CHECK(m.tables[0].name == tables_of(job)[3].name);
+  CHECK(m.bytes == (75 + 150 + 225) * 64);
+  CHECK(m.received[3] == 0);
+  CHECK(m.sent[1] == 75 * 64);
+  CHECK(m.sent[3] == 225 * 64);
+
+  // In another order each of the 1,000 rows may have been anywhere, and no more than they can move.
+  EmbeddingPlan other = adapted.plan;
+  other.tables[3].frequency_order = false;
+  other.tables[3].order = nullptr;
+  other.tables[3].shards = adapted.plan.tables[0].shards;  // all on rank 3
+  CHECK(migration_between(job, before, other).bytes == (1000 - 100 - 225) * 64);
+  CHECK(migration_between(job, adapted.plan, adapted.plan).bytes == 0);
 }
 
 TEST_CASE("the front around a plan that was carried over counts what carrying moves",

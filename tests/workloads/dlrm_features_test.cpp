@@ -3,6 +3,7 @@
 
 #include "core/graph/memory_use.h"
 #include "core/graph/step_traffic.h"
+#include "core/job/layers.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan/plan.h"
 
@@ -104,10 +105,12 @@ TEST_CASE("dot and the stack count every feature", "[workloads][dlrm][features]"
     model_of(*job).interaction.kind = InteractionKind::kDot;
   }
   // 7 vectors of 32: 21 products, whoever they come from.
-  CHECK(workloads::dlrm_forward_flops(*shared.workload.layered()).interaction.base() ==
-        21 * 2 * 32);
-  CHECK(workloads::dlrm_forward_flops(*shared.workload.layered()).mlp.base() ==
-        workloads::dlrm_forward_flops(*apart.workload.layered()).mlp.base());
+  const LayerList list = layers_of(*shared.workload.layered());
+  const auto dot = std::find_if(list.layers.begin(), list.layers.end(),
+                                [](const Layer& l) { return l.kind == LayerKind::kDot; });
+  REQUIRE(dot != list.layers.end());
+  CHECK(forward_flops(list, *dot) == 21 * 2 * 32);
+  CHECK(forward_flops(list) == forward_flops(layers_of(*apart.workload.layered())));
 }
 
 TEST_CASE("rows are stored in the format of their table", "[workloads][dlrm][features]") {

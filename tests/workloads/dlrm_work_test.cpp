@@ -2,6 +2,7 @@
 
 #include "core/access/access.h"
 #include "core/graph/memory_use.h"
+#include "core/job/layers.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan/plan.h"
 
@@ -51,8 +52,7 @@ TEST_CASE("the published DLRM has 4.99e6 MLP FLOPs per sample and reads 419.4 MB
   const Program& program = graph.programs.front();
   // 2 (512 512 + 512 64 + (64 + 36) 1024 + 1024^2 + 1024^2 + 1024), 36 = 9 * 8 / 2 dots of the 8
   // tables and the dense vector.
-  CHECK(workloads::dlrm_forward_flops(*job.workload.layered()).mlp.base() == 4'990'976);
-  CHECK(workloads::dlrm_forward_flops(*job.workload.layered()).interaction.base() == 36 * 2 * 64);
+  CHECK(forward_flops(layers_of(*job.workload.layered())) == 4'990'976 + 36 * 2 * 64);
   CHECK(gemm_flops(program, Phase::kForward) == 2048.0 * 4'990'976);
   const Op& lookup = op_named(program, "embedding.local.forward");
   // Rows 2048 * 8 * 100 * 64 * 4 B; beside them 8 B per id and 4 B per bag. Output 2048 * 8 * 64 *
@@ -71,9 +71,8 @@ TEST_CASE("FLOPs of a step are those of its products, however it is split", "[wo
   CHECK(product_flops(workloads::build_graph(job)) == flops.model.base());
   CHECK(flops.hardware.base() == flops.model.base());
   // Forward, weight gradient, input gradient; the first layer (512 x 512) has no input gradient.
-  const auto forward = workloads::dlrm_forward_flops(*job.workload.layered());
-  CHECK(flops.model.base() ==
-        2048 * (3 * (forward.mlp.base() + forward.interaction.base()) - 2.0 * 512 * 512));
+  const double forward = forward_flops(layers_of(*job.workload.layered()));
+  CHECK(flops.model.base() == 2048 * (3 * forward - 2.0 * 512 * 512));
 }
 
 TEST_CASE("backward updates every distinct row once", "[workloads][dlrm]") {

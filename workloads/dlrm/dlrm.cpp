@@ -133,18 +133,11 @@ LayerList layers_of(const Job& job) {
 
 }  // namespace
 
-DlrmSampleFlops dlrm_forward_flops(const LayeredWorkload& w) {
-  const LayerList list = stepcast::layers_of(w);
-  DlrmSampleFlops flops;
-  for (const Layer& l : list.layers) {
-    (l.kind == LayerKind::kLinear ? flops.mlp : flops.interaction) += Flops(forward_flops(list, l));
-  }
-  return flops;
-}
-
 StepFlops layered_flops(const Job& job) {
   const LayerList list = layers_of(job);
-  double of_sample = training_flops(list) * static_cast<double>(list.ranks_per_sample());
+  const bool trains = job.phase == JobPhase::kTrain;
+  double of_sample = (trains ? training_flops(list) : forward_flops(list)) *
+                     static_cast<double>(list.ranks_per_sample());
   if (compression_of(job) > 1) {  // every sample passes every tower
     const EmbeddingPlacement layout = layout_of(job);
     for (std::int64_t h = 0; h < job.devices / layout.node; ++h) {
@@ -153,7 +146,7 @@ StepFlops layered_flops(const Job& job) {
         width += static_cast<double>(
             layout.width(static_cast<std::int32_t>(i), EmbeddingRoute::kExchange));
       }
-      of_sample += 6 * width * width / job.tower_compression;
+      of_sample += (trains ? 6 : 2) * width * width / job.tower_compression;
     }
   }
   const Flops total = Flops(static_cast<double>(job.batch.global) * of_sample);

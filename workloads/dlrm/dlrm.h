@@ -52,11 +52,4 @@ GraphUnderConstruction build_layered(const Job& job);
 /// first layer needs no gradient of its input. Nothing is recomputed, so all conventions agree.
 StepFlops layered_flops(const Job& job);
 
-/// FLOPs of the forward pass per sample: both MLPs; and the interaction (dots, or cross layers).
-struct DlrmSampleFlops {
-  Flops mlp;
-  Flops interaction;
-};
-DlrmSampleFlops dlrm_forward_flops(const LayeredWorkload& workload);
-
 }  // namespace stepcast::workloads

@@ -93,18 +93,22 @@ OpWriter::Written LayeredStep::build() && {
   }
   pool_sequences();
   for (std::size_t i = bottom; i < layers; ++i) {
-    layer_forward(i);
+    if (trains_ || !is_loss(list_.layers[i].kind)) {
+      layer_forward(i);
+    }
   }
   w_.end_segment();
 
-  w_.set_phase(Phase::kBackward);
-  segments.push_back(w_.begin_segment("backward", SegmentKind::kOther));
-  zero_gradients();
-  for (std::size_t i = layers; i-- > 0;) {
-    layer_backward(i);
+  if (trains_) {
+    w_.set_phase(Phase::kBackward);
+    segments.push_back(w_.begin_segment("backward", SegmentKind::kOther));
+    zero_gradients();
+    for (std::size_t i = layers; i-- > 0;) {
+      layer_backward(i);
+    }
+    embedding_backward();
+    w_.end_segment();
   }
-  embedding_backward();
-  w_.end_segment();
 
   // On the compute stream: lookups fill the device, so overlapped with other kernels they would
   // gain nothing. They run while the last gradients are reduced.
@@ -115,10 +119,12 @@ OpWriter::Written LayeredStep::build() && {
     w_.end_segment();
   }
 
-  w_.set_phase(Phase::kOptimizer);
-  segments.push_back(w_.begin_segment("optimizer", SegmentKind::kOther));
-  optimizers();
-  w_.end_segment();
+  if (trains_) {
+    w_.set_phase(Phase::kOptimizer);
+    segments.push_back(w_.begin_segment("optimizer", SegmentKind::kOther));
+    optimizers();
+    w_.end_segment();
+  }
   for (const std::uint32_t s : segments) {
     b_.call(s);
   }

@@ -86,6 +86,7 @@ class LayeredStep {
     std::vector<std::size_t> parameters;  ///< indices into parameters_
     TensorId saved = 0;                   ///< statistics, scores, the product of a cross layer
     TensorId projected = 0;
+    TensorId statistics = 0;  ///< of a norm beside `saved`
     std::vector<TensorId> frames;
   };
   struct Target {
@@ -212,6 +213,7 @@ class LayeredStep {
   void dot_forward(const Layer& l, LayerState& s);
   void cross_forward(const Layer& l, LayerState& s);
   void attention_forward(const Layer& l, LayerState& s);
+  void gated_attention_forward(const Layer& l, LayerState& s);
   void softmax_forward(const Layer& l, LayerState& s);
   void mean_rows_forward(const Layer& l, LayerState& s);
   void modulate_forward(const Layer& l, LayerState& s);
@@ -225,6 +227,9 @@ class LayeredStep {
   void loss(std::size_t index);
   /// The op that core/job/layers.h describes, or its backward kind.
   OpEdit attention(OpKind kind, const std::string& name, const Op& like);
+  void write_attention(const Layer& l, LayerState& s, TensorId out);
+  void write_attention_gradient(const Layer& l, const LayerState& s, TensorId out, TensorId dy,
+                                TensorId dx);
   TensorId& value(std::int32_t t) { return values_[static_cast<std::size_t>(t)]; }
 
   // layers/layers_backward.cpp, layers/layer_gradients.cpp
@@ -253,6 +258,7 @@ class LayeredStep {
   void dot_backward(const Layer& l, LayerState& s, TensorId dy);
   void cross_backward(const Layer& l, LayerState& s, TensorId dy);
   void attention_backward(const Layer& l, LayerState& s, TensorId dy);
+  void gated_attention_backward(const Layer& l, LayerState& s, TensorId dy);
   void softmax_backward(const Layer& l, LayerState& s, TensorId dy);
   void mean_rows_backward(const Layer& l, LayerState& s, TensorId dy);
   void modulate_backward(const Layer& l, LayerState& s, TensorId dy);
@@ -392,6 +398,7 @@ class LayeredStep {
   std::int64_t batch_;     ///< local
   std::int64_t global_batch_;
   std::int64_t interval_;  ///< steps between synchronisations of replicated rows
+  bool trains_ = job_.phase == JobPhase::kTrain;
   std::int64_t stack_width_ = 0;
   Format compute_;
   OpWriter w_;

@@ -99,13 +99,15 @@ void LayeredStep::declare_buckets() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
     const std::string name = bucket_name(i);
-    bucket.gradients = b_.tensor({.name = name + ".gradient",
-                                  .role = TensorRole::kGradient,
-                                  .format = job_.formats.gradient,
-                                  .rows = 1,
-                                  .columns = bucket.elements,
-                                  .per_microbatch = false,
-                                  .pieces = {}});
+    if (trains_) {
+      bucket.gradients = b_.tensor({.name = name + ".gradient",
+                                    .role = TensorRole::kGradient,
+                                    .format = job_.formats.gradient,
+                                    .rows = 1,
+                                    .columns = bucket.elements,
+                                    .per_microbatch = false,
+                                    .pieces = {}});
+    }
     if (holds_weights(bucket.scope)) {
       bucket.weights = b_.tensor({.name = name + ".weight",
                                   .role = TensorRole::kParameter,
@@ -129,7 +131,7 @@ void LayeredStep::declare_buckets() {
                 .pieces = {},
                 .view_of = static_cast<std::int32_t>(bucket.gradients),
                 .view_offset = offsets[i]};
-    p.gradient = b_.tensor(view);
+    p.gradient = trains_ ? b_.tensor(view) : kNoTensor;
     if (p.slice < 0) {
       view.name = p.name;
       view.role = TensorRole::kParameter;

@@ -28,6 +28,7 @@ const LayeredStep::LayerRow& LayeredStep::layer_row(LayerKind kind) {
       LayerRow{K::kDot, &S::dot_forward, &S::dot_backward},
       LayerRow{K::kCross, &S::cross_forward, &S::cross_backward},
       LayerRow{K::kAttention, &S::attention_forward, &S::attention_backward},
+      LayerRow{K::kGatedAttention, &S::gated_attention_forward, &S::gated_attention_backward},
       LayerRow{K::kSoftmax, &S::softmax_forward, &S::softmax_backward},
       LayerRow{K::kMeanRows, &S::mean_rows_forward, &S::mean_rows_backward},
       LayerRow{K::kModulate, &S::modulate_forward, &S::modulate_backward},

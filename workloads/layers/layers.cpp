@@ -143,14 +143,41 @@ void LayeredStep::dot_forward(const Layer& l, LayerState&) {
       .out({make_value(l.out, l.name)});
 }
 
-void LayeredStep::attention_forward(const Layer& l, LayerState& s) {
+/// SiLU leaves no statistics.
+void LayeredStep::write_attention(const Layer& l, LayerState& s, TensorId out) {
   const std::int64_t length = list_.output(l).rows;
-  s.saved =
-      job_.flash_attention
-          ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads.heads, length, Format::kFp32)
-          : b_.activation(l.name + ".scores", batch_ * l.heads.heads * length, length, compute_);
+  std::vector<TensorId> made{out};
+  if (!l.heads.silu) {
+    s.saved =
+        job_.flash_attention
+            ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads.heads, length, Format::kFp32)
+            : b_.activation(l.name + ".scores", batch_ * l.heads.heads * length, length, compute_);
+    made.push_back(s.saved);
+  }
   const Op like = attention_op(list_, l, batch_);
-  attention(like.kind, l.name, like).in({value(l.in[0])}).out({make_value(l.out, l.name), s.saved});
+  attention(like.kind, l.name, like).in({value(l.in[0])}).out(made);
+}
+
+void LayeredStep::attention_forward(const Layer& l, LayerState& s) {
+  write_attention(l, s, make_value(l.out, l.name));
+}
+
+void LayeredStep::gated_attention_forward(const Layer& l, LayerState& s) {
+  const std::int64_t rows = output_rows(l);
+  const std::int64_t width = list_.output(l).columns;
+  s.projected = b_.activation(l.name + ".attended", rows, width, compute_);
+  write_attention(l, s, s.projected);
+  s.statistics = b_.activation(l.name + ".statistics", rows, 2, Format::kFp32);
+  std::vector<TensorId> in{s.projected};
+  for (const std::size_t p : s.parameters) {
+    in.push_back(weight(p));
+  }
+  in.push_back(value(l.in[0]));
+  auto op = layer_op(OpKind::kNormForward, l.name + ".norm", {rows, width})
+                .attributes(NormAttributes{l.norm})
+                .in(in)
+                .out({make_value(l.out, l.name), s.statistics});
+  op.work(op.op().flops, op.op().bytes_read * 2, op.op().bytes_written);  // the gate too
 }
 
 void LayeredStep::token_embedding_forward(const Layer& l, LayerState& s) {

@@ -191,12 +191,44 @@ void LayeredStep::dot_backward(const Layer& l, LayerState&, TensorId dy) {
   pass_on(l, dy, dx);
 }
 
-void LayeredStep::attention_backward(const Layer& l, LayerState& s, TensorId dy) {
-  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+void LayeredStep::write_attention_gradient(const Layer& l, const LayerState& s, TensorId out,
+                                           TensorId dy, TensorId dx) {
   const Op like = attention_op(list_, l, batch_);
   attention(traits_of(like.kind).backward, l.name + ".backward", like)
-      .in({value(l.in[0]), value(l.out), s.saved, dy})
+      .in(l.heads.silu ? std::vector<TensorId>{value(l.in[0]), dy}
+                       : std::vector<TensorId>{value(l.in[0]), out, s.saved, dy})
       .out({dx});
+}
+
+void LayeredStep::attention_backward(const Layer& l, LayerState& s, TensorId dy) {
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  write_attention_gradient(l, s, value(l.out), dy, dx);
+  pass_on(l, dy, dx);
+}
+
+/// The norm's op writes the gradient of the gate, attention's those of the other columns.
+void LayeredStep::gated_attention_backward(const Layer& l, LayerState& s, TensorId dy) {
+  const std::int64_t rows = output_rows(l);
+  const std::int64_t width = list_.output(l).columns;
+  const TensorId dx = gradient_like(l, ".d_input", l.in[0]);
+  const TensorId attended = b_.activation(l.name + ".d_attended", rows, width, compute_);
+  std::vector<TensorId> in{dy, s.projected, weight(s.parameters.front()), s.statistics,
+                           value(l.in[0])};
+  std::vector<TensorId> out{attended};
+  for (const std::size_t p : s.parameters) {
+    out.push_back(gradient(p));
+    if (p != s.parameters.front()) {
+      in.push_back(weight(p));
+    }
+  }
+  out.push_back(dx);
+  auto op = w_.compute(OpKind::kNormBackward, l.name + ".norm_backward", {rows, width})
+                .attributes(NormAttributes{l.norm})
+                .in(in)
+                .out(out);
+  op.work(op.op().flops, op.op().bytes_read * 1.5, op.op().bytes_written * 2);
+  gradients_done(s.parameters);
+  write_attention_gradient(l, s, s.projected, attended, dx);
   pass_on(l, dy, dx);
 }
 
