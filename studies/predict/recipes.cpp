@@ -299,24 +299,25 @@ std::vector<PlanPoint> RecipeSearch::neighbours(const Point& of) const {
     return even;
   };
   add([](Point& p) { return p.micro *= 2; });
-  if (of.pipeline > 1) {
-    std::set<std::pair<std::int32_t, std::int32_t>> seen;
-    for (const auto& [embedding, head] :
-         {std::pair{0, head_}, {0, (head_ + 1) / 2}, {1, head_}, {0, 0}, {0, 1}, {1, 1}}) {
-      if (!seen.insert({embedding, head}).second) {
-        continue;
-      }
+  // Chunks of one length, then stages that differ by a layer.
+  const auto add_ends = [&](bool even) {
+    const std::set<std::pair<std::int32_t, std::int32_t>> ends{
+        {0, 0}, {0, 1}, {1, 1}, {0, 2}, {0, head_}, {0, (head_ + 1) / 2}, {1, head_}};
+    for (const auto& [embedding, head] : ends) {
       const std::int32_t layers = static_cast<std::int32_t>(w.layers) + embedding + head;
       const std::int32_t chunks = layers / of.pipeline;
       for (const std::int32_t v : {chunks, chunks / 2, 1}) {
         add([&, e = embedding, h = head](Point& p) {
-          p.virtual_stages = std::max(1, v);
+          p.virtual_stages = even ? std::max(1, v) : 1;
           p.embedding_layers = e;
           p.head_layers = h;
-          return p.virtual_stages == 1 || layers % (p.pipeline * p.virtual_stages) == 0;
+          return even == (layers % (p.pipeline * p.virtual_stages) == 0);
         });
       }
     }
+  };
+  if (of.pipeline > 1) {
+    add_ends(true);
   }
   add([&](Point& p) { return p.pipeline *= 2, halve(p.data); });
   add([&](Point& p) { return p.data *= 2, halve(p.pipeline); });
@@ -338,6 +339,9 @@ std::vector<PlanPoint> RecipeSearch::neighbours(const Point& of) const {
   add([&](Point& p) { return p.context *= 2, halve(p.data); });
   add([&](Point& p) { return p.context *= 2, halve(p.pipeline); });
   add([&](Point& p) { return p.data *= 2, halve(p.context); });
+  if (of.pipeline > 1) {
+    add_ends(false);
+  }
   return all;
 }
 
