@@ -29,6 +29,7 @@ constexpr double kFalseAlarms = 0.005;  ///< of a whole comparison
 /// Shares of these. Noise that all ops have in common is known from the runs alone, so what they
 /// share gets half; totals are judged net of it, as are ops and groups, which get the rest.
 constexpr double kOfShared = 0.5, kOfTotals = 0.05;
+constexpr double kFaster = 0.01;  ///< probability that equal programs are said to be faster in all
 /// Totals that may be next to nothing are compared with this share of the step added.
 constexpr double kNextToNothing = 0.01;
 constexpr const char* kAllOps = "all ops together";
@@ -162,7 +163,8 @@ std::map<Case::Role, double> roles_of(const std::vector<Case>& cases) {
 }
 
 /// Judges the cases, among them what all share; a total that is slower in itself is shown with it.
-void judge_cases(std::vector<Case>& cases, const GuardOptions& options, bool spread_known) {
+void judge_cases(std::vector<Case>& cases, const GuardOptions& options, bool spread_known,
+                 bool faster) {
   using Role = Case::Role;
   auto count = roles_of(cases);
   bool total_regressed = false;
@@ -171,7 +173,7 @@ void judge_cases(std::vector<Case>& cases, const GuardOptions& options, bool spr
                          : c.role == Role::kTotal ? kOfTotals / count[Role::kTotal]
                                                   : (1 - kOfShared - kOfTotals) /
                                                         (count[Role::kOp] + count[Role::kGroup]);
-    internal::judge(c, kFalseAlarms * share, options, spread_known);
+    internal::judge(c, kFalseAlarms * share, options, spread_known, faster);
     total_regressed |= c.time->regressed && (c.role == Role::kShared || c.role == Role::kTotal);
   }
   for (Case& c : cases) {
@@ -223,7 +225,9 @@ void judge_times(const Baseline& before, const Baseline& after, const std::vecto
   if (common) {
     internal::add_noise_of(shared.net, cases);
   }
-  judge_cases(cases, options, spread_known);
+  const bool faster =
+      common && shared.net.value < -internal::noise_threshold(shared.net, kFaster);
+  judge_cases(cases, options, spread_known, faster);
   result.common_change = shared.time->change;
   result.at_most = internal::at_most(shared.net);
   if (common) {  // it has no time of its own: it is shown on the device time
@@ -235,12 +239,14 @@ void judge_times(const Baseline& before, const Baseline& after, const std::vecto
 GuardPower power_of(const GuardResult& result) {
   GuardPower power;
   std::vector<const GuardedTime*> ops;
-  double common = std::numeric_limits<double>::infinity();
+  double common = std::numeric_limits<double>::infinity(), device = common;
   for (const GuardedTime& t : result.times) {
     if (is_op(t)) {
       ops.push_back(&t);
-    } else if (t.name == kAllOps || t.name == kDeviceTime) {
-      common = std::min(common, t.detects);
+    } else if (t.name == kAllOps) {
+      common = t.detects;
+    } else if (t.name == kDeviceTime) {
+      device = t.detects;  // net of what all share, where that is known
     } else if (t.name == "step") {
       power.step = t.detects;
     }
@@ -252,7 +258,7 @@ GuardPower power_of(const GuardResult& result) {
     power.worst_op = ops.back()->detects;
     power.worst = ops.back()->name;
   }
-  power.all_ops = common;
+  power.all_ops = std::isfinite(common) ? common : device;
   return power;
 }
 

@@ -1,5 +1,5 @@
-// What is said of recorded steps: of published traces, and of the cases that an engineer made where
-// it misled. Read from the shared data and trials, never copied.
+// Verdicts on recorded steps: of published traces, and of the cases that an engineer made where they
+// misled. Read from the shared data and trials, never copied.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>

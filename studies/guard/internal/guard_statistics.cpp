@@ -15,8 +15,8 @@ constexpr double kPower = 0.95;  ///< what "is caught" means
 /// Times are not distinguished more finely than this: clocks tick, graphs of other tools round.
 constexpr double kResolution = 1e-3;
 constexpr double kManyDegrees = 1e6;  ///< as good as infinitely many
-/// A time slower net of the common change must also be slower in itself, beyond this noise. The
-/// first condition alone holds the alarms, but not of a program of which the rest gets faster.
+/// If the rest got faster, a time must be slower in itself beyond this noise; its net change alone
+/// would call all slower that stayed.
 constexpr double kInItself = 0.005;
 /// A change of a total must also be so many times what its steps explain.
 constexpr double kBeyondSteps = 3;
@@ -279,7 +279,7 @@ double disturbance_of(const std::vector<Case>& cases) {
       deviations.push_back(std::abs(c.net.value) / c.net.error);
     }
   }
-  // Of n normal values; one standard deviation of that scale is chance.
+  // Scale of n normal values; one standard deviation of it is chance.
   constexpr double kMedianOfNormal = 0.6745, kChance = 1.16;
   const double usual = kMedianOfNormal * (1 + kChance / std::sqrt(static_cast<double>(
                                                   std::max<std::size_t>(1, deviations.size()))));
@@ -307,7 +307,7 @@ double at_most(const Change& c) {
   return std::expm1(c.value + quantile_of_t(c.degrees, 1 - kPower) * c.error);
 }
 
-void judge(Case& c, double tail, const GuardOptions& options, bool spread_known) {
+void judge(Case& c, double tail, const GuardOptions& options, bool spread_known, bool faster) {
   GuardedTime& time = *c.time;
   const bool shared = c.role == Case::Role::kShared;
   if (c.before_times != nullptr) {
@@ -324,15 +324,20 @@ void judge(Case& c, double tail, const GuardOptions& options, bool spread_known)
   }
   const double beyond = std::max(tolerated, noise_threshold(c.net, tail));
   const double itself =
-      shared ? beyond
-             : std::max(tolerated, quantile_of_t(c.in_itself.degrees, kInItself) * c.in_itself.error);
+      std::max(tolerated, quantile_of_t(c.in_itself.degrees, kInItself) * c.in_itself.error);
+  // Noise that all share hides nothing unless the rest got faster: the net change counts.
+  const double least_itself = shared ? beyond : faster ? itself : tolerated / 2;
   // Regressions that are real are in every run: one slow process among several is none.
   const double least = *std::min_element(c.net_after.value.begin(), c.net_after.value.end()) -
                        mean_of(c.net_before.value);
   time.slower = c.in_itself.value > itself;
-  time.regressed = time.slower && c.net.value > beyond && least > tolerated / 2;
+  time.regressed =
+      c.in_itself.value > least_itself && c.net.value > beyond && least > tolerated / 2;
   time.improved = c.net.value < -beyond && c.in_itself.value < -tolerated;
-  time.detects = std::max(seen_from(c.net, beyond), seen_from(c.in_itself, itself));
+  time.detects = seen_from(c.net, beyond);
+  if (faster) {
+    time.detects = std::max(time.detects, seen_from(c.in_itself, itself));
+  }
 }
 
 }  // namespace stepcast::studies::internal

@@ -82,7 +82,7 @@ double seen_from(const Change& change, double threshold);
 double at_most(const Change& change);
 
 /// Writes the verdict of a case into its row. `tail`: the share of comparisons of equal programs in
-/// which this row may be called a regression.
-void judge(Case& c, double tail, const GuardOptions& options, bool spread_known);
+/// which this row may be called a regression; `faster`: all ops together got faster.
+void judge(Case& c, double tail, const GuardOptions& options, bool spread_known, bool faster);
 
 }  // namespace stepcast::studies::internal
