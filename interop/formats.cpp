@@ -7,10 +7,11 @@ namespace {
 
 /// A file is read by the first format that recognises it.
 const std::vector<ForeignFormat>& foreign_formats() {
-  static const std::vector<ForeignFormat> all{megatron_launch_script(), table_list_format(),
-                                              hugging_face_config(),    deeprecsys_config(),
-                                              torchrec_tables(),        hugectr_tables(),
-                                              torchrec_sharding_plan(), hugectr_sharding_plan()};
+  static const std::vector<ForeignFormat> all{
+      megatron_launch_script(), torchrec_benchmark(),   table_list_format(),
+      hugging_face_config(),    deeprecsys_config(),    torchrec_tables(),
+      dlrm_arguments(),         hugectr_tables(),       hugectr_layers(),
+      torchrec_sharding_plan(), hugectr_sharding_plan()};
   return all;
 }
 

@@ -32,8 +32,14 @@ ForeignFormat table_list_format();
 ForeignFormat deeprecsys_config();
 /// Table configs, planner constraints and topology of TorchRec -> job or workload.
 ForeignFormat torchrec_tables();
+/// A benchmark configuration of TorchRec -> job or workload.
+ForeignFormat torchrec_benchmark();
+/// Arguments of the reference DLRM on TorchRec -> job or workload.
+ForeignFormat dlrm_arguments();
 /// Tables and solver of HugeCTR -> job or workload.
 ForeignFormat hugectr_tables();
+/// Layers and solver of HugeCTR -> job or workload.
+ForeignFormat hugectr_layers();
 /// A ShardingPlan of TorchRec -> embedding plan.
 ForeignFormat torchrec_sharding_plan();
 /// shard_matrix and shard_strategy of HugeCTR -> embedding plan.

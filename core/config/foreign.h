@@ -40,7 +40,7 @@ OpenedSource open_source(const Source& source, Expected expected, const Library&
 /// True if it says a job of ours, not a workload alone. Errors: as open_source.
 bool holds_job(const Source& source, const Library& library);
 
-/// What the workload of a file leaves out or simplifies of what it was made from, each as a phrase:
+/// Features that the workload of a file leaves out or simplifies, each as a phrase:
 /// "fp32_bytes (passed over)". Errors: as load_job.
 std::vector<std::string> approximated(const Source& source, const Library& library);
 

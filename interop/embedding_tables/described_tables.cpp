@@ -19,6 +19,22 @@ void must_be_absent(const Value& v, std::initializer_list<const char*> keys, con
   }
 }
 
+void pass_over(const std::string& place, const char* kind, const std::string& name,
+               const std::vector<std::string>& read, Json& workload) {
+  if (std::find(read.begin(), read.end(), name) != read.end()) {
+    return;
+  }
+  if (!nearest_name(name, read).empty()) {
+    throw InputError(place, fmt::format("unknown {} \"{}\"; {}", kind, name.substr(0, 40),
+                                        suggestion(name, read)));
+  }
+  workload["approximated"].push_back(name.substr(0, 40) + " (passed over)");
+}
+
+Json mixed_precision() {
+  return {{"compute", "fp16"}, {"all_to_all_forward", "fp16"}, {"all_to_all_backward", "fp16"}};
+}
+
 std::string last_word(const Value& v, const char* expected) {
   const std::string text = v.text(expected);
   return lower(text.substr(text.rfind('.') + 1));

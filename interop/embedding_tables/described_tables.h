@@ -21,6 +21,13 @@ void must_be_absent(const Value& v, std::initializer_list<const char*> keys, con
 std::string last_word(const Value& v, const char* expected);
 /// "sum" or "mean".
 std::string pooling_mode(const Value& v);
+/// Names, in the workload, a key or column (`kind`) that nobody reads. Errors: InputError at
+/// `place` where it may be a misspelling of one that is read.
+void pass_over(const std::string& place, const char* kind, const std::string& name,
+               const std::vector<std::string>& read, Json& workload);
+/// Formats of mixed precision in HugeCTR: weights stay fp32; what travels and is computed with is
+/// fp16.
+Json mixed_precision();
 /// A DLRM without tables yet, named as the document says.
 Described begun(const Value& v, const char* usual_name);
 /// Samples of a step over all devices.

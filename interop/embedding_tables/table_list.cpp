@@ -235,14 +235,13 @@ Json table_of(const Line& line) {
   return t;
 }
 
-void check_columns(const Header& header, std::string_view line, const std::string& place) {
+/// Columns that nobody reads are named in `into`.
+void check_columns(const Header& header, std::string_view line, const std::string& place,
+                   Json& into) {
   const Cells written = cells_of(line, header.separator);
   for (std::size_t i = 0; i < written.size(); ++i) {
     const std::string& column = header.columns[i];
-    if (!has(kColumns, column)) {
-      throw InputError(place, fmt::format("unknown column \"{}\"; {}", written[i].substr(0, 40),
-                                          suggestion(column, kColumns)));
-    }
+    pass_over(place, "column", column, kColumns, into);
     const auto first = std::find(header.columns.begin(), header.columns.end(), column);
     const auto before = static_cast<std::size_t>(first - header.columns.begin());
     if (before < i) {
@@ -277,14 +276,15 @@ bool is_table_list(std::string_view text) {
 Document parsed_list(Document d) {
   const std::string text = d.root.get<std::string>();
   std::optional<Header> header;
-  Json tables = Json::array();
+  Json found = {{"table_list", Json::array()}};
+  Json& tables = found["table_list"];
   std::map<std::string, std::size_t> lines;
   each_line(text, [&](std::size_t number, std::string_view line) {
     std::string place = fmt::format("{}:{}", d.label, number);
     if (!header) {
       header = header_of(line);
       STEPCAST_CHECK(header.has_value(), "{} is no list of tables", place);
-      check_columns(*header, line, place);
+      check_columns(*header, line, place, found);
       return true;
     }
     const Cells cells = cells_of(line, header->separator);
@@ -312,20 +312,22 @@ Document parsed_list(Document d) {
   if (d.table_places.empty()) {
     throw InputError(d.label, "has a header but no table; expected a line for each");
   }
-  d.root = Json::object();
-  d.root["table_list"] = std::move(tables);
+  d.root = std::move(found);
   return d;
 }
 
 /// Already in our words. Its files are relative to its folder, what is made of it may lie
 /// elsewhere.
 Described described_by_list(const Value& v) {
-  v.keys({"table_list"});
+  v.keys({"table_list", "approximated"});
   Described d;
   const std::filesystem::path file(v.document().label);
   d.workload = {{"kind", "dlrm"},
                 {"name", file.has_extension() ? file.stem().string() : "tables"},
                 {"tables", v.json().at("table_list")}};
+  if (const auto approximated = v.find("approximated")) {
+    d.workload["approximated"] = approximated->json();
+  }
   for (Json& t : d.workload["tables"]) {
     for (const char* key : {"histogram", "indices"}) {
       if (t.contains("access") && t["access"].contains(key)) {

@@ -56,9 +56,7 @@ Described described_by_hugectr(const Value& v) {
       d.job["devices"] = gpus;
     } else if (key == "use_mixed_precision") {
       if (value.boolean()) {
-        // Weights stay fp32; what travels and is computed with is fp16.
-        d.job["formats"] = {
-            {"compute", "fp16"}, {"all_to_all_forward", "fp16"}, {"all_to_all_backward", "fp16"}};
+        d.job["formats"] = mixed_precision();
       }
     } else if (kHarmless.count(key) == 0) {
       value.reject(

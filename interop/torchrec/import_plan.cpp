@@ -189,7 +189,10 @@ PlanTable table_from(const std::string& name, const Value& v, const EmbeddingTab
                      fmt::format("is missing, expected the shards of table \"{}\"", name));
   }
   std::map<std::array<std::int64_t, 2>, std::vector<Piece>> by_columns;
-  for (const Value& shard : spec->items("a list of at least one shard", 1)) {
+  // The list itself, or the object that dataclasses.asdict makes of an EnumerableShardingSpec.
+  const auto listed = spec->is_object() ? spec->find("shards") : spec;
+  for (const Value& shard : (listed ? *listed : *spec)
+                                .items("a list of at least one shard, or {\"shards\": [...]}", 1)) {
     shard.keys({"shard_sizes", "shard_offsets", "placement"});
     const auto sizes = pair_of(shard.at("shard_sizes", "[rows, columns]"), "[rows, columns]");
     const auto offsets = pair_of(shard.at("shard_offsets", "[first row, first column]"),
@@ -210,16 +213,26 @@ PlanTable table_from(const std::string& name, const Value& v, const EmbeddingTab
   read_host_memory(v, kernel_name, job, table, t);
   return t;
 }
-bool is_torchrec_plan(const Json& root) {
-  if (!root.is_object() || root.empty()) {
+
+bool lists_tables(const Json& module) {
+  return module.is_object() && !module.empty() &&
+         std::all_of(module.begin(), module.end(), [](const Json& table) {
+           return table.is_object() && table.contains("sharding_type");
+         });
+}
+
+/// dataclasses.asdict of a ShardingPlan has its modules under "plan".
+bool as_dataclass(const Json& root) {
+  return root.size() == 1 && root.contains("plan") && root["plan"].is_object() &&
+         !lists_tables(root["plan"]);
+}
+
+bool is_torchrec_plan(const Json& file) {
+  if (!file.is_object() || file.empty()) {
     return false;
   }
-  return std::all_of(root.begin(), root.end(), [](const Json& module) {
-    return module.is_object() && !module.empty() &&
-           std::all_of(module.begin(), module.end(), [](const Json& table) {
-             return table.is_object() && table.contains("sharding_type");
-           });
-  });
+  const Json& modules = as_dataclass(file) ? file["plan"] : file;
+  return !modules.empty() && std::all_of(modules.begin(), modules.end(), lists_tables);
 }
 
 EmbeddingPlan plan_of_torchrec(const Value& v, const Job& job) {
@@ -231,7 +244,8 @@ EmbeddingPlan plan_of_torchrec(const Value& v, const Job& job) {
   for (const EmbeddingTable& t : w.tables) {
     names.push_back(t.name);
   }
-  for (const auto& [module, tables] : v.members()) {
+  const Value modules = as_dataclass(v.json()) ? v.at("plan", "") : v;
+  for (const auto& [module, tables] : modules.members()) {
     for (const auto& [name, table] : tables.members()) {
       if (std::find(names.begin(), names.end(), name) == names.end()) {
         table.reject(

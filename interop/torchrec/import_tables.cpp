@@ -2,6 +2,7 @@
 #include <set>
 
 #include "interop/embedding_tables/described_tables.h"
+#include "interop/torchrec/internal/tables.h"
 #include "interop/torchrec/rules.h"
 
 // TorchRec's table configs and planner constraints -> workload, and the batch, devices and
@@ -308,6 +309,12 @@ Described described_by_torchrec(const Value& v) {
           "over_arch_layer_sizes", "dcn_num_layers", "dcn_low_rank_dim"});
   return TorchRecReader(v).read(v);
 }
+
+}  // namespace
+
+Described torchrec::described_tables(const Value& v) { return described_by_torchrec(v); }
+
+namespace {
 
 bool is_torchrec_tables(const Json& root) {
   return describes_tables(root) &&

@@ -1,6 +1,7 @@
 // Plans of TorchRec and HugeCTR: round trips, and what has no form there.
 #include <catch2/catch.hpp>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "core/config/config.h"
 #include "core/error.h"
@@ -196,6 +197,24 @@ TEST_CASE("what another system has no form for is refused by the table's name",
   CHECK_THAT(hugectr(of_tables(whole("a", 0) + "," + whole("b", 1) + "," + whole("c", 2) + "," +
                                whole("d", 0) + "," + whole("e", 0))),
              Contains("rank 3 holds no table"));
+}
+
+TEST_CASE("a TorchRec plan as dataclasses.asdict dumps it is read", "[config][torchrec]") {
+  const Job job = job_with(mixed("block", true));
+  const std::string text = interop::plan_to_torchrec(job, *job.embedding_plan);
+  auto modules = nlohmann::json::parse(text);
+  for (auto& module : modules) {
+    for (auto& table : module) {
+      if (auto& spec = table["sharding_spec"]; !spec.is_null()) {
+        spec = {{"shards", spec}};
+      }
+    }
+  }
+  for (const nlohmann::json& file : {modules, nlohmann::json{{"plan", modules}}}) {
+    const PlanFile plan(file.dump());
+    const Job again = job_with("\"" + plan.path() + "\"");
+    CHECK(interop::plan_to_torchrec(again, *again.embedding_plan) == text);
+  }
 }
 
 TEST_CASE("malformed plans of other systems name the place", "[config][torchrec][hugectr]") {
