@@ -166,7 +166,9 @@ void add_job_options(CLI::App& command, JobOptions& options) {
 config::Source job_source(const JobOptions& options) {
   if (options.job.empty()) {
     if (std::none_of(options.overrides.begin(), options.overrides.end(),
-                     [](const std::string& set) { return set.starts_with("workload") || set.starts_with("model="); })) {
+                     [](const std::string& set) {
+                       return set.starts_with("workload") || set.starts_with("model=");
+                     })) {
       throw InputError("",
                        "say which model, such as `stepcast llama3-8b`, or name a job file "
                        "(`stepcast list models`)");

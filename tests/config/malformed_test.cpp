@@ -124,6 +124,8 @@ TEST_CASE("a job's keys, types and ranges are checked", "[config][malformed]") {
            "did you mean \"adam\""},
           {R"("workload": "gpt3-175b", "optimizer": "rowwise_adagrad")", "optimizer",
            "rowwise_adagrad", "sgd, adam"},
+          {R"("workload": "rm1", "optimizer": {"embedding": "adagrad_rowwise"})",
+           "optimizer.embedding", "adagrad_rowwise", "did you mean \"rowwise_adagrad\"?"},
           {R"("workload": "gpt3-175b", "calibration": {"scale": 0})", "calibration.scale", "0",
            "from 0.001"},
           {R"("workload": "gpt3-175b", "embedding": {"plan": "row_wise"})", "embedding.plan",

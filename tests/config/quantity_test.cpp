@@ -27,7 +27,7 @@ TEST_CASE("an amount without a proper unit is refused with a remedy", "[config][
   };
   CHECK_THROWS_WITH(bytes("80"), Contains("d.json: memory") && Contains("\"80\"") &&
                                      Contains("unit is missing") && Contains("80 GB"));
-  CHECK_THROWS_WITH(bytes("80 Gb"), Contains("did you mean \"GB\""));
+  CHECK_THROWS_WITH(bytes("80 Gb"), Contains("that is bits, expected bytes: write \"10 GB\""));
   CHECK_THROWS_WITH(bytes("80 GB/s"), Contains("unknown unit \"GB/s\""));
   CHECK_THROWS_WITH(bytes("-1 GB"), Contains("at least 0"));
   CHECK_THROWS_WITH(bytes("nan GB"), Contains("expected a number and a unit"));
@@ -38,6 +38,10 @@ TEST_CASE("an amount without a proper unit is refused with a remedy", "[config][
   // 400 Gb/s is 50 GB/s: eight bits to the byte.
   CHECK_THROWS_WITH(rate("400 Gb/s"), Contains("50 GB/s"));
   CHECK_THROWS_AS(rate("400 Gb/s"), InputError);
+  for (const char* spelt : {"400 Gbit/s", "400 gbps", "400 Gb/sec", "400 Gbits/s", "400 GBit/s"}) {
+    CHECK_THROWS_WITH(rate(spelt), Contains("bits per second") && Contains("\"50 GB/s\""));
+  }
+  CHECK_THROWS_WITH(rate("400 GBps"), Contains("did you mean \"GB/s\"?"));
 }
 
 TEST_CASE("a written amount reads back to the same bits", "[config][quantity][property]") {

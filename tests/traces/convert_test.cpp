@@ -2,6 +2,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/input/archive.h"
 #include "tests/traces/shared_traces.h"
 #include "traces/chakra/chakra_writer.h"
 #include "traces/chrome/chrome_writer.h"
@@ -418,8 +419,11 @@ TEST_CASE(
   CHECK_FALSE(is_trace(put("report.json", R"({"stepcast": {"schema": 1}, "replays": []})")));
   CHECK_FALSE(is_trace(put("rows.csv", "kernel,seconds\n")));
   CHECK_FALSE(is_trace(t.path / "nothing"));
-  CHECK(is_trace(t.path));
+  CHECK_FALSE(is_trace(put("utf16.json", std::string("\xff\xfe{\0}\0", 6))));
+  CHECK_FALSE(is_trace(put("packed.txt.gz", gzipped("no trace"))));
+  CHECK_FALSE(is_trace(t.path));  // none of its files is one
   CHECK(is_trace(put("list.json", "[]")));
+  CHECK(is_trace(t.path));
   CHECK(is_trace(put("et.json", R"({"schema": "1.1.1-chakra.0.0.4", "nodes": []})")));
   for (const TraceFormat& format : formats()) {
     CAPTURE(format.name);
