@@ -77,10 +77,11 @@ Lookups read_lookups(const HitcurveCommand& options) {
       options.indices, "hitcurve",
       [&](std::span<const std::int64_t> ids) {
         if (!read.sketch && options.sample == 1 && read.ids.size() + ids.size() > kMostExact) {
-          fmt::print(notes(),
-                     "stepcast: {}: more than {} lookups: counted in one pass with a stated error, as "
-                     "--sketch does; --sample RATE follows some rows exactly\n",
-                     options.indices, kMostExact);
+          fmt::print(
+              notes(),
+              "stepcast: {}: more than {} lookups: counted in one pass with a stated error, as "
+              "--sketch does; --sample RATE follows some rows exactly\n",
+              options.indices, kMostExact);
           read.sketch.emplace();
           read.sketch->add(read.ids);
           read.ids = {};

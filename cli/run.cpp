@@ -84,10 +84,11 @@ void compare_with_ledger(const Job& job, const ExecutionGraph& graph, Bytes allo
   const double allowed = ledger_bytes(job);
   if (allowed > 0 && allocated.base() > allowed + slack) {
     answer().flush();
-    fmt::print(notes(),
-               "stepcast: warning: the fullest rank allocated {:.0f} bytes, the plan's ledger allows "
-               "{:.0f}\n",
-               allocated.base(), allowed);
+    fmt::print(
+        notes(),
+        "stepcast: warning: the fullest rank allocated {:.0f} bytes, the plan's ledger allows "
+        "{:.0f}\n",
+        allocated.base(), allowed);
   }
 }
 
@@ -118,11 +119,11 @@ runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context
   return runtime::cuda::executors(module, cuda);
 }
 
-/// All that training follows from. Laws of the tables stand for files of lookups, whose names may be
-/// the same and their contents not.
+/// All that training follows from. Laws of the tables stand for files of lookups, whose names may
+/// be the same and their contents not.
 std::vector<SharedFact> shared_facts(const Job& job, const ExecutionGraph& graph,
                                      const RunCommand& options, const RunFacts& run,
-                                const Context& context) {
+                                     const Context& context) {
   std::vector<SharedFact> facts{{"the job", config::job_to_json(job, -1), true},
                                 {"--seed", fmt::format("{}", options.seed)},
                                 {"--steps", fmt::format("{}", options.steps)},
@@ -135,9 +136,10 @@ std::vector<SharedFact> shared_facts(const Job& job, const ExecutionGraph& graph
                                 {"--every", fmt::format("{}", options.every)},
                                 {"--resume", options.resume}};
   if (!options.emulate.empty()) {
-    facts.push_back({"the system of --emulate",
-                     config::system_to_json(config::load_system(options.emulate, {context.library}), -1),
-                     true});
+    facts.push_back(
+        {"the system of --emulate",
+         config::system_to_json(config::load_system(options.emulate, {context.library}), -1),
+         true});
   }
   for (const EmbeddingTable& table : graph.inputs.tables) {
     std::string law;
@@ -198,17 +200,16 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
   run_options.seed = options.seed;
   run_options.data_file = options.data;
   run_options.real_time = true;
-  run_options.checkpoint = {.folder = options.checkpoint,
-                            .every = std::max<std::int64_t>(1, options.every),
-                            .manifest = [&](std::int64_t step) {
-                              return checkpoint_manifest(job, facts, step);
-                            }};
+  run_options.checkpoint = {
+      .folder = options.checkpoint,
+      .every = std::max<std::int64_t>(1, options.every),
+      .manifest = [&](std::int64_t step) { return checkpoint_manifest(job, facts, step); }};
   if (!options.resume.empty()) {
     run_options.resume = runtime::latest_checkpoint(options.resume);
     run_options.first_step = checkpoint_step(run_options.resume, job, facts);
     if (session.rank() == 0) {
-      fmt::print(notes(), "stepcast: {} steps were done; going on from {}\n", run_options.first_step,
-                 run_options.resume.string());
+      fmt::print(notes(), "stepcast: {} steps were done; going on from {}\n",
+                 run_options.first_step, run_options.resume.string());
     }
   }
   if (!options.emulate.empty()) {
@@ -227,7 +228,8 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
   Progress progress(job.workload.name);
   std::optional<Stage> setting_up;
   if (session.rank() == 0) {
-    setting_up.emplace(job.workload.name, fmt::format("{} ranks fill their tensors", session.size()));
+    setting_up.emplace(job.workload.name,
+                       fmt::format("{} ranks fill their tensors", session.size()));
   }
   run_options.on_step = [&](const runtime::StepRecord& s) {
     setting_up.reset();
@@ -300,10 +302,10 @@ int run(const RunCommand& options, Context& context) {
     checkpoint_step(runtime::latest_checkpoint(options.resume), job, facts);
   }
   stage.reset();
-  const auto session = as_ranks(context, static_cast<int>(job.devices),
-                                {.timeout = std::chrono::duration<double>(options.timeout),
-                                 .timeout_option = "--timeout"},
-                                job_options.job == "-" ? source.text : std::string_view());
+  const auto session = as_ranks(
+      context, static_cast<int>(job.devices),
+      {.timeout = std::chrono::duration<double>(options.timeout), .timeout_option = "--timeout"},
+      job_options.job == "-" ? source.text : std::string_view());
   if (session == nullptr) {
     return context.exit_code;
   }

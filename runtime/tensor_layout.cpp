@@ -310,12 +310,8 @@ std::int64_t RowSequence::at(std::int64_t i) const {
 
 RowSequence rows_of(const ParameterPiece& piece, std::int32_t rank) {
   const std::int64_t place = piece.row_ranks > 0 ? rank % piece.row_ranks : rank;
-  return {piece.row + place * piece.row_per_rank,
-          piece.row_stride,
-          piece.row_group,
-          piece.row_group > 0 ? piece.row_group_step : 0,
-          piece.row_order.get(),
-          piece.order.get()};
+  return {piece.row + place * piece.row_per_rank,         piece.row_stride,      piece.row_group,
+          piece.row_group > 0 ? piece.row_group_step : 0, piece.row_order.get(), piece.order.get()};
 }
 
 std::uint64_t row_hash(const ParameterPiece& piece, std::int32_t rank, std::int64_t i) {

@@ -152,8 +152,7 @@ class Rank {
       resume(options.resume, graph, session.rank(), *executor_);
     }
     if (!options.checkpoint.folder.empty()) {
-      checkpoints_ =
-          std::make_unique<Checkpoints>(options.checkpoint, graph, session, *executor_);
+      checkpoints_ = std::make_unique<Checkpoints>(options.checkpoint, graph, session, *executor_);
     }
   }
 
@@ -216,10 +215,9 @@ class Rank {
     session_.world().barrier();
     const Usage before = usage_now();
     const std::int64_t begin = steady_ns();
-    const double loss =
-        executor_->run_step(step, batch_,
-                            static_cast<std::int32_t>(step - options_.first_step - options_.warmup),
-                            next);
+    const double loss = executor_->run_step(
+        step, batch_, static_cast<std::int32_t>(step - options_.first_step - options_.warmup),
+        next);
     const std::int64_t end = steady_ns();
     if (executor_->pipelined()) {
       std::swap(batch_, next_);

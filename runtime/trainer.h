@@ -43,7 +43,7 @@ struct RunOptions {
   CheckpointOptions checkpoint;
   std::filesystem::path resume;
   std::int64_t first_step = 0;
-  bool real_time = false;           ///< round-robin real-time scheduling where permitted
+  bool real_time = false;  ///< round-robin real-time scheduling where permitted
   std::function<void(const StepRecord&)> on_step;  ///< called on rank 0 after each step
 };
 

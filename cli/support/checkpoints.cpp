@@ -56,12 +56,8 @@ studies::FlowCost predicted_cost(Job job, Seconds step, std::int64_t every) {
 }  // namespace
 
 std::string checkpoint_manifest(const Job& job, const RunFacts& facts, std::int64_t step) {
-  return Json{{"stepcast_checkpoint", 1},
-              {"program", kVersionText},
-              {"step", step},
-              {"seed", facts.seed},
-              {"data", facts.data},
-              {"job", trained_of(job)}}
+  return Json{{"stepcast_checkpoint", 1}, {"program", kVersionText}, {"step", step},
+              {"seed", facts.seed},       {"data", facts.data},      {"job", trained_of(job)}}
              .dump(2) +
          "\n";
 }
@@ -119,10 +115,11 @@ void add_checkpoints(const Job& job, const runtime::RunResult& run, std::int64_t
                               {"predicted_stall_s", predicted.stall.base()},
                               {"waited_s", use.waited.base()},
                               {"write_s", use.written.base()}});
-  report.line(fmt::format("{} checkpoints of {} (predicted {}): training waited {} for each to be "
-                          "copied (predicted {}), {} in all for writes, which took up to {}",
-                          use.count, human(use.bytes), human(predicted.moved), human(stall),
-                          human(predicted.stall), human(use.waited), human(use.written)));
+  report.line(
+      fmt::format("{} checkpoints of {} (predicted {}): training waited {} for each to be "
+                  "copied (predicted {}), {} in all for writes, which took up to {}",
+                  use.count, human(use.bytes), human(predicted.moved), human(stall),
+                  human(predicted.stall), human(use.waited), human(use.written)));
 }
 
 }  // namespace stepcast::cli

@@ -77,7 +77,9 @@ bool launched(const runtime::Environment& environment) {
 
 /// The rank whose text is that of most; of several the lowest.
 std::size_t usual(const std::vector<std::string>& texts) {
-  const auto alike = [&](std::size_t r) { return std::count(texts.begin(), texts.end(), texts[r]); };
+  const auto alike = [&](std::size_t r) {
+    return std::count(texts.begin(), texts.end(), texts[r]);
+  };
   std::size_t best = 0;
   for (std::size_t r = 1; r < texts.size(); ++r) {
     best = alike(r) > alike(best) ? r : best;
@@ -89,7 +91,9 @@ std::size_t usual(const std::vector<std::string>& texts) {
 std::string first_difference(const Json& found, const Json& usual) {
   for (const Json& change : Json::diff(usual, found)) {
     const Json::json_pointer at(change.at("path").get<std::string>());
-    const auto text = [&](const Json& in) { return in.contains(at) ? in.at(at).dump() : "left out"; };
+    const auto text = [&](const Json& in) {
+      return in.contains(at) ? in.at(at).dump() : "left out";
+    };
     std::string key = at.to_string().substr(1);
     std::replace(key.begin(), key.end(), '/', '.');
     return fmt::format("{} is {:.200}, not {:.200}", key, text(found), text(usual));
@@ -122,8 +126,8 @@ void require_agreement(runtime::MpiSession& session, const std::vector<SharedFac
                                        found[i][1].dump(), expected[i][1].dump());
   if (i < facts.size() && facts[i].is_json) {
     const std::vector<std::string> texts = session.everyones(facts[i].value);
-    difference = fmt::format("{}: {}", facts[i].name, first_difference(Json::parse(texts[other]),
-                                                                       Json::parse(texts[like])));
+    difference = fmt::format("{}: {}", facts[i].name,
+                             first_difference(Json::parse(texts[other]), Json::parse(texts[like])));
   }
   session.rank_zero_does([&] {
     session.abort(2, fmt::format("rank {}: was started otherwise than rank {}: {}; give all ranks "
@@ -169,8 +173,8 @@ std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks,
     return nullptr;
   }
   auto session = std::make_unique<runtime::MpiSession>(told_on_stderr(std::move(options)));
-  require_agreement(*session,
-                    {{"version", std::string(kVersionText)}, {"ranks asked for", fmt::format("{}", ranks)}});
+  require_agreement(*session, {{"version", std::string(kVersionText)},
+                               {"ranks asked for", fmt::format("{}", ranks)}});
   if (session->size() != ranks) {
     session->rank_zero_does([&] {
       session->abort(2, fmt::format("--ranks: {} asked for (devices of the job), but the launcher "

@@ -45,18 +45,18 @@ std::vector<TaskPlan> plans_of(const std::vector<PlanTask>& tasks) {
 
 /// Predictions, and what was measured so far.
 DataTable predictions_table(const std::vector<PlanTask>& tasks) {
-  return table_of("predictions", "",
-                  Columns<TaskPlan>{{"task", "", [](auto& r) { return r.task; }},
-                                    {"job", "", [](auto& r) { return r.of.job.workload.name; }},
-                                    {"plan", "", [](auto& r) { return r.run().name; }},
-                                    {"kinds", "", [](auto& r) { return r.run().kinds; }},
-                                    {"predicted_s", "", [](auto& r) { return r.run().predicted; }},
-                                    {"measured_s", "", [](auto& r) {
-                                       return r.of.score.measured.empty() ? empty_cell()
-                                                                          : cell(r.measured());
-                                     }},
-                                    {"bytes", "", [](auto& r) { return r.run().bytes; }}},
-                  plans_of(tasks));
+  return table_of(
+      "predictions", "",
+      Columns<TaskPlan>{
+          {"task", "", [](auto& r) { return r.task; }},
+          {"job", "", [](auto& r) { return r.of.job.workload.name; }},
+          {"plan", "", [](auto& r) { return r.run().name; }},
+          {"kinds", "", [](auto& r) { return r.run().kinds; }},
+          {"predicted_s", "", [](auto& r) { return r.run().predicted; }},
+          {"measured_s", "",
+           [](auto& r) { return r.of.score.measured.empty() ? empty_cell() : cell(r.measured()); }},
+          {"bytes", "", [](auto& r) { return r.run().bytes; }}},
+      plans_of(tasks));
 }
 
 DataTable plans_table(const std::vector<PlanTask>& tasks) {

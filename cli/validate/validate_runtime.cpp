@@ -25,18 +25,18 @@ using validation::RuntimeCase;
 
 DataTable case_predictions(const std::vector<RuntimeCase>& cases, bool bounds) {
   using Case = Numbered<RuntimeCase>;
-  return table_of("predictions", "",
-                  Columns<Case>{{"case", "", [](auto& r) { return r.number; }},
-                                {"job", "", [](auto& r) { return r.of.job.workload.name; }},
-                                {"bound", "", [](auto& r) { return name_of(r.of.bound); },
-                                 bounds ? kInCsv : kNowhere},
-                                {"predicted_s", "", [](auto& r) { return r.of.predicted; }},
-                                {"measured_s", "", [](auto& r) {
-                                   return r.of.measured > 0 ? cell(r.of.measured) : empty_cell();
-                                 }},
-                                {"linear_s", "", [](auto& r) { return r.of.linear; }},
-                                {"in_calibrated_range", "", [](auto& r) { return r.of.in_range; }}},
-                  numbered(cases));
+  return table_of(
+      "predictions", "",
+      Columns<Case>{
+          {"case", "", [](auto& r) { return r.number; }},
+          {"job", "", [](auto& r) { return r.of.job.workload.name; }},
+          {"bound", "", [](auto& r) { return name_of(r.of.bound); }, bounds ? kInCsv : kNowhere},
+          {"predicted_s", "", [](auto& r) { return r.of.predicted; }},
+          {"measured_s", "",
+           [](auto& r) { return r.of.measured > 0 ? cell(r.of.measured) : empty_cell(); }},
+          {"linear_s", "", [](auto& r) { return r.of.linear; }},
+          {"in_calibrated_range", "", [](auto& r) { return r.of.in_range; }}},
+      numbered(cases));
 }
 
 int validate_calibrated(const ValidateOptions& options, const System& system,
@@ -53,8 +53,9 @@ int validate_calibrated(const ValidateOptions& options, const System& system,
     study.executor = timed_cuda_executors(context, session);
   }
   study.predicted = [&options, first = true](const std::vector<RuntimeCase>& cases) mutable {
-    write_predictions(options, "runtime", case_predictions(cases, true),
-                      std::exchange(first, false) ? fmt::format("{} predictions", cases.size()) : "");
+    write_predictions(
+        options, "runtime", case_predictions(cases, true),
+        std::exchange(first, false) ? fmt::format("{} predictions", cases.size()) : "");
   };
   study.progress = std::ref(progress);
   const std::vector<RuntimeCase> cases = validation::validate_runtime(system, study, session);
@@ -97,8 +98,9 @@ int validate_from_traces(const ValidateOptions& options, const Context& context,
     study.folder = name;
   }
   study.predicted = [&options, first = true](const std::vector<RuntimeCase>& cases) mutable {
-    write_predictions(options, "from-traces", case_predictions(cases, false),
-                      std::exchange(first, false) ? fmt::format("{} predictions", cases.size()) : "");
+    write_predictions(
+        options, "from-traces", case_predictions(cases, false),
+        std::exchange(first, false) ? fmt::format("{} predictions", cases.size()) : "");
   };
   study.progress = std::ref(progress);
   const validation::Suite suite =

@@ -89,10 +89,10 @@ FittedModel fitted_from(const Value& v) {
       }
       point.log_ratio = point.features.back();
       if (std::abs(point.log_ratio) > kLargestResidual) {
-        p.reject(fmt::format("a residual of {:g} says that a measurement was {:.3g} times the "
-                             "analytical time; expected -{} to {}",
-                             point.log_ratio, std::exp(point.log_ratio), kLargestResidual,
-                             kLargestResidual));
+        p.reject(fmt::format(
+            "a residual of {:g} says that a measurement was {:.3g} times the "
+            "analytical time; expected -{} to {}",
+            point.log_ratio, std::exp(point.log_ratio), kLargestResidual, kLargestResidual));
       }
       point.features.pop_back();
       m.points.push_back(std::move(point));

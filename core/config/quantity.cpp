@@ -165,8 +165,9 @@ double parse(std::string_view text, std::string_view where, const Dimension& d) 
   const bool rate = d.units.data() == kBytesPerSecond.data();
   if (const auto in_bytes = bits_in_bytes(number, unit, rate);
       in_bytes && (rate || d.units.data() == kBytes.data())) {
-    fail(where, text, fmt::format("that is bits{}, expected bytes: write \"{}\"",
-                                  rate ? " per second" : "", *in_bytes));
+    fail(where, text,
+         fmt::format("that is bits{}, expected bytes: write \"{}\"", rate ? " per second" : "",
+                     *in_bytes));
   }
   fail(
       where, text,

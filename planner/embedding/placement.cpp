@@ -12,10 +12,11 @@ namespace stepcast::planner {
 
 Femtoseconds to_load(double seconds) {
   if (!(seconds >= 0 && seconds < 4e3)) {
-    throw InputError("job", fmt::format("a rank's part of the tables takes {:.3g} s of a step, which "
-                                        "no plan can mend: see the bandwidths of the system, its "
-                                        "fitted points and batch.global",
-                                        seconds));
+    throw InputError("job",
+                     fmt::format("a rank's part of the tables takes {:.3g} s of a step, which "
+                                 "no plan can mend: see the bandwidths of the system, its "
+                                 "fitted points and batch.global",
+                                 seconds));
   }
   return 1000 * std::llround(seconds * 1e12);
 }

@@ -21,7 +21,17 @@ constexpr std::uint64_t kMagic = 0x31706b6370657473ULL;  // "stepckp1"
 constexpr std::size_t kFileWords = 8, kBlockWords = 12;
 enum FileWord : std::size_t { kTag, kStep, kRank, kRanks, kBlocks, kFileHash = 7 };
 enum BlockWord : std::size_t {
-  kKey, kPart, kColumn, kColumns, kWidth, kListed, kFirst, kStride, kRows, kDataHash, kBlockHash = 11
+  kKey,
+  kPart,
+  kColumn,
+  kColumns,
+  kWidth,
+  kListed,
+  kFirst,
+  kStride,
+  kRows,
+  kDataHash,
+  kBlockHash = 11
 };
 
 using Words = std::span<const std::uint64_t>;
@@ -84,9 +94,8 @@ class Target {
   void take(const StoredBlock& stored, float* memory) {
     const StateId& id = block_.id;
     const std::int64_t from = whole_rows() ? 0 : std::max(id.column, stored.id.column);
-    const std::int64_t to = whole_rows() ? 1
-                                         : std::min(id.column + id.columns,
-                                                    stored.id.column + stored.id.columns);
+    const std::int64_t to =
+        whole_rows() ? 1 : std::min(id.column + id.columns, stored.id.column + stored.id.columns);
     const std::int64_t here = whole_rows() ? 0 : from - id.column;
     const std::int64_t there = whole_rows() ? 0 : from - stored.id.column;
     for (std::int64_t i = 0; i < stored.id.count; ++i) {
@@ -118,7 +127,8 @@ class Target {
       const bool inside = distance >= 0 && distance % stride == 0 && distance / stride < id.count;
       return inside ? std::optional(distance / stride) : std::nullopt;
     }
-    const auto at = std::lower_bound(listed_.begin(), listed_.end(), std::pair(row, std::int64_t{0}));
+    const auto at =
+        std::lower_bound(listed_.begin(), listed_.end(), std::pair(row, std::int64_t{0}));
     return at != listed_.end() && at->first == row ? std::optional(at->second) : std::nullopt;
   }
 
@@ -135,7 +145,8 @@ class StoredFile {
  public:
   explicit StoredFile(const std::filesystem::path& file) : name_(file.string()), data_(name_) {
     const std::string_view text = data_.text();
-    words_ = {reinterpret_cast<const std::uint64_t*>(text.data()), text.size() / sizeof(std::uint64_t)};
+    words_ = {reinterpret_cast<const std::uint64_t*>(text.data()),
+              text.size() / sizeof(std::uint64_t)};
     if (words_.size() < kFileWords || words_[kTag] != kMagic ||
         hash_of(words_.first(kFileHash)) != words_[kFileHash]) {
       throw InputError(name_, "is no part of a checkpoint, or its beginning is damaged");
@@ -152,24 +163,25 @@ class StoredFile {
       const auto rest = [&] { return words_.size() - at; };
       const auto expect = [&](bool sound, const char* what) {
         if (!sound) {
-          throw InputError(name_, fmt::format("block {} of {} at byte {} {}; resume from an earlier "
-                                              "step's folder",
-                                              b + 1, words_[kBlocks], begin * sizeof(std::uint64_t),
-                                              what));
+          throw InputError(
+              name_, fmt::format("block {} of {} at byte {} {}; resume from an earlier "
+                                 "step's folder",
+                                 b + 1, words_[kBlocks], begin * sizeof(std::uint64_t), what));
         }
       };
       expect(rest() >= kBlockWords, "is cut off");
       const Words head = words_.subspan(at, kBlockWords);
       expect(hash_of(head.first(kBlockHash)) == head[kBlockHash], "is damaged");
       at += kBlockWords;
-      StoredBlock block{.id = {.key = head[kKey],
-                               .part = number(head[kPart]),
-                               .rows = {.first = number(head[kFirst]), .stride = number(head[kStride])},
-                               .count = number(head[kRows]),
-                               .column = number(head[kColumn]),
-                               .columns = number(head[kColumns]),
-                               .width = number(head[kWidth])},
-                        .rows = {}};
+      StoredBlock block{
+          .id = {.key = head[kKey],
+                 .part = number(head[kPart]),
+                 .rows = {.first = number(head[kFirst]), .stride = number(head[kStride])},
+                 .count = number(head[kRows]),
+                 .column = number(head[kColumn]),
+                 .columns = number(head[kColumns]),
+                 .width = number(head[kWidth])},
+          .rows = {}};
       const auto rows = static_cast<std::size_t>(block.id.count);
       const std::size_t size =
           (head[kListed] != 0 ? rows : 0) + words_of(block.id.count * block.id.width);
@@ -240,11 +252,20 @@ CheckpointImage::CheckpointImage(const std::vector<StateBlock>& blocks, std::int
   for (const StateBlock& b : blocks) {
     const StateId& id = b.id;
     const auto words = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-    Part part{.header = at, .from = memory(b.tensor) + b.offset, .count = id.count, .width = id.width,
+    Part part{.header = at,
+              .from = memory(b.tensor) + b.offset,
+              .count = id.count,
+              .width = id.width,
               .pitch = b.pitch};
-    const std::uint64_t head[] = {id.key, words(id.part), words(id.column), words(id.columns),
-                                  words(id.width), id.rows.is_even() ? 0U : 1U,
-                                  words(id.rows.at(id.first)), words(id.rows.stride), words(id.count)};
+    const std::uint64_t head[] = {id.key,
+                                  words(id.part),
+                                  words(id.column),
+                                  words(id.columns),
+                                  words(id.width),
+                                  id.rows.is_even() ? 0U : 1U,
+                                  words(id.rows.at(id.first)),
+                                  words(id.rows.stride),
+                                  words(id.count)};
     std::copy(std::begin(head), std::end(head), words_.begin() + static_cast<std::ptrdiff_t>(at));
     at += kBlockWords;
     if (!id.rows.is_even()) {
@@ -315,12 +336,13 @@ void load_checkpoint(const std::filesystem::path& folder, const std::vector<Stat
     for (const Target& t : group) {
       if (!t.complete()) {
         const StateId& id = t.block().id;
-        throw InputError(folder.string(),
-                         fmt::format("has not all of {} of {}, rows from {}, columns {} to {}: what was "
-                                     "trained had another optimizer, or was cut otherwise",
-                                     id.part == 0 ? "the numbers" : "the optimizer's state",
-                                     name(t.block().tensor), id.rows.at(id.first), id.column,
-                                     id.column + id.columns - 1));
+        throw InputError(
+            folder.string(),
+            fmt::format("has not all of {} of {}, rows from {}, columns {} to {}: what was "
+                        "trained had another optimizer, or was cut otherwise",
+                        id.part == 0 ? "the numbers" : "the optimizer's state",
+                        name(t.block().tensor), id.rows.at(id.first), id.column,
+                        id.column + id.columns - 1));
       }
     }
   }

@@ -35,8 +35,8 @@ void change_files(const fs::path& path, const Change& change) {
   std::error_code failed;
   change(failed);
   if (failed) {
-    throw RunError(fmt::format("{}: the checkpoint could not be kept: {}", path.string(),
-                               failed.message()));
+    throw RunError(
+        fmt::format("{}: the checkpoint could not be kept: {}", path.string(), failed.message()));
   }
 }
 
@@ -50,8 +50,7 @@ Checkpoints::Checkpoints(const CheckpointOptions& options, const ExecutionGraph&
       executor_(executor),
       image_(written_state(graph, session.rank()), session.rank(), session.size(),
              memory_of(executor)) {
-  use_.bytes =
-      Bytes(4 * session.sum({static_cast<double>(image_.numbers())})[0]);
+  use_.bytes = Bytes(4 * session.sum({static_cast<double>(image_.numbers())})[0]);
   if (session.rank() == 0) {  // what a run left that was killed while it wrote
     change_files(options.folder, [&](std::error_code& failed) {
       fs::create_directories(options.folder, failed);
@@ -106,7 +105,8 @@ void Checkpoints::take(std::int64_t done) {
     const std::int64_t start = steady_ns();
     try {
       const fs::path folder = path(kPartial);
-      change_files(folder, [&](std::error_code& failed) { fs::create_directories(folder, failed); });
+      change_files(folder,
+                   [&](std::error_code& failed) { fs::create_directories(folder, failed); });
       image_.write(step_, folder / checkpoint_file(session_.rank()));
       if (session_.rank() == 0) {
         write_whole_file(folder / kCheckpointManifest, options_.manifest(step_));
@@ -190,8 +190,9 @@ fs::path latest_checkpoint(const fs::path& folder) {
     }
   }
   if (latest.empty()) {
-    throw InputError(folder.string(), "holds no checkpoint; expected a folder that run --checkpoint "
-                                      "wrote");
+    throw InputError(folder.string(),
+                     "holds no checkpoint; expected a folder that run --checkpoint "
+                     "wrote");
   }
   return latest;
 }

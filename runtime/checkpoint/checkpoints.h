@@ -35,10 +35,10 @@ struct CheckpointUse {
   Seconds written;              ///< from the copy until the file was on the disk; the longest
 };
 
-/// Saves the state of a run, step by step, in folder/step-NNNNNNNN: a file of each rank. Numbers are
-/// copied while training waits, and written while it goes on. A folder gets its name when all of it
-/// is on the disk.
-/// All ranks make the same calls. Errors: RunError when a file cannot be written.
+/// Saves the state of a run, step by step, in folder/step-NNNNNNNN: a file of each rank. Numbers
+/// are copied while training waits, and written while it goes on. A folder gets its name when all
+/// of it is on the disk. All ranks make the same calls. Errors: RunError when a file cannot be
+/// written.
 class Checkpoints {
  public:
   /// The executor outlives it.

@@ -32,8 +32,8 @@ class RankState {
       const std::int64_t begin = part_of(tensor, place_.data) * tensor.columns;
       for (const Tensor::Source& s : tensor.sources) {
         const std::int64_t first = std::max(begin, s.offset);
-        const std::int64_t last = std::min(begin + tensor.columns,
-                                           s.offset + program_.tensors[s.tensor].elements());
+        const std::int64_t last =
+            std::min(begin + tensor.columns, s.offset + program_.tensors[s.tensor].elements());
         if (first < last) {
           runs_[id].push_back({s.tensor, first - s.offset, last - s.offset, first - begin});
         }
@@ -142,7 +142,8 @@ class RankState {
     const std::int64_t columns = program_.tensors[parameter].columns;
     while (first < last) {
       const std::int64_t column = first % columns;
-      const std::int64_t rows = column == 0 ? std::max<std::int64_t>(1, (last - first) / columns) : 1;
+      const std::int64_t rows =
+          column == 0 ? std::max<std::int64_t>(1, (last - first) / columns) : 1;
       const std::int64_t width = std::min(columns - column, last - first);
       add_rectangle(parameter, part, {first / columns, rows, column, width}, memory, offset);
       first += rows * width;

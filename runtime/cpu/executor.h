@@ -23,8 +23,8 @@ struct ExecutorOptions {
   int core = -1;               ///< core for all threads of the rank; -1: any
   bool real_time = false;      ///< round-robin real-time scheduling where permitted
   CoreLease* lease = nullptr;  ///< compute ops hold one of its tokens; null: none needed
-  TierPort* tiers = nullptr;  ///< paces moves between memory tiers; null: as fast as it goes
-  std::int64_t epoch_ns = 0;  ///< steady clock at the beginning of the run
+  TierPort* tiers = nullptr;   ///< paces moves between memory tiers; null: as fast as it goes
+  std::int64_t epoch_ns = 0;   ///< steady clock at the beginning of the run
   /// Called from a worker when an op threw, before anything waits for it. Ranks of a group must
   /// end the run here: the others would wait for ever. Null: `run_step` rethrows.
   std::function<void(const std::exception&)> on_failure;

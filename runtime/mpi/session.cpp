@@ -67,8 +67,8 @@ MpiSession::MpiSession(MpiOptions options)
   bool granted = false;
   int started = 0;
   {
-    // A rank that never gets this far would keep the others in that call for ever, where nothing but
-    // leaving helps.
+    // A rank that never gets this far would keep the others in that call for ever, where nothing
+    // but leaving helps.
     Watchdog start(set_up_limit(), [this](const std::string& what, double /*after*/) -> bool {
       if (options_.report) {
         options_.report(lost(what));

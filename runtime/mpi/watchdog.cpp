@@ -16,7 +16,6 @@ std::string name_of(const InFlight& slot) {
 
 }  // namespace
 
-
 Watchdog::Watchdog(Limit deadline, OnTimeout on_timeout)
     : deadline_(deadline), on_timeout_(std::move(on_timeout)), thread_([this] { patrol(); }) {}
 

@@ -26,9 +26,14 @@ constexpr const char* kTinyJob = R"({
 /// `mpirun -n A stepcast run a... : -n B stepcast run b...`; of nothing for `b`, only the first.
 Outcome on_ranks(int first, std::vector<std::string> a, int second = 0,
                  const std::vector<std::string>& b = {}) {
-  std::vector<std::string> all{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                               "OMPI_MCA_mpi_yield_when_idle=1", "mpirun", "-q", "--oversubscribe",
-                               "--bind-to", "none"};
+  std::vector<std::string> all{"OMPI_ALLOW_RUN_AS_ROOT=1",
+                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                               "OMPI_MCA_mpi_yield_when_idle=1",
+                               "mpirun",
+                               "-q",
+                               "--oversubscribe",
+                               "--bind-to",
+                               "none"};
   const auto add = [&](int ranks, const std::vector<std::string>& arguments) {
     all.insert(all.end(), {"-n", std::to_string(ranks), STEPCAST_EXECUTABLE, "run"});
     all.insert(all.end(), arguments.begin(), arguments.end());
@@ -65,7 +70,8 @@ TEST_CASE("ranks of different jobs, options or data are told apart", "[cli][mpi]
     INFO(outcome.err);
     CHECK(outcome.code == 2);
     CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains("rank 1: was started otherwise than rank 0: ") && Contains(what));
+    CHECK_THAT(outcome.err,
+               Contains("rank 1: was started otherwise than rank 0: ") && Contains(what));
   };
   differs(with(run, {"--seed", "99"}), "--seed is \"99\", not \"0\"");
   differs(with(run, {"--set", "optimizer.dense=sgd"}), "optimizer.dense is \"sgd\", not \"adam\"");
@@ -87,8 +93,8 @@ TEST_CASE("a launcher that starts other numbers of ranks is told so", "[cli][mpi
 TEST_CASE("tasks of srun without PMI are told so", "[cli]") {
   const TemporaryFolder folder;
   const Outcome outcome =
-      execute("/usr/bin/env", {"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", STEPCAST_EXECUTABLE, "run",
-                               folder.file("tiny.json", kTinyJob)});
+      execute("/usr/bin/env", {"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", STEPCAST_EXECUTABLE,
+                               "run", folder.file("tiny.json", kTinyJob)});
   CHECK(outcome.code == 3);
   CHECK_THAT(outcome.err, Contains("srun started 4 tasks") && Contains("--mpi=pmix"));
 }
@@ -128,9 +134,9 @@ TEST_CASE("a run that was killed goes on from its checkpoint with the same losse
 
 TEST_CASE("what checkpoints cost stands beside what flows predict", "[cli][mpi]") {
   const TemporaryFolder folder;
-  const json answer = document(
-      call({"run", folder.file("tiny.json", kTinyJob), "--steps", "6", "--warmup", "0", "--format",
-            "json", "--checkpoint", folder / "saved", "--every", "2"}));
+  const json answer =
+      document(call({"run", folder.file("tiny.json", kTinyJob), "--steps", "6", "--warmup", "0",
+                     "--format", "json", "--checkpoint", folder / "saved", "--every", "2"}));
   const json& cost = answer.at("checkpoints");
   CHECK(cost.at("count") == 3);
   CHECK(cost.at("bytes") == cost.at("predicted_bytes"));

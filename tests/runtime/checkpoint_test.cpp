@@ -102,7 +102,8 @@ void check_all(const char* text, const std::vector<Sets>& plans) {
     train(job_of(text, plans[a]), 0, kSaved, {}, folder.path());
     for (std::size_t b = 0; b < plans.size(); ++b) {
       CAPTURE(a, b);
-      const std::vector<double> after = train(job_of(text, plans[b]), kSaved, kSteps, folder.path(), {});
+      const std::vector<double> after =
+          train(job_of(text, plans[b]), kSaved, kSteps, folder.path(), {});
       if (a == b) {
         CHECK(after == whole[b]);
       }

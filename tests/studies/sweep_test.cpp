@@ -115,7 +115,8 @@ TEST_CASE("a sweep searches for a plan of tables where the job asks for one", "[
   CHECK(one[0].status == SweepStatus::kDoesNotFit);
   CHECK(one[0].planned_by_rule);
   // The same job, the same plan.
-  CHECK(sweep(sweep_axes({"devices=16", "embedding.plan=search"}), zoo, {})[0].iteration == searched[1].iteration);
+  CHECK(sweep(sweep_axes({"devices=16", "embedding.plan=search"}), zoo, {})[0].iteration ==
+        searched[1].iteration);
 }
 
 TEST_CASE("a point that overflows a slower tier says so", "[studies][sweep]") {
