@@ -134,25 +134,6 @@ Prediction sum_of_parts(const CostModel& model, const Op& op) {
   return sum;
 }
 
-/// The most of these ranks that lie in one unit.
-std::int64_t most_in_a_unit(std::span<const std::int32_t> ranks, std::int64_t unit) {
-  std::vector<std::int64_t> units;
-  units.reserve(ranks.size());
-  for (const std::int32_t rank : ranks) {
-    units.push_back(rank / unit);
-  }
-  if (!std::is_sorted(units.begin(), units.end())) {
-    std::sort(units.begin(), units.end());
-  }
-  std::int64_t most = 0;
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    first = units[i] == units[first] ? first : i;
-    most = std::max(most, static_cast<std::int64_t>(i - first + 1));
-  }
-  return most;
-}
-
 }  // namespace
 
 struct CostModel::Impl {
@@ -381,7 +362,7 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
   const Collective& c = impl_->collective_of(OpKind::kAllToAllV, format);
   const GroupShape group = group_shape(impl_->system, ranks);
   const std::size_t levels = impl_->system.fabric.size();
-  const std::vector<double> ports = exchange_port_bytes(send, ranks, impl_->system);
+  auto [ports, totals] = exchange_ports(send, ranks, impl_->system);
   const std::vector<double> no_bytes(levels, 0.0);
   const auto size = static_cast<double>(n);
   double most = 0;
@@ -399,11 +380,18 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
       t *= c.correction(OpKind::kAllToAllV, equal, group, impl_->system);
       t = std::max(t, c.form->exchange_limit(mine, group, impl_->system));
     }
+    const Seconds wire = slowest_port(mine, group, impl_->system, 1);
+    for (std::size_t level = 0; level < levels && wire > Seconds{}; ++level) {
+      PortUse& use = totals[r * levels + level];
+      const double most = port_bandwidth(impl_->system, group, level) * wire.base();
+      use = {use.sent / most, use.received / most};
+    }
     const Seconds rest = c.form->after_rest(equal, idle_time, c.constants);
     const Seconds empty = c.form->exchange(no_bytes, 0, peers, group, impl_->system, c.constants);
     out.ends[r] = (t + rest) * impl_->scale;
     out.overheads[r] = (std::min(empty, t) + rest) * impl_->scale;
   }
+  out.ports = std::move(totals);
   out.model = c.form->name();
   if (c.fitted != nullptr) {
     out.log_sigma = c.fitted->log_sigma;
@@ -444,21 +432,6 @@ Straggler CostModel::straggler() const {
 
 double CostModel::compute_slowdown() const {
   return std::max(1.0, constant_or(impl_->fitted("slowdown"), "compute", 1));
-}
-
-GroupShape group_shape(const System& system, std::span<const std::int32_t> ranks,
-                       std::int64_t devices) {
-  GroupShape shape;
-  shape.size = static_cast<std::int64_t>(ranks.size());
-  for (std::size_t level = 0; level < system.fabric.size(); ++level) {
-    const std::int64_t unit = std::max<std::int64_t>(1, system.devices_in_level(level));
-    const bool outermost = level + 1 == system.fabric.size();  // joins everything
-    const std::int64_t most = outermost ? shape.size : most_in_a_unit(ranks, unit);
-    const std::int64_t present = devices > 0 ? std::min(unit, devices) : unit;
-    shape.members.push_back(std::max<std::int64_t>(1, most));
-    shape.siblings.push_back(std::max<std::int64_t>(1, present / shape.members.back()));
-  }
-  return shape;
 }
 
 }  // namespace stepcast::models

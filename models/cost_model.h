@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/graph/collective_schedule.h"
 #include "core/graph/program_fwd.h"
 #include "core/job/job.h"
 #include "core/system.h"
@@ -26,29 +27,17 @@ struct Prediction {
   double log_sigma = 0;  ///< fitted residual, the source of intervals
 };
 
-/// How the members of a group lie on the fabric: `members[i]` of them share one unit of level i;
-/// members.back() is the whole group when the fabric spans it. `siblings[i]`: how many groups of
-/// the same communicator share that unit (their traffic shares its uplink).
-struct GroupShape {
-  std::int64_t size = 1;
-  std::vector<std::int64_t> members;
-  std::vector<std::int64_t> siblings;
-
-  /// Members in one unit of the level below; 1 below the innermost.
-  [[nodiscard]] double members_below(std::size_t level) const {
-    return level == 0 ? 1.0 : static_cast<double>(members[level - 1]);
-  }
+/// How much of the time that its bytes take a rank's port is busy, in each direction.
+struct PortUse {
+  double sent = 0, received = 0;
 };
-/// Siblings are taken as if groups like this one tile the `devices` of the job (0: the whole
-/// machine).
-GroupShape group_shape(const System& system, std::span<const std::int32_t> ranks,
-                       std::int64_t devices = 0);
 
 /// A personalised exchange: when each member is done after the common start, and how far that is to
 /// be trusted.
 struct ExchangePrediction {
   std::vector<Seconds> ends;
   std::vector<Seconds> overheads;  ///< by rank: what the same messages take without their bytes
+  std::vector<PortUse> ports;      ///< [rank * levels + level]
   std::string_view model = "";
   bool in_range = false;  ///< what the busiest member moves, and the group, were measured
   double log_sigma = 0;

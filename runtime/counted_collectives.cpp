@@ -14,16 +14,15 @@ CountedCollectives::CountedCollectives(std::unique_ptr<Collectives> inside,
     : inside_(std::move(inside)),
       levels_(levels),
       members_(std::move(members)),
-      sent_(levels.count(), 0.0),
-      ring_share_(levels.count(), 0.0) {
-  if (size() > 1) {
-    add_ring_bytes(levels_, members_, rank(), RingUse::kReduceScatter, 1, ring_share_);
-  }
-}
+      sent_(levels.count(), 0.0) {}
 
-void CountedCollectives::add_ring(double elements) {
+void CountedCollectives::add_rounds(RingUse use, double elements) {
+  std::vector<double>& shares = shares_[static_cast<std::size_t>(use)];
+  if (shares.empty()) {
+    shares = sent_shares(use, levels_, members_, rank());
+  }
   for (std::size_t level = 0; level < sent_.size(); ++level) {
-    sent_[level] += elements * sizeof(float) * ring_share_[level];
+    sent_[level] += elements * sizeof(float) * shares[level];
   }
 }
 
@@ -34,18 +33,18 @@ void CountedCollectives::add_message(int to, std::size_t elements) {
 
 void CountedCollectives::all_reduce(float* data, std::size_t count, Reduction reduction) {
   inside_->all_reduce(data, count, reduction);
-  add_ring(2.0 * static_cast<double>(count));
+  add_rounds(RingUse::kAllReduce, static_cast<double>(count));
 }
 
 void CountedCollectives::all_gather(const float* send, float* receive, std::size_t count_per_rank) {
   inside_->all_gather(send, receive, count_per_rank);
-  add_ring(static_cast<double>(count_per_rank) * size());
+  add_rounds(RingUse::kAllGather, static_cast<double>(count_per_rank) * size());
 }
 
 void CountedCollectives::reduce_scatter(const float* send, float* receive,
                                         std::size_t count_per_rank) {
   inside_->reduce_scatter(send, receive, count_per_rank);
-  add_ring(static_cast<double>(count_per_rank) * size());
+  add_rounds(RingUse::kReduceScatter, static_cast<double>(count_per_rank) * size());
 }
 
 void CountedCollectives::broadcast(float* data, std::size_t count, int root) {

@@ -1,15 +1,16 @@
 #pragma once
+#include <array>
 #include <memory>
 #include <vector>
 
-#include "core/graph/link_traffic.h"
+#include "core/graph/collective_schedule.h"
 #include "runtime/collectives.h"
 
 namespace stepcast::runtime {
 
 /// Counts what this rank sends through other collectives, by level of a fabric: in all-to-alls what
-/// is really handed over for each peer, in reductions and gathers what rings send, level by level
-/// (core/graph/link_traffic.h), which is what the emulated fabric plays.
+/// is really handed over for each peer, in reductions and gathers what their rounds send
+/// (core/graph/collective_schedule.h), which is what the emulated fabric plays.
 class CountedCollectives final : public Collectives {
  public:
   /// `members`: global ranks of the group. `levels` outlives this.
@@ -37,14 +38,14 @@ class CountedCollectives final : public Collectives {
   std::span<double> sent_by_level() override { return sent_; }
 
  private:
-  void add_ring(double elements);
+  void add_rounds(RingUse use, double elements);
   void add_message(int to, std::size_t elements);
 
   std::unique_ptr<Collectives> inside_;
   const LinkLevels& levels_;
   std::vector<std::int32_t> members_;
   std::vector<double> sent_;
-  std::vector<double> ring_share_;  ///< by level: sent per byte of a reduce-scatter
+  std::array<std::vector<double>, 3> shares_;  ///< sent_shares() by RingUse, once used
   std::vector<double> bytes_to_;
 };
 

@@ -62,8 +62,11 @@ void Links::fly(std::uint32_t id) {
     const auto add = [&](std::int32_t rank, std::uint32_t direction) {
       for (const LevelUse& use : costs_.paths[static_cast<std::size_t>(transfer.path)]) {
         const auto level = static_cast<std::uint32_t>(use.level);
-        links_.push_back(
-            {(static_cast<std::uint32_t>(rank) * levels + level) * 2 + direction, use.use});
+        const double share = direction == 0 ? use.sent : use.received;
+        if (share > 0) {
+          links_.push_back(
+              {(static_cast<std::uint32_t>(rank) * levels + level) * 2 + direction, share});
+        }
       }
     };
     for (const Transfer::Party& party : transfer.parties) {

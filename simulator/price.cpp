@@ -140,44 +140,61 @@ class GraphCosts {
   }
 
   /// How they lie on the fabric.
-  const models::GroupShape& shape_of(std::size_t instance, const Op& op) {
+  const GroupShape& shape_of(std::size_t instance, const Op& op) {
     const std::tuple key(instance, op.communicator, is_point_to_point(op.kind) ? op.peer : -1);
     auto it = shapes_.find(key);
     if (it == shapes_.end()) {
-      it = shapes_
-               .emplace(key, models::group_shape(model_.system(), ranks_of(instance, op),
-                                                 graph_.ranks()))
-               .first;
+      it =
+          shapes_.emplace(key, group_shape(model_.system(), ranks_of(instance, op), graph_.ranks()))
+              .first;
     }
     return it->second;
   }
 
-  /// Levels on which the ranks lie apart, used as their ports are.
-  std::int32_t path_of(const Op& op, const models::GroupShape& shape) {
+  /// Levels on which the ranks lie apart, used as their ports are; both ways alike.
+  std::int32_t path_of(const Op& op, const GroupShape& shape) {
     const System& system = model_.system();
-    const std::vector<double> bytes = models::port_bytes(
-        op.kind, models::algorithms(op.kind, shape, system).front(), 1, shape, system);
+    const std::vector<double> bytes =
+        port_bytes(op.kind, algorithms(op.kind, shape, system).front(), 1, shape, system);
     std::vector<LevelUse> levels;
-    double most = 0;
     std::int64_t inside = 1;
     for (std::size_t level = 0; level < shape.members.size(); ++level) {
       if (shape.members[level] > inside) {
         const double time = bytes[level] / models::port_bandwidth(system, shape, level);
-        levels.push_back({static_cast<std::int32_t>(level), time});
-        most = std::max(most, time);
+        levels.push_back({static_cast<std::int32_t>(level), time, time});
       }
       inside = std::max(inside, shape.members[level]);
     }
-    if (levels.empty()) {
+    if (busiest(levels) <= 0) {
+      for (LevelUse& at : levels) {
+        at.sent = at.received = 1;
+      }
+    }
+    return path_of(std::move(levels));
+  }
+
+  static double busiest(std::span<const LevelUse> levels) {
+    double most = 0;
+    for (const LevelUse& at : levels) {
+      most = std::max({most, at.sent, at.received});
+    }
+    return most;
+  }
+
+  /// The path that uses its busiest link in full and others in proportion.
+  std::int32_t path_of(std::vector<LevelUse> levels) {
+    const double most = busiest(levels);
+    if (most <= 0) {
       return -1;
     }
     for (LevelUse& at : levels) {
-      at.use = most > 0 ? at.use / most : 1;
+      at.sent /= most;
+      at.received /= most;
     }
     const auto [it, fresh] =
         path_ids_.try_emplace(levels, static_cast<std::int32_t>(costs_.paths.size()));
     if (fresh) {
-      costs_.paths.push_back(levels);
+      costs_.paths.push_back(std::move(levels));
     }
     return it->second;
   }
@@ -185,7 +202,7 @@ class GraphCosts {
   void price_collective(std::size_t instance, std::size_t o) {
     const Op& op = program_of(instance).ops[o];
     OpCosts& row = costs_.ops[instance];
-    const models::GroupShape& shape = shape_of(instance, op);
+    const GroupShape& shape = shape_of(instance, op);
     const auto key = std::make_pair(std::make_pair(costs_.folding.instances[instance].program, o),
                                     std::make_pair(shape.members, shape.siblings));
     auto it = collectives_.find(key);
@@ -231,22 +248,20 @@ class GraphCosts {
     }
     const auto [send, exchange] = pricer_.exchange(parts, group.ranks, rest);
     const std::vector<Seconds>& ends = exchange.ends;
-    const std::int32_t path = path_of(
-        *parts.front().op, models::group_shape(model_.system(), group.ranks, graph_.ranks()));
     for (const std::int32_t d : group.distinct) {
       const auto instance = static_cast<std::size_t>(d);
       const std::uint32_t o = order_of(instance).collectives(c)[s];
       OpCosts& row = costs_.ops[instance];
-      row.path[o] = path;
-      row.link_share[o] = 1;
       std::vector<bool> needed(costs_.ops.size(), false);
       Seconds longest, overhead;
+      std::size_t last = 0;
       for (std::size_t i = 0; i < n; ++i) {
         if (group.members[i] != d) {
           continue;
         }
         if (ends[i] >= longest) {
           longest = ends[i];
+          last = i;
           overhead = exchange.overheads[i];
         }
         for (std::size_t j = 0; j < n; ++j) {
@@ -263,6 +278,9 @@ class GraphCosts {
       prediction.in_range = exchange.in_range;
       prediction.log_sigma = exchange.log_sigma;
       answer(row, program_of(instance), o, prediction);
+      const std::vector<LevelUse> ports = ports_of(exchange.ports, last, n);
+      row.path[o] = path_of(ports);
+      row.link_share[o] = static_cast<float>(std::min(1.0, busiest(ports)));
       row.needs[o] = static_cast<std::int32_t>(costs_.needs.size());
       std::vector<std::int32_t>& needs = costs_.needs.emplace_back();
       for (const std::int32_t member : group.distinct) {
@@ -271,6 +289,19 @@ class GraphCosts {
         }
       }
     }
+  }
+
+  /// Ports of the i-th of n members of an exchange, in the time until it is done.
+  static std::vector<LevelUse> ports_of(std::span<const models::PortUse> ports, std::size_t i,
+                                        std::size_t n) {
+    std::vector<LevelUse> levels;
+    for (std::size_t level = 0; level < ports.size() / n; ++level) {
+      const auto [sent, received] = ports[i * (ports.size() / n) + level];
+      if (sent > 0 || received > 0) {
+        levels.push_back({static_cast<std::int32_t>(level), sent, received});
+      }
+    }
+    return levels;
   }
 
   const ExecutionOrder& order_of(std::size_t instance) const {
@@ -289,7 +320,7 @@ class GraphCosts {
   std::vector<ExecutionOrder> orders_;
   std::map<std::string, std::int32_t> model_ids_;
   std::map<std::vector<LevelUse>, std::int32_t> path_ids_;
-  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t>, models::GroupShape> shapes_;
+  std::map<std::tuple<std::size_t, std::int32_t, std::int32_t>, GroupShape> shapes_;
   std::map<CollectiveKey, models::Prediction> collectives_;
 };
 

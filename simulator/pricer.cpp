@@ -40,7 +40,7 @@ Pricer::PricedExchange Pricer::exchange(std::span<const Part> parts,
 }
 
 Pricer::GroupOfRanks Pricer::group(std::vector<std::int32_t> ranks, std::int64_t devices) {
-  models::GroupShape shape = models::group_shape(model_.system(), ranks, devices);
+  GroupShape shape = group_shape(model_.system(), ranks, devices);
   Collectives& known = collectives_[{shape.members, shape.siblings}];
   return {std::move(ranks), std::move(shape), &known};
 }

@@ -45,7 +45,7 @@ class Pricer {
   /// The ranks of a communicator and how they lie on the fabric.
   struct GroupOfRanks {
     std::vector<std::int32_t> ranks;
-    models::GroupShape shape;
+    GroupShape shape;
     Collectives* known = nullptr;  ///< of its shape; the pricer's
   };
   [[nodiscard]] GroupOfRanks group(std::vector<std::int32_t> ranks, std::int64_t devices);

@@ -36,11 +36,11 @@ struct OpCosts {
   std::vector<OpReason> reason;     ///< made by price(), empty otherwise
 };
 
-/// Level of the fabric on a transfer's way, and how much of a link there it uses beside its
-/// busiest.
+/// Level of the fabric on a transfer's way, and how much of a rank's links there, out and in, it
+/// uses beside its busiest.
 struct LevelUse {
   std::int32_t level = 0;
-  double use = 1;
+  double sent = 1, received = 1;
   auto operator<=>(const LevelUse&) const = default;
 };
 

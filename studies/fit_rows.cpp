@@ -139,7 +139,7 @@ class OpRows {
     const auto members = graph_.members(op.communicator, rank);
     const auto self =
         static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-    const models::GroupShape group = models::group_shape(job_.system, members);
+    const GroupShape group = group_shape(job_.system, members);
     const double bytes = collective_bytes(program, op, self, static_cast<double>(members.size()));
     const models::MeasuredCollective row{op.kind, bytes, group, measured, op.format, idle_time};
     const OpRole role = traits_of(op.kind).role;

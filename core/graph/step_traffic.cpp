@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/formats.h"
+#include "core/graph/collective_schedule.h"
 #include "core/graph/op_traits.h"
 #include "core/graph/program.h"
 
@@ -16,18 +17,34 @@ double element_bytes(Format f, double real_bytes) {
   return real_bytes > 0 && !id ? real_bytes : bits_per_element(f, 1024) / 8;
 }
 
-void add_op(const Program& program, const Op& op, const LinkLevels& levels,
-            const std::vector<std::int32_t>& members, int position, double real_bytes,
-            std::span<double> sent) {
+/// One rank's place in a communicator, and the shares its collectives send by level, once known.
+struct Place {
+  std::vector<std::int32_t> members;
+  int position = -1;
+  std::array<std::vector<double>, 3> shares;  // by RingUse
+};
+
+void add_op(const Program& program, const Op& op, const LinkLevels& levels, Place& place,
+            double real_bytes, std::span<double> sent) {
   const double element = element_bytes(op.format, real_bytes) * program.share_of_steps(op);
   const double bytes = static_cast<double>(op.shape[0]) * element;
+  const std::vector<std::int32_t>& members = place.members;
+  const int position = place.position;
   std::vector<double> to(members.size(), 0.0);
   const OpTraits& traits = traits_of(op.kind);
   if (traits.collective == nullptr) {
     return;
   }
   if (traits.collective->ring) {
-    return add_ring_bytes(levels, members, position, *traits.collective->ring, bytes, sent);
+    const RingUse use = *traits.collective->ring;
+    std::vector<double>& shares = place.shares[static_cast<std::size_t>(use)];
+    if (shares.empty()) {
+      shares = sent_shares(use, levels, members, position);
+    }
+    for (std::size_t level = 0; level < shares.size(); ++level) {
+      sent[level] += bytes * shares[level];
+    }
+    return;
   }
   switch (traits.role) {
     case OpRole::kRankwise: {
@@ -102,15 +119,21 @@ StepTraffic expected_traffic(const ExecutionGraph& graph, const LinkLevels& leve
   StepTraffic traffic(levels);
   for (std::int32_t rank = 0; rank < graph.ranks(); ++rank) {
     const Program& program = graph.program_of(rank);
+    std::vector<Place> places(graph.communicators.size());
     for (const Call& call : program.calls) {
       for (const Op& op : program.ops_of(program.segments[call.segment])) {
         if (op.communicator < 0) {
           continue;
         }
-        const auto members = graph.members(op.communicator, rank);
-        const auto at = std::find(members.begin(), members.end(), rank);
-        if (members.size() > 1 && at != members.end()) {
-          add_op(program, op, levels, members, static_cast<int>(at - members.begin()), real_bytes,
+        Place& place = places[static_cast<std::size_t>(op.communicator)];
+        if (place.members.empty()) {
+          place.members = graph.members(op.communicator, rank);
+          const auto at = std::find(place.members.begin(), place.members.end(), rank);
+          place.position =
+              at == place.members.end() ? -1 : static_cast<int>(at - place.members.begin());
+        }
+        if (place.members.size() > 1 && place.position >= 0) {
+          add_op(program, op, levels, place, real_bytes,
                  traffic.bytes[static_cast<std::size_t>(op.traffic)]);
         }
       }

@@ -28,8 +28,8 @@ struct StepTraffic {
   [[nodiscard]] double exchanged(std::size_t level) const;
 };
 
-/// Bytes that a graph expects to send. Rings level by level, all-to-alls pair by pair, as the
-/// runtime plays them; parts of an all-to-all-v are expected values. `real_bytes` > 0: of every
+/// Bytes that a graph expects to send: reductions and gathers by their rounds, all-to-alls pair by
+/// pair; parts of an all-to-all-v are expected values. `real_bytes` > 0: of every
 /// floating point element, as a backend without short formats moves them.
 StepTraffic expected_traffic(const ExecutionGraph& graph, const LinkLevels& levels,
                              double real_bytes = 0);

@@ -8,10 +8,6 @@
 namespace stepcast::models {
 namespace {
 
-double members_at(const GroupShape& group, std::size_t level) {
-  return static_cast<double>(group.members[level]);
-}
-
 std::vector<std::unique_ptr<CollectiveForm>> make_forms() {
   std::vector<std::unique_ptr<CollectiveForm>> forms;
   forms.push_back(std::make_unique<FabricCollective>());
@@ -21,82 +17,9 @@ std::vector<std::unique_ptr<CollectiveForm>> make_forms() {
 
 }  // namespace
 
-std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const System& system) {
-  const CollectiveTraits& traits = collective_traits(kind);
-  if (!traits.ends_together) {
-    return {Algorithm::kDirect};
-  }
-  std::vector<Algorithm> out{Algorithm::kRing};
-  const bool one_unit = group.members.empty() || group.members[0] >= group.size;
-  if (traits.ring && *traits.ring != RingUse::kAllReduce) {
-    if (one_unit && !group.members.empty() && system.fabric[0].in_switch_reduction) {
-      out.push_back(Algorithm::kInSwitch);
-    } else if (!one_unit && group.members[0] == 1) {
-      out.push_back(Algorithm::kAggregatedTrees);
-    }
-    return out;
-  }
-  if (!one_unit) {
-    out.push_back(Algorithm::kHierarchical);  // inside one unit it is the ring
-  }
-  for (std::size_t i = 0; kind == OpKind::kAllReduce && i < group.members.size(); ++i) {
-    if (members_at(group, i) > group.members_below(i) && system.fabric[i].in_switch_reduction) {
-      out.push_back(Algorithm::kInSwitch);
-      break;
-    }
-  }
-  return out;
-}
-
 double moved_bytes(OpKind kind, double bytes, double n) {
   const BufferShare moved = collective_traits(kind).moved;
   return (moved.others * (n - 1) / n + moved.whole) * bytes;
-}
-
-std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
-                               const GroupShape& group, const System& system) {
-  std::vector<double> out(group.members.size(), 0.0);
-  const auto size = static_cast<double>(group.size);
-  if (size <= 1) {
-    return out;
-  }
-  const CollectiveTraits& traits = collective_traits(kind);
-  std::size_t outermost = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (members_at(group, i) > group.members_below(i)) {
-      outermost = i;
-    }
-  }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const double below = group.members_below(i);
-    const double at = members_at(group, i);
-    if (below >= size) {
-      break;  // the group lies inside one unit of the level below
-    }
-    switch (traits.pattern) {
-      case CollectivePattern::kRing:
-        if (algorithm == Algorithm::kRing || algorithm == Algorithm::kAggregatedTrees) {
-          out[i] = at > below ? traits.moved.others * bytes * (size - 1) / size / below : 0;
-        } else if (algorithm == Algorithm::kInSwitch && system.fabric[i].in_switch_reduction) {
-          out[i] = bytes / below;
-        } else {
-          out[i] = traits.moved.others * bytes * (at - below) / (below * at);
-        }
-        break;
-      case CollectivePattern::kExchange:
-        out[i] = i == 0 ? bytes * (at - 1) / size : bytes * (size - below) / size;
-        break;
-      case CollectivePattern::kRooted:
-        out[i] = bytes / below;  // one channel per member of the unit below
-        break;
-      case CollectivePattern::kPair:
-        out[i] = i == outermost ? bytes : 0;
-        break;
-      case CollectivePattern::kNoBytes:
-        break;
-    }
-  }
-  return out;
 }
 
 double port_bandwidth(const System& system, const GroupShape& group, std::size_t level) {

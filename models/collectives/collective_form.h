@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/graph/collective_schedule.h"
 #include "core/graph/program_fwd.h"
 #include "core/system.h"
 #include "models/cost_model.h"
@@ -60,13 +61,11 @@ class CollectiveForm {
 ///   s(x) = x^2 / (1 + x^2),  chunk = bytes / n; of a tree or a switch, whose pieces do not shrink
 ///   with the number of units, bytes / m_0
 ///
-/// - hops: latencies of the links that messages pass one after the other, each that of the link it
-///   crosses. A ring walks every member: of G ranks, m_i of them in a unit of level i, G / m_{i-1} -
-///   G / m_i hops cross level i. A tree is a chain inside the innermost unit and doubles at each hop
-///   across units, aggregated trees double all the way; where the innermost switch reduces or
-///   multicasts nothing is walked inside. An exchange has its outermost link once, and in its bulk
-///   one link to each peer. All-reduce makes two passes. `outer` multiplies the latencies of all
-///   levels but the innermost, which a data sheet rarely gives.
+/// - hops: path_hops() of the schedule, each with the latency of the link it crosses. An exchange
+/// has
+///   its outermost link once, and in its bulk one link to each peer. All-reduce makes two passes.
+///   `outer` multiplies the latencies of all levels but the innermost, which a data sheet rarely
+///   gives.
 /// - wide: share by which latency grows once messages are spread over all channels and threads.
 /// - bulk: latencies a hop adds when flags in the data (LL, LL128) give way to the bandwidth
 ///   (Simple) protocol; `cover`: multiple of their sum from which the wire hides half of them and
@@ -77,20 +76,8 @@ class CollectiveForm {
 /// - ring, hierarchical, in_switch: share of the port each algorithm sustains, at most 1;
 ///   aggregated trees that of the hierarchical one.
 ///
-/// Bytes through one device's port, with m_i members of the group per unit of level i (L = m_0),
-/// G = size, S = bytes (kernels-and-collectives section 3.3):
-/// - ring, aggregated trees: level i S (G-1)/(G m_{i-1}), m_{-1} = 1. A channel has one rate on all
-///   its hops, so those that leave by a card do not relieve the links inside a unit.
-/// - hierarchical: level i S (m_i - m_{i-1}) / (m_{i-1} m_i), the lower bound of any algorithm
-///   without reduction in the switch.
-/// - in the switch, at the levels whose switches reduce: level i S / m_{i-1} each way: every rank's
-///   part is read by one load each, or arrives by multicast; what the members of a unit have summed
-///   goes up once and the result comes down once (SHARP). What a rank stores for all, S / L more
-///   inside, is left out: rates measured on 4 and 8 members agree without it. Other levels as
-///   hierarchical.
-/// - all-to-all: level 0 S (L-1)/G; level i S (G - m_{i-1})/G, no division by L.
-///
-/// All-reduce is twice the reduce-scatter. The levels are pipelined (maximum); the algorithm of
+/// Bytes: port_bytes() of the schedule (core/graph/collective_schedule.h). The levels are pipelined
+/// (maximum); the algorithm of
 /// smallest predicted time answers and is named. Oversubscription: the uplinks of a unit carry
 /// bandwidth / oversubscription per device, shared by members and sibling groups active in it.
 /// More bandwidth or less latency of any level is never slower, whatever the constants.
@@ -148,15 +135,6 @@ class KneeCollective final : public CollectiveForm {
 const std::vector<std::unique_ptr<CollectiveForm>>& builtin_collective_forms();
 const CollectiveForm* collective_form_named(std::string_view name);
 
-enum class Algorithm : std::uint8_t { kRing, kHierarchical, kInSwitch, kAggregatedTrees, kDirect };
-/// Bytes through one device's port at each level of the system's fabric, by the table above.
-std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
-                               const GroupShape& group, const System& system);
-/// Algorithms that may carry out a collective on this group, as NCCL's: all-gather and
-/// reduce-scatter the ring, inside one unit the switch that joins it (NVLS), and over one rank of
-/// each unit aggregated trees (PAT); all-reduce ring, tree ("hierarchical", across units) and the
-/// switch, also with a tree across units; the rest direct.
-std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const System& system);
 /// Time at the slowest port; `bytes` per level, each port at this share of its bandwidth.
 Seconds slowest_port(std::span<const double> bytes, const GroupShape& group, const System& system,
                      double efficiency);
@@ -173,9 +151,13 @@ double port_bandwidth(const System& system, const GroupShape& group, std::size_t
 
 /// End of each rank of a personalised exchange in bytes through its ports: flows of a port share it
 /// equally until each is done, a rank ends with its last flow. Row-major `send`, row = sender.
-/// Returns [rank * levels + level]; a pair without bytes imposes nothing.
-std::vector<double> exchange_port_bytes(std::span<const double> send,
-                                        std::span<const std::int32_t> ranks, const System& system);
+/// A pair without bytes imposes nothing.
+struct ExchangePorts {
+  std::vector<double> ends;     ///< [rank * levels + level]
+  std::vector<PortUse> totals;  ///< bytes that the same ports carry in all
+};
+ExchangePorts exchange_ports(std::span<const double> send, std::span<const std::int32_t> ranks,
+                             const System& system);
 
 /// Keys of a collective in FittedModels, most specific first: "all_to_all_v.int64" (what is
 /// exchanged decides what the receiver does with it), "all_to_all_v", "all_to_all", "collective".

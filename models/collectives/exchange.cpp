@@ -39,8 +39,8 @@ class PairLevels {
 };
 
 /// Bytes a port has carried when each flow ends, all flows sharing it equally: sum_j min(b_j, b).
-/// Writes the maximum into `end`.
-void share_port(std::vector<std::pair<double, std::size_t>>& flows, std::vector<double>& end) {
+/// Writes the maximum into `end`; returns the bytes of all.
+double share_port(std::vector<std::pair<double, std::size_t>>& flows, std::vector<double>& end) {
   if (!std::is_sorted(flows.begin(), flows.end())) {
     std::sort(flows.begin(), flows.end());
   }
@@ -50,16 +50,19 @@ void share_port(std::vector<std::pair<double, std::size_t>>& flows, std::vector<
     end[pair] = std::max(end[pair], before + bytes * static_cast<double>(flows.size() - i));
     before += bytes;
   }
+  return before;
 }
 
 }  // namespace
 
-std::vector<double> exchange_port_bytes(std::span<const double> send,
-                                        std::span<const std::int32_t> ranks, const System& system) {
+ExchangePorts exchange_ports(std::span<const double> send, std::span<const std::int32_t> ranks,
+                             const System& system) {
   const std::size_t n = ranks.size();
   const std::size_t levels = system.fabric.size();
   STEPCAST_CHECK(send.size() == n * n, "send matrix of {} entries for {} ranks", send.size(), n);
   STEPCAST_CHECK(levels > 0, "exchange on a system without fabric");
+  ExchangePorts ports{std::vector<double>(n * levels, 0.0), std::vector<PortUse>(n * levels)};
+  std::vector<double>& out = ports.ends;
   std::vector<double> end(n * n, 0.0);
   std::vector<std::pair<double, std::size_t>> flows;
   // A device port of level i carries its flows of level i and, beyond level 0, of the levels above:
@@ -79,11 +82,11 @@ std::vector<double> exchange_port_bytes(std::span<const double> send,
             flows.emplace_back(send[pair], pair);
           }
         }
-        share_port(flows, end);
+        PortUse& total = ports.totals[r * levels + level];
+        (outgoing ? total.sent : total.received) = share_port(flows, end);
       }
     }
   }
-  std::vector<double> out(n * levels, 0.0);
   for (std::size_t r = 0; r < n; ++r) {
     const std::vector<std::uint8_t>& used = levels_of.of(r);
     for (std::size_t p = 0; p < n; ++p) {
@@ -101,7 +104,7 @@ std::vector<double> exchange_port_bytes(std::span<const double> send,
       inner = std::max(inner, out[r * levels + level]);
     }
   }
-  return out;
+  return ports;
 }
 
 }  // namespace stepcast::models

@@ -47,26 +47,14 @@ double latency_of(const System& system, std::size_t level, double outer) {
   return system.fabric[level].latency.base() * (level == 0 ? 1 : outer);
 }
 
-/// Latencies of the links that a group's messages pass one after the other. A ring walks every
-/// member, each hop over the link it really crosses. A tree is a chain inside the innermost unit
-/// and one doubling per hop across units; where the innermost switch works, nothing is walked
-/// inside.
 double path_latency(const System& system, const GroupShape& group, Algorithm algorithm,
                     double outer) {
-  double hops = 0;
-  const auto size = static_cast<double>(group.size);
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    const double below = group.members_below(i);
-    const auto at = static_cast<double>(group.members[i]);
-    double count = algorithm == Algorithm::kRing ? size / below - size / at : std::log2(at / below);
-    if (i == 0 && algorithm == Algorithm::kInSwitch && system.fabric[0].in_switch_reduction) {
-      count = 0;
-    } else if (i == 0 && algorithm != Algorithm::kRing) {
-      count = at - 1;
-    }
-    hops += latency_of(system, i, outer) * count;
+  const std::vector<double> hops = path_hops(algorithm, group, system);
+  double latency = 0;
+  for (std::size_t i = 0; i < hops.size(); ++i) {
+    latency += latency_of(system, i, outer) * hops[i];
   }
-  return hops;
+  return latency;
 }
 
 /// Links of an exchange: the outermost link once, and one link to each peer.

@@ -274,7 +274,7 @@ std::function<double(double)> EmbeddingPrices::transfer(OpKind kind, Format form
   for (std::int64_t i = 0; i < members; ++i) {
     ranks.push_back(static_cast<std::int32_t>(i * step));
   }
-  return [this, kind, format, shape = models::group_shape(model_.system(), ranks, job_.devices),
+  return [this, kind, format, shape = group_shape(model_.system(), ranks, job_.devices),
           element = bits_per_element(format, 1024) / 8](double size) {
     Op op;
     op.kind = kind;
@@ -347,10 +347,10 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
   }
   const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.program_of(0);
-  const models::GroupShape everyone = [&] {
+  const GroupShape everyone = [&] {
     std::vector<std::int32_t> ranks(static_cast<std::size_t>(job_.devices));
     std::iota(ranks.begin(), ranks.end(), 0);
-    return models::group_shape(model_.system(), ranks, job_.devices);
+    return group_shape(model_.system(), ranks, job_.devices);
   }();
   DenseStep& dense = dense_.emplace();
   bool exchanging = false;  // rows of the tables, or their gradients

@@ -35,8 +35,8 @@ void add(Load& to, const Load& load, const std::array<double, kPhases>& weight) 
   }
 }
 
-/// Every load times the weight of its phase, and what of it is on the links times that weight,
-/// rounded down.
+/// Every load times the weight of its phase, and what of it enters ranks by the links that ids
+/// enter them by times that weight, rounded down.
 PlacementProblem weighted(const PlacementProblem& problem,
                           const std::array<double, kPhases>& weight,
                           const std::array<double, kPhases>& on_links, double charges) {
@@ -46,6 +46,14 @@ PlacementProblem weighted(const PlacementProblem& problem,
     for (PlacementOption& o : table.options) {
       PlacementOption links = o;
       leave_links(links, problem.ranks);
+      if (o.group < problem.ranks) {  // outputs leave the ranks that ids enter
+        for (const LoadPhase p : kExchanges) {
+          for (Load PlacementOption::*load : {&PlacementOption::load, &PlacementOption::skewed}) {
+            (links.*load)[p] = static_cast<Femtoseconds>(problem.returning *
+                                                         static_cast<double>((links.*load)[p]));
+          }
+        }
+      }
       for (Load PlacementOption::*load :
            {&PlacementOption::load, &PlacementOption::everywhere, &PlacementOption::skewed}) {
         Load sum{};
@@ -167,6 +175,7 @@ Femtoseconds arrival_delay(const PlacementProblem& problem, const Placement& pla
   }
   const Load slowest = slowest_of(problem, placement);
   const Load shared = slowest_of(links, on_links);
+  const Load mean = mean_of(links, on_links);
   Femtoseconds left = slowest[kArrival];
   Femtoseconds delay = 0;
   const auto leave = [&left](Femtoseconds time) { left = std::max<Femtoseconds>(0, left - time); };
@@ -178,11 +187,15 @@ Femtoseconds arrival_delay(const PlacementProblem& problem, const Placement& pla
   Femtoseconds back = 0;
   Femtoseconds apart = 0;
   for (const LoadPhase p : kExchanges) {
-    const Femtoseconds there =
-        std::max<Femtoseconds>(0, shared[p] - (p == kExchange ? sums : 0)) / 2;
+    const auto forward = [&](Femtoseconds load) {
+      const Femtoseconds rows = std::max<Femtoseconds>(0, load - (p == kExchange ? sums : 0));
+      return rows - static_cast<Femtoseconds>(problem.returning * static_cast<double>(rows));
+    };
+    const Femtoseconds there = forward(shared[p]);
+    const Femtoseconds entering = std::min(there, forward(mean[p]));
     const Femtoseconds alone = (slowest[p] - shared[p]) / 2;
-    leave(slowest[lookups_before(p)] + alone);
-    share(there);
+    leave(slowest[lookups_before(p)] + alone + there - entering);
+    share(entering);
     back += shared[p] - there;
     apart += slowest[p] - shared[p] - alone;
   }

@@ -6,14 +6,18 @@ namespace stepcast::planner {
 
 /// The load of each phase's slowest rank.
 Load slowest_of(const PlacementProblem& problem, const Placement& placement);
+/// The load of each phase's average rank.
+Load mean_of(const PlacementProblem& problem, const Placement& placement);
 
 /// Time by which ids that arrive ahead, over the links of the step, delay it: what of the arrival
 /// is left for times that are not free of exchanges over these links. From the step's begin on, for
 /// each kind of route in turn, its lookups and its exchanges apart from the links (inside a group
-/// of ranks) leave them to the ids; its other forward exchanges share them and take longer by what
-/// arrives meanwhile. The time in which nothing else uses a link (`arrival_overlaps`) is free,
-/// backward exchanges share again, the rest of them and updates are free, and what is left then is
-/// waited for.
+/// of ranks) leave them to the ids; its other forward exchanges take longer by what arrives
+/// meanwhile, for as long as rows enter a rank: outputs enter all ranks alike, so for the load of
+/// the average rank; the ranks that send more of them do so in the other direction. The time in
+/// which nothing else uses a link (`arrival_overlaps`) is free, backward exchanges, which enter
+/// the ranks that ids enter, share again, the rest of them and updates are free, and what is left
+/// then is waited for.
 Femtoseconds arrival_delay(const PlacementProblem& problem, const Placement& placement);
 
 /// A plain problem whose objective is, up to a constant, a weighted mean of the two numbers that

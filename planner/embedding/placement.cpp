@@ -176,6 +176,17 @@ Load slowest_of(const PlacementProblem& problem, const Placement& placement) {
   return most;
 }
 
+Load mean_of(const PlacementProblem& problem, const Placement& placement) {
+  Load mean{};
+  for (const Load& at : loads_of(problem, placement)) {
+    add(mean, at, 1);
+  }
+  for (Femtoseconds& phase : mean) {
+    phase /= problem.ranks;
+  }
+  return mean;
+}
+
 Femtoseconds objective_of(const PlacementProblem& problem, const Placement& placement) {
   const Load most = slowest_of(problem, placement);
   const Femtoseconds charges = charges_of(problem, placement);

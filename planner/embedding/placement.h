@@ -148,9 +148,10 @@ struct Moves {
 /// uses a link, lookups and updates not counted. It is never less than
 ///
 ///   max( sum over phases but kArrival + fixed charges,
-///        sum over kArrival and the exchanges over these links - arrival_overlaps )
+///        sum over kArrival and what of the exchanges enters a rank as ids do - arrival_overlaps )
 ///
-/// of which planner/embedding/overlapped_arrival.h makes plain problems.
+/// (gradients come back to the ranks that ids come to, outputs leave them: links have two
+/// directions), of which planner/embedding/overlapped_arrival.h makes plain problems.
 ///
 /// Promises: every option's group divides `ranks`; loads and bytes are not negative.
 struct PlacementProblem {
@@ -160,6 +161,7 @@ struct PlacementProblem {
   std::vector<Femtoseconds> fixed;  ///< by route bit
   Femtoseconds constant = 0;        ///< the same for every plan
   std::optional<Femtoseconds> arrival_overlaps = std::nullopt;
+  double returning = 0.5;  ///< share of an exchange's load that is of gradients on their way back
   std::optional<Moves> moves = std::nullopt;
   /// Phases that some option loads.
   [[nodiscard]] std::vector<std::size_t> phases() const;

@@ -101,6 +101,7 @@ class PlanSpaceBuilder {
         std::max(0.0, dense.compute - dense.before_tables - (fused ? dense.optimizer : 0));
     if (routes_.arrives_ahead()) {
       const double busy = hidden ? dense.all_reduce : 0;  // the links, meanwhile
+      to_.problem_.returning = routes_.returning();
       to_.problem_.arrival_overlaps = to_load(std::max(0.0, dense.compute - busy));
     }
   }

@@ -152,7 +152,7 @@ LayerCostProbe::Hop LayerCostProbe::hop(const Op& message, const PlanPoint& poin
   const std::int32_t next = (crossing + 1) % point.pipeline;
   const std::array<std::int32_t, 2> ranks{std::min(crossing, next) * stride,
                                           std::max(crossing, next) * stride};
-  const models::GroupShape pair = models::group_shape(model_.system(), ranks, point.devices());
+  const GroupShape pair = group_shape(model_.system(), ranks, point.devices());
   return {least ? 0 : model_.collective(message, pair).time.base(), levels_of(pair)};
 }
 

@@ -135,7 +135,7 @@ double issues(const Segment& segment, std::span<const double> seconds,
 
 }  // namespace
 
-std::uint32_t levels_of(const models::GroupShape& shape) {
+std::uint32_t levels_of(const GroupShape& shape) {
   std::uint32_t levels = 0;
   std::int64_t inside = 1;
   for (std::size_t i = 0; i < shape.members.size(); ++i) {

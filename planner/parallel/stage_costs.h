@@ -13,7 +13,7 @@
 namespace stepcast::planner {
 
 /// Fabric levels on which the members of a group lie apart, as bits.
-std::uint32_t levels_of(const models::GroupShape& shape);
+std::uint32_t levels_of(const GroupShape& shape);
 
 /// Bytes of the stage's temporaries in the pass that needs most.
 double pass_temporaries(const ReducedStage& stage);

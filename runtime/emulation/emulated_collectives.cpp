@@ -44,7 +44,7 @@ void EmulatedCollectives::all_reduce(float* data, std::size_t count, Reduction r
   const PacedFlight flight(*inside_, "all_reduce");
   const std::int64_t start = schedules_.rendezvous();
   inside_->all_reduce(data, count, reduction);
-  rest_until(schedules_.all_reduce(bytes_of(count), start));
+  rest_until(schedules_.play(RingUse::kAllReduce, bytes_of(count), start));
 }
 
 void EmulatedCollectives::all_gather(const float* send, float* receive,
@@ -52,7 +52,8 @@ void EmulatedCollectives::all_gather(const float* send, float* receive,
   const PacedFlight flight(*inside_, "all_gather");
   const std::int64_t start = schedules_.rendezvous();
   inside_->all_gather(send, receive, count_per_rank);
-  rest_until(schedules_.all_gather(bytes_of(count_per_rank) * static_cast<double>(size()), start));
+  rest_until(schedules_.play(RingUse::kAllGather,
+                             bytes_of(count_per_rank) * static_cast<double>(size()), start));
 }
 
 void EmulatedCollectives::reduce_scatter(const float* send, float* receive,
@@ -60,8 +61,8 @@ void EmulatedCollectives::reduce_scatter(const float* send, float* receive,
   const PacedFlight flight(*inside_, "reduce_scatter");
   const std::int64_t start = schedules_.rendezvous();
   inside_->reduce_scatter(send, receive, count_per_rank);
-  rest_until(
-      schedules_.reduce_scatter(bytes_of(count_per_rank) * static_cast<double>(size()), start));
+  rest_until(schedules_.play(RingUse::kReduceScatter,
+                             bytes_of(count_per_rank) * static_cast<double>(size()), start));
 }
 
 void EmulatedCollectives::broadcast(float* data, std::size_t count, int root) {

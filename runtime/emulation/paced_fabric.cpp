@@ -121,10 +121,20 @@ PacedFabric::Delivery PacedFabric::transfer(int from, int to, double bytes, std:
   return {f.clock, f.clock + f.latency};
 }
 
+PacedFabric::Delivery PacedFabric::alone(int from, int to, double bytes) const {
+  const Flow f = flow(from, to, bytes, 0);
+  double slowest = f.hops[0].bytes_per_ns;
+  for (std::size_t h = 1; h < f.hop_count; ++h) {
+    slowest = std::min(slowest, f.hops[h].bytes_per_ns);
+  }
+  const std::int64_t sent = std::llround(bytes / slowest);
+  return {sent, sent + f.latency};
+}
+
 void PacedFabric::exchange(std::span<const std::int32_t> members, std::span<const double> bytes,
                            std::int64_t start, std::span<std::int64_t> ends) {
   constexpr double kChunks = 16;
-  constexpr double kSmallest = 4096;
+  constexpr double kSmallest = 1024;
   const std::size_t n = members.size();
   std::fill(ends.begin(), ends.end(), start);
   std::vector<Flow> flows;

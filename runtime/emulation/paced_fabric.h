@@ -35,6 +35,8 @@ class PacedFabric {
   /// Books a message chunk by chunk from `start` on. With `sleep` the calling thread keeps at most
   /// a millisecond ahead of the clock, so that others can book in between; without, all at once.
   Delivery transfer(int from, int to, double bytes, std::int64_t start, bool sleep);
+  /// When a message that starts at 0 is sent and arrives over links that nothing else uses.
+  [[nodiscard]] Delivery alone(int from, int to, double bytes) const;
   /// Books a whole exchange, all pairs at once, chunk by chunk: next is the chunk that can start
   /// first, of the message that has had least. `bytes` is [from][to] over `members`; `ends` gets
   /// when each member has sent and received everything.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/graph/link_traffic.h"
 #include "runtime/futex.h"
 
 namespace stepcast::runtime {
@@ -51,13 +50,7 @@ Schedules::Schedules(PacedFabric& fabric, std::vector<std::int32_t> members, int
       members_(std::move(members)),
       position_(position),
       memory_(memory),
-      idle_(std::move(idle)) {
-  std::vector<std::int64_t> units;
-  for (std::size_t level = 0; level < fabric_.levels(); ++level) {
-    units.push_back(fabric_.unit(level));
-  }
-  rings_ = ring_levels(units, members_, position_);
-}
+      idle_(std::move(idle)) {}
 
 std::int64_t Schedules::send(int to, double bytes, std::int64_t start) {
   const auto delivery =
@@ -67,41 +60,82 @@ std::int64_t Schedules::send(int to, double bytes, std::int64_t start) {
   return delivery.sent;
 }
 
-/// peers - 1 steps; in each, everybody sends to the next and receives from the one before.
-std::int64_t Schedules::ring(std::span<const int> peers, double bytes_per_step,
+std::int64_t Schedules::play(std::span<const Round> rounds, double bytes, int parts,
                              std::int64_t start) {
-  const std::size_t n = peers.size();
-  const auto own =
-      static_cast<std::size_t>(std::find(peers.begin(), peers.end(), position_) - peers.begin());
-  const int next = peers[(own + 1) % n];
-  const int before = peers[(own + n - 1) % n];
-  std::int64_t clock = start;
-  for (std::size_t step = 0; step + 1 < n; ++step) {
-    const std::int64_t sent = send(next, bytes_per_step, clock);
-    clock = std::max(sent, receive(before));
+  std::vector<const Round*> each;
+  for (const Round& round : rounds) {
+    each.insert(each.end(), static_cast<std::size_t>(round.times), &round);
   }
-  return clock;
+  const auto n = static_cast<int>(each.size());
+  std::vector<std::int64_t> clocks(static_cast<std::size_t>(parts), start);
+  for (int tick = 0; tick < n + parts - 1; ++tick) {
+    const int first = std::max(0, tick - n + 1);
+    const int last = std::min(parts - 1, tick);
+    std::vector<std::int64_t> sent(clocks);
+    for (int p = last; p >= first; --p) {  // the youngest first: those before it wait for mail
+      const auto at = static_cast<std::size_t>(p);
+      for (const Round::Message& m : each[static_cast<std::size_t>(tick - p)]->sends) {
+        sent[at] = std::max(sent[at], send(m.to, bytes * m.share / parts, clocks[at]));
+      }
+    }
+    for (int p = last; p >= first; --p) {  // the youngest first: those before it wait for mail
+      const auto at = static_cast<std::size_t>(p);
+      clocks[at] = sent[at];
+      for (const int from : each[static_cast<std::size_t>(tick - p)]->receives) {
+        clocks[at] = std::max(clocks[at], receive(from));
+      }
+    }
+  }
+  return *std::max_element(clocks.begin(), clocks.end());
 }
 
-std::int64_t Schedules::reduce_scatter(double bytes, std::int64_t start) {
-  for (const auto& peers : rings_) {
-    bytes /= static_cast<double>(peers.size());
-    start = ring(peers, bytes, start);
+/// Channels of a ring have one rate on all their hops: inside a unit messages take as long as if
+/// all of them stayed there.
+void Schedules::keep_pace(Round& round) const {
+  const auto unit_of = [this](int position) {
+    return members_[static_cast<std::size_t>(position)] / fabric_.unit(0);
+  };
+  double all = 0;
+  double inside = 0;
+  for (const Round::Message& m : round.sends) {
+    all += m.share;
+    inside += unit_of(m.to) == unit_of(position_) ? m.share : 0;
   }
-  return start;
+  for (Round::Message& m : round.sends) {
+    m.share *= unit_of(m.to) == unit_of(position_) ? all / inside : 1;
+  }
 }
 
-std::int64_t Schedules::all_gather(double bytes, std::int64_t start) {
-  bytes /= static_cast<double>(members_.size());
-  for (auto peers = rings_.rbegin(); peers != rings_.rend(); ++peers) {
-    start = ring(*peers, bytes, start);
-    bytes *= static_cast<double>(peers->size());
+/// Parts whose messages take about as long as their latencies: shorter ones would only wait, longer
+/// ones leave the links of other levels idle. A ring's channels are its parts.
+int Schedules::parts_of(std::span<const Round> rounds, double bytes) const {
+  constexpr double kMost = 32;
+  if (rounds.front().sends.size() > 1 || rounds.size() == 1) {
+    return 1;
   }
-  return start;
+  double wire = 0;
+  double latency = 0;
+  for (const Round& round : rounds) {
+    const Round::Message& m = round.sends.front();
+    const auto alone = fabric_.alone(members_[static_cast<std::size_t>(position_)],
+                                     members_[static_cast<std::size_t>(m.to)], bytes * m.share);
+    wire += static_cast<double>(round.times * alone.sent);
+    latency += static_cast<double>(round.times * (alone.arrived - alone.sent));
+  }
+  return static_cast<int>(std::clamp(wire / std::max(latency, 1.0), 1.0, kMost));
 }
 
-std::int64_t Schedules::all_reduce(double bytes, std::int64_t start) {
-  return all_gather(bytes, reduce_scatter(bytes, start));
+std::int64_t Schedules::play(RingUse use, double bytes, std::int64_t start) {
+  std::vector<Round>& rounds = rounds_[static_cast<std::size_t>(use)];
+  if (rounds.empty()) {
+    std::vector<std::int64_t> units;
+    for (std::size_t level = 0; level < fabric_.levels(); ++level) {
+      units.push_back(fabric_.unit(level));
+    }
+    rounds = rounds_of(use, units, members_, position_);
+    std::for_each(rounds.begin(), rounds.end(), [this](Round& round) { keep_pace(round); });
+  }
+  return play(rounds, bytes, parts_of(rounds, bytes), start);
 }
 
 std::int64_t Schedules::all_to_all(std::span<const double> bytes_to) {
@@ -119,27 +153,24 @@ std::int64_t Schedules::broadcast(double bytes, int root, std::int64_t start) {
   constexpr int kParts = 8;
   const auto n = static_cast<int>(members_.size());
   const int place = (position_ + n - root) % n;
-  const int next = (position_ + 1) % n;
-  std::int64_t clock = start;
-  for (int part = 0; part < kParts && n > 1; ++part) {
-    if (place > 0) {
-      clock = std::max(clock, receive((position_ + n - 1) % n));
-    }
-    if (place + 1 < n) {
-      clock = send(next, bytes / kParts, clock);
-    }
+  std::vector<Round> rounds(static_cast<std::size_t>(n - 1));
+  if (place > 0) {
+    rounds[static_cast<std::size_t>(place) - 1].receives = {(position_ + n - 1) % n};
   }
-  return clock;
+  if (place + 1 < n) {
+    rounds[static_cast<std::size_t>(place)].sends = {{(position_ + 1) % n, 1}};
+  }
+  return play(rounds, bytes, kParts, start);
 }
 
 /// Dissemination: in round k, tell the member 2^k further on.
 std::int64_t Schedules::barrier(std::int64_t start) {
   const auto n = static_cast<int>(members_.size());
+  std::vector<Round> rounds;
   for (int distance = 1; distance < n; distance *= 2) {
-    send((position_ + distance) % n, 0, start);
-    start = std::max(start, receive((position_ + n - distance) % n));
+    rounds.push_back({1, {{(position_ + distance) % n, 0}}, {(position_ + n - distance) % n}});
   }
-  return start;
+  return play(rounds, 0, 1, start);
 }
 
 void Schedules::post(int to, double bytes, std::int64_t tag, std::int64_t start) {

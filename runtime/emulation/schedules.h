@@ -1,10 +1,12 @@
 #pragma once
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
+#include "core/graph/collective_schedule.h"
 #include "runtime/emulation/paced_fabric.h"
 
 namespace stepcast::runtime {
@@ -47,18 +49,15 @@ struct GroupMemory {
 /// Plays the messages of a collective, one by one, over a paced fabric: each member calls the same
 /// function and gets back when its own part is done. Times are ns of the steady clock.
 ///
-/// Reductions and gathers run as rings, level by level of the fabric: among the devices of a node,
-/// then between devices of equal place in their nodes, so that every NIC carries its share; groups
-/// that do not fill nodes evenly run as one ring. An all-to-all sends to all peers at once, as
-/// grouped sends do. Reduction inside switches is not played.
+/// Reductions and gathers run in the rounds of core/graph/collective_schedule.h. An all-to-all
+/// sends to all peers at once, as grouped sends do. Reduction inside switches is not played.
 class Schedules {
  public:
   Schedules(PacedFabric& fabric, std::vector<std::int32_t> members, int position,
             GroupMemory memory, std::function<void()> idle = {});
 
-  std::int64_t reduce_scatter(double bytes, std::int64_t start);  ///< bytes of the whole input
-  std::int64_t all_gather(double bytes, std::int64_t start);      ///< bytes of the whole output
-  std::int64_t all_reduce(double bytes, std::int64_t start);
+  /// `bytes` of the whole input (reduce-scatter), the whole output (all-gather), the buffer.
+  std::int64_t play(RingUse use, double bytes, std::int64_t start);
   /// Comes together with the others first; the last to come plays it for everybody.
   std::int64_t all_to_all(std::span<const double> bytes_to);
   std::int64_t broadcast(double bytes, int root, std::int64_t start);
@@ -70,7 +69,10 @@ class Schedules {
 
  private:
   std::int64_t meet(const std::function<void(std::int64_t)>& last_to_come);
-  std::int64_t ring(std::span<const int> peers, double bytes_per_step, std::int64_t start);
+  /// Equal parts of the buffer go through the rounds one behind the other.
+  std::int64_t play(std::span<const Round> rounds, double bytes, int parts, std::int64_t start);
+  void keep_pace(Round& round) const;
+  [[nodiscard]] int parts_of(std::span<const Round> rounds, double bytes) const;
   std::int64_t send(int to, double bytes, std::int64_t start);
   std::int64_t receive(int from) {
     return box(memory_.collective, from, position_).take(idle_).arrived;
@@ -83,7 +85,7 @@ class Schedules {
   std::vector<std::int32_t> members_;
   int position_;
   GroupMemory memory_;
-  std::vector<std::vector<int>> rings_;  ///< per level with more than one peer: positions, in order
+  std::array<std::vector<Round>, 3> rounds_;  ///< by RingUse, once played
   std::uint32_t meetings_ = 0;
   std::function<void()> idle_;
   std::vector<std::pair<int, Mailbox::Mail>> early_;  ///< direct mail taken before it was asked for

@@ -66,13 +66,13 @@ FabricLevel level_of(const std::vector<PairMessage>& messages, std::string name,
 
 double ideal_time(const models::CollectiveForm& form, const System& system, const LinkSample& s,
                   std::span<const double> c, std::size_t member) {
-  const models::GroupShape group = models::group_shape(system, s.ranks);
+  const GroupShape group = group_shape(system, s.ranks);
   if (s.send.empty()) {
     return form.predict(s.kind, s.bytes, group, system, c).time.base();
   }
   const std::size_t levels = system.fabric.size();
   const std::size_t n = s.ranks.size();
-  const std::vector<double> ports = models::exchange_port_bytes(s.send, s.ranks, system);
+  const std::vector<double> ports = models::exchange_ports(s.send, s.ranks, system).ends;
   return form
       .exchange({ports.data() + member * levels, levels}, s.send[member * n + member],
                 static_cast<double>(n - 1), group, system, c)
@@ -170,7 +170,7 @@ FittedModels fit_links(const System& system, std::span<const LinkSample> samples
     if (kind != OpKind::kAllToAllV && kind != OpKind::kBarrier) {
       for (const LinkSample* s : of_kind) {
         const models::CollectivePlace place =
-            models::place_of(s->bytes, models::group_shape(system, s->ranks));
+            models::place_of(s->bytes, group_shape(system, s->ranks));
         const Seconds slowest = *std::max_element(s->time.begin(), s->time.end());
         m.points.push_back(
             {{place.log_bytes, place.log_size, place.log_members},

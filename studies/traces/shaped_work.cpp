@@ -126,7 +126,7 @@ class Gathering {
     if (m.members == 0) {
       m.transfer.op = op;
       m.transfer.op.kind = op.kind == OpKind::kAllToAllV ? OpKind::kAllToAll : op.kind;
-      m.transfer.group = models::group_shape(system_, members);
+      m.transfer.group = group_shape(system_, members);
       m.transfer.seconds = time;
     }
     ++m.members;

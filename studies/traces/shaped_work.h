@@ -24,7 +24,7 @@ struct ShapedWork {
   /// One meeting of a communicator.
   struct Transfer {
     Op op;  ///< all-to-all-v as the equal exchange that moves as much
-    models::GroupShape group;
+    GroupShape group;
     double bytes = 0;
     double seconds = 0;  ///< from the last arrival: the least over the members
     double wait = 0;     ///< before it: mean over the members

@@ -187,6 +187,19 @@ TEST_CASE("ids that arrive ahead load links while the dense model computes", "[p
     // the dense kernels.
     const Femtoseconds all = 10 * chain;
     CHECK(step(all, 1000) == all + rows.load[kGroupExchange] - 1000);
+    // Rows of one of four ranks leave it while ids enter it; a fourth as many enter it from all
+    // ranks. Their gradients come as the ids do.
+    only.group = 1;
+    one.returning = 0.5;
+    const auto held = [&](Femtoseconds arrives, Femtoseconds dense) {
+      only.load[kArrival] = arrives;
+      one.arrival_overlaps = dense;
+      return objective_of(one, {{0, {0}}});
+    };
+    const Femtoseconds entering = rows.load[kGroupExchange] / 4 / 2;
+    CHECK(held(lookups + half - entering, 0) == chain);
+    CHECK(held(lookups + half + 1000, 1000) == chain + entering);
+    CHECK(held(all, 1000) == all + half + entering - 1000);
   }
   CHECK((space.problem().fixed.front() == 0) == ahead);  // the start of the exchange of ids
   CHECK(lookup > 0);

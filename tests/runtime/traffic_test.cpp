@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "core/access/access.h"
-#include "core/graph/link_traffic.h"
+#include "core/graph/collective_schedule.h"
 #include "core/graph/step_traffic.h"
 #include "runtime/data/batch_source.h"
 #include "tests/runtime/thread_ranks.h"
@@ -84,14 +84,13 @@ StepTraffic counted(const Job& job, const ExecutionGraph& graph, const LinkLevel
 TEST_CASE("bytes of rings and pairs by level", "[traffic]") {
   const LinkLevels levels(two_nodes());
   const std::vector<std::int32_t> all{0, 1, 2, 3};
+  // A ring of four sends three quarters, in two channels: one leaves the node by each device.
+  CHECK(sent_shares(RingUse::kReduceScatter, levels, all, 0) == std::vector<double>{0.375, 0.375});
+  // All-reduce: half inside, half of the own half across, and the same way back.
+  CHECK(sent_shares(RingUse::kAllReduce, levels, all, 0) == std::vector<double>{1, 0.5});
+  const std::vector<std::int32_t> apart{1, 3};
+  CHECK(sent_shares(RingUse::kAllReduce, levels, apart, 1) == std::vector<double>{0, 1});
   std::vector<double> sent(2, 0.0);
-  // Inside the node half of 800 bytes; then half of the own 400 across.
-  add_ring_bytes(levels, all, 0, RingUse::kReduceScatter, 800, sent);
-  CHECK(sent == std::vector<double>{400, 200});
-  sent.assign(2, 0);
-  add_ring_bytes(levels, std::vector<std::int32_t>{1, 3}, 1, RingUse::kAllReduce, 800, sent);
-  CHECK(sent == std::vector<double>{0, 800});
-  sent.assign(2, 0);
   add_pair_bytes(levels, all, 2, std::vector<double>{1, 20, 300, 4000}, sent);
   CHECK(sent == std::vector<double>{4000, 21});
 }

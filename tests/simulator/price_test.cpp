@@ -74,14 +74,26 @@ TEST_CASE("price() fills the engine's arrays from the model", "[simulator][price
       return costs.paths[static_cast<std::size_t>(row.path[op])];
     };
     REQUIRE(path(1).size() == 2);
-    CHECK(path(1)[0].use == Approx(0.2));
-    CHECK(path(1)[1] == LevelUse{1, 1});
-    CHECK(path(2) == std::vector<LevelUse>{{0, 1}});
-    CHECK(path(4) == std::vector<LevelUse>{{0, 1}});
+    CHECK(path(1)[0].sent == Approx(0.2));
+    CHECK(path(1)[1] == LevelUse{1, 1, 1});
+    CHECK(path(2) == std::vector<LevelUse>{{0, 1, 1}});
+    CHECK(path(4) == std::vector<LevelUse>{{0, 1, 1}});
     CHECK(row.ticks[1] > row.ticks[2]);
     CHECK(row.link_share[1] > 0);
     CHECK(row.link_share[1] <= 1);
     CHECK(row.ticks[4] > 0);
+  }
+  // Rank 0 only sends in the exchange. Rank 3 sends 4 MB to rank 1 of the other machine, whose card
+  // has as much to take from rank 2: its own is half used until that is done.
+  const auto ports = [&](std::size_t r) {
+    return costs.paths[static_cast<std::size_t>(costs.ops[r].path[3])];
+  };
+  CHECK(ports(3) == std::vector<LevelUse>{{1, 1, 0}});
+  CHECK(costs.ops[3].link_share[3] == Approx(0.5));
+  CHECK(costs.ops[1].link_share[3] == 1);
+  for (const LevelUse& use : ports(0)) {
+    CHECK(use.sent > 0);
+    CHECK(use.received == 0);
   }
   // Sends: 0 -> 1, 0 -> 2, 1 -> 1, 1 -> 2, 2 -> 1, 2 -> 2, 3 -> 1. Partners by bytes either way:
   const auto needs = [&](std::size_t r) {

@@ -109,6 +109,12 @@ double RoutePrices::exchange(EmbeddingRoute route, double elements, std::int64_t
   STEPCAST_FAIL("no exchange of one copy by route {}", name_of(route));
 }
 
+double RoutePrices::returning() const {
+  const double back = std::min(exchange_back_.per_byte, rows_back_.per_byte) * backward_bytes_;
+  const double there = std::max(exchange_.per_byte, rows_.per_byte) * forward_bytes_;
+  return back > 0 ? back / (back + there) : 0;
+}
+
 double RoutePrices::reduce_inside(double elements, std::int64_t group) const {
   const bool follows = !job_.parallel.overlap.output_all_to_all &&
                        job_.parallel.dlrm_pipeline != DlrmPipeline::kPrefetch;

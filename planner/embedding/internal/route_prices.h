@@ -22,6 +22,8 @@ class RoutePrices {
 
   /// Ids arrive while the step before runs (parallel.dlrm_pipeline).
   [[nodiscard]] bool arrives_ahead() const;
+  /// The least share of an all-to-all's load that is of gradients.
+  [[nodiscard]] double returning() const;
   /// Ids (with their weights) and lengths that arrive at a rank, and sorting them into bags.
   [[nodiscard]] double ids(const EmbeddingTable& table, double lookups, double bags) const;
   /// Looked-up rows or their sums by a route of one copy, forward, and their gradients back:
