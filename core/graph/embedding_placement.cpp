@@ -60,15 +60,15 @@ HeldRows held_rows(const EmbeddingSlice& slice, std::int32_t rank) {
   return slice.row_rule().part(slice.position(rank));
 }
 
-std::vector<std::int32_t> EmbeddingPlacement::held_by(std::int32_t rank,
-                                                      EmbeddingRoute route) const {
-  std::vector<std::int32_t> ids;
-  for (const std::int32_t s : held[static_cast<std::size_t>(rank)]) {
-    if (slices[static_cast<std::size_t>(s)].route == route) {
-      ids.push_back(s);
-    }
-  }
-  return ids;
+std::span<const std::int32_t> EmbeddingPlacement::held_by(std::int32_t rank,
+                                                          EmbeddingRoute route) const {
+  const auto& all = held[static_cast<std::size_t>(rank)];
+  const auto at = [this](std::int32_t s) { return slices[static_cast<std::size_t>(s)].route; };
+  const auto first =
+      std::partition_point(all.begin(), all.end(), [&](std::int32_t s) { return at(s) < route; });
+  const auto last =
+      std::partition_point(first, all.end(), [&](std::int32_t s) { return at(s) == route; });
+  return {first, last};
 }
 
 std::int64_t EmbeddingPlacement::width(std::int32_t rank, EmbeddingRoute route) const {

@@ -3,6 +3,7 @@
 #include <bitset>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -185,7 +186,7 @@ struct EmbeddingPlacement {
   std::bitset<kRoutes> used;                    ///< by some slice
 
   /// Slices of one route that `rank` holds.
-  [[nodiscard]] std::vector<std::int32_t> held_by(std::int32_t rank, EmbeddingRoute route) const;
+  [[nodiscard]] std::span<const std::int32_t> held_by(std::int32_t rank, EmbeddingRoute route) const;
   /// Columns of those slices together.
   [[nodiscard]] std::int64_t width(std::int32_t rank, EmbeddingRoute route) const;
   [[nodiscard]] bool uses(EmbeddingRoute route) const {

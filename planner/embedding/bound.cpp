@@ -56,6 +56,9 @@ class Relaxation {
     for (const PlacementTable& table : problem.tables) {
       std::vector<Relaxed> options;
       for (const PlacementOption& o : table.options) {
+        if (left_out(problem, table, o)) {
+          continue;
+        }
         const Relaxed r = relaxed(o, problem.ranks);
         if (std::none_of(options.begin(), options.end(),
                          [&r](const Relaxed& other) { return dominates(other, r); })) {

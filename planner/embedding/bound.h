@@ -11,8 +11,8 @@ struct LowerBound {
   /// The same when memory is unlimited: the price of memory is the difference.
   Femtoseconds without_memory = 0;
   /// Argument that decided: "mean load", "largest piece", "heaviest table" (its options one by
-  /// one), "memory", "rank patterns" (planner/embedding/internal/pattern_bound.h), "proven
-  /// optimal".
+  /// one), "memory", "slowest rank of each phase"
+  /// (planner/embedding/internal/phase_bound.h), "proven optimal".
   std::string reason;
 };
 

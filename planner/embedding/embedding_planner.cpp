@@ -1,7 +1,6 @@
 #include "planner/embedding/embedding_planner.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -22,7 +21,10 @@ namespace {
 
 constexpr double kScarce = 0.97;     // of a capacity
 constexpr double kScarceGap = 0.03;  // above the bound
-constexpr std::array kLessMemory{0.95, 0.85};
+// Ceilings of the step that bounds of it are found below: how many, how far above the last bound,
+// and what one has to gain.
+constexpr int kCeilings = 5;
+constexpr double kFarCeiling = 1.5, kNearCeiling = 1.1, kWorthCeiling = 1.003;
 
 /// The largest share of a unit's capacity that is in use.
 double fullness(const PlacementProblem& problem, const Placement& placement) {
@@ -59,8 +61,7 @@ class Planning {
   EmbeddingPlanning run() {
     result_.bound = std::numeric_limits<double>::infinity();
     const std::vector<std::vector<std::int64_t>> spaces = spaces_of_groups();
-    spaces_ = spaces_left_ =
-        static_cast<double>(spaces.size()) * (options_.row_tiers ? 2 : 1) + 1;
+    spaces_ = spaces_left_ = static_cast<double>(spaces.size()) * (options_.row_tiers ? 2 : 1) + 1;
     if (options_.search.time_limit && options_.search.clock) {
       begin_ = options_.search.clock();
     }
@@ -141,9 +142,6 @@ class Planning {
   /// How a space is searched: its share of the time, the best plan so far, the proposed plans.
   [[nodiscard]] SearchOptions searching_in(const Job& job, const PlanSpace& space) const {
     SearchOptions searching = options_.search;
-    if (searching.proof_steps) {  // of all spaces together
-      *searching.proof_steps -= std::min(*searching.proof_steps, proof_steps_);
-    }
     if (searching.time_limit && searching.clock) {
       // Spaces that are left share the time that is left.
       const double left = *searching.time_limit - (searching.clock() - begin_);
@@ -189,9 +187,8 @@ class Planning {
     }
     SearchOptions searching = searching_in(job, space);
     searching.bound = known;
-    const SearchResult found = searched(space.problem(), searching, again);
+    const SearchResult found = search(space.problem(), searching);
     result_.evaluations += found.evaluations;
-    proof_steps_ += found.proof_steps;
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);
     if (found.best.empty() && !found.left) {
@@ -239,44 +236,27 @@ class Planning {
     return lacking;
   }
 
-  /// Searches with less memory first, if memory is scarce: a descent that
-  /// leaves no room free cannot move.
-  static SearchResult searched(const PlacementProblem& problem, const SearchOptions& options,
-                               bool again) {
-    SearchResult found = search(problem, options);
-    if (again || found.best.empty() || options.time_limit || found.cut || found.gap() < kScarceGap ||
-        fullness(problem, found.best.front().second) < kScarce) {
-      return found;
-    }
-    SearchOptions more = options;
-    SearchOptions with_less = options;
-    with_less.bound.reset();
-    PlacementProblem less = problem;
-    for (const double share : kLessMemory) {
-      for (std::size_t tier = 0; tier < problem.tiers.size(); ++tier) {
-        for (std::size_t u = 0; u < problem.tiers[tier].capacity.size(); ++u) {
-          less.tiers[tier].capacity[u] = static_cast<std::int64_t>(
-              share * static_cast<double>(problem.tiers[tier].capacity[u]));
-        }
-      }
-      for (auto& [objective, placement] : search(less, with_less).best) {
-        more.starts.push_back(std::move(placement));
-      }
-    }
-    SearchResult again_found = search(problem, more);
-    again_found.evaluations += found.evaluations;
-    again_found.bound.value = std::max(again_found.bound.value, found.bound.value);
-    return again_found.best.front().first <= found.best.front().first ? again_found : found;
-  }
-
   /// Shortest step that a space leaves possible, searched or not, where prices are never above the
-  /// model's.
+  /// model's. Lines below the model are the higher the shorter the steps that they hold for: below
+  /// a ceiling the bound holds, and a plan above it is bounded by the ceiling.
   void note_step_bound(PlanSpaceOptions options) {
     options.fit = LineFit::kBelow;
-    const PlanSpace space(job_, prices_, options);
-    if (!shortage_of(space.problem())) {
-      step_bound_ = std::min(step_bound_, least_step(job_, space, step_bound_));
+    double bound = 0;
+    const int turns = job_.workload.layered()->tables.size() > kLargeTables ? 2 : kCeilings;
+    for (int turn = 0; turn < turns && bound < step_bound_; ++turn) {
+      const PlanSpace space(job_, prices_, options);
+      if (shortage_of(space.problem())) {
+        return;
+      }
+      const double least = std::min(options.longest, least_step(job_, space, step_bound_));
+      if (turn > 0 && least < bound * kWorthCeiling) {
+        break;
+      }
+      bound = least;
+      const bool attained = least < options.longest;
+      options.longest = bound * (turn > 0 && attained ? kNearCeiling : kFarCeiling);
     }
+    step_bound_ = std::min(step_bound_, bound);
   }
 
   void finish() {
@@ -314,7 +294,6 @@ class Planning {
   std::vector<const EmbeddingPlan*> proposed_;
   double step_bound_ = std::numeric_limits<double>::infinity();
   EmbeddingPlanning result_;
-  std::uint64_t proof_steps_ = 0;
   double begin_ = 0;  ///< on the clock, where there is a limit
   double spaces_ = 1, spaces_left_ = 1;
   bool scarce_ = false;          ///< memory stands between a plan and its bound

@@ -33,10 +33,10 @@ LinearPrice line_near(const Time& time, double size) {
 }
 
 /// The highest line at `size` that is nowhere above `time`, seen at sizes that double from the
-/// least there may be to the largest: a side of their lower convex hull. Through the origin where it
-/// would start below nothing.
+/// least there may be to the largest, or to one that takes longer than `longest`: a side of their
+/// lower convex hull. Through the origin where it would start below nothing.
 template <typename Time>
-LinearPrice line_below(const Time& time, double size) {
+LinearPrice line_below(const Time& time, double size, double longest) {
   struct Point {
     double x = 0, y = 0;
   };
@@ -51,6 +51,9 @@ LinearPrice line_below(const Time& time, double size) {
       hull.pop_back();
     }
     hull.push_back(next);
+    if (next.y > longest && hull.size() > 1) {
+      break;
+    }
   }
   std::size_t right = 1;
   while (right + 1 < hull.size() && hull[right].x < size) {
@@ -63,8 +66,8 @@ LinearPrice line_below(const Time& time, double size) {
 }
 
 template <typename Time>
-LinearPrice line_of(LineFit fit, const Time& time, double size) {
-  return fit == LineFit::kNear ? line_near(time, size) : line_below(time, size);
+LinearPrice line_of(const LineOf& line, const Time& time, double size) {
+  return line.fit == LineFit::kNear ? line_near(time, size) : line_below(time, size, line.longest);
 }
 
 }  // namespace
@@ -285,12 +288,12 @@ std::function<double(double)> EmbeddingPrices::transfer(OpKind kind, Format form
 }
 
 LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t members,
-                                  std::int64_t step, double bytes, LineFit fit) const {
+                                  std::int64_t step, double bytes, const LineOf& line) const {
   return members <= 1 ? LinearPrice{}
-                      : line_of(fit, transfer(kind, format, members, step), std::max(bytes, 4096.0));
+                      : line_of(line, transfer(kind, format, members, step), std::max(bytes, 4096.0));
 }
 
-LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, LineFit fit) const {
+LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, const LineOf& line) const {
   const auto time = [&](double size) {
     Op op;
     op.kind = kind;
@@ -300,31 +303,31 @@ LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, LineFit fit
     op.bytes_read = op.bytes_written = Bytes(size / 2);
     return model_.kernel(op).time.base();
   };
-  return line_of(fit, time, std::max(bytes, 4096.0));
+  return line_of(line, time, std::max(bytes, 4096.0));
 }
 
-LinearPrice EmbeddingPrices::per_element(Op op, double elements, LineFit fit) const {
+LinearPrice EmbeddingPrices::per_element(Op op, double elements, const LineOf& line) const {
   op.format = job_.formats.gradient;
   const auto time = [&](double n) {
     op.shape[0] = std::llround(std::max(1.0, n));
     fill_work(op);
     return model_.kernel(op).time.base();
   };
-  return line_of(fit, time, std::max(elements, 1024.0));
+  return line_of(line, time, std::max(elements, 1024.0));
 }
 
-LinearPrice EmbeddingPrices::dense_update(double elements, std::int64_t width, LineFit fit) const {
+LinearPrice EmbeddingPrices::dense_update(double elements, std::int64_t width, const LineOf& line) const {
   Op op;
   op.kind = OpKind::kOptimizer;
   op.shape[1] = width;
   op.attributes = OptimizerAttributes{job_.embedding_optimizer};
-  return per_element(op, elements, fit);
+  return per_element(op, elements, line);
 }
 
-LinearPrice EmbeddingPrices::zeroing(double elements, LineFit fit) const {
+LinearPrice EmbeddingPrices::zeroing(double elements, const LineOf& line) const {
   Op op;
   op.kind = OpKind::kFill;
-  return per_element(op, elements, fit);
+  return per_element(op, elements, line);
 }
 
 const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,6 +32,13 @@ struct LinearPrice {
 enum class LineFit : std::uint8_t {
   kNear,   ///< through the size asked for and its half: what a typical plan pays
   kBelow,  ///< of the lines nowhere above the model the highest at that size: for bounds
+};
+
+/// How a line is fitted. A line below the model need not be below times of more than `longest`
+/// seconds: plans that have such a time are bounded by it.
+struct LineOf {
+  LineFit fit = LineFit::kNear;
+  double longest = std::numeric_limits<double>::infinity();
 };
 
 /// Costs of pieces of embedding tables, in seconds, asked of the measured models through
@@ -76,17 +84,18 @@ class EmbeddingPrices {
 
   /// Collective among ranks first, first + step, ..., around `bytes` (NCCL convention).
   [[nodiscard]] LinearPrice link(OpKind kind, Format format, std::int64_t members,
-                                 std::int64_t step, double bytes, LineFit fit) const;
+                                 std::int64_t step, double bytes, const LineOf& line) const;
   /// Memory-bound kernel around `bytes` read and written.
-  [[nodiscard]] LinearPrice memory_bound(OpKind kind, double bytes, LineFit fit) const;
+  [[nodiscard]] LinearPrice memory_bound(OpKind kind, double bytes, const LineOf& line) const;
   /// Seconds of such a collective by its bytes, as the simulation asks the model.
   [[nodiscard]] std::function<double(double)> transfer(OpKind kind, Format format,
                                                        std::int64_t members,
                                                        std::int64_t step) const;
   /// Dense optimizer of replicated rows of so many columns, and zeroing their gradient: price per
   /// element.
-  [[nodiscard]] LinearPrice dense_update(double elements, std::int64_t width, LineFit fit) const;
-  [[nodiscard]] LinearPrice zeroing(double elements, LineFit fit) const;
+  [[nodiscard]] LinearPrice dense_update(double elements, std::int64_t width,
+                                         const LineOf& line) const;
+  [[nodiscard]] LinearPrice zeroing(double elements, const LineOf& line) const;
   /// Seconds that the kernels of the dense model take in a step, and its gradients' all-reduce;
   /// the same under every plan.
   struct DenseStep {
@@ -139,7 +148,7 @@ class EmbeddingPrices {
   mutable std::unordered_map<Asked, Price, AskedHash> priced_;
   mutable std::map<const Op*, bool> limited_by_cache_;
   /// An op in the gradients' format whose size is a number of elements.
-  [[nodiscard]] LinearPrice per_element(Op op, double elements, LineFit fit) const;
+  [[nodiscard]] LinearPrice per_element(Op op, double elements, const LineOf& line) const;
   /// workloads::hottest_rows of a table's law.
   [[nodiscard]] const std::vector<workloads::HotRow>& hottest(std::size_t table) const;
   mutable std::vector<std::vector<workloads::HotRow>> hottest_;

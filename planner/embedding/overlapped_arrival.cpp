@@ -121,12 +121,8 @@ class OverlappedSearch {
     if (options.time_limit) {
       options.time_limit = std::max(0.0, *options.time_limit - (now() - begin_)) / 2;
     }
-    if (options.proof_steps) {
-      *options.proof_steps -= result_.proof_steps;
-    }
     SearchResult found = search(plain, options);
     result_.evaluations += found.evaluations;
-    result_.proof_steps += found.proof_steps;
     result_.cut = result_.cut || found.cut;
     if (relaxed) {
       raise(found.bound);

@@ -245,4 +245,29 @@ bool fits(const PlacementProblem& problem, const Placement& placement) {
   return true;
 }
 
+std::int64_t bytes_on_a_unit(const PlacementProblem& problem, const PlacementOption& option,
+                             std::size_t tier) {
+  const std::int32_t shared = std::min(problem.tiers[tier].shared_by, problem.ranks);
+  const std::int64_t pieces = option.group == problem.ranks ? option.pieces : 1;
+  return std::min(shared, option.group) * option.bytes[tier] * pieces +
+         shared * option.bytes_everywhere[tier];
+}
+
+bool fits_alone(const PlacementProblem& problem, const PlacementOption& option) {
+  for (std::size_t t = 0; t < problem.tiers.size(); ++t) {
+    const auto& capacity = problem.tiers[t].capacity;
+    if (bytes_on_a_unit(problem, option, t) > *std::max_element(capacity.begin(), capacity.end())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool left_out(const PlacementProblem& problem, const PlacementTable& table,
+              const PlacementOption& option) {
+  return !fits_alone(problem, option) &&
+         std::any_of(table.options.begin(), table.options.end(),
+                     [&](const PlacementOption& o) { return fits_alone(problem, o); });
+}
+
 }  // namespace stepcast::planner

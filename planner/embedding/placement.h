@@ -175,5 +175,13 @@ Femtoseconds objective_of(const PlacementProblem& problem, const Placement& plac
 std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,
                                                 const Placement& placement);
 bool fits(const PlacementProblem& problem, const Placement& placement);
+/// Bytes of an option on the unit of a tier that holds most of them.
+std::int64_t bytes_on_a_unit(const PlacementProblem& problem, const PlacementOption& option,
+                             std::size_t tier);
+/// False if no unit has room for the option, whatever else it holds.
+bool fits_alone(const PlacementProblem& problem, const PlacementOption& option);
+/// True if no placement that fits has the option, while the table has others.
+bool left_out(const PlacementProblem& problem, const PlacementTable& table,
+              const PlacementOption& option);
 
 }  // namespace stepcast::planner

@@ -38,8 +38,10 @@ PlacementState::PlacementState(const PlacementProblem& problem)
   for (const TierCapacity& tier : problem.tiers) {
     used_.emplace_back(tier.capacity.size(), 0);
     block_free_.emplace_back(block_least_.size(), std::numeric_limits<std::int64_t>::max());
-    overfull_ += std::count_if(tier.capacity.begin(), tier.capacity.end(),
-                               [](std::int64_t c) { return c < 0; });
+    for (const std::int64_t c : tier.capacity) {
+      overfull_ += c < 0 ? 1 : 0;
+      excess_ += std::max<std::int64_t>(0, -c);
+    }
   }
 }
 
@@ -90,12 +92,14 @@ void PlacementState::add_bytes(std::size_t tier, std::size_t unit, std::int64_t 
   const std::int64_t capacity = problem_.tiers[tier].capacity[unit];
   std::int64_t& used = used_[tier][unit];
   overfull_ -= used > capacity ? 1 : 0;
+  excess_ -= std::max<std::int64_t>(0, used - capacity);
   used += bytes;
   if (bytes < 0 && problem_.tiers[tier].shared_by == 1) {
     std::int64_t& free = block_free_[tier][unit / block_];
     free = std::max(free, capacity - used);
   }
   overfull_ += used > capacity ? 1 : 0;
+  excess_ += std::max<std::int64_t>(0, used - capacity);
 }
 
 void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t sign) {

@@ -30,6 +30,8 @@ class PlacementState {
   [[nodiscard]] bool fits() const {
     return overfull_ == 0 && (!problem_.moves || moved_ <= problem_.moves->allowed);
   }
+  /// Bytes beyond the capacities, of all units together.
+  [[nodiscard]] std::int64_t excess() const { return excess_; }
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const PlacementProblem& problem() const { return problem_; }
   /// Load of a rank, what lies on all ranks included.
@@ -91,7 +93,7 @@ class PlacementState {
   mutable std::vector<std::vector<std::int64_t>> block_free_;
   std::size_t block_ = 8;                        ///< ranks per block
   std::vector<std::vector<std::int64_t>> used_;  ///< [tier][unit]
-  std::int64_t overfull_ = 0;
+  std::int64_t overfull_ = 0, excess_ = 0;
   std::int64_t moved_ = 0;  ///< bytes of the placed tables, where the problem counts moves
   std::vector<std::int32_t> route_uses_;
   Femtoseconds fixed_ = 0;

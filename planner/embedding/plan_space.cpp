@@ -78,7 +78,7 @@ class PlanSpaceBuilder {
         options_(options),
         to_(to),
         prices_(prices),
-        routes_(job, prices_, options.fit),
+        routes_(job, prices_, options.fit, options.longest),
         choice_(job, prices_, LineFit::kNear) {}
 
   void run() {
@@ -94,7 +94,7 @@ class PlanSpaceBuilder {
     to_.problem_.fixed = routes_.fixed();
     const EmbeddingPrices::DenseStep dense = prices_.dense_step();
     const bool hidden = job_.parallel.overlap.dense_all_reduce;
-    to_.dense_step_ = dense.compute + (hidden ? 0 : routes_.dense_sync(dense.gradient_bytes));
+    to_.dense_step_ = dense.compute + (hidden ? 0 : dense.all_reduce);
     // An exchange ahead of the next step is overlapped with the optimizer.
     const bool fused = job_.parallel.dlrm_pipeline == DlrmPipeline::kFused;
     to_.dense_alone_ =

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -65,6 +66,8 @@ struct PlanSpaceOptions {
   bool dedup = false;       ///< ids deduplicated per rank before the exchange (row tiers)
   PlanForm form = {};
   LineFit fit = LineFit::kNear;  ///< of exchanges: kBelow makes a space for bounds of the step
+  /// Seconds: the bounds need not hold for plans that step longer.
+  double longest = std::numeric_limits<double>::infinity();
   /// Tables of a plan in use, in the workload's order; empty, or nullptr for a table it lacks. Row
   /// tiers of these are options too, with the ranges and the order of rows that they have. They
   /// must outlive the space.

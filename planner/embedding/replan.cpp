@@ -157,6 +157,7 @@ class Reach {
          home_});
     SearchOptions free = options_.search;
     free.keep = kTargets;
+    free.effort = SearchEffort::kQuick;
     free.time_limit.reset();
     const SearchResult targets = search(problem_, free);
     bound_ = load_seconds(targets.bound.value);
@@ -293,8 +294,8 @@ class Reach {
     untimed.time_limit.reset();
     const auto tables = static_cast<double>(problem_.tables.size());
     internal::Budget budget(
-        untimed, static_cast<std::uint64_t>(untimed.effort * (kEvaluations + kPerTable * tables) *
-                                            64 / (64 + static_cast<double>(problem_.ranks))));
+        untimed, static_cast<std::uint64_t>((kEvaluations + kPerTable * tables) * 64 /
+                                            (64 + static_cast<double>(problem_.ranks))));
     internal::Incumbents best_found(kTargets);
     internal::LocalSearch local(limited, untimed.seed, enough, budget, best_found);
     // From the best that moves no more, and from the target as far as the budget goes.
@@ -306,7 +307,6 @@ class Reach {
     for (const Placement& start : {best, chain_home(target, allowed)}) {
       PlacementState state(limited, start);
       local.descend(state);
-      local.kick(state.placement(), 0.25);
     }
     evaluations_ += budget.evaluations();
     for (const auto& [objective, placement] : best_found.take()) {

@@ -10,21 +10,18 @@
 
 namespace stepcast::planner {
 
+enum class SearchEffort : std::uint8_t { kQuick, kNormal, kThorough };
+/// Runs of annealing, or of smooth descents with many tables.
+std::size_t runs_of(SearchEffort effort);
+
 struct SearchOptions {
   std::uint64_t seed = 1;
   /// Seconds of wall clock; without a limit the effort is fixed by the size of the problem and the
   /// result depends on the seed alone.
   std::optional<double> time_limit = std::nullopt;
-  /// A placement this close to the bound, as a fraction, is not improved any more. At least 1 %
-  /// with more than 100 tables.
+  /// A placement this close to the bound, as a fraction, is not improved any more.
   double good_enough = 4e-3;
-  /// Placements of a table that branch and bound may try; none: as many as the problem is worth.
-  std::optional<std::uint64_t> proof_steps = std::nullopt;
-  double effort = 1;  ///< multiplies the evaluations spent after the first local optimum
-  /// Runs of simulated annealing after the descents, on up to 100 tables with several phases; at
-  /// least one in turn with them where the clock decides. A run makes 4,000 moves a table, fewer
-  /// where there are many ranks.
-  std::size_t anneals = 0;
+  SearchEffort effort = SearchEffort::kNormal;
   /// Placements that others propose; those that do not fit are left out.
   std::vector<Placement> starts = {};
   /// lower_bound() of the problem, of free arrival where that overlaps, if it is known.
@@ -53,8 +50,7 @@ struct SearchResult {
   std::optional<std::pair<Femtoseconds, Placement>> paid;
   LowerBound bound;
   std::uint64_t evaluations = 0;
-  std::uint64_t proof_steps = 0;  ///< of these, of branch and bound
-  bool cut = false;               ///< by the time limit, or interrupted
+  bool cut = false;  ///< by the time limit, or interrupted
   /// The bound is so near the rival's objective, or above, that nothing was searched for.
   bool left = false;
   std::optional<Shortage> shortage;
@@ -63,9 +59,9 @@ struct SearchResult {
 
 /// Minimises a placement problem: several greedy starts (cheapest options whose pieces stay under a
 /// threshold, longest piece first onto the least loaded group), local search with exact deltas on
-/// the ranks that are busiest in each phase (move, change of option, swap, doing without a route),
-/// seeded kicks from local optima, and simulated annealing where it is asked for. Never returns a
-/// placement that exceeds a capacity.
+/// the ranks that are busiest in each phase, and simulated annealing; with many tables smooth
+/// descents (planner/embedding/internal/many_tables.h). Never returns a placement that exceeds a
+/// capacity.
 SearchResult search(const PlacementProblem& problem, const SearchOptions& options = {});
 
 /// Why nothing fits, if a relaxation can tell: a table whose smallest option is larger than a unit,

@@ -22,8 +22,7 @@ double both_ways(const Job& job) {
 
 /// Bytes that the allocator loses on activations.
 double lost_bytes(const Job& job, double activations) {
-  return simulator::framework_memory(job.system.device, {}, Bytes(activations))
-      .fragmentation.base();
+  return activations * simulator::lost_share(job.system.device);
 }
 
 }  // namespace

@@ -31,8 +31,10 @@ FrameworkMemory framework_memory(const Device& device,
   const Bytes workspaces(2 * constant_of(device, "blas_workspace") +
                          constant_of(device, "engine_workspace"));
   return {Bytes(constant_of(device, "reserve")) + workspaces, Bytes(buffers),
-          activations * constant_of(device, "fragmentation"), workspaces};
+          activations * lost_share(device), workspaces};
 }
+
+double lost_share(const Device& device) { return constant_of(device, "fragmentation"); }
 
 std::string_view name_of(Fit fit) {
   return fit == Fit::kYes ? "yes" : fit == Fit::kLikely ? "likely" : "no";

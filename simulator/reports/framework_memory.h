@@ -35,6 +35,8 @@ FrameworkMemory framework_memory(const Device& device,
 /// no.
 enum class Fit : std::uint8_t { kYes, kLikely, kNo };
 std::string_view name_of(Fit fit);
+/// Share of activations that the allocator loses on top of them.
+double lost_share(const Device& device);
 /// Share of a device's memory that forecasts err by; 0 where nothing is known.
 double memory_margin(const Device& device);
 /// Memory whose size is not known (0) holds all.

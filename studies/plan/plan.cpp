@@ -32,19 +32,12 @@ double simulated_step(const Job& job, const models::CostModel& model, const Embe
 
 namespace {
 
-std::size_t anneals(PlanEffort effort) {
-  return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 4 : 32;
-}
-
-/// Placements that branch and bound may try in the hope of a proof: 0.1 s of it, or all it needs.
-std::optional<std::uint64_t> proof_steps(PlanEffort effort) {
-  return effort == PlanEffort::kThorough ? std::nullopt : std::optional<std::uint64_t>(60'000);
-}
-
 constexpr std::size_t kManyTables = 2000;  // beyond, a plan's price costs as much as the search
-constexpr double kSearching = 0.7;  // of a time limit; the rest is for simulating
-constexpr double kClose = 1.25;            // of the best objective: worth a simulation
-constexpr std::size_t kSimulated = 2;      // plans of others, unless all are compared
+// Tables times devices: beyond, a simulation takes as long as the search, so few plans have one.
+constexpr std::int64_t kManyParts = 500'000;
+constexpr double kSearching = 0.7;     // of a time limit; the rest is for simulating
+constexpr double kClose = 1.25;        // of the best objective: worth a simulation
+constexpr std::size_t kSimulated = 2;  // plans of others, unless all are compared
 
 /// Whether plans of others may answer: not where another system has to carry the plan out or the
 /// job constrains tables, which they know nothing of.
@@ -134,7 +127,7 @@ planner::EmbeddingPlanning searched(const Job& job, const models::CostModel& mod
     return planner::plan_embeddings(job, model, search);
   }
   planner::PlannerOptions less = search;
-  less.search.anneals = anneals(PlanEffort::kNormal);
+  less.search.effort = PlanEffort::kNormal;
   planner::EmbeddingPlanning normal = planner::plan_embeddings(job, model, less);
   for (const planner::PlannedCandidate& c : normal.candidates) {
     search.proposed.push_back(c.plan);
@@ -196,20 +189,21 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   report.job = job;
   const models::CostModel model(job.system, job.calibration);
   planner::PlannerOptions search;
-  search.keep = std::max<std::size_t>(options.top, 4);
+  const std::size_t tables =
+      job.workload.layered() != nullptr ? job.workload.layered()->tables.size() : 0;
+  const bool large = static_cast<std::int64_t>(tables) * job.devices > kManyParts;
+  search.keep =
+      large ? std::min<std::size_t>(options.top, 2) : std::max<std::size_t>(options.top, 4);
   search.search.keep = search.keep;
   search.search.seed = options.seed;
-  search.search.anneals = anneals(options.effort);
-  search.search.proof_steps = proof_steps(options.effort);
+  search.search.effort = options.effort;
   search.search.time_limit = options.time_limit;
   search.search.clock = options.clock;
   search.search.interrupted = options.interrupted;
   search.row_tiers = options.row_tiers;
   search.slow_tiers = options.slow_tiers;
   search.form = options.form;
-  const bool few =
-      job.workload.layered() != nullptr && job.workload.layered()->tables.size() <= kManyTables;
-  const bool others = few && others_may_answer(job, options);
+  const bool others = tables <= kManyTables && others_may_answer(job, options);
   planner::check_plannable(job);
   const double begin = now();
   const auto over = [&] {
@@ -218,9 +212,8 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   };
   const auto tell = [&](double done, std::string_view of, double best) {
     if (options.progress) {
-      options.progress(done,
-                       best > 0 ? fmt::format("{}, best so far {:.4g} ms", of, best * 1e3)
-                                : std::string(of));
+      options.progress(done, best > 0 ? fmt::format("{}, best so far {:.4g} ms", of, best * 1e3)
+                                      : std::string(of));
     }
   };
   search.progress = [&](double done, double objective) {

@@ -14,7 +14,7 @@ namespace stepcast::studies {
 /// How long a search of embedding plans takes: descents only (about 10 ms for 26 tables on 8
 /// ranks), with some runs of simulated annealing (about as long as simulating the best few), with
 /// many.
-enum class PlanEffort { kQuick, kNormal, kThorough };
+using PlanEffort = planner::SearchEffort;
 
 struct PlanOptions {
   std::size_t top = 3;

@@ -50,7 +50,7 @@ TEST_CASE("the search equals CBC's optimum wherever CBC proves one", "[planner][
     CHECK(fits(p, theirs));
     const double optimum = load_seconds(objective_of(p, theirs)) * 1e3;
     CHECK(optimum == Approx(exact->objective + load_seconds(p.constant) * 1e3).epsilon(1e-6));
-    const SearchResult found = search(p, {.good_enough = 0});
+    const SearchResult found = search(p, {.good_enough = 0, .effort = SearchEffort::kThorough});
     REQUIRE_FALSE(found.best.empty());
     CAPTURE(i, ranks, p.tables.size());
     CHECK(load_seconds(found.best.front().first) * 1e3 == Approx(optimum).epsilon(1e-9));

@@ -29,7 +29,8 @@ TEST_CASE("machines, racks and all ranks in one plan: equal to brute force",
     // Without blocks on single ranks: with them brute force has too many placements to try.
     const PlanSpace space(job, prices,
                           {.group_sizes = sizes, .row_tiers = true, .form = {.row_blocks = false}});
-    const SearchResult found = search(space.problem(), SearchOptions{});
+    const SearchResult found =
+        search(space.problem(), SearchOptions{.effort = SearchEffort::kThorough});
     const Femtoseconds least = testing::brute_force(space.problem());
     CAPTURE(sizes.size(), found.bound.value, least);
     REQUIRE_FALSE(found.best.empty());

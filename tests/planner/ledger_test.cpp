@@ -74,7 +74,7 @@ TEST_CASE("the ledger of 1,000 random tasks equals a recount and never exceeds a
   int feasible = 0;
   int infeasible = 0;
   PlannerOptions options;
-  options.search.effort = 0;
+  options.search.effort = planner::SearchEffort::kQuick;
   options.keep = 1;
   while (feasible < 1000) {
     const Job job = random_job(rng);

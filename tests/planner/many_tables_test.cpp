@@ -102,7 +102,7 @@ TEST_CASE("the search of many tables keeps every piece and capacity and is near 
     const PlacementProblem small = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 2 == 0);
     const Femtoseconds optimum = brute_force(small);
     const PlacementProblem p = with_idle_tables(small);
-    const SearchResult found = search(p, {.anneals = 8});
+    const SearchResult found = search(p, {});
     CAPTURE(i, ranks, optimum);
     if (optimum < 0) {
       CHECK(found.best.empty());
@@ -171,9 +171,9 @@ TEST_CASE("more effort is never worse, with many tables too", "[planner][search]
   for (int i = 0; i < 6; ++i) {
     const PlacementProblem p = random_problem(rng, i % 2 == 0 ? 8 : 16, 120, i % 3 == 0);
     CAPTURE(i);
-    const SearchResult quick = search(p, {.anneals = 0});
-    const SearchResult normal = search(p, {.anneals = 8});
-    const SearchResult thorough = search(p, {.anneals = 64});
+    const SearchResult quick = search(p, {.effort = SearchEffort::kQuick});
+    const SearchResult normal = search(p, {});
+    const SearchResult thorough = search(p, {.effort = SearchEffort::kThorough});
     REQUIRE_FALSE(quick.best.empty());
     CHECK(normal.best.front().first <= quick.best.front().first);
     CHECK(thorough.best.front().first <= normal.best.front().first);
@@ -201,7 +201,7 @@ TEST_CASE("more memory is never slower, beyond what the gap allows",
     for (const double room : {1.03, 1.06, 1.1, 1.2, 1.4, 2.0, 9.0}) {
       p.tiers.front().capacity.assign(
           8, static_cast<std::int64_t>(static_cast<double>(bytes) / 8 * room));
-      const SearchResult found = search(p, {.anneals = 8});
+      const SearchResult found = search(p, {.effort = SearchEffort::kThorough});
       CAPTURE(i, room);
       REQUIRE_FALSE(found.best.empty());
       REQUIRE(fits(p, found.best.front().second));
@@ -234,9 +234,9 @@ TEST_CASE("the clock and the seed act on many tables", "[planner][search][many]"
   int differ = 0;
   for (int i = 0; i < 4; ++i) {
     const PlacementProblem other = random_problem(rng, 32, 120 + 40 * i, false);
-    const auto one = groups(search(other, {.seed = 1, .anneals = 64}));
-    CHECK(one == groups(search(other, {.seed = 1, .anneals = 64})));
-    differ += one != groups(search(other, {.seed = 2, .anneals = 64})) ? 1 : 0;
+    const auto one = groups(search(other, {.seed = 1, .effort = SearchEffort::kThorough}));
+    CHECK(one == groups(search(other, {.seed = 1, .effort = SearchEffort::kThorough})));
+    differ += one != groups(search(other, {.seed = 2, .effort = SearchEffort::kThorough})) ? 1 : 0;
   }
   CHECK(differ > 0);
 }

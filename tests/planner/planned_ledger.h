@@ -15,7 +15,7 @@ template <class Check>
 void each_device_line(Job job, const Check& check) {
   const models::CostModel model(job.system, job.calibration);
   PlannerOptions options;
-  options.search.effort = 0;
+  options.search.effort = planner::SearchEffort::kQuick;
   const EmbeddingPlanning found = plan_embeddings(job, model, options);
   const PlannedCandidate* best = found.best();
   if (best == nullptr) {

@@ -53,7 +53,7 @@ TEST_CASE("every plan that the planner accepts fits for the prediction too",
           "[studies][plan][property]") {
   std::mt19937 rng(20);
   PlannerOptions options;
-  options.search.effort = 0;
+  options.search.effort = planner::SearchEffort::kQuick;
   int accepted = 0;
   int tight = 0;
   int spilled = 0;

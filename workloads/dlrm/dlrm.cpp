@@ -177,9 +177,10 @@ GraphUnderConstruction build_layered(const Job& job) {
   graph.mesh.data = static_cast<std::int32_t>(job.devices / list.ranks_per_sample());
   graph.communicators = communicators_of(layout, list, job.sptt);
   graph.classes = rank_classes(job, layout, laws);
+  SentToHolders sent;
   for (const RankClass& c : graph.classes) {
     OpWriter::Written step =
-        LayeredStep(job, list, layout, laws, c.ranks.front(), c.ranks.size() > 1).build();
+        LayeredStep(job, list, layout, laws, sent, c.ranks.front(), c.ranks.size() > 1).build();
     graph.programs.push_back(std::move(step.program));
     draft.orders.push_back(std::move(step.order));
   }

@@ -149,6 +149,20 @@ double LayeredStep::arriving_weights() {
   return sum;
 }
 
+/// Indices that a rank sends to a holder of a slice.
+SentToHolders::Indices LayeredStep::sent_with(std::int32_t id, std::int32_t holder) {
+  const EmbeddingSlice& s = slice(id);
+  SentToHolders::Indices to;
+  to.lengths = real(batch_ * lengths_per_sample(s, table(s)));
+  to.ids = travelling(id, holder, real(batch_));
+  to.weights = table(s).weighted ? to.ids : 0;
+  to.by_row = s.splits_bags() ? to.ids : 0;
+  if (s.pools_lists_once()) {  // all lists are looked at to find the distinct ones
+    to.by_row += real(batch_) * table(s).pooling / real(s.members());
+  }
+  return to;
+}
+
 /// Indices that this rank sends to each rank with rows its lookups may fall to.
 LayeredStep::SentIndices LayeredStep::sent_indices() {
   SentIndices sent;
@@ -159,29 +173,38 @@ LayeredStep::SentIndices LayeredStep::sent_indices() {
     lengths.unit_elements.emplace_back(static_cast<std::size_t>(size));
   }
   ids.unit_elements = weights.unit_elements = lengths.unit_elements;
+  const bool fresh = sent_.indices.empty();
+  sent_.indices.resize(static_cast<std::size_t>(devices()));
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(devices()); ++peer) {
-    for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
-      const EmbeddingSlice& s = slice(id);
-      if (is_local(s.route) || !s.serves(peer, rank_)) {
+    const auto at = static_cast<std::size_t>(peer);
+    SentToHolders::Indices& all = sent_.indices[at];
+    for (const EmbeddingRoute r : kAllRoutes) {
+      if (is_local(r) || (!fresh && !has_copies(r))) {
         continue;
       }
-      const auto add = [&](Exchange& e, double elements) {
-        if (has_copies(s.route)) {
-          e.unit_elements.at(level_of(s.route)).at(static_cast<std::size_t>(s.position(peer))) +=
-              elements;
-        } else {
-          e.send_elements[static_cast<std::size_t>(peer)] += elements;
+      for (const std::int32_t id : layout_.held_by(peer, r)) {
+        if (has_copies(r) && !slice(id).serves(peer, rank_)) {
+          continue;
         }
-      };
-      add(lengths, real(batch_ * lengths_per_sample(s, table(s))));
-      const double travel = travelling(id, peer, real(batch_));
-      add(ids, travel);
-      add(weights, table(s).weighted ? travel : 0);
-      by_row += s.splits_bags() ? travel : 0;
-      if (s.pools_lists_once()) {  // all lists are looked at to find the distinct ones
-        by_row += real(batch_) * table(s).pooling / real(s.members());
+        const SentToHolders::Indices to = sent_with(id, peer);
+        if (has_copies(r)) {
+          const auto position = static_cast<std::size_t>(slice(id).position(peer));
+          lengths.unit_elements.at(level_of(r)).at(position) += to.lengths;
+          ids.unit_elements.at(level_of(r)).at(position) += to.ids;
+          weights.unit_elements.at(level_of(r)).at(position) += to.weights;
+          by_row += to.by_row;
+        } else {
+          all.lengths += to.lengths;
+          all.ids += to.ids;
+          all.weights += to.weights;
+          all.by_row += to.by_row;
+        }
       }
     }
+    lengths.send_elements[at] = all.lengths;
+    ids.send_elements[at] = all.ids;
+    weights.send_elements[at] = all.weights;
+    by_row += all.by_row;
   }
   return sent;
 }

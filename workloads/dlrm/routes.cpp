@@ -116,7 +116,8 @@ void LayeredStep::declare_routes() {
     if (!route_r.present) {
       continue;
     }
-    route_r.slices = layout_.held_by(rank_, r);
+    const auto held = layout_.held_by(rank_, r);
+    route_r.slices.assign(held.begin(), held.end());
     const double samples = samples_of(r);
     route_r.format = format_of(route_r.slices);
     EmbeddingGroup group{
@@ -240,7 +241,8 @@ std::vector<LayeredStep::Place> LayeredStep::places(EmbeddingRoute r) const {
     std::int64_t base = 0;
     for (std::int64_t sender = 0; sender < senders; ++sender) {
       const auto rank = static_cast<std::int32_t>(sender * (devices() / senders));
-      std::vector<std::int32_t> held = layout_.held_by(rank, r);
+      const auto own = layout_.held_by(rank, r);
+      std::vector<std::int32_t> held(own.begin(), own.end());
       for (std::int64_t i = 1; towers && i < layout_.node; ++i) {
         const auto more = layout_.held_by(rank + static_cast<std::int32_t>(i), r);
         held.insert(held.end(), more.begin(), more.end());

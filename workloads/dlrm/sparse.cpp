@@ -346,14 +346,16 @@ void LayeredStep::exchange_gradient(EmbeddingRoute r) {
   for (std::int64_t peer = 0; peer < peers; ++peer) {
     const auto owner = static_cast<std::int32_t>(copies ? layout_.peers(r, rank_)[0] + peer
                                                         : peer * (devices() / peers));
-    double to_peer = 0;
-    for (const std::int32_t id : layout_.held_by(owner, r)) {
-      const EmbeddingSlice& s = slice(id);
-      to_peer += is_sequence(r) ? rows_back(id, owner, real(batch_)) * real(s.dim)
-                                : real(batch_ * s.width());
+    const auto [to_peer, fresh] = sent_.gradients.try_emplace({r, owner}, 0);
+    if (fresh) {
+      for (const std::int32_t id : layout_.held_by(owner, r)) {
+        const EmbeddingSlice& s = slice(id);
+        to_peer->second += is_sequence(r) ? rows_back(id, owner, real(batch_)) * real(s.dim)
+                                          : real(batch_ * s.width());
+      }
     }
-    e.send_elements.push_back(to_peer);
-    elements += to_peer;
+    e.send_elements.push_back(to_peer->second);
+    elements += to_peer->second;
   }
   const TensorId in = is_sequence(r) ? of.d_between : of.d_arrived;
   collective(OpKind::kAllToAllV, "gradient.all_to_all", rounded(elements),

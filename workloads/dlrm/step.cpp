@@ -25,12 +25,13 @@ DlrmCommunicators::DlrmCommunicators(const EmbeddingPlacement& layout, const Lay
 }
 
 LayeredStep::LayeredStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,
-                         ShardLaws& laws, std::int32_t rank, bool shared)
+                         ShardLaws& laws, SentToHolders& sent, std::int32_t rank, bool shared)
     : job_(job),
       workload_(*job.workload.layered()),
       list_(list),
       layout_(layout),
       laws_(laws),
+      sent_(sent),
       rank_(rank),
       shared_(shared),
       replicas_(job.devices / list.ranks_per_sample()),

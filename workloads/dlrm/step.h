@@ -40,6 +40,17 @@ struct DlrmCommunicators {
 
 constexpr double kLengthBytes = 4;  ///< of a bag, int32
 
+/// Elements that every rank sends, and that all send alike: sums over the holder's slices.
+struct SentToHolders {
+  /// With the indices, by holder, to rows of one copy. `by_row`: ids that are sent one by one.
+  struct Indices {
+    double lengths = 0, ids = 0, weights = 0, by_row = 0;
+  };
+  std::vector<Indices> indices;
+  /// Gradients of the slices of a route, by holder.
+  std::map<std::pair<EmbeddingRoute, std::int32_t>, double> gradients;
+};
+
 /// Writes the program of one class of ranks. The dense half is a list of layers: its parameters in
 /// layers/dense.cpp, its ops in layers/. The sparse half is in
 /// sparse.cpp.
@@ -47,7 +58,7 @@ class LayeredStep {
  public:
   /// `rank`: lowest of its class; `shared`: the class has more ranks.
   LayeredStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,
-              ShardLaws& laws, std::int32_t rank, bool shared);
+              ShardLaws& laws, SentToHolders& sent, std::int32_t rank, bool shared);
   OpWriter::Written build() &&;
 
  private:
@@ -291,6 +302,7 @@ class LayeredStep {
     double by_row = 0;  ///< ids that are sent one by one
   };
   SentIndices sent_indices();
+  SentToHolders::Indices sent_with(std::int32_t id, std::int32_t holder);
   void exchange_indices();
   Indices declare_indices(const std::string& prefix, const Exchange& lengths, const Indices* now);
 
@@ -392,6 +404,7 @@ class LayeredStep {
   const LayerList& list_;
   const EmbeddingPlacement& layout_;
   ShardLaws& laws_;
+  SentToHolders& sent_;
   std::int32_t rank_;
   bool shared_;
   std::int64_t replicas_;  ///< of the dense half

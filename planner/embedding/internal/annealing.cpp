@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kTries = 8;                   // draws of a place or piece before a move is given up
 constexpr std::uint64_t kMovesAtOnce = 64;  // at one temperature
+constexpr std::size_t kRanksTogether = 16;  // ranks whose slowest is kept
 
 using Vector = std::array<double, kPhases>;  // femtoseconds by phase: whole, so sums are exact
 
@@ -81,7 +82,11 @@ struct Spot {
 class State {
  public:
   State(const PlacementProblem& problem, const Placement& from, std::uint64_t seed)
-      : problem_(problem), random_(seed), load_(index(problem.ranks)) {
+      : problem_(problem),
+        random_(seed),
+        load_(index(problem.ranks)),
+        most_((load_.size() + kRanksTogether - 1) / kRanksTogether),
+        stale_(most_.size(), false) {
     for (const TierCapacity& tier : problem.tiers) {
       free_.push_back(tier.capacity);
     }
@@ -105,12 +110,24 @@ class State {
     return all;
   }
 
-  [[nodiscard]] double objective() const {
-    Vector most = load_.front();
-    for (const Vector& here : load_) {
+  [[nodiscard]] double objective() {
+    const auto raise = [](Vector& to, const Vector& by) {
       for (std::size_t p = 0; p < kPhases; ++p) {
-        most[p] = most[p] < here[p] ? here[p] : most[p];
+        to[p] = to[p] < by[p] ? by[p] : to[p];
       }
+    };
+    for (const std::size_t block : changed_blocks_) {
+      most_[block] = load_[block * kRanksTogether];
+      for (std::size_t r = block * kRanksTogether;
+           r < std::min((block + 1) * kRanksTogether, load_.size()); ++r) {
+        raise(most_[block], load_[r]);
+      }
+      stale_[block] = false;
+    }
+    changed_blocks_.clear();
+    Vector most = most_.front();
+    for (const Vector& here : most_) {
+      raise(most, here);
     }
     double sum = charges_;
     for (std::size_t p = 0; p < kPhases; ++p) {
@@ -155,23 +172,32 @@ class State {
  private:
   [[nodiscard]] const Way& way(std::size_t t) const { return ways_[t][index(at_[t].option)]; }
 
+  void add_to(std::int32_t rank, int sign, const Vector& load) {
+    add(load_[index(rank)], sign, load);
+    const std::size_t block = index(rank) / kRanksTogether;
+    if (!stale_[block]) {
+      stale_[block] = true;
+      changed_blocks_.push_back(block);
+    }
+  }
+
   void apply(std::size_t t, int sign) {
     const Way& w = way(t);
     add(all_, sign, w.all);
     if (w.pieces == 0) {
       for (const auto& [position, extra] : w.skew) {
-        add(load_[index(position)], sign, extra);
+        add_to(position, sign, extra);
       }
     }
     for (const std::int32_t g : at_[t].groups) {
       for (std::int32_t i = 0; i < w.group; ++i) {
-        add(load_[index(g * w.group + i)], sign, w.piece);
+        add_to(g * w.group + i, sign, w.piece);
       }
     }
     for (const auto& [position, extra] : w.skew) {
       if (w.pieces > 0) {
         const std::int32_t g = at_[t].groups[index(position / w.group)];
-        add(load_[index(g * w.group + position % w.group)], sign, extra);
+        add_to(g * w.group + position % w.group, sign, extra);
       }
     }
     for (std::size_t tier = 0; tier < free_.size(); ++tier) {
@@ -351,7 +377,10 @@ class State {
   const PlacementProblem& problem_;
   std::uint64_t random_;
   std::vector<std::vector<Way>> ways_;
-  std::vector<Vector> load_;                     ///< by rank
+  std::vector<Vector> load_;  ///< by rank
+  std::vector<Vector> most_;  ///< by block of ranks; not where stale
+  std::vector<bool> stale_;
+  std::vector<std::size_t> changed_blocks_;
   Vector all_{};                                 ///< on every rank
   std::vector<std::vector<std::int64_t>> free_;  ///< bytes, [tier][unit]
   std::int64_t overfull_ = 0;

@@ -28,7 +28,6 @@ Budget::Budget(const SearchOptions& options, std::uint64_t evaluations)
     : limit_(options.time_limit),
       clock_(options.clock),
       interrupted_(options.interrupted),
-      effort_(options.effort),
       allowed_(evaluations) {
   if (limit_ && clock_) {
     begin_ = clock_();
@@ -270,97 +269,22 @@ void LocalSearch::descend(PlacementState& state) {
   best_found_.offer(state);
 }
 
-void LocalSearch::kick(const Placement& first, double share) {
-  // Effort without a clock: evaluations, fewer kicks where each costs more.
-  const std::size_t tables = problem_.tables.size();
-  const double ranks = problem_.ranks;
-  const auto allowed =
-      static_cast<std::uint64_t>(budget_.effort() * share * 5e3 * 64 / (64 + ranks));
-  const std::uint64_t begin = budget_.evaluations();
-  PlacementState state(problem_, first);
-  const std::vector<std::size_t>& measures = state.measures();
-  Score current = score(state);
-  Placement home = state.placement();
-  while (best_found_.best() > enough_ && !budget_.spent() &&
-         budget_.evaluations() - begin < allowed) {
-    std::vector<std::size_t> chosen;
-    const std::size_t count = 2 + random() % 4;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int32_t rank = i % 2 == 0
-                                    ? state.busiest(measures[random() % measures.size()])
-                                    : static_cast<std::int32_t>(random() % index(problem_.ranks));
-      const auto& here = state.tables_on(rank);
-      chosen.push_back(here.empty() ? random() % tables : index(here[random() % here.size()]));
-    }
-    std::sort(chosen.begin(), chosen.end());
-    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-    for (const std::size_t t : chosen) {
-      state.remove(t);
-    }
-    for (std::size_t i = chosen.size(); i-- > 0;) {
-      if (problem_.moves && random() % 2 == 0) {
-        state.add(chosen[i], problem_.moves->home[chosen[i]]);
-        continue;
-      }
-      const auto& options = problem_.tables[chosen[i]].options;
-      const std::size_t o = random() % options.size();
-      state.add(chosen[i], {static_cast<std::int32_t>(o), state.least_loaded(options[o])});
-    }
-    descend(state);
-    const Score now = score(state);
-    if (state.fits() && !current.better_than(now)) {
-      current = now;
-      home = state.placement();
-    } else {
-      for (std::size_t t = 0; t < tables; ++t) {
-        if (home[t].option != state.placement()[t].option ||
-            home[t].groups != state.placement()[t].groups) {
-          state.remove(t);
-        }
-      }
-      for (std::size_t t = 0; t < tables; ++t) {
-        if (state.placement()[t].option < 0) {
-          state.add(t, home[t]);
-        }
-      }
-    }
-  }
-}
-
 void LocalSearch::repair(const std::vector<std::int32_t>& choose) {
   PlacementState state(problem_);
   place_greedily(state, choose);
-  const auto overflow = [this](const PlacementState& s, std::optional<Shortage>* worst) {
-    const auto bytes = bytes_of(problem_, s.placement());
-    std::int64_t sum = 0;
-    for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
-      for (std::size_t u = 0; u < bytes[tier].size(); ++u) {
-        const std::int64_t over = bytes[tier][u] - problem_.tiers[tier].capacity[u];
-        sum += std::max<std::int64_t>(0, over);
-        if (over > 0 && (!*worst || over > (*worst)->missing())) {
-          *worst = Shortage{"", problem_.tiers[tier].name, bytes[tier][u],
-                            problem_.tiers[tier].capacity[u]};
-        }
-      }
-    }
-    return sum;
-  };
-  std::optional<Shortage> worst;
-  std::int64_t current = overflow(state, &worst);
   bool improved = true;
-  while (current > 0 && improved && !budget_.spent()) {
+  while (state.excess() > 0 && improved && !budget_.spent()) {
     improved = false;
-    for (std::size_t t = 0; t < problem_.tables.size() && current > 0; ++t) {
+    for (std::size_t t = 0; t < problem_.tables.size() && state.excess() > 0; ++t) {
+      std::int64_t least = state.excess();
       const Choice old = state.placement()[t];
       Choice best = old;
       for (std::size_t o = 0; o < problem_.tables[t].options.size(); ++o) {
         state.remove(t);
         const PlacementOption& option = problem_.tables[t].options[o];
         state.add(t, {static_cast<std::int32_t>(o), state.least_loaded(option)});
-        std::optional<Shortage> ignored;
-        const std::int64_t now = overflow(state, &ignored);
-        if (now < current) {
-          current = now;
+        if (state.excess() < least) {
+          least = state.excess();
           best = state.placement()[t];
           improved = true;
         }
@@ -369,12 +293,22 @@ void LocalSearch::repair(const std::vector<std::int32_t>& choose) {
       state.add(t, best);
     }
   }
-  worst.reset();
-  current = overflow(state, &worst);
-  if (current == 0) {
+  if (state.excess() == 0) {
     best_found_.offer(state);
     descend(state);
-  } else if (worst) {
+    return;
+  }
+  const auto bytes = bytes_of(problem_, state.placement());
+  std::optional<Shortage> worst;
+  for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+    for (std::size_t u = 0; u < bytes[tier].size(); ++u) {
+      const TierCapacity& of = problem_.tiers[tier];
+      if (bytes[tier][u] - of.capacity[u] > (worst ? worst->missing() : 0)) {
+        worst = Shortage{"", of.name, bytes[tier][u], of.capacity[u]};
+      }
+    }
+  }
+  if (worst) {
     std::int64_t largest = 0;
     for (const PlacementTable& table : problem_.tables) {
       for (const PlacementOption& o : table.options) {

@@ -32,14 +32,12 @@ class Budget {
   [[nodiscard]] bool timed() const { return limit_.has_value(); }
   [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
   [[nodiscard]] bool cut() const { return cut_; }
-  [[nodiscard]] double effort() const { return effort_; }
 
  private:
   std::optional<double> limit_;
   std::function<double()> clock_;
   std::function<bool()> interrupted_;
   double begin_ = 0;
-  double effort_ = 1;
   std::uint64_t allowed_ = 0;
   std::uint64_t evaluations_ = 0;
   std::uint32_t asked_ = 0;
@@ -67,7 +65,7 @@ class Incumbents {
   std::vector<Entry> best_;
 };
 
-/// Descent from a placement and kicks from the best one known.
+/// Descent from a placement.
 class LocalSearch {
  public:
   LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Femtoseconds enough,
@@ -75,8 +73,6 @@ class LocalSearch {
   /// Moves until nothing improves (objective, then unevenness): on the busiest rank of each phase,
   /// and on a few tables that lie on all ranks.
   void descend(PlacementState& state);
-  /// Kicks from a local optimum, with a share of the effort.
-  void kick(const Placement& from, double share);
   /// For problems where memory is tight: from a placement that does not fit, lowers what is too
   /// much.
   void repair(const std::vector<std::int32_t>& choose);

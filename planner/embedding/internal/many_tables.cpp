@@ -19,7 +19,6 @@ constexpr double kQuickGap = 0.015;  // a plan so near its bound is good enough
 constexpr double kGap = 0.003;
 constexpr double kThoroughGap = 0.0005;
 constexpr double kLittle = 1e-3;
-constexpr std::size_t kThorough = 64;  // runs of annealing asked for
 
 constexpr SmoothDescent::Schedule kPlace{.soft = 200, .sharp = 700, .sweeps = 2};
 constexpr SmoothDescent::Schedule kChoose{.soft = 100, .sharp = 2000, .sweeps = 6};
@@ -56,7 +55,9 @@ void raise(PhaseBound& phases, Femtoseconds in_hand, std::size_t tables, SearchR
 
 /// The gap at which the effort asked for ends.
 double good_gap(const SearchOptions& options) {
-  return options.anneals == 0 ? kQuickGap : options.anneals < kThorough ? kGap : kThoroughGap;
+  return options.effort == SearchEffort::kQuick    ? kQuickGap
+         : options.effort == SearchEffort::kNormal ? kGap
+                                                   : kThoroughGap;
 }
 
 bool near(const SearchOptions& options, const SearchResult& result, Femtoseconds in_hand) {
@@ -110,7 +111,7 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
   }
   for (const Placement& start : proposed) {
     PlacementState state(problem, start);
-    budget.allow(static_cast<std::uint64_t>(kDescent * options.effort * 64 / (64 + problem.ranks)));
+    budget.allow(static_cast<std::uint64_t>(kDescent * 64 / (64 + problem.ranks)));
     local.descend(state);
     placed.emplace_back(state.objective(), state.placement());
   }
@@ -118,7 +119,7 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
   result.evaluations += smooth.evaluations();
   std::stable_sort(placed.begin(), placed.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  const std::size_t runs = 1 + options.anneals / 2;
+  const std::size_t runs = runs_of(options.effort);
   const std::size_t patience = std::max<std::size_t>(2, runs / 4);
   std::size_t idle = 0;  // runs in a row that gained little
   for (std::size_t i = 0; !close() && !stop(); ++i) {
@@ -137,7 +138,7 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options,
     }
     PlacementState state(problem, found);
     best_found.offer(state);
-    budget.allow(static_cast<std::uint64_t>(kDescent * options.effort * 64 / (64 + problem.ranks)));
+    budget.allow(static_cast<std::uint64_t>(kDescent * 64 / (64 + problem.ranks)));
     local.descend(state);
     idle = static_cast<double>(best_found.best()) < before_run * (1 - kLittle) ? 0 : idle + 1;
   }

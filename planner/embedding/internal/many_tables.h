@@ -16,7 +16,7 @@ bool leave_to_rival(const PlacementProblem& problem, PhaseBound& phases,
 ///
 /// The bound of phases says which options the tables take in its relaxations of least bound;
 /// smooth descents place these and change what does not fit together, and a descent on the
-/// objective itself ends each. With more `anneals` more relaxations are placed, then the best plan
+/// objective itself ends each. With more effort more relaxations are placed, then the best plan
 /// is made soft again and sharpened, another way each time. What one run does depends on the runs
 /// before it, not on how many follow, so more effort is never worse.
 /// Placements of others (`proposed`) are descended from and softened as well.

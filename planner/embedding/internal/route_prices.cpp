@@ -1,6 +1,8 @@
 #include "planner/embedding/internal/route_prices.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "core/numbers.h"
@@ -10,6 +12,8 @@ namespace {
 
 constexpr double kIdBytes = 8;
 constexpr double kLengthBytes = 4;
+/// Bytes of replicas' gradients that join those of the dense model, and the next more.
+constexpr double kLeastJoined = 1024, kMostJoined = 1e11, kMoreJoined = 1.3;
 
 double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
 
@@ -27,8 +31,10 @@ LoadPhase exchange_phase(EmbeddingRoute route) {
                                                                  : kGroupExchange;
 }
 
-RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit)
-    : job_(job), prices_(prices), fit_(fit) {
+RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit, double longest)
+    : job_(job),
+      prices_(prices),
+      line_{fit, longest * real(std::max<std::int64_t>(1, job.sync_interval))} {
   const LayeredWorkload& w = *job.workload.layered();
   const std::int64_t devices = job.devices;
   const double local = real(job.batch.global) / real(devices);
@@ -58,11 +64,11 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   const Format forward = job.formats.all_to_all_forward;
   const Format backward = job.formats.all_to_all_backward;
   const auto to_all = [&](OpKind kind, Format format, double bytes) {
-    return prices.link(kind, format, devices, 1, bytes, fit);
+    return prices.link(kind, format, devices, 1, bytes, line_);
   };
   ids_ = to_all(OpKind::kAllToAllV, Format::kInt64, lookups * kIdBytes);
   lengths_ = to_all(OpKind::kAllToAllV, Format::kInt32, bags * kLengthBytes);
-  unpack_ = prices.memory_bound(OpKind::kIndexUnpack, 2 * lookups * kIdBytes, fit);
+  unpack_ = prices.memory_bound(OpKind::kIndexUnpack, 2 * lookups * kIdBytes, line_);
   exchange_ = to_all(OpKind::kAllToAllV, forward, typical_ * forward_bytes_);
   exchange_back_ = to_all(OpKind::kAllToAllV, backward, typical_ * backward_bytes_);
   typical_rows_ = std::max(unpooled, typical_);
@@ -72,11 +78,26 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   reduce_ = to_all(OpKind::kReduceScatter, forward, reduced * forward_bytes_);
   gather_ = to_all(OpKind::kAllGather, backward, reduced * backward_bytes_);
   replicated_ = std::max(small_elements, 1e5);
-  sync_ = to_all(OpKind::kAllReduce, job.formats.gradient, replicated_ * gradient_bytes_);
-  update_ = prices.dense_update(replicated_, 0, fit);
-  zero_ = prices.zeroing(replicated_, fit);
-  pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4, fit);
-  pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, fit);
+  joining_ = fit == LineFit::kBelow && devices > 1 ? least_rise() : 0;
+  update_ = prices.dense_update(replicated_, 0, line_);
+  zero_ = prices.zeroing(replicated_, line_);
+  pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4, line_);
+  pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, line_);
+}
+
+double RoutePrices::least_rise() const {
+  // A replica shares a bucket, or has one to itself where it is large; larger sums cost less a
+  // byte.
+  const auto time = prices_.transfer(OpKind::kAllReduce, job_.formats.gradient, job_.devices, 1);
+  const double shared = std::min(prices_.dense_step().gradient_bytes, job_.parallel.bucket.base());
+  double least = std::numeric_limits<double>::infinity();
+  for (double more = kLeastJoined; more < kMostJoined; more *= kMoreJoined) {
+    least = std::min(least, (time(shared + more) - time(shared)) / more);
+    if (time(more) > line_.longest) {
+      break;
+    }
+  }
+  return std::max(0.0, least);
 }
 
 double RoutePrices::ids(const EmbeddingTable& table, double lookups, double bags) const {
@@ -130,20 +151,20 @@ const RoutePrices::NodePrices& RoutePrices::node(std::int64_t group) const {
     const double inside = typical_ * real(group);
     const std::int64_t groups = job_.devices / group;
     p.reduce = prices_.link(OpKind::kReduceScatter, job_.formats.all_to_all_forward, group, 1,
-                            inside * forward_bytes_, fit_);
+                            inside * forward_bytes_, line_);
     p.gather = prices_.link(OpKind::kAllGather, job_.formats.all_to_all_backward, group, 1,
-                            inside * backward_bytes_, fit_);
+                            inside * backward_bytes_, line_);
     p.across = prices_.link(OpKind::kAllToAllV, job_.formats.all_to_all_forward, groups, group,
-                            typical_ * forward_bytes_, fit_);
+                            typical_ * forward_bytes_, line_);
     p.across_back = prices_.link(OpKind::kAllToAllV, job_.formats.all_to_all_backward, groups,
-                                 group, typical_ * backward_bytes_, fit_);
+                                 group, typical_ * backward_bytes_, line_);
   }
   return it->second;
 }
 
 double RoutePrices::tier_move(const Tier& tier, double bytes) const {
   const bool hidden =
-      fit_ == LineFit::kBelow && job_.parallel.dlrm_pipeline >= DlrmPipeline::kPrefetch;
+      line_.fit == LineFit::kBelow && job_.parallel.dlrm_pipeline >= DlrmPipeline::kPrefetch;
   return hidden ? 0 : prices_.tier_move(tier, bytes);
 }
 
@@ -156,14 +177,17 @@ const LinearPrice& RoutePrices::link(OpKind kind, Format format, std::int64_t me
   const auto [it, fresh] = links_.try_emplace(
       std::make_tuple(static_cast<int>(kind), static_cast<int>(format), members, step));
   if (fresh) {
-    it->second = prices_.link(kind, format, members, step, typical_rows_ * 4, fit_);
+    it->second = prices_.link(kind, format, members, step, typical_rows_ * 4, line_);
   }
   return it->second;
 }
 
 double RoutePrices::replica_sync(double elements, std::int64_t copies, std::int64_t step) const {
   const double bytes = elements * gradient_bytes_;
-  if (fit_ == LineFit::kBelow) {
+  if (line_.fit == LineFit::kBelow && copies == job_.devices) {
+    return joining_ * bytes;
+  }
+  if (line_.fit == LineFit::kBelow) {
     return link(OpKind::kAllReduce, job_.formats.gradient, copies, step).beyond_start(bytes);
   }
   // A large table has a bucket to itself; small ones share theirs.
@@ -190,7 +214,7 @@ double RoutePrices::group_ids(const EmbeddingTable& table, std::int64_t group,
 double RoutePrices::replica_update(double elements, std::int64_t width) const {
   const auto [it, fresh] = updates_.try_emplace(width);
   if (fresh) {
-    it->second = prices_.dense_update(replicated_, width, fit_).per_byte;
+    it->second = prices_.dense_update(replicated_, width, line_).per_byte;
   }
   return (it->second + zero_.per_byte) * elements;
 }
@@ -238,15 +262,15 @@ std::vector<Femtoseconds> RoutePrices::fixed() const {
   const double kernels = prices_.forward_start() + prices_.backward_start();
   // Routes whose tables lie on other ranks start their kernels side by side: a bound counts one of
   // them.
-  const double each = fit_ == LineFit::kBelow ? 0 : kernels;
+  const double each = line_.fit == LineFit::kBelow ? 0 : kernels;
   std::vector<Femtoseconds> charges;
   charges.push_back(to_load(job_.devices > 1 && !arrives_ahead()
                                 ? (weighted_ ? 2 : 1) * ids_.start + lengths_.start + unpack_.start
                                 : 0));
   charges.push_back(to_load(each + exchange_.start + exchange_back_.start));
   charges.push_back(to_load(kernels + reduce_.start + gather_.start));
-  charges.push_back(to_load(each + rows_.start + rows_back_.start + pool_forward_.start +
-                            pool_backward_.start));
+  charges.push_back(
+      to_load(each + rows_.start + rows_back_.start + pool_forward_.start + pool_backward_.start));
   // Gradients of replicas join the dense buckets: no all-reduce of their own, and one launch zeroes
   // them with those of the dense model.
   charges.push_back(to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() +
@@ -258,14 +282,10 @@ std::vector<Femtoseconds> RoutePrices::fixed() const {
     by_index[p.index] = &p;
   }
   for (const NodePrices* p : by_index) {
-    charges.push_back(to_load(each + p->reduce.start + p->across.start + p->gather.start +
-                              p->across_back.start));
+    charges.push_back(
+        to_load(each + p->reduce.start + p->across.start + p->gather.start + p->across_back.start));
   }
   return charges;
-}
-
-double RoutePrices::dense_sync(double bytes) const {
-  return job_.devices > 1 ? sync_.start + sync_.beyond_start(bytes) : 0;
 }
 
 }  // namespace stepcast::planner::internal

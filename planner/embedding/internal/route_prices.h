@@ -1,4 +1,5 @@
 #pragma once
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -18,7 +19,9 @@ LoadPhase exchange_phase(EmbeddingRoute route);
 /// Amounts are elements of one rank's buffer.
 class RoutePrices {
  public:
-  RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit);
+  /// `longest`: seconds, of a bound: plans with a step of more need not be above it.
+  RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit,
+              double longest = std::numeric_limits<double>::infinity());
 
   /// Ids arrive while the step before runs (parallel.dlrm_pipeline).
   [[nodiscard]] bool arrives_ahead() const;
@@ -34,7 +37,7 @@ class RoutePrices {
   ///                         ranks of equal place in their groups
   [[nodiscard]] double exchange(EmbeddingRoute route, double elements,
                                 std::int64_t group = 1) const;
-  [[nodiscard]] LineFit fit() const { return fit_; }
+  [[nodiscard]] LineFit fit() const { return line_.fit; }
   /// Reduce-scatter and all-gather of pooled rows inside groups.
   [[nodiscard]] double exchange_inside(double elements, std::int64_t group) const;
   /// Charges of rows that have copies, none of them one for all ranks.
@@ -62,8 +65,6 @@ class RoutePrices {
   [[nodiscard]] std::uint32_t charges(EmbeddingRoute route, std::int64_t group = 1) const;
   /// Charges by bit; call once all options are made.
   [[nodiscard]] std::vector<Femtoseconds> fixed() const;
-  /// All-reduce of dense gradients, which those of replicas join.
-  [[nodiscard]] double dense_sync(double bytes) const;
 
  private:
   struct NodePrices {
@@ -71,18 +72,22 @@ class RoutePrices {
     LinearPrice reduce, across, gather, across_back;
   };
   const NodePrices& node(std::int64_t group) const;
+  /// Least that a byte of replicas' gradients adds to the all-reduces of the dense ones, whose
+  /// buckets it joins.
+  [[nodiscard]] double least_rise() const;
   const LinearPrice& link(OpKind kind, Format format, std::int64_t members,
                           std::int64_t step) const;
 
   const Job& job_;
   const EmbeddingPrices& prices_;
-  LineFit fit_;
+  LineOf line_;
   bool weighted_ = false;  ///< some lookups: weights are a collective of their own
   double typical_ = 0;     ///< elements of pooled rows of half of all tables on one rank
   double forward_bytes_ = 4, backward_bytes_ = 4, gradient_bytes_ = 4;
   double typical_rows_ = 0;  ///< the same of unpooled rows
   LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, rows_, rows_back_, reduce_,
-      gather_, sync_;
+      gather_;
+  double joining_ = 0;  ///< least_rise() of a bound
   LinearPrice update_, zero_;
   double replicated_ = 0;  ///< elements of tables that would be, about
   mutable std::map<std::int64_t, double> updates_;  ///< seconds an element, by columns

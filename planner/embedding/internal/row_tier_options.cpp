@@ -124,10 +124,7 @@ class RowTierOptions : private OptionsOfTable {
     if (group == job_.devices) {
       return routes.exchange(EmbeddingRoute::kReduce, sent);
     }
-    const double own = sent * real(group) / real(job_.devices);
-    return routes.fit() == LineFit::kBelow
-               ? routes.exchange_inside(own, group)
-               : routes.exchange(EmbeddingRoute::kNodeReduce, own, group);
+    return routes.exchange_inside(sent * real(group) / real(job_.devices), group);
   }
 
   /// Sets the levels to what they cost with the rows of a cut.
