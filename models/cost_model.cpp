@@ -383,8 +383,8 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
     const Seconds wire = slowest_port(mine, group, impl_->system, 1);
     for (std::size_t level = 0; level < levels && wire > Seconds{}; ++level) {
       PortUse& use = totals[r * levels + level];
-      const double most = port_bandwidth(impl_->system, group, level) * wire.base();
-      use = {use.sent / most, use.received / most};
+      const double carried = port_bandwidth(impl_->system, group, level) * wire.base();
+      use = {use.sent / carried, use.received / carried};
     }
     const Seconds rest = c.form->after_rest(equal, idle_time, c.constants);
     const Seconds empty = c.form->exchange(no_bytes, 0, peers, group, impl_->system, c.constants);

@@ -62,7 +62,7 @@ constexpr std::array<std::pair<std::string_view, const char*>, 18> kOtherLayers{
      {"encoder_layers", "an encoder and a decoder"},
      {"d_kv", "an encoder and a decoder"}}};
 
-constexpr std::int64_t kMost = std::int64_t{1} << 40;
+constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
 
 /// Reads one config.json and remembers what it read.
 class Reader {
@@ -85,12 +85,12 @@ class Reader {
   }
   std::int64_t integer(std::initializer_list<const char*> keys) {
     const auto found = find(keys);
-    return found ? found->integer(1, kMost)
+    return found ? found->integer(1, kLargestCount)
                  : v_.at(*keys.begin(), "a number of a model of text").integer(1, 1);
   }
   std::int64_t integer_or(std::initializer_list<const char*> keys, std::int64_t otherwise) {
     const auto v = find(keys);
-    return v ? v->integer(0, kMost) : otherwise;
+    return v ? v->integer(0, kLargestCount) : otherwise;
   }
   bool flag_or(const char* key, bool otherwise) {
     const auto v = find(key);
@@ -238,7 +238,7 @@ std::int64_t dense_layers(Reader& r, std::int64_t layers) {
              has[static_cast<std::size_t>(i)].integer(0, 1) == 0;
     });
   } else if (frequency) {
-    const std::int64_t every = frequency->integer(1, kMost);
+    const std::int64_t every = frequency->integer(1, kLargestCount);
     set([&](std::int64_t i) { return (i + 1) % every != 0; });
   }
   if (const auto list = r.find("mlp_only_layers")) {
@@ -273,7 +273,7 @@ void read_experts(Reader& r, Json& w, const ModelClass& c, std::int64_t experts)
       c.shared_experts);
   if (const auto columns = r.find({"shared_expert_intermediate_size", "shared_intermediate_size",
                                    "moe_shared_expert_intermediate_size"})) {
-    const std::int64_t all = columns->integer(0, kMost) * std::max<std::int64_t>(shared, 1);
+    const std::int64_t all = columns->integer(0, kLargestCount) * std::max<std::int64_t>(shared, 1);
     shared = (all + width / 2) / width;
     if (shared * width != all) {
       r.approximate(fmt::format("shared experts of {} columns (as {} of {})", all, shared, width));
@@ -312,7 +312,7 @@ std::int64_t width_of(Reader& r, const ModelClass& c, std::int64_t hidden) {
   const auto width = r.find({"intermediate_size", "n_inner", "ffn_dim"});
   const std::int64_t ratio = r.integer_or({"expansion_ratio"}, 4);
   if (width) {
-    return width->integer(1, kMost);
+    return width->integer(1, kLargestCount);
   }
   return c.gpt || r.value().json().contains("ffn_config") ? ratio * hidden
                                                           : r.integer({"intermediate_size"});
