@@ -109,6 +109,7 @@ std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
       const std::int64_t members =
           outermost ? row.ranks : std::min(row.ranks_per_machine, system.devices_in_level(level));
       c.group.members.push_back(members);
+      c.group.channels.push_back(members);
       c.group.siblings.push_back(1);
     }
     out.push_back(std::move(c));

@@ -13,6 +13,7 @@
 #include "planner/embedding/internal/greedy_start.h"
 #include "planner/embedding/internal/local_search.h"
 #include "planner/embedding/internal/many_tables.h"
+#include "planner/embedding/internal/pattern_bound.h"
 #include "planner/embedding/internal/phase_bound.h"
 #include "planner/embedding/overlapped_arrival.h"
 #include "planner/embedding/placement_state.h"
@@ -22,8 +23,11 @@ namespace {
 
 constexpr std::size_t kDescents = 3;
 constexpr std::uint64_t kNodes = 1500;  // of the bound of phases
-constexpr double kWellAbove = 1.05;     // a rival: not annealed
-constexpr std::size_t kProposed = 3;    // placements of others that descents start from
+constexpr double kByPhases = 1.01;      // so much higher, phases decide and patterns say no more
+constexpr std::uint64_t kKnapsacks = 800;
+constexpr std::size_t kMixStarts = 12;
+constexpr double kWellAbove = 1.05;   // a rival: not annealed
+constexpr std::size_t kProposed = 3;  // placements of others that descents start from
 // Moves of a run of annealing: a table's, at few ranks, and at least so many in all.
 constexpr std::uint64_t kQuickMoves = 1000;
 constexpr std::uint64_t kMoves = 4000;
@@ -219,6 +223,34 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
   return moves;
 }
 
+/// Descends from options drawn from the mix of the pattern program, the likeliest of each table
+/// first.
+void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix,
+                      Femtoseconds enough, internal::LocalSearch& local, internal::Budget& budget,
+                      const internal::Incumbents& best_found) {
+  const std::size_t starts = mix.empty() ? 0 : kMixStarts;
+  for (std::size_t i = 0; i < starts && best_found.best() > enough && !budget.ended(); ++i) {
+    std::vector<std::int32_t> choose;
+    for (const std::vector<double>& of : mix) {
+      std::size_t option =
+          static_cast<std::size_t>(std::max_element(of.begin(), of.end()) - of.begin());
+      if (i > 0) {
+        double left = unit_interval(local.random()) * std::accumulate(of.begin(), of.end(), 0.0);
+        for (std::size_t o = 0; o < of.size(); ++o) {
+          option = of[o] > 0 && left >= 0 ? o : option;
+          left -= of[o];
+        }
+      }
+      choose.push_back(static_cast<std::int32_t>(option));
+    }
+    PlacementState state(problem);
+    if (place_greedily(state, choose)) {
+      budget.allow(kLastDescent);
+      local.descend(state);
+    }
+  }
+}
+
 /// Result of the search; if nothing fits, what a repair of the smallest options finds.
 void finish(const PlacementProblem& problem, const internal::Budget& budget,
             internal::LocalSearch& local, internal::Incumbents& best_found, SearchResult& result) {
@@ -275,12 +307,25 @@ void search_few(const PlacementProblem& problem, const SearchOptions& options, d
   }
   const auto close =
       static_cast<Femtoseconds>(static_cast<double>(best_found.best()) / (1 + options.good_enough));
-  const Femtoseconds bound =
-      internal::PhaseBound(problem, 0).raise(best_found.best(), close, kNodes);
-  if (bound > result.bound.value) {
-    result.bound.value = bound;
-    result.bound.reason = "slowest rank of each phase";
-    local.settle_for(enough());
+  const auto raise = [&](Femtoseconds bound, const char* reason) {
+    if (bound > result.bound.value) {
+      result.bound.value = bound;
+      result.bound.reason = reason;
+      local.settle_for(enough());
+    }
+  };
+  const Femtoseconds plain = result.bound.value;
+  if (problem.phases().size() > 1) {
+    raise(internal::PhaseBound(problem, 0).raise(best_found.best(), close, kNodes),
+          "slowest rank of each phase");
+  }
+  const bool by_phases =
+      static_cast<double>(result.bound.value) > kByPhases * static_cast<double>(plain);
+  if (!by_phases && best_found.best() > enough()) {
+    internal::PatternBound patterns(problem);
+    const internal::Mix mix = patterns.mix(result.bound.value, best_found.best(), kKnapsacks);
+    raise(patterns.value(result.bound.value, best_found.best(), kKnapsacks), "rank patterns");
+    descend_from_mix(problem, mix, enough(), local, budget, best_found);
   }
   if (!well_above_rival(options, best_found.best())) {
     result.evaluations += anneal(problem, options, enough(), local, budget, best_found);
@@ -294,7 +339,7 @@ void search_few(const PlacementProblem& problem, const SearchOptions& options, d
 void search_large(const PlacementProblem& problem, const SearchOptions& options, double scale,
                   internal::LocalSearch& local, internal::Budget& budget,
                   internal::Incumbents& best_found, SearchResult& result) {
-  internal::PhaseBound phases(problem, internal::kManyStarts);
+  internal::PhaseBound phases(problem, internal::kManyStarts, false);
   if (internal::leave_to_rival(problem, phases, options, result)) {
     return;
   }

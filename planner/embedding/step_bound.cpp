@@ -28,8 +28,8 @@ double bound_of(const PlacementProblem& problem, double enough) {
     // Below a ceiling the bound is true whether or not a placement attains the ceiling.
     ceiling *= kAbove;
     const Femtoseconds most = to_load(ceiling);
-    bound =
-        std::max(bound, load_seconds(internal::PhaseBound(problem, 0).raise(most, most, nodes)));
+    bound = std::max(
+        bound, load_seconds(internal::PhaseBound(problem, 0, false).raise(most, most, nodes)));
   }
   return bound;
 }

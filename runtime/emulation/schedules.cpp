@@ -107,10 +107,23 @@ void Schedules::keep_pace(Round& round) const {
 }
 
 /// Parts whose messages take about as long as their latencies: shorter ones would only wait, longer
-/// ones leave the links of other levels idle. A ring's channels are its parts.
+/// ones leave the links of other levels idle. A ring's channels are its parts, and where all rounds
+/// go over the same links there is nothing to overlap.
 int Schedules::parts_of(std::span<const Round> rounds, double bytes) const {
   constexpr double kMost = 32;
-  if (rounds.front().sends.size() > 1 || rounds.size() == 1) {
+  const auto level_of = [this](const Round& round) {
+    const std::int32_t to = members_[static_cast<std::size_t>(round.sends.front().to)];
+    const std::int32_t from = members_[static_cast<std::size_t>(position_)];
+    std::size_t level = 0;
+    while (level + 1 < fabric_.levels() && to / fabric_.unit(level) != from / fabric_.unit(level)) {
+      ++level;
+    }
+    return level;
+  };
+  if (rounds.front().sends.size() > 1 ||
+      std::all_of(rounds.begin(), rounds.end(), [&](const Round& round) {
+        return level_of(round) == level_of(rounds.front());
+      })) {
     return 1;
   }
   double wire = 0;

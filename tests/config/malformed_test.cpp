@@ -64,7 +64,7 @@ TEST_CASE("text that is not strict JSON is refused with its line", "[config][mal
       {R"({'devices': 8})", "line 1", "found", "quotes"},
       {"[1, 2]", "job.json", "[1,2]", "an object"},
       {"\"gpt3\"", "job.json", "\"gpt3\"", "an object"},
-      {"\xff\xfe", "line 1", "xff", "JSON"},
+      {"\xff\xfe", "job.json", "UTF-16", "save it as UTF-8"},
   });
   CHECK_THAT(message(std::string(100, '[')), Contains("nested deeper than 64"));
 }

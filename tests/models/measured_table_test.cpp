@@ -253,7 +253,7 @@ TEST_CASE("rates above the device's are impossible", "[models][measured]") {
   CHECK_THAT(impossible_on(toy(), op, milliseconds(0.109)), Contains("memory bandwidth"));
   System system;
   system.fabric = {{"link", 8, GBps(10), microseconds(1), 1, false}};
-  MeasuredCollective row{OpKind::kAllGather, 1e9, {4, {4}, {1}, {1}}, seconds(0.0751), Format::kFp32};
+  MeasuredCollective row{OpKind::kAllGather, 1e9, {4, {4}, {4}, {1}}, seconds(0.0751), Format::kFp32};
   CHECK(impossible_on(system, row).empty());  // 0.75 GB through a 10 GB/s port: 75 ms
   row.time = seconds(0.0749);
   CHECK_THAT(impossible_on(system, row), Contains("above the link port"));

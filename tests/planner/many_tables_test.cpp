@@ -201,7 +201,7 @@ TEST_CASE("more memory is never slower, beyond what the gap allows",
     for (const double room : {1.03, 1.06, 1.1, 1.2, 1.4, 2.0, 9.0}) {
       p.tiers.front().capacity.assign(
           8, static_cast<std::int64_t>(static_cast<double>(bytes) / 8 * room));
-      const SearchResult found = search(p, {.effort = SearchEffort::kThorough});
+      const SearchResult found = search(p, {});
       CAPTURE(i, room);
       REQUIRE_FALSE(found.best.empty());
       REQUIRE(fits(p, found.best.front().second));

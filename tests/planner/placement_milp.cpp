@@ -175,10 +175,9 @@ PlacementMilp milp_of(const PlacementProblem& problem) {
                            std::int32_t piece = 0) {
         const auto r = static_cast<std::size_t>(rank);
         const auto hot =
-            std::find_if(option.skew.begin(), option.skew.end(),
-                         [&](const auto& skew) {
-                           return skew.position == piece * option.group + rank % option.group;
-                         });
+            std::find_if(option.skew.begin(), option.skew.end(), [&](const auto& skew) {
+              return skew.position == piece * option.group + rank % option.group;
+            });
         for (std::size_t i = 0; i < phases.size(); ++i) {
           const std::size_t p = phases[i];
           const Femtoseconds load =

@@ -75,7 +75,8 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     const PlanSpace busiest(job, prices,
                             {.group_sizes = group_sizes(job), .form = {.row_blocks = false}});
     const SearchResult together = search(in_one_phase(busiest.problem()));
-    CAPTURE(together.gap());
+    CAPTURE(together.gap(), together.best.front().first, together.bound.value,
+            together.bound.reason);
     CHECK(together.gap() <= one_phase);
     CHECK(found.bound <= best->objective);
     CHECK(objective_of_plan(job, model, best->plan).value() ==

@@ -4,6 +4,7 @@
 
 #include "planner/embedding/bound.h"
 #include "planner/embedding/internal/annealing.h"
+#include "planner/embedding/internal/pattern_bound.h"
 #include "planner/embedding/internal/phase_bound.h"
 #include "planner/embedding/internal/rebalance.h"
 #include "planner/embedding/placement_state.h"
@@ -81,7 +82,7 @@ TEST_CASE("the search finds the optimum of every problem small enough to enumera
           "[planner][search][oracle]") {
   const auto hold = [](const PlacementProblem& p) {
     const Femtoseconds optimum = brute_force(p);
-    const SearchResult found = search(p, {.good_enough = 0, .effort = SearchEffort::kThorough});
+    const SearchResult found = search(p, {.good_enough = 0});
     if (optimum < 0) {
       CHECK(found.best.empty());
       CHECK(found.shortage.has_value());
@@ -132,6 +133,56 @@ TEST_CASE("the bound is tight where loads divide evenly", "[planner][bound]") {
   p.tables.push_back({"large", {on_one_rank(5 * kMs, 0)}});
   CHECK(static_cast<double>(lower_bound(p).value) == Approx(5.0 * kMs).epsilon(1e-5));
   CHECK(lower_bound(p).reason == "largest piece");
+}
+
+TEST_CASE("the bound of rank patterns sees that pieces are indivisible", "[planner][bound]") {
+  // 5 tables of 1 ms on 4 ranks: the mean is 1.25 ms; one rank with a table of its own leaves 4 / 3
+  // for the others; but a rank holds one table or two.
+  PlacementProblem p;
+  p.ranks = 4;
+  for (int t = 0; t < 5; ++t) {
+    p.tables.push_back({"t" + std::to_string(t), {on_one_rank(kMs, 0)}});
+  }
+  const Femtoseconds plain = lower_bound(p).value;
+  CHECK(static_cast<double>(plain) == Approx(4.0 / 3 * kMs).epsilon(1e-4));
+  const Femtoseconds bound = internal::PatternBound(p).value(plain, 3 * kMs, 400);
+  CHECK(static_cast<double>(bound) == Approx(2.0 * kMs).epsilon(1e-3));
+  CHECK(bound <= 2 * kMs);
+  // A sixth that may also lie in halves of 0.9 ms: 5 whole tables already need a rank with two.
+  PlacementOption halves = on_one_rank(9 * kMs / 10, 0);
+  halves.pieces = 2;
+  p.tables.push_back({"halves", {on_one_rank(kMs, 0), halves}});
+  CHECK(internal::PatternBound(p).value(0, 3 * kMs, 400) <= 2 * kMs);
+}
+
+TEST_CASE("the bound of rank patterns is never above the optimum, nor below what it was given",
+          "[planner][bound][oracle][property]") {
+  std::mt19937 rng(41);
+  int sharper = 0;
+  for (int i = 0; i < 200; ++i) {
+    const std::int32_t ranks = i % 4 == 0 ? 4 : i % 4 == 1 ? 2 : 3;
+    PlacementProblem p = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 3 == 0);
+    if (i % 5 == 0) {  // equal tables: what patterns are for
+      std::fill(p.tables.begin(), p.tables.end(), p.tables.front());
+    }
+    const Femtoseconds optimum = brute_force(p);
+    if (optimum < 0) {
+      continue;
+    }
+    const Femtoseconds plain = lower_bound(p).value;
+    for (const std::uint64_t knapsacks : {3, 400}) {
+      for (const double above : {1.0, 1.3}) {
+        const auto in_hand = static_cast<Femtoseconds>(static_cast<double>(optimum) * above);
+        internal::PatternBound patterns(p);
+        const Femtoseconds bound = patterns.value(plain, in_hand, knapsacks);
+        CAPTURE(i, ranks, knapsacks, above, plain, optimum);
+        REQUIRE(bound <= optimum);
+        REQUIRE(bound >= std::min(plain, in_hand));
+        sharper += bound > plain + plain / 100 ? 1 : 0;
+      }
+    }
+  }
+  CHECK(sharper > 100);
 }
 
 TEST_CASE("the bound of phases sees that each waits for its own slowest rank", "[planner][bound]") {

@@ -160,7 +160,7 @@ TEST_CASE("across nodes every NIC carries its share", "[runtime][emulate]") {
   for (const double took : toy.play([&](Schedules&s, int, std::int64_t t) {
          return s.play(RingUse::kAllReduce, bytes, t);
        })) {
-    CHECK(took == Approx(inside + between + inside).epsilon(0.02));
+    CHECK(took == Approx(inside + between + inside).epsilon(0.03));  // parts go in step
   }
 }
 

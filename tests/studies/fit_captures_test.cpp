@@ -127,7 +127,7 @@ TEST_CASE("captures with shapes give the constants behind their kernels", "[stud
   for (std::int64_t rows = 64; rows <= 1 << 17; rows *= 2) {
     const double us = time_of(256.0 * static_cast<double>(rows));
     run("aten::add", rows, us);
-    explained += rows > 64 ? us : 0;  // the first of launches that repeat is a warm-up
+    explained += us;
   }
   run("aten::cudnn_convolution", 8, 50);
   const TemporaryFolder folder("stepcast-fit");

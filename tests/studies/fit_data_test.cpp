@@ -163,7 +163,7 @@ TEST_CASE("calibration rows are read back as they were measured", "[studies][fit
   const Program& kept = rows.graphs.front().programs.front();
   rows.ops.push_back({&kept, &kept.ops[index], microseconds(12), 0});
   rows.collectives.push_back(
-      {OpKind::kAllReduce, 4096, {2, {2}, {1}, {1}}, microseconds(20), Format::kFp32, seconds(1e-3)});
+      {OpKind::kAllReduce, 4096, {2, {2}, {2}, {1}}, microseconds(20), Format::kFp32, seconds(1e-3)});
   rows.hosts.push_back({.step_seconds = 1e-3, .medians = {{1e-6}, {2e-6}, {3e-6}}, .all = {}});
   rows.steps.push_back({5e6, 6e6, 1e-3});
 

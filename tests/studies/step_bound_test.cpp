@@ -311,16 +311,16 @@ std::size_t hold(unsigned seed, std::size_t jobs, int plans_each) {
 
 // 10,000 plans in four parts, which run in parallel.
 TEST_CASE("no simulated plan steps under the printed bound, 1", "[studies][plan][property]") {
-  CHECK(hold(1, 24, 160) > 2500);
+  CHECK(hold(1, 24, 180) > 2500);
 }
 TEST_CASE("no simulated plan steps under the printed bound, 2", "[studies][plan][property]") {
-  CHECK(hold(2, 24, 160) > 2500);
+  CHECK(hold(2, 24, 180) > 2500);
 }
 TEST_CASE("no simulated plan steps under the printed bound, 3", "[studies][plan][property]") {
-  CHECK(hold(3, 24, 160) > 2500);
+  CHECK(hold(3, 24, 180) > 2500);
 }
 TEST_CASE("no simulated plan steps under the printed bound, 4", "[studies][plan][property]") {
-  CHECK(hold(4, 24, 160) > 2500);
+  CHECK(hold(4, 24, 180) > 2500);
 }
 
 TEST_CASE("no plan of 20,000 jobs steps under its bound or is behind one compared",

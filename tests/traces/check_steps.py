@@ -7,7 +7,8 @@ Every Kineto trace of the folders is a run: a folder that holds all ranks of a r
 file is one by itself. Steps are the ranges ProfilerStep#, else what lies between the ends of
 Optimizer.step#, else all the host did. A step lasts from the end of the step before to its own, where
 that is the end of its host range and of all device work launched in it; the first of several is left
-out. Of each rank: time with compute running, with transfers alone, and neither, of that what the host
+out. Records that stand there twice count once, and a duration that runs over two pieces of work after
+it on its stream ends where the first begins. Of each rank: time with compute running, with transfers alone, and neither, of that what the host
 took: until it had launched the next work, or where none comes. Of its stream that computes most: busy time, and idle time by cause. Of the run: how much longer a step gets when
 computing, transfers or the host's own time get longer by a little, which is their part of the
 critical path.
@@ -82,11 +83,12 @@ class Rank:
             e["ts"], e["dur"] = float(e["ts"]), float(e["dur"])
         # What lasts less than nothing, or longer than anything recorded, is no event.
         events = [e for e in events if 0 <= e["dur"] < 1e12]
+        events = list({json.dumps(e, sort_keys=True): e for e in events}.values())
         calls = {}
         for e in events:
             if e.get("cat") in RUNTIME and "correlation" in e.get("args", {}):
                 calls.setdefault(e["args"]["correlation"], []).append(e)
-        self.work = []
+        self.work, alone = [], []
         for e in events:
             if e.get("cat") in WORK:
                 args = e.get("args", {})
@@ -98,8 +100,15 @@ class Rank:
                     "ready": e["ts"], "issued": call["ts"] if call else e["ts"],
                     "launched": min(call["ts"] + call["dur"], e["ts"]) if call else e["ts"],
                     "stream": (args.get("device", e["pid"]), args.get("stream", e.get("tid")))})
+                alone += [] if call else [e["ts"]]
         self.work.sort(key=lambda w: w["begin"])
-        self.marks = self.marks_of(events)
+        streams = {}
+        for w in self.work:
+            streams.setdefault(w["stream"], []).append(w)
+        for works in streams.values():
+            for w, after, second in zip(works, works[1:], works[2:]):
+                w["end"] = after["begin"] if second["begin"] < w["end"] else w["end"]
+        self.marks = self.marks_of(events, alone)
 
     def shift(self, by):
         self.marks = [(a + by, b + by) for a, b in self.marks]
@@ -108,7 +117,8 @@ class Rank:
                 w[key] += by
 
     @staticmethod
-    def marks_of(events):
+    def marks_of(events, alone):
+        """`alone`: begins of work without a call, which a recording without marks covers too."""
         host = ("user_annotation", "cpu_op", "Operator")
 
         def ranges(start):
@@ -119,7 +129,7 @@ class Rank:
         if marks:
             return marks
         spans = [(e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") not in DEVICE]
-        begin, end = min(s[0] for s in spans), max(s[1] for s in spans)
+        begin, end = min([s[0] for s in spans] + alone), max(s[1] for s in spans)
         ends = [m[1] for m in ranges("Optimizer.step#")]
         return list(zip([begin] + ends, ends)) if len(ends) > 1 else [(begin, end)]
 
