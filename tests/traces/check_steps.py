@@ -191,9 +191,8 @@ def host_time(work, begin, end):
 
 def account_stream(work, a, b, main):
     busy = {}
-    for w in work:
-        if not w["comm"]:
-            busy[w["stream"]] = busy.get(w["stream"], 0) + min(w["end"], b) - max(w["begin"], a)
+    for w in [w for w in work if not w["comm"]] or work:
+        busy[w["stream"]] = busy.get(w["stream"], 0) + min(w["end"], b) - max(w["begin"], a)
     stream = max(busy, key=lambda s: busy[s]) if busy else None
     others = [w for w in work if w["stream"] != stream]
     transfers = union((max(w["ready"], a), min(w["end"], b)) for w in others if w["comm"])
