@@ -282,7 +282,7 @@ std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
     const auto at = static_cast<double>(group.members[i]);
     switch (traits.pattern) {
       case CollectivePattern::kRing:
-        if (algorithm == Algorithm::kRing || algorithm == Algorithm::kAggregatedTrees) {
+        if (algorithm == Algorithm::kRing) {
           const auto leave = [&group](std::size_t level) {
             return 1 / static_cast<double>(group.channels[level]);
           };
