@@ -198,7 +198,7 @@ std::size_t EmbeddingPrices::AskedHash::operator()(const Asked& a) const {
 }
 
 double EmbeddingPrices::price(const Kernel& kernel, const Lookups& l, LineFit fit) const {
-  const Price& p = priced(kernel, l);
+  const Price p = priced(kernel, l);
   const double longer = std::max(p.cache, p.memory);
   if (fit == LineFit::kNear || longer <= 0) {
     return p.time;
@@ -213,7 +213,7 @@ bool EmbeddingPrices::limited_by_cache(const Kernel& kernel) const {
     double cache = 0;
     double memory = 0;
     for (std::size_t t = 0; t < job_.workload.layered()->tables.size(); ++t) {
-      const Price& p = priced(kernel, {t, local, 1, table_of(job_, t).dim, false});
+      const Price p = priced(kernel, {t, local, 1, table_of(job_, t).dim, false});
       cache += p.cache;
       memory += p.memory;
     }
@@ -222,8 +222,10 @@ bool EmbeddingPrices::limited_by_cache(const Kernel& kernel) const {
   return it->second;
 }
 
-const EmbeddingPrices::Price& EmbeddingPrices::priced(const Kernel& kernel,
-                                                      const Lookups& l) const {
+EmbeddingPrices::Price EmbeddingPrices::priced(const Kernel& kernel, const Lookups& l) const {
+  if (l.law != nullptr) {
+    return asked_of_model(kernel, l);
+  }
   const auto [it, fresh] = priced_.try_emplace({kernel.op, l});
   if (fresh) {
     it->second = asked_of_model(kernel, l);
@@ -238,20 +240,23 @@ EmbeddingPrices::Price EmbeddingPrices::asked_of_model(const Kernel& kernel, con
   shard.sequence = l.unpooled;
   models::ShardTraffic traffic;
   traffic.shard = &shard;
-  const double whole = l.samples * table.pooling;
+  const double whole = l.samples * table.pooling * l.mass;
+  const auto distinct = [&](double lookups) {
+    return l.law != nullptr ? l.law->unique(lookups).value : unique(l.table, lookups);
+  };
   traffic.lookups = whole * l.share;
   traffic.bags = l.samples * static_cast<double>(table.feature_count());
   traffic.row_bytes = format_bytes(job_.row_format(table), 1, l.dim).base();
-  traffic.rows = static_cast<double>(table.rows) * l.share;
+  traffic.rows = static_cast<double>(l.law != nullptr ? l.law->rows() : table.rows) * l.share;
   for (std::size_t i = 0; i < models::ShardTraffic::kWindows; ++i) {
     const double window =
         std::exp2(static_cast<double>(i) - static_cast<double>(models::ShardTraffic::kWindows - 1));
     traffic.unique[i] =
-        std::min(unique(l.table, whole * window) * l.share, std::max(1.0, traffic.rows));
+        std::min(distinct(whole * window) * l.share, std::max(1.0, traffic.rows));
   }
   for (std::size_t i = 0; i < models::ShardTraffic::kSteps; ++i) {
     traffic.over[i] =
-        std::min(unique(l.table, whole * std::exp2(static_cast<double>(i + 1))) * l.share,
+        std::min(distinct(whole * std::exp2(static_cast<double>(i + 1))) * l.share,
                  std::max(1.0, traffic.rows));
   }
   models::OpFacts facts(program_, *kernel.op);
@@ -345,6 +350,13 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
   job.embedding_choice = "row_wise";
   job.parallel.overlap = {.output_all_to_all = true};  // rows are exchanged as early as they can be
   job.parallel.dlrm_pipeline = DlrmPipeline::kNone;
+  job.system.framework.arranged_rows = 0;  // rows with a copy on every rank are not arranged
+  // Features are made of rows as an exchange or as the kernels of this rank write them.
+  for (Format* wire : {&job.formats.all_to_all_forward, &job.formats.all_to_all_backward}) {
+    if (bits_per_element(job.formats.compute, 1024) < bits_per_element(*wire, 1024)) {
+      *wire = job.formats.compute;
+    }
+  }
   for (EmbeddingTable& table : std::get<LayeredWorkload>(job.workload.model).tables) {
     table.access = nullptr;
   }

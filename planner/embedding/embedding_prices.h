@@ -59,6 +59,9 @@ class EmbeddingPrices {
     double share = 1;
     std::int64_t dim = 0;
     bool unpooled = false;
+    /// Some of the rows alone: the law over them, and the share of the table's lookups they have.
+    const Access* law = nullptr;
+    double mass = 1;
   };
   /// In a bound a table costs what it adds to one limit of the kernel, of device memory or of the
   /// cache, whichever is longer over all tables: a kernel takes the longer of both sums, which may
@@ -127,7 +130,7 @@ class EmbeddingPrices {
     double time = 0, cache = 0, memory = 0;
   };
   [[nodiscard]] double price(const Kernel& kernel, const Lookups& l, LineFit fit) const;
-  [[nodiscard]] const Price& priced(const Kernel& kernel, const Lookups& l) const;
+  [[nodiscard]] Price priced(const Kernel& kernel, const Lookups& l) const;
   [[nodiscard]] Price asked_of_model(const Kernel& kernel, const Lookups& l) const;
   /// True if the cache limits the kernel on one rank's share of all tables.
   [[nodiscard]] bool limited_by_cache(const Kernel& kernel) const;

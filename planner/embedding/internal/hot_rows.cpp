@@ -66,11 +66,14 @@ Spread spread_of(std::span<const double> shares) {
   return {base, members, PlacementOption::Skews(std::move(skew))};
 }
 
-void spread_load(PlacementOption& o, const Spread& spread, const std::array<bool, kPhases>& grows) {
+void spread_load(PlacementOption& o, const Spread& spread, const std::array<bool, kPhases>& grows,
+                 LineFit fit) {
   o.skew = spread.skew;
   for (std::size_t p = 0; p < kPhases && !o.skew.empty(); ++p) {
     if (grows[p]) {
-      o.skewed[p] = o.load[p];
+      const bool kernels =
+          p == kLookup || p == kGroupLookup || p == kSequenceLookup || p == kUpdate;
+      o.skewed[p] = kernels && fit == LineFit::kBelow ? 0 : o.load[p];
       o.load[p] =
           static_cast<Femtoseconds>(static_cast<double>(o.load[p]) * spread.base * spread.members);
     }

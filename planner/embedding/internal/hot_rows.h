@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/job/workload.h"
+#include "planner/embedding/embedding_prices.h"
 #include "planner/embedding/placement.h"
 #include "workloads/embedding_plan/row_shares.h"
 
@@ -38,8 +39,9 @@ inline std::int64_t first_row_of(const EmbeddingTable& table, std::int64_t block
 }
 
 /// Makes of a load that was priced for an even share of the lookups the loads of members with
-/// theirs; phases that do not grow with a member's lookups (pooled exchanges) stay as they are.
+/// theirs; phases that do not grow with a member's lookups (pooled exchanges) stay as they are. In
+/// a bound kernels count as those of the members with least: bags and distinct rows do not grow.
 void spread_load(PlacementOption& option, const Spread& spread,
-                 const std::array<bool, kPhases>& grows);
+                 const std::array<bool, kPhases>& grows, LineFit fit);
 
 }  // namespace stepcast::planner::internal

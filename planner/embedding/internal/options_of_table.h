@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,19 @@ class PricedTable {
         routes_(routes) {}
 
   [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
+
+  /// Share of the table's lookups that travel, and are looked up by their holder: with deduplicated
+  /// ids a rank asks once for each distinct row of its batch.
+  [[nodiscard]] double travelling() const {
+    if (!unpooled() || !job_.embedding_dedup) {
+      return 1;
+    }
+    const double lookups = real(job_.batch.global) / real(job_.devices) * table_.pooling;
+    const double repeats =
+        table_.session ? dedup_factor(table_.session->samples, table_.session->keep) : 1;
+    const Access law = table_.access ? *table_.access : Access::uniform(table_.rows);
+    return std::min(1.0, law.unique(lookups / repeats).value / lookups);
+  }
 
   const Job& job_;
   std::size_t t_;

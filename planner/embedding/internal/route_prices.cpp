@@ -45,7 +45,7 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   double unpooled = 0;        // of rows that travel as they are
   double small_elements = 0;  // of tables that would be replicated
   for (const EmbeddingTable& t : w.tables) {
-    lookups += local * t.pooling * t.id_bytes() / kIdBytes;
+    lookups += local * t.pooling * id_bytes(t) / kIdBytes;
     bags += local * real(t.feature_count());
     columns += real(t.output_columns());
     weighted_ = weighted_ || t.weighted;
@@ -85,6 +85,10 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, line_);
 }
 
+double RoutePrices::id_bytes(const EmbeddingTable& table) const {
+  return table.id_bytes() - (job_.system.framework.narrow_ids ? kIdBytes / 2 : 0);
+}
+
 double RoutePrices::least_rise() const {
   // A replica shares a bucket, or has one to itself where it is large; larger sums cost less a
   // byte.
@@ -100,11 +104,14 @@ double RoutePrices::least_rise() const {
   return std::max(0.0, least);
 }
 
-double RoutePrices::ids(const EmbeddingTable& table, double lookups, double bags) const {
-  // Around an even exchange bytes sent equal bytes received.
-  const double moved = lookups * table.id_bytes() + bags * kLengthBytes;
-  return ids_.beyond_start(lookups * table.id_bytes()) +
-         lengths_.beyond_start(bags * kLengthBytes) + unpack_.beyond_start(2 * moved);
+// Around an even exchange bytes sent equal bytes received.
+double RoutePrices::ids(const EmbeddingTable& table, double lookups) const {
+  const double bytes = lookups * id_bytes(table);
+  return ids_.beyond_start(bytes) + unpack_.beyond_start(2 * bytes);
+}
+double RoutePrices::lengths(double bags) const {
+  const double bytes = bags * kLengthBytes;
+  return lengths_.beyond_start(bytes) + unpack_.beyond_start(2 * bytes);
 }
 double RoutePrices::exchange(EmbeddingRoute route, double elements, std::int64_t group) const {
   const double forward = elements * forward_bytes_;
@@ -207,7 +214,7 @@ double RoutePrices::group_exchange(std::int64_t group, double elements, bool for
 }
 double RoutePrices::group_ids(const EmbeddingTable& table, std::int64_t group,
                               double lookups) const {
-  const double bytes = lookups * table.id_bytes();
+  const double bytes = lookups * id_bytes(table);
   return link(OpKind::kAllToAllV, Format::kInt64, group, 1).beyond_start(bytes) +
          unpack_.beyond_start(2 * bytes);
 }

@@ -27,8 +27,9 @@ class RoutePrices {
   [[nodiscard]] bool arrives_ahead() const;
   /// The least share of an all-to-all's load that is of gradients.
   [[nodiscard]] double returning() const;
-  /// Ids (with their weights) and lengths that arrive at a rank, and sorting them into bags.
-  [[nodiscard]] double ids(const EmbeddingTable& table, double lookups, double bags) const;
+  /// Ids (with their weights) that arrive at a rank, lengths of as many bags, and sorting into bags.
+  [[nodiscard]] double ids(const EmbeddingTable& table, double lookups) const;
+  [[nodiscard]] double lengths(double bags) const;
   /// Looked-up rows or their sums by a route of one copy, forward, and their gradients back:
   ///   kExchange, kSequence  all-to-all over all ranks, of elements that a rank sends
   ///   kReduce               reduce-scatter and all-gather over all ranks, of elements before
@@ -75,6 +76,8 @@ class RoutePrices {
   /// Least that a byte of replicas' gradients adds to the all-reduces of the dense ones, whose
   /// buckets it joins.
   [[nodiscard]] double least_rise() const;
+  /// Bytes of an id, with its weight, on its way.
+  [[nodiscard]] double id_bytes(const EmbeddingTable& table) const;
   const LinearPrice& link(OpKind kind, Format format, std::int64_t members,
                           std::int64_t step) const;
 

@@ -193,6 +193,7 @@ class RowTierOptions : private OptionsOfTable {
   /// Effect of a plan in use on the lookups of now.
   struct InUse {
     const PlanTable* table = nullptr;
+    std::vector<std::pair<Access, double>> laws;  ///< by level, and its share of the lookups
     std::vector<double> touches;  ///< by level, as RowTierCost
     std::vector<double> hottest;  ///< by level: share of lookups of its hottest row
     /// The hottest rows of now, in an order that is not that of their popularity; else empty.
@@ -260,7 +261,7 @@ class RowTierOptions : private OptionsOfTable {
     if (order) {
       lookups.emplace(access_, *order, used.hot_rows());
     }
-    InUse in_use{&used, {}, {}, {}};
+    InUse in_use{&used, {}, {}, {}, {}};
     std::int64_t first = 0;
     for (const std::int64_t end : cut.ends) {
       const auto [law, mass] = lookups ? lookups->range(first, end) : access_.ranks(first, end);
@@ -270,6 +271,7 @@ class RowTierOptions : private OptionsOfTable {
                                    ? count.dedup_over * law.unique(here / count.dedup_over).value
                                    : here);
       in_use.hottest.push_back(mass * law.probability(0));
+      in_use.laws.emplace_back(law, mass);
       first = end;
     }
     if (lookups) {
@@ -314,19 +316,28 @@ class RowTierOptions : private OptionsOfTable {
     sums.bytes += std::ceil(arriving_bytes(job_, table_, piece));
   }
 
+  /// Seconds of a rank's kernels for the rows of one level, forward and backward: a group of ranks
+  /// looks up its own samples, and gathers gradients where there are other copies. Rows that every
+  /// rank has are pooled where they are looked up. `travel`: the share of lookups that are asked.
+  [[nodiscard]] std::pair<double, double> lookups_of_level(std::int64_t group, const Access& law,
+                                                           double mass, double travel) const {
+    const bool here = group == 1;
+    const EmbeddingPrices::Lookups lookups{t_,
+                                           global_ * real(group) / real(job_.devices),
+                                           (here ? 1 : travel) / real(group),
+                                           table_.dim,
+                                           unpooled() && !here,
+                                           &law,
+                                           mass};
+    const LineFit fit = routes_.fit();
+    return {prices_.forward(lookups, fit), group < job_.devices ? prices_.gradient(lookups, fit)
+                                                                : prices_.backward(lookups, fit)};
+  }
+
   void add_cut(const RowTierCut& cut, const std::vector<std::int64_t>& groups_used,
                const AccessCounting& count, const InUse* used = nullptr) {
     PlacementOption o;
     o.group = static_cast<std::int32_t>(job_.devices);
-    const double share = 1 / real(job_.devices);
-    const LineFit fit = routes_.fit();
-    const double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()}, fit);
-    const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()}, fit);
-    // Rows with a copy on every rank are pooled where they are looked up.
-    const EmbeddingPrices::Lookups local{t_, global_, share, table_.dim, false};
-    const double local_forward = unpooled() ? prices_.forward(local, routes_.fit()) : forward;
-    const double local_update =
-        unpooled() ? std::min(prices_.backward(local, routes_.fit()), prices_.gradient(local, routes_.fit())) : update;
     double looked_up = 0;
     bool one_copy = false;  // of some rows
     std::vector<RowLevel> levels;
@@ -350,19 +361,12 @@ class RowTierOptions : private OptionsOfTable {
             (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
             real(job_.devices / g);
         add_level(sums, {g, rows, cut.accesses[i], touches[i] / real(job_.devices), hottest});
-        double level_forward = g == 1 ? local_forward : forward;
-        double level_update = g == 1 ? local_update : update;
-        if (fit == LineFit::kBelow && g > 1 && g < job_.devices) {
-          // A group looks up its own samples and gathers gradients.
-          const EmbeddingPrices::Lookups own{t_, global_ * real(g) * share, 1 / real(g),
-                                             table_.dim, unpooled()};
-          level_forward = std::min(forward, prices_.forward(own, fit));
-          level_update = std::min(
-              {update, prices_.backward(own, fit), prices_.gradient(own, fit)});
-        }
-        looked_up += cut.accesses[i] * level_forward;
-        // Gathering gradients costs as a fused update.
-        sums.update += cut.accesses[i] * level_update;
+        const auto [law, mass] =
+            used != nullptr ? used->laws[i] : access_.ranks(first, cut.ends[i]);
+        const auto [forward, update] =
+            lookups_of_level(g, law, mass, mass > 0 ? touches[i] / (lookups_ * mass) : 1);
+        looked_up += forward;
+        sums.update += update;
       }
       first = cut.ends[i];
     }
@@ -376,12 +380,12 @@ class RowTierOptions : private OptionsOfTable {
       std::array<bool, kPhases> grows{};
       grows.fill(true);
       grows[kGroupExchange] = false;
-      spread_load(o, spread_of(shares_of_ranks(cut, groups_used, used)), grows);
+      spread_load(o, spread_of(shares_of_ranks(cut, groups_used, used)), grows, routes_.fit());
     }
     o.bytes[0] =
         rounded_up(sums.bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
-    o.routes = one_copy || fit == LineFit::kNear ? routes_.charges(travels)
-                                                 : routes_.charges_of_copies();
+    o.routes = one_copy || routes_.fit() == LineFit::kNear ? routes_.charges(travels)
+                                                           : routes_.charges_of_copies();
     OptionMeaning m;
     m.kind = ShardingKind::kRowWise;
     m.group = job_.devices;

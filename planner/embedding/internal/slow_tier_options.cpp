@@ -112,12 +112,11 @@ class SlowTierOptions : private OptionsOfTable {
   /// Loads as in device memory. `once`: distinct lists are pooled once.
   void load(PlacementOption& o, const Shard& shard, EmbeddingRoute travels, bool once) const {
     const workloads::ListShares lists = once ? distinct_ : workloads::ListShares{};
-    const double share = 1 / real(shard.members);
+    const double share = travelling() / real(shard.members);
     const double sent = unpooled() ? lookups_ * share * real(table_.dim)
                                    : global_ * lists.lists * real(table_.output_columns());
     const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim, unpooled()};
-    o.load[kArrival] = to_load(
-        routes_.ids(table_, lookups_ * lists.ids * share, global_ * real(table_.feature_count())));
+    o.load[kArrival] = to_load(routes_.ids(table_, lookups_ * lists.ids * share));
     o.load[lookup_phase(travels)] = to_load(prices_.forward(lookups, routes_.fit()));
     o.load[exchange_phase(travels)] = to_load(routes_.exchange(travels, sent));
     o.load[kUpdate] = to_load(prices_.backward(lookups, routes_.fit()));
@@ -126,8 +125,9 @@ class SlowTierOptions : private OptionsOfTable {
       grows.fill(true);
       grows[kGroupExchange] = false;
       grows[kSequenceExchange] = !once;
-      spread_load(o, shard.hot.spread, grows);
+      spread_load(o, shard.hot.spread, grows, routes_.fit());
     }
+    o.load[kArrival] += to_load(routes_.lengths(global_ * real(table_.feature_count())));
     if (once) {
       const double local = global_ / real(job_.devices) * real(table_.dim);
       const auto [there, back] = routes_.pool_rows(local * real(shard.members), local);

@@ -17,19 +17,6 @@ WholeTableOptions::WholeTableOptions(const Job& job, std::size_t table,
       row_split_(row_split),
       lists_(workloads::list_shares(job, table_)) {}
 
-/// Share of the table's lookups that travel, and are looked up by their holder: with deduplicated
-/// ids a rank asks once for each distinct row of its batch.
-double WholeTableOptions::travelling() const {
-  if (!unpooled() || !job_.embedding_dedup) {
-    return 1;
-  }
-  const double lookups = real(job_.batch.global) / real(job_.devices) * table_.pooling;
-  const double repeats =
-      table_.session ? dedup_factor(table_.session->samples, table_.session->keep) : 1;
-  const Access law = table_.access ? *table_.access : Access::uniform(table_.rows);
-  return std::min(1.0, law.unique(lookups / repeats).value / lookups);
-}
-
 /// Share of the table's lists that is left if distinct ones are pooled once, split over `members`
 /// ranks; all of them where that does not pay.
 workloads::ListShares WholeTableOptions::lists_over(std::int64_t members) const {
@@ -100,7 +87,7 @@ PlacementOption WholeTableOptions::columns(std::int64_t parts) const {
   const double ids = global * table_.pooling * asked * lists.ids;
   const double bags = global * real(table_.feature_count());
   const double sent = (unpooled() ? ids : bags * lists.lists) * real(width);
-  o.load[kArrival] = to_load(routes_.ids(table_, ids, bags));
+  o.load[kArrival] = to_load(routes_.ids(table_, ids) + routes_.lengths(bags));
   o.load[lookup_phase(route)] = to_load(prices_.forward(lookups, routes_.fit()));
   o.load[exchange_phase(route)] = to_load(routes_.exchange(route, sent));
   o.load[kUpdate] = to_load(prices_.backward(lookups, routes_.fit()));
@@ -136,7 +123,7 @@ WholeTableOptions::SplitRows WholeTableOptions::split_rows(std::int64_t group,
   const double arriving = global * table_.pooling * asked * lists.ids;
   const double bags = global * real(table_.feature_count());
   const double sent = (unpooled() ? arriving : bags * lists.lists) * real(table_.dim);
-  o.load[kArrival] = to_load(routes_.ids(table_, arriving, bags));
+  o.load[kArrival] = to_load(routes_.ids(table_, arriving));
   o.load[lookup_phase(route)] = to_load(prices_.forward(lookups, routes_.fit()));
   const double inside =
       route == EmbeddingRoute::kNodeReduce ? routes_.reduce_inside(sent, group) : 0;
@@ -147,8 +134,9 @@ WholeTableOptions::SplitRows WholeTableOptions::split_rows(std::int64_t group,
     grows.fill(true);
     grows[kGroupExchange] = grows[kExchange] = false;
     grows[kSequenceExchange] = !once;
-    spread_load(o, hot.spread, grows);
+    spread_load(o, hot.spread, grows, routes_.fit());
   }
+  o.load[kArrival] += to_load(routes_.lengths(bags));  // as many for every member
   o.load[kGroupLookup] += to_load(inside);
   const std::int64_t block = (table_.rows + blocks - 1) / blocks;
   const std::int64_t rows = (block + group - 1) / group;

@@ -29,7 +29,6 @@ class WholeTableOptions : private PricedTable {
   [[nodiscard]] SplitRows split_rows(std::int64_t group, std::int64_t blocks = 1) const;
 
  private:
-  [[nodiscard]] double travelling() const;
   [[nodiscard]] workloads::ListShares lists_over(std::int64_t members) const;
   void set_bytes(PlacementOption& o, const HeldPiece& piece, double share = 1) const;
   void add_route(PlacementOption& o, const HeldPiece& piece) const;
