@@ -330,8 +330,12 @@ class Fixer {
     } else {
       const bool splits = w.layers != nullptr && w.layers->as<DitModel>() != nullptr;
       const std::int64_t widest = splits ? job_.devices : job_.parallel.tensor;
-      const bool one_fits =  // of all samples one, on all ranks
-          !splits || fix_of({fmt::format("parallel.tensor={}", widest), "batch.global=1"});
+      bool one_fits = !splits;  // a sample for each replica
+      for (std::int64_t tensor = widest; tensor >= 1 && !one_fits; tensor /= 2) {
+        one_fits = fix_of({fmt::format("parallel.tensor={}", tensor),
+                           fmt::format("batch.global={}", job_.devices / tensor)})
+                       .has_value();
+      }
       for (std::int64_t global = job_.batch.global; one_fits && global >= 1 && fixes_.empty();
            global /= 2) {
         for (std::int64_t tensor = job_.parallel.tensor; tensor <= widest; tensor *= 2) {

@@ -52,8 +52,11 @@ std::vector<std::string> with(std::vector<std::string> a, const std::vector<std:
 }
 
 std::vector<double> losses_of(const Outcome& outcome) {
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
   std::vector<double> losses;
-  for (const json& step : document(outcome)["steps"]) {
+  const json result = json::parse(outcome.out);
+  for (const json& step : result["steps"]) {
     losses.push_back(step["loss"].get<double>());
   }
   return losses;
