@@ -431,3 +431,24 @@ TEST_CASE("the bound of the step is one where slower memory may be searched or n
   CHECK(spilled > 0);
   CHECK(spilled < 9);
 }
+
+namespace {
+
+void hold_job(const std::string& text, const std::vector<std::string>& settings) {
+  const Job job = config::load_job(config::text_source(text, "test"), settings,
+                                   {STEPCAST_SOURCE_DIR});
+  studies::PlanOptions quick;
+  quick.effort = studies::PlanEffort::kQuick;
+  const studies::PlanReport report = studies::plan(job, quick);
+  REQUIRE_FALSE(report.plans.empty());
+  const EmbeddingPlan& best = report.plans.front().plan;
+  CHECK(best.lower_bound > 0.5 * best.predicted_step);
+  CHECK(best.predicted_step >= best.lower_bound * (1 - 1e-9));
+}
+
+}  // namespace
+
+TEST_CASE("tables of many features step no faster than their bound",
+          "[studies][plan][bound]") {
+  hold_job("{}", {"workload=dlrm-v4", "system=mi355x-8", "devices=32"});
+}
