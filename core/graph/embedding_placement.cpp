@@ -68,7 +68,7 @@ std::span<const std::int32_t> EmbeddingPlacement::held_by(std::int32_t rank,
       std::partition_point(all.begin(), all.end(), [&](std::int32_t s) { return at(s) < route; });
   const auto last =
       std::partition_point(first, all.end(), [&](std::int32_t s) { return at(s) == route; });
-  return {first, last};
+  return {all.data() + (first - all.begin()), static_cast<std::size_t>(last - first)};
 }
 
 std::int64_t EmbeddingPlacement::width(std::int32_t rank, EmbeddingRoute route) const {
