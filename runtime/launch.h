@@ -9,7 +9,7 @@ namespace stepcast::runtime {
 /// The environment, as `NAME=value` strings: whoever may read it passes it in.
 using Environment = std::vector<std::string>;
 
-/// Which rank a launcher (Open MPI, MPICH, Intel MPI, srun with PMI) started this process as; empty
+/// The rank a launcher (Open MPI, MPICH, Intel MPI, srun with PMI) started this process as; empty
 /// without one. A Slurm batch script itself is not a rank, although SLURM_PROCID is set in it.
 std::string_view launched_rank(const Environment& environment);
 /// Tasks that srun started this one with; 1 without srun, and in a batch script itself.

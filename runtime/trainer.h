@@ -39,7 +39,7 @@ struct RunOptions {
   std::uint64_t seed = 0;
   const System* emulate = nullptr;  ///< paces collectives to this system's fabric; CPU only
   std::string data_file;            ///< Criteo TSV or text; empty: drawn from the workload's laws
-  /// Where the state is saved, and a checkpoint to go on from, which `first_step` steps led to.
+  /// Folder of the saved state, and a checkpoint to go on from, which `first_step` steps led to.
   CheckpointOptions checkpoint;
   std::filesystem::path resume;
   std::int64_t first_step = 0;

@@ -23,7 +23,7 @@ namespace stepcast::cli {
 ///   report.section("bound").fact("gap", 0.01);
 ///   report.print(std::cout);
 ///
-/// Where the console has a screen, what is for programs goes there as text, too.
+/// A console with a screen gets what is for programs as text, too.
 class Report {
  public:
   /// A whole document: its first fact is what made it.

@@ -22,7 +22,7 @@ namespace stepcast::planner::internal {
 /// The weights are raised by subgradient steps (the Lagrangian dual of the relaxation); tables
 /// whose pieces do not fit under what the relaxation says are fixed one by one, the least bound
 /// first. Every set of fixed charges is looked at, once its charges and the bound without any are
-/// not above another's; memory, where groups lie and how pieces fit together are not. Source:
+/// not above another's; where groups lie and how pieces fit together are not. Source:
 /// Geoffrion, "Lagrangean relaxation for integer programming", Math. Prog. Study 2, 1974; Land and
 /// Doig, "An automatic method of solving discrete programming problems", Econometrica 28, 1960.
 /// Checked against brute force by tests/planner/solver_test.cpp.
