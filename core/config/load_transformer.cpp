@@ -2,6 +2,7 @@
 #include "core/config/internal/access_reader.h"
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/layer_loaders.h"
+#include "core/config/internal/layer_pattern.h"
 
 namespace stepcast::config {
 namespace {
@@ -117,7 +118,8 @@ const Keys<LatentAttention>& latent_keys() {
 const Keys<TransformerWorkload>& transformer_keys() {
   using T = TransformerWorkload;
   using W = const Writing&;
-  static const Keys<T> keys{
+  static const Keys<T> keys = [] {
+    Keys<T> all{
       integer_key("layers", &T::layers, 1, kMostLayers, "layers").needed("the number of layers"),
       integer_key("hidden", &T::hidden, 1, kWidest, "width").needed("the hidden width"),
       integer_key("heads", &T::heads, 1, 1 << 16, "attention heads")
@@ -140,6 +142,10 @@ const Keys<TransformerWorkload>& transformer_keys() {
       boolean_key("tied_embeddings", &T::tied_embeddings, "the head is the embedding").usual(false),
       boolean_key("parallel_block", &T::parallel_block,
                   "attention and feed-forward block read the same input")
+          .terse_usual(false)
+          .written_after("dropout"),
+      boolean_key("output_gate", &T::output_gate,
+                  "attention's output is multiplied by a gate, a projection of its input")
           .terse_usual(false)
           .written_after("dropout"),
       boolean_key("dropout", &T::dropout,
@@ -170,6 +176,10 @@ const Keys<TransformerWorkload>& transformer_keys() {
           [](const T& t, W) {
             return t.approximated.empty() ? OrderedJson() : OrderedJson(t.approximated);
           })};
+    const Keys<T> pattern = layer_pattern_keys();
+    all.insert(all.end() - 1, pattern.begin(), pattern.end());
+    return all;
+  }();
   return keys;
 }
 
@@ -237,7 +247,12 @@ TransformerWorkload transformer_from(const Value& v) {
   if (const auto moe = v.find("moe")) {
     w.moe = experts_from(*moe, w.layers);
   }
-  if (const auto width = v.find("ffn_hidden"); width || !w.moe || w.moe->first_dense_layers > 0) {
+  check_pattern(v, w);
+  const auto dense = [](const BlockKind& kind) { return kind.feed_forward == FeedForward::kDense; };
+  const bool has_dense = w.pattern.empty()
+                             ? !w.moe || w.moe->first_dense_layers > 0
+                             : std::any_of(w.pattern.begin(), w.pattern.end(), dense);
+  if (v.find("ffn_hidden") || has_dense || !w.moe) {
     w.ffn_hidden = v.at("ffn_hidden", "the width of the feed-forward layer").integer(1, kWidest);
   } else {
     w.ffn_hidden = w.moe->ffn_hidden;  // no layer has it
@@ -246,6 +261,10 @@ TransformerWorkload transformer_from(const Value& v) {
     throw InputError(v.where("mla"),
                      "latent attention has rotary positions and no biases, a gelu model the "
                      "opposite; use activation swiglu, geglu or squared_relu");
+  }
+  if (w.recurrent && !w.recurrent->scans()) {  // each column of the residual stream by itself
+    w.recurrent->heads = w.hidden;
+    w.recurrent->value_dim = 1;
   }
   if (w.full_attention_every > 0 && w.window == 0) {
     v.at("full_attention_every", "")
@@ -257,6 +276,11 @@ TransformerWorkload transformer_from(const Value& v) {
             "found true: a parallel block has one dense feed-forward block and multi-head or "
             "grouped "
             "attention; use false, or remove moe and mla");
+  }
+  if (w.output_gate && (w.mla || w.parallel_block || !w.llama_style())) {
+    v.at("output_gate", "")
+        .reject("found true: a gate is modelled beside multi-head or grouped attention without "
+                "biases; use false, or leave out mla, parallel_block and gelu");
   }
   if (w.llama_style() && !w.mla && w.head_dim % 2 != 0) {
     throw InputError(v.where("head_dim"),

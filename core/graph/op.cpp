@@ -9,7 +9,7 @@ namespace {
 constexpr std::array<std::string_view, static_cast<std::size_t>(Phase::kCount)> kPhases{
     "input", "forward", "recompute", "backward", "gradient_sync", "optimizer"};
 constexpr std::array<std::string_view, static_cast<std::size_t>(OpClass::kCount)> kClasses{
-    "gemm", "attention", "embedding", "memory_bound", "recorded", "collective"};
+    "gemm", "attention", "scan", "embedding", "memory_bound", "recorded", "collective"};
 
 template <typename Names>
 auto index_of(const Names& names, std::string_view name) {
@@ -37,6 +37,7 @@ std::string_view name_of(OptimizerKind kind) {
   return "unknown";
 }
 
+std::string_view name_of(ScanRule rule) { return rule == ScanRule::kDelta ? "delta" : "decay"; }
 std::string_view name_of(Norm norm) { return norm == Norm::kRmsNorm ? "rms_norm" : "layer_norm"; }
 
 std::string_view name_of(Activation activation) {

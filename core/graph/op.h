@@ -24,6 +24,12 @@ enum class OpKind : std::uint8_t {
                              ///< a key it sees expected in all samples, head_dim}: rows attend
                              ///< within sequences of drawn lengths; qkv -> out, log-sum-exp
   kJaggedAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
+  // Mixers with a state of constant size (core/job/recurrent_mixer.h).
+  kScanForward,   ///< {tokens, heads, key_dim, value_dim, key_heads, chunk}: convolved queries, keys
+                  ///< and values, gates -> out, states between chunks
+  kScanBackward,  ///< same shape: the same, d_out -> d_convolved, d_gates
+  kCausalConvolutionForward,   ///< {tokens, channels, taps}: of each channel by itself
+  kCausalConvolutionBackward,  ///< same shape: dy, x, weights -> dx, d_weights
   // Embedding bags.
   kIndexPack,  ///< {lookups, bags, peers, lookups whose owner depends on the row}: sorts the local
                ///< batch's ids by owner into the send buffer

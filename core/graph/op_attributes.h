@@ -71,6 +71,13 @@ struct PoolAttributes {
   bool operator==(const PoolAttributes&) const = default;
 };
 
+struct ScanAttributes {
+  ScanRule rule = ScanRule::kDecay;
+  static constexpr std::string_view kName = "scan";
+  static constexpr std::array<std::string_view, 1> kFields{"rule"};
+  bool operator==(const ScanAttributes&) const = default;
+};
+
 struct ActivationAttributes {
   Activation activation = Activation::kNone;
   static constexpr std::string_view kName = "activation";
@@ -128,8 +135,8 @@ struct RecordedAttributes {
 /// Attributes of an op besides its sizes. Each kind takes one alternative (OpTraits::attributes).
 using OpAttributes =
     std::variant<std::monostate, GemmAttributes, AttentionAttributes, JaggedAttributes,
-                 EmbeddingAttributes, TierAttributes, PoolAttributes, ActivationAttributes,
-                 NormAttributes, ColumnAttributes, DispatchAttributes, OptimizerAttributes,
+                 EmbeddingAttributes, TierAttributes, PoolAttributes, ScanAttributes,
+                 ActivationAttributes, NormAttributes, ColumnAttributes, DispatchAttributes, OptimizerAttributes,
                  CollectiveAttributes, RecordedAttributes>;
 
 }  // namespace stepcast

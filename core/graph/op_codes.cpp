@@ -41,6 +41,7 @@ struct CodeWriter {
   void operator()(const PoolAttributes& a) const { route(kPoolRoute, a.route); }
   void operator()(const ActivationAttributes& a) const { variant(a.activation); }
   void operator()(const NormAttributes& a) const { variant(a.norm); }
+  void operator()(const ScanAttributes& a) const { variant(a.rule); }
   void operator()(const DispatchAttributes& a) const { variant(a.way); }
   void operator()(const OptimizerAttributes& a) const { variant(a.kind); }
   void operator()(const CollectiveAttributes& a) const {
@@ -94,6 +95,7 @@ struct CodeReader {
   }
   void operator()(ActivationAttributes& a) const { variant(a.activation, Activation::kSigmoid); }
   void operator()(NormAttributes& a) const { variant(a.norm, Norm::kRmsNorm); }
+  void operator()(ScanAttributes& a) const { variant(a.rule, ScanRule::kDelta); }
   void operator()(DispatchAttributes& a) const { variant(a.way, CopyWay::kBack); }
   void operator()(OptimizerAttributes& a) const { variant(a.kind, OptimizerKind::kAdagrad); }
   void operator()(CollectiveAttributes& a) const {

@@ -32,6 +32,7 @@ enum class TrafficKind : std::uint8_t {
 enum class OpClass : std::uint8_t {
   kGemm,
   kAttention,
+  kScan,  ///< of state-space layers and linear attention
   kEmbedding,
   kMemoryBound,
   kRecorded,
@@ -58,12 +59,18 @@ enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
 /// Direction of exchanges and sorts of copies: to their experts, or back to their tokens.
 enum class CopyWay : std::uint8_t { kThere, kBack };
 enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
+/// Rule by which the state of a scan takes in a token.
+enum class ScanRule : std::uint8_t {
+  kDecay,  ///< decays and adds
+  kDelta   ///< and first takes out what the key held
+};
 /// Function that an all-reduce computes of the members' elements.
 enum class Reduction : std::uint8_t { kSum, kMax };
 
 std::string_view name_of(OptimizerKind kind);
 std::string_view name_of(Activation activation);
 std::string_view name_of(Norm norm);
+std::string_view name_of(ScanRule rule);
 
 /// The part of a product that every rank of a tensor group does alike.
 enum class Repeated : std::uint8_t { kNothing, kKeysAndValues, kAll };

@@ -131,6 +131,7 @@ std::span<const OpTraits> gemm_traits();
 std::span<const OpTraits> layer_traits();
 std::span<const OpTraits> loss_traits();
 std::span<const OpTraits> row_wise_traits();
+std::span<const OpTraits> scan_traits();
 std::span<const OpTraits> step_traits();
 
 }  // namespace stepcast

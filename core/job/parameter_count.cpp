@@ -29,21 +29,29 @@ std::int64_t attention(const TransformerWorkload& m) {
            a.kv_rank * m.heads * (a.nope_dim + a.v_dim) + m.heads * a.v_dim * m.hidden;
   }
   const std::int64_t qkv = m.query_width() + 2 * m.kv_width();
-  return m.hidden * qkv + m.query_width() * m.hidden + (m.llama_style() ? 0 : qkv + m.hidden);
+  const std::int64_t gate = m.output_gate ? m.hidden * m.query_width() : 0;
+  return m.hidden * qkv + gate + m.query_width() * m.hidden + (m.llama_style() ? 0 : qkv + m.hidden);
 }
 
 std::int64_t count(const TransformerWorkload& m, std::int64_t sequence, bool active) {
   const bool gpt = !m.llama_style();
   const std::int64_t norm = m.hidden * (gpt ? 2 : 1);
-  const std::int64_t norms = m.parallel_block ? norm : 2 * norm;
-  std::int64_t layers = m.layers * (attention(m) + norms);
-  const std::int64_t dense = m.moe ? std::min(m.layers, m.moe->first_dense_layers) : m.layers;
-  layers += dense * feed_forward(m, m.ffn_hidden, gpt);
-  if (m.moe) {
-    const MixtureOfExperts& e = *m.moe;
-    const std::int64_t used = (active ? e.per_token : e.experts) + e.shared;
-    layers +=
-        (m.layers - dense) * (m.hidden * e.experts + used * feed_forward(m, e.ffn_hidden, false));
+  std::int64_t layers = 0;
+  for (std::int64_t i = 0; i < m.layers; ++i) {
+    const BlockKind kind = m.kind_of(i);
+    if (kind.mixer != Mixer::kNone) {
+      layers += norm + (kind.attends() ? attention(m) : m.recurrent->parameters(m.hidden));
+    }
+    if (kind.feed_forward != FeedForward::kNone) {
+      layers += m.parallel_block ? 0 : norm;
+    }
+    if (kind.feed_forward == FeedForward::kDense) {
+      layers += feed_forward(m, m.ffn_hidden, gpt);
+    } else if (kind.feed_forward == FeedForward::kExperts) {
+      const MixtureOfExperts& e = *m.moe;
+      const std::int64_t used = (active ? e.per_token : e.experts) + e.shared;
+      layers += m.hidden * e.experts + used * feed_forward(m, e.ffn_hidden, false);
+    }
   }
   const std::int64_t vocabulary = m.vocabulary * m.hidden * (m.tied_embeddings ? 1 : 2);
   return layers + vocabulary + (gpt ? sequence * m.hidden : 0) + norm;

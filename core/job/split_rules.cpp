@@ -38,6 +38,11 @@ Broken layers(const Job& job, const TransformerWorkload& w) {
                       "latent attention has rotary positions and no biases; use an activation "
                       "other than gelu"};
   }
+  if (w.output_gate && (job.phase != JobPhase::kTrain || job.parallel.context > 1 || job.lora)) {
+    return BrokenRule{"workload.output_gate",
+                      "a gate of attention is modelled in training without adapters, whole "
+                      "sequences on a rank; use train, parallel.context 1 and no lora"};
+  }
   if (w.parallel_block && (w.moe || w.mla)) {
     return BrokenRule{"workload.parallel_block",
                       "a parallel block has one dense feed-forward block and multi-head or grouped "
@@ -46,6 +51,38 @@ Broken layers(const Job& job, const TransformerWorkload& w) {
   if (job.dense_optimizer == OptimizerKind::kRowwiseAdagrad) {
     return BrokenRule{"optimizer",
                       "rowwise_adagrad is for embedding tables; use adam, adagrad or sgd"};
+  }
+  return std::nullopt;
+}
+
+/// Mixers with a state are modelled in training, whole sequences on a rank.
+Broken recurrent(const Job& job, const TransformerWorkload& w) {
+  if (!w.recurrent) {
+    return std::nullopt;
+  }
+  const RecurrentMixer& r = *w.recurrent;
+  const Parallel& p = job.parallel;
+  if (job.phase != JobPhase::kTrain) {
+    return BrokenRule{"phase", "layers with a state are modelled in training only; use train"};
+  }
+  if (p.context > 1) {
+    return BrokenRule{"parallel.context",
+                      fmt::format("{}, but layers with a state are modelled with whole sequences "
+                                  "on a rank; use 1",
+                                  p.context)};
+  }
+  if (job.lora) {
+    return BrokenRule{"lora", "adapters of layers with a state are not modelled; leave lora out"};
+  }
+  if (w.dropout) {
+    return BrokenRule{"workload.dropout", "layers with a state have none; use false"};
+  }
+  const std::int64_t shared = std::gcd(r.heads, r.scans() ? r.key_heads : r.heads);
+  if (shared % p.tensor != 0) {
+    return BrokenRule{"parallel.tensor",
+                      fmt::format("{} does not divide the {} heads of keys and {} of values of "
+                                  "layers with a state; use {}",
+                                  p.tensor, r.key_heads, r.heads, divisors(shared, shared))};
   }
   return std::nullopt;
 }
@@ -343,8 +380,8 @@ Broken hidden_experts(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 10> kSplitRules{
-    layers, tensor,  context,         sequence_parallel,  narrow_attention,
+constexpr std::array<TransformerRule, 11> kSplitRules{
+    layers, tensor,  recurrent,       context,            sequence_parallel, narrow_attention,
     dense,  experts, grouped_experts, dispatched_experts, hidden_experts};
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "core/formats.h"
 #include "core/graph/op_enums.h"
 #include "core/graph/step_inputs.h"
+#include "core/job/recurrent_mixer.h"
 
 namespace stepcast {
 
@@ -49,6 +50,26 @@ struct LatentAttention {
   [[nodiscard]] std::int64_t query_dim() const { return nope_dim + rope_dim; }
 };
 
+/// What of a layer mixes the tokens of a sequence.
+enum class Mixer : std::uint8_t {
+  kNone,
+  kAttention,  ///< to all tokens before
+  kWindow,     ///< to those in the model's window
+  kRecurrent   ///< TransformerWorkload::recurrent
+};
+/// What of a layer works on each token by itself.
+enum class FeedForward : std::uint8_t { kNone, kDense, kExperts };
+/// A kind of layer: a mixer, a feed-forward block or one after the other, each with a norm before
+/// it and added to the residual stream.
+struct BlockKind {
+  Mixer mixer = Mixer::kAttention;
+  FeedForward feed_forward = FeedForward::kDense;
+  auto operator<=>(const BlockKind&) const = default;
+  [[nodiscard]] bool attends() const {
+    return mixer == Mixer::kAttention || mixer == Mixer::kWindow;
+  }
+};
+
 /// A decoder-only transformer. Defaults follow CONTRACT section 3.
 struct TransformerWorkload {
   std::int64_t layers = 0;
@@ -64,12 +85,28 @@ struct TransformerWorkload {
   /// With `window`: every n-th layer (n, 2n, ..., counted from 1) sees all keys before it; 0: none
   /// does. Gemma 3 has n = 6, gpt-oss n = 2.
   std::int64_t full_attention_every = 0;
-  /// Keys a query of this layer, counted from 0, sees; 0: all before it.
+  std::optional<RecurrentMixer> recurrent;
+  /// Kinds of layers in order, over and over until there are `layers`. Empty: attention in each,
+  /// as `window` and `full_attention_every` say, and a feed-forward block or, after
+  /// `moe->first_dense_layers`, experts.
+  std::vector<BlockKind> pattern;
+  /// The kind of a layer, counted from 0.
+  [[nodiscard]] BlockKind kind_of(std::int64_t layer) const {
+    if (!pattern.empty()) {
+      return pattern[static_cast<std::size_t>(layer) % pattern.size()];
+    }
+    const bool all = full_attention_every > 0 && (layer + 1) % full_attention_every == 0;
+    return {window > 0 && !all ? Mixer::kWindow : Mixer::kAttention,
+            moe && layer >= moe->first_dense_layers ? FeedForward::kExperts : FeedForward::kDense};
+  }
+  /// Keys a query of this layer sees; 0: all before it.
   [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
-    return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : window;
+    return kind_of(layer).mixer == Mixer::kWindow ? window : 0;
   }
   /// Attention probabilities, both branches and the embedding lose values in training.
   bool dropout = false;
+  /// Attention's output is multiplied by a gate, a projection of its input (Qwen3-Next).
+  bool output_gate = false;
   bool parallel_block = false;  ///< attention and feed-forward block read one norm, side by side
   std::optional<LatentAttention> mla;  ///< then kv_heads and head_dim say nothing
   std::optional<MixtureOfExperts> moe;
@@ -78,7 +115,7 @@ struct TransformerWorkload {
   std::vector<std::string> approximated;
   /// True if this layer has experts instead of one feed-forward block.
   [[nodiscard]] bool has_experts(std::int64_t layer) const {
-    return moe && layer >= moe->first_dense_layers;
+    return kind_of(layer).feed_forward == FeedForward::kExperts;
   }
   /// GPT style (LayerNorm with bias, learned positions, biased projections) when the activation is
   /// gelu; Llama style (RMSNorm, rotary positions, no biases) otherwise.

@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <array>
-#include <set>
+#include <cmath>
 
 #include "interop/formats.h"
-#include "interop/hugging_face/model_class.h"
-#include "interop/window_pattern.h"
+#include "interop/hugging_face/layer_kinds.h"
 
 // config.json of Hugging Face transformers -> workload, by its keys. The model's type decides only
 // what a file leaves to its class (kClasses). Layers that a workload cannot say are rejected
@@ -12,47 +11,15 @@
 namespace stepcast::interop {
 namespace {
 
-/// Whole numbers, flags and lists that change no shape. Texts, fractions and values that are off,
-/// zero or empty need no entry, nor do numbers of tokens ("..._token_id").
-const std::set<std::string_view> kHarmless{
-    // Names, and how text is generated.
-    "architectures", "auto_map", "task_specific_params", "use_cache", "return_dict", "id2label",
-    "label2id", "verbose", "output_past", "output_attentions", "output_hidden_states",
-    "output_scores", "return_dict_in_generate", "use_return_dict", "torchscript", "use_bfloat16",
-    "pruned_heads", "do_sample", "early_stopping", "max_length", "min_length", "temperature",
-    "top_k", "top_p", "num_beams", "num_beam_groups", "no_repeat_ngram_size",
-    "encoder_no_repeat_ngram_size", "num_return_sequences", "bad_words_ids", "suppress_tokens",
-    "begin_suppress_tokens", "remove_invalid_values",
-    // Lengths (batch_of reads them), positions, norms, dropout.
-    "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len",
-    "original_max_position_embeddings", "initial_context_length", "init_config", "rope_theta",
-    "rope_scaling", "rope_parameters", "rope_interleave", "rotary_emb_base", "rotary_dim",
-    "no_rope_layers", "no_rope_layer_interval", "learned_pos_emb", "embedding_fraction",
-    "offset_alibi", "summary_first_dropout", "summary_proj_to_labels", "summary_use_proj",
-    "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn",
-    "masked_softmax_fusion", "apply_residual_connection_post_layernorm",
-    "attention_softmax_in_fp32", "bias_dropout_fusion", "slow_but_exact", "skip_bias_add",
-    "skip_bias_add_qkv", "pretraining_tp", "query_pre_attn_scalar", "clip_qkv", "swiglu_limit",
-    "embedding_multiplier", "attn_temperature_tuning", "floor_scale", "qk_head_dim",
-    // Biases of single projections: below a thousandth of the work.
-    "attention_bias", "mlp_bias", "no_bias", "use_qkv_bias", "qkv_bias", "bias", "use_bias",
-    // Routing details; the balance of the experts is moe.routing.
-    "output_router_logits", "norm_topk_prob", "seq_aux", "ep_size", "use_routing_bias",
-    // Not trained by the published model code.
-    "quantization_config", "compression_config", "max_window_layers"};
-
 /// Keys of layers that a workload cannot say.
-constexpr std::array<std::pair<std::string_view, const char*>, 18> kOtherLayers{
-    {{"hybrid_override_pattern", "state-space layers"},
-     {"layers_block_type", "state-space layers"},
-     {"mamba_d_state", "state-space layers"},
-     {"mamba_d_ssm", "state-space layers"},
-     {"ssm_cfg", "state-space layers"},
-     {"state_size", "state-space layers"},
-     {"linear_attn_config", "linear attention"},
-     {"linear_num_key_heads", "linear attention"},
-     {"attn_type_list", "linear attention"},
-     {"attention_hidden_size", "linear attention"},
+constexpr std::array<std::pair<std::string_view, const char*>, 15> kOtherLayers{
+    {{"mamba_d_ssm", "attention and state-space layers side by side"},
+     {"num_mem_blocks", "blocks that several layers share"},
+     {"attention_hidden_size", "blocks that several layers share"},
+     {"ssm_cfg", "state-space layers of the first Mamba"},
+     {"state_size", "state-space layers of the first Mamba"},
+     {"moe_latent_size", "experts in a narrower space"},
+     {"attn_type_list", "lightning attention"},
      {"lru_width", "recurrent layers"},
      {"compress_ratios", "compressed attention"},
      {"compress_rates", "compressed attention"},
@@ -62,70 +29,8 @@ constexpr std::array<std::pair<std::string_view, const char*>, 18> kOtherLayers{
      {"encoder_layers", "an encoder and a decoder"},
      {"d_kv", "an encoder and a decoder"}}};
 
-constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
-
-/// Reads one config.json and remembers what it read.
-class Reader {
- public:
-  explicit Reader(const Value& v) : v_(v) {}
-
-  std::optional<Value> find(std::string_view key) {
-    seen_.insert(std::string(key));
-    const auto it = v_.json().find(std::string(key));
-    return it == v_.json().end() || it->is_null() ? std::nullopt : v_.find(key);
-  }
-  /// The first of several spellings.
-  std::optional<Value> find(std::initializer_list<const char*> keys) {
-    std::optional<Value> found;
-    for (const char* key : keys) {
-      const auto v = find(key);
-      found = found ? found : v;
-    }
-    return found;
-  }
-  std::int64_t integer(std::initializer_list<const char*> keys) {
-    const auto found = find(keys);
-    return found ? found->integer(1, kLargestCount)
-                 : v_.at(*keys.begin(), "a number of a model of text").integer(1, 1);
-  }
-  std::int64_t integer_or(std::initializer_list<const char*> keys, std::int64_t otherwise) {
-    const auto v = find(keys);
-    return v ? v->integer(0, kLargestCount) : otherwise;
-  }
-  bool flag_or(const char* key, bool otherwise) {
-    const auto v = find(key);
-    return v ? v->boolean() : otherwise;
-  }
-  /// Notes a feature of the model that a workload cannot say.
-  void approximate(const std::string& what) { approximated_.push_back(what); }
-  [[nodiscard]] const std::vector<std::string>& approximated() const { return approximated_; }
-  /// Notes the keys that nothing has read.
-  void name_unread() {
-    std::string names;
-    for (const auto& [key, value] : v_.members()) {
-      const Json& j = value.json();
-      const bool shapeless = j.is_null() || j.is_string() || j.is_number_float() || j == false ||
-                             j == 0 || ((j.is_array() || j.is_object()) && j.empty());
-      const bool token = key.ends_with("_token_id") || key.ends_with("_token_index") ||
-                         key.ends_with("_token_ids");
-      if (!shapeless && !token && seen_.count(key) == 0 && kHarmless.count(key) == 0) {
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", key.substr(0, 80));
-      }
-    }
-    if (!names.empty()) {
-      approximate(fmt::format("keys that are not read: {}", names));
-    }
-  }
-  [[nodiscard]] const Value& value() const { return v_; }
-
- private:
-  const Value& v_;
-  std::set<std::string> seen_;
-  std::vector<std::string> approximated_;
-};
-
 std::string activation_of(Reader& r, const ModelClass& c) {
-  const auto v = r.find({"hidden_activation", "hidden_act", "activation_function"});
+  const auto v = r.find({"hidden_activation", "hidden_act", "mlp_hidden_act", "activation_function"});
   const std::string text = v ? v->text("the name of an activation") : std::string(c.activation);
   const bool gelu = text.starts_with("gelu");
   if (c.gated && (text == "silu" || text == "swish" || text == "swiglu" || gelu)) {
@@ -136,67 +41,6 @@ std::string activation_of(Reader& r, const ModelClass& c) {
   }
   v->reject(fmt::format("found \"{}\"; models of this type are read with {}", text.substr(0, 40),
                         c.gated ? "silu or gelu" : "gelu or relu2"));
-}
-
-/// Layers that see all keys, as `layer_types` or the like says; nothing where the file has no list.
-std::optional<std::vector<bool>> full_layers(Reader& r) {
-  std::vector<bool> full;
-  if (const auto pattern = r.find("hybrid_layer_pattern")) {  // MiMo: 1 has a window
-    for (const Value& windowed : pattern->items("0 or 1 for each layer")) {
-      full.push_back(windowed.integer(0, 1) == 0);
-    }
-    return full;
-  }
-  const auto types = r.find("layer_types");
-  if (!types) {
-    return std::nullopt;
-  }
-  bool sparse = false;
-  for (const Value& type : types->items("a list of kinds of attention")) {
-    const std::string kind = type.text("full_attention or sliding_attention");
-    const bool narrow = kind == "sliding_attention" || kind == "chunked_attention";
-    sparse = sparse || kind.find("sparse") != std::string::npos;
-    if (!narrow && !sparse && kind != "full_attention") {
-      type.reject(fmt::format(
-          "found \"{}\", expected full_attention, sliding_attention or chunked_attention: stepcast "
-          "does not model layers of other kinds",
-          kind.substr(0, 40)));
-    }
-    full.push_back(!narrow);
-  }
-  if (sparse) {
-    r.approximate("sparse attention (every query sees all keys: slower)");
-  }
-  return full;
-}
-
-/// A window of all layers, of all but every n-th, or of none.
-void read_window(Reader& r, Json& w, const ModelClass& c) {
-  const bool windowed = r.flag_or("use_sliding_window", true);
-  const std::int64_t pattern =
-      r.integer_or({"sliding_window_pattern", "no_rope_layer_interval"}, c.full_every);
-  const auto chunk = r.find("attention_chunk_size");  // Llama 4
-  const auto narrow = r.find({"sliding_window", "sliding_window_size"});
-  const auto window = narrow ? narrow : chunk;
-  std::optional<std::int64_t> every = pattern > 1 ? pattern : 0;
-  if (const auto full = full_layers(r)) {
-    every = full_attention_every(*full);
-  }
-  if (!window || !windowed || every == 1) {
-    return;
-  }
-  const std::int64_t width = window->integer(1, 1 << 26);
-  if (!every) {
-    r.approximate(fmt::format("windows of {} on some layers (all see all keys: slower)", width));
-    return;
-  }
-  if (!narrow) {
-    r.approximate("attention in chunks (as windows: slower in longer sequences)");
-  }
-  w["window"] = width;
-  if (*every > 0) {
-    w["full_attention_every"] = *every;
-  }
 }
 
 void read_heads(Reader& r, Json& w) {
@@ -215,49 +59,6 @@ void read_heads(Reader& r, Json& w) {
   if (const auto dim = r.find("head_dim")) {
     w["head_dim"] = dim->integer(1, 1 << 16);
   }
-}
-
-/// Layers without experts where a file says which have them.
-std::int64_t dense_layers(Reader& r, std::int64_t layers) {
-  std::vector<bool> dense(static_cast<std::size_t>(layers), false);
-  const auto at = [&](std::int64_t i) { return dense.at(static_cast<std::size_t>(i)); };
-  const auto set = [&](const auto& is_dense) {
-    for (std::int64_t i = 0; i < layers; ++i) {
-      dense[static_cast<std::size_t>(i)] = at(i) || is_dense(i);
-    }
-  };
-  const std::int64_t first =
-      r.integer_or({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"}, 0);
-  set([&](std::int64_t i) { return i < first; });
-  const auto frequency = r.find(
-      {"moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"});
-  if (frequency && frequency->json().is_array()) {
-    const std::vector<Value> has = frequency->items("0 or 1 for each layer");
-    set([&](std::int64_t i) {
-      return static_cast<std::size_t>(i) < has.size() &&
-             has[static_cast<std::size_t>(i)].integer(0, 1) == 0;
-    });
-  } else if (frequency) {
-    const std::int64_t every = frequency->integer(1, kLargestCount);
-    set([&](std::int64_t i) { return (i + 1) % every != 0; });
-  }
-  if (const auto list = r.find("mlp_only_layers")) {
-    for (const Value& layer : list->items("layers without experts")) {
-      dense.at(static_cast<std::size_t>(layer.integer(0, layers - 1))) = true;
-    }
-  }
-  if (const auto types = r.find("mlp_layer_types")) {
-    const std::vector<Value> kinds = types->items("\"dense\" or \"sparse\" for each layer");
-    set([&](std::int64_t i) {
-      return static_cast<std::size_t>(i) < kinds.size() &&
-             kinds[static_cast<std::size_t>(i)].is("dense");
-    });
-  }
-  const std::int64_t n = std::count(dense.begin(), dense.end(), true);
-  if (!std::all_of(dense.begin(), dense.begin() + n, [](bool d) { return d; })) {
-    r.approximate("layers without experts among those with them (they come first here)");
-  }
-  return n;
 }
 
 void read_experts(Reader& r, Json& w, const ModelClass& c, std::int64_t experts) {
@@ -280,7 +81,6 @@ void read_experts(Reader& r, Json& w, const ModelClass& c, std::int64_t experts)
     }
   }
   moe["shared"] = shared;
-  moe["first_dense_layers"] = dense_layers(r, w["layers"].get<std::int64_t>());
   const std::int64_t groups = r.integer_or({"n_group"}, 1);
   const std::int64_t limit = r.integer_or({"topk_group"}, groups);
   const auto method = r.find("topk_method");
@@ -307,9 +107,25 @@ void read_objects(Reader& r, Json& w) {
   }
 }
 
+/// LFM2 makes a width of three matrices out of that of two: two thirds, a multiple of a unit.
+std::int64_t lfm_width(Reader& r, std::int64_t given) {
+  const auto factor = r.find("block_ffn_dim_multiplier");
+  const double width =
+      std::floor(static_cast<double>(2 * given / 3) * (factor ? factor->number(0, 1e3) : 1));
+  const std::int64_t unit = std::max<std::int64_t>(1, r.integer_or({"block_multiple_of"}, 256));
+  return (static_cast<std::int64_t>(width) + unit - 1) / unit * unit;
+}
+
 /// The width of the feed-forward block; of GPT-2's kin four times the hidden size.
 std::int64_t width_of(Reader& r, const ModelClass& c, std::int64_t hidden) {
-  const auto width = r.find({"intermediate_size", "n_inner", "ffn_dim"});
+  if (const auto width = r.find("block_ff_dim"); width && r.flag_or("block_auto_adjust_ff_dim", true)) {
+    return lfm_width(r, width->integer(1, kLargestCount));
+  }
+  const bool experts = r.integer_or({"num_local_experts", "num_experts"}, 0) > 0;
+  const auto only = r.find("shared_intermediate_size");  // Granite without experts
+  const auto width = only && !experts
+                         ? only
+                         : r.find({"intermediate_size", "block_ff_dim", "n_inner", "ffn_dim"});
   const std::int64_t ratio = r.integer_or({"expansion_ratio"}, 4);
   if (width) {
     return width->integer(1, kLargestCount);
@@ -418,7 +234,6 @@ Json workload_of(Reader& r, std::string type) {
   w["ffn_hidden"] = width_of(r, c, w["hidden"].get<std::int64_t>());
   w["activation"] = activation_of(r, c);
   read_objects(r, w);
-  read_window(r, w, c);
   note_additions(r, c);
   w["tied_embeddings"] = r.flag_or("tie_word_embeddings", c.tied);
   if (r.flag_or("use_parallel_residual", c.parallel)) {
@@ -429,6 +244,7 @@ Json workload_of(Reader& r, std::string type) {
   if (experts > 1) {
     read_experts(r, w, c, experts);
   }
+  write_layers(w, layers_of(r, w, c));
   r.name_unread();
   if (!r.approximated().empty()) {
     w["approximated"] = r.approximated();

@@ -21,7 +21,7 @@ constexpr std::array kClasses{
     ModelClass{.type = "gpt_neox", .gated = false, .activation = "gelu", .parallel = true, .gpt = true},
     ModelClass{.type = "gpt_oss", .full_every = 2, .left_out = "sinks of attention and biases of experts"},
     ModelClass{.type = "granite"}, ModelClass{.type = "hunyuan", .qk_norms = true}, ModelClass{.type = "internlm"},
-    ModelClass{.type = "kimi"}, ModelClass{.type = "llama"},
+    ModelClass{.type = "kimi"}, ModelClass{.type = "granitemoehybrid", .tied = true}, ModelClass{.type = "llama"},
     ModelClass{.type = "llama4", .qk_norms = true, .full_every = 4, .shared_experts = 1},
     ModelClass{.type = "mimo"}, ModelClass{.type = "minimax"}, ModelClass{.type = "ministral"},
     ModelClass{.type = "mistral"}, ModelClass{.type = "mixtral"},
@@ -30,7 +30,10 @@ constexpr std::array kClasses{
     ModelClass{.type = "olmo"}, ModelClass{.type = "olmo2", .qk_norms = true, .outer_norms = true},
     ModelClass{.type = "olmo3", .qk_norms = true, .outer_norms = true, .full_every = 4},
     ModelClass{.type = "olmoe", .qk_norms = true}, ModelClass{.type = "phi3"}, ModelClass{.type = "phi4"},
-    ModelClass{.type = "qwen2"}, ModelClass{.type = "qwen3", .qk_norms = true}, ModelClass{.type = "seed_oss"},
+    ModelClass{.type = "bamba"}, ModelClass{.type = "lfm2", .tied = true, .qk_norms = true},
+    ModelClass{.type = "qwen2"}, ModelClass{.type = "qwen3", .qk_norms = true},
+    ModelClass{.type = "qwen3_next", .qk_norms = true, .output_gate = true},
+    ModelClass{.type = "qwen3_5", .qk_norms = true, .output_gate = true}, ModelClass{.type = "seed_oss"},
     ModelClass{.type = "smollm3"}, ModelClass{.type = "step3"},
     ModelClass{.type = "starcoder2", .gated = false, .activation = "gelu", .tied = true, .left_out = "rotary positions (as learned ones)"}};
 // clang-format on

@@ -16,6 +16,7 @@ struct ModelClass {
   bool outer_norms = false;     ///< norms after attention and feed-forward blocks
   std::int64_t full_every = 1;  ///< with a window: layers that see all keys
   std::int64_t shared_experts = 0;
+  bool output_gate = false;  ///< attention's output is multiplied by a gate
   const char* left_out = nullptr;
 };
 /// The class whose type is the longest beginning of `type`; nullptr: none.

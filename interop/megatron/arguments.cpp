@@ -14,6 +14,12 @@ namespace {
 
 void add_model(const Job& job, std::vector<std::string>& a) {
   const TransformerWorkload& m = *job.workload.transformer();
+  if (!m.pattern.empty() || m.output_gate) {
+    throw InputError("workload",
+                     fmt::format("{} has layers of several kinds or a gate of attention, which "
+                                 "stepcast does not write as arguments of Megatron-LM",
+                                 job.workload.name));
+  }
   const auto number = [&a](const char* name, std::int64_t v) {
     a.push_back(fmt::format("--{} {}", name, v));
   };

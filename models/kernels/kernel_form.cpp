@@ -12,6 +12,7 @@
 #include "models/kernels/gemm.h"
 #include "models/kernels/memory_bound.h"
 #include "models/kernels/routing.h"
+#include "models/kernels/scan.h"
 
 namespace stepcast::models {
 namespace {
@@ -202,6 +203,7 @@ std::vector<std::unique_ptr<KernelForm>> make_forms() {
   std::vector<std::unique_ptr<KernelForm>> forms;
   forms.push_back(std::make_unique<GemmTileWave>());
   forms.push_back(std::make_unique<AttentionTiles>());
+  forms.push_back(std::make_unique<ScanRoofline>());
   forms.push_back(std::make_unique<EmbeddingSharedCache>());
   forms.push_back(std::make_unique<MemoryRowwise>());
   forms.push_back(std::make_unique<MemoryRoofline>());  // covers every kind

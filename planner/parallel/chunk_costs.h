@@ -1,6 +1,9 @@
 #pragma once
+#include <algorithm>
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <numeric>
 
 #include "core/graph/op.h"
 
@@ -11,14 +14,52 @@ namespace stepcast::planner {
 enum class ChunkRole : std::uint8_t { kMiddle, kFirst, kLast, kWhole, kEmbedding, kHead };
 constexpr std::size_t kChunkRoles = 6;
 
-/// A quantity of a chunk as a function of its number of layers.
-struct Line {
-  double base = 0, layer = 0;
-  double dense = 0;  ///< of a layer without experts, where others have some
-  [[nodiscard]] double at(std::int64_t layers, std::int64_t of_them_dense) const {
-    return base + layer * static_cast<double>(layers - of_them_dense) +
-           dense * static_cast<double>(of_them_dense);
+/// Most kinds of layers of a model that plans are searched for.
+constexpr std::size_t kMostBlockKinds = 4;
+template <class T>
+using ByKind = std::array<T, kMostBlockKinds>;
+
+/// Layers of each kind.
+struct LayerCounts {
+  ByKind<std::int32_t> of{};
+  [[nodiscard]] std::int32_t all() const { return std::accumulate(of.begin(), of.end(), 0); }
+  /// True if layers of several kinds are among them.
+  [[nodiscard]] bool mixed() const {
+    return std::count_if(of.begin(), of.end(), [](std::int32_t n) { return n > 0; }) > 1;
   }
+  /// The first kind that some are of; 0 where there are none.
+  [[nodiscard]] std::size_t first_kind() const {
+    const auto* found = std::find_if(of.begin(), of.end(), [](std::int32_t n) { return n > 0; });
+    return found == of.end() ? 0 : static_cast<std::size_t>(found - of.begin());
+  }
+  LayerCounts& operator+=(const LayerCounts& other) {
+    for (std::size_t k = 0; k < kMostBlockKinds; ++k) {
+      of[k] += other.of[k];
+    }
+    return *this;
+  }
+  friend LayerCounts operator-(LayerCounts a, const LayerCounts& b) {
+    for (std::size_t k = 0; k < kMostBlockKinds; ++k) {
+      a.of[k] -= b.of[k];
+    }
+    return a;
+  }
+  auto operator<=>(const LayerCounts&) const = default;
+};
+
+/// A quantity of a chunk as a function of its layers.
+struct Line {
+  double base = 0;
+  ByKind<double> layer{};  ///< of one more of each kind
+  [[nodiscard]] double of(const LayerCounts& layers) const {
+    double sum = 0;
+    for (std::size_t k = 0; k < kMostBlockKinds; ++k) {
+      sum += layer[k] * layers.of[k];
+    }
+    return sum;
+  }
+  [[nodiscard]] double at(const LayerCounts& layers) const { return base + of(layers); }
+  [[nodiscard]] double most() const { return *std::max_element(layer.begin(), layer.end()); }
 };
 
 /// The passes of a chunk: seconds on the rank's own clock, ops issued, bytes. Those of weight
@@ -35,15 +76,15 @@ struct PassCosts {
   /// Seconds of a pass by Clock::kLeast that its transfers add to compute alone, where layers are
   /// of two kinds: next to a layer of the other kind compute may hide those of a layer.
   Line forward_exposed, backward_exposed;
-  /// In the pass that needs most; layers of one kind take turns with them. In a model where some
-  /// layers have experts: of those, of the others, of a chunk with both.
+  /// In the pass that needs most; layers of one kind take turns with them.
   Line temporaries;
-  double dense_temporaries = 0;
-  double mixed_temporaries = 0;  ///< from LayerCostProbe::add_mixed on
-  [[nodiscard]] double temporaries_of(std::int64_t layers, std::int64_t of_them_dense) const {
-    return of_them_dense == 0        ? temporaries.at(layers, 0)
-           : of_them_dense == layers ? dense_temporaries
-                                     : mixed_temporaries;
+  ByKind<double> temporaries_alone{};  ///< of a layer of each kind but the first
+  double mixed_temporaries = 0;  ///< of a chunk with several; from LayerCostProbe::add_mixed on
+  [[nodiscard]] double temporaries_of(const LayerCounts& layers) const {
+    const std::size_t kind = layers.first_kind();
+    return layers.mixed() ? mixed_temporaries
+           : kind > 0     ? temporaries_alone[kind]
+                          : temporaries.at(layers);
   }
 };
 

@@ -10,28 +10,25 @@ namespace {
 /// Share of a stage's time from which on issuing makes the device wait for the host here and there.
 constexpr double kHostShare = 0.75;
 
-/// A chunk's layers, by what they add.
-struct LayerCount {
-  std::int32_t kept_dense, kept_other, again_dense, again_other;
+/// A chunk's layers: those whose values are kept, and those that are recomputed.
+struct Recomputed {
+  LayerCounts kept, again;
 };
 
-/// The first `again` layers are recomputed, the first `dense` have no experts.
-LayerCount count_layers(std::int32_t layers, std::int32_t dense, std::int32_t again) {
-  const std::int32_t again_dense = std::min(again, dense);
-  return {dense - again_dense, layers - again - (dense - again_dense), again_dense,
-          again - again_dense};
+/// The first `again` layers of a chunk are recomputed.
+Recomputed recomputed_layers(const PipelineLayout& layout, std::size_t at, std::int32_t again) {
+  const LayerCounts first = layout.first(at, again);
+  return {layout.kinds[at] - first, first};
 }
 
-double mixed(const Line& kept, const Line& recomputed, const LayerCount& n) {
-  return kept.base + kept.dense * n.kept_dense + kept.layer * n.kept_other +
-         recomputed.dense * n.again_dense + recomputed.layer * n.again_other;
+double mixed(const Line& kept, const Line& recomputed, const Recomputed& n) {
+  return kept.at(n.kept) + recomputed.of(n.again);
 }
 
-/// By how much a pass may fall below the sum over its layers, where some have experts and some have
-/// none: compute of one kind may hide the transfers of a layer of the other.
-double hidden_between(const Line& exposed, const Line& again, const LayerCount& n) {
-  const bool both = n.kept_dense + n.again_dense > 0 && n.kept_other + n.again_other > 0;
-  return both ? std::max({exposed.layer, exposed.dense, again.layer, again.dense, 0.0}) : 0;
+/// By how much a pass may fall below the sum over its layers, where they are of several kinds:
+/// compute of one kind may hide the transfers of a layer of another.
+double hidden_between(const Line& exposed, const Line& again, Recomputed n) {
+  return (n.kept += n.again).mixed() ? std::max({exposed.most(), again.most(), 0.0}) : 0;
 }
 
 /// Cost that the states of a chunk add to the step.
@@ -43,9 +40,12 @@ struct ChunkStates {
 
 /// The least of an exchange whose transfers take so long, of a chunk whose last backward pass is
 /// `last`: what that cannot hide, once it falls behind with so many layers that it goes on alike.
-double exposed(const Line& transfers, const Line& last, std::int32_t layers, std::int32_t dense) {
+double exposed(const Line& transfers, const Line& last, const PipelineLayout& layout,
+               std::size_t at) {
+  const std::int32_t layers = layout.layers[at];
   const auto behind = [&](std::int32_t n) {
-    return transfers.at(n, std::min(n, dense)) - last.at(n, std::min(n, dense));
+    const LayerCounts first = layout.first(at, n);
+    return transfers.at(first) - last.at(first);
   };
   const auto settled = std::min(layers, static_cast<std::int32_t>(LayerCostProbe::kSettled));
   return behind(settled) > 0 ? std::max(behind(layers), 0.0) : 0;
@@ -63,22 +63,20 @@ class ChunkStatesOf {
       : states_(states), layout_(layout), passes_(passes), last_(last) {}
   const ChunkStates& at(std::size_t chunk) {
     const auto role = static_cast<std::size_t>(layout_.role[chunk]);
-    const std::int32_t layers = layout_.layers[chunk];
-    const std::int32_t dense = layout_.dense[chunk];
-    if (role != role_ || layers != layers_ || dense != dense_) {
+    const LayerCounts& layers = layout_.kinds[chunk];
+    if (role != role_ || layers != layers_) {
       const StateCosts& c = states_[role];
       const double late =
-          c.meets_ends ? 0 : exposed(c.transfers, passes_.role[role].*last_, layers, dense);
-      now_ = {c.exchange.at(layers, dense),
-              c.after_ends.at(layers, dense),
-              c.update.at(layers, dense),
-              c.begin.at(layers, dense) + c.first.at(layers, dense),
-              c.ops.at(layers, dense),
+          c.meets_ends ? 0 : exposed(c.transfers, passes_.role[role].*last_, layout_, chunk);
+      now_ = {c.exchange.at(layers),
+              c.after_ends.at(layers),
+              c.update.at(layers),
+              c.begin.at(layers) + c.first.at(layers),
+              c.ops.at(layers),
               c.meets_ends,
               late};
       role_ = role;
       layers_ = layers;
-      dense_ = dense;
     }
     return now_;
   }
@@ -89,7 +87,7 @@ class ChunkStatesOf {
   const Passes& passes_;
   Line PassCosts::*last_;
   std::size_t role_ = kChunkRoles;
-  std::int32_t layers_ = 0, dense_ = 0;
+  LayerCounts layers_;
   ChunkStates now_;
 };
 
@@ -128,7 +126,7 @@ ClosedFormModel::ClosedFormModel(const ClosedFormModel& other, CostBasis clock)
 bool ClosedFormModel::applies() {
   time();
   const Overlap& overlap = job_.parallel.overlap;
-  if (model_.host().shares_core || model_.rest_matters() || !layers_alike_) {
+  if (model_.host().shares_core || model_.rest_matters()) {
     return false;
   }
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
@@ -156,7 +154,7 @@ bool ClosedFormModel::bounds_simulator() {
   const bool overlaps =
       (point_.tensor > 1 && overlap.tensor) || (reduced_.has_copies(point_) && overlap.data) ||
       (point_.expert > 1 && overlap.expert) || (point_.pipeline > 1 && overlap.pipeline);
-  return layers_alike_ && (!overlaps || applies());
+  return !overlaps || applies();
 }
 
 void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
@@ -166,11 +164,6 @@ void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& l
   passes_.stages = layout.stages;
   passes_.chunks = layout.chunks;
   passes_.microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
-  const auto every = static_cast<std::int32_t>(job_.workload.transformer()->full_attention_every);
-  const bool even = every == 0 || point.recompute != RecomputeKind::kFirstLayers ||
-                    point.recompute_layers % every == 0;
-  layers_alike_ = even && (every == 0 || std::all_of(layout.layers.begin(), layout.layers.end(),
-                                                     [&](auto n) { return n % every == 0; }));
   const std::size_t all = layout.layers.size();
   recomputed_.resize(all);
   for (std::int32_t s = 0; s < layout.stages; ++s) {
@@ -194,13 +187,13 @@ bool ClosedFormModel::trades_memory_for_time() const {
   for (std::size_t role = 0; role < kChunkRoles; ++role) {
     const PassCosts& k = kept_->role[role];
     const PassCosts& a = again_->role[role];
-    for (const auto part : {&Line::layer, &Line::dense}) {
-      const double saved = k.kept.*part - a.kept.*part;
+    for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
+      const auto of = [kind](const Line& line) { return line.layer[kind]; };
+      const double saved = of(k.kept) - of(a.kept);
       // The pass at work is one of those in flight.
-      if (saved < 0 || !no_more(a.backward_only.*part, k.backward_only.*part + saved) ||
-          !no_more(a.forward_only.*part, k.forward_only.*part + saved) ||
-          !no_more(k.forward.*part, a.forward.*part) ||
-          !no_more(k.backward.*part, a.backward.*part)) {
+      if (saved < 0 || !no_more(of(a.backward_only), of(k.backward_only) + saved) ||
+          !no_more(of(a.forward_only), of(k.forward_only) + saved) ||
+          !no_more(of(k.forward), of(a.forward)) || !no_more(of(k.backward), of(a.backward))) {
         return false;
       }
     }
@@ -234,8 +227,7 @@ void ClosedFormModel::pass_times(const Passes& kept, const Passes& recomputed,
     const auto role = static_cast<std::size_t>(layout_->role[at]);
     const PassCosts& a = kept.role[role];
     const PassCosts& b = recomputed.role[role];
-    const std::int32_t layers = layout_->layers[at];
-    const LayerCount n = count_layers(layers, layout_->dense[at], recomputed_[at]);
+    const Recomputed n = recomputed_layers(*layout_, at, recomputed_[at]);
     const std::size_t before =
         stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
     // Groups of some stages may straddle a unit of the fabric: a line through two of them may run
@@ -294,7 +286,7 @@ void ClosedFormModel::activations() {
   of.recompute = mixture ? RecomputeKind::kNone : of.recompute;
   const auto add_mixed = [&](Passes& passes) {
     for (std::size_t at = 0; at < layout_->layers.size(); ++at) {
-      if (layout_->dense[at] > 0 && layout_->dense[at] < layout_->layers[at]) {
+      if (layout_->kinds[at].mixed()) {
         reduced_.add_mixed(of, layout_->role[at], passes);
       }
     }
@@ -316,14 +308,12 @@ void ClosedFormModel::activations() {
       const auto role = static_cast<std::size_t>(layout_->role[at]);
       const PassCosts& a = kept.role[role];
       const PassCosts& b = recomputed.role[role];
-      const std::int32_t layers = layout_->layers[at];
-      const std::int32_t dense = layout_->dense[at];
-      const LayerCount n = count_layers(layers, dense, recomputed_[at]);
+      const Recomputed n = recomputed_layers(*layout_, at, recomputed_[at]);
       keeps_[c] = mixed(a.kept, b.kept, n);
       during_[2 * c] = mixed(a.backward_only, b.backward_only, n);
       during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, n);
       const PassCosts& wider = recomputed_[at] > 0 ? b : a;
-      most.temporaries = std::max(most.temporaries, wider.temporaries_of(layers, dense));
+      most.temporaries = std::max(most.temporaries, wider.temporaries_of(layout_->kinds[at]));
       if (splits) {
         keeps_[1] = mixed(a.kept_to_weights, b.kept_to_weights, n);
         keeps_[2] = mixed(a.gradients_kept, b.gradients_kept, n);
@@ -415,16 +405,6 @@ double ClosedFormModel::lasting_bytes(const ByRole<StateCosts>& states) {
 }
 
 /// True if the stage's layers have no experts, in a model where others have some.
-bool ClosedFormModel::only_dense(std::int32_t stage) const {
-  for (auto at = static_cast<std::size_t>(stage); at < layout_->layers.size();
-       at += static_cast<std::size_t>(layout_->stages)) {
-    if (layout_->layers[at] > layout_->dense[at]) {
-      return false;
-    }
-  }
-  return true;
-}
-
 double ClosedFormModel::bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const {
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
@@ -432,20 +412,23 @@ double ClosedFormModel::bytes_of(const ByRole<StateCosts>& states, bool with_tem
     double bytes = 0;
     double buffers = 0;
     double temporaries = a.temporaries;
+    LayerCounts of_stage;
+    for (auto at = static_cast<std::size_t>(a.stage); at < layout_->layers.size(); at += stages) {
+      of_stage += layout_->kinds[at];
+    }
+    LayerCounts one;
+    one.of[of_stage.first_kind()] = 1;
     for (auto at = static_cast<std::size_t>(a.stage); at < layout_->layers.size(); at += stages) {
       const StateCosts& c = states[static_cast<std::size_t>(layout_->role[at])];
-      const std::int32_t layers = layout_->layers[at];
-      const std::int32_t dense = layout_->dense[at];
-      bytes += c.parameters.at(layers, dense) + c.gradients.at(layers, dense) +
-               c.optimizer.at(layers, dense);
+      const LayerCounts& layers = layout_->kinds[at];
+      bytes += c.parameters.at(layers) + c.gradients.at(layers) + c.optimizer.at(layers);
       // Chunks share them. One without layers shares the communicators of those that have some.
-      const StateCosts& shared = layers > 0 || layout_->chunks == 1 ? c
+      const StateCosts& shared = layers.all() > 0 || layout_->chunks == 1 ? c
                                  : at == 0 ? states[static_cast<std::size_t>(ChunkRole::kFirst)]
                                            : states[static_cast<std::size_t>(ChunkRole::kLast)];
       buffers =
-          std::max(buffers, &shared == &c ? c.buffers.at(layers, dense)
-                                          : shared.buffers.at(1, only_dense(a.stage) ? 1 : 0));
-      temporaries = std::max(temporaries, c.temporaries.at(layers, dense));
+          std::max(buffers, &shared == &c ? c.buffers.at(layers) : shared.buffers.at(one));
+      temporaries = std::max(temporaries, c.temporaries.at(layers));
     }
     const double activations = a.bytes + (with_temporaries ? temporaries : 0);
     most = std::max(most, bytes + buffers + activations * (1 + fragmentation_));

@@ -35,8 +35,7 @@ struct StepForecast {
 ///   replicas: pipeline transfers and gradient exchange would share links with them; issuing takes
 ///   less than three quarters of a stage's time; messages between stages cannot meet other
 ///   transfers of a rank: they use fabric levels of their own and take less than a tenth of the
-///   stage's time, or less than a hundredth of it; where some layers see a window and some all
-///   keys, every chunk has the model's share of both.
+///   stage's time, or less than a hundredth of it.
 /// Elsewhere it orders candidates, and the simulator decides. Where nothing overlaps with compute,
 /// all that it leaves out is waiting: the simulator is then nowhere more than 1 % faster.
 ///
@@ -94,7 +93,6 @@ class ClosedFormModel {
   void activations();
   [[nodiscard]] double end_of(const ByRole<StateCosts>& states,
                               const std::vector<double>& ends) const;
-  [[nodiscard]] bool only_dense(std::int32_t stage) const;
   [[nodiscard]] double bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const;
   [[nodiscard]] double seconds_of(const ByRole<StateCosts>& states,
                                   const std::vector<double>& ends) const;
@@ -107,7 +105,6 @@ class ClosedFormModel {
   LayerCostProbe reduced_;
   InFlight in_flight_;
   CostBasis clock_;
-  bool layers_alike_ = true;  ///< every chunk has the model's share of layers that see all keys
   double issue_ = 0, step_ = 0;
   double fragmentation_ = 0;  // bytes lost for one of activations
   PlanPoint point_;

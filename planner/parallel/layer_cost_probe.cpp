@@ -10,6 +10,7 @@
 #include "core/graph/embedding_placement.h"
 #include "core/job/layer_split.h"
 #include "planner/parallel/internal/role_lines.h"
+#include "planner/parallel/pipeline_layout.h"
 #include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
@@ -21,24 +22,6 @@ constexpr double kBucketsOfALayer = 8;
 constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
 /// Number of layers that have all the buffers which layers take in turn.
 constexpr std::int64_t kBuffered = 3;
-
-/// Layers of two kinds in turn, a `share` of them like `other`: what a chunk takes on average, and
-/// the temporaries of those that have more.
-void mix(ByRole<PassCosts>& role, const ByRole<PassCosts>& other, double share) {
-  for (std::size_t r = 0; r < kChunkRoles; ++r) {
-    for (const auto field : kPassFields) {
-      Line& line = role[r].*field;
-      const Line& to = other[r].*field;
-      if (field == &PassCosts::temporaries) {
-        line = to.at(1, 0) > line.at(1, 0) ? to : line;
-        continue;
-      }
-      line.base += share * (to.base - line.base);
-      line.layer += share * (to.layer - line.layer);
-      line.dense += share * (to.dense - line.dense);
-    }
-  }
-}
 
 /// Notes the messages that a stage in the middle receives.
 void note_messages(const Program& program, Passes& passes) {
@@ -68,10 +51,14 @@ bool of_one_split(PlanPoint a, const PlanPoint& b) {
   return a == b;
 }
 
-/// True if some layers have experts and some have none.
-bool has_two_kinds(const Job& job) {
-  const TransformerWorkload* model = job.workload.transformer();
-  return model != nullptr && model->moe && model->moe->first_dense_layers > 0;
+TransformerWorkload& model_of(Job& job) {
+  return std::get<TransformerWorkload>(job.workload.model);
+}
+
+std::vector<BlockKind> kinds_of(const Job& job) {
+  STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
+                 job.workload.name);
+  return block_kinds(*job.workload.transformer());
 }
 
 }  // namespace
@@ -80,29 +67,22 @@ LayerCostProbe::LayerCostProbe(const Job& job, const models::CostModel& model, C
     : job_(job),
       model_(model),
       clock_(clock),
-      costs_(model, clock, job.parallel.overlap.data, has_two_kinds(job)) {
-  STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
-                 job.workload.name);
+      costs_(model, clock, job.parallel.overlap.data, kinds_of(job).size() > 1),
+      kinds_(kinds_of(job)),
+      counts_(counts_of(*job.workload.transformer())) {
   if (job.phase != JobPhase::kTrain) {
     throw InputError("phase", "plans are searched for training steps; use train");
   }
-  // Layers are distinguished by kind, not by place: the reduced job has those with experts only,
-  // and those with a window.
-  auto& layers = std::get<TransformerWorkload>(job_.workload.model);
-  full_attention_every_ = std::exchange(layers.full_attention_every, 0);
-  if (layers.moe) {
-    dense_layers_ = layers.moe->first_dense_layers;
-    layers.moe->first_dense_layers = 0;
-  }
+  model_of(job_).pattern = {kinds_.front()};
 }
 
 LayerCostProbe::LayerCostProbe(const LayerCostProbe& other, CostBasis clock)
     : job_(other.job_),
       model_(other.model_),
       clock_(clock),
-      costs_(other.model_, clock, other.job_.parallel.overlap.data, other.dense_layers_ > 0),
-      dense_layers_(other.dense_layers_),
-      full_attention_every_(other.full_attention_every_),
+      costs_(other.model_, clock, other.job_.parallel.overlap.data, other.kinds_.size() > 1),
+      kinds_(other.kinds_),
+      counts_(other.counts_),
       algorithms_(other.algorithms_),
       graphs_(other.graphs_),
       state_graphs_(other.state_graphs_) {}
@@ -110,9 +90,10 @@ LayerCostProbe::LayerCostProbe(const LayerCostProbe& other, CostBasis clock)
 /// True if buckets hold parameters of several layers.
 bool LayerCostProbe::layers_share_buckets(const ByRole<StateCosts>& states,
                                           std::int64_t shards) const {
-  const double whole = states[static_cast<std::size_t>(ChunkRole::kWhole)].gradients.layer;
-  const double layer =
-      whole > 0 ? whole : states[static_cast<std::size_t>(ChunkRole::kMiddle)].gradients.layer;
+  const auto of = [&](ChunkRole role) {
+    return states[static_cast<std::size_t>(role)].gradients.layer.front();
+  };
+  const double layer = of(ChunkRole::kWhole) > 0 ? of(ChunkRole::kWhole) : of(ChunkRole::kMiddle);
   const std::int64_t most = job_.devices;  // ranks that may hold the same parameters
   return layer * static_cast<double>(shards) < kBucketsOfALayer * bucket_size(job_, most).base();
 }
@@ -142,7 +123,7 @@ bool LayerCostProbe::states_hide_exchange(const PlanPoint& point) const {
   // Chunks exchange while others of their stage still work, and what layers with and without
   // experts leave exposed is no sum.
   return clock_ == CostBasis::kLowerBound && states_use_passes() &&
-         (point.virtual_stages > 1 || dense_layers_ > 0);
+         (point.virtual_stages > 1 || unlike_states());
 }
 
 LayerCostProbe::Hop LayerCostProbe::hop(const Op& message, const PlanPoint& point,
@@ -204,8 +185,7 @@ bool LayerCostProbe::empty_ends(const PlanPoint& point) const {
 LayerCostProbe::GraphKey LayerCostProbe::graph_key(const PlanPoint& key, std::int32_t stages,
                                                    std::int64_t layers) const {
   const TransformerWorkload& model = *job_.workload.transformer();
-  const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
-  return {key, {}, stages, layers, dense, model.window, model.moe.has_value()};
+  return {key, {}, stages, layers, model.pattern, model.moe.has_value()};
 }
 
 const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& key,
@@ -293,9 +273,9 @@ Passes LayerCostProbe::passes_of(const PlanPoint& point) {
       for (std::size_t role = 0; role < kChunkRoles; ++role) {
         for (const auto field : {&PassCosts::forward, &PassCosts::backward, &PassCosts::weights}) {
           Line& line = passes.role[role].*field;
-          const double layer = std::min(line.layer, (next[role].*field).layer);
-          line.base += line.layer - layer;
-          line.layer = layer;
+          const double layer = std::min(line.layer[0], (next[role].*field).layer[0]);
+          line.base += line.layer[0] - layer;
+          line.layer[0] = layer;
         }
       }
     }
@@ -387,25 +367,47 @@ void LayerCostProbe::catch_up(ByRole<StateCosts>& states) const {
   for (StateCosts& c : states) {
     for (const auto part : {&StateCosts::exchange, &StateCosts::after_ends}) {
       Line& line = c.*part;
-      if (line.layer < 0) {
-        const double reached = line.at(kSettled + 1, 0);
-        line = {clock_ == CostBasis::kLowerBound ? std::min(reached, 0.0) : reached, 0, 0};
+      if (line.layer[0] < 0) {
+        const double reached = line.base + line.layer[0] * (kSettled + 1);
+        line = {clock_ == CostBasis::kLowerBound ? std::min(reached, 0.0) : reached, {}};
       }
     }
   }
 }
 
 template <class Make>
-auto LayerCostProbe::without_experts(const Make& make) {
-  auto& experts = *std::get<TransformerWorkload>(job_.workload.model).moe;
-  const std::int64_t dense = std::exchange(experts.first_dense_layers, kMostLayers);
-  const auto dispatch = std::exchange(job_.parallel.expert_dispatch, ExpertDispatch::kCopies);
-  const auto format = std::exchange(job_.formats.expert_dispatch, std::nullopt);
-  auto made = make();
-  experts.first_dense_layers = dense;
+auto LayerCostProbe::of_kind(std::size_t kind, PlanPoint point, const Make& make) {
+  const auto pattern = std::exchange(model_of(job_).pattern, {kinds_[kind]});
+  const auto dispatch = job_.parallel.expert_dispatch;
+  const auto format = job_.formats.expert_dispatch;
+  if (kinds_[kind].feed_forward != FeedForward::kExperts) {
+    point.expert = 1;
+    job_.parallel.expert_dispatch = ExpertDispatch::kCopies;
+    job_.formats.expert_dispatch = std::nullopt;
+  }
+  auto made = make(point);
+  model_of(job_).pattern = pattern;
   job_.parallel.expert_dispatch = dispatch;
   job_.formats.expert_dispatch = format;
   return made;
+}
+
+std::size_t LayerCostProbe::states_like(std::size_t kind) const {
+  const auto alike = [&](const BlockKind& other) {
+    return other.feed_forward == kinds_[kind].feed_forward &&
+           (other.mixer == kinds_[kind].mixer || (other.attends() && kinds_[kind].attends()));
+  };
+  return static_cast<std::size_t>(std::find_if(kinds_.begin(), kinds_.end(), alike) -
+                                  kinds_.begin());
+}
+
+bool LayerCostProbe::unlike_states() const {
+  for (std::size_t kind = 1; kind < kinds_.size(); ++kind) {
+    if (states_like(kind) > 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 template <class Make>
@@ -418,56 +420,53 @@ auto LayerCostProbe::with_algorithm(const PlanPoint& point, const Make& make) {
 }
 
 Passes LayerCostProbe::passes(const PlanPoint& point) {
-  return with_algorithm(point, [&] {
-    Passes passes = passes_of_kinds(point);
-    if (full_attention_every_ > 0 && clock_ == CostBasis::kUsual) {
-      auto& model = std::get<TransformerWorkload>(job_.workload.model);
-      const std::int64_t window = std::exchange(model.window, 0);
-      const Passes full = passes_of_kinds(point);
-      model.window = window;
-      mix(passes.role, full.role, 1 / static_cast<double>(full_attention_every_));
+  return with_algorithm(point, [&] { return passes_of_kinds(point); });
+}
+
+Passes LayerCostProbe::passes_of_kind(const PlanPoint& point, std::size_t kind) {
+  return of_kind(kind, point, [&](const PlanPoint& of) {
+    if (kinds_[kind].feed_forward == FeedForward::kExperts || !model_of(job_).moe) {
+      return passes_of(of);
     }
-    return passes;
+    const PassKey key = pass_key(of);
+    auto it = dense_[kind].find(key);
+    if (it == dense_[kind].end()) {
+      it = dense_[kind].emplace(key, passes_of(of)).first;
+    }
+    return it->second;
   });
 }
 
 Passes LayerCostProbe::passes_of_kinds(const PlanPoint& point) {
   Passes passes = passes_of(point);
-  if (dense_layers_ > 0) {
-    PlanPoint dense = point;
-    dense.expert = 1;
-    const PassKey key = pass_key(dense);
-    auto it = dense_.find(key);
-    if (it == dense_.end()) {
-      it = dense_.emplace(key, without_experts([&] { return passes_of(dense); })).first;
-    }
-    const ByRole<PassCosts>& alike = it->second.role;
-    take_dense(passes.role, alike, kPassFields);
+  for (std::size_t kind = 1; kind < kinds_.size(); ++kind) {
+    const ByRole<PassCosts> alike = passes_of_kind(point, kind).role;
+    take_kind(passes.role, alike, kind, kPassFields);
     for (std::size_t role = 0; role < kChunkRoles; ++role) {
-      passes.role[role].dense_temporaries = alike[role].temporaries.at(1, 0);
+      const Line& temporaries = alike[role].temporaries;
+      passes.role[role].temporaries_alone[kind] = temporaries.base + temporaries.layer[0];
     }
     passes.lacks_mixed.fill(true);
   }
   return passes;
 }
 
-/// Temporaries of chunks with layers of both kinds: stages of two layers, the first of them
-/// without experts in the stage that is looked at.
+/// Temporaries of chunks with layers of several kinds: stages of one layer of each.
 void LayerCostProbe::add_mixed(const PlanPoint& point, ChunkRole role, Passes& passes) {
   const auto at = static_cast<std::size_t>(role);
   if (!std::exchange(passes.lacks_mixed.at(at), false)) {
     return;
   }
-  auto& experts = *std::get<TransformerWorkload>(job_.workload.model).moe;
   const bool whole = role == ChunkRole::kWhole;
   const std::int32_t parts = whole ? 1 : kEqualStages;
   const std::int32_t stage = role == ChunkRole::kMiddle ? 1 : role == ChunkRole::kLast ? 2 : 0;
-  experts.first_dense_layers = 2 * stage + 1;
+  const auto pattern = std::exchange(model_of(job_).pattern, kinds_);
   passes.role.at(at).mixed_temporaries = with_algorithm(point, [&] {
-    const auto& stages = pass_stages(pass_point(point), parts, std::int64_t{2} * parts);
+    const auto layers = static_cast<std::int64_t>(kinds_.size()) * parts;
+    const auto& stages = pass_stages(pass_point(point), parts, layers);
     return pass_temporaries(stages[static_cast<std::size_t>(stage)]);
   });
-  experts.first_dense_layers = 0;
+  model_of(job_).pattern = pattern;
 }
 
 ByRole<StateCosts> LayerCostProbe::states(const PlanPoint& point, bool hidden, bool ends) {
@@ -482,13 +481,21 @@ ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool 
     add_ends(state_stages(state_key(point), kEqualStages, kEmptyEnds), states,
              [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); });
   }
-  if (dense_layers_ > 0) {
-    PlanPoint dense = point;
-    dense.expert = 1;
-    take_dense(states, without_experts([&] { return states_of(dense, hidden); }), kStateFields);
+  for (std::size_t kind = 1; kind < kinds_.size(); ++kind) {
+    const std::size_t like = states_like(kind);
+    if (like < kind) {
+      for (StateCosts& c : states) {
+        for (const auto field : kStateFields) {
+          (c.*field).layer[kind] = (c.*field).layer[like];
+        }
+      }
+      continue;
+    }
+    const auto make = [&](const PlanPoint& of) { return states_of(of, hidden); };
+    take_kind(states, of_kind(kind, point, make), kind, kStateFields);
     if (least() && layers_share_buckets(states)) {  // a bucket may have room for one more
       for (StateCosts& c : states) {
-        c.exchange.dense = c.after_ends.dense = 0;
+        c.exchange.layer[kind] = c.after_ends.layer[kind] = 0;
       }
     }
   }

@@ -21,12 +21,10 @@ namespace stepcast::planner {
 /// layers over few stages, one micro-batch) goes through workloads::build_graph, its ops are priced
 /// by the cost model with the groups of the real mesh, and what one more layer adds is read off. So
 /// an op that is added to the builder is in here too. One per thread; answers are made anew each
-/// time (the search keeps them). Where some layers see a window and some all keys, a chunk has
-/// the model's share of each.
+/// time (the search keeps them). Each kind of layer is priced in a model of layers of that kind.
 ///
 /// With Clock::kLeast seconds are those below which the simulator cannot come, whatever overlaps
-/// with what: RankTimeline's least, transfers between stages on streams of their own take none, and
-/// all layers have the window.
+/// with what: RankTimeline's least, and transfers between stages on streams of their own take none.
 class LayerCostProbe {
  public:
   LayerCostProbe(const Job& job, const models::CostModel& model,
@@ -112,9 +110,14 @@ class LayerCostProbe {
                                        const ByRole<StateCosts>& states) const;
 
  private:
-  /// For layers that all have the window, or none: with experts and without.
   Passes passes_of_kinds(const PlanPoint& point);
   Passes passes_of(const PlanPoint& point);
+  /// Of a model whose layers are all of the k-th kind.
+  Passes passes_of_kind(const PlanPoint& point, std::size_t kind);
+  /// The first kind whose parameters, gradients and states a kind's are like.
+  [[nodiscard]] std::size_t states_like(std::size_t kind) const;
+  /// True if layers differ in their parameters.
+  [[nodiscard]] bool unlike_states() const;
   [[nodiscard]] bool context_apart(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint pass_point(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;
@@ -150,9 +153,9 @@ class LayerCostProbe {
                                       const ByRole<StateCosts>& states) const;
   [[nodiscard]] std::int64_t least_shards(const PlanPoint& point) const;
   void catch_up(ByRole<StateCosts>& states) const;
-  /// Runs `make` on the job as if none of its layers had experts.
+  /// Runs `make(point)` on the job as if all its layers were of the k-th kind.
   template <class Make>
-  auto without_experts(const Make& make);
+  auto of_kind(std::size_t kind, PlanPoint point, const Make& make);
   /// Under which attention of a layer of the point takes least.
   [[nodiscard]] ContextAlgorithm fastest_algorithm(const PlanPoint& point) const;
   /// Runs `make` on the job with the point's context_algorithm.
@@ -163,22 +166,24 @@ class LayerCostProbe {
   const models::CostModel& model_;
   CostBasis clock_;
   StageCosts costs_;
-  std::int64_t dense_layers_ = 0;
-  std::int64_t full_attention_every_ = 0;
+  std::vector<BlockKind> kinds_;  ///< block_kinds() of the model; the job's layers are the first
+  LayerCounts counts_;            ///< of the model's layers
   /// Algorithms chosen, by what attention depends on.
   struct Algorithms {
     std::mutex mutex;
     std::map<PlanPoint, ContextAlgorithm> chosen;
   };
   std::shared_ptr<Algorithms> algorithms_ = std::make_shared<Algorithms>();
-  std::map<PassKey, Passes> dense_;  ///< of layers without experts: for any split of the experts
+  /// Of kinds without experts, for any split of the experts.
+  ByKind<std::map<PassKey, Passes>> dense_;
   /// What a reduced graph of passes is built from, with the job.
   struct GraphKey {
     PlanPoint point;
     ContextAlgorithm context{};
     std::int32_t stages = 0;
-    std::int64_t layers = 0, dense_layers = 0, window = 0;
-    bool experts = false;
+    std::int64_t layers = 0;
+    std::vector<BlockKind> pattern;
+    bool experts = false;  ///< a model that has none for a while has others' keys
     auto operator<=>(const GraphKey&) const = default;
   };
   [[nodiscard]] GraphKey graph_key(const PlanPoint& key, std::int32_t stages,

@@ -35,8 +35,7 @@ class Search {
         shelf_(options) {
     const Overlap& overlap = memory.job.parallel.overlap;
     may_be_rough_ =
-        !options.below && (overlap.data || overlap.tensor || overlap.expert || overlap.pipeline ||
-                           memory.job.workload.transformer()->full_attention_every > 0);
+        !options.below && (overlap.data || overlap.tensor || overlap.expert || overlap.pipeline);
   }
 
   ParallelSearchResult run() {

@@ -1,8 +1,11 @@
 #include "planner/parallel/pipeline_layout.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 
+#include "core/error.h"
 #include "core/job/layer_split.h"
 
 namespace stepcast::planner {
@@ -15,6 +18,47 @@ std::int32_t PipelineLayout::most_layers() const {
   return *std::max_element(of_stage.begin(), of_stage.end());
 }
 
+std::vector<BlockKind> block_kinds(const TransformerWorkload& model) {
+  std::map<BlockKind, std::int64_t> counts;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    ++counts[model.kind_of(i)];
+  }
+  if (counts.size() > kMostBlockKinds) {
+    throw InputError("workload.pattern", fmt::format("{} kinds of layers; plans are searched for "
+                                                     "models of at most {}",
+                                                     counts.size(), kMostBlockKinds));
+  }
+  std::vector<BlockKind> kinds;
+  for (const auto& [kind, count] : counts) {
+    kinds.push_back(kind);
+  }
+  const auto weight = [&](const BlockKind& kind) {
+    return std::tuple(kind.feed_forward == FeedForward::kExperts, counts.at(kind), kind);
+  };
+  std::sort(kinds.begin(), kinds.end(),
+            [&](const BlockKind& a, const BlockKind& b) { return weight(a) > weight(b); });
+  return kinds;
+}
+
+namespace {
+
+/// Layers of the model before each of them, and of all.
+std::vector<LayerCounts> counts_before(const TransformerWorkload& model) {
+  const std::vector<BlockKind> kinds = block_kinds(model);
+  std::vector<LayerCounts> before(static_cast<std::size_t>(model.layers) + 1);
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    before[at + 1] = before[at];
+    const auto kind = std::find(kinds.begin(), kinds.end(), model.kind_of(i)) - kinds.begin();
+    ++before[at + 1].of[static_cast<std::size_t>(kind)];
+  }
+  return before;
+}
+
+}  // namespace
+
+LayerCounts counts_of(const TransformerWorkload& model) { return counts_before(model).back(); }
+
 PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages, std::int32_t chunks,
                          const PipelineSplit& split) {
   PipelineLayout layout;
@@ -24,12 +68,12 @@ PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages, 
   const std::vector<LayerRange> ranges =
       split_layers(model.layers, std::int64_t{stages} * chunks, split);
   const std::size_t all = ranges.size();
-  const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
+  layout.before = counts_before(model);
   for (std::size_t i = 0; i < all; ++i) {
     const LayerRange& range = ranges[i];
     layout.layers.push_back(static_cast<std::int32_t>(range.count));
-    layout.dense.push_back(
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(dense - range.first, 0, range.count)));
+    layout.begins.push_back(range.first);
+    layout.kinds.push_back(layout.first(i, layout.layers.back()));
     const bool empty = range.count == 0;
     layout.role.push_back(all == 1       ? ChunkRole::kWhole
                           : i == 0       ? (empty ? ChunkRole::kEmbedding : ChunkRole::kFirst)
@@ -37,14 +81,13 @@ PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages, 
                                          : ChunkRole::kMiddle);
   }
   // Among equal stages the first holds most: it has the most in flight.
-  std::set<std::vector<std::int32_t>> seen;
+  using Chunk = std::tuple<LayerCounts, ChunkRole>;
+  std::set<std::vector<Chunk>> seen;
   for (std::int32_t s = 0; s < layout.stages; ++s) {
-    std::vector<std::int32_t> kind;
+    std::vector<Chunk> kind;
     for (std::int32_t c = 0; c < layout.chunks; ++c) {
       const auto at = static_cast<std::size_t>(c * layout.stages + s);
-      kind.push_back(layout.layers[at]);
-      kind.push_back(layout.dense[at]);
-      kind.push_back(static_cast<std::int32_t>(layout.role[at]));
+      kind.emplace_back(layout.kinds[at], layout.role[at]);
     }
     if (seen.insert(kind).second) {
       layout.fullest.push_back(s);

@@ -126,28 +126,32 @@ ContextAlgorithm LayerCostProbe::context_algorithm(const PlanPoint& point) {
 
 ContextAlgorithm LayerCostProbe::fastest_algorithm(const PlanPoint& point) const {
   Job job = job_;  // of layers without experts, which have the same attention
-  std::get<TransformerWorkload>(job.workload.model).moe.reset();
+  auto& model = std::get<TransformerWorkload>(job.workload.model);
+  model.moe.reset();
   job.parallel.expert_dispatch = ExpertDispatch::kCopies;
   job.formats.expert_dispatch.reset();
   job.parallel.pipeline_split = {};
   job.batch.global = std::int64_t{point.micro} * point.data;
-  const auto seconds_of_layer = [&](const Job& j) {
-    const ByRole<PassCosts> role = LayerCostProbe(j, model_).passes_of(point).role;
+  const auto seconds_of_layer = [&](Mixer mixer) {
+    model.pattern = {{mixer, FeedForward::kDense}};
+    const ByRole<PassCosts> role = LayerCostProbe(job, model_).passes_of(point).role;
     const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
-    return middle.forward.layer + middle.backward.layer;
+    return middle.forward.layer.front() + middle.backward.layer.front();
   };
   ContextAlgorithm fastest = ContextAlgorithm::kAuto;
   double least = std::numeric_limits<double>::infinity();
   for (const ContextAlgorithm algorithm : context_algorithms(applied(job, point))) {
     job.parallel.context_algorithm = algorithm;
-    double layer = seconds_of_layer(job);
-    if (full_attention_every_ > 0) {
-      Job full = job;
-      std::get<TransformerWorkload>(full.workload.model).window = 0;
-      layer += (seconds_of_layer(full) - layer) / static_cast<double>(full_attention_every_);
+    double seconds = 0;
+    for (const Mixer mixer : {Mixer::kAttention, Mixer::kWindow}) {
+      std::int32_t count = 0;
+      for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+        count += kinds_[kind].mixer == mixer ? counts_.of[kind] : 0;
+      }
+      seconds += count > 0 ? count * seconds_of_layer(mixer) : 0;
     }
-    if (clearly_less(layer, least)) {
-      least = layer;
+    if (clearly_less(seconds, least)) {
+      least = seconds;
       fastest = algorithm;
     }
   }

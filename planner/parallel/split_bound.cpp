@@ -37,16 +37,14 @@ double ClosedFormModel::one_stage_bound(const PlanPoint& point, const Passes& pa
 
 /// Seconds of a micro-batch: all layers of the model, and `share` of what a chunk has besides.
 double ClosedFormModel::work_of(const Passes& passes, ChunkRole role, double share) const {
-  const TransformerWorkload& model = *job_.workload.transformer();
-  const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
+  const LayerCounts layers = counts_of(*job_.workload.transformer());
   const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
   double seconds = share * base_of(passes, role);
   for (const Line& line : {c.forward, c.backward}) {
-    seconds += line.at(model.layers, dense) - line.base;
+    seconds += line.of(layers);
   }
   for (const Line& exposed : {c.forward_exposed, c.backward_exposed}) {
-    const bool two_kinds = dense > 0 && dense < model.layers;
-    seconds -= two_kinds ? std::max({exposed.layer, exposed.dense, 0.0}) : 0;
+    seconds -= layers.mixed() ? exposed.most() : 0;
   }
   return seconds;
 }

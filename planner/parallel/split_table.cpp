@@ -9,17 +9,15 @@ namespace stepcast::planner::internal {
 namespace {
 
 /// Bytes that do not depend on the number of micro-batches.
-double weights(const StateCosts& c, std::int32_t layers, std::int32_t dense) {
-  return c.parameters.at(layers, dense) + c.gradients.at(layers, dense) +
-         c.optimizer.at(layers, dense);
+double weights(const StateCosts& c, const LayerCounts& layers) {
+  return c.parameters.at(layers) + c.gradients.at(layers) + c.optimizer.at(layers);
 }
 
 /// The mean over stages: under any assignment of layers, some stage holds as much.
 double mean_weights(const States& states, const PipelineLayout& layout) {
   double all = 0;
   for (std::size_t at = 0; at < layout.layers.size(); ++at) {
-    all += weights(states[static_cast<std::size_t>(layout.role[at])], layout.layers[at],
-                   layout.dense[at]);
+    all += weights(states[static_cast<std::size_t>(layout.role[at])], layout.kinds[at]);
   }
   return all / layout.stages;
 }
@@ -136,7 +134,7 @@ double SplitTable::overlapped(ClosedFormModel& path, PlanPoint point, const Pipe
   double all = 0;
   for (std::size_t at = 0; at < layout.layers.size(); ++at) {
     const PassCosts& of = passes.role[static_cast<std::size_t>(layout.role[at])];
-    all += of.overlapped.at(layout.layers[at], layout.dense[at]);
+    all += of.overlapped.at(layout.kinds[at]);
   }
   return all / point.pipeline;
 }

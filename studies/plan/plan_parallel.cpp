@@ -103,11 +103,10 @@ class Planning {
   }
 
  private:
-  /// True if transfers may overlap with compute, or layers differ: closed forms then rank roughly.
+  /// True if transfers may overlap with compute: closed forms then rank roughly.
   [[nodiscard]] bool may_be_rough() const {
     const Overlap& o = request_.job.parallel.overlap;
-    return o.data || o.tensor || o.expert || o.pipeline ||
-           request_.job.workload.transformer()->full_attention_every > 0;
+    return o.data || o.tensor || o.expert || o.pipeline;
   }
 
   [[nodiscard]] double now() const { return options_.clock ? options_.clock() : 0; }

@@ -75,6 +75,10 @@ void add_op(const Op& op, double calls, const TransformerShape& shape, StageFlop
     sum.products += again ? 0 : flops * share.model;
     sum.executed += again ? 0 : flops * share.hardware;
     sum.recomputed += again ? flops * share.hardware : 0;
+  } else if (class_of(op.kind) == OpClass::kScan) {
+    const bool again = op.phase == Phase::kRecompute;
+    (again ? sum.recomputed : sum.products) += flops;
+    sum.executed += again ? 0 : flops;
   } else if (class_of(op.kind) == OpClass::kAttention) {
     add_attention(op, flops, shape, sum);
   }

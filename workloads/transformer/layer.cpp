@@ -30,13 +30,49 @@ std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
 TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t layer) {
   LayerTensors t;
   t.layer = layer;
+  t.kind = shape_.model.kind_of(layer);
   t.window = window_of(shape_, layer);
-  const bool experts = shape_.model.has_experts(layer);
+  const bool experts = t.kind.feed_forward == FeedForward::kExperts;
   const bool keep = !shape_.inference;
   const std::string at = layer_name(layer);
   const std::int64_t h = shape_.model.hidden;
-  t.norm1 = kept(keep && keeps_input(&Lora::qkv), at + "norm1", shape_.rows, h, compute_);
-  t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
+  if (t.kind.mixer != Mixer::kNone) {
+    t.norm1 = kept(keep && keeps_input(&Lora::qkv), at + "norm1", shape_.rows, h, compute_);
+    t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
+  }
+  if (t.kind.attends()) {
+    attention_tensors(at, keep, t);
+  } else if (t.kind.mixer == Mixer::kRecurrent) {
+    t.recurrent = recurrent_tensors(at, keep);
+  }
+  if (shape_.model.parallel_block) {
+    t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+    t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
+    return t;
+  }
+  if (t.kind.feed_forward == FeedForward::kNone) {
+    return t;
+  }
+  if (t.kind.mixer != Mixer::kNone) {
+    t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
+  }
+  t.norm2 =
+      kept(keep && (experts || keeps_input(&Lora::fc1)), at + "norm2", shape_.rows, h, compute_);
+  t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
+  adapter_tensors(at, keep, t);
+  if (experts) {
+    t.experts = expert_tensors(layer, at, keep);
+    return t;
+  }
+  t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+  t.activated =
+      kept(keep && keeps_input(&Lora::fc2), at + "activated", shape_.tokens, shape_.ffn, compute_);
+  return t;
+}
+
+/// What attention and, with dropout, both branches leave for the backward pass.
+void TransformerStage::attention_tensors(const std::string& at, bool keep, LayerTensors& t) {
+  const std::int64_t h = shape_.model.hidden;
   t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, attention_);
   const std::int64_t score_rows = shape_.samples * shape_.heads;
   const auto mask = [&](const char* name, std::int64_t rows, std::int64_t columns) {
@@ -59,6 +95,10 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
     }
   }
   t.attention = kept(keep, at + "attention", shape_.tokens, shape_.query_width, compute_);
+  if (shape_.model.output_gate) {
+    t.gate = kept(keep, at + "attention.gate", shape_.tokens, shape_.query_width, compute_);
+    t.gated = kept(keep, at + "attention.gated", shape_.tokens, shape_.query_width, compute_);
+  }
   if (shape_.inference) {
     const std::int64_t all = shape_.sequence + shape_.cached;
     const std::int64_t held =
@@ -71,24 +111,6 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   if (shape_.model.mla) {
     t.latent = latent_tensors(at, keep);
   }
-  if (shape_.model.parallel_block) {
-    t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
-    t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
-    return t;
-  }
-  t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
-  t.norm2 =
-      kept(keep && (experts || keeps_input(&Lora::fc1)), at + "norm2", shape_.rows, h, compute_);
-  t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
-  adapter_tensors(at, keep, t);
-  if (experts) {
-    t.experts = expert_tensors(layer, at, keep);
-    return t;
-  }
-  t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
-  t.activated =
-      kept(keep && keeps_input(&Lora::fc2), at + "activated", shape_.tokens, shape_.ffn, compute_);
-  return t;
 }
 
 void TransformerStage::attention_forward(const LayerTensors& t) {
@@ -153,6 +175,12 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
              parameter(at + "attention.qkv.weight").weight, t.qkv, 0, ProductPlace::kQueryKeyValue},
             x);
       });
+  if (m.output_gate) {
+    writer_.product("layer.attention", {{"gate", shape_.query_width}}, [&] {
+      gemm({"layer.attention.gate", n, shape_.query_width, m.hidden, x.tensor,
+            parameter(at + "attention.gate.weight").weight, t.gate});
+    });
+  }
   adapter_forward(t.adapters.qkv, x.tensor, t.qkv);
   if (gpt_) {
     writer_.compute(OpKind::kBiasActivationForward, "layer.attention.bias", {n, shape_.qkv_width})
@@ -170,20 +198,49 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
 void TransformerStage::layer_forward(const LayerTensors& t, TensorId output) {
   const TransformerWorkload& m = shape_.model;
   const std::string at = layer_name(t.layer);
+  const bool feeds = t.kind.feed_forward != FeedForward::kNone;
+  if (t.kind.mixer != Mixer::kNone) {
+    writer_.part(LayerPart::kFirstNorm, t.layer, [&] {
+      norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
+    });
+  }
+  if (t.kind.attends()) {
+    attention_block(at, t, feeds && !m.parallel_block ? t.middle : output);
+  } else if (t.kind.mixer == Mixer::kRecurrent) {
+    recurrent_forward(at, t, feeds ? t.middle : output);
+  }
+  if (m.parallel_block || !feeds) {
+    return;
+  }
+  if (t.kind.feed_forward == FeedForward::kDense) {
+    writer_.part(LayerPart::kFeedForward, t.layer, [&] { feed_forward_forward(at, t, output); });
+    return;
+  }
+  second_norm_forward(at, t);
+  experts_forward(at, t, output);
+  drop("layer.mlp.dropout", output, {}, t.mlp_masks);
+}
+
+/// Attention added to the residual stream; with a parallel block its feed-forward block too.
+void TransformerStage::attention_block(const std::string& at, const LayerTensors& t,
+                                       TensorId output) {
+  const TransformerWorkload& m = shape_.model;
   const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.tokens;
   const TensorId partial = writer_.workspace("partial", n, h, compute_);
-
-  writer_.part(LayerPart::kFirstNorm, t.layer, [&] {
-    norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
-  });
   qkv_forward(at, t);
   writer_.part(LayerPart::kAttentionCore, t.layer, [&] { attention_forward(t); });
+  if (m.output_gate) {
+    writer_
+        .compute(OpKind::kMultiplyForward, "layer.attention.apply_gate", {n, shape_.query_width})
+        .in({t.attention, t.gate})
+        .out({t.gated});
+  }
   const Product projection{"layer.attention.projection",
                            n,
                            h,
                            shape_.query_width,
-                           t.attention,
+                           m.output_gate ? t.gated : t.attention,
                            parameter(at + "attention.projection.weight").weight,
                            partial};
   if (m.parallel_block) {  // both blocks add to one sum over tensor ranks
@@ -207,22 +264,14 @@ void TransformerStage::layer_forward(const LayerTensors& t, TensorId output) {
                   [&] { attended = reduced("layer.attention.reduce", projection); });
   writer_.await(attended.ready);
   adapter_forward(t.adapters.projection, t.attention, attended.tensor);
-  add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle,
+  add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", output,
       t.attention_masks);
-
-  if (!m.has_experts(t.layer)) {
-    writer_.part(LayerPart::kFeedForward, t.layer, [&] { feed_forward_forward(at, t, output); });
-    return;
-  }
-  second_norm_forward(at, t);
-  experts_forward(at, t, output);
-  drop("layer.mlp.dropout", output, {}, t.mlp_masks);
 }
 
 void TransformerStage::second_norm_forward(const std::string& at, const LayerTensors& t) {
   writer_.part(LayerPart::kSecondNorm, t.layer, [&] {
     norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics,
-                 !shape_.model.has_experts(t.layer));
+                 t.kind.feed_forward == FeedForward::kDense);
   });
 }
 

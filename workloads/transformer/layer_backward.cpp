@@ -19,19 +19,27 @@ void TransformerStage::layer_backward(const LayerTensors& t, TensorId output_gra
     scope_.clear();
     return;
   }
-  if (shape_.model.has_experts(t.layer)) {
+  const bool mixes = t.kind.mixer != Mixer::kNone;
+  const TensorId d_middle = !mixes                                        ? input_gradient
+                            : t.kind.feed_forward == FeedForward::kNone ? output_gradient
+                                                                         : gradient("gradient", shape_.rows, shape_.model.hidden);
+  if (t.kind.feed_forward == FeedForward::kExperts) {
     drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
-    experts_backward(at, t, output_gradient);
-  } else {
-    feed_forward_backward(at, t, output_gradient);
+    experts_backward(at, t, output_gradient, d_middle);
+  } else if (t.kind.feed_forward == FeedForward::kDense) {
+    feed_forward_backward(at, t, output_gradient, d_middle);
   }
-  attention_backward(at, t, input_gradient);
+  if (t.kind.attends()) {
+    attention_backward(at, t, d_middle, input_gradient);
+  } else if (mixes) {
+    recurrent_backward(at, t, d_middle, input_gradient);
+  }
   scope_.clear();
 }
 
-/// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
+/// From the gradient of the layer's output to that of its middle.
 void TransformerStage::feed_forward_backward(const std::string& at, const LayerTensors& t,
-                                             TensorId output_gradient) {
+                                             TensorId output_gradient, TensorId d_middle) {
   const std::int64_t h = shape_.model.hidden;
   const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
   const Gathered dy =
@@ -53,8 +61,7 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
                                        dy, x, partial);
   writer_.await(d_norm.ready);
   norm_backward("layer.norm2_gradient", at + "norm2",
-                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
-                 gradient("gradient", shape_.rows, h)});
+                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient, d_middle});
 }
 
 TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, const Gathered& dy,
@@ -137,7 +144,7 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
     drop("layer.dropout_gradient", output_gradient, t.mlp_masks, {});
   }
   const Gathered x = gathered("layer.gather", t.norm1, Rows::kInput);
-  const TensorId d_qkv = core_backward(at, t, dy);
+  const TensorId d_qkv = core_backward(at, t, dy, output_gradient);
   qkv_backward(at, d_qkv, x, partial, nullptr);
   const Gathered d_norm =
       mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate},
@@ -150,9 +157,8 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
 /// From the gradient of the layer's middle to that of its input. An adapter with dropout reads the
 /// copy of the norm that it kept, not the norm.
 void TransformerStage::attention_backward(const std::string& at, const LayerTensors& t,
-                                          TensorId input_gradient) {
+                                          TensorId d_middle, TensorId input_gradient) {
   const std::int64_t h = shape_.model.hidden;
-  const TensorId d_middle = gradient("gradient", shape_.rows, h);
   const Gathered dy =
       gathered_for_product("layer.attention.gather_gradient", d_middle, Rows::kGradient);
   if (gpt_) {
@@ -168,14 +174,14 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
     }
     writer_.needs(LayerPart::kLatentUp, t.layer);
     writer_.needs(LayerPart::kLatentUp, t.layer, 1);
-    d_norm = latent_backward(at, t, core_backward(at, t, dy));
+    d_norm = latent_backward(at, t, core_backward(at, t, dy, d_middle));
   } else {
     Gathered x{t.norm1};
     if (trains(at + "attention.qkv.weight") || (t.adapters.qkv && job_.lora->dropout == 0)) {
       writer_.needs(LayerPart::kFirstNorm, t.layer);
       x = gathered("layer.attention.gather", t.norm1, Rows::kInput);
     }
-    const TensorId d_qkv = core_backward(at, t, dy);
+    const TensorId d_qkv = core_backward(at, t, dy, d_middle);
     const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
     const Gathered sum = qkv_backward(at, d_qkv, x, partial, &t.adapters);
     writer_.await(sum.ready);
@@ -186,23 +192,33 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
 }
 
 TensorId TransformerStage::core_backward(const std::string& at, const LayerTensors& t,
-                                         const Gathered& dy) {
+                                         const Gathered& dy, TensorId d_middle) {
   const std::int64_t h = shape_.model.hidden;
   const std::int64_t n = shape_.tokens;
   const TensorId d_attention =
       writer_.workspace("gradient.attention", n, shape_.query_width, compute_);
+  const bool gates = shape_.model.output_gate;
+  const TensorId d_projected =
+      gates ? writer_.workspace("gradient.gated", n, shape_.query_width, compute_) : d_attention;
   const TensorId d_qkv = gradient("gradient.qkv", n, shape_.qkv_width);
   const auto& projection = parameter(at + "attention.projection.weight");
   writer_.needs(LayerPart::kAttentionCore, t.layer);
   gemm({"layer.attention.projection_input_gradient", n, shape_.query_width, h, dy.tensor,
-        projection.weight, d_attention, kTransposeB},
+        projection.weight, d_projected, kTransposeB},
        dy);
   if (t.adapters.projection) {
-    adapter_backward(t.adapters.projection, t.attention, gradient("gradient", shape_.rows, h),
-                     d_attention);
+    adapter_backward(t.adapters.projection, t.attention, d_middle, d_attention);
   }
-  gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
-        kept_rows(dy), projection.gradient, kTransposeA | kAccumulate});
+  gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n,
+        gates ? t.gated : t.attention, kept_rows(dy), projection.gradient,
+        kTransposeA | kAccumulate});
+  if (gates) {
+    writer_
+        .compute(OpKind::kMultiplyBackward, "layer.attention.apply_gate_gradient",
+                 {n, shape_.query_width})
+        .in({d_projected, t.attention, t.gate})
+        .out({d_attention, gate_gradient()});
+  }
   cast_attention("layer.attention.quantise_gradient", d_attention, compute_, attention_);
   if (shape_.context > 1) {
     context_backward(t, d_attention, d_qkv);
@@ -242,6 +258,10 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
   }
   gemm({"layer.attention.qkv_input_gradient", n, h, shape_.qkv_width, d_qkv, qkv.weight, partial,
         kTransposeB, ProductPlace::kQueryKeyValue});
+  if (m.output_gate) {
+    gemm({"layer.attention.gate_input_gradient", n, h, shape_.query_width, gate_gradient(),
+          parameter(at + "attention.gate.weight").weight, partial, kTransposeB | kAccumulate});
+  }
   if (reduces != nullptr) {
     adapter_backward(reduces->qkv, x.tensor, d_qkv, partial);
   }
@@ -250,6 +270,11 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
   writer_.await(x.ready);
   gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
         qkv.gradient, kTransposeA | kAccumulate, ProductPlace::kQueryKeyValue});
+  if (m.output_gate) {
+    gemm({"layer.attention.gate_weight_gradient", h, shape_.query_width, n, x.tensor,
+          gate_gradient(), parameter(at + "attention.gate.weight").gradient,
+          kTransposeA | kAccumulate});
+  }
   return d_norm;
 }
 

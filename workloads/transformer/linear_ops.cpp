@@ -31,7 +31,10 @@ TensorId TransformerStage::gradient(const std::string& name, std::int64_t rows,
 /// The product into a temporary, then a kernel that adds it to the sum over micro-batches.
 void TransformerStage::gemm_and_add(const Product& p) {
   const bool head = p.m == shape_.vocabulary;
-  const std::int64_t widest = std::max(shape_.fc1_width, shape_.qkv_width);
+  std::int64_t widest = std::max(shape_.fc1_width, shape_.qkv_width);
+  if (shape_.model.recurrent) {
+    widest = std::max(widest, recurrent_widths().in);
+  }
   Product fresh = p;
   fresh.c = writer_.workspace(head ? "head.gradient.fresh" : "gradient.fresh", 1,
                               shape_.model.hidden * (head ? shape_.vocabulary : widest), compute_);

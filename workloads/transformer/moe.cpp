@@ -370,9 +370,9 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   router_backward(at, t, probability_gradient(), input_gradient);
 }
 
-/// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
+/// From the gradient of the layer's output to that of its middle.
 void TransformerStage::experts_backward(const std::string& at, const LayerTensors& t,
-                                        TensorId output_gradient) {
+                                        TensorId output_gradient, TensorId d_middle) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
   const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
@@ -416,8 +416,7 @@ void TransformerStage::experts_backward(const std::string& at, const LayerTensor
     }
   }
   norm_backward("layer.norm2_gradient", at + "norm2",
-                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
-                 gradient("gradient", shape_.rows, h)});
+                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient, d_middle});
 }
 
 }  // namespace stepcast::workloads

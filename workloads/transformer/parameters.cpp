@@ -147,15 +147,24 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
       }
     }
   };
-  const bool experts = m.has_experts(layer);
+  const BlockKind kind = m.kind_of(layer);
+  const bool experts = kind.feed_forward == FeedForward::kExperts;
   if (experts) {
     add_expert_parameters(at, specs);
-  } else {
+  } else if (kind.feed_forward == FeedForward::kDense) {
     specs.push_back(row_parallel(at + "mlp.fc2.weight", shape_.ffn, h, from_ffn));
     specs.push_back(fused_columns(at + "mlp.fc1.weight", h, fc1, in));
   }
-  if (!m.parallel_block) {
+  if (!m.parallel_block && kind.feed_forward != FeedForward::kNone) {
     specs.push_back(constant(at + "norm2.gamma", h, 1, replicated));
+  }
+  if (kind.mixer == Mixer::kNone) {
+    return;
+  }
+  if (kind.mixer == Mixer::kRecurrent) {
+    add_recurrent_parameters(at, specs);
+    specs.push_back(constant(at + "norm1.gamma", h, 1, replicated));
+    return;
   }
   specs.push_back(
       row_parallel(at + "attention.projection.weight", shape_.query_width, h, from_heads));
@@ -164,6 +173,9 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
   } else {
     specs.push_back(fused_columns(at + "attention.qkv.weight", h, qkv, in));
     share_key_value(specs.back());
+  }
+  if (m.output_gate) {
+    specs.push_back(column_parallel(at + "attention.gate.weight", h, shape_.query_width, in));
   }
   specs.push_back(constant(at + "norm1.gamma", h, 1, replicated));
   if (gpt_) {
@@ -208,6 +220,49 @@ void TransformerStage::add_latent_parameters(const std::string& at,
                                   shape_.heads * (a.nope_dim + a.v_dim), scale(a.kv_rank)));
   specs.push_back(constant(latent + "norm.gamma", a.kv_rank, 1, replicated));
   whole(latent + "down.weight", a.kv_rank + a.rope_dim);
+}
+
+void TransformerStage::add_recurrent_parameters(const std::string& at,
+                                                std::vector<ParameterSpec>& specs) const {
+  const RecurrentMixer& r = *shape_.model.recurrent;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t t = shape_.tensor;
+  const double share = 1 / std::sqrt(2.0 * static_cast<double>(shape_.model.layers));
+  const auto scale = [](std::int64_t inputs) {
+    return uniform_bound(1 / std::sqrt(static_cast<double>(inputs)));
+  };
+  const auto columns = [&](const std::string& name, std::int64_t rows,
+                           const std::vector<RecurrentMixer::Columns>& parts, bool of_product) {
+    std::vector<std::pair<const char*, std::int64_t>> blocks;
+    for (const RecurrentMixer::Columns& part : parts) {
+      blocks.emplace_back(part.name, part.columns);
+    }
+    specs.push_back(fused_columns(name, rows, blocks, scale(rows)));
+    specs.back().of_product = of_product;
+  };
+  const std::string name = at + "recurrent.";
+  specs.push_back(
+      row_parallel(name + "out.weight", r.values() / t, h, share * scale(r.values())));
+  if (r.scans()) {  // a norm of each head's columns has one vector for all heads
+    const bool of_all = r.norm_columns(t) == r.norm_columns(1) && t > 1;
+    specs.push_back(constant(name + "norm.gamma", r.norm_columns(t), 1,
+                             of_all ? GradientSum::kOverTensor : GradientSum::kNone));
+    columns(name + "vectors", 1, r.vectors(t), false);
+  }
+  columns(name + "convolution.weight", r.kernel + (r.convolution_bias() ? 1 : 0), r.convolved(t),
+          false);
+  for (const RecurrentMixer::Columns& gate : r.narrow_gates(t)) {
+    const std::string of = name + gate.name;
+    specs.push_back(
+        column_parallel(of + "_up.weight", r.gate_rank, gate.columns, scale(r.gate_rank)));
+    specs.push_back({of + "_down.weight",
+                     h,
+                     r.gate_rank,
+                     {piece(of + "_down.weight", r.gate_rank, scale(h))},
+                     shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone});
+    specs.back().of_product = true;
+  }
+  columns(name + "in.weight", h, r.inputs(t), true);
 }
 
 /// The experts held here lie one below the other; a router is whole on every rank, which sees only

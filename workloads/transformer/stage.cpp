@@ -48,6 +48,9 @@ void TransformerStage::plan_tensors() {
     for (std::int64_t i = 0; i < range.count; ++i) {
       LayerTensors layer = layer_tensors(range.first + i);
       layer.input = next;
+      if (layer.kind.mixer == Mixer::kNone) {
+        layer.middle = layer.input;
+      }
       next = shape_.inference && i + 1 < range.count
                  ? writer_.workspace(i % 2 == 0 ? "residual.0" : "residual.1", shape_.rows, h,
                                      compute_)
@@ -240,6 +243,9 @@ void TransformerStage::sum_key_value_gradients() {
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
     const LayerRange& range = shape_.range(stage_, chunk);
     for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
+      if (!shape_.model.kind_of(layer).attends()) {
+        continue;
+      }
       names.push_back(fmt::format("layer.{}.attention.qkv.weight", layer));
       if (gpt_) {
         names.push_back(fmt::format("layer.{}.attention.qkv.bias", layer));

@@ -52,6 +52,14 @@ class TransformerStage {
     TensorId query = 0, query_norm = 0, query_statistics = 0;
     TensorId key = 0, key_norm = 0, key_statistics = 0;
   };
+  /// Tensors that the backward pass of a mixer with a state reads (recurrent.cpp).
+  struct RecurrentTensors {
+    TensorId in = 0, convolved = 0;  ///< before and after the convolution
+    TensorId scanned = 0, statistics = 0;
+    TensorId inverse = 0;  ///< of delta rules, by chunk
+    TensorId gated = 0;    ///< into the projection out
+    std::vector<TensorId> narrow_gates, gates;
+  };
   using Masks = std::vector<TensorId>;  ///< none without dropout
   /// A low-rank adapter: what the backward pass reads of it.
   struct Adapter {
@@ -68,15 +76,18 @@ class TransformerStage {
   /// it does.
   struct LayerTensors {
     TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
-    TensorId log_sum_exp = 0;  ///< of fused attention
+    TensorId gate = 0, gated = 0;  ///< of attention's output, and their product
+    TensorId log_sum_exp = 0;      ///< of fused attention
     TensorId scores = 0;       ///< of unfused attention
     /// For dropout: what it leaves of the scores, and a byte of mask for each value it acts on.
     Masks dropped_scores, attention_masks, mlp_masks;
     TensorId cache = 0;  ///< inference: keys and values, those of this pass appended
     TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
     LatentTensors latent;
+    RecurrentTensors recurrent;
     ExpertTensors experts;
     Adapters adapters;
+    BlockKind kind;
     std::int64_t layer = 0;
     std::int32_t window = 0;  ///< keys a query sees; 0: all before it
   };
@@ -110,6 +121,7 @@ class TransformerStage {
 
   // Layers (layer.cpp, layer_backward.cpp).
   void layer_forward(const LayerTensors& t, TensorId output);
+  void attention_block(const std::string& at, const LayerTensors& t, TensorId output);
   void second_norm_forward(const std::string& at, const LayerTensors& t);
   void attention_forward(const LayerTensors& t);
 
@@ -164,7 +176,7 @@ class TransformerStage {
   void layer_backward(const LayerTensors& t, TensorId output_gradient, TensorId input_gradient);
   void feed_forward_forward(const std::string& prefix, const LayerTensors& t, TensorId output);
   void feed_forward_backward(const std::string& prefix, const LayerTensors& t,
-                             TensorId output_gradient);
+                             TensorId output_gradient, TensorId d_middle);
   /// The matrices of one feed-forward block, on all tokens.
   struct FeedForward {
     std::string name;       ///< of its ops: "layer.mlp"
@@ -179,17 +191,21 @@ class TransformerStage {
   void mlp_in(const FeedForward& f, const Gathered& input);
   /// The second product, and what `sum` names: the sum over tensor ranks.
   Gathered mlp_out(const FeedForward& f, TensorId partial, const char* sum = nullptr);
-  void attention_backward(const std::string& prefix, const LayerTensors& t,
+  void attention_backward(const std::string& prefix, const LayerTensors& t, TensorId d_middle,
                           TensorId input_gradient);
   void parallel_backward(const std::string& prefix, const LayerTensors& t, TensorId output_gradient,
                          TensorId input_gradient);
   void qkv_forward(const std::string& prefix, const LayerTensors& t);
-  /// From the gradient of the layer's middle to that of the attention's q, k and v.
-  TensorId core_backward(const std::string& prefix, const LayerTensors& t, const Gathered& dy);
+  /// From the gradient of the layer's middle, whole and this rank's rows, to that of the attention's
+  /// q, k and v.
+  TensorId core_backward(const std::string& prefix, const LayerTensors& t, const Gathered& dy,
+                         TensorId d_middle);
   /// Through the matrix of q, k and v; the input's gradient is added to or written into `partial`
   /// and, with `reduces`, its adapters, summed over tensor ranks.
   Gathered qkv_backward(const std::string& prefix, TensorId d_qkv, const Gathered& x,
                         TensorId partial, const Adapters* reduces);
+  /// Of the gate of attention's output.
+  TensorId gate_gradient() { return gradient("gradient.gate", shape_.tokens, shape_.query_width); }
 
   // Multi-head latent attention (mla.cpp).
   LatentTensors latent_tensors(const std::string& at, bool keep);
@@ -202,11 +218,31 @@ class TransformerStage {
                      const LayerTensors& t, TensorId out);
   TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
 
+  // Mixers with a state of constant size (recurrent.cpp).
+  /// Columns of this rank's part.
+  struct RecurrentWidths {
+    std::int64_t in, convolved, values;
+  };
+  [[nodiscard]] RecurrentWidths recurrent_widths() const;
+  RecurrentTensors recurrent_tensors(const std::string& at, bool keep);
+  void add_recurrent_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  void recurrent_pass(OpKind kind, const char* name, std::int64_t columns, std::vector<TensorId> in,
+                      std::vector<TensorId> out, double read, double written);
+  void scan(OpKind kind, const char* name, std::vector<TensorId> in, std::vector<TensorId> out);
+  TensorId convolution_input(const RecurrentTensors& t);
+  TensorId convolve(const char* name, const std::string& at, TensorId from, TensorId to);
+  void recurrent_forward(const std::string& at, const LayerTensors& t, TensorId output);
+  void recurrent_backward(const std::string& at, const LayerTensors& t, TensorId d_middle,
+                          TensorId input_gradient);
+  void narrow_gate_backward(const std::string& of, const LayerTensors& t, std::size_t gate,
+                            TensorId d_gate, TensorId d_norm);
+
   // Experts (moe.cpp).
   ExpertTensors expert_tensors(std::int64_t layer, const std::string& at, bool keep);
   void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
-  void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
+  void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient,
+                        TensorId d_middle);
   /// Work of the shared experts overlapped with the exchanges of the routed ones; none where in
   /// order.
   struct OverlappedWork {
@@ -390,6 +426,7 @@ class TransformerStage {
   // The stage's step (stage.cpp).
   void plan_tensors();
   LayerTensors layer_tensors(std::int64_t layer);
+  void attention_tensors(const std::string& at, bool keep, LayerTensors& t);
   void write_begin();
   std::uint32_t write_forward(std::int64_t chunk);
   std::uint32_t write_backward(std::int64_t chunk);

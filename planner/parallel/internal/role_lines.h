@@ -21,14 +21,15 @@ constexpr std::array kStateFields{
     &StateCosts::first,      &StateCosts::exchange,    &StateCosts::after_ends,
     &StateCosts::update,     &StateCosts::ops,         &StateCosts::transfers};
 
-/// Each field of `one`, a chunk of so many layers, and of `two`, with `more` of them, as a line.
+/// Each field of `one`, a chunk of so many layers of the first kind, and of `two`, with `more` of
+/// them, as a line.
 template <class T, std::size_t N>
 void to_lines(T& one, const T& two, const std::array<Line T::*, N>& fields, double layers = 1,
               double more = 1) {
   for (const auto field : fields) {
     Line& line = one.*field;
-    line.layer = ((two.*field).base - line.base) / more;
-    line.base -= line.layer * layers;
+    line.layer[0] = ((two.*field).base - line.base) / more;
+    line.base -= line.layer[0] * layers;
   }
 }
 
@@ -40,7 +41,7 @@ ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields,
   const auto take_layer = [&](T& end) {  // the same layer under another role
     for (const auto field : fields) {
       (end.*field).layer = (stages[1].*field).layer;
-      (end.*field).base -= layers * (stages[1].*field).layer;
+      (end.*field).base -= layers * (stages[1].*field).layer[0];
     }
   };
   take_layer(stages[0]);
@@ -51,12 +52,13 @@ ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields,
   return role;
 }
 
-/// Adds what a layer without experts adds, into lines of a model that has both.
+/// Adds what a layer of another kind adds, from lines of a model of that kind alone.
 template <class T, std::size_t N>
-void take_dense(ByRole<T>& all, const ByRole<T>& dense, const std::array<Line T::*, N>& fields) {
+void take_kind(ByRole<T>& all, const ByRole<T>& alike, std::size_t kind,
+               const std::array<Line T::*, N>& fields) {
   for (std::size_t role = 0; role < kChunkRoles; ++role) {
     for (const auto field : fields) {
-      (all[role].*field).dense = (dense[role].*field).layer;
+      (all[role].*field).layer[kind] = (alike[role].*field).layer[0];
     }
   }
 }

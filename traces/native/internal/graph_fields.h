@@ -291,6 +291,8 @@ template <>
 struct Named<Activation> : CoreNamed<Activation, Activation::kSigmoid> {};
 template <>
 struct Named<Norm> : CoreNamed<Norm, Norm::kRmsNorm> {};
+template <>
+struct Named<ScanRule> : CoreNamed<ScanRule, ScanRule::kDelta> {};
 
 using NameList = std::vector<std::string>;
 template <>

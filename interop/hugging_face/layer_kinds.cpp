@@ -1,0 +1,311 @@
+#include "interop/hugging_face/layer_kinds.h"
+
+#include <array>
+#include <map>
+
+#include "interop/window_pattern.h"
+
+namespace stepcast::interop {
+namespace {
+
+using Layers = std::vector<FileLayer>;
+
+/// Blocks of Nemotron-H: one letter, or one word, each.
+void read_blocks(const Value& v, Layers& layers) {
+  static const std::map<std::string, FileLayer> kinds{{"M", {"mamba", ""}},
+                                                      {"mamba", {"mamba", ""}},
+                                                      {"*", {"attention", ""}},
+                                                      {"attention", {"attention", ""}},
+                                                      {"-", {"", "mlp"}},
+                                                      {"mlp", {"", "mlp"}},
+                                                      {"E", {"", "experts"}},
+                                                      {"moe", {"", "experts"}}};
+  std::vector<std::string> blocks;
+  if (v.is_string()) {
+    for (const char letter : v.text("letters of blocks")) {
+      blocks.emplace_back(1, letter);
+    }
+  } else {
+    for (const Value& block : v.items("kinds of blocks")) {
+      blocks.push_back(block.text("mamba, attention, mlp or moe"));
+    }
+  }
+  layers.clear();
+  for (const std::string& block : blocks) {
+    const auto kind = kinds.find(block);
+    if (kind == kinds.end()) {
+      v.reject(fmt::format("found \"{}\": stepcast does not model blocks of this kind",
+                           block.substr(0, 40)));
+    }
+    layers.push_back(kind->second);
+  }
+}
+
+/// Kinds of layers, a word each.
+void read_types(Reader& r, const Value& v, Layers& layers) {
+  static const std::map<std::string, const char*> kinds{
+      {"full_attention", "attention"}, {"attention", "attention"},
+      {"sliding_attention", "window"}, {"chunked_attention", "window"},
+      {"linear_attention", "delta"},   {"mamba", "mamba"},
+      {"conv", "convolution"}};
+  const std::vector<Value> types = v.items("a list of kinds of layers");
+  bool sparse = false;
+  for (std::size_t i = 0; i < types.size() && i < layers.size(); ++i) {
+    const std::string type = types[i].text("the kind of a layer");
+    const auto kind = kinds.find(type);
+    if (type.find("sparse") != std::string::npos) {
+      sparse = true;
+    } else if (kind == kinds.end()) {
+      types[i].reject(fmt::format(
+          "found \"{}\", expected full_attention, sliding_attention, chunked_attention, "
+          "linear_attention, mamba or conv: stepcast does not model layers of other kinds",
+          type.substr(0, 40)));
+    } else {
+      layers[i].mixer = kind->second;
+    }
+  }
+  if (sparse) {
+    r.approximate("sparse attention (every query sees all keys: slower)");
+  }
+}
+
+/// Layers that a list names attend, the others have the mixer.
+void read_attending(const Value& v, std::int64_t first, const char* mixer, Layers& layers) {
+  for (FileLayer& layer : layers) {
+    layer.mixer = mixer;
+  }
+  const auto most = static_cast<std::int64_t>(layers.size());
+  for (const Value& at : v.items("layers with attention")) {
+    layers[static_cast<std::size_t>(at.integer(first, most - 1 + first) - first)].mixer =
+        "attention";
+  }
+}
+
+bool has(const Layers& layers, std::string_view mixer) {
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](const FileLayer& layer) { return layer.mixer == mixer; });
+}
+
+void read_mamba(Reader& r, Json& w) {
+  if (const auto rank = r.find("mamba_dt_rank")) {
+    rank->reject(fmt::format("found {}: stepcast models layers of Mamba-2, not of the first Mamba",
+                             shown(rank->json())));
+  }
+  w["mamba"] = {{"heads", r.integer({"mamba_num_heads", "mamba_n_heads"})},
+                {"head_dim", r.integer({"mamba_head_dim", "mamba_d_head"})},
+                {"groups", r.integer({"n_groups", "mamba_n_groups"})},
+                {"state", r.integer({"ssm_state_size", "mamba_d_state"})},
+                {"kernel", r.integer_or({"conv_kernel", "mamba_d_conv"}, 4)},
+                {"chunk", r.integer_or({"chunk_size", "mamba_chunk_size"}, 256)}};
+  r.find({"expand", "mamba_expand", "mamba_conv_bias", "mamba_proj_bias", "use_conv_bias"});
+}
+
+void read_delta(Reader& r, Json& w) {
+  if (const auto own = r.find("linear_attn_config")) {  // Kimi Linear
+    const std::int64_t heads = own->at("num_heads", "heads").integer(1, 1 << 16);
+    const std::int64_t dim = own->at("head_dim", "the width of a head").integer(1, 1 << 16);
+    const auto kernel = own->find("short_conv_kernel_size");
+    w["delta"] = {{"heads", heads},   {"key_heads", heads},
+                  {"key_dim", dim},   {"value_dim", dim},
+                  {"gate_rank", dim}, {"kernel", kernel ? kernel->integer(1, 64) : 4}};
+    return;
+  }
+  w["delta"] = {{"heads", r.integer({"linear_num_value_heads"})},
+                {"key_heads", r.integer({"linear_num_key_heads"})},
+                {"key_dim", r.integer({"linear_key_head_dim"})},
+                {"value_dim", r.integer({"linear_value_head_dim"})},
+                {"kernel", r.integer_or({"linear_conv_kernel_dim"}, 4)}};
+}
+
+/// Mixers of all layers, without windows of attention.
+void read_mixers(Reader& r, Json& w, const ModelClass& c, Layers& layers) {
+  const auto blocks = r.find({"hybrid_override_pattern", "layers_block_type"});
+  const auto types = r.find("layer_types");
+  const auto kimi = r.find("linear_attn_config");
+  const auto attending = r.find({"attn_layer_indices", "full_attn_idxs"});
+  const std::int64_t interval = r.integer_or({"full_attention_interval"}, 4);
+  if (blocks) {
+    read_blocks(*blocks, layers);
+    w["layers"] = layers.size();
+  } else if (types) {
+    read_types(r, *types, layers);
+  } else if (kimi) {
+    read_attending(kimi->at("full_attn_layers", "layers with attention"), 1, "delta", layers);
+  } else if (attending) {
+    read_attending(*attending, 0, r.find("conv_L_cache") ? "convolution" : "mamba", layers);
+  } else if (r.find("linear_num_key_heads")) {
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      layers[i].mixer =
+          (static_cast<std::int64_t>(i) + 1) % interval == 0 ? "attention" : "delta";
+    }
+  }
+  if (has(layers, "mamba")) {
+    read_mamba(r, w);
+  }
+  if (has(layers, "delta")) {
+    read_delta(r, w);
+  }
+  if (has(layers, "convolution")) {
+    w["convolution"] = {{"kernel", r.integer_or({"conv_L_cache"}, 3)}};
+    r.find({"conv_dim", "conv_dim_out", "conv_bias", "conv_use_xavier_init"});
+  }
+  if (r.flag_or("attn_output_gate", c.output_gate)) {
+    w["output_gate"] = true;
+  }
+  // Granite keeps the sizes of layers that it does not have.
+  r.find({"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv",
+          "mamba_chunk_size", "mamba_expand", "mamba_conv_bias", "mamba_proj_bias"});
+}
+
+/// Windows of attention: of some layers as a list says, else of all but every n-th.
+void read_windows(Reader& r, Json& w, const ModelClass& c, Layers& layers) {
+  const bool windowed = r.flag_or("use_sliding_window", true);
+  const std::int64_t every =
+      r.integer_or({"sliding_window_pattern", "no_rope_layer_interval"}, c.full_every);
+  const auto chunk = r.find("attention_chunk_size");  // Llama 4
+  const auto narrow = r.find({"sliding_window", "sliding_window_size"});
+  const auto window = narrow ? narrow : chunk;
+  if (const auto list = r.find("hybrid_layer_pattern")) {  // MiMo: 1 has a window
+    const std::vector<Value> narrows = list->items("0 or 1 for each layer");
+    for (std::size_t i = 0; i < narrows.size() && i < layers.size(); ++i) {
+      layers[i].mixer = narrows[i].integer(0, 1) == 1 ? "window" : "attention";
+    }
+  } else if (!r.find("layer_types") && window && every != 1) {
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const bool all = every > 0 && (static_cast<std::int64_t>(i) + 1) % every == 0;
+      layers[i].mixer = layers[i].mixer == "attention" && !all ? "window" : layers[i].mixer;
+    }
+  }
+  if (!window || !windowed) {
+    for (FileLayer& layer : layers) {
+      layer.mixer = layer.mixer == "window" ? "attention" : layer.mixer;
+    }
+  }
+  if (!has(layers, "window")) {
+    return;
+  }
+  if (!narrow) {
+    r.approximate("attention in chunks (as windows: slower in longer sequences)");
+  }
+  w["window"] = window->integer(1, 1 << 26);
+}
+
+/// Layers without experts where a file says which have them.
+void read_dense(Reader& r, Layers& layers) {
+  const auto set = [&](const auto& is_dense) {
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      if (layers[i].feed_forward == "experts" && is_dense(static_cast<std::int64_t>(i))) {
+        layers[i].feed_forward = "mlp";
+      }
+    }
+  };
+  const std::int64_t first =
+      r.integer_or({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"}, 0);
+  set([&](std::int64_t i) { return i < first; });
+  const auto frequency = r.find(
+      {"moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"});
+  if (frequency && frequency->json().is_array()) {
+    const std::vector<Value> list = frequency->items("0 or 1 for each layer");
+    set([&](std::int64_t i) {
+      return static_cast<std::size_t>(i) < list.size() &&
+             list[static_cast<std::size_t>(i)].integer(0, 1) == 0;
+    });
+  } else if (frequency) {
+    const std::int64_t every = frequency->integer(1, kLargestCount);
+    set([&](std::int64_t i) { return (i + 1) % every != 0; });
+  }
+  if (const auto list = r.find("mlp_only_layers")) {
+    for (const Value& layer : list->items("layers without experts")) {
+      layers[static_cast<std::size_t>(
+                 layer.integer(0, static_cast<std::int64_t>(layers.size()) - 1))]
+          .feed_forward = "mlp";
+    }
+  }
+  if (const auto types = r.find("mlp_layer_types")) {
+    const std::vector<Value> kinds = types->items("\"dense\" or \"sparse\" for each layer");
+    set([&](std::int64_t i) {
+      return static_cast<std::size_t>(i) < kinds.size() &&
+             kinds[static_cast<std::size_t>(i)].is("dense");
+    });
+  }
+}
+
+std::string word_of(const FileLayer& layer) {
+  return layer.mixer.empty() || layer.feed_forward.empty()
+             ? layer.mixer + layer.feed_forward
+             : layer.mixer + "+" + layer.feed_forward;
+}
+
+/// One period of the layers, runs of one kind as "3 x word".
+std::string pattern_of(const Layers& layers) {
+  std::vector<std::string> words;
+  for (const FileLayer& layer : layers) {
+    words.push_back(word_of(layer));
+  }
+  std::size_t period = 1;
+  const auto repeats = [&] {
+    for (std::size_t i = period; i < words.size(); ++i) {
+      if (words[i] != words[i - period]) {
+        return false;
+      }
+    }
+    return true;
+  };
+  while (!repeats()) {
+    ++period;
+  }
+  std::string text;
+  for (std::size_t i = 0; i < period;) {
+    const std::size_t from = i;
+    while (i < period && words[i] == words[from]) {
+      ++i;
+    }
+    text += text.empty() ? "" : " ";
+    text += (i - from > 1 ? fmt::format("{} x ", i - from) : "") + words[from];
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<FileLayer> layers_of(Reader& r, Json& w, const ModelClass& c) {
+  Layers layers(static_cast<std::size_t>(w["layers"].get<std::int64_t>()));
+  read_mixers(r, w, c, layers);
+  read_windows(r, w, c, layers);
+  if (w.contains("moe") && !r.find({"hybrid_override_pattern", "layers_block_type"})) {
+    for (FileLayer& layer : layers) {
+      layer.feed_forward = "experts";
+    }
+    read_dense(r, layers);
+  }
+  return layers;
+}
+
+void write_layers(Json& w, const std::vector<FileLayer>& layers) {
+  const bool experts = w.contains("moe");
+  std::vector<bool> sees_all;
+  std::size_t dense = 0;
+  bool plain = true;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    sees_all.push_back(layers[i].mixer == "attention");
+    plain = plain && !layers[i].feed_forward.empty() &&
+            (layers[i].mixer == "attention" || layers[i].mixer == "window");
+    const bool is_dense = layers[i].feed_forward != "experts";
+    plain = plain && (!experts || !is_dense || dense == i);
+    dense += is_dense ? 1 : 0;
+  }
+  const std::optional<std::int64_t> every =
+      w.contains("window") ? full_attention_every(sees_all) : 0;
+  if (!plain || !every) {
+    w["pattern"] = pattern_of(layers);
+    return;
+  }
+  if (*every > 0) {
+    w["full_attention_every"] = *every;
+  }
+  if (experts) {
+    w["moe"]["first_dense_layers"] = dense;
+  }
+}
+
+}  // namespace stepcast::interop
