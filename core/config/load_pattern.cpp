@@ -78,16 +78,16 @@ std::string_view name_of(const M& mixer) {
 
 struct Word {
   std::string_view name;
-  Mixer mixer;
-  FeedForward feed_forward;
+  MixerKind mixer;
+  FeedForwardKind feed_forward;
 };
-constexpr std::array<Word, 7> kWords{{{"attention", Mixer::kAttention, FeedForward::kNone},
-                                      {"window", Mixer::kWindow, FeedForward::kNone},
-                                      {"mamba", Mixer::kRecurrent, FeedForward::kNone},
-                                      {"delta", Mixer::kRecurrent, FeedForward::kNone},
-                                      {"convolution", Mixer::kRecurrent, FeedForward::kNone},
-                                      {"mlp", Mixer::kNone, FeedForward::kDense},
-                                      {"experts", Mixer::kNone, FeedForward::kExperts}}};
+constexpr std::array<Word, 7> kWords{{{"attention", MixerKind::kAttention, FeedForwardKind::kNone},
+                                      {"window", MixerKind::kWindow, FeedForwardKind::kNone},
+                                      {"mamba", MixerKind::kRecurrent, FeedForwardKind::kNone},
+                                      {"delta", MixerKind::kRecurrent, FeedForwardKind::kNone},
+                                      {"convolution", MixerKind::kRecurrent, FeedForwardKind::kNone},
+                                      {"mlp", MixerKind::kNone, FeedForwardKind::kDense},
+                                      {"experts", MixerKind::kNone, FeedForwardKind::kExperts}}};
 constexpr std::string_view kExpected =
     "words in the order of layers, such as \"3 x (mamba mlp) attention mlp\": attention, window, "
     "mamba, delta, convolution, mlp, experts; + joins a mixer and what follows it in one layer";
@@ -130,14 +130,14 @@ class PatternReader {
     const auto* found = std::find_if(kWords.begin(), kWords.end(),
                                      [&](const Word& w) { return w.name == name; });
     if (found == kWords.end() ||
-        (found->mixer != Mixer::kNone &&
-         (kind.mixer != Mixer::kNone || kind.feed_forward != FeedForward::kNone)) ||
-        (found->feed_forward != FeedForward::kNone && kind.feed_forward != FeedForward::kNone)) {
+        (found->mixer != MixerKind::kNone &&
+         (kind.mixer != MixerKind::kNone || kind.feed_forward != FeedForwardKind::kNone)) ||
+        (found->feed_forward != FeedForwardKind::kNone && kind.feed_forward != FeedForwardKind::kNone)) {
       v_.fail(kExpected);
     }
-    kind.mixer = found->mixer != Mixer::kNone ? found->mixer : kind.mixer;
+    kind.mixer = found->mixer != MixerKind::kNone ? found->mixer : kind.mixer;
     kind.feed_forward =
-        found->feed_forward != FeedForward::kNone ? found->feed_forward : kind.feed_forward;
+        found->feed_forward != FeedForwardKind::kNone ? found->feed_forward : kind.feed_forward;
   }
   std::vector<BlockKind> item() {
     std::size_t times = 1;
@@ -159,7 +159,7 @@ class PatternReader {
         v_.fail(kExpected);
       }
     } else {
-      BlockKind& kind = once.emplace_back(BlockKind{Mixer::kNone, FeedForward::kNone});
+      BlockKind& kind = once.emplace_back(BlockKind{MixerKind::kNone, FeedForwardKind::kNone});
       do {
         word(kind);
       } while (take('+'));
@@ -194,15 +194,15 @@ class PatternReader {
 std::string words_of(const BlockKind& kind, std::string_view recurrent) {
   std::string text;
   for (const Word& w : kWords) {
-    const bool is = w.mixer == Mixer::kNone         ? w.feed_forward == kind.feed_forward
-                    : w.mixer == Mixer::kRecurrent ? kind.mixer == w.mixer && w.name == recurrent
+    const bool is = w.mixer == MixerKind::kNone         ? w.feed_forward == kind.feed_forward
+                    : w.mixer == MixerKind::kRecurrent ? kind.mixer == w.mixer && w.name == recurrent
                                                    : kind.mixer == w.mixer;
     text += is ? (text.empty() ? "" : "+") + std::string(w.name) : "";
   }
   return text;
 }
 
-bool has(const TransformerWorkload& w, Mixer mixer) {
+bool has(const TransformerWorkload& w, MixerKind mixer) {
   return std::any_of(w.pattern.begin(), w.pattern.end(),
                      [&](const BlockKind& kind) { return kind.mixer == mixer; });
 }
@@ -283,11 +283,11 @@ void check_pattern(const Value& v, const TransformerWorkload& w) {
     v.at("moe", "").at("first_dense_layers", "").reject(
         "found beside pattern, which says it; remove it");
   }
-  if (has(w, Mixer::kRecurrent) != w.recurrent.has_value()) {
+  if (has(w, MixerKind::kRecurrent) != w.recurrent.has_value()) {
     at.reject(w.recurrent ? "names no recurrent layer; name some, or remove the mixer"
                           : "has recurrent layers; give mamba, delta or convolution");
   }
-  if (has(w, Mixer::kWindow) != (w.window > 0)) {
+  if (has(w, MixerKind::kWindow) != (w.window > 0)) {
     at.reject(w.window > 0 ? "names no window layer; name some, or remove window"
                            : "has window layers; give window");
   }
@@ -300,7 +300,7 @@ void check_pattern(const Value& v, const TransformerWorkload& w) {
     }
   }
   const bool experts = std::any_of(w.pattern.begin(), w.pattern.end(), [](const BlockKind& kind) {
-    return kind.feed_forward == FeedForward::kExperts;
+    return kind.feed_forward == FeedForwardKind::kExperts;
   });
   if (experts != w.moe.has_value()) {
     at.reject(w.moe ? "names no layer with experts; name some, or remove moe"

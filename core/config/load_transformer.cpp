@@ -248,7 +248,7 @@ TransformerWorkload transformer_from(const Value& v) {
     w.moe = experts_from(*moe, w.layers);
   }
   check_pattern(v, w);
-  const auto dense = [](const BlockKind& kind) { return kind.feed_forward == FeedForward::kDense; };
+  const auto dense = [](const BlockKind& kind) { return kind.feed_forward == FeedForwardKind::kDense; };
   const bool has_dense = w.pattern.empty()
                              ? !w.moe || w.moe->first_dense_layers > 0
                              : std::any_of(w.pattern.begin(), w.pattern.end(), dense);

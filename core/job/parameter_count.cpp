@@ -39,15 +39,15 @@ std::int64_t count(const TransformerWorkload& m, std::int64_t sequence, bool act
   std::int64_t layers = 0;
   for (std::int64_t i = 0; i < m.layers; ++i) {
     const BlockKind kind = m.kind_of(i);
-    if (kind.mixer != Mixer::kNone) {
+    if (kind.mixer != MixerKind::kNone) {
       layers += norm + (kind.attends() ? attention(m) : m.recurrent->parameters(m.hidden));
     }
-    if (kind.feed_forward != FeedForward::kNone) {
+    if (kind.feed_forward != FeedForwardKind::kNone) {
       layers += m.parallel_block ? 0 : norm;
     }
-    if (kind.feed_forward == FeedForward::kDense) {
+    if (kind.feed_forward == FeedForwardKind::kDense) {
       layers += feed_forward(m, m.ffn_hidden, gpt);
-    } else if (kind.feed_forward == FeedForward::kExperts) {
+    } else if (kind.feed_forward == FeedForwardKind::kExperts) {
       const MixtureOfExperts& e = *m.moe;
       const std::int64_t used = (active ? e.per_token : e.experts) + e.shared;
       layers += m.hidden * e.experts + used * feed_forward(m, e.ffn_hidden, false);

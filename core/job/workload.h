@@ -51,22 +51,22 @@ struct LatentAttention {
 };
 
 /// What of a layer mixes the tokens of a sequence.
-enum class Mixer : std::uint8_t {
+enum class MixerKind : std::uint8_t {
   kNone,
   kAttention,  ///< to all tokens before
   kWindow,     ///< to those in the model's window
   kRecurrent   ///< TransformerWorkload::recurrent
 };
 /// What of a layer works on each token by itself.
-enum class FeedForward : std::uint8_t { kNone, kDense, kExperts };
+enum class FeedForwardKind : std::uint8_t { kNone, kDense, kExperts };
 /// A kind of layer: a mixer, a feed-forward block or one after the other, each with a norm before
 /// it and added to the residual stream.
 struct BlockKind {
-  Mixer mixer = Mixer::kAttention;
-  FeedForward feed_forward = FeedForward::kDense;
+  MixerKind mixer = MixerKind::kAttention;
+  FeedForwardKind feed_forward = FeedForwardKind::kDense;
   auto operator<=>(const BlockKind&) const = default;
   [[nodiscard]] bool attends() const {
-    return mixer == Mixer::kAttention || mixer == Mixer::kWindow;
+    return mixer == MixerKind::kAttention || mixer == MixerKind::kWindow;
   }
 };
 
@@ -96,12 +96,12 @@ struct TransformerWorkload {
       return pattern[static_cast<std::size_t>(layer) % pattern.size()];
     }
     const bool all = full_attention_every > 0 && (layer + 1) % full_attention_every == 0;
-    return {window > 0 && !all ? Mixer::kWindow : Mixer::kAttention,
-            moe && layer >= moe->first_dense_layers ? FeedForward::kExperts : FeedForward::kDense};
+    return {window > 0 && !all ? MixerKind::kWindow : MixerKind::kAttention,
+            moe && layer >= moe->first_dense_layers ? FeedForwardKind::kExperts : FeedForwardKind::kDense};
   }
   /// Keys a query of this layer sees; 0: all before it.
   [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
-    return kind_of(layer).mixer == Mixer::kWindow ? window : 0;
+    return kind_of(layer).mixer == MixerKind::kWindow ? window : 0;
   }
   /// Attention probabilities, both branches and the embedding lose values in training.
   bool dropout = false;
@@ -115,7 +115,7 @@ struct TransformerWorkload {
   std::vector<std::string> approximated;
   /// True if this layer has experts instead of one feed-forward block.
   [[nodiscard]] bool has_experts(std::int64_t layer) const {
-    return kind_of(layer).feed_forward == FeedForward::kExperts;
+    return kind_of(layer).feed_forward == FeedForwardKind::kExperts;
   }
   /// GPT style (LayerNorm with bias, learned positions, biased projections) when the activation is
   /// gelu; Llama style (RMSNorm, rotary positions, no biases) otherwise.

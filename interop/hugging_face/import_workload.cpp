@@ -29,7 +29,7 @@ constexpr std::array<std::pair<std::string_view, const char*>, 15> kOtherLayers{
      {"encoder_layers", "an encoder and a decoder"},
      {"d_kv", "an encoder and a decoder"}}};
 
-std::string activation_of(Reader& r, const ModelClass& c) {
+std::string activation_of(ConfigReader& r, const ModelClass& c) {
   const auto v = r.find({"hidden_activation", "hidden_act", "mlp_hidden_act", "activation_function"});
   const std::string text = v ? v->text("the name of an activation") : std::string(c.activation);
   const bool gelu = text.starts_with("gelu");
@@ -43,7 +43,7 @@ std::string activation_of(Reader& r, const ModelClass& c) {
                         c.gated ? "silu or gelu" : "gelu or relu2"));
 }
 
-void read_heads(Reader& r, Json& w) {
+void read_heads(ConfigReader& r, Json& w) {
   if (r.find("kv_lora_rank")) {
     w["mla"] = {{"q_rank", r.integer_or({"q_lora_rank"}, 0)},
                 {"kv_rank", r.integer({"kv_lora_rank"})},
@@ -61,7 +61,7 @@ void read_heads(Reader& r, Json& w) {
   }
 }
 
-void read_experts(Reader& r, Json& w, const ModelClass& c, std::int64_t experts) {
+void read_experts(ConfigReader& r, Json& w, const ModelClass& c, std::int64_t experts) {
   Json& moe = w["moe"] = Json::object();
   moe["experts"] = experts;
   moe["per_token"] = r.integer({"num_experts_per_tok", "num_experts_per_token", "moe_topk",
@@ -93,7 +93,7 @@ void read_experts(Reader& r, Json& w, const ModelClass& c, std::int64_t experts)
 }
 
 /// DBRX and MPT keep attention, and DBRX experts, in objects of their own.
-void read_objects(Reader& r, Json& w) {
+void read_objects(ConfigReader& r, Json& w) {
   if (const auto attention = r.find("attn_config")) {
     if (const auto kv = attention->find("kv_n_heads"); kv && !kv->json().is_null()) {
       w["kv_heads"] = kv->integer(1, 1 << 16);
@@ -108,7 +108,7 @@ void read_objects(Reader& r, Json& w) {
 }
 
 /// LFM2 makes a width of three matrices out of that of two: two thirds, a multiple of a unit.
-std::int64_t lfm_width(Reader& r, std::int64_t given) {
+std::int64_t lfm_width(ConfigReader& r, std::int64_t given) {
   const auto factor = r.find("block_ffn_dim_multiplier");
   const double width =
       std::floor(static_cast<double>(2 * given / 3) * (factor ? factor->number(0, 1e3) : 1));
@@ -117,7 +117,7 @@ std::int64_t lfm_width(Reader& r, std::int64_t given) {
 }
 
 /// The width of the feed-forward block; of GPT-2's kin four times the hidden size.
-std::int64_t width_of(Reader& r, const ModelClass& c, std::int64_t hidden) {
+std::int64_t width_of(ConfigReader& r, const ModelClass& c, std::int64_t hidden) {
   if (const auto width = r.find("block_ff_dim"); width && r.flag_or("block_auto_adjust_ff_dim", true)) {
     return lfm_width(r, width->integer(1, kLargestCount));
   }
@@ -135,7 +135,7 @@ std::int64_t width_of(Reader& r, const ModelClass& c, std::int64_t hidden) {
 }
 
 /// Additions of the class to a Llama's layers.
-void note_additions(Reader& r, const ModelClass& c) {
+void note_additions(ConfigReader& r, const ModelClass& c) {
   if (c.outer_norms) {
     r.approximate("norms after attention and feed-forward blocks (left out)");
   }
@@ -178,7 +178,7 @@ Json batch_of(const Json& config) {
   return {{"global", kTokens / sequence}, {"micro", 1}, {"sequence", sequence}};
 }
 
-void reject_other_layers(Reader& r) {
+void reject_other_layers(ConfigReader& r) {
   for (const auto& [key, what] : kOtherLayers) {
     const auto v = r.find(key);
     const bool plain =
@@ -194,7 +194,7 @@ void reject_other_layers(Reader& r) {
 }
 
 /// Files of Gemma leave out what is as in its class.
-void read_gemma_defaults(Reader& r, Json& w, std::string_view type) {
+void read_gemma_defaults(ConfigReader& r, Json& w, std::string_view type) {
   w["head_dim"] = r.integer_or({"head_dim"}, 256);
   if (type.starts_with("gemma3")) {
     w["heads"] = r.integer_or({"num_attention_heads"}, 8);
@@ -204,7 +204,7 @@ void read_gemma_defaults(Reader& r, Json& w, std::string_view type) {
 }
 
 /// `type`: of the model, where an inner object has none.
-Json workload_of(Reader& r, std::string type) {
+Json workload_of(ConfigReader& r, std::string type) {
   reject_other_layers(r);
   if (const auto own = r.find("model_type")) {
     type = own->text("the type of the model");
@@ -269,7 +269,7 @@ Document workload_of_hugging_face(Document d) {
   for (const char* key : {"text_config", "llm_config", "language_config"}) {
     text = !text && root.json().contains(key) ? root.find(key) : text;
   }
-  Reader reader(text ? *text : root);
+  ConfigReader reader(text ? *text : root);
   if (text) {
     reader.approximate("what is not text (left out)");
   }

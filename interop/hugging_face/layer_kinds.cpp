@@ -42,7 +42,7 @@ void read_blocks(const Value& v, Layers& layers) {
 }
 
 /// Kinds of layers, a word each.
-void read_types(Reader& r, const Value& v, Layers& layers) {
+void read_types(ConfigReader& r, const Value& v, Layers& layers) {
   static const std::map<std::string, const char*> kinds{
       {"full_attention", "attention"}, {"attention", "attention"},
       {"sliding_attention", "window"}, {"chunked_attention", "window"},
@@ -86,7 +86,7 @@ bool has(const Layers& layers, std::string_view mixer) {
                      [&](const FileLayer& layer) { return layer.mixer == mixer; });
 }
 
-void read_mamba(Reader& r, Json& w) {
+void read_mamba(ConfigReader& r, Json& w) {
   if (const auto rank = r.find("mamba_dt_rank")) {
     rank->reject(fmt::format("found {}: stepcast models layers of Mamba-2, not of the first Mamba",
                              shown(rank->json())));
@@ -100,7 +100,7 @@ void read_mamba(Reader& r, Json& w) {
   r.find({"expand", "mamba_expand", "mamba_conv_bias", "mamba_proj_bias", "use_conv_bias"});
 }
 
-void read_delta(Reader& r, Json& w) {
+void read_delta(ConfigReader& r, Json& w) {
   if (const auto own = r.find("linear_attn_config")) {  // Kimi Linear
     const std::int64_t heads = own->at("num_heads", "heads").integer(1, 1 << 16);
     const std::int64_t dim = own->at("head_dim", "the width of a head").integer(1, 1 << 16);
@@ -118,7 +118,7 @@ void read_delta(Reader& r, Json& w) {
 }
 
 /// Mixers of all layers, without windows of attention.
-void read_mixers(Reader& r, Json& w, const ModelClass& c, Layers& layers) {
+void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) {
   const auto blocks = r.find({"hybrid_override_pattern", "layers_block_type"});
   const auto types = r.find("layer_types");
   const auto kimi = r.find("linear_attn_config");
@@ -158,7 +158,7 @@ void read_mixers(Reader& r, Json& w, const ModelClass& c, Layers& layers) {
 }
 
 /// Windows of attention: of some layers as a list says, else of all but every n-th.
-void read_windows(Reader& r, Json& w, const ModelClass& c, Layers& layers) {
+void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) {
   const bool windowed = r.flag_or("use_sliding_window", true);
   const std::int64_t every =
       r.integer_or({"sliding_window_pattern", "no_rope_layer_interval"}, c.full_every);
@@ -191,7 +191,7 @@ void read_windows(Reader& r, Json& w, const ModelClass& c, Layers& layers) {
 }
 
 /// Layers without experts where a file says which have them.
-void read_dense(Reader& r, Layers& layers) {
+void read_dense(ConfigReader& r, Layers& layers) {
   const auto set = [&](const auto& is_dense) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       if (layers[i].feed_forward == "experts" && is_dense(static_cast<std::int64_t>(i))) {
@@ -268,7 +268,7 @@ std::string pattern_of(const Layers& layers) {
 
 }  // namespace
 
-std::vector<FileLayer> layers_of(Reader& r, Json& w, const ModelClass& c) {
+std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c) {
   Layers layers(static_cast<std::size_t>(w["layers"].get<std::int64_t>()));
   read_mixers(r, w, c, layers);
   read_windows(r, w, c, layers);

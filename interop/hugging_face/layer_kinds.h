@@ -15,7 +15,7 @@ struct FileLayer {
 /// Layers of a model by its file: which have a window, a state or a convolution instead of
 /// attention, which have experts. Reads the sizes of these mixers into `w`, which has `layers`,
 /// `hidden` and what `read_experts` read. Errors: InputError where a workload cannot say a layer.
-std::vector<FileLayer> layers_of(Reader& r, Json& w, const ModelClass& c);
+std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c);
 /// Writes them as the keys `window`, `full_attention_every` and `moe.first_dense_layers`, or where
 /// these cannot say them as a pattern.
 void write_layers(Json& w, const std::vector<FileLayer>& layers);

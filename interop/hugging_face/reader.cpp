@@ -34,7 +34,7 @@ const std::set<std::string_view> kHarmless{
 
 }  // namespace
 
-void Reader::name_unread() {
+void ConfigReader::name_unread() {
   std::string names;
   for (const auto& [key, value] : v_.members()) {
     const Json& j = value.json();

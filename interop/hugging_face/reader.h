@@ -7,16 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/document.h"
+#include "interop/formats.h"
 
 namespace stepcast::interop {
 
 constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
 
 /// Reads one config.json of Hugging Face transformers and remembers what it read.
-class Reader {
+class ConfigReader {
  public:
-  explicit Reader(const Value& v) : v_(v) {}
+  explicit ConfigReader(const Value& v) : v_(v) {}
 
   std::optional<Value> find(std::string_view key) {
     seen_.insert(std::string(key));

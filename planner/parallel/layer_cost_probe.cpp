@@ -380,7 +380,7 @@ auto LayerCostProbe::of_kind(std::size_t kind, PlanPoint point, const Make& make
   const auto pattern = std::exchange(model_of(job_).pattern, {kinds_[kind]});
   const auto dispatch = job_.parallel.expert_dispatch;
   const auto format = job_.formats.expert_dispatch;
-  if (kinds_[kind].feed_forward != FeedForward::kExperts) {
+  if (kinds_[kind].feed_forward != FeedForwardKind::kExperts) {
     point.expert = 1;
     job_.parallel.expert_dispatch = ExpertDispatch::kCopies;
     job_.formats.expert_dispatch = std::nullopt;
@@ -425,7 +425,7 @@ Passes LayerCostProbe::passes(const PlanPoint& point) {
 
 Passes LayerCostProbe::passes_of_kind(const PlanPoint& point, std::size_t kind) {
   return of_kind(kind, point, [&](const PlanPoint& of) {
-    if (kinds_[kind].feed_forward == FeedForward::kExperts || !model_of(job_).moe) {
+    if (kinds_[kind].feed_forward == FeedForwardKind::kExperts || !model_of(job_).moe) {
       return passes_of(of);
     }
     const PassKey key = pass_key(of);

@@ -33,7 +33,7 @@ std::vector<BlockKind> block_kinds(const TransformerWorkload& model) {
     kinds.push_back(kind);
   }
   const auto weight = [&](const BlockKind& kind) {
-    return std::tuple(kind.feed_forward == FeedForward::kExperts, counts.at(kind), kind);
+    return std::tuple(kind.feed_forward == FeedForwardKind::kExperts, counts.at(kind), kind);
   };
   std::sort(kinds.begin(), kinds.end(),
             [&](const BlockKind& a, const BlockKind& b) { return weight(a) > weight(b); });

@@ -132,8 +132,8 @@ ContextAlgorithm LayerCostProbe::fastest_algorithm(const PlanPoint& point) const
   job.formats.expert_dispatch.reset();
   job.parallel.pipeline_split = {};
   job.batch.global = std::int64_t{point.micro} * point.data;
-  const auto seconds_of_layer = [&](Mixer mixer) {
-    model.pattern = {{mixer, FeedForward::kDense}};
+  const auto seconds_of_layer = [&](MixerKind mixer) {
+    model.pattern = {{mixer, FeedForwardKind::kDense}};
     const ByRole<PassCosts> role = LayerCostProbe(job, model_).passes_of(point).role;
     const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
     return middle.forward.layer.front() + middle.backward.layer.front();
@@ -143,7 +143,7 @@ ContextAlgorithm LayerCostProbe::fastest_algorithm(const PlanPoint& point) const
   for (const ContextAlgorithm algorithm : context_algorithms(applied(job, point))) {
     job.parallel.context_algorithm = algorithm;
     double seconds = 0;
-    for (const Mixer mixer : {Mixer::kAttention, Mixer::kWindow}) {
+    for (const MixerKind mixer : {MixerKind::kAttention, MixerKind::kWindow}) {
       std::int32_t count = 0;
       for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
         count += kinds_[kind].mixer == mixer ? counts_.of[kind] : 0;

@@ -32,17 +32,17 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   t.layer = layer;
   t.kind = shape_.model.kind_of(layer);
   t.window = window_of(shape_, layer);
-  const bool experts = t.kind.feed_forward == FeedForward::kExperts;
+  const bool experts = t.kind.feed_forward == FeedForwardKind::kExperts;
   const bool keep = !shape_.inference;
   const std::string at = layer_name(layer);
   const std::int64_t h = shape_.model.hidden;
-  if (t.kind.mixer != Mixer::kNone) {
+  if (t.kind.mixer != MixerKind::kNone) {
     t.norm1 = kept(keep && keeps_input(&Lora::qkv), at + "norm1", shape_.rows, h, compute_);
     t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
   }
   if (t.kind.attends()) {
     attention_tensors(at, keep, t);
-  } else if (t.kind.mixer == Mixer::kRecurrent) {
+  } else if (t.kind.mixer == MixerKind::kRecurrent) {
     t.recurrent = recurrent_tensors(at, keep);
   }
   if (shape_.model.parallel_block) {
@@ -50,10 +50,10 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
     t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
     return t;
   }
-  if (t.kind.feed_forward == FeedForward::kNone) {
+  if (t.kind.feed_forward == FeedForwardKind::kNone) {
     return t;
   }
-  if (t.kind.mixer != Mixer::kNone) {
+  if (t.kind.mixer != MixerKind::kNone) {
     t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
   }
   t.norm2 =
@@ -198,21 +198,21 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
 void TransformerStage::layer_forward(const LayerTensors& t, TensorId output) {
   const TransformerWorkload& m = shape_.model;
   const std::string at = layer_name(t.layer);
-  const bool feeds = t.kind.feed_forward != FeedForward::kNone;
-  if (t.kind.mixer != Mixer::kNone) {
+  const bool feeds = t.kind.feed_forward != FeedForwardKind::kNone;
+  if (t.kind.mixer != MixerKind::kNone) {
     writer_.part(LayerPart::kFirstNorm, t.layer, [&] {
       norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
     });
   }
   if (t.kind.attends()) {
     attention_block(at, t, feeds && !m.parallel_block ? t.middle : output);
-  } else if (t.kind.mixer == Mixer::kRecurrent) {
+  } else if (t.kind.mixer == MixerKind::kRecurrent) {
     recurrent_forward(at, t, feeds ? t.middle : output);
   }
   if (m.parallel_block || !feeds) {
     return;
   }
-  if (t.kind.feed_forward == FeedForward::kDense) {
+  if (t.kind.feed_forward == FeedForwardKind::kDense) {
     writer_.part(LayerPart::kFeedForward, t.layer, [&] { feed_forward_forward(at, t, output); });
     return;
   }
@@ -271,7 +271,7 @@ void TransformerStage::attention_block(const std::string& at, const LayerTensors
 void TransformerStage::second_norm_forward(const std::string& at, const LayerTensors& t) {
   writer_.part(LayerPart::kSecondNorm, t.layer, [&] {
     norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics,
-                 t.kind.feed_forward == FeedForward::kDense);
+                 t.kind.feed_forward == FeedForwardKind::kDense);
   });
 }
 

@@ -148,20 +148,20 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
     }
   };
   const BlockKind kind = m.kind_of(layer);
-  const bool experts = kind.feed_forward == FeedForward::kExperts;
+  const bool experts = kind.feed_forward == FeedForwardKind::kExperts;
   if (experts) {
     add_expert_parameters(at, specs);
-  } else if (kind.feed_forward == FeedForward::kDense) {
+  } else if (kind.feed_forward == FeedForwardKind::kDense) {
     specs.push_back(row_parallel(at + "mlp.fc2.weight", shape_.ffn, h, from_ffn));
     specs.push_back(fused_columns(at + "mlp.fc1.weight", h, fc1, in));
   }
-  if (!m.parallel_block && kind.feed_forward != FeedForward::kNone) {
+  if (!m.parallel_block && kind.feed_forward != FeedForwardKind::kNone) {
     specs.push_back(constant(at + "norm2.gamma", h, 1, replicated));
   }
-  if (kind.mixer == Mixer::kNone) {
+  if (kind.mixer == MixerKind::kNone) {
     return;
   }
-  if (kind.mixer == Mixer::kRecurrent) {
+  if (kind.mixer == MixerKind::kRecurrent) {
     add_recurrent_parameters(at, specs);
     specs.push_back(constant(at + "norm1.gamma", h, 1, replicated));
     return;

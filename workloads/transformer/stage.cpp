@@ -48,7 +48,7 @@ void TransformerStage::plan_tensors() {
     for (std::int64_t i = 0; i < range.count; ++i) {
       LayerTensors layer = layer_tensors(range.first + i);
       layer.input = next;
-      if (layer.kind.mixer == Mixer::kNone) {
+      if (layer.kind.mixer == MixerKind::kNone) {
         layer.middle = layer.input;
       }
       next = shape_.inference && i + 1 < range.count
