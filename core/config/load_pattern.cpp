@@ -4,6 +4,7 @@
 
 #include "core/config/internal/layer_loaders.h"
 #include "core/config/internal/layer_pattern.h"
+#include "core/config/pattern_text.h"
 
 namespace stepcast::config {
 namespace {
@@ -214,19 +215,12 @@ std::vector<BlockKind> pattern_from(const Value& v) {
 }
 
 std::string pattern_text(const TransformerWorkload& w) {
-  const std::vector<BlockKind>& pattern = w.pattern;
   const std::string_view recurrent = w.recurrent ? name_of(*w.recurrent) : "";
-  std::string text;
-  for (std::size_t i = 0; i < pattern.size();) {
-    const std::size_t first = i;
-    while (i < pattern.size() && pattern[i] == pattern[first]) {
-      ++i;
-    }
-    text += text.empty() ? "" : " ";
-    text += i - first > 1 ? fmt::format("{} x ", i - first) : "";
-    text += words_of(pattern[first], recurrent);
+  std::vector<std::string> words;
+  for (const BlockKind& kind : w.pattern) {
+    words.push_back(words_of(kind, recurrent));
   }
-  return text;
+  return pattern_text(words);
 }
 
 Keys<TransformerWorkload> layer_pattern_keys() {

@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 
+#include "core/config/pattern_text.h"
 #include "interop/window_pattern.h"
 
 namespace stepcast::interop {
@@ -236,36 +237,6 @@ std::string word_of(const FileLayer& layer) {
              : layer.mixer + "+" + layer.feed_forward;
 }
 
-/// One period of the layers, runs of one kind as "3 x word".
-std::string pattern_of(const Layers& layers) {
-  std::vector<std::string> words;
-  for (const FileLayer& layer : layers) {
-    words.push_back(word_of(layer));
-  }
-  std::size_t period = 1;
-  const auto repeats = [&] {
-    for (std::size_t i = period; i < words.size(); ++i) {
-      if (words[i] != words[i - period]) {
-        return false;
-      }
-    }
-    return true;
-  };
-  while (!repeats()) {
-    ++period;
-  }
-  std::string text;
-  for (std::size_t i = 0; i < period;) {
-    const std::size_t from = i;
-    while (i < period && words[i] == words[from]) {
-      ++i;
-    }
-    text += text.empty() ? "" : " ";
-    text += (i - from > 1 ? fmt::format("{} x ", i - from) : "") + words[from];
-  }
-  return text;
-}
-
 }  // namespace
 
 std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c) {
@@ -297,7 +268,11 @@ void write_layers(Json& w, const std::vector<FileLayer>& layers) {
   const std::optional<std::int64_t> every =
       w.contains("window") ? full_attention_every(sees_all) : 0;
   if (!plain || !every) {
-    w["pattern"] = pattern_of(layers);
+    std::vector<std::string> words;
+    for (const FileLayer& layer : layers) {
+      words.push_back(word_of(layer));
+    }
+    w["pattern"] = config::pattern_text(words);
     return;
   }
   if (*every > 0) {
