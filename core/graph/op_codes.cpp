@@ -95,7 +95,7 @@ struct CodeReader {
   }
   void operator()(ActivationAttributes& a) const { variant(a.activation, Activation::kSigmoid); }
   void operator()(NormAttributes& a) const { variant(a.norm, Norm::kRmsNorm); }
-  void operator()(ScanAttributes& a) const { variant(a.rule, ScanRule::kDelta); }
+  void operator()(ScanAttributes& a) const { variant(a.rule, ScanRule::kDeltaByColumn); }
   void operator()(DispatchAttributes& a) const { variant(a.way, CopyWay::kBack); }
   void operator()(OptimizerAttributes& a) const { variant(a.kind, OptimizerKind::kAdagrad); }
   void operator()(CollectiveAttributes& a) const {

@@ -35,7 +35,9 @@ struct RecurrentMixer {
   [[nodiscard]] std::int64_t values() const { return heads * value_dim; }
   [[nodiscard]] bool scans() const { return rule != RecurrentRule::kConvolution; }
   [[nodiscard]] ScanRule scan_rule() const {
-    return rule == RecurrentRule::kMamba2 ? ScanRule::kDecay : ScanRule::kDelta;
+    return rule == RecurrentRule::kMamba2      ? ScanRule::kDecay
+           : rule == RecurrentRule::kKimiDelta ? ScanRule::kDeltaByColumn
+                                               : ScanRule::kDelta;
   }
 
   /// Columns that one part of a matrix has, on one of `tensor` ranks.

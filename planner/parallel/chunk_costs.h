@@ -27,6 +27,14 @@ struct LayerCounts {
   [[nodiscard]] bool mixed() const {
     return std::count_if(of.begin(), of.end(), [](std::int32_t n) { return n > 0; }) > 1;
   }
+  /// The kinds that some are of, as bits.
+  [[nodiscard]] std::size_t present() const {
+    std::size_t bits = 0;
+    for (std::size_t k = 0; k < kMostBlockKinds; ++k) {
+      bits |= of[k] > 0 ? std::size_t{1} << k : 0;
+    }
+    return bits;
+  }
   /// The first kind that some are of; 0 where there are none.
   [[nodiscard]] std::size_t first_kind() const {
     const auto* found = std::find_if(of.begin(), of.end(), [](std::int32_t n) { return n > 0; });
@@ -79,10 +87,11 @@ struct PassCosts {
   /// In the pass that needs most; layers of one kind take turns with them.
   Line temporaries;
   ByKind<double> temporaries_alone{};  ///< of a layer of each kind but the first
-  double mixed_temporaries = 0;  ///< of a chunk with several; from LayerCostProbe::add_mixed on
+  /// Of a chunk with several, by LayerCounts::present; from LayerCostProbe::add_mixed on.
+  std::array<double, std::size_t{1} << kMostBlockKinds> mixed_temporaries{};
   [[nodiscard]] double temporaries_of(const LayerCounts& layers) const {
     const std::size_t kind = layers.first_kind();
-    return layers.mixed() ? mixed_temporaries
+    return layers.mixed() ? mixed_temporaries[layers.present()]
            : kind > 0     ? temporaries_alone[kind]
                           : temporaries.at(layers);
   }
@@ -113,7 +122,6 @@ struct Passes {
   ByRole<PassCosts> role;
   Op forward_message, backward_message;  ///< the receives between stages
   std::uint32_t levels = 0;              ///< fabric levels that collectives inside use, as bits
-  std::array<bool, kChunkRoles> lacks_mixed{};  ///< mixed_temporaries are not known yet
 };
 
 }  // namespace stepcast::planner

@@ -287,7 +287,7 @@ void ClosedFormModel::activations() {
   const auto add_mixed = [&](Passes& passes) {
     for (std::size_t at = 0; at < layout_->layers.size(); ++at) {
       if (layout_->kinds[at].mixed()) {
-        reduced_.add_mixed(of, layout_->role[at], passes);
+        reduced_.add_mixed(of, layout_->role[at], layout_->kinds[at], passes);
       }
     }
   };

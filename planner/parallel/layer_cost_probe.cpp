@@ -446,24 +446,31 @@ Passes LayerCostProbe::passes_of_kinds(const PlanPoint& point) {
       const Line& temporaries = alike[role].temporaries;
       passes.role[role].temporaries_alone[kind] = temporaries.base + temporaries.layer[0];
     }
-    passes.lacks_mixed.fill(true);
   }
   return passes;
 }
 
 /// Temporaries of chunks with layers of several kinds: stages of one layer of each.
-void LayerCostProbe::add_mixed(const PlanPoint& point, ChunkRole role, Passes& passes) {
-  const auto at = static_cast<std::size_t>(role);
-  if (!std::exchange(passes.lacks_mixed.at(at), false)) {
+void LayerCostProbe::add_mixed(const PlanPoint& point, ChunkRole role, const LayerCounts& layers,
+                               Passes& passes) {
+  double& temporaries =
+      passes.role.at(static_cast<std::size_t>(role)).mixed_temporaries[layers.present()];
+  if (temporaries > 0) {
     return;
+  }
+  std::vector<BlockKind> present;
+  for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+    if (layers.of[kind] > 0) {
+      present.push_back(kinds_[kind]);
+    }
   }
   const bool whole = role == ChunkRole::kWhole;
   const std::int32_t parts = whole ? 1 : kEqualStages;
   const std::int32_t stage = role == ChunkRole::kMiddle ? 1 : role == ChunkRole::kLast ? 2 : 0;
-  const auto pattern = std::exchange(model_of(job_).pattern, kinds_);
-  passes.role.at(at).mixed_temporaries = with_algorithm(point, [&] {
-    const auto layers = static_cast<std::int64_t>(kinds_.size()) * parts;
-    const auto& stages = pass_stages(pass_point(point), parts, layers);
+  const auto each = static_cast<std::int64_t>(present.size());
+  const auto pattern = std::exchange(model_of(job_).pattern, std::move(present));
+  temporaries = with_algorithm(point, [&] {
+    const auto& stages = pass_stages(pass_point(point), parts, each * parts);
     return pass_temporaries(stages[static_cast<std::size_t>(stage)]);
   });
   model_of(job_).pattern = pattern;

@@ -41,9 +41,10 @@ class LayerCostProbe {
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
   /// schedule makes weight gradients apart. Errors: InputError where the builder rejects the split.
   Passes passes(const PlanPoint& point);
-  /// Completes the passes of the point with a role's mixed_temporaries, which only memory depends
-  /// on.
-  void add_mixed(const PlanPoint& point, ChunkRole role, Passes& passes);
+  /// Completes the passes of the point with a role's mixed_temporaries of such layers, which only
+  /// memory depends on.
+  void add_mixed(const PlanPoint& point, ChunkRole role, const LayerCounts& layers,
+                 Passes& passes);
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
   /// micro and recompute, because the exchange then overlaps with the last backward pass.

@@ -143,6 +143,54 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   check_round_trip(dlrm);
 }
 
+TEST_CASE("a pattern says the kinds of layers in order, over and over", "[config][job][pattern]") {
+  const auto hybrid = [](const std::string& pattern, const std::string& more = "") {
+    return R"({"workload": {"kind": "transformer", "layers": 10, "hidden": 256, "heads": 4,
+        "ffn_hidden": 512, "activation": "swiglu", "vocabulary": 512, "mamba": {"heads": 8,
+        "head_dim": 64, "groups": 2, "state": 64}, "pattern": ")" +
+           pattern + "\"" + more + R"(}, "system": "dgx-h100"})";
+  };
+  const auto at = [&](const std::string& pattern, std::int64_t layer) {
+    return job(hybrid(pattern)).workload.transformer()->kind_of(layer);
+  };
+  const BlockKind mamba{MixerKind::kRecurrent, FeedForwardKind::kNone};
+  const BlockKind attention{MixerKind::kAttention, FeedForwardKind::kNone};
+  const BlockKind mlp{MixerKind::kNone, FeedForwardKind::kDense};
+  const std::string blocks = "2 x (mamba mlp) attention";
+  CHECK(at(blocks, 0) == mamba);
+  CHECK(at(blocks, 3) == mlp);
+  CHECK(at(blocks, 4) == attention);
+  CHECK(at(blocks, 5) == mamba);  // over and over
+  CHECK(at("2 x mamba+mlp attention", 1) ==
+        BlockKind{MixerKind::kRecurrent, FeedForwardKind::kDense});
+  for (const std::string& pattern : {blocks, std::string("mamba+mlp attention+mlp"),
+                                     std::string("3 x (2 x mamba mlp) attention mlp")}) {
+    const Job j = job(hybrid(pattern));
+    CHECK_THAT(job_to_json(j), Contains("\"pattern\": \"" + pattern + "\""));
+    check_round_trip(j);
+  }
+  const auto error = [&](const std::string& text) -> std::string {
+    try {
+      job(text);
+      return "accepted";
+    } catch (const InputError& e) {
+      return e.what();
+    }
+  };
+  for (const char* bad : {"", "mamba mamba+", "mamba (mlp", "mamba)", "0 x mamba", "99999 x mamba",
+                          "2 mamba", "mlp+mamba", "mamba+attention", "mamba+mlp+experts", "Mamba",
+                          "((((((((((mamba))))))))))", "4096 x (4096 x mamba)"}) {
+    CAPTURE(bad);
+    CHECK_THAT(error(hybrid(bad)), Contains("workload.pattern"));
+  }
+  CHECK_THAT(error(hybrid("mamba window")), Contains("give window"));
+  CHECK_THAT(error(hybrid("mamba experts")), Contains("give moe"));
+  CHECK_THAT(error(hybrid("attention mlp")), Contains("names no recurrent layer"));
+  CHECK_THAT(error(hybrid("delta mlp")), Contains("names delta layers"));
+  CHECK_THAT(error(hybrid("mamba mlp", R"(, "full_attention_every": 2, "window": 8)")),
+             Contains("full_attention_every"));
+}
+
 TEST_CASE("overrides by --set reach everything an error can name", "[config][set]") {
   SECTION("values are JSON, else text") {
     CHECK(job("", {"workload=gpt3-175b", "system=dgx-h100"}).workload.name == "gpt3-175b");

@@ -207,15 +207,17 @@ TEST_CASE("models of other kinds are rejected by what they have", "[config][impo
   const auto with = [](const char* more) {
     return message(in(R"({"model_type": "some", "hidden_size": 64})", more));
   };
-  CHECK_THAT(with(R"("hybrid_override_pattern": "M-M*-")"),
-             Contains("hybrid_override_pattern") && Contains("does not model state-space layers"));
-  CHECK_THAT(with(R"("linear_num_key_heads": 16)"), Contains("does not model linear attention"));
+  CHECK_THAT(with(R"("mamba_d_ssm": 3072)"), Contains("state-space layers side by side"));
+  CHECK_THAT(with(R"("num_mem_blocks": 2)"), Contains("blocks that several layers share"));
+  CHECK_THAT(with(R"("moe_latent_size": 1024)"), Contains("experts in a narrower space"));
+  CHECK_THAT(message(in(kLlama, R"("attn_layer_indices": [4], "mamba_dt_rank": 256)")),
+             Contains("not of the first Mamba"));
   CHECK_THAT(with(R"("block_configs": [{"ffn": {}}])"), Contains("layers of different sizes"));
   CHECK_THAT(with(R"("is_encoder_decoder": true)"), Contains("an encoder and a decoder"));
   CHECK_THAT(with(R"("type_vocab_size": 2)"), Contains("an encoder"));
   CHECK_THAT(message(in(kGpt2, R"("add_cross_attention": true)")),
              Contains("an encoder and a decoder"));
-  CHECK_THAT(message(in(kLlama, R"("layer_types": ["linear_attention"])")),
+  CHECK_THAT(message(in(kLlama, R"("layer_types": ["retention"])")),
              Contains("layer_types") && Contains("layers of other kinds"));
 }
 
@@ -284,12 +286,10 @@ TEST_CASE("models of 2025 and 2026 have their published parameters", "[config][i
           Approx(model.parameters).epsilon(0.005));
   }
   const TransformerWorkload maverick = imported(all.front().config);
-  CHECK(maverick.moe->first_dense_layers == 24);
-  CHECK(maverick.window_of(2) == 8192);
-  CHECK(maverick.window_of(3) == 0);
-  CHECK_THAT(maverick.approximated,
-             Catch::VectorContains(std::string(
-                 "layers without experts among those with them (they come first here)")));
+  for (std::int64_t layer = 0; layer < 48; ++layer) {  // of two, of four
+    CHECK(maverick.has_experts(layer) == (layer % 2 == 1));
+    CHECK(maverick.window_of(layer) == (layer % 4 == 3 ? 0 : 8192));
+  }
 }
 
 TEST_CASE("layers without experts are counted however a file says them", "[config][import]") {
@@ -325,6 +325,73 @@ TEST_CASE("a config.json as Python writes it is read", "[config][import]") {
   CHECK(imported(in(kLlama, R"("time_step_limit": [0.0, Infinity], "x": -Infinity, "y": NaN)"))
             .layers == 80);
   CHECK_THAT(message(R"({"workload": "llama3-8b", "devices": NaN})"), Contains("NaN"));
+}
+
+TEST_CASE("hybrids are read layer by layer", "[config][import][pattern]") {
+  const auto kinds = [](const TransformerWorkload& w) {
+    std::string letters;
+    for (std::int64_t layer = 0; layer < w.layers; ++layer) {
+      const BlockKind kind = w.kind_of(layer);
+      letters += kind.mixer == MixerKind::kRecurrent ? 'r' : kind.attends() ? 'a' : '-';
+      letters += kind.feed_forward == FeedForwardKind::kExperts ? 'E'
+                 : kind.feed_forward == FeedForwardKind::kDense ? 'm'
+                                                                : '-';
+    }
+    return letters;
+  };
+  // Nemotron 3 Nano 4B: 3,973,556,832 parameters by its model card.
+  const TransformerWorkload nano = imported(R"({"model_type": "nemotron_h", "hidden_size": 3136,
+      "num_hidden_layers": 42, "hybrid_override_pattern":
+      "M-M-M-MM-M-M*-M-M*-M-M-M*-M-M-MM*-MMM-M-M-", "intermediate_size": 12544,
+      "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+      "mamba_num_heads": 96, "mamba_head_dim": 80, "n_groups": 8, "ssm_state_size": 128,
+      "conv_kernel": 4, "chunk_size": 256, "expand": 2, "mlp_hidden_act": "relu2",
+      "use_conv_bias": true, "vocab_size": 131072, "tie_word_embeddings": false})");
+  CHECK(transformer_parameters(nano, 4096) == 3'973'556'832);
+  CHECK(kinds(nano).substr(0, 16) == "r--mr--mr--mr-r-");
+  CHECK(nano.approximated.empty());
+  const TransformerWorkload next = imported(R"({"model_type": "qwen3_next", "hidden_size": 2048,
+      "num_hidden_layers": 48, "full_attention_interval": 4, "num_attention_heads": 16,
+      "num_key_value_heads": 2, "head_dim": 256, "linear_num_key_heads": 16,
+      "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+      "linear_conv_kernel_dim": 4, "num_experts": 512, "num_experts_per_tok": 10,
+      "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+      "intermediate_size": 5120, "mlp_only_layers": [], "decoder_sparse_step": 1,
+      "vocab_size": 151936, "hidden_act": "silu"})");
+  CHECK(kinds(next).substr(0, 10) == "rErErEaErE");
+  CHECK(next.output_gate);
+  CHECK(next.recurrent->rule == RecurrentRule::kGatedDelta);
+  // Kimi Linear names its layers from 1 on, its width of a head says nothing of delta attention.
+  const TransformerWorkload kimi = imported(R"({"model_type": "kimi_linear", "hidden_size": 2304,
+      "num_hidden_layers": 27, "num_attention_heads": 32, "num_key_value_heads": 32,
+      "head_dim": 72, "kv_lora_rank": 512, "q_lora_rank": null, "qk_nope_head_dim": 128,
+      "qk_rope_head_dim": 64, "v_head_dim": 128, "intermediate_size": 9216, "linear_attn_config":
+      {"num_heads": 32, "head_dim": 128, "short_conv_kernel_size": 4,
+       "full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "kda_layers": [1, 2, 3]},
+      "num_experts": 256, "num_experts_per_token": 8, "num_shared_experts": 1,
+      "moe_intermediate_size": 1024, "first_k_dense_replace": 1, "moe_layer_freq": 1,
+      "vocab_size": 163840})");
+  CHECK(kinds(kimi).substr(0, 10) == "rmrErEaErE");
+  CHECK(kinds(kimi).substr(52) == "aE");
+  CHECK(kimi.recurrent->gate_rank == 128);
+  // LFM2 1.2B: 1.17 B parameters; its width of three matrices follows from that of two.
+  const TransformerWorkload lfm = imported(R"({"model_type": "lfm2", "hidden_size": 2048,
+      "num_hidden_layers": 16, "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+      "num_attention_heads": 32, "num_key_value_heads": 8, "block_ff_dim": 12288,
+      "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0,
+      "block_multiple_of": 256, "conv_L_cache": 3, "conv_dim": 2048, "vocab_size": 65536})");
+  CHECK(static_cast<double>(transformer_parameters(lfm, 4096)) == Approx(1.17e9).epsilon(0.005));
+  CHECK(kinds(lfm).substr(0, 8) == "rmrmamrm");
+  // Granite keeps the sizes of state-space layers where all layers attend.
+  const std::string granite = R"({"model_type": "granitemoehybrid", "hidden_size": 256,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "intermediate_size": 64, "shared_intermediate_size": 128, "num_local_experts": 8,
+      "num_experts_per_tok": 2, "mamba_n_heads": 8, "mamba_d_head": 64, "mamba_n_groups": 1,
+      "mamba_d_state": 128, "mamba_d_conv": 4, "mamba_chunk_size": 256, "mamba_expand": 2,
+      "vocab_size": 1024, "layer_types": [)";
+  CHECK(kinds(imported(granite + R"("mamba", "attention"]})")) == "rEaE");
+  CHECK(imported(granite + R"("mamba", "attention"]})").moe->shared == 2);
+  CHECK_FALSE(imported(granite + R"("attention", "attention"]})").recurrent);
 }
 
 TEST_CASE("families of config.json say what they mean", "[config][import]") {

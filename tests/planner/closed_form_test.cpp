@@ -96,6 +96,74 @@ void give_attention(Job& job, std::mt19937& rng) {
   model.full_attention_every = draw(0, 2) == 0 ? 2 : 0;
 }
 
+/// Up to four kinds of layers in a random order.
+void give_pattern(Job& job, std::mt19937& rng) {
+  const auto draw = [&rng](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(rng);
+  };
+  auto& model = std::get<TransformerWorkload>(job.workload.model);
+  model.activation = Activation::kSwiGlu;
+  model.tied_embeddings = false;
+  job.flash_attention = true;
+  if (draw(0, 1) == 1) {
+    model.moe = MixtureOfExperts{
+        .experts = 8, .per_token = 2, .shared = draw(0, 1), .ffn_hidden = model.hidden};
+  }
+  model.window = 256;
+  RecurrentMixer mixer;
+  mixer.rule = draw(0, 1) == 0 ? RecurrentRule::kMamba2 : RecurrentRule::kGatedDelta;
+  mixer.heads = mixer.key_heads = 32;
+  mixer.key_dim = mixer.value_dim = 64;
+  model.recurrent = mixer;
+  std::vector<BlockKind> kinds;
+  for (int k = 0; k < 4; ++k) {
+    BlockKind kind{static_cast<MixerKind>(draw(0, 3)), static_cast<FeedForwardKind>(draw(0, 2))};
+    if (kind.feed_forward == FeedForwardKind::kExperts && !model.moe) {
+      kind.feed_forward = FeedForwardKind::kDense;
+    }
+    if (kind.mixer == MixerKind::kNone && kind.feed_forward == FeedForwardKind::kNone) {
+      kind.mixer = MixerKind::kRecurrent;
+    }
+    kinds.push_back(kind);
+  }
+  const int period = draw(2, 7);
+  for (int i = 0; i < period; ++i) {
+    model.pattern.push_back(kinds[static_cast<std::size_t>(draw(0, 3))]);
+  }
+}
+
+TEST_CASE("so it is with layers of several kinds", "[planner][parallel][fast_path][pattern]") {
+  std::mt19937 rng(47);
+  int compared = 0;
+  int applied = 0;
+  for (int i = 0; compared < 60 && i < 400; ++i) {
+    Job job = random_transformer(rng);
+    give_pattern(job, rng);
+    auto point = random_point(job, rng);
+    if (!point || point->context > 1) {
+      continue;
+    }
+    ++compared;
+    const models::CostModel model(job.system, job.calibration);
+    ClosedFormModel path(job, model);
+    const StepForecast forecast = path.forecast(*point);
+    INFO("job " << i << ": " << describe(*point) << " of " << job.workload.transformer()->layers
+                << " layers, " << job.workload.transformer()->pattern.size() << " in the pattern");
+    CHECK(forecast.bytes == Approx(full_memory(job, *point)).epsilon(1e-9));
+    if (!path.bounds_simulator()) {
+      continue;
+    }
+    const double error = forecast.seconds / simulated(job, *point, model) - 1;
+    CHECK(error <= 0.01);
+    if (path.applies()) {
+      ++applied;
+      CHECK(std::abs(error) <= 0.01);
+    }
+  }
+  CHECK(compared == 60);
+  CHECK(applied >= 30);
+}
+
 TEST_CASE("so it is with windows and latent attention over context ranks",
           "[planner][parallel][fast_path][context]") {
   std::mt19937 rng(31);

@@ -56,7 +56,7 @@ TransformerStage::RecurrentTensors TransformerStage::recurrent_tensors(const std
     t.scanned = kept(keep, name + "scanned", n, w.values, compute_);
     t.statistics = kept(keep, name + "statistics", n, heads, Format::kFp32);
   }
-  if (r.scan_rule() == ScanRule::kDelta && r.scans()) {
+  if (r.scan_rule() != ScanRule::kDecay && r.scans()) {
     t.inverse = kept(keep, name + "inverse", n, heads * r.chunk, compute_);
   }
   t.gated = kept(keep, name + "gated", n, w.values, compute_);
@@ -149,7 +149,7 @@ void TransformerStage::recurrent_forward(const std::string& at, const LayerTenso
     if (!x.gates.empty()) {
       in.push_back(x.gates.front());
     }
-    if (r.scan_rule() == ScanRule::kDelta) {
+    if (r.scan_rule() != ScanRule::kDecay) {
       out.push_back(x.inverse);
     }
     scan(OpKind::kScanForward, "layer.recurrent.scan", in, out);
@@ -222,7 +222,7 @@ void TransformerStage::recurrent_backward(const std::string& at, const LayerTens
       in.push_back(x.gates.front());
       made.push_back(d_gates.front());
     }
-    if (r.scan_rule() == ScanRule::kDelta) {
+    if (r.scan_rule() != ScanRule::kDecay) {
       in.push_back(x.inverse);
     }
     scan(OpKind::kScanBackward, "layer.recurrent.scan_gradient", in, made);

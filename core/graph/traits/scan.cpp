@@ -23,7 +23,8 @@ void scan_work(const OpTraits& traits, Op& op) {
   const double value = extent(op, 3);
   const double shared = extent(op, 4);
   const double chunk = extent(op, 5);
-  const bool delta = op.as<ScanAttributes>().rule == ScanRule::kDelta;
+  const ScanRule rule = op.as<ScanAttributes>().rule;
+  const bool delta = rule != ScanRule::kDecay;
   const double made_again =
       delta ? heads * (2 * chunk * key + key * value) : shared * chunk * key + heads * key * value;
   const double pairs = delta
@@ -31,7 +32,9 @@ void scan_work(const OpTraits& traits, Op& op) {
                            : shared * chunk * key + heads * (chunk * value + 2 * key * value);
   const bool backward = traits.pass == OpPass::kBackward;
   op.flops = Flops(2 * tokens * (backward ? 2 * pairs + made_again : pairs));
-  const double gates = (delta ? 2 : 1) * heads;
+  const double gates = rule == ScanRule::kDeltaByColumn ? heads + shared * key
+                       : delta                           ? 2 * heads
+                                                         : heads;
   const double in = (2 * shared * key + heads * value + gates) * element_bytes(op);
   const double out = heads * value * element_bytes(op);
   const double states = 2 * 4 * heads * key * value / chunk;  // written and read once, fp32

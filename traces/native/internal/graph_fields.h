@@ -292,7 +292,7 @@ struct Named<Activation> : CoreNamed<Activation, Activation::kSigmoid> {};
 template <>
 struct Named<Norm> : CoreNamed<Norm, Norm::kRmsNorm> {};
 template <>
-struct Named<ScanRule> : CoreNamed<ScanRule, ScanRule::kDelta> {};
+struct Named<ScanRule> : CoreNamed<ScanRule, ScanRule::kDeltaByColumn> {};
 
 using NameList = std::vector<std::string>;
 template <>
