@@ -10,59 +10,59 @@ namespace stepcast::config {
 namespace {
 
 constexpr std::size_t kMostInPattern = 4096;
-using M = RecurrentMixer;
+using Sizes = RecurrentMixer;
 
-const Keys<M>& mamba_keys() {
-  static const Keys<M> keys{
-      integer_key("heads", &M::heads, 1, 1 << 16, "heads").needed("the number of heads"),
-      integer_key("head_dim", &M::value_dim, 1, 1 << 16, "width of a head")
+const Keys<Sizes>& mamba_keys() {
+  static const Keys<Sizes> keys{
+      integer_key("heads", &Sizes::heads, 1, 1 << 16, "heads").needed("the number of heads"),
+      integer_key("head_dim", &Sizes::value_dim, 1, 1 << 16, "width of a head")
           .needed("the width of a head"),
-      integer_key("groups", &M::key_heads, 1, 1 << 16, "groups of heads that share B and C")
+      integer_key("groups", &Sizes::key_heads, 1, 1 << 16, "groups of heads that share B and C")
           .needed("the number of groups that share B and C"),
-      integer_key("state", &M::key_dim, 1, 1 << 16, "columns of the state of a head's column")
+      integer_key("state", &Sizes::key_dim, 1, 1 << 16, "columns of the state of a head's column")
           .needed("the state size"),
-      integer_key("kernel", &M::kernel, 1, 64, "taps of the causal convolution").usual(4),
-      integer_key("chunk", &M::chunk, 1, 1 << 16, "tokens of a chunk of the scan").usual(256)};
+      integer_key("kernel", &Sizes::kernel, 1, 64, "taps of the causal convolution").usual(4),
+      integer_key("chunk", &Sizes::chunk, 1, 1 << 16, "tokens of a chunk of the scan").usual(256)};
   return keys;
 }
 
-const Keys<M>& delta_keys() {
-  static const Keys<M> keys{
-      integer_key("heads", &M::heads, 1, 1 << 16, "heads of values")
+const Keys<Sizes>& delta_keys() {
+  static const Keys<Sizes> keys{
+      integer_key("heads", &Sizes::heads, 1, 1 << 16, "heads of values")
           .needed("the number of heads of values"),
-      integer_key("key_heads", &M::key_heads, 1, 1 << 16, "heads of keys and queries")
+      integer_key("key_heads", &Sizes::key_heads, 1, 1 << 16, "heads of keys and queries")
           .needed("the number of heads of keys and queries"),
-      integer_key("key_dim", &M::key_dim, 1, 1 << 16, "width of a key")
+      integer_key("key_dim", &Sizes::key_dim, 1, 1 << 16, "width of a key")
           .needed("the width of a key"),
-      integer_key("value_dim", &M::value_dim, 1, 1 << 16, "width of a value")
+      integer_key("value_dim", &Sizes::value_dim, 1, 1 << 16, "width of a value")
           .needed("the width of a value"),
-      integer_key("kernel", &M::kernel, 1, 64, "taps of the causal convolution").usual(4),
-      integer_key("chunk", &M::chunk, 1, 1 << 16, "tokens of a chunk of the scan").usual(64),
-      integer_key("gate_rank", &M::gate_rank, 0, kWidest,
+      integer_key("kernel", &Sizes::kernel, 1, 64, "taps of the causal convolution").usual(4),
+      integer_key("chunk", &Sizes::chunk, 1, 1 << 16, "tokens of a chunk of the scan").usual(64),
+      integer_key("gate_rank", &Sizes::gate_rank, 0, kWidest,
                   "Kimi delta attention: width between the matrices of its gates; 0: gated delta")
           .usual(0)};
   return keys;
 }
 
-const Keys<M>& convolution_keys() {
-  static const Keys<M> keys{
-      integer_key("kernel", &M::kernel, 1, 64, "taps of the gated causal convolution").usual(3)};
+const Keys<Sizes>& convolution_keys() {
+  static const Keys<Sizes> keys{
+      integer_key("kernel", &Sizes::kernel, 1, 64, "taps of the gated causal convolution").usual(3)};
   return keys;
 }
 
 /// A mixer by the name of its key.
 struct MixerForm {
   std::string_view name, help;
-  const Keys<M>& keys;
-  M begin;
+  const Keys<Sizes>& keys;
+  Sizes begin;
 };
 
 std::array<MixerForm, 3> mixer_forms() {
-  M mamba;
+  Sizes mamba;
   mamba.chunk = 256;
-  M delta;
+  Sizes delta;
   delta.rule = RecurrentRule::kGatedDelta;
-  M convolution;
+  Sizes convolution;
   convolution.rule = RecurrentRule::kConvolution;
   convolution.kernel = 3;
   return {{{"mamba", "Mamba-2 layers", mamba_keys(), mamba},
@@ -71,7 +71,7 @@ std::array<MixerForm, 3> mixer_forms() {
             convolution}}};
 }
 
-std::string_view name_of(const M& mixer) {
+std::string_view name_of(const Sizes& mixer) {
   return mixer.rule == RecurrentRule::kMamba2         ? "mamba"
          : mixer.rule == RecurrentRule::kConvolution ? "convolution"
                                                       : "delta";
@@ -234,7 +234,7 @@ Keys<TransformerWorkload> layer_pattern_keys() {
             v.reject("found beside another mixer with a state; give one of mamba, delta and "
                      "convolution");
           }
-          M& mixer = t.recurrent.emplace(form.begin);
+          Sizes& mixer = t.recurrent.emplace(form.begin);
           read_keys(v, form.keys, mixer, {});
           if (mixer.rule == RecurrentRule::kGatedDelta && mixer.gate_rank > 0) {
             mixer.rule = RecurrentRule::kKimiDelta;

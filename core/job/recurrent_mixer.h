@@ -40,12 +40,12 @@ struct RecurrentMixer {
                                                : ScanRule::kDelta;
   }
 
-  /// Columns that one part of a matrix has, on one of `tensor` ranks.
+  /// One part of a matrix, on one of `tensor` ranks.
   struct Columns {
     const char* name;
     std::int64_t columns;
   };
-  /// Of the projection in; the first `convolved_parts` of them go through the convolution.
+  /// Parts of the projection in, first those that go through the convolution.
   [[nodiscard]] std::vector<Columns> inputs(std::int64_t tensor) const;
   [[nodiscard]] std::vector<Columns> convolved(std::int64_t tensor) const;
   /// Gates whose projection is two narrow matrices.

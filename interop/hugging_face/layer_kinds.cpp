@@ -42,22 +42,23 @@ void read_blocks(const Value& v, Layers& layers) {
   }
 }
 
-/// Kinds of layers, a word each.
+/// Kinds of layers, a word each; a shorter list goes over and over.
 void read_types(ConfigReader& r, const Value& v, Layers& layers) {
   static const std::map<std::string, const char*> kinds{
       {"full_attention", "attention"}, {"attention", "attention"},
       {"sliding_attention", "window"}, {"chunked_attention", "window"},
       {"linear_attention", "delta"},   {"mamba", "mamba"},
       {"conv", "convolution"}};
-  const std::vector<Value> types = v.items("a list of kinds of layers");
+  const std::vector<Value> types = v.items("a list of kinds of layers", 1);
   bool sparse = false;
-  for (std::size_t i = 0; i < types.size() && i < layers.size(); ++i) {
-    const std::string type = types[i].text("the kind of a layer");
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const Value& at = types[i % types.size()];
+    const std::string type = at.text("the kind of a layer");
     const auto kind = kinds.find(type);
     if (type.find("sparse") != std::string::npos) {
       sparse = true;
     } else if (kind == kinds.end()) {
-      types[i].reject(fmt::format(
+      at.reject(fmt::format(
           "found \"{}\", expected full_attention, sliding_attention, chunked_attention, "
           "linear_attention, mamba or conv: stepcast does not model layers of other kinds",
           type.substr(0, 40)));

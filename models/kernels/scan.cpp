@@ -9,15 +9,13 @@ bool ScanRoofline::covers(const Op& op) const { return class_of(op.kind) == OpCl
 
 std::vector<Constant> ScanRoofline::constants(const Device& device) const {
   return {{"start", device.launch.base(), 1e-5, 2e-7, 1e-3},
-          {"memory_efficiency", 1, 0.6, 0.02, 1},
-          {"compute_efficiency", 1, 0.2, 0.01, 1}};
+          {"memory_efficiency", 1, 0.4, 0.02, 1}};
 }
 
 Prediction ScanRoofline::predict(const OpFacts& facts, const Device& device,
                                  std::span<const double> c) const {
-  enum { kStart, kMemory, kCompute };
-  const Seconds compute(facts.op->flops.base() /
-                        (peak_rate(device, facts.op->format) * c[kCompute]));
+  enum { kStart, kMemory };
+  const Seconds compute(facts.op->flops.base() / peak_rate(device, facts.op->format));
   const Seconds memory(facts.bytes / (device.bandwidth.base() * c[kMemory]));
   return bounded_by(compute, memory, Seconds(c[kStart]));
 }

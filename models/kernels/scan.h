@@ -3,10 +3,9 @@
 
 namespace stepcast::models {
 
-/// Chunked scans of state-space layers and linear attention: products in the op's format at a share
-/// of the peak, or its bytes, whichever takes longer, after a start.
-///   time = start + max(flops / (peak * compute_efficiency), bytes / (bandwidth *
-///   memory_efficiency))
+/// Chunked scans of state-space layers and linear attention: several kernels one after the other,
+/// bound by what they hand on.
+///   time = start + max(bytes / (bandwidth * memory_efficiency), flops / peak)
 /// FLOPs and bytes: core/graph/traits/scan.cpp.
 class ScanRoofline : public KernelForm {
  public:

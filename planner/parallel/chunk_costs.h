@@ -86,8 +86,8 @@ struct PassCosts {
   Line forward_exposed, backward_exposed;
   /// In the pass that needs most; layers of one kind take turns with them.
   Line temporaries;
-  ByKind<double> temporaries_alone{};  ///< of a layer of each kind but the first
-  /// Of a chunk with several, by LayerCounts::present; from LayerCostProbe::add_mixed on.
+  ByKind<double> temporaries_alone{};  ///< a layer of each kind but the first
+  /// A chunk with several needs, by LayerCounts::present; from LayerCostProbe::add_mixed on.
   std::array<double, std::size_t{1} << kMostBlockKinds> mixed_temporaries{};
   [[nodiscard]] double temporaries_of(const LayerCounts& layers) const {
     const std::size_t kind = layers.first_kind();

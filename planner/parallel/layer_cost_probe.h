@@ -113,7 +113,7 @@ class LayerCostProbe {
  private:
   Passes passes_of_kinds(const PlanPoint& point);
   Passes passes_of(const PlanPoint& point);
-  /// Of a model whose layers are all of the k-th kind.
+  /// Passes of a model whose layers are all of the k-th kind.
   Passes passes_of_kind(const PlanPoint& point, std::size_t kind);
   /// The first kind whose parameters, gradients and states a kind's are like.
   [[nodiscard]] std::size_t states_like(std::size_t kind) const;
@@ -175,7 +175,7 @@ class LayerCostProbe {
     std::map<PlanPoint, ContextAlgorithm> chosen;
   };
   std::shared_ptr<Algorithms> algorithms_ = std::make_shared<Algorithms>();
-  /// Of kinds without experts, for any split of the experts.
+  /// Passes of kinds without experts, for any split of the experts.
   ByKind<std::map<PassKey, Passes>> dense_;
   /// What a reduced graph of passes is built from, with the job.
   struct GraphKey {

@@ -145,8 +145,9 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
 
 TEST_CASE("a pattern says the kinds of layers in order, over and over", "[config][job][pattern]") {
   const auto hybrid = [](const std::string& pattern, const std::string& more = "") {
-    return R"({"workload": {"kind": "transformer", "layers": 10, "hidden": 256, "heads": 4,
-        "ffn_hidden": 512, "activation": "swiglu", "vocabulary": 512, "mamba": {"heads": 8,
+    return R"({"workload": {"kind": "transformer", "name": "hybrid", "layers": 10, "hidden": 256, "heads": 4,
+        "ffn_hidden": 512, "activation": "swiglu", "vocabulary": 512,
+        "default_batch": {"global": 8, "micro": 1, "sequence": 128}, "mamba": {"heads": 8,
         "head_dim": 64, "groups": 2, "state": 64}, "pattern": ")" +
            pattern + "\"" + more + R"(}, "system": "dgx-h100"})";
   };

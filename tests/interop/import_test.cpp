@@ -174,8 +174,10 @@ TEST_CASE("what a config.json has and a workload cannot say is named", "[config]
   // Full first is not every second layer counted from one.
   const std::string turned = in(kLlama, R"("sliding_window": 512,
       "layer_types": ["full_attention", "sliding_attention"])");
-  CHECK(imported(turned).window == 0);
-  CHECK_THAT(imported(turned).approximated.front(), Contains("windows of 512 on some layers"));
+  CHECK(imported(turned).window_of(0) == 0);
+  CHECK(imported(turned).window_of(1) == 512);
+  CHECK(imported(turned).window_of(2) == 0);
+  CHECK(imported(turned).approximated.empty());
 }
 
 TEST_CASE("which layers of a config.json see a window", "[config][import]") {

@@ -106,8 +106,11 @@ void give_pattern(Job& job, std::mt19937& rng) {
   model.tied_embeddings = false;
   job.flash_attention = true;
   if (draw(0, 1) == 1) {
-    model.moe = MixtureOfExperts{
-        .experts = 8, .per_token = 2, .shared = draw(0, 1), .ffn_hidden = model.hidden};
+    MixtureOfExperts& experts = model.moe.emplace();
+    experts.experts = 8;
+    experts.per_token = 2;
+    experts.shared = draw(0, 1);
+    experts.ffn_hidden = model.hidden;
   }
   model.window = 256;
   RecurrentMixer mixer;
@@ -200,7 +203,8 @@ TEST_CASE("so it is with windows and latent attention over context ranks",
 /// For a micro-batch on one middle layer, and on the ends without layers.
 double whole_pass(const Passes& passes, ChunkRole role, std::int64_t layers) {
   const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
-  return c.forward.at(layers, 0) + c.backward.at(layers, 0) + c.weights.at(layers, 0);
+  const LayerCounts alike{{static_cast<std::int32_t>(layers)}};
+  return c.forward.at(alike) + c.backward.at(alike) + c.weights.at(alike);
 }
 
 TEST_CASE("weight gradients in a pass of their own make no micro-batch cheaper",

@@ -233,7 +233,7 @@ TEST_CASE("passes of a split are its own, whatever was asked before",
   two.pipeline = 2;
   two.data = 64;
   const auto forward = [](const Passes& passes) {
-    return passes.role[static_cast<std::size_t>(ChunkRole::kMiddle)].forward.at(1, 0);
+    return passes.role[static_cast<std::size_t>(ChunkRole::kMiddle)].forward.at({{1}});
   };
   ClosedFormModel path(job, model);
   TaskTable table_alone;

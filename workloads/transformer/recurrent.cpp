@@ -233,10 +233,11 @@ void TransformerStage::recurrent_backward(const std::string& at, const LayerTens
   const auto& taps = parameter(name + "convolution.weight");
   const TensorId d_convolution_input =
       r.scans() ? d_in : writer_.workspace("gradient.recurrent.gated_in", n, w.values, compute_);
+  const TensorId convolution_in = convolution_input(x);
   writer_
       .compute(OpKind::kCausalConvolutionBackward, "layer.recurrent.convolution_gradient",
                {n, w.convolved, r.kernel})
-      .in({d_convolved, convolution_input(x), taps.weight})
+      .in({d_convolved, convolution_in, taps.weight})
       .out({d_convolution_input, taps.gradient});
   if (!r.scans()) {
     recurrent_pass(OpKind::kMultiplyBackward, "layer.recurrent.gate_in_gradient", w.values,

@@ -204,7 +204,7 @@ class TransformerStage {
   /// and, with `reduces`, its adapters, summed over tensor ranks.
   Gathered qkv_backward(const std::string& prefix, TensorId d_qkv, const Gathered& x,
                         TensorId partial, const Adapters* reduces);
-  /// Of the gate of attention's output.
+  /// Gradient of the gate of attention's output.
   TensorId gate_gradient() { return gradient("gradient.gate", shape_.tokens, shape_.query_width); }
 
   // Multi-head latent attention (mla.cpp).
