@@ -162,8 +162,9 @@ void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) 
 /// Windows of attention: of some layers as a list says, else of all but every n-th.
 void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) {
   const bool windowed = r.flag_or("use_sliding_window", true);
-  const std::int64_t every =
+  const std::int64_t all =
       r.integer_or({"sliding_window_pattern", "no_rope_layer_interval"}, c.full_every);
+  const std::int64_t every = all > 1 ? all : 0;  // 0: no layer sees all
   const auto chunk = r.find("attention_chunk_size");  // Llama 4
   const auto narrow = r.find({"sliding_window", "sliding_window_size"});
   const auto window = narrow ? narrow : chunk;
@@ -172,10 +173,10 @@ void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers)
     for (std::size_t i = 0; i < narrows.size() && i < layers.size(); ++i) {
       layers[i].mixer = narrows[i].integer(0, 1) == 1 ? "window" : "attention";
     }
-  } else if (!r.find("layer_types") && window && every != 1) {
+  } else if (!r.find("layer_types") && window) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
-      const bool all = every > 0 && (static_cast<std::int64_t>(i) + 1) % every == 0;
-      layers[i].mixer = layers[i].mixer == "attention" && !all ? "window" : layers[i].mixer;
+      const bool sees_all = every > 0 && (static_cast<std::int64_t>(i) + 1) % every == 0;
+      layers[i].mixer = layers[i].mixer == "attention" && !sees_all ? "window" : layers[i].mixer;
     }
   }
   if (!window || !windowed) {

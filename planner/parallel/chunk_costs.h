@@ -102,6 +102,8 @@ struct PassCosts {
 struct StateCosts {
   Line parameters, gradients, optimizer;
   Line buffers;      ///< those of communicators included
+  /// The buffers that layers of each kind but the first take in turn.
+  ByKind<double> buffers_in_turn{};
   Line temporaries;  ///< of the segments below
   Line begin;        ///< load the batch, zero gradients
   Line first;        ///< what the first forward pass takes more: gathering weights
@@ -113,6 +115,13 @@ struct StateCosts {
   /// on, of which it hides no more than it lasts itself; 0 where they are not told.
   Line transfers;
   bool meets_ends = false;
+  [[nodiscard]] double buffers_of(const LayerCounts& layers) const {
+    double most = layers.of[0] > 0 || layers.all() == 0 ? buffers.base : 0;
+    for (std::size_t k = 1; k < kMostBlockKinds; ++k) {
+      most = std::max(most, layers.of[k] > 0 ? buffers_in_turn[k] : 0);
+    }
+    return most + buffers.of(layers);
+  }
 };
 
 template <class T>

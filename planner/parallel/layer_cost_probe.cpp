@@ -495,11 +495,16 @@ ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool 
         for (const auto field : kStateFields) {
           (c.*field).layer[kind] = (c.*field).layer[like];
         }
+        c.buffers_in_turn[kind] = like == 0 ? c.buffers.base : c.buffers_in_turn[like];
       }
       continue;
     }
     const auto make = [&](const PlanPoint& of) { return states_of(of, hidden); };
-    take_kind(states, of_kind(kind, point, make), kind, kStateFields);
+    const ByRole<StateCosts> alike = of_kind(kind, point, make);
+    take_kind(states, alike, kind, kStateFields);
+    for (std::size_t role = 0; role < kChunkRoles; ++role) {
+      states[role].buffers_in_turn[kind] = alike[role].buffers.base;
+    }
     if (least() && layers_share_buckets(states)) {  // a bucket may have room for one more
       for (StateCosts& c : states) {
         c.exchange.layer[kind] = c.after_ends.layer[kind] = 0;
