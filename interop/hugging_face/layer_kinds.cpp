@@ -1,10 +1,7 @@
 #include "interop/hugging_face/layer_kinds.h"
 
-#include <array>
 #include <map>
 
-#include "core/config/pattern_text.h"
-#include "interop/window_pattern.h"
 
 namespace stepcast::interop {
 namespace {
@@ -13,14 +10,6 @@ using Layers = std::vector<FileLayer>;
 
 /// Blocks of Nemotron-H: one letter, or one word, each.
 void read_blocks(const Value& v, Layers& layers) {
-  static const std::map<std::string, FileLayer> kinds{{"M", {"mamba", ""}},
-                                                      {"mamba", {"mamba", ""}},
-                                                      {"*", {"attention", ""}},
-                                                      {"attention", {"attention", ""}},
-                                                      {"-", {"", "mlp"}},
-                                                      {"mlp", {"", "mlp"}},
-                                                      {"E", {"", "experts"}},
-                                                      {"moe", {"", "experts"}}};
   std::vector<std::string> blocks;
   if (v.is_string()) {
     for (const char letter : v.text("letters of blocks")) {
@@ -33,12 +22,12 @@ void read_blocks(const Value& v, Layers& layers) {
   }
   layers.clear();
   for (const std::string& block : blocks) {
-    const auto kind = kinds.find(block);
-    if (kind == kinds.end()) {
+    const auto layer = hybrid_block(block);
+    if (!layer) {
       v.reject(fmt::format("found \"{}\": stepcast does not model blocks of this kind",
                            block.substr(0, 40)));
     }
-    layers.push_back(kind->second);
+    layers.push_back(*layer);
   }
 }
 
@@ -233,12 +222,6 @@ void read_dense(ConfigReader& r, Layers& layers) {
   }
 }
 
-std::string word_of(const FileLayer& layer) {
-  return layer.mixer.empty() || layer.feed_forward.empty()
-             ? layer.mixer + layer.feed_forward
-             : layer.mixer + "+" + layer.feed_forward;
-}
-
 }  // namespace
 
 std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c) {
@@ -252,37 +235,6 @@ std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c) 
     read_dense(r, layers);
   }
   return layers;
-}
-
-void write_layers(Json& w, const std::vector<FileLayer>& layers) {
-  const bool experts = w.contains("moe");
-  std::vector<bool> sees_all;
-  std::size_t dense = 0;
-  bool plain = true;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    sees_all.push_back(layers[i].mixer == "attention");
-    plain = plain && !layers[i].feed_forward.empty() &&
-            (layers[i].mixer == "attention" || layers[i].mixer == "window");
-    const bool is_dense = layers[i].feed_forward != "experts";
-    plain = plain && (!experts || !is_dense || dense == i);
-    dense += is_dense ? 1 : 0;
-  }
-  const std::optional<std::int64_t> every =
-      w.contains("window") ? full_attention_every(sees_all) : 0;
-  if (!plain || !every) {
-    std::vector<std::string> words;
-    for (const FileLayer& layer : layers) {
-      words.push_back(word_of(layer));
-    }
-    w["pattern"] = config::pattern_text(words);
-    return;
-  }
-  if (*every > 0) {
-    w["full_attention_every"] = *every;
-  }
-  if (experts) {
-    w["moe"]["first_dense_layers"] = dense;
-  }
 }
 
 }  // namespace stepcast::interop

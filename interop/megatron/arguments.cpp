@@ -12,12 +12,32 @@
 namespace stepcast::interop {
 namespace {
 
+/// 0 or 1 for each layer as Megatron-LM's lists say it, "([0]*3+[1]*11)"; "" where all are 1.
+template <class Is>
+std::string layer_sum(const TransformerWorkload& m, const Is& is) {
+  std::string text;
+  for (std::int64_t i = 0; i < m.layers;) {
+    const std::int64_t first = i;
+    while (i < m.layers && is(i) == is(first)) {
+      ++i;
+    }
+    if (first == 0 && i == m.layers && is(0)) {
+      return "";
+    }
+    text += fmt::format("{}[{}]*{}", first == 0 ? "" : "+", is(first) ? 1 : 0, i - first);
+  }
+  return "(" + text + ")";
+}
+
 void add_model(const Job& job, std::vector<std::string>& a) {
   const TransformerWorkload& m = *job.workload.transformer();
-  if (!m.pattern.empty() || m.output_gate) {
+  const auto whole = [](const BlockKind& kind) {
+    return kind.attends() && kind.feed_forward != FeedForwardKind::kNone;
+  };
+  if (!std::all_of(m.pattern.begin(), m.pattern.end(), whole)) {
     throw InputError("workload",
-                     fmt::format("{} has layers of several kinds or a gate of attention, which "
-                                 "stepcast does not write as arguments of Megatron-LM",
+                     fmt::format("{} has layers of one block or with a state, which stepcast reads "
+                                 "from arguments of Megatron-LM but does not write",
                                  job.workload.name));
   }
   const auto number = [&a](const char* name, std::int64_t v) {
@@ -54,9 +74,9 @@ void add_model(const Job& job, std::vector<std::string>& a) {
     if (m.moe->shared > 0) {
       number("moe-shared-expert-intermediate-size", m.moe->shared * m.moe->ffn_hidden);
     }
-    if (m.moe->first_dense_layers > 0) {
-      a.push_back(fmt::format("--moe-layer-freq \"([0]*{}+[1]*{})\"", m.moe->first_dense_layers,
-                              m.layers - m.moe->first_dense_layers));
+    const std::string experts = layer_sum(m, [&](std::int64_t i) { return m.has_experts(i); });
+    if (!experts.empty()) {
+      a.push_back(fmt::format("--moe-layer-freq \"{}\"", experts));
     }
     if (job.formats.compute != Format::kFp32 && job.formats.compute != Format::kTf32) {
       a.emplace_back("--moe-grouped-gemm");  // its own default: one expert after another
@@ -75,6 +95,10 @@ void add_model(const Job& job, std::vector<std::string>& a) {
     a.push_back(fmt::format("--window-size {},0", m.window - 1));
     if (m.full_attention_every > 0) {
       number("window-attn-skip-freq", m.full_attention_every);
+    } else if (const std::string windows =
+                   layer_sum(m, [&](std::int64_t i) { return m.window_of(i) > 0; });
+               !windows.empty()) {
+      a.push_back(fmt::format("--window-attn-skip-freq \"{}\"", windows));
     }
   }
   if (m.activation == Activation::kSwiGlu) {
@@ -86,6 +110,9 @@ void add_model(const Job& job, std::vector<std::string>& a) {
     a.emplace_back("--normalization RMSNorm");
     a.emplace_back("--position-embedding-type rope");
     a.emplace_back("--disable-bias-linear");
+  }
+  if (m.output_gate) {
+    a.emplace_back("--attention-output-gate");
   }
   if (!m.tied_embeddings) {
     a.emplace_back("--untie-embeddings-and-output-weights");

@@ -3,17 +3,32 @@
 
 #include "interop/megatron/import_parts.h"
 #include "interop/megatron/option_table.h"
-#include "interop/window_pattern.h"
+#include "interop/layer_list.h"
 
 // Which model the arguments of Megatron-LM describe.
 namespace stepcast::interop {
 namespace {
 
-/// "([0]*3+[1]*11)" as its 14 numbers; empty where it is not such a sum of zeros and ones.
+constexpr std::size_t kMost = 10'000;  // layers
+
+/// "([0]*3+[1]*11)" as its 14 numbers, "([0]*3+[1]*1)*2" as twice four; empty where it is not such a
+/// sum of zeros and ones.
 std::vector<int> layer_pattern(std::string text) {
+  if (const std::size_t close = text.rfind(")*"); text.starts_with('(') && close < text.size()) {
+    std::size_t times = 0;
+    const char* stop = text.data() + text.size();
+    const auto [read, error] = std::from_chars(text.data() + close + 2, stop, times);
+    const std::vector<int> once = layer_pattern(text.substr(0, close + 1));
+    std::vector<int> all;
+    for (std::size_t i = 0; error == std::errc() && read == stop && i < times &&
+                            all.size() + once.size() <= kMost && !once.empty();
+         ++i) {
+      all.insert(all.end(), once.begin(), once.end());
+    }
+    return all;
+  }
   std::erase_if(text, [](char c) { return c == '(' || c == ')' || c == ' '; });
   std::vector<int> pattern;
-  constexpr std::size_t kMost = 10'000;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('+', at), text.size());
     const std::string_view part = std::string_view(text).substr(at, end - at);
@@ -33,7 +48,30 @@ std::vector<int> layer_pattern(std::string text) {
   return pattern;
 }
 
-void read_experts(Arguments& a, Json& w) {
+/// Numbers of an option, one for each layer: of its sum, or of `at(n, layer)` where it is a number n.
+/// Errors: InputError where it is neither, or has another number of layers.
+template <class At>
+std::vector<int> by_layer(Arguments& a, const char* name, std::size_t layers, const At& at) {
+  const std::string text = a.text(name);
+  std::int64_t n = 0;
+  const auto [read, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  std::vector<int> all;
+  if (error == std::errc() && read == text.data() + text.size() && n > 0) {
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      all.push_back(at(n, static_cast<std::int64_t>(layer)) ? 1 : 0);
+    }
+    return all;
+  }
+  all = layer_pattern(text);
+  if (all.size() != layers) {
+    a.reject(name, fmt::format("found '{}', expected a number n, or 0 or 1 for each of the {} "
+                               "layers, like ([0]*2+[1]*{})",
+                               text.substr(0, 40), layers, layers > 2 ? layers - 2 : 1));
+  }
+  return all;
+}
+
+void read_experts(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
   const auto experts = a.size("num-experts");
   if (!experts) {
     return;
@@ -73,21 +111,18 @@ void read_experts(Arguments& a, Json& w) {
     moe["capacity_factor"] =
         parse_json(a.text("moe-expert-capacity-factor"), a.where("moe-expert-capacity-factor"));
   }
+  std::vector<int> has(layers.size(), 1);
   if (a.has("moe-layer-freq")) {
-    const std::string freq = a.text("moe-layer-freq");
-    const auto pattern = layer_pattern(freq);
-    const auto first = std::find(pattern.begin(), pattern.end(), 1);
-    if (freq != "1" && (pattern.empty() || std::find(first, pattern.end(), 0) != pattern.end())) {
-      a.reject("moe-layer-freq",
-               fmt::format("found '{}'; dense layers can only come first: use 1 or ([0]*n+[1]*m)",
-                           freq.substr(0, 40)));
-    }
-    moe["first_dense_layers"] = first - pattern.begin();
+    has = by_layer(a, "moe-layer-freq", layers.size(),
+                   [](std::int64_t n, std::int64_t layer) { return layer % n == 0; });
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i].feed_forward = has[i] == 1 ? "experts" : "mlp";
   }
 }
 
 /// Keys a query sees: "127,0" are 127 before its own, and none after it.
-void read_window(Arguments& a, Json& w) {
+void read_window(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
   if (!a.has("window-size")) {
     return;
   }
@@ -103,24 +138,56 @@ void read_window(Arguments& a, Json& w) {
                          text.substr(0, 40)));
   }
   w["window"] = left + 1;
+  std::vector<int> windowed(layers.size(), 1);
   if (a.has("window-attn-skip-freq")) {
-    const std::string freq = a.text("window-attn-skip-freq");
-    std::vector<bool> sees_all;  // a pattern says 1 where a layer has the window
-    for (const int has_window : layer_pattern(freq)) {
-      sees_all.push_back(has_window == 0);
+    windowed = by_layer(a, "window-attn-skip-freq", layers.size(),
+                        [](std::int64_t n, std::int64_t layer) { return (layer + 1) % n != 0; });
+  }
+  bool any = false;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i].mixer = windowed[i] == 1 ? "window" : "attention";
+    any = any || windowed[i] == 1;
+  }
+  if (!any) {
+    w.erase("window");
+  }
+}
+
+/// Blocks of a model of Mamba-2, attention, feed-forward blocks and experts, a letter each.
+void read_hybrid(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
+  const char* name = a.has("hybrid-override-pattern") ? "hybrid-override-pattern"
+                                                       : "hybrid-layer-pattern";
+  if (!a.has(name)) {
+    if (a.has("is-hybrid-model")) {
+      a.reject("is-hybrid-model", "found without --hybrid-override-pattern, which says its layers");
     }
-    const auto every = sees_all.empty()
-                           ? a.required("window-attn-skip-freq", "how often a layer sees all keys")
-                           : full_attention_every(sees_all);
-    if (!every) {
-      a.reject("window-attn-skip-freq",
-               fmt::format("found '{}', expected a number n, or a pattern in which every n-th "
-                           "layer sees all keys",
-                           freq.substr(0, 40)));
+    return;
+  }
+  a.has("is-hybrid-model");
+  const std::string text = a.text(name);
+  layers.clear();
+  for (const char letter : text) {
+    const auto layer = letter == '|' ? std::nullopt : hybrid_block(std::string(1, letter));
+    if (!layer && letter != '|') {  // which only says where stages of a pipeline end
+      a.reject(name, fmt::format("found '{}', expected M, *, - and E", std::string(1, letter)));
     }
-    if (*every > 0) {
-      w["full_attention_every"] = *every;
+    if (layer) {
+      layers.push_back(*layer);
     }
+  }
+  if (static_cast<std::int64_t>(layers.size()) != w["layers"].get<std::int64_t>()) {
+    a.reject(name, fmt::format("has {} layers, and --num-layers is {}", layers.size(),
+                               w["layers"].get<std::int64_t>()));
+  }
+  const std::int64_t dim = a.size("mamba-head-dim").value_or(64);
+  const auto mixes = [](const FileLayer& layer) { return layer.mixer == "mamba"; };
+  const std::int64_t state = a.size("mamba-state-dim").value_or(128);
+  const std::int64_t groups = a.size("mamba-num-groups").value_or(8);
+  const std::int64_t heads =
+      a.size("mamba-num-heads").value_or(2 * w["hidden"].get<std::int64_t>() / dim);
+  if (std::any_of(layers.begin(), layers.end(), mixes)) {
+    w["mamba"] = {{"heads", heads}, {"head_dim", dim}, {"groups", groups}, {"state", state},
+                  {"chunk", 128}};
   }
 }
 
@@ -153,6 +220,8 @@ Json megatron_workload(Arguments& a) {
   w["kind"] = "transformer";
   w["name"] = "megatron-lm";
   w["layers"] = a.required("num-layers", "the number of layers");
+  std::vector<FileLayer> layers(
+      static_cast<std::size_t>(std::min<std::int64_t>(w["layers"].get<std::int64_t>(), kMost)));
   const std::int64_t hidden = a.required("hidden-size", "the hidden width");
   w["hidden"] = hidden;
   w["heads"] = a.required("num-attention-heads", "the number of attention heads");
@@ -183,12 +252,17 @@ Json megatron_workload(Arguments& a) {
       w["head_dim"] = *dim;
     }
   }
-  read_window(a, w);
+  read_window(a, w, layers);
   w["tied_embeddings"] = !a.has("untie-embeddings-and-output-weights");
   if (const auto entries = vocabulary_of(a)) {
     w["vocabulary"] = *entries;
   }
-  read_experts(a, w);
+  read_experts(a, w, layers);
+  read_hybrid(a, w, layers);
+  if (a.has("attention-output-gate")) {
+    w["output_gate"] = true;
+  }
+  write_layers(w, layers);
   return w;
 }
 

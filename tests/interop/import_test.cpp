@@ -300,14 +300,18 @@ TEST_CASE("layers without experts are counted however a file says them", "[confi
       "vocab_size": 256, "moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 32})";
   const auto dense = [&](const char* more) {
     const TransformerWorkload w = imported(in(base, more));
-    return std::pair(w.moe->first_dense_layers, w.approximated.empty());
+    CHECK(w.approximated.empty());
+    std::string layers;
+    for (std::int64_t layer = 0; layer < w.layers; ++layer) {
+      layers += w.has_experts(layer) ? 'E' : 'm';
+    }
+    return layers;
   };
-  CHECK(dense(R"("moe_layer_start_index": 2)") == std::pair<std::int64_t, bool>(2, true));
-  CHECK(dense(R"("moe_layer_interval": 2)") == std::pair<std::int64_t, bool>(3, false));
-  CHECK(dense(R"("moe_layer_freq": [0, 1, 1, 1, 1, 1])") == std::pair<std::int64_t, bool>(1, true));
-  CHECK(dense(R"("mlp_only_layers": [0, 5])") == std::pair<std::int64_t, bool>(2, false));
-  CHECK(dense(R"("mlp_layer_types": ["dense", "dense", "sparse"])") ==
-        std::pair<std::int64_t, bool>(2, true));
+  CHECK(dense(R"("moe_layer_start_index": 2)") == "mmEEEE");
+  CHECK(dense(R"("moe_layer_interval": 2)") == "mEmEmE");
+  CHECK(dense(R"("moe_layer_freq": [0, 1, 1, 1, 1, 1])") == "mEEEEE");
+  CHECK(dense(R"("mlp_only_layers": [0, 5])") == "mEEEEm");
+  CHECK(dense(R"("mlp_layer_types": ["dense", "dense", "sparse"])") == "mmEEEE");
 }
 
 TEST_CASE("a type that is not known is read by its keys and named", "[config][import]") {

@@ -150,7 +150,12 @@ TEST_CASE("sizes and degrees of Megatron-LM are one or more", "[config][import][
   }
   CHECK_THAT(message(text + "--moe-layer-freq '([0]*2+[1]*2)'\n"),
              Contains("\"first_dense_layers\": 2"));
-  for (const char* value : {"[0]*99999999999+[1]*2", "[0]*-1+[1]*2", "[0]*", "2"}) {
+  CHECK_THAT(message(text + "--moe-layer-freq 2\n"),
+             Contains("\"pattern\": \"attention+experts attention+mlp\""));
+  CHECK_THAT(message(text + "--moe-layer-freq '([0]*1+[1]*1)*2'\n"),
+             Contains("\"pattern\": \"attention+mlp attention+experts\""));
+  for (const char* value : {"[0]*99999999999+[1]*2", "[0]*-1+[1]*2", "[0]*", "-2", "[1]*3",
+                            "([0]*1+[1]*1)*99999999999"}) {
     CHECK_THAT(message(text + "--moe-layer-freq " + value + "\n"), Contains("--moe-layer-freq"));
   }
 }
@@ -247,8 +252,8 @@ TEST_CASE("what Megatron-LM's options cost and a job cannot say is named", "[con
   CHECK_THAT(interop::import_to_json(text_source(text + "--seed 3 --lr 1e-4", "args.sh")),
              Contains("without effect on a step: --lr --seed"));
   // Another kind of step is rejected as such.
-  CHECK_THAT(message(text + "--hybrid-override-pattern M-M*"),
-             Contains("--hybrid-override-pattern: trains layers of state-space models"));
+  CHECK_THAT(message(text + "--hybrid-attention-ratio 0.1"),
+             Contains("a hybrid without the order of its layers"));
   CHECK_THAT(message("pretrain_bert.py " + text), Contains("trains a BERT"));
 }
 
@@ -311,7 +316,31 @@ TEST_CASE("a window and which layers have it are read from Megatron-LM's argumen
         Window{128, 3});
   CHECK_THAT(message(text + "--window-size wide"), Contains("like 4095,0"));
   CHECK_THAT(message(text + "--window-size 127,0 --window-attn-skip-freq [0]*1+[1]*5"),
-             Contains("every n-th layer sees all keys"));
+             Contains("\"pattern\": \"attention+mlp 5 x window+mlp\""));
+  CHECK_THAT(message(text + "--window-size 127,0 --window-attn-skip-freq [0]*1"),
+             Contains("for each of the 6 layers"));
+}
+
+TEST_CASE("a hybrid is read from Megatron-LM's arguments block by block",
+          "[config][import][pattern]") {
+  const std::string text =
+      "pretrain_mamba.py --num-layers 6 --hidden-size 64 --num-attention-heads 4 --seq-length 512 "
+      "--micro-batch-size 1 --global-batch-size 8 --world-size 8 --vocab-size 128 --bf16 "
+      "--squared-relu ";
+  const Job job =
+      load_job(text_source(text + "--is-hybrid-model --hybrid-override-pattern 'M-M|-*-' "
+                                  "--mamba-state-dim 32 --mamba-head-dim 16 --mamba-num-groups 2",
+                           "args.sh"),
+               {"system=dgx-h100"}, kLibrary);
+  const TransformerWorkload& w = *job.workload.transformer();
+  CHECK(w.kind_of(0) == BlockKind{MixerKind::kRecurrent, FeedForwardKind::kNone});
+  CHECK(w.kind_of(3) == BlockKind{MixerKind::kNone, FeedForwardKind::kDense});
+  CHECK(w.kind_of(4) == BlockKind{MixerKind::kAttention, FeedForwardKind::kNone});
+  CHECK(w.recurrent->heads == 8);  // twice the hidden width, in heads of 16
+  CHECK(w.recurrent->key_dim == 32);
+  CHECK_THAT(message(text + "--hybrid-override-pattern M-M"), Contains("--num-layers is 6"));
+  CHECK_THAT(message(text + "--hybrid-override-pattern M-M?M-"), Contains("expected M, *, - and E"));
+  CHECK_THAT(message(text + "--is-hybrid-model"), Contains("--hybrid-override-pattern"));
 }
 
 TEST_CASE("the arguments of a launch script are read as the shell prints them",
