@@ -300,10 +300,15 @@ void check_pattern(const Value& v, const TransformerWorkload& w) {
     at.reject(w.moe ? "names no layer with experts; name some, or remove moe"
                     : "has layers with experts; give moe");
   }
-  if (w.parallel_block || !w.llama_style()) {
-    at.reject(w.parallel_block
-                  ? "found beside parallel_block, whose layers are all alike; use false"
-                  : "found with activation gelu, whose layers are all alike; use another");
+  if (w.parallel_block) {
+    at.reject("found beside parallel_block, whose layers are all alike; use false");
+  }
+  const bool whole = std::all_of(w.pattern.begin(), w.pattern.end(), [](const BlockKind& kind) {
+    return kind.attends() && kind.feed_forward != FeedForwardKind::kNone;
+  });
+  if (!w.llama_style() && !whole) {
+    at.reject("has layers of one block or with a state, which have no biases as those of activation "
+              "gelu; use another");
   }
 }
 

@@ -36,8 +36,7 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
   Arguments a(source);
   for (const auto& [script, model] : {std::pair{"pretrain_bert.py", "a BERT"},
                                       {"pretrain_t5.py", "an encoder and a decoder (T5)"},
-                                      {"pretrain_vlm.py", "an encoder of pictures"},
-                                      {"pretrain_mamba.py", "layers of state-space models"}}) {
+                                      {"pretrain_vlm.py", "an encoder of pictures"}}) {
     if (source.text.find(script) != std::string::npos) {
       throw InputError(source.label,
                        fmt::format("{} trains {}, which stepcast does not model", script, model));

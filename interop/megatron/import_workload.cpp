@@ -9,7 +9,7 @@
 namespace stepcast::interop {
 namespace {
 
-constexpr std::size_t kMost = 10'000;  // layers
+constexpr std::size_t kLongestList = 10'000;  // layers
 
 /// "([0]*3+[1]*11)" as its 14 numbers, "([0]*3+[1]*1)*2" as twice four; empty where it is not such a
 /// sum of zeros and ones.
@@ -21,7 +21,7 @@ std::vector<int> layer_pattern(std::string text) {
     const std::vector<int> once = layer_pattern(text.substr(0, close + 1));
     std::vector<int> all;
     for (std::size_t i = 0; error == std::errc() && read == stop && i < times &&
-                            all.size() + once.size() <= kMost && !once.empty();
+                            all.size() + once.size() <= kLongestList && !once.empty();
          ++i) {
       all.insert(all.end(), once.begin(), once.end());
     }
@@ -39,7 +39,7 @@ std::vector<int> layer_pattern(std::string text) {
       const auto [read, error] = std::from_chars(part.data() + 4, stop, times);
       times = error == std::errc() && read == stop ? times : 0;
     }
-    if ((!one && !part.starts_with("[0]")) || times == 0 || times > kMost - pattern.size()) {
+    if ((!one && !part.starts_with("[0]")) || times == 0 || times > kLongestList - pattern.size()) {
       return {};
     }
     pattern.insert(pattern.end(), times, one ? 1 : 0);
@@ -221,7 +221,7 @@ Json megatron_workload(Arguments& a) {
   w["name"] = "megatron-lm";
   w["layers"] = a.required("num-layers", "the number of layers");
   std::vector<FileLayer> layers(
-      static_cast<std::size_t>(std::min<std::int64_t>(w["layers"].get<std::int64_t>(), kMost)));
+      static_cast<std::size_t>(std::min<std::int64_t>(w["layers"].get<std::int64_t>(), kLongestList)));
   const std::int64_t hidden = a.required("hidden-size", "the hidden width");
   w["hidden"] = hidden;
   w["heads"] = a.required("num-attention-heads", "the number of attention heads");
