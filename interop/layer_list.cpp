@@ -9,13 +9,12 @@ namespace stepcast::interop {
 namespace {
 
 std::string word_of(const FileLayer& layer) {
-  return layer.mixer.empty() || layer.feed_forward.empty()
-             ? layer.mixer + layer.feed_forward
-             : layer.mixer + "+" + layer.feed_forward;
+  return layer.mixer.empty() || layer.feed_forward.empty() ? layer.mixer + layer.feed_forward
+                                                           : layer.mixer + "+" + layer.feed_forward;
 }
 
-/// n where layers n, 2n, ..., counted from 1, and no others see all keys; 0 where none does; nothing
-/// where no such n says it.
+/// n where layers n, 2n, ..., counted from 1, and no others see all keys; 0 where none does;
+/// nothing where no such n says it.
 std::optional<std::int64_t> full_attention_every(const std::vector<bool>& sees_all) {
   const auto first = std::find(sees_all.begin(), sees_all.end(), true);
   const std::int64_t every = first == sees_all.end() ? 0 : first - sees_all.begin() + 1;
@@ -31,9 +30,9 @@ std::optional<std::int64_t> full_attention_every(const std::vector<bool>& sees_a
 
 std::optional<FileLayer> hybrid_block(const std::string& block) {
   static const std::map<std::string, FileLayer> kinds{
-      {"M", {"mamba", ""}},     {"mamba", {"mamba", ""}},         {"*", {"attention", ""}},
-      {"-", {"", "mlp"}},       {"attention", {"attention", ""}}, {"mlp", {"", "mlp"}},
-      {"E", {"", "experts"}},   {"moe", {"", "experts"}}};
+      {"M", {"mamba", ""}},   {"mamba", {"mamba", ""}},         {"*", {"attention", ""}},
+      {"-", {"", "mlp"}},     {"attention", {"attention", ""}}, {"mlp", {"", "mlp"}},
+      {"E", {"", "experts"}}, {"moe", {"", "experts"}}};
   const auto kind = kinds.find(block);
   return kind == kinds.end() ? std::nullopt : std::optional(kind->second);
 }

@@ -46,7 +46,8 @@ const Keys<Sizes>& delta_keys() {
 
 const Keys<Sizes>& convolution_keys() {
   static const Keys<Sizes> keys{
-      integer_key("kernel", &Sizes::kernel, 1, 64, "taps of the gated causal convolution").usual(3)};
+      integer_key("kernel", &Sizes::kernel, 1, 64, "taps of the gated causal convolution")
+          .usual(3)};
   return keys;
 }
 
@@ -65,16 +66,16 @@ std::array<MixerForm, 3> mixer_forms() {
   Sizes convolution;
   convolution.rule = RecurrentRule::kConvolution;
   convolution.kernel = 3;
-  return {{{"mamba", "Mamba-2 layers", mamba_keys(), mamba},
-           {"delta", "gated delta or Kimi delta attention layers", delta_keys(), delta},
-           {"convolution", "layers of a gated short convolution", convolution_keys(),
-            convolution}}};
+  return {
+      {{"mamba", "Mamba-2 layers", mamba_keys(), mamba},
+       {"delta", "gated delta or Kimi delta attention layers", delta_keys(), delta},
+       {"convolution", "layers of a gated short convolution", convolution_keys(), convolution}}};
 }
 
 std::string_view name_of(const Sizes& mixer) {
-  return mixer.rule == RecurrentRule::kMamba2         ? "mamba"
+  return mixer.rule == RecurrentRule::kMamba2        ? "mamba"
          : mixer.rule == RecurrentRule::kConvolution ? "convolution"
-                                                      : "delta";
+                                                     : "delta";
 }
 
 struct Word {
@@ -82,13 +83,14 @@ struct Word {
   MixerKind mixer;
   FeedForwardKind feed_forward;
 };
-constexpr std::array<Word, 7> kWords{{{"attention", MixerKind::kAttention, FeedForwardKind::kNone},
-                                      {"window", MixerKind::kWindow, FeedForwardKind::kNone},
-                                      {"mamba", MixerKind::kRecurrent, FeedForwardKind::kNone},
-                                      {"delta", MixerKind::kRecurrent, FeedForwardKind::kNone},
-                                      {"convolution", MixerKind::kRecurrent, FeedForwardKind::kNone},
-                                      {"mlp", MixerKind::kNone, FeedForwardKind::kDense},
-                                      {"experts", MixerKind::kNone, FeedForwardKind::kExperts}}};
+constexpr std::array<Word, 7> kWords{
+    {{"attention", MixerKind::kAttention, FeedForwardKind::kNone},
+     {"window", MixerKind::kWindow, FeedForwardKind::kNone},
+     {"mamba", MixerKind::kRecurrent, FeedForwardKind::kNone},
+     {"delta", MixerKind::kRecurrent, FeedForwardKind::kNone},
+     {"convolution", MixerKind::kRecurrent, FeedForwardKind::kNone},
+     {"mlp", MixerKind::kNone, FeedForwardKind::kDense},
+     {"experts", MixerKind::kNone, FeedForwardKind::kExperts}}};
 constexpr std::string_view kExpected =
     "words in the order of layers, such as \"3 x (mamba mlp) attention mlp\": attention, window, "
     "mamba, delta, convolution, mlp, experts; + joins a mixer and what follows it in one layer";
@@ -128,12 +130,13 @@ class PatternReader {
   }
   void word(BlockKind& kind) {
     const std::string name = letters([](char c) { return c >= 'a' && c <= 'z'; });
-    const auto* found = std::find_if(kWords.begin(), kWords.end(),
-                                     [&](const Word& w) { return w.name == name; });
+    const auto* found =
+        std::find_if(kWords.begin(), kWords.end(), [&](const Word& w) { return w.name == name; });
     if (found == kWords.end() ||
         (found->mixer != MixerKind::kNone &&
          (kind.mixer != MixerKind::kNone || kind.feed_forward != FeedForwardKind::kNone)) ||
-        (found->feed_forward != FeedForwardKind::kNone && kind.feed_forward != FeedForwardKind::kNone)) {
+        (found->feed_forward != FeedForwardKind::kNone &&
+         kind.feed_forward != FeedForwardKind::kNone)) {
       v_.fail(kExpected);
     }
     kind.mixer = found->mixer != MixerKind::kNone ? found->mixer : kind.mixer;
@@ -195,9 +198,10 @@ class PatternReader {
 std::string words_of(const BlockKind& kind, std::string_view recurrent) {
   std::string text;
   for (const Word& w : kWords) {
-    const bool is = w.mixer == MixerKind::kNone         ? w.feed_forward == kind.feed_forward
-                    : w.mixer == MixerKind::kRecurrent ? kind.mixer == w.mixer && w.name == recurrent
-                                                   : kind.mixer == w.mixer;
+    const bool is = w.mixer == MixerKind::kNone ? w.feed_forward == kind.feed_forward
+                    : w.mixer == MixerKind::kRecurrent
+                        ? kind.mixer == w.mixer && w.name == recurrent
+                        : kind.mixer == w.mixer;
     text += is ? (text.empty() ? "" : "+") + std::string(w.name) : "";
   }
   return text;
@@ -231,8 +235,9 @@ Keys<TransformerWorkload> layer_pattern_keys() {
         form.name, object_form(facts_of(form.keys)), form.help,
         [form](const Value& v, T& t, const Reading&) {
           if (t.recurrent) {
-            v.reject("found beside another mixer with a state; give one of mamba, delta and "
-                     "convolution");
+            v.reject(
+                "found beside another mixer with a state; give one of mamba, delta and "
+                "convolution");
           }
           Sizes& mixer = t.recurrent.emplace(form.begin);
           read_keys(v, form.keys, mixer, {});
@@ -240,8 +245,8 @@ Keys<TransformerWorkload> layer_pattern_keys() {
             mixer.rule = RecurrentRule::kKimiDelta;
           }
           if (mixer.scans() && mixer.heads % mixer.key_heads != 0) {
-            v.reject(fmt::format("heads = {} is no multiple of the {} that share keys",
-                                 mixer.heads, mixer.key_heads));
+            v.reject(fmt::format("heads = {} is no multiple of the {} that share keys", mixer.heads,
+                                 mixer.key_heads));
           }
         },
         [form](const T& t, const Writing&) {
@@ -251,12 +256,12 @@ Keys<TransformerWorkload> layer_pattern_keys() {
         }));
   }
   keys.push_back(custom_key<T>(
-                     "pattern", text_form("words: mamba, delta, convolution, attention, window, mlp, experts"),
+                     "pattern",
+                     text_form("words: mamba, delta, convolution, attention, window, mlp, experts"),
                      "kinds of layers in order, over and over: \"3 x mamba+mlp attention+mlp\"",
                      [](const Value& v, T& t, const Reading&) { t.pattern = pattern_from(v); },
                      [](const T& t, const Writing&) {
-                       return t.pattern.empty() ? OrderedJson()
-                                                : OrderedJson(pattern_text(t));
+                       return t.pattern.empty() ? OrderedJson() : OrderedJson(pattern_text(t));
                      })
                      .otherwise("attention and a feed-forward block in each"));
   return keys;
@@ -265,7 +270,8 @@ Keys<TransformerWorkload> layer_pattern_keys() {
 void check_pattern(const Value& v, const TransformerWorkload& w) {
   if (w.pattern.empty()) {
     if (w.recurrent) {
-      v.at(name_of(*w.recurrent), "").reject("found without pattern, which says which layers it is");
+      v.at(name_of(*w.recurrent), "")
+          .reject("found without pattern, which says which layers it is");
     }
     return;
   }
@@ -274,8 +280,9 @@ void check_pattern(const Value& v, const TransformerWorkload& w) {
     v.at("full_attention_every", "").reject("found beside pattern, which says it; remove it");
   }
   if (w.moe && w.moe->first_dense_layers > 0) {
-    v.at("moe", "").at("first_dense_layers", "").reject(
-        "found beside pattern, which says it; remove it");
+    v.at("moe", "")
+        .at("first_dense_layers", "")
+        .reject("found beside pattern, which says it; remove it");
   }
   if (has(w, MixerKind::kRecurrent) != w.recurrent.has_value()) {
     at.reject(w.recurrent ? "names no recurrent layer; name some, or remove the mixer"
@@ -307,8 +314,9 @@ void check_pattern(const Value& v, const TransformerWorkload& w) {
     return kind.attends() && kind.feed_forward != FeedForwardKind::kNone;
   });
   if (!w.llama_style() && !whole) {
-    at.reject("has layers of one block or with a state, which have no biases as those of activation "
-              "gelu; use another");
+    at.reject(
+        "has layers of one block or with a state, which have no biases as those of activation "
+        "gelu; use another");
   }
 }
 

@@ -120,62 +120,63 @@ const Keys<TransformerWorkload>& transformer_keys() {
   using W = const Writing&;
   static const Keys<T> keys = [] {
     Keys<T> all{
-      integer_key("layers", &T::layers, 1, kMostLayers, "layers").needed("the number of layers"),
-      integer_key("hidden", &T::hidden, 1, kWidest, "width").needed("the hidden width"),
-      integer_key("heads", &T::heads, 1, 1 << 16, "attention heads")
-          .needed("the number of attention heads"),
-      known_key<T>("kv_heads", integer_form(1, 1 << 16), "heads of keys and values",
-                   [](const T& t, W) { return t.mla ? OrderedJson() : OrderedJson(t.kv_heads); })
-          .otherwise("heads"),
-      known_key<T>("head_dim", integer_form(1, 1 << 16), "width of a head",
-                   [](const T& t, W) { return t.mla ? OrderedJson() : OrderedJson(t.head_dim); })
-          .otherwise("hidden / heads"),
-      known_key<T>("ffn_hidden", integer_form(1, kWidest),
-                   "width of the feed-forward block of layers without experts",
-                   [](const T& t, W) { return OrderedJson(t.ffn_hidden); })
-          .otherwise("required where a layer has it"),
-      choice_key("activation", &T::activation, activation_names(),
-                 "gelu: LayerNorm, biases, learned positions; others: RMSNorm, rotary positions")
-          .needed("gelu, squared_relu, swiglu or geglu"),
-      integer_key("vocabulary", &T::vocabulary, 2, std::int64_t{1} << 32, "tokens that there are")
-          .needed("the vocabulary size"),
-      boolean_key("tied_embeddings", &T::tied_embeddings, "the head is the embedding").usual(false),
-      boolean_key("parallel_block", &T::parallel_block,
-                  "attention and feed-forward block read the same input")
-          .terse_usual(false)
-          .written_after("dropout"),
-      boolean_key("output_gate", &T::output_gate,
-                  "attention's output is multiplied by a gate, a projection of its input")
-          .terse_usual(false)
-          .written_after("dropout"),
-      boolean_key("dropout", &T::dropout,
-                  "probabilities, both branches and the embedding lose values in training")
-          .terse_usual(false)
-          .written_after("full_attention_every"),
-      written_above(0, integer_key("window", &T::window, 1, 1 << 26, "keys a query sees"))
-          .otherwise("all"),
-      written_above(0, integer_key("full_attention_every", &T::full_attention_every, 1, kMostLayers,
-                                   "with window: every n-th layer sees all keys")),
-      known_key<T>("moe", object_form(facts_of(experts_keys())), "experts",
-                   [](const T& t, W) {
-                     return t.moe ? write_keys(experts_keys(), *t.moe, {}) : OrderedJson();
-                   })
-          .written_after("mla"),
-      known_key<T>("mla", object_form(facts_of(latent_keys())), "latent attention",
-                   [](const T& t, W) {
-                     return t.mla ? write_keys(latent_keys(), *t.mla, {}) : OrderedJson();
-                   }),
-      custom_key<T>(
-          "approximated", list_form(text_form("a phrase")),
-          "what the description leaves out; predictions repeat it",
-          [](const Value& v, T& t, const Reading&) {
-            for (const Value& what : v.items("a list of phrases")) {
-              t.approximated.push_back(what.text("what the description leaves out"));
-            }
-          },
-          [](const T& t, W) {
-            return t.approximated.empty() ? OrderedJson() : OrderedJson(t.approximated);
-          })};
+        integer_key("layers", &T::layers, 1, kMostLayers, "layers").needed("the number of layers"),
+        integer_key("hidden", &T::hidden, 1, kWidest, "width").needed("the hidden width"),
+        integer_key("heads", &T::heads, 1, 1 << 16, "attention heads")
+            .needed("the number of attention heads"),
+        known_key<T>("kv_heads", integer_form(1, 1 << 16), "heads of keys and values",
+                     [](const T& t, W) { return t.mla ? OrderedJson() : OrderedJson(t.kv_heads); })
+            .otherwise("heads"),
+        known_key<T>("head_dim", integer_form(1, 1 << 16), "width of a head",
+                     [](const T& t, W) { return t.mla ? OrderedJson() : OrderedJson(t.head_dim); })
+            .otherwise("hidden / heads"),
+        known_key<T>("ffn_hidden", integer_form(1, kWidest),
+                     "width of the feed-forward block of layers without experts",
+                     [](const T& t, W) { return OrderedJson(t.ffn_hidden); })
+            .otherwise("required where a layer has it"),
+        choice_key("activation", &T::activation, activation_names(),
+                   "gelu: LayerNorm, biases, learned positions; others: RMSNorm, rotary positions")
+            .needed("gelu, squared_relu, swiglu or geglu"),
+        integer_key("vocabulary", &T::vocabulary, 2, std::int64_t{1} << 32, "tokens that there are")
+            .needed("the vocabulary size"),
+        boolean_key("tied_embeddings", &T::tied_embeddings, "the head is the embedding")
+            .usual(false),
+        boolean_key("parallel_block", &T::parallel_block,
+                    "attention and feed-forward block read the same input")
+            .terse_usual(false)
+            .written_after("dropout"),
+        boolean_key("output_gate", &T::output_gate,
+                    "attention's output is multiplied by a gate, a projection of its input")
+            .terse_usual(false)
+            .written_after("dropout"),
+        boolean_key("dropout", &T::dropout,
+                    "probabilities, both branches and the embedding lose values in training")
+            .terse_usual(false)
+            .written_after("full_attention_every"),
+        written_above(0, integer_key("window", &T::window, 1, 1 << 26, "keys a query sees"))
+            .otherwise("all"),
+        written_above(0, integer_key("full_attention_every", &T::full_attention_every, 1,
+                                     kMostLayers, "with window: every n-th layer sees all keys")),
+        known_key<T>("moe", object_form(facts_of(experts_keys())), "experts",
+                     [](const T& t, W) {
+                       return t.moe ? write_keys(experts_keys(), *t.moe, {}) : OrderedJson();
+                     })
+            .written_after("mla"),
+        known_key<T>("mla", object_form(facts_of(latent_keys())), "latent attention",
+                     [](const T& t, W) {
+                       return t.mla ? write_keys(latent_keys(), *t.mla, {}) : OrderedJson();
+                     }),
+        custom_key<T>(
+            "approximated", list_form(text_form("a phrase")),
+            "what the description leaves out; predictions repeat it",
+            [](const Value& v, T& t, const Reading&) {
+              for (const Value& what : v.items("a list of phrases")) {
+                t.approximated.push_back(what.text("what the description leaves out"));
+              }
+            },
+            [](const T& t, W) {
+              return t.approximated.empty() ? OrderedJson() : OrderedJson(t.approximated);
+            })};
     const Keys<T> pattern = layer_pattern_keys();
     all.insert(all.end() - 1, pattern.begin(), pattern.end());
     return all;
@@ -248,10 +249,11 @@ TransformerWorkload transformer_from(const Value& v) {
     w.moe = experts_from(*moe, w.layers);
   }
   check_pattern(v, w);
-  const auto dense = [](const BlockKind& kind) { return kind.feed_forward == FeedForwardKind::kDense; };
-  const bool has_dense = w.pattern.empty()
-                             ? !w.moe || w.moe->first_dense_layers > 0
-                             : std::any_of(w.pattern.begin(), w.pattern.end(), dense);
+  const auto dense = [](const BlockKind& kind) {
+    return kind.feed_forward == FeedForwardKind::kDense;
+  };
+  const bool has_dense = w.pattern.empty() ? !w.moe || w.moe->first_dense_layers > 0
+                                           : std::any_of(w.pattern.begin(), w.pattern.end(), dense);
   if (v.find("ffn_hidden") || has_dense || !w.moe) {
     w.ffn_hidden = v.at("ffn_hidden", "the width of the feed-forward layer").integer(1, kWidest);
   } else {
@@ -279,8 +281,9 @@ TransformerWorkload transformer_from(const Value& v) {
   }
   if (w.output_gate && (w.mla || w.parallel_block || !w.llama_style())) {
     v.at("output_gate", "")
-        .reject("found true: a gate is modelled beside multi-head or grouped attention without "
-                "biases; use false, or leave out mla, parallel_block and gelu");
+        .reject(
+            "found true: a gate is modelled beside multi-head or grouped attention without "
+            "biases; use false, or leave out mla, parallel_block and gelu");
   }
   if (w.llama_style() && !w.mla && w.head_dim % 2 != 0) {
     throw InputError(v.where("head_dim"),

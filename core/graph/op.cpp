@@ -38,7 +38,9 @@ std::string_view name_of(OptimizerKind kind) {
 }
 
 std::string_view name_of(ScanRule rule) {
-  return rule == ScanRule::kDecay ? "decay" : rule == ScanRule::kDelta ? "delta" : "delta_by_column";
+  return rule == ScanRule::kDecay   ? "decay"
+         : rule == ScanRule::kDelta ? "delta"
+                                    : "delta_by_column";
 }
 std::string_view name_of(Norm norm) { return norm == Norm::kRmsNorm ? "rms_norm" : "layer_norm"; }
 

@@ -25,9 +25,9 @@ enum class OpKind : std::uint8_t {
                              ///< within sequences of drawn lengths; qkv -> out, log-sum-exp
   kJaggedAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
   // Mixers with a state of constant size (core/job/recurrent_mixer.h).
-  kScanForward,   ///< {tokens, heads, key_dim, value_dim, key_heads, chunk}: convolved queries, keys
-                  ///< and values, gates -> out, states between chunks
-  kScanBackward,  ///< same shape: the same, d_out -> d_convolved, d_gates
+  kScanForward,  ///< {tokens, heads, key_dim, value_dim, key_heads, chunk}: convolved queries, keys
+                 ///< and values, gates -> out, states between chunks
+  kScanBackward,               ///< same shape: the same, d_out -> d_convolved, d_gates
   kCausalConvolutionForward,   ///< {tokens, channels, taps}: of each channel by itself
   kCausalConvolutionBackward,  ///< same shape: dy, x, weights -> dx, d_weights
   // Embedding bags.

@@ -136,7 +136,7 @@ struct RecordedAttributes {
 using OpAttributes =
     std::variant<std::monostate, GemmAttributes, AttentionAttributes, JaggedAttributes,
                  EmbeddingAttributes, TierAttributes, PoolAttributes, ScanAttributes,
-                 ActivationAttributes, NormAttributes, ColumnAttributes, DispatchAttributes, OptimizerAttributes,
-                 CollectiveAttributes, RecordedAttributes>;
+                 ActivationAttributes, NormAttributes, ColumnAttributes, DispatchAttributes,
+                 OptimizerAttributes, CollectiveAttributes, RecordedAttributes>;
 
 }  // namespace stepcast

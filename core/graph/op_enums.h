@@ -61,8 +61,8 @@ enum class CopyWay : std::uint8_t { kThere, kBack };
 enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
 /// Rule by which the state of a scan takes in a token.
 enum class ScanRule : std::uint8_t {
-  kDecay,          ///< decays and adds
-  kDelta,          ///< and first takes out what the key held
+  kDecay,         ///< decays and adds
+  kDelta,         ///< and first takes out what the key held
   kDeltaByColumn  ///< and decays each column of the key by itself
 };
 /// Function that an all-reduce computes of the members' elements.

@@ -11,7 +11,8 @@ std::array<OpTraits, kOpKinds> make_op_traits() {
   std::array<OpTraits, kOpKinds> table;
   for (const std::span<const OpTraits> rows :
        {attention_traits(), collective_op_traits(), embedding_traits(), expert_traits(),
-        gemm_traits(), layer_traits(), loss_traits(), row_wise_traits(), scan_traits(), step_traits()}) {
+        gemm_traits(), layer_traits(), loss_traits(), row_wise_traits(), scan_traits(),
+        step_traits()}) {
     for (const OpTraits& row : rows) {
       OpTraits& of_kind = table.at(static_cast<std::size_t>(row.kind));
       STEPCAST_CHECK(of_kind.name.empty(), "two rows of traits for '{}' and '{}'", of_kind.name,

@@ -7,9 +7,7 @@
 // Parameters of whole models, in closed form; a test holds the graph to them.
 namespace stepcast {
 
-bool MixtureOfExperts::even() const {
-  return !routing || routing->kind() == AccessKind::kUniform;
-}
+bool MixtureOfExperts::even() const { return !routing || routing->kind() == AccessKind::kUniform; }
 
 namespace {
 
@@ -30,7 +28,8 @@ std::int64_t attention(const TransformerWorkload& m) {
   }
   const std::int64_t qkv = m.query_width() + 2 * m.kv_width();
   const std::int64_t gate = m.output_gate ? m.hidden * m.query_width() : 0;
-  return m.hidden * qkv + gate + m.query_width() * m.hidden + (m.llama_style() ? 0 : qkv + m.hidden);
+  return m.hidden * qkv + gate + m.query_width() * m.hidden +
+         (m.llama_style() ? 0 : qkv + m.hidden);
 }
 
 std::int64_t count(const TransformerWorkload& m, std::int64_t sequence, bool active) {

@@ -381,8 +381,9 @@ Broken hidden_experts(const Job& job, const TransformerWorkload& w) {
 }
 
 constexpr std::array<TransformerRule, 11> kSplitRules{
-    layers, tensor,  recurrent,       context,            sequence_parallel, narrow_attention,
-    dense,  experts, grouped_experts, dispatched_experts, hidden_experts};
+    layers,           tensor, recurrent, context,         sequence_parallel,
+    narrow_attention, dense,  experts,   grouped_experts, dispatched_experts,
+    hidden_experts};
 
 }  // namespace
 

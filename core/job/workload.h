@@ -97,7 +97,8 @@ struct TransformerWorkload {
     }
     const bool all = full_attention_every > 0 && (layer + 1) % full_attention_every == 0;
     return {window > 0 && !all ? MixerKind::kWindow : MixerKind::kAttention,
-            moe && layer >= moe->first_dense_layers ? FeedForwardKind::kExperts : FeedForwardKind::kDense};
+            moe && layer >= moe->first_dense_layers ? FeedForwardKind::kExperts
+                                                    : FeedForwardKind::kDense};
   }
   /// Keys a query of this layer sees; 0: all before it.
   [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {

@@ -30,7 +30,8 @@ constexpr std::array<std::pair<std::string_view, const char*>, 15> kOtherLayers{
      {"d_kv", "an encoder and a decoder"}}};
 
 std::string activation_of(ConfigReader& r, const ModelClass& c) {
-  const auto v = r.find({"hidden_activation", "hidden_act", "mlp_hidden_act", "activation_function"});
+  const auto v =
+      r.find({"hidden_activation", "hidden_act", "mlp_hidden_act", "activation_function"});
   const std::string text = v ? v->text("the name of an activation") : std::string(c.activation);
   const bool gelu = text.starts_with("gelu");
   if (c.gated && (text == "silu" || text == "swish" || text == "swiglu" || gelu)) {
@@ -118,14 +119,14 @@ std::int64_t lfm_width(ConfigReader& r, std::int64_t given) {
 
 /// The width of the feed-forward block; of GPT-2's kin four times the hidden size.
 std::int64_t width_of(ConfigReader& r, const ModelClass& c, std::int64_t hidden) {
-  if (const auto width = r.find("block_ff_dim"); width && r.flag_or("block_auto_adjust_ff_dim", true)) {
+  if (const auto width = r.find("block_ff_dim");
+      width && r.flag_or("block_auto_adjust_ff_dim", true)) {
     return lfm_width(r, width->integer(1, kLargestCount));
   }
   const bool experts = r.integer_or({"num_local_experts", "num_experts"}, 0) > 0;
   const auto only = r.find("shared_intermediate_size");  // Granite without experts
-  const auto width = only && !experts
-                         ? only
-                         : r.find({"intermediate_size", "block_ff_dim", "n_inner", "ffn_dim"});
+  const auto width =
+      only && !experts ? only : r.find({"intermediate_size", "block_ff_dim", "n_inner", "ffn_dim"});
   const std::int64_t ratio = r.integer_or({"expansion_ratio"}, 4);
   if (width) {
     return width->integer(1, kLargestCount);

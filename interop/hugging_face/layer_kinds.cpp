@@ -2,7 +2,6 @@
 
 #include <map>
 
-
 namespace stepcast::interop {
 namespace {
 
@@ -126,8 +125,7 @@ void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) 
     read_attending(*attending, 0, r.find("conv_L_cache") ? "convolution" : "mamba", layers);
   } else if (r.find("linear_num_key_heads")) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
-      layers[i].mixer =
-          (static_cast<std::int64_t>(i) + 1) % interval == 0 ? "attention" : "delta";
+      layers[i].mixer = (static_cast<std::int64_t>(i) + 1) % interval == 0 ? "attention" : "delta";
     }
   }
   if (has(layers, "mamba")) {
@@ -153,7 +151,7 @@ void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers)
   const bool windowed = r.flag_or("use_sliding_window", true);
   const std::int64_t all =
       r.integer_or({"sliding_window_pattern", "no_rope_layer_interval"}, c.full_every);
-  const std::int64_t every = all > 1 ? all : 0;  // 0: no layer sees all
+  const std::int64_t every = all > 1 ? all : 0;       // 0: no layer sees all
   const auto chunk = r.find("attention_chunk_size");  // Llama 4
   const auto narrow = r.find({"sliding_window", "sliding_window_size"});
   const auto window = narrow ? narrow : chunk;

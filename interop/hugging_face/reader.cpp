@@ -40,8 +40,8 @@ void ConfigReader::name_unread() {
     const Json& j = value.json();
     const bool shapeless = j.is_null() || j.is_string() || j.is_number_float() || j == false ||
                            j == 0 || ((j.is_array() || j.is_object()) && j.empty());
-    const bool token = key.ends_with("_token_id") || key.ends_with("_token_index") ||
-                       key.ends_with("_token_ids");
+    const bool token =
+        key.ends_with("_token_id") || key.ends_with("_token_index") || key.ends_with("_token_ids");
     if (!shapeless && !token && seen_.count(key) == 0 && kHarmless.count(key) == 0) {
       names += fmt::format("{}{}", names.empty() ? "" : ", ", key.substr(0, 80));
     }

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "interop/layer_list.h"
 #include "interop/megatron/import_parts.h"
 #include "interop/megatron/option_table.h"
-#include "interop/layer_list.h"
 
 // Which model the arguments of Megatron-LM describe.
 namespace stepcast::interop {
@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kLongestList = 10'000;  // layers
 
-/// "([0]*3+[1]*11)" as its 14 numbers, "([0]*3+[1]*1)*2" as twice four; empty where it is not such a
-/// sum of zeros and ones.
+/// "([0]*3+[1]*11)" as its 14 numbers, "([0]*3+[1]*1)*2" as twice four; empty where it is not such
+/// a sum of zeros and ones.
 std::vector<int> layer_pattern(std::string text) {
   if (const std::size_t close = text.rfind(")*"); text.starts_with('(') && close < text.size()) {
     std::size_t times = 0;
@@ -48,7 +48,8 @@ std::vector<int> layer_pattern(std::string text) {
   return pattern;
 }
 
-/// Numbers of an option, one for each layer: of its sum, or of `at(n, layer)` where it is a number n.
+/// Numbers of an option, one for each layer: of its sum, or of `at(n, layer)` where it is a number
+/// n.
 /// Errors: InputError where it is neither, or has another number of layers.
 template <class At>
 std::vector<int> by_layer(Arguments& a, const char* name, std::size_t layers, const At& at) {
@@ -155,8 +156,8 @@ void read_window(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
 
 /// Blocks of a model of Mamba-2, attention, feed-forward blocks and experts, a letter each.
 void read_hybrid(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
-  const char* name = a.has("hybrid-override-pattern") ? "hybrid-override-pattern"
-                                                       : "hybrid-layer-pattern";
+  const char* name =
+      a.has("hybrid-override-pattern") ? "hybrid-override-pattern" : "hybrid-layer-pattern";
   if (!a.has(name)) {
     if (a.has("is-hybrid-model")) {
       a.reject("is-hybrid-model", "found without --hybrid-override-pattern, which says its layers");
@@ -186,8 +187,8 @@ void read_hybrid(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
   const std::int64_t heads =
       a.size("mamba-num-heads").value_or(2 * w["hidden"].get<std::int64_t>() / dim);
   if (std::any_of(layers.begin(), layers.end(), mixes)) {
-    w["mamba"] = {{"heads", heads}, {"head_dim", dim}, {"groups", groups}, {"state", state},
-                  {"chunk", 128}};
+    w["mamba"] = {
+        {"heads", heads}, {"head_dim", dim}, {"groups", groups}, {"state", state}, {"chunk", 128}};
   }
 }
 
@@ -220,8 +221,8 @@ Json megatron_workload(Arguments& a) {
   w["kind"] = "transformer";
   w["name"] = "megatron-lm";
   w["layers"] = a.required("num-layers", "the number of layers");
-  std::vector<FileLayer> layers(
-      static_cast<std::size_t>(std::min<std::int64_t>(w["layers"].get<std::int64_t>(), kLongestList)));
+  std::vector<FileLayer> layers(static_cast<std::size_t>(
+      std::min<std::int64_t>(w["layers"].get<std::int64_t>(), kLongestList)));
   const std::int64_t hidden = a.required("hidden-size", "the hidden width");
   w["hidden"] = hidden;
   w["heads"] = a.required("num-attention-heads", "the number of attention heads");

@@ -101,7 +101,7 @@ struct PassCosts {
 /// the segments before and after the passes.
 struct StateCosts {
   Line parameters, gradients, optimizer;
-  Line buffers;      ///< those of communicators included
+  Line buffers;  ///< those of communicators included
   /// The buffers that layers of each kind but the first take in turn.
   ByKind<double> buffers_in_turn{};
   Line temporaries;  ///< of the segments below

@@ -426,8 +426,7 @@ double ClosedFormModel::bytes_of(const ByRole<StateCosts>& states, bool with_tem
       const StateCosts& shared = layers.all() > 0 || layout_->chunks == 1 ? c
                                  : at == 0 ? states[static_cast<std::size_t>(ChunkRole::kFirst)]
                                            : states[static_cast<std::size_t>(ChunkRole::kLast)];
-      buffers =
-          std::max(buffers, &shared == &c ? c.buffers_of(layers) : shared.buffers_of(one));
+      buffers = std::max(buffers, &shared == &c ? c.buffers_of(layers) : shared.buffers_of(one));
       temporaries = std::max(temporaries, c.temporaries.at(layers));
     }
     const double activations = a.bytes + (with_temporaries ? temporaries : 0);

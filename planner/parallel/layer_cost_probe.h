@@ -43,8 +43,7 @@ class LayerCostProbe {
   Passes passes(const PlanPoint& point);
   /// Completes the passes of the point with a role's mixed_temporaries of such layers, which only
   /// memory depends on.
-  void add_mixed(const PlanPoint& point, ChunkRole role, const LayerCounts& layers,
-                 Passes& passes);
+  void add_mixed(const PlanPoint& point, ChunkRole role, const LayerCounts& layers, Passes& passes);
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
   /// micro and recompute, because the exchange then overlaps with the last backward pass.

@@ -326,7 +326,7 @@ TEST_CASE("a hybrid is read from Megatron-LM's arguments block by block",
   const std::string text =
       "pretrain_mamba.py --num-layers 6 --hidden-size 64 --num-attention-heads 4 --seq-length 512 "
       "--micro-batch-size 1 --global-batch-size 8 --world-size 8 --vocab-size 128 --bf16 "
-      "--squared-relu ";
+      "--squared-relu --attention-dropout 0 --hidden-dropout 0 ";
   const Job job =
       load_job(text_source(text + "--is-hybrid-model --hybrid-override-pattern 'M-M|-*-' "
                                   "--mamba-state-dim 32 --mamba-head-dim 16 --mamba-num-groups 2",
@@ -339,7 +339,8 @@ TEST_CASE("a hybrid is read from Megatron-LM's arguments block by block",
   CHECK(w.recurrent->heads == 8);  // twice the hidden width, in heads of 16
   CHECK(w.recurrent->key_dim == 32);
   CHECK_THAT(message(text + "--hybrid-override-pattern M-M"), Contains("--num-layers is 6"));
-  CHECK_THAT(message(text + "--hybrid-override-pattern M-M?M-"), Contains("expected M, *, - and E"));
+  CHECK_THAT(message(text + "--hybrid-override-pattern M-M?M-"),
+             Contains("expected M, *, - and E"));
   CHECK_THAT(message(text + "--is-hybrid-model"), Contains("--hybrid-override-pattern"));
 }
 

@@ -61,10 +61,9 @@ std::int64_t parameters_held(const ExecutionGraph& graph) {
 }
 
 double flops_of(const Job& job, std::string_view name) {
-  return sum_over(workloads::build_graph(job).programs.front(),
-                  [&](const Op& op, std::string_view of) {
-                    return of == name ? op.flops.base() : 0.0;
-                  });
+  return sum_over(
+      workloads::build_graph(job).programs.front(),
+      [&](const Op& op, std::string_view of) { return of == name ? op.flops.base() : 0.0; });
 }
 
 }  // namespace
@@ -90,8 +89,8 @@ TEST_CASE("the graph of a hybrid holds each parameter", "[workloads][transformer
 }
 
 TEST_CASE("parameters of a mixer are a hand count", "[workloads][transformer][pattern][oracle]") {
-  // Mamba-2: z and x of 8 x 24, B and C of 4 x 16, dt of 8; a convolution of 192 + 128 channels with
-  // bias; A, dt bias and D by head; a norm of 192; back to 64.
+  // Mamba-2: z and x of 8 x 24, B and C of 4 x 16, dt of 8; a convolution of 192 + 128 channels
+  // with bias; A, dt bias and D by head; a norm of 192; back to 64.
   CHECK(mixer_of(RecurrentRule::kMamba2).parameters(kHidden) ==
         kHidden * (2 * 192 + 2 * 64 + 8) + 320 * (4 + 1) + 3 * 8 + 192 + 192 * kHidden);
   // Gated delta: q and k of 4 x 16, v and z of 192, beta and a of 8; no bias; A and dt bias; a norm
@@ -127,8 +126,7 @@ TEST_CASE("a scan computes what its chunks have", "[workloads][transformer][patt
 
 TEST_CASE("a layer keeps what its kernels save", "[workloads][transformer][pattern][oracle]") {
   const auto kept = [](RecurrentRule rule) {
-    return bytes_of_a_layer(
-        hybrid_job(rule, {{MixerKind::kRecurrent, FeedForwardKind::kNone}}, 5));
+    return bytes_of_a_layer(hybrid_job(rule, {{MixerKind::kRecurrent, FeedForwardKind::kNone}}, 5));
   };
   // Each token leaves in bf16 the norm's output and its two statistics in fp32, the layer's output.
   const double frame = 2 * kHidden + 2 * 4 + 2 * kHidden;
@@ -166,5 +164,6 @@ TEST_CASE("splits that hybrids cannot have are rejected", "[workloads][pattern][
   split(job, 4, 1, 1, 1);
   CHECK(message_of(job) == "accepted");
   transformer_of(job).recurrent->key_heads = 2;
-  CHECK_THAT(message_of(job), Contains("2 heads of keys and 8 of values") && Contains("use 1 or 2"));
+  CHECK_THAT(message_of(job),
+             Contains("2 heads of keys and 8 of values") && Contains("use 1 or 2"));
 }

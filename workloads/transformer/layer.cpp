@@ -231,8 +231,7 @@ void TransformerStage::attention_block(const std::string& at, const LayerTensors
   qkv_forward(at, t);
   writer_.part(LayerPart::kAttentionCore, t.layer, [&] { attention_forward(t); });
   if (m.output_gate) {
-    writer_
-        .compute(OpKind::kMultiplyForward, "layer.attention.apply_gate", {n, shape_.query_width})
+    writer_.compute(OpKind::kMultiplyForward, "layer.attention.apply_gate", {n, shape_.query_width})
         .in({t.attention, t.gate})
         .out({t.gated});
   }

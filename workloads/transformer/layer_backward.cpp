@@ -20,9 +20,10 @@ void TransformerStage::layer_backward(const LayerTensors& t, TensorId output_gra
     return;
   }
   const bool mixes = t.kind.mixer != MixerKind::kNone;
-  const TensorId d_middle = !mixes                                        ? input_gradient
-                            : t.kind.feed_forward == FeedForwardKind::kNone ? output_gradient
-                                                                         : gradient("gradient", shape_.rows, shape_.model.hidden);
+  const TensorId d_middle = !mixes ? input_gradient
+                            : t.kind.feed_forward == FeedForwardKind::kNone
+                                ? output_gradient
+                                : gradient("gradient", shape_.rows, shape_.model.hidden);
   if (t.kind.feed_forward == FeedForwardKind::kExperts) {
     drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
     experts_backward(at, t, output_gradient, d_middle);

@@ -241,8 +241,7 @@ void TransformerStage::add_recurrent_parameters(const std::string& at,
     specs.back().of_product = of_product;
   };
   const std::string name = at + "recurrent.";
-  specs.push_back(
-      row_parallel(name + "out.weight", r.values() / t, h, share * scale(r.values())));
+  specs.push_back(row_parallel(name + "out.weight", r.values() / t, h, share * scale(r.values())));
   if (r.scans()) {  // a norm of each head's columns has one vector for all heads
     const bool of_all = r.norm_columns(t) == r.norm_columns(1) && t > 1;
     specs.push_back(constant(name + "norm.gamma", r.norm_columns(t), 1,

@@ -133,8 +133,7 @@ void TransformerStage::recurrent_forward(const std::string& at, const LayerTenso
   for (std::size_t i = 0; i < gates.size(); ++i) {
     const std::string of = name + gates[i].name;
     gemm({"layer.recurrent.gate_down", shape_.rows, r.gate_rank, h, t.norm1,
-          parameter(of + "_down.weight").weight, x.narrow_gates[i], 0,
-          ProductPlace::kWholeOnEach});
+          parameter(of + "_down.weight").weight, x.narrow_gates[i], 0, ProductPlace::kWholeOnEach});
     const Gathered narrow =
         gathered("layer.recurrent.gather_gate", x.narrow_gates[i], Rows::kQuery);
     gemm({"layer.recurrent.gate_up", n, gates[i].columns, r.gate_rank, narrow.tensor,
@@ -153,19 +152,19 @@ void TransformerStage::recurrent_forward(const std::string& at, const LayerTenso
       out.push_back(x.inverse);
     }
     scan(OpKind::kScanForward, "layer.recurrent.scan", in, out);
-    recurrent_pass(OpKind::kNormForward, "layer.recurrent.gated_norm", w.values,
-                   {x.scanned, x.gates.empty() ? x.in : x.gates.back(),
-                    parameter(name + "norm.gamma").weight},
-                   {x.gated, x.statistics}, 2 * v, v);
+    recurrent_pass(
+        OpKind::kNormForward, "layer.recurrent.gated_norm", w.values,
+        {x.scanned, x.gates.empty() ? x.in : x.gates.back(), parameter(name + "norm.gamma").weight},
+        {x.gated, x.statistics}, 2 * v, v);
   } else {
     recurrent_pass(OpKind::kMultiplyForward, "layer.recurrent.gate_out", w.values,
                    {x.convolved, x.in}, {x.gated}, 2 * v, v);
   }
   Gathered mixed;
   writer_.product("layer.recurrent", {{"out", h}}, [&] {
-    mixed = reduced("layer.recurrent.reduce",
-                    Product{"layer.recurrent.out", n, h, w.values, x.gated,
-                            parameter(name + "out.weight").weight, partial});
+    mixed =
+        reduced("layer.recurrent.reduce", Product{"layer.recurrent.out", n, h, w.values, x.gated,
+                                                  parameter(name + "out.weight").weight, partial});
   });
   writer_.await(mixed.ready);
   add("layer.recurrent.add", t.input, mixed.tensor, "", output, {});
@@ -192,28 +191,27 @@ void TransformerStage::recurrent_backward(const std::string& at, const LayerTens
   std::vector<TensorId> d_gates;
   const auto gates = r.narrow_gates(shape_.tensor);
   for (const RecurrentMixer::Columns& gate : gates) {
-    d_gates.push_back(
-        gradient(std::string("gradient.recurrent.") + gate.name, n, gate.columns));
+    d_gates.push_back(gradient(std::string("gradient.recurrent.") + gate.name, n, gate.columns));
   }
   const auto& out = parameter(name + "out.weight");
   gemm({"layer.recurrent.out_input_gradient", n, w.values, h, dy.tensor, out.weight, d_gated,
         kTransposeB},
        dy);
-  gemm({"layer.recurrent.out_weight_gradient", w.values, h, n, x.gated, kept_rows(dy),
-        out.gradient, kTransposeA | kAccumulate});
+  gemm({"layer.recurrent.out_weight_gradient", w.values, h, n, x.gated, kept_rows(dy), out.gradient,
+        kTransposeA | kAccumulate});
   if (r.scans()) {
     const TensorId d_scanned =
         writer_.workspace("gradient.recurrent.scanned", n, w.values, compute_);
     const auto& gamma = parameter(name + "norm.gamma");
-    recurrent_pass(OpKind::kNormBackward, "layer.recurrent.gated_norm_gradient", w.values,
-                   {d_gated, x.scanned, x.gates.empty() ? x.in : x.gates.back(), gamma.weight,
-                    x.statistics},
-                   {d_scanned, d_gates.empty() ? d_in : d_gates.back(), gamma.gradient}, 3 * v,
-                   2 * v);
+    recurrent_pass(
+        OpKind::kNormBackward, "layer.recurrent.gated_norm_gradient", w.values,
+        {d_gated, x.scanned, x.gates.empty() ? x.in : x.gates.back(), gamma.weight, x.statistics},
+        {d_scanned, d_gates.empty() ? d_in : d_gates.back(), gamma.gradient}, 3 * v, 2 * v);
     TensorId convolved = x.convolved;
     if (r.rule == RecurrentRule::kMamba2) {
-      convolved = convolve("layer.recurrent.convolution_again", at, x.in,
-                           writer_.workspace("recurrent.convolved_again", n, w.convolved, compute_));
+      convolved =
+          convolve("layer.recurrent.convolution_again", at, x.in,
+                   writer_.workspace("recurrent.convolved_again", n, w.convolved, compute_));
     }
     const auto& vectors = parameter(name + "vectors");
     std::vector<TensorId> in{convolved, x.in, d_scanned, vectors.weight};
@@ -245,8 +243,8 @@ void TransformerStage::recurrent_backward(const std::string& at, const LayerTens
   }
   const TensorId partial = writer_.workspace("partial", n, h, compute_);
   const auto& weight = parameter(name + "in.weight");
-  gemm({"layer.recurrent.in_input_gradient", n, h, w.in, d_in, weight.weight, partial,
-        kTransposeB});
+  gemm(
+      {"layer.recurrent.in_input_gradient", n, h, w.in, d_in, weight.weight, partial, kTransposeB});
   const Gathered sum = reduced("layer.recurrent.reduce_gradient", partial);
   writer_.await(input.ready);
   gemm({"layer.recurrent.in_weight_gradient", h, w.in, n, input.tensor, d_in, weight.gradient,

@@ -78,7 +78,7 @@ class TransformerStage {
     TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
     TensorId gate = 0, gated = 0;  ///< of attention's output, and their product
     TensorId log_sum_exp = 0;      ///< of fused attention
-    TensorId scores = 0;       ///< of unfused attention
+    TensorId scores = 0;           ///< of unfused attention
     /// For dropout: what it leaves of the scores, and a byte of mask for each value it acts on.
     Masks dropped_scores, attention_masks, mlp_masks;
     TensorId cache = 0;  ///< inference: keys and values, those of this pass appended
@@ -196,8 +196,8 @@ class TransformerStage {
   void parallel_backward(const std::string& prefix, const LayerTensors& t, TensorId output_gradient,
                          TensorId input_gradient);
   void qkv_forward(const std::string& prefix, const LayerTensors& t);
-  /// From the gradient of the layer's middle, whole and this rank's rows, to that of the attention's
-  /// q, k and v.
+  /// From the gradient of the layer's middle, whole and this rank's rows, to that of the
+  /// attention's q, k and v.
   TensorId core_backward(const std::string& prefix, const LayerTensors& t, const Gathered& dy,
                          TensorId d_middle);
   /// Through the matrix of q, k and v; the input's gradient is added to or written into `partial`

@@ -27,14 +27,13 @@ void scan_work(const OpTraits& traits, Op& op) {
   const bool delta = rule != ScanRule::kDecay;
   const double made_again =
       delta ? heads * (2 * chunk * key + key * value) : shared * chunk * key + heads * key * value;
-  const double pairs = delta
-                           ? heads * (3 * chunk * key + 2 * chunk * value + 3 * key * value)
-                           : shared * chunk * key + heads * (chunk * value + 2 * key * value);
+  const double pairs = delta ? heads * (3 * chunk * key + 2 * chunk * value + 3 * key * value)
+                             : shared * chunk * key + heads * (chunk * value + 2 * key * value);
   const bool backward = traits.pass == OpPass::kBackward;
   op.flops = Flops(2 * tokens * (backward ? 2 * pairs + made_again : pairs));
   const double gates = rule == ScanRule::kDeltaByColumn ? heads + shared * key
-                       : delta                           ? 2 * heads
-                                                         : heads;
+                       : delta                          ? 2 * heads
+                                                        : heads;
   const double in = (2 * shared * key + heads * value + gates) * element_bytes(op);
   const double out = heads * value * element_bytes(op);
   const double states = 2 * 4 * heads * key * value / chunk;  // written and read once, fp32
