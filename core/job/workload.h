@@ -50,14 +50,14 @@ struct LatentAttention {
   [[nodiscard]] std::int64_t query_dim() const { return nope_dim + rope_dim; }
 };
 
-/// What of a layer mixes the tokens of a sequence.
+/// Part of a layer that mixes the tokens of a sequence.
 enum class MixerKind : std::uint8_t {
   kNone,
   kAttention,  ///< to all tokens before
   kWindow,     ///< to those in the model's window
   kRecurrent   ///< TransformerWorkload::recurrent
 };
-/// What of a layer works on each token by itself.
+/// Part of a layer that works on each token by itself.
 enum class FeedForwardKind : std::uint8_t { kNone, kDense, kExperts };
 /// A kind of layer: a mixer, a feed-forward block or one after the other, each with a norm before
 /// it and added to the residual stream.

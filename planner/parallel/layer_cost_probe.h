@@ -176,7 +176,7 @@ class LayerCostProbe {
   std::shared_ptr<Algorithms> algorithms_ = std::make_shared<Algorithms>();
   /// Passes of kinds without experts, for any split of the experts.
   ByKind<std::map<PassKey, Passes>> dense_;
-  /// What a reduced graph of passes is built from, with the job.
+  /// The parts that a reduced graph of passes is built from, with the job.
   struct GraphKey {
     PlanPoint point;
     ContextAlgorithm context{};

@@ -70,7 +70,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   return t;
 }
 
-/// What attention and, with dropout, both branches leave for the backward pass.
+/// Tensors that attention and, with dropout, both branches leave for the backward pass.
 void TransformerStage::attention_tensors(const std::string& at, bool keep, LayerTensors& t) {
   const std::int64_t h = shape_.model.hidden;
   t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, attention_);
