@@ -38,6 +38,11 @@ std::optional<FileLayer> hybrid_block(const std::string& block) {
 }
 
 void write_layers(Json& w, const std::vector<FileLayer>& layers) {
+  if (std::none_of(layers.begin(), layers.end(), [](const FileLayer& layer) {
+        return layer.feed_forward == "experts";
+      })) {
+    w.erase("moe");
+  }
   const bool experts = w.contains("moe");
   std::vector<bool> sees_all;
   std::size_t dense = 0;

@@ -12,8 +12,9 @@ namespace stepcast::interop {
 namespace {
 
 /// Keys of layers that a workload cannot say.
-constexpr std::array<std::pair<std::string_view, const char*>, 15> kOtherLayers{
-    {{"mamba_d_ssm", "attention and state-space layers side by side"},
+constexpr std::array<std::pair<std::string_view, const char*>, 16> kOtherLayers{
+    {{"mamba_dt_rank", "state-space layers of the first Mamba"},
+     {"mamba_d_ssm", "attention and state-space layers side by side"},
      {"num_mem_blocks", "blocks that several layers share"},
      {"attention_hidden_size", "blocks that several layers share"},
      {"ssm_cfg", "state-space layers of the first Mamba"},
@@ -67,8 +68,9 @@ void read_experts(ConfigReader& r, Json& w, const ModelClass& c, std::int64_t ex
   moe["experts"] = experts;
   moe["per_token"] = r.integer({"num_experts_per_tok", "num_experts_per_token", "moe_topk",
                                 "moe_top_k", "moe_k", "experts_per_token", "top_k_experts"});
-  const std::int64_t width = r.integer_or({"moe_intermediate_size", "expert_intermediate_size"},
-                                          w["ffn_hidden"].get<std::int64_t>());
+  const auto own = r.find({"moe_intermediate_size", "expert_intermediate_size"});
+  const std::int64_t width =
+      own ? own->integer(1, kLargestCount) : w["ffn_hidden"].get<std::int64_t>();
   moe["ffn_hidden"] = width;
   std::int64_t shared = r.integer_or(
       {"n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"},
@@ -119,9 +121,9 @@ std::int64_t lfm_width(ConfigReader& r, std::int64_t given) {
 
 /// The width of the feed-forward block; of GPT-2's kin four times the hidden size.
 std::int64_t width_of(ConfigReader& r, const ModelClass& c, std::int64_t hidden) {
-  if (const auto width = r.find("block_ff_dim");
-      width && r.flag_or("block_auto_adjust_ff_dim", true)) {
-    return lfm_width(r, width->integer(1, kLargestCount));
+  const auto block = r.find("block_ff_dim");
+  if (r.flag_or("block_auto_adjust_ff_dim", block.has_value())) {
+    return lfm_width(r, block ? block->integer(1, kLargestCount) : r.integer({"intermediate_size"}));
   }
   const bool experts = r.integer_or({"num_local_experts", "num_experts"}, 0) > 0;
   const auto only = r.find("shared_intermediate_size");  // Granite without experts
@@ -221,6 +223,10 @@ Json workload_of(ConfigReader& r, std::string type) {
   const std::string given = path && path->is_string() ? path->text("") : "";
   w["name"] = given.empty() ? type : given;
   w["layers"] = r.integer({"num_hidden_layers", "num_layers", "n_layer", "n_layers"});
+  if (w["layers"] > kMostFileLayers) {
+    r.value().reject(fmt::format("has {} layers; at most {} are read",
+                                 w["layers"].get<std::int64_t>(), kMostFileLayers));
+  }
   w["hidden"] = r.integer({"hidden_size", "n_embd", "n_embed", "d_model"});
   if (type.starts_with("gemma")) {
     read_gemma_defaults(r, w, type);
@@ -275,6 +281,10 @@ Document workload_of_hugging_face(Document d) {
     reader.approximate("what is not text (left out)");
   }
   Json workload = workload_of(reader, type);
+  if (const auto tied = root.find("tie_word_embeddings");
+      text && tied && !text->json().contains("tie_word_embeddings")) {
+    workload["tied_embeddings"] = tied->boolean();
+  }
   d.root = std::move(workload);
   return d;
 }

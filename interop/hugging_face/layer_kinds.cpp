@@ -7,6 +7,15 @@ namespace {
 
 using Layers = std::vector<FileLayer>;
 
+/// Entries of a list, one for each layer.
+std::vector<Value> entries_of(const Value& v, std::string_view expected, const Layers& layers) {
+  std::vector<Value> entries = v.items(expected);
+  if (entries.size() != layers.size()) {
+    v.reject(fmt::format("has {} entries, and the model {} layers", entries.size(), layers.size()));
+  }
+  return entries;
+}
+
 /// Blocks of Nemotron-H: one letter, or one word, each.
 void read_blocks(const Value& v, Layers& layers) {
   std::vector<std::string> blocks;
@@ -19,6 +28,9 @@ void read_blocks(const Value& v, Layers& layers) {
       blocks.push_back(block.text("mamba, attention, mlp or moe"));
     }
   }
+  if (blocks.size() != layers.size()) {
+    v.reject(fmt::format("has {} blocks, and the model {} layers", blocks.size(), layers.size()));
+  }
   layers.clear();
   for (const std::string& block : blocks) {
     const auto layer = hybrid_block(block);
@@ -30,7 +42,7 @@ void read_blocks(const Value& v, Layers& layers) {
   }
 }
 
-/// Kinds of layers, a word each; a shorter list goes over and over.
+/// Kinds of layers, a word each; a list of another length goes over and over, which is said.
 void read_types(ConfigReader& r, const Value& v, Layers& layers) {
   static const std::map<std::string, const char*> kinds{
       {"full_attention", "attention"}, {"attention", "attention"},
@@ -38,6 +50,10 @@ void read_types(ConfigReader& r, const Value& v, Layers& layers) {
       {"linear_attention", "delta"},   {"mamba", "mamba"},
       {"conv", "convolution"}};
   const std::vector<Value> types = v.items("a list of kinds of layers", 1);
+  if (types.size() != layers.size()) {
+    r.approximate(fmt::format("{} kinds of layers for {} layers (over and over)", types.size(),
+                              layers.size()));
+  }
   bool sparse = false;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Value& at = types[i % types.size()];
@@ -77,10 +93,6 @@ bool has(const Layers& layers, std::string_view mixer) {
 }
 
 void read_mamba(ConfigReader& r, Json& w) {
-  if (const auto rank = r.find("mamba_dt_rank")) {
-    rank->reject(fmt::format("found {}: stepcast models layers of Mamba-2, not of the first Mamba",
-                             shown(rank->json())));
-  }
   w["mamba"] = {{"heads", r.integer({"mamba_num_heads", "mamba_n_heads"})},
                 {"head_dim", r.integer({"mamba_head_dim", "mamba_d_head"})},
                 {"groups", r.integer({"n_groups", "mamba_n_groups"})},
@@ -113,10 +125,10 @@ void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) 
   const auto types = r.find("layer_types");
   const auto kimi = r.find("linear_attn_config");
   const auto attending = r.find({"attn_layer_indices", "full_attn_idxs"});
-  const std::int64_t interval = r.integer_or({"full_attention_interval"}, 4);
+  const auto every = r.find("full_attention_interval");
+  const std::int64_t interval = every ? every->integer(1, kLargestCount) : 4;
   if (blocks) {
     read_blocks(*blocks, layers);
-    w["layers"] = layers.size();
   } else if (types) {
     read_types(r, *types, layers);
   } else if (kimi) {
@@ -127,6 +139,10 @@ void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) 
     for (std::size_t i = 0; i < layers.size(); ++i) {
       layers[i].mixer = (static_cast<std::int64_t>(i) + 1) % interval == 0 ? "attention" : "delta";
     }
+  }
+  if (const auto state = r.find({"ssm_state_size", "mamba_d_state"});
+      state && !blocks && !types && !attending) {
+    state->reject("found without a list that says which layers have a state");
   }
   if (has(layers, "mamba")) {
     read_mamba(r, w);
@@ -156,8 +172,8 @@ void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers)
   const auto narrow = r.find({"sliding_window", "sliding_window_size"});
   const auto window = narrow ? narrow : chunk;
   if (const auto list = r.find("hybrid_layer_pattern")) {  // MiMo: 1 has a window
-    const std::vector<Value> narrows = list->items("0 or 1 for each layer");
-    for (std::size_t i = 0; i < narrows.size() && i < layers.size(); ++i) {
+    const std::vector<Value> narrows = entries_of(*list, "0 or 1 for each layer", layers);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
       layers[i].mixer = narrows[i].integer(0, 1) == 1 ? "window" : "attention";
     }
   } else if (!r.find("layer_types") && window) {
@@ -167,6 +183,9 @@ void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers)
     }
   }
   if (!window || !windowed) {
+    if (!window && has(layers, "window")) {
+      r.approximate("windows of a width that the file does not say (all see all keys: slower)");
+    }
     for (FileLayer& layer : layers) {
       layer.mixer = layer.mixer == "window" ? "attention" : layer.mixer;
     }
@@ -195,11 +214,8 @@ void read_dense(ConfigReader& r, Layers& layers) {
   const auto frequency = r.find(
       {"moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"});
   if (frequency && frequency->json().is_array()) {
-    const std::vector<Value> list = frequency->items("0 or 1 for each layer");
-    set([&](std::int64_t i) {
-      return static_cast<std::size_t>(i) < list.size() &&
-             list[static_cast<std::size_t>(i)].integer(0, 1) == 0;
-    });
+    const std::vector<Value> list = entries_of(*frequency, "0 or 1 for each layer", layers);
+    set([&](std::int64_t i) { return list[static_cast<std::size_t>(i)].integer(0, 1) == 0; });
   } else if (frequency) {
     const std::int64_t every = frequency->integer(1, kLargestCount);
     set([&](std::int64_t i) { return (i + 1) % every != 0; });
@@ -212,11 +228,9 @@ void read_dense(ConfigReader& r, Layers& layers) {
     }
   }
   if (const auto types = r.find("mlp_layer_types")) {
-    const std::vector<Value> kinds = types->items("\"dense\" or \"sparse\" for each layer");
-    set([&](std::int64_t i) {
-      return static_cast<std::size_t>(i) < kinds.size() &&
-             kinds[static_cast<std::size_t>(i)].is("dense");
-    });
+    const std::vector<Value> kinds =
+        entries_of(*types, "\"dense\" or \"sparse\" for each layer", layers);
+    set([&](std::int64_t i) { return kinds[static_cast<std::size_t>(i)].is("dense"); });
   }
 }
 
@@ -231,6 +245,12 @@ std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c) 
       layer.feed_forward = "experts";
     }
     read_dense(r, layers);
+  }
+  const bool experts = std::any_of(layers.begin(), layers.end(), [](const FileLayer& layer) {
+    return layer.feed_forward == "experts";
+  });
+  if (experts && !w.contains("moe")) {
+    (void)r.value().at("n_routed_experts", "the number of experts of its blocks E");
   }
   return layers;
 }

@@ -28,7 +28,7 @@ const std::set<std::string_view> kHarmless{
     // Biases of single projections: below a thousandth of the work.
     "attention_bias", "mlp_bias", "no_bias", "use_qkv_bias", "qkv_bias", "bias", "use_bias",
     // Routing details; the balance of the experts is moe.routing.
-    "output_router_logits", "norm_topk_prob", "seq_aux", "ep_size", "use_routing_bias",
+    "output_router_logits", "norm_topk_prob", "seq_aux", "use_expert_bias", "ep_size", "use_routing_bias",
     // Not trained by the published model code.
     "quantization_config", "compression_config", "max_window_layers"};
 

@@ -67,6 +67,23 @@ void add_attention(const Op& op, double flops, const TransformerShape& shape, St
   sum.recomputed += full * (1 - own);
 }
 
+/// The backward pass makes scores and states again before its own products, two for each of the
+/// forward pass.
+void add_scan(const Op& op, double calls, StageFlops& sum) {
+  const double all = op.flops.base() * calls;
+  if (op.phase == Phase::kRecompute) {
+    sum.recomputed += all;
+    return;
+  }
+  Op forward = op;
+  forward.kind = OpKind::kScanForward;
+  fill_work(forward);
+  const double own = forward.flops.base() * calls * (is_backward(op.kind) ? 2 : 1);
+  sum.products += own;
+  sum.executed += own;
+  sum.recomputed += all - own;
+}
+
 void add_op(const Op& op, double calls, const TransformerShape& shape, StageFlops& sum) {
   const Share share = share_of(op, shape);
   const double flops = op.flops.base() * calls;
@@ -76,9 +93,7 @@ void add_op(const Op& op, double calls, const TransformerShape& shape, StageFlop
     sum.executed += again ? 0 : flops * share.hardware;
     sum.recomputed += again ? flops * share.hardware : 0;
   } else if (class_of(op.kind) == OpClass::kScan) {
-    const bool again = op.phase == Phase::kRecompute;
-    (again ? sum.recomputed : sum.products) += flops;
-    sum.executed += again ? 0 : flops;
+    add_scan(op, calls, sum);
   } else if (class_of(op.kind) == OpClass::kAttention) {
     add_attention(op, flops, shape, sum);
   }

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "workloads/transformer/stage.h"
 
 // Mixers with a state of constant size (core/job/recurrent_mixer.h), by columns and rows over
@@ -36,6 +38,10 @@ TransformerStage::RecurrentWidths TransformerStage::recurrent_widths() const {
           r.values() / shape_.tensor};
 }
 
+std::int64_t TransformerStage::scan_chunk() const {
+  return std::min(shape_.model.recurrent->chunk, shape_.sequence);
+}
+
 TransformerStage::RecurrentTensors TransformerStage::recurrent_tensors(const std::string& at,
                                                                        bool keep) {
   const RecurrentMixer& r = *shape_.model.recurrent;
@@ -57,7 +63,7 @@ TransformerStage::RecurrentTensors TransformerStage::recurrent_tensors(const std
     t.statistics = kept(keep, name + "statistics", n, heads, Format::kFp32);
   }
   if (r.scan_rule() != ScanRule::kDecay && r.scans()) {
-    t.inverse = kept(keep, name + "inverse", n, heads * r.chunk, compute_);
+    t.inverse = kept(keep, name + "inverse", n, heads * scan_chunk(), compute_);
   }
   t.gated = kept(keep, name + "gated", n, w.values, compute_);
   return t;
@@ -83,7 +89,7 @@ void TransformerStage::scan(OpKind kind, const char* name, std::vector<TensorId>
   writer_
       .compute(kind, name,
                {shape_.tokens, r.heads / shape_.tensor, r.key_dim, r.value_dim,
-                r.key_heads / shape_.tensor, r.chunk})
+                r.key_heads / shape_.tensor, scan_chunk()})
       .in(in)
       .out(out)
       .attributes(ScanAttributes{r.scan_rule()});

@@ -224,6 +224,8 @@ class TransformerStage {
     std::int64_t in, convolved, values;
   };
   [[nodiscard]] RecurrentWidths recurrent_widths() const;
+  /// Tokens of a chunk of the scan: no more than there are.
+  [[nodiscard]] std::int64_t scan_chunk() const;
   RecurrentTensors recurrent_tensors(const std::string& at, bool keep);
   void add_recurrent_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void recurrent_pass(OpKind kind, const char* name, std::int64_t columns, std::vector<TensorId> in,
