@@ -1,7 +1,6 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <numeric>
 
@@ -52,7 +51,8 @@ struct LayerCounts {
     }
     return a;
   }
-  auto operator<=>(const LayerCounts&) const = default;
+  bool operator==(const LayerCounts&) const = default;
+  bool operator<(const LayerCounts& other) const { return of < other.of; }
 };
 
 /// A quantity of a chunk as a function of its layers.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "core/job/job.h"
@@ -184,7 +185,10 @@ class LayerCostProbe {
     std::int64_t layers = 0;
     std::vector<BlockKind> pattern;
     bool experts = false;  ///< a model that has none for a while has others' keys
-    auto operator<=>(const GraphKey&) const = default;
+    bool operator<(const GraphKey& o) const {
+      return std::tie(point, context, stages, layers, experts, pattern) <
+             std::tie(o.point, o.context, o.stages, o.layers, o.experts, o.pattern);
+    }
   };
   [[nodiscard]] GraphKey graph_key(const PlanPoint& key, std::int32_t stages,
                                    std::int64_t layers) const;
