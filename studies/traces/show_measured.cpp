@@ -258,11 +258,14 @@ bool is_op(const simulator::CriticalPath::Piece& piece) {
   return piece.part == Part::kCompute || piece.part == Part::kTransfer;
 }
 
-/// Costs with half the time of the host, or of all that computes.
-simulator::StepCosts halved(const ExecutionGraph& graph, simulator::StepCosts costs, bool host) {
+/// Costs with half the time of the host, or of all that computes but what was launched before.
+simulator::StepCosts halved(const traces::MeasuredStep& chain, simulator::StepCosts costs,
+                            bool host) {
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
-    const Program& program = graph.program_of(costs.folding.instances[i].rank);
-    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const std::int32_t rank = costs.folding.instances[i].rank;
+    const Program& program = chain.graph->program_of(rank);
+    const std::size_t first = chain.ranks[static_cast<std::size_t>(rank)].carried;
+    for (std::size_t o = host ? 0 : first; o < program.ops.size(); ++o) {
       if (host) {
         costs.ops[i].issue[o] /= 2;
       } else if (!is_collective(program.ops[o].kind)) {
@@ -282,7 +285,7 @@ void add_bound(const traces::MeasuredStep& chain, const simulator::StepCosts& co
   };
   const Seconds unchanged = whole(costs);
   const auto change = [&](bool host) {
-    return unchanged > Seconds{} ? whole(halved(*chain.graph, costs, host)) / unchanged - 1 : 0;
+    return unchanged > Seconds{} ? whole(halved(chain, costs, host)) / unchanged - 1 : 0;
   };
   show.half_compute = change(false);
   show.half_host = change(true);
@@ -295,16 +298,23 @@ void add_bound(const traces::MeasuredStep& chain, const simulator::StepCosts& co
                                                               {"gaps", show.path_gap}}};
   auto most = std::max_element(
       parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const bool of_two = most->second == show.path_compute || most->second == show.path_host;
-  if (of_two && show.half_compute != show.half_host) {
-    most = parts.begin() + (show.half_host < show.half_compute ? 1 : 0);
-  }
   Seconds all;
   for (const auto& [name, part] : parts) {
     all += part;
   }
+  const auto share = [all](Seconds part) { return all > Seconds{} ? part / all : 0; };
+  const bool of_two = most->second == show.path_compute || most->second == show.path_host;
+  constexpr double kLittle = 0.02;
+  if (of_two && std::min(show.half_compute, show.half_host) > -kLittle) {
+    show.bound = "compute and host alike";
+    show.bound_share = share(show.path_compute + show.path_host);
+    return;
+  }
+  if (of_two && show.half_compute != show.half_host) {
+    most = parts.begin() + (show.half_host < show.half_compute ? 1 : 0);
+  }
   show.bound = most->first;
-  show.bound_share = all > Seconds{} ? most->second / all : 0;
+  show.bound_share = share(most->second);
 }
 
 /// For all steps back to back: the part of the path that lies in those that count.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/graph/program_builder.h"
@@ -59,6 +60,7 @@ class Writer {
     }
     m.carried = static_cast<std::uint32_t>(step_.carried.size());
     m.stripped = step_.stripped * kTicksPerNanosecond;
+    m.world = rank_.world_size;
     return graph;
   }
 
@@ -144,7 +146,7 @@ class Writer {
   /// the host's time.
   [[nodiscard]] Nanoseconds handed_over(const IssuedNode& n) const {
     const EventId call = e_.link[n.event];
-    return call == kNoEvent ? n.issued
+    return call == kNoEvent ? e_.begin[n.event]
                             : std::max(n.issued, std::min(e_.end(call), e_.begin[n.event]));
   }
 
@@ -210,6 +212,10 @@ class Writer {
       const Group& group = rank_.groups[static_cast<std::size_t>(info.group)];
       node.members = group.ranks;
       node.group = group.name;
+      if (node.members.empty() && group.size == rank_.world_size) {
+        node.members.resize(static_cast<std::size_t>(group.size));
+        std::iota(node.members.begin(), node.members.end(), 0);
+      }
     }
     return node;
   }
