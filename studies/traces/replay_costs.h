@@ -61,11 +61,11 @@ simulator::StepCosts carried_costs(const ExecutionGraph& recorded,
                                    const ExecutionGraph& graph, const System& system,
                                    const Calibration& calibration);
 
-/// Collectives as the models of `to` say. Of those some of whose members the trace does not hold
-/// (traces::MeasuredRank::partial of `ranks`), one rank's record is wait and transfer: of the same
-/// kind and group the shortest that carries at least as much bounds the transfer, which alone is
-/// priced anew; returns how many. Errors: InputError where no collective's size and members are
-/// known.
+/// Collectives as the models of `to` say. Where the trace lacks members of one
+/// (traces::MeasuredRank::partial of `ranks`), a rank's record is wait and transfer: the shortest of
+/// the same kind and group that carries at least as much bounds the transfer, which alone is priced
+/// anew; returns how many. Errors: InputError where no collective's size and members are known, and
+/// where `to` joins fewer devices than the run has ranks.
 std::int64_t move_collectives(std::span<const traces::MeasuredRank> ranks,
                               const ExecutionGraph& graph, const System& to,
                               simulator::StepCosts& costs);
