@@ -235,7 +235,7 @@ void doubt(const ReplayOptions& options, std::int64_t partial, Replay& result) {
   if (partial > 0) {
     result.doubts.push_back(
         fmt::format("not all members of {} collectives are in the trace: how long they waited for "
-                    "each other is kept as recorded",
+                    "each other is as recorded",
                     partial));
   }
   if (std::abs(result.error) > kDoubtfulReplay) {

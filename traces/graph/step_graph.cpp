@@ -71,8 +71,8 @@ class Builder {
     }
   }
 
-  /// Where no call was recorded, nothing tells what the host did but that it ends the step: work
-  /// that had ended by then comes before.
+  /// Lets the host end a step after work that had ended by then. For recordings without calls, which
+  /// tell nothing else of the host.
   void await_work(Nanoseconds end) {
     Nanoseconds done = cursor_;
     std::vector<std::size_t> awaited;
