@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <tuple>
 
 #include "core/device_names.h"
 #include "core/error.h"
@@ -201,15 +201,22 @@ void score_schedule(const traces::MeasuredRun& run, const Replayed& whole, Repla
     replayed_from = replayed.times->of_run()[before];
     recorded_from = recorded_times->of_run()[before];
   }
-  std::map<std::pair<std::int32_t, OpRef>, SimTime> begins;
+  using Begin = std::tuple<std::int32_t, OpRef, SimTime>;
+  std::vector<Begin> begins;
+  begins.reserve(replayed.timeline.ops().size());
   for (const OpSpan& s : replayed.timeline.ops()) {
-    begins[{s.rank, s.ref}] = s.begin;
+    begins.emplace_back(s.rank, s.ref, s.begin);
   }
+  const auto by_op = [](const Begin& a, const Begin& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  };
+  std::sort(begins.begin(), begins.end(), by_op);
   std::vector<double> errors;
   for (const OpSpan& s : recorded.ops()) {
-    const auto found = begins.find({s.rank, s.ref});
-    if (found != begins.end() && ticks(s.begin) >= recorded_from) {
-      errors.push_back(std::abs(static_cast<double>((ticks(found->second) - replayed_from) -
+    const Begin wanted{s.rank, s.ref, {}};
+    const auto found = std::lower_bound(begins.begin(), begins.end(), wanted, by_op);
+    if (found != begins.end() && !by_op(wanted, *found) && ticks(s.begin) >= recorded_from) {
+      errors.push_back(std::abs(static_cast<double>((ticks(std::get<2>(*found)) - replayed_from) -
                                                     (ticks(s.begin) - recorded_from))));
     }
   }

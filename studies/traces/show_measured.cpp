@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "simulator/reports/critical_path.h"
 #include "simulator/simulate.h"
+#include "studies/traces/internal/spans_by_time.h"
 #include "studies/traces/replay_costs.h"
 #include "studies/traces/step_times.h"
 
@@ -121,18 +122,9 @@ struct Window {
   std::int64_t begin = 0, end = 0;
 };
 
-Window window_of(const traces::MeasuredStep& step, std::size_t r, std::int64_t begin,
-                 std::int64_t end) {
-  Window w{step.graph->program_of(static_cast<std::int32_t>(r)), {}, begin, end};
-  for (OpSpan s : step.ranks[r].spans) {
-    if (ticks(s.end) > begin && ticks(s.begin) < end) {
-      for (SimTime* t : {&s.begin, &s.ready, &s.end}) {
-        *t = SimTime{std::clamp(ticks(*t), begin, end)};
-      }
-      w.spans.push_back(s);
-    }
-  }
-  return w;
+Window window_of(const traces::MeasuredStep& step, std::size_t r,
+                 const internal::SpansByTime& spans, std::int64_t begin, std::int64_t end) {
+  return {step.graph->program_of(static_cast<std::int32_t>(r)), spans.within(begin, end), begin, end};
 }
 
 MainStream main_stream_of(const Window& rank) {
@@ -204,7 +196,9 @@ void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
   for (const OpSpan& s : step.ranks[r].spans) {
     end = std::max(end, ticks(s.end));
   }
-  for (const Idle& idle : main_stream_of(window_of(step, r, step.ranks[r].begin, end)).before) {
+  const internal::SpansByTime spans(step.ranks[r].spans);
+  const Window window = window_of(step, r, spans, step.ranks[r].begin, end);
+  for (const Idle& idle : main_stream_of(window).before) {
     slice("host: not launched", idle.from, idle.launched);
     const std::array<std::pair<std::int64_t, const char*>, 4> causes{{{idle.transfer, "a transfer"},
                                                                       {idle.rank, "a rank"},
@@ -388,8 +382,9 @@ MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip) {
     StreamUse& use = show.ranks.emplace_back();
     use.rank = static_cast<std::int32_t>(r);
     const std::vector<std::int64_t>& ends = times.of_rank(r);
+    const internal::SpansByTime spans(run.chain->ranks[r].spans);
     for (std::size_t s = first; s < times.steps(); ++s) {
-      add_step(window_of(*run.chain, r, ends[s], ends[s + 1]), use, weight);
+      add_step(window_of(*run.chain, r, spans, ends[s], ends[s + 1]), use, weight);
     }
   }
   add_kernels(*run.chain, kernels, first, weight);

@@ -34,7 +34,10 @@ class Writer {
                                                  names.size()));
     }
     names.emplace_back("calls");
-    ProgramBuilder b(names);
+    Program begun;
+    begun.streams = std::move(names);
+    begun.ops.reserve(step_.nodes.size());
+    ProgramBuilder b(std::move(begun));
     std::vector<std::int32_t> event_of(step_.nodes.size(), -1);
     for (const IssuedNode& n : step_.nodes) {
       for (const std::size_t w : n.waits) {
@@ -43,6 +46,11 @@ class Writer {
     }
     RankGraph graph;
     MeasuredRank& m = graph.measured;
+    for (auto* by_op : {&m.duration, &m.issue, &m.latency, &m.delay}) {
+      by_op->reserve(step_.nodes.size());
+    }
+    m.part_of.reserve(step_.nodes.size());
+    m.spans.reserve(step_.nodes.size());
     std::map<EventId, std::int32_t> first_of;  // by the operator's call
     const auto segment = b.begin_segment("step");
     for (std::size_t i = 0; i < step_.nodes.size(); ++i) {

@@ -39,10 +39,13 @@ class Builder {
   IssuedStep build() && {
     carry_over();
     const auto& actions = order_.actions();
-    auto at = std::lower_bound(
-        actions.begin(), actions.end(), begin_,
-        [this](const HostAction& a, Nanoseconds t) { return e_.begin[a.event] < t; });
-    for (; at != actions.end() && e_.begin[at->event] < step_.ends.back(); ++at) {
+    const auto earlier = [this](const HostAction& a, Nanoseconds t) {
+      return e_.begin[a.event] < t;
+    };
+    auto at = std::lower_bound(actions.begin(), actions.end(), begin_, earlier);
+    const auto stop = std::lower_bound(at, actions.end(), step_.ends.back(), earlier);
+    nodes_.reserve(2 * static_cast<std::size_t>(stop - at));  // a call that waits is two
+    for (; at != stop; ++at) {
       end_steps(e_.begin[at->event]);
       for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
         place_orphans(lane, e_.begin[at->event]);
