@@ -38,6 +38,10 @@ struct MeasuredRank {
   std::map<std::int32_t, std::string> unexplained;
   /// For these, what the whole call of the operator moves and multiplies, where its inputs tell it.
   std::map<std::int32_t, OperatorTraffic> traffic;
+  /// By op: ranks of a collective not all of which are in the trace. What was recorded of it is its
+  /// transfer after this rank's wait for the others.
+  std::map<std::uint32_t, std::vector<std::int32_t>> partial;
+  std::int32_t world = 0;     ///< ranks of the run; 0: the trace does not say
   std::int64_t dispatch = 0;  ///< mean gap of a stream between two ops that nothing held up
   std::int64_t finish = 0;    ///< host, from the end of its last op or call to the end of the step
   std::int64_t begin = 0, end = 0;  ///< step marks

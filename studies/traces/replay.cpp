@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <tuple>
 
 #include "core/device_names.h"
 #include "core/error.h"
@@ -55,10 +55,16 @@ Simulated simulated(const traces::MeasuredRun& run, const ExecutionGraph& graph,
   return s;
 }
 
-Seconds step_of(const traces::MeasuredRun& run, const ExecutionGraph& graph,
-                const simulator::StepCosts& costs) {
-  return run.chain != nullptr ? simulated(run, graph, costs).step : step_of(graph, costs);
-}
+/// Steps that ran one graph, simulated from their own times.
+struct Replayed {
+  Replayed(const traces::MeasuredRun& run, Steps of)
+      : steps(of), costs(measured_costs(run, of)), simulated(studies::simulated(run, graph(), costs)) {}
+  [[nodiscard]] const ExecutionGraph& graph() const { return *steps.front().graph; }
+
+  Steps steps;
+  simulator::StepCosts costs;
+  Simulated simulated;
+};
 
 /// Steps that are replayed: all of a capture back to back, else those of the last graph.
 Steps replayed_of(const traces::MeasuredRun& run) {
@@ -74,13 +80,11 @@ Seconds median_wall(Steps steps) {
 }
 
 /// A step of a chain predicts the one after it.
-std::vector<Seconds> replayed_walls(const traces::MeasuredRun& run) {
+std::vector<Seconds> replayed_walls(const traces::MeasuredRun& run, const Replayed& whole) {
   std::vector<Seconds> walls;
-  if (run.chain != nullptr) {
-    const Steps chain = replayed_of(run);
-    const Simulated s = simulated(run, *run.chain->graph, measured_costs(run, chain));
-    for (std::size_t k = 0; k + 1 < s.times->steps(); ++k) {
-      walls.push_back(s.times->step(k));
+  if (const auto& times = whole.simulated.times) {
+    for (std::size_t k = 0; k + 1 < times->steps(); ++k) {
+      walls.push_back(times->step(k));
     }
     return walls;
   }
@@ -91,9 +95,9 @@ std::vector<Seconds> replayed_walls(const traces::MeasuredRun& run) {
   return walls;
 }
 
-void predict_next_steps(const traces::MeasuredRun& run, Replay& result) {
+void predict_next_steps(const traces::MeasuredRun& run, const Replayed& whole, Replay& result) {
   std::vector<double> replayed, last, median;
-  const std::vector<Seconds> walls = replayed_walls(run);
+  const std::vector<Seconds> walls = replayed_walls(run, whole);
   // The step that fills the pipeline of a chain counts nowhere, nor predicts another.
   const std::size_t first = run.chain != nullptr ? 1 : 0;
   for (std::size_t k = first + 1; k < run.steps.size(); ++k) {
@@ -132,20 +136,21 @@ SimTime end_of(const simulator::Timeline& timeline, std::int32_t rank) {
 }
 
 /// Every run of steps of one graph from its own medians; medians over the graphs.
-void replay_in_sample(const traces::MeasuredRun& run, double host_bound_below, Replay& result) {
+void replay_in_sample(const traces::MeasuredRun& run, const Replayed& last_of_all,
+                      double host_bound_below, Replay& result) {
   std::vector<double> replayed, errors, scale_0, scale_2, shorter, longer;
-  for (std::size_t end = run.chain != nullptr ? 1 : run.steps.size(); end > 0;) {
-    const Steps steps = run.chain != nullptr ? replayed_of(run) : given(run.steps, end);
-    end -= steps.size();
-    const ExecutionGraph& graph = *steps.front().graph;
-    simulator::StepCosts costs = measured_costs(run, steps);
-    const Seconds whole = step_of(graph, costs), step = step_of(run, graph, costs);
-    const auto scaled = [&](double factor) {
-      simulator::StepCosts other = costs;
+  std::optional<Replayed> before;
+  const std::size_t all = run.chain != nullptr ? 1 : run.steps.size();
+  for (std::size_t end = all; end > 0;) {
+    const Replayed& r = end == all ? last_of_all : before.emplace(run, given(run.steps, end));
+    end -= r.steps.size();
+    const Seconds step = r.simulated.step;
+    const auto scaled = [&r, step](double factor) {
+      simulator::StepCosts other = r.costs;
       scale_device_times(other, factor);
-      return (step * (step_of(graph, other) / whole)).base();
+      return (step * (step_of(r.graph(), other) / r.simulated.whole)).base();
     };
-    const Seconds measured = run.chain != nullptr ? result.measured_step : median_wall(steps);
+    const Seconds measured = run.chain != nullptr ? result.measured_step : median_wall(r.steps);
     replayed.push_back(step.base());
     errors.push_back(replayed.back() / measured.base() - 1);
     scale_0.push_back(scaled(0));
@@ -181,13 +186,12 @@ std::pair<Seconds, Seconds> busy_of(const traces::MeasuredRun& run, const Execut
 
 /// The last step: of a chain within it, each side from the end of its own step before; else from
 /// the steps before it (from itself if it is the only one).
-void score_schedule(const traces::MeasuredRun& run, Replay& result) {
-  const traces::MeasuredStep& last = run.chain != nullptr ? *run.chain : run.steps.back();
-  const bool alone = run.steps.size() < 2 || run.steps[run.steps.size() - 2].graph != last.graph;
-  const Steps known = run.chain != nullptr ? replayed_of(run)
-                      : alone              ? Steps(run.steps).last(1)
-                                           : given(run.steps, run.steps.size() - 1);
-  const Simulated replayed = simulated(run, *last.graph, measured_costs(run, known));
+void score_schedule(const traces::MeasuredRun& run, const Replayed& whole, Replay& result) {
+  const traces::MeasuredStep& last = whole.steps.back();
+  const bool alone = whole.steps.size() < 2;
+  std::optional<Replayed> earlier;
+  const Simulated& replayed =
+      (alone ? whole : earlier.emplace(run, whole.steps.first(whole.steps.size() - 1))).simulated;
   const simulator::Timeline recorded = recorded_timeline(last);
   std::optional<StepTimes> recorded_times;
   std::int64_t replayed_from = 0, recorded_from = 0;
@@ -197,15 +201,22 @@ void score_schedule(const traces::MeasuredRun& run, Replay& result) {
     replayed_from = replayed.times->of_run()[before];
     recorded_from = recorded_times->of_run()[before];
   }
-  std::map<std::pair<std::int32_t, OpRef>, SimTime> begins;
+  using Begin = std::tuple<std::int32_t, OpRef, SimTime>;
+  std::vector<Begin> begins;
+  begins.reserve(replayed.timeline.ops().size());
   for (const OpSpan& s : replayed.timeline.ops()) {
-    begins[{s.rank, s.ref}] = s.begin;
+    begins.emplace_back(s.rank, s.ref, s.begin);
   }
+  const auto by_op = [](const Begin& a, const Begin& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  };
+  std::sort(begins.begin(), begins.end(), by_op);
   std::vector<double> errors;
   for (const OpSpan& s : recorded.ops()) {
-    const auto found = begins.find({s.rank, s.ref});
-    if (found != begins.end() && ticks(s.begin) >= recorded_from) {
-      errors.push_back(std::abs(static_cast<double>((ticks(found->second) - replayed_from) -
+    const Begin wanted{s.rank, s.ref, {}};
+    const auto found = std::lower_bound(begins.begin(), begins.end(), wanted, by_op);
+    if (found != begins.end() && !by_op(wanted, *found) && ticks(s.begin) >= recorded_from) {
+      errors.push_back(std::abs(static_cast<double>((ticks(std::get<2>(*found)) - replayed_from) -
                                                     (ticks(s.begin) - recorded_from))));
     }
   }
@@ -226,8 +237,14 @@ void score_schedule(const traces::MeasuredRun& run, Replay& result) {
   }
 }
 
-/// Why a what-if should not be relied on.
-void doubt(const ReplayOptions& options, Replay& result) {
+/// Why a what-if should not be relied on. `partial`: as move_collectives counts.
+void doubt(const ReplayOptions& options, std::int64_t partial, Replay& result) {
+  if (partial > 0) {
+    result.doubts.push_back(
+        fmt::format("not all members of {} collectives are in the trace: how long they waited for "
+                    "each other is as recorded",
+                    partial));
+  }
   if (std::abs(result.error) > kDoubtfulReplay) {
     result.doubts.push_back(
         fmt::format("the replay without the change is {:+.1f} % off what was "
@@ -284,9 +301,14 @@ void check_joined(const ReplayOptions& options, const System& system) {
   }
 }
 
+struct Changed {
+  ExecutionGraph graph;
+  simulator::StepCosts costs;
+  std::int64_t partial = 0;  ///< as move_collectives counts
+};
+
 /// The graph and costs with every change of the options applied.
-std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRun& run,
-                                                        const ReplayOptions& options) {
+Changed changed(const traces::MeasuredRun& run, const ReplayOptions& options) {
   const Steps known = replayed_of(run);
   simulator::StepCosts costs = measured_costs(run, known);
   ExecutionGraph graph = *known.front().graph;
@@ -320,21 +342,24 @@ std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRu
       graph = std::move(other);
     }
   }
+  std::int64_t partial = 0;
+  if (options.change.network != nullptr) {
+    partial = move_collectives(known.front().ranks, graph, *options.change.network, costs);
+  }
   apply(options.change, graph, costs);
-  return {std::move(graph), std::move(costs)};
+  return {std::move(graph), std::move(costs), partial};
 }
 
-void answer_what_if(const traces::MeasuredRun& run, const ReplayOptions& options, Replay& result) {
-  const Steps known = replayed_of(run);
-  const simulator::StepCosts before = measured_costs(run, known);
-  const auto [graph, costs] = changed(run, options);
+void answer_what_if(const traces::MeasuredRun& run, const Replayed& whole,
+                    const ReplayOptions& options, Replay& result) {
+  const auto [graph, costs, partial] = changed(run, options);
   const Simulated with = simulated(run, graph, costs);
-  const Simulated without = simulated(run, *known.front().graph, before);
+  const Simulated& without = whole.simulated;
   result.unchanged_step = without.step;
   result.change = with.whole / without.whole;
   result.changed_step = without.step * result.change;
   if (options.ranks == 0 || options.ranks == result.ranks) {
-    result.changed_share = changed_share(graph, before, costs);
+    result.changed_share = changed_share(graph, whole.costs, costs);
   }
   Seconds busy, busy_before;
   for (std::int32_t r = 0; r < graph.ranks(); ++r) {
@@ -349,14 +374,14 @@ void answer_what_if(const traces::MeasuredRun& run, const ReplayOptions& options
     result.device_time_ratio = busy / busy_before;
   }
   result.host_decides = result.scale_0 > 0.5 * result.replayed_step;
-  doubt(options, result);
+  doubt(options, partial, result);
 }
 
 }  // namespace
 
 Seconds replayed_step(const traces::MeasuredRun& run, const ReplayOptions& options) {
-  const auto [graph, costs] = changed(run, options);
-  return step_of(run, graph, costs);
+  const auto [graph, costs, partial] = changed(run, options);
+  return simulated(run, graph, costs).step;
 }
 
 Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
@@ -368,9 +393,10 @@ Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
   result.measured_step = result.steady ? StepTimes(*run.chain).step() : median_wall(run.steps);
   result.warnings = run.warnings;
   result.dropped_records = run.dropped;
-  replay_in_sample(run, options.host_bound_below, result);
-  predict_next_steps(run, result);
-  score_schedule(run, result);
+  const Replayed whole(run, replayed_of(run));
+  replay_in_sample(run, whole, options.host_bound_below, result);
+  predict_next_steps(run, whole, result);
+  score_schedule(run, whole, result);
   std::int64_t stripped = 0;
   for (const traces::MeasuredStep& step : run.steps) {
     for (const traces::MeasuredRank& rank : step.ranks) {
@@ -380,7 +406,7 @@ Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
   result.stripped_wait =
       Seconds(static_cast<double>(stripped) * 1e-12 / static_cast<double>(run.steps.size()));
   if (!options.change.empty() || options.ranks > 0) {
-    answer_what_if(run, options, result);
+    answer_what_if(run, whole, options, result);
   }
   return result;
 }

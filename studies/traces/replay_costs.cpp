@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -12,6 +13,7 @@
 #include "core/config/suggest.h"
 #include "core/error.h"
 #include "core/glob.h"
+#include "core/graph/collective_schedule.h"
 #include "core/graph/execution_order.h"
 #include "core/graph/kernel_kind.h"
 #include "core/graph/op_traits.h"
@@ -183,13 +185,13 @@ ExecutionGraph priceable(ExecutionGraph graph) {
   return graph;
 }
 
-/// Costs of collectives as the models of another system see them; everything else stays.
-void replace_network(const System& system, const ExecutionGraph& recorded, StepCosts& costs) {
+/// Costs of collectives all of whose members the graph has.
+bool price_whole(const models::CostModel& model, const ExecutionGraph& recorded, StepCosts& costs) {
+  const bool hold_core = model.system().host.collectives_hold_core;
   const ExecutionGraph graph = priceable(recorded);
-  const models::CostModel model(system, {});
   bool found = false;
-  const StepCosts priced = simulator::price(
-      graph, model, {.unfold = true, .collectives_hold_core = system.host.collectives_hold_core});
+  const StepCosts priced =
+      simulator::price(graph, model, {.unfold = true, .collectives_hold_core = hold_core});
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
     const Program& program =
         graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
@@ -203,15 +205,46 @@ void replace_network(const System& system, const ExecutionGraph& recorded, StepC
       }
     }
   }
-  if (!found) {
-    throw InputError("--network",
-                     "has nothing to change: the trace holds no collective whose size and members "
-                     "are known (give all ranks of the run, recorded with their metadata)");
-  }
   costs.needs = priced.needs;
   costs.paths = priced.paths;
   costs.levels = priced.levels;
-  costs.collectives_hold_core = costs.shares_core && system.host.collectives_hold_core;
+  costs.collectives_hold_core = costs.shares_core && hold_core;
+  return found;
+}
+
+/// Costs of collectives that a rank recorded without all their members: the wait stays, the
+/// transfer is priced. The shortest of those of a group that carry at least as much is an upper
+/// bound of the transfer, what it lasted longer was wait. Returns how many there are.
+std::int64_t price_partial(const models::CostModel& model, const traces::MeasuredRank& rank,
+                           const Program& program, OpCosts& row) {
+  using Alike = std::pair<OpKind, std::vector<std::int32_t>>;
+  std::map<Alike, std::vector<std::pair<std::int64_t, std::uint32_t>>> groups;  // elements, op
+  for (const auto& [o, members] : rank.partial) {
+    const Op& op = program.ops[o];
+    if (op.shape[0] > 0 && !is_point_to_point(op.kind)) {
+      groups[{op.kind, members}].emplace_back(op.shape[0], o);
+    }
+  }
+  std::int64_t count = 0;
+  for (auto& [alike, ops] : groups) {
+    const GroupShape shape = group_shape(model.system(), alike.second, rank.world);
+    std::sort(ops.rbegin(), ops.rend());
+    std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+    for (auto first = ops.begin(); first != ops.end();) {
+      const auto last = std::find_if(first, ops.end(),
+                                     [&](const auto& o) { return o.first != first->first; });
+      for (auto o = first; o != last; ++o) {
+        shortest = std::min(shortest, row.ticks[o->second]);
+      }
+      Op op = program.ops[first->second];
+      op.kind = op.kind == OpKind::kAllToAllV ? OpKind::kAllToAll : op.kind;
+      const std::int64_t transfer = to_ticks(model.collective(op, shape).time);
+      for (; first != last; ++first, ++count) {
+        row.ticks[first->second] += transfer - shortest;
+      }
+    }
+  }
+  return count;
 }
 
 }  // namespace
@@ -235,7 +268,13 @@ StepCosts measured_costs(const traces::MeasuredRun& run,
     std::fill(row.model.begin(), row.model.end(), 0);
     std::fill(row.path.begin(), row.path.end(), -1);  // sharing is in the recorded times
     std::fill(row.link_share.begin(), row.link_share.end(), 0.0F);
+    const traces::MeasuredRank& first = steps.front().ranks[rank];
     for (std::size_t o = 0; o < row.ticks.size(); ++o) {
+      if (steps.size() == 1) {  // a capture, of any length
+        row.ticks[o] = std::max<std::int64_t>(0, first.duration[o]);
+        row.issue[o] = std::max<std::int64_t>(0, first.issue[o]);
+        continue;
+      }
       std::vector<std::int64_t> device, host;
       for (const traces::MeasuredStep& step : steps) {
         STEPCAST_CHECK(step.graph == steps.front().graph, "steps of different graphs");
@@ -257,9 +296,6 @@ StepCosts measured_costs(const traces::MeasuredRun& run,
 }
 
 void apply(const ReplayChange& change, const ExecutionGraph& graph, StepCosts& costs) {
-  if (change.network != nullptr) {
-    replace_network(*change.network, graph, costs);
-  }
   if (change.graphs) {
     join_launches(graph, costs);
   }
@@ -271,6 +307,38 @@ void apply(const ReplayChange& change, const ExecutionGraph& graph, StepCosts& c
   for (const std::string& what : change.drops) {
     for_selected(what, graph, costs, [](std::int64_t& ticks) { ticks = 0; });
   }
+}
+
+std::int64_t move_collectives(std::span<const traces::MeasuredRank> ranks,
+                              const ExecutionGraph& graph, const System& to, StepCosts& costs) {
+  const models::CostModel model(to, {});
+  const std::int64_t joined = to.fabric.empty() ? 1 : to.devices_in_level(to.fabric.size() - 1);
+  std::int64_t world = graph.ranks();
+  for (const traces::MeasuredRank& rank : ranks) {
+    world = std::max<std::int64_t>(world, rank.world);
+  }
+  if (world > joined) {
+    throw InputError("--network", fmt::format("system {} joins {} devices, the run has {} ranks; "
+                                              "expected a larger one",
+                                              to.name, joined, world));
+  }
+  bool found = price_whole(model, graph, costs);
+  std::int64_t partial = 0;
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const simulator::Instance& instance = costs.folding.instances[i];
+    const auto rank = static_cast<std::size_t>(instance.rank);
+    if (rank < ranks.size()) {  // the job on more ranks has them all
+      partial += price_partial(model, ranks[rank],
+                               graph.programs[static_cast<std::size_t>(instance.program)],
+                               costs.ops[i]);
+    }
+  }
+  if (!found && partial == 0) {
+    throw InputError("--network",
+                     "has nothing to change: the trace holds no collective whose size and members "
+                     "are known (record it with their metadata)");
+  }
+  return partial;
 }
 
 ChangedShare changed_share(const ExecutionGraph& graph, const StepCosts& before,

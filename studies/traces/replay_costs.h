@@ -22,7 +22,7 @@ struct ReplayChange {
   /// CUDA graphs: the launches between two synchronising calls, or up to the end of a step, are one
   /// launch; the host's time between them and their launch latencies are gone.
   bool graphs = false;
-  const System* network = nullptr;  ///< collectives cost what its models say
+  const System* network = nullptr;  ///< collectives as on it (move_collectives)
   const Device* device = nullptr;   ///< kernels as on this device (move_kernels)
   [[nodiscard]] bool empty() const {
     return scales.empty() && drops.empty() && network == nullptr && device == nullptr && !graphs;
@@ -36,8 +36,8 @@ struct ReplayChange {
 simulator::StepCosts measured_costs(const traces::MeasuredRun& run,
                                     std::span<const traces::MeasuredStep> steps);
 
-/// Errors: InputError naming a scale or drop that matches nothing that takes time, with the nearest
-/// name that does; a network where no collective's size and members are known.
+/// Scales, drops and graphs. Errors: InputError naming a scale or drop that matches nothing that
+/// takes time, with the nearest name that does.
 void apply(const ReplayChange& change, const ExecutionGraph& graph, simulator::StepCosts& costs);
 
 /// Share of the recorded times of a graph that a change changed.
@@ -60,6 +60,15 @@ simulator::StepCosts carried_costs(const ExecutionGraph& recorded,
                                    const simulator::StepCosts& recorded_costs,
                                    const ExecutionGraph& graph, const System& system,
                                    const Calibration& calibration);
+
+/// Collectives as the models of `to` say. Where the trace lacks members of one
+/// (traces::MeasuredRank::partial of `ranks`), a rank's record is wait and transfer: the shortest of
+/// the same kind and group that carries at least as much bounds the transfer, which alone is priced
+/// anew; returns how many. Errors: InputError where no collective's size and members are known, and
+/// where `to` joins fewer devices than the run has ranks.
+std::int64_t move_collectives(std::span<const traces::MeasuredRank> ranks,
+                              const ExecutionGraph& graph, const System& to,
+                              simulator::StepCosts& costs);
 
 /// Kernels as on another device: the recorded time of each, times what the models say of it on `to`
 /// over what they say of it on `from`, where it was recorded. Needs the shapes of the step's graph:

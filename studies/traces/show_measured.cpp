@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "simulator/reports/critical_path.h"
 #include "simulator/simulate.h"
+#include "studies/traces/internal/spans_by_time.h"
 #include "studies/traces/replay_costs.h"
 #include "studies/traces/step_times.h"
 
@@ -121,18 +122,9 @@ struct Window {
   std::int64_t begin = 0, end = 0;
 };
 
-Window window_of(const traces::MeasuredStep& step, std::size_t r, std::int64_t begin,
-                 std::int64_t end) {
-  Window w{step.graph->program_of(static_cast<std::int32_t>(r)), {}, begin, end};
-  for (OpSpan s : step.ranks[r].spans) {
-    if (ticks(s.end) > begin && ticks(s.begin) < end) {
-      for (SimTime* t : {&s.begin, &s.ready, &s.end}) {
-        *t = SimTime{std::clamp(ticks(*t), begin, end)};
-      }
-      w.spans.push_back(s);
-    }
-  }
-  return w;
+Window window_of(const traces::MeasuredStep& step, std::size_t r,
+                 const internal::SpansByTime& spans, std::int64_t begin, std::int64_t end) {
+  return {step.graph->program_of(static_cast<std::int32_t>(r)), spans.within(begin, end), begin, end};
 }
 
 MainStream main_stream_of(const Window& rank) {
@@ -204,7 +196,9 @@ void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
   for (const OpSpan& s : step.ranks[r].spans) {
     end = std::max(end, ticks(s.end));
   }
-  for (const Idle& idle : main_stream_of(window_of(step, r, step.ranks[r].begin, end)).before) {
+  const internal::SpansByTime spans(step.ranks[r].spans);
+  const Window window = window_of(step, r, spans, step.ranks[r].begin, end);
+  for (const Idle& idle : main_stream_of(window).before) {
     slice("host: not launched", idle.from, idle.launched);
     const std::array<std::pair<std::int64_t, const char*>, 4> causes{{{idle.transfer, "a transfer"},
                                                                       {idle.rank, "a rank"},
@@ -258,11 +252,14 @@ bool is_op(const simulator::CriticalPath::Piece& piece) {
   return piece.part == Part::kCompute || piece.part == Part::kTransfer;
 }
 
-/// Costs with half the time of the host, or of all that computes.
-simulator::StepCosts halved(const ExecutionGraph& graph, simulator::StepCosts costs, bool host) {
+/// Costs with half the time of the host, or of all that computes but what was launched before.
+simulator::StepCosts halved(const traces::MeasuredStep& chain, simulator::StepCosts costs,
+                            bool host) {
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
-    const Program& program = graph.program_of(costs.folding.instances[i].rank);
-    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const std::int32_t rank = costs.folding.instances[i].rank;
+    const Program& program = chain.graph->program_of(rank);
+    const std::size_t first = chain.ranks[static_cast<std::size_t>(rank)].carried;
+    for (std::size_t o = host ? 0 : first; o < program.ops.size(); ++o) {
       if (host) {
         costs.ops[i].issue[o] /= 2;
       } else if (!is_collective(program.ops[o].kind)) {
@@ -282,7 +279,7 @@ void add_bound(const traces::MeasuredStep& chain, const simulator::StepCosts& co
   };
   const Seconds unchanged = whole(costs);
   const auto change = [&](bool host) {
-    return unchanged > Seconds{} ? whole(halved(*chain.graph, costs, host)) / unchanged - 1 : 0;
+    return unchanged > Seconds{} ? whole(halved(chain, costs, host)) / unchanged - 1 : 0;
   };
   show.half_compute = change(false);
   show.half_host = change(true);
@@ -295,16 +292,23 @@ void add_bound(const traces::MeasuredStep& chain, const simulator::StepCosts& co
                                                               {"gaps", show.path_gap}}};
   auto most = std::max_element(
       parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const bool of_two = most->second == show.path_compute || most->second == show.path_host;
-  if (of_two && show.half_compute != show.half_host) {
-    most = parts.begin() + (show.half_host < show.half_compute ? 1 : 0);
-  }
   Seconds all;
   for (const auto& [name, part] : parts) {
     all += part;
   }
+  const auto share = [all](Seconds part) { return all > Seconds{} ? part / all : 0; };
+  const bool of_two = most->second == show.path_compute || most->second == show.path_host;
+  constexpr double kLittle = 0.02;
+  if (of_two && std::min(show.half_compute, show.half_host) > -kLittle) {
+    show.bound = "compute and host alike";
+    show.bound_share = share(show.path_compute + show.path_host);
+    return;
+  }
+  if (of_two && show.half_compute != show.half_host) {
+    most = parts.begin() + (show.half_host < show.half_compute ? 1 : 0);
+  }
   show.bound = most->first;
-  show.bound_share = all > Seconds{} ? most->second / all : 0;
+  show.bound_share = share(most->second);
 }
 
 /// For all steps back to back: the part of the path that lies in those that count.
@@ -378,8 +382,9 @@ MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip) {
     StreamUse& use = show.ranks.emplace_back();
     use.rank = static_cast<std::int32_t>(r);
     const std::vector<std::int64_t>& ends = times.of_rank(r);
+    const internal::SpansByTime spans(run.chain->ranks[r].spans);
     for (std::size_t s = first; s < times.steps(); ++s) {
-      add_step(window_of(*run.chain, r, ends[s], ends[s + 1]), use, weight);
+      add_step(window_of(*run.chain, r, spans, ends[s], ends[s + 1]), use, weight);
     }
   }
   add_kernels(*run.chain, kernels, first, weight);

@@ -48,7 +48,8 @@ struct MeasuredShow {
   Seconds path_host, path_compute, path_transfer, path_gap;  ///< per step, replayed
   double replay_error = 0;                                   ///< of that replay's step
   /// The largest part of that path; where two controls contradict it, the one of compute and host
-  /// that shortens the recording more. Empty where the replay is too far off to tell.
+  /// that shortens the recording more, or both where neither does so by itself. Empty where the
+  /// replay is too far off to tell.
   std::string bound;
   double bound_share = 0;                  ///< of the critical path
   double half_compute = 0, half_host = 0;  ///< change of the whole recording with either halved

@@ -5,9 +5,12 @@
 
 #include "core/error.h"
 #include "simulator/reports/timeline.h"
+#include "studies/traces/internal/spans_by_time.h"
 
 namespace stepcast::studies {
 namespace {
+
+using internal::SpansByTime;
 
 std::vector<StepView> steps_apart(const traces::MeasuredRun& run) {
   std::vector<StepView> views;
@@ -22,40 +25,33 @@ std::vector<StepView> steps_apart(const traces::MeasuredRun& run) {
 }
 
 /// The host from the last work of a window until it has launched the next, or to the end.
-HostSpan after_last(const RankView& view, const std::vector<OpSpan>& by_begin, std::int32_t rank,
+HostSpan after_last(const RankView& view, const SpansByTime& spans, std::int32_t rank,
                     std::int32_t step) {
   std::int64_t from = view.begin, to = view.end;
   for (const OpSpan& s : view.ran) {
     from = std::max(from, ticks(s.end));
   }
-  const auto next = std::lower_bound(
-      by_begin.begin(), by_begin.end(), view.end,
-      [](const OpSpan& s, std::int64_t t) { return ticks(s.begin) < t; });
-  if (next != by_begin.end()) {
+  if (const OpSpan* next = spans.from(view.end)) {
     to = std::clamp(ticks(next->issued), from, to);
   }
   return {rank, step, HostSpan::Kind::kIssue, SimTime{from}, SimTime{to}};
 }
 
 RankView view_of(const traces::MeasuredRun& run, const StepTimes& times, std::size_t s,
-                 std::size_t r, const std::vector<OpSpan>& by_begin) {
+                 std::size_t r, const SpansByTime& spans) {
   const traces::MeasuredRank& rank = run.chain->ranks[r];
   RankView view;
   view.begin = times.of_rank(r)[s];
   view.end = times.of_rank(r)[s + 1];
-  for (OpSpan span : rank.spans) {
-    if (traces::step_of(rank, span.ref.op) == s + 1) {
-      view.launched.push_back(span);
-    }
-    if (ticks(span.end) > view.begin && ticks(span.begin) < view.end) {
-      for (SimTime* t : {&span.begin, &span.ready, &span.end}) {
-        *t = SimTime{std::clamp(ticks(*t), view.begin, view.end)};
-      }
-      view.ran.push_back(span);
-    }
-  }
+  const auto behind = [&rank](std::uint32_t op) {  // spans are in order of issue
+    return std::upper_bound(rank.spans.begin(), rank.spans.end(), op,
+                            [](std::uint32_t o, const OpSpan& span) { return o < span.ref.op; });
+  };
+  view.launched.assign(s == 0 ? rank.spans.begin() : behind(rank.step_marks[s - 1].op),
+                       behind(rank.step_marks[s].op));
+  view.ran = spans.within(view.begin, view.end);
   view.host.push_back(
-      after_last(view, by_begin, static_cast<std::int32_t>(r), static_cast<std::int32_t>(s)));
+      after_last(view, spans, static_cast<std::int32_t>(r), static_cast<std::int32_t>(s)));
   const traces::MeasuredRank& apart = run.steps[s].ranks[r];
   view.issuing =
       to_seconds(SimTime{std::accumulate(apart.issue.begin(), apart.issue.end(), apart.finish)});
@@ -65,11 +61,9 @@ RankView view_of(const traces::MeasuredRun& run, const StepTimes& times, std::si
 /// Each rank's from the end of its step before.
 std::vector<StepView> steps_of_chain(const traces::MeasuredRun& run) {
   const StepTimes times(*run.chain);
-  std::vector<std::vector<OpSpan>> by_begin;
+  std::vector<SpansByTime> by_time;
   for (const traces::MeasuredRank& rank : run.chain->ranks) {
-    std::vector<OpSpan>& spans = by_begin.emplace_back(rank.spans);
-    std::stable_sort(spans.begin(), spans.end(),
-                     [](const OpSpan& a, const OpSpan& b) { return a.begin < b.begin; });
+    by_time.emplace_back(rank.spans);
   }
   std::vector<StepView> views;
   for (std::size_t s = times.first_counted(); s < times.steps(); ++s) {
@@ -78,7 +72,7 @@ std::vector<StepView> steps_of_chain(const traces::MeasuredRun& run) {
                   run.chain->graph.get(),
                   {}};
     for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
-      view.ranks.push_back(view_of(run, times, s, r, by_begin[r]));
+      view.ranks.push_back(view_of(run, times, s, r, by_time[r]));
     }
     views.push_back(std::move(view));
   }

@@ -2,8 +2,10 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "command_line.h"
+#include "tests/studies/kineto_events.h"
 
 using namespace stepcast::cli_test;
 using Catch::Matchers::Contains;
@@ -50,6 +52,39 @@ TEST_CASE("fit writes a device file that commands read, the same bytes twice", "
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK(nlohmann::json::parse(again.out).at("device") == "t4");
+}
+
+TEST_CASE("fit and compare take the device that a trace names", "[cli][fit]") {
+  stepcast::studies::test::KinetoEvents k;
+  int id = 0;
+  for (int step = 0; step < 2; ++step) {
+    k.step(step, 10000 * step, 9000);
+    for (int i = 0; i < 12; ++i) {
+      const int at = 10000 * step + 100 + 700 * i, rows = 512 * (1 + i);
+      k.op("aten::mm", at, "[[" + std::to_string(rows) + ",1024],[1024,4096]]",
+           R"("float","float")");
+      k.call("cudaLaunchKernel", at + 2, 2, ++id);
+      k.kernel("sgemm", 7, at + 20, 50 + 8e-9 * rows * 1024 * 4096, id);
+    }
+  }
+  const TemporaryFolder folder;
+  const std::string named = folder / "named.json", silent = folder / "silent.json";
+  k.write(named, R"("deviceProperties":[{"id":0,"name":"NVIDIA H100 80GB HBM3"}],)");
+  k.write(silent);
+  const Outcome fit = call({"fit", named, "--out", folder / "own.json", "--format", "json"});
+  INFO(fit.err);
+  REQUIRE(fit.code == 0);
+  CHECK(nlohmann::json::parse(fit.out).at("device") == "h100-sxm-80gb");
+  const Outcome compare = call({"compare", named});
+  INFO(compare.err);
+  REQUIRE(compare.code == 0);
+  CHECK_THAT(compare.out, Contains("models of dgx-h100"));
+  for (const std::vector<std::string>& asked :
+       {std::vector<std::string>{"fit", silent, "--out", folder / "x.json"}, {"compare", silent}}) {
+    const Outcome outcome = call(asked);
+    CHECK(outcome.code == 2);
+    CHECK_THAT(outcome.err, Contains("the trace does not say what it was recorded on"));
+  }
 }
 
 TEST_CASE("one transfer makes a device and its system", "[cli][fit]") {

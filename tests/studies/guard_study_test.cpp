@@ -83,7 +83,7 @@ struct Shares {
 Shares checks(int count, std::size_t baseline, const Change& program, const Noise& noise,
               std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  Shares shares;
+  int pass = 0, regressed = 0, cannot_judge = 0;
   for (int i = 0; i < count; ++i) {
     const Baseline before =
         studies::make_baseline(runs_of(baseline, {}, noise, random), "test");
@@ -91,11 +91,12 @@ Shares checks(int count, std::size_t baseline, const Change& program, const Nois
         studies::guard(before,
                        studies::make_baseline(runs_of(3, program, noise, random), "test", &before))
             .verdict();
-    (verdict == GuardResult::Verdict::kPass        ? shares.pass
-     : verdict == GuardResult::Verdict::kRegressed ? shares.regressed
-                                                   : shares.cannot_judge) += 1.0 / count;
+    ++(verdict == GuardResult::Verdict::kPass        ? pass
+       : verdict == GuardResult::Verdict::kRegressed ? regressed
+                                                     : cannot_judge);
   }
-  return shares;
+  const double all = count;
+  return {pass / all, regressed / all, cannot_judge / all};
 }
 
 constexpr Change kSame, kAll5{.kernels = 1.05, .collective = 1.05}, kOp5{.tenth = 1.05},

@@ -7,7 +7,10 @@
 #include <iostream>
 #include <sstream>
 
+#include "core/config/config.h"
 #include "core/error.h"
+#include "core/graph/collective_schedule.h"
+#include "models/cost_model.h"
 #include "simulator/reports/timeline.h"
 #include "simulator/simulate.h"
 #include "studies/traces/replay.h"
@@ -121,6 +124,57 @@ TEST_CASE("work of earlier calls and lost launches are kept", "[studies][replay]
   CHECK(begin_of("carried over") == Approx(0).margin(1.5));
   CHECK(begin_of("next") == Approx(86).margin(1.5));  // after what was carried over
   CHECK(begin_of("lost") == Approx(50).margin(8));
+}
+
+TEST_CASE("one rank's collectives move to another network, their waits stay",
+          "[studies][replay][kineto]") {
+  // 4 MB in 100 us and, after a wait of 40, in 140; 1 MB in 60; its own kernel.
+  const auto reduce = [](KinetoEvents& k, double at, double lasts, int elements, int id) {
+    k.call("cudaLaunchKernel", at - 5, 2, id);
+    k.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, at,
+             lasts, id,
+             fmt::format(R"(,"Collective name":"allreduce","In msg nelems":{0},"Out msg nelems":{0},)"
+                         R"("Group size":2,"dtype":"Float","Process Group Name":"0",)"
+                         R"("Process Group Ranks":"[0, 1]")",
+                         elements));
+  };
+  KinetoEvents k;
+  k.step(1, 0, 1000);
+  reduce(k, 100, 100, 1 << 20, 1);
+  reduce(k, 300, 140, 1 << 20, 2);
+  reduce(k, 500, 60, 1 << 18, 3);
+  k.call("cudaLaunchKernel", 590, 2, 4);
+  k.kernel("gemm", 7, 600, 300, 4);
+  const traces::MeasuredRun run =
+      traces::measured_run(k.open(R"("distributedInfo":{"rank":0,"world_size":2},)"));
+  const auto& partial = run.chain->ranks.front().partial;
+  REQUIRE(partial.size() == 3);
+  CHECK(partial.begin()->second == std::vector<std::int32_t>{0, 1});
+
+  System to = config::load_system("dgx-h100", {STEPCAST_SOURCE_DIR});
+  const simulator::StepCosts before = studies::measured_costs(run, std::span(run.chain.get(), 1));
+  simulator::StepCosts after = before;
+  CHECK(studies::move_collectives(run.chain->ranks, *run.chain->graph, to, after) == 3);
+  const models::CostModel model(to, {});
+  const GroupShape pair = group_shape(to, std::vector<std::int32_t>{0, 1}, 2);
+  std::vector<double> waits;  // what is left beside the transfer, in us
+  for (const auto& [o, members] : partial) {
+    const Op& op = run.chain->graph->programs.front().ops[o];
+    waits.push_back(1e-6 * static_cast<double>(after.ops[0].ticks[o]) -
+                    1e6 * model.collective(op, pair).time.base());
+  }
+  CHECK(waits[0] == Approx(0).margin(1e-3));
+  CHECK(waits[1] == Approx(40).margin(1e-3));
+  CHECK(waits[2] == Approx(0).margin(1e-3));
+
+  studies::ReplayOptions options;
+  options.change.network = &to;
+  const studies::Replay r = studies::replay(run, options);
+  REQUIRE(r.doubts.size() == 1);
+  CHECK_THAT(r.doubts.front(), Catch::Contains("3 collectives are in the trace"));
+  CHECK(r.changed_share->device == Approx(0.5));
+  to.fabric.clear();
+  CHECK_THROWS_WITH(studies::replay(run, options), Catch::Contains("joins 1 devices"));
 }
 
 TEST_CASE("execution graphs without times cannot be replayed", "[studies][replay][kineto]") {

@@ -31,8 +31,8 @@ COMMUNICATES = ("nccl", "rccl", "deep_ep", "nvshmem", "cross_device_reduce", "mu
                 "all_reduce_one")
 TOLERANCE = 1e-3
 TRUSTED_REPLAY = 0.03
-# Names of collectives that are no NCCL's or no collective's, and calls that share an id.
-MISLEADING = ("03-", "03b-", "23-")
+# Names of collectives that are no NCCL's or no collective's.
+MISLEADING = ("03-", "03b-")
 BEGIN, END = "<!-- steps, computed twice: begin -->", "<!-- steps, computed twice: end -->"
 STREAM = ("compute_s", "communication_s", "host_s", "exposed_communication_s", "wait_for_rank_s",
           "wait_for_stream_s", "gap_s", "drain_s")

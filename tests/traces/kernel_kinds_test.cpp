@@ -59,6 +59,9 @@ TEST_CASE("names of serving engines and compilers of 2026 tell their kinds", "[t
   } all[] = {
       // Read by hand: what the sources of each project say that the kernel does.
       {"sage_fwd", "attention"},
+      {"void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda("
+       "at::TensorIteratorBase&)::{lambda(float)#1}, std::array<char*, 2ul> >(int)",
+       "copy"},
       {"void sageattn::qk_int_sv_f16_attn_kernel<128u, 64u>(signed char*)", "attention"},
       {"sage_quant_per_block_int8_kernel", "elementwise"},
       {"_ZN5aiter32fmha_fwd_hd192_hd128_bf16_causalE", "attention"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/graph/program_builder.h"
@@ -33,7 +34,10 @@ class Writer {
                                                  names.size()));
     }
     names.emplace_back("calls");
-    ProgramBuilder b(names);
+    Program begun;
+    begun.streams = std::move(names);
+    begun.ops.reserve(step_.nodes.size());
+    ProgramBuilder b(std::move(begun));
     std::vector<std::int32_t> event_of(step_.nodes.size(), -1);
     for (const IssuedNode& n : step_.nodes) {
       for (const std::size_t w : n.waits) {
@@ -42,6 +46,11 @@ class Writer {
     }
     RankGraph graph;
     MeasuredRank& m = graph.measured;
+    for (auto* by_op : {&m.duration, &m.issue, &m.latency, &m.delay}) {
+      by_op->reserve(step_.nodes.size());
+    }
+    m.part_of.reserve(step_.nodes.size());
+    m.spans.reserve(step_.nodes.size());
     std::map<EventId, std::int32_t> first_of;  // by the operator's call
     const auto segment = b.begin_segment("step");
     for (std::size_t i = 0; i < step_.nodes.size(); ++i) {
@@ -59,6 +68,7 @@ class Writer {
     }
     m.carried = static_cast<std::uint32_t>(step_.carried.size());
     m.stripped = step_.stripped * kTicksPerNanosecond;
+    m.world = rank_.world_size;
     return graph;
   }
 
@@ -144,7 +154,7 @@ class Writer {
   /// the host's time.
   [[nodiscard]] Nanoseconds handed_over(const IssuedNode& n) const {
     const EventId call = e_.link[n.event];
-    return call == kNoEvent ? n.issued
+    return call == kNoEvent ? e_.begin[n.event]
                             : std::max(n.issued, std::min(e_.end(call), e_.begin[n.event]));
   }
 
@@ -210,6 +220,10 @@ class Writer {
       const Group& group = rank_.groups[static_cast<std::size_t>(info.group)];
       node.members = group.ranks;
       node.group = group.name;
+      if (node.members.empty() && group.size == rank_.world_size) {
+        node.members.resize(static_cast<std::size_t>(group.size));
+        std::iota(node.members.begin(), node.members.end(), 0);
+      }
     }
     return node;
   }

@@ -39,10 +39,13 @@ class Builder {
   IssuedStep build() && {
     carry_over();
     const auto& actions = order_.actions();
-    auto at = std::lower_bound(
-        actions.begin(), actions.end(), begin_,
-        [this](const HostAction& a, Nanoseconds t) { return e_.begin[a.event] < t; });
-    for (; at != actions.end() && e_.begin[at->event] < step_.ends.back(); ++at) {
+    const auto earlier = [this](const HostAction& a, Nanoseconds t) {
+      return e_.begin[a.event] < t;
+    };
+    auto at = std::lower_bound(actions.begin(), actions.end(), begin_, earlier);
+    const auto stop = std::lower_bound(at, actions.end(), step_.ends.back(), earlier);
+    nodes_.reserve(2 * static_cast<std::size_t>(stop - at));  // a call that waits is two
+    for (; at != stop; ++at) {
       end_steps(e_.begin[at->event]);
       for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
         place_orphans(lane, e_.begin[at->event]);
@@ -62,10 +65,30 @@ class Builder {
       for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
         place_orphans(lane, end);
       }
+      if (order_.actions().empty()) {
+        await_work(end);
+      }
       add_call(end, std::max<std::int64_t>(0, (end - cursor_).count()), false);
       cursor_ = std::max(cursor_, end);
       step_.marks.push_back(nodes_.size() - 1);
     }
+  }
+
+  /// Lets the host end a step after work that had ended by then. For recordings without calls, which
+  /// tell nothing else of the host.
+  void await_work(Nanoseconds end) {
+    Nanoseconds done = cursor_;
+    std::vector<std::size_t> awaited;
+    for (const std::size_t node : last_) {
+      if (node != kNone && e_.end(nodes_[node].event) <= end) {
+        awaited.push_back(node);
+        done = std::max(done, e_.end(nodes_[node].event));
+      }
+    }
+    step_.stripped += (done - cursor_).count();
+    add_call(done, 0, true);
+    nodes_.back().waits = std::move(awaited);
+    cursor_ = done;
   }
 
   /// Earlier calls' work that still occupies its stream when the step begins.
@@ -120,6 +143,9 @@ class Builder {
       case HostCall::kStreamSync:
       case HostCall::kDeviceSync:
       case HostCall::kEventSync:
+        for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
+          place_orphans(lane, called, e_.end(action.event));
+        }
         synchronise(action.event, called, awaited_by(action));
         return;
       case HostCall::kMemory:
@@ -205,6 +231,9 @@ class Builder {
   /// From the call until the work could begin: its own where the stream was idle and nothing else
   /// held it, else the usual.
   [[nodiscard]] std::int64_t latency_of(EventId work, std::size_t lane, Nanoseconds issued) const {
+    if (e_.link[work] == kNoEvent) {
+      return 0;  // what it waited for, its stream aside, is a delay
+    }
     const bool idle = last_[lane] == kNone || e_.end(nodes_[last_[lane]].event) <= issued;
     const bool free = idle && pending_[lane].empty() && !guess_pending_ &&
                       e_.category[work] != EventCategory::kCollective;
@@ -214,7 +243,7 @@ class Builder {
   }
 
   /// Keeps a gap before work that neither its launch, its stream nor a wait explains, and that is
-  /// longer than those between pieces of work usually are.
+  /// longer than those between pieces of work usually are; before work without a launch any.
   void keep_delays() {
     std::vector<std::size_t> before(rank_.lanes.size(), kNone);  // by lane
     const auto end_of = [this](std::size_t i) {
@@ -233,7 +262,9 @@ class Builder {
       if (before[n.lane] != kNone) {
         could = std::max(could, end_of(before[n.lane]));
       }
-      if (!step_.carried.contains(i) && e_.begin[n.event] - could > order_.usual_gap()) {
+      const Nanoseconds usual =
+          e_.link[n.event] == kNoEvent ? order_.dispatch_gap() : order_.usual_gap();
+      if (!step_.carried.contains(i) && e_.begin[n.event] - could > usual) {
         n.delay = (e_.begin[n.event] - could - order_.dispatch_gap()).count();
       }
       before[n.lane] = i;
@@ -259,14 +290,16 @@ class Builder {
     node.waits.push_back(source);
   }
 
-  /// Work without a launch, up to a time: in its stream's order, as if launched when it began.
-  void place_orphans(std::size_t lane, Nanoseconds until) {
+  /// Work without a launch that began up to a time: in its stream's order, held by nothing of the
+  /// host. Before a call that waits: what had ended when the call returned.
+  void place_orphans(std::size_t lane, Nanoseconds until, Nanoseconds ended = kNever) {
     const auto& work = order_.work_of(lane);
     std::size_t& next = next_work_[lane];
-    for (; next < work.size() && e_.begin[work[next]] < until; ++next) {
+    for (; next < work.size() && (e_.begin[work[next]] < until || e_.end(work[next]) <= ended);
+         ++next) {
       if (e_.link[work[next]] == kNoEvent) {
         ++assumptions_.orphans;
-        place(work[next], std::max(cursor_, e_.begin[work[next]]));
+        place(work[next], cursor_);
       }
     }
   }

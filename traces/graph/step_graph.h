@@ -12,7 +12,7 @@ namespace stepcast::traces {
 struct GraphAssumptions {
   std::uint64_t inferred_edges = 0;  ///< stream waits without ids, ordered by the calls around them
   std::uint64_t refuted_edges = 0;   ///< such waits that the recorded times contradict: left out
-  std::uint64_t orphans = 0;         ///< device work without a launch: kept in stream order
+  std::uint64_t orphans = 0;         ///< device work without a launch: in stream order
   std::uint64_t full_queues = 0;     ///< launches that waited for room: stripped
 };
 
@@ -41,7 +41,8 @@ struct RankGraph {
 /// another stream (PyTorch's pattern around collectives), unless recorded times contradict it.
 /// Synchronising calls, and copies that returned only when the data was there, hold the host until
 /// their work ends; the time they waited is stripped (R2), and so is that of launches into a full
-/// queue.
+/// queue. Work without a launch follows its stream, after the gap that was recorded; where no call
+/// was recorded at all, a step ends after its work.
 RankGraph build_rank_graph(const Recording& recording, const RankRecording& rank,
                            const HostOrder& order, Nanoseconds begin,
                            const std::vector<Nanoseconds>& ends, GraphAssumptions& assumptions);

@@ -19,7 +19,8 @@ std::string place(const RankRecording& rank, const Names& names, EventId e) {
                      names.view(rank.events.name[e]).substr(0, 60), rank.events.begin[e].count());
 }
 
-/// Host calls by correlation id: a plain table where ids are dense, as profilers number them.
+/// Host calls by correlation id: a plain table where ids are dense, as profilers number them. Some
+/// use an id again once its call is over: then the last before the work counts.
 class Correlations {
  public:
   template <typename Duplicate>
@@ -37,6 +38,13 @@ class Correlations {
     if (dense_) {
       table_.assign(range + 1, kNoEvent);
     }
+    const auto again = [&](EventId before, EventId i) {
+      duplicate(i);
+      if (e.begin[i] >= e.end(before) || e.end(i) <= e.begin[before]) {
+        again_.emplace_back(e.correlation[i], before);
+        again_.emplace_back(e.correlation[i], i);
+      }
+    };
     for (EventId i = 0; i < e.size(); ++i) {
       if (e.category[i] != EventCategory::kRuntimeCall || e.correlation[i] == 0) {
         continue;
@@ -47,37 +55,54 @@ class Correlations {
                  slot == kNoEvent) {
         slot = i;
       } else {
-        duplicate(i);
+        again(slot, i);
       }
     }
     std::stable_sort(pairs_.begin(), pairs_.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (std::size_t i = 1; i < pairs_.size(); ++i) {
       if (pairs_[i].first == pairs_[i - 1].first) {
-        duplicate(pairs_[i].second);
+        again(pairs_[i - 1].second, pairs_[i].second);
       }
     }
+    std::sort(again_.begin(), again_.end(), [&e](const Call& a, const Call& b) {
+      return std::pair(a.first, e.begin[a.second]) < std::pair(b.first, e.begin[b.second]);
+    });
   }
-  [[nodiscard]] EventId call(std::int64_t correlation) const {
+  /// The call of an id whose work began at a time; kNoEvent where there is none.
+  [[nodiscard]] EventId call(const Events& e, std::int64_t correlation, Nanoseconds begin) const {
+    const auto from = std::lower_bound(again_.begin(), again_.end(), correlation, kBelow);
+    EventId last = from != again_.end() && from->first == correlation ? from->second
+                                                                      : only(correlation);
+    for (auto at = from; at != again_.end() && at->first == correlation; ++at) {
+      last = e.begin[at->second] <= begin ? at->second : last;
+    }
+    return last;
+  }
+
+ private:
+  using Call = std::pair<std::int64_t, EventId>;
+  static constexpr auto kBelow = [](const Call& c, std::int64_t wanted) {
+    return c.first < wanted;
+  };
+  [[nodiscard]] EventId only(std::int64_t correlation) const {
     if (correlation == 0 || calls_ == 0 || correlation < low_ || correlation > high_) {
       return kNoEvent;
     }
     if (dense_) {
       return table_[static_cast<std::size_t>(correlation - low_)];
     }
-    const auto at =
-        std::lower_bound(pairs_.begin(), pairs_.end(), correlation,
-                         [](const auto& p, std::int64_t wanted) { return p.first < wanted; });
+    const auto at = std::lower_bound(pairs_.begin(), pairs_.end(), correlation, kBelow);
     return at != pairs_.end() && at->first == correlation ? at->second : kNoEvent;
   }
 
- private:
   std::int64_t low_ = 0;
   std::int64_t high_ = 0;
   std::uint64_t calls_ = 0;
   bool dense_ = false;
   std::vector<EventId> table_;
-  std::vector<std::pair<std::int64_t, EventId>> pairs_;
+  std::vector<Call> pairs_;
+  std::vector<Call> again_;  ///< all calls of ids used again, by begin
 };
 
 std::vector<HostCall> host_calls(const Events& e, const Names& names) {
@@ -181,7 +206,7 @@ void link_launches(RankRecording& rank, const Names& names) {
     if (!on_device(e.category[i])) {
       continue;
     }
-    const EventId call = correlations.call(e.correlation[i]);
+    const EventId call = correlations.call(e, e.correlation[i], e.begin[i]);
     e.link[i] = call;
     if (!is_device_work(e.category[i])) {
       continue;
