@@ -1,4 +1,7 @@
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <numeric>
 
 #include "core/job/job_rules.h"
 #include "simulator/reports/memory_ledger.h"
@@ -167,6 +170,29 @@ TEST_CASE("the backward pass of an adapter with dropout reads what it kept, not 
     return name == "layer.attention.gather" ? 1.0 : 0.0;
   });
   CHECK(gathers == (job.lora->dropout > 0 ? 1 : 2) * 4);  // of four layers: forward, and backward
+}
+
+TEST_CASE("what is trained of a layer and what is frozen are gathered together",
+          "[workloads][training]") {
+  Job job = adapted(llama());
+  split(job, 1, 1, 4, 2);
+  job.parallel.zero = 3;
+  job.formats.frozen = GENERATE(std::optional<Format>{}, std::optional(Format::kNf4));
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  std::map<std::int64_t, int> gathers;  // by bytes
+  for (const Op& op : program.ops) {
+    if (program.name(op) == "weights.gather") {
+      ++gathers[std::llround(format_bytes(op.format, 1, op.shape[0]).base())];
+    }
+  }
+  // Query, key and value h x 2 h, projection h x h, three matrices h x f, two norms; rank 4.
+  const double matrices = d(kHidden * (3 * kHidden + 3 * kFfn));
+  const double frozen = matrices * (job.formats.frozen ? 4.125 : 16) / 8;
+  const double all = frozen + 2 * d(2 * kHidden + 4 * 5 * kHidden);
+  CHECK(gathers[std::llround(all)] == 2 * 4);  // forward and backward of four layers
+  CHECK(std::accumulate(gathers.begin(), gathers.end(), 0,
+                        [](int n, const auto& of) { return n + of.second; }) <= 2 * 4 + 3);
 }
 
 TEST_CASE("frozen weights may be kept narrower, and are made wide where they are read",

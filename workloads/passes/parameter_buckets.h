@@ -142,7 +142,7 @@ class ParameterBuckets {
 
   // Exchanges (parameter_exchange.cpp).
   [[nodiscard]] bool gathers_ahead() const;
-  AsyncHandle gather(Bucket& bucket, AsyncHandle after = kNoTransfer);
+  AsyncHandle gather(const std::vector<const Bucket*>& together, AsyncHandle after = kNoTransfer);
   void gather_updated(Bucket& bucket, AsyncHandle after);
   AsyncHandle update_on_host(const Bucket& bucket, Bytes touched);
   void gather_unit(std::size_t index);

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <utility>
 
 #include "core/job/job_rules.h"
@@ -24,30 +26,44 @@ bool ParameterBuckets::gathers_first_pass(const Bucket& bucket) const {
   return bucket.gathered || (gathers_ahead() && bucket.shard != bucket.elements);
 }
 
-AsyncHandle ParameterBuckets::gather(Bucket& bucket, AsyncHandle after) {
+/// One collective. Of weights in several formats it counts bytes.
+AsyncHandle ParameterBuckets::gather(const std::vector<const Bucket*>& together,
+                                     AsyncHandle after) {
   OpWriter::Transfer t;
   t.after = after;
-  if (bucket.on_host) {
-    t.after = writer_.host_move(OpKind::kTierFetch, "weights.load",
-                                format_bytes(bucket.stored, 1, bucket.shard), {bucket.weight_shard},
-                                {bucket.loaded});
-  }
   t.kind = OpKind::kAllGather;
   t.name = "weights.gather";
-  t.elements = bucket.elements;
-  t.in = {bucket.weight_shard};
-  t.out = {bucket.weights};
-  t.communicator = replicas(bucket.replicas).inside;
-  // Scaled by block, values of another rank's shard are not blocks here: they travel wide.
-  t.format =
-      job_.parallel.zero == 3 || bucket.stored == Format::kFp8 ? bucket.stored : holders_.compute;
+  t.communicator = replicas(together.front()->replicas).inside;
+  Bytes bytes;
+  bool alike = true;
+  for (const Bucket* bucket : together) {
+    if (bucket->on_host) {
+      t.after = writer_.host_move(OpKind::kTierFetch, "weights.load",
+                                  format_bytes(bucket->stored, 1, bucket->shard),
+                                  {bucket->weight_shard}, {bucket->loaded});
+    }
+    // Scaled by block, values of another rank's shard are not blocks here: they travel wide.
+    const Format sent = job_.parallel.zero == 3 || bucket->stored == Format::kFp8
+                            ? bucket->stored
+                            : holders_.compute;
+    alike = alike && (bucket == together.front() || sent == t.format);
+    t.format = sent;
+    t.elements += bucket->elements;
+    bytes += format_bytes(sent, 1, bucket->elements);
+    t.in.push_back(bucket->weight_shard);
+    t.out.push_back(bucket->weights);
+  }
+  if (!alike) {
+    t.format = Format::kInt8;
+    t.elements = std::llround(bytes.base());
+  }
   return writer_.transfer(Channel::kData, t);
 }
 
 void ParameterBuckets::gather_ahead(std::int64_t unit) {
   for (Bucket& bucket : buckets_) {
     if (gathers_first_pass(bucket) && !bucket.gathered && bucket.first_use == unit) {
-      bucket.ahead = gather(bucket);
+      bucket.ahead = gather({&bucket});
     }
   }
 }
@@ -57,11 +73,21 @@ void ParameterBuckets::gather_unit(std::size_t index) {
     return;
   }
   gather_events_.emplace_back();
-  for (Bucket& bucket : buckets_) {
+  // What is trained of a unit and what is frozen go together (FSDP2's all_gather of a module).
+  std::map<Replicas, std::vector<const Bucket*>> together;
+  for (const Bucket& bucket : buckets_) {
     const std::int64_t first = bucket.gathered ? bucket.unit : bucket.first_use;
-    if (gathers_first_pass(bucket) && first == pass_[index]) {
-      gather_events_.back().push_back(bucket.gathered ? gather(bucket) : bucket.ahead);
+    if (!gathers_first_pass(bucket) || first != pass_[index]) {
+      continue;
     }
+    if (bucket.gathered && job_.lora) {
+      together[bucket.replicas].push_back(&bucket);
+    } else {
+      gather_events_.back().push_back(bucket.gathered ? gather({&bucket}) : bucket.ahead);
+    }
+  }
+  for (const auto& [replicas, all] : together) {
+    gather_events_.back().push_back(gather(all));
   }
 }
 
@@ -264,7 +290,7 @@ AsyncHandle ParameterBuckets::update_on_host(const Bucket& bucket, Bytes touched
 
 void ParameterBuckets::gather_updated(Bucket& bucket, AsyncHandle after) {
   if (bucket.shard != bucket.elements && !bucket.gathered && bucket.ahead == kNoTransfer) {
-    gather(bucket, after);
+    gather({&bucket}, after);
   }
 }
 

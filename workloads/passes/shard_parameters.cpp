@@ -386,9 +386,9 @@ class GatherVerifier {
         return Read{&op, id};
       }
     }
-    if (op.kind == OpKind::kAllGather) {
-      const TensorId memory = memory_of(p_.outputs(op).front());
-      holds_[memory] = &p_.tensors[p_.inputs(op).front()];
+    for (std::size_t i = 0; op.kind == OpKind::kAllGather && i < op.outputs; ++i) {
+      const TensorId memory = memory_of(p_.outputs(op)[i]);
+      holds_[memory] = &p_.tensors[p_.inputs(op)[i]];
       if (op.phase != Phase::kOptimizer && read_[memory] != kUnread) {
         return read_[memory];
       }
