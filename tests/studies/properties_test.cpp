@@ -284,8 +284,9 @@ class Neighbourhood {
 
   /// More sharding on one framework, all parameters gathered under compute: what is kept never
   /// grows, and zero z + 1 is no faster than the faster of those below that send as much (1 and 2),
-  /// but for 2, which exchanges layers where 1 exchanges buckets, by 3 %. Chunks have eight layers
-  /// and more.
+  /// but for 2, which exchanges layers where 1 exchanges buckets, by 3 %. An embedding that both
+  /// ends of a pipeline hold is summed over them whole with 1 and 2, by shards with 3. Chunks have
+  /// eight layers and more.
   bool hold_zero() {
     const Job& job = job_.job;
     const bool named = std::any_of(job_.settings.begin(), job_.settings.end(),
@@ -306,7 +307,9 @@ class Neighbourhood {
       asked = true;
       INFO("zero " << z << ": " << command_of(job_.settings + of(z)));
       CHECK(more->kept <= below->kept * (1 + 1e-3));
-      if (z == 1) {
+      const bool ends_share =
+          job.parallel.pipeline > 1 && job.workload.transformer()->tied_embeddings;
+      if (z == 1 || (z == 3 && ends_share)) {
         continue;
       }
       std::vector<const Outcome*> others{below};
