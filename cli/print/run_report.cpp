@@ -1,5 +1,7 @@
 #include "cli/print/run_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "cli/print/data_table.h"
 #include "cli/version.h"
 #include "core/config/document.h"
 #include "core/error.h"
