@@ -34,15 +34,15 @@ constexpr const char* kUsualHeadroom = "5%";
 
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   const std::string why =
-      r.cut ? std::string("the time limit ended the search before it found a plan that fits")
-            : fmt::format(
-                  "no plan fits: the smallest needs {} of a device with {}{}; use more GPUs "
-                  "or a smaller model",
-                  human(Bytes(r.least_bytes)), human(r.job.system.device.memory),
-                  Bytes(r.capacity) < r.job.system.device.memory
-                      ? fmt::format(", and may use {} (--memory-headroom)",
-                                    human(Bytes(r.capacity)))
-                      : "");
+      r.cut
+          ? std::string("the time limit ended the search before it found a plan that fits")
+          : fmt::format(
+                "no plan fits: the smallest needs {} of a device with {}{}; use more GPUs "
+                "or a smaller model",
+                human(Bytes(r.least_bytes)), human(r.job.system.device.memory),
+                Bytes(r.capacity) < r.job.system.device.memory
+                    ? fmt::format(", and may use {} (--memory-headroom)", human(Bytes(r.capacity)))
+                    : "");
   return print_infeasible(why, format);
 }
 
@@ -151,15 +151,21 @@ double headroom_of(const std::string& text, Bytes memory) {
   const auto reject = [&text](const std::string& expected) -> double {
     throw InputError("--memory-headroom", fmt::format("found '{}', expected {}", text, expected));
   };
+  double share = 0;
+  const auto is_number = [&share](std::string_view word) {
+    const auto [stop, error] = read_decimal(word.data(), word.data() + word.size(), share);
+    return error == std::errc() && stop == word.data() + word.size();
+  };
   if (text.back() != '%') {
+    if (is_number(text) && share > 0 && share < 1) {
+      return reject(
+          fmt::format("\"{:g}%\" of the memory, or an amount such as \"4 GiB\"", 100 * share));
+    }
     const Bytes free = config::parse_quantity<Bytes>(text, "--memory-headroom");
     return free < memory ? free.base()
                          : reject(fmt::format("less than the {} of a device", human(memory)));
   }
-  double share = 0;
-  const char* end = text.data() + text.size() - 1;
-  const auto [stop, error] = read_decimal(text.data(), end, share);
-  return error == std::errc() && stop == end && share >= 0 && share < 100
+  return is_number(std::string_view(text).substr(0, text.size() - 1)) && share >= 0 && share < 100
              ? memory.base() * share / 100
              : reject("a share such as 5%, or an amount such as \"4 GiB\"");
 }

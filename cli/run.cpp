@@ -42,7 +42,7 @@ struct RunCommand {
   double timeout = 20;
   bool cuda_graph = false;
   std::string checkpoint, resume;
-  std::int64_t every = 0;
+  std::int64_t every = 0, keep = 0;
 };
 
 /// Bytes that the plan's ledger allows the fullest rank in its own memory; 0 without a plan.
@@ -134,6 +134,7 @@ std::vector<SharedFact> shared_facts(const Job& job, const ExecutionGraph& graph
                                 {"the file of --data", run.data},
                                 {"--checkpoint", options.checkpoint},
                                 {"--every", fmt::format("{}", options.every)},
+                                {"--keep", fmt::format("{}", options.keep)},
                                 {"--resume", options.resume}};
   if (!options.emulate.empty()) {
     facts.push_back(
@@ -161,13 +162,21 @@ RunFacts facts_of(const RunCommand& options) {
   return facts;
 }
 
-void check_checkpoints(const RunCommand& options, const Job& job) {
+void check_checkpoints(const RunCommand& options, const Job& job, const ExecutionGraph& graph) {
   if (options.checkpoint.empty() != (options.every == 0)) {
     throw InputError(options.every == 0 ? "--every" : "--checkpoint",
                      "is missing: --checkpoint DIR --every STEPS");
   }
-  if (options.backend != "cpu" && (options.every > 0 || !options.resume.empty())) {
-    throw InputError(options.every > 0 ? "--checkpoint" : "--resume", "needs --backend cpu");
+  if (options.keep > 0 && options.checkpoint.empty()) {
+    throw InputError("--keep", "needs --checkpoint DIR --every STEPS");
+  }
+  const bool saved = options.every > 0 || !options.resume.empty();
+  const bool tiers = std::any_of(graph.programs.begin(), graph.programs.end(),
+                                 [](const Program& p) { return !p.tiers.empty(); });
+  if (saved && tiers && options.backend != "cpu") {
+    throw InputError(options.every > 0 ? "--checkpoint" : "--resume",
+                     "rows in slower memory are saved by --backend cpu only; place all rows in "
+                     "device memory, or leave it out");
   }
   if (options.every % job.sync_interval != 0) {
     throw InputError("--every",
@@ -203,6 +212,7 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
   run_options.checkpoint = {
       .folder = options.checkpoint,
       .every = std::max<std::int64_t>(1, options.every),
+      .keep = options.keep,
       .manifest = [&](std::int64_t step) { return checkpoint_manifest(job, facts, step); }};
   if (!options.resume.empty()) {
     run_options.resume = runtime::latest_checkpoint(options.resume);
@@ -290,8 +300,8 @@ int run(const RunCommand& options, Context& context) {
   };
   const Job job = options.ranks > 0 ? inferred_as("--ranks", loaded) : loaded();
   studies::require_executable(job, options.backend == "cuda");
-  check_checkpoints(options, job);
   const ExecutionGraph graph = workloads::build_graph(job);
+  check_checkpoints(options, job, graph);
   if (options.ranks == 0 && job.devices > 64) {
     throw InputError(
         "devices",
@@ -349,6 +359,8 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option("--checkpoint", options->checkpoint, "Folder that the state is saved in")
       ->check(output_folder());
   command->add_option("--every", options->every, "Steps from one checkpoint to the next")
+      ->check(CLI::Range(1, 1000000));
+  command->add_option("--keep", options->keep, "Checkpoints to keep, the latest; all otherwise")
       ->check(CLI::Range(1, 1000000));
   command->add_option("--resume", options->resume,
                       "Folder of checkpoints to go on from the latest of, or one of them");

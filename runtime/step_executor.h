@@ -49,10 +49,16 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
   /// Bytes of tensors in slower tiers, by tier of the program.
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
-  /// Numbers of a tensor, fp32, in memory of the host; null where the backend has them elsewhere.
-  virtual float* numbers(TensorId /*id*/) { return nullptr; }
-  /// Brings rows that caches hold to the tensors that they are from; between steps.
+  // State of the program, for checkpoints; between steps.
+  /// Numbers of a tensor, fp32, in memory of the host, at one place as long as take_numbers() is
+  /// not called: its own, or a copy of what a device holds.
+  virtual float* numbers(TensorId id) = 0;
+  /// Brings what steps left to numbers(): rows that caches hold, what a device holds.
   virtual void settle() {}
+  /// Makes numbers() that were changed those of the tensors, and ends copies of them.
+  virtual void take_numbers() {}
+  /// Whether narrow weights are stored so, beside masters of fp32.
+  [[nodiscard]] virtual bool keeps_masters() const { return false; }
   /// Library that computes fused attention, "cudnn 9.19.0". Empty: no library.
   [[nodiscard]] virtual std::string attention() const { return {}; }
   /// Use of kernels for what products do besides multiplying (core/graph/epilogue.h).

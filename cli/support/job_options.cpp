@@ -138,7 +138,11 @@ void add_setting_options(CLI::App& command, std::vector<std::string>& overrides)
         .add_option_function<std::string>(
             o.names,
             [&overrides, key = std::string(o.key)](const std::string& value) {
-              overrides.push_back(key + "=" + value);
+              // Before what --set changes of it: settings are read first, wherever they stand.
+              const auto part =
+                  std::find_if(overrides.begin(), overrides.end(),
+                               [&key](const auto& set) { return set.starts_with(key + "."); });
+              overrides.insert(part, key + "=" + value);
             },
             o.help)
         ->type_name(o.value)

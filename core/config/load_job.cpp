@@ -142,7 +142,10 @@ KeyTable optimizer_table() {
   std::vector<std::pair<std::string, OptimizerKind>> dense = optimizer_names();
   std::erase_if(dense, [](const auto& o) { return o.second == OptimizerKind::kRowwiseAdagrad; });
   return {usual_fact("dense", choice_form(dense), "of all but tables", "sgd"),
-          usual_fact("embedding", choice_form(optimizer_names()), "of tables", "rowwise_adagrad")};
+          usual_fact("embedding", choice_form(optimizer_names()),
+                     "of tables; rowwise_adagrad keeps one state of each row of a shard, so tables "
+                     "cut by columns learn a little otherwise",
+                     "rowwise_adagrad")};
 }
 
 void read_optimizer(const Value& job, Job& j) {

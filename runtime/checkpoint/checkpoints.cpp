@@ -1,7 +1,5 @@
 #include "runtime/checkpoint/checkpoints.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "core/error.h"
@@ -14,15 +12,29 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPartial = ".partial";
+constexpr const char* kRetired = ".retired.partial";  ///< was whole
+
+/// Checkpoints of a folder, all of which is on the disk; the earliest first.
+std::vector<fs::path> whole_checkpoints(const fs::path& folder) {
+  std::vector<fs::path> whole;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+    const fs::path& step = entry.path();
+    if (step.stem().string().starts_with("step-") && step.extension().empty() &&
+        fs::exists(step / kCheckpointManifest, failed)) {
+      whole.push_back(step);
+    }
+  }
+  std::sort(whole.begin(), whole.end());
+  return whole;
+}
 
 CheckpointImage::Memory memory_of(StepExecutor& executor) {
-  return [&executor](TensorId id) {
-    float* numbers = executor.numbers(id);
-    if (numbers == nullptr) {
-      throw InputError("--checkpoint", "needs --backend cpu");
-    }
-    return numbers;
-  };
+  return [&executor](TensorId id) { return executor.numbers(id); };
+}
+
+NarrowWeights weights_of(const StepExecutor& executor) {
+  return executor.keeps_masters() ? NarrowWeights::kOfMasters : NarrowWeights::kWide;
 }
 
 double seconds_since(std::int64_t begin_ns) {
@@ -48,18 +60,13 @@ Checkpoints::Checkpoints(const CheckpointOptions& options, const ExecutionGraph&
       interval_(graph.program_of(session.rank()).interval),
       session_(session),
       executor_(executor),
-      image_(written_state(graph, session.rank()), session.rank(), session.size(),
-             memory_of(executor)) {
+      image_(written_state(graph, session.rank(), weights_of(executor)), session.rank(),
+             session.size(), memory_of(executor)) {
   use_.bytes = Bytes(4 * session.sum({static_cast<double>(image_.numbers())})[0]);
-  if (session.rank() == 0) {  // what a run left that was killed while it wrote
-    change_files(options.folder, [&](std::error_code& failed) {
-      fs::create_directories(options.folder, failed);
-      for (const fs::directory_entry& entry : fs::directory_iterator(options.folder, failed)) {
-        if (entry.path().extension() == kPartial) {
-          fs::remove_all(entry.path(), failed);
-        }
-      }
-    });
+  if (session.rank() == 0) {
+    change_files(options.folder,
+                 [&](std::error_code& failed) { fs::create_directories(options.folder, failed); });
+    delete_retired();  // and what a run left that was killed while it wrote
   }
 }
 
@@ -100,8 +107,9 @@ void Checkpoints::take(std::int64_t done) {
   step_ = done;
   running_ = true;
   thread_ = std::thread([this] {
-    const sched_param normal{};
-    pthread_setschedparam(pthread_self(), SCHED_OTHER, &normal);  // ranks may be of real time
+    // Keeps the priority of ranks, which may be of real time: where they poll on all cores, a
+    // thread of normal priority would hardly run.
+    session_.use_all_cores();
     const std::int64_t start = steady_ns();
     try {
       const fs::path folder = path(kPartial);
@@ -110,6 +118,7 @@ void Checkpoints::take(std::int64_t done) {
       image_.write(step_, folder / checkpoint_file(session_.rank()));
       if (session_.rank() == 0) {
         write_whole_file(folder / kCheckpointManifest, options_.manifest(step_));
+        delete_retired();
       }
     } catch (...) {
       failure_ = std::current_exception();
@@ -136,18 +145,38 @@ void Checkpoints::publish() {
   if (session_.rank() == 0) {
     const fs::path whole = path("");
     change_files(whole, [&](std::error_code& failed) {
-      const fs::path before = path(".before.partial");
       if (fs::exists(whole, failed)) {  // of a run that went on from an earlier step
-        fs::rename(whole, before, failed);
+        fs::rename(whole, path(kRetired), failed);
       }
       if (!failed) {
         fs::rename(path(kPartial), whole, failed);
       }
-      std::error_code ignored;
-      fs::remove_all(before, ignored);
     });
+    retire();
   }
   step_ = -1;
+}
+
+/// Takes their names from those that are too many, but from none that an earlier run saved of a
+/// later step.
+void Checkpoints::retire() const {
+  std::vector<fs::path> whole = whole_checkpoints(options_.folder);
+  whole.erase(std::upper_bound(whole.begin(), whole.end(), path("")), whole.end());
+  for (std::size_t i = 0; options_.keep > 0 && i + options_.keep < whole.size(); ++i) {
+    change_files(whole[i], [&](std::error_code& failed) {
+      fs::rename(whole[i], whole[i].string() + kRetired, failed);
+    });
+  }
+}
+
+/// Tries again the next time with what cannot be deleted: it stops no training.
+void Checkpoints::delete_retired() const {
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder, failed)) {
+    if (entry.path().extension() == kPartial && entry.path() != path(kPartial)) {
+      fs::remove_all(entry.path(), failed);
+    }
+  }
 }
 
 CheckpointUse Checkpoints::finish() {
@@ -155,6 +184,9 @@ CheckpointUse Checkpoints::finish() {
     join();
     session_.rank_zero_does([] {});
     publish();
+  }
+  if (session_.rank() == 0) {
+    delete_retired();
   }
   const auto longest = session_.maximum({use_.written.base(), use_.waited.base()});
   use_.written = Seconds(longest[0]);
@@ -172,8 +204,9 @@ void resume(const fs::path& checkpoint, const ExecutionGraph& graph, std::int32_
   }
   std::sort(updated.begin(), updated.end());
   const Program& program = graph.program_of(rank);
-  load_checkpoint(checkpoint, held_state(graph, rank), updated, memory_of(executor),
-                  [&](TensorId id) { return program.tensors[id].name; });
+  load_checkpoint(checkpoint, held_state(graph, rank, weights_of(executor)), updated,
+                  memory_of(executor), [&](TensorId id) { return program.tensors[id].name; });
+  executor.take_numbers();
 }
 
 fs::path latest_checkpoint(const fs::path& folder) {
@@ -181,20 +214,13 @@ fs::path latest_checkpoint(const fs::path& folder) {
   if (fs::exists(folder / kCheckpointManifest, failed)) {
     return folder;
   }
-  fs::path latest;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
-    const fs::path& step = entry.path();
-    if (step.stem().string().starts_with("step-") && step.extension().empty() &&
-        fs::exists(step / kCheckpointManifest, failed)) {
-      latest = std::max(latest, step);
-    }
-  }
-  if (latest.empty()) {
+  const std::vector<fs::path> whole = whole_checkpoints(folder);
+  if (whole.empty()) {
     throw InputError(folder.string(),
                      "holds no checkpoint; expected a folder that run --checkpoint "
                      "wrote");
   }
-  return latest;
+  return whole.back();
 }
 
 Bytes checkpoint_bytes(const ExecutionGraph& graph, std::int32_t rank) {

@@ -19,6 +19,7 @@ namespace stepcast::runtime {
 struct CheckpointOptions {
   std::filesystem::path folder;  ///< empty: none; ranks of all machines see the same
   std::int64_t every = 1;        ///< steps of the run from one to the next
+  std::int64_t keep = 0;         ///< whole ones that stay, the latest; 0: all
   /// Text of the file that says what a folder is, written last, by rank 0.
   std::function<std::string(std::int64_t step)> manifest;
 };
@@ -37,8 +38,8 @@ struct CheckpointUse {
 
 /// Saves the state of a run, step by step, in folder/step-NNNNNNNN: a file of each rank. Numbers
 /// are copied while training waits, and written while it goes on. A folder gets its name when all
-/// of it is on the disk. All ranks make the same calls. Errors: RunError when a file cannot be
-/// written.
+/// of it is on the disk, and loses it before any of it is deleted. All ranks make the same calls.
+/// Errors: RunError when a file cannot be written.
 class Checkpoints {
  public:
   /// The executor outlives it.
@@ -59,6 +60,8 @@ class Checkpoints {
   void take(std::int64_t done);
   void join();
   void publish();
+  void retire() const;
+  void delete_retired() const;
   [[nodiscard]] std::filesystem::path path(const char* suffix) const;
 
   const CheckpointOptions& options_;

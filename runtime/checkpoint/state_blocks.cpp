@@ -20,8 +20,10 @@ struct Run {
 /// State of one rank's program.
 class RankState {
  public:
-  RankState(const ExecutionGraph& graph, std::int32_t rank)
-      : program_(graph.program_of(rank)), place_(place_of(program_, rank, graph.mesh)) {
+  RankState(const ExecutionGraph& graph, std::int32_t rank, NarrowWeights weights)
+      : program_(graph.program_of(rank)),
+        place_(place_of(program_, rank, graph.mesh)),
+        weights_(weights) {
     for (std::size_t t = 0; t < program_.tensors.size(); ++t) {
       const Tensor& tensor = program_.tensors[t];
       const auto id = static_cast<TensorId>(t);
@@ -63,7 +65,9 @@ class RankState {
 
   std::vector<StateBlock> held() {
     std::vector<StateBlock> states = updated();
-    std::erase_if(states, [](const StateBlock& b) { return b.id.part == 0; });
+    std::erase_if(states, [this](const StateBlock& b) {
+      return b.id.part == 0 && !masters_.contains(b.tensor);
+    });
     for (const auto& [root, runs] : runs_) {
       // Gathered parameters come from shards, which have runs of their own.
       for (const Run& run : runs) {
@@ -100,7 +104,13 @@ class RankState {
       done.insert(run.parameter);
       const std::int64_t first = run.first + from - run.offset;
       const std::int64_t last = first + to - from;
-      add(run.parameter, 0, first, last, root, from);
+      if (weights_ == NarrowWeights::kOfMasters && u.master) {
+        const auto [memory, offset] = locate(*u.master);
+        masters_.insert(memory);
+        add(run.parameter, 0, first, last, memory, offset + from - begin);
+      } else {
+        add(run.parameter, 0, first, last, root, from);
+      }
       for (int s = 0; s < u.states; ++s) {
         const TensorId state = s == 0 ? u.first : u.second;
         const auto [memory, offset] = locate(state);
@@ -198,25 +208,30 @@ class RankState {
 
   const Program& program_;
   const RankPlace place_;
+  const NarrowWeights weights_;
+  std::set<TensorId> masters_;
   std::map<TensorId, std::vector<Run>> runs_;  ///< by tensor with memory of its own
   std::vector<StateBlock> blocks_;
 };
 
 }  // namespace
 
-std::vector<StateBlock> updated_state(const ExecutionGraph& graph, std::int32_t rank) {
-  return RankState(graph, rank).updated();
+std::vector<StateBlock> updated_state(const ExecutionGraph& graph, std::int32_t rank,
+                                      NarrowWeights weights) {
+  return RankState(graph, rank, weights).updated();
 }
 
-std::vector<StateBlock> held_state(const ExecutionGraph& graph, std::int32_t rank) {
-  return RankState(graph, rank).held();
+std::vector<StateBlock> held_state(const ExecutionGraph& graph, std::int32_t rank,
+                                   NarrowWeights weights) {
+  return RankState(graph, rank, weights).held();
 }
 
-std::vector<StateBlock> written_state(const ExecutionGraph& graph, std::int32_t rank) {
+std::vector<StateBlock> written_state(const ExecutionGraph& graph, std::int32_t rank,
+                                      NarrowWeights weights) {
   struct Holders {
     std::int64_t number = 0, before = 0;  ///< all, and those of lower ranks
   };
-  std::vector<StateBlock> own = updated_state(graph, rank);
+  std::vector<StateBlock> own = updated_state(graph, rank, weights);
   std::map<StateId, Holders> holders;
   for (const StateBlock& block : own) {
     holders[block.id] = {};

@@ -27,12 +27,19 @@ struct StateBlock {
   std::int64_t offset = 0, pitch = 0;  ///< elements of the tensor; from row to row
 };
 
+/// Memory of weights that are narrower than fp32 and have fp32 masters: as wide as all others, and
+/// masters are not used (the CPU), or narrow, and the masters say what they are.
+enum class NarrowWeights : std::uint8_t { kWide, kOfMasters };
+
 /// State of a rank's program that steps change: once for each number it holds.
-std::vector<StateBlock> updated_state(const ExecutionGraph& graph, std::int32_t rank);
+std::vector<StateBlock> updated_state(const ExecutionGraph& graph, std::int32_t rank,
+                                      NarrowWeights weights = NarrowWeights::kWide);
 /// The places of a rank's program that state is put into: its parameters, whole, besides.
-std::vector<StateBlock> held_state(const ExecutionGraph& graph, std::int32_t rank);
+std::vector<StateBlock> held_state(const ExecutionGraph& graph, std::int32_t rank,
+                                   NarrowWeights weights = NarrowWeights::kWide);
 /// The part of `updated_state` that a rank writes, so that all ranks write every number once:
 /// holders of equal blocks share their rows.
-std::vector<StateBlock> written_state(const ExecutionGraph& graph, std::int32_t rank);
+std::vector<StateBlock> written_state(const ExecutionGraph& graph, std::int32_t rank,
+                                      NarrowWeights weights = NarrowWeights::kWide);
 
 }  // namespace stepcast::runtime

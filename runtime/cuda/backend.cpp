@@ -90,9 +90,7 @@ ExecutorFactory executors(const Module& module, Options options) {
     ranks.broadcast = [&session](void* data, std::size_t bytes) {
       session.broadcast_bytes(data, bytes);
     };
-    if (session.size() > 1) {
-      ranks.abort = [&session](const std::exception& e) { session.abort(e); };
-    }
+    ranks.abort = [&session](const std::exception& e) { session.abort(e); };
     Options own = options;
     own.epoch_ns = epoch_ns;
     return module.executor(graph, std::move(ranks), own, observer);

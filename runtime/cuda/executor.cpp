@@ -194,6 +194,28 @@ void Executor::write(TensorId id, std::int32_t microbatch, std::span<const float
   tensors_->write(id, microbatch, values);
 }
 
+float* Executor::numbers(TensorId id) {
+  const auto [at, is_new] = copies_.try_emplace(id);
+  if (is_new) {
+    at->second = tensors_->read(id, 0);
+  }
+  return at->second.data();
+}
+
+void Executor::settle() {
+  for (auto& [id, copy] : copies_) {
+    const std::vector<float> now = tensors_->read(id, 0);
+    std::copy(now.begin(), now.end(), copy.begin());
+  }
+}
+
+void Executor::take_numbers() {
+  for (const auto& [id, copy] : copies_) {
+    tensors_->write(id, 0, copy);
+  }
+  copies_.clear();
+}
+
 std::vector<RowTraffic> Executor::tier_traffic() const {
   return tier_traffic_of(states_, program_.tiers.size());
 }
@@ -241,6 +263,7 @@ double Executor::run_ops() {
     report_host(HostSpan::Kind::kIssue, issue_begin, issued);
     end_.record(streams_.front());
     watch_.wait_for(end_, replayed, *communicators_, works_);
+    watch_.ended();
     report_host(HostSpan::Kind::kSynchronize, issued, now_ns());
     if (observed()) {
       report_ops(anchor);
@@ -248,7 +271,8 @@ double Executor::run_ops() {
     }
   } catch (const std::exception& e) {
     watch_.issued();
-    if (ranks_.abort) {
+    watch_.ended();
+    if (ranks_.size > 1 && ranks_.abort) {
       ranks_.abort(e);  // the others would wait for ever
     }
     throw;

@@ -39,6 +39,10 @@ class Executor final : public DeviceExecutor {
   [[nodiscard]] Bytes allocated() const override { return tensors_->allocated(); }
   [[nodiscard]] std::vector<float> read(TensorId id, std::int32_t microbatch) const override;
   void write(TensorId id, std::int32_t microbatch, std::span<const float> values) override;
+  float* numbers(TensorId id) override;
+  void settle() override;
+  void take_numbers() override;
+  [[nodiscard]] bool keeps_masters() const override { return true; }
   [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override;
   [[nodiscard]] std::string attention() const override {
     return attention_ != nullptr ? attention_->version() : "";
@@ -74,7 +78,8 @@ class Executor final : public DeviceExecutor {
   Event begin_{true}, end_{true};
   std::vector<Event> joins_;  ///< one per stream, at the end of a step
   std::unique_ptr<DeviceTensors> tensors_;
-  std::vector<Buffer> scratch_;  ///< by stream, then one for sends
+  std::map<TensorId, std::vector<float>> copies_;  ///< on the host
+  std::vector<Buffer> scratch_;                    ///< by stream, then one for sends
   Buffer losses_, host_losses_, factors_, host_factors_;
   std::unique_ptr<DeviceBatch> batch_, next_batch_;
   Matmul multiply_;

@@ -30,7 +30,8 @@ struct Ranks {
   int local_rank = 0, local_size = 1;  ///< among the ranks of this machine
   /// Rank 0's bytes reach all ranks; all call it together. May be empty for one rank.
   std::function<void(void* data, std::size_t bytes)> broadcast;
-  /// Tells the error and ends the run on all ranks; does not return. Empty: errors are thrown.
+  /// Tells the error and ends the run on all ranks; does not return. A rank alone throws what its
+  /// own thread meets. Empty: errors are thrown, and only threads that wait notice what hangs.
   std::function<void(const std::exception&)> abort;
 };
 
@@ -75,7 +76,7 @@ class Module {
 /// Both sides must have been built from the same headers: the module rejects a caller with another
 /// stamp.
 struct Stamp {
-  std::uint32_t interface = 5;
+  std::uint32_t interface = 6;
   std::uint32_t program = sizeof(Program), op = sizeof(Op), tensor = sizeof(Tensor),
                 graph = sizeof(ExecutionGraph), ranks = sizeof(Ranks), options = sizeof(Options),
                 step = sizeof(StepExecutor);

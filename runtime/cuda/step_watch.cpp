@@ -11,6 +11,7 @@ namespace stepcast::runtime::cuda {
 namespace {
 
 constexpr std::int64_t kLook = 50'000'000;  // 50 ms
+constexpr double kPatience = 10;
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -30,11 +31,12 @@ StepWatch::~StepWatch() {
 std::int64_t StepWatch::now() { return now_ns(); }
 
 void StepWatch::issuing(const Communicators& communicators) {
-  if (collectives_.empty() || !abort_) {
-    return;  // nobody can be lost
+  if (!abort_) {
+    return;
   }
   op_ = nullptr;
   since_ns_ = now();
+  step_ns_ = collectives_.empty() ? now() : 0;
   const std::lock_guard lock(mutex_);
   watched_ = &communicators;
   if (!thread_.joinable()) {
@@ -51,11 +53,12 @@ void StepWatch::issued() {
 void StepWatch::run() {
   std::unique_lock lock(mutex_);
   while (!ends_.wait_for(lock, std::chrono::nanoseconds(kLook), [this] { return end_; })) {
-    if (watched_ == nullptr) {
-      continue;
-    }
     try {
-      look_after_issue(*watched_);
+      if (collectives_.empty()) {
+        look_after_step();
+      } else if (watched_ != nullptr) {
+        look_after_issue(*watched_);
+      }
     } catch (const std::exception& e) {
       abort_(e);
     }
@@ -78,6 +81,22 @@ void StepWatch::look_after_issue(const Communicators& communicators) const {
         fmt::format("'{}' cannot be launched for {:.1f} s (deadline {:.1f} s): the device's queue "
                     "is full behind {}; a rank is lost or hangs",
                     program_.name(*op), age, limit_.count(), first_that_has_not_ended()));
+  }
+}
+
+/// Says which op the host has come to, as the device tells of none.
+void StepWatch::look_after_step() const {
+  const std::int64_t begin = step_ns_;
+  const double age = seconds(now() - begin);
+  const double limit =
+      std::max(kPatience * timeout_.count(), limit_.count()) + 2 * seconds(longest_ns_);
+  if (begin != 0 && age > limit) {
+    const Op* op = op_.load();
+    throw RunError(fmt::format(
+        "the device has not finished a step for {:.1f} s (the longest took {:.3g} s, deadline "
+        "{:.1f} s); the host has launched up to '{}': a kernel or the device hangs",
+        age, seconds(longest_ns_), limit,
+        op == nullptr ? "the captured step" : program_.name(*op)));
   }
 }
 
@@ -109,6 +128,9 @@ void StepWatch::wait_for(const Event& event, bool replayed, const Communicators&
   const std::int64_t begin = now();
   if (collectives_.empty() && !replayed) {  // nobody can be lost: a wait that profilers see
     event.wait();
+    if (const std::int64_t step = step_ns_; step != 0) {
+      longest_ns_ = std::max<std::int64_t>(longest_ns_, now() - step);
+    }
     return;
   }
   std::int64_t looked = begin;
@@ -128,7 +150,7 @@ void StepWatch::wait_for(const Event& event, bool replayed, const Communicators&
   if (!collectives_.empty()) {
     communicators.check_background();
   }
-  longest_ns_ = std::max(longest_ns_, now() - begin);
+  longest_ns_ = std::max<std::int64_t>(longest_ns_, now() - begin);
 }
 
 void StepWatch::look_after_replay(std::int64_t age_ns) const {

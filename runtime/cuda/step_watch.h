@@ -19,7 +19,9 @@ namespace stepcast::runtime::cuda {
 /// Notices that a step will not end: a collective whose turn has come and that does not end,
 /// because a rank is lost or ranks disagree about what comes next. The calling thread looks where
 /// it waits. While it issues, a thread of its own looks after it: behind a collective that waits
-/// for a lost peer the device's queue is full, and a launch does not return.
+/// for a lost peer the device's queue is full, and a launch does not return. A rank without
+/// collectives has nobody to lose, but a kernel that does not end: its step has kPatience deadlines
+/// beyond twice the longest one.
 class StepWatch {
  public:
   /// A collective of several ranks, with the events around it.
@@ -54,6 +56,8 @@ class StepWatch {
     since_ns_ = now();
   }
   void issued();
+  /// The step is over, or failed.
+  void ended() { step_ns_ = 0; }
 
   /// Waits by polling: a sleeping host would wake late. `replayed`: the step is a captured one,
   /// whose events keep their last state until they are reached again, so that only its age says
@@ -68,6 +72,7 @@ class StepWatch {
   void look_after_collectives(const DoesWork& does_work);
   void run();
   void look_after_issue(const Communicators& communicators) const;
+  void look_after_step() const;
   [[nodiscard]] std::string first_that_has_not_ended() const;
 
   /// The collective that a stream has come to, and since when.
@@ -81,7 +86,8 @@ class StepWatch {
   const Abort abort_;
   std::vector<Collective> collectives_;
   std::vector<Turn> turns_;
-  std::int64_t longest_ns_ = 0;  ///< longest wait
+  std::atomic<std::int64_t> longest_ns_ = 0;  ///< longest wait; of a rank alone, step
+  std::atomic<std::int64_t> step_ns_ = 0;     ///< begin of the step of a rank alone; 0: none
 
   std::atomic<const Op*> op_{nullptr};
   std::atomic<std::int64_t> since_ns_{0};  ///< sign of life of the thread that issues

@@ -64,6 +64,7 @@ MpiSession::MpiSession(MpiOptions options)
       options_(std::move(options)),
       cores_(available_cores()),
       uncaught_(std::uncaught_exceptions()) {
+  sched_getaffinity(0, sizeof core_set_, &core_set_);
   bool granted = false;
   int started = 0;
   {

@@ -1,4 +1,6 @@
 #pragma once
+#include <sched.h>
+
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -46,6 +48,8 @@ class MpiSession {
 
   /// Cores this process could use when the session began: runs pin threads.
   [[nodiscard]] int cores() const { return cores_; }
+  /// Lets the calling thread run on all of them, where the one that started it is pinned.
+  void use_all_cores() const { sched_setaffinity(0, sizeof core_set_, &core_set_); }
 
   /// The collectives of every communicator of a graph, in its order; null where this rank is in no
   /// group. All ranks call it together. They stay valid as long as the session.
@@ -94,6 +98,7 @@ class MpiSession {
   InFlight* flight_ = nullptr;  ///< of the session's own exchanges
   std::unique_ptr<Collectives> world_;
   int cores_ = 1;
+  cpu_set_t core_set_{};
   int uncaught_ = 0;
 };
 

@@ -34,6 +34,21 @@ TEST_CASE("hitcurve says what caches hold, and its histogram feeds a job", "[cli
   CHECK(job.code == 0);
 }
 
+TEST_CASE("hitcurve bounds its memory, whatever a small file unpacks to", "[cli][hitcurve]") {
+  const TemporaryFolder folder;
+  const std::string ids = folder / "ids.gz";
+  // 40 million lookups of row 0, 320 MB in one of gzip: more than are kept one by one.
+  REQUIRE(execute("/bin/sh", {"-c", "head -c 320000000 /dev/zero | gzip -1 >\"$0\"", ids}).code ==
+          0);
+  const Outcome done = execute(
+      "/bin/sh",
+      {"-c", "ulimit -v 700000; exec \"$0\" hitcurve \"$1\" --json", STEPCAST_EXECUTABLE, ids});
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  CHECK_THAT(done.err, Contains("more than 33554432 lookups") && Contains("--sketch"));
+  CHECK(json::parse(done.out).at("lookups").at("lookups") == 40000000);
+}
+
 TEST_CASE("hitcurve counts lists that repeat, where bags are recorded", "[cli][hitcurve]") {
   const TemporaryFolder folder;
   const std::string ids = folder.file("ids.txt", "1\n2\n1\n2\n3\n1\n2\n");

@@ -119,6 +119,13 @@ TEST_CASE("options of keys are their keys byte by byte", "[cli][names]") {
                  "--format", "csv"}));
 }
 
+TEST_CASE("a part of the system is set whatever option names the system", "[cli][names]") {
+  const std::string part = "system.fabric[0].bandwidth=100 GB/s";
+  CHECK(document(call({"llama3-8b", "--on", "dgx-h100", "-n", "8", "--set", part, "--json"})) ==
+        document(
+            call({"llama3-8b", "--set", "system=dgx-h100", "-n", "8", "--set", part, "--json"})));
+}
+
 TEST_CASE("wrong values of options name the option", "[cli][names][malformed]") {
   rejected({"llama3-8b", "--tp", "abc"}, "--tp: found \"abc\"", "integer from 1");
   rejected({"llama3-8b", "--tp", "0"}, "--tp: found 0");
@@ -281,12 +288,12 @@ TEST_CASE("words complete", "[cli][names]") {
 
 TEST_CASE("an interrupted search of an embedding plan answers with what it has",
           "[cli][names][long]") {
-  const Outcome outcome = call({"plan", "mlperf-dlrm-v2", "-n", "64", "--effort", "thorough",
-                                "--json"},
-                               "", 120, [](pid_t process) {
-                                 usleep(3'000'000);
-                                 kill(process, SIGINT);
-                               });
+  const Outcome outcome =
+      call({"plan", "mlperf-dlrm-v2", "-n", "64", "--effort", "thorough", "--json"}, "", 120,
+           [](pid_t process) {
+             usleep(3'000'000);
+             kill(process, SIGINT);
+           });
   INFO(outcome.err);
   CHECK(outcome.code == 130);
   CHECK_THAT(outcome.err, Contains("interrupted; the best plans so far"));

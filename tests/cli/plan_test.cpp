@@ -91,6 +91,7 @@ TEST_CASE("plan for a framework finds what it can run, with memory to spare", "[
   rejected(plan({"--for", "torchtitan", "--export", "megatron"}), "--for", "name one framework");
   rejected(plan({"--memory-headroom", "120%"}), "--memory-headroom", "a share such as 5%");
   rejected(plan({"--memory-headroom", "5"}), "--memory-headroom", "unit");
+  rejected(plan({"--memory-headroom", "0.1"}), "--memory-headroom", "\"10%\" of the memory");
   rejected(plan({"--memory-headroom", "90 GiB"}), "--memory-headroom", "less than");
 }
 

@@ -1,17 +1,10 @@
-// Ranks that were started unlike each other, or not as their job says, do not train; runs that are
-// killed go on from a checkpoint.
+// Ranks that were started unlike each other, or not as their job says, do not train.
 #include <catch2/catch.hpp>
-#include <csignal>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <thread>
 
 #include "command_line.h"
 
 using namespace stepcast::cli_test;
 using Catch::Matchers::Contains;
-using nlohmann::json;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -49,17 +42,6 @@ Outcome on_ranks(int first, std::vector<std::string> a, int second = 0,
 std::vector<std::string> with(std::vector<std::string> a, const std::vector<std::string>& more) {
   a.insert(a.end(), more.begin(), more.end());
   return a;
-}
-
-std::vector<double> losses_of(const Outcome& outcome) {
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  std::vector<double> losses;
-  const json result = json::parse(outcome.out);
-  for (const json& step : result["steps"]) {
-    losses.push_back(step["loss"].get<double>());
-  }
-  return losses;
 }
 
 }  // namespace
@@ -102,48 +84,14 @@ TEST_CASE("tasks of srun without PMI are told so", "[cli]") {
   CHECK_THAT(outcome.err, Contains("srun started 4 tasks") && Contains("--mpi=pmix"));
 }
 
-TEST_CASE("a run that was killed goes on from its checkpoint with the same losses", "[cli][mpi]") {
+TEST_CASE("many ranks on few cores start, train and finish", "[cli][mpi][long]") {
   const TemporaryFolder folder;
-  const std::string job = folder.file("tiny.json", kTinyJob);
-  const auto run = [&](int steps, const std::vector<std::string>& more) {
-    return with({"run", job, "--warmup", "0", "--format", "json", "--steps", std::to_string(steps)},
-                more);
-  };
-  const std::vector<double> whole = losses_of(call(run(12, {})));
-  const std::string saved = folder / "saved";
-  // Killed with all its ranks as soon as the folder of a step is there.
-  const Outcome killed =
-      call(run(100000, {"--checkpoint", saved, "--every", "5"}), "", 60, [&](pid_t launcher) {
-        for (int i = 0; i < 500 && !fs::exists(saved + "/step-00000005"); ++i) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        }
-        kill(launcher, SIGTERM);
-      });
-  REQUIRE(killed.code != 0);
-  REQUIRE(fs::exists(saved + "/step-00000005/checkpoint.json"));
-  const auto after = [&](const std::vector<std::string>& more) {
-    return losses_of(call(run(7, with({"--resume", saved + "/step-00000005"}, more))));
-  };
-  CHECK(after({}) == std::vector<double>(whole.begin() + 5, whole.end()));
-  const std::vector<double> alone = after({"--ranks", "1"});
-  for (std::size_t i = 0; i < alone.size(); ++i) {
-    CHECK(alone[i] == Approx(whole[5 + i]).epsilon(1e-6));
-  }
-  rejected(run(7, {"--resume", folder / "nothing"}), "holds no checkpoint");
-  const Outcome other = call(run(7, {"--resume", saved, "--set", "batch.global=128"}));
-  CHECK(other.code == 2);
-  CHECK_THAT(other.err, Contains("batch.global was 64, and is 128 here"));
-}
-
-TEST_CASE("what checkpoints cost stands beside what flows predict", "[cli][mpi]") {
-  const TemporaryFolder folder;
-  const json answer =
-      document(call({"run", folder.file("tiny.json", kTinyJob), "--steps", "6", "--warmup", "0",
-                     "--format", "json", "--checkpoint", folder / "saved", "--every", "2"}));
-  const json& cost = answer.at("checkpoints");
-  CHECK(cost.at("count") == 3);
-  CHECK(cost.at("bytes") == cost.at("predicted_bytes"));
-  CHECK(cost.at("stall_s") > 0);
-  CHECK(cost.at("predicted_stall_s") > 0);
-  rejected({"run", folder / "tiny.json", "--every", "2"}, "--checkpoint");
+  const Outcome outcome = call({"run", folder.file("tiny.json", kTinyJob), "--ranks", "64", "--set",
+                                "system.fabric[0].size=64", "--set", "system.host.devices=64",
+                                "--steps", "2", "--warmup", "1"},
+                               "", 600);
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK_THAT(outcome.out, Contains("tiny on 64 ranks"));
+  CHECK_THAT(outcome.err, !Contains("warning"));  // about the plan's ledger
 }

@@ -347,6 +347,12 @@ TEST_CASE("a system with fitted constants survives a round trip", "[config][syst
   CHECK(f.error.bias == -0.01);
   CHECK(f.samples == 120);
   CHECK(f.source == m.source);
+  // No measurement is e^5 times the analytical time, or a part of it.
+  for (const double residual : {5.01, -5.01, 1e9}) {
+    s.device.fitted["gemm"].points[1].log_ratio = residual;
+    CHECK_THROWS_WITH(read_system(text_source(system_to_json(s), "s.json"), kLibrary),
+                      Contains("s.json") && Contains("points[1]") && Contains("expected -5 to 5"));
+  }
   CHECK(again.host.shares_core);
 }
 

@@ -1,5 +1,7 @@
 #include <catch2/catch.hpp>
+#include <cmath>
 
+#include "core/error.h"
 #include "core/graph/memory_use.h"
 #include "planner/embedding/embedding_planner.h"
 #include "planner/embedding/embedding_prices.h"
@@ -203,4 +205,11 @@ TEST_CASE("ids that arrive ahead load links while the dense model computes", "[p
   }
   CHECK((space.problem().fixed.front() == 0) == ahead);  // the start of the exchange of ids
   CHECK(lookup > 0);
+}
+
+TEST_CASE("a load that no plan can mend is an error of the input", "[planner][load]") {
+  CHECK(to_load(1e-6) == 1'000'000'000);  // femtoseconds
+  for (const double seconds : {4571.4, 1e12, -1.0, std::nan("")}) {
+    CHECK_THROWS_AS(to_load(seconds), InputError);
+  }
 }

@@ -1,6 +1,9 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
+#include "core/temporary_folder.h"
+#include "runtime/checkpoint/checkpoint_file.h"
+#include "runtime/checkpoint/checkpoints.h"
 #include "tests/runtime/cuda/device_fixture.h"
 #include "tests/runtime/listed_models.h"
 #include "workloads/embedding_plan/plan_layout.h"
@@ -52,6 +55,41 @@ DEVICE_TEST_CASE("a DLRM learns as on the CPU", "[runtime][cuda][gpu]") {
                                   OptimizerKind::kAdagrad, OptimizerKind::kAdam);
   check_equal_curves(curves_of(module, test::small_dlrm(interaction, optimizer, Format::kFp32), 6),
                      1e-4);
+}
+
+DEVICE_TEST_CASE("state that was saved of a device goes on with the same losses",
+                 "[runtime][cuda][gpu]") {
+  const bool narrow = GENERATE(false, true);  // weights, whose masters are what is saved
+  CAPTURE(narrow);
+  const Job job =
+      narrow ? test::small_transformer(Activation::kSwiGlu, false, Format::kBf16)
+             : test::small_dlrm(InteractionKind::kDot, OptimizerKind::kAdam, Format::kFp32);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const TemporaryFolder folder("stepcast");
+  const auto losses = [](test::BothBackends& both, int from, int to) {
+    std::vector<double> all;
+    for (int s = from; s < to; ++s) {
+      all.push_back(both.gpu->run_step(s, both.batch(s), -1));
+    }
+    return all;
+  };
+  test::BothBackends first(module, graph);
+  losses(first, 0, 3);
+  CheckpointImage image(written_state(graph, 0, NarrowWeights::kOfMasters), 0, 1,
+                        [&](TensorId id) { return first.gpu->numbers(id); });
+  losses(first, 3, 4);  // what is saved is that of settle()
+  first.gpu->settle();
+  image.copy();
+  image.write(4, folder.path() / checkpoint_file(0));
+  test::BothBackends second(module, graph);
+  resume(folder.path(), graph, 0, *second.gpu);
+  resume(folder.path(), graph, 0, second.cpu);
+  const std::vector<double> expected = losses(first, 4, 7);
+  CHECK(losses(second, 4, 7) == expected);
+  for (int s = 4; s < 7; ++s) {  // the CPU keeps weights in fp32
+    CHECK(second.cpu.run_step(s, second.batch(s), -1) ==
+          Approx(expected[static_cast<std::size_t>(s - 4)]).epsilon(narrow ? 0.02 : 1e-4));
+  }
 }
 
 DEVICE_TEST_CASE("a staged batch is not read again", "[runtime][cuda][gpu]") {

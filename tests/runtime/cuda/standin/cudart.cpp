@@ -51,6 +51,8 @@ std::int64_t setting(const char* name, std::int64_t otherwise) {
 }
 
 void enqueue_unseen(std::function<void()> work) {
+  static std::int64_t enqueued = 0;
+  hung = hung || ++enqueued == setting("STANDIN_HANGS_AT_LAUNCH", -1);
   if (hung) {  // a queue holds so many
     static std::int64_t held = 0;
     if (++held > setting("STANDIN_QUEUE", 1 << 30)) {
