@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -75,6 +76,14 @@ EmbeddingTable drawn_table(Draw& draw, std::int64_t number, bool sequences, bool
   return table;
 }
 
+/// Features that look up one table's rows.
+void share_rows(EmbeddingTable& table, std::int64_t features) {
+  table.features.resize(static_cast<std::size_t>(features));
+  for (TableFeature& feature : table.features) {
+    feature.pooling = table.pooling / static_cast<double>(features);
+  }
+}
+
 /// Constraints of a job on its plan: copies of a table, whole rows or columns, slower memory.
 void draw_constraints(Draw& draw, Job& job) {
   for (const EmbeddingTable& table : job.workload.layered()->tables) {
@@ -109,10 +118,6 @@ Job drawn_job(Draw& draw) {
        "parallel.dlrm_pipeline=" +
            draw.of<std::string>({"none", "none", "sparse_dist", "prefetch", "fused"})},
       {STEPCAST_SOURCE_DIR});
-  if (devices == 1) {
-    // Open: one device with a pipeline steps up to 2 % under its bound.
-    job.parallel.dlrm_pipeline = DlrmPipeline::kNone;
-  }
   auto& w = std::get<LayeredWorkload>(job.workload.model);
   w.interaction.kind = InteractionKind::kCat;
   w.tables.clear();
@@ -135,11 +140,15 @@ Job drawn_job(Draw& draw) {
   if (draw.one_in(5)) {
     draw_constraints(draw, job);
   }
+  for (EmbeddingTable& table : w.tables) {
+    if (draw.one_in(4)) {
+      share_rows(table, draw.of<std::int64_t>({2, 3, 8}));
+    }
+  }
   return job;
 }
 
-EmbeddingPlan drawn_plan(Draw& draw, const Job& job, const planner::PlanSpace& space) {
-  const planner::PlacementProblem& problem = space.problem();
+planner::Placement drawn_placement(Draw& draw, const planner::PlacementProblem& problem) {
   planner::Placement placement;
   const bool alike = draw.one_in(3);  // one kind for all tables, as far as they have it
   const std::int64_t kind = draw.below(16);
@@ -156,7 +165,7 @@ EmbeddingPlan drawn_plan(Draw& draw, const Job& job, const planner::PlanSpace& s
     }
     placement.push_back(std::move(choice));
   }
-  return space.plan(job, placement);
+  return placement;
 }
 
 /// Every placement of a space so small.
@@ -285,7 +294,7 @@ class Held {
       return;
     }
     for (int k = 0; k < plans_each_ / 2; ++k) {
-      hold_plan(model, drawn_plan(draw_, job_, space));
+      hold_plan(model, space.plan(job_, drawn_placement(draw_, space.problem())));
     }
   }
 
@@ -323,11 +332,65 @@ TEST_CASE("no simulated plan steps under the printed bound, 4", "[studies][plan]
   CHECK(hold(4, 24, 180) > 2500);
 }
 
+TEST_CASE("options of a bound need no more bytes than plans have",
+          "[studies][plan][bound][property]") {
+  constexpr double kLookup = 8192;  // bytes, at most: lookups of a part are whole ones
+  Draw draw(31);
+  int held = 0;
+  for (int i = 0; i < 12; ++i) {
+    const Job job = drawn_job(draw);
+    const models::CostModel model(job.system, job.calibration);
+    const planner::EmbeddingPrices prices(job, model);
+    try {
+      const planner::PlanSpace space(job, prices,
+                                     {.group_sizes = planner::group_sizes(job),
+                                      .row_tiers = true,
+                                      .slow_tiers = true,
+                                      .dedup = job.embedding_dedup,
+                                      .fit = planner::LineFit::kBelow});
+      const planner::PlacementProblem& problem = space.problem();
+      for (int k = 0; k < 10; ++k) {
+        const planner::Placement placement = drawn_placement(draw, problem);
+        std::map<std::string, double> needed;
+        for (const LedgerLine& line : planner::ledger_of(job, space.plan(job, placement))) {
+          needed[line.tier] += line.total() - line.dense;
+        }
+        const auto bytes = planner::bytes_of(problem, placement);
+        for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+          const double sum = std::accumulate(bytes[tier].begin(), bytes[tier].end(), 0.0);
+          const double parts = static_cast<double>(problem.tables.size()) * problem.ranks;
+          CAPTURE(i, k, problem.tiers[tier].name);
+          CHECK(sum <= needed[problem.tiers[tier].name] + kLookup * parts);
+          ++held;
+        }
+      }
+    } catch (const InputError&) {
+      // Constraints that leave a table no place, mixtures of groups without a graph.
+    }
+  }
+  CHECK(held > 100);
+}
+
+// Every 500th of the 20,000 jobs, and those whose bound was false once: one device that pools
+// sequences itself has no exchange to pay for where they live in slower memory.
+TEST_CASE("no plan of some jobs steps under its bound or is behind one compared",
+          "[studies][plan][bound][property]") {
+  std::vector<unsigned> seeds{81, 865, 1239};
+  for (unsigned seed = 0; seed < 20'000; seed += 500) {
+    seeds.push_back(seed);
+  }
+  for (const unsigned seed : seeds) {
+    CAPTURE(seed);
+    Held(1000 + seed, true, 8).one_job();
+  }
+}
+
+constexpr unsigned kSection = 50;
 TEST_CASE("no plan of 20,000 jobs steps under its bound or is behind one compared",
           "[.long][studies][plan][bound][property]") {
-  const unsigned first = GENERATE(range(0U, 20'000U, 250U));
+  const unsigned first = GENERATE(range(0U, 20'000U, kSection));
   DYNAMIC_SECTION("jobs from " << first << " on") {
-    for (unsigned seed = first; seed < first + 250; ++seed) {
+    for (unsigned seed = first; seed < first + kSection; ++seed) {
       CAPTURE(seed);
       Held(1000 + seed, true, 8).one_job();
     }
