@@ -75,6 +75,18 @@ EmbeddingTable drawn_table(Draw& draw, std::int64_t number, bool sequences, bool
   return table;
 }
 
+/// Several features look up the rows of some tables.
+void draw_features(Draw& draw, Job& job) {
+  for (EmbeddingTable& table : std::get<LayeredWorkload>(job.workload.model).tables) {
+    if (draw.one_in(4)) {
+      table.features.resize(static_cast<std::size_t>(draw.of<std::int64_t>({2, 3, 8})));
+      for (TableFeature& feature : table.features) {
+        feature.pooling = table.pooling / static_cast<double>(table.features.size());
+      }
+    }
+  }
+}
+
 /// Constraints of a job on its plan: copies of a table, whole rows or columns, slower memory.
 void draw_constraints(Draw& draw, Job& job) {
   for (const EmbeddingTable& table : job.workload.layered()->tables) {
@@ -109,10 +121,6 @@ Job drawn_job(Draw& draw) {
        "parallel.dlrm_pipeline=" +
            draw.of<std::string>({"none", "none", "sparse_dist", "prefetch", "fused"})},
       {STEPCAST_SOURCE_DIR});
-  if (devices == 1) {
-    // Open: one device with a pipeline steps up to 2 % under its bound.
-    job.parallel.dlrm_pipeline = DlrmPipeline::kNone;
-  }
   auto& w = std::get<LayeredWorkload>(job.workload.model);
   w.interaction.kind = InteractionKind::kCat;
   w.tables.clear();
@@ -198,6 +206,9 @@ class Held {
   /// all of a small space, else some drawn from it.
   void one_job() {
     job_ = drawn_job(draw_);
+    if (compare_) {
+      draw_features(draw_, job_);
+    }
     const models::CostModel model(job_.system, job_.calibration);
     studies::PlanOptions options;
     options.effort = studies::PlanEffort::kQuick;
@@ -323,11 +334,26 @@ TEST_CASE("no simulated plan steps under the printed bound, 4", "[studies][plan]
   CHECK(hold(4, 24, 180) > 2500);
 }
 
+// Every 500th of the 20,000 jobs, and those whose bound was false once: one device that pools
+// sequences itself has no exchange to pay for where they live in slower memory.
+TEST_CASE("no plan of some jobs steps under its bound or is behind one compared",
+          "[studies][plan][bound][property]") {
+  std::vector<unsigned> seeds{81, 865, 1239};
+  for (unsigned seed = 0; seed < 20'000; seed += 500) {
+    seeds.push_back(seed);
+  }
+  for (const unsigned seed : seeds) {
+    CAPTURE(seed);
+    Held(1000 + seed, true, 8).one_job();
+  }
+}
+
+constexpr unsigned kSection = 50;
 TEST_CASE("no plan of 20,000 jobs steps under its bound or is behind one compared",
           "[.long][studies][plan][bound][property]") {
-  const unsigned first = GENERATE(range(0U, 20'000U, 250U));
+  const unsigned first = GENERATE(range(0U, 20'000U, kSection));
   DYNAMIC_SECTION("jobs from " << first << " on") {
-    for (unsigned seed = first; seed < first + 250; ++seed) {
+    for (unsigned seed = first; seed < first + kSection; ++seed) {
       CAPTURE(seed);
       Held(1000 + seed, true, 8).one_job();
     }

@@ -64,15 +64,19 @@ class SlowTierOptions : private OptionsOfTable {
             members > 1 ? access_.random_subset(rows) : access_};
   }
 
+  /// The cache of a member to which a share of the lookups falls.
+  [[nodiscard]] workloads::CacheShape shape(const Shard& shard, double share, double bytes,
+                                            RowCachePolicy policy) const {
+    return workloads::cache_shape(job_, table_, shard.law, shard.rows, table_.dim,
+                                  lookups_ * share, bytes, policy);
+  }
+
   /// A cache of a share of the rows, under the policy that fetches less.
   [[nodiscard]] Cache cache_of(const Shard& shard, double fraction) const {
     const double bytes = std::ceil(fraction * real(shard.rows)) * row_;
-    const auto shape = [&](RowCachePolicy policy) {
-      return workloads::cache_shape(job_, table_, shard.law, shard.rows, table_.dim,
-                                    lookups_ * shard.hot.most, bytes, policy);
-    };
-    Cache cache{bytes, shape(RowCachePolicy::kLru), RowCachePolicy::kLru};
-    if (auto counted = shape(RowCachePolicy::kLfu);
+    Cache cache{bytes, shape(shard, shard.hot.most, bytes, RowCachePolicy::kLru),
+                RowCachePolicy::kLru};
+    if (auto counted = shape(shard, shard.hot.most, bytes, RowCachePolicy::kLfu);
         bytes > 0 && counted.expected.fetched_bytes < cache.shape.expected.fetched_bytes) {
       cache.policy = RowCachePolicy::kLfu;
       cache.shape = counted;
@@ -84,19 +88,26 @@ class SlowTierOptions : private OptionsOfTable {
     const std::optional<Tier> slow = tier_named(job_.system, tiers_[tier].name);
     STEPCAST_CHECK(slow, "tier '{}'", tiers_[tier].name);
     const Cache cache = cache_of(shard, fraction);
+    const bool alone = job_.devices == 1;
     const bool all = shard.members > 1;
-    const bool once = workloads::pays_to_pool_once(job_, distinct_, shard.members, job_.devices);
-    const EmbeddingRoute travels = unpooled() || once ? EmbeddingRoute::kSequence
-                                   : all              ? EmbeddingRoute::kReduce
+    const bool once =
+        alone ? workloads::pays_to_pool_locally(distinct_, table_)
+              : workloads::pays_to_pool_once(job_, distinct_, shard.members, job_.devices);
+    const EmbeddingRoute route = alone                ? EmbeddingRoute::kLocal
+                                 : unpooled() || once ? EmbeddingRoute::kSequence
+                                 : all                ? EmbeddingRoute::kReduce
                                                       : EmbeddingRoute::kExchange;
-    const EmbeddingRoute route = job_.devices == 1 ? EmbeddingRoute::kLocal : travels;
     PlacementOption o;
     o.group = static_cast<std::int32_t>(shard.members);
     o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
                           fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
-    load(o, shard, travels, once);
-    o.load[lookup_phase(travels)] += to_load(routes_.tier_move(*slow, cache.shape.expected.fetched_bytes));
-    o.load[kUpdate] += to_load(routes_.tier_move(*slow, cache.shape.expected.written_bytes));
+    load(o, shard, route, once);
+    // What the busiest member moves; in a bound one with least lookups.
+    const RowTraffic moved = routes_.fit() == LineFit::kNear
+                                 ? cache.shape.expected
+                                 : shape(shard, shard.hot.spread.base, cache.bytes, cache.policy).expected;
+    o.load[lookup_phase(route)] += to_load(routes_.tier_move(*slow, moved.fetched_bytes));
+    o.load[kUpdate] += to_load(routes_.tier_move(*slow, moved.written_bytes));
     set_bytes(o, tier, shard, cache, route, once);
     o.routes = routes_.charges(route);
     OptionMeaning m;
@@ -110,16 +121,21 @@ class SlowTierOptions : private OptionsOfTable {
   }
 
   /// Loads as in device memory. `once`: distinct lists are pooled once.
-  void load(PlacementOption& o, const Shard& shard, EmbeddingRoute travels, bool once) const {
+  void load(PlacementOption& o, const Shard& shard, EmbeddingRoute route, bool once) const {
     const workloads::ListShares lists = once ? distinct_ : workloads::ListShares{};
-    const double share = travelling() / real(shard.members);
+    const bool here = is_local(route);
+    const double share = here ? 1 : travelling() / real(shard.members);
     const double sent = unpooled() ? lookups_ * share * real(table_.dim)
                                    : global_ * lists.lists * real(table_.output_columns());
-    const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim, unpooled()};
-    o.load[kArrival] = to_load(routes_.ids(table_, lookups_ * lists.ids * share));
-    o.load[lookup_phase(travels)] = to_load(prices_.forward(lookups, routes_.fit()));
-    o.load[exchange_phase(travels)] = to_load(routes_.exchange(travels, sent));
+    const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim,
+                                           unpooled() && !here};
+    o.load[lookup_phase(route)] = to_load(prices_.forward(lookups, routes_.fit()));
     o.load[kUpdate] = to_load(prices_.backward(lookups, routes_.fit()));
+    if (here) {
+      return;
+    }
+    o.load[kArrival] = to_load(routes_.ids(table_, lookups_ * lists.ids * share));
+    o.load[exchange_phase(route)] = to_load(routes_.exchange(route, sent));
     if (shard.members > 1 && !(unpooled() && job_.embedding_dedup)) {
       std::array<bool, kPhases> grows{};
       grows.fill(true);
@@ -137,15 +153,18 @@ class SlowTierOptions : private OptionsOfTable {
 
   void set_bytes(PlacementOption& o, std::size_t tier, const Shard& shard, const Cache& cache,
                  EmbeddingRoute route, bool once) const {
-    HeldPiece piece{route, shard.rows, table_.dim, shard.hot.most, shard.members, once};
+    // What the fullest member holds; in a bound what each does at least.
+    const bool fullest = routes_.fit() == LineFit::kNear;
+    HeldPiece piece{route, fullest ? shard.rows : table_.rows / shard.members, table_.dim,
+                    fullest ? shard.hot.most : 1 / real(shard.members), shard.members, once};
     const BytesByPurpose held = held_bytes(job_, table_, piece);
-    const double fetched = real(cache.shape.slots - cache.shape.capacity) + kMoreRows;
+    const double fetched = fullest ? real(cache.shape.slots - cache.shape.capacity) + kMoreRows : 0;
     o.bytes[0] = rounded_up(held.buffers + cache.bytes + fetched * row_);
     o.bytes[tier] = rounded_up(held.weights + held.optimizer);
     for (std::size_t host = 1; cache.policy == RowCachePolicy::kLfu && host < tiers_.size();
          ++host) {
       o.bytes[host] +=
-          tiers_[host].name == kHostTier ? rounded_up(real(shard.rows) * kCounterBytes) : 0;
+          tiers_[host].name == kHostTier ? rounded_up(real(piece.rows) * kCounterBytes) : 0;
     }
     piece.share = 1;
     const double rows_back = once ? distinct_.lists * real(shard.members) : real(shard.members);
