@@ -26,7 +26,7 @@ bool ParameterBuckets::gathers_first_pass(const Bucket& bucket) const {
   return bucket.gathered || (gathers_ahead() && bucket.shard != bucket.elements);
 }
 
-/// One collective. Of weights in several formats it counts bytes.
+/// One collective; it counts bytes where weights are in several formats.
 AsyncHandle ParameterBuckets::gather(const std::vector<const Bucket*>& together,
                                      AsyncHandle after) {
   OpWriter::Transfer t;
