@@ -417,56 +417,6 @@ TEST_CASE("hosts that a lost rank holds up are told what holds them within the d
   CHECK_THAT(done.err, Contains(says) && Contains("a rank is lost or hangs"));
 }
 
-TEST_CASE("a run on devices goes on from its checkpoint with the same losses", "[run]") {
-  const auto [job, sets] =
-      GENERATE(std::pair<std::string, std::vector<std::string>>{kDlrm, {"embedding.plan=row_wise"}},
-               // Narrow weights: their masters are what is saved.
-               std::pair<std::string, std::vector<std::string>>{
-                   kFp8, {"formats.compute=bf16", "batch.global=4", "parallel.zero=1"}},
-               std::pair<std::string, std::vector<std::string>>{
-                   kFp8, {"formats.compute=bf16", "batch.global=4", "parallel.zero=3"}});
-  const Machine machine;
-  const std::string saved = machine.trace() + "-saved";
-  const auto losses = [&](const char* backend, const char* steps, std::vector<std::string> more) {
-    for (const std::string& set : sets) {
-      more.insert(more.end(), {"--set", set});
-    }
-    more.insert(more.begin(), {"run", machine.file("job.json", job), "--backend", backend,
-                               "--ranks", "2", "--warmup", "0", "--json", "--steps", steps});
-    const nlohmann::json result = cli_test::document(machine.call(more));
-    std::vector<double> all;
-    for (const nlohmann::json& step : result.at("steps")) {
-      all.push_back(step.at("loss").get<double>());
-    }
-    return all;
-  };
-  const std::vector<double> whole =
-      losses("cuda", "6", {"--checkpoint", saved, "--every", "4", "--keep", "2"});
-  REQUIRE(whole.size() == 6);
-  const std::string fourth = saved + "/step-00000004";
-  CHECK(losses("cuda", "2", {"--resume", fourth}) ==
-        std::vector<double>(whole.begin() + 4, whole.end()));
-  // The CPU, which keeps all numbers in fp32, goes on from there too.
-  const std::vector<double> cpu = losses("cpu", "2", {"--resume", fourth});
-  for (std::size_t i = 0; i < cpu.size(); ++i) {
-    CHECK(cpu[i] == Approx(whole[4 + i]).epsilon(0.01));
-  }
-}
-
-TEST_CASE("a device that does not end the step of a rank alone is named", "[run]") {
-  // A kernel that does not end, in a later step; the host waits for it, or for room in the queue.
-  const char* queue = GENERATE("1000000", "2");
-  CAPTURE(queue);
-  const Machine machine(Settings{{"STANDIN_HANGS_AT_LAUNCH", "5000"}, {"STANDIN_QUEUE", queue}});
-  const Outcome done = machine.call({"run", machine.file("job.json", kDlrm), "--backend", "cuda",
-                                     "--steps", "1000", "--timeout", "1"});
-  INFO(done.err);
-  CHECK(done.code == 4);
-  CHECK_THAT(done.err, Contains("the device has not finished a step for 1") &&
-                           Contains("deadline 10.") && Contains("a kernel or the device hangs"));
-  CHECK(done.out.empty());
-}
-
 TEST_CASE("setting up NCCL has a limit of its own", "[run]") {
   const Machine machine(Settings{{"STANDIN_SETUP_SECONDS", "8"}});
   const Outcome done = machine.run({"--ranks", "2", "--timeout", "5"});
