@@ -73,7 +73,7 @@ void ParameterBuckets::gather_unit(std::size_t index) {
     return;
   }
   gather_events_.emplace_back();
-  // What is trained of a unit and what is frozen go together (FSDP2's all_gather of a module).
+  // Trained and frozen weights of a unit go together (FSDP2's all_gather of a module).
   std::map<Replicas, std::vector<const Bucket*>> together;
   for (const Bucket& bucket : buckets_) {
     const std::int64_t first = bucket.gathered ? bucket.unit : bucket.first_use;

@@ -138,7 +138,7 @@ WholeTableOptions::SplitRows WholeTableOptions::split_rows(std::int64_t group,
   }
   o.load[kArrival] += to_load(routes_.lengths(bags));  // as many for every member
   o.load[kGroupLookup] += to_load(inside);
-  // What the fullest member holds; in a bound an average one.
+  // The fullest member counts; in a bound an average one.
   const bool fullest = routes_.fit() == LineFit::kNear;
   const std::int64_t block = (table_.rows + blocks - 1) / blocks;
   const std::int64_t rows = fullest ? (block + group - 1) / group : table_.rows / (blocks * group);
