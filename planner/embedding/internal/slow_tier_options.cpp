@@ -102,7 +102,7 @@ class SlowTierOptions : private OptionsOfTable {
     o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
                           fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
     load(o, shard, route, once);
-    // What the busiest member moves; in a bound one with least lookups.
+    // Rows that the busiest member moves; in a bound one with least lookups.
     const RowTraffic moved = routes_.fit() == LineFit::kNear
                                  ? cache.shape.expected
                                  : shape(shard, shard.hot.spread.base, cache.bytes, cache.policy).expected;
@@ -153,7 +153,7 @@ class SlowTierOptions : private OptionsOfTable {
 
   void set_bytes(PlacementOption& o, std::size_t tier, const Shard& shard, const Cache& cache,
                  EmbeddingRoute route, bool once) const {
-    // What the fullest member holds; in a bound what each does at least.
+    // The fullest member holds so many; in a bound each at least.
     const bool fullest = routes_.fit() == LineFit::kNear;
     HeldPiece piece{route, fullest ? shard.rows : table_.rows / shard.members, table_.dim,
                     fullest ? shard.hot.most : 1 / real(shard.members), shard.members, once};
