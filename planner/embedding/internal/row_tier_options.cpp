@@ -309,7 +309,7 @@ class RowTierOptions : private OptionsOfTable {
           routes_.replica_sync(elements, copies, l.group) / real(job_.sync_interval);
       sums.update += routes_.replica_update(elements, table_.dim) / real(job_.sync_interval);
     }
-    // What the fullest member holds; in a bound an average one.
+    // The fullest member counts; in a bound an average one.
     const bool fullest = routes_.fit() == LineFit::kNear;
     HeldPiece piece{route(l.group), fullest ? held : l.rows / l.group, table_.dim,
                     l.accesses / real(job_.devices) + (fullest ? l.hottest : 0), l.group};
