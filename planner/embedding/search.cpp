@@ -339,7 +339,7 @@ void search_few(const PlacementProblem& problem, const SearchOptions& options, d
 void search_large(const PlacementProblem& problem, const SearchOptions& options, double scale,
                   internal::LocalSearch& local, internal::Budget& budget,
                   internal::Incumbents& best_found, SearchResult& result) {
-  internal::PhaseBound phases(problem, internal::kManyStarts);
+  internal::PhaseBound phases(problem, internal::kManyStarts, false);
   if (internal::leave_to_rival(problem, phases, options, result)) {
     return;
   }

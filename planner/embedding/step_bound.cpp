@@ -29,7 +29,7 @@ double bound_of(const PlacementProblem& problem, double enough) {
     ceiling *= kAbove;
     const Femtoseconds most = to_load(ceiling);
     bound = std::max(
-        bound, load_seconds(internal::PhaseBound(problem, 0).raise(most, most, nodes)));
+        bound, load_seconds(internal::PhaseBound(problem, 0, false).raise(most, most, nodes)));
   }
   return bound;
 }

@@ -50,11 +50,11 @@ struct Node {
 
 class PhaseBound::Tree {
  public:
-  Tree(const PlacementProblem& problem, std::size_t starts)
+  Tree(const PlacementProblem& problem, std::size_t starts, bool memory)
       : problem_(problem),
         phases_(problem.phases()),
         kept_(starts),
-        items_of_(problem, kFew),
+        items_of_(problem, kFew, memory),
         tables_(items_of_.tables()),
         used_(items_of_.routes()) {}
 
@@ -519,8 +519,8 @@ class PhaseBound::Tree {
   std::set<std::vector<std::int32_t>> seen_;
 };
 
-PhaseBound::PhaseBound(const PlacementProblem& problem, std::size_t starts)
-    : tree_(std::make_unique<Tree>(problem, starts)) {}
+PhaseBound::PhaseBound(const PlacementProblem& problem, std::size_t starts, bool memory)
+    : tree_(std::make_unique<Tree>(problem, starts, memory)) {}
 PhaseBound::~PhaseBound() = default;
 
 Femtoseconds PhaseBound::raise(Femtoseconds in_hand, Femtoseconds enough, std::uint64_t nodes) {

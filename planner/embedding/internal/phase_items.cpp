@@ -131,8 +131,9 @@ std::vector<PhaseItem> items_of(const PlacementProblem& problem, const Placement
 
 }  // namespace
 
-PhaseItems::PhaseItems(const PlacementProblem& problem, std::size_t few)
-    : blocks_(problem.tables.size() > few), scarce_(scarce_tiers(problem)) {
+PhaseItems::PhaseItems(const PlacementProblem& problem, std::size_t few, bool memory)
+    : blocks_(problem.tables.size() > few),
+      scarce_(memory ? scarce_tiers(problem) : std::vector<std::size_t>{}) {
   for (const PlacementTable& table : problem.tables) {
     tables_.push_back(items_of(problem, table, scarce_));
     for (const PhaseItem& item : tables_.back()) {

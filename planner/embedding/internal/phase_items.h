@@ -42,7 +42,7 @@ class PhaseItems {
   };
 
   /// With up to `few` tables there are no blocks: they cost more than they save.
-  PhaseItems(const PlacementProblem& problem, std::size_t few);
+  PhaseItems(const PlacementProblem& problem, std::size_t few, bool memory);
   [[nodiscard]] const std::vector<std::vector<PhaseItem>>& tables() const { return tables_; }
   [[nodiscard]] std::uint32_t routes() const { return routes_; }
   /// Tiers that the tables might fill, whatever options they take; of others items have no bytes.

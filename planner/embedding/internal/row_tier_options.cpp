@@ -309,14 +309,11 @@ class RowTierOptions : private OptionsOfTable {
           routes_.replica_sync(elements, copies, l.group) / real(job_.sync_interval);
       sums.update += routes_.replica_update(elements, table_.dim) / real(job_.sync_interval);
     }
-    // The fullest member counts; in a bound an average one.
-    const bool fullest = routes_.fit() == LineFit::kNear;
-    HeldPiece piece{route(l.group), fullest ? held : l.rows / l.group, table_.dim,
-                    l.accesses / real(job_.devices) + (fullest ? l.hottest : 0), l.group};
-    const auto whole = [fullest](double bytes) { return fullest ? std::ceil(bytes) : bytes; };
-    sums.bytes += whole(held_bytes(job_, table_, piece).total());
+    HeldPiece piece{route(l.group), held, table_.dim, l.accesses / real(job_.devices) + l.hottest,
+                    l.group};
+    sums.bytes += std::ceil(held_bytes(job_, table_, piece).total());
     piece.share = l.accesses;
-    sums.bytes += whole(arriving_bytes(job_, table_, piece));
+    sums.bytes += std::ceil(arriving_bytes(job_, table_, piece));
   }
 
   /// Seconds of a rank's kernels for the rows of one level, forward and backward: a group of ranks
@@ -385,9 +382,8 @@ class RowTierOptions : private OptionsOfTable {
       grows[kGroupExchange] = false;
       spread_load(o, spread_of(shares_of_ranks(cut, groups_used, used)), grows, routes_.fit());
     }
-    o.bytes[0] = routes_.fit() == LineFit::kNear
-                     ? rounded_up(sums.bytes) + 4096 * static_cast<std::int64_t>(groups_used.size())
-                     : static_cast<std::int64_t>(sums.bytes);
+    o.bytes[0] =
+        rounded_up(sums.bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
     o.routes = one_copy || routes_.fit() == LineFit::kNear ? routes_.charges(travels)
                                                            : routes_.charges_of_copies();
     OptionMeaning m;

@@ -67,8 +67,8 @@ class SlowTierOptions : private OptionsOfTable {
   /// The cache of a member to which a share of the lookups falls.
   [[nodiscard]] workloads::CacheShape shape(const Shard& shard, double share, double bytes,
                                             RowCachePolicy policy) const {
-    return workloads::cache_shape(job_, table_, shard.law, shard.rows, table_.dim,
-                                  lookups_ * share, bytes, policy);
+    return workloads::cache_shape(job_, table_, shard.law, shard.rows, table_.dim, lookups_ * share,
+                                  bytes, policy);
   }
 
   /// A cache of a share of the rows, under the policy that fetches less.
@@ -103,9 +103,10 @@ class SlowTierOptions : private OptionsOfTable {
                           fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
     load(o, shard, route, once);
     // Rows that the busiest member moves; in a bound one with least lookups.
-    const RowTraffic moved = routes_.fit() == LineFit::kNear
-                                 ? cache.shape.expected
-                                 : shape(shard, shard.hot.spread.base, cache.bytes, cache.policy).expected;
+    const RowTraffic moved =
+        routes_.fit() == LineFit::kNear
+            ? cache.shape.expected
+            : shape(shard, shard.hot.spread.base, cache.bytes, cache.policy).expected;
     o.load[lookup_phase(route)] += to_load(routes_.tier_move(*slow, moved.fetched_bytes));
     o.load[kUpdate] += to_load(routes_.tier_move(*slow, moved.written_bytes));
     set_bytes(o, tier, shard, cache, route, once);
@@ -155,8 +156,9 @@ class SlowTierOptions : private OptionsOfTable {
                  EmbeddingRoute route, bool once) const {
     // The fullest member holds so many; in a bound each at least.
     const bool fullest = routes_.fit() == LineFit::kNear;
-    HeldPiece piece{route, fullest ? shard.rows : table_.rows / shard.members, table_.dim,
-                    fullest ? shard.hot.most : 1 / real(shard.members), shard.members, once};
+    HeldPiece piece{route,         fullest ? shard.rows : table_.rows / shard.members,
+                    table_.dim,    fullest ? shard.hot.most : 1 / real(shard.members),
+                    shard.members, once};
     const BytesByPurpose held = held_bytes(job_, table_, piece);
     const double fetched = fullest ? real(cache.shape.slots - cache.shape.capacity) + kMoreRows : 0;
     o.bytes[0] = rounded_up(held.buffers + cache.bytes + fetched * row_);

@@ -138,12 +138,9 @@ WholeTableOptions::SplitRows WholeTableOptions::split_rows(std::int64_t group,
   }
   o.load[kArrival] += to_load(routes_.lengths(bags));  // as many for every member
   o.load[kGroupLookup] += to_load(inside);
-  // The fullest member counts; in a bound an average one.
-  const bool fullest = routes_.fit() == LineFit::kNear;
   const std::int64_t block = (table_.rows + blocks - 1) / blocks;
-  const std::int64_t rows = fullest ? (block + group - 1) / group : table_.rows / (blocks * group);
-  const double asks = fullest ? std::max(share, hot.most) : share;
-  const HeldPiece piece{route, rows, table_.dim, asks, group, once};
+  const std::int64_t rows = (block + group - 1) / group;
+  const HeldPiece piece{route, rows, table_.dim, std::max(share, hot.most), group, once};
   add_route(o, piece);
   set_bytes(o, piece, 1 / real(blocks));
   return {std::move(o), hot.split};
