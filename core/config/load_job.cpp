@@ -289,7 +289,7 @@ Keys<Job> objects_of_jobs() {
           .otherwise("required"),
       known_key<Job>("system", any_form({text_form("a name or a path"), named_form("system")}),
                      "on what", [](const Job& job, W) { return system_json(job.system); })
-          .otherwise(std::string(kDefaultSystem)),
+          .otherwise(kDefaultSystem),
       known_key<Job>("devices", integer_form(1, kMostDevices), "accelerators, or ranks on CPUs",
                      [](const Job& job, W) { return OrderedJson(job.devices); })
           .otherwise("one machine"),
