@@ -6,6 +6,8 @@
 
 namespace stepcast::interop {
 
+constexpr std::int64_t kMostFileLayers = 10'000;  ///< of a model that is read
+
 /// One layer of a file, in words of the workload's pattern; an empty one is not there.
 struct FileLayer {
   std::string mixer = "attention", feed_forward = "mlp";

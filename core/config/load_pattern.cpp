@@ -95,7 +95,9 @@ constexpr std::string_view kExpected =
     "words in the order of layers, such as \"3 x (mamba mlp) attention mlp\": attention, window, "
     "mamba, delta, convolution, mlp, experts; + joins a mixer and what follows it in one layer";
 
-/// Reads `list := item*`, `item := [N x] ( word[+word] | "(" list ")" )`.
+/// Reads `list := item*`, `item := [N x] ( word[+word] | "(" list ")" )`: "3 x (mamba mlp)
+/// attention mlp" is eight layers of one block each, "3 x mamba+experts attention+experts" four of
+/// two.
 class PatternReader {
  public:
   PatternReader(const Value& v, std::string text) : v_(v), text_(std::move(text)) {}
@@ -212,13 +214,7 @@ bool has(const TransformerWorkload& w, MixerKind mixer) {
                      [&](const BlockKind& kind) { return kind.mixer == mixer; });
 }
 
-}  // namespace
-
-std::vector<BlockKind> pattern_from(const Value& v) {
-  return PatternReader(v, v.text(kExpected)).read();
-}
-
-std::string pattern_text(const TransformerWorkload& w) {
+std::string text_of_pattern(const TransformerWorkload& w) {
   const std::string_view recurrent = w.recurrent ? name_of(*w.recurrent) : "";
   std::vector<std::string> words;
   for (const BlockKind& kind : w.pattern) {
@@ -226,6 +222,8 @@ std::string pattern_text(const TransformerWorkload& w) {
   }
   return pattern_text(words);
 }
+
+}  // namespace
 
 Keys<TransformerWorkload> layer_pattern_keys() {
   using T = TransformerWorkload;
@@ -236,7 +234,7 @@ Keys<TransformerWorkload> layer_pattern_keys() {
         [form](const Value& v, T& t, const Reading&) {
           if (t.recurrent) {
             v.reject(
-                "found beside another mixer with a state; give one of mamba, delta and "
+                "found with another mixer with a state; give one of mamba, delta and "
                 "convolution");
           }
           Sizes& mixer = t.recurrent.emplace(form.begin);
@@ -259,9 +257,11 @@ Keys<TransformerWorkload> layer_pattern_keys() {
                      "pattern",
                      text_form("words: mamba, delta, convolution, attention, window, mlp, experts"),
                      "kinds of layers in order, over and over: \"3 x mamba+mlp attention+mlp\"",
-                     [](const Value& v, T& t, const Reading&) { t.pattern = pattern_from(v); },
+                     [](const Value& v, T& t, const Reading&) {
+                       t.pattern = PatternReader(v, v.text(kExpected)).read();
+                     },
                      [](const T& t, const Writing&) {
-                       return t.pattern.empty() ? OrderedJson() : OrderedJson(pattern_text(t));
+                       return t.pattern.empty() ? OrderedJson() : OrderedJson(text_of_pattern(t));
                      })
                      .otherwise("attention and a feed-forward block in each"));
   return keys;
@@ -277,12 +277,12 @@ void check_pattern(const Value& v, const TransformerWorkload& w) {
   }
   const Value at = v.at("pattern", "");
   if (v.find("full_attention_every")) {
-    v.at("full_attention_every", "").reject("found beside pattern, which says it; remove it");
+    v.at("full_attention_every", "").reject("found with pattern, which says it; remove it");
   }
   if (w.moe && w.moe->first_dense_layers > 0) {
     v.at("moe", "")
         .at("first_dense_layers", "")
-        .reject("found beside pattern, which says it; remove it");
+        .reject("found with pattern, which says it; remove it");
   }
   if (has(w, MixerKind::kRecurrent) != w.recurrent.has_value()) {
     at.reject(w.recurrent ? "names no recurrent layer; name some, or remove the mixer"
@@ -308,7 +308,7 @@ void check_pattern(const Value& v, const TransformerWorkload& w) {
                     : "has layers with experts; give moe");
   }
   if (w.parallel_block) {
-    at.reject("found beside parallel_block, whose layers are all alike; use false");
+    at.reject("found with parallel_block, whose layers are all alike; use false");
   }
   const bool whole = std::all_of(w.pattern.begin(), w.pattern.end(), [](const BlockKind& kind) {
     return kind.attends() && kind.feed_forward != FeedForwardKind::kNone;

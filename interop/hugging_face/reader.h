@@ -12,7 +12,6 @@
 namespace stepcast::interop {
 
 constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
-constexpr std::int64_t kMostFileLayers = 10'000;
 
 /// Reads one config.json of Hugging Face transformers and remembers what it read.
 class ConfigReader {

@@ -9,7 +9,7 @@
 namespace stepcast::interop {
 namespace {
 
-constexpr std::size_t kLongestList = 10'000;  // layers
+constexpr auto kLongestList = static_cast<std::size_t>(kMostFileLayers);
 
 /// "([0]*3+[1]*11)" as its 14 numbers, "([0]*3+[1]*1)*2" as twice four; empty where it is not such
 /// a sum of zeros and ones.
@@ -221,8 +221,8 @@ Json megatron_workload(Arguments& a) {
   w["kind"] = "transformer";
   w["name"] = "megatron-lm";
   w["layers"] = a.required("num-layers", "the number of layers");
-  std::vector<FileLayer> layers(static_cast<std::size_t>(
-      std::min<std::int64_t>(w["layers"].get<std::int64_t>(), kLongestList)));
+  std::vector<FileLayer> layers(
+      static_cast<std::size_t>(std::min(w["layers"].get<std::int64_t>(), kMostFileLayers)));
   const std::int64_t hidden = a.required("hidden-size", "the hidden width");
   w["hidden"] = hidden;
   w["heads"] = a.required("num-attention-heads", "the number of attention heads");

@@ -67,9 +67,9 @@ LayerCostProbe::LayerCostProbe(const Job& job, const models::CostModel& model, C
     : job_(job),
       model_(model),
       clock_(clock),
-      costs_(model, clock, job.parallel.overlap.data, kinds_of(job).size() > 1),
       kinds_(kinds_of(job)),
-      counts_(counts_of(*job.workload.transformer())) {
+      counts_(counts_of(*job.workload.transformer())),
+      costs_(model, clock, job.parallel.overlap.data, kinds_.size() > 1) {
   if (job.phase != JobPhase::kTrain) {
     throw InputError("phase", "plans are searched for training steps; use train");
   }
@@ -80,9 +80,9 @@ LayerCostProbe::LayerCostProbe(const LayerCostProbe& other, CostBasis clock)
     : job_(other.job_),
       model_(other.model_),
       clock_(clock),
-      costs_(other.model_, clock, other.job_.parallel.overlap.data, other.kinds_.size() > 1),
       kinds_(other.kinds_),
       counts_(other.counts_),
+      costs_(other.model_, clock, other.job_.parallel.overlap.data, kinds_.size() > 1),
       algorithms_(other.algorithms_),
       graphs_(other.graphs_),
       state_graphs_(other.state_graphs_) {}

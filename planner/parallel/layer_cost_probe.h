@@ -60,6 +60,8 @@ class LayerCostProbe {
   Hop hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const;
 
   [[nodiscard]] bool least() const { return clock_ == CostBasis::kLowerBound; }
+  /// All layers of the model, by block_kinds().
+  [[nodiscard]] const LayerCounts& counts() const { return counts_; }
   /// True if passes depend on the data-parallel group (they gather weights or scatter gradients).
   [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
   /// True if it also depends on the order of passes, as gathers that overlap with one delay the
@@ -166,9 +168,9 @@ class LayerCostProbe {
   Job job_;
   const models::CostModel& model_;
   CostBasis clock_;
-  StageCosts costs_;
   std::vector<BlockKind> kinds_;  ///< block_kinds() of the model; the job's layers are the first
   LayerCounts counts_;            ///< of the model's layers
+  StageCosts costs_;
   /// Algorithms chosen, by what attention depends on.
   struct Algorithms {
     std::mutex mutex;

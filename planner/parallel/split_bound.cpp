@@ -37,7 +37,7 @@ double ClosedFormModel::one_stage_bound(const PlanPoint& point, const Passes& pa
 
 /// Seconds of a micro-batch: all layers of the model, and `share` of what a chunk has besides.
 double ClosedFormModel::work_of(const Passes& passes, ChunkRole role, double share) const {
-  const LayerCounts layers = counts_of(*job_.workload.transformer());
+  const LayerCounts& layers = reduced_.counts();
   const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
   double seconds = share * base_of(passes, role);
   for (const Line& line : {c.forward, c.backward}) {

@@ -75,8 +75,7 @@ void TransformerStage::recurrent_pass(OpKind kind, const char* name, std::int64_
                                       double read, double written) {
   auto op = writer_.compute(kind, name, {shape_.tokens, columns});
   op.in(in).out(out);
-  if (class_of(kind) == OpClass::kMemoryBound &&
-      (kind == OpKind::kNormForward || kind == OpKind::kNormBackward)) {
+  if (kind == OpKind::kNormForward || kind == OpKind::kNormBackward) {
     op.attributes(NormAttributes{Norm::kRmsNorm});
   }
   const double each = static_cast<double>(shape_.tokens) * bits_per_element(compute_) / 8;

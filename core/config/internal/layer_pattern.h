@@ -1,7 +1,4 @@
 #pragma once
-#include <string>
-#include <vector>
-
 #include "core/config/internal/keys.h"
 
 namespace stepcast::config {
@@ -11,11 +8,5 @@ namespace stepcast::config {
 Keys<TransformerWorkload> layer_pattern_keys();
 /// Checks the pattern against what the workload has. Errors: InputError naming the key.
 void check_pattern(const Value& v, const TransformerWorkload& w);
-
-/// Kinds of layers from words: "3 x (mamba mlp) attention mlp" is eight layers of one block each,
-/// "3 x mamba+experts attention+experts" four layers of two. Errors: InputError at `v`.
-std::vector<BlockKind> pattern_from(const Value& v);
-/// The words of a workload's pattern.
-std::string pattern_text(const TransformerWorkload& w);
 
 }  // namespace stepcast::config

@@ -24,7 +24,7 @@ class SpansByTime {
       ends_.push_back(last);
     }
   }
-  /// Those that run between two times, cut to it, in their own order.
+  /// Spans that run between two times, cut to them, in their own order.
   [[nodiscard]] std::vector<OpSpan> within(std::int64_t begin, std::int64_t end) const {
     const auto reaches = std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
     std::vector<std::uint32_t> found;
