@@ -1,5 +1,7 @@
 #include "interop/formats.h"
 
+#include <fmt/ranges.h>
+
 #include "interop/import.h"
 
 namespace stepcast::interop {
@@ -8,9 +10,11 @@ namespace {
 /// A file is read by the first format that recognises it.
 const std::vector<ForeignFormat>& foreign_formats() {
   static const std::vector<ForeignFormat> all{
-      megatron_launch_script(), torchrec_benchmark(),   table_list_format(),
-      hugging_face_config(),    deeprecsys_config(),    torchrec_tables(),
-      dlrm_arguments(),         hugectr_tables(),       hugectr_layers(),
+      megatron_yaml(),          megatron_launch_script(), torchtitan_file(),
+      nanotron_file(),          maxtext_file(),           trainer_file(),
+      deepspeed_file(),         torchrec_benchmark(),     table_list_format(),
+      hugging_face_config(),    deeprecsys_config(),      torchrec_tables(),
+      dlrm_arguments(),         hugectr_tables(),         hugectr_layers(),
       torchrec_sharding_plan(), hugectr_sharding_plan()};
   return all;
 }
@@ -41,16 +45,23 @@ bool describes_model(const config::Source& source) {
 std::string import_to_json(const config::Source& source, int indent) {
   config::OpenedSource opened = config::open_source(source, config::Expected::kModel, library({}));
   if (opened.format == nullptr) {
+    std::vector<std::string_view> known;
+    for (const ForeignFormat& f : foreign_formats()) {
+      if (f.describes_model()) {
+        known.push_back(f.what);
+      }
+    }
     throw InputError(source.label,
-                     "neither a config.json of a Hugging Face model (no \"model_type\"), nor "
-                     "tables of TorchRec or HugeCTR (no \"embedding_bag_collection\" or "
-                     "\"embedding_tables\"), nor arguments of Megatron-LM (no --num-layers)");
+                     fmt::format("is none of what stepcast reads as a model or a job: {}",
+                                 fmt::join(known, ", ")));
   }
   const bool as_job = opened.format->job_of != nullptr;
   const Document d = as_job ? opened.format->job_of(std::move(opened.document), {})
                             : opened.format->workload_of(std::move(opened.document));
   const Value root = Value::root_of(d);
-  (void)config::workload_from(as_job ? root.at("workload", "") : root);  // no command could use it
+  if (const Value workload = as_job ? root.at("workload", "") : root; workload.is_object()) {
+    (void)config::workload_from(workload);  // no command could use it
+  }
   return d.root.dump(indent) + "\n";
 }
 

@@ -24,6 +24,18 @@ using config::Value;
 
 /// Arguments of Megatron-LM's pretrain_gpt.py, one per line or in a launch script -> job.
 ForeignFormat megatron_launch_script();
+/// YAML of Megatron-LM's arguments, of NeMo or Megatron-Bridge -> job.
+ForeignFormat megatron_yaml();
+/// TOML of torchtitan -> job.
+ForeignFormat torchtitan_file();
+/// JSON of DeepSpeed -> job, but for its model.
+ForeignFormat deepspeed_file();
+/// YAML of axolotl, TRL or LLaMA-Factory -> job.
+ForeignFormat trainer_file();
+/// YAML of nanotron -> job.
+ForeignFormat nanotron_file();
+/// YAML of MaxText -> job.
+ForeignFormat maxtext_file();
 /// config.json of a Hugging Face model -> workload.
 ForeignFormat hugging_face_config();
 /// Embedding tables one a line -> job or workload.

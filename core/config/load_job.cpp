@@ -314,6 +314,15 @@ Keys<Job> objects_of_jobs() {
           .otherwise("adam; with tables sgd, and rowwise_adagrad of tables")};
 }
 
+/// Phrases beside those of the workload, which keeps them all.
+void read_approximated(const Value& v, Job& j, const Reading&) {
+  if (auto* model = std::get_if<TransformerWorkload>(&j.workload.model)) {
+    for (const Value& what : v.items("a list of phrases")) {
+      model->approximated.push_back(what.text("what the file says and the job does not"));
+    }
+  }
+}
+
 /// The table of a job.
 const Keys<Job>& job_keys() {
   static const Keys<Job> keys = [] {
@@ -360,6 +369,11 @@ const Keys<Job>& job_keys() {
             .otherwise("that of the system"));
     add(known_key<Job>("host", object_form(host_table()), "the host's share of a step")
             .otherwise("as was fitted"));
+    add(custom_key<Job>(
+            "approximated", list_form(text_form("a phrase")),
+            "what another tool's file says and the job made of it does not; predictions repeat it",
+            read_approximated, [](const Job&, const Writing&) { return OrderedJson(); })
+            .of(kTransformers));
     add(loss_key().written_after("epilogues"));
     add(lora_key().written_after("loss"));
     add(sequence_lengths_key().written_after("lora"));

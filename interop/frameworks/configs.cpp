@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "core/error.h"
 #include "core/job/layer_split.h"
 #include "core/job_split.h"
+#include "interop/frameworks/torchtitan_flavors.h"
 #include "interop/megatron/arguments.h"
 
 namespace stepcast::interop {
@@ -71,29 +71,6 @@ std::vector<std::string> module_parts(const Job& job) {
   }
   return parts;
 }
-
-/// A model that torchtitan has registered: torchtitan/models/*/__init__.py, 2025-12. "ffn" is that
-/// of experts where there are some.
-struct TitanFlavor {
-  const char *model, *flavor;
-  std::int64_t layers, hidden, ffn, experts, vocabulary;
-};
-constexpr std::array kTitanFlavors{TitanFlavor{"llama3", "8B", 32, 4096, 14336, 0, 128256},
-                                   TitanFlavor{"llama3", "70B", 80, 8192, 28672, 0, 128256},
-                                   TitanFlavor{"llama3", "405B", 126, 16384, 53248, 0, 128256},
-                                   TitanFlavor{"qwen3", "0.6B", 28, 1024, 3072, 0, 151936},
-                                   TitanFlavor{"qwen3", "1.7B", 28, 2048, 6144, 0, 151936},
-                                   TitanFlavor{"qwen3", "4B", 36, 2560, 9728, 0, 151936},
-                                   TitanFlavor{"qwen3", "8B", 36, 4096, 12288, 0, 151936},
-                                   TitanFlavor{"qwen3", "14B", 40, 5120, 17408, 0, 151936},
-                                   TitanFlavor{"qwen3", "32B", 64, 5120, 25600, 0, 151936},
-                                   TitanFlavor{"qwen3", "30B-A3B", 48, 2048, 768, 128, 151936},
-                                   TitanFlavor{"qwen3", "235B-A22B", 94, 4096, 1536, 128, 151936},
-                                   TitanFlavor{"deepseek_v3", "16B", 27, 2048, 1408, 64, 102400},
-                                   TitanFlavor{"deepseek_v3", "236B", 60, 5120, 1536, 160, 102400},
-                                   TitanFlavor{"deepseek_v3", "671B", 61, 7168, 2048, 256, 129280},
-                                   TitanFlavor{"gpt_oss", "20b", 24, 2880, 2880, 32, 201088},
-                                   TitanFlavor{"gpt_oss", "120b", 36, 2880, 2880, 128, 201088}};
 
 /// The section [model] of a torchtitan file; a model that is not registered is named by its own
 /// name, with its widths for the flavor to add.

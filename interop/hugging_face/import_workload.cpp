@@ -2,7 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include "interop/formats.h"
+#include "interop/frameworks/training_file.h"
 #include "interop/hugging_face/layer_kinds.h"
 
 // config.json of Hugging Face transformers -> workload, by its keys. The model's type decides only
@@ -290,6 +290,11 @@ Document workload_of_hugging_face(Document d) {
 }
 
 }  // namespace
+
+Json hugging_face_workload(const Value& config, std::string type) {
+  ConfigReader reader(config);
+  return workload_of(reader, std::move(type));
+}
 
 ForeignFormat hugging_face_config() {
   return {.what = "config.json of a Hugging Face model",

@@ -26,7 +26,8 @@ Json megatron_graphs(Arguments& a) {
   return !some ? Json() : Json(whole ? "full" : "layer");
 }
 
-/// The job its arguments describe, without a system.
+}  // namespace
+
 Document job_of_megatron(Document d, const std::vector<std::string>& overrides) {
   const Source source{d.label, d.root.get<std::string>(), d.folder};
   const bool needs_vocabulary =
@@ -85,8 +86,6 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
   d.root = std::move(job);
   return d;
 }
-
-}  // namespace
 
 ForeignFormat megatron_launch_script() {
   return {.what = "arguments of Megatron-LM",

@@ -4,6 +4,8 @@
 
 namespace stepcast::interop {
 
+/// The job without a system that a text of arguments describes.
+Document job_of_megatron(Document d, const std::vector<std::string>& overrides);
 /// The workload that the arguments describe; without a vocabulary where they do not tell its size.
 Json megatron_workload(Arguments& a);
 /// `parallel` of the job.

@@ -85,7 +85,7 @@ struct ParallelSearchResult {
   /// Seconds: all plans that fit and are not among `best` take at least so long.
   double others_at_least = std::numeric_limits<double>::infinity();
   SearchCounts counts;
-  double least_bytes = 0;  ///< of all points that did not fit; 0 when one fits
+  double least_bytes = 0;  ///< of all points that did not fit, reserve included; 0 when one fits
   bool cut = false;
 };
 

@@ -106,8 +106,10 @@ const Split& SplitTable::known(Split& split, ClosedFormModel& path) {
       all[z] =
           path.reduced().states(sharded(split.zeros[z]), path.reduced().states_use_passes(), ends);
       const double mean = mean_weights(all[z], first);
-      note_bytes(mean);
       fit[z] = fits(mean) ? 1 : 0;
+      if (fit[z] == 0) {
+        note_bytes(mean);
+      }
     }
     std::call_once(split.known, [&] {
       split.fits = fit;
@@ -188,6 +190,7 @@ double SplitTable::remoteness(const SearchTask& task) const {
 }
 
 void SplitTable::note_bytes(double bytes) {
+  bytes += options_.reserve;
   double known = least_bytes_.load();
   while ((known == 0 || bytes < known) && !least_bytes_.compare_exchange_weak(known, bytes)) {
   }

@@ -191,6 +191,14 @@ TEST_CASE("where no plan fits, plan exits with 1 and says what is missing", "[cl
   const json j = json::parse(as_json.out);
   CHECK(j.at("plans").empty());
   CHECK_THAT(j.at("infeasible").get<std::string>(), Contains("no plan fits"));
+  // Weights alone fit here and activations do not: what is needed is beyond what there is.
+  const Outcome full =
+      call({"plan", "llama3-8b", "-n", "8", "--mbs", "3", "--gbs", "24", "--zero", "3", "--tp", "1",
+            "--pp", "1", "--cp", "1", "--recompute", "none"});
+  const std::string needs = "smallest needs ";
+  const std::size_t at = full.err.find(needs);
+  REQUIRE(at != std::string::npos);
+  CHECK(std::stod(full.err.substr(at + needs.size())) > 79.1);
 }
 
 TEST_CASE("plan searches what a job fixes of every strategy", "[cli][plan]") {

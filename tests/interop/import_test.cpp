@@ -453,7 +453,7 @@ TEST_CASE("a config.json without what a model needs is rejected", "[config][impo
                             kLlama.substr(kLlama.find("\"tie_word")),
                         R"("hidden_act": "tanh")")),
              Contains("hidden_act") && Contains("silu or gelu"));
-  CHECK_THAT(message("{}"), Contains("neither a config.json"));
+  CHECK_THAT(message("{}"), Contains("is none of what stepcast reads"));
 }
 
 TEST_CASE("a job names a config.json where a workload stands", "[config][import]") {

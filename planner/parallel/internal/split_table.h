@@ -70,7 +70,7 @@ class SplitTable {
   [[nodiscard]] bool fits(double bytes) const {
     return options_.capacity <= 0 || bytes + options_.reserve <= options_.capacity;
   }
-  /// Remembers the least of the bytes that did not fit; 0 if none.
+  /// Remembers the least of the bytes that did not fit, reserve included; 0 if none.
   void note_bytes(double bytes);
   [[nodiscard]] double least_bytes() const { return least_bytes_; }
 

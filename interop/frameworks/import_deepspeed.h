@@ -1,0 +1,10 @@
+#pragma once
+#include "interop/frameworks/training_file.h"
+
+namespace stepcast::interop {
+
+/// Reads what a DeepSpeed configuration says beside model, batch and degrees: `parallel` of the job
+/// holds these.
+void read_deepspeed(TrainingFile& f, Json& job);
+
+}  // namespace stepcast::interop
