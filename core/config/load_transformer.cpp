@@ -157,6 +157,9 @@ const Keys<TransformerWorkload>& transformer_keys() {
             .otherwise("all"),
         written_above(0, integer_key("full_attention_every", &T::full_attention_every, 1,
                                      kMostLayers, "with window: every n-th layer sees all keys")),
+        written_above(0, integer_key("mtp", &T::predictions, 0, 8,
+                                     "layers of multi-token prediction, trained with the model"))
+            .otherwise("0"),
         known_key<T>("moe", object_form(facts_of(experts_keys())), "experts",
                      [](const T& t, W) {
                        return t.moe ? write_keys(experts_keys(), *t.moe, {}) : OrderedJson();
@@ -284,6 +287,14 @@ TransformerWorkload transformer_from(const Value& v) {
         .reject(
             "found true: a gate is modelled beside multi-head or grouped attention without "
             "biases; use false, or leave out mla, parallel_block and gelu");
+  }
+  if (w.predictions > 0) {
+    if (!w.llama_style() || w.dropout || w.parallel_block) {
+      v.at("mtp", "").reject(
+          "multi-token prediction is modelled for layers without biases, dropout and parallel "
+          "blocks; use 0, or another activation");
+    }
+    w.predict_further(w.predictions);
   }
   if (w.llama_style() && !w.mla && w.head_dim % 2 != 0) {
     throw InputError(v.where("head_dim"),

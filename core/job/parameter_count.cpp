@@ -35,8 +35,9 @@ std::int64_t attention(const TransformerWorkload& m) {
 std::int64_t count(const TransformerWorkload& m, std::int64_t sequence, bool active) {
   const bool gpt = !m.llama_style();
   const std::int64_t norm = m.hidden * (gpt ? 2 : 1);
-  std::int64_t layers = 0;
-  for (std::int64_t i = 0; i < m.layers; ++i) {
+  // A projection from two vectors and their norms stand before a layer of predictions.
+  std::int64_t layers = m.predictions * (2 * m.hidden * m.hidden + 2 * norm);
+  for (std::int64_t i = 0; i < m.layers + m.predictions; ++i) {
     const BlockKind kind = m.kind_of(i);
     if (kind.mixer != MixerKind::kNone) {
       layers += norm + (kind.attends() ? attention(m) : m.recurrent->parameters(m.hidden));

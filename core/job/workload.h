@@ -90,8 +90,30 @@ struct TransformerWorkload {
   /// as `window` and `full_attention_every` say, and a feed-forward block or, after
   /// `moe->first_dense_layers`, experts.
   std::vector<BlockKind> pattern;
-  /// The kind of a layer, counted from 0.
+  /// Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2): so many layers more in
+  /// training, each after the one before. Each reads the hidden states beside the embedding of the
+  /// next token, both after norms and through a projection to `hidden`, and predicts one token
+  /// further with the model's head.
+  std::int64_t predictions = 0;
+  BlockKind prediction_kind;
+  /// Predicts so many further tokens in layers like the last, which also have attention and a
+  /// feed-forward block where that has none.
+  void predict_further(std::int64_t tokens) {
+    predictions = 0;
+    prediction_kind = kind_of(layers - 1);
+    if (prediction_kind.mixer == MixerKind::kNone) {
+      prediction_kind.mixer = MixerKind::kAttention;
+    }
+    if (prediction_kind.feed_forward == FeedForwardKind::kNone) {
+      prediction_kind.feed_forward = moe ? FeedForwardKind::kExperts : FeedForwardKind::kDense;
+    }
+    predictions = tokens;
+  }
+  /// The kind of a layer, counted from 0; those after the last are of predictions.
   [[nodiscard]] BlockKind kind_of(std::int64_t layer) const {
+    if (predictions > 0 && layer >= layers) {
+      return prediction_kind;
+    }
     if (!pattern.empty()) {
       return pattern[static_cast<std::size_t>(layer) % pattern.size()];
     }

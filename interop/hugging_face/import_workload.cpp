@@ -159,7 +159,7 @@ void note_additions(ConfigReader& r, const ModelClass& c) {
   }
   if (r.integer_or({"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}, 0) >
       0) {
-    r.approximate("multi-token prediction (a layer and an output layer more for each depth)");
+    r.approximate("multi-token prediction (left out; workload.mtp trains it)");
   }
   if (r.find("vision_config")) {
     r.approximate("what is not text (left out)");

@@ -114,6 +114,9 @@ void add_model(const Job& job, std::vector<std::string>& a) {
   if (m.output_gate) {
     a.emplace_back("--attention-output-gate");
   }
+  if (m.predictions > 0) {
+    number("mtp-num-layers", m.predictions);
+  }
   if (!m.tied_embeddings) {
     a.emplace_back("--untie-embeddings-and-output-weights");
   }
@@ -395,7 +398,8 @@ MegatronSplit megatron_split(const Job& job) {
                     : ranges[i].count > 0 ? "t"
                                           : "";
   }
-  split.layout += "L";
+  split.layout +=
+      std::string(static_cast<std::size_t>(job.workload.transformer()->predictions), 'm') + "L";
   return split;
 }
 

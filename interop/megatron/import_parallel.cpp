@@ -50,7 +50,7 @@ std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layou
       layers.push_back(0);
     } else if (c == 't') {
       ++layers.back();
-    } else if (c != 'm') {  // a layer of multi-token prediction, which is left out
+    } else if (c != 'm') {  // a layer of multi-token prediction, which lies before the loss
       reject(fmt::format("'{}' has no counterpart here", c));
     }
   }

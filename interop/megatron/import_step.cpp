@@ -122,6 +122,13 @@ void read_megatron_step(Arguments& a, Json& job, Json& workload) {
   const bool hidden = drops(a, "hidden-dropout");
   const bool attention = drops(a, "attention-dropout");
   workload["dropout"] = hidden && attention;
+  if (const auto further = a.integer_at_least("mtp-num-layers", 0); further && *further > 0) {
+    if (workload["activation"] == "gelu" || workload["dropout"] == true) {
+      a.approximate("multi-token prediction of layers with biases or dropout (left out)");
+    } else {
+      workload["mtp"] = *further;
+    }
+  }
   if (hidden != attention) {
     a.approximate(
         fmt::format("dropout of {} alone (its kernels, and a byte of mask for each value)",

@@ -30,14 +30,18 @@ std::vector<std::int32_t> values(const std::optional<T>& fixed, std::vector<std:
   return all;
 }
 
-/// Layers with as many parameters that a token passes as the head has, rounded up; 0 for less than
-/// one.
+/// Layers with as many parameters that a token passes as the head and its predictions have, rounded
+/// up; 0 for less than one.
 std::int32_t head_in_layers(const TransformerWorkload& model) {
   TransformerWorkload more = model;
   ++more.layers;
   const std::int64_t layer =
       transformer_active_parameters(more, 1) - transformer_active_parameters(model, 1);
-  const std::int64_t head = model.vocabulary * model.hidden;
+  TransformerWorkload without = model;
+  without.predictions = 0;
+  const std::int64_t head = (1 + model.predictions) * model.vocabulary * model.hidden +
+                            transformer_active_parameters(model, 1) -
+                            transformer_active_parameters(without, 1);
   return head < layer ? 0 : static_cast<std::int32_t>((head + layer - 1) / layer);
 }
 

@@ -253,6 +253,8 @@ constexpr PredictedOnly kPredictedOnly[]{
      [](const Job& j) { return when(transformer(j) != nullptr && j.system.framework.fp8_attention); }},
     {"workload.pattern", "layers of one block or with a state", false, false, "choose a model of equal layers",
      [](const Job& j) { return when(transformer(j) != nullptr && !transformer(j)->pattern.empty()); }},
+    {"workload.mtp", "multi-token prediction", false, false, "set it to 0",
+     [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->predictions > 0); }},
     {"workload.output_gate", "a gate of attention's output", false, false, "set it to false",
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->output_gate); }},
     {"workload.dropout", "dropout", false, false, "set it to false",

@@ -208,8 +208,9 @@ deepspeed: examples/deepspeed/ds_z3_zero3_config.json
 )");
   REQUIRE(factory.lora);
   CHECK(factory.parallel.zero == 3);
-  CHECK_THAT(error_of("model_name_or_path: llama3-8b\nfinetuning_type: lora\nlora_target: banana\n"),
-             Contains("lora_target") && Contains("q_proj"));
+  CHECK_THAT(
+      error_of("model_name_or_path: llama3-8b\nfinetuning_type: lora\nlora_target: banana\n"),
+      Contains("lora_target") && Contains("q_proj"));
   CHECK_THAT(error_of("base_model: nobody/knows-this\nsequence_len: 64\n"),
              Contains("nobody/knows-this"));
 }
@@ -283,16 +284,19 @@ constexpr const char* kSizes = R"(
 )";
 
 TEST_CASE("a job is read from YAML around Megatron", "[interop][frameworks]") {
-  const Job arguments = job_of("ENV_VARS:\n  NCCL_IB_TIMEOUT: 19\nMODEL_ARGS:\n" + [] {
-    std::string dashed;
-    for (const char c : std::string(kSizes)) {
-      dashed += c == '_' ? '-' : c;
-    }
-    for (std::size_t at = 0; (at = dashed.find("\n  ", at)) != std::string::npos; at += 5) {
-      dashed.insert(at + 3, "--");
-    }
-    return dashed;
-  }() + R"(
+  const Job arguments = job_of(
+      "ENV_VARS:\n  NCCL_IB_TIMEOUT: 19\nMODEL_ARGS:\n" +
+          [] {
+            std::string dashed;
+            for (const char c : std::string(kSizes)) {
+              dashed += c == '_' ? '-' : c;
+            }
+            for (std::size_t at = 0; (at = dashed.find("\n  ", at)) != std::string::npos; at += 5) {
+              dashed.insert(at + 3, "--");
+            }
+            return dashed;
+          }() +
+          R"(
   --group-query-attention: true
   --swiglu: true
   --vocab-size: 128256
@@ -306,13 +310,14 @@ TEST_CASE("a job is read from YAML around Megatron", "[interop][frameworks]") {
   --use-distributed-optimizer: true
   --recompute-activations: false
   --bf16: true
-)", {"devices=16"});
+)",
+      {"devices=16"});
   CHECK(arguments.workload.transformer()->kv_heads == 8);
   CHECK(arguments.parallel.tensor == 2);
   CHECK(arguments.parallel.zero == 1);
   CHECK(arguments.parallel.recompute.kind == RecomputeKind::kNone);
   const Job nemo = job_of("model:\n  _target_: some.Provider\n  gated_linear_unit: true\n" +
-                          std::string(kSizes) + R"(  vocab_size: 128256
+                              std::string(kSizes) + R"(  vocab_size: 128256
   tensor_model_parallel_size: 4
   pipeline_model_parallel_size: 2
   virtual_pipeline_model_parallel_size: 4
@@ -323,7 +328,8 @@ train:
   global_batch_size: 64
 ddp: {use_distributed_optimizer: true, overlap_grad_reduce: true, grad_reduce_in_fp32: false}
 mixed_precision: bf16_mixed
-)", {"devices=32"});
+)",
+                          {"devices=32"});
   CHECK(nemo.parallel.virtual_stages == 4);
   CHECK(nemo.formats.gradient == Format::kBf16);
   CHECK(nemo.workload.transformer()->activation == Activation::kSwiGlu);
@@ -366,9 +372,9 @@ TEST_CASE("exported plans are read back as they were", "[interop][frameworks][pr
       return config::load_job(config::text_source(text, "file"), more, kLibrary);
     };
     const Recompute& again = plan.parallel.recompute;  // torchtitan selects single ops
-    const bool says = again.kind == RecomputeKind::kNone || again.kind == RecomputeKind::kFull ||
-                      (again.kind == RecomputeKind::kSelective &&
-                       !plan.workload.transformer()->parallel_block);
+    const bool says =
+        again.kind == RecomputeKind::kNone || again.kind == RecomputeKind::kFull ||
+        (again.kind == RecomputeKind::kSelective && !plan.workload.transformer()->parallel_block);
     if (!broken_rule(plan, TrainingFramework::kTorchtitan) && plan.parallel.zero != 1 &&
         plan.parallel.zero != 2 && (plan.parallel.zero == 3 || plan.parallel.context == 1) &&
         says) {

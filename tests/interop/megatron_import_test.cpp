@@ -232,9 +232,10 @@ TEST_CASE("what Megatron-LM's options cost and a job cannot say is named", "[con
   CHECK_THAT(named("--optimizer sgd"), has("SGD's momentum"));
   CHECK(named("--optimizer sgd --sgd-momentum 0.0").empty());
   CHECK_THAT(named("--deterministic-mode"), has("deterministic kernels"));
+  CHECK_THAT(named("--mtp-num-layers 1"), has("multi-token prediction of layers with biases"));
+  CHECK(named("--swiglu --mtp-num-layers 1").empty());
   CHECK_THAT(named("--exp-avg-dtype bf16"), has("Adam's moments in bf16 and fp32"));
   CHECK(named("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16").empty());
-  CHECK_THAT(named("--mtp-num-layers 1"), has("multi-token prediction"));
   CHECK_THAT(named("--recompute-granularity selective --recompute-modules mlp shared_experts"),
              has("recomputed modules shared_experts"));
   CHECK(named("--recompute-granularity selective --recompute-modules core_attn").empty());

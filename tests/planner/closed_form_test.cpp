@@ -174,6 +174,45 @@ TEST_CASE("so it is with layers of several kinds", "[planner][parallel][fast_pat
   CHECK(applied >= 30);
 }
 
+TEST_CASE("so it is with predictions of further tokens", "[planner][parallel][fast_path][mtp]") {
+  std::mt19937 rng(53);
+  int compared = 0;
+  int applied = 0;
+  for (int i = 0; compared < 60 && i < 600; ++i) {
+    Job job = random_transformer(rng);
+    auto& model_of_job = std::get<TransformerWorkload>(job.workload.model);
+    if (i % 3 == 0) {
+      give_pattern(job, rng);
+    }
+    const auto point = random_point(job, rng);
+    if (!point || !model_of_job.llama_style() || model_of_job.parallel_block) {
+      continue;
+    }
+    model_of_job.predict_further(1 + i % 2);
+    ++compared;
+    const models::CostModel model(job.system, job.calibration);
+    ClosedFormModel path(job, model);
+    const StepForecast forecast = path.forecast(*point);
+    INFO("job " << i << ": " << describe(*point) << " of " << model_of_job.layers << " layers");
+    const double bytes = full_memory(job, *point);
+    if (point->recompute == RecomputeKind::kFirstLayers) {
+      CHECK(forecast.bytes >= bytes * (1 - 1e-9));
+      CHECK(forecast.bytes <= bytes * 1.05);
+    } else {
+      CHECK(forecast.bytes == Approx(bytes).epsilon(1e-8));  // shards end at whole elements
+    }
+    const double seconds = simulated(job, *point, model);
+    ClosedFormModel least(job, model, CostBasis::kLowerBound);
+    CHECK(least.forecast(*point).seconds <= seconds * 1.005);
+    if (path.applies()) {
+      ++applied;
+      CHECK(forecast.seconds == Approx(seconds).epsilon(0.01));
+    }
+  }
+  CHECK(compared == 60);
+  CHECK(applied >= 20);
+}
+
 TEST_CASE("so it is with windows and latent attention over context ranks",
           "[planner][parallel][fast_path][context]") {
   std::mt19937 rng(31);

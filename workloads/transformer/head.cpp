@@ -24,15 +24,16 @@ bool copies(LossKind kind) { return kind == LossKind::kCopied || kind == LossKin
 
 void TransformerStage::plan_head() {
   ProgramBuilder& b = writer_.builder();
-  ends_.norm = b.activation("head.norm", shape_.rows, shape_.model.hidden, compute_);
-  ends_.norm_statistics = b.activation("head.norm_statistics", shape_.rows, 2, Format::kFp32);
-  const std::int64_t rows = shape_.inference ? shape_.samples : shape_.tokens;
+  ends_.norm = b.activation("head.norm", shape_.head_rows(), shape_.model.hidden, compute_);
+  ends_.norm_statistics =
+      b.activation("head.norm_statistics", shape_.head_rows(), 2, Format::kFp32);
+  const std::int64_t rows = shape_.inference ? shape_.samples : shape_.head_tokens();
   const Format format = job_.loss.kind == LossKind::kFused ? compute_ : Format::kFp32;
   if (job_.loss.chunks > 1) {
     ends_.logits =
         writer_.workspace("head.logits", rows / job_.loss.chunks, shape_.vocabulary, format);
     ends_.input_gradient =
-        b.activation("head.input_gradient", shape_.tokens, shape_.model.hidden, compute_);
+        b.activation("head.input_gradient", shape_.head_tokens(), shape_.model.hidden, compute_);
     ends_.weight_gradient =
         b.activation("head.weight_gradient", shape_.vocabulary, shape_.model.hidden, compute_);
   } else {
@@ -44,7 +45,8 @@ void TransformerStage::plan_head() {
 void TransformerStage::head_forward(TensorId input) {
   const std::int64_t v = shape_.vocabulary;
   const std::int64_t h = shape_.model.hidden;
-  norm_forward("head.norm", "head.norm", input, ends_.norm, ends_.norm_statistics);
+  norm_forward("head.norm", "head.norm", input, ends_.norm, ends_.norm_statistics, false,
+               predicted());
   const TensorId head = parameter(head_weight()).weight;
   if (shape_.inference) {  // only the last token of each sequence has a successor to choose
     gemm({"head.logits", shape_.samples, v, h, ends_.norm, head, ends_.logits,
@@ -54,7 +56,7 @@ void TransformerStage::head_forward(TensorId input) {
   const Gathered x = gathered("head.gather", ends_.norm, Rows::kInput);
   writer_.await(x.ready);
   const std::int64_t chunks = job_.loss.chunks;
-  const std::int64_t n = shape_.tokens / chunks;
+  const std::int64_t n = shape_.head_tokens() / chunks;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const TensorId logits = product_logits();
     gemm({"head.logits", n, v, h, x.tensor, head, logits, op_flags::kTransposeB,
@@ -86,7 +88,7 @@ TensorId TransformerStage::product_logits() {
   if (!copies(job_.loss.kind) || bits_per_element(compute_) >= 32) {
     return ends_.logits;
   }
-  return writer_.workspace("head.narrow_logits", shape_.tokens / job_.loss.chunks,
+  return writer_.workspace("head.narrow_logits", shape_.head_tokens() / job_.loss.chunks,
                            shape_.vocabulary, compute_);
 }
 
@@ -103,7 +105,7 @@ void TransformerStage::widen_logits(TensorId logits) {
     copy_logits("loss.widen", logits, ends_.logits);
     return;
   }
-  const TensorId wide = writer_.workspace("loss.wide", shape_.tokens / job_.loss.chunks,
+  const TensorId wide = writer_.workspace("loss.wide", shape_.head_tokens() / job_.loss.chunks,
                                           shape_.vocabulary, Format::kFp32);
   copy_logits("loss.widen", logits, wide);
   copy_logits("loss.exponentials", wide, ends_.logits);
@@ -148,7 +150,7 @@ void TransformerStage::loss_and_gradient(std::int64_t n) {
 /// PyTorch's: a copy in fp32, log-probabilities, and in the backward pass the gradients of both and
 /// the copy back. Each kernel reads and writes all of its operands.
 void TransformerStage::eager_loss() {
-  const std::int64_t n = shape_.tokens;
+  const std::int64_t n = shape_.head_tokens();
   const std::int64_t v = shape_.vocabulary;
   const TensorId probabilities = writer_.workspace("loss.log_probabilities", n, v, Format::kFp32);
   const TensorId gradient = writer_.workspace("loss.probability_gradient", n, v, Format::kFp32);
@@ -173,7 +175,7 @@ void TransformerStage::eager_loss() {
 }
 
 void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {
-  const std::int64_t n = shape_.tokens;
+  const std::int64_t n = shape_.head_tokens();
   const std::int64_t h = shape_.model.hidden;
   const std::int64_t v = shape_.vocabulary;
   const auto& head = parameter(head_weight());
@@ -186,7 +188,8 @@ void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {
         .in({ends_.weight_gradient, head.gradient})
         .out({head.gradient});
   } else if (job_.loss.chunks == 1) {
-    const TensorId partial = writer_.workspace("partial", n, h, compute_);
+    const TensorId partial =
+        writer_.workspace(predictions_.empty() ? "partial" : "head.partial", n, h, compute_);
     const Gathered x = trains(head_weight()) ? gathered("head.gather", ends_.norm, Rows::kInput)
                                              : Gathered{ends_.norm};
     narrow_logits();
@@ -198,8 +201,13 @@ void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {
           op_flags::kTransposeA | op_flags::kAccumulate, ProductPlace::kWide});
   }
   writer_.await(d_norm.ready);
+  std::vector<TensorId> gradients;
+  for (std::size_t k = 0; k < predictions_.size(); ++k) {
+    gradients.push_back(prediction_gradient(k));
+  }
   norm_backward("head.norm_gradient", "head.norm",
-                {d_norm.tensor, input, ends_.norm_statistics, d_norm.tensor, input_gradient});
+                {d_norm.tensor, input, ends_.norm_statistics, d_norm.tensor, input_gradient,
+                 predicted(), gradients});
 }
 
 }  // namespace stepcast::workloads

@@ -280,20 +280,25 @@ void TransformerStage::dequantise_layer(std::int64_t layer) {
 }
 
 void TransformerStage::norm_forward(const char* name, const std::string& parameter_name, TensorId x,
-                                    TensorId y, TensorId statistics, bool narrow) {
-  std::vector<TensorId> in{x, parameter(parameter_name + ".gamma").weight};
+                                    TensorId y, TensorId statistics, bool narrow,
+                                    const std::vector<TensorId>& more) {
+  const TensorId gamma = parameter(parameter_name + ".gamma").weight;
+  const std::int64_t rows = rows_of(statistics);
+  std::vector<TensorId> in{x};
+  in.insert(in.end(), more.begin(), more.end());
+  in.push_back(gamma);
   if (gpt_) {
     in.push_back(parameter(parameter_name + ".beta").weight);
   }
   const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
-  const std::int64_t columns = columns_of(in[1]);
-  auto op = writer_.compute(OpKind::kNormForward, name, {shape_.rows, columns});
+  const std::int64_t columns = columns_of(gamma);
+  auto op = writer_.compute(OpKind::kNormForward, name, {rows, columns});
   op.in(in).out({y, statistics}).attributes(NormAttributes{norm});
   set_narrow(y, narrow && fuses_quantise());
   if (holds_narrow(y)) {
     const double saved = (bits_per_element(compute_) - bits_per_element(products_, 1024)) / 8;
     op.work(op.op().flops, op.op().bytes_read,
-            op.op().bytes_written - Bytes(static_cast<double>(shape_.rows * columns) * saved));
+            op.op().bytes_written - Bytes(static_cast<double>(rows * columns) * saved));
   }
 }
 
@@ -301,10 +306,13 @@ void TransformerStage::norm_forward(const char* name, const std::string& paramet
 void TransformerStage::norm_backward(const char* name, const std::string& parameter_name,
                                      const NormGradient& g) {
   const bool residual = g.residual != g.branch;
-  std::vector<TensorId> in{g.branch, g.input, parameter(parameter_name + ".gamma").weight,
-                           g.statistics};
+  const TensorId gamma = parameter(parameter_name + ".gamma").weight;
+  std::vector<TensorId> in{g.branch, g.input};
+  in.insert(in.end(), g.more_inputs.begin(), g.more_inputs.end());
+  in.insert(in.end(), {gamma, g.statistics});
   const bool trained = trains(parameter_name + ".gamma");
   std::vector<TensorId> out{g.out};
+  out.insert(out.end(), g.more_outs.begin(), g.more_outs.end());
   if (trained) {
     out.push_back(parameter(parameter_name + ".gamma").gradient);
   }
@@ -315,7 +323,8 @@ void TransformerStage::norm_backward(const char* name, const std::string& parame
     out.push_back(parameter(parameter_name + ".beta").gradient);
   }
   const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
-  auto op = writer_.compute(OpKind::kNormBackward, name, {shape_.rows, columns_of(in[2])});
+  auto op =
+      writer_.compute(OpKind::kNormBackward, name, {rows_of(g.statistics), columns_of(gamma)});
   op.in(in).out(out).attributes(NormAttributes{norm});
   if (residual) {
     op.work(op.op().flops, op.op().bytes_read * 1.5, op.op().bytes_written);
@@ -392,8 +401,11 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.moe) {
     return {part, -1};  // gathered when its weight gradient is made
   }
-  const TensorId whole = writer_.workspace(kWorkspaces.at(static_cast<std::size_t>(rows)),
-                                           shape_.tokens, columns_of(part), compute_);
+  const std::int64_t tokens = rows_of(part) * shape_.tensor;
+  const char* of_all =
+      tokens == shape_.tokens ? "" : "head.";  // its rows are those of predictions too
+  const TensorId whole = writer_.workspace(of_all + kWorkspaces.at(static_cast<std::size_t>(rows)),
+                                           tokens, columns_of(part), compute_);
   if (is_gradient && of_layer && fuses_quantise()) {
     cast(std::string(name) + ".quantise", part, bits_per_element(compute_) / 8, 1);
     set_narrow(whole, true);
@@ -403,7 +415,7 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   OpWriter::Transfer t;
   t.kind = OpKind::kAllGather;
   t.name = name;
-  t.elements = shape_.tokens * columns_of(part);
+  t.elements = tokens * columns_of(part);
   t.in = {part};
   t.out = {whole};
   t.communicator = communicators_.tensor;
@@ -434,7 +446,8 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId 
     return {partial, -1};
   }
   const std::int64_t columns = columns_of(partial);
-  const std::int64_t elements = shape_.tokens * columns;
+  const std::int64_t tokens = rows_of(partial);
+  const std::int64_t elements = tokens * columns;
   if (!shape_.sequence_parallel) {
     return {partial, reduce_in_place(name, partial, elements, Reduction::kSum)};
   }
@@ -443,7 +456,9 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId 
   t.name = name;
   t.elements = elements;
   t.in = {partial};
-  t.out = {writer_.workspace(workspace, shape_.rows, columns, compute_)};
+  const char* of_all = tokens == shape_.tokens ? "" : "head.";
+  t.out = {writer_.workspace(of_all + std::string(workspace), tokens / shape_.tensor, columns,
+                             compute_)};
   t.communicator = communicators_.tensor;
   t.format = compute_;
   return {t.out.front(), writer_.transfer(Channel::kTensor, t)};

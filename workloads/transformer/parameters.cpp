@@ -89,9 +89,14 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
   }
   freeze(specs, 0, false);
   const LayerRange& range = shape_.range(stage_, chunk);
-  for (std::int64_t layer = range.first + range.count - 1; layer >= range.first; --layer) {
+  const std::int64_t predictions = has_head(chunk) ? shape_.predictions : 0;
+  for (std::int64_t layer = range.first + range.count + predictions - 1; layer >= range.first;
+       --layer) {
     const std::size_t first = specs.size();
     add_layer_parameters(layer, specs);
+    if (layer >= shape_.model.layers) {
+      add_prediction_parameters(layer, specs);
+    }
     freeze(specs, first, true);
     if (job_.lora) {
       add_adapter_parameters(fmt::format("layer.{}.", layer), specs);
@@ -105,12 +110,13 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
       }
     }
   }
-  if (has_embedding(chunk)) {
+  const bool copies = predictions > 0 && shape_.ends_apart() && !tied;  // what they look up
+  if (has_embedding(chunk) || copies) {
     const std::size_t first = specs.size();
     add_embedding_parameters(specs);
     freeze(specs, first, false);
     for (std::size_t i = first; i < specs.size(); ++i) {
-      specs[i].unit = kEmbeddingUnit;
+      specs[i].unit = copies ? kHeadUnit : kEmbeddingUnit;
     }
   }
   return specs;
@@ -203,8 +209,7 @@ void TransformerStage::add_latent_parameters(const std::string& at,
     return uniform_bound(1 / std::sqrt(static_cast<double>(inputs)));
   };
   const auto whole = [&](const std::string& name, std::int64_t columns) {
-    specs.push_back({name, h, columns, {piece(name, columns, scale(h))}, replicated});
-    specs.back().of_product = true;
+    add_whole_matrix(name, columns, specs);
   };
   const std::int64_t queries = shape_.heads * a.query_dim();
   const std::string query = at + "attention.query_";
@@ -312,6 +317,24 @@ void TransformerStage::add_expert_parameters(const std::string& at,
   }
 }
 
+void TransformerStage::add_norm(const std::string& name, std::vector<ParameterSpec>& specs) const {
+  specs.push_back(
+      constant(name, shape_.model.hidden, 1,
+               shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone));
+}
+
+void TransformerStage::add_whole_matrix(const std::string& name, std::int64_t columns,
+                                        std::vector<ParameterSpec>& specs) const {
+  const std::int64_t h = shape_.model.hidden;
+  const double scale = uniform_bound(1 / std::sqrt(static_cast<double>(h)));
+  specs.push_back({name,
+                   h,
+                   columns,
+                   {piece(name, columns, scale)},
+                   shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone});
+  specs.back().of_product = true;
+}
+
 void TransformerStage::add_embedding_parameters(std::vector<ParameterSpec>& specs) const {
   const std::int64_t h = shape_.model.hidden;
   const double scale = uniform_bound(kEmbeddingDeviation);
@@ -320,7 +343,8 @@ void TransformerStage::add_embedding_parameters(std::vector<ParameterSpec>& spec
         column_parallel("embedding.positions", shape_.positions, h / shape_.tensor, scale));
   }
   specs.push_back(row_parallel("embedding.weight", shape_.vocabulary, h, scale));
-  const bool copied = shape_.model.tied_embeddings && shape_.ends_apart();
+  const bool copied =
+      (shape_.model.tied_embeddings || shape_.predictions > 0) && shape_.ends_apart();
   specs.back().sum = copied ? GradientSum::kOverEnds : GradientSum::kNone;
 }
 

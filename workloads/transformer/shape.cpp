@@ -116,6 +116,7 @@ TransformerShape transformer_shape(const Job& job) {
   s.samples = job.batch.micro;
   s.context = p.context;
   s.inference = job.phase != JobPhase::kTrain;
+  s.predictions = s.inference ? 0 : m.predictions;
   s.algorithm = context_algorithm(job);
   s.sequence = job.batch.sequence / p.context;
   s.held_sequences = s.samples;

@@ -82,6 +82,10 @@ struct TransformerShape {
   std::int64_t held_sequences = 1;  ///< sequences of a micro-batch that it holds some of
   std::int64_t tokens = 1;          ///< of a micro-batch: rows between a gather and a reduction
   std::int64_t rows = 1;  ///< rows elsewhere: tokens, or tokens / tensor under sequence parallelism
+  std::int64_t predictions = 0;  ///< tokens further that are predicted in training
+  /// Tokens whose logits the head makes, and rows of its norm.
+  [[nodiscard]] std::int64_t head_tokens() const { return tokens * (1 + predictions); }
+  [[nodiscard]] std::int64_t head_rows() const { return rows * (1 + predictions); }
   std::int64_t heads = 1, kv_heads = 1;
   std::int64_t kv_copies = 1;  ///< tensor ranks that hold the same key and value heads
   std::int64_t core_dim = 1;   ///< head width of the attention core

@@ -74,6 +74,7 @@ void TransformerStage::plan_tensors() {
       ends_.embedding_mask = b.activation("embedding.mask", shape_.rows, h, Format::kInt8);
     }
     if (has_head(chunk)) {
+      plan_predictions(c.output);
       plan_head();
     }
     chunks_.push_back(std::move(c));
@@ -134,7 +135,8 @@ void TransformerStage::write_begin() {
   const bool reads_tokens = stage_ == 0 || stage_ == last;
   writer_.set_phase(Phase::kInput);
   if (reads_tokens) {
-    const std::int64_t tokens = shape_.microbatches * shape_.samples * (shape_.sequence + 1);
+    const std::int64_t further = 1 + shape_.predictions;
+    const std::int64_t tokens = shape_.microbatches * shape_.samples * (shape_.sequence + further);
     writer_.compute(OpKind::kLoadBatch, "batch.load", {4 * tokens}).format(Format::kInt32);
   }
   quantise_weights();
@@ -162,6 +164,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
     writer_.part(LayerPart::kLayer, range.first + i, [&] { layer_forward(c.layers[at], output); });
   }
   if (has_head(chunk)) {
+    predictions_forward();
     if (head_unit() == kHeadUnit) {
       writer_.uses_weights(kHeadUnit);
     }
@@ -184,6 +187,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
   if (has_head(chunk)) {
     writer_.adds_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
+    predictions_backward(c.output_gradient);
   } else if (!precedes_own(chunk)) {
     receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false,
             traits_.keeps_outputs ? std::optional(c.output) : std::nullopt);
@@ -242,7 +246,8 @@ void TransformerStage::sum_key_value_gradients() {
   std::vector<std::string> names;
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
     const LayerRange& range = shape_.range(stage_, chunk);
-    for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
+    const std::int64_t end = range.first + range.count + (has_head(chunk) ? shape_.predictions : 0);
+    for (std::int64_t layer = range.first; layer < end; ++layer) {
       if (!shape_.model.kind_of(layer).attends()) {
         continue;
       }

@@ -91,6 +91,13 @@ class TransformerStage {
     std::int64_t layer = 0;
     std::int32_t window = 0;  ///< keys a query sees; 0: all before it
   };
+  /// What the backward pass of a further token's prediction reads.
+  struct Prediction {
+    TensorId hidden = 0, hidden_norm = 0, hidden_statistics = 0;
+    TensorId embedded = 0, embedded_norm = 0, embedded_statistics = 0;
+    TensorId output = 0;
+    LayerTensors layer;
+  };
   /// Residual stream into and out of a chunk, and its gradients; sent and received instances are
   /// per micro-batch.
   struct ChunkTensors {
@@ -111,6 +118,7 @@ class TransformerStage {
   };
   struct NormGradient {
     TensorId branch, input, statistics, residual, out;
+    std::vector<TensorId> more_inputs = {}, more_outs = {};  ///< rows behind those of the first
   };
 
   // Parameters (parameters.cpp).
@@ -118,6 +126,10 @@ class TransformerStage {
   std::vector<ParameterSpec> chunk_parameters(std::int64_t chunk) const;
   void add_layer_parameters(std::int64_t layer, std::vector<ParameterSpec>& specs) const;
   void add_embedding_parameters(std::vector<ParameterSpec>& specs) const;
+  void add_norm(const std::string& name, std::vector<ParameterSpec>& specs) const;
+  /// From `hidden` columns, whole on every tensor rank.
+  void add_whole_matrix(const std::string& name, std::int64_t columns,
+                        std::vector<ParameterSpec>& specs) const;
 
   // Layers (layer.cpp, layer_backward.cpp).
   void layer_forward(const LayerTensors& t, TensorId output);
@@ -303,6 +315,16 @@ class TransformerStage {
   void eager_loss();
   void head_backward(TensorId input, TensorId input_gradient);
 
+  // Multi-token prediction (prediction.cpp).
+  void plan_predictions(TensorId hidden);
+  void add_prediction_parameters(std::int64_t layer, std::vector<ParameterSpec>& specs) const;
+  [[nodiscard]] std::int64_t lookup_unit() const;
+  void predictions_forward();
+  /// Hidden states of the predictions, which the head reads behind the model's.
+  [[nodiscard]] std::vector<TensorId> predicted() const;
+  TensorId prediction_gradient(std::size_t k);
+  void predictions_backward(TensorId hidden_gradient);
+
   // Shared pieces (linear_ops.cpp).
   [[nodiscard]] const ProgramBuilder::Parameter& parameter(const std::string& name) const {
     return parameters_.at(name);
@@ -378,7 +400,9 @@ class TransformerStage {
   }
   /// `narrow`: only products of layers read it, so it may be written in their format.
   void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
-                    TensorId statistics, bool narrow = false);
+                    TensorId statistics, bool narrow = false,
+                    const std::vector<TensorId>& more = {});
+  [[nodiscard]] std::int64_t rows_of(TensorId id) { return writer_.builder().tensor_at(id).rows; }
   void norm_backward(const char* name, const std::string& parameter_name, const NormGradient& g);
   void bias_gradient(const char* name, const std::string& parameter_name, TensorId gradient,
                      std::int64_t rows, std::int64_t columns, const Masks& masks = {});
@@ -475,6 +499,7 @@ class TransformerStage {
   StageParameters parameters_;
   std::vector<ChunkTensors> chunks_;
   EndTensors ends_;
+  std::vector<Prediction> predictions_;
   FrameworkTraits traits_ = job_.system.framework;
   Format compute_;    ///< of activations and weights
   Format products_;   ///< of the layers' matrix products: `compute_` or narrower

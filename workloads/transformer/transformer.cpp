@@ -174,7 +174,7 @@ GraphUnderConstruction build_transformer(const Job& job) {
   if (shape.shards > 1 && shape.shards < shape.replicas) {
     add_shard_groups(graph, job, holders.data);
   }
-  if (shape.model.tied_embeddings && shape.ends_apart()) {
+  if ((shape.model.tied_embeddings || shape.predictions > 0) && shape.ends_apart()) {
     holders.ends = add_ends(graph);
   }
   holders.data.replicas = shape.replicas;

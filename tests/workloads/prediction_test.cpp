@@ -1,0 +1,100 @@
+// Multi-token prediction: parameters, work and memory against hand counts.
+#include <catch2/catch.hpp>
+
+#include "core/job/parameter_count.h"
+#include "tests/workloads/transformer_graphs.h"
+
+using namespace stepcast;
+using namespace stepcast::test;
+
+namespace {
+
+constexpr std::int64_t kHidden = 64;
+constexpr std::int64_t kFeedForward = 96;
+constexpr std::int64_t kTokens = 32;
+constexpr std::int64_t kVocabulary = 128;
+
+Job job_with(std::int64_t predictions) {
+  Job job = llama_job(4, kHidden, 4, 4, kFeedForward, kTokens, kVocabulary);
+  transformer_of(job).predict_further(predictions);
+  split(job, 1, 1, 1, 1);
+  return job;
+}
+
+double flops(const Job& job, std::string_view name) {
+  double all = 0;
+  for (const Program& program : workloads::build_graph(job).programs) {
+    all += sum_over(program, [&](const Op& op, std::string_view of) {
+      return of == name ? op.flops.base() : 0.0;
+    });
+  }
+  return all;
+}
+
+std::int64_t held(const Job& job) {
+  std::int64_t all = 0;
+  for (const Program& program : workloads::build_graph(job).programs) {
+    for (const Tensor& t : program.tensors) {
+      all += t.role == TensorRole::kParameter && !t.is_view() ? t.elements() : 0;
+    }
+  }
+  return all;
+}
+
+// Projections of attention, three matrices of the feed-forward block and two norms.
+constexpr std::int64_t kLayer = 4 * kHidden * kHidden + 3 * kHidden * kFeedForward + 2 * kHidden;
+// Two vectors to one, and a norm of each.
+constexpr std::int64_t kProjection = 2 * kHidden * kHidden + 2 * kHidden;
+
+}  // namespace
+
+TEST_CASE("a prediction has a layer, a projection and no head of its own",
+          "[workloads][transformer][mtp][oracle]") {
+  const std::int64_t n = GENERATE(1, 2);
+  const auto counted = [](const Job& job) {
+    return transformer_parameters(*job.workload.transformer(), kTokens);
+  };
+  CHECK(counted(job_with(n)) - counted(job_with(0)) == n * (kLayer + kProjection));
+  CHECK(held(job_with(n)) - held(job_with(0)) == n * (kLayer + kProjection));
+}
+
+TEST_CASE("a last stage apart looks tokens up in a copy", "[workloads][transformer][mtp][oracle]") {
+  const bool tied = GENERATE(true, false);
+  const auto in_stages = [tied](std::int64_t predictions) {
+    Job job = job_with(predictions);
+    transformer_of(job).tied_embeddings = tied;
+    split(job, 1, 2, 1, 4);
+    return job;
+  };
+  // A head tied to the embedding is the copy that is there anyway.
+  CHECK(held(in_stages(1)) - held(in_stages(0)) ==
+        kLayer + kProjection + (tied ? 0 : kVocabulary * kHidden));
+}
+
+TEST_CASE("the head works on the rows of all predictions",
+          "[workloads][transformer][mtp][oracle]") {
+  const std::int64_t n = GENERATE(1, 2);
+  const Job with = job_with(n), without = job_with(0);
+  for (const char* op : {"head.logits", "head.input_gradient", "head.weight_gradient"}) {
+    INFO(op);
+    CHECK(flops(with, op) == Approx((1 + n) * 2.0 * kTokens * kVocabulary * kHidden));
+    CHECK(flops(without, op) == Approx(2.0 * kTokens * kVocabulary * kHidden));
+  }
+  // Both products of a projection; as much again for the gradients of what they read.
+  CHECK(flops(with, "prediction.hidden") == Approx(n * 2.0 * kTokens * kHidden * kHidden));
+  CHECK(flops(with, "prediction.input_gradient") ==
+        Approx(n * 2 * 2.0 * kTokens * kHidden * kHidden));
+  const auto lookups = [](const Job& job) {
+    return sum_over(workloads::build_graph(job).programs.front(),
+                    [](const Op& op, std::string_view) {
+                      return op.kind == OpKind::kTokenEmbeddingForward ? 1.0 : 0.0;
+                    });
+  };
+  CHECK(lookups(with) == 1 + n);
+}
+
+TEST_CASE("inference makes no further predictions", "[workloads][transformer][mtp]") {
+  Job with = job_with(1), without = job_with(0);
+  with.phase = without.phase = JobPhase::kPrefill;
+  CHECK(held(with) == held(without));
+}
