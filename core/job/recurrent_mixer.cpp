@@ -3,14 +3,11 @@
 #include <numeric>
 
 namespace stepcast {
-namespace {
 
-std::int64_t sum_of(const std::vector<RecurrentMixer::Columns>& parts) {
+std::int64_t RecurrentMixer::width_of(const std::vector<Columns>& parts) {
   return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
                          [](std::int64_t sum, const auto& part) { return sum + part.columns; });
 }
-
-}  // namespace
 
 std::vector<RecurrentMixer::Columns> RecurrentMixer::convolved(std::int64_t tensor) const {
   const std::int64_t k = keys() / tensor;
@@ -67,12 +64,12 @@ std::int64_t RecurrentMixer::norm_columns(std::int64_t tensor) const {
 }
 
 std::int64_t RecurrentMixer::parameters(std::int64_t hidden) const {
-  std::int64_t n = hidden * sum_of(inputs(1)) + values() * hidden;
-  n += sum_of(convolved(1)) * (kernel + (convolution_bias() ? 1 : 0));
+  std::int64_t n = hidden * width_of(inputs(1)) + values() * hidden;
+  n += width_of(convolved(1)) * (kernel + (convolution_bias() ? 1 : 0));
   for (const Columns& gate : narrow_gates(1)) {
     n += gate_rank * (hidden + gate.columns);
   }
-  return n + sum_of(vectors(1)) + norm_columns(1);
+  return n + width_of(vectors(1)) + norm_columns(1);
 }
 
 }  // namespace stepcast

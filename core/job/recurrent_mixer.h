@@ -45,6 +45,7 @@ struct RecurrentMixer {
     const char* name;
     std::int64_t columns;
   };
+  static std::int64_t width_of(const std::vector<Columns>& parts);
   /// Parts of the projection in, first those that go through the convolution.
   [[nodiscard]] std::vector<Columns> inputs(std::int64_t tensor) const;
   [[nodiscard]] std::vector<Columns> convolved(std::int64_t tensor) const;

@@ -28,17 +28,6 @@ constexpr const char* kJob = R"({
       {"name": "a", "rows": 301, "dim": 8, "pooling": 4, "mode": "sum", "access": {"zipf": 1.1}},
       {"name": "b", "rows": 200, "dim": 8, "pooling": 2, "mode": "mean", "access": {"zipf": 0.6}}]}})";
 
-std::vector<double> losses_of(const Outcome& outcome) {
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  std::vector<double> losses;
-  const json result = json::parse(outcome.out);
-  for (const json& step : result["steps"]) {
-    losses.push_back(step["loss"].get<double>());
-  }
-  return losses;
-}
-
 /// `run` of the job, without warm-up.
 class Runs {
  public:

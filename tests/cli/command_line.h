@@ -39,6 +39,15 @@ inline nlohmann::json document(const Outcome& outcome) {
   return nlohmann::json::parse(outcome.out);
 }
 
+/// The losses of the steps that `run` answers with as JSON.
+inline std::vector<double> losses_of(const Outcome& outcome) {
+  std::vector<double> losses;
+  for (const nlohmann::json& step : document(outcome).at("steps")) {
+    losses.push_back(step.at("loss").get<double>());
+  }
+  return losses;
+}
+
 /// Calls end with 2, nothing on standard output, and all of `words` on the other.
 template <class... Words>
 void rejected(const std::vector<std::string>& arguments, const Words&... words) {

@@ -29,17 +29,6 @@ std::string example(const std::string& name) {
   return std::string(STEPCAST_SOURCE_DIR) + "/docs/examples/" + name;
 }
 
-std::vector<double> losses_of(const Outcome& outcome) {
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  std::vector<double> losses;
-  const json result = json::parse(outcome.out);
-  for (const json& step : result["steps"]) {
-    losses.push_back(step["loss"].get<double>());
-  }
-  return losses;
-}
-
 /// Four small tables over which every plan can be laid; two skewed, one wider pooling than rows.
 constexpr const char* kTiny = R"({
   "system": "dgx-h100", "devices": 2, "batch": {"global": 64},

@@ -135,6 +135,32 @@ void give_pattern(Job& job, std::mt19937& rng) {
   }
 }
 
+/// Holds the closed form to the step as simulated: bytes, and seconds where it claims them. True
+/// where it does.
+bool check_against_step(const Job& job, const PlanPoint& point, double of_bytes) {
+  const models::CostModel model(job.system, job.calibration);
+  ClosedFormModel path(job, model);
+  const StepForecast forecast = path.forecast(point);
+  const double bytes = full_memory(job, point);
+  if (point.recompute == RecomputeKind::kFirstLayers) {
+    // Temporaries are those of all kinds recomputed, though only some may be.
+    CHECK(forecast.bytes >= bytes * (1 - 1e-9));
+    CHECK(forecast.bytes <= bytes * 1.05);
+  } else {
+    CHECK(forecast.bytes == Approx(bytes).epsilon(of_bytes));
+  }
+  if (!path.bounds_simulator()) {
+    return false;
+  }
+  const double seconds = simulated(job, point, model);
+  const double error = forecast.seconds / seconds - 1;
+  ClosedFormModel least(job, model, CostBasis::kLowerBound);
+  CHECK(least.forecast(point).seconds <= seconds * 1.005);
+  CHECK(error <= 0.01);
+  CHECK((!path.applies() || std::abs(error) <= 0.01));
+  return path.applies();
+}
+
 TEST_CASE("so it is with layers of several kinds", "[planner][parallel][fast_path][pattern]") {
   std::mt19937 rng(47);
   int compared = 0;
@@ -142,33 +168,14 @@ TEST_CASE("so it is with layers of several kinds", "[planner][parallel][fast_pat
   for (int i = 0; compared < 60 && i < 400; ++i) {
     Job job = random_transformer(rng);
     give_pattern(job, rng);
-    auto point = random_point(job, rng);
+    const auto point = random_point(job, rng);
     if (!point || point->context > 1) {
       continue;
     }
-    ++compared;
-    const models::CostModel model(job.system, job.calibration);
-    ClosedFormModel path(job, model);
-    const StepForecast forecast = path.forecast(*point);
     INFO("job " << i << ": " << describe(*point) << " of " << job.workload.transformer()->layers
                 << " layers, " << job.workload.transformer()->pattern.size() << " in the pattern");
-    const double bytes = full_memory(job, *point);
-    if (point->recompute == RecomputeKind::kFirstLayers) {
-      // Temporaries are those of all kinds recomputed, though only some may be.
-      CHECK(forecast.bytes >= bytes * (1 - 1e-9));
-      CHECK(forecast.bytes <= bytes * 1.05);
-    } else {
-      CHECK(forecast.bytes == Approx(bytes).epsilon(1e-9));
-    }
-    if (!path.bounds_simulator()) {
-      continue;
-    }
-    const double error = forecast.seconds / simulated(job, *point, model) - 1;
-    CHECK(error <= 0.01);
-    if (path.applies()) {
-      ++applied;
-      CHECK(std::abs(error) <= 0.01);
-    }
+    ++compared;
+    applied += check_against_step(job, *point, 1e-9) ? 1 : 0;
   }
   CHECK(compared == 60);
   CHECK(applied >= 30);
@@ -180,34 +187,18 @@ TEST_CASE("so it is with predictions of further tokens", "[planner][parallel][fa
   int applied = 0;
   for (int i = 0; compared < 60 && i < 600; ++i) {
     Job job = random_transformer(rng);
-    auto& model_of_job = std::get<TransformerWorkload>(job.workload.model);
     if (i % 3 == 0) {
       give_pattern(job, rng);
     }
     const auto point = random_point(job, rng);
-    if (!point || !model_of_job.llama_style() || model_of_job.parallel_block) {
+    auto& model = std::get<TransformerWorkload>(job.workload.model);
+    if (!point || point->context > 1 || !model.llama_style() || model.parallel_block) {
       continue;
     }
-    model_of_job.predict_further(1 + i % 2);
+    model.predict_further(1 + i % 2);
+    INFO("job " << i << ": " << describe(*point) << " of " << model.layers << " layers");
     ++compared;
-    const models::CostModel model(job.system, job.calibration);
-    ClosedFormModel path(job, model);
-    const StepForecast forecast = path.forecast(*point);
-    INFO("job " << i << ": " << describe(*point) << " of " << model_of_job.layers << " layers");
-    const double bytes = full_memory(job, *point);
-    if (point->recompute == RecomputeKind::kFirstLayers) {
-      CHECK(forecast.bytes >= bytes * (1 - 1e-9));
-      CHECK(forecast.bytes <= bytes * 1.05);
-    } else {
-      CHECK(forecast.bytes == Approx(bytes).epsilon(1e-8));  // shards end at whole elements
-    }
-    const double seconds = simulated(job, *point, model);
-    ClosedFormModel least(job, model, CostBasis::kLowerBound);
-    CHECK(least.forecast(*point).seconds <= seconds * 1.005);
-    if (path.applies()) {
-      ++applied;
-      CHECK(forecast.seconds == Approx(seconds).epsilon(0.01));
-    }
+    applied += check_against_step(job, *point, 1e-8) ? 1 : 0;  // shards end at whole elements
   }
   CHECK(compared == 60);
   CHECK(applied >= 20);

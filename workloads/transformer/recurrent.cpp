@@ -20,22 +20,10 @@ using op_flags::kAccumulate;
 using op_flags::kTransposeA;
 using op_flags::kTransposeB;
 
-namespace {
-
-std::int64_t width_of(const std::vector<RecurrentMixer::Columns>& parts) {
-  std::int64_t columns = 0;
-  for (const RecurrentMixer::Columns& part : parts) {
-    columns += part.columns;
-  }
-  return columns;
-}
-
-}  // namespace
-
 TransformerStage::RecurrentWidths TransformerStage::recurrent_widths() const {
   const RecurrentMixer& r = *shape_.model.recurrent;
-  return {width_of(r.inputs(shape_.tensor)), width_of(r.convolved(shape_.tensor)),
-          r.values() / shape_.tensor};
+  return {RecurrentMixer::width_of(r.inputs(shape_.tensor)),
+          RecurrentMixer::width_of(r.convolved(shape_.tensor)), r.values() / shape_.tensor};
 }
 
 std::int64_t TransformerStage::scan_chunk() const {
