@@ -91,7 +91,7 @@ class TransformerStage {
     std::int64_t layer = 0;
     std::int32_t window = 0;  ///< keys a query sees; 0: all before it
   };
-  /// What the backward pass of a further token's prediction reads.
+  /// Tensors that the backward pass of a further token's prediction reads.
   struct Prediction {
     TensorId hidden = 0, hidden_norm = 0, hidden_statistics = 0;
     TensorId embedded = 0, embedded_norm = 0, embedded_statistics = 0;
