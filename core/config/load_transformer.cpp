@@ -30,6 +30,9 @@ const Keys<MixtureOfExperts>& experts_keys() {
       integer_key("shared", &M::shared, 0, 1 << 10, "experts that every token is sent to").usual(0),
       integer_key("ffn_hidden", &M::ffn_hidden, 1, kWidest, "width of an expert")
           .needed("the width of one expert"),
+      written_above(0, integer_key("latent", &M::latent, 0, kWidest,
+                                   "width of the vectors that routed experts read and make"))
+          .otherwise("hidden"),
       integer_key("first_dense_layers", &M::first_dense_layers, 0, kMostLayers,
                   "layers without experts")
           .usual(0),

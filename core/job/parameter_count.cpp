@@ -11,10 +11,11 @@ bool MixtureOfExperts::even() const { return !routing || routing->kind() == Acce
 
 namespace {
 
-/// Two matrices, or three with a gate; `biases` as in GPT's dense layers.
-std::int64_t feed_forward(const TransformerWorkload& m, std::int64_t width, bool biases) {
+/// Two matrices, or three with a gate, from and to `inputs`; `biases` as in GPT's dense layers.
+std::int64_t feed_forward(const TransformerWorkload& m, std::int64_t inputs, std::int64_t width,
+                          bool biases) {
   const std::int64_t fc1 = width * (m.gated() ? 2 : 1);
-  return m.hidden * fc1 + width * m.hidden + (biases ? fc1 + m.hidden : 0);
+  return inputs * fc1 + width * inputs + (biases ? fc1 + inputs : 0);
 }
 
 std::int64_t attention(const TransformerWorkload& m) {
@@ -46,11 +47,13 @@ std::int64_t count(const TransformerWorkload& m, std::int64_t sequence, bool act
       layers += m.parallel_block ? 0 : norm;
     }
     if (kind.feed_forward == FeedForwardKind::kDense) {
-      layers += feed_forward(m, m.ffn_hidden, gpt);
+      layers += feed_forward(m, m.hidden, m.ffn_hidden, gpt);
     } else if (kind.feed_forward == FeedForwardKind::kExperts) {
       const MixtureOfExperts& e = *m.moe;
-      const std::int64_t used = (active ? e.per_token : e.experts) + e.shared;
-      layers += m.hidden * e.experts + used * feed_forward(m, e.ffn_hidden, false);
+      const std::int64_t used = active ? e.per_token : e.experts;
+      layers += m.hidden * e.experts + 2 * m.hidden * e.latent +
+                used * feed_forward(m, m.expert_width(), e.ffn_hidden, false) +
+                e.shared * feed_forward(m, m.hidden, e.ffn_hidden, false);
     }
   }
   const std::int64_t vocabulary = m.vocabulary * m.hidden * (m.tied_embeddings ? 1 : 2);

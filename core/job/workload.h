@@ -19,9 +19,12 @@ class Access;  // core/access/access.h
 /// arXiv 1701.06538; Fedus et al., arXiv 2101.03961). Experts and shared experts have no biases.
 struct MixtureOfExperts {
   std::int64_t experts = 0;
-  std::int64_t per_token = 0;           ///< experts a token is sent to
-  std::int64_t shared = 0;              ///< experts every token passes, of the same width each
-  std::int64_t ffn_hidden = 0;          ///< width of one expert
+  std::int64_t per_token = 0;   ///< experts a token is sent to
+  std::int64_t shared = 0;      ///< experts every token passes, of the same width each
+  std::int64_t ffn_hidden = 0;  ///< width of one expert
+  /// Width of the vectors that routed experts read and make (LatentMoE, Nemotron 3 Super): tokens
+  /// are projected to it before their copies are made, and back once they are combined. 0: hidden.
+  std::int64_t latent = 0;
   std::int64_t first_dense_layers = 0;  ///< layers before the first with experts
   /// Neighbouring experts form `groups` equal groups; all experts of a token lie in at most
   /// `groups_per_token` of them (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
@@ -136,6 +139,10 @@ struct TransformerWorkload {
   /// Features of the model it was made from that this description leaves out or simplifies, each as
   /// a phrase: "multi-token prediction (left out)". Predictions repeat them as warnings.
   std::vector<std::string> approximated;
+  /// Columns of the vectors that routed experts read and make.
+  [[nodiscard]] std::int64_t expert_width() const {
+    return moe && moe->latent > 0 ? moe->latent : hidden;
+  }
   /// True if this layer has experts instead of one feed-forward block.
   [[nodiscard]] bool has_experts(std::int64_t layer) const {
     return kind_of(layer).feed_forward == FeedForwardKind::kExperts;

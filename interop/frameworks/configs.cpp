@@ -148,6 +148,9 @@ void add_nemo_model(const Job& job, Yaml& y) {
     y.entry(2, "num_moe_experts", m.moe->experts);
     y.entry(2, "moe_router_topk", m.moe->per_token);
     y.entry(2, "moe_ffn_hidden_size", m.moe->ffn_hidden);
+    if (m.moe->latent > 0) {
+      y.entry(2, "moe_latent_size", m.moe->latent);
+    }
     y.entry(2, "moe_grouped_gemm", "true");
     y.entry(2, "moe_token_dispatcher_type",
             p.expert_dispatch == ExpertDispatch::kPerMachine ? "flex" : "alltoall");

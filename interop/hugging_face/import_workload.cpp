@@ -12,14 +12,13 @@ namespace stepcast::interop {
 namespace {
 
 /// Keys of layers that a workload cannot say.
-constexpr std::array<std::pair<std::string_view, const char*>, 16> kOtherLayers{
+constexpr std::array<std::pair<std::string_view, const char*>, 15> kOtherLayers{
     {{"mamba_dt_rank", "state-space layers of the first Mamba"},
      {"mamba_d_ssm", "attention and state-space layers side by side"},
      {"num_mem_blocks", "blocks that several layers share"},
      {"attention_hidden_size", "blocks that several layers share"},
      {"ssm_cfg", "state-space layers of the first Mamba"},
      {"state_size", "state-space layers of the first Mamba"},
-     {"moe_latent_size", "experts in a narrower space"},
      {"attn_type_list", "lightning attention"},
      {"lru_width", "recurrent layers"},
      {"compress_ratios", "compressed attention"},
@@ -84,6 +83,9 @@ void read_experts(ConfigReader& r, Json& w, const ModelClass& c, std::int64_t ex
     }
   }
   moe["shared"] = shared;
+  if (const std::int64_t latent = r.integer_or({"moe_latent_size"}, 0); latent > 0) {
+    moe["latent"] = latent;
+  }
   const std::int64_t groups = r.integer_or({"n_group"}, 1);
   const std::int64_t limit = r.integer_or({"topk_group"}, groups);
   const auto method = r.find("topk_method");

@@ -67,6 +67,9 @@ void add_model(const Job& job, std::vector<std::string>& a) {
     number("num-experts", m.moe->experts);
     number("moe-router-topk", m.moe->per_token);
     number("moe-ffn-hidden-size", m.moe->ffn_hidden);
+    if (m.moe->latent > 0) {
+      number("moe-latent-size", m.moe->latent);
+    }
     if (m.moe->groups > 1) {
       number("moe-router-num-groups", m.moe->groups);
       number("moe-router-group-topk", m.moe->groups_per_token);

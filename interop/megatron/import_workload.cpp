@@ -83,6 +83,9 @@ void read_experts(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
   const std::int64_t width =
       a.size("moe-ffn-hidden-size").value_or(w["ffn_hidden"].get<std::int64_t>());
   moe["ffn_hidden"] = width;
+  if (const auto latent = a.size("moe-latent-size")) {
+    moe["latent"] = *latent;
+  }
   if (const auto shared = a.integer_at_least("moe-shared-expert-intermediate-size", 0)) {
     const std::int64_t count = (*shared + width - 1) / width;
     if (*shared % width != 0) {
@@ -165,7 +168,11 @@ void read_hybrid(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
     return;
   }
   a.has("is-hybrid-model");
-  const std::string text = a.text(name);
+  std::string text = a.text(name);
+  if (const std::size_t end = text.find('/'); end != std::string::npos) {  // then of predictions
+    w["mtp"] = std::count(text.begin(), text.end(), '/');
+    text.resize(end);
+  }
   layers.clear();
   for (const char letter : text) {
     const auto layer = letter == '|' ? std::nullopt : hybrid_block(std::string(1, letter));

@@ -33,7 +33,6 @@ constexpr auto kRows = std::to_array<Row>({
      "layers of multi-token prediction (as the last layer)"},
     {"experimental-attention-variant", kOtherStep, "layers of linear or sparse attention"},
     {"linear-*", kOtherStep, "layers of linear attention"},
-    {"moe-latent-size", kOtherStep, "experts on a narrower hidden state"},
     {"heterogeneous-layers-*", kOtherStep, "layers of different shapes"},
     {"perform-rl-step", kOtherStep, "a policy that also generates text"},
     {"export-kd-*", kOtherStep, "distillation: a student and its teacher"},

@@ -231,6 +231,8 @@ constexpr PredictedOnly kPredictedOnly[]{
      "set it to 0, or parallel.expert to a multiple of parallel.tensor", split_experts},
     {"workload.moe.groups_per_token", "a router that keeps tokens inside groups of experts", false, false,
      "leave groups out", [](const Job& j) { return when(experts(j) != nullptr && experts(j)->limits_groups()); }},
+    {"workload.moe.latent", "experts of latent vectors", false, false, "leave it out",
+     [](const Job& j) { return when(experts(j) != nullptr && experts(j)->latent > 0); }},
     {"parallel.expert_dispatch", "exchanges that send a token to each machine once", false, false, "set it to all_to_all",
      [](const Job& j) {
        return when(experts(j) != nullptr && j.parallel.expert > 1 &&

@@ -221,7 +221,6 @@ TEST_CASE("models of other kinds are rejected by what they have", "[config][impo
              Contains("at most 10000"));
   CHECK_THAT(with(R"("mamba_d_ssm": 3072)"), Contains("state-space layers side by side"));
   CHECK_THAT(with(R"("num_mem_blocks": 2)"), Contains("blocks that several layers share"));
-  CHECK_THAT(with(R"("moe_latent_size": 1024)"), Contains("experts in a narrower space"));
   CHECK_THAT(with(R"("block_configs": [{"ffn": {}}])"), Contains("layers of different sizes"));
   CHECK_THAT(with(R"("is_encoder_decoder": true)"), Contains("an encoder and a decoder"));
   CHECK_THAT(with(R"("type_vocab_size": 2)"), Contains("an encoder"));
@@ -319,7 +318,8 @@ TEST_CASE("layers without experts are counted however a file says them", "[confi
   CHECK(dense(R"("moe_layer_interval": 2)") == "mEmEmE");
   CHECK(dense(R"("moe_layer_freq": [0, 1, 1, 1, 1, 1])") == "mEEEEE");
   CHECK(dense(R"("mlp_only_layers": [0, 5])") == "mEEEEm");
-  CHECK(dense(R"("mlp_layer_types": ["dense", "dense", "sparse", "sparse", "sparse", "sparse"])") == "mmEEEE");
+  CHECK(dense(R"("mlp_layer_types": ["dense", "dense", "sparse", "sparse", "sparse", "sparse"])") ==
+        "mmEEEE");
 }
 
 TEST_CASE("a type that is not known is read by its keys and named", "[config][import]") {
@@ -364,6 +364,19 @@ TEST_CASE("hybrids are read layer by layer", "[config][import][pattern]") {
   CHECK(transformer_parameters(nano, 4096) == 3'973'556'832);
   CHECK(kinds(nano).substr(0, 16) == "r--mr--mr--mr-r-");
   CHECK(nano.approximated.empty());
+  // Nemotron 3 Super, 120.7 B parameters: experts of latent vectors.
+  const TransformerWorkload super = imported(R"({"model_type": "nemotron_h", "hidden_size": 4096,
+      "num_hidden_layers": 88, "hybrid_override_pattern": "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM)"
+                                             R"(*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*)"
+                                             R"(EMEMEMEME", "intermediate_size": 2688,
+      "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
+      "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
+      "conv_kernel": 4, "chunk_size": 128, "mlp_hidden_act": "relu2", "n_routed_experts": 512,
+      "num_experts_per_tok": 22, "n_shared_experts": 1, "moe_intermediate_size": 2688,
+      "moe_shared_expert_intermediate_size": 5376, "moe_latent_size": 1024,
+      "time_step_limit": [0.0, Infinity], "vocab_size": 131072})");
+  CHECK(static_cast<double>(transformer_parameters(super, 4096)) == Approx(120.7e9).epsilon(0.002));
+  CHECK(super.expert_width() == 1024);
   const TransformerWorkload next = imported(R"({"model_type": "qwen3_next", "hidden_size": 2048,
       "num_hidden_layers": 48, "full_attention_interval": 4, "num_attention_heads": 16,
       "num_key_value_heads": 2, "head_dim": 256, "linear_num_key_heads": 16,

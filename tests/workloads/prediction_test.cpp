@@ -98,3 +98,49 @@ TEST_CASE("inference makes no further predictions", "[workloads][transformer][mt
   with.phase = without.phase = JobPhase::kPrefill;
   CHECK(held(with) == held(without));
 }
+
+TEST_CASE("experts of latent vectors read and make narrow rows",
+          "[workloads][transformer][latent_experts][oracle]") {
+  constexpr std::int64_t kLatent = 16;
+  const bool sequence_parallel = GENERATE(true, false);
+  const auto job_of = [&](std::int64_t latent) {
+    Job job = llama_job(2, kHidden, 4, 4, kFeedForward, kTokens, kVocabulary);
+    MixtureOfExperts moe;
+    moe.experts = 4;
+    moe.per_token = 2;
+    moe.shared = 1;
+    moe.ffn_hidden = kFeedForward;
+    moe.latent = latent;
+    transformer_of(job).moe = moe;
+    split(job, 2, 1, 2, 2);
+    job.parallel.expert = 2;
+    job.parallel.sequence_parallel = sequence_parallel;
+    return job;
+  };
+  const Job narrow = job_of(kLatent), wide = job_of(0);
+  // In each layer: 4 experts of three matrices less, two projections more.
+  const auto counted = [](const Job& job) {
+    return transformer_parameters(*job.workload.transformer(), kTokens);
+  };
+  CHECK(counted(wide) - counted(narrow) ==
+        2 * (4 * 3 * (kHidden - kLatent) * kFeedForward - 2 * kHidden * kLatent));
+  // Products of experts are as much smaller as their rows, router and shared experts stay.
+  for (const char* op : {"layer.moe.fc1", "layer.moe.fc2", "layer.moe.fc1_weight_gradient"}) {
+    INFO(op);
+    CHECK(flops(narrow, op) == Approx(flops(wide, op) * kLatent / kHidden));
+  }
+  for (const char* op : {"layer.moe.router", "layer.moe.shared.fc1"}) {
+    INFO(op);
+    CHECK(flops(narrow, op) == Approx(flops(wide, op)));
+  }
+  const double rows = sequence_parallel ? kTokens / 2.0 : kTokens;
+  CHECK(flops(narrow, "layer.moe.latent_down") == Approx(2 * 2.0 * rows * kHidden * kLatent));
+  // Rows on their way to the experts are as much narrower.
+  const auto sent = [](const Job& job) {
+    return sum_over(workloads::build_graph(job).programs.front(),
+                    [](const Op& op, std::string_view) {
+                      return op.kind == OpKind::kAllToAll ? static_cast<double>(op.shape[0]) : 0.0;
+                    });
+  };
+  CHECK(sent(narrow) == Approx(sent(wide) * kLatent / kHidden));
+}

@@ -7,6 +7,8 @@
 //        -> fc1 -> activation -> fc2
 //        -> [sort] -> [reduce-scatter] -> [all-to-all] -> combine (+ shared experts) + residual
 //
+// Experts of latent vectors (MixtureOfExperts::latent) get and give rows that are projected to and
+// from their width, whole on every tensor rank; router and shared experts read the rows themselves.
 // With sequence parallelism the sum over tensor ranks happens among the copies; without it the
 // combined rows are partial sums, to which the shared experts add before the usual reduction.
 // With overlap.expert the exchanges have a stream of their own: the shared experts' first half runs
@@ -27,9 +29,13 @@ using op_flags::kTransposeB;
 TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t layer,
                                                                  const std::string& at, bool keep) {
   const ExpertShape& e = *shape_.experts;
-  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t h = e.width;
   const std::int64_t experts = shape_.model.moe->experts;
   ExpertTensors t;
+  if (has_latent_experts()) {
+    t.latent = kept(keep && !job_.lora, at + "moe.latent", shape_.rows, h, compute_);
+    t.combined = kept(keep && !job_.lora, at + "moe.combined", shape_.rows, h, compute_);
+  }
   t.routing = add_routing(layer);
   t.logits = kept(keep, at + "moe.logits", shape_.rows, experts, Format::kFp32);
   t.probabilities = kept(keep, at + "moe.probabilities", shape_.rows, experts, Format::kFp32);
@@ -123,7 +129,7 @@ void TransformerStage::combine_gradient(std::int64_t rows, TensorId from, Tensor
                                         const ExpertTensors& x, std::int64_t part) {
   const bool inside = traits_.probabilities_inside;
   auto op = writer_.compute(inside ? OpKind::kDispatchForward : OpKind::kCombineBackward,
-                            "layer.moe.combine_gradient", {rows, shape_.model.hidden});
+                            "layer.moe.combine_gradient", {rows, shape_.experts->width});
   if (inside) {
     op.in({from, x.probabilities}).out({to});
   } else {
@@ -137,7 +143,7 @@ void TransformerStage::expert_products_forward(const std::string& at, const Laye
                                                TensorId made, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
-  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t h = e.width;
   const Product fc1{
       "layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight, x.fc1};
   const auto activate = [&] {
@@ -160,23 +166,29 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   const TransformerWorkload& m = shape_.model;
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
-  const std::int64_t h = m.hidden;
+  const std::int64_t h = e.width;
   const std::int64_t n = shape_.rows;
   routing_ = x.routing;
-  gemm({"layer.moe.router", n, m.moe->experts, h, t.norm2,
+  gemm({"layer.moe.router", n, m.moe->experts, m.hidden, t.norm2,
         parameter(at + "moe.router.weight").weight, x.logits, 0, ProductPlace::kRouter});
   writer_.compute(OpKind::kRouteForward, "layer.moe.route", {n, m.moe->experts, m.moe->per_token})
       .in({x.logits})
       .out({x.probabilities})
       .format(Format::kFp32)
       .routing(routing_);
-  const TensorId copies = e.once ? t.norm2
+  const TensorId rows_in = has_latent_experts() ? x.latent : t.norm2;
+  if (has_latent_experts()) {
+    gemm({"layer.moe.latent_down", n, h, m.hidden, t.norm2,
+          parameter(at + "moe.latent_down.weight").weight, x.latent, 0,
+          ProductPlace::kWholeOnEach});
+  }
+  const TensorId copies = e.once ? rows_in
                           : experts_are_near()
                               ? x.input
                               : writer_.workspace("moe.copies", e.sent_room, h, compute_);
   if (!e.once) {
     writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {e.sent, h})
-        .in({t.norm2, x.probabilities})
+        .in({rows_in, x.probabilities})
         .out({copies})
         .routing(routing_);
   }
@@ -218,8 +230,12 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
       .compute(OpKind::kCombineForward, "layer.moe.combine",
                {n, h, e.once ? e.once->returned : e.sent})
       .in({returned, x.probabilities})
-      .out({output})
+      .out({has_latent_experts() ? x.combined : output})
       .routing(routing_);
+  if (has_latent_experts()) {
+    gemm({"layer.moe.latent_up", n, m.hidden, h, x.combined,
+          parameter(at + "moe.latent_up.weight").weight, output, 0, ProductPlace::kWholeOnEach});
+  }
 }
 
 void TransformerStage::experts_forward(const std::string& at, const LayerTensors& t,
@@ -263,7 +279,7 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
                                                 TensorId rows, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
-  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t h = e.width;
   const auto& fc1 = parameter(at + "moe.fc1.weight");
   const auto& fc2 = parameter(at + "moe.fc2.weight");
   const TensorId d_activated =
@@ -319,6 +335,37 @@ void TransformerStage::router_backward(const std::string& at, const LayerTensors
         kTransposeA | kAccumulate, ProductPlace::kRouter});
 }
 
+/// Gradient of what experts of latent vectors made of a row; without them as it is.
+TensorId TransformerStage::latent_up_backward(const std::string& at, const ExpertTensors& x,
+                                              TensorId output_gradient) {
+  if (!has_latent_experts()) {
+    return output_gradient;
+  }
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t latent = shape_.experts->width;
+  const auto& up = parameter(at + "moe.latent_up.weight");
+  const TensorId d_latent = writer_.workspace("moe.gradient.latent", shape_.rows, latent, compute_);
+  gemm({"layer.moe.latent_up_input_gradient", shape_.rows, latent, h, output_gradient, up.weight,
+        d_latent, kTransposeB, ProductPlace::kWholeOnEach});
+  gemm({"layer.moe.latent_up_weight_gradient", latent, h, shape_.rows, x.combined, output_gradient,
+        up.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  return d_latent;
+}
+
+void TransformerStage::latent_down_backward(const std::string& at, const LayerTensors& t,
+                                            TensorId latent_gradient, TensorId input_gradient) {
+  if (!has_latent_experts()) {
+    return;
+  }
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t latent = shape_.experts->width;
+  const auto& down = parameter(at + "moe.latent_down.weight");
+  gemm({"layer.moe.latent_down_input_gradient", shape_.rows, h, latent, latent_gradient,
+        down.weight, input_gradient, kTransposeB, ProductPlace::kWholeOnEach});
+  gemm({"layer.moe.latent_down_weight_gradient", h, latent, shape_.rows, t.norm2, latent_gradient,
+        down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+}
+
 /// From the gradient of what the experts of this rank's tokens made to that of the norm's output,
 /// as far as it comes through the routed experts and the router.
 void TransformerStage::routed_backward(const std::string& at, const LayerTensors& t,
@@ -326,18 +373,18 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
                                        const OverlappedWork& beside) {
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
-  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t h = e.width;
   const std::int64_t n = shape_.rows;
   routing_ = x.routing;
+  const TensorId d_output = latent_up_backward(at, x, output_gradient);
   const TensorId copies =
       e.once ? rows_returned() : writer_.workspace("moe.copies", e.sent_room, h, compute_);
   const TensorId rows =
       experts_are_near() ? copies : writer_.workspace("moe.rows", e.computed_room, h, compute_);
   if (!e.once) {
-    combine_gradient(e.sent, output_gradient, copies, x, 0);
+    combine_gradient(e.sent, d_output, copies, x, 0);
   }
-  const auto arrived =
-      send_copies("layer.moe.combine_gradient", e.once ? output_gradient : copies, rows);
+  const auto arrived = send_copies("layer.moe.combine_gradient", e.once ? d_output : copies, rows);
   beside.there();
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
@@ -365,8 +412,9 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
       .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient",
                {n, h, e.once ? e.once->returned : e.sent})
       .in({copies, x.probabilities})
-      .out({input_gradient})
+      .out({has_latent_experts() ? d_output : input_gradient})
       .routing(routing_);
+  latent_down_backward(at, t, d_output, input_gradient);
   router_backward(at, t, probability_gradient(), input_gradient);
 }
 

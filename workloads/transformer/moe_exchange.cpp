@@ -33,7 +33,7 @@ void TransformerStage::await_copies(OpWriter::Event exchange) {
 OpWriter::Event TransformerStage::exchange_copies(const std::string& name, TensorId from,
                                                   TensorId to, CopyWay way, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
-  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t h = e.width;
   OpWriter::Transfer t;
   t.kind = e.to.empty() && !e.once ? OpKind::kAllToAll : OpKind::kAllToAllV;
   t.name = name;
@@ -72,7 +72,7 @@ void TransformerStage::move_rows(OpKind kind, const char* name, TensorId from, T
   OpWriter::Transfer t;
   t.kind = kind;
   t.name = name;
-  t.elements = shape_.experts->part(shape_.experts->computed, part) * shape_.model.hidden;
+  t.elements = shape_.experts->part(shape_.experts->computed, part) * shape_.experts->width;
   t.in = {from};
   t.out = {to};
   t.communicator = communicators_.tensor;
@@ -107,7 +107,7 @@ std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& na
 void TransformerStage::narrow_copies(const std::string& name, TensorId copies) {
   const ExpertShape& e = *shape_.experts;
   const Format format = *job_.formats.expert_dispatch;
-  const std::int64_t elements = (e.once ? shape_.rows : e.sent) * shape_.model.hidden;
+  const std::int64_t elements = (e.once ? shape_.rows : e.sent) * e.width;
   auto op = writer_.compute(OpKind::kCast, name, {elements});
   op.in({copies}).out({copies}).format(format);
   const auto n = static_cast<double>(elements);
@@ -122,10 +122,10 @@ TensorId TransformerStage::received(TensorId rows) {
     return rows;
   }
   if (e.once) {
-    return writer_.workspace("moe.received", e.once->received, shape_.model.hidden, compute_);
+    return writer_.workspace("moe.received", e.once->received, e.width, compute_);
   }
   return e.gathers || sorts_copies()
-             ? writer_.workspace("moe.received", e.received_room, shape_.model.hidden, compute_)
+             ? writer_.workspace("moe.received", e.received_room, e.width, compute_)
              : rows;
 }
 
@@ -133,7 +133,7 @@ TensorId TransformerStage::received(TensorId rows) {
 void TransformerStage::sort_copies(const std::string& name, CopyWay way, TensorId from, TensorId to,
                                    std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
-  writer_.compute(OpKind::kDispatchForward, name, {e.part(e.computed, part), shape_.model.hidden})
+  writer_.compute(OpKind::kDispatchForward, name, {e.part(e.computed, part), e.width})
       .in({from})
       .out({to})
       .attributes(DispatchAttributes{way})
@@ -145,7 +145,7 @@ void TransformerStage::sort_copies(const std::string& name, CopyWay way, TensorI
 void TransformerStage::to_experts(const std::string& name, TensorId copies, TensorId rows,
                                   std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
-  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t h = e.width;
   TensorId at = e.ranks > 1 ? received(rows) : copies;
   if (e.gathers) {
     const TensorId gathered =
@@ -163,7 +163,7 @@ void TransformerStage::to_experts(const std::string& name, TensorId copies, Tens
 OpWriter::Event TransformerStage::from_experts(const std::string& name, TensorId rows,
                                                TensorId copies, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
-  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t h = e.width;
   if (e.once) {
     return exchange_copies(name + ".exchange", received(rows), copies, CopyWay::kBack, part);
   }
@@ -184,7 +184,7 @@ OpWriter::Event TransformerStage::from_experts(const std::string& name, TensorId
 
 /// Sums of this rank's tokens as they come back, where several experts made one.
 TensorId TransformerStage::rows_returned() {
-  return writer_.workspace("moe.returned", shape_.experts->once->returned, shape_.model.hidden,
+  return writer_.workspace("moe.returned", shape_.experts->once->returned, shape_.experts->width,
                            compute_);
 }
 

@@ -209,7 +209,7 @@ void TransformerStage::add_latent_parameters(const std::string& at,
     return uniform_bound(1 / std::sqrt(static_cast<double>(inputs)));
   };
   const auto whole = [&](const std::string& name, std::int64_t columns) {
-    add_whole_matrix(name, columns, specs);
+    add_whole_matrix(name, h, columns, specs);
   };
   const std::int64_t queries = shape_.heads * a.query_dim();
   const std::string query = at + "attention.query_";
@@ -276,6 +276,7 @@ void TransformerStage::add_expert_parameters(const std::string& at,
   const TransformerWorkload& m = shape_.model;
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = m.hidden;
+  const std::int64_t in_width = e.width;
   const double in = uniform_bound(1 / std::sqrt(static_cast<double>(h)));
   const double share = 1 / std::sqrt(2.0 * static_cast<double>(m.layers));
   const auto out = [&](std::int64_t width) {
@@ -291,7 +292,8 @@ void TransformerStage::add_expert_parameters(const std::string& at,
   const GradientSum partial = shape_.tensor > 1 ? GradientSum::kOverTensor : GradientSum::kNone;
   // Each expert's matrix is split over tensor ranks, or whole on one of them.
   const std::int64_t columns_step = e.tensor > 1 ? 1 : 0;
-  specs.push_back(row_parallel(at + "moe.fc2.weight", e.local * e.ffn, h, out(m.moe->ffn_hidden)));
+  specs.push_back(
+      row_parallel(at + "moe.fc2.weight", e.local * e.ffn, in_width, out(m.moe->ffn_hidden)));
   specs.back().replicas = Replicas::kExperts;
   for (ParameterPiece& p : specs.back().pieces) {
     p.tensor_row_step = columns_step * e.ffn;
@@ -299,17 +301,23 @@ void TransformerStage::add_expert_parameters(const std::string& at,
     p.row_group_step = m.moe->ffn_hidden;
     p.expert_row_step = e.local * m.moe->ffn_hidden;
   }
-  specs.push_back(fused_columns(at + "moe.fc1.weight", e.local * h, fc1(e.ffn), in));
+  specs.push_back(fused_columns(at + "moe.fc1.weight", e.local * in_width, fc1(e.ffn), in));
   specs.back().replicas = Replicas::kExperts;
   for (ParameterPiece& p : specs.back().pieces) {
     p.tensor_column_step *= columns_step;
-    p.expert_row_step = e.local * h;
+    p.expert_row_step = e.local * in_width;
   }
   specs.push_back({at + "moe.router.weight",
                    h,
                    m.moe->experts,
                    {piece(at + "moe.router.weight", m.moe->experts, in)},
                    partial});
+  if (has_latent_experts()) {
+    add_whole_matrix(at + "moe.latent_up.weight", in_width, h, specs);
+    specs.back().sum = partial;
+    add_whole_matrix(at + "moe.latent_down.weight", h, in_width, specs);
+    specs.back().sum = partial;
+  }
   if (e.shared_ffn > 0) {
     specs.push_back(row_parallel(at + "moe.shared.fc2.weight", e.shared_ffn, h,
                                  out(m.moe->shared * m.moe->ffn_hidden)));
@@ -323,12 +331,12 @@ void TransformerStage::add_norm(const std::string& name, std::vector<ParameterSp
                shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone));
 }
 
-void TransformerStage::add_whole_matrix(const std::string& name, std::int64_t columns,
+void TransformerStage::add_whole_matrix(const std::string& name, std::int64_t rows,
+                                        std::int64_t columns,
                                         std::vector<ParameterSpec>& specs) const {
-  const std::int64_t h = shape_.model.hidden;
-  const double scale = uniform_bound(1 / std::sqrt(static_cast<double>(h)));
+  const double scale = uniform_bound(1 / std::sqrt(static_cast<double>(rows)));
   specs.push_back({name,
-                   h,
+                   rows,
                    columns,
                    {piece(name, columns, scale)},
                    shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone});

@@ -37,6 +37,7 @@ ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
   e.tensor = p.expert_split().tensor;
   e.replicas = p.tensor * p.data * p.context / (e.ranks * e.tensor);
   e.local = moe.experts / e.ranks;
+  e.width = s.model.expert_width();
   e.ffn = moe.ffn_hidden / e.tensor;
   e.fc1_width = e.ffn * (s.model.gated() ? 2 : 1);
   e.shared_ffn = moe.shared * moe.ffn_hidden / p.tensor;

@@ -34,6 +34,7 @@ struct ExpertShape {
   std::int64_t tensor = 1;    ///< that share each expert by columns
   std::int64_t replicas = 1;  ///< ranks of a stage with the same part of the same experts
   std::int64_t local = 1;     ///< experts held here
+  std::int64_t width = 1;     ///< of a row that experts read and make
   std::int64_t ffn = 1, fc1_width = 1;
   std::int64_t shared_ffn = 0;  ///< of all shared experts; split over tensor ranks
   std::int64_t sent = 0;        ///< copies of its tokens that a rank sends, itself included

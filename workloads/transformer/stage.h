@@ -42,7 +42,8 @@ class TransformerStage {
   struct ExpertTensors {
     TensorId logits = 0, probabilities = 0;  ///< of all experts, by token
     TensorId input = 0, fc1 = 0, activated = 0;
-    TensorId output = 0;  ///< copies back on the rank of their tokens
+    TensorId output = 0;                ///< copies back on the rank of their tokens
+    TensorId latent = 0, combined = 0;  ///< rows into and out of experts of latent vectors
     TensorId shared_fc1 = 0, shared_activated = 0;
     std::int32_t routing = -1;
   };
@@ -127,8 +128,8 @@ class TransformerStage {
   void add_layer_parameters(std::int64_t layer, std::vector<ParameterSpec>& specs) const;
   void add_embedding_parameters(std::vector<ParameterSpec>& specs) const;
   void add_norm(const std::string& name, std::vector<ParameterSpec>& specs) const;
-  /// From `hidden` columns, whole on every tensor rank.
-  void add_whole_matrix(const std::string& name, std::int64_t columns,
+  /// Whole on every tensor rank.
+  void add_whole_matrix(const std::string& name, std::int64_t rows, std::int64_t columns,
                         std::vector<ParameterSpec>& specs) const;
 
   // Layers (layer.cpp, layer_backward.cpp).
@@ -275,6 +276,11 @@ class TransformerStage {
   TensorId probability_gradient();
   void combine_gradient(std::int64_t rows, TensorId from, TensorId to, const ExpertTensors& x,
                         std::int64_t part);
+  [[nodiscard]] bool has_latent_experts() const { return shape_.model.moe->latent > 0; }
+  TensorId latent_up_backward(const std::string& at, const ExpertTensors& x,
+                              TensorId output_gradient);
+  void latent_down_backward(const std::string& at, const LayerTensors& t, TensorId latent_gradient,
+                            TensorId input_gradient);
   void router_backward(const std::string& at, const LayerTensors& t, TensorId weights,
                        TensorId input_gradient);
 
