@@ -30,7 +30,7 @@ namespace {
 struct JobPrediction {
   std::string skipped;
   Job job;
-  double flops = 0, facts = 0, memory = 0;
+  double flops = 0, facts = 0, kernels = 0, memory = 0;
   bool in_range = false;
   std::vector<double> curve;
 };
@@ -49,12 +49,13 @@ JobPrediction predict_job(Job job, double host_issue, bool facts) {
   const models::CostModel model(job.system, job.calibration);
   const simulator::StepCosts costs = simulator::price(graph, model);
   p.in_range = costs.in_range;
+  p.kernels = simulated(graph, costs, 0);
   if (host_issue > 0) {
     for (const double scale : PublishedPrediction::kHostScales) {
       p.curve.push_back(simulated(graph, costs, scale * host_issue));
     }
   } else {
-    p.curve = {simulated(graph, costs, 0)};
+    p.curve = {p.kernels};
   }
   if (facts) {
     const models::CostModel plain(job.system, {Calibration::Kind::kNone, 1});
@@ -138,6 +139,7 @@ PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
   p.family = name_of(*efficiency_family(job.job));
   p.measured = *measured;
   p.facts = job.facts;
+  p.kernels = job.kernels;
   p.curve = job.curve;
   p.memory = job.memory;
   p.capacity = job.job.system.device.memory.base();

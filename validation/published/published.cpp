@@ -62,7 +62,7 @@ Row shown(const ScaledPrediction& s) {
                      .framework = p.framework,
                      .plan = p.plan,
                      .format = p.format,
-                     .hardware = p.seconds(1),
+                     .hardware = p.kernels,
                      .fits = p.fits(),
                      .fit = std::string(name_of(p.fit())),
                      .memory_margin = p.memory_margin,
