@@ -162,7 +162,7 @@ void read_optimizer(const Value& job, Job& j) {
           "sgd, adam or adagrad: rowwise_adagrad keeps one number per embedding row and needs a "
           "table; for tables alone write {\"dense\": \"sgd\", \"embedding\": \"rowwise_adagrad\"}");
     }
-    return o.choice(optimizer_names());
+    return o.is("adamw") ? OptimizerKind::kAdam : o.choice(optimizer_names());  // decay is free
   };
   if (!v->is_object()) {
     j.dense_optimizer = dense(*v);
