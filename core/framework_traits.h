@@ -29,10 +29,10 @@ struct FrameworkTraits {
   /// Narrow copies of weights are made where they are used, in each pass, and not kept (torchao).
   /// Without it they are made once a step, and kept.
   bool casts_each_pass = false;
-  /// ZeRO 3: weights that narrow products read are kept, updated and gathered in that format, and
-  /// their transposed copies stay whole on each rank (Megatron-FSDP with fp8_param_gather and
-  /// keep_fp8_transpose_cache, which Megatron Bridge sets). Transposing them once a step, 2 bytes a
-  /// weight, is not counted. Without it wide weights are gathered and cast in each pass.
+  /// ZeRO 3: weights that narrow products read are kept, updated and gathered in that format
+  /// (Megatron-FSDP with fp8_param_gather; Megatron Bridge sets keep_fp8_transpose_cache to false).
+  /// The time to transpose them, 2 bytes a weight, is not counted. Without it wide weights are
+  /// gathered and cast in each pass.
   bool gathers_narrow = false;
   /// Fused attention takes so many times what the kernels take that devices were measured with; on
   /// devices with fp8 units `attention_fp8_devices`. 0: as long.

@@ -114,6 +114,10 @@ const Keys<RoleFormats>& formats_keys() {
             .otherwise("as attention computes them")
             .of(kTransformers));
     add(frozen_key());
+    add(format_key("activation", &F::activation, {kFp8},
+                   "of training: inputs of feed-forward activations, kept for the backward pass")
+            .otherwise("as computed")
+            .of(kTransformers));
     return all;
   }();
   return keys;

@@ -220,6 +220,9 @@ struct RoleFormats {
   std::optional<Format> cache{};
   /// Format of weights that are not trained; none: as all others.
   std::optional<Format> frozen{};
+  /// Format in which inputs of feed-forward activations wait for the backward pass; none: as
+  /// computed.
+  std::optional<Format> activation{};
 };
 
 struct Calibration {

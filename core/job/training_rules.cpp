@@ -127,13 +127,23 @@ Broken modules(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
-Broken kept_keys(const Job& job, const TransformerWorkload&) {
-  if (!job.formats.cache || job.phase != JobPhase::kTrain) {
-    return std::nullopt;
+Broken kept_values(const Job& job, const TransformerWorkload&) {
+  const bool trains = job.phase == JobPhase::kTrain;
+  if (job.formats.cache && trains) {
+    return BrokenRule{"formats.cache",
+                      "found a format of kept keys and values, but training keeps none; leave it "
+                      "out, or use phase prefill or decode"};
   }
-  return BrokenRule{"formats.cache",
-                    "found a format of kept keys and values, but training keeps none; leave it "
-                    "out, or use phase prefill or decode"};
+  const bool per_op = job.system.framework.selective_per_op &&
+                      job.parallel.recompute.kind == RecomputeKind::kSelective;
+  if (job.formats.activation && (!trains || per_op)) {
+    return BrokenRule{"formats.activation",
+                      trains ? "found a format of what is kept, but the framework recomputes op by "
+                               "op; leave it out"
+                             : "found a format of what training keeps, but nothing is trained; "
+                               "leave it out"};
+  }
+  return std::nullopt;
 }
 
 Broken offload(const Job& job, const TransformerWorkload&) {
@@ -166,8 +176,8 @@ Broken offload(const Job& job, const TransformerWorkload&) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 6> kTrainingRules{adapters, loss,      lengths,
-                                                        modules,  kept_keys, offload};
+constexpr std::array<TransformerRule, 6> kTrainingRules{adapters, loss,        lengths,
+                                                        modules,  kept_values, offload};
 
 }  // namespace
 

@@ -253,6 +253,8 @@ constexpr PredictedOnly kPredictedOnly[]{
      [](const Job& j) { return when(experts(j) != nullptr && j.system.framework.probabilities_inside); }},
     {"formats.attention", "attention in a separate format", false, false, "leave it out",
      [](const Job& j) { return when(transformer(j) != nullptr && j.system.framework.fp8_attention); }},
+    {"formats.activation", "saved inputs of activations in a format of their own", false, false, "leave it out",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.formats.activation); }},
     {"workload.pattern", "layers of one block or with a state", false, false, "choose a model of equal layers",
      [](const Job& j) { return when(transformer(j) != nullptr && !transformer(j)->pattern.empty()); }},
     {"workload.mtp", "multi-token prediction", false, false, "set it to 0",

@@ -141,6 +141,7 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   CHECK(dlrm.embedding_choice == "row_wise");
   CHECK(dlrm.embedding_optimizer == OptimizerKind::kAdagrad);
   check_round_trip(dlrm);
+  CHECK(job(kGpt, {"optimizer=adamw"}).dense_optimizer == OptimizerKind::kAdam);
 }
 
 TEST_CASE("a pattern says the kinds of layers in order, over and over", "[config][job][pattern]") {
@@ -431,7 +432,8 @@ TEST_CASE("how a transformer is trained: loss, adapters, documents, formats of s
           "[config][training]") {
   const std::string text = R"({"workload": "llama3-8b", "system": "dgx-h100",
       "batch": {"global": 8, "micro": 1, "sequence": 4096},
-      "loss": {"kind": "fused", "chunks": 8}, "formats": {"moments": "int8", "frozen": "nf4"},
+      "loss": {"kind": "fused", "chunks": 8}, "formats": {"moments": "int8", "frozen": "nf4",
+                  "activation": "fp8"},
       "lora": {"rank": 16, "targets": ["qkv", "fc1"], "dropout": 0.1},
       "sequence_lengths": {"mean": 300, "deviation": 100, "packed": false},
       "parallel": {"recompute": {"modules": ["layernorm", "mlp"]}}})";
@@ -441,6 +443,7 @@ TEST_CASE("how a transformer is trained: loss, adapters, documents, formats of s
   CHECK(j.formats.moments == Format::kInt8);
   CHECK(j.formats.master == Format::kFp32);
   CHECK(j.formats.frozen == Format::kNf4);
+  CHECK(j.formats.activation == Format::kFp8);
   CHECK(j.lora->alpha == 32);  // twice the rank unless it is said
   CHECK((j.lora->qkv && j.lora->fc1 && !j.lora->projection && !j.lora->fc2));
   CHECK(j.sequence_lengths->mean_square == 300 * 300 + 100 * 100);

@@ -212,6 +212,34 @@ TEST_CASE("frozen weights may be kept narrower, and are made wide where they are
   CHECK(broken_rule(job)->key == "formats.frozen");
 }
 
+TEST_CASE("inputs of activations may be kept in fp8, and are as they were where they are read",
+          "[workloads][training]") {
+  Job job = GENERATE(llama(), adapted(llama()));
+  if (!job.lora && GENERATE(false, true)) {
+    MixtureOfExperts moe;
+    moe.experts = 8;
+    moe.per_token = 2;
+    moe.ffn_hidden = kFfn;
+    transformer_of(job).moe = moe;
+  }
+  const double kept = bytes_of_a_layer(job);
+  const auto casts = [&] {
+    const ExecutionGraph graph = workloads::build_graph(job);
+    return sum_over(graph.programs.front(), [](const Op& op, const std::string&) {
+      return op.kind == OpKind::kCast ? (op.bytes_read + op.bytes_written).base() : 0.0;
+    });
+  };
+  const double before = casts();
+  job.formats.activation = Format::kFp8;
+  const double saved = kept - bytes_of_a_layer(job);  // one of two bytes of gate and fc1
+  const double copies = transformer_of(job).moe ? d(transformer_of(job).moe->per_token) : 1;
+  CHECK(saved == Approx(d(kSequence * 2) * copies * 2 * kFfn).epsilon(1e-3));
+  CHECK(casts() - before == Approx(4 * 2 * 3 * saved));  // 2 + 1 bytes each way, four layers
+  job.lora.reset();
+  job.phase = JobPhase::kPrefill;
+  CHECK(broken_rule(job)->key == "formats.activation");
+}
+
 TEST_CASE("moments and master weights have formats of their own", "[workloads][training]") {
   Job job = llama();
   const double parameters = use_of(job).parameters.base() / 2;

@@ -168,8 +168,8 @@ TEST_CASE("ZeRO 3 keeps and gathers narrow weights where the framework does",
   const simulator::MemoryLedger before = ledger_of(job, 0), after = ledger_of(narrow, 0);
   // Shards of a byte an element where they were of two.
   CHECK(before.weights.base() - after.weights.base() == d(layers) * layer / d(shards));
-  CHECK(before.buffers.base() == 2 * layer);         // plain and transposed, of the layer at work
-  CHECK(after.buffers.base() == d(layers) * layer);  // transposed, of all
+  CHECK(before.buffers.base() == 2 * layer);  // plain and transposed, of the layer at work
+  CHECK(after.buffers.base() == layer);       // transposed, of the layer at work
 }
 
 TEST_CASE("weights whose heads tensor ranks share are cast in each pass, a layer's at a time",
@@ -183,7 +183,7 @@ TEST_CASE("weights whose heads tensor ranks share are cast in each pass, a layer
   const double qkv = d(kHidden * (2 + 1 + 1) * 16);
   const double others = d(kHidden * kHidden / tensor) + 3 * d(kHidden * ffn / tensor);
   CHECK(ledger_of(with(job, &FrameworkTraits::gathers_narrow), 0).buffers.base() ==
-        d(layers) * (qkv + others) + qkv);  // transposed, of all; plain, of the layer at work
+        (qkv + others) + qkv);  // transposed; plain those that are shared
 }
 
 TEST_CASE("only weight gradients are added to the sum by a kernel of their own",

@@ -46,7 +46,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
     t.recurrent = recurrent_tensors(at, keep);
   }
   if (shape_.model.parallel_block) {
-    t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+    t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, activation_);
     t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
     return t;
   }
@@ -64,7 +64,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
     t.experts = expert_tensors(layer, at, keep);
     return t;
   }
-  t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+  t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, activation_);
   t.activated =
       kept(keep && keeps_input(&Lora::fc2), at + "activated", shape_.tokens, shape_.ffn, compute_);
   return t;
@@ -292,19 +292,20 @@ void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
   const std::string fc1 = f.name + ".fc1";
+  const TensorId made = computed(f.fc1);
   std::vector<DependencyInfo::Product::Matrix> matrices{{"fc1", f.width}};
   if (m.gated()) {
     matrices.insert(matrices.begin(), {"gate", f.width});
   }
   writer_.product(f.name, std::move(matrices), [&] {
     gemm({fc1.c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input.tensor,
-          parameter(f.parameter + ".fc1.weight").weight, f.fc1},
+          parameter(f.parameter + ".fc1.weight").weight, made},
          input);
   });
   if (f.adapters != nullptr) {
-    adapter_forward(f.adapters->fc1, input.tensor, f.fc1);
+    adapter_forward(f.adapters->fc1, input.tensor, made);
   }
-  std::vector<TensorId> in{f.fc1};
+  std::vector<TensorId> in{made};
   if (f.biases) {
     in.push_back(parameter(f.parameter + ".fc1.bias").weight);
   }
@@ -312,6 +313,7 @@ void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
       .in(in)
       .out({f.activated})
       .attributes(ActivationAttributes{m.activation});
+  keep(fc1 + ".keep", made, f.fc1, n);
 }
 
 TransformerStage::Gathered TransformerStage::mlp_out(const FeedForward& f, TensorId partial,

@@ -95,7 +95,9 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
   }
   gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, kept_rows(dy),
         fc2.gradient, kTransposeA | kAccumulate});
-  std::vector<TensorId> in{d_activated, f.fc1};
+  const TensorId made = computed(f.fc1);
+  keep(f.name + ".fc1.read", f.fc1, made, n);
+  std::vector<TensorId> in{d_activated, made};
   std::vector<TensorId> out{d_fc1};
   if (f.biases) {
     in.push_back(parameter(f.parameter + ".fc1.bias").weight);

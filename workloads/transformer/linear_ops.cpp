@@ -173,6 +173,29 @@ void TransformerStage::cast(const std::string& name, TensorId values, double byt
           Bytes(copies * n * bits_per_element(products_, 1024) / 8));
 }
 
+TensorId TransformerStage::computed(TensorId kept) {
+  const Tensor& t = writer_.builder().tensor_at(kept);
+  if (t.format == compute_) {
+    return kept;
+  }
+  const std::size_t layer = t.name.find('.', t.name.find('.') + 1) + 1;
+  return writer_.workspace("computed." + t.name.substr(layer), t.rows, t.columns, compute_);
+}
+
+void TransformerStage::keep(const std::string& name, TensorId from, TensorId to,
+                            std::int64_t rows) {
+  if (from == to) {
+    return;
+  }
+  const std::int64_t elements = rows * columns_of(from);
+  auto op = writer_.compute(OpKind::kCast, name, {elements});
+  op.in({from}).out({to}).format(activation_);
+  const auto bytes = [&](TensorId t) {
+    return format_bytes(writer_.builder().tensor_at(t).format, rows, columns_of(t));
+  };
+  op.work(Flops(2 * static_cast<double>(elements)), bytes(from), bytes(to));
+}
+
 void TransformerStage::set_narrow(TensorId values, bool narrow) {
   if (narrow) {
     narrowed_.insert(values);
@@ -207,12 +230,13 @@ void TransformerStage::quantise_weights() {
     return;
   }
   std::int64_t all = 0;
-  std::map<std::int64_t, std::int64_t> of_layer;  // copies that a pass over the layer makes
+  std::map<std::int64_t, std::int64_t> of_layer, made;  // elements, and those a pass over it casts
   for (const auto& [name, use] : parameters_.uses()) {
     if (is_narrow(use)) {
       const Tensor& weight = writer_.builder().tensor_at(parameter(name).weight);
       all += weight.elements();
-      of_layer[use.unit] += gathers_narrow() && weight.format == products_ ? 0 : weight.elements();
+      of_layer[use.unit] += weight.elements();
+      made[use.unit] += gathers_narrow() && weight.format == products_ ? 0 : weight.elements();
       const bool arrives = gathers_narrow() && weight.format == Format::kFp8;
       if (!casts_each_pass() && trains(name) && !arrives) {  // else made once, before all steps
         quantise("weights", parameter(name).weight);
@@ -222,12 +246,15 @@ void TransformerStage::quantise_weights() {
   if (all == 0 || job_.formats.frozen == products_) {  // else they are what is stored
     return;
   }
-  std::int64_t most = 0;
-  for (const auto& [layer, elements] : of_layer) {
-    most = std::max(most, elements);
-  }
+  const auto most_of = [](const std::map<std::int64_t, std::int64_t>& elements) {
+    return std::max_element(elements.begin(), elements.end(), [](const auto& a, const auto& b) {
+             return a.second < b.second;
+           })->second;
+  };
+  const std::int64_t most = most_of(made);
   if (gathers_narrow()) {
-    writer_.builder().buffer("weights.transposed", 1, all, products_);
+    writer_.builder().buffer("weights.transposed", 1, frees_weights() ? most_of(of_layer) : all,
+                             products_);
     if (most > 0) {  // those that tensor ranks share are kept in the format of activations
       writer_.builder().buffer("weights.quantised", 1, most, products_);
     }

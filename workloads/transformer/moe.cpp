@@ -40,13 +40,13 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t la
   t.logits = kept(keep, at + "moe.logits", shape_.rows, experts, Format::kFp32);
   t.probabilities = kept(keep, at + "moe.probabilities", shape_.rows, experts, Format::kFp32);
   t.input = kept(keep && !job_.lora, at + "moe.input", e.computed_room, h, compute_);
-  t.fc1 = kept(keep, at + "moe.fc1", e.computed_room, e.fc1_width, compute_);
+  t.fc1 = kept(keep, at + "moe.fc1", e.computed_room, e.fc1_width, activation_);
   t.activated = kept(keep && !job_.lora, at + "moe.activated", e.computed_room, e.ffn, compute_);
   t.output = kept(keep && !traits_.probabilities_inside, at + "moe.output",
                   e.once ? e.computed_room : e.sent_room, h, compute_);
   if (e.shared_ffn > 0) {
     const std::int64_t width = e.shared_ffn * (shape_.model.gated() ? 2 : 1);
-    t.shared_fc1 = kept(keep, at + "moe.shared.fc1", shape_.tokens, width, compute_);
+    t.shared_fc1 = kept(keep, at + "moe.shared.fc1", shape_.tokens, width, activation_);
     t.shared_activated =
         kept(keep, at + "moe.shared.activated", shape_.tokens, e.shared_ffn, compute_);
   }
@@ -144,7 +144,7 @@ void TransformerStage::expert_products_forward(const std::string& at, const Laye
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
   const std::int64_t h = e.width;
-  const Product fc1{
+  Product fc1{
       "layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight, x.fc1};
   const auto activate = [&] {
     activate_experts(OpKind::kActivationForward, "layer.moe.activation", {x.fc1}, {x.activated}, x,
@@ -153,7 +153,9 @@ void TransformerStage::expert_products_forward(const std::string& at, const Laye
   if (activates_in_products()) {
     expert_gemm(fc1, part, {.out = {x.activated}, .written = e.ffn});
   } else {
+    fc1.c = computed(x.fc1);
     expert_gemm(fc1, part);
+    keep("layer.moe.fc1.keep", fc1.c, x.fc1, e.part(e.computed, part));
     writer_.part(LayerPart::kExpertActivation, t.layer, activate, part);
   }
   expert_gemm(
@@ -303,8 +305,10 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
                kTransposeA | kAccumulate},
               part);
   if (!activates_in_products()) {
+    const TensorId made = computed(x.fc1);
+    keep("layer.moe.fc1.read", x.fc1, made, e.part(e.computed, part));
     activate_experts(OpKind::kActivationBackward, "layer.moe.activation_gradient",
-                     {d_activated, x.fc1}, {d_fc1}, x, part);
+                     {d_activated, made}, {d_fc1}, x, part);
   }
   expert_gemm(
       {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},

@@ -22,6 +22,7 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       compute_(job.formats.compute),
       products_(products),
       attention_(traits_.fp8_attention ? Format::kFp8 : compute_),
+      activation_(shape.inference ? compute_ : job.formats.activation.value_or(compute_)),
       cached_(job.formats.cache.value_or(attention_)),
       gpt_(!shape.model.llama_style()),
       splits_(splits_weights(job.parallel.schedule)) {}

@@ -368,6 +368,10 @@ class TransformerStage {
             std::int64_t parts = 1);
   /// Between activations and what attention in a narrower format reads and writes.
   void cast_attention(const char* name, TensorId values, Format from, Format to);
+  /// The input of an activation as it is computed: a temporary where it is kept in another format.
+  TensorId computed(TensorId kept);
+  /// From the one to the other, or back, on so many rows; nothing where they are one.
+  void keep(const std::string& name, TensorId from, TensorId to, std::int64_t rows);
   /// Products find these values in their format (FrameworkTraits::fused_quantise).
   void set_narrow(TensorId values, bool narrow);
   [[nodiscard]] bool holds_narrow(TensorId values) const { return narrowed_.contains(values); }
@@ -510,6 +514,7 @@ class TransformerStage {
   Format compute_;    ///< of activations and weights
   Format products_;   ///< of the layers' matrix products: `compute_` or narrower
   Format attention_;  ///< of fused attention: `compute_` or narrower
+  Format activation_;  ///< of kept inputs of feed-forward activations, likewise
   Format cached_;     ///< of keys and values that inference keeps
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
