@@ -185,6 +185,14 @@ void finish_kernels(bool all) {
 void launch(const char* kernel, std::uint32_t stream, std::uint64_t microseconds) {
   Fake& f = fake();
   const std::lock_guard lock(f.mutex);
+  if (f.request != nullptr && std::getenv("FAKE_CUPTI_REFUSES") != nullptr) {
+    std::uint8_t* buffer = nullptr;
+    std::size_t size = 0, most = 0;
+    f.request(&buffer, &size, &most);  // as the library may of who has left
+    if (buffer != nullptr) {
+      bad("a buffer of a subscriber that has left");
+    }
+  }
   const std::uint32_t correlation = call(211);
   CUpti_ActivityKernel10 k{};
   k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;

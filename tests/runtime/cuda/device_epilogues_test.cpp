@@ -1,12 +1,16 @@
 // Products with an epilogue, on the GPU and on the CPU backend.
 #ifdef STEPCAST_CUDA_STANDIN
 #include <cublasLt.h>
+
+#include "runtime/cuda/cudnn_attention.h"
+#include "tests/runtime/cuda/standin/device.h"
 #endif
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "core/graph/epilogue.h"
 #include "tests/runtime/cuda/device_op_check.h"
@@ -130,6 +134,25 @@ TEST_CASE("a plan of cuDNN that fails ends the step", "[runtime][cuda]") {
   CHECK(both.gpu->attention() == "cudnn 9.19.0");
   CHECK_THROWS_WITH(both.gpu->run_step(0, both.batch(0), -1),
                     Catch::Contains("cudnnBackendExecute"));
+}
+
+TEST_CASE("plans of cuDNN are made on a rank's share of the cores, with a handle each",
+          "[runtime][cuda]") {
+  const test::WithCudnn machine;
+  cuda::CudnnAttention& attention = cuda::CudnnAttention::open();
+  const auto plan = [&attention](std::int64_t length, int ranks) {
+    std::vector<cuda::AttentionProblem> problems(100);
+    for (cuda::AttentionProblem& p : problems) {
+      p.shape.query_length = p.shape.kv_length = length++;
+    }
+    attention.plan_all(problems, ranks);
+    return standin::cudnn_handles.load();
+  };
+  const int handles = standin::cudnn_handles;
+  CHECK(handles >= 1);
+  CHECK(plan(1000, 1 << 20) == handles);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  CHECK(plan(2000, 1) == std::max(handles, cores));
 }
 #endif
 

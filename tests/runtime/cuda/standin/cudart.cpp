@@ -23,6 +23,7 @@ struct Node {
 using Graph = std::vector<Node>;
 std::optional<Graph> captured;  // one thread
 bool hung = false;
+bool copied_in = false;  ///< what was enqueued last came from the host
 [[noreturn]] void wait_for_ever() {
   while (true) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -69,6 +70,7 @@ void enqueue_unseen(std::function<void()> work) {
 }
 
 void enqueue(std::function<void()> work) {
+  copied_in = false;
   if (const FakeGpu* gpu = profiler(); gpu != nullptr && !hung) {
     if (captured) {
       captured->push_back({std::move(work), gpu->node_created()});
@@ -104,6 +106,7 @@ bool collective_hangs() {
 
 using stepcast::standin::arrive;
 using stepcast::standin::captured;
+using stepcast::standin::copied_in;
 using stepcast::standin::enqueue;
 using stepcast::standin::enqueue_unseen;
 using stepcast::standin::Graph;
@@ -119,7 +122,8 @@ namespace {
 
 struct StandinEvent {
   std::int64_t ns = 0;
-  bool pending = false;  ///< recorded behind a collective that hangs
+  bool pending = false;         ///< recorded behind a collective that hangs
+  bool by_copy_engine = false;  ///< recorded behind a copy from the host
 };
 
 StandinEvent* of(cudaEvent_t e) { return reinterpret_cast<StandinEvent*>(e); }
@@ -259,6 +263,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   arrive(stream);
   if (bytes > 0) {  // nothing may be nowhere
     enqueue([=] { std::memmove(to, from, bytes); });
+    copied_in = kind == cudaMemcpyHostToDevice;
   }
   return cudaSuccess;
 }
@@ -301,6 +306,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t, unsigned) {
   of(e)->pending = hung;
+  of(e)->by_copy_engine = copied_in;
   enqueue_unseen([e] { of(e)->ns = now(); });
   return cudaSuccess;
 }
@@ -316,8 +322,11 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   }
   return cudaSuccess;
 }
+/// Adds STANDIN_ENGINE_CHANGE_NS where work of another engine lies between them.
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
-  *ms = static_cast<float>(of(b)->ns - of(a)->ns) * 1e-6F;
+  const bool changed = of(a)->by_copy_engine && !of(b)->by_copy_engine;
+  const std::int64_t change = changed ? setting("STANDIN_ENGINE_CHANGE_NS", 0) : 0;
+  *ms = static_cast<float>(of(b)->ns - of(a)->ns + change) * 1e-6F;
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {

@@ -1,4 +1,7 @@
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -7,6 +10,7 @@
 
 #include "runtime/cuda/cudnn_descriptor.h"
 #include "tests/runtime/cuda/standin/device.h"
+#include "tests/runtime/cuda/standin/device_memory.h"
 #include "tests/runtime/cuda/standin/numbers.h"
 
 // The backend API of cuDNN on the host: descriptors keep their attributes, and a plan computes the
@@ -15,6 +19,10 @@
 // library (9.19) it rejects products of two formats and the one operation of the backward.
 
 using stepcast::Format;
+
+namespace stepcast::standin {
+std::atomic<int> cudnn_handles{0};
+}
 
 namespace {
 
@@ -301,7 +309,13 @@ class Run {
 std::size_t version() { return 91900; }
 const char* error_string(cudnnStatus_t) { return "standin"; }
 void last_error(char* text, std::size_t) { *text = '\0'; }
+/// A handle takes device memory: all that is left, where STANDIN_CUDNN_TAKES_ALL is set.
 cudnnStatus_t create(cudnnHandle_t* handle) {
+  std::size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  stepcast::standin::take_device_memory(
+      stepcast::standin::setting("STANDIN_CUDNN_TAKES_ALL", 0) != 0 ? free : 1);
+  ++stepcast::standin::cudnn_handles;
   *handle = reinterpret_cast<cudnnHandle_t>(new int);
   return CUDNN_STATUS_SUCCESS;
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <driver_types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -33,6 +34,8 @@ class OnDevice {
 };
 /// Times that a heuristic of cuBLASLt's was called.
 extern std::int64_t algorithms_asked_for;
+/// Handles of cuDNN that were made.
+extern std::atomic<int> cudnn_handles;
 /// A collective was enqueued. True: it is the one that STANDIN_HANGS_AT says never ends, as when a
 /// rank is lost; nothing enqueued after it happens either.
 bool collective_hangs();

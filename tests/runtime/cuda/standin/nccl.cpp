@@ -7,11 +7,17 @@
 #include <vector>
 
 #include "tests/runtime/cuda/standin/device.h"
+#include "tests/runtime/cuda/standin/device_memory.h"
 
 // NCCL over MPI, on host memory. One thread; calls outside of a group are done when they return,
 // but for a send: that is under way until the communicator ends, as on a stream of its own.
 
 struct ncclComm {
+  ncclComm() : memory(stepcast::standin::take_device_memory(1)) {}
+  ~ncclComm() { stepcast::standin::give_back(memory); }
+  ncclComm(const ncclComm&) = delete;
+  ncclComm& operator=(const ncclComm&) = delete;
+  void* const memory;
   MPI_Comm handle = MPI_COMM_NULL;
   std::list<std::pair<MPI_Request, std::vector<char>>> sends;
 };
