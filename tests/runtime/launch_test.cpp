@@ -1,9 +1,13 @@
+#include <pthread.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "core/error.h"
 #include "runtime/launch.h"
+#include "runtime/mpi/watchdog.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime;
@@ -78,4 +82,29 @@ TEST_CASE("a rank knows that it was launched", "[runtime][launch]") {
   CHECK(launched_rank({"OMPI_COMM_WORLD_RANKS=1", "OMPI_COMM_WORLD_RANK="}).empty());
   CHECK(tasks_of_step({"SLURM_STEP_NUM_TASKS=4"}) == 4);
   CHECK(tasks_of_step({"SLURM_NTASKS=4"}) == 1);
+}
+
+TEST_CASE("a rank answers where ranks of real time poll on all cores", "[runtime]") {
+  const auto policy = [] {
+    int found = 0;
+    sched_param parameters{};
+    pthread_getschedparam(pthread_self(), &found, &parameters);
+    return found;
+  };
+  auto permitted = std::async(std::launch::async, [&] {
+    sched_param parameters{};
+    parameters.sched_priority = 5;
+    pthread_setschedparam(pthread_self(), SCHED_RR, &parameters);
+    return policy();
+  });
+  std::promise<int> seen;
+  bool first = true;
+  Watchdog watchdog(Watchdog::Limit(1), [](const std::string&, double) { return true; });
+  watchdog.on_patrol([&] {
+    if (std::exchange(first, false)) {
+      seen.set_value(policy());
+    }
+    return std::string();
+  });
+  CHECK(seen.get_future().get() == permitted.get());
 }
