@@ -26,12 +26,15 @@ int as_rank(const std::string& scenario) {
       {"emulated_collectives", scenarios::emulated_collectives},
       {"training", scenarios::training},
       {"hanging", scenarios::hanging},
+      {"setting_up", scenarios::setting_up},
       {"failing", scenarios::failing},
       {"paced", scenarios::paced},
       {"overlap", scenarios::overlap},
       {"too_large", scenarios::too_large}};
   MpiOptions options;
-  options.timeout = std::chrono::seconds(scenario == "hanging" ? 1 : 20);
+  options.timeout = std::chrono::duration<double>(scenario == "hanging"      ? 1
+                                                  : scenario == "setting_up" ? 0.5
+                                                                             : 20);
   options.report = [](const std::string& message) {
     std::fprintf(stderr, "%s\n", message.c_str());
   };

@@ -253,6 +253,15 @@ void hanging(MpiSession& session) {
   communicators[0]->barrier();
 }
 
+void setting_up(MpiSession& session) {
+  const auto communicators = session.communicators(bare_graph(session.size()));
+  session.set_up(true);
+  if (session.rank() == 1) {
+    sleep(8);
+  }
+  communicators[0]->barrier();
+}
+
 void failing(MpiSession& session) {
   ExecutionGraph graph = training_graph(session.size());
   RunOptions options;

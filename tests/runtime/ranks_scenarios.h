@@ -27,6 +27,7 @@ void emulated_collectives(MpiSession& session);
 void training(MpiSession& session);
 void killed(MpiSession& session);
 void hanging(MpiSession& session);
+void setting_up(MpiSession& session);
 void failing(MpiSession& session);
 void too_large(MpiSession& session);
 void paced(MpiSession& session);
