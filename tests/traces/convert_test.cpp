@@ -209,6 +209,7 @@ TEST_CASE("files of others survive: native and Kineto keep all, Chakra keeps its
     const Recording back = open_trace(t.path / "n");
     check_same(r, back);
     CHECK(back.all_oddities().total() == r.all_oddities().total());
+    CHECK_THAT(test::text_of(t.path / "n/trace.json"), !Contains(folder.string()));
     write_kineto(t.path / "k", r);
     check_same(r, open_trace(t.path / "k"));
     write_chakra(t.path / "c", r);

@@ -11,12 +11,15 @@ using nlohmann::json;
 /// kNoName is written as -1.
 std::int64_t written(NameId id) { return id == kNoName ? -1 : static_cast<std::int64_t>(id); }
 
-json json_of(const ParseWarnings& oddities) {
+/// Examples name the file; the folder that it lay in stays behind.
+json json_of(const ParseWarnings& oddities, const std::string& source) {
+  const std::string folder = source.substr(0, source.rfind('/') + 1);
   json j = json::object();
   for (std::size_t k = 0; k < static_cast<std::size_t>(ParseWarning::kCount); ++k) {
     const auto kind = static_cast<ParseWarning>(k);
-    if (oddities[kind].count > 0) {
-      j[std::string(name_of(kind))] = {oddities[kind].count, oddities[kind].example};
+    if (auto [count, example] = oddities[kind]; count > 0) {
+      j[std::string(name_of(kind))] = {
+          count, example.substr(example.starts_with(folder) ? folder.size() : 0)};
     }
   }
   return j;
@@ -73,7 +76,7 @@ json json_of(const RankRecording& rank) {
             {"devices", rank.devices},
             {"metadata", rank.metadata},
             {"records", rank.records},
-            {"oddities", json_of(rank.oddities)}};
+            {"oddities", json_of(rank.oddities, rank.source)}};
   if (rank.dependencies.added) {
     j["edges_added"] = true;
   }
@@ -125,7 +128,8 @@ json event_tables(const Recording& recording) {
           {"absolute", recording.absolute},
           {"names", names},
           {"ranks", ranks},
-          {"oddities", json_of(recording.oddities)}};
+          {"oddities", json_of(recording.oddities,
+                               recording.ranks.empty() ? "" : recording.ranks.front().source)}};
 }
 
 }  // namespace stepcast::traces::internal
