@@ -153,6 +153,10 @@ TEST_CASE("a plan that was written predicts as the plan said", "[cli][plan]") {
   CHECK(step(call({"predict", folder / "arguments.txt", "--set", "system=dgx-a100-80gb", "--format",
                    "json"})) == Approx(planned).epsilon(1e-9));
   rejected({"predict", file, "--set", "batch.micro=3"}, "plan.json: job");
+  // Another system keeps the framework, and with it the pace.
+  const json same = document(call({"predict", file, "--set", "system=dgx-a100-80gb", "--json"}));
+  CHECK(same.at("framework") == "megatron-core");
+  CHECK(same.at("iteration_time_s").get<double>() == Approx(planned).epsilon(1e-9));
 }
 
 TEST_CASE("a plan's time limit holds, and what was seen by then is returned", "[cli][plan]") {
