@@ -257,9 +257,12 @@ std::vector<Tier> tiers_from(const Value& v, const Device& device) {
       }
     }
   }
-  const auto is_hbm = [](const Tier& t) { return t.name == "hbm"; };
-  if (std::none_of(tiers.begin(), tiers.end(), is_hbm)) {
+  const auto hbm = std::find_if(tiers.begin(), tiers.end(),
+                                [](const Tier& t) { return t.name == "hbm"; });
+  if (hbm == tiers.end()) {
     tiers.insert(tiers.begin(), Tier{"hbm", device.memory, device.bandwidth, 1});
+  } else {
+    std::rotate(tiers.begin(), hbm, hbm + 1);
   }
   return tiers;
 }

@@ -28,10 +28,9 @@ std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers) {
                       simulator::framework_memory(device, least, {}).total().base();
   tiers.push_back(
       {"hbm", 1, std::vector<std::int64_t>(ranks, static_cast<std::int64_t>(std::floor(left)))});
-  for (const Tier& tier : job.system.tiers) {
-    if (!slow_tiers || tier.name == "hbm" || tiers.size() == kMaxTiers) {
-      continue;
-    }
+  const std::vector<Tier>& all = job.system.tiers;  // the first is the device's own memory
+  for (std::size_t t = 1; slow_tiers && t < std::min(all.size(), kMaxTiers); ++t) {
+    const Tier& tier = all[t];
     if (!(tier.capacity.base() > 0) || !(tier.bandwidth.base() > 0)) {
       throw InputError(fmt::format("job: system.tiers.{}", tier.name),
                        "a tier needs a capacity and a bandwidth above 0");

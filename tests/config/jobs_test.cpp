@@ -368,6 +368,14 @@ TEST_CASE("a device may be inline and a system may carry only what it needs", "[
   REQUIRE(s.tiers.size() == 1);
   CHECK(s.tiers[0].capacity == GiB(8));
   CHECK(s.fabric[0].oversubscription == 1);
+  const System last = read_system(
+      text_source(
+          R"({"name": "laptop", "device": {"name": "cpu", "memory": "8 GiB", "bandwidth": "20 GB/s", "peak": {"fp32": "100 GFLOP/s"}},
+    "fabric": [], "tiers": [{"name": "ddr", "capacity": "9 GB", "bandwidth": "1 GB/s"}, {"name": "hbm"}]})",
+          "laptop.json"),
+      kLibrary);
+  REQUIRE(last.tiers.size() == 2);  // the device's own memory comes first
+  CHECK(last.tiers[0].capacity == GiB(8));
 }
 
 TEST_CASE("the fuzzer's seeds are inputs that load", "[config]") {
