@@ -226,13 +226,14 @@ OpFacts::OpFacts(const Op& of_op)
   operands = {{bytes, bytes}};
 }
 
-OpFacts::OpFacts(const Program& of_program, const Op& of_op) : OpFacts(of_op) {
+OpFacts::OpFacts(const Program& of_program, const Op& of_op, const TrafficOf& traffic)
+    : OpFacts(of_op) {
   program = &of_program;
   const std::optional<std::uint32_t> position = of_program.index_of(of_op);
   group = looks_up(of_op.kind) ? of_program.group_of(of_op) : nullptr;
   if (group != nullptr) {
     for (const EmbeddingShard& s : group->shards) {
-      shards.push_back(shard_traffic(s, s.format.value_or(group->format)));
+      shards.push_back(traffic(s, s.format.value_or(group->format)));
     }
     streamed = streamed_bytes(of_program, position);
     operands = {{0, streamed + bytes}};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,8 +37,9 @@ struct OperandUse {
 /// Facts that a form may look at: one op, and what follows from its program. Built once per op; a
 /// fit evaluates it many times.
 struct OpFacts {
+  using TrafficOf = std::function<ShardTraffic(const EmbeddingShard&, Format)>;
   /// An op among those of the program; another one is taken as alone, on the program's tables.
-  OpFacts(const Program& of_program, const Op& of_op);
+  OpFacts(const Program& of_program, const Op& of_op, const TrafficOf& traffic = shard_traffic);
   /// An op alone: all its operands come from memory, and it has no tables.
   explicit OpFacts(const Op& of_op);
   const Op* op;

@@ -6,9 +6,12 @@
 #include "core/graph/program.h"
 #include "core/portable.h"
 #include "core/split_mix.h"
+#include "models/kernels/kernel_form.h"
 
 namespace stepcast::models {
 namespace {
+
+constexpr std::size_t kMostTraffic = 100'000;  // shards kept; ranks with rows apart have their own
 
 /// The fields a prediction of the op alone may depend on.
 bool same(const Op& a, const Op& b) {
@@ -57,12 +60,31 @@ void KernelMemo::grow() {
   }
 }
 
+ShardTraffic KernelMemo::traffic(const EmbeddingShard& shard, Format format) {
+  if (shard.access == nullptr) {
+    return shard_traffic(shard, format);
+  }
+  if (traffic_.size() > kMostTraffic) {
+    traffic_.clear();
+  }
+  const auto [at, fresh] = traffic_.try_emplace({shard.access, shard.rows, shard.lookups});
+  if (fresh) {
+    at->second = shard_traffic(shard, format);
+  }
+  ShardTraffic t = at->second;
+  t.shard = &shard;
+  t.bags = std::max(0.0, shard.bags);
+  t.row_bytes = format_bytes(format, 1, shard.dim).base();
+  return t;
+}
+
 Prediction KernelMemo::kernel(const Program& program, const Op& op) {
   Entry& found = slot(op);
   if (found.taken) {
     return found.prediction;
   }
-  const Prediction prediction = model_.kernel(program, op);
+  const Prediction prediction = model_.kernel(OpFacts(
+      program, op, [this](const EmbeddingShard& s, Format format) { return traffic(s, format); }));
   if (!model_.of_op_alone(op)) {
     return prediction;
   }

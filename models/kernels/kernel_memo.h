@@ -1,10 +1,15 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
 #include <vector>
 
 #include "core/graph/op.h"
+#include "core/graph/program_fwd.h"
 #include "models/cost_model.h"
+#include "models/kernels/embedding_traffic.h"
 
 namespace stepcast::models {
 
@@ -15,7 +20,8 @@ namespace stepcast::models {
 ///   Prediction p = memo.kernel(program, op);
 ///
 /// Kept are kinds whose model looks at the op's own fields only (CostModel::of_op_alone); others
-/// (operands in a cache, tables of a program) are asked anew each time. Not shared between threads:
+/// (operands in a cache, tables of a program) are asked anew each time, but the distinct rows of
+/// shards that are looked up alike are counted once. Not shared between threads:
 /// one memo each. The model must outlive the memo.
 class KernelMemo {
  public:
@@ -32,10 +38,13 @@ class KernelMemo {
   };
   [[nodiscard]] Entry& slot(const Op& op);
   void grow();
+  [[nodiscard]] ShardTraffic traffic(const EmbeddingShard& shard, Format format);
 
   const CostModel& model_;
   std::vector<Entry> table_;  // open addressing, a power of two, at most half full
   std::size_t used_ = 0;
+  /// By law, rows and lookups of a shard.
+  std::map<std::tuple<std::shared_ptr<const Access>, std::int64_t, double>, ShardTraffic> traffic_;
 };
 
 }  // namespace stepcast::models
