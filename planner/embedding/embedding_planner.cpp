@@ -66,6 +66,8 @@ class Planning {
       begin_ = options_.search.clock();
     }
     const bool outside = options_.slow_tiers && asks_for_slow_tier(job_);
+    const bool ranges = options_.row_tiers && options_.form.row_ranges && job_.devices > 1;
+    wider_follow_ = ranges;
     for (const auto& space : spaces) {
       explore({.group_sizes = space,
                .slow_tiers = outside,
@@ -74,7 +76,7 @@ class Planning {
               false);
     }
     const bool found = result_.best() != nullptr;
-    const bool ranges = options_.row_tiers && options_.form.row_ranges && job_.devices > 1;
+    wider_follow_ = false;
     for (std::size_t i = 0; ranges && i < spaces.size(); ++i) {
       explore({.group_sizes = spaces[i],
                .row_tiers = true,
@@ -163,7 +165,8 @@ class Planning {
   std::optional<Bytes> explored(const Job& job, const PlanSpaceOptions& space_options, bool wide,
                                 bool again) {
     const std::optional<Bytes> lacking = searched_space(job, space_options, wide, again);
-    if (!again) {  // the space itself is gone: of many tables two of them take too much memory
+    if (!again && !wider_follow_) {  // the space itself is gone: of many tables two of them take
+                                     // too much memory
       note_step_bound(space_options);
     }
     return lacking;
@@ -296,6 +299,7 @@ class Planning {
   EmbeddingPlanning result_;
   double begin_ = 0;  ///< on the clock, where there is a limit
   double spaces_ = 1, spaces_left_ = 1;
+  bool wider_follow_ = false;    ///< spaces that hold those searched now: their bounds are theirs
   bool scarce_ = false;          ///< memory stands between a plan and its bound
   bool memory_decides_ = false;  ///< a bound knows of it
 };

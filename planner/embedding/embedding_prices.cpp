@@ -181,6 +181,16 @@ const internal::HotRows& EmbeddingPrices::hot_rows(std::size_t t, std::int64_t m
   return *known;
 }
 
+const std::vector<TierCut>& EmbeddingPrices::tier_cuts(
+    std::size_t table, const std::vector<std::int64_t>& groups, bool dedup,
+    const std::function<std::vector<TierCut>()>& make) const {
+  const auto [at, fresh] = tier_cuts_.try_emplace({table, groups, dedup});
+  if (fresh) {
+    at->second = make();
+  }
+  return at->second;
+}
+
 bool EmbeddingPrices::Asked::operator==(const Asked& o) const {
   return op == o.op && lookups.table == o.lookups.table && lookups.samples == o.lookups.samples &&
          lookups.share == o.lookups.share && lookups.dim == o.lookups.dim &&
@@ -233,7 +243,8 @@ EmbeddingPrices::Price EmbeddingPrices::priced(const Kernel& kernel, const Looku
   return it->second;
 }
 
-EmbeddingPrices::Price EmbeddingPrices::asked_of_model(const Kernel& kernel, const Lookups& l) const {
+EmbeddingPrices::Price EmbeddingPrices::asked_of_model(const Kernel& kernel,
+                                                       const Lookups& l) const {
   const EmbeddingTable& table = table_of(job_, l.table);
   EmbeddingShard shard;
   shard.dim = l.dim;
@@ -251,13 +262,11 @@ EmbeddingPrices::Price EmbeddingPrices::asked_of_model(const Kernel& kernel, con
   for (std::size_t i = 0; i < models::ShardTraffic::kWindows; ++i) {
     const double window =
         std::exp2(static_cast<double>(i) - static_cast<double>(models::ShardTraffic::kWindows - 1));
-    traffic.unique[i] =
-        std::min(distinct(whole * window) * l.share, std::max(1.0, traffic.rows));
+    traffic.unique[i] = std::min(distinct(whole * window) * l.share, std::max(1.0, traffic.rows));
   }
   for (std::size_t i = 0; i < models::ShardTraffic::kSteps; ++i) {
-    traffic.over[i] =
-        std::min(distinct(whole * std::exp2(static_cast<double>(i + 1))) * l.share,
-                 std::max(1.0, traffic.rows));
+    traffic.over[i] = std::min(distinct(whole * std::exp2(static_cast<double>(i + 1))) * l.share,
+                               std::max(1.0, traffic.rows));
   }
   models::OpFacts facts(program_, *kernel.op);
   facts.shards.assign(1, traffic);
@@ -294,8 +303,9 @@ std::function<double(double)> EmbeddingPrices::transfer(OpKind kind, Format form
 
 LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t members,
                                   std::int64_t step, double bytes, const LineOf& line) const {
-  return members <= 1 ? LinearPrice{}
-                      : line_of(line, transfer(kind, format, members, step), std::max(bytes, 4096.0));
+  return members <= 1
+             ? LinearPrice{}
+             : line_of(line, transfer(kind, format, members, step), std::max(bytes, 4096.0));
 }
 
 LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, const LineOf& line) const {
@@ -321,7 +331,8 @@ LinearPrice EmbeddingPrices::per_element(Op op, double elements, const LineOf& l
   return line_of(line, time, std::max(elements, 1024.0));
 }
 
-LinearPrice EmbeddingPrices::dense_update(double elements, std::int64_t width, const LineOf& line) const {
+LinearPrice EmbeddingPrices::dense_update(double elements, std::int64_t width,
+                                          const LineOf& line) const {
   Op op;
   op.kind = OpKind::kOptimizer;
   op.shape[1] = width;

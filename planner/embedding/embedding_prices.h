@@ -13,6 +13,7 @@
 #include "core/job/job.h"
 #include "models/cost_model.h"
 #include "models/kernels/kernel_form.h"
+#include "planner/embedding/row_tiers.h"
 #include "workloads/embedding_plan/row_shares.h"
 
 namespace stepcast::planner {
@@ -84,6 +85,10 @@ class EmbeddingPrices {
   [[nodiscard]] const internal::HotRows& hot_rows(std::size_t table, std::int64_t members,
                                                   std::optional<Split> split,
                                                   std::int64_t blocks = 1) const;
+  /// Row tiers of a table over groups of such sizes, as `make` finds them the first time.
+  [[nodiscard]] const std::vector<TierCut>& tier_cuts(
+      std::size_t table, const std::vector<std::int64_t>& groups, bool dedup,
+      const std::function<std::vector<TierCut>()>& make) const;
 
   /// Collective among ranks first, first + step, ..., around `bytes` (NCCL convention).
   [[nodiscard]] LinearPrice link(OpKind kind, Format format, std::int64_t members,
@@ -158,6 +163,8 @@ class EmbeddingPrices {
   mutable std::size_t last_hottest_ = 0;  ///< the table asked about last
   using Cut = std::tuple<std::size_t, std::int64_t, std::optional<Split>, std::int64_t>;
   mutable std::map<Cut, std::shared_ptr<const internal::HotRows>> hot_rows_;
+  using Tiers = std::tuple<std::size_t, std::vector<std::int64_t>, bool>;
+  mutable std::map<Tiers, std::vector<TierCut>> tier_cuts_;
 };
 
 }  // namespace stepcast::planner

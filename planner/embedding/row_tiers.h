@@ -38,6 +38,13 @@ struct RowTierCut {
   std::vector<double> accesses;  ///< share of the lookups of each level
 };
 
+/// Levels of a table: one copy of a level's rows for each group of so many ranks.
+struct TierCut {
+  RowTierCut rows;
+  std::vector<std::int64_t> groups;
+  std::vector<double> touches;  ///< as RowTierCost
+};
+
 /// Cuts a table's popularity order at thresholds of expected accesses per global batch of
 /// `lookups`. O(levels log rows) for laws, O(bins) for histograms. Source: planner reference 1.3;
 /// levels follow FlexShard (arXiv 2301.02959).

@@ -70,30 +70,37 @@ class RowTierOptions : private OptionsOfTable {
     return sizes;
   }
 
-  /// Copies of `rows` rows together; 0: of as many as fill buckets.
-  [[nodiscard]] RowLevel level(std::int64_t group, std::int64_t rows = 0) const {
+  /// Seconds of a row where `rows` rows with copies are summed together; 0: as many as fill
+  /// buckets.
+  [[nodiscard]] double per_row(std::int64_t group, std::int64_t rows) const {
+    const std::int64_t copies = job_.devices / group;
+    if (copies == 1) {
+      return 0;
+    }
+    const double row = real(table_.dim) / real(group);
+    const double bucket =  // elements
+        rows > 0 ? row * real(rows) : std::max(row, job_.parallel.bucket.base());
+    return (choice_.replica_sync(bucket, copies, group) * (row / bucket) +
+            choice_.replica_update(row, table_.dim)) /
+           real(job_.sync_interval);
+  }
+
+  [[nodiscard]] RowLevel level(std::int64_t group) const {
     RowLevel l;
     const double devices = real(job_.devices);
-    const double dim = real(table_.dim);
-    const std::int64_t copies = job_.devices / group;
     if (group > 1) {
-      const double row = unpooled() ? dim : 0;  // pooled partial sums do not grow with accesses
+      const double row =
+          unpooled() ? real(table_.dim) : 0;  // pooled partial sums do not grow with accesses
       l.per_access =
           (choice_.group_exchange(group, row, true) + choice_.group_exchange(group, row, false) +
            choice_.group_ids(table_, group, 1)) /
           devices;
     }
-    if (copies > 1) {
-      const double row = dim / real(group);
-      const double bucket =  // elements
-          rows > 0 ? row * real(rows) : std::max(row, job_.parallel.bucket.base());
-      l.per_row = (choice_.replica_sync(bucket, copies, group) * (row / bucket) +
-                   choice_.replica_update(row, table_.dim)) /
-                  real(job_.sync_interval);
-    }
+    l.per_row = per_row(group, 0);
     const BytesByPurpose row =
         held_bytes(job_, table_, {EmbeddingRoute::kReplicated, 1, table_.dim, 0});
-    l.memory = (row.weights + row.optimizer + (copies > 1 ? row.gradients : 0)) / real(group);
+    l.memory =
+        (row.weights + row.optimizer + (group < job_.devices ? row.gradients : 0)) / real(group);
     l.access_memory = (exchanged_bytes(group, 1) - exchanged_bytes(group, 0)) / lookups_;
     return l;
   }
@@ -133,27 +140,24 @@ class RowTierOptions : private OptionsOfTable {
                                          std::vector<RowLevel>& levels,
                                          const AccessCounting& count) const {
     for (std::size_t i = 0; i < levels.size(); ++i) {
-      levels[i] = level(groups[i], cut.ends[i] - (i > 0 ? cut.ends[i - 1] : 0));
+      levels[i].per_row = per_row(groups[i], cut.ends[i] - (i > 0 ? cut.ends[i - 1] : 0));
     }
     return cost_of(access_, lookups_, cut, levels, count);
   }
 
-  void row_tiers() {
-    const std::vector<std::int64_t> sizes = groups();
-    // Ids of pooled tables travel with every lookup.
-    const AccessCounting count{options_.dedup && unpooled() ? real(job_.devices) : 0};
+  [[nodiscard]] std::vector<TierCut> best_cuts(const std::vector<std::int64_t>& sizes,
+                                               const AccessCounting& count) const {
     std::vector<RowLevel> all_levels;
-    double least = 1;
     for (const std::int64_t g : sizes) {
       all_levels.push_back(level(g));
-      least = std::min(least, all_levels.back().memory);
     }
     // Prices of memory from none to one that leaves a single copy.
     const double top = all_levels.back().per_access * lookups_ /
                        std::max(1.0, all_levels.front().memory * real(table_.rows));
+    std::vector<TierCut> cuts;
     std::set<std::vector<std::int64_t>> seen;
     for (const double lambda : {0.0, 0.01 * top, 0.1 * top, top, 10 * top, 1000 * top}) {
-      std::optional<std::pair<double, std::pair<RowTierCut, std::vector<std::int64_t>>>> best;
+      std::optional<std::pair<double, TierCut>> best;
       for (unsigned set = 1; set < 1U << sizes.size(); ++set) {
         std::vector<RowLevel> levels;
         std::vector<std::int64_t> chosen;
@@ -181,12 +185,23 @@ class RowTierOptions : private OptionsOfTable {
         }
         cost += c.cost + lambda * c.memory;
         if (!best || clearly_less(cost, best->first)) {
-          best.emplace(cost, std::make_pair(std::move(cut), std::move(chosen)));
+          best.emplace(cost, TierCut{std::move(cut), std::move(chosen), std::move(c.touches)});
         }
       }
-      if (best && seen.insert(best->second.first.ends).second) {
-        add_cut(best->second.first, best->second.second, count);
+      if (best && seen.insert(best->second.rows.ends).second) {
+        cuts.push_back(std::move(best->second));
       }
+    }
+    return cuts;
+  }
+
+  void row_tiers() {
+    const std::vector<std::int64_t> sizes = groups();
+    // Ids of pooled tables travel with every lookup.
+    const AccessCounting count{options_.dedup && unpooled() ? real(job_.devices) : 0};
+    for (const TierCut& cut :
+         prices_.tier_cuts(t_, sizes, options_.dedup, [&] { return best_cuts(sizes, count); })) {
+      add_cut(cut);
     }
   }
 
@@ -194,23 +209,20 @@ class RowTierOptions : private OptionsOfTable {
   struct InUse {
     const PlanTable* table = nullptr;
     std::vector<std::pair<Access, double>> laws;  ///< by level, and its share of the lookups
-    std::vector<double> touches;  ///< by level, as RowTierCost
-    std::vector<double> hottest;  ///< by level: share of lookups of its hottest row
+    std::vector<double> hottest;                  ///< by level: share of lookups of its hottest row
     /// The hottest rows of now, in an order that is not that of their popularity; else empty.
     std::vector<workloads::HotRow> hot;
   };
 
   /// The ranges and groups of rows by popularity that are on all ranks alike: level by level.
-  [[nodiscard]] std::optional<std::pair<RowTierCut, std::vector<std::int64_t>>> levels_of(
-      const PlanTable& used) const {
+  [[nodiscard]] std::optional<TierCut> levels_of(const PlanTable& used) const {
     std::vector<const PlanShard*> shards;
     for (const PlanShard& s : used.shards) {
       shards.push_back(&s);
     }
     std::sort(shards.begin(), shards.end(),
               [](const auto* a, const auto* b) { return a->rows[0] < b->rows[0]; });
-    RowTierCut cut;
-    std::vector<std::int64_t> sizes;
+    TierCut cut;
     std::int64_t first = 0;
     for (const PlanShard* s : shards) {
       const auto size = static_cast<std::int64_t>(s->groups.front().size());
@@ -221,10 +233,10 @@ class RowTierOptions : private OptionsOfTable {
         return std::nullopt;
       }
       first = s->rows[1];
-      cut.ends.push_back(first);
-      sizes.push_back(everywhere ? 1 : size);
+      cut.rows.ends.push_back(first);
+      cut.groups.push_back(everywhere ? 1 : size);
     }
-    return std::pair(std::move(cut), std::move(sizes));
+    return cut;
   }
 
   /// Groups of consecutive ranks that together are all of them.
@@ -243,7 +255,7 @@ class RowTierOptions : private OptionsOfTable {
   /// The row tiers that a plan in use has for the table, whatever order its rows stand in: an
   /// option, unless the options from the table's law have the same.
   void as_it_is(const PlanTable& used) {
-    auto levels = used.frequency_order && job_.devices > 1 ? levels_of(used) : std::nullopt;
+    auto cut = used.frequency_order && job_.devices > 1 ? levels_of(used) : std::nullopt;
     const bool known = std::any_of(made_.begin(), made_.end(), [&](const auto& made) {
       PlanTable same;
       if (made.second.row_tiers) {
@@ -251,25 +263,24 @@ class RowTierOptions : private OptionsOfTable {
       }
       return same_placement(same, used);
     });
-    if (!levels || known) {
+    if (!cut || known) {
       return;
     }
-    auto& [cut, sizes] = *levels;
     const AccessCounting count{options_.dedup && unpooled() ? real(job_.devices) : 0};
     const auto order = workloads::own_order(used, table_);
     std::optional<LookupsInOrder> lookups;
     if (order) {
       lookups.emplace(access_, *order, used.hot_rows());
     }
-    InUse in_use{&used, {}, {}, {}, {}};
+    InUse in_use{&used, {}, {}, {}};
     std::int64_t first = 0;
-    for (const std::int64_t end : cut.ends) {
+    for (const std::int64_t end : cut->rows.ends) {
       const auto [law, mass] = lookups ? lookups->range(first, end) : access_.ranks(first, end);
-      cut.accesses.push_back(mass);
+      cut->rows.accesses.push_back(mass);
       const double here = lookups_ * mass;
-      in_use.touches.push_back(count.dedup_over > 0
-                                   ? count.dedup_over * law.unique(here / count.dedup_over).value
-                                   : here);
+      cut->touches.push_back(count.dedup_over > 0
+                                 ? count.dedup_over * law.unique(here / count.dedup_over).value
+                                 : here);
       in_use.hottest.push_back(mass * law.probability(0));
       in_use.laws.emplace_back(law, mass);
       first = end;
@@ -277,7 +288,7 @@ class RowTierOptions : private OptionsOfTable {
     if (lookups) {
       in_use.hot = workloads::hot_rows_of(*lookups);
     }
-    add_cut(cut, sizes, count, &in_use);
+    add_cut(*cut, &in_use);
   }
 
   /// Seconds and bytes of a rank, over the levels of a cut.
@@ -330,22 +341,16 @@ class RowTierOptions : private OptionsOfTable {
                                            &law,
                                            mass};
     const LineFit fit = routes_.fit();
-    return {prices_.forward(lookups, fit), group < job_.devices ? prices_.gradient(lookups, fit)
-                                                                : prices_.backward(lookups, fit)};
+    return {prices_.forward(lookups, fit),
+            group < job_.devices ? prices_.gradient(lookups, fit) : prices_.backward(lookups, fit)};
   }
 
-  void add_cut(const RowTierCut& cut, const std::vector<std::int64_t>& groups_used,
-               const AccessCounting& count, const InUse* used = nullptr) {
+  void add_cut(const TierCut& of, const InUse* used = nullptr) {
+    const auto& [cut, groups_used, touches] = of;
     PlacementOption o;
     o.group = static_cast<std::int32_t>(job_.devices);
     double looked_up = 0;
     bool one_copy = false;  // of some rows
-    std::vector<RowLevel> levels;
-    for (const std::int64_t g : groups_used) {
-      levels.push_back(level(g));
-    }
-    const std::vector<double> touches =
-        used != nullptr ? used->touches : cost_of(access_, lookups_, cut, levels, count).touches;
     LevelSums sums{.bytes = remap_bytes(table_)};
     std::int64_t first = 0;
     o.label = used != nullptr ? "row tiers in use" : "row tiers";
