@@ -14,7 +14,6 @@ namespace {
 constexpr std::size_t kAlsoTried = 12;    // tables tried in addition to those of the busiest ranks
 constexpr std::uint64_t kClocked = 1000;  // evaluations between looks at the clock
 constexpr std::size_t kLarge = 100;       // tables: beyond, what is good enough is left alone
-constexpr std::size_t kSwapPartners = 3;  // ranks asked for a table in exchange
 
 std::vector<std::int32_t> distinct(std::vector<std::int32_t> v) {
   std::sort(v.begin(), v.end());
@@ -118,117 +117,11 @@ bool LocalSearch::improve_table(PlacementState& state, std::size_t table, Score&
   return found;
 }
 
-bool LocalSearch::improve_by_swap(PlacementState& state, std::int32_t rank, Score& at) {
-  // Partners: the ranks that load least now.
-  std::vector<std::int32_t> partners;
-  for (std::size_t k = 0; k < kSwapPartners; ++k) {
-    std::int32_t best = -1;
-    Femtoseconds best_load = 0;
-    for (std::int32_t r = 0; r < problem_.ranks; ++r) {
-      const Femtoseconds load = state.own_load(r, kPhases);
-      if (r != rank && (best < 0 || load < best_load) &&
-          std::find(partners.begin(), partners.end(), r) == partners.end()) {
-        best = r;
-        best_load = load;
-      }
-    }
-    if (best >= 0) {
-      partners.push_back(best);
-    }
-  }
-  const std::vector<std::int32_t> mine = distinct(state.tables_on(rank));
-  for (const std::int32_t partner : partners) {
-    const std::vector<std::int32_t> theirs = distinct(state.tables_on(partner));
-    for (const std::int32_t a : mine) {
-      const Choice old_a = state.placement()[index(a)];
-      const std::int32_t size = problem_.tables[index(a)].options[index(old_a.option)].group;
-      const std::int32_t from = rank / size;
-      const std::int32_t to = partner / size;
-      if (from == to ||
-          std::find(old_a.groups.begin(), old_a.groups.end(), to) != old_a.groups.end()) {
-        continue;
-      }
-      for (const std::int32_t b : theirs) {
-        const Choice old_b = state.placement()[index(b)];
-        if (a == b || problem_.tables[index(b)].options[index(old_b.option)].group != size ||
-            std::find(old_b.groups.begin(), old_b.groups.end(), from) != old_b.groups.end()) {
-          continue;
-        }
-        Choice new_a = old_a;
-        Choice new_b = old_b;
-        std::replace(new_a.groups.begin(), new_a.groups.end(), from, to);
-        std::replace(new_b.groups.begin(), new_b.groups.end(), to, from);
-        state.remove(index(a));
-        state.remove(index(b));
-        state.add(index(a), new_a);
-        state.add(index(b), new_b);
-        const Score now = score(state);
-        if (state.fits() && now.better_than(at)) {
-          at = now;
-          return true;
-        }
-        state.remove(index(a));
-        state.remove(index(b));
-        state.add(index(a), old_a);
-        state.add(index(b), old_b);
-      }
-    }
-  }
-  return false;
-}
-
-bool LocalSearch::without_route(PlacementState& state, Score& at) {
-  for (std::size_t f = 0; f < problem_.fixed.size(); ++f) {
-    std::vector<std::pair<std::size_t, Choice>> moved;
-    bool possible = true;
-    for (std::size_t t = 0; t < problem_.tables.size() && possible; ++t) {
-      const Choice old = state.placement()[t];
-      const auto& options = problem_.tables[t].options;
-      if ((options[index(old.option)].routes >> f & 1U) == 0) {
-        continue;
-      }
-      state.remove(t);
-      moved.emplace_back(t, old);
-      std::optional<Choice> best;
-      Femtoseconds best_objective = 0;
-      for (std::size_t o = 0; o < options.size(); ++o) {
-        if ((options[o].routes >> f & 1U) != 0) {
-          continue;
-        }
-        Choice choice{static_cast<std::int32_t>(o), state.least_loaded(options[o])};
-        state.add(t, choice);
-        if (state.fits() && (!best || state.objective() < best_objective)) {
-          best_objective = state.objective();
-          best = std::move(choice);
-        }
-        state.remove(t);
-      }
-      possible = best.has_value();
-      if (possible) {
-        state.add(t, std::move(*best));
-      }
-    }
-    const Score now = score(state);
-    if (!moved.empty() && possible && now.better_than(at)) {
-      at = now;
-      return true;
-    }
-    for (const auto& [t, old] : moved) {
-      state.remove(t);
-    }
-    for (auto& [t, old] : moved) {
-      state.add(t, std::move(old));
-    }
-  }
-  return false;
-}
-
 void LocalSearch::descend(PlacementState& state) {
   const std::uint64_t before = state.evaluations();
   Score at = score(state);
   const std::size_t tables = problem_.tables.size();
   std::size_t idle = 0;  // tables tried in a row without success
-  bool swept = false;
   while (!budget_.spent(state.evaluations() - before)) {
     if (tables > kLarge && state.fits() && state.objective() <= enough_) {
       break;
@@ -243,25 +136,13 @@ void LocalSearch::descend(PlacementState& state) {
       for (const std::int32_t t : distinct(state.tables_on(rank))) {
         improved = improve_table(state, index(t), at) || improved;
       }
-      improved = improved || improve_by_swap(state, rank, at);
     }
     for (std::size_t i = 0; i < std::min(kAlsoTried, tables); ++i) {
       const bool found = improve_table(state, cursor_++ % tables, at);
       idle = found ? 0 : idle + 1;
       improved = improved || found;
     }
-    if (improved) {
-      swept = false;
-      continue;
-    }
-    if (!swept && tables <= 2000) {
-      swept = true;
-      if (without_route(state, at)) {
-        idle = 0;
-        continue;
-      }
-    }
-    if (idle >= tables || tables > 2000) {
+    if (!improved && (idle >= tables || tables > 2000)) {
       break;
     }
   }

@@ -95,8 +95,6 @@ class LocalSearch {
   }
   /// The best other choice of one table; applied when better than `at`.
   bool improve_table(PlacementState& state, std::size_t table, Score& at);
-  bool improve_by_swap(PlacementState& state, std::int32_t rank, Score& at);
-  bool without_route(PlacementState& state, Score& at);
 
   const PlacementProblem& problem_;
   std::uint64_t random_state_;
