@@ -201,33 +201,30 @@ void score_schedule(const traces::MeasuredRun& run, const Replayed& whole, Repla
     replayed_from = replayed.times->of_run()[before];
     recorded_from = recorded_times->of_run()[before];
   }
-  using Begin = std::tuple<std::int32_t, OpRef, SimTime>;
-  std::vector<Begin> begins;
-  begins.reserve(replayed.timeline.ops().size());
-  for (const OpSpan& s : replayed.timeline.ops()) {
-    begins.emplace_back(s.rank, s.ref, s.begin);
-  }
-  const auto by_op = [](const Begin& a, const Begin& b) {
-    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  std::vector<OpSpan> spans = replayed.timeline.ops();
+  const auto by_op = [](const OpSpan& a, const OpSpan& b) {
+    return std::tie(a.rank, a.ref) < std::tie(b.rank, b.ref);
   };
-  std::sort(begins.begin(), begins.end(), by_op);
+  std::sort(spans.begin(), spans.end(), by_op);
   std::vector<double> errors;
+  SimTime last_end{};  // calls of the host left aside
   for (const OpSpan& s : recorded.ops()) {
-    const Begin wanted{s.rank, s.ref, {}};
-    const auto found = std::lower_bound(begins.begin(), begins.end(), wanted, by_op);
-    if (found != begins.end() && !by_op(wanted, *found) && ticks(s.begin) >= recorded_from) {
-      errors.push_back(std::abs(static_cast<double>((ticks(std::get<2>(*found)) - replayed_from) -
-                                                    (ticks(s.begin) - recorded_from))));
+    const auto found = std::lower_bound(spans.begin(), spans.end(), s, by_op);
+    if (found != spans.end() && !by_op(s, *found)) {
+      last_end = std::max(last_end, found->end);
+      if (ticks(s.begin) >= recorded_from) {
+        errors.push_back(std::abs(static_cast<double>((ticks(found->begin) - replayed_from) -
+                                                      (ticks(s.begin) - recorded_from))));
+      }
     }
   }
   if (!errors.empty()) {
     result.kernel_start_p50 = Seconds(quantile_of(errors, 0.5) * 1e-12);
     result.kernel_start_p95 = Seconds(quantile_of(errors, 0.95) * 1e-12);
   }
-  result.last_end_error =
-      static_cast<double>((ticks(end_of(replayed.timeline, -1)) - replayed_from) -
-                          (ticks(end_of(recorded, -1)) - recorded_from)) /
-      static_cast<double>(std::max<std::int64_t>(1, run.steps.back().wall));
+  result.last_end_error = static_cast<double>((ticks(last_end) - replayed_from) -
+                                              (ticks(end_of(recorded, -1)) - recorded_from)) /
+                          static_cast<double>(std::max<std::int64_t>(1, run.steps.back().wall));
   for (std::int32_t r = 0; r < last.graph->ranks(); ++r) {
     const auto a = busy_of(run, *last.graph, replayed.timeline,
                            replayed.times ? &*replayed.times : nullptr, r);

@@ -57,6 +57,7 @@ TEST_CASE("a timeline becomes launches, streams and waits", "[studies][replay][k
   const studies::Replay r = studies::replay(run);
   CHECK(r.error == Approx(0).margin(0.01));
   CHECK(r.kernel_start_p95 < microseconds(2));
+  CHECK(r.last_end_error == Approx(0).margin(0.01));  // of the device: the host goes on by 225
   CHECK_FALSE(r.host_bound);
 
   // Twice as long: a 20..220, b ..321, c ..402 after b; the host goes on at 402 + 3, launches d 30
@@ -124,6 +125,26 @@ TEST_CASE("work of earlier calls and lost launches are kept", "[studies][replay]
   CHECK(begin_of("carried over") == Approx(0).margin(1.5));
   CHECK(begin_of("next") == Approx(86).margin(1.5));  // after what was carried over
   CHECK(begin_of("lost") == Approx(50).margin(8));
+}
+
+TEST_CASE("streams of a device alone wait for each other", "[studies][replay][kineto]") {
+  // Ten kernels of 10 us, then one of 20 on another stream that the next round waits for: 131 us,
+  // with more kernels than a queue holds.
+  KinetoEvents k;
+  double at = 0;
+  int id = 0;
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 10; ++i, at += 11) {
+      k.kernel("gemm", 7, at, 10, ++id);
+    }
+    k.kernel("copy_kernel", 9, at, 20, ++id);
+    at += 21;
+  }
+  const traces::MeasuredRun run = traces::measured_run(k.open());
+  CHECK(studies::replay(run).error == Approx(0).margin(1e-3));
+  const studies::MeasuredShow show = studies::show_measured(run);
+  CHECK(show.bound == "compute");
+  CHECK(show.half_compute == Approx(-60.0 / 131).margin(1e-3));
 }
 
 TEST_CASE("one rank's collectives move to another network, their waits stay",

@@ -74,6 +74,7 @@ TEST_CASE("a recording of the device alone is one step", "[traces][steps]") {
   REQUIRE(run.steps.size() == 1);
   CHECK(run.steps[0].wall == 700'000'000);  // the last begins at 600 us
   CHECK(run.steps[0].ranks[0].spans.size() == 5);
+  CHECK(run.steps[0].ranks[0].stripped == 0);
   CHECK(warns(run, "nothing marks steps"));
 }
 
@@ -102,6 +103,7 @@ TEST_CASE("a recording without device work says what it holds", "[traces][steps]
   KinetoEvents none;
   none.add(R"("name":"e","pid":1,"tid":2,"ts":1,"dur":1)");
   CHECK_THROWS_WITH(measured_run(none.open()), Contains("1 events without a category"));
+  CHECK_THROWS_WITH(measured_run(KinetoEvents().open()), Contains("no device work; record"));
 }
 
 TEST_CASE("events of MTIA are kernels and calls", "[traces][steps]") {

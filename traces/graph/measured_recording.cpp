@@ -288,7 +288,7 @@ std::vector<std::int64_t> clock_offsets(const Recording& recording,
 /// An error that says what a recording without device work holds instead.
 InputError no_device_work(const Recording& recording, std::string_view mark) {
   std::map<std::string, std::uint64_t> found;
-  bool any = false;
+  bool any = false, ranges = false;
   for (const RankRecording& rank : recording.ranks) {
     for (const auto& [category, count] : rank.unknown_categories) {
       found[category.empty() ? "events without a category"
@@ -299,6 +299,7 @@ InputError no_device_work(const Recording& recording, std::string_view mark) {
     }
     found["operators"] += rank.count(EventCategory::kCpuOp);
     found["calls of the runtime"] += rank.count(EventCategory::kRuntimeCall);
+    ranges = ranges || rank.count(EventCategory::kUserRange) > 0;
   }
   const std::string& source = recording.ranks.front().source;
   if (any) {
@@ -317,10 +318,10 @@ InputError no_device_work(const Recording& recording, std::string_view mark) {
   std::sort(most.rbegin(), most.rend());
   std::string list;
   for (std::size_t i = 0; i < std::min<std::size_t>(3, most.size()); ++i) {
-    list += fmt::format("{}{} {}", i == 0 ? "" : ", ", most[i].first, most[i].second);
+    list += fmt::format(", {}{} {}", i == 0 ? "only " : "", most[i].first, most[i].second);
   }
-  return {source, fmt::format("holds no device work, only {}; record kernels and copies too",
-                              list.empty() ? "ranges" : list)};
+  return {source, fmt::format("holds no device work{}; record kernels and copies too",
+                              list.empty() && ranges ? ", only ranges" : list)};
 }
 
 /// Warns of what the recording lacks and what was assumed in its place.
@@ -378,18 +379,8 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
   std::vector<Window> chained;  // by rank
   std::vector<std::vector<double>> distances(recording.ranks.size());
   const StepMarks marks = step_marks(recording, mark);
-  if (!marks.empty_ones.empty()) {
-    run.warnings.push_back(fmt::format("{} launched no device work", marks.empty_ones));
-  }
+  run.warnings = marks.warnings();
   run.marked_by = marks.by + (marks.guessed ? " (guessed)" : "");
-  if (marks.by.empty()) {
-    run.warnings.emplace_back(
-        "nothing marks steps: the whole recording counts as one; name the ranges that are steps "
-        "with --mark NAME");
-  } else if (marks.guessed) {
-    run.warnings.push_back(fmt::format(
-        "steps are guessed from {}; name the ranges that are steps with --mark NAME", marks.by));
-  }
   std::size_t empty = 0;
   for (const auto& [number, window] : windows_of(marks)) {
     RawStep step;

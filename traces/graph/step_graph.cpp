@@ -29,6 +29,7 @@ class Builder {
         begin_(begin),
         assumptions_(assumptions),
         last_(rank.lanes.size(), kNone),
+        before_last_(rank.lanes.size(), kNone),
         next_work_(rank.lanes.size(), 0),
         pending_(rank.lanes.size()),
         cursor_(begin) {
@@ -47,9 +48,7 @@ class Builder {
     nodes_.reserve(2 * static_cast<std::size_t>(stop - at));  // a call that waits is two
     for (; at != stop; ++at) {
       end_steps(e_.begin[at->event]);
-      for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
-        place_orphans(lane, e_.begin[at->event]);
-      }
+      place_orphans(e_.begin[at->event]);
       act(*at);
     }
     end_steps(step_.ends.back());
@@ -62,9 +61,7 @@ class Builder {
   void end_steps(Nanoseconds until) {
     while (step_.marks.size() < step_.ends.size() && step_.ends[step_.marks.size()] <= until) {
       const Nanoseconds end = step_.ends[step_.marks.size()];
-      for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
-        place_orphans(lane, end);
-      }
+      place_orphans(end);
       if (order_.actions().empty()) {
         await_work(end);
       }
@@ -85,7 +82,6 @@ class Builder {
         done = std::max(done, e_.end(nodes_[node].event));
       }
     }
-    step_.stripped += (done - cursor_).count();
     add_call(done, 0, true);
     nodes_.back().waits = std::move(awaited);
     cursor_ = done;
@@ -143,9 +139,7 @@ class Builder {
       case HostCall::kStreamSync:
       case HostCall::kDeviceSync:
       case HostCall::kEventSync:
-        for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
-          place_orphans(lane, called, e_.end(action.event));
-        }
+        place_orphans(called, e_.end(action.event));
         synchronise(action.event, called, awaited_by(action));
         return;
       case HostCall::kMemory:
@@ -160,7 +154,8 @@ class Builder {
     const auto work = order_.launched_by(action.event);
     std::vector<std::size_t> launched;
     for (const EventId w : work) {
-      place_orphans(e_.lane[w], e_.begin[w]);
+      take_orphans(e_.lane[w], e_.begin[w], kNever);
+      place_taken();
       launched.push_back(place(w, called));
     }
     if (launched.empty()) {
@@ -224,6 +219,7 @@ class Builder {
       guess_edge(node);
     }
     nodes_.push_back(std::move(node));
+    before_last_[lane] = last_[lane];
     last_[lane] = nodes_.size() - 1;
     return last_[lane];
   }
@@ -290,17 +286,55 @@ class Builder {
     node.waits.push_back(source);
   }
 
-  /// Work without a launch that began up to a time: in its stream's order, held by nothing of the
+  /// Places work without a launch that began up to a time: as it began, held by nothing of the
   /// host. Before a call that waits: what had ended when the call returned.
-  void place_orphans(std::size_t lane, Nanoseconds until, Nanoseconds ended = kNever) {
+  void place_orphans(Nanoseconds until, Nanoseconds ended = kNever) {
+    for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
+      take_orphans(lane, until, ended);
+    }
+    std::stable_sort(taken_.begin(), taken_.end(),
+                     [this](EventId a, EventId b) { return e_.begin[a] < e_.begin[b]; });
+    place_taken();
+  }
+
+  void take_orphans(std::size_t lane, Nanoseconds until, Nanoseconds ended) {
     const auto& work = order_.work_of(lane);
     std::size_t& next = next_work_[lane];
     for (; next < work.size() && (e_.begin[work[next]] < until || e_.end(work[next]) <= ended);
          ++next) {
       if (e_.link[work[next]] == kNoEvent) {
-        ++assumptions_.orphans;
-        place(work[next], cursor_);
+        taken_.push_back(work[next]);
       }
+    }
+  }
+
+  void place_taken() {
+    for (const EventId work : taken_) {
+      ++assumptions_.orphans;
+      if (order_.actions().empty()) {
+        follow_latest(work);
+      }
+      place(work, cursor_);
+    }
+    taken_.clear();
+  }
+
+  /// Lets work begin after what had ended last before it, on whatever stream. For recordings
+  /// without calls, which tell nothing else of what it waited for.
+  void follow_latest(EventId work) {
+    const std::size_t own = e_.lane[work];
+    std::size_t latest = last_[own];
+    for (std::size_t lane = 0; lane < last_.size(); ++lane) {
+      // The latest of a stream may run on beside it; the one before has ended.
+      for (const std::size_t node : {last_[lane], before_last_[lane]}) {
+        if (node != kNone && e_.end(nodes_[node].event) <= e_.begin[work] &&
+            (latest == kNone || e_.end(nodes_[node].event) > e_.end(nodes_[latest].event))) {
+          latest = node;
+        }
+      }
+    }
+    if (latest != kNone && nodes_[latest].lane != own) {
+      pending_[own].push_back(latest);
     }
   }
 
@@ -395,7 +429,8 @@ class Builder {
   GraphAssumptions& assumptions_;
   IssuedStep step_;
   std::vector<IssuedNode>& nodes_ = step_.nodes;
-  std::vector<std::size_t> last_;                  ///< by lane: latest node
+  std::vector<std::size_t> last_, before_last_;    ///< by lane: latest nodes
+  std::vector<EventId> taken_;                     ///< orphans to be placed next
   std::vector<std::size_t> next_work_;             ///< by lane: for orphans
   std::vector<std::vector<std::size_t>> pending_;  ///< by lane: what its next work waits for
   std::map<std::int64_t, std::vector<std::size_t>> recorded_;  ///< by record call: last_ then

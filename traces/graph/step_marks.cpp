@@ -384,6 +384,22 @@ StepMarks marks_of(const Recording& recording) {
 
 }  // namespace
 
+std::vector<std::string> StepMarks::warnings() const {
+  std::vector<std::string> all;
+  if (!empty_ones.empty()) {
+    all.push_back(fmt::format("{} launched no device work", empty_ones));
+  }
+  if (by.empty()) {
+    all.emplace_back(
+        "nothing marks steps: the whole recording counts as one; name the ranges that are steps "
+        "with --mark NAME");
+  } else if (guessed) {
+    all.push_back(fmt::format(
+        "steps are guessed from {}; name the ranges that are steps with --mark NAME", by));
+  }
+  return all;
+}
+
 StepMarks step_marks(const Recording& recording, std::string_view name) {
   if (!name.empty()) {
     return named(recording, name);
