@@ -143,6 +143,7 @@ JobFromTrace job_from_trace(const traces::Recording& recording,
                 "the host's own time in the longest rank's step, over the ops of the job");
     job = job_of(sketch, options);
     result.comparison = side_by_side(run, job, host);
+    result.warnings = run.warnings;
     check_compute(*result.comparison, recording.ranks.front().source);
   } else {
     (void)job_of(sketch, options);  // it must load

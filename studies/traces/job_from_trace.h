@@ -35,6 +35,7 @@ struct JobFromTrace {
   std::vector<InferredKey> told;  ///< by the trace
   std::vector<InferredKey> open;  ///< not told; the value is assumed, empty where the default holds
   std::optional<RecordedAndPredicted> comparison;  ///< of timelines
+  std::vector<std::string> warnings;               ///< of the recorded run
 };
 
 /// The job that a recorded run of PyTorch was: model, batch, groups, formats and optimizer, from

@@ -277,6 +277,8 @@ TEST_CASE("several models in one step are named, not taken for one", "[studies][
   unfused_layers(run, 3, 512);
   CHECK_THROWS_WITH(job_of(run.open()), Catch::Contains("2 layers of 256, 3 layers of 512") &&
                                             Catch::Contains("--mark"));
+  unfused_layers(run, 20, 512);  // most are as wide as each other, the first are not
+  CHECK_THROWS_WITH(job_of(run.open()), Catch::Contains("2 layers of 256, 23 layers of 512"));
 }
 
 TEST_CASE("a job that computes other work than was recorded is none", "[studies][job]") {

@@ -279,7 +279,9 @@ void reject_several(const SeenRank& rank, const std::vector<Attention>& all,
     most = std::max(most, ++known->second);
     ++layers;
   }
-  if (static_cast<double>(most) >= kOneModel * static_cast<double>(layers)) {
+  // The first layer stands for all.
+  if (widths.front().second == most &&
+      static_cast<double>(most) >= kOneModel * static_cast<double>(layers)) {
     return;
   }
   std::string text;
