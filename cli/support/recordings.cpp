@@ -10,12 +10,14 @@
 #include "core/error.h"
 #include "core/temporary_folder.h"
 #include "traces/formats.h"
+#include "traces/memory/memory_record.h"
 #include "traces/open_trace.h"
 
 namespace stepcast::cli {
 
 bool is_recording(const std::string& path) {
-  return !path.empty() && path != "-" && traces::is_trace(path);
+  return !path.empty() && path != "-" &&
+         (traces::is_trace(path) || traces::is_memory_snapshot(path));
 }
 
 std::string trace_file(const std::string& path) {

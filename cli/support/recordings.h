@@ -8,7 +8,7 @@
 
 namespace stepcast::cli {
 
-/// True if the path holds a recorded run, ours or others', rather than a job.
+/// True if the path holds a recorded run, ours or others', or its memory, rather than a job.
 bool is_recording(const std::string& path);
 /// A trace on standard input, "-", as a file that can be read more than once; any other path as it
 /// is. The file has no name and is gone when the program ends.

@@ -173,13 +173,17 @@ bool is_memory_snapshot(const std::filesystem::path& file) {
   if (!std::filesystem::is_regular_file(file, error)) {
     return false;
   }
-  Input input = Input::of_file(file);
-  constexpr std::size_t kHead = 4096;
-  constexpr char kProtocol = '\x80';
-  const std::string_view head = input.peek(kHead);
-  return head.size() > 2 && head[0] == kProtocol && head[1] >= 2 && head[1] <= 5 &&
-         (head.find("segments") != std::string_view::npos ||
-          head.find("device_traces") != std::string_view::npos);
+  try {
+    Input input = Input::of_file(file);
+    constexpr std::size_t kHead = 4096;
+    constexpr char kProtocol = '\x80';
+    const std::string_view head = input.peek(kHead);
+    return head.size() > 2 && head[0] == kProtocol && head[1] >= 2 && head[1] <= 5 &&
+           (head.find("segments") != std::string_view::npos ||
+            head.find("device_traces") != std::string_view::npos);
+  } catch (const InputError&) {  // empty, damaged
+    return false;
+  }
 }
 
 std::vector<MemoryRecord> read_memory_snapshot(Input& input) {
