@@ -20,7 +20,7 @@ namespace {
 struct CompareCommand {
   std::string trace;
   JobOptions job;
-  std::string system;
+  std::string system, mark;
   bool by_name = false;
 };
 
@@ -203,7 +203,8 @@ int compare(const CompareCommand& options, const Context& context) {
     predicted = workloads::build_graph(job);
   }
   const studies::Comparison c =
-      studies::compare(traces::measured_run(recording), job, predicted ? &*predicted : nullptr);
+      studies::compare(traces::measured_run(recording, options.mark), job,
+                       predicted ? &*predicted : nullptr);
   Report report(options.job.format);
   report.facts({{"workload", c.workload},
                 {"system", c.system},
@@ -240,6 +241,8 @@ void add_compare(CLI::App& app, Context& context) {
                       "Predict for this system instead of the one named in the job, or of the "
                       "usual machine of the trace's device");
   command->add_flag("--ops", options->by_name, "One row per named op instead of per kind");
+  command->add_option("--mark", options->mark,
+                      "Traces of others: the name of the ranges that are steps");
   command->callback([options, &context] { context.exit_code = compare(*options, context); });
 }
 

@@ -26,7 +26,7 @@ namespace stepcast::cli {
 namespace {
 
 struct ExplainCommand {
-  std::string a, b;
+  std::string a, b, mark;
   std::vector<std::string> second;  ///< words of the other side
   std::vector<std::string> overrides;
   std::vector<std::string> with;
@@ -144,8 +144,8 @@ std::optional<Job> job_comparison(const Input& input, const Side* other, const I
 }
 
 /// `other`: the side that is open already, of `other_input`; null for the first.
-Side open_side(const Input& input, const Context& context, const Side* other = nullptr,
-               const Input* other_input = nullptr) {
+Side open_side(const Input& input, const std::string& mark, const Context& context,
+               const Side* other = nullptr, const Input* other_input = nullptr) {
   const JobOptions& options = input.options;
   Side side;
   if (input.recorded) {
@@ -153,7 +153,10 @@ Side open_side(const Input& input, const Context& context, const Side* other = n
       throw InputError("--set",
                        options.job + " is a recording and cannot be changed; give its job instead");
     }
-    side.run = read_run(options.job);
+    side.run = read_run(options.job, mark);
+    for (const std::string& w : side.run->warnings) {
+      fmt::print(notes(), "stepcast: {}: {}\n", options.job, w);
+    }
     return side;
   }
   if (!input.plan) {
@@ -379,14 +382,18 @@ int explain(const ExplainCommand& options, const Context& context) {
   // A plan given with a job is opened after it: it may be a plan of that very job.
   const bool b_first = of_a.plan && !of_b.plan;
   const Input& input_of_first = b_first ? of_b : of_a;
-  const Side first = open_side(input_of_first, context);
+  if (!options.mark.empty() && !of_a.recorded && !of_b.recorded) {
+    throw InputError("--mark", "neither side is a recorded run");
+  }
+  const Side first = open_side(input_of_first, options.mark, context);
   if (options.b.empty()) {  // B is A with changes, its plan with it
     std::vector<std::string>& set = of_b.options.overrides;
     set = options.overrides;
     set.insert(set.end(), first.settings.begin(), first.settings.end());
     set.insert(set.end(), options.with.begin(), options.with.end());
   }
-  const Side other = open_side(b_first ? of_a : of_b, context, &first, &input_of_first);
+  const Side other =
+      open_side(b_first ? of_a : of_b, options.mark, context, &first, &input_of_first);
   const Side& a = b_first ? other : first;
   const Side& b = b_first ? first : other;
   if (a.run || b.run) {
@@ -478,6 +485,8 @@ void add_explain(CLI::App& app, Context& context) {
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE")
       ->group("Job");
+  command->add_option("--mark", options->mark,
+                      "Traces of others: the name of the ranges that are steps");
   add_setting_options(*command, options->overrides);
   add_format_option(*command, options->format);
   command->callback([options, &context] {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <set>
 
 #include "cli/print/bencher.h"
 #include "cli/print/guard_report.h"
@@ -50,14 +51,33 @@ std::pair<Baseline, std::string> kept_with(const GuardCommand& options,
   return {studies::extended(kept, like, options.keep), ""};
 }
 
+/// Things that recorded runs leave open, each once: of the first run that has it.
+class RunWarnings {
+ public:
+  void add(const std::vector<std::string>& names, const std::vector<traces::MeasuredRun>& runs) {
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      for (const std::string& w : runs[i].warnings) {
+        if (told_.insert(w.substr(w.find_first_not_of("0123456789 "))).second) {
+          all.push_back(fmt::format("{}: {}", names[i], w));
+        }
+      }
+    }
+  }
+  std::vector<std::string> all;
+
+ private:
+  std::set<std::string> told_;  ///< without how many
+};
+
 int update(const GuardCommand& options, const std::vector<studies::GuardSamples>& samples,
-           OutputFormat format) {
+           const RunWarnings& warnings, OutputFormat format) {
   const std::string version(kVersionText);
   const auto [baseline, anew] = kept_with(options, samples);
   write_whole_file(options.update, config::baseline_to_json(baseline));
   // Verdict that a single repeat of the first run would get.
-  const studies::GuardResult self =
+  studies::GuardResult self =
       studies::guard(baseline, studies::make_baseline({samples.data(), 1}, version, &baseline));
+  self.warnings.insert(self.warnings.end(), warnings.all.begin(), warnings.all.end());
   const std::size_t runs = baseline.blocks ? 1 : baseline.steps.size();
   Report report(format);
   report.facts({{"baseline", options.update},
@@ -123,7 +143,8 @@ std::vector<studies::GuardSamples> samples_of(const std::vector<traces::Measured
 /// Prints what moved since the baseline; returns the exit code.
 int verdict_on(const Baseline& before, const std::string& baseline_name,
                const GuardCommand& options, const std::vector<std::string>& names,
-               const std::vector<traces::MeasuredRun>& runs, OutputFormat format) {
+               const std::vector<traces::MeasuredRun>& runs, const RunWarnings& warnings,
+               OutputFormat format) {
   studies::GuardOptions study;
   study.structure_warns = options.structure == "warn";
   if (options.tolerance >= 0) {
@@ -132,8 +153,9 @@ int verdict_on(const Baseline& before, const std::string& baseline_name,
   }
   studies::GuardResult result =
       studies::guard(before, samples_of(runs), names, std::string(kVersionText), study);
+  result.warnings.insert(result.warnings.end(), warnings.all.begin(), warnings.all.end());
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].dropped > 0) {
+    if (runs[i].dropped > 0 && runs[i].of_our_own()) {
       result.warnings.push_back(fmt::format(
           "{} lacks {} records that the recorder dropped; its times and launches are too low",
           names[i], runs[i].dropped));
@@ -177,12 +199,13 @@ std::vector<traces::MeasuredRun> read_runs(const std::vector<std::string>& paths
 }
 
 /// A baseline file, or one made of recorded runs.
-Baseline baseline_of(const GuardRuns& options) {
+Baseline baseline_of(const GuardRuns& options, RunWarnings& warnings) {
   if (options.before.size() == 1 && !is_recording(options.before.front())) {
     return config::read_baseline(config::file_source(options.before.front()));
   }
-  return studies::make_baseline(samples_of(read_runs(options.before, options.mark)),
-                                std::string(kVersionText));
+  const auto runs = read_runs(options.before, options.mark);
+  warnings.add(options.before, runs);
+  return studies::make_baseline(samples_of(runs), std::string(kVersionText));
 }
 
 int guard_runs(const GuardRuns& options, const std::vector<traces::MeasuredRun>& runs) {
@@ -190,8 +213,11 @@ int guard_runs(const GuardRuns& options, const std::vector<traces::MeasuredRun>&
     write_output(options.bencher,
                  bencher_json(studies::make_baseline(samples_of(runs), std::string(kVersionText))));
   }
-  return verdict_on(baseline_of(options), fmt::format("{}", fmt::join(options.before, " ")),
-                    options, options.now, runs, options.format);
+  RunWarnings warnings;
+  warnings.add(options.now, runs);
+  const Baseline before = baseline_of(options, warnings);
+  return verdict_on(before, fmt::format("{}", fmt::join(options.before, " ")), options, options.now,
+                    runs, warnings, options.format);
 }
 
 }  // namespace
@@ -218,11 +244,13 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
       return 0;
     }
   }
+  RunWarnings warnings;
+  warnings.add(names, runs);
   if (!options.update.empty()) {
-    return update(options, samples_of(runs), format);
+    return update(options, samples_of(runs), warnings, format);
   }
   return verdict_on(config::read_baseline(config::file_source(options.baseline)), options.baseline,
-                    options, names, runs, format);
+                    options, names, runs, warnings, format);
 }
 
 void add_guard(CLI::App& app, Context& context) {

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <nlohmann/json.hpp>
 
@@ -59,6 +59,9 @@ int make_job(const JobCommand& options, const Context& context) {
   const studies::JobFromTrace job = studies::job_from_trace(
       recording, {.system = options.system, .mark = options.mark, .library = {context.library}});
   write_output(options.out, job.job);
+  for (const std::string& w : job.warnings) {
+    fmt::print(notes(), "stepcast: {}: {}\n", options.traces.front(), w);
+  }
   std::vector<DataTable> tables{
       keys_table("inferred", "Inferred from the trace", "from", job.told),
       keys_table("open", "Not in the trace", "why, and what is assumed", job.open)};
@@ -66,7 +69,6 @@ int make_job(const JobCommand& options, const Context& context) {
     tables.push_back(comparison_table(*job.comparison));
   }
   print_tables(tables, options.format, answer());
-  tell_written(options.out);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/print/show_tables.h"
 #include "cli/support/console.h"
 #include "traces/graph/device_time.h"
+#include "traces/graph/step_marks.h"
 #include "traces/measured_step.h"
 
 namespace stepcast::cli {
@@ -110,6 +111,9 @@ DataTable device_time_table(const traces::Recording& recording, const std::strin
                share(all > 0 ? row.nanoseconds / all : 0)});
   }
   table.note("sums over the streams of all ranks shown; collectives with their waits");
+  for (const std::string& w : traces::step_marks(recording, mark).warnings()) {
+    table.note(w);
+  }
   table.limit(20);
   return table;
 }

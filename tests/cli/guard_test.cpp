@@ -1,4 +1,6 @@
 // A recorded run against a baseline, as CI calls it.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -68,6 +70,52 @@ TEST_CASE("replay --baseline exits with 1 and says what moved", "[cli][guard]") 
   CHECK(call({"replay", recorded("gpt-2"), "--baseline", recorded("gpt-2") + "/trace.json"}).code ==
         2);
   CHECK(call({"replay", recorded("gpt-2"), "--junit", junit}).code == 2);
+}
+
+TEST_CASE("steps that are guessed are said to be, unless they are named", "[cli][guard]") {
+  std::string events;
+  for (int s = 0; s < 5; ++s) {
+    const int at = 1000 * s;
+    events += fmt::format(
+        R"({}{{"ph":"X","cat":"user_annotation","name":"execute_{}_context","pid":1,"tid":1,"ts":{},"dur":990}})",
+        s == 0 ? "" : ",", s, at);
+    for (int i = 1; i <= 2; ++i) {
+      events += fmt::format(
+          R"(,{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{0},"dur":5,"args":{{"correlation":{1}}}}})"
+          R"(,{{"ph":"X","cat":"kernel","name":"k{2}","pid":0,"tid":7,"ts":{3},"dur":300,"args":{{"stream":7,"device":0,"correlation":{1}}}}})",
+          at + 10 * i, 2 * s + i, i, at + 300 * i);
+    }
+  }
+  const TemporaryFolder folder;
+  const std::string run = folder.file("run.json", R"({"traceEvents":[)" + events + "]}");
+  const std::string baseline = folder / "baseline.json";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"guard", run, "--baseline", run},
+        {"guard", run, "--update-baseline", baseline},
+        {"diff", run, run},
+        {"replay", run},
+        {"show", run},
+        {"show", run, "--by", "kind"}}) {
+    CAPTURE(arguments);
+    const Outcome guessed = call(arguments);
+    CHECK(guessed.code == 0);
+    CHECK_THAT(guessed.out + guessed.err, Contains("steps are guessed from"));
+    std::vector<std::string> named = arguments;
+    named.insert(named.end(), {"--mark", "execute_*"});
+    const Outcome told = call(named);
+    CHECK(told.code == 0);
+    CHECK_THAT(told.out + told.err, !Contains("guessed"));
+  }
+  rejected({"diff", "llama3-8b", "llama3-8b", "--mark", "x"}, "--mark", "recorded");
+}
+
+TEST_CASE("a snapshot of memory is shown", "[cli]") {
+  const std::string snapshot =
+      std::string(STEPCAST_SOURCE_DIR) + "/tests/traces/corpus_memory/out_of_memory.pickle";
+  const Outcome shown = call({"show", snapshot});
+  CHECK(shown.code == 0);
+  CHECK_THAT(shown.out, Contains("78.0 MiB") && Contains("forward model.py:12"));
+  CHECK(call({snapshot}).out == shown.out);
 }
 
 TEST_CASE("a cut trace exits with 2 and names file and byte", "[cli][guard]") {
