@@ -234,7 +234,8 @@ int predict(const PredictCommand& options, const Context& context) {
                   [&p = p, &on = framework, &context] {
                     return config::short_job_to_json(p.job, on, context.library);
                   },
-                  plan_note(choice, typed_job(context.arguments)), typed_job(context.arguments)},
+                  plan_note(choice, typed_plan(context.arguments)), typed_job(context.arguments),
+                  typed_plan(context.arguments)},
                  report);
   add_choice(choice, report);
   if (measured) {
@@ -266,8 +267,9 @@ PredictedJob predicted(const JobOptions& options, const Context& context, const 
   const config::Source source = job_source(options);
   const config::Library library{context.library};
   studies::ChosenJob on = studies::choose_plan(source, options.overrides, library, how.as_is);
-  PredictedJob of{std::move(on.job),       {}, {}, std::move(on.default_framework),
-                  std::move(on.framework), std::move(on.choice), {}};
+  PredictedJob of{
+      std::move(on.job),    {}, {}, std::move(on.default_framework), std::move(on.framework),
+      std::move(on.choice), {}};
   if (on.built) {
     of.graph = std::move(on.built->graph);
     of.prediction = studies::predict(of.job, of.graph, on.built->step, how.step);

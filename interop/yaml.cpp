@@ -1,6 +1,7 @@
 #include "interop/yaml.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace stepcast::interop {
 namespace {
@@ -35,11 +36,21 @@ void each_unquoted(std::string_view text, const See& see) {
   }
 }
 
+/// True if a key's text begins on the next line: "|", ">", and how it ends.
+bool begins_block(std::string_view line) {
+  const std::size_t colon = line.rfind(": ");
+  const std::string_view mark =
+      colon == std::string_view::npos ? std::string_view() : trimmed(line.substr(colon + 2));
+  return !mark.empty() && (mark[0] == '|' || mark[0] == '>') &&
+         mark.find_first_not_of("|>+-0123456789") == std::string_view::npos;
+}
+
 class YamlReader {
  public:
   YamlReader(std::string_view text, std::string_view label) : label_(label) {
     std::size_t number = 0;
-    int open = 0;  // brackets of the line before, which goes on
+    int open = 0;                      // brackets of the line before, which goes on
+    std::optional<std::size_t> block;  // indentation of a key whose text stands on the lines below
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find('\n', at), text.size());
       const std::string_view line = without_comment(text.substr(at, end - at));
@@ -49,6 +60,10 @@ class YamlReader {
       if (indent == std::string_view::npos || (indent == 0 && trimmed(line) == "---")) {
         continue;
       }
+      if (block && indent > *block) {
+        continue;
+      }
+      block.reset();
       if (line[indent] == '\t') {
         throw InputError(fmt::format("{}:{}", label_, number),
                          "found a tab before a key; indent with spaces");
@@ -57,6 +72,11 @@ class YamlReader {
         lines_.back().text += " " + std::string(trimmed(line));
       } else {
         lines_.push_back({indent, std::string(trimmed(line)), number});
+        if (std::string& last = lines_.back().text; begins_block(last)) {
+          block = indent;
+          last.replace(last.rfind(' ') + 1, std::string::npos,
+                       "\"...\"");  // no key of ours is a text
+        }
       }
       each_unquoted(line, [&](std::size_t i) {
         open += line[i] == '[' || line[i] == '{' ? 1 : line[i] == ']' || line[i] == '}' ? -1 : 0;

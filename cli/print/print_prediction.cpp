@@ -251,8 +251,9 @@ void add_screen(const StepPrediction& p, const PredictionContext& context, Repor
   }
   const bool planned = p.job.workload.transformer() != nullptr || p.job.phase == JobPhase::kTrain;
   if (!context.command.empty() && p.fits && planned) {
-    report.drawn([command = printable(context.command)](const TerminalStyle& style) {
-      const std::vector<std::string> next{"stepcast plan" + command,
+    report.drawn([command = printable(context.command),
+                  plan = printable(context.plan_command)](const TerminalStyle& style) {
+      const std::vector<std::string> next{"stepcast plan" + plan,
                                           "stepcast" + command + " --html out.html"};
       const bool room = std::all_of(next.begin(), next.end(), [&style](const std::string& one) {
         return kNames + shown_width(one) <= style.width;
@@ -374,13 +375,23 @@ Json memory_json(const StepPrediction& p) {
   return j;
 }
 
-std::vector<std::string> without_output(std::vector<std::string> arguments) {
+namespace {
+
+/// Arguments without these options and the values after them.
+std::vector<std::string> without(std::vector<std::string> arguments,
+                                 std::initializer_list<std::string_view> options) {
   bool value = false;
-  std::erase_if(arguments, [&value](const std::string& argument) {
-    const bool takes = argument == "-o" || argument == "--html" || argument == "--format";
+  std::erase_if(arguments, [&](const std::string& argument) {
+    const bool takes = std::find(options.begin(), options.end(), argument) != options.end();
     return std::exchange(value, takes) || takes;
   });
   return arguments;
+}
+
+}  // namespace
+
+std::vector<std::string> without_output(std::vector<std::string> arguments) {
+  return without(std::move(arguments), {"-o", "--html", "--format"});
 }
 
 std::string typed_job(const std::vector<std::string>& arguments) {
@@ -394,6 +405,16 @@ std::string typed_job(const std::vector<std::string>& arguments) {
     }
   }
   return text;
+}
+
+std::string typed_plan(const std::vector<std::string>& arguments) {
+  std::vector<std::string> kept =
+      without(arguments, {"--tokens", "--samples", "--steps", "--price", "--mtbf", "--restart",
+                          "--measured", "--timeline"});
+  std::erase_if(kept, [](const std::string& argument) {
+    return argument == "--as-is" || argument == "--allow-oom" || argument == "--intervals";
+  });
+  return typed_job(kept);
 }
 
 void add_framework(const std::string& framework, bool implied, Report& report) {

@@ -16,6 +16,7 @@ struct PredictionContext {
   std::function<std::string()> job;  ///< the job as a document
   std::string plan_note = "";        ///< how the plan was chosen; "" it was said
   std::string command = "";  ///< the job as it was typed, " llama3-8b -n 8"; "" suggests nothing
+  std::string plan_command = "";  ///< the same for `plan`
 };
 
 /// One prediction: for people on a screen step, rates, plan, where the time goes, memory; for
@@ -26,6 +27,8 @@ void add_prediction(const studies::StepPrediction& prediction, const PredictionC
 std::vector<std::string> without_output(std::vector<std::string> arguments);
 /// The arguments that name a job, as they are typed: those of `predict`; "" of standard input.
 std::string typed_job(const std::vector<std::string>& arguments);
+/// The same without what `plan` does not take.
+std::string typed_plan(const std::vector<std::string>& arguments);
 /// The framework that a step runs on, and whether it was implied; nothing without one.
 void add_framework(const std::string& framework, bool implied, Report& report);
 /// "41.2-64.0 s".

@@ -33,6 +33,13 @@ Export export_of(const std::string& option) {
   }
   Export e{name == "torchrec", file, file};
   e.script.replace_extension(".py");
+  if (const std::string stem = e.script.stem().string();
+      stem == "torch" || stem == "torchrec" || stem == "fbgemm_gpu" || stem == "hugectr") {
+    throw InputError("--export",
+                     fmt::format("found \"{}\": {}.py beside it would hide the package of "
+                                 "that name; call it sharding.json",
+                                 file, stem));
+  }
   if (e.script == e.plan) {
     throw InputError("--export", fmt::format("found \"{}\": the script takes that name; call the "
                                              "plan FILE.json",

@@ -31,6 +31,7 @@ const std::vector<std::string_view> kWithoutEffectDeepSpeed{
     "memory_breakdown",
     "autotuning",
     "train_batch_size",
+    "comms_config",
     "zero_optimization.allgather_",
     "zero_optimization.contiguous_gradients",
     "zero_optimization.reduce_scatter",
@@ -44,8 +45,10 @@ const std::vector<std::string_view> kWithoutEffectDeepSpeed{
     "zero_optimization.offload_param."};
 
 bool is_deepspeed(const Json& root) {
-  return root.is_object() && !root.contains("workload") &&
-         (root.contains("zero_optimization") || root.contains("train_micro_batch_size_per_gpu"));
+  const auto has = [&root](const char* key) { return root.contains(key); };
+  return root.is_object() && !has("workload") &&
+         (has("zero_optimization") || has("train_micro_batch_size_per_gpu") ||
+          (has("train_batch_size") && (has("fp16") || has("bf16") || has("optimizer"))));
 }
 
 Document job_of_deepspeed(Document d, const std::vector<std::string>& overrides) {
@@ -58,20 +61,21 @@ Document job_of_deepspeed(Document d, const std::vector<std::string>& overrides)
   const auto micro = f.integer({"train_micro_batch_size_per_gpu"});
   const auto steps = f.integer({"gradient_accumulation_steps"});
   const auto global = f.integer({"train_batch_size"});
-  // Two of micro-batch, accumulation and batch tell the replicas with the third.
+  // Two of micro-batch, accumulation and batch tell the third, or all of them the replicas.
   const std::int64_t each = product({micro.value_or(1), steps.value_or(1)});
   std::optional<std::int64_t> devices;
   if (micro && steps && global && *global % each == 0) {
     devices = product({*global / each, unit});
   }
   const std::int64_t count = devices_of(f, overrides, devices, unit);
+  const std::int64_t replicas = std::max<std::int64_t>(1, count / unit);
   job["devices"] = count;
-  job["batch"] = {
-      {"micro", micro.value_or(1)},
-      {"global", global.value_or(product({each, std::max<std::int64_t>(1, count / unit)}))}};
+  job["batch"]["global"] = global.value_or(product({each, replicas}));
+  job["batch"]["micro"] =
+      micro.value_or(std::max<std::int64_t>(1, global.value_or(0) / steps.value_or(1) / replicas));
   job["parallel"] = {{"tensor", tensor}, {"context", context}};
   read_deepspeed(f, job);
-  f.finish(job, kWithoutEffectDeepSpeed);
+  f.finish(job);
   d.root = std::move(job);
   return d;
 }
@@ -114,9 +118,11 @@ void read_deepspeed(TrainingFile& f, Json& job) {
   const std::string optimizer = f.word({"optimizer.type"}, "Adam");
   if (optimizer == "SGD") {
     job["optimizer"] = "sgd";
-  } else if (optimizer.find("Adam") == std::string::npos) {
+  } else if (optimizer.find("Adam") == std::string::npos ||
+             optimizer.find("One") != std::string::npos) {  // OneBitAdam, ZeroOneAdam
     f.approximate(fmt::format("optimizer {} (as Adam)", optimizer.substr(0, 40)));
   }
+  f.note_unread(kWithoutEffectDeepSpeed);
 }
 
 ForeignFormat deepspeed_file() {

@@ -36,7 +36,6 @@ const std::vector<std::string_view> kWithoutEffectMaxText{"run_name",
                                                           "data_",
                                                           "init_",
                                                           "dropout",
-                                                          "attention_type",
                                                           "max_prefill",
                                                           "use_iota",
                                                           "scan_layers",
@@ -61,10 +60,14 @@ bool is_maxtext(std::string_view text) {
 
 /// Names of MaxText for models that have another one here.
 std::string name_of_model(const std::string& name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kNames{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kNames{
       {{"llama3.1-405b", "llama3-405b"},
        {"deepseek2-16b", "deepseek-v2-lite"},
-       {"deepseek3-671b", "deepseek-v3"}}};
+       {"deepseek2-236b", "deepseek-v2"},
+       {"deepseek3-671b", "deepseek-v3"},
+       {"kimi-k2-1t", "kimi-k2"},
+       {"llama4-17b-16e", "llama4-scout"},
+       {"llama4-17b-128e", "llama4-maverick"}}};
   const auto* known =
       std::find_if(kNames.begin(), kNames.end(), [&](const auto& n) { return n.first == name; });
   return known != kNames.end() ? std::string(known->second) : name;
@@ -92,7 +95,20 @@ Json workload_of(TrainingFile& f) {
     w["moe"] = {{"experts", experts},
                 {"per_token", f.integer_or({"num_experts_per_tok"}, 1)},
                 {"ffn_hidden", f.integer_or({"base_moe_mlp_dim"}, w["ffn_hidden"])},
-                {"shared", f.integer_or({"shared_experts"}, 0, 0)}};
+                {"shared", f.integer_or({"shared_experts"}, 0, 0)},
+                {"first_dense_layers", f.integer_or({"first_num_dense_layers"}, 0, 0)}};
+  }
+  if (f.word({"attention_type"}) == "mla") {
+    w["mla"] = {{"q_rank", f.integer_or({"q_lora_rank"}, 0, 0)},
+                {"kv_rank", f.integer_or({"kv_lora_rank"}, 512)},
+                {"rope_dim", f.integer_or({"qk_rope_head_dim"}, 64)},
+                {"nope_dim", f.integer_or({"qk_nope_head_dim"}, 128)},
+                {"v_dim", f.integer_or({"v_head_dim"}, 128)}};
+    w.erase("kv_heads");
+    w.erase("head_dim");
+  }
+  if (const std::int64_t further = f.integer_or({"mtp_num_layers"}, 0, 0); further > 0) {
+    w["mtp"] = further;
   }
   return w;
 }
@@ -114,13 +130,15 @@ Document job_of_maxtext(Document d, const std::vector<std::string>& overrides) {
     job["workload"] = model == "default" ? workload_of(f) : Json(name_of_model(model));
   }
   bool whole = true;
-  const std::int64_t tensor = axis(f, "tensor", whole).value_or(1);
-  const std::int64_t stages = axis(f, "pipeline", whole).value_or(1);
-  const std::int64_t context = axis(f, "context", whole).value_or(1);
-  const std::int64_t experts = axis(f, "expert", whole).value_or(1);
-  const std::int64_t copies = axis(f, "data", whole).value_or(1);
+  const auto ranks = [&](const char* name) { return axis(f, name, whole).value_or(1); };
+  const std::int64_t tensor =
+      product({ranks("tensor"), ranks("tensor_sequence"), ranks("tensor_transpose")});
+  const std::int64_t stages = ranks("pipeline");
+  const std::int64_t context = ranks("context");
+  const std::int64_t experts = ranks("expert");
+  const std::int64_t copies = ranks("data");
   const bool shards = f.integer_or({"ici_fsdp_parallelism"}, -1, -1) != 1;
-  const std::int64_t sharded = axis(f, "fsdp", whole).value_or(1);
+  const std::int64_t sharded = product({ranks("fsdp"), ranks("fsdp_transpose"), ranks("sequence")});
   const bool said = whole && f.find({"ici_fsdp_parallelism"});
   const std::int64_t unit = product({tensor, stages, context});
   const std::int64_t devices = devices_of(
@@ -166,7 +184,8 @@ Document job_of_maxtext(Document d, const std::vector<std::string>& overrides) {
     f.approximate("products of int8 (as bf16: slower)");
   }
   f.word({"weight_dtype", "attention"});
-  f.finish(job, kWithoutEffectMaxText);
+  f.note_unread(kWithoutEffectMaxText);
+  f.finish(job);
   d.root = std::move(job);
   return d;
 }

@@ -33,15 +33,24 @@ Document job_of_nanotron(Document d, const std::vector<std::string>& overrides) 
   d.root = parse_yaml(d.root.get<std::string>(), d.label);
   TrainingFile f(d);
   Json job = {{"stepcast", 1}, {"framework", "nanotron"}};
+  const std::int64_t tensor = f.integer_or({"parallelism.tp"}, 1);
   if (override_of(overrides, "workload").empty()) {
     const auto model = f.find({"model.model_config"});
     if (!model) {
       throw InputError(f.root().where("model.model_config"), "missing; expected the model's sizes");
     }
+    if (const auto experts = model->find("moe_config"); experts && !experts->json().is_null()) {
+      experts->reject(
+          "holds experts, which are not read from files of nanotron; give a "
+          "config.json of the model with --set workload=FILE");
+    }
     job["workload"] = hugging_face_workload(*model, "llama");
+    const std::int64_t unit =
+        product({f.integer_or({"model.make_vocab_size_divisible_by"}, 1), tensor});
+    const auto entries = job["workload"]["vocabulary"].get<std::int64_t>();
+    job["workload"]["vocabulary"] = (entries + unit - 1) / unit * unit;  // as it pads them
     job["workload"]["source"] = "configuration of nanotron";
   }
-  const std::int64_t tensor = f.integer_or({"parallelism.tp"}, 1);
   const std::int64_t stages = f.integer_or({"parallelism.pp"}, 1);
   const std::int64_t context = f.integer_or({"parallelism.context_parallel_size"}, 1);
   const std::int64_t data = f.required({"parallelism.dp"}, "the data ranks");
@@ -69,7 +78,8 @@ Document job_of_nanotron(Document d, const std::vector<std::string>& overrides) 
                                                                                  : "bf16";
   job["formats"]["gradient"] =
       f.flag({"optimizer.accumulate_grad_in_fp32"}, true) ? "fp32" : job["formats"]["compute"];
-  f.finish(job, kWithoutEffectNanotron);
+  f.note_unread(kWithoutEffectNanotron);
+  f.finish(job);
   d.root = std::move(job);
   return d;
 }

@@ -224,15 +224,17 @@ Document job_of_torchtitan(Document d, const Overrides& overrides) {
       {"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"}, 1);
   const std::int64_t shards = f.integer_or(
       {"parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree"}, -1, -1);
+  const std::int64_t experts = f.integer_or(
+      {"parallelism.expert_parallel_degree", "experimental.expert_parallel_degree"}, 1);
   const std::int64_t unit = product({tensor, stages, context, copies});
-  const std::int64_t devices = devices_of(
-      f, overrides, shards > 0 ? std::optional(product({unit, shards})) : std::nullopt, unit);
+  const std::int64_t devices =
+      devices_of(f, overrides, shards > 0 ? std::optional(product({unit, shards})) : std::nullopt,
+                 std::max(unit, product({stages, experts})));
   job["devices"] = devices;
   p["tensor"] = tensor;
   p["pipeline"] = stages;
   p["context"] = context;
-  p["expert"] = f.integer_or(
-      {"parallelism.expert_parallel_degree", "experimental.expert_parallel_degree"}, 1);
+  p["expert"] = experts;
   if (const auto columns = f.integer({"parallelism.expert_tensor_parallel_degree"}); columns) {
     p["expert_tensor"] = *columns;
   }
@@ -277,7 +279,8 @@ Document job_of_torchtitan(Document d, const Overrides& overrides) {
   if (const std::string name = f.word({"optimizer.name"}, "AdamW"); !name.starts_with("Adam")) {
     f.approximate(fmt::format("optimizer {} (as Adam)", name.substr(0, 40)));
   }
-  f.finish(job, kWithoutEffectTitan);
+  f.note_unread(kWithoutEffectTitan);
+  f.finish(job);
   d.root = std::move(job);
   return d;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/lower.h"
 #include "interop/frameworks/import_deepspeed.h"
 #include "interop/yaml.h"
 
@@ -88,13 +89,18 @@ Json targets_of(const std::vector<std::string>& modules) {
 }
 
 void read_adapters(TrainingFile& f, Json& job) {
-  const std::string adapter = f.word({"adapter", "finetuning_type"});
+  // LLaMA-Factory's own default is lora.
+  const std::string adapter =
+      f.word({"adapter", "finetuning_type"}, f.find({"stage"}) ? "lora" : "");
   const bool narrow = f.flag({"load_in_4bit"}) || f.integer_or({"quantization_bit"}, 0) == 4;
   const bool eight = f.flag({"load_in_8bit"}) || f.integer_or({"quantization_bit"}, 0) == 8;
   const bool some = adapter.ends_with("lora") || f.flag({"use_peft"});
   std::vector<std::string> modules =
       f.words({"lora_target_modules", "lora_target", "target_modules"});
-  if (modules.size() == 1) {  // LLaMA-Factory's list is a text
+  if (modules.size() == 1 && modules[0].find_first_of("([*|") != std::string::npos) {
+    f.approximate("adapters of matrices that a pattern names (as of all)");
+    modules = {"all"};
+  } else if (modules.size() == 1) {  // LLaMA-Factory's list is a text
     std::replace(modules[0].begin(), modules[0].end(), ',', ' ');
     const std::string text = modules[0];
     modules.clear();
@@ -133,7 +139,23 @@ void read_adapters(TrainingFile& f, Json& job) {
   }
 }
 
-/// The file of DeepSpeed that this one names, beside it.
+/// Stage of ZeRO that the name of a file tells: "zero3.json", "ds_z3_config.json", "stage2"; 0:
+/// none.
+int stage_named(const std::string& file) {
+  for (const std::string_view before : {"zero", "stage", "_z", "-z"}) {
+    const std::size_t at = file.rfind(before);
+    const char digit = at != std::string::npos && at + before.size() < file.size()
+                           ? file[at + before.size()]
+                           : '0';
+    if (digit >= '1' && digit <= '3') {
+      return digit - '0';
+    }
+  }
+  return 0;
+}
+
+/// The file of DeepSpeed that this one names, beside it or, as trainers start elsewhere, below a
+/// folder above.
 void read_named_deepspeed(TrainingFile& f, Json& job) {
   const auto v = f.find({"deepspeed", "deepspeed_config", "deepspeed_config_file"});
   if (!v) {
@@ -141,37 +163,61 @@ void read_named_deepspeed(TrainingFile& f, Json& job) {
   }
   job["framework"] = "deepspeed";
   const std::string file = v->text("a file of DeepSpeed");
-  const std::filesystem::path path = v->folder() / file;
-  if (!std::filesystem::exists(path)) {
-    const std::size_t stage = file.find("zero");
-    const char digit =
-        stage != std::string::npos && stage + 4 < file.size() ? file[stage + 4] : '0';
-    if (digit < '1' || digit > '3') {
-      v->reject(fmt::format("names {}, which is not there, nor does its name tell a stage of ZeRO",
-                            file.substr(0, 80)));
-    }
-    job["parallel"]["zero"] = digit - '0';
-    f.approximate(fmt::format("file {} (not there; taken as ZeRO {})", file.substr(0, 80), digit));
+  std::filesystem::path folder = std::filesystem::absolute(v->folder());
+  while (!std::filesystem::exists(folder / file) && folder.has_relative_path()) {
+    folder = folder.parent_path();
+  }
+  if (std::filesystem::exists(folder / file)) {
+    const Document d = config::parse_document(config::file_source(folder / file));
+    TrainingFile inner(d);
+    read_deepspeed(inner, job);
+    f.approximate_as(inner);
     return;
   }
-  Document d = config::parse_document(config::file_source(path));
-  TrainingFile inner(d);
-  read_deepspeed(inner, job);
-  f.approximate_as(inner);
+  const int stage = stage_named(file);
+  if (stage == 0) {
+    v->reject(fmt::format("names {}, which is not there, nor does its name tell a stage of ZeRO",
+                          file.substr(0, 80)));
+  }
+  const bool away = file.find("offload") != std::string::npos;
+  job["parallel"]["zero"] = stage;
+  if (away) {
+    job["offload"] = {{"optimizer", true}, {"parameters", stage == 3}};
+  }
+  f.approximate(fmt::format("file {} (not there; taken as ZeRO {}{})", file.substr(0, 80), stage,
+                            away ? " with offloading" : ""));
 }
 
+/// FSDP as its words say: "full_shard auto_wrap", a list of these, or the number of the strategy.
 void read_sharding(TrainingFile& f, Json& job) {
-  const bool full = f.find({"fsdp", "fsdp_config", "fsdp_version"}).has_value() ||
-                    f.integer_or({"dp_shard_size"}, 1) > 1;
-  const std::string strategy =
-      f.word({"fsdp_config.sharding_strategy", "fsdp_config.fsdp_sharding_strategy"}, "FULL_SHARD");
-  if (full) {
-    job["parallel"]["zero"] = strategy == "SHARD_GRAD_OP" ? 2 : strategy == "NO_SHARD" ? 0 : 3;
+  std::string words =
+      lower(f.word({"fsdp_config.sharding_strategy", "fsdp_config.fsdp_sharding_strategy"}));
+  for (const std::string& word : f.words({"fsdp"})) {
+    words += " " + lower(word);
   }
-  if (f.flag({"fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"})) {
+  const auto config = f.find({"fsdp_config"});
+  const std::int64_t shards = f.integer_or({"dp_shard_size"}, 1);
+  const bool some = words.find_first_not_of(' ') != std::string::npos ||
+                    (config && config->is_object() && !config->json().empty()) || shards > 1;
+  const auto says = [&](std::string_view name, std::string_view number) {
+    return words.find(name) != std::string::npos || words == number;
+  };
+  if (some && !says("no_shard", "3")) {
+    Json zero = {{"stage", says("shard_grad_op", "2") ? 2 : 3}};
+    if (zero["stage"] == 3 &&
+        !f.flag({"fsdp_config.reshard_after_forward", "fsdp_config.fsdp_reshard_after_forward"},
+                true)) {
+      zero["reshard"] = false;
+    }
+    if (says("hybrid", "4") || f.integer_or({"dp_replicate_size"}, 1) > 1) {
+      zero["level"] = "node";
+    }
+    job["parallel"]["zero"] = std::move(zero);
+  }
+  if (f.flag({"fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"}) ||
+      words.find("offload") != std::string::npos) {
     job["offload"] = {{"optimizer", true}, {"parameters", true}};
   }
-  f.find({"fsdp_config"});
 }
 
 void read_optimizer(TrainingFile& f, Json& job) {
@@ -191,6 +237,16 @@ Document job_of_trainer(Document d, const std::vector<std::string>& overrides) {
   TrainingFile f(d);
   Json job = {{"stepcast", 1}, {"framework", "transformers"}};
   name_model(f, {"base_model", "model_name_or_path"}, overrides, job);
+  for (const char* key : {"rl", "stage"}) {
+    const std::string of = f.word({key});
+    if (!of.empty() && of != "sft" && of != "pt") {
+      f.find({key})->reject(
+          fmt::format("found {}: trains with preferences or rewards, beside a model "
+                      "of reference or one that generates, which stepcast does not "
+                      "model",
+                      of.substr(0, 40)));
+    }
+  }
   const std::int64_t tensor = f.integer_or({"tensor_parallel_size"}, 1);
   const std::int64_t context =
       f.integer_or({"context_parallel_size", "sequence_parallel_degree"}, 1);
@@ -198,8 +254,13 @@ Document job_of_trainer(Document d, const std::vector<std::string>& overrides) {
   read_sharding(f, job);
   read_named_deepspeed(f, job);
   const std::int64_t unit = product({tensor, context});
-  const std::int64_t devices =
-      devices_of(f, overrides, f.integer({"num_processes", "nproc_per_node", "world_size"}), unit);
+  std::optional<std::int64_t> said = f.integer({"num_processes", "nproc_per_node", "world_size"});
+  const auto shards = f.integer({"dp_shard_size"}), copies = f.integer({"dp_replicate_size"});
+  if (!said && (shards || copies)) {
+    said = product({shards.value_or(1), copies.value_or(1), unit});
+  }
+  const std::int64_t devices = devices_of(f, overrides, said, unit);
+
   job["devices"] = devices;
   const std::int64_t micro =
       f.integer_or({"micro_batch_size", "per_device_train_batch_size", "train_batch_size"}, 8);
@@ -216,14 +277,19 @@ Document job_of_trainer(Document d, const std::vector<std::string>& overrides) {
     f.approximate("sequences of different lengths (as full: name sequence_lengths)");
   }
   const bool half = f.flag({"fp16"});
-  job["formats"]["compute"] = half ? "fp16" : "bf16";
+  const bool wide = !half && !f.flag({"bf16", "bfloat16"}, true);
+  job["formats"]["compute"] = half ? "fp16" : wide ? "fp32" : "bf16";
   f.word({"bf16", "torch_dtype", "dtype", "bfloat16"});
   if (f.flag({"fp8"})) {
     job["formats"]["compute"] = "fp8";
   }
-  job["parallel"]["recompute"] =
-      f.flag({"gradient_checkpointing"}, f.word({"gradient_checkpointing"}) == "unsloth") ? "full"
-                                                                                          : "none";
+  const bool factory = f.find({"finetuning_type", "stage", "cutoff_len"}).has_value();
+  const bool again =
+      factory ? !f.flag({"disable_gradient_checkpointing"})
+              : f.flag({"gradient_checkpointing"}, f.word({"gradient_checkpointing"}) == "unsloth");
+  const bool sharded_again =
+      f.flag({"fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing"});
+  job["parallel"]["recompute"] = again || sharded_again ? "full" : "none";
   read_adapters(f, job);
   read_optimizer(f, job);
   const std::string attention = f.word({"attn_implementation", "flash_attn"}, "flash");
@@ -235,7 +301,8 @@ Document job_of_trainer(Document d, const std::vector<std::string>& overrides) {
               "cut_cross_entropy"})) {
     job["loss"] = "fused";
   }
-  f.finish(job, kWithoutEffectTrainers);
+  f.note_unread(kWithoutEffectTrainers);
+  f.finish(job);
   d.root = std::move(job);
   return d;
 }

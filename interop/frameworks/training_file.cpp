@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 namespace stepcast::interop {
 namespace {
@@ -13,10 +14,11 @@ constexpr std::int64_t kLargest = std::int64_t{1} << 31;
 constexpr std::int64_t kMostCounted = std::int64_t{1} << 40;
 constexpr std::int64_t kMachine = 8;
 
-/// Says nothing that changes a step: no value, a text or a fraction, or a list of these.
+/// Says nothing that changes a step, most likely: no value, a text, a fraction or the usual 0, 1
+/// and -1, or a list of these.
 bool shapeless(const Json& j) {
-  return j.is_null() || j.is_string() || j.is_number_float() || j == false || j == 0 ||
-         (j.is_array() && std::all_of(j.begin(), j.end(), shapeless));
+  return j.is_null() || j.is_string() || j.is_number_float() || j == false || j == 0 || j == 1 ||
+         j == -1 || (j.is_array() && std::all_of(j.begin(), j.end(), shapeless));
 }
 
 void collect_unread(const Value& v, const std::string& path,
@@ -77,8 +79,11 @@ std::optional<std::int64_t> TrainingFile::integer(Paths paths, std::int64_t low)
                       shown(v->json())));
     }
   }
-  if (v->json().is_number_float() && v->json() == std::int64_t(v->json().get<double>())) {
-    return static_cast<std::int64_t>(v->number(static_cast<double>(low), kLargest));  // 5e8
+  if (v->json().is_number_float()) {  // 5e8
+    const double n = v->number(static_cast<double>(low), static_cast<double>(kLargest));
+    if (n == std::trunc(n)) {
+      return static_cast<std::int64_t>(n);
+    }
   }
   return v->integer(low, kLargest);
 }
@@ -121,12 +126,15 @@ std::int64_t TrainingFile::required(Paths paths, const char* what) {
   return *n;
 }
 
-void TrainingFile::finish(Json& job, const std::vector<std::string_view>& harmless) {
+void TrainingFile::note_unread(const std::vector<std::string_view>& harmless) {
   std::vector<std::string> names;
   collect_unread(root_, "", seen_, harmless, names);
   if (!names.empty()) {
     approximate(fmt::format("keys that are not read: {}", fmt::join(names, ", ")));
   }
+}
+
+void TrainingFile::finish(Json& job) const {
   if (!approximated_.empty()) {
     job["approximated"] = approximated_;
   }

@@ -37,9 +37,11 @@ class TrainingFile {
     approximated_.insert(approximated_.end(), other.approximated_.begin(),
                          other.approximated_.end());
   }
-  /// Names in the job what was approximated and which numbers and flags nothing has read, but for
-  /// those under `harmless`: prefixes of paths.
-  void finish(Json& job, const std::vector<std::string_view>& harmless);
+  /// Notes the numbers and flags that nothing has read, but for those under `harmless`: prefixes of
+  /// paths.
+  void note_unread(const std::vector<std::string_view>& harmless);
+  /// Names in the job what was approximated.
+  void finish(Json& job) const;
   [[nodiscard]] const Value& root() const { return root_; }
 
  private:

@@ -202,6 +202,7 @@ void read_hybrid(Arguments& a, Json& w, std::vector<FileLayer>& layers) {
 /// Entries of the vocabulary, padded as Megatron-LM does it; nullopt where neither an option nor
 /// the tokenizer's name tells.
 std::optional<std::int64_t> vocabulary_of(Arguments& a) {
+  const std::int64_t divisor = a.size("make-vocab-size-divisible-by").value_or(128);
   if (const auto padded = a.size("padded-vocab-size")) {
     return padded;
   }
@@ -217,7 +218,7 @@ std::optional<std::int64_t> vocabulary_of(Arguments& a) {
     return std::nullopt;
   }
   const std::int64_t tensor = a.size("tensor-model-parallel-size").value_or(1);
-  const std::int64_t unit = a.size("make-vocab-size-divisible-by").value_or(128) * tensor;
+  const std::int64_t unit = divisor * tensor;
   return (*entries + unit - 1) / unit * unit;
 }
 

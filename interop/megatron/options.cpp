@@ -66,6 +66,7 @@ std::vector<std::pair<std::string, int>> words_of(std::string_view text) {
 Arguments::Arguments(const config::Source& source) : label_(source.label) {
   Option* into = nullptr;
   for (const auto& [word, line] : words_of(source.text)) {
+    lines_ = std::max(lines_, line);
     if (word.starts_with("--")) {
       const std::size_t equals = std::min(word.find('='), word.size());
       std::string name = word.substr(2, equals - 2);

@@ -24,8 +24,9 @@ class Arguments {
 
   [[nodiscard]] std::string where(const std::string& name) const {
     const auto it = options_.find(name);
-    return it == options_.end() ? fmt::format("{}: --{}", label_, name)
-                                : fmt::format("{}:{}: --{}", label_, it->second.line, name);
+    return it == options_.end() || lines_ == 1
+               ? fmt::format("{}: --{}", label_, name)
+               : fmt::format("{}:{}: --{}", label_, it->second.line, name);
   }
   [[noreturn]] void reject(const std::string& name, const std::string& message) const {
     throw InputError(where(name), message);
@@ -90,6 +91,7 @@ class Arguments {
     int line = 0;
   };
   std::string label_;
+  int lines_ = 1;  ///< of its text
   std::map<std::string, Option> options_;
   std::set<std::string> seen_;
   std::vector<std::string> approximated_;

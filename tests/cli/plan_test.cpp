@@ -183,6 +183,12 @@ TEST_CASE("what a job fixes stays fixed in every plan", "[cli][plan]") {
   }
 }
 
+TEST_CASE("a loader does not hide the package it needs", "[cli][plan][export]") {
+  rejected({"plan", std::string(STEPCAST_SOURCE_DIR) + "/docs/examples/dlrm.json", "--export",
+            "torchrec=torchrec.json"},
+           "would hide the package", "sharding.json");
+}
+
 TEST_CASE("where no plan fits, plan exits with 1 and says what is missing", "[cli][plan]") {
   const Outcome outcome = call(plan({}, "1"));
   CHECK(outcome.code == 1);

@@ -146,6 +146,12 @@ TEST_CASE("a job is read from DeepSpeed's JSON and a model", "[interop][framewor
   CHECK(job.offload.optimizer);
   CHECK(approximated(job).empty());
   CHECK_THAT(error_of(file), Contains("names no model; name one with --set workload=NAME"));
+  // The batch tells the micro-batch: 64 over 8 devices in 2 steps.
+  CHECK(
+      job_of(
+          R"({"train_batch_size": 64, "gradient_accumulation_steps": 2, "fp16": {"enabled": true}})",
+          {"workload=llama3-8b", "devices=8"})
+          .batch.micro == 4);
   const std::string automatic =
       R"({"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": "3"}})";
   CHECK(job_of(automatic, {"workload=llama3-8b", "devices=4"}).parallel.zero == 3);
@@ -204,15 +210,41 @@ lora_target: q_proj,v_proj
 lora_rank: 16
 cutoff_len: 2048
 per_device_train_batch_size: 1
-deepspeed: examples/deepspeed/ds_z3_zero3_config.json
+deepspeed: examples/deepspeed/ds_z3_offload_config.json
 )");
   REQUIRE(factory.lora);
   CHECK(factory.parallel.zero == 3);
+  CHECK(factory.offload.optimizer);
+  CHECK(factory.parallel.recompute.kind == RecomputeKind::kFull);  // its own default
   CHECK_THAT(
       error_of("model_name_or_path: llama3-8b\nfinetuning_type: lora\nlora_target: banana\n"),
       Contains("lora_target") && Contains("q_proj"));
   CHECK_THAT(error_of("base_model: nobody/knows-this\nsequence_len: 64\n"),
              Contains("nobody/knows-this"));
+}
+
+TEST_CASE("words of trainers say how FSDP shards", "[interop][frameworks]") {
+  const auto with = [](const std::string& more) {
+    return job_of(
+        "base_model: llama3-8b\nsequence_len: 512\nsample_packing: true\n"
+        "micro_batch_size: 1\nnum_processes: 16\n" +
+        more);
+  };
+  CHECK(with("fsdp: []\n").parallel.zero == 0);
+  CHECK(with("fsdp: shard_grad_op auto_wrap\n").parallel.zero == 2);
+  CHECK(with("fsdp_config:\n  fsdp_sharding_strategy: 2\n").parallel.zero == 2);
+  CHECK(with("fsdp: [hybrid_shard, auto_wrap]\n").parallel.zero_level == "node");
+  const Job second = with(
+      "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: false\n"
+      "  activation_checkpointing: true\n");
+  CHECK(second.parallel.zero == 3);
+  CHECK_FALSE(second.parallel.zero_reshard);
+  CHECK(second.parallel.recompute.kind == RecomputeKind::kFull);
+  CHECK(with("bf16: false\nfp16: false\n").formats.compute == Format::kFp32);
+  CHECK(job_of("base_model: llama3-8b\nsequence_len: 512\ndp_shard_size: 4\ndp_replicate_size: 2\n"
+               "tensor_parallel_size: 2\n")
+            .devices == 16);
+  CHECK_THAT(error_of("base_model: llama3-8b\nrl: dpo\n"), Contains("rl") && Contains("reference"));
 }
 
 TEST_CASE("a job is read from nanotron's YAML", "[interop][frameworks]") {
@@ -316,6 +348,32 @@ TEST_CASE("a job is read from YAML around Megatron", "[interop][frameworks]") {
   CHECK(arguments.parallel.tensor == 2);
   CHECK(arguments.parallel.zero == 1);
   CHECK(arguments.parallel.recompute.kind == RecomputeKind::kNone);
+  // Texts over several lines, and lists of layers as dumps have them.
+  const Job recipe = job_of(
+      "DEPENDENCIES:\n  dockerfile: |\n    FROM image\n    RUN [ a ]: b\n"
+      "ARGS:" +
+          std::string(kSizes) + R"(  vocab_size: 128256
+  swiglu: true
+  num_experts: 8
+  moe_layer_freq: [0, 0)" +
+          [] {
+            std::string ones;
+            for (int layer = 2; layer < 32; ++layer) {
+              ones += ", 1";
+            }
+            return ones;
+          }() +
+          R"(]
+  attention_dropout: 0.0
+  hidden_dropout: 0.0
+  micro_batch_size: 1
+  global_batch_size: 16
+)",
+      {"devices=8"});
+  CHECK(recipe.workload.transformer()->has_experts(2));
+  CHECK_FALSE(recipe.workload.transformer()->has_experts(1));
+  CHECK_THAT(error_of("ARGS:\n  num_layers: 2\n  hidden_size: many\n"),
+             Contains("file: --hidden-size") && !Contains(":2:"));
   const Job nemo = job_of("model:\n  _target_: some.Provider\n  gated_linear_unit: true\n" +
                               std::string(kSizes) + R"(  vocab_size: 128256
   tensor_model_parallel_size: 4
@@ -333,9 +391,24 @@ mixed_precision: bf16_mixed
   CHECK(nemo.parallel.virtual_stages == 4);
   CHECK(nemo.formats.gradient == Format::kBf16);
   CHECK(nemo.workload.transformer()->activation == Activation::kSwiGlu);
-  CHECK_THAT(error_of("model:\n  hidden_size: 64\n  ffn_hidden_size: ${multiply:4,64}\n"
-                      "  num_layers: 2\n"),
-             Contains("ffn_hidden_size") && Contains("resolved"));
+  CHECK(nemo.workload.transformer()->tied_embeddings);  // where the file does not say
+  const Job first =
+      job_of("trainer: {devices: 8, num_nodes: 2, precision: bf16}\nmodel:" + std::string(kSizes) +
+             R"(  vocab_size: 128256
+  encoder_seq_length: ${model.seq_length}
+  activation: fast-swiglu
+  micro_batch_size: 1
+  global_batch_size: 64
+  activations_checkpoint_granularity: full
+  activations_checkpoint_method: uniform
+  some_depth: 7
+  optim: {name: distributed_fused_adam, overlap_grad_sync: true}
+)");
+  CHECK(first.devices == 16);
+  CHECK(first.parallel.zero == 1);
+  CHECK(first.parallel.overlap.data);
+  CHECK(first.parallel.recompute.kind == RecomputeKind::kFull);
+  CHECK_THAT(approximated(first), Contains("some_depth") && Contains("encoder_seq_length"));
 }
 
 /// Degrees and batch, which every framework's file has.

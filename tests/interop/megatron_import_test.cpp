@@ -107,7 +107,7 @@ TEST_CASE("layers that Megatron-LM's stages do not share equally are those of th
              "--decoder-first-pipeline-num-layers 4 --decoder-last-pipeline-num-layers 4 "
              "--num-virtual-stages-per-pipeline-rank 2") == "2 3 3 2 2 3 3 2");
   CHECK(read("9", "--pipeline-model-parallel-layout \"Et*3|(t,t|)*3L\"") ==
-        "args.sh:1: --pipeline-model-parallel-layout: found 5 chunks, which do not divide over 4 "
+        "args.sh: --pipeline-model-parallel-layout: found 5 chunks, which do not divide over 4 "
         "stages");
   CHECK(read("9", "--pipeline-model-parallel-layout \"Et*3|(t,t|)*2ttL\"") == "3 2 2 2");
   CHECK(read("6", "--pipeline-model-parallel-layout \"E|(t|)*6L\"") == "0 1 1 1 1 1 1 0");
