@@ -419,7 +419,8 @@ std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& lay
       choices.push_back({kind, 0});
     }
   }
-  if (!possible(RecomputeKind::kFirstLayers)) {
+  // Temporaries of predictions that are kept beside layers that are not have no closed form.
+  if (!possible(RecomputeKind::kFirstLayers) || job_.workload.transformer()->predictions > 0) {
     return choices;
   }
   for (std::int32_t k = 1; k < most; ++k) {

@@ -42,7 +42,8 @@ inline nlohmann::json document(const Outcome& outcome) {
 /// The losses of the steps that `run` answers with as JSON.
 inline std::vector<double> losses_of(const Outcome& outcome) {
   std::vector<double> losses;
-  for (const nlohmann::json& step : document(outcome).at("steps")) {
+  const nlohmann::json result = document(outcome);
+  for (const nlohmann::json& step : result.at("steps")) {
     losses.push_back(step.at("loss").get<double>());
   }
   return losses;

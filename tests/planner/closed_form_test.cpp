@@ -192,7 +192,8 @@ TEST_CASE("so it is with predictions of further tokens", "[planner][parallel][fa
     }
     const auto point = random_point(job, rng);
     auto& model = std::get<TransformerWorkload>(job.workload.model);
-    if (!point || point->context > 1 || !model.llama_style() || model.parallel_block) {
+    if (!point || point->context > 1 || !model.llama_style() || model.parallel_block ||
+        point->recompute == RecomputeKind::kFirstLayers) {  // which is not searched
       continue;
     }
     model.predict_further(1 + i % 2);
