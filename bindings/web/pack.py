@@ -36,7 +36,7 @@ def licence(package):
 
 
 libraries = {"Emscripten and its C and C++ libraries": "emscripten", "fmt": "libfmt-dev", "JSON for Modern C++": "nlohmann-json3-dev",
-             "CLI11": "libcli11-dev", "Boost": "libboost-dev", "Eigen": "libeigen3-dev"}
+             "CLI11": "libcli11-dev", "Boost": "libboost-dev", "Eigen": "libeigen3-dev", "toml++": "libtomlplusplus-dev"}
 notices = [(root / "LICENSE").read_text()] + [f"==== {name}\n\n{licence(package)}" for name, package in libraries.items()
                                              if (pathlib.Path("/usr/share/doc") / package / "copyright").exists()]
 escaped = "\n\n".join(notices).replace("&", "&amp;").replace("<", "&lt;")
