@@ -314,7 +314,7 @@ Keys<Job> objects_of_jobs() {
           .otherwise("adam; with tables sgd, and rowwise_adagrad of tables")};
 }
 
-/// Phrases beside those of the workload, which keeps them all.
+/// Phrases in addition to those of the workload, which keeps them all.
 void read_approximated(const Value& v, Job& j, const Reading&) {
   if (auto* model = std::get_if<TransformerWorkload>(&j.workload.model)) {
     for (const Value& what : v.items("a list of phrases")) {

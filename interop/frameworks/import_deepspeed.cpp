@@ -1,48 +1,20 @@
 #include "interop/frameworks/import_deepspeed.h"
 
-// JSON of DeepSpeed (deepspeed/runtime/config.py), alone or beside a trainer's file -> what it says
+// JSON of DeepSpeed (deepspeed/runtime/config.py), alone or with a trainer's file -> what it says
 // of a job.
 namespace stepcast::interop {
 namespace {
 
 /// Sections and keys without effect on a step.
-const std::vector<std::string_view> kWithoutEffectDeepSpeed{
-    "stepcast",
-    "steps_per_print",
-    "wall_clock_breakdown",
-    "gradient_clipping",
-    "scheduler",
-    "tensorboard",
-    "wandb",
-    "csv_monitor",
-    "comet",
-    "flops_profiler",
-    "comms_logger",
-    "checkpoint",
-    "dump_state",
-    "optimizer.params",
-    "bf16.",
-    "fp16.",
-    "monitor_config",
-    "zero_allow_untested",
-    "zero_force_ds",
-    "prescale_gradients",
-    "aio",
-    "memory_breakdown",
-    "autotuning",
-    "train_batch_size",
-    "comms_config",
-    "zero_optimization.allgather_",
-    "zero_optimization.contiguous_gradients",
-    "zero_optimization.reduce_scatter",
-    "zero_optimization.stage3_",
-    "zero_optimization.sub_group_size",
-    "zero_optimization.round_robin",
-    "zero_optimization.load_from",
-    "zero_optimization.elastic",
-    "zero_optimization.ignore_unused",
-    "zero_optimization.offload_optimizer.",
-    "zero_optimization.offload_param."};
+constexpr std::string_view kWithoutEffectDeepSpeed =
+    "stepcast steps_per_print wall_clock_breakdown gradient_clipping scheduler tensorboard wandb "
+    "csv_monitor comet flops_profiler comms_logger checkpoint dump_state optimizer.params bf16. "
+    "fp16. monitor_config zero_allow_untested zero_force_ds prescale_gradients aio "
+    "memory_breakdown autotuning train_batch_size comms_config zero_optimization.allgather_ "
+    "zero_optimization.contiguous_gradients zero_optimization.reduce_scatter "
+    "zero_optimization.stage3_ zero_optimization.sub_group_size zero_optimization.round_robin "
+    "zero_optimization.load_from zero_optimization.elastic zero_optimization.ignore_unused "
+    "zero_optimization.offload_optimizer. zero_optimization.offload_param.";
 
 bool is_deepspeed(const Json& root) {
   const auto has = [&root](const char* key) { return root.contains(key); };
@@ -75,9 +47,7 @@ Document job_of_deepspeed(Document d, const std::vector<std::string>& overrides)
       micro.value_or(std::max<std::int64_t>(1, global.value_or(0) / steps.value_or(1) / replicas));
   job["parallel"] = {{"tensor", tensor}, {"context", context}};
   read_deepspeed(f, job);
-  f.finish(job);
-  d.root = std::move(job);
-  return d;
+  return f.finished(std::move(d), std::move(job));
 }
 
 }  // namespace

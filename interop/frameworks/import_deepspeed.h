@@ -3,8 +3,8 @@
 
 namespace stepcast::interop {
 
-/// Reads what a DeepSpeed configuration says beside model, batch and degrees: `parallel` of the job
-/// holds these.
+/// Reads what a DeepSpeed configuration says in addition to model, batch and degrees: `parallel` of
+/// the job holds these.
 void read_deepspeed(TrainingFile& f, Json& job);
 
 }  // namespace stepcast::interop

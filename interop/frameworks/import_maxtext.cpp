@@ -8,49 +8,12 @@
 namespace stepcast::interop {
 namespace {
 
-const std::vector<std::string_view> kWithoutEffectMaxText{"run_name",
-                                                          "steps",
-                                                          "log",
-                                                          "metrics",
-                                                          "enable_checkpoint",
-                                                          "async_check",
-                                                          "checkpoint",
-                                                          "dataset",
-                                                          "tokenizer",
-                                                          "eval",
-                                                          "tfds",
-                                                          "hf_",
-                                                          "grain",
-                                                          "profiler",
-                                                          "learning_rate",
-                                                          "warmup",
-                                                          "cosine",
-                                                          "adam",
-                                                          "gradient_clip",
-                                                          "opt_type",
-                                                          "rope",
-                                                          "normalization",
-                                                          "save",
-                                                          "gcs",
-                                                          "vocab_parallel",
-                                                          "data_",
-                                                          "init_",
-                                                          "dropout",
-                                                          "max_prefill",
-                                                          "use_iota",
-                                                          "scan_layers",
-                                                          "enable_goodput",
-                                                          "packing",
-                                                          "reuse_example",
-                                                          "hardware",
-                                                          "jax_",
-                                                          "compile",
-                                                          "skip_",
-                                                          "use_vertex",
-                                                          "enable_dropout",
-                                                          "num_epoch",
-                                                          "monitor",
-                                                          "fused_qkv"};
+constexpr std::string_view kWithoutEffectMaxText =
+    "run_name steps log metrics enable_checkpoint async_check checkpoint dataset tokenizer eval "
+    "tfds hf_ grain profiler learning_rate warmup cosine adam gradient_clip opt_type rope "
+    "normalization save gcs vocab_parallel data_ init_ dropout max_prefill use_iota scan_layers "
+    "enable_goodput packing reuse_example hardware jax_ compile skip_ use_vertex enable_dropout "
+    "num_epoch monitor fused_qkv";
 
 bool is_maxtext(std::string_view text) {
   return has_yaml_key(text, {"base_emb_dim", "per_device_batch_size", "ici_fsdp_parallelism",
@@ -185,9 +148,7 @@ Document job_of_maxtext(Document d, const std::vector<std::string>& overrides) {
   }
   f.word({"weight_dtype", "attention"});
   f.note_unread(kWithoutEffectMaxText);
-  f.finish(job);
-  d.root = std::move(job);
-  return d;
+  return f.finished(std::move(d), std::move(job));
 }
 
 }  // namespace

@@ -7,23 +7,11 @@
 namespace stepcast::interop {
 namespace {
 
-const std::vector<std::string_view> kWithoutEffectNanotron{"checkpoints",
-                                                           "data_stages",
-                                                           "general",
-                                                           "logging",
-                                                           "lighteval",
-                                                           "profiler",
-                                                           "tokenizer",
-                                                           "s3_upload",
-                                                           "metrics_logging",
-                                                           "optimizer.clip_grad",
-                                                           "optimizer.learning_rate_scheduler",
-                                                           "optimizer.optimizer_factory",
-                                                           "tokens.",
-                                                           "model.make_vocab_size_divisible_by",
-                                                           "model.init_method",
-                                                           "model.model_config",
-                                                           "parallelism.tp_recompute_allgather"};
+constexpr std::string_view kWithoutEffectNanotron =
+    "checkpoints data_stages general logging lighteval profiler tokenizer s3_upload "
+    "metrics_logging optimizer.clip_grad optimizer.learning_rate_scheduler "
+    "optimizer.optimizer_factory tokens. model.make_vocab_size_divisible_by model.init_method "
+    "model.model_config parallelism.tp_recompute_allgather";
 
 bool is_nanotron(std::string_view text) {
   return has_yaml_key(text, {"model_config"}) && has_yaml_key(text, {"parallelism"});
@@ -79,9 +67,7 @@ Document job_of_nanotron(Document d, const std::vector<std::string>& overrides) 
   job["formats"]["gradient"] =
       f.flag({"optimizer.accumulate_grad_in_fp32"}, true) ? "fp32" : job["formats"]["compute"];
   f.note_unread(kWithoutEffectNanotron);
-  f.finish(job);
-  d.root = std::move(job);
-  return d;
+  return f.finished(std::move(d), std::move(job));
 }
 
 }  // namespace

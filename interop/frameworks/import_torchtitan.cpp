@@ -14,25 +14,11 @@ namespace {
 using Overrides = std::vector<std::string>;
 
 /// Sections and keys without effect on a step.
-const std::vector<std::string_view> kWithoutEffectTitan{"job",
-                                                        "profiling",
-                                                        "metrics",
-                                                        "lr_scheduler",
-                                                        "checkpoint",
-                                                        "comm",
-                                                        "fault_tolerance",
-                                                        "experimental.custom_",
-                                                        "validation",
-                                                        "memory_estimation",
-                                                        "debug",
-                                                        "optimizer.implementation",
-                                                        "training.steps",
-                                                        "training.gc_",
-                                                        "training.seed",
-                                                        "training.debug_moe",
-                                                        "training.warmup_steps",
-                                                        "model.print_after_conversion",
-                                                        "parallelism.disable_loss_parallel"};
+constexpr std::string_view kWithoutEffectTitan =
+    "job profiling metrics lr_scheduler checkpoint comm fault_tolerance experimental.custom_ "
+    "validation memory_estimation debug optimizer.implementation training.steps training.gc_ "
+    "training.seed training.debug_moe training.warmup_steps model.print_after_conversion "
+    "parallelism.disable_loss_parallel";
 
 bool is_torchtitan(std::string_view text) {
   const bool tables = text.find("[training]") != std::string_view::npos;
@@ -280,9 +266,7 @@ Document job_of_torchtitan(Document d, const Overrides& overrides) {
     f.approximate(fmt::format("optimizer {} (as Adam)", name.substr(0, 40)));
   }
   f.note_unread(kWithoutEffectTitan);
-  f.finish(job);
-  d.root = std::move(job);
-  return d;
+  return f.finished(std::move(d), std::move(job));
 }
 
 }  // namespace

@@ -11,60 +11,14 @@ namespace stepcast::interop {
 namespace {
 
 /// Keys without effect on a step, by how they begin.
-const std::vector<std::string_view> kWithoutEffectTrainers{"datasets",
-                                                           "dataset",
-                                                           "test_datasets",
-                                                           "val_set",
-                                                           "eval",
-                                                           "do_",
-                                                           "save",
-                                                           "log",
-                                                           "wandb",
-                                                           "mlflow",
-                                                           "hub_",
-                                                           "push_to_hub",
-                                                           "num_train",
-                                                           "num_epochs",
-                                                           "max_steps",
-                                                           "warmup",
-                                                           "seed",
-                                                           "output",
-                                                           "overwrite",
-                                                           "preprocessing",
-                                                           "dataloader",
-                                                           "remove_unused",
-                                                           "train_on_inputs",
-                                                           "group_by_length",
-                                                           "special_tokens",
-                                                           "tokens",
-                                                           "load_best",
-                                                           "early_stopping",
-                                                           "weight_decay",
-                                                           "max_grad_norm",
-                                                           "strict",
-                                                           "trust_remote",
-                                                           "tf32",
-                                                           "ddp_timeout",
-                                                           "plot_loss",
-                                                           "max_samples",
-                                                           "per_device_eval",
-                                                           "eos",
-                                                           "chat_template",
-                                                           "report_to",
-                                                           "resume",
-                                                           "debug",
-                                                           "xformers",
-                                                           "plugins",
-                                                           "use_liger",
-                                                           "cutoff",
-                                                           "gradient_checkpointing_kwargs",
-                                                           "pad_to_sequence_len",
-                                                           "sample_packing_",
-                                                           "fsdp_config.",
-                                                           "shuffle",
-                                                           "streaming",
-                                                           "adam_",
-                                                           "lr_"};
+constexpr std::string_view kWithoutEffectTrainers =
+    "datasets dataset test_datasets val_set eval do_ save log wandb mlflow hub_ push_to_hub "
+    "num_train num_epochs max_steps warmup seed output overwrite preprocessing dataloader "
+    "remove_unused train_on_inputs group_by_length special_tokens tokens load_best early_stopping "
+    "weight_decay max_grad_norm strict trust_remote tf32 ddp_timeout plot_loss max_samples "
+    "per_device_eval eos chat_template report_to resume debug xformers plugins use_liger cutoff "
+    "gradient_checkpointing_kwargs pad_to_sequence_len sample_packing_ fsdp_config. shuffle "
+    "streaming adam_ lr_";
 
 bool is_trainer(std::string_view text) {
   return has_yaml_key(text, {"base_model", "model_name_or_path"});
@@ -154,7 +108,7 @@ int stage_named(const std::string& file) {
   return 0;
 }
 
-/// The file of DeepSpeed that this one names, beside it or, as trainers start elsewhere, below a
+/// The file of DeepSpeed that this one names, next to it or, as trainers start elsewhere, below a
 /// folder above.
 void read_named_deepspeed(TrainingFile& f, Json& job) {
   const auto v = f.find({"deepspeed", "deepspeed_config", "deepspeed_config_file"});
@@ -302,9 +256,7 @@ Document job_of_trainer(Document d, const std::vector<std::string>& overrides) {
     job["loss"] = "fused";
   }
   f.note_unread(kWithoutEffectTrainers);
-  f.finish(job);
-  d.root = std::move(job);
-  return d;
+  return f.finished(std::move(d), std::move(job));
 }
 
 }  // namespace

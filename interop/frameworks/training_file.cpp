@@ -10,7 +10,6 @@ namespace stepcast::interop {
 namespace {
 
 constexpr std::int64_t kLargest = std::int64_t{1} << 31;
-
 constexpr std::int64_t kMostCounted = std::int64_t{1} << 40;
 constexpr std::int64_t kMachine = 8;
 
@@ -126,18 +125,26 @@ std::int64_t TrainingFile::required(Paths paths, const char* what) {
   return *n;
 }
 
-void TrainingFile::note_unread(const std::vector<std::string_view>& harmless) {
+void TrainingFile::note_unread(std::string_view harmless) {
+  std::vector<std::string_view> prefixes;
+  for (std::size_t at = 0; at < harmless.size();) {
+    const std::size_t blank = std::min(harmless.find(' ', at), harmless.size());
+    prefixes.push_back(harmless.substr(at, blank - at));
+    at = blank + 1;
+  }
   std::vector<std::string> names;
-  collect_unread(root_, "", seen_, harmless, names);
+  collect_unread(root_, "", seen_, prefixes, names);
   if (!names.empty()) {
     approximate(fmt::format("keys that are not read: {}", fmt::join(names, ", ")));
   }
 }
 
-void TrainingFile::finish(Json& job) const {
+Document TrainingFile::finished(Document d, Json job) const {
   if (!approximated_.empty()) {
     job["approximated"] = approximated_;
   }
+  d.root = std::move(job);
+  return d;
 }
 
 std::string override_of(const std::vector<std::string>& overrides, std::string_view key) {

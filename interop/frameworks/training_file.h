@@ -38,10 +38,10 @@ class TrainingFile {
                          other.approximated_.end());
   }
   /// Notes the numbers and flags that nothing has read, but for those under `harmless`: prefixes of
-  /// paths.
-  void note_unread(const std::vector<std::string_view>& harmless);
-  /// Names in the job what was approximated.
-  void finish(Json& job) const;
+  /// paths, a blank between two.
+  void note_unread(std::string_view harmless);
+  /// The document with the job in place of the file; the job names what was approximated.
+  [[nodiscard]] Document finished(Document d, Json job) const;
   [[nodiscard]] const Value& root() const { return root_; }
 
  private:
@@ -56,8 +56,8 @@ std::string override_of(const std::vector<std::string>& overrides, std::string_v
 /// Product of counts, at most 2^40: what a job then rejects.
 std::int64_t product(std::initializer_list<std::int64_t> counts);
 
-/// Devices that the job is for: an override's, else `needed` where the file says all degrees, else
-/// a machine of 8 or as many as the degrees need, which the file notes.
+/// Devices that the job is for: an override's, else `said` where the file says all degrees, else a
+/// machine of 8 or `least`, which the degrees need, which the file notes.
 std::int64_t devices_of(TrainingFile& file, const std::vector<std::string>& overrides,
                         std::optional<std::int64_t> said, std::int64_t least);
 

@@ -13,7 +13,7 @@ struct StepMarks {
   std::string by;          ///< in words; empty: nothing marks steps, and the whole recording is one
   bool guessed = false;    ///< nobody said that these are steps
   std::string empty_ones;  ///< marks that were found and launched no device work, in words
-  /// What is not sure about them.
+  /// Doubts about them, a sentence each.
   [[nodiscard]] std::vector<std::string> warnings() const;
 };
 
