@@ -36,7 +36,7 @@ Export export_of(const std::string& option) {
   if (const std::string stem = e.script.stem().string();
       stem == "torch" || stem == "torchrec" || stem == "fbgemm_gpu" || stem == "hugectr") {
     throw InputError("--export",
-                     fmt::format("found \"{}\": {}.py beside it would hide the package of "
+                     fmt::format("found \"{}\": {}.py next to it would hide the package of "
                                  "that name; call it sharding.json",
                                  file, stem));
   }

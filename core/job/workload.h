@@ -94,7 +94,7 @@ struct TransformerWorkload {
   /// `moe->first_dense_layers`, experts.
   std::vector<BlockKind> pattern;
   /// Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2): so many layers more in
-  /// training, each after the one before. Each reads the hidden states beside the embedding of the
+  /// training, each after the one before. Each reads the hidden states and the embedding of the
   /// next token, both after norms and through a projection to `hidden`, and predicts one token
   /// further with the model's head.
   std::int64_t predictions = 0;

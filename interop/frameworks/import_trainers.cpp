@@ -17,8 +17,16 @@ constexpr std::string_view kWithoutEffectTrainers =
     "remove_unused train_on_inputs group_by_length special_tokens tokens load_best early_stopping "
     "weight_decay max_grad_norm strict trust_remote tf32 ddp_timeout plot_loss max_samples "
     "per_device_eval eos chat_template report_to resume debug xformers plugins use_liger cutoff "
-    "gradient_checkpointing_kwargs pad_to_sequence_len sample_packing_ fsdp_config. shuffle "
-    "streaming adam_ lr_";
+    "gradient_checkpointing_kwargs pad_to_sequence_len sample_packing_ shuffle streaming adam_ lr_ "
+    "fsdp_config.fsdp_version fsdp_config.version fsdp_config.fsdp_auto_wrap_policy "
+    "fsdp_config.auto_wrap_policy fsdp_config.fsdp_transformer_layer_cls_to_wrap "
+    "fsdp_config.transformer_layer_cls_to_wrap fsdp_config.fsdp_min_num_params "
+    "fsdp_config.min_num_params fsdp_config.fsdp_state_dict_type fsdp_config.state_dict_type "
+    "fsdp_config.final_state_dict_type fsdp_config.fsdp_cpu_ram_efficient_loading "
+    "fsdp_config.cpu_ram_efficient_loading fsdp_config.fsdp_sync_module_states "
+    "fsdp_config.sync_module_states fsdp_config.fsdp_use_orig_params fsdp_config.use_orig_params "
+    "fsdp_config.fsdp_backward_prefetch fsdp_config.backward_prefetch "
+    "fsdp_config.fsdp_forward_prefetch fsdp_config.forward_prefetch fsdp_config.limit_all_gathers";
 
 bool is_trainer(std::string_view text) {
   return has_yaml_key(text, {"base_model", "model_name_or_path"});
@@ -195,9 +203,8 @@ Document job_of_trainer(Document d, const std::vector<std::string>& overrides) {
     const std::string of = f.word({key});
     if (!of.empty() && of != "sft" && of != "pt") {
       f.find({key})->reject(
-          fmt::format("found {}: trains with preferences or rewards, beside a model "
-                      "of reference or one that generates, which stepcast does not "
-                      "model",
+          fmt::format("found {}: trains with preferences or rewards, which takes a "
+                      "second model (reference or generation) that stepcast does not model",
                       of.substr(0, 40)));
     }
   }

@@ -419,7 +419,7 @@ std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& lay
       choices.push_back({kind, 0});
     }
   }
-  // Temporaries of predictions that are kept beside layers that are not have no closed form.
+  // Temporaries of predictions that are kept while layers are not have no closed form.
   if (!possible(RecomputeKind::kFirstLayers) || job_.workload.transformer()->predictions > 0) {
     return choices;
   }

@@ -325,7 +325,7 @@ class Builder {
     const std::size_t own = e_.lane[work];
     std::size_t latest = last_[own];
     for (std::size_t lane = 0; lane < last_.size(); ++lane) {
-      // The latest of a stream may run on beside it; the one before has ended.
+      // The latest of a stream may still run; the one before has ended.
       for (const std::size_t node : {last_[lane], before_last_[lane]}) {
         if (node != kNone && e_.end(nodes_[node].event) <= e_.begin[work] &&
             (latest == kNone || e_.end(nodes_[node].event) > e_.end(nodes_[latest].event))) {
