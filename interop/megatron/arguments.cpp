@@ -435,7 +435,9 @@ std::string text_of(const MegatronArguments& megatron) {
     text += fmt::format("#SBATCH --nodes={} --ntasks-per-node=1 --gpus-per-node={}\n",
                         megatron.nodes, megatron.devices_per_node);
   }
-  text += "# Data, tokenizer, learning rate and checkpoints follow as arguments of this script.\n";
+  text +=
+      "# Data, tokenizer, learning rate and checkpoints follow as arguments of this script;\n"
+      "# so do --rotary-base, --norm-epsilon, --qk-layernorm, --add-qkv-bias of your model.\n";
   for (const std::string& remark : megatron.remarks) {
     text += "# " + remark + "\n";
   }
