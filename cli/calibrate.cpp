@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/cuda_backend.h"
 #include "cli/support/launch_ranks.h"
@@ -188,11 +189,11 @@ void add_calibrate(CLI::App& app, Context& context) {
   command
       ->add_option("--ranks", options->ranks,
                    "Ranks to measure with (default: 2, or 1 on a single core; cuda: 1)")
-      ->check(CLI::Range(1, 4096));
+      ->check(whole_number(1, 4096));
   command
       ->add_option("--seconds", options->seconds,
                    "Time to measure for (default: 220, cuda 420; with --quick 40, cuda 60)")
-      ->check(CLI::Range(5.0, 86400.0));
+      ->check(number_from(5.0, 86400.0));
   command->add_option("--out", options->out, "System file to write")
       ->required()
       ->check(output_file());
@@ -202,7 +203,8 @@ void add_calibrate(CLI::App& app, Context& context) {
       ->add_option("--keep-traces", options->traces,
                    "Folder for the traces of the training jobs, as `stepcast fit` reads them")
       ->check(output_folder());
-  command->add_option("--seed", options->seed, "Seed of the training jobs that are measured");
+  command->add_option("--seed", options->seed, "Seed of the training jobs that are measured")
+      ->check(whole_number(0));
   command->add_option("--emulate", options->emulate,
                       "System whose fabric sets how fast collectives are while measuring");
   add_format_option(*command, options->format);

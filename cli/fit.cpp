@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
@@ -363,7 +364,7 @@ void add_fit(CLI::App& app, Context& context) {
       "--name-device", options->name_device,
       "A system file names its device, as the built-in ones do, instead of holding it");
   command->add_option("--points", options->points, "Residual points per model")
-      ->check(CLI::Range(0, 5000));
+      ->check(whole_number(0, 5000));
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = fit(*options, context); });
 }

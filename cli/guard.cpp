@@ -110,7 +110,7 @@ void add_verdict_options(CLI::App& command, GuardCommand& options, CLI::Option& 
   command
       .add_option("--tolerance", options.tolerance,
                   "Percent an op may slow down unnoticed, even beyond noise (default 2)")
-      ->check(CLI::Range(0.0, 1000.0))
+      ->check(number_from(0.0, 1000.0))
       ->needs(&baseline);
   command
       .add_option("--structure", options.structure,

@@ -380,7 +380,7 @@ void add_plan(CLI::App& app, Context& context) {
                                          "model, parallel degrees of a transformer; "
                                          "ranked, with a lower bound");
   add_job_options(*command, options->job);
-  command->add_option("--top", options->top, "Plans to show")->check(CLI::Range(1, 100));
+  command->add_option("--top", options->top, "Plans to show")->check(whole_number(1, 100));
   command
       ->add_option("--time-limit", options->time_limit,
                    "Seconds of search; without it the effort is fixed and the result repeats")
@@ -390,7 +390,7 @@ void add_plan(CLI::App& app, Context& context) {
                    "Recommendation models: quick, normal or thorough search; the time limit, where "
                    "there is one, decides instead")
       ->check(CLI::IsMember({"quick", "normal", "thorough"}));
-  command->add_option("--seed", options->seed, "Seed of the search");
+  command->add_option("--seed", options->seed, "Seed of the search")->check(whole_number(0));
   command->add_flag("--compare", options->compare, "Compare with the plans of other planners");
   command->add_flag("--no-row-replication", options->no_row_replication,
                     "Leave out copies of popular rows");
@@ -399,7 +399,7 @@ void add_plan(CLI::App& app, Context& context) {
   command
       ->add_option("--sync-interval", options->sync_interval,
                    "Steps between synchronisations of replicated rows: embedding.sync_interval")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(whole_number(1, 1'000'000));
   command->add_flag("--dedup", options->dedup,
                     "Ids deduplicated on each rank: embedding.dedup=ikjt");
   command->add_option("--out", options->out, "Write the best plan as a plan file")
@@ -427,7 +427,7 @@ void add_plan(CLI::App& app, Context& context) {
       "With --from: what the plan costs under another access, and the best plan for it: "
       "a workload file, or key=value on top of the job; several may follow, after the JOB");
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
-      ->check(CLI::Range(1, 1024));
+      ->check(whole_number(1, 1024));
   command
       ->add_option("--for", options->framework,
                    "Transformers: only plans that this framework can run, with its overlaps and "

@@ -14,6 +14,7 @@
 
 #include "cli/command.h"
 #include "cli/print/show_tables.h"
+#include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/output_files.h"
 #include "cli/support/recordings.h"
@@ -316,7 +317,7 @@ void add_profile(CLI::App& app, Context& context) {
       "--steps", options->steps,
       "A:B: only steps A up to B, by NVTX ranges or calls of stepcast_profile_step()");
   command->add_option("--seconds", options->seconds, "Only so long, from the first CUDA call on")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_from(0.001, 1e6))
       ->excludes(steps);
   command->add_flag("--signal", options->signal, "SIGUSR2 to the program starts and stops")
       ->excludes(steps);

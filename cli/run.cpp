@@ -339,11 +339,11 @@ void add_run(CLI::App& app, Context& context) {
   command->add_flag("--cuda-graph", options->cuda_graph,
                     "Capture the step into one CUDA graph and replay it (--backend cuda)");
   command->add_option("--ranks", options->ranks, "Number of ranks; sets devices")
-      ->check(CLI::Range(1, 4096));
-  command->add_option("--steps", options->steps, "Steps to time")->check(CLI::Range(1, 1000000));
+      ->check(whole_number(1, 4096));
+  command->add_option("--steps", options->steps, "Steps to time")->check(whole_number(1, 1000000));
   command->add_option("--warmup", options->warmup, "Steps before them")
-      ->check(CLI::Range(0, 1000000));
-  command->add_option("--seed", options->seed, "Seed of the training data");
+      ->check(whole_number(0, 1000000));
+  command->add_option("--seed", options->seed, "Seed of the training data")->check(whole_number(0));
   command->add_option("--trace", options->trace, "Folder for a native trace of the run")
       ->check(output_folder());
   command
@@ -359,14 +359,14 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option("--checkpoint", options->checkpoint, "Folder that the state is saved in")
       ->check(output_folder());
   command->add_option("--every", options->every, "Steps from one checkpoint to the next")
-      ->check(CLI::Range(1, 1000000));
+      ->check(whole_number(1, 1000000));
   command->add_option("--keep", options->keep, "Checkpoints to keep, the latest; all otherwise")
-      ->check(CLI::Range(1, 1000000));
+      ->check(whole_number(1, 1000000));
   command->add_option("--resume", options->resume,
                       "Folder of checkpoints to go on from the latest of, or one of them");
   command
       ->add_option("--timeout", options->timeout, "Seconds after which a collective counts as hung")
-      ->check(CLI::Range(1.0, 3600.0));
+      ->check(number_from(1.0, 3600.0));
   command->callback([options, &context] { context.exit_code = run(*options, context); });
 }
 

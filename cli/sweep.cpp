@@ -13,6 +13,7 @@
 #include "cli/print/human.h"
 #include "cli/print/print_prediction.h"
 #include "cli/print/report.h"
+#include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
@@ -392,7 +393,7 @@ void add_sweep(CLI::App& app, Context& context) {
       ->check(output_file());
   add_whole_run_options(*command, options->run);
   command->add_option("--jobs", options->threads, "Threads; all cores by default")
-      ->check(CLI::Range(1, 1024));
+      ->check(whole_number(1, 1024));
   command->callback([options, &context] { context.exit_code = sweep_shared(*options, context); });
 }
 

@@ -1,4 +1,5 @@
 #include "cli/validate/validate.h"
+#include "cli/support/checks.h"
 #include "cli/support/console.h"
 
 #include <fmt/format.h>
@@ -98,14 +99,14 @@ void add_validate(CLI::App& app, Context& context) {
       "What the rows show (dlrm, published): what `predict` says (published's default), hardware "
       "facts only, from other sources (loso: as --leave-out source), or from one row (dlrm's)")
       ->check(CLI::IsMember({"shipped", "facts", "loso", "one-row"}));
-  add("--seed", o.seed, "Seed of the cases");
+  add("--seed", o.seed, "Seed of the cases")->check(whole_number(0));
   add("--count", o.count,
       "Number of cases, a third of them transformers (default: 36); plans: tasks that count (24)")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number(1, 1000));
   add("--ranks", o.ranks, "Ranks to run on (default: 2; cuda: 1; plans: 4)")
-      ->check(CLI::Range(1, 64));
+      ->check(whole_number(1, 64));
   add("--experts", o.experts, "runtime: transformers with experts besides, as many (default: none)")
-      ->check(CLI::Range(0, 1000));
+      ->check(whole_number(0, 1000));
   add("--backend", o.backend, "runtime: cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   add("--emulate", o.emulate, "plans: the fabric to emulate");
   add("--predictions", o.predictions, "File for the predictions, written before the runs")
@@ -118,18 +119,18 @@ void add_validate(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"pairs", "sizes", "ranks", "device", "rows"}));
   command->add_flag("--form-only", o.form_only,
                     "The analytical form alone, without residual points");
-  add("--points", o.points, "Residual points per model")->check(CLI::Range(0, 5000));
+  add("--points", o.points, "Residual points per model")->check(whole_number(0, 5000));
   add("--thin", o.thin, "Look at every n-th configuration of kernels only")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number(1, 1000));
   add("--from-traces", o.from_traces,
       "runtime: fit on traces of this many jobs of each family instead of on a system file")
-      ->check(CLI::Range(1, 60));
+      ->check(whole_number(1, 60));
   add("--keep-traces", o.keep_traces,
       "runtime: folder for a trace of every case, recorded in a separate run; with --from-traces "
       "for the traces it fits (default: none stays)");
   add("--budget", o.budget,
       "plans: seconds of runs after which no further task begins (default: none)")
-      ->check(CLI::Range(1.0, 86400.0));
+      ->check(number_from(1.0, 86400.0));
   add("--save-system", o.save_system, "plans: where the calibrated system is written, for --system")
       ->check(output_file());
   add_format_option(*command, o.format);

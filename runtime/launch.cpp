@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,11 +70,15 @@ std::vector<char*> as_argv(std::vector<std::string>& strings) {
   return pointers;
 }
 
-std::atomic<pid_t> child_of_signals{0};  // a signal handler reaches nothing else
+// A signal handler reaches nothing else.
+std::atomic<pid_t> child_of_signals{0};
+std::atomic<int> received_signal{0};
 
-void pass_on(int signal) {
+/// Signals of a terminal reach the child too: a second one would make mpirun leave its ranks.
+void pass_on(int signal, siginfo_t* from, void* /*context*/) {
+  received_signal = signal;
   const pid_t child = child_of_signals.load();
-  if (child > 0) {
+  if (child > 0 && from->si_code != SI_KERNEL) {
     kill(child, signal);
   }
 }
@@ -84,8 +88,10 @@ class SignalsPassedOn {
  public:
   explicit SignalsPassedOn(pid_t child) {
     child_of_signals = child;
+    received_signal = 0;
     struct sigaction action {};
-    action.sa_handler = pass_on;
+    action.sa_sigaction = pass_on;
+    action.sa_flags = SA_SIGINFO;
     sigaction(SIGINT, &action, &interrupt_);
     sigaction(SIGTERM, &action, &terminate_);
   }
@@ -102,7 +108,24 @@ class SignalsPassedOn {
   struct sigaction terminate_ {};
 };
 
+/// A child that ends when this process does, even by SIGKILL; -1 where none can be made.
+pid_t start(const char* program, char* const* words, char* const* environment) {
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() == parent) {
+      execve(program, words, environment);
+    }
+    _exit(127);
+  }
+  return child;
+}
+
 LaunchResult result_of(int status) {
+  if (const int signal = received_signal; signal != 0 && status != 0) {
+    return {128 + signal, fmt::format("stopped by signal {} ({})", signal, strsignal(signal))};
+  }
   if (WIFSIGNALED(status)) {
     return {4, fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status),
                            strsignal(WTERMSIG(status)))};
@@ -184,11 +207,9 @@ LaunchResult run_under_mpirun(const LaunchRequest& request) {
                                  request.executable};
   words.insert(words.end(), request.arguments.begin(), request.arguments.end());
   Environment environment = with_defaults(request.environment, request);
-  pid_t child = 0;
-  const int failed = posix_spawn(&child, mpirun.c_str(), nullptr, nullptr, as_argv(words).data(),
-                                 as_argv(environment).data());
-  if (failed != 0) {
-    throw EnvironmentError(fmt::format("{} could not be started: {}", mpirun, strerror(failed)));
+  const pid_t child = start(mpirun.c_str(), as_argv(words).data(), as_argv(environment).data());
+  if (child < 0) {
+    throw EnvironmentError(fmt::format("{} could not be started: {}", mpirun, strerror(errno)));
   }
   const SignalsPassedOn signals(child);
   int status = 0;

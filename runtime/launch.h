@@ -24,11 +24,14 @@ struct LaunchRequest {
 };
 
 struct LaunchResult {
-  int exit_code = 0;    ///< 0, 1, 2, 3, 4 and 70 as the ranks returned; 4 for anything else
+  /// 0, 1, 2, 3, 4 and 70 as the ranks returned; 128 and a signal that stopped this process;
+  /// else 4.
+  int exit_code = 0;
   std::string message;  ///< what happened, when the ranks themselves may not have been able to say
 };
 
-/// Runs the program again as ranks under mpirun and waits for them. Interrupts are passed on.
+/// Runs the program again as ranks under mpirun and waits for them. Interrupts are passed on, and
+/// ranks end with this process.
 /// Errors: EnvironmentError when there is no mpirun in PATH.
 LaunchResult run_under_mpirun(const LaunchRequest& request);
 

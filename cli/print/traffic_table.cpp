@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "cli/support/checks.h"
 #include "core/config/access_files.h"
 #include "core/error.h"
 #include "planner/embedding/traffic_cut.h"
@@ -61,17 +62,17 @@ void add_traffic_options(CLI::App& command, TrafficOptions& options) {
           .add_option("--nodes", options.nodes,
                       "Instead: what copies of hot rows save of the traffic between so many nodes")
           ->delimiter(',')
-          ->check(CLI::Range(2.0, 1e6));
+          ->check(number_from(2.0, 1e6));
   command.add_option("--devices-per-node", options.per_node, "Devices of a node (8)")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(number_from(1.0, 1e6))
       ->needs(nodes);
   command
       .add_option("--sync-interval", options.sync_every, "Steps between syncs of the copies (1)")
       ->delimiter(',')
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(number_from(1.0, 1e6))
       ->needs(nodes);
   command.add_option("--row-bytes", options.row_bytes, "Bytes of a row as it travels (512)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->needs(nodes);
   command
       .add_option("--system", options.system,

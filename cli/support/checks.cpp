@@ -4,35 +4,58 @@
 
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <string_view>
+#include <type_traits>
 
 #include "core/portable.h"
 
 namespace stepcast::cli {
+namespace {
 
-CLI::Validator positive_number() {
+/// Values of which `good` is true; what is found otherwise is named beside what is expected.
+template <typename Number>
+CLI::Validator numbers(std::string expected, const std::function<bool(Number)>& good) {
   return CLI::Validator(
-      [](std::string& text) {
-        double value = 0;
-        const bool good =
-            CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
-        return good ? std::string() : fmt::format("found '{}', expected a number above 0", text);
+      [good, expected](std::string& text) {
+        Number value{};
+        const char* end = text.data() + text.size();
+        const auto [stop, error] = [&] {
+          if constexpr (std::is_integral_v<Number>) {
+            return std::from_chars(text.data(), end, value);
+          } else {
+            return read_decimal(text.data(), end, value);
+          }
+        }();
+        return error == std::errc() && stop == end && good(value)
+                   ? std::string()
+                   : fmt::format("found '{}', expected {}", text, expected);
       },
-      "above 0");
+      expected);
 }
 
-CLI::Validator whole_number(std::int64_t least) {
+}  // namespace
+
+CLI::Validator positive_number() {
+  return numbers<double>("a number above 0",
+                         [](double value) { return std::isfinite(value) && value > 0; });
+}
+
+CLI::Validator number_from(double least, double most) {
+  return numbers<double>(fmt::format("a number from {:g} to {:g}", least, most),
+                         [=](double value) { return value >= least && value <= most; });
+}
+
+CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
+  const bool bounded = most < std::numeric_limits<std::int64_t>::max();
+  return numbers<std::int64_t>(bounded ? fmt::format("a whole number from {} to {}", least, most)
+                                       : fmt::format("a whole number of at least {}", least),
+                               [=](std::int64_t value) { return value >= least && value <= most; });
+}
+
+CLI::Validator not_empty() {
   return CLI::Validator(
-      [least](std::string& text) {
-        std::int64_t value = 0;
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
-        const bool good = error == std::errc() && stop == end && value >= least;
-        return good
-                   ? std::string()
-                   : fmt::format("found '{}', expected a whole number of at least {}", text, least);
-      },
-      fmt::format(">= {}", least));
+      [](std::string& text) { return text.empty() ? "found '', expected a value" : ""; }, "");
 }
 
 CLI::Validator positive_count() {

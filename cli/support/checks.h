@@ -1,19 +1,22 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "core/error.h"
 
 namespace stepcast::cli {
 
-/// Checks of option values that say what was found and what is expected.
-CLI::Validator positive_number();  ///< finite and above 0; CLI11's own lets NaN pass
+/// Checks of option values that say what was found and what is expected. CLI11's own let NaN pass.
+CLI::Validator positive_number();  ///< finite and above 0
+CLI::Validator number_from(double least, double most);
 /// The same, also as 15T, 300B, 1.5M or 20k (powers of 1000): to be given to transform().
 CLI::Validator positive_count();
 
-/// A whole number of `least` or more.
-CLI::Validator whole_number(std::int64_t least);
+CLI::Validator whole_number(std::int64_t least,
+                            std::int64_t most = std::numeric_limits<std::int64_t>::max());
+CLI::Validator not_empty();
 
 /// Runs `work`; an InputError about `--set devices`, which the command made of its own `option`,
 /// names that option instead.

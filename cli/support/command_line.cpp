@@ -8,6 +8,7 @@
 #include <new>
 
 #include "cli/print/terminal_text.h"
+#include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/output_options.h"
 #include "cli/support/recordings.h"
@@ -130,6 +131,17 @@ std::string key_meant_by(std::string option) {
                                meant.empty() ? "" : fmt::format("did you mean {}? ", meant), help));
 }
 
+/// An empty variable of a script is no value: `--resume "$LAST"` would begin anew.
+void reject_empty_values(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands(nullptr)) {
+    for (CLI::Option* option : command->get_options()) {
+      if (!option->get_positional()) {
+        option->check(not_empty());
+      }
+    }
+  }
+}
+
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
@@ -206,6 +218,7 @@ int run_command_line(CLI::App& app, const Context& context) {
   return with_exit_code([&] {
     OutputOptions output;
     output.add_to_commands(app);
+    reject_empty_values(app);
     const std::vector<std::string> words = with_verb(app, context.arguments, context.library);
     try {
       app.parse(std::vector<std::string>(words.rbegin(), words.rend()));

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "core/config/lookups/text_ids.h"
+#include "core/error.h"
+
 namespace stepcast::config {
 namespace {
 
@@ -25,6 +28,19 @@ std::string without_infinities(std::string_view text) {
   return out;
 }
 
+/// Throws where a line is none that JSON could hold.
+void require_text(const Source& source) {
+  std::size_t number = 1;
+  for (std::string_view rest = source.text; !rest.empty(); ++number) {
+    const std::string line(rest.substr(0, rest.find('\n')));
+    if (!looks_like_text(line + "\n")) {
+      throw InputError(fmt::format("{}:{}", source.label, number),
+                       "found bytes that are no UTF-8 text; save it as UTF-8");
+    }
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  }
+}
+
 }  // namespace
 
 OpenedSource open_source(const Source& source, Expected expected, const Library& library) {
@@ -40,6 +56,7 @@ OpenedSource open_source(const Source& source, Expected expected, const Library&
   if (const ForeignFormat* format = first([&](const ForeignFormat& f) {
         return f.inferred_by_text != nullptr && f.inferred_by_text(source.text);
       })) {
+    require_text(source);
     Document d;
     d.label = source.label;
     d.folder = source.folder;

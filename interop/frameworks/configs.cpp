@@ -178,10 +178,11 @@ std::string torchtitan_config(const Job& job) {
   const Machines machines = machines_of(job);
   std::string t;
   const auto line = [&t](const std::string& text) { t += text + "\n"; };
-  line(
-      fmt::format("# torchrun --nnodes {} --nproc-per-node {} -m torchtitan.train "
-                  "--job.config_file=FILE",
-                  machines.count, machines.devices));
+  line(fmt::format(
+      "# torchrun --nnodes {} --nproc-per-node {}{} -m torchtitan.train "
+      "--job.config_file=FILE",
+      machines.count, machines.devices,
+      machines.count > 1 ? " --rdzv-backend c10d --rdzv-endpoint FIRST_HOST:29500" : ""));
   if (job.formats.gradient != Format::kFp32) {
     line("# formats.gradient: torchtitan reduces gradients in float32");
   }

@@ -432,8 +432,10 @@ MegatronArguments megatron_arguments(const Job& job) {
 std::string text_of(const MegatronArguments& megatron) {
   std::string text = "#!/usr/bin/env bash\n";
   if (megatron.nodes > 0) {
-    text += fmt::format("#SBATCH --nodes={} --ntasks-per-node=1 --gpus-per-node={}\n",
-                        megatron.nodes, megatron.devices_per_node);
+    // Whole machines: one task alone would be given one core and a share of the memory.
+    text += fmt::format(
+        "#SBATCH --nodes={} --ntasks-per-node=1 --gpus-per-node={} --exclusive --mem=0\n",
+        megatron.nodes, megatron.devices_per_node);
   }
   text +=
       "# Data, tokenizer, learning rate and checkpoints follow as arguments of this script;\n"

@@ -1,6 +1,11 @@
 #include "runtime/checkpoint/checkpoints.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -52,6 +57,18 @@ void change_files(const fs::path& path, const Change& change) {
   }
 }
 
+/// The folder, held for one run until its process ends, however it ends; -1 where files cannot be
+/// locked. Errors: RunError while another run holds it, whose files would mix with ours.
+int held(const fs::path& folder) {
+  const int file = open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(file);
+    throw RunError(folder.string() +
+                   ": another run saves there; wait until it ends, or name another folder");
+  }
+  return file;
+}
+
 }  // namespace
 
 Checkpoints::Checkpoints(const CheckpointOptions& options, const ExecutionGraph& graph,
@@ -66,6 +83,7 @@ Checkpoints::Checkpoints(const CheckpointOptions& options, const ExecutionGraph&
   if (session.rank() == 0) {
     change_files(options.folder,
                  [&](std::error_code& failed) { fs::create_directories(options.folder, failed); });
+    lock_ = held(options.folder);
     delete_retired();  // and what a run left that was killed while it wrote
   }
 }
@@ -74,6 +92,7 @@ Checkpoints::~Checkpoints() {
   if (thread_.joinable()) {
     thread_.join();
   }
+  close(lock_);
 }
 
 fs::path Checkpoints::path(const char* suffix) const {
@@ -111,8 +130,8 @@ void Checkpoints::take(std::int64_t done) {
     // thread of normal priority would hardly run.
     session_.use_all_cores();
     const std::int64_t start = steady_ns();
+    const fs::path folder = path(kPartial);
     try {
-      const fs::path folder = path(kPartial);
       change_files(folder,
                    [&](std::error_code& failed) { fs::create_directories(folder, failed); });
       image_.write(step_, folder / checkpoint_file(session_.rank()));
@@ -122,6 +141,8 @@ void Checkpoints::take(std::int64_t done) {
       }
     } catch (...) {
       failure_ = std::current_exception();
+      std::error_code ignored;  // leaves the room to others
+      fs::remove(folder / checkpoint_file(session_.rank()), ignored);
     }
     written_ = seconds_since(start);
     running_ = false;

@@ -39,7 +39,7 @@ struct CheckpointUse {
 /// Saves the state of a run, step by step, in folder/step-NNNNNNNN: a file of each rank. Numbers
 /// are copied while training waits, and written while it goes on. A folder gets its name when all
 /// of it is on the disk, and loses it before any of it is deleted. All ranks make the same calls.
-/// Errors: RunError when a file cannot be written.
+/// Errors: RunError when a file cannot be written, or another run saves in the folder.
 class Checkpoints {
  public:
   /// The executor outlives it.
@@ -70,6 +70,7 @@ class Checkpoints {
   StepExecutor& executor_;
   CheckpointImage image_;
   CheckpointUse use_;
+  int lock_ = -1;           ///< file that keeps other runs out
   std::int64_t step_ = -1;  ///< of what is not published yet
   double written_ = 0;
   std::atomic<bool> running_{false};

@@ -11,7 +11,7 @@
 namespace stepcast::runtime {
 
 DataFile::DataFile(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // of a pipe: at once
   struct stat status {};
   if (file >= 0 && fstat(file, &status) == 0 && status.st_size > 0) {
     void* address =

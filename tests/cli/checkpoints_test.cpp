@@ -1,5 +1,9 @@
 // Runs that save their state and go on from it: after a kill at any step, on other ranks, never
 // from what is half written.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -226,6 +230,29 @@ TEST_CASE("the latest checkpoints are kept where a number of them is asked for",
   CHECK(runs.run(4, again).code == 0);
   CHECK(runs.saved("saved") == std::vector<int>{12, 14});
   rejected({"run", runs.folder() / "tiny.json", "--keep", "2"}, "--keep: needs --checkpoint");
+}
+
+TEST_CASE("runs that save in one folder at once are kept apart, and a full disk leaves whole ones",
+          "[cli][mpi][checkpoint]") {
+  const Runs runs;
+  const std::string saved = runs.folder() / "saved";
+  const Words save{"--checkpoint", saved, "--every", "2"};
+  CHECK(runs.run(2, save).code == 0);
+  const int other = open((saved + "/lock").c_str(), O_RDWR);
+  REQUIRE(flock(other, LOCK_EX | LOCK_NB) == 0);
+  const Outcome kept_out = runs.run(4, save);
+  INFO(kept_out.err);
+  CHECK(kept_out.code == 4);
+  CHECK_THAT(kept_out.err, Contains(saved + ": another run saves there"));
+  close(other);
+  // No room for the second state of a rank.
+  const Outcome full = runs.run(6, save, {"FULL_AT=2"});
+  INFO(full.err);
+  CHECK(full.code == 4);
+  CHECK_THAT(full.err,
+             Contains("step-00000004.partial/rank-0000") && Contains("No space left on device"));
+  CHECK(runs.saved("saved") == std::vector<int>{2});
+  CHECK(runs.losses(2, {"--resume", saved}) == after(runs.losses(4, {}), 2));
 }
 
 TEST_CASE("training goes on while a state is written", "[cli][mpi][checkpoint]") {

@@ -79,6 +79,11 @@ TEST_CASE("devices and pipes are refused or read within bounds", "[cli][malforme
   const Outcome convert = call({"convert", pipe, folder / "out.json"}, "", 10);
   CHECK(convert.code == 2);
   CHECK_THAT(convert.err, Contains("is a pipe or a device") && Contains("write it to a file"));
+  const Outcome run = call({"run", std::string(STEPCAST_SOURCE_DIR) + "/docs/examples/dlrm.json",
+                            "--ranks", "1", "--steps", "1", "--data", pipe},
+                           "", 20);
+  CHECK(run.code == 2);
+  CHECK_THAT(run.err, Contains(pipe + ": cannot be read"));
 }
 
 TEST_CASE("escape sequences of names do not reach the terminal", "[cli]") {

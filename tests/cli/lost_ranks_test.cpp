@@ -74,12 +74,14 @@ double cpu_seconds(pid_t id) {
   return clock_ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-/// Sends a signal to one rank once both train, and tells when. Set-up takes a fraction of a second
-/// of each rank's CPU; on a busy machine any wall time may pass until then.
-std::function<void(pid_t)> signal_one_rank(int signal,
-                                           std::chrono::steady_clock::time_point& sent) {
-  return [signal, &sent](pid_t launcher) {
-    std::vector<pid_t> ranks;
+enum class Victim { kRank, kLauncher };
+
+/// Sends a signal once both ranks train, and tells when. Set-up takes a fraction of a second of
+/// each rank's CPU; on a busy machine any wall time may pass until then.
+std::function<void(pid_t)> signal_to(Victim victim, int signal,
+                                     std::chrono::steady_clock::time_point& sent,
+                                     std::vector<pid_t>& ranks) {
+  return [=, &sent, &ranks](pid_t launcher) {
     const auto training = [&ranks] {
       return ranks.size() == 2 && cpu_seconds(ranks[0]) > 1.5 && cpu_seconds(ranks[1]) > 1.5;
     };
@@ -88,7 +90,7 @@ std::function<void(pid_t)> signal_one_rank(int signal,
       ranks = ranks_under(launcher);
     }
     if (training()) {
-      kill(ranks[1], signal);
+      kill(victim == Victim::kRank ? ranks[1] : launcher, signal);
     }
     sent = std::chrono::steady_clock::now();
   };
@@ -97,16 +99,17 @@ std::function<void(pid_t)> signal_one_rank(int signal,
 struct Ending {
   Outcome outcome;
   double seconds_after = 0;
+  std::vector<pid_t> ranks;
 };
 
-Ending run_with(int signal, const std::vector<std::string>& more) {
+Ending run_with(int signal, const std::vector<std::string>& more, Victim victim = Victim::kRank) {
   const TemporaryFolder folder;
   std::vector<std::string> arguments{
       "run", folder.file("tiny.json", kJob), "--ranks", "2", "--steps", "1000000"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   std::chrono::steady_clock::time_point sent;
   Ending ending;
-  ending.outcome = call(arguments, "", 60, signal_one_rank(signal, sent));
+  ending.outcome = call(arguments, "", 60, signal_to(victim, signal, sent, ending.ranks));
   ending.seconds_after =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
   return ending;
@@ -132,4 +135,24 @@ TEST_CASE("a collective that hangs ends the run with 4 and says so", "[cli][mpi]
   CHECK(ending.outcome.out.empty());
   CHECK_THAT(ending.outcome.err,
              Contains("stepcast:") && Contains("deadline 4.0 s") && Contains("no word from rank "));
+}
+
+TEST_CASE("ranks end with the process that started them", "[cli][mpi]") {
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGKILL);
+  CAPTURE(signal);
+  const Ending ending = run_with(signal, {}, Victim::kLauncher);
+  INFO(ending.outcome.err);
+  CHECK(ending.outcome.code == 128 + signal);
+  if (signal != SIGKILL) {
+    CHECK_THAT(ending.outcome.err, Contains("stopped by signal " + std::to_string(signal)));
+  }
+  REQUIRE(ending.ranks.size() == 2);
+  const auto alive = [&] {
+    return process(ending.ranks[0]).name == "stepcast" ||
+           process(ending.ranks[1]).name == "stepcast";
+  };
+  for (int i = 0; i < 300 && alive(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  CHECK_FALSE(alive());
 }

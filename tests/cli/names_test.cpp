@@ -147,6 +147,15 @@ TEST_CASE("wrong values of options name the option", "[cli][names][malformed]") 
   rejected({"help", "predikt"}, "did you mean predict?");
   rejected({"rm1", "--color", "pink"}, "--color");
   rejected({"rm1", "-o", ""}, "-o");
+  for (const char* file : {"--resume", "--data", "--emulate", "--trace"}) {
+    rejected({"run", "rm1", file, ""}, file + std::string(": found '', expected "));
+  }
+  for (const char* number : {"nan", "0", "-1", "inf", "1x"}) {
+    rejected({"run", "rm1", "--timeout", number},
+             "--timeout: found '" + std::string(number) + "', expected a number from 1 to 3600");
+  }
+  rejected({"run", "rm1", "--steps", "0"}, "--steps: found '0', expected a whole number from 1 to");
+  rejected({"run", "rm1", "--seed", "-1"}, "--seed: found '-1'");
   rejected({"rm1", "-o", "none/out.json"}, "none/out.json: cannot be written");
   rejected({"rm1", "-o", "a.json", "--html", "b.html"}, "name one file");
   CHECK_FALSE(fs::exists("a.json"));

@@ -69,7 +69,59 @@ bool python_here() {
   return here;
 }
 
+/// Programs of a Slurm cluster of two nodes, named before those of this machine.
+std::string cluster(const TemporaryFolder& folder) {
+  for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
+           {"scontrol", "printf 'node-a\\nnode-b\\n'"},
+           {"srun", "for node in 0 1; do SLURM_NODEID=$node \"$@\"; done"},
+           {"torchrun", "printf '%s|' \"$@\"; echo"}}) {
+    std::filesystem::permissions(folder.file(name, "#!/bin/sh\n" + text + "\n"),
+                                 std::filesystem::perms::owner_all);
+  }
+  return "PATH=" + folder.path().string() + ":/usr/bin:/bin";
+}
+
 }  // namespace
+
+TEST_CASE("a plan's script for Megatron-LM runs as it is, alone and under Slurm",
+          "[cli][plan][export]") {
+  const TemporaryFolder folder;
+  const std::string script = folder / "train.sh";
+  const auto written = [&](const char* devices) {
+    const Outcome outcome = call({"plan", "llama3-8b", "-n", devices, "--gbs", "64", "--tp", "8",
+                                  "--pp", "1", "--zero", "1", "-o", script});
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return text_of(script);
+  };
+  const std::string path = cluster(folder);
+  const std::vector<std::string> own{"--data-path", "two words"};
+  const auto ran = [&](std::vector<std::string> environment) {
+    environment.insert(environment.begin(), path);
+    environment.insert(environment.end(), {"bash", "-e", script});
+    environment.insert(environment.end(), own.begin(), own.end());
+    const Outcome outcome = execute("/usr/bin/env", environment);
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err.empty());
+    return outcome.out;
+  };
+  // Slurm reads its lines up to the first command.
+  const std::string two = written("16");
+  const std::size_t options = two.find("\n#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=8");
+  REQUIRE(options != std::string::npos);
+  CHECK(options < two.find("\nexport "));
+  const std::string line = ran({"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=node-[a-b]"});
+  const std::string one = line.substr(0, line.find('\n') + 1);
+  CHECK(line == one + one);  // a launcher on each node, which meet at the first
+  CHECK_THAT(one, Catch::StartsWith("--nnodes|2|--nproc-per-node|8|") &&
+                      Contains("|--rdzv-endpoint|node-a:29500|pretrain_gpt.py|") &&
+                      Contains("|--tensor-model-parallel-size|8|") &&
+                      Catch::EndsWith("|--data-path|two words|\n"));
+  (void)written("8");
+  CHECK_THAT(ran({}), Catch::StartsWith("--nnodes|1|--nproc-per-node|8|") &&
+                          Contains("|--rdzv-endpoint|localhost:29500|pretrain_gpt.py|"));
+}
 
 TEST_CASE("a plan exported to TorchRec is read by its loader and comes back",
           "[cli][plan][export]") {

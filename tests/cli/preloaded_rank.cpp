@@ -2,6 +2,7 @@
 // slowly.
 //   DIE_RANK, DIE_IN=step|write, DIE_AT: that rank kills itself before its DIE_AT-th sum of a loss, or with half of its DIE_AT-th
 //     state written
+//   FULL_AT: the disk has no room for a rank's FULL_AT-th state
 //   WRITE_MS: what writing a state takes besides
 //   STEPS_MEANWHILE: file that gets a byte for each sum of a loss while the same rank writes a state
 #include <dlfcn.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdlib>
@@ -53,6 +55,10 @@ extern "C" ssize_t write(int file, const void* data, size_t size) {
   if (dies("write", ++states)) {
     real_write()(file, data, size / 2);
     std::raise(SIGKILL);
+  }
+  if (setting("FULL_AT") == std::to_string(states)) {
+    errno = ENOSPC;
+    return -1;
   }
   usleep(1000 * static_cast<useconds_t>(std::atoi(setting("WRITE_MS").c_str())));
   const ssize_t written = real_write()(file, data, size);
