@@ -82,10 +82,10 @@ void EmulatedCollectives::all_to_all_v(const void* send, std::span<const std::in
   std::transform(send_counts.begin(), send_counts.end(), bytes_to_.begin(), [&](std::int64_t n) {
     return static_cast<double>(n) * static_cast<double>(element_bytes);
   });
-  const std::int64_t end = schedules_.all_to_all(bytes_to_);
+  schedules_.meet_for_exchange(bytes_to_);
   inside_->all_to_all_v(send, send_counts, send_offsets, receive, receive_counts, receive_offsets,
                         element_bytes);
-  rest_until(end);
+  rest_until(schedules_.exchange());
 }
 
 void EmulatedCollectives::post_send(const float* data, std::size_t count, int peer, int tag) {
@@ -171,7 +171,7 @@ Emulation::Emulation(const System& system, const ExecutionGraph& graph, int core
     const std::size_t pairs = members.size() * members.size();
     double* bytes = first_word + places[c].words;
     groups_.push_back({&first_arrivals[places[c].arrivals], own, own + pairs, bytes,
-                       reinterpret_cast<std::int64_t*>(bytes + 2 * pairs)});
+                       reinterpret_cast<PacedFabric::End*>(bytes + 2 * pairs)});
   }
 }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
 #include <queue>
 #include <tuple>
 
 #include "core/error.h"
+#include "core/split_mix.h"
 #include "runtime/futex.h"
 
 namespace stepcast::runtime {
@@ -132,22 +132,37 @@ PacedFabric::Delivery PacedFabric::alone(int from, int to, double bytes) const {
 }
 
 void PacedFabric::exchange(std::span<const std::int32_t> members, std::span<const double> bytes,
-                           std::int64_t start, std::span<std::int64_t> ends) {
+                           std::int64_t start, std::span<End> ends,
+                           const std::function<void()>& idle) {
   constexpr double kChunks = 16;
   constexpr double kSmallest = 1024;
   const std::size_t n = members.size();
-  std::fill(ends.begin(), ends.end(), start);
   std::vector<Flow> flows;
   std::vector<std::size_t> pair;
+  std::vector<std::size_t> left(n, 0);  // messages of each member that are on their way
+  std::vector<std::int64_t> latest(n, start);
   // Pairwise order: senders begin with different receivers.
   for (std::size_t step = 1; step < n; ++step) {
     for (std::size_t from = 0; from < n; ++from) {
       const std::size_t to = std::has_single_bit(n) ? from ^ step : (from + step) % n;
+      if (bytes[from * n + to] <= 0) {
+        continue;  // no message
+      }
       Flow f = flow(members[from], members[to], bytes[from * n + to], start);
-      f.chunk = std::max(kSmallest, f.left / kChunks);
+      f.chunk = std::max(kSmallest, std::min(f.chunk, f.left / kChunks));
       flows.push_back(f);
       pair.push_back(from * n + to);
+      ++left[from];
+      ++left[to];
     }
+  }
+  const auto note = [&](std::size_t member) {
+    if (left[member] == 0) {
+      ends[member].store(latest[member]);
+    }
+  };
+  for (std::size_t member = 0; member < n; ++member) {
+    note(member);
   }
   // By when the next chunk can start at the earliest; keys of chunks that others got ahead of are
   // renewed when they come up.
@@ -162,30 +177,39 @@ void PacedFabric::exchange(std::span<const std::int32_t> members, std::span<cons
   };
   std::priority_queue<Key, std::vector<Key>, std::greater<>> next;
   for (std::size_t i = 0; i < flows.size(); ++i) {
-    if (flows[i].left > 0) {
-      next.push(key_of(i));
-    }
+    next.push(key_of(i));
   }
+  std::uint64_t random = static_cast<std::uint64_t>(start) ^ static_cast<std::uint64_t>(members[0]);
   while (!next.empty()) {
     const auto [at, clock, i] = next.top();
+    if (const std::int64_t wait = at - kAhead - steady_ns(); wait > 0) {
+      // Exchanges that wait for one link book it in turns that nobody plans.
+      const auto turn = static_cast<std::int64_t>(next_split_mix(random) % (kAhead / 2));
+      sleep_until_ns(steady_ns() + std::min(wait + turn, kAhead / 2));
+      if (idle) {
+        idle();
+      }
+      continue;
+    }
     next.pop();
     if (const Key now = key_of(i); std::get<0>(now) > at) {
       next.push(now);
       continue;
     }
-    book_chunk(flows[i]);
-    if (flows[i].left > 0) {
+    Flow& f = flows[i];
+    book_chunk(f);
+    if (f.left > 0) {
       next.push(key_of(i));
+      continue;
     }
-  }
-  for (std::size_t i = 0; i < flows.size(); ++i) {
-    if (bytes[pair[i]] <= 0) {
-      continue;  // no message
-    }
-    std::int64_t& sent = ends[pair[i] / n];
-    std::int64_t& received = ends[pair[i] % n];
-    sent = std::max(sent, flows[i].clock);
-    received = std::max(received, flows[i].clock + flows[i].latency);
+    const std::size_t from = pair[i] / n;
+    const std::size_t to = pair[i] % n;
+    latest[from] = std::max(latest[from], f.clock);
+    latest[to] = std::max(latest[to], f.clock + f.latency);
+    --left[from];
+    --left[to];
+    note(from);
+    note(to);
   }
 }
 

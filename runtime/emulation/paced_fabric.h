@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -37,11 +38,15 @@ class PacedFabric {
   Delivery transfer(int from, int to, double bytes, std::int64_t start, bool sleep);
   /// When a message that starts at 0 is sent and arrives over links that nothing else uses.
   [[nodiscard]] Delivery alone(int from, int to, double bytes) const;
-  /// Books a whole exchange, all pairs at once, chunk by chunk: next is the chunk that can start
-  /// first, of the message that has had least. `bytes` is [from][to] over `members`; `ends` gets
-  /// when each member has sent and received everything.
+  /// When a member has sent and received everything; 0 until that is known.
+  using End = std::atomic<std::int64_t>;
+  /// Books an exchange of all pairs at once from `start` on, chunk by chunk: next is the chunk that
+  /// can start first, of the message that has had least. Keeps at most a millisecond ahead of the
+  /// clock, so that what runs meanwhile shares its links; calls `idle` while it waits. `bytes` is
+  /// [from][to] over `members`.
   void exchange(std::span<const std::int32_t> members, std::span<const double> bytes,
-                std::int64_t start, std::span<std::int64_t> ends);
+                std::int64_t start, std::span<End> ends,
+                const std::function<void()>& idle = nullptr);
 
   [[nodiscard]] std::size_t levels() const { return levels_.size(); }
   /// Devices in one unit of a level.

@@ -151,14 +151,37 @@ std::int64_t Schedules::play(RingUse use, double bytes, std::int64_t start) {
   return play(rounds, bytes, parts_of(rounds, bytes), start);
 }
 
-std::int64_t Schedules::all_to_all(std::span<const double> bytes_to) {
+void Schedules::meet_for_exchange(std::span<const double> bytes_to) {
   const std::size_t n = members_.size();
   const std::size_t parity = (meetings_ + 1) % 2;
-  double* bytes = memory_.bytes + parity * n * n;
-  std::int64_t* ends = memory_.ends + parity * n;
-  std::copy(bytes_to.begin(), bytes_to.end(), bytes + static_cast<std::size_t>(position_) * n);
-  meet([&](std::int64_t start) { fabric_.exchange(members_, {bytes, n * n}, start, {ends, n}); });
-  return ends[position_];
+  std::copy(bytes_to.begin(), bytes_to.end(),
+            memory_.bytes + (parity * n + static_cast<std::size_t>(position_)) * n);
+  meet([&] { std::fill_n(memory_.ends + parity * n, n, 0); });
+}
+
+std::int64_t Schedules::exchange() {
+  constexpr std::int64_t kWhile = 200'000;
+  const std::size_t n = members_.size();
+  const std::size_t parity = meetings_ % 2;
+  const std::span<const double> bytes{memory_.bytes + parity * n * n, n * n};
+  const std::span<PacedFabric::End> ends{memory_.ends + parity * n, n};
+  std::vector<double> moved(2 * n, 0);  // out, then in
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    moved[i / n] += i / n == i % n ? 0 : bytes[i];
+    moved[n + i % n] += i / n == i % n ? 0 : bytes[i];
+  }
+  const auto most = std::max_element(moved.begin(), moved.end()) - moved.begin();
+  if (static_cast<int>(static_cast<std::size_t>(most) % n) == position_) {
+    fabric_.exchange(members_, bytes, memory_.arrivals->last[parity], ends, idle_);
+  }
+  std::int64_t end = 0;
+  while ((end = ends[static_cast<std::size_t>(position_)].load()) == 0) {
+    if (idle_) {
+      idle_();
+    }
+    sleep_until_ns(steady_ns() + kWhile);
+  }
+  return end;
 }
 
 /// A chain from the root, in parts, so that the links work at the same time.
@@ -212,10 +235,10 @@ std::int64_t Schedules::await(int from, std::int64_t tag) {
 }
 
 std::int64_t Schedules::rendezvous() {
-  return meet([](std::int64_t) {});
+  return meet([] {});
 }
 
-std::int64_t Schedules::meet(const std::function<void(std::int64_t)>& last_to_come) {
+std::int64_t Schedules::meet(const std::function<void()>& last_to_come) {
   Arrivals& arrivals = *memory_.arrivals;
   std::atomic<std::int64_t>& last = arrivals.last[++meetings_ % 2];
   const std::int64_t now = steady_ns();
@@ -223,7 +246,7 @@ std::int64_t Schedules::meet(const std::function<void(std::int64_t)>& last_to_co
   while (latest < now && !last.compare_exchange_weak(latest, now)) {
   }
   if (arrivals.come.fetch_add(1) + 1 == meetings_ * static_cast<std::uint32_t>(members_.size())) {
-    last_to_come(last.load());
+    last_to_come();
     arrivals.begun.store(meetings_);
     futex_wake_all(arrivals.begun, true);
   }

@@ -40,10 +40,10 @@ struct alignas(64) Arrivals {
 /// collectives). Zeroed memory is valid.
 struct GroupMemory {
   Arrivals* arrivals = nullptr;
-  Mailbox* collective = nullptr;  ///< [from * members + to]
-  Mailbox* direct = nullptr;      ///< as above
-  double* bytes = nullptr;        ///< [parity][from][to]
-  std::int64_t* ends = nullptr;   ///< [parity][member]
+  Mailbox* collective = nullptr;     ///< [from * members + to]
+  Mailbox* direct = nullptr;         ///< as above
+  double* bytes = nullptr;           ///< [parity][from][to]
+  PacedFabric::End* ends = nullptr;  ///< [parity][member]
 };
 
 /// Plays the messages of a collective, one by one, over a paced fabric: each member calls the same
@@ -58,8 +58,11 @@ class Schedules {
 
   /// `bytes` of the whole input (reduce-scatter), the whole output (all-gather), the buffer.
   std::int64_t play(RingUse use, double bytes, std::int64_t start);
-  /// Comes together with the others first; the last to come plays it for everybody.
-  std::int64_t all_to_all(std::span<const double> bytes_to);
+  /// Comes together with the others and says what it has for each.
+  void meet_for_exchange(std::span<const double> bytes_to);
+  /// The exchange that all have met for: the member that moves most, as it is done last, plays it
+  /// for everybody.
+  std::int64_t exchange();
   std::int64_t broadcast(double bytes, int root, std::int64_t start);
   std::int64_t barrier(std::int64_t start);
   void post(int to, double bytes, std::int64_t tag, std::int64_t start);
@@ -68,7 +71,7 @@ class Schedules {
   std::int64_t rendezvous();
 
  private:
-  std::int64_t meet(const std::function<void(std::int64_t)>& last_to_come);
+  std::int64_t meet(const std::function<void()>& last_to_come);
   /// Equal parts of the buffer go through the rounds one behind the other.
   std::int64_t play(std::span<const Round> rounds, double bytes, int parts, std::int64_t start);
   void keep_pace(Round& round) const;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <functional>
@@ -73,7 +74,7 @@ class Toy {
   std::vector<PacedFabric::Link> links_;
   std::vector<Mailbox> boxes_;
   std::vector<double> bytes_;
-  std::vector<std::int64_t> ends_;
+  std::vector<PacedFabric::End> ends_;
   Arrivals arrivals_{};
 
  public:
@@ -250,7 +251,7 @@ TEST_CASE("unequal all-to-all ends rank by rank", "[runtime][emulate]") {
   PacedFabric fabric(system, 3, links.data());
   const std::vector<std::int32_t> members{0, 1, 2};
   const std::vector<double> bytes{0, 6000, 1000, 1000, 0, 1000, 1000, 1000, 0};
-  std::vector<std::int64_t> ends(3);
+  std::vector<PacedFabric::End> ends(3);
   fabric.exchange(members, bytes, 0, ends);
   // Port of 1, in: 7 ms, its last chunk 2 ms later. Port of 0, out: 7 ms. Rank 2 is in no long
   // message: chunks of 4096 bytes keep its port waiting for at most one of them.
@@ -268,11 +269,29 @@ TEST_CASE("an equal all-to-all keeps every port busy", "[runtime][emulate]") {
   PacedFabric fabric(system, 4, links.data());
   const std::vector<std::int32_t> members{0, 1, 2, 3};
   const std::vector<double> bytes(16, 1e6);
-  std::vector<std::int64_t> ends(4);
+  std::vector<PacedFabric::End> ends(4);
   fabric.exchange(members, bytes, 0, ends);
-  for (const std::int64_t end : ends) {
+  for (const PacedFabric::End& end : ends) {
     CHECK(end == Approx(8008 * kMs).epsilon(1e-4));
   }
+}
+
+TEST_CASE("exchanges at the same time share their links", "[runtime][emulate]") {
+  // 100,000 bytes at 1 MB/s, twice, from now on: 200 ms for both, latency 2 ms. One behind the
+  // other the first would be done after 102 ms.
+  std::vector<PacedFabric::Link> links(PacedFabric::links_needed(system_of(2, 1), 2));
+  PacedFabric fabric(system_of(2, 1), 2, links.data());
+  const std::vector<std::int32_t> members{0, 1};
+  const std::vector<double> bytes{0, 1e5, 0, 0};
+  const std::int64_t start = steady_ns();
+  std::array<std::vector<PacedFabric::End>, 2> ends{std::vector<PacedFabric::End>(2),
+                                                    std::vector<PacedFabric::End>(2)};
+  std::thread other([&] { fabric.exchange(members, bytes, start, ends[1]); });
+  fabric.exchange(members, bytes, start, ends[0]);
+  other.join();
+  const auto took = [&](int i) { return static_cast<double>(ends[i][1] - start); };
+  CHECK(std::min(took(0), took(1)) >= 130 * kMs);
+  CHECK(std::max(took(0), took(1)) >= 202 * kMs * (1 - 1e-6));
 }
 
 TEST_CASE("an exchange begins when the last rank comes and all know when they are done",
@@ -284,7 +303,8 @@ TEST_CASE("an exchange begins when the last rank comes and all know when they ar
       sleep_until_ns(t + static_cast<std::int64_t>(5 * kMs));
       late = steady_ns() - t;
     }
-    return s.all_to_all(std::vector<double>{1000, 1000});
+    s.meet_for_exchange(std::vector<double>{1000, 1000});
+    return s.exchange();
   });
   for (const double end : took) {  // 1 ms on the link, 2 ms latency
     CHECK(end >= static_cast<double>(late.load()) + 3 * kMs);
