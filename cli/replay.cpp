@@ -61,12 +61,11 @@ DataTable steps_table(const studies::Replay& r) {
       row("  if kernels were free", r.scale_0),
       row("  if kernels took twice as long", r.scale_2)};
   if (r.changed_step) {
-    rows.push_back({r.device_time_ratio ? "with the change, on this host" : "with the change",
-                    *r.changed_step,
-                    r.device_time_ratio && r.host_decides
-                        ? "unknown: the host decides, and it stays this one"
-                        : percent_signed(r.change - 1) + " of " + human(*r.unchanged_step) +
-                              " without it"});
+    rows.push_back(
+        {r.device_time_ratio ? "with the change, on this host" : "with the change", *r.changed_step,
+         r.device_time_ratio && r.host_decides
+             ? "unknown: the host decides, and it stays this one"
+             : percent_signed(r.change - 1) + " of " + human(*r.unchanged_step) + " without it"});
   }
   return table_of("steps", "",
                   Columns<StepRow>{{"", "", &StepRow::title},
@@ -108,11 +107,11 @@ DataTable figures_table(const std::string& name, const studies::Replay& r) {
 void add_changed_share(const studies::Replay& r, Report& report) {
   const studies::ChangedShare& c = *r.changed_share;
   report.line(fmt::format(
-      "\naffected: {} of GPU time, {} of host time; the replay without the change is {} off",
+      "\nthe change reaches {} of GPU time, {} of host time; without it the replay is {} off",
       percent(c.device), percent(c.host), percent_signed(r.error)));
   for (std::size_t i = 0; i < std::min<std::size_t>(3, c.stayed.size()); ++i) {
-    report.line(fmt::format("  not affected: {}, {} of GPU time",
-                            short_name(c.stayed[i].first).text, percent(c.stayed[i].second)));
+    report.line(fmt::format("  not reached: {}, {} of GPU time", short_name(c.stayed[i].first).text,
+                            percent(c.stayed[i].second)));
   }
 }
 
@@ -122,7 +121,9 @@ void add_errors(const studies::Replay& r, Report& report) {
                               {"naive_error", r.last_step_error},
                               {"naive_median_error", r.median_step_error}});
     report.line(fmt::format(
-        "\npredicting each next step: {} median error (naive last step: {}, naive median: {})",
+        "\neach step, predicted from those before it: {} off (median); said to be as long as the "
+        "last: "
+        "{}, as their median: {}",
         percent(r.next_step_error), percent(r.last_step_error), percent(r.median_step_error)));
   } else {
     report.fact("next_step", nullptr);
@@ -130,9 +131,9 @@ void add_errors(const studies::Replay& r, Report& report) {
   report.fact("kernel_start_error_s",
               {{"p50", r.kernel_start_p50.base()}, {"p95", r.kernel_start_p95.base()}});
   report.fact("last_end_error", r.last_end_error);
-  report.line(fmt::format("kernel start times: {} median error, {} at p95; end of step {}",
-                          human(r.kernel_start_p50), human(r.kernel_start_p95),
-                          percent_signed(r.last_end_error)));
+  report.line(fmt::format(
+      "kernels start {} off (median), {} at p95; the last ends {} of a step off",
+      human(r.kernel_start_p50), human(r.kernel_start_p95), percent_signed(r.last_end_error)));
 }
 
 /// Values of the ranks, one list of JSON for each column.
@@ -173,7 +174,8 @@ void add_what_if(const studies::Replay& r, Report& report) {
 
 void add_replay(const std::string& name, const studies::Replay& r, Report& report) {
   using R = studies::ReplayedRank;
-  report.line(fmt::format("{}: {} ranks, {} steps{}\n", name, r.ranks, r.steps,
+  report.line(fmt::format("{}: {} rank{}, {} step{}{}\n", name, r.ranks, r.ranks == 1 ? "" : "s",
+                          r.steps, r.steps == 1 ? "" : "s",
                           r.host_bound ? ", host-bound: faster kernels change nothing" : ""));
   report.add(steps_table(r));
   report.facts({{"trace", name},
@@ -195,12 +197,14 @@ void add_replay(const std::string& name, const studies::Replay& r, Report& repor
     report.line("doubtful: " + d, Meaning::kWarning);
   }
   add_errors(r, report);
-  report.line(fmt::format("host time spent waiting, removed: {} per step\n", human(r.stripped_wait)));
+  report.line(fmt::format("time that the host only waited, taken out: {} per step\n",
+                          human(r.stripped_wait)));
   add_ranks({{"", "rank", &R::rank},
              {"busy_s", "busy", &R::busy},
-             {"measured_busy_s", "recorded", &R::measured_busy},
+             {"measured_busy_s", "busy, recorded", &R::measured_busy},
              {"exposed_communication_s", "exposed comm", &R::exposed_communication},
-             {"measured_exposed_communication_s", "recorded", &R::measured_exposed_communication}},
+             {"measured_exposed_communication_s", "exposed, recorded",
+              &R::measured_exposed_communication}},
             r.by_rank, report);
   report.fact("stripped_wait_s", r.stripped_wait.base());
   if (r.changed_step) {

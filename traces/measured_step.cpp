@@ -148,6 +148,11 @@ std::size_t step_of(const MeasuredRank& rank, std::uint32_t op) {
   return static_cast<std::size_t>(mark - rank.step_marks.begin()) + 1;
 }
 
+std::pair<std::uint32_t, std::uint32_t> ops_of_step(const MeasuredRank& rank, std::size_t step) {
+  return {step == 0 ? rank.carried : rank.step_marks[step - 1].op + 1,
+          rank.step_marks[step].op + 1};
+}
+
 std::vector<std::int64_t> simulated_step_ends(const MeasuredRank& rank, std::int32_t number,
                                               std::span<const OpSpan> spans) {
   std::vector<std::int64_t> ends(rank.step_marks.size() + 1, rank.begin);

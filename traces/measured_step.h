@@ -2,9 +2,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/graph/observer.h"
@@ -33,11 +35,14 @@ struct MeasuredRank {
   /// op of that operator's call, itself where it is; -1 elsewhere. All ops of a call carry the kind
   /// and the shape of the whole of it; empty: nothing recorded.
   std::vector<std::int32_t> part_of;
-  /// By op template: the operator (else the kernel) of device work that is none of our ops, or was
-  /// recorded without a shape.
-  std::map<std::int32_t, std::string> unexplained;
-  /// For these, what the whole call of the operator moves and multiplies, where its inputs tell it.
-  std::map<std::int32_t, OperatorTraffic> traffic;
+  /// The operator, else the kernel, of device work that is none of our ops or was recorded without
+  /// a shape; and what the whole call moves and multiplies, where its inputs tell it.
+  struct Unshaped {
+    std::string name;
+    std::optional<OperatorTraffic> traffic;
+  };
+  std::vector<Unshaped> unshaped;         ///< each once
+  std::vector<std::int32_t> unshaped_of;  ///< by op template: index into these, -1 elsewhere
   /// By op: ranks of a collective not all of which are in the trace. What was recorded of it is its
   /// transfer after this rank's wait for the others.
   std::map<std::uint32_t, std::vector<std::int32_t>> partial;
@@ -60,6 +65,8 @@ struct MeasuredRank {
 
 /// The step that launched an op of a capture, counted from 1; 0 for what was carried over.
 std::size_t step_of(const MeasuredRank& rank, std::uint32_t op);
+/// First and last op, exclusive, of a capture's step, counted from 0.
+std::pair<std::uint32_t, std::uint32_t> ops_of_step(const MeasuredRank& rank, std::size_t step);
 
 /// When the steps of a rank are done, by step, in ticks: once the host has ended it and all device
 /// work that it launched has run. The first entry is the begin of the first step: when the work
@@ -72,7 +79,7 @@ std::vector<std::int64_t> simulated_step_ends(const MeasuredRank& rank, std::int
                                               std::span<const OpSpan> spans);
 std::vector<std::int64_t> recorded_step_ends(const MeasuredRank& rank);
 
-/// One recorded step: the graph that ran and what every rank did.
+/// One recorded step, or all of a capture back to back: the graph that ran and what every rank did.
 struct MeasuredStep {
   std::shared_ptr<const ExecutionGraph> graph;  ///< steps that ran the same graph share it
   std::int32_t number = 0;
@@ -82,10 +89,9 @@ struct MeasuredStep {
 
 /// A recorded run as replay reads it, whatever format it came from.
 struct MeasuredRun {
-  std::vector<MeasuredStep> steps;  ///< in order
-  /// Captures: all steps back to back as one graph, what a replay runs. Work of a step that runs
-  /// into the next holds it up as it did. Null: steps are apart, and `steps` is replayed.
-  std::shared_ptr<const MeasuredStep> chain;
+  /// In order. A capture's are one, back to back: work of a step that runs into the next holds it
+  /// up as it did. Its ranks' step_marks say where each ends.
+  std::vector<MeasuredStep> steps;
   /// Marks of the steps ("ProfilerStep#", ...); empty: nothing marks them.
   std::string marked_by;
   std::string job;     ///< JSON text of the job, if the trace carries one
@@ -101,6 +107,13 @@ struct MeasuredRun {
   std::vector<RankClock> clocks;  ///< by rank
   /// The graph of the steps is the one that ran, not one that was told from events.
   [[nodiscard]] bool of_our_own() const { return !clocks.empty(); }
+  /// All steps of a capture back to back; null: a run of our own.
+  [[nodiscard]] const MeasuredStep* chain() const {
+    return of_our_own() ? nullptr : &steps.front();
+  }
+  [[nodiscard]] std::size_t step_count() const {
+    return of_our_own() ? steps.size() : steps.front().ranks.front().step_marks.size();
+  }
   bool shares_core = false;  ///< host thread and compute of a rank took turns on one core
   bool collectives_hold_core = false;
   std::uint64_t dropped = 0;
@@ -108,8 +121,7 @@ struct MeasuredRun {
 };
 
 /// For a captured trace of any program (traces/graph/step_graph.h says how a rank's step is
-/// rebuilt), steps are what traces/graph/step_marks.h finds; all of them together are the run's
-/// `chain`, what a replay runs.
+/// rebuilt), steps are what traces/graph/step_marks.h finds.
 ///
 /// Collectives meet across ranks by communicator and order. Clocks of ranks are aligned by the ends
 /// of symmetric collectives (all-reduce, all-gather, reduce-scatter, barrier), when a rank has at
@@ -122,7 +134,7 @@ struct MeasuredRun {
 /// left out, with a warning.
 ///
 /// Errors: InputError for execution graphs without times, when no step remains or has device work,
-/// and for a `mark` where steps are known without.
+/// when steps overlap on the host, and for a `mark` where steps are known without.
 MeasuredRun measured_run(const Recording& recording, std::string_view mark = {});
 MeasuredRun measured_run(const GraphRun& trace);
 

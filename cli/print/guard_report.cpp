@@ -86,11 +86,13 @@ double plain_change(const GuardedTime& t) {
 
 /// The change of all ops together, which the column "beyond all ops" leaves out.
 std::string common_note(const GuardResult& r) {
-  return fmt::format("All ops together: {}{}. An op is slower if it is in itself and beyond that.",
-                     percent_signed(r.common_change),
-                     r.at_most < kNever ? fmt::format(", at most {} with 95 % confidence",
-                                                      percent_signed(r.at_most))
-                                        : "");
+  return fmt::format(
+      "All ops together: {}{}. An op counts as slower where it is slower in itself and "
+      "also beyond that.",
+      percent_signed(r.common_change),
+      r.at_most < kNever
+          ? fmt::format(", at most {} with 95 % confidence", percent_signed(r.at_most))
+          : "");
 }
 
 /// How small a slowdown is seen; empty where no time was judged.
@@ -98,9 +100,9 @@ std::string sensitivity(const GuardResult& r) {
   if (r.times.empty() || !(r.power.all_ops < kNever)) {
     return {};
   }
-  std::string text =
-      fmt::format("Smallest detectable slowdown (95 % power, {} false alarms): GPU time {}, step {}",
-                  percent(r.false_alarms), seen_from(r.power.all_ops), seen_from(r.power.step));
+  std::string text = fmt::format(
+      "Smallest detectable slowdown (95 % power, {} false alarms): GPU time {}, step {}",
+      percent(r.false_alarms), seen_from(r.power.all_ops), seen_from(r.power.step));
   if (!r.power.worst.empty()) {
     text += fmt::format(", typical op {}, noisiest op ({}) {}", seen_from(r.power.one_op),
                         short_text(r.power.worst), seen_from(r.power.worst_op));
@@ -159,10 +161,10 @@ std::string markdown_cell(const std::string& text) {
 }
 
 std::string message(const GuardedTime& t) {
-  return fmt::format(
-      "{} -> {} per step ({}; {} beyond all ops; noise {}, {} of the slowdown){}{}",
-      human(t.before), human(t.after), percent_signed(plain_change(t)), percent_signed(t.change),
-      percent(t.noise), percent(t.share), t.note.empty() ? "" : "; ", t.note);
+  return fmt::format("{} -> {} per step ({}; {} beyond all ops; noise {}, {} of the slowdown){}{}",
+                     human(t.before), human(t.after), percent_signed(plain_change(t)),
+                     percent_signed(t.change), percent(t.noise), percent(t.share),
+                     t.note.empty() ? "" : "; ", t.note);
 }
 
 /// Times people read: those that moved; programs get all.
@@ -174,23 +176,22 @@ DataTable times_table(const GuardResult& r, const char* heading, bool GuardedTim
   using T = GuardedTime;
   return table_of(
       "times", heading,
-      Columns<T>{
-          {"op", "", [](auto& t) { return short_name(t.name); }},
-          {"kind", "", &T::kind, kLeft | kMinor},
-          {"phase", "", &T::phase, kLeft | kMinor},
-          {"before_s", "before", &T::before},
-          {"after_s", "after", &T::after},
-          {"plain_change", "change", [](auto& t) { return signed_share(plain_change(t)); }},
-          {"change", "beyond all ops", [](auto& t) { return signed_share(t.change); }},
-          {"noise", "", [](auto& t) { return share(t.noise); }},
-          {"detects", "", &T::detects, kInJson},
-          {"share_of_regression", "of the slowdown",
-           [](auto& t) {
-             return Cell{share_of(t), t.share};
-           }},
-          {"regressed", "", &T::regressed, kInJson},
-          {"improved", "", &T::improved, kInJson},
-          {"note", "", &T::note, kInJson}},
+      Columns<T>{{"op", "", [](auto& t) { return short_name(t.name); }},
+                 {"kind", "", &T::kind, kLeft | kMinor},
+                 {"phase", "", &T::phase, kLeft | kMinor},
+                 {"before_s", "before", &T::before},
+                 {"after_s", "after", &T::after},
+                 {"plain_change", "change", [](auto& t) { return signed_share(plain_change(t)); }},
+                 {"change", "beyond all ops", [](auto& t) { return signed_share(t.change); }},
+                 {"noise", "", [](auto& t) { return share(t.noise); }},
+                 {"detects", "", &T::detects, kInJson},
+                 {"share_of_regression", "of the slowdown",
+                  [](auto& t) {
+                    return Cell{share_of(t), t.share};
+                  }},
+                 {"regressed", "", &T::regressed, kInJson},
+                 {"improved", "", &T::improved, kInJson},
+                 {"note", "", &T::note, kInJson}},
       times, chosen == nullptr ? kInJson : kInText);
 }
 
@@ -244,7 +245,7 @@ DataTable changes_table(const GuardResult& r) {
 }  // namespace
 
 void add_guard(const GuardResult& r, Report& report) {
-  report.line(verdict(r), r.verdict() == GuardResult::Verdict::kPass ? Meaning::kGood
+  report.line(verdict(r), r.verdict() == GuardResult::Verdict::kPass        ? Meaning::kGood
                           : r.verdict() == GuardResult::Verdict::kRegressed ? Meaning::kBad
                                                                             : Meaning::kWarning);
   report.facts({{"pass", r.pass()},
@@ -291,8 +292,7 @@ void add_guard(const GuardResult& r, Report& report) {
 }
 
 std::string guard_junit(const GuardResult& r, bool cannot_judge_passes) {
-  const bool judged =
-      cannot_judge_passes || r.verdict() != GuardResult::Verdict::kCannotJudge;
+  const bool judged = cannot_judge_passes || r.verdict() != GuardResult::Verdict::kCannotJudge;
   const std::size_t failures = regressions(r) + failures_of_structure(r) + (judged ? 0 : 1);
   // Every change of structure is a failed case; without one, a single case says that it held.
   const std::size_t cases =

@@ -415,13 +415,14 @@ DataTable recorded_ops(const studies::RecordedStep& s) {
 }  // namespace
 
 Tables recorded_tables(const studies::RecordedStep& s, const studies::MeasuredShow* show) {
-  Facts facts("step",
-              fmt::format("{} recorded steps of {} ranks{}", s.steps, s.ranks,
-                          s.first_counted > 0
-                              ? fmt::format("; the first {} fill the pipeline and are left out",
-                                            s.first_counted)
-                              : ""),
-              kLeft);
+  Facts facts(
+      "step",
+      fmt::format("{} recorded step{} of {} rank{}{}", s.steps, s.steps == 1 ? "" : "s", s.ranks,
+                  s.ranks == 1 ? "" : "s",
+                  s.first_counted == 1  ? ", without the first, which fills the pipeline"
+                  : s.first_counted > 1 ? fmt::format(", without the first {}", s.first_counted)
+                                        : ""),
+      kLeft);
   facts.add("step_s", "step", s.step);
   if (!s.marked_by.empty()) {
     facts.add("marked_by", "steps marked by", short_name(s.marked_by));
@@ -432,10 +433,10 @@ Tables recorded_tables(const studies::RecordedStep& s, const studies::MeasuredSh
   if (show != nullptr && !show->bound.empty()) {
     facts.add("bound", "bound by", show->bound);
     facts.add("bound_share", "its share of the critical path", share(show->bound_share));
-    facts.add("half_compute", "with half the compute", signed_share(show->half_compute));
-    facts.add("half_host", "with half the host time", signed_share(show->half_host));
+    facts.add("half_compute", "change with half the compute", signed_share(show->half_compute));
+    facts.add("half_host", "change with half the host time", signed_share(show->half_host));
   }
-  facts.add("mostly", "mostly", s.mostly);
+  facts.add("mostly", "most time goes to", s.mostly);
   facts.add("mostly_share", "its share of the step", share(s.mostly_share));
   facts.add("critical_rank", "busiest rank", std::int64_t{s.critical_rank});
   facts.add("compute_imbalance", "compute imbalance", share(s.imbalance));

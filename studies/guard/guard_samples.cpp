@@ -18,12 +18,12 @@ struct Tally {
   KernelKind kernel = KernelKind::kOther;
 };
 
-std::map<Key, Tally> tally_of(const traces::MeasuredStep& step) {
+std::map<Key, Tally> tally_of(const StepView& view, const traces::MeasuredStep& step) {
   std::map<Key, Tally> tallies;
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     const auto rank = static_cast<std::int32_t>(r);
     const Program& program = step.graph->program_of(rank);
-    for (const OpSpan& s : step.ranks[r].spans) {
+    for (const OpSpan& s : view.ranks[r].launched) {
       const Op& op = program.ops[s.ref.op];
       Tally& t = tallies[{program.name(op), op.kind, op.phase}];
       t.seconds[rank] += static_cast<double>(step.ranks[r].duration[s.ref.op]) * 1e-12;
@@ -45,18 +45,31 @@ double seconds_of(const Tally& tally, OpKind kind) {
   return ends_together(kind) ? least : sum / static_cast<double>(tally.seconds.size());
 }
 
+/// Host time of a rank between its calls, in seconds.
+double issuing(const traces::MeasuredStep& step, std::int32_t rank) {
+  const Program& program = step.graph->program_of(rank);
+  const std::vector<std::int64_t>& issue = step.ranks[static_cast<std::size_t>(rank)].issue;
+  std::int64_t sum = 0;
+  for (const Call& call : program.calls) {
+    const Segment& segment = program.segments[call.segment];
+    for (std::size_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      sum += issue[o];
+    }
+  }
+  return static_cast<double>(sum) * 1e-12;
+}
+
 }  // namespace
 
 GuardSamples samples_of(const traces::MeasuredRun& run) {
   GuardSamples samples;
-  samples.ranks = run.steps.empty() ? 0 : run.steps.front().graph->ranks();
+  samples.ranks = run.steps.front().graph->ranks();
   std::map<Key, GuardSamples::Op> ops;
   const std::vector<StepView> views = step_views(run);
-  const std::size_t first = run.steps.size() - views.size();
   for (std::size_t s = 0; s < views.size(); ++s) {
-    const traces::MeasuredStep& step = run.steps[first + s];
+    const traces::MeasuredStep& step = run.chain() != nullptr ? *run.chain() : run.steps[s];
     samples.step.push_back(static_cast<double>(views[s].wall) * 1e-12);
-    for (const auto& [key, tally] : tally_of(step)) {
+    for (const auto& [key, tally] : tally_of(views[s], step)) {
       GuardSamples::Op& op = ops[key];
       if (op.seconds.empty()) {
         std::tie(op.name, op.kind, op.phase) = key;
@@ -71,13 +84,8 @@ GuardSamples samples_of(const traces::MeasuredRun& run) {
     }
     double host = 0, exposed = 0;
     for (std::size_t r = 0; r < step.ranks.size(); ++r) {
-      const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
-      for (const Call& call : program.calls) {
-        const Segment& segment = program.segments[call.segment];
-        for (std::size_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
-          host += static_cast<double>(step.ranks[r].issue[o]) * 1e-12;
-        }
-      }
+      host += views[s].ranks[r].issuing ? views[s].ranks[r].issuing->base()
+                                        : issuing(step, static_cast<std::int32_t>(r));
       exposed += to_seconds(parts_of(views[s], r).exposed_communication).base();
     }
     samples.host.push_back(host / static_cast<double>(step.ranks.size()));

@@ -308,7 +308,7 @@ Comparison compare(const traces::MeasuredRun& run, const Job& job,
   c.workload = job.workload.name;
   c.system = job.system.name;
   c.ranks = static_cast<std::int64_t>(run.steps.front().ranks.size());
-  c.steps = static_cast<std::int64_t>(run.steps.size());
+  c.steps = static_cast<std::int64_t>(run.step_count());
   c.dropped_records = run.dropped;
   c.warnings = run.warnings;
   if (auto warning = core_speed_warning(run.core_probe, job.system)) {

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/device_names.h"
 #include "core/error.h"
 #include "studies/predict/predict.h"
 #include "studies/traces/internal/job_sketch.h"
 #include "studies/traces/recorded_step.h"
+#include "studies/traces/step_views.h"
 #include "traces/measured_step.h"
 #include "workloads/build_graph.h"
 
@@ -17,8 +17,8 @@ namespace stepcast::studies {
 
 namespace {
 
-constexpr double kOtherWork = 3;   ///< times as much or as little compute as recorded
-constexpr double kMatters = 0.1;   ///< share of the step from which such an error matters
+constexpr double kOtherWork = 3;  ///< times as much or as little compute as recorded
+constexpr double kMatters = 0.1;  ///< share of the step from which such an error matters
 
 /// The machine it was recorded on.
 void sketch_system(const traces::Recording& recording, const JobFromTraceOptions& options,
@@ -50,18 +50,18 @@ std::int64_t world_of(const traces::Recording& recording) {
   return world;
 }
 
-/// The longest of the ranks' own host time in a step: means over the steps that count.
+/// The longest of the ranks' own host time in a step of a capture: mean over those that count.
 Seconds host_time_of(const traces::MeasuredRun& run) {
-  const std::size_t first = run.steps.size() > 1 ? 1 : 0;
-  double sum = 0;
-  for (std::size_t s = first; s < run.steps.size(); ++s) {
-    std::int64_t longest = 0;
-    for (const traces::MeasuredRank& r : run.steps[s].ranks) {
-      longest = std::max(longest, std::accumulate(r.issue.begin(), r.issue.end(), r.finish));
+  const std::vector<StepView> steps = step_views(run);
+  Seconds sum;
+  for (const StepView& step : steps) {
+    Seconds longest;
+    for (const RankView& rank : step.ranks) {
+      longest = std::max(longest, *rank.issuing);
     }
-    sum += to_seconds(SimTime{longest}).base();
+    sum += longest;
   }
-  return Seconds(sum / static_cast<double>(run.steps.size() - first));
+  return sum / static_cast<double>(steps.size());
 }
 
 /// Ops that a rank issues in a step: mean over the ranks.
@@ -106,11 +106,12 @@ void check_compute(const RecordedAndPredicted& b, const std::string& source) {
                             : b.recorded_compute - b.predicted_compute;
   if ((ratio > kOtherWork || ratio < 1 / kOtherWork) && apart > kMatters * b.recorded) {
     throw InputError(
-        source, fmt::format("is no job that shapes tell: it computed {:.3g} ms in a step of {:.3g} "
-                            "ms, and the model found in it would compute {:.3g} ms; name the ranges "
-                            "of one model with --mark",
-                            b.recorded_compute.base() * 1e3, b.recorded.base() * 1e3,
-                            b.predicted_compute.base() * 1e3));
+        source,
+        fmt::format("is no job that shapes tell: it computed {:.3g} ms in a step of {:.3g} "
+                    "ms, and the model found in it would compute {:.3g} ms; name the ranges "
+                    "of one model with --mark",
+                    b.recorded_compute.base() * 1e3, b.recorded.base() * 1e3,
+                    b.predicted_compute.base() * 1e3));
   }
 }
 
@@ -127,7 +128,8 @@ JobFromTrace job_from_trace(const traces::Recording& recording,
                      "tells no operator's shape; record it with shapes (PyTorch profiler: "
                      "record_shapes=True)");
   }
-  if (!infer_dlrm(ranks, world, sketch) && !sketch_transformer(ranks, world, recording.ranks.front().source, sketch)) {
+  if (!infer_dlrm(ranks, world, sketch) &&
+      !sketch_transformer(ranks, world, recording.ranks.front().source, sketch)) {
     throw InputError(
         recording.ranks.front().source,
         "is neither a recommender (embedding lookups between two chains of products) nor a "

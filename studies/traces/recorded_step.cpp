@@ -219,7 +219,7 @@ void sum_up(RecordedStep& step) {
 
 /// Adds what the recorders say of themselves.
 void add_clocks(const traces::MeasuredRun& run, RecordedStep& step) {
-  if (run.dropped > 0 && run.chain == nullptr) {
+  if (run.dropped > 0 && run.of_our_own()) {
     step.warnings.push_back(fmt::format(
         "the recorder dropped {} records: times of ops are too low, gaps too long", run.dropped));
   }
@@ -247,8 +247,8 @@ void add_clocks(const traces::MeasuredRun& run, RecordedStep& step) {
 
 RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
   std::optional<StepTimes> times;
-  if (run.chain != nullptr) {
-    times.emplace(*run.chain);
+  if (run.chain() != nullptr) {
+    times.emplace(*run.chain());
   }
   std::vector<StepView> steps = step_views(run);
   std::erase_if(steps, [skip](const StepView& s) { return s.number < skip; });

@@ -68,7 +68,7 @@ struct RecordedStep {
 /// `bubble` where a collective waited for other ranks.
 ///
 /// Steps before `skip` are left out: by their number, of a capture counted from 0.
-/// Errors: InputError when no step remains, or when the steps of a capture overlap on the host.
+/// Errors: InputError when no step remains.
 RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip = 0);
 
 }  // namespace stepcast::studies

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 #include "core/device_names.h"
@@ -21,8 +22,6 @@ using Steps = std::span<const traces::MeasuredStep>;
 Seconds step_of(const ExecutionGraph& graph, const simulator::StepCosts& costs) {
   return to_seconds(simulator::simulate(graph, costs).makespan);
 }
-
-Seconds wall_of(const traces::MeasuredStep& step) { return to_seconds(SimTime{step.wall}); }
 
 double absolute_error(Seconds predicted, Seconds measured) {
   return std::abs(predicted / measured - 1);
@@ -48,8 +47,8 @@ Simulated simulated(const traces::MeasuredRun& run, const ExecutionGraph& graph,
                     const simulator::StepCosts& costs) {
   Simulated s;
   s.step = s.whole = to_seconds(simulator::simulate(graph, costs, {}, &s.timeline).makespan);
-  if (run.chain != nullptr) {
-    s.times.emplace(*run.chain, s.timeline);
+  if (run.chain() != nullptr) {
+    s.times.emplace(*run.chain(), s.timeline);
     s.step = s.times->step();
   }
   return s;
@@ -58,7 +57,9 @@ Simulated simulated(const traces::MeasuredRun& run, const ExecutionGraph& graph,
 /// Steps that ran one graph, simulated from their own times.
 struct Replayed {
   Replayed(const traces::MeasuredRun& run, Steps of)
-      : steps(of), costs(measured_costs(run, of)), simulated(studies::simulated(run, graph(), costs)) {}
+      : steps(of),
+        costs(measured_costs(run, of)),
+        simulated(studies::simulated(run, graph(), costs)) {}
   [[nodiscard]] const ExecutionGraph& graph() const { return *steps.front().graph; }
 
   Steps steps;
@@ -67,16 +68,21 @@ struct Replayed {
 };
 
 /// Steps that are replayed: all of a capture back to back, else those of the last graph.
-Steps replayed_of(const traces::MeasuredRun& run) {
-  return run.chain != nullptr ? Steps(run.chain.get(), 1) : given(run.steps, run.steps.size());
+Steps replayed_of(const traces::MeasuredRun& run) { return given(run.steps, run.steps.size()); }
+
+Seconds median_time(std::span<const Seconds> times) {
+  std::vector<double> all;
+  for (const Seconds t : times) {
+    all.push_back(t.base());
+  }
+  return seconds(median_of(std::move(all)));
 }
 
-Seconds median_wall(Steps steps) {
-  std::vector<double> walls;
-  for (const traces::MeasuredStep& s : steps) {
-    walls.push_back(wall_of(s).base());
-  }
-  return seconds(median_of(walls));
+/// For some of a run's steps.
+Seconds median_wall(const traces::MeasuredRun& run, Steps steps) {
+  const std::vector<Seconds> walls = wall_times(run);
+  return median_time(std::span(walls).subspan(
+      static_cast<std::size_t>(steps.data() - run.steps.data()), steps.size()));
 }
 
 /// A step of a chain predicts the one after it.
@@ -97,18 +103,17 @@ std::vector<Seconds> replayed_walls(const traces::MeasuredRun& run, const Replay
 
 void predict_next_steps(const traces::MeasuredRun& run, const Replayed& whole, Replay& result) {
   std::vector<double> replayed, last, median;
-  const std::vector<Seconds> walls = replayed_walls(run, whole);
+  const std::vector<Seconds> walls = wall_times(run), again = replayed_walls(run, whole);
   // The step that fills the pipeline of a chain counts nowhere, nor predicts another.
-  const std::size_t first = run.chain != nullptr ? 1 : 0;
-  for (std::size_t k = first + 1; k < run.steps.size(); ++k) {
-    const Seconds measured = wall_of(run.steps[k]);
-    if (measured <= Seconds{}) {
+  const std::size_t first = run.chain() != nullptr ? 1 : 0;
+  for (std::size_t k = first + 1; k < walls.size(); ++k) {
+    if (walls[k] <= Seconds{}) {
       continue;
     }
-    replayed.push_back(absolute_error(walls[k - 1], measured));
-    last.push_back(absolute_error(wall_of(run.steps[k - 1]), measured));
+    replayed.push_back(absolute_error(again[k - 1], walls[k]));
+    last.push_back(absolute_error(walls[k - 1], walls[k]));
     median.push_back(
-        absolute_error(median_wall(Steps(run.steps).subspan(first, k - first)), measured));
+        absolute_error(median_time(std::span(walls).subspan(first, k - first)), walls[k]));
   }
   if (!replayed.empty()) {
     result.next_step_error = median_of(replayed);
@@ -140,9 +145,9 @@ void replay_in_sample(const traces::MeasuredRun& run, const Replayed& last_of_al
                       double host_bound_below, Replay& result) {
   std::vector<double> replayed, errors, scale_0, scale_2, shorter, longer;
   std::optional<Replayed> before;
-  const std::size_t all = run.chain != nullptr ? 1 : run.steps.size();
-  for (std::size_t end = all; end > 0;) {
-    const Replayed& r = end == all ? last_of_all : before.emplace(run, given(run.steps, end));
+  for (std::size_t end = run.steps.size(); end > 0;) {
+    const Replayed& r =
+        end == run.steps.size() ? last_of_all : before.emplace(run, given(run.steps, end));
     end -= r.steps.size();
     const Seconds step = r.simulated.step;
     const auto scaled = [&r, step](double factor) {
@@ -150,7 +155,8 @@ void replay_in_sample(const traces::MeasuredRun& run, const Replayed& last_of_al
       scale_device_times(other, factor);
       return (step * (step_of(r.graph(), other) / r.simulated.whole)).base();
     };
-    const Seconds measured = run.chain != nullptr ? result.measured_step : median_wall(r.steps);
+    const Seconds measured =
+        run.chain() != nullptr ? result.measured_step : median_wall(run, r.steps);
     replayed.push_back(step.base());
     errors.push_back(replayed.back() / measured.base() - 1);
     scale_0.push_back(scaled(0));
@@ -195,22 +201,28 @@ void score_schedule(const traces::MeasuredRun& run, const Replayed& whole, Repla
   const simulator::Timeline recorded = recorded_timeline(last);
   std::optional<StepTimes> recorded_times;
   std::int64_t replayed_from = 0, recorded_from = 0;
-  if (run.chain != nullptr) {
+  if (run.chain() != nullptr) {
     recorded_times.emplace(last);
     const std::size_t before = recorded_times->steps() - 1;
     replayed_from = replayed.times->of_run()[before];
     recorded_from = recorded_times->of_run()[before];
   }
-  std::vector<OpSpan> spans = replayed.timeline.ops();
+  const std::vector<OpSpan>& spans = replayed.timeline.ops();
+  std::vector<std::uint32_t> order(spans.size());
+  std::iota(order.begin(), order.end(), std::uint32_t{0});
   const auto by_op = [](const OpSpan& a, const OpSpan& b) {
     return std::tie(a.rank, a.ref) < std::tie(b.rank, b.ref);
   };
-  std::sort(spans.begin(), spans.end(), by_op);
+  std::sort(order.begin(), order.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return by_op(spans[a], spans[b]); });
   std::vector<double> errors;
   SimTime last_end{};  // calls of the host left aside
   for (const OpSpan& s : recorded.ops()) {
-    const auto found = std::lower_bound(spans.begin(), spans.end(), s, by_op);
-    if (found != spans.end() && !by_op(s, *found)) {
+    const auto place =
+        std::lower_bound(order.begin(), order.end(), s,
+                         [&](std::uint32_t a, const OpSpan& b) { return by_op(spans[a], b); });
+    const OpSpan* found = place == order.end() ? nullptr : &spans[*place];
+    if (found != nullptr && !by_op(s, *found)) {
       last_end = std::max(last_end, found->end);
       if (ticks(s.begin) >= recorded_from) {
         errors.push_back(std::abs(static_cast<double>((ticks(found->begin) - replayed_from) -
@@ -224,7 +236,7 @@ void score_schedule(const traces::MeasuredRun& run, const Replayed& whole, Repla
   }
   result.last_end_error = static_cast<double>((ticks(last_end) - replayed_from) -
                                               (ticks(end_of(recorded, -1)) - recorded_from)) /
-                          static_cast<double>(std::max<std::int64_t>(1, run.steps.back().wall));
+                          std::max(1.0, wall_times(run).back().base() * 1e12);
   for (std::int32_t r = 0; r < last.graph->ranks(); ++r) {
     const auto a = busy_of(run, *last.graph, replayed.timeline,
                            replayed.times ? &*replayed.times : nullptr, r);
@@ -384,10 +396,11 @@ Seconds replayed_step(const traces::MeasuredRun& run, const ReplayOptions& optio
 Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
   Replay result;
   result.ranks = run.steps.back().graph->ranks();
-  result.steps = static_cast<std::int64_t>(run.steps.size());
-  result.steady = run.chain != nullptr;
+  result.steps = static_cast<std::int64_t>(run.step_count());
+  result.steady = run.chain() != nullptr;
   result.marked_by = run.marked_by;
-  result.measured_step = result.steady ? StepTimes(*run.chain).step() : median_wall(run.steps);
+  result.measured_step =
+      result.steady ? StepTimes(*run.chain()).step() : median_time(wall_times(run));
   result.warnings = run.warnings;
   result.dropped_records = run.dropped;
   const Replayed whole(run, replayed_of(run));
@@ -401,7 +414,7 @@ Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
     }
   }
   result.stripped_wait =
-      Seconds(static_cast<double>(stripped) * 1e-12 / static_cast<double>(run.steps.size()));
+      Seconds(static_cast<double>(stripped) * 1e-12 / static_cast<double>(result.steps));
   if (!options.change.empty() || options.ranks > 0) {
     answer_what_if(run, whole, options, result);
   }

@@ -231,8 +231,8 @@ std::int64_t price_partial(const models::CostModel& model, const traces::Measure
     std::sort(ops.rbegin(), ops.rend());
     std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
     for (auto first = ops.begin(); first != ops.end();) {
-      const auto last = std::find_if(first, ops.end(),
-                                     [&](const auto& o) { return o.first != first->first; });
+      const auto last =
+          std::find_if(first, ops.end(), [&](const auto& o) { return o.first != first->first; });
       for (auto o = first; o != last; ++o) {
         shortest = std::min(shortest, row.ticks[o->second]);
       }
@@ -328,9 +328,9 @@ std::int64_t move_collectives(std::span<const traces::MeasuredRank> ranks,
     const simulator::Instance& instance = costs.folding.instances[i];
     const auto rank = static_cast<std::size_t>(instance.rank);
     if (rank < ranks.size()) {  // the job on more ranks has them all
-      partial += price_partial(model, ranks[rank],
-                               graph.programs[static_cast<std::size_t>(instance.program)],
-                               costs.ops[i]);
+      partial +=
+          price_partial(model, ranks[rank],
+                        graph.programs[static_cast<std::size_t>(instance.program)], costs.ops[i]);
     }
   }
   if (!found && partial == 0) {
@@ -441,6 +441,15 @@ StepCosts carried_costs(const ExecutionGraph& recorded, const StepCosts& recorde
 
 namespace {
 
+/// Traffic of an op without a shape; null where nothing tells.
+const traces::OperatorTraffic* traffic_of(const traces::MeasuredRank& rank, std::size_t op) {
+  if (rank.unshaped_of.empty() || rank.unshaped_of[op] < 0) {
+    return nullptr;
+  }
+  const auto& traffic = rank.unshaped[static_cast<std::size_t>(rank.unshaped_of[op])].traffic;
+  return traffic ? &*traffic : nullptr;
+}
+
 /// 0 where the device has no such peak.
 double roofline(const traces::OperatorTraffic& t, const Device& device) {
   const auto peak = device.peak_of(t.format);
@@ -462,16 +471,16 @@ std::int64_t move_kernels(const traces::MeasuredStep& step, const System& from, 
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
     const auto& instance = before.folding.instances[i];
     const Program& program = graph.programs[static_cast<std::size_t>(instance.program)];
-    const auto& traffic = step.ranks[static_cast<std::size_t>(instance.rank)].traffic;
+    const traces::MeasuredRank& rank = step.ranks[static_cast<std::size_t>(instance.rank)];
     for (std::size_t o = 0; o < program.ops.size(); ++o) {
       const OpKind kind = program.ops[o].kind;
       double ratio = 0;
       if (!is_collective(kind) && kind != OpKind::kRecorded && before.ops[i].ticks[o] > 0) {
         ratio = static_cast<double>(after.ops[i].ticks[o]) /
                 static_cast<double>(before.ops[i].ticks[o]);
-      } else if (const auto known = traffic.find(static_cast<std::int32_t>(o));
-                 known != traffic.end() && roofline(known->second, from.device) > 0) {
-        ratio = roofline(known->second, to) / roofline(known->second, from.device);
+      } else if (const auto* known = traffic_of(rank, o);
+                 known != nullptr && roofline(*known, from.device) > 0) {
+        ratio = roofline(*known, to) / roofline(*known, from.device);
       }
       if (ratio > 0) {
         ++moved_kernels;

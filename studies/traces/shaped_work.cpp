@@ -8,6 +8,7 @@
 #include "core/graph/op_codes.h"
 #include "studies/fit/error_statistics.h"
 #include "studies/internal/whole_steps.h"
+#include "studies/traces/step_times.h"
 
 namespace stepcast::studies {
 namespace {
@@ -45,7 +46,6 @@ class Gathering {
     std::map<std::int32_t, double> calls;  // by the first op of an operator's call
     std::map<std::int32_t, std::size_t> met;
     for (const OpSpan& span : rank.spans) {
-      const auto o = static_cast<std::int32_t>(span.ref.op);
       const Op& op = program.ops[span.ref.op];
       const double time = in_seconds(std::max<std::int64_t>(0, rank.duration[span.ref.op]));
       const std::int32_t part = rank.part_of.empty() ? -1 : rank.part_of[span.ref.op];
@@ -55,9 +55,10 @@ class Gathering {
       } else if (is_collective(op.kind)) {
         meet(*step.graph, program, op, span, id, met[op.communicator]++, time);
       } else {
-        const auto named = rank.unexplained.find(o);
+        const std::int32_t told = rank.unshaped_of.empty() ? -1 : rank.unshaped_of[span.ref.op];
         reject("no op kind, or no shape recorded",
-               named != rank.unexplained.end() ? named->second : program.name(op), time);
+               told >= 0 ? rank.unshaped[static_cast<std::size_t>(told)].name : program.name(op),
+               time);
       }
     }
     for (const auto& [part, time] : calls) {
@@ -158,11 +159,12 @@ class Gathering {
   internal::Unused unexplained_;
 };
 
-/// Every gap between two issues of a rank's step; of all gaps the mean, and what the step has after
-/// its last op.
-void add_gaps(FitRows::HostOfJob& host, const traces::MeasuredRank& rank) {
+/// Every gap between two issues of a rank in a step; of all gaps the mean, and what the step has
+/// after its last op.
+void add_gaps(FitRows::HostOfJob& host, const traces::MeasuredRank& rank,
+              std::span<const std::int64_t> issue) {
   std::vector<double> gaps;
-  for (const std::int64_t gap : rank.issue) {
+  for (const std::int64_t gap : issue) {
     gaps.push_back(in_seconds(std::max<std::int64_t>(0, gap)));
   }
   if (gaps.empty()) {
@@ -220,15 +222,20 @@ void add_shaped_work(FitRows& rows, const traces::MeasuredRun& run, const std::s
                         codes_of(t.op).sizes);
   }
   std::vector<double> walls;
+  for (const Seconds wall : wall_times(run)) {
+    walls.push_back(wall.base());
+  }
   FitRows::HostOfJob& host = rows.hosts.emplace_back();
   for (const traces::MeasuredStep& s : run.steps) {
-    walls.push_back(in_seconds(s.wall));
     for (const traces::MeasuredRank& rank : s.ranks) {
-      add_gaps(host, rank);
+      for (std::size_t k = 0; k < rank.step_marks.size(); ++k) {
+        const auto [first, last] = traces::ops_of_step(rank, k);
+        add_gaps(host, rank, std::span(rank.issue).subspan(first, last - first));
+      }
     }
   }
   host.step_seconds = step.seconds = median_of(walls);
-  const auto parts = static_cast<double>(run.steps.size() * run.steps.front().ranks.size());
+  const auto parts = static_cast<double>(walls.size() * run.steps.front().ranks.size());
   step.flops /= parts;
   step.bytes /= parts;
   rows.add_step(name, step, static_cast<std::int64_t>(walls.size()));

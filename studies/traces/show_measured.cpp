@@ -14,6 +14,7 @@
 #include "studies/traces/internal/spans_by_time.h"
 #include "studies/traces/replay_costs.h"
 #include "studies/traces/step_times.h"
+#include "studies/traces/step_views.h"
 
 namespace stepcast::studies {
 namespace {
@@ -124,7 +125,8 @@ struct Window {
 
 Window window_of(const traces::MeasuredStep& step, std::size_t r,
                  const internal::SpansByTime& spans, std::int64_t begin, std::int64_t end) {
-  return {step.graph->program_of(static_cast<std::int32_t>(r)), spans.within(begin, end), begin, end};
+  return {step.graph->program_of(static_cast<std::int32_t>(r)), spans.within(begin, end), begin,
+          end};
 }
 
 MainStream main_stream_of(const Window& rank) {
@@ -184,20 +186,12 @@ void add_step(const Window& rank, StreamUse& use, double weight) {
   add_queue(rank.spans, use, weight);
 }
 
-void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
-                   std::vector<traces::Annotation>& out) {
+void annotate_idle(const Window& window, std::int32_t rank, std::vector<traces::Annotation>& out) {
   const auto slice = [&](const char* cause, std::int64_t begin, std::int64_t end) {
     if (end > begin) {
-      out.push_back(
-          {static_cast<std::int32_t>(r), "idle, by cause", cause, SimTime{begin}, SimTime{end}});
+      out.push_back({rank, "idle, by cause", cause, SimTime{begin}, SimTime{end}});
     }
   };
-  std::int64_t end = step.ranks[r].end;
-  for (const OpSpan& s : step.ranks[r].spans) {
-    end = std::max(end, ticks(s.end));
-  }
-  const internal::SpansByTime spans(step.ranks[r].spans);
-  const Window window = window_of(step, r, spans, step.ranks[r].begin, end);
   for (const Idle& idle : main_stream_of(window).before) {
     slice("host: not launched", idle.from, idle.launched);
     const std::array<std::pair<std::int64_t, const char*>, 4> causes{{{idle.transfer, "a transfer"},
@@ -230,21 +224,6 @@ void add_kernels(const traces::MeasuredStep& step, std::map<NamedKind, MeasuredK
       k.time += of_ticks(ticks(s.end) - ticks(s.ready)) * weight;
     }
   }
-}
-
-/// The last step, replayed from its own times.
-struct ReplayedStep {
-  simulator::Timeline timeline;
-  simulator::CriticalPath path;
-};
-
-ReplayedStep replayed_last(const traces::MeasuredRun& run) {
-  const traces::MeasuredStep& last = run.steps.back();
-  const simulator::StepCosts costs = measured_costs(run, {&last, 1});
-  ReplayedStep step;
-  simulator::simulate(*last.graph, costs, {}, &step.timeline);
-  step.path = simulator::critical_path(*last.graph, costs, step.timeline);
-  return step;
 }
 
 bool is_op(const simulator::CriticalPath::Piece& piece) {
@@ -290,8 +269,8 @@ void add_bound(const traces::MeasuredStep& chain, const simulator::StepCosts& co
                                                               {"host", show.path_host},
                                                               {"transfers", show.path_transfer},
                                                               {"gaps", show.path_gap}}};
-  auto most = std::max_element(
-      parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  auto most = std::max_element(parts.begin(), parts.end(),
+                               [](const auto& a, const auto& b) { return a.second < b.second; });
   Seconds all;
   for (const auto& [name, part] : parts) {
     all += part;
@@ -314,7 +293,7 @@ void add_bound(const traces::MeasuredStep& chain, const simulator::StepCosts& co
 /// For all steps back to back: the part of the path that lies in those that count.
 void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
                        std::map<NamedKind, MeasuredKernel>& kernels, MeasuredShow& show) {
-  const traces::MeasuredStep& last = *run.chain;
+  const traces::MeasuredStep& last = *run.chain();
   simulator::Timeline timeline;
   const simulator::StepCosts costs = measured_costs(run, {&last, 1});
   simulator::simulate(*last.graph, costs, {}, &timeline);
@@ -367,10 +346,7 @@ void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
 
 MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip) {
   MeasuredShow show;
-  if (run.chain == nullptr) {
-    throw InputError("trace", "its steps overlap on the host; were several runs joined?");
-  }
-  const StepTimes times(*run.chain);
+  const StepTimes times(*run.chain());
   const std::size_t first =
       std::max(times.first_counted(), static_cast<std::size_t>(std::max(0, skip)));
   if (first >= times.steps()) {
@@ -378,16 +354,16 @@ MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip) {
   }
   const double weight = 1.0 / static_cast<double>(times.steps() - first);
   std::map<NamedKind, MeasuredKernel> kernels;
-  for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
+  for (std::size_t r = 0; r < run.chain()->ranks.size(); ++r) {
     StreamUse& use = show.ranks.emplace_back();
     use.rank = static_cast<std::int32_t>(r);
     const std::vector<std::int64_t>& ends = times.of_rank(r);
-    const internal::SpansByTime spans(run.chain->ranks[r].spans);
+    const internal::SpansByTime spans(run.chain()->ranks[r].spans);
     for (std::size_t s = first; s < times.steps(); ++s) {
-      add_step(window_of(*run.chain, r, spans, ends[s], ends[s + 1]), use, weight);
+      add_step(window_of(*run.chain(), r, spans, ends[s], ends[s + 1]), use, weight);
     }
   }
-  add_kernels(*run.chain, kernels, first, weight);
+  add_kernels(*run.chain(), kernels, first, weight);
   add_critical_path(run, first, kernels, show);
   for (auto& [key, kernel] : kernels) {
     show.kernels.push_back(std::move(kernel));
@@ -399,19 +375,25 @@ MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip) {
 }
 
 AnnotatedStep annotated_step(const traces::MeasuredRun& run) {
-  const traces::MeasuredStep& last = run.steps.back();
-  AnnotatedStep step{last.graph, {}, {}};
+  const traces::MeasuredStep& replayed = run.steps.back();
+  const StepView view = std::move(step_views(run).back());
+  AnnotatedStep step{replayed.graph, {}, {}};
+  const simulator::StepCosts costs = measured_costs(run, {&replayed, 1});
+  simulator::Timeline timeline;
+  simulator::simulate(*replayed.graph, costs, {}, &timeline);
   std::set<std::pair<std::int32_t, OpRef>> critical;
-  for (const simulator::CriticalPath::Piece& p : replayed_last(run).path.pieces) {
-    if (is_op(p)) {
-      critical.emplace(p.rank, p.ref);
+  for (const auto& piece : simulator::critical_path(*replayed.graph, costs, timeline).pieces) {
+    if (is_op(piece)) {
+      critical.emplace(piece.rank, piece.ref);
     }
   }
-  for (std::size_t r = 0; r < last.ranks.size(); ++r) {
-    annotate_idle(last, r, step.annotations);
+  for (std::size_t r = 0; r < view.ranks.size(); ++r) {
     const auto rank = static_cast<std::int32_t>(r);
+    const Program& program = replayed.graph->program_of(rank);
+    const Window window{program, view.ranks[r].ran, view.ranks[r].begin, view.ranks[r].end};
+    annotate_idle(window, rank, step.annotations);
     std::vector<const OpSpan*> on_path;
-    for (const OpSpan& s : last.ranks[r].spans) {
+    for (const OpSpan& s : window.spans) {
       step.spans.push_back(s);
       if (critical.contains({rank, s.ref})) {
         on_path.push_back(&s);
@@ -419,7 +401,6 @@ AnnotatedStep annotated_step(const traces::MeasuredRun& run) {
     }
     std::stable_sort(on_path.begin(), on_path.end(),
                      [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
-    const Program& program = last.graph->program_of(rank);
     SimTime at{};
     for (const OpSpan* s : on_path) {  // ops of several streams may overlap as recorded
       const SimTime begin = std::max(at, std::max(s->begin, s->ready));

@@ -36,4 +36,19 @@ Seconds StepTimes::step() const {
 
 Seconds StepTimes::step(std::size_t s) const { return to_seconds(SimTime{run_[s + 1] - run_[s]}); }
 
+std::vector<Seconds> wall_times(const traces::MeasuredRun& run) {
+  std::vector<Seconds> walls;
+  if (const traces::MeasuredStep* chain = run.chain()) {
+    const StepTimes times(*chain);
+    for (std::size_t s = 0; s < times.steps(); ++s) {
+      walls.push_back(times.step(s));
+    }
+  } else {
+    for (const traces::MeasuredStep& step : run.steps) {
+      walls.push_back(to_seconds(SimTime{step.wall}));
+    }
+  }
+  return walls;
+}
+
 }  // namespace stepcast::studies

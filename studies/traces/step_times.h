@@ -8,8 +8,8 @@
 
 namespace stepcast::studies {
 
-/// The steps of a chain (traces::MeasuredRun::chain), counted by like events: a step takes from the
-/// end of the one before it to its own end, where its end is that of the host's part and of all
+/// The steps of a chain (traces::MeasuredRun::chain()), counted by like events: a step takes from
+/// the end of the one before it to its own end, where its end is that of the host's part and of all
 /// device work that it launched. Where there are several, the first is left out: it fills the
 /// pipeline, and has start-up in it.
 class StepTimes {
@@ -35,5 +35,8 @@ class StepTimes {
   std::vector<std::vector<std::int64_t>> ranks_;
   std::vector<std::int64_t> run_;
 };
+
+/// Durations of the steps of a run, of our own or captured.
+std::vector<Seconds> wall_times(const traces::MeasuredRun& run);
 
 }  // namespace stepcast::studies

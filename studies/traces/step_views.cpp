@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/error.h"
 #include "simulator/reports/timeline.h"
 #include "studies/traces/internal/spans_by_time.h"
 
@@ -37,42 +36,41 @@ HostSpan after_last(const RankView& view, const SpansByTime& spans, std::int32_t
   return {rank, step, HostSpan::Kind::kIssue, SimTime{from}, SimTime{to}};
 }
 
-RankView view_of(const traces::MeasuredRun& run, const StepTimes& times, std::size_t s,
+RankView view_of(const traces::MeasuredStep& chain, const StepTimes& times, std::size_t s,
                  std::size_t r, const SpansByTime& spans) {
-  const traces::MeasuredRank& rank = run.chain->ranks[r];
+  const traces::MeasuredRank& rank = chain.ranks[r];
   RankView view;
   view.begin = times.of_rank(r)[s];
   view.end = times.of_rank(r)[s + 1];
-  const auto behind = [&rank](std::uint32_t op) {  // spans are in order of issue
-    return std::upper_bound(rank.spans.begin(), rank.spans.end(), op,
-                            [](std::uint32_t o, const OpSpan& span) { return o < span.ref.op; });
+  const auto [first, last] = traces::ops_of_step(rank, s);
+  const auto span_at = [&rank](std::uint32_t op) {  // spans are in order of issue
+    return std::lower_bound(rank.spans.begin(), rank.spans.end(), op,
+                            [](const OpSpan& span, std::uint32_t o) { return span.ref.op < o; });
   };
-  view.launched.assign(s == 0 ? rank.spans.begin() : behind(rank.step_marks[s - 1].op),
-                       behind(rank.step_marks[s].op));
+  view.launched.assign(span_at(first), span_at(last));
   view.ran = spans.within(view.begin, view.end);
   view.host.push_back(
       after_last(view, spans, static_cast<std::int32_t>(r), static_cast<std::int32_t>(s)));
-  const traces::MeasuredRank& apart = run.steps[s].ranks[r];
-  view.issuing =
-      to_seconds(SimTime{std::accumulate(apart.issue.begin(), apart.issue.end(), apart.finish)});
+  view.issuing = to_seconds(SimTime{
+      std::accumulate(rank.issue.begin() + first, rank.issue.begin() + last, std::int64_t{0})});
   return view;
 }
 
 /// Each rank's from the end of its step before.
-std::vector<StepView> steps_of_chain(const traces::MeasuredRun& run) {
-  const StepTimes times(*run.chain);
+std::vector<StepView> steps_of(const traces::MeasuredStep& chain) {
+  const StepTimes times(chain);
   std::vector<SpansByTime> by_time;
-  for (const traces::MeasuredRank& rank : run.chain->ranks) {
+  for (const traces::MeasuredRank& rank : chain.ranks) {
     by_time.emplace_back(rank.spans);
   }
   std::vector<StepView> views;
   for (std::size_t s = times.first_counted(); s < times.steps(); ++s) {
     StepView view{static_cast<std::int32_t>(s),
                   times.of_run()[s + 1] - times.of_run()[s],
-                  run.chain->graph.get(),
+                  chain.graph.get(),
                   {}};
-    for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
-      view.ranks.push_back(view_of(run, times, s, r, by_time[r]));
+    for (std::size_t r = 0; r < chain.ranks.size(); ++r) {
+      view.ranks.push_back(view_of(chain, times, s, r, by_time[r]));
     }
     views.push_back(std::move(view));
   }
@@ -82,10 +80,7 @@ std::vector<StepView> steps_of_chain(const traces::MeasuredRun& run) {
 }  // namespace
 
 std::vector<StepView> step_views(const traces::MeasuredRun& run) {
-  if (!run.of_our_own() && run.chain == nullptr && run.job.empty()) {
-    throw InputError("trace", "its steps overlap on the host; were several runs joined?");
-  }
-  return run.chain != nullptr ? steps_of_chain(run) : steps_apart(run);
+  return run.chain() != nullptr ? steps_of(*run.chain()) : steps_apart(run);
 }
 
 simulator::Breakdown parts_of(const StepView& step, std::size_t r) {

@@ -31,9 +31,6 @@ struct StepView {
 /// StepTimes that count: each has what runs from the end of the one before to its own, whoever
 /// launched it. After the last work of such a step the host is at work until it has launched the
 /// next, or to the end.
-///
-/// Errors: InputError when the steps of a capture overlap on the host, without a job that says what
-/// they are.
 std::vector<StepView> step_views(const traces::MeasuredRun& run);
 
 /// Parts of a rank's step. The recorded host thread issues on the rank's own core: whatever it does

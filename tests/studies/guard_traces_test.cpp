@@ -34,7 +34,8 @@ GuardSamples run_of(Recording& recording, const Perturbed& how, std::uint64_t se
   std::normal_distribution<double> normal(1, how.jitter);
   traces::RankRecording& rank = recording.ranks.front();
   traces::Events& e = rank.events;
-  const std::vector<Nanoseconds> begin = e.begin, duration = e.duration;
+  const std::vector<Nanoseconds> begin = e.begin;
+  const auto duration = e.duration;
   const std::vector<traces::StepRange> steps = rank.steps;
   const auto times = [](Nanoseconds t, double factor) {
     return Nanoseconds(std::llround(static_cast<double>(t.count()) * factor));
@@ -49,15 +50,15 @@ GuardSamples run_of(Recording& recording, const Perturbed& how, std::uint64_t se
         continue;
       }
       const bool gemm = recording.names.view(e.name[i]).find("sgemm") != std::string_view::npos;
-      e.duration[i] =
-          times(e.duration[i], how.kernels * (gemm ? how.gemm : 1) * std::max(0.2, normal(random)));
+      e.duration.set(i, times(e.duration[i],
+                              how.kernels * (gemm ? how.gemm : 1) * std::max(0.2, normal(random))));
       e.begin[i] = std::max(e.begin[i], free);
       free = e.end(i);
     }
   }
   for (traces::EventId i = 0; i < e.size(); ++i) {
     e.begin[i] = times(e.begin[i], how.everything);
-    e.duration[i] = times(e.duration[i], how.everything);
+    e.duration.set(i, times(e.duration[i], how.everything));
   }
   for (traces::StepRange& step : rank.steps) {
     step.begin = times(step.begin, how.everything);

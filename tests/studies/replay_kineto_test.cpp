@@ -101,7 +101,6 @@ TEST_CASE("idle time has a cause, work has slack", "[studies][show][kineto]") {
 
 TEST_CASE("work of earlier calls and lost launches are kept", "[studies][replay][kineto]") {
   KinetoEvents k;
-  k.step(1, 0, 90);
   k.call("cudaLaunchKernel", 80, 5, 1);
   k.kernel("long", 7, 85, 100, 1);  // runs on until 185
   k.step(2, 100, 200);
@@ -109,11 +108,10 @@ TEST_CASE("work of earlier calls and lost launches are kept", "[studies][replay]
   k.call("cudaLaunchKernel", 110, 5, 2);
   k.kernel("next", 7, 186, 60, 2);
   const traces::MeasuredRun run = traces::measured_run(k.open());
-  REQUIRE(run.steps.size() == 2);
+  REQUIRE(run.step_count() == 1);
   simulator::Timeline timeline;
-  simulator::simulate(*run.steps[1].graph,
-                      studies::measured_costs(run, std::span(run.steps).subspan(1)), {}, &timeline);
-  const Program& program = run.steps[1].graph->programs.front();
+  simulator::simulate(*run.chain()->graph, studies::measured_costs(run, run.steps), {}, &timeline);
+  const Program& program = run.chain()->graph->programs.front();
   const auto begin_of = [&](std::string_view name) {
     for (const OpSpan& s : timeline.ops()) {
       if (program.name(program.ops[s.ref.op]) == name) {
@@ -152,12 +150,13 @@ TEST_CASE("one rank's collectives move to another network, their waits stay",
   // 4 MB in 100 us and, after a wait of 40, in 140; 1 MB in 60; its own kernel.
   const auto reduce = [](KinetoEvents& k, double at, double lasts, int elements, int id) {
     k.call("cudaLaunchKernel", at - 5, 2, id);
-    k.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, at,
-             lasts, id,
-             fmt::format(R"(,"Collective name":"allreduce","In msg nelems":{0},"Out msg nelems":{0},)"
-                         R"("Group size":2,"dtype":"Float","Process Group Name":"0",)"
-                         R"("Process Group Ranks":"[0, 1]")",
-                         elements));
+    k.kernel(
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, at, lasts,
+        id,
+        fmt::format(R"(,"Collective name":"allreduce","In msg nelems":{0},"Out msg nelems":{0},)"
+                    R"("Group size":2,"dtype":"Float","Process Group Name":"0",)"
+                    R"("Process Group Ranks":"[0, 1]")",
+                    elements));
   };
   KinetoEvents k;
   k.step(1, 0, 1000);
@@ -168,19 +167,19 @@ TEST_CASE("one rank's collectives move to another network, their waits stay",
   k.kernel("gemm", 7, 600, 300, 4);
   const traces::MeasuredRun run =
       traces::measured_run(k.open(R"("distributedInfo":{"rank":0,"world_size":2},)"));
-  const auto& partial = run.chain->ranks.front().partial;
+  const auto& partial = run.chain()->ranks.front().partial;
   REQUIRE(partial.size() == 3);
   CHECK(partial.begin()->second == std::vector<std::int32_t>{0, 1});
 
   System to = config::load_system("dgx-h100", {STEPCAST_SOURCE_DIR});
-  const simulator::StepCosts before = studies::measured_costs(run, std::span(run.chain.get(), 1));
+  const simulator::StepCosts before = studies::measured_costs(run, std::span(run.chain(), 1));
   simulator::StepCosts after = before;
-  CHECK(studies::move_collectives(run.chain->ranks, *run.chain->graph, to, after) == 3);
+  CHECK(studies::move_collectives(run.chain()->ranks, *run.chain()->graph, to, after) == 3);
   const models::CostModel model(to, {});
   const GroupShape pair = group_shape(to, std::vector<std::int32_t>{0, 1}, 2);
   std::vector<double> waits;  // what is left beside the transfer, in us
   for (const auto& [o, members] : partial) {
-    const Op& op = run.chain->graph->programs.front().ops[o];
+    const Op& op = run.chain()->graph->programs.front().ops[o];
     waits.push_back(1e-6 * static_cast<double>(after.ops[0].ticks[o]) -
                     1e6 * model.collective(op, pair).time.base());
   }
@@ -216,8 +215,8 @@ TEST_CASE("every name that a what-if offers changes something", "[studies][repla
     }
   }
   for (const traces::MeasuredRun& run : runs) {
-    const ExecutionGraph& graph = *run.chain->graph;
-    const simulator::StepCosts costs = studies::measured_costs(run, std::span(run.chain.get(), 1));
+    const ExecutionGraph& graph = *run.chain()->graph;
+    const simulator::StepCosts costs = studies::measured_costs(run, std::span(run.chain(), 1));
     const auto with = [&](const auto& choose) {
       studies::ReplayChange change;
       choose(change);

@@ -334,7 +334,7 @@ TEST_CASE("steps are cut with the device work they launched", "[traces]") {
       }
     }
   }
-  CHECK_THROWS_WITH(cut_steps(r, 1, 2), Contains("--steps") && Contains("marks 1 steps"));
+  CHECK_THROWS_WITH(cut_steps(r, 1, 2), Contains("--steps") && Contains("has 1 steps"));
 }
 
 TEST_CASE("an anonymous recording keeps times and structure and tells no names", "[traces]") {

@@ -191,6 +191,6 @@ TEST_CASE("kernels take the shape of the operator that launched them", "[traces]
   }
   REQUIRE(gemms.size() == 2);
   CHECK(gemms[0] == gemms[1]);  // two kernels of one call
-  REQUIRE(rank.unexplained.size() == 1);
-  CHECK(rank.unexplained.begin()->second == "aten::cudnn_convolution");
+  REQUIRE(rank.unshaped.size() == 1);
+  CHECK(rank.unshaped.front().name == "aten::cudnn_convolution");
 }

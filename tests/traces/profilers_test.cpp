@@ -459,7 +459,7 @@ TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and number
   CHECK(rank.steps[0].number == 4);
   CHECK(r.names.view(rank.events.name[rank.steps[1].event]) == "train");
   CHECK(rank.steps[1].begin.count() == 101000 - 900);
-  CHECK(measured_run(r, "").steps.size() == 2);
+  CHECK(measured_run(r, "").step_count() == 2);
 
   PlaneMaker cpu("/host:CPU");
   cpu.line(1, "python", 0, cpu.event("train", 0, 10, {}));
@@ -476,4 +476,27 @@ TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and number
     } catch (const InputError&) {
     }
   }
+}
+
+TEST_CASE("a profile of XLA on two devices without calls is one step of both", "[traces][xplane]") {
+  std::string planes;
+  for (const std::string device : {"4", "6"}) {
+    PlaneMaker gpu("/device:GPU:" + device);
+    const std::uint64_t at = device == "4" ? 1000 : 3000;
+    const auto kernel = [&gpu](const char* name, std::uint64_t begin, std::uint64_t end) {
+      return gpu.event(name, begin, end, {gpu.text("kernel_details", "grid:8,2,1 block:128,1,1")});
+    };
+    gpu.line(7, "Stream #7(Compute)", 0,
+             kernel("fusion", at, at + 20000) + kernel("gemm", at + 30000, at + 60000));
+    gpu.line(9, "Steps", 0, gpu.event("1", at, at + 60000, {}));
+    planes += gpu.plane();
+  }
+  const TemporaryFolder folder;
+  const Recording r = open_trace(folder.put("two.xplane.pb", planes));
+  REQUIRE(r.ranks.size() == 1);
+  CHECK(r.ranks[0].count(EventCategory::kKernel) == 4);
+  const MeasuredRun run = measured_run(r);
+  CHECK(run.step_count() == 1);
+  CHECK(run.steps[0].wall == 62'000'000);
+  CHECK(run.steps[0].ranks[0].spans.size() == 4);
 }

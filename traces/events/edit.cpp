@@ -8,19 +8,20 @@
 
 #include "core/error.h"
 #include "traces/events/host_calls.h"
+#include "traces/graph/step_marks.h"
 
 namespace stepcast::traces {
 namespace {
 
-template <typename T>
-void keep(std::vector<T>& column, const std::vector<bool>& kept) {
-  std::size_t to = 0;
+template <typename Column>
+void keep(Column& column, const std::vector<bool>& kept) {
+  Column left;
   for (std::size_t i = 0; i < column.size(); ++i) {
     if (kept[i]) {
-      column[to++] = column[i];
+      left.push_back(column[i]);
     }
   }
-  column.resize(to);
+  column = std::move(left);
 }
 
 void keep_events(RankRecording& rank, const std::vector<bool>& kept) {
@@ -195,17 +196,21 @@ void cut_steps(Recording& recording, std::int64_t first, std::int64_t last) {
     recording.own = std::make_shared<const GraphRun>(cut_own(*recording.own, first, last));
     return;
   }
-  for (RankRecording& rank : recording.ranks) {
-    const auto steps = static_cast<std::int64_t>(rank.steps.size());
-    if (first >= steps) {
-      throw InputError("--steps", fmt::format("found {}:{}; {} marks {} steps", first, last,
-                                              rank.source, steps));
+  const StepMarks marks = step_marks(recording, {});
+  for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
+    RankRecording& rank = recording.ranks[r];
+    const bool marked = !rank.steps.empty();  // also where they launched no device work
+    const std::vector<StepRange>& steps = marked ? rank.steps : marks.ranks[r];
+    const std::int64_t count = marked || !marks.by.empty() ? std::ssize(steps) : 0;
+    if (first >= count) {
+      throw InputError(
+          "--steps", fmt::format("found {}:{}; {} has {} steps", first, last, rank.source, count));
     }
-    const Nanoseconds begin = rank.steps[static_cast<std::size_t>(first)].begin;
-    const std::int64_t final_step = std::min(last, steps) - 1;
-    const Nanoseconds end = final_step + 1 < steps
-                                ? rank.steps[static_cast<std::size_t>(final_step + 1)].begin
-                                : rank.steps[static_cast<std::size_t>(final_step)].end;
+    const Nanoseconds begin = steps[static_cast<std::size_t>(first)].begin;
+    const std::int64_t final_step = std::min(last, count) - 1;
+    const Nanoseconds end = final_step + 1 < count
+                                ? steps[static_cast<std::size_t>(final_step + 1)].begin
+                                : steps[static_cast<std::size_t>(final_step)].end;
     const Events& e = rank.events;
     std::vector<bool> kept(e.size());
     for (EventId i = 0; i < e.size(); ++i) {

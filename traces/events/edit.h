@@ -18,9 +18,9 @@ void add_loss(Losses& losses, std::string what, std::uint64_t count);
 
 /// Keeps steps `first` up to, not including, `last`, counted from 0 in order of begin: host events
 /// that begin within (a step reaches to the begin of the next), and device events whose launch
-/// does; orphans by their own begin. Events of before and after go, also from graphs of
-/// dependencies. Runs of our own: the steps of these numbers.
-/// Errors: InputError when the trace marks no steps or has too few.
+/// does; orphans by their own begin. Steps are those of graph/step_marks.h. Events of before and
+/// after go, also from graphs of dependencies. Runs of our own: the steps of these numbers.
+/// Errors: InputError when nothing marks steps, or there are too few.
 void cut_steps(Recording& recording, std::int64_t first, std::int64_t last);
 
 /// Replaces every name that identifies a program, a machine or a person by a number of its kind

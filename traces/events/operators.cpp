@@ -269,7 +269,10 @@ Work rms_norm(const Reading& r) {
 Work layer_norm_backward(const Reading& r) {
   return row_wise(r, OpKind::kNormBackward, NormAttributes{Norm::kLayerNorm}, 1);
 }
-Work softmax(const Reading& r) { return row_wise(r, OpKind::kCrossEntropyLoss, {}, 0); }
+template <OpKind kind>
+Work softmax(const Reading& r) {
+  return row_wise(r, kind, {}, 0);
+}
 
 /// One kernel over a list of parameters, counted once for each of its lists of tensors.
 template <OptimizerKind kind, std::int64_t lists>
@@ -425,8 +428,8 @@ constexpr std::array kOperators{
     Operator{"native_layer_norm_backward", layer_norm_backward},
     Operator{"rms_norm", rms_norm},
     Operator{"_fused_rms_norm", rms_norm},
-    Operator{"_softmax", softmax},
-    Operator{"_log_softmax", softmax},
+    Operator{"_softmax", softmax<OpKind::kSoftmaxForward>},
+    Operator{"_log_softmax", softmax<OpKind::kCrossEntropyLoss>},
     Operator{"_fused_sgd", optimizer<OptimizerKind::kSgd, 2>},
     Operator{"_fused_adam", optimizer<OptimizerKind::kAdam, 4>},
     Operator{"_fused_adamw", optimizer<OptimizerKind::kAdam, 4>},

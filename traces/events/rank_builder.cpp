@@ -10,11 +10,12 @@
 namespace stepcast::traces {
 namespace {
 
-template <typename T>
-void permute_column(std::vector<T>& column, const std::vector<EventId>& order) {
-  std::vector<T> sorted(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    sorted[i] = column[order[i]];
+template <typename Column>
+void permute_column(Column& column, const std::vector<EventId>& order) {
+  Column sorted;
+  sorted.reserve(order.size());
+  for (const EventId i : order) {
+    sorted.push_back(column[i]);
   }
   column = std::move(sorted);
 }

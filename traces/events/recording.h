@@ -10,6 +10,7 @@
 
 #include "core/graph/op.h"
 #include "traces/events/names.h"
+#include "traces/events/narrow_column.h"
 #include "traces/events/oddities.h"
 #include "traces/trace.h"
 
@@ -54,18 +55,18 @@ constexpr std::int32_t kNoDetail = -1;
 /// Lane::count) and in order of `begin`; of two that begin together the longer comes first, so that
 /// a parent precedes its children.
 struct Events {
-  std::vector<Nanoseconds> begin;     ///< since Recording::origin
-  std::vector<Nanoseconds> duration;  ///< >= 0
+  std::vector<Nanoseconds> begin;      ///< since Recording::origin
+  NarrowColumn<Nanoseconds> duration;  ///< >= 0
   std::vector<NameId> name;
   std::vector<EventCategory> category;
   std::vector<std::uint16_t> lane;
   /// Joins a runtime call to the device work it launched. 0 where there is none. Join by this and
   /// never by time; `link` holds the result.
-  std::vector<std::int64_t> correlation;
+  NarrowColumn<std::int64_t> correlation;
   /// The framework's own id of an op, or the node id of an execution graph; -1 where none. Native
   /// traces: call * 2^32 + op, the OpRef of the graph that ran. In
   /// traces before 2023 that of a device event is only its correlation again.
-  std::vector<std::int64_t> external;
+  NarrowColumn<std::int64_t> external;
   /// Index into the rank's table for the category: cpu ops and ranges `ops`, kernels `launches`,
   /// collectives `collectives`, copies and fills `copies`, syncs and event records `syncs`;
   /// kNoDetail where nothing more is known.

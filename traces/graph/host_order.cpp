@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
+#include <utility>
 
 namespace stepcast::traces {
 namespace {
@@ -19,7 +19,6 @@ HostOrder::HostOrder(const Recording& recording, const RankRecording& rank)
     : rank_(rank),
       operators_(recording, rank),
       phases_(recording.names, rank),
-      first_launched_(rank.events.size() + 1, 0),
       work_(rank.lanes.size()) {
   const Events& e = rank.events;
   std::vector<HostCall> kinds(recording.names.size());
@@ -28,11 +27,11 @@ HostOrder::HostOrder(const Recording& recording, const RankRecording& rank)
   }
   for (EventId i = 0; i < e.size(); ++i) {
     if (e.category[i] == EventCategory::kRuntimeCall && acts(kinds[e.name[i]])) {
-      actions_.push_back({i, kinds[e.name[i]]});
+      actions_.push_back({.event = i, .what = kinds[e.name[i]]});
     } else if (is_device_work(e.category[i])) {
       work_[e.lane[i]].push_back(i);
       if (e.link[i] != kNoEvent) {
-        ++first_launched_[e.link[i] + 1];
+        launched_.push_back(i);
       }
     } else if ((e.category[i] == EventCategory::kSync ||
                 e.category[i] == EventCategory::kEventRecord) &&
@@ -45,31 +44,21 @@ HostOrder::HostOrder(const Recording& recording, const RankRecording& rank)
   }
   std::sort(syncs_.begin(), syncs_.end());
   std::sort(queue_full_.begin(), queue_full_.end());
+  std::stable_sort(launched_.begin(), launched_.end(), [&e](EventId a, EventId b) {
+    return std::pair(e.link[a], e.begin[a]) < std::pair(e.link[b], e.begin[b]);
+  });
+  auto next = launched_.cbegin();
+  for (HostAction& call : actions_) {  // by event, as they are
+    next = std::find_if(next, launched_.cend(), [&](EventId w) { return e.link[w] >= call.event; });
+    call.first_launched = static_cast<std::uint32_t>(next - launched_.cbegin());
+    next = std::find_if(next, launched_.cend(), [&](EventId w) { return e.link[w] != call.event; });
+    call.launched = static_cast<std::uint32_t>(next - launched_.cbegin()) - call.first_launched;
+  }
   std::stable_sort(actions_.begin(), actions_.end(),
                    [&e](const HostAction& a, const HostAction& b) {
                      return e.begin[a.event] < e.begin[b.event];
                    });
-  std::partial_sum(first_launched_.begin(), first_launched_.end(), first_launched_.begin());
-  launched_.resize(first_launched_.back());
-  std::vector<std::uint32_t> next(first_launched_.begin(), first_launched_.end() - 1);
-  for (const auto& lane : work_) {
-    for (const EventId i : lane) {
-      if (e.link[i] != kNoEvent) {
-        launched_[next[e.link[i]]++] = i;
-      }
-    }
-  }
-  for (EventId i = 0; i < e.size(); ++i) {
-    std::stable_sort(launched_.begin() + first_launched_[i],
-                     launched_.begin() + first_launched_[i + 1],
-                     [&e](EventId a, EventId b) { return e.begin[a] < e.begin[b]; });
-  }
   measure_latencies(e);
-}
-
-std::span<const EventId> HostOrder::launched_by(EventId call) const {
-  return std::span(launched_).subspan(first_launched_[call],
-                                      first_launched_[call + 1] - first_launched_[call]);
 }
 
 const SyncInfo* HostOrder::sync_of(EventId call) const {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "traces/events/host_calls.h"
@@ -13,6 +14,7 @@ namespace stepcast::traces {
 struct HostAction {
   EventId event = kNoEvent;
   HostCall what = HostCall::kOther;
+  std::uint32_t first_launched = 0, launched = 0;  ///< of HostOrder::launched_by
 };
 
 /// The calls of a rank that launch, copy, wait or order streams, of all host threads, by begin: in
@@ -24,7 +26,9 @@ class HostOrder {
 
   [[nodiscard]] const std::vector<HostAction>& actions() const { return actions_; }
   /// Device work a call launched, by begin.
-  [[nodiscard]] std::span<const EventId> launched_by(EventId call) const;
+  [[nodiscard]] std::span<const EventId> launched_by(const HostAction& call) const {
+    return std::span(launched_).subspan(call.first_launched, call.launched);
+  }
   /// Device work of a stream lane, by begin.
   [[nodiscard]] const std::vector<EventId>& work_of(std::size_t lane) const { return work_[lane]; }
   /// Median time from the begin of a launching call to that of its work on an idle stream.
@@ -52,8 +56,7 @@ class HostOrder {
   OperatorJoin operators_;
   Phases phases_;
   std::vector<HostAction> actions_;
-  std::vector<std::uint32_t> first_launched_;  ///< CSR by event
-  std::vector<EventId> launched_;
+  std::vector<EventId> launched_;                                 ///< by call
   std::vector<std::vector<EventId>> work_;                        ///< by lane
   std::vector<std::pair<std::int64_t, std::int32_t>> syncs_;      ///< correlation, index; sorted
   std::vector<std::pair<std::int64_t, Nanoseconds>> queue_full_;  ///< correlation, time; sorted

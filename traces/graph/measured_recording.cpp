@@ -18,17 +18,29 @@ namespace {
 
 constexpr std::size_t kUsableEnds = 10;
 
-/// Host intervals of one step, by rank.
+/// Host intervals of the steps of a rank, in order.
 using Window = std::vector<std::pair<Nanoseconds, Nanoseconds>>;
 
-std::map<std::int64_t, Window> windows_of(const StepMarks& marks) {
-  std::map<std::int64_t, Window> windows;
+/// By rank, of the steps that all ranks have.
+std::vector<Window> windows_of(const Recording& recording, const StepMarks& marks) {
+  std::map<std::int64_t, Window> by_number;  // of each rank
   for (const std::vector<StepRange>& rank : marks.ranks) {
     for (const StepRange& s : rank) {
-      windows[s.number].emplace_back(s.begin, s.end);
+      by_number[s.number].emplace_back(s.begin, s.end);
     }
   }
-  std::erase_if(windows, [&marks](const auto& w) { return w.second.size() != marks.ranks.size(); });
+  std::vector<Window> windows(marks.ranks.size());
+  for (const auto& [number, of_ranks] : by_number) {
+    for (std::size_t r = 0; of_ranks.size() == windows.size() && r < windows.size(); ++r) {
+      windows[r].push_back(of_ranks[r]);
+    }
+  }
+  for (std::size_t r = 0; r < windows.size(); ++r) {
+    if (!std::is_sorted(windows[r].begin(), windows[r].end())) {
+      throw InputError(recording.ranks[r].source,
+                       "its steps overlap on the host; were several runs joined?");
+    }
+  }
   return windows;
 }
 
@@ -134,23 +146,6 @@ Meetings meetings_of(std::vector<RankGraph>& ranks) {
   return meetings;
 }
 
-/// Distances of each rank's collective ends from rank 0's, in ticks, over all steps.
-void add_distances(const Meetings& meetings, const std::vector<RankGraph>& ranks,
-                   const std::vector<std::int64_t>& origins,
-                   std::vector<std::vector<double>>& distances) {
-  for (const auto& [key, members] : meetings) {
-    const OpSpan& reference = *members.front().second;
-    const Op& op = ranks[members.front().first].program.ops[reference.ref.op];
-    if (members.front().first != 0 || !ends_together(op.kind)) {
-      continue;
-    }
-    for (const auto& [r, span] : members) {
-      distances[r].push_back(
-          static_cast<double>(ticks(reference.end) + origins[0] - ticks(span->end) - origins[r]));
-    }
-  }
-}
-
 /// Takes waits out of collectives: what is left once the last member came.
 void strip_waits(const Meetings& meetings, std::vector<RankGraph>& ranks) {
   for (const auto& [key, members] : meetings) {
@@ -166,11 +161,27 @@ void strip_waits(const Meetings& meetings, std::vector<RankGraph>& ranks) {
 }
 
 struct RawStep {
-  std::int64_t number = 0;
   std::vector<RankGraph> ranks;
   std::vector<std::int64_t> origins;  ///< ticks: begin of the step on each rank
   std::vector<Communicator> communicators;
 };
+
+/// Distances of each rank's collective ends from rank 0's, in ticks.
+std::vector<std::vector<double>> distances_of(RawStep& step) {
+  std::vector<std::vector<double>> distances(step.ranks.size());
+  for (const auto& [key, members] : meetings_of(step.ranks)) {
+    const OpSpan& reference = *members.front().second;
+    const Op& op = step.ranks[members.front().first].program.ops[reference.ref.op];
+    if (members.front().first != 0 || !ends_together(op.kind)) {
+      continue;
+    }
+    for (const auto& [r, span] : members) {
+      distances[r].push_back(static_cast<double>(ticks(reference.end) + step.origins[0] -
+                                                 ticks(span->end) - step.origins[r]));
+    }
+  }
+  return distances;
+}
 
 void shift(MeasuredRank& rank, std::int64_t by) {
   rank.begin += by;
@@ -202,7 +213,6 @@ MeasuredStep finish(RawStep& raw, const std::vector<std::int64_t>& offsets) {
   graph->mesh.data = static_cast<std::int32_t>(raw.ranks.size());
   graph->communicators = raw.communicators;
   MeasuredStep step;
-  step.number = static_cast<std::int32_t>(raw.number);
   std::int64_t from = INT64_MAX;
   for (std::size_t r = 0; r < raw.ranks.size(); ++r) {
     MeasuredRank& m = raw.ranks[r].measured;
@@ -222,28 +232,10 @@ MeasuredStep finish(RawStep& raw, const std::vector<std::int64_t>& offsets) {
   return step;
 }
 
-/// Takes the steps' times from the chain: from the end of the step before, not from the host's
-/// mark.
-void time_steps(MeasuredRun& run) {
-  std::vector<std::int64_t> last(run.steps.size() + 1, INT64_MIN);
-  last[0] = INT64_MAX;
-  for (const MeasuredRank& rank : run.chain->ranks) {
-    const std::vector<std::int64_t> ends = recorded_step_ends(rank);
-    last[0] = std::min(last[0], ends[0]);
-    for (std::size_t s = 1; s < ends.size(); ++s) {
-      last[s] = std::max(last[s], ends[s]);
-    }
-  }
-  for (std::size_t s = 0; s < run.steps.size(); ++s) {
-    run.steps[s].wall = std::max<std::int64_t>(0, last[s + 1] - last[s]);
-  }
-}
-
 /// All steps as one, by rank its windows.
-RawStep chain_of(const Recording& recording, const std::vector<HostOrder>& orders,
-                 const std::vector<Window>& windows) {
+RawStep chain_of(const Recording& recording, const std::vector<Window>& windows,
+                 GraphAssumptions& assumptions) {
   RawStep chain;
-  GraphAssumptions counted_already;
   for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
     std::vector<Nanoseconds> ends;
     for (std::size_t s = 0; s < windows[r].size(); ++s) {
@@ -251,14 +243,23 @@ RawStep chain_of(const Recording& recording, const std::vector<HostOrder>& order
       ends.push_back(last ? windows[r][s].second
                           : std::min(windows[r][s].second, windows[r][s + 1].first));
     }
-    chain.ranks.push_back(build_rank_graph(recording, recording.ranks[r], orders[r],
-                                           windows[r].front().first, ends, counted_already));
+    const RankRecording& rank = recording.ranks[r];
+    chain.ranks.push_back(build_rank_graph(recording, rank, HostOrder(recording, rank),
+                                           windows[r].front().first, ends, assumptions));
     chain.origins.push_back(windows[r].front().first.count() * 1000);
   }
-  Communicators communicators(recording);
-  connect(chain.ranks, communicators);
-  chain.communicators = std::move(communicators.all);
   return chain;
+}
+
+/// Steps in which no rank launched device work.
+std::size_t empty_steps(const std::vector<RankGraph>& ranks) {
+  std::vector<bool> works(ranks.front().measured.step_marks.size() + 1, false);
+  for (const RankGraph& rank : ranks) {
+    for (const OpSpan& s : rank.measured.spans) {
+      works[std::min(step_of(rank.measured, s.ref.op), works.size() - 1)] = true;
+    }
+  }
+  return static_cast<std::size_t>(std::count(works.begin() + 1, works.end(), false));
 }
 
 /// How far each rank's clock is from the first's, by the ends of symmetric collectives; a rank that
@@ -346,7 +347,7 @@ void note_assumptions(const Recording& recording, std::uint64_t alone,
        "stream waits without event ids, inferred from the order of calls");
   note(assumptions.refuted_edges, "such waits contradict the recorded times and are left out");
   note(assumptions.orphans, "pieces of device work have no launch: kept in stream order");
-  note(assumptions.full_queues, "launches waited for room in the queue: stripped");
+  note(assumptions.full_queues, "launches waited for room in the queue: that wait is taken out");
 }
 
 }  // namespace
@@ -360,7 +361,6 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
     return measured_run(*recording.own);
   }
   MeasuredRun run;
-  run.job = recording.job;
   if (recording.ranks.empty() || recording.ranks.front().timing != Timing::kTimeline) {
     throw InputError(recording.ranks.empty() ? "trace" : recording.ranks.front().source,
                      "is an execution graph without times; a replay needs a recorded timeline "
@@ -369,63 +369,31 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
   if (!recording.ranks.front().devices.empty()) {
     run.device = recording.ranks.front().devices.front();
   }
-  std::vector<HostOrder> orders;
-  for (const RankRecording& rank : recording.ranks) {
-    orders.emplace_back(recording, rank);
-  }
-  GraphAssumptions assumptions;
-  std::uint64_t alone = 0;
-  std::vector<RawStep> steps;
-  std::vector<Window> chained;  // by rank
-  std::vector<std::vector<double>> distances(recording.ranks.size());
   const StepMarks marks = step_marks(recording, mark);
   run.warnings = marks.warnings();
   run.marked_by = marks.by + (marks.guessed ? " (guessed)" : "");
-  std::size_t empty = 0;
-  for (const auto& [number, window] : windows_of(marks)) {
-    RawStep step;
-    step.number = number;
-    std::size_t work = 0;
-    for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
-      step.ranks.push_back(build_rank_graph(recording, recording.ranks[r], orders[r],
-                                            window[r].first, {window[r].second}, assumptions));
-      step.origins.push_back(window[r].first.count() * 1000);
-      work += step.ranks.back().measured.spans.size();
-    }
-    empty += work == 0 ? 1 : 0;
-    Communicators communicators(recording);
-    alone += connect(step.ranks, communicators);
-    step.communicators = std::move(communicators.all);
-    add_distances(meetings_of(step.ranks), step.ranks, step.origins, distances);
-    steps.push_back(std::move(step));
-    if (chained.empty()) {
-      chained.resize(recording.ranks.size());
-    }
-    for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
-      chained[r].push_back(window[r]);
-    }
+  const std::vector<Window> windows = windows_of(recording, marks);
+  GraphAssumptions assumptions;
+  RawStep chain;
+  std::size_t steps = windows.front().size(), empty = steps;
+  if (steps > 0) {
+    chain = chain_of(recording, windows, assumptions);
+    empty = empty_steps(chain.ranks);
   }
-  if (empty == steps.size()) {
+  if (empty == steps) {
     throw no_device_work(recording, mark);
   }
   if (empty > 0) {
     run.warnings.push_back(
         fmt::format("device work is missing in {} of {} steps: the recording has holes, or these "
                     "steps are the host's alone",
-                    empty, steps.size()));
+                    empty, steps));
   }
-  const std::vector<std::int64_t> offsets = clock_offsets(recording, distances, run);
-  for (RawStep& step : steps) {
-    run.steps.push_back(finish(step, offsets));
-  }
-  const bool ascending = std::all_of(chained.begin(), chained.end(), [](const Window& w) {
-    return std::is_sorted(w.begin(), w.end());
-  });
-  if (run.job.empty() && ascending) {
-    RawStep whole = chain_of(recording, orders, chained);
-    run.chain = std::make_shared<const MeasuredStep>(finish(whole, offsets));
-    time_steps(run);
-  }
+  Communicators communicators(recording);
+  const std::uint64_t alone = connect(chain.ranks, communicators);
+  chain.communicators = std::move(communicators.all);
+  const std::vector<std::int64_t> offsets = clock_offsets(recording, distances_of(chain), run);
+  run.steps.push_back(finish(chain, offsets));
   note_assumptions(recording, alone, assumptions, run);
   return run;
 }

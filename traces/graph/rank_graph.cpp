@@ -16,10 +16,14 @@ constexpr std::int64_t kTicksPerNanosecond = 1000;
 class Writer {
  public:
   Writer(const Recording& recording, const RankRecording& rank, const HostOrder& order,
-         const IssuedStep& step)
-      : recording_(recording), rank_(rank), e_(rank.events), order_(order), step_(step) {}
+         IssuedStep step)
+      : recording_(recording),
+        rank_(rank),
+        e_(rank.events),
+        order_(order),
+        step_(std::move(step)) {}
 
-  RankGraph write() const {
+  RankGraph write() && {
     std::map<std::size_t, std::string> streams;  // by lane
     std::vector<std::string> names;
     for (const IssuedNode& n : step_.nodes) {
@@ -39,26 +43,32 @@ class Writer {
     begun.ops.reserve(step_.nodes.size());
     ProgramBuilder b(std::move(begun));
     std::vector<std::int32_t> event_of(step_.nodes.size(), -1);
-    for (const IssuedNode& n : step_.nodes) {
-      for (const std::size_t w : n.waits) {
-        event_of[w] = event_of[w] < 0 ? b.event() : event_of[w];
-      }
+    for (const std::uint32_t w : step_.waits) {
+      event_of[w] = event_of[w] < 0 ? b.event() : event_of[w];
     }
     RankGraph graph;
     MeasuredRank& m = graph.measured;
-    for (auto* by_op : {&m.duration, &m.issue, &m.latency, &m.delay}) {
+    for (auto* by_op : {&m.part_of, &m.unshaped_of}) {
       by_op->reserve(step_.nodes.size());
     }
-    m.part_of.reserve(step_.nodes.size());
     m.spans.reserve(step_.nodes.size());
-    std::map<EventId, std::int32_t> first_of;  // by the operator's call
+    Seen seen;
     const auto segment = b.begin_segment("step");
     for (std::size_t i = 0; i < step_.nodes.size(); ++i) {
-      add_op(b, i, streams, event_of, graph, first_of);
+      add_op(b, i, streams, event_of, graph, seen);
     }
     b.end_segment();
     b.call(segment);
     graph.program = std::move(b).finish();
+    m.duration = std::move(step_.duration);
+    m.issue = std::move(step_.issue);
+    m.latency = std::move(step_.latency);
+    m.delay = std::move(step_.delay);
+    for (auto* by_op : {&m.duration, &m.issue, &m.latency, &m.delay}) {
+      for (std::int64_t& time : *by_op) {
+        time *= kTicksPerNanosecond;
+      }
+    }
     m.dispatch = order_.dispatch_gap().count() * kTicksPerNanosecond;
     m.begin = 0;
     m.end = (step_.ends.back() - step_.begin).count() * kTicksPerNanosecond;
@@ -73,9 +83,16 @@ class Writer {
   }
 
  private:
+  struct Seen {
+    std::map<EventId, std::int32_t> first_of;  ///< op, by the operator's call; of calls that go on
+    std::size_t most = 1000;                   ///< of them, before those that ended are dropped
+    std::map<const OperatorWork*, std::int32_t> tables;
+    /// Index into MeasuredRank::unshaped, by name and traffic.
+    std::map<std::pair<NameId, const std::optional<OperatorTraffic>*>, std::int32_t> unshaped;
+  };
+
   void add_op(ProgramBuilder& b, std::size_t i, const std::map<std::size_t, std::string>& streams,
-              const std::vector<std::int32_t>& event_of, RankGraph& graph,
-              std::map<EventId, std::int32_t>& first_of) const {
+              const std::vector<std::int32_t>& event_of, RankGraph& graph, Seen& seen) const {
     const IssuedNode& n = step_.nodes[i];
     const bool carried = step_.carried.contains(i);
     const bool work = n.lane != kCallsLane && !carried;
@@ -99,7 +116,8 @@ class Writer {
         work && !collective ? order_.operators().of(n.event) : OperatorJoin::Joined{};
     std::int32_t tables = -1;
     if (joined.work != nullptr && joined.work->tables) {
-      tables = b.embedding_group(*joined.work->tables);
+      const auto [known, fresh] = seen.tables.try_emplace(joined.work, -1);
+      tables = known->second = fresh ? b.embedding_group(*joined.work->tables) : known->second;
     }
     auto op = b.op(kind, name, {0});
     op.on(n.lane == kCallsLane ? std::string_view("calls") : std::string_view(streams.at(n.lane)));
@@ -113,28 +131,33 @@ class Writer {
     if (n.host_waits) {
       op.flags(op_flags::kHostWaits);
     }
-    std::int32_t part = -1;
+    std::int32_t part = -1, unshaped = -1;
     if (joined.work != nullptr) {
       adopt(op.op(), joined.work->op, tables);
-      part = first_of.try_emplace(joined.call, static_cast<std::int32_t>(i)).first->second;
+      if (seen.first_of.size() > seen.most) {
+        std::erase_if(seen.first_of, [&](const auto& f) { return e_.end(f.first) < n.issued; });
+        seen.most = 1000 + 2 * seen.first_of.size();
+      }
+      part = seen.first_of.try_emplace(joined.call, static_cast<std::int32_t>(i)).first->second;
     } else if (collective) {
       describe_size(op.op(), n.event);
     } else if (work) {
-      graph.measured.unexplained[static_cast<std::int32_t>(i)] =
-          std::string(joined.call == kNoEvent ? name : recording_.names.view(e_.name[joined.call]));
-      if (const auto& traffic = order_.operators().traffic_of(n.event)) {
-        graph.measured.traffic[static_cast<std::int32_t>(i)] = *traffic;
+      const NameId by = e_.name[joined.call == kNoEvent ? n.event : joined.call];
+      const auto& traffic = order_.operators().traffic_of(n.event);
+      auto& known = graph.measured.unshaped;
+      const auto [at, fresh] =
+          seen.unshaped.try_emplace({by, &traffic}, static_cast<std::int32_t>(known.size()));
+      if (fresh) {
+        known.push_back({std::string(recording_.names.view(by)), traffic});
       }
+      unshaped = at->second;
     }
     graph.measured.part_of.push_back(part);
-    for (const std::size_t w : n.waits) {
+    graph.measured.unshaped_of.push_back(unshaped);
+    for (const std::uint32_t w : step_.waits_of(i)) {
       op.waits(event_of[w]);
     }
     MeasuredRank& m = graph.measured;
-    m.duration.push_back(n.duration * kTicksPerNanosecond);
-    m.issue.push_back(n.issue * kTicksPerNanosecond);
-    m.latency.push_back(n.latency * kTicksPerNanosecond);
-    m.delay.push_back(n.delay * kTicksPerNanosecond);
     if (work) {
       const auto at = [this](Nanoseconds t) {
         return SimTime{(t - step_.begin).count() * kTicksPerNanosecond};
@@ -232,14 +255,14 @@ class Writer {
   const RankRecording& rank_;
   const Events& e_;
   const HostOrder& order_;
-  const IssuedStep& step_;
+  IssuedStep step_;
 };
 
 }  // namespace
 
 RankGraph rank_graph_of(const Recording& recording, const RankRecording& rank,
-                        const HostOrder& order, const IssuedStep& step) {
-  return Writer(recording, rank, order, step).write();
+                        const HostOrder& order, IssuedStep step) {
+  return Writer(recording, rank, order, std::move(step)).write();
 }
 
 }  // namespace stepcast::traces

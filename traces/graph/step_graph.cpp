@@ -45,7 +45,11 @@ class Builder {
     };
     auto at = std::lower_bound(actions.begin(), actions.end(), begin_, earlier);
     const auto stop = std::lower_bound(at, actions.end(), step_.ends.back(), earlier);
-    nodes_.reserve(2 * static_cast<std::size_t>(stop - at));  // a call that waits is two
+    const auto most = 2 * static_cast<std::size_t>(stop - at);  // a call that waits is two
+    nodes_.reserve(most);
+    for (auto* times : {&step_.issue, &step_.latency, &step_.duration}) {
+      times->reserve(most);
+    }
     for (; at != stop; ++at) {
       end_steps(e_.begin[at->event]);
       place_orphans(e_.begin[at->event]);
@@ -71,8 +75,8 @@ class Builder {
     }
   }
 
-  /// Lets the host end a step after work that had ended by then. For recordings without calls, which
-  /// tell nothing else of the host.
+  /// Lets the host end a step after work that had ended by then. For recordings without calls,
+  /// which tell nothing else of the host.
   void await_work(Nanoseconds end) {
     Nanoseconds done = cursor_;
     std::vector<std::size_t> awaited;
@@ -82,8 +86,7 @@ class Builder {
         done = std::max(done, e_.end(nodes_[node].event));
       }
     }
-    add_call(done, 0, true);
-    nodes_.back().waits = std::move(awaited);
+    add_call(done, 0, true, awaited);
     cursor_ = done;
   }
 
@@ -102,15 +105,8 @@ class Builder {
         ++next;
       }
       if (last != kNoEvent) {
-        nodes_.push_back({.event = last,
-                          .lane = lane,
-                          .issue = 0,
-                          .latency = 0,
-                          .delay = 0,
-                          .duration = (busy - begin_).count(),
-                          .issued = begin_,
-                          .host_waits = false,
-                          .waits = {}});
+        add({.event = last, .lane = static_cast<std::uint16_t>(lane), .issued = begin_},
+            {.duration = (busy - begin_).count()});
         step_.carried.insert(nodes_.size() - 1);
         last_[lane] = nodes_.size() - 1;
       }
@@ -151,7 +147,7 @@ class Builder {
   void launch(const HostAction& action) {
     const Nanoseconds called = e_.begin[action.event];
     const Nanoseconds returned = e_.end(action.event);
-    const auto work = order_.launched_by(action.event);
+    const auto work = order_.launched_by(action);
     std::vector<std::size_t> launched;
     for (const EventId w : work) {
       take_orphans(e_.lane[w], e_.begin[w], kNever);
@@ -201,27 +197,33 @@ class Builder {
   }
 
   std::size_t place(EventId work, Nanoseconds issued) {
-    const std::size_t lane = e_.lane[work];
-    IssuedNode node{.event = work,
-                    .lane = lane,
-                    .issue = std::max<std::int64_t>(0, (issued - cursor_).count()),
-                    .latency = latency_of(work, lane, issued),
-                    .delay = 0,
-                    .duration = e_.duration[work].count(),
-                    .issued = issued,
-                    .host_waits = false,
-                    .waits = {}};
+    const std::uint16_t lane = e_.lane[work];
+    add({.event = work, .lane = lane, .issued = issued},
+        {.issue = std::max<std::int64_t>(0, (issued - cursor_).count()),
+         .latency = latency_of(work, lane, issued),
+         .duration = e_.duration[work].count()},
+        pending_[lane]);
     cursor_ = std::max(cursor_, issued);
-    node.waits = std::move(pending_[lane]);
     pending_[lane].clear();
     if (guess_pending_) {
       guess_pending_ = false;
-      guess_edge(node);
+      guess_edge(nodes_.back());
     }
-    nodes_.push_back(std::move(node));
     before_last_[lane] = last_[lane];
     last_[lane] = nodes_.size() - 1;
     return last_[lane];
+  }
+
+  struct Times {
+    std::int64_t issue = 0, latency = 0, duration = 0;
+  };
+  void add(IssuedNode node, const Times& times, const std::vector<std::size_t>& waits = {}) {
+    node.first_wait = static_cast<std::uint32_t>(step_.waits.size());
+    step_.waits.insert(step_.waits.end(), waits.begin(), waits.end());
+    nodes_.push_back(node);
+    step_.issue.push_back(times.issue);
+    step_.latency.push_back(times.latency);
+    step_.duration.push_back(times.duration);
   }
 
   /// From the call until the work could begin: its own where the stream was idle and nothing else
@@ -242,17 +244,18 @@ class Builder {
   /// longer than those between pieces of work usually are; before work without a launch any.
   void keep_delays() {
     std::vector<std::size_t> before(rank_.lanes.size(), kNone);  // by lane
+    step_.delay.resize(nodes_.size(), 0);
     const auto end_of = [this](std::size_t i) {
-      return step_.carried.contains(i) ? begin_ + Nanoseconds(nodes_[i].duration)
+      return step_.carried.contains(i) ? begin_ + Nanoseconds(step_.duration[i])
                                        : e_.end(nodes_[i].event);
     };
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      IssuedNode& n = nodes_[i];
+      const IssuedNode& n = nodes_[i];
       if (n.lane == kCallsLane) {
         continue;
       }
-      Nanoseconds could = n.issued + Nanoseconds(n.latency);
-      for (const std::size_t w : n.waits) {
+      Nanoseconds could = n.issued + Nanoseconds(step_.latency[i]);
+      for (const std::uint32_t w : step_.waits_of(i)) {
         could = nodes_[w].lane == kCallsLane ? could : std::max(could, end_of(w));
       }
       if (before[n.lane] != kNone) {
@@ -261,14 +264,14 @@ class Builder {
       const Nanoseconds usual =
           e_.link[n.event] == kNoEvent ? order_.dispatch_gap() : order_.usual_gap();
       if (!step_.carried.contains(i) && e_.begin[n.event] - could > usual) {
-        n.delay = (e_.begin[n.event] - could - order_.dispatch_gap()).count();
+        step_.delay[i] = (e_.begin[n.event] - could - order_.dispatch_gap()).count();
       }
       before[n.lane] = i;
     }
   }
 
-  /// A wait without ids: for the latest work issued to another stream.
-  void guess_edge(IssuedNode& node) {
+  /// A wait without ids, of the last node: for the latest work issued to another stream.
+  void guess_edge(const IssuedNode& node) {
     std::size_t source = kNone;
     for (std::size_t lane = 0; lane < last_.size(); ++lane) {
       if (lane != node.lane && last_[lane] != kNone && (source == kNone || last_[lane] > source)) {
@@ -283,7 +286,7 @@ class Builder {
       return;
     }
     ++assumptions_.inferred_edges;
-    node.waits.push_back(source);
+    step_.waits.push_back(static_cast<std::uint32_t>(source));
   }
 
   /// Places work without a launch that began up to a time: as it began, held by nothing of the
@@ -404,22 +407,14 @@ class Builder {
       add_call(called, (called - cursor_).count(), false);
     }
     step_.stripped += waited;
-    add_call(returned, (returned - called).count() - waited, true);
+    add_call(returned, (returned - called).count() - waited, true, awaited);
     nodes_.back().event = call;
-    nodes_.back().waits = awaited;
     cursor_ = returned;
   }
 
-  void add_call(Nanoseconds issued, std::int64_t host_time, bool waits) {
-    nodes_.push_back({.event = kNoEvent,
-                      .lane = kCallsLane,
-                      .issue = host_time,
-                      .latency = 0,
-                      .delay = 0,
-                      .duration = 0,
-                      .issued = issued,
-                      .host_waits = waits,
-                      .waits = {}});
+  void add_call(Nanoseconds issued, std::int64_t host_time, bool waits,
+                const std::vector<std::size_t>& awaited = {}) {
+    add({.host_waits = waits, .issued = issued}, {.issue = host_time}, awaited);
   }
 
   const RankRecording& rank_;

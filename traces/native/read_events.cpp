@@ -256,7 +256,7 @@ class EventsReader {
     if (rank_.timing == Timing::kTimeline && i > l.first && e.begin[i] < e.begin[i - 1]) {
       line_.fail("begins before the event above it on its lane");
     }
-    e.duration.emplace_back(line_.whole(0, kLatest / 2));
+    e.duration.push_back(Nanoseconds(line_.whole(0, kLatest / 2)));
     const std::string_view category = line_.word();
     std::size_t c = 0;
     while (c < static_cast<std::size_t>(EventCategory::kCount) &&

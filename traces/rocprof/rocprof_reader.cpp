@@ -154,7 +154,7 @@ class RocprofRank {
         for (auto at = within_.find(e.correlation[i]);
              at != within_.end() && !calls_.contains(e.correlation[i]);
              at = within_.find(e.correlation[i])) {
-          e.correlation[i] = at->second;
+          e.correlation.set(i, at->second);
         }
       }
     }

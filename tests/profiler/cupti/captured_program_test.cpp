@@ -98,9 +98,9 @@ TEST_CASE("a made program of two ranks is rebuilt: streams, waits, collectives",
   const traces::Recording recording = program();
   CHECK(recording.all_oddities().total() == 0);
   const traces::MeasuredRun run = traces::measured_run(recording);
-  REQUIRE(run.steps.size() == 6);
+  REQUIRE(run.step_count() == 6);
   CHECK(run.warnings.empty());  // nothing guessed, no orphan, clocks aligned by 11 common ends
-  const traces::MeasuredStep& step = run.steps[2];
+  const traces::MeasuredStep& step = *run.chain();
   const std::string kReduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)";
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const Program& p = step.graph->program_of(static_cast<std::int32_t>(rank));
@@ -113,14 +113,15 @@ TEST_CASE("a made program of two ranks is rebuilt: streams, waits, collectives",
     CHECK(p.waits_of(reduce).size() == 1);
     CHECK(p.waits_of(p.ops[span_of(step, rank, "optimizer").ref.op]).size() == 1);
   }
-  // Rank 1 comes last to the first all-reduce, at 322 us; its transfer ends at 460 us on both.
+  // Rank 1 comes last to the first all-reduce, 322 us into a step; its transfer ends at 460 us on
+  // both.
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const OpSpan& first = span_of(step, rank, kReduce);
     CHECK(ticks(first.end) - ticks(first.ready) == (460 - 322) * 1'000'000LL);
     CHECK(ticks(first.ready) - ticks(first.begin) == (rank == 0 ? 100 : 0) * 1'000'000LL);
   }
-  // The host waited for the device in its synchronisation: from 90 us to the optimizer's end, 700.
-  CHECK(step.ranks[0].stripped == 610 * 1'000'000LL);
+  // The host waited for the device in each synchronisation: from 90 us to the optimizer's end, 700.
+  CHECK(step.ranks[0].stripped == 6 * 610 * 1'000'000LL);
 }
 
 TEST_CASE("host time lost to a full launch queue is stripped", "[profiler][cupti]") {

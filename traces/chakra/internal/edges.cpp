@@ -158,7 +158,11 @@ Dependencies edges_of_timeline(const RankRecording& rank, const Names& names, bo
 
 std::vector<Nanoseconds> own_times(const RankRecording& rank, const Names& names) {
   const Events& e = rank.events;
-  std::vector<Nanoseconds> own = e.duration;
+  std::vector<Nanoseconds> own;
+  own.reserve(e.size());
+  for (EventId i = 0; i < e.size(); ++i) {
+    own.push_back(e.duration[i]);
+  }
   if (rank.timing != Timing::kTimeline) {
     return own;
   }

@@ -72,8 +72,8 @@ class Correlations {
   /// The call of an id whose work began at a time; kNoEvent where there is none.
   [[nodiscard]] EventId call(const Events& e, std::int64_t correlation, Nanoseconds begin) const {
     const auto from = std::lower_bound(again_.begin(), again_.end(), correlation, kBelow);
-    EventId last = from != again_.end() && from->first == correlation ? from->second
-                                                                      : only(correlation);
+    EventId last =
+        from != again_.end() && from->first == correlation ? from->second : only(correlation);
     for (auto at = from; at != again_.end() && at->first == correlation; ++at) {
       last = e.begin[at->second] <= begin ? at->second : last;
     }
@@ -302,7 +302,7 @@ void cut_overruns(RankRecording& rank, const Names& names) {
                        [&e, i](EventId follower) { return e.begin[follower] > e.begin[i]; });
       if (next != work.end()) {
         rank.oddities.add(ParseWarning::kOverrun, [&] { return place(rank, names, i); });
-        e.duration[i] = e.begin[*next] - e.begin[i];
+        e.duration.set(i, e.begin[*next] - e.begin[i]);
       }
     }
   }

@@ -52,8 +52,8 @@ void KinetoRank::end_range(const RawEvent& e, std::uint64_t offset) {
   }
   const EventId begun = open->second.back();
   open->second.pop_back();
-  events.duration[begun] =
-      std::max(Nanoseconds{0}, Nanoseconds(at->nanoseconds) - events.begin[begun]);
+  events.duration.set(begun,
+                      std::max(Nanoseconds{0}, Nanoseconds(at->nanoseconds) - events.begin[begun]));
 }
 
 void KinetoRank::drop_far() {
