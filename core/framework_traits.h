@@ -44,6 +44,12 @@ struct FrameworkTraits {
   /// ZeRO 3: gathered weights are copied from the gather's buffer to where products read them
   /// (FSDP2). Without it they are read where they arrive (FSDP1).
   bool copies_gathered = false;
+  /// In training the vocabulary head's products are made in the format of layers' products
+  /// (FP8_OUTPUT_PROJ of NVIDIA's MLPerf programs). Key `formats.head` of a job sets it.
+  bool narrow_head = false;
+  /// Unfused attention computes its softmax in fp32 and keeps the result beside the narrow copy
+  /// that products read (Megatron-LM without masked-softmax fusion). Key `formats.scores` sets it.
+  bool wide_scores = false;
   /// ZeRO 3: passes over the gradients of a unit before they leave: put side by side, divided.
   double gradient_passes = 0;
   /// The host waits for each router's counts before it issues the exchange of tokens.

@@ -1,4 +1,6 @@
 // In which numbers a job computes, keeps and sends what: its `formats`.
+#include <array>
+
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/keys.h"
 
@@ -31,17 +33,29 @@ Key<RoleFormats> format_key(std::string_view name, std::optional<Format> RoleFor
 }
 
 /// A trait of the kernels, as a framework may have it: `read_formats` puts it there.
-Key<RoleFormats> attention_key() {
-  const auto names = names_of({Format::kFp8});
+struct TraitFormat {
+  std::string_view name, format;
+  bool FrameworkTraits::*trait;
+  std::string_view help;
+};
+constexpr std::array kTraitFormats{
+    TraitFormat{"attention", "fp8", &FrameworkTraits::fp8_attention,
+                "queries, keys, values and probabilities of fused attention"},
+    TraitFormat{"scores", "fp32", &FrameworkTraits::wide_scores,
+                "the softmax of unfused attention, kept beside its copy for products"},
+    TraitFormat{"head", "compute", &FrameworkTraits::narrow_head,
+                "of training: the vocabulary head's products, in the format of layers' products"}};
+
+Key<RoleFormats> trait_key(const TraitFormat& of) {
+  const std::vector<std::pair<std::string, bool>> names{{std::string(of.format), true}};
   return custom_key<RoleFormats>(
-             "attention", choice_form(names),
-             "queries, keys, values and probabilities of fused attention",
+             of.name, choice_form(names), of.help,
              [=](const Value& v, RoleFormats&, const Reading&) { (void)v.choice(names); },
-             [](const RoleFormats&, const Writing& w) {
-               return w.job->system.framework.fp8_attention ? OrderedJson("fp8") : OrderedJson();
+             [of](const RoleFormats&, const Writing& w) {
+               return w.job->system.framework.*(of.trait) ? OrderedJson(of.format) : OrderedJson();
              })
       .otherwise("as activations")
-      .only(kTransformers, "found a format of attention, but a dlrm has none; leave it out");
+      .only(kTransformers, "found {}, but a dlrm has no attention and no head; leave it out");
 }
 
 /// "none": the optimizer updates the narrow weight itself.
@@ -104,7 +118,9 @@ const Keys<RoleFormats>& formats_keys() {
             .otherwise("as stored")
             .only(kTransformers,
                   "found a format of experts' tokens, but a dlrm has none; leave it out"));
-    add(attention_key());
+    for (const TraitFormat& of : kTraitFormats) {
+      add(trait_key(of));
+    }
     add(format_key("moments", &F::moments, kept, "optimizer state per weight")
             .terse_usual("fp32")
             .only(kWithoutTables, kOfTransformers));
@@ -138,8 +154,9 @@ void read_formats(const Value& job, Job& j) {
                                            : Format::kFp32;
   if (const auto v = job.find("formats")) {
     read_keys(*v, formats_keys(), j.formats, {.job = &j});
-    if (v->find("attention")) {
-      j.system.framework.fp8_attention = true;
+    for (const TraitFormat& of : kTraitFormats) {
+      bool& trait = j.system.framework.*(of.trait);
+      trait = trait || v->find(of.name).has_value();
     }
   }
   const Format compute = j.formats.compute;

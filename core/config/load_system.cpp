@@ -257,8 +257,8 @@ std::vector<Tier> tiers_from(const Value& v, const Device& device) {
       }
     }
   }
-  const auto hbm = std::find_if(tiers.begin(), tiers.end(),
-                                [](const Tier& t) { return t.name == "hbm"; });
+  const auto hbm =
+      std::find_if(tiers.begin(), tiers.end(), [](const Tier& t) { return t.name == "hbm"; });
   if (hbm == tiers.end()) {
     tiers.insert(tiers.begin(), Tier{"hbm", device.memory, device.bandwidth, 1});
   } else {
@@ -308,6 +308,9 @@ const Keys<FrameworkTraits>& framework_keys() {
                "the same on devices with fp8 units"),
         flag("fp8_attention", &F::fp8_attention, "fused attention computes in fp8"),
         flag("copies_gathered", &F::copies_gathered, "ZeRO 3 copies weights out of gathers"),
+        flag("narrow_head", &F::narrow_head,
+             "the head's products are as narrow as those of layers"),
+        flag("wide_scores", &F::wide_scores, "unfused attention keeps its softmax in fp32"),
         number("gradient_passes", &F::gradient_passes,
                "ZeRO 3: passes over gradients before they leave"),
         flag("synchronous_routing", &F::synchronous_routing,

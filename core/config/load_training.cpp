@@ -26,7 +26,10 @@ const Keys<Loss>& loss_keys() {
       choice_key("kind", &Loss::kind, loss_names(), "what becomes of the logits").usual("in_place"),
       integer_key("chunks", &Loss::chunks, 1, kMostChunks,
                   "parts of the tokens whose head, loss and gradients are done before the next")
-          .usual(1)};
+          .usual(1),
+      integer_key("deferred", &Loss::deferred, 0, kMostChunks,
+                  "micro-batches whose weight gradient of the head waits for the end of the step")
+          .terse_usual(0)};
   return keys;
 }
 
@@ -177,12 +180,13 @@ Key<Job> loss_key() {
                if (v.is_object()) {
                  read_keys(v, loss_keys(), j.loss, reading);
                } else {
-                 j.loss = {v.choice(loss_names()), 1};
+                 j.loss = {v.choice(loss_names())};
                }
              },
              [](const Job& job, const Writing& w) {
-               return job.loss.chunks > 1 ? write_keys(loss_keys(), job.loss, w)
-                                          : OrderedJson(name_in(loss_names(), job.loss.kind));
+               return job.loss.chunks > 1 || job.loss.deferred > 0
+                          ? write_keys(loss_keys(), job.loss, w)
+                          : OrderedJson(name_in(loss_names(), job.loss.kind));
              })
       .terse_usual("in_place")
       .only(kTransformers,

@@ -68,6 +68,10 @@ enum class LossKind : std::uint8_t {
 };
 struct Loss {
   LossKind kind = LossKind::kInPlace;
+  /// Micro-batches of a pipeline whose weight gradient of the head is made at the end of the step:
+  /// what it reads is kept (Megatron-LM's --defer-embedding-wgrad-compute). Its time stays where
+  /// the backward pass has it.
+  std::int32_t deferred = 0;
   /// Parts of a micro-batch's tokens: the head's product, the loss and both gradients of one are
   /// done before the next begins, in the forward pass.
   std::int64_t chunks = 1;

@@ -75,6 +75,10 @@ void read_megatron_step(Arguments& a, Json& job, Json& workload) {
       {{"auto", "flash"}, {"flash", "flash"}, {"fused", "flash"}, {"unfused", "unfused"}});
   if (a.text("transformer-impl") == "local" && !a.has("use-flash-attn")) {
     job["attention"] = "unfused";  // Megatron-LM's own attention
+    const bool wide = a.has("attention-softmax-in-fp32") || a.has("apply-query-key-layer-scaling");
+    if (wide && a.has("no-masked-softmax-fusion")) {
+      job["formats"]["scores"] = "fp32";
+    }
   }
   job["optimizer"] = a.choice<const char*>(
       "optimizer", {{"adam", "adam"}, {"sgd", "sgd"}, {"muon", "adam"}, {"dist_muon", "adam"}});
@@ -119,6 +123,11 @@ void read_megatron_step(Arguments& a, Json& job, Json& workload) {
   job["loss"] = !a.has("cross-entropy-loss-fusion")           ? "copied"
                 : a.text("cross-entropy-fusion-impl") == "te" ? "fused"
                                                               : "compiled";
+  if (a.has("defer-embedding-wgrad-compute") && a.size("pipeline-model-parallel-size") > 1) {
+    constexpr std::int64_t kAll = 1 << 16;
+    const std::int64_t limit = a.integer_at_least("wgrad-deferral-limit", 0).value_or(0);
+    job["loss"] = {{"kind", job["loss"]}, {"deferred", limit > 0 ? limit : kAll}};
+  }
   const bool hidden = drops(a, "hidden-dropout");
   const bool attention = drops(a, "attention-dropout");
   workload["dropout"] = hidden && attention;

@@ -56,6 +56,8 @@ TEST_CASE("every trait of a framework is set by its own name", "[config]") {
       {"attention_fp8_devices", &T::attention_fp8_devices},
       {"fp8_attention", &T::fp8_attention},
       {"copies_gathered", &T::copies_gathered},
+      {"narrow_head", &T::narrow_head},
+      {"wide_scores", &T::wide_scores},
       {"gradient_passes", &T::gradient_passes},
       {"synchronous_routing", &T::synchronous_routing},
       {"expert_layer_host", &T::expert_layer_host},

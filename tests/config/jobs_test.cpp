@@ -107,7 +107,12 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
       job(kGpt, {"workload=deepseek-v3", "system=dgx-h100", "devices=1024", "parallel.pipeline=16",
                  "parallel.expert=64", "parallel.expert_dispatch=per_machine",
                  "parallel.order=tensor-context-data-pipeline", "formats.expert_dispatch=fp8",
-                 "formats.attention=fp8"});
+                 "formats.attention=fp8", "formats.head=compute", "formats.scores=fp32",
+                 R"(loss={"kind": "fused", "deferred": 2})"});
+  CHECK(experts.system.framework.narrow_head);
+  CHECK(experts.system.framework.wide_scores);
+  CHECK(experts.loss.kind == LossKind::kFused);
+  CHECK(experts.loss.deferred == 2);
   CHECK(experts.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
   CHECK(experts.formats.expert_dispatch == Format::kFp8);
   CHECK(experts.system.framework.fp8_attention);

@@ -273,7 +273,14 @@ TEST_CASE("dropout, loss and states of Megatron-LM's arguments", "[config][impor
         LossKind::kFused);
   CHECK(read("--main-params-dtype fp16").formats.master == Format::kFp16);
   CHECK(read("--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8").formats.moments == Format::kFp8);
+  const std::string deferred = "--pipeline-model-parallel-size 2 --defer-embedding-wgrad-compute ";
+  CHECK(read(deferred + "--wgrad-deferral-limit 2").loss.deferred == 2);
+  CHECK(read(deferred).loss.deferred > 8);  // all
+  CHECK(read("--defer-embedding-wgrad-compute").loss.deferred == 0);
   CHECK_FALSE(read("--transformer-impl local").flash_attention);
+  const std::string scaled = "--transformer-impl local --apply-query-key-layer-scaling ";
+  CHECK_FALSE(read(scaled).system.framework.wide_scores);
+  CHECK(read(scaled + "--no-masked-softmax-fusion").system.framework.wide_scores);
   const Recompute r = read("--recompute-granularity selective --recompute-modules layernorm mlp")
                           .parallel.recompute;
   CHECK(r.kind == RecomputeKind::kSelective);

@@ -115,6 +115,54 @@ TEST_CASE("an eager loss has log-probabilities and their gradient in fp32", "[wo
   CHECK(moved == 40 * d(kSequence * vocabulary));
 }
 
+TEST_CASE("the head's products are as wide as activations, or as narrow as those of layers",
+          "[workloads][traits]") {
+  Job job = llama_job(2, kHidden, 8, 4, 352, kSequence, 1024);
+  split(job, 1, 1, 1, 1);
+  job.formats.compute = Format::kFp8;
+  const auto count = [](const Job& of, const std::string& prefix, Format format) {
+    return sum_over(workloads::build_graph(of).programs.front(),
+                    [&](const Op& op, const std::string& name) {
+                      return name.starts_with(prefix) && op.format == format ? 1.0 : 0.0;
+                    });
+  };
+  CHECK(count(job, "head.", Format::kFp8) == 0);
+  // Three products; of their operands the norm's output and the gradient of the logits are cast,
+  // and the weights once.
+  const Job narrow = with(job, &FrameworkTraits::narrow_head);
+  CHECK(count(narrow, "head.", Format::kFp8) == 3 + 2);
+  CHECK(count(narrow, "weights.quantise", Format::kFp8) ==
+        count(job, "weights.quantise", Format::kFp8) + 1);
+  CHECK((ledger_of(narrow, 0).buffers - ledger_of(job, 0).buffers).base() == 2 * d(1024 * kHidden));
+  job.formats.compute = Format::kBf16;
+  CHECK(count(with(job, &FrameworkTraits::narrow_head), "head.", Format::kBf16) ==
+        count(job, "head.", Format::kBf16));
+}
+
+TEST_CASE("a softmax in fp32 keeps its result beside what products read", "[workloads][traits]") {
+  Job job = gpt_job(4, kHidden, 8, kSequence, 256);
+  split(job, 1, 1, 1, 1);
+  job.flash_attention = false;
+  for (const bool dropout : {false, true}) {
+    transformer_of(job).dropout = dropout;
+    // Two bytes or six a score with dropout's mask and output, and 4 for 2 or beside them.
+    const double more = (ledger_of(with(job, &FrameworkTraits::wide_scores), 0).in_flight -
+                         ledger_of(job, 0).in_flight)
+                            .base();
+    CHECK(more == 4 * 8 * d(kSequence * kSequence) * (dropout ? 2 : 4));
+  }
+}
+
+TEST_CASE("gradients of the head that wait for the end keep what they read", "[workloads][loss]") {
+  Job job = gpt_job(4, kHidden, 4, kSequence, 256);
+  split(job, 1, 2, 1, 8);
+  const double before = ledger_of(job, 1).total().base();
+  for (const auto& [deferred, kept] : {std::pair{2, 2}, {100, 8}}) {
+    job.loss.deferred = deferred;
+    CHECK(ledger_of(job, 1).total().base() - before == kept * kSequence * (256 + kHidden) * 2);
+  }
+}
+
 TEST_CASE("narrow weights are made once and kept, or in each pass for the layer at work",
           "[workloads][traits]") {
   const std::int64_t layers = 3;

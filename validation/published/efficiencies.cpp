@@ -52,13 +52,16 @@ std::vector<double> sources_of(const Predictions& rows) {
   return medians;
 }
 
-/// Rows by group at one width; a family with enough rows by itself.
+/// Rows by group at one width; a family with enough rows by itself, but not of all runs, where
+/// families differ in the GPUs they ran on.
 std::map<EfficiencyKeys, Predictions> grouped(const Predictions& from, std::size_t width) {
+  if (width == 0 && !from.empty()) {
+    return {{EfficiencyKeys{}, from}};
+  }
   std::map<EfficiencyKeys, Predictions> groups;
   for (const PublishedPrediction* p : from) {
-    EfficiencyKeys keys = chain_of(*p)[width];
-    if (width == 0 || !p->generation.empty()) {
-      groups[keys].push_back(p);
+    if (!p->generation.empty()) {
+      groups[chain_of(*p)[width]].push_back(p);
     }
   }
   std::map<EfficiencyKeys, Predictions> apart;
@@ -139,9 +142,7 @@ EfficiencyTable factors_of(const Predictions& from) {
     std::vector<EfficiencyGroup> groups;
     for (const auto& [keys, rows] : grouped(from, width)) {
       const std::vector<double> sources = sources_of(rows);
-      // A family of all runs has all others as its wider group, which goes before it.
-      const bool within = width == 0 && !keys.family.empty() && !groups.empty();
-      const EfficiencyGroup* wider = within ? &groups.front() : nearest_efficiency(table, keys);
+      const EfficiencyGroup* wider = nearest_efficiency(table, keys);
       double theta = mean_of(sources);
       if (wider != nullptr) {
         const double own = static_cast<double>(sources.size()) * variances.groups;

@@ -119,20 +119,19 @@ void add_workload(const PublishedRow& row, const std::vector<Workload>& shapes, 
     add("window", known->window);
     add("full_attention_every", known->full_attention_every);
   }
+  add("mtp", row.further_tokens);
   to.insert(
       to.begin(),
       fmt::format(
           R"(workload={{"kind": "transformer", "name": "published", "layers": {}, "hidden": {}, "heads": {}, "ffn_hidden": {}, "activation": "{}", "vocabulary": {}, "tied_embeddings": {}{}}})",
-          row.layers + row.further_tokens, row.hidden, row.heads,
-          row.experts > 0 ? stated(row.dense_ffn, ffn) : ffn, activation, vocabulary,
-          activation == "gelu", more));
+          row.layers, row.hidden, row.heads, row.experts > 0 ? stated(row.dense_ffn, ffn) : ffn,
+          activation, vocabulary, activation == "gelu", more));
 }
 
 /// Layers that leave a remainder on the stages, and none once embedding and head count as a layer
 /// each, are assigned that way.
 bool ends_count(const PublishedRow& row, std::int64_t chunks) {
-  const std::int64_t layers = row.layers + row.further_tokens;
-  return chunks > 1 && layers % chunks != 0 && (layers + 2) % chunks == 0;
+  return chunks > 1 && row.layers % chunks != 0 && (row.layers + 2) % chunks == 0;
 }
 
 void add_parallel(const PublishedRow& row, bool sequence_parallel, Settings& to) {

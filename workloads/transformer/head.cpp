@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "workloads/transformer/stage.h"
 
 // Ops after the last layer: final norm, vocabulary-parallel head and cross-entropy, in the
@@ -40,17 +42,25 @@ void TransformerStage::plan_head() {
     ends_.logits = b.activation("head.logits", rows, shape_.vocabulary, format);
   }
   b.set_purpose(ends_.logits, TensorPurpose::kLogits);
+  const std::int64_t deferred = std::min<std::int64_t>(job_.loss.deferred, shape_.microbatches);
+  const bool later = job_.loss.chunks == 1 && job_.parallel.pipeline > 1 && trains(head_weight());
+  if (deferred > 0 && later) {
+    b.buffer("head.deferred", deferred * rows, shape_.vocabulary + shape_.model.hidden, compute_);
+  }
 }
 
 void TransformerStage::head_forward(TensorId input) {
   const std::int64_t v = shape_.vocabulary;
   const std::int64_t h = shape_.model.hidden;
-  norm_forward("head.norm", "head.norm", input, ends_.norm, ends_.norm_statistics, false,
-               predicted());
+  if (casts_each_pass()) {
+    quantise_unit(head_unit());
+  }
+  norm_forward("head.norm", "head.norm", input, ends_.norm, ends_.norm_statistics,
+               is_narrow(ProductPlace::kHead), predicted());
   const TensorId head = parameter(head_weight()).weight;
   if (shape_.inference) {  // only the last token of each sequence has a successor to choose
     gemm({"head.logits", shape_.samples, v, h, ends_.norm, head, ends_.logits,
-          op_flags::kTransposeB, ProductPlace::kWide});
+          op_flags::kTransposeB, ProductPlace::kHead});
     return;
   }
   const Gathered x = gathered("head.gather", ends_.norm, Rows::kInput);
@@ -60,7 +70,7 @@ void TransformerStage::head_forward(TensorId input) {
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const TensorId logits = product_logits();
     gemm({"head.logits", n, v, h, x.tensor, head, logits, op_flags::kTransposeB,
-          ProductPlace::kWide});
+          ProductPlace::kHead});
     if (logits != ends_.logits) {
       widen_logits(logits);
     }
@@ -72,13 +82,13 @@ void TransformerStage::head_forward(TensorId input) {
     if (chunks > 1) {
       narrow_logits();
       gemm({"head.input_gradient", n, h, v, product_logits(), head, ends_.input_gradient, 0,
-            ProductPlace::kWide});
+            ProductPlace::kHead});
       if (!trains(head_weight())) {
         continue;
       }
       const std::uint8_t sum = chunk > 0 ? op_flags::kAccumulate : 0;
       gemm({"head.weight_gradient", v, h, n, product_logits(), x.tensor, ends_.weight_gradient,
-            static_cast<std::uint8_t>(op_flags::kTransposeA | sum), ProductPlace::kWide});
+            static_cast<std::uint8_t>(op_flags::kTransposeA | sum), ProductPlace::kHead});
     }
   }
 }
@@ -188,17 +198,20 @@ void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {
         .in({ends_.weight_gradient, head.gradient})
         .out({head.gradient});
   } else if (job_.loss.chunks == 1) {
+    if (casts_each_pass()) {
+      quantise_unit(head_unit());
+    }
     const TensorId partial =
         writer_.workspace(predictions_.empty() ? "partial" : "head.partial", n, h, compute_);
     const Gathered x = trains(head_weight()) ? gathered("head.gather", ends_.norm, Rows::kInput)
                                              : Gathered{ends_.norm};
     narrow_logits();
     gemm({"head.input_gradient", n, h, v, product_logits(), head.weight, partial, 0,
-          ProductPlace::kWide});
+          ProductPlace::kHead});
     d_norm = reduced("head.reduce_gradient", partial);
     writer_.await(x.ready);
     gemm({"head.weight_gradient", v, h, n, product_logits(), x.tensor, head.gradient,
-          op_flags::kTransposeA | op_flags::kAccumulate, ProductPlace::kWide});
+          op_flags::kTransposeA | op_flags::kAccumulate, ProductPlace::kHead});
   }
   writer_.await(d_norm.ready);
   std::vector<TensorId> gradients;

@@ -87,11 +87,14 @@ void TransformerStage::attention_tensors(const std::string& at, bool keep, Layer
   if (job_.flash_attention) {
     t.log_sum_exp = kept(keep, at + "log_sum_exp", score_rows, shape_.sequence, Format::kFp32);
   } else {
-    t.scores = kept(keep, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
+    const auto scores = [&](const char* name, Format format) {
+      return kept(keep, at + name, score_rows * shape_.sequence, shape_.sequence, format);
+    };
+    t.scores = scores("scores", traits_.wide_scores ? Format::kFp32 : compute_);
     if (dropout()) {
-      t.dropped_scores = {mask("scores.mask", score_rows * shape_.sequence, shape_.sequence),
-                          kept(keep, at + "scores.dropped", score_rows * shape_.sequence,
-                               shape_.sequence, compute_)};
+      t.dropped_scores = {scores("scores.mask", Format::kInt8), scores("scores.dropped", compute_)};
+    } else if (traits_.wide_scores) {
+      t.dropped_scores = {scores("scores.narrow", compute_)};
     }
   }
   t.attention = kept(keep, at + "attention", shape_.tokens, shape_.query_width, compute_);

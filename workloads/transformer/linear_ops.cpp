@@ -125,7 +125,9 @@ void TransformerStage::expert_gemm(const Product& p, std::int64_t part, const In
 }
 
 bool TransformerStage::is_narrow(ProductPlace place) const {
-  return products_ != compute_ && place != ProductPlace::kRouter && place != ProductPlace::kWide;
+  const bool head = traits_.narrow_head && !shape_.inference;
+  return products_ != compute_ && place != ProductPlace::kRouter && place != ProductPlace::kWide &&
+         (place != ProductPlace::kHead || head);
 }
 
 Repeated TransformerStage::repeated_in(ProductPlace place) const {
@@ -136,6 +138,7 @@ Repeated TransformerStage::repeated_in(ProductPlace place) const {
     case ProductPlace::kRouter:
       return shape_.sequence_parallel ? Repeated::kNothing : Repeated::kAll;
     case ProductPlace::kLayer:
+    case ProductPlace::kHead:
     case ProductPlace::kWide:
       break;
   }
@@ -204,8 +207,10 @@ void TransformerStage::set_narrow(TensorId values, bool narrow) {
   }
 }
 
-bool TransformerStage::is_narrow(const ParameterUse& use) const {
-  return products_ != compute_ && use.in_layer() && use.of_product;
+bool TransformerStage::is_narrow(const std::string& name, const ParameterUse& use) const {
+  return use.of_product && is_narrow(use.in_layer()          ? ProductPlace::kLayer
+                                     : name == head_weight() ? ProductPlace::kHead
+                                                             : ProductPlace::kWide);
 }
 
 bool TransformerStage::frees_weights() const {
@@ -232,7 +237,7 @@ void TransformerStage::quantise_weights() {
   std::int64_t all = 0;
   std::map<std::int64_t, std::int64_t> of_layer, made;  // elements, and those a pass over it casts
   for (const auto& [name, use] : parameters_.uses()) {
-    if (is_narrow(use)) {
+    if (is_narrow(name, use)) {
       const Tensor& weight = writer_.builder().tensor_at(parameter(name).weight);
       all += weight.elements();
       of_layer[use.unit] += weight.elements();
@@ -247,9 +252,9 @@ void TransformerStage::quantise_weights() {
     return;
   }
   const auto most_of = [](const std::map<std::int64_t, std::int64_t>& elements) {
-    return std::max_element(elements.begin(), elements.end(), [](const auto& a, const auto& b) {
-             return a.second < b.second;
-           })->second;
+    return std::max_element(elements.begin(), elements.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; })
+        ->second;
   };
   const std::int64_t most = most_of(made);
   if (gathers_narrow()) {
@@ -265,13 +270,16 @@ void TransformerStage::quantise_weights() {
 
 void TransformerStage::quantise_layer(std::int64_t layer) {
   dequantise_layer(layer);
-  if (!casts_each_pass()) {
-    return;
+  if (casts_each_pass()) {
+    quantise_unit(layer);
   }
+}
+
+void TransformerStage::quantise_unit(std::int64_t unit) {
   for (const auto& [name, use] : parameters_.uses()) {
     const TensorId weight = parameter(name).weight;
     const bool stored = writer_.builder().tensor_at(weight).format == products_;
-    if (is_narrow(use) && use.unit == layer && !stored) {
+    if (is_narrow(name, use) && use.unit == unit && !stored) {
       quantise("weights", weight);
     }
   }

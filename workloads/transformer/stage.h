@@ -341,7 +341,8 @@ class TransformerStage {
     kQueryKeyValue,  ///< by columns; some tensor ranks hold the same keys and values
     kWholeOnEach,    ///< by columns, and not split over tensor ranks
     kRouter,         ///< as wide as activations, and not split
-    kWide            ///< as wide as activations: head and adapters
+    kHead,           ///< as wide as activations unless the job says otherwise
+    kWide            ///< as wide as activations: adapters
   };
   struct Product {
     const char* name;
@@ -390,9 +391,10 @@ class TransformerStage {
   [[nodiscard]] bool keeps_narrow() const;
   void quantise_weights();
   void quantise_layer(std::int64_t layer);
+  void quantise_unit(std::int64_t unit);
   void dequantise_layer(std::int64_t layer);
   [[nodiscard]] bool is_narrow(ProductPlace place) const;
-  [[nodiscard]] bool is_narrow(const ParameterUse& use) const;
+  [[nodiscard]] bool is_narrow(const std::string& name, const ParameterUse& use) const;
   /// Tensors that an activation inside a product reads and writes beside its operands.
   struct InProduct {
     std::vector<TensorId> in = {}, out = {};
