@@ -253,6 +253,10 @@ constexpr PredictedOnly kPredictedOnly[]{
      [](const Job& j) { return when(experts(j) != nullptr && j.system.framework.probabilities_inside); }},
     {"formats.attention", "attention in a separate format", false, false, "leave it out",
      [](const Job& j) { return when(transformer(j) != nullptr && j.system.framework.fp8_attention); }},
+    {"formats.scores", "a softmax saved in a format of its own", false, false, "leave it out",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.system.framework.wide_scores); }},
+    {"formats.head", "a head in the format of narrow products", false, false, "leave it out",
+     [](const Job& j) { return when(transformer(j) != nullptr && j.system.framework.narrow_head); }},
     {"formats.activation", "saved inputs of activations in a format of their own", false, false, "leave it out",
      [](const Job& j) { return when(transformer(j) != nullptr && j.formats.activation); }},
     {"workload.pattern", "layers of one block or with a state", false, false, "choose a model of equal layers",
@@ -263,9 +267,11 @@ constexpr PredictedOnly kPredictedOnly[]{
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->output_gate); }},
     {"workload.dropout", "dropout", false, false, "set it to false",
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->dropout); }},
-    {"loss", "a loss on copies or in chunks of the logits", false, false, "set it to in_place",
+    {"loss", "a loss on copies, in chunks of the logits or with gradients that wait", false, false,
+     "set it to in_place",
      [](const Job& j) {
-       return when(transformer(j) != nullptr && (j.loss.kind != LossKind::kInPlace || j.loss.chunks > 1));
+       return when(transformer(j) != nullptr &&
+                   (j.loss.kind != LossKind::kInPlace || j.loss.chunks > 1 || j.loss.deferred > 0));
      }},
     {"lora", "adapters on frozen weights", false, false, "leave it out",
      [](const Job& j) { return when(transformer(j) != nullptr && j.lora); }},

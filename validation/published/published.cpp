@@ -262,25 +262,6 @@ Residuals residuals_of(const Scores& scores) {
   return residuals;
 }
 
-/// Over sources of many rows and of few alike.
-Group each_source_once(const Scores& of) {
-  std::map<std::string, Scores> sources;
-  for (const ScaledPrediction& s : where(of, [](const auto& s) { return s->skipped.empty(); })) {
-    sources[s->source].push_back(s);
-  }
-  std::vector<Row> rows;
-  double naive = 0;
-  for (const auto& [source, scores] : sources) {
-    const Group group = published_group(source, scores);
-    naive += group.baseline_mean;
-    rows.push_back({source, 1, 1 + std::copysign(group.errors.mean, group.errors.bias)});
-  }
-  Group all = group_of("runs: mean of each source, sources alike", rows, kConstantRate);
-  all.baseline_mean = naive / std::max<double>(1, static_cast<double>(rows.size()));
-  all.baseline_errors.reset();
-  return all;
-}
-
 }  // namespace
 
 std::optional<PublishedBasis> basis_named(std::string_view name) {
@@ -425,14 +406,9 @@ Suite validate_unseen(const std::vector<PublishedPrediction>& runs,
   Suite suite = by_source(scores);
   add("runs: all, no scalar", no_scalar, suite);
   add("runs: all", scores, suite);
-  suite.groups.push_back(each_source_once(scores));
   add("runs: steps", where(scores, [](const auto& s) { return s->row->hours_of == "steps"; }),
       suite);
   add("runs: whole runs", where(scores, [](const auto& s) { return s->row->hours_of == "run"; }),
-      suite);
-  add("runs: plan stated", where(scores, [](const auto& s) { return !s->row->plan_by_rule; }),
-      suite);
-  add("runs: plan by rule", where(scores, [](const auto& s) { return s->row->plan_by_rule; }),
       suite);
   const auto skipped =
       std::count_if(runs.begin(), runs.end(), [](const auto& p) { return !p.skipped.empty(); });

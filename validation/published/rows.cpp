@@ -104,7 +104,6 @@ PublishedRow read_row(const CsvTable& table, const Shapes& shapes) {
   }
   row.mfu /= 100;
   row.seconds = row.seconds > 0 ? row.seconds : row.mean_seconds;
-  row.plan_by_rule = text("recalled_fields").find("plan by rule") != std::string::npos;
   row.derived = text("iter_time_derived") == "1";
   if (const std::string sp = text("sp"); sp == "0" || sp == "1") {
     row.sequence_parallel = sp == "1";

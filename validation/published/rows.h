@@ -28,7 +28,6 @@ struct PublishedRow {
   std::string activations_on_host;  ///< "1": saved activations are kept on the host
   std::string notes, tag;           ///< free text; the release of the publication
   std::string hours_of;             ///< "run" or "steps" where the table has that column
-  bool plan_by_rule = false;        ///< its recalled_fields say that the source states no plan
   std::int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, ffn = 0, experts = 0, per_token = 0;
   std::int64_t head_dim = 0;
   std::int64_t dense_layers = 0, dense_ffn = 0, shared_experts = 0;  ///< with experts
