@@ -1,4 +1,4 @@
-#include "validation/from_traces.h"
+#include "validation/runtime.h"
 
 #include <fmt/format.h>
 
@@ -14,6 +14,7 @@
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
 #include "studies/fit/calibrate.h"
+#include "studies/fit/fit_traces.h"
 #include "studies/fit/linear_baseline.h"
 #include "studies/predict/predict.h"
 #include "studies/run/recorded_run.h"
@@ -104,11 +105,11 @@ std::vector<double> distances(const JobPoints& job, const JobPoints& other) {
 
 /// Draws jobs of one family with all bounds in turn, none shorter than 0.2 ms or longer than 0.4 s
 /// a step by rule of thumb, which stands in for the prediction at first.
-std::vector<RuntimeCase> draw_jobs(studies::CaseKind kind, std::size_t count, const System& system,
-                                   std::int64_t ranks, studies::Draw& draw,
-                                   std::vector<ExecutionGraph>& graphs) {
+RuntimeCases draw_jobs(studies::CaseKind kind, std::size_t count, const System& system,
+                       std::int64_t ranks, studies::Draw& draw,
+                       std::vector<ExecutionGraph>& graphs) {
   const std::size_t bounds = 4;
-  std::vector<RuntimeCase> cases;
+  RuntimeCases cases;
   for (std::size_t turn = 0; cases.size() < count; ++turn) {
     if (turn > 8 * (count + bounds)) {
       throw InputError("--ranks", fmt::format("{}: hardly any drawn job splits over them", ranks));
@@ -141,7 +142,7 @@ std::vector<RuntimeCase> draw_jobs(studies::CaseKind kind, std::size_t count, co
 }
 
 void trace_job(const RuntimeCase& c, const ExecutionGraph& graph,
-               const std::filesystem::path& folder, const FromTracesOptions& options,
+               const std::filesystem::path& folder, const ValidateRuntimeOptions& options,
                runtime::MpiSession& session) {
   runtime::RunOptions run;
   run.warmup = std::clamp<std::int64_t>(std::llround(0.05 / c.predicted), 4, 20);
@@ -213,95 +214,76 @@ std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
   return chosen;
 }
 
-FromTracesResult validate_from_traces(const FromTracesOptions& options,
-                                      runtime::MpiSession& session) {
-  FromTracesResult result;
+FromTraces validate_from_traces(const ValidateRuntimeOptions& options,
+                                runtime::MpiSession& session) {
+  FromTraces result;
   const System machine = studies::local_machine(session);
   studies::Draw draw(studies::Draw(options.seed).bits() ^ 0x7ace);
-  const double jobs = static_cast<double>(2 * (options.traces + options.cases));
-  double done = 0;
-  const auto progress = [&](const std::string& what) {
-    if (session.rank() == 0 && options.progress) {
-      options.progress(done++ / jobs, what);
-    }
-  };
   std::vector<double> told;
   for (const studies::CaseKind kind : {studies::CaseKind::kDlrm, studies::CaseKind::kTransformer}) {
-    FromTracesFamily family;
-    family.kind = kind;
-    std::vector<ExecutionGraph> graphs;
-    std::vector<RuntimeCase> drawn =
-        draw_jobs(kind, options.cases, machine, session.size(), draw, graphs);
-    std::vector<ExecutionGraph> candidate_graphs;
-    const std::vector<RuntimeCase> candidates =
+    std::vector<ExecutionGraph> graphs, candidate_graphs;
+    RuntimeCases drawn = draw_jobs(kind, options.cases, machine, session.size(), draw, graphs);
+    const RuntimeCases candidates =
         draw_jobs(kind, options.candidates, machine, session.size(), draw, candidate_graphs);
-    const std::vector<std::size_t> chosen = traces_for(graphs, candidate_graphs, options.traces);
     std::vector<std::filesystem::path> folders;
-    for (const std::size_t i : chosen) {
+    std::vector<std::string> traced;
+    for (const std::size_t i : traces_for(graphs, candidate_graphs, options.traced)) {
       const RuntimeCase& c = candidates[i];
-      progress("tracing " + c.job.workload.name);
-      folders.push_back(
-          options.folder /
-          fmt::format("{}-{}", kind == studies::CaseKind::kDlrm ? "dlrm" : "transformer", i));
-      family.traced.push_back(c.job.workload.name);
+      if (session.rank() == 0 && options.progress) {
+        options.progress(0, "tracing " + c.job.workload.name);
+      }
+      folders.push_back(options.traces / fmt::format("{}-{}", name_of(kind), i));
+      traced.push_back(c.job.workload.name);
       trace_job(c, candidate_graphs[i], folders.back(), options, session);
     }
+    result.fitted.push_back(
+        fmt::format("{} fitted on traces of: {}", name_of(kind), fmt::join(traced, "; ")));
+    System fitted;
     session.rank_zero_does([&] {
-      family.fit = studies::fit_traces(
-          folders, {.device = "local-cpu-core", .system = "local-cpu", .library = options.library});
+      fitted = studies::fit_traces(
+                   folders,
+                   {.device = "local-cpu-core", .system = "local-cpu", .library = options.library})
+                   .system;
     });
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       RuntimeCase& c = drawn[i];
       c.predicted = c.linear = 0;
       if (session.rank() == 0) {
         Job job = c.job;  // runs as drawn: its ranks must agree on the system, and this one is ours
-        job.system = family.fit.system;
+        job.system = fitted;
         const studies::StepPrediction p = studies::predict(job, graphs[i]);
         c.predicted = p.iteration.base();
         c.in_range = p.all_in_range;
-        c.linear = studies::linear_baseline(family.fit.system.device.fitted.at("baseline"),
+        c.linear = studies::linear_baseline(fitted.device.fitted.at("baseline"),
                                             studies::step_sample(graphs[i], seconds(1)))
                        .base();
       }
       told.push_back(c.predicted);
       result.cases.push_back(std::move(c));
     }
-    result.families.push_back(std::move(family));
-  }
-  if (session.rank() == 0 && options.predicted) {
-    options.predicted(result.cases);
   }
   told = session.maximum(told);  // how often a case runs follows from its prediction
-  ValidateRuntimeOptions run;
-  run.seed = options.seed;
-  for (std::size_t i = 0; i < result.cases.size(); ++i) {
-    RuntimeCase& c = result.cases[i];
-    c.predicted = told[i];
-    progress(c.job.workload.name);
-    measure_case(c, run, session);
-    if (session.rank() == 0 && options.predicted) {
-      options.predicted(result.cases);
-    }
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    result.cases[i].predicted = told[i];
   }
+  measure_cases(result.cases, options, session, [&] { return from_traces_suite(result); });
   return result;
 }
 
-Suite from_traces_suite(const FromTracesResult& result) {
-  Suite suite{.name = "runtime from traces", .bound = "mean <= 0.10", .pass = true};
-  for (const FromTracesFamily& family : result.families) {
-    const std::string name(family.kind == studies::CaseKind::kDlrm ? "dlrm" : "transformer");
-    const std::vector<RuntimeCase> cases =
-        where(result.cases, [&](const auto& c) { return c.kind == family.kind; });
+Suite from_traces_suite(const FromTraces& result) {
+  Suite suite{
+      .name = "runtime from traces", .bound = "mean <= 0.10", .pass = true, .notes = result.fitted};
+  for (const studies::CaseKind kind : {studies::CaseKind::kDlrm, studies::CaseKind::kTransformer}) {
+    const RuntimeCases cases = where(result.cases, [&](const auto& c) { return c.kind == kind; });
     for (const RuntimeCase& c : cases) {
       suite.rows.push_back(row_of(c, c.job.workload.name));
     }
-    suite.groups.push_back(
-        group_of_cases(name, cases, "linear regression on FLOPs and bytes of the same traces"));
-    suite.groups.back().hold_to({.mean = 0.10});
-    suite.groups.back().bound = suite.bound;
-    suite.pass = suite.pass && suite.groups.back().pass;
-    suite.notes.push_back(
-        fmt::format("{} fitted on traces of: {}", name, fmt::join(family.traced, "; ")));
+    Group& group = suite.groups.emplace_back(
+        group_of_cases(std::string(name_of(kind)), cases,
+                       "linear regression on FLOPs and bytes of the same traces"));
+    group.hold_to({.mean = 0.10});
+    group.bound = suite.bound;
+    suite.pass = suite.pass && group.pass;
   }
   return suite;
 }

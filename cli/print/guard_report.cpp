@@ -8,6 +8,7 @@
 
 #include "cli/print/human.h"
 #include "cli/print/terminal_text.h"
+#include "cli/report/svg.h"
 
 namespace stepcast::cli {
 namespace {
@@ -98,9 +99,9 @@ std::string sensitivity(const GuardResult& r) {
   if (r.times.empty() || !(r.power.all_ops < kNever)) {
     return {};
   }
-  std::string text =
-      fmt::format("Smallest detectable slowdown (95 % power, {} false alarms): GPU time {}, step {}",
-                  percent(r.false_alarms), seen_from(r.power.all_ops), seen_from(r.power.step));
+  std::string text = fmt::format(
+      "Smallest detectable slowdown (95 % power, {} false alarms): GPU time {}, step {}",
+      percent(r.false_alarms), seen_from(r.power.all_ops), seen_from(r.power.step));
   if (!r.power.worst.empty()) {
     text += fmt::format(", typical op {}, noisiest op ({}) {}", seen_from(r.power.one_op),
                         short_text(r.power.worst), seen_from(r.power.worst_op));
@@ -123,27 +124,10 @@ std::string title(const GuardedTime& t) {
 }
 
 /// Text safe inside XML, attributes included.
-std::string xml(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return safe;
+std::string xml(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20; }, ' ');
+  return report::svg::escaped(text);
 }
 
 /// Text safe inside a Markdown table.
@@ -159,10 +143,10 @@ std::string markdown_cell(const std::string& text) {
 }
 
 std::string message(const GuardedTime& t) {
-  return fmt::format(
-      "{} -> {} per step ({}; {} beyond all ops; noise {}, {} of the slowdown){}{}",
-      human(t.before), human(t.after), percent_signed(plain_change(t)), percent_signed(t.change),
-      percent(t.noise), percent(t.share), t.note.empty() ? "" : "; ", t.note);
+  return fmt::format("{} -> {} per step ({}; {} beyond all ops; noise {}, {} of the slowdown){}{}",
+                     human(t.before), human(t.after), percent_signed(plain_change(t)),
+                     percent_signed(t.change), percent(t.noise), percent(t.share),
+                     t.note.empty() ? "" : "; ", t.note);
 }
 
 /// Times people read: those that moved; programs get all.
@@ -174,23 +158,22 @@ DataTable times_table(const GuardResult& r, const char* heading, bool GuardedTim
   using T = GuardedTime;
   return table_of(
       "times", heading,
-      Columns<T>{
-          {"op", "", [](auto& t) { return short_name(t.name); }},
-          {"kind", "", &T::kind, kLeft | kMinor},
-          {"phase", "", &T::phase, kLeft | kMinor},
-          {"before_s", "before", &T::before},
-          {"after_s", "after", &T::after},
-          {"plain_change", "change", [](auto& t) { return signed_share(plain_change(t)); }},
-          {"change", "beyond all ops", [](auto& t) { return signed_share(t.change); }},
-          {"noise", "", [](auto& t) { return share(t.noise); }},
-          {"detects", "", &T::detects, kInJson},
-          {"share_of_regression", "of the slowdown",
-           [](auto& t) {
-             return Cell{share_of(t), t.share};
-           }},
-          {"regressed", "", &T::regressed, kInJson},
-          {"improved", "", &T::improved, kInJson},
-          {"note", "", &T::note, kInJson}},
+      Columns<T>{{"op", "", [](auto& t) { return short_name(t.name); }},
+                 {"kind", "", &T::kind, kLeft | kMinor},
+                 {"phase", "", &T::phase, kLeft | kMinor},
+                 {"before_s", "before", &T::before},
+                 {"after_s", "after", &T::after},
+                 {"plain_change", "change", [](auto& t) { return signed_share(plain_change(t)); }},
+                 {"change", "beyond all ops", [](auto& t) { return signed_share(t.change); }},
+                 {"noise", "", [](auto& t) { return share(t.noise); }},
+                 {"detects", "", &T::detects, kInJson},
+                 {"share_of_regression", "of the slowdown",
+                  [](auto& t) {
+                    return Cell{share_of(t), t.share};
+                  }},
+                 {"regressed", "", &T::regressed, kInJson},
+                 {"improved", "", &T::improved, kInJson},
+                 {"note", "", &T::note, kInJson}},
       times, chosen == nullptr ? kInJson : kInText);
 }
 
@@ -244,7 +227,7 @@ DataTable changes_table(const GuardResult& r) {
 }  // namespace
 
 void add_guard(const GuardResult& r, Report& report) {
-  report.line(verdict(r), r.verdict() == GuardResult::Verdict::kPass ? Meaning::kGood
+  report.line(verdict(r), r.verdict() == GuardResult::Verdict::kPass        ? Meaning::kGood
                           : r.verdict() == GuardResult::Verdict::kRegressed ? Meaning::kBad
                                                                             : Meaning::kWarning);
   report.facts({{"pass", r.pass()},
@@ -291,8 +274,7 @@ void add_guard(const GuardResult& r, Report& report) {
 }
 
 std::string guard_junit(const GuardResult& r, bool cannot_judge_passes) {
-  const bool judged =
-      cannot_judge_passes || r.verdict() != GuardResult::Verdict::kCannotJudge;
+  const bool judged = cannot_judge_passes || r.verdict() != GuardResult::Verdict::kCannotJudge;
   const std::size_t failures = regressions(r) + failures_of_structure(r) + (judged ? 0 : 1);
   // Every change of structure is a failed case; without one, a single case says that it held.
   const std::size_t cases =

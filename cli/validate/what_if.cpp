@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "cli/print/human.h"
-#include "cli/support/console.h"
 #include "cli/support/progress.h"
 #include "cli/support/run_command.h"
 #include "cli/validate/validate.h"
@@ -160,7 +159,8 @@ class WhatIfRuns {
 
 }  // namespace
 
-int validate_what_if(const ValidateOptions& options, Context& context) {
+std::optional<validation::Suite> validate_what_if(const ValidateOptions& options,
+                                                  Context& context) {
   Progress progress("validating");
   const std::int64_t count = options.count.value_or(36);
   const WhatIfRuns runs(context, options.seed);
@@ -185,8 +185,7 @@ int validate_what_if(const ValidateOptions& options, Context& context) {
   group.bound = suite.bound;
   suite.groups.push_back(std::move(group));
   suite.notes.push_back(fmt::format("sign of the change right in {} of {}", signs, count));
-  print_suites({suite}, options.format, answer());
-  return suite.pass ? 0 : 1;
+  return suite;
 }
 
 }  // namespace stepcast::cli
