@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -80,27 +81,23 @@ JobPoints points_of(const ExecutionGraph& graph) {
   return points;
 }
 
-/// For every op of `job` in order: distance to the nearest op of its key in `other`, weighted.
-std::vector<double> distances(const JobPoints& job, const JobPoints& other) {
+/// Adds for every op of `job` in order: distance to the nearest op of its key in `other`, weighted.
+void add_distances(const JobPoints& job, const JobPoints& other, std::vector<double>& to) {
   constexpr double kNeverSeen = 8;
-  std::vector<double> out;
+  const std::vector<OpPoint> none;
   for (const auto& [key, points] : job) {
-    const auto seen = other.find(key);
+    const auto at = other.find(key);
+    const std::vector<OpPoint>& seen = at != other.end() ? at->second : none;
     for (const OpPoint& p : points) {
       double nearest = kNeverSeen;
-      if (seen != other.end()) {
-        for (const OpPoint& q : seen->second) {
-          double distance = 0;
-          for (std::size_t k = 0; k < p.at.size(); ++k) {
-            distance += std::abs(p.at[k] - q.at[k]);
-          }
-          nearest = std::min(nearest, distance);
-        }
+      for (const OpPoint& q : seen) {
+        nearest = std::min(
+            nearest, std::inner_product(p.at.begin(), p.at.end(), q.at.begin(), 0.0, std::plus<>(),
+                                        [](double x, double y) { return std::abs(x - y); }));
       }
-      out.push_back(nearest * p.share);
+      to.push_back(nearest * p.share);
     }
   }
-  return out;
 }
 
 /// Draws jobs of one family with all bounds in turn, none shorter than 0.2 ms or longer than 0.4 s
@@ -161,27 +158,25 @@ std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
                                     std::size_t wanted) {
   const std::size_t n = candidates.size();
   STEPCAST_CHECK(wanted >= 1 && wanted <= n, "{} of {} candidates", wanted, n);
-  std::vector<std::vector<std::vector<double>>> unseen(jobs.size());  // [job][candidate][op]
-  std::vector<JobPoints> points;
-  for (const ExecutionGraph& graph : candidates) {
-    points.push_back(points_of(graph));
+  std::vector<JobPoints> wanted_points;
+  for (const ExecutionGraph& graph : jobs) {
+    wanted_points.push_back(points_of(graph));
   }
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const JobPoints job = points_of(jobs[i]);
-    for (const JobPoints& candidate : points) {
-      unseen[i].push_back(distances(job, candidate));
+  std::vector<std::vector<double>> unseen(n);  // by candidate, of each op of all jobs
+  for (std::size_t i = 0; i < n; ++i) {
+    const JobPoints candidate = points_of(candidates[i]);
+    for (const JobPoints& job : wanted_points) {
+      add_distances(job, candidate, unseen[i]);
     }
   }
   const auto cost = [&](const std::vector<std::size_t>& chosen) {
     double sum = 0;
-    for (const auto& job : unseen) {
-      for (std::size_t op = 0; op < job.front().size(); ++op) {
-        double nearest = std::numeric_limits<double>::infinity();
-        for (const std::size_t j : chosen) {
-          nearest = std::min(nearest, job[j][op]);
-        }
-        sum += nearest;
+    for (std::size_t op = 0; op < unseen.front().size(); ++op) {
+      double nearest = std::numeric_limits<double>::infinity();
+      for (const std::size_t i : chosen) {
+        nearest = std::min(nearest, unseen[i][op]);
       }
+      sum += nearest;
     }
     return sum;
   };

@@ -62,31 +62,33 @@ std::string canonical(const Job& job, const EmbeddingPlan& plan) {
 
 PlanTable table_as(const Job& job, const EmbeddingTable& table, ShardingKind kind,
                    std::int64_t place) {
-  const auto ranks = job.devices;
+  const std::int64_t ranks = job.devices;
   const std::int64_t node = workloads::node_size(job);
+  const bool columns = kind == ShardingKind::kColumnWise;
+  const std::int64_t parts = !columns ? 1 : table.dim % ranks == 0 ? ranks : 2;
+  const auto [first, count] =
+      columns || kind == ShardingKind::kTableWise ? std::pair(place, std::int64_t{1})
+      : kind == ShardingKind::kTableRowWise       ? std::pair(place / node * node, node)
+                                                  : std::pair(std::int64_t{0}, ranks);
   PlanTable out;
   out.name = table.name;
-  const std::array<std::int64_t, 2> all{0, table.dim};
-  switch (kind) {
-    case ShardingKind::kTableWise:
-      out.shards.push_back(workloads::shard_on(table, kind, place, 1, all));
-      break;
-    case ShardingKind::kTableRowWise:
-      out.shards.push_back(workloads::shard_on(table, kind, place / node * node, node, all));
-      break;
-    case ShardingKind::kColumnWise: {
-      const std::int64_t parts = table.dim % ranks == 0 ? ranks : 2;
-      for (std::int64_t p = 0; p < parts; ++p) {
-        out.shards.push_back(
-            workloads::shard_on(table, kind, (place + p) % ranks, 1,
-                                {table.dim / parts * p, table.dim / parts * (p + 1)}));
-      }
-      break;
-    }
-    default:
-      out.shards.push_back(workloads::shard_on(table, kind, 0, ranks, all));
+  for (std::int64_t p = 0; p < parts; ++p) {
+    out.shards.push_back(workloads::shard_on(table, kind, (first + p) % ranks, count,
+                                             {table.dim / parts * p, table.dim / parts * (p + 1)}));
   }
   return out;
+}
+
+/// Each table by a kind of sharding and a place, chosen one after the other.
+template <class Choose>
+EmbeddingPlan each_table(const Job& job, const Choose& choose) {
+  EmbeddingPlan plan = workloads::empty_plan(job);
+  const auto& tables = tables_of(job);
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const auto [kind, place] = choose(static_cast<std::int64_t>(t), tables[t]);
+    plan.tables[t] = table_as(job, tables[t], kind, place);
+  }
+  return plan;
 }
 
 /// Tables of at most `replicated` rows on every rank; those wider than `whole` columns by `wide`;
@@ -118,24 +120,26 @@ EmbeddingPlan mix(const Job& job, std::int64_t replicated, std::int64_t whole, S
 }
 
 EmbeddingPlan random_mix(const Job& job, studies::Draw& draw, bool calibration) {
-  EmbeddingPlan plan = workloads::empty_plan(job);
-  const auto& tables = tables_of(job);
-  for (std::size_t t = 0; t < tables.size(); ++t) {
+  return each_table(job, [&](std::int64_t, const EmbeddingTable& table) {
     const std::int64_t place = draw.integer(0, job.devices - 1);
     const std::int64_t choice = draw.integer(0, 9);
     ShardingKind kind = ShardingKind::kTableWise;
     if (choice == 5 || choice == 6) {
       kind = ShardingKind::kRowWise;
     } else if (choice == 7 || (choice == 8 && calibration)) {
-      kind = tables[t].rows <= 4000 ? ShardingKind::kDataParallel : ShardingKind::kTableWise;
+      kind = table.rows <= 4000 ? ShardingKind::kDataParallel : ShardingKind::kTableWise;
     } else if (choice == 8) {
       kind = ShardingKind::kTableRowWise;
     } else if (choice == 9 && !calibration) {
       kind = ShardingKind::kColumnWise;
     }
-    plan.tables[t] = table_as(job, tables[t], kind, place);
-  }
-  return plan;
+    return std::pair(kind, place);
+  });
+}
+
+EmbeddingPlan every_table(const Job& job, ShardingKind kind) {
+  return each_table(
+      job, [&](std::int64_t t, const EmbeddingTable&) { return std::pair(kind, t % job.devices); });
 }
 
 constexpr std::int64_t kNoTable = std::int64_t{1} << 30;  // columns: none is that wide
@@ -158,15 +162,6 @@ EmbeddingPlan random_tables(const Job& job, std::uint64_t seed) {
     cost.push_back(static_cast<double>(next_split_mix(seed) % 1000000));
   }
   return planner::place_whole_tables(job, order, cost);
-}
-
-EmbeddingPlan every_table(const Job& job, ShardingKind kind) {
-  EmbeddingPlan plan = workloads::empty_plan(job);
-  const auto& tables = tables_of(job);
-  for (std::size_t t = 0; t < tables.size(); ++t) {
-    plan.tables[t] = table_as(job, tables[t], kind, static_cast<std::int64_t>(t) % job.devices);
-  }
-  return plan;
 }
 
 }  // namespace
