@@ -12,32 +12,10 @@
 namespace stepcast::cli {
 namespace {
 
-/// A suite either gives rows and groups, to be printed with those of others, or runs alone.
-struct SuiteEntry {
-  const char* name;
-  const char* data;  ///< what --data must be; null where none is needed
-  validation::Suite (*score)(const ValidateOptions&, const Context&) = nullptr;
-  int (*run)(const ValidateOptions&, Context&) = nullptr;
-};
-
-int traces_or_what_if(const ValidateOptions& options, Context& context) {
-  return options.run ? validate_what_if(options, context) : validate_traces(options, context);
-}
-
-const std::vector<SuiteEntry> kSuites{
-    {"published", "a table with the columns of data/llm/published.csv", score_published},
-    {"dlrm", "the folder of mlperf_step_times.csv, or a file like it", score_dlrm},
-    {"kernels", "the folder of measured kernels, or a file of them", score_kernels},
-    {"collectives", "the folder of measured collectives, or a file of them", score_collectives},
-    {"memory", "the folder of golden.csv and cases/", score_memory},
-    {"traces", nullptr, nullptr, traces_or_what_if},
-    {"runtime", nullptr, nullptr, validate_runtime},
-    {"plans", nullptr, nullptr, validate_plans}};
-
 std::vector<std::string> names_of(bool alone_too) {
   std::vector<std::string> names;
-  for (const SuiteEntry& entry : kSuites) {
-    if (alone_too || entry.run == nullptr) {
+  for (const SuiteEntry& entry : validation_suites()) {
+    if (alone_too || !entry.alone) {
       names.emplace_back(entry.name);
     }
   }
@@ -45,13 +23,13 @@ std::vector<std::string> names_of(bool alone_too) {
 }
 
 const SuiteEntry& suite_named(const std::string& name) {
-  return *std::find_if(kSuites.begin(), kSuites.end(),
+  return *std::find_if(validation_suites().begin(), validation_suites().end(),
                        [&](const SuiteEntry& entry) { return entry.name == name; });
 }
 
-int validate(const ValidateOptions& options, Context& context) {
+void validate(const ValidateOptions& options, Context& context) {
   for (const std::string& name : options.suites) {  // before anything is measured
-    if (options.suites.size() > 1 && suite_named(name).run != nullptr) {
+    if (options.suites.size() > 1 && suite_named(name).alone) {
       throw InputError(name, fmt::format("runs alone; expected one suite, or several of: {}; "
                                          "validate it in a separate call",
                                          fmt::join(names_of(false), ", ")));
@@ -60,16 +38,18 @@ int validate(const ValidateOptions& options, Context& context) {
   std::vector<validation::Suite> suites;
   for (const std::string& name : options.suites) {
     const SuiteEntry& entry = suite_named(name);
-    if (entry.run != nullptr) {
-      return entry.run(options, context);
-    }
-    if (options.data.empty()) {
+    if (entry.data != nullptr && options.data.empty()) {
       throw InputError("--data", fmt::format("is needed: {}", entry.data));
     }
-    suites.push_back(entry.score(options, context));
+    if (auto suite = entry.run(options, context)) {
+      suites.push_back(std::move(*suite));
+    }
   }
-  print_suites(suites, options.format, answer());
-  return std::all_of(suites.begin(), suites.end(), [](const auto& s) { return s.pass; }) ? 0 : 1;
+  if (!suites.empty()) {
+    print_suites(suites, options.format, answer());
+    context.exit_code =
+        std::all_of(suites.begin(), suites.end(), [](const auto& s) { return s.pass; }) ? 0 : 1;
+  }
 }
 
 }  // namespace
@@ -134,7 +114,7 @@ void add_validate(CLI::App& app, Context& context) {
   add("--save-system", o.save_system, "plans: where the calibrated system is written, for --system")
       ->check(output_file());
   add_format_option(*command, o.format);
-  command->callback([options, &context] { context.exit_code = validate(*options, context); });
+  command->callback([options, &context] { validate(*options, context); });
 }
 
 }  // namespace stepcast::cli

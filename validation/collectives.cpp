@@ -2,270 +2,182 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <map>
 #include <set>
 #include <tuple>
 
 #include "core/error.h"
-#include "models/collectives/collective_form.h"
-#include "models/cost_model.h"
 #include "models/fit/fit.h"
 #include "models/fit/points.h"
 #include "models/kernels/transfer.h"
-#include "validation/models.h"
+#include "validation/held_out.h"
 
 namespace stepcast::validation {
 namespace {
 
-using models::CostModel;
-using models::MeasuredCollective;
-using models::MeasuredTable;
-using Indices = std::vector<std::uint32_t>;
+struct Collectives : HeldOut<Collectives> {
+  using HeldOut::HeldOut;
+  static constexpr const char* kName = "collectives";
+  static constexpr const char* kUnknown = "no system of this name; give --system";
+  static constexpr const char* kNoSource = "no other system has rows of this kind";
+  static constexpr std::size_t kFewest = 0;
 
-/// Rows that are fitted together: of one system and stack. Only those of `own` are scored; the
-/// others were taken inside one machine of the same device.
-struct Unit {
-  std::string system, framework, variant;
-  Indices own, others;
-};
-
-class CollectiveValidation {
- public:
-  CollectiveValidation(const MeasuredTable& table, const ModelFacts& facts,
-                       const ValidateModelsOptions& options)
-      : table_(table), facts_(facts), options_(options) {}
-
-  Suite run() {
-    result_.name = "collectives";
-    find_units();
-    for (const Unit& unit : units_) {
-      const auto system = facts_.systems.find(unit.system);
-      if (system == facts_.systems.end()) {
-        for (const std::uint32_t i : unit.own) {
-          group_of(i).skip(id_of(i), row(i).time.base(), "no system of this name; give --system");
-        }
-        continue;
-      }
-      score_unit(unit, system->second);
-    }
-    add_machine_summaries();
-    for (auto& [key, group] : groups_) {
-      add_group(std::move(group), options_, result_);
-    }
-    close_suite(options_, result_);
-    return std::move(result_);
+  using CollectiveRow = models::MeasuredTable::CollectiveRow;
+  const CollectiveRow& row(std::uint32_t i) const { return table_.collectives[i]; }
+  bool across(std::uint32_t i) const { return row(i).ranks > row(i).ranks_per_machine; }
+  models::MeasuredCollective as_fitted(std::uint32_t i, const System& system) const {
+    return models::measured_collectives(table_, system, {&i, 1}).front();
   }
 
- private:
-  [[nodiscard]] const MeasuredTable::CollectiveRow& row(std::uint32_t i) const {
-    return table_.collectives[i];
-  }
-  [[nodiscard]] static bool across(const MeasuredTable::CollectiveRow& r) {
-    return r.ranks > r.ranks_per_machine;
-  }
-
-  /// All kinds and formats measured inside one machine, by system and stack.
-  void add_machine_summaries() {
-    std::map<std::pair<std::string, std::string>, std::vector<const ScoredGroup*>> machines;
-    for (const auto& [key, group] : groups_) {
-      if (!key.across_machines && key.variant.empty()) {
-        machines[{key.device, key.framework}].push_back(&group);
-      }
-    }
-    for (const auto& [where, groups] : machines) {
-      add_summary(fmt::format("one machine, all kinds / {} / {}{}", where.first, where.second,
-                              groups.front()->note),
-                  groups, bar_of_machine(where.second, options_), result_);
-    }
-  }
-
-  void find_units() {
+  /// Rows of one system and framework; beside them those inside one machine of the same device.
+  std::vector<Unit> units() const {
     std::map<std::tuple<std::string, std::string, std::string>, Unit> units;
     for (std::uint32_t i = 0; i < table_.collectives.size(); ++i) {
-      const models::Testbed& t = table_.testbed(row(i).origin);
-      if ((options_.device.empty() || options_.device == t.device) &&
-          t.framework.rfind(options_.framework, 0) == 0) {
-        Unit& unit = units[{t.system, t.framework, t.variant}];
-        unit.system = t.system;
-        unit.framework = t.framework;
-        unit.variant = t.variant;
+      const GroupKey key = key_of(i);
+      if ((options_.device.empty() || options_.device == table_.testbed(row(i).origin).device) &&
+          key.framework.starts_with(options_.framework)) {
+        Unit& unit = units[{key.device, key.framework, key.variant}];
+        unit.key = key;
         unit.own.push_back(i);
       }
     }
+    std::vector<Unit> all;
     for (auto& [key, unit] : units) {
       const bool several = std::any_of(unit.own.begin(), unit.own.end(),
-                                       [this](std::uint32_t i) { return across(row(i)); });
-      const auto facts = facts_.systems.find(unit.system);
-      if (several && facts != facts_.systems.end() && unit.framework.rfind("nccl", 0) == 0) {
+                                       [this](std::uint32_t i) { return across(i); });
+      const auto facts = facts_.systems.find(unit.key.device);
+      if (several && facts != facts_.systems.end() && unit.key.framework.starts_with("nccl")) {
         for (const std::uint32_t i : models::find_collectives(table_, facts->second)) {
           const models::Testbed& t = table_.testbed(row(i).origin);
-          if (t.framework.rfind("nccl", 0) == 0 && t.system != unit.system) {
+          if (t.framework.starts_with("nccl") && t.system != unit.key.device) {
             unit.others.push_back(i);
           }
         }
       }
-      units_.push_back(std::move(unit));
+      all.push_back(std::move(unit));
     }
+    return all;
   }
 
-  [[nodiscard]] std::string id_of(std::uint32_t i) const {
-    const MeasuredTable::CollectiveRow& r = row(i);
-    return fmt::format("{} {:.0f} B {} ranks{} {} @ {}", name_of(r.kind), r.bytes, r.ranks,
-                       across(r) ? fmt::format(", {} per machine", r.ranks_per_machine) : "",
-                       name_of(r.format), table_.place(r.origin));
+  Measurement measured(std::uint32_t i) const { return {row(i).origin, row(i).time.base()}; }
+
+  GroupKey key_of(std::uint32_t i) const {
+    const models::Testbed& t = table_.testbed(row(i).origin);
+    return {row(i).kind, row(i).format, std::string(name_of(row(i).kind)), t.system,
+            t.framework, t.variant,     across(i) ? "across machines" : ""};
   }
 
-  ScoredGroup& group_of(std::uint32_t i) {
-    const MeasuredTable::CollectiveRow& r = row(i);
-    const models::Testbed& t = table_.testbed(r.origin);
-    const GroupKey key{r.kind,    r.format, std::string(name_of(r.kind)), t.system, t.framework,
-                       t.variant, across(r)};
-    ScoredGroup& group = groups_[key];
-    group.key = key;
-    return group;
+  std::string shape_of(std::uint32_t i) const {
+    const CollectiveRow& r = row(i);
+    return fmt::format("{} {:.0f} B {} ranks{} {}", name_of(r.kind), r.bytes, r.ranks,
+                       across(i) ? fmt::format(", {} per machine", r.ranks_per_machine) : "",
+                       name_of(r.format));
   }
 
-  /// Sets of rows held out together, by row of the unit: a fold, or -1 for rows that are always
-  /// fitted.
-  [[nodiscard]] std::vector<std::int64_t> folds(const Indices& own) const {
-    std::vector<std::int64_t> fold(own.size(), -1);
-    if (options_.holdout == Holdout::kRanks) {
-      std::set<std::int64_t> counts;
-      for (const std::uint32_t i : own) {
-        counts.insert(row(i).ranks);
-      }
-      for (std::size_t r = 0; r < own.size(); ++r) {
-        const std::int64_t n = row(own[r]).ranks;
-        fold[r] = n > *counts.begin() && n < *counts.rbegin() ? n : -1;
-      }
-      return fold;
-    }
+  std::optional<System> system_of(const GroupKey& key) const {
+    const auto system = facts_.systems.find(key.device);
+    return system == facts_.systems.end() ? std::nullopt : std::optional(system->second);
+  }
+  std::string impossible(std::uint32_t i, const System& system) const {
+    return models::impossible_on(system, as_fitted(i, system));
+  }
+
+  std::vector<std::int64_t> folds(const Indices& rows) const {
+    std::vector<std::int64_t> fold(rows.size(), -1);
     if (options_.holdout == Holdout::kRows) {
-      return models::folds_of(fold, options_.folds);
+      return models::folds_of(fold, 4);
     }
-    // Every other size of each curve: its neighbours on both sides stay.
-    std::map<std::tuple<OpKind, Format, std::int64_t, std::int64_t, std::uint32_t>,
-             std::set<double>>
-        sizes;
-    const auto curve = [this](std::uint32_t i) {
-      const MeasuredTable::CollectiveRow& c = row(i);
-      return std::tuple(c.kind, c.format, c.ranks, c.ranks_per_machine, c.origin.testbed);
+    // Rank counts between the least and the largest; or every other size of each curve, whose
+    // neighbours on both sides stay.
+    const bool ranks = options_.holdout == Holdout::kRanks;
+    const auto curve = [&](std::uint32_t i) {
+      const CollectiveRow& c = row(i);
+      return ranks ? std::tuple(OpKind{}, Format{}, std::int64_t{0}, std::int64_t{0}, 0U)
+                   : std::tuple(c.kind, c.format, c.ranks, c.ranks_per_machine, c.origin.testbed);
     };
-    for (const std::uint32_t i : own) {
-      sizes[curve(i)].insert(row(i).bytes);
+    const auto place = [&](std::uint32_t i) {
+      return ranks ? static_cast<double>(row(i).ranks) : row(i).bytes;
+    };
+    std::map<decltype(curve(0)), std::set<double>> places;
+    for (const std::uint32_t i : rows) {
+      places[curve(i)].insert(place(i));
     }
-    for (std::size_t r = 0; r < own.size(); ++r) {
-      const std::set<double>& of = sizes[curve(own[r])];
-      fold[r] = std::distance(of.begin(), of.find(row(own[r]).bytes)) % 2;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const std::set<double>& of = places[curve(rows[r])];
+      const double at = place(rows[r]);
+      fold[r] = !ranks                                  ? std::distance(of.begin(), of.find(at)) % 2
+                : at > *of.begin() && at < *of.rbegin() ? std::llround(at)
+                                                        : -1;
     }
     return fold;
   }
 
-  [[nodiscard]] models::FitOptions fit_options() const {
-    models::FitOptions fit;
-    fit.folds = 1;
-    fit.max_rows = options_.max_rows;
-    fit.max_points = options_.form_only ? 0 : options_.max_points;
-    return fit;
-  }
-
-  [[nodiscard]] FittedModels fit(const System& system, const Indices& rows) const {
-    return models::fit_collectives(
+  System fitted(System system, const Indices& rows, const models::FitOptions& options) const {
+    system.fitted = models::fit_collectives(
         system, models::measured_collectives(table_, system, rows),
-        system.host.shares_core ? "collective.knee" : "collective.fabric", fit_options());
+        system.host.shares_core ? "collective.knee" : "collective.fabric", options);
+    return system;
   }
 
-  [[nodiscard]] static CostModel cost_of(System system, FittedModels fitted) {
-    system.fitted = std::move(fitted);
-    return {system, {}};
+  models::Prediction predicted(std::uint32_t i, const models::CostModel& cost) const {
+    const models::MeasuredCollective m = as_fitted(i, *system_);
+    Op op;
+    op.kind = m.kind;
+    op.format = m.format;
+    op.shape[0] = std::llround(m.bytes * 8 / bits_per_element(m.format, 1));
+    return cost.collective(op, m.group);
   }
 
-  void score_unit(const Unit& unit, const System& system) {
-    Indices own;
-    const auto measured = models::measured_collectives(table_, system, unit.own);
-    for (std::size_t r = 0; r < unit.own.size(); ++r) {
-      const std::string reason = models::impossible_on(system, measured[r]);
-      if (reason.empty()) {
-        own.push_back(unit.own[r]);
-      } else {
-        group_of(unit.own[r]).skip(id_of(unit.own[r]), measured[r].time.base(), reason);
-      }
-    }
-    if (options_.holdout == Holdout::kDevice) {
-      transfer(unit, own, system);
-      return;
-    }
-    const std::vector<std::int64_t> fold = folds(own);
-    const std::set<std::int64_t> all(fold.begin(), fold.end());
-    for (const std::int64_t held : all) {
-      if (held < 0) {
-        continue;
-      }
-      Indices kept = unit.others;
-      Indices out;
-      for (std::size_t r = 0; r < own.size(); ++r) {
-        (fold[r] == held ? out : kept).push_back(own[r]);
-      }
-      score(out, system, cost_of(system, fit(system, kept)));
-    }
-    for (std::size_t r = 0; r < own.size(); ++r) {
-      if (fold[r] < 0 && all.size() == 1) {
-        group_of(own[r]).skip(id_of(own[r]), row(own[r]).time.base(),
-                              "no rank count between a smaller and a larger one was measured");
-      }
-    }
-  }
-
-  void score(const Indices& rows, const System& system, const CostModel& cost) {
-    const CostModel naive = cost_of(system, {});
-    const auto measured = models::measured_collectives(table_, system, rows);
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      const MeasuredCollective& m = measured[r];
-      Op op;
-      op.kind = m.kind;
-      op.format = m.format;
-      op.shape[0] = std::llround(m.bytes * 8 / bits_per_element(m.format, 1));
-      const models::Prediction p = cost.collective(op, m.group);
-      group_of(rows[r]).rows.push_back({.id = id_of(rows[r]),
-                                        .measured = m.time.base(),
-                                        .predicted = p.time.base(),
-                                        .naive = naive.collective(op, m.group).time.base(),
-                                        .in_range = p.in_range});
-    }
-  }
-
-  /// Constants of the other system measured with most of these kinds, by the rule of
-  /// models/kernels/transfer.h; no scalar.
-  void transfer(const Unit& unit, const Indices& own, const System& system) {
+  /// Constants of the other system measured with most of these kinds; no scalar.
+  const Unit* source_of(const Unit& unit) const {
     const Unit* source = nullptr;
     for (const Unit& u : units_) {
-      const bool usable = u.system != unit.system && facts_.systems.contains(u.system) &&
-                          u.variant == unit.variant &&
-                          u.framework.substr(0, 4) == unit.framework.substr(0, 4);
+      const bool usable = u.key.device != unit.key.device &&
+                          facts_.systems.contains(u.key.device) &&
+                          u.key.variant == unit.key.variant &&
+                          u.key.framework.substr(0, 4) == unit.key.framework.substr(0, 4);
       if (usable && (source == nullptr || u.own.size() > source->own.size())) {
         source = &u;
       }
     }
-    if (source == nullptr) {
-      for (const std::uint32_t i : own) {
-        group_of(i).skip(id_of(i), row(i).time.base(), "no other system has rows of this kind");
-      }
-      return;
-    }
-    System from = facts_.systems.at(source->system);
-    from.fitted = fit(from, source->own);
-    score(own, system, cost_of(system, models::transferred(from, system)));
-    for (const std::uint32_t i : own) {
-      group_of(i).note = fmt::format(" / constants of {}", source->system);
+    return source;
+  }
+
+  void transfer(const Unit& source, const Indices& rows) {
+    System to = *system_;
+    to.fitted = models::transferred(
+        fitted(*system_of(source.key), source.own, fit_options(options_.max_points)), to);
+    const models::CostModel cost(to, {});
+    for (const std::uint32_t i : rows) {
+      score(i, cost);
     }
   }
-  const MeasuredTable& table_;
-  const ModelFacts& facts_;
-  const ValidateModelsOptions& options_;
-  std::vector<Unit> units_;
-  std::map<GroupKey, ScoredGroup> groups_;
-  Suite result_;
+
+  /// All kinds and formats measured inside one machine, by system and framework.
+  void summarise() {
+    std::map<std::pair<std::string, std::string>, Scored> machines;
+    for (const auto& [key, group] : groups_) {
+      if (key.apart.empty() && key.variant.empty()) {
+        Scored& all = machines[{key.device, key.framework}];
+        all.note = all.rows.empty() ? group.note : all.note;
+        all.rows.insert(all.rows.end(), group.rows.begin(), group.rows.end());
+      }
+    }
+    for (const auto& [where, all] : machines) {
+      std::optional<Bar> bar;
+      if (where.second.starts_with("nccl") && !options_.form_only) {
+        bar = options_.holdout == Holdout::kSizes ? std::optional(Bar{.median = 0.035, .p90 = 0.10})
+              : options_.holdout == Holdout::kRanks ? std::optional(Bar{.median = 0.08})
+                                                    : std::nullopt;
+      }
+      const Group& summary = add(
+          fmt::format("one machine, all kinds / {} / {}{}", where.first, where.second, all.note),
+          all.rows, bar);
+      result_.groups.back().skipped = 0;  // counted by the groups
+      if (summary.errors.n == 0) {
+        result_.groups.pop_back();
+      }
+    }
+  }
 };
 
 }  // namespace
@@ -276,7 +188,7 @@ Suite validate_collectives(const models::MeasuredTable& table, const ModelFacts&
     throw InputError("--holdout",
                      "pairs applies to kernels; for collectives use sizes, ranks, device or rows");
   }
-  return CollectiveValidation(table, facts, options).run();
+  return Collectives(table, facts, options).run();
 }
 
 }  // namespace stepcast::validation

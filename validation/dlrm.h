@@ -31,7 +31,8 @@ struct DlrmStepTime {
 /// Reads the tables with the columns of data/dlrm and data/recent: `path` is a file, or a folder
 /// with some of mlperf_step_times.csv, mlperf_step_times_v4.1_v5.0.csv, mlperf_dlrm_v6.0.csv,
 /// mlperf_step_times_per_run.csv and dlrm_recent.csv, or one with those in its folders dlrm and
-/// recent. Numbers that make no sense mark the line unusable. Errors: InputError for a missing file or column.
+/// recent. Numbers that make no sense mark the line unusable. Errors: InputError for a missing file
+/// or column.
 std::vector<DlrmStepTime> read_dlrm_step_times(const std::filesystem::path& path);
 
 /// The job a submission ran: zoo workload and system by name, the framework HugeCTR
@@ -59,13 +60,14 @@ enum class DlrmRegime : std::uint8_t {
 
 /// Step times of MLPerf DLRM submissions, predicted.
 /// Steps as printed: every median is predicted with the efficiency that fit_dlrm_efficiencies makes
-/// of the rows of other generations of GPUs. Where dlrm_dcnv2 rows of several generations of GPUs are there, each generation is predicted
-/// with one scalar: the median of measured / predicted over the rows of the others. Naive
-/// predictor: one rate of samples per byte/s of device memory, by their median too. Gate:
-/// recorded bounds of the median and worst |error| and the bias over all generations. Rounds of one
-/// GPU: the scalar is measured / predicted of the first NVIDIA row (the authors of the framework),
-/// else of the first row. Naive predictor: that row's samples/s. Gate: mean |error| <= 0.10 over
-/// those rounds. The runs one by one, and every regime, are further groups.
+/// of the rows of other generations of GPUs. Where dlrm_dcnv2 rows of several generations of GPUs
+/// are there, each generation is predicted with one scalar: the median of measured / predicted over
+/// the rows of the others. Naive predictor: one rate of samples per byte/s of device memory, by
+/// their median too. Gate: recorded bounds of the median and worst |error| and the bias over all
+/// generations. Rounds of one GPU: the scalar is measured / predicted of the first NVIDIA row (the
+/// authors of the framework), else of the first row. Naive predictor: that row's samples/s. Gate:
+/// mean |error| <= 0.10 over those rounds. The runs one by one, and every regime, are further
+/// groups.
 Suite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
                     DlrmRegime regime = DlrmRegime::kOneRow);
 

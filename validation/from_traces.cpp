@@ -1,10 +1,11 @@
-#include "validation/from_traces.h"
+#include "validation/runtime.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
 #include "studies/fit/calibrate.h"
+#include "studies/fit/fit_traces.h"
 #include "studies/fit/linear_baseline.h"
 #include "studies/predict/predict.h"
 #include "studies/run/recorded_run.h"
@@ -79,36 +81,32 @@ JobPoints points_of(const ExecutionGraph& graph) {
   return points;
 }
 
-/// For every op of `job` in order: distance to the nearest op of its key in `other`, weighted.
-std::vector<double> distances(const JobPoints& job, const JobPoints& other) {
+/// Adds for every op of `job` in order: distance to the nearest op of its key in `other`, weighted.
+void add_distances(const JobPoints& job, const JobPoints& other, std::vector<double>& to) {
   constexpr double kNeverSeen = 8;
-  std::vector<double> out;
+  const std::vector<OpPoint> none;
   for (const auto& [key, points] : job) {
-    const auto seen = other.find(key);
+    const auto at = other.find(key);
+    const std::vector<OpPoint>& seen = at != other.end() ? at->second : none;
     for (const OpPoint& p : points) {
       double nearest = kNeverSeen;
-      if (seen != other.end()) {
-        for (const OpPoint& q : seen->second) {
-          double distance = 0;
-          for (std::size_t k = 0; k < p.at.size(); ++k) {
-            distance += std::abs(p.at[k] - q.at[k]);
-          }
-          nearest = std::min(nearest, distance);
-        }
+      for (const OpPoint& q : seen) {
+        nearest = std::min(
+            nearest, std::inner_product(p.at.begin(), p.at.end(), q.at.begin(), 0.0, std::plus<>(),
+                                        [](double x, double y) { return std::abs(x - y); }));
       }
-      out.push_back(nearest * p.share);
+      to.push_back(nearest * p.share);
     }
   }
-  return out;
 }
 
 /// Draws jobs of one family with all bounds in turn, none shorter than 0.2 ms or longer than 0.4 s
 /// a step by rule of thumb, which stands in for the prediction at first.
-std::vector<RuntimeCase> draw_jobs(studies::CaseKind kind, std::size_t count, const System& system,
-                                   std::int64_t ranks, studies::Draw& draw,
-                                   std::vector<ExecutionGraph>& graphs) {
+RuntimeCases draw_jobs(studies::CaseKind kind, std::size_t count, const System& system,
+                       std::int64_t ranks, studies::Draw& draw,
+                       std::vector<ExecutionGraph>& graphs) {
   const std::size_t bounds = 4;
-  std::vector<RuntimeCase> cases;
+  RuntimeCases cases;
   for (std::size_t turn = 0; cases.size() < count; ++turn) {
     if (turn > 8 * (count + bounds)) {
       throw InputError("--ranks", fmt::format("{}: hardly any drawn job splits over them", ranks));
@@ -141,7 +139,7 @@ std::vector<RuntimeCase> draw_jobs(studies::CaseKind kind, std::size_t count, co
 }
 
 void trace_job(const RuntimeCase& c, const ExecutionGraph& graph,
-               const std::filesystem::path& folder, const FromTracesOptions& options,
+               const std::filesystem::path& folder, const ValidateRuntimeOptions& options,
                runtime::MpiSession& session) {
   runtime::RunOptions run;
   run.warmup = std::clamp<std::int64_t>(std::llround(0.05 / c.predicted), 4, 20);
@@ -160,27 +158,25 @@ std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
                                     std::size_t wanted) {
   const std::size_t n = candidates.size();
   STEPCAST_CHECK(wanted >= 1 && wanted <= n, "{} of {} candidates", wanted, n);
-  std::vector<std::vector<std::vector<double>>> unseen(jobs.size());  // [job][candidate][op]
-  std::vector<JobPoints> points;
-  for (const ExecutionGraph& graph : candidates) {
-    points.push_back(points_of(graph));
+  std::vector<JobPoints> wanted_points;
+  for (const ExecutionGraph& graph : jobs) {
+    wanted_points.push_back(points_of(graph));
   }
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const JobPoints job = points_of(jobs[i]);
-    for (const JobPoints& candidate : points) {
-      unseen[i].push_back(distances(job, candidate));
+  std::vector<std::vector<double>> unseen(n);  // by candidate, of each op of all jobs
+  for (std::size_t i = 0; i < n; ++i) {
+    const JobPoints candidate = points_of(candidates[i]);
+    for (const JobPoints& job : wanted_points) {
+      add_distances(job, candidate, unseen[i]);
     }
   }
   const auto cost = [&](const std::vector<std::size_t>& chosen) {
     double sum = 0;
-    for (const auto& job : unseen) {
-      for (std::size_t op = 0; op < job.front().size(); ++op) {
-        double nearest = std::numeric_limits<double>::infinity();
-        for (const std::size_t j : chosen) {
-          nearest = std::min(nearest, job[j][op]);
-        }
-        sum += nearest;
+    for (std::size_t op = 0; op < unseen.front().size(); ++op) {
+      double nearest = std::numeric_limits<double>::infinity();
+      for (const std::size_t i : chosen) {
+        nearest = std::min(nearest, unseen[i][op]);
       }
+      sum += nearest;
     }
     return sum;
   };
@@ -213,95 +209,76 @@ std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
   return chosen;
 }
 
-FromTracesResult validate_from_traces(const FromTracesOptions& options,
-                                      runtime::MpiSession& session) {
-  FromTracesResult result;
+FromTraces validate_from_traces(const ValidateRuntimeOptions& options,
+                                runtime::MpiSession& session) {
+  FromTraces result;
   const System machine = studies::local_machine(session);
   studies::Draw draw(studies::Draw(options.seed).bits() ^ 0x7ace);
-  const double jobs = static_cast<double>(2 * (options.traces + options.cases));
-  double done = 0;
-  const auto progress = [&](const std::string& what) {
-    if (session.rank() == 0 && options.progress) {
-      options.progress(done++ / jobs, what);
-    }
-  };
   std::vector<double> told;
   for (const studies::CaseKind kind : {studies::CaseKind::kDlrm, studies::CaseKind::kTransformer}) {
-    FromTracesFamily family;
-    family.kind = kind;
-    std::vector<ExecutionGraph> graphs;
-    std::vector<RuntimeCase> drawn =
-        draw_jobs(kind, options.cases, machine, session.size(), draw, graphs);
-    std::vector<ExecutionGraph> candidate_graphs;
-    const std::vector<RuntimeCase> candidates =
+    std::vector<ExecutionGraph> graphs, candidate_graphs;
+    RuntimeCases drawn = draw_jobs(kind, options.cases, machine, session.size(), draw, graphs);
+    const RuntimeCases candidates =
         draw_jobs(kind, options.candidates, machine, session.size(), draw, candidate_graphs);
-    const std::vector<std::size_t> chosen = traces_for(graphs, candidate_graphs, options.traces);
     std::vector<std::filesystem::path> folders;
-    for (const std::size_t i : chosen) {
+    std::vector<std::string> traced;
+    for (const std::size_t i : traces_for(graphs, candidate_graphs, options.traced)) {
       const RuntimeCase& c = candidates[i];
-      progress("tracing " + c.job.workload.name);
-      folders.push_back(
-          options.folder /
-          fmt::format("{}-{}", kind == studies::CaseKind::kDlrm ? "dlrm" : "transformer", i));
-      family.traced.push_back(c.job.workload.name);
+      if (session.rank() == 0 && options.progress) {
+        options.progress(0, "tracing " + c.job.workload.name);
+      }
+      folders.push_back(options.traces / fmt::format("{}-{}", name_of(kind), i));
+      traced.push_back(c.job.workload.name);
       trace_job(c, candidate_graphs[i], folders.back(), options, session);
     }
+    result.fitted.push_back(
+        fmt::format("{} fitted on traces of: {}", name_of(kind), fmt::join(traced, "; ")));
+    System fitted;
     session.rank_zero_does([&] {
-      family.fit = studies::fit_traces(
-          folders, {.device = "local-cpu-core", .system = "local-cpu", .library = options.library});
+      fitted = studies::fit_traces(
+                   folders,
+                   {.device = "local-cpu-core", .system = "local-cpu", .library = options.library})
+                   .system;
     });
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       RuntimeCase& c = drawn[i];
       c.predicted = c.linear = 0;
       if (session.rank() == 0) {
         Job job = c.job;  // runs as drawn: its ranks must agree on the system, and this one is ours
-        job.system = family.fit.system;
+        job.system = fitted;
         const studies::StepPrediction p = studies::predict(job, graphs[i]);
         c.predicted = p.iteration.base();
         c.in_range = p.all_in_range;
-        c.linear = studies::linear_baseline(family.fit.system.device.fitted.at("baseline"),
+        c.linear = studies::linear_baseline(fitted.device.fitted.at("baseline"),
                                             studies::step_sample(graphs[i], seconds(1)))
                        .base();
       }
       told.push_back(c.predicted);
       result.cases.push_back(std::move(c));
     }
-    result.families.push_back(std::move(family));
-  }
-  if (session.rank() == 0 && options.predicted) {
-    options.predicted(result.cases);
   }
   told = session.maximum(told);  // how often a case runs follows from its prediction
-  ValidateRuntimeOptions run;
-  run.seed = options.seed;
-  for (std::size_t i = 0; i < result.cases.size(); ++i) {
-    RuntimeCase& c = result.cases[i];
-    c.predicted = told[i];
-    progress(c.job.workload.name);
-    measure_case(c, run, session);
-    if (session.rank() == 0 && options.predicted) {
-      options.predicted(result.cases);
-    }
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    result.cases[i].predicted = told[i];
   }
+  measure_cases(result.cases, options, session, [&] { return from_traces_suite(result); });
   return result;
 }
 
-Suite from_traces_suite(const FromTracesResult& result) {
-  Suite suite{.name = "runtime from traces", .bound = "mean <= 0.10", .pass = true};
-  for (const FromTracesFamily& family : result.families) {
-    const std::string name(family.kind == studies::CaseKind::kDlrm ? "dlrm" : "transformer");
-    const std::vector<RuntimeCase> cases =
-        where(result.cases, [&](const auto& c) { return c.kind == family.kind; });
+Suite from_traces_suite(const FromTraces& result) {
+  Suite suite{
+      .name = "runtime from traces", .bound = "mean <= 0.10", .pass = true, .notes = result.fitted};
+  for (const studies::CaseKind kind : {studies::CaseKind::kDlrm, studies::CaseKind::kTransformer}) {
+    const RuntimeCases cases = where(result.cases, [&](const auto& c) { return c.kind == kind; });
     for (const RuntimeCase& c : cases) {
       suite.rows.push_back(row_of(c, c.job.workload.name));
     }
-    suite.groups.push_back(
-        group_of_cases(name, cases, "linear regression on FLOPs and bytes of the same traces"));
-    suite.groups.back().hold_to({.mean = 0.10});
-    suite.groups.back().bound = suite.bound;
-    suite.pass = suite.pass && suite.groups.back().pass;
-    suite.notes.push_back(
-        fmt::format("{} fitted on traces of: {}", name, fmt::join(family.traced, "; ")));
+    Group& group = suite.groups.emplace_back(
+        group_of_cases(std::string(name_of(kind)), cases,
+                       "linear regression on FLOPs and bytes of the same traces"));
+    group.hold_to({.mean = 0.10});
+    group.bound = suite.bound;
+    suite.pass = suite.pass && group.pass;
   }
   return suite;
 }

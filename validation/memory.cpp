@@ -129,20 +129,19 @@ Suite validate_memory(const std::filesystem::path& folder, const config::Library
       }
     }
     groups["all"].push_back(row);
-    if (!row.skipped) {
-      groups[m.type.starts_with("moe") ? "experts" : "dense"].push_back(row);
-      groups[m.pipelined ? "pipelines" : "one stage"].push_back(row);
-      groups[m.held_out ? "cases left out" : "cases to tune on"].push_back(row);
-      if (m.new_shape) {
-        groups["shapes left out"].push_back(row);
+    for (const char* name :
+         {m.type.starts_with("moe") ? "experts" : "dense", m.pipelined ? "pipelines" : "one stage",
+          m.held_out ? "cases left out" : "cases to tune on",
+          m.new_shape ? "shapes left out" : nullptr,
+          m.large ? "above 10 GiB or 1 G parameters" : "small models"}) {
+      if (name != nullptr && !row.skipped) {
+        groups[name].push_back(row);
       }
-      groups[m.large ? "above 10 GiB or 1 G parameters" : "small models"].push_back(row);
     }
   }
   suite.rows = groups["all"];
   for (const auto& [name, rows] : groups) {
-    suite.groups.push_back(group_of(name, rows, name == "all" ? "states alone" : ""));
-    Group& g = suite.groups.back();
+    Group& g = suite.groups.emplace_back(group_of(name, rows, name == "all" ? "states alone" : ""));
     if (name == "all") {
       g.hold_to({.median = 0.03, .p90 = 0.10});
       g.bound = suite.bound;

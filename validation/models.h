@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/graph/op.h"
 #include "models/measured/measured_table.h"
@@ -22,7 +21,6 @@ enum class Holdout : std::uint8_t {
   kRows,    ///< rows at random: flatters whatever interpolates, most have a near neighbour
 };
 std::optional<Holdout> holdout_named(std::string_view name);
-std::string_view name_of(Holdout h);
 
 /// Hardware facts by zoo name; rows of a device or system that is not here are skipped and say so.
 struct ModelFacts {
@@ -36,8 +34,6 @@ struct ValidateModelsOptions {
   std::string device;             ///< only rows of this device; empty: all
   std::string framework;          ///< only frameworks that begin so; empty: all
   std::size_t max_points = 1000;  ///< residual points per model
-  std::size_t max_rows = 3000;    ///< rows the search of constants looks at
-  std::int64_t folds = 4;         ///< every row is held out of one of them
   std::int64_t thin = 1;          ///< looks at every n-th configuration only
 };
 
@@ -62,7 +58,7 @@ struct GroupKey {
   Format format = Format::kFp32;
   std::string model;  ///< most specific key of the fitted models: "activation_forward.gelu"
   std::string device, framework, variant;
-  bool across_machines = false;  ///< collectives
+  std::string apart{};  ///< "across machines", "over a window": of a part with a score of its own
   auto operator<=>(const GroupKey&) const = default;
   [[nodiscard]] std::string name() const;
 };
@@ -71,24 +67,5 @@ struct GroupKey {
 /// reported. Those of collectives inside one machine are on all kinds of a system and framework
 /// together.
 std::optional<Bar> bar_of(const GroupKey& key, const ValidateModelsOptions& options);
-std::optional<Bar> bar_of_machine(const std::string& framework,
-                                  const ValidateModelsOptions& options);
-
-/// The rows of a group as they are scored.
-struct ScoredGroup {
-  GroupKey key;
-  std::string note;       ///< added to the group's name: where transferred constants come from
-  std::vector<Row> rows;  ///< naive: roofline of hardware facts
-  void skip(std::string id, double measured, std::string reason);
-};
-
-/// Statistics and bar of a group into the suite. Rows with the same id up to its place
-/// ("shape @ file:line") are repeats: their spread is the noise.
-void add_group(ScoredGroup group, const ValidateModelsOptions& options, Suite& to);
-/// One line over several groups, before they are added themselves.
-void add_summary(const std::string& name, const std::vector<const ScoredGroup*>& groups,
-                 const std::optional<Bar>& bar, Suite& to);
-/// After the last group: the suite's bound and whether it passed.
-void close_suite(const ValidateModelsOptions& options, Suite& to);
 
 }  // namespace stepcast::validation

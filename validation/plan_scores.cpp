@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/statistics.h"
@@ -33,35 +33,6 @@ std::size_t least(const std::vector<PlanRun>& plans, const Get& get) {
                        [&](const PlanRun& a, const PlanRun& b) { return get(a) < get(b); }) -
       plans.begin());
 }
-
-/// A choice of one plan per task; nullopt where the way has none.
-using Choose = std::function<std::optional<std::size_t>(const std::vector<PlanRun>&)>;
-
-class Tally {
- public:
-  explicit Tally(std::string name) { score_.name = std::move(name); }
-  void add(const TaskScore& task, double exact, double tied, double regret, double worst) {
-    ++score_.n;
-    exact_ += exact;
-    agreed_ += task.halves_agree ? exact : 0;
-    halves_agree_ += task.halves_agree ? 1 : 0;
-    tied_ += tied;
-    score_.mean_regret += regret;
-    score_.worst_regret = std::max(score_.worst_regret, worst);
-  }
-  ChoiceScore score() && {
-    const auto n = static_cast<double>(score_.n);
-    score_.exact = wilson(exact_, n);
-    score_.tied = wilson(tied_, n);
-    score_.agreed = wilson(agreed_, halves_agree_);
-    score_.mean_regret = score_.n > 0 ? score_.mean_regret / n : 0;
-    return std::move(score_);
-  }
-
- private:
-  ChoiceScore score_;
-  double exact_ = 0, tied_ = 0, agreed_ = 0, halves_agree_ = 0;
-};
 
 bool tied_with_best(const TaskScore& s, std::size_t plan) {
   return s.measured[plan] <= s.measured[s.best] * (1 + s.close_noise);
@@ -138,90 +109,197 @@ Share wilson(double hits, double n) {
   return {p, std::max(0.0, (middle - half) / scale), std::min(1.0, (middle + half) / scale)};
 }
 
-PlanScores scores_of(const std::vector<PlanTask>& tasks) {
-  PlanScores all;
-  all.tasks = tasks.size();
-  const std::pair<const char*, Choose> ways[] = {
-      {"stepcast",
-       [](const auto& plans) {
-         return least(plans, [](const PlanRun& p) { return p.predicted; });
-       }},
-      {"bytes-only",
-       [](const auto& plans) { return least(plans, [](const PlanRun& p) { return p.bytes; }); }},
-      {"lookup-greedy", [](const auto& plans) -> std::optional<std::size_t> {
-         const auto found = std::find_if(plans.begin(), plans.end(),
-                                         [](const PlanRun& p) { return p.lookup_greedy; });
-         return found == plans.end()
-                    ? std::nullopt
-                    : std::optional<std::size_t>(static_cast<std::size_t>(found - plans.begin()));
-       }}};
-  std::vector<Tally> tallies;
-  for (const auto& way : ways) {
-    tallies.emplace_back(way.first);
+namespace {
+
+/// A choice in one task: shares of right ones, its loss.
+struct Outcome {
+  double exact = 0, tied = 0, regret = 0, worst = 0;
+  bool agree = false;  ///< both halves know the best plan
+};
+
+ChoiceScore score_of(const char* name, const std::vector<Outcome>& all) {
+  ChoiceScore s{.name = name, .n = all.size()};
+  Outcome sum;
+  double agreed = 0;
+  double agree = 0;
+  for (const Outcome& o : all) {
+    sum.exact += o.exact;
+    sum.tied += o.tied;
+    sum.regret += o.regret;
+    s.worst_regret = std::max(s.worst_regret, o.worst);
+    agreed += o.agree ? o.exact : 0;
+    agree += o.agree ? 1 : 0;
   }
-  Tally random("random (expected)");
-  Tally measured("measured in half of the rounds");
-  std::vector<double> noises;
-  std::vector<Row> rows;
-  double tau = 0;
-  for (std::size_t t = 0; t < tasks.size(); ++t) {
-    const std::vector<PlanRun>& runs = tasks[t].runs;
-    const TaskScore& s = tasks[t].score;
-    if (s.skipped) {
-      continue;
-    }
-    ++all.counted;
-    all.agreed += s.halves_agree ? 1 : 0;
-    tau += s.kendall_tau;
-    all.common_bias += s.common_bias;
-    all.common_error += std::abs(s.common_bias);
-    all.apart += s.apart;
-    noises.push_back(s.noise);
-    const double best = s.measured[s.best];
-    for (std::size_t w = 0; w < tallies.size(); ++w) {
-      if (const auto plan = ways[w].second(runs)) {
-        const double regret = s.measured[*plan] / best - 1;
-        tallies[w].add(s, *plan == s.best, tied_with_best(s, *plan), regret, regret);
-      }
-    }
-    double ties = 0, sum = 0, worst = 0;
-    for (std::size_t p = 0; p < s.measured.size(); ++p) {
-      ties += tied_with_best(s, p) ? 1 : 0;
-      sum += s.measured[p] / best - 1;
-      worst = std::max(worst, s.measured[p] / best - 1);
-      rows.push_back({fmt::format("{} {}", t, runs[p].name), s.measured[p], runs[p].predicted});
-    }
-    const auto n = static_cast<double>(s.measured.size());
-    random.add(s, 1 / n, ties / n, sum / n, worst);
-    if (runs[0].rounds.size() > 1) {
-      const auto even = [](const PlanRun& p) { return halves_of(p.rounds)[1]; };
-      const PlanRun& chosen =
-          runs[least(runs, [](const PlanRun& p) { return halves_of(p.rounds)[0]; })];
-      const double regret = even(chosen) / even(runs[least(runs, even)]) - 1;
-      measured.add(s, regret == 0 ? 1 : 0, regret <= s.close_noise ? 1 : 0, regret, regret);
-    }
-  }
-  for (Tally& t : tallies) {
-    all.choices.push_back(std::move(t).score());
-  }
-  all.choices.push_back(std::move(random).score());
-  all.choices.push_back(std::move(measured).score());
-  if (all.counted > 0) {
-    const auto counted = static_cast<double>(all.counted);
-    all.common_bias /= counted;
-    all.common_error /= counted;
-    all.apart /= counted;
-    all.plans = group_of("plans", rows);
-    all.plans.kendall_tau = tau / counted;
-    all.plans.repeat_noise = middle_of(noises);
-  }
-  return all;
+  const auto n = static_cast<double>(s.n);
+  s.exact = wilson(sum.exact, n);
+  s.tied = wilson(sum.tied, n);
+  s.agreed = wilson(agreed, agree);
+  s.mean_regret = sum.regret / std::max(1.0, n);
+  return s;
 }
 
-bool PlanScores::pass() const {
-  const ChoiceScore& own = choices.at(0);
-  return own.n > 0 && own.exact.value >= 0.90 && own.mean_regret <= 0.02 &&
-         own.exact.low > choices.at(1).exact.value;
+/// Plan `of` in a task; none where the way has none.
+Outcome outcome(const TaskScore& s, std::size_t plan) {
+  const double regret = s.measured[plan] / s.measured[s.best] - 1;
+  return {plan == s.best ? 1.0 : 0, tied_with_best(s, plan) ? 1.0 : 0, regret, regret,
+          s.halves_agree};
+}
+
+Outcome expected_at_random(const TaskScore& s) {
+  Outcome mean{.agree = s.halves_agree};
+  const auto n = static_cast<double>(s.measured.size());
+  for (std::size_t p = 0; p < s.measured.size(); ++p) {
+    const Outcome one = outcome(s, p);
+    mean.tied += one.tied;
+    mean.regret += one.regret;
+    mean.worst = std::max(mean.worst, one.worst);
+  }
+  mean.exact = 1 / n;
+  mean.tied /= n;
+  mean.regret /= n;
+  return mean;
+}
+
+/// Best of the odd rounds, judged by the even ones.
+Outcome measured_in_half(const PlanTask& task) {
+  const auto even = [](const PlanRun& p) { return halves_of(p.rounds)[1]; };
+  const std::size_t chosen =
+      least(task.runs, [](const PlanRun& p) { return halves_of(p.rounds)[0]; });
+  const double regret = even(task.runs[chosen]) / even(task.runs[least(task.runs, even)]) - 1;
+  return {regret == 0 ? 1.0 : 0, regret <= task.score.close_noise ? 1.0 : 0, regret, regret,
+          task.score.halves_agree};
+}
+
+Figure share_of(std::string key, std::string title, double value) {
+  return {std::move(key), std::move(title), value};
+}
+std::vector<Figure> figures_of(const ChoiceScore& c) {
+  std::vector<Figure> figures{{"name", "choice by", c.name, Figure::As::kText},
+                              {"n", "", static_cast<double>(c.n), Figure::As::kCount}};
+  for (const auto& [key, title, share, minor] :
+       {std::tuple{"exact_top_1", "exact top-1", c.exact, false},
+        {"exact_where_halves_agree", "where halves agree", c.agreed, true},
+        {"top_1_with_ties", "with ties", c.tied, true}}) {
+    figures.push_back(share_of(std::string(key) + "/value", title, share.value));
+    for (const auto& [end, word, limit] :
+         {std::tuple{"/low", "from", share.low}, {"/high", "to", share.high}}) {
+      figures.push_back(share_of(key + std::string(end), word, limit));
+      figures.back().minor = minor;
+    }
+  }
+  figures.push_back(share_of("mean_regret", "mean regret", c.mean_regret));
+  figures.push_back(share_of("worst_regret", "worst regret", c.worst_regret));
+  return figures;
+}
+
+std::vector<Figure> figures_of(std::size_t number, const PlanTask& task) {
+  using As = Figure::As;
+  const TaskScore& s = task.score;
+  const std::string verdict = s.skipped ? "does not count: " + *s.skipped
+                              : s.exact ? "right"
+                              : s.tied  ? "tie"
+                                        : "wrong";
+  return {{"id", "task", static_cast<double>(number), As::kCount},
+          {"job", "", task.job.workload.name, As::kText},
+          {"chosen", "", task.runs[s.chosen].name, As::kText},
+          {"best", "", task.runs[s.best].name, As::kText},
+          {"exact", "", s.exact ? 1.0 : 0, As::kYes, true},
+          {"tied", "", s.tied ? 1.0 : 0, As::kYes, true},
+          {"halves_agree", "", s.halves_agree ? 1.0 : 0, As::kYes, true},
+          {"common_bias", "", s.common_bias, As::kShare, true},
+          {"regret", "", s.regret},
+          {"kendall_tau", "tau", s.kendall_tau, As::kFactor, true},
+          {"repeat_noise", "noise", s.noise},
+          {"close_noise", "", s.close_noise, As::kShare, true},
+          {"spread", "", s.spread, As::kShare, true},
+          {"rivals", "", static_cast<double>(s.rivals), As::kCount, true},
+          {"verdict", "", verdict, As::kText}};
+}
+
+}  // namespace
+
+std::vector<ChoiceScore> choices_of(const std::vector<PlanTask>& tasks) {
+  std::vector<Outcome> own, bytes, lookups, random, measured;
+  for (const PlanTask& task : tasks) {
+    const TaskScore& s = task.score;
+    if (s.skipped || s.measured.empty()) {
+      continue;
+    }
+    own.push_back(outcome(s, s.chosen));
+    bytes.push_back(outcome(s, least(task.runs, [](const PlanRun& p) { return p.bytes; })));
+    const auto greedy = std::find_if(task.runs.begin(), task.runs.end(),
+                                     [](const PlanRun& p) { return p.called("lookup_greedy"); });
+    if (greedy != task.runs.end()) {
+      lookups.push_back(outcome(s, static_cast<std::size_t>(greedy - task.runs.begin())));
+    }
+    random.push_back(expected_at_random(s));
+    if (task.runs[0].rounds.size() > 1) {
+      measured.push_back(measured_in_half(task));
+    }
+  }
+  return {score_of("stepcast", own), score_of("bytes-only", bytes),
+          score_of("lookup-greedy", lookups), score_of("random (expected)", random),
+          score_of("measured in half of the rounds", measured)};
+}
+
+Suite plans_suite(const std::vector<PlanTask>& tasks) {
+  Suite suite{.name = "plans",
+              .bound =
+                  "exact top-1 >= 0.90 (strict), mean regret <= 0.02, interval above "
+                  "bytes-only",
+              .tables = {{"tasks", "tasks"}, {"choices", "choices"}}};
+  std::vector<double> noises;
+  double tau = 0, agreed = 0, common_bias = 0, common_error = 0, apart = 0;
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    const PlanTask& task = tasks[t];
+    const TaskScore& s = task.score;
+    const bool ran = !s.measured.empty();
+    for (std::size_t p = 0; p < task.runs.size(); ++p) {
+      const PlanRun& run = task.runs[p];
+      suite.rows.push_back(
+          {.id = fmt::format("{} {}", t, run.name),
+           .measured = ran ? s.measured[p] : 0,
+           .predicted = run.predicted,
+           .skipped = ran ? s.skipped : "did not run",
+           .more = {{"kinds", "", kinds_of(run.plan), Figure::As::kText},
+                    {"bytes", "", run.bytes, Figure::As::kCount},
+                    {"rounds", "", fmt::format("{:.6g}", fmt::join(run.rounds, " ")),
+                     Figure::As::kText, true}}});
+    }
+    if (ran) {
+      suite.tables[0].rows.push_back({figures_of(t, task)});
+    }
+    if (ran && !s.skipped) {
+      tau += s.kendall_tau;
+      agreed += s.halves_agree ? 1 : 0;
+      common_bias += s.common_bias;
+      common_error += std::abs(s.common_bias);
+      apart += s.apart;
+      noises.push_back(s.noise);
+    }
+  }
+  const std::vector<ChoiceScore> choices = choices_of(tasks);
+  for (const ChoiceScore& c : choices) {
+    suite.tables[1].rows.push_back({figures_of(c)});
+  }
+  const ChoiceScore& own = choices.front();
+  Group plans = group_of("plans", suite.rows);
+  const double n = std::max(1.0, static_cast<double>(noises.size()));
+  plans.kendall_tau = tau / n;
+  plans.regret = own.mean_regret;
+  plans.repeat_noise = middle_of(noises);
+  plans.more = {{"tasks", "tasks", static_cast<double>(tasks.size()), Figure::As::kCount},
+                {"counted", "that count", static_cast<double>(noises.size()), Figure::As::kCount},
+                {"halves_agree", "halves agree", agreed, Figure::As::kCount},
+                {"common_bias", "bias common to a task", common_bias / n, Figure::As::kSigned},
+                share_of("common_error", "its size", common_error / n),
+                share_of("apart", "plans apart from it", apart / n)};
+  suite.groups.push_back(std::move(plans));
+  suite.pass = own.n > 0 && own.exact.value >= 0.90 && own.mean_regret <= 0.02 &&
+               own.exact.low > choices[1].exact.value;
+  suite.notes = {
+      "a tie: measured above the best by no more than the repeat noise of the plans close to it"};
+  return suite;
 }
 
 }  // namespace stepcast::validation

@@ -1,15 +1,13 @@
-#include "validation/plan_tasks.h"
+#include "validation/plans.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
 
-#include "core/error.h"
 #include "core/split_mix.h"
 #include "planner/baselines/table_wise.h"
 #include "studies/plan/plan.h"
@@ -24,32 +22,21 @@ const std::vector<EmbeddingTable>& tables_of(const Job& job) {
 }
 
 /// Lists every shard with its ranks renamed; equal texts are equal plans.
-std::string text_of(const EmbeddingPlan& plan,
-                    const std::function<std::int32_t(std::int32_t)>& as) {
+template <class Renamed>
+std::string text_of(const EmbeddingPlan& plan, const Renamed& as) {
   std::string text;
   for (const PlanTable& table : plan.tables) {
     std::vector<std::string> shards;
     for (const PlanShard& s : table.shards) {
-      std::vector<std::vector<std::int32_t>> groups;
-      for (const auto& group : s.groups) {
-        groups.emplace_back();
-        for (const std::int32_t r : group) {
-          groups.back().push_back(as(r));
-        }
-        std::sort(groups.back().begin(), groups.back().end());
+      std::vector<std::string> groups;
+      for (std::vector<std::int32_t> group : s.groups) {
+        std::transform(group.begin(), group.end(), group.begin(), as);
+        std::sort(group.begin(), group.end());
+        groups.push_back(fmt::format("{}", fmt::join(group, ",")));
       }
       std::sort(groups.begin(), groups.end());
       shards.push_back(fmt::format("{}:{}:{}:{}:{}", static_cast<int>(s.sharding), s.rows[0],
-                                   s.columns[1] - s.columns[0], s.tier,
-                                   fmt::join(
-                                       [&] {
-                                         std::vector<std::string> t;
-                                         for (const auto& g : groups) {
-                                           t.push_back(fmt::format("{}", fmt::join(g, ",")));
-                                         }
-                                         return t;
-                                       }(),
-                                       "|")));
+                                   s.columns[1] - s.columns[0], s.tier, fmt::join(groups, "|")));
     }
     std::sort(shards.begin(), shards.end());
     text += fmt::format("{};", fmt::join(shards, " "));
@@ -75,31 +62,33 @@ std::string canonical(const Job& job, const EmbeddingPlan& plan) {
 
 PlanTable table_as(const Job& job, const EmbeddingTable& table, ShardingKind kind,
                    std::int64_t place) {
-  const auto ranks = job.devices;
+  const std::int64_t ranks = job.devices;
   const std::int64_t node = workloads::node_size(job);
+  const bool columns = kind == ShardingKind::kColumnWise;
+  const std::int64_t parts = !columns ? 1 : table.dim % ranks == 0 ? ranks : 2;
+  const auto [first, count] =
+      columns || kind == ShardingKind::kTableWise ? std::pair(place, std::int64_t{1})
+      : kind == ShardingKind::kTableRowWise       ? std::pair(place / node * node, node)
+                                                  : std::pair(std::int64_t{0}, ranks);
   PlanTable out;
   out.name = table.name;
-  const std::array<std::int64_t, 2> all{0, table.dim};
-  switch (kind) {
-    case ShardingKind::kTableWise:
-      out.shards.push_back(workloads::shard_on(table, kind, place, 1, all));
-      break;
-    case ShardingKind::kTableRowWise:
-      out.shards.push_back(workloads::shard_on(table, kind, place / node * node, node, all));
-      break;
-    case ShardingKind::kColumnWise: {
-      const std::int64_t parts = table.dim % ranks == 0 ? ranks : 2;
-      for (std::int64_t p = 0; p < parts; ++p) {
-        out.shards.push_back(
-            workloads::shard_on(table, kind, (place + p) % ranks, 1,
-                                {table.dim / parts * p, table.dim / parts * (p + 1)}));
-      }
-      break;
-    }
-    default:
-      out.shards.push_back(workloads::shard_on(table, kind, 0, ranks, all));
+  for (std::int64_t p = 0; p < parts; ++p) {
+    out.shards.push_back(workloads::shard_on(table, kind, (first + p) % ranks, count,
+                                             {table.dim / parts * p, table.dim / parts * (p + 1)}));
   }
   return out;
+}
+
+/// Each table by a kind of sharding and a place, chosen one after the other.
+template <class Choose>
+EmbeddingPlan each_table(const Job& job, const Choose& choose) {
+  EmbeddingPlan plan = workloads::empty_plan(job);
+  const auto& tables = tables_of(job);
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const auto [kind, place] = choose(static_cast<std::int64_t>(t), tables[t]);
+    plan.tables[t] = table_as(job, tables[t], kind, place);
+  }
+  return plan;
 }
 
 /// Tables of at most `replicated` rows on every rank; those wider than `whole` columns by `wide`;
@@ -131,26 +120,29 @@ EmbeddingPlan mix(const Job& job, std::int64_t replicated, std::int64_t whole, S
 }
 
 EmbeddingPlan random_mix(const Job& job, studies::Draw& draw, bool calibration) {
-  EmbeddingPlan plan = workloads::empty_plan(job);
-  const auto& tables = tables_of(job);
-  for (std::size_t t = 0; t < tables.size(); ++t) {
+  return each_table(job, [&](std::int64_t, const EmbeddingTable& table) {
     const std::int64_t place = draw.integer(0, job.devices - 1);
     const std::int64_t choice = draw.integer(0, 9);
     ShardingKind kind = ShardingKind::kTableWise;
     if (choice == 5 || choice == 6) {
       kind = ShardingKind::kRowWise;
     } else if (choice == 7 || (choice == 8 && calibration)) {
-      kind = tables[t].rows <= 4000 ? ShardingKind::kDataParallel : ShardingKind::kTableWise;
+      kind = table.rows <= 4000 ? ShardingKind::kDataParallel : ShardingKind::kTableWise;
     } else if (choice == 8) {
       kind = ShardingKind::kTableRowWise;
     } else if (choice == 9 && !calibration) {
       kind = ShardingKind::kColumnWise;
     }
-    plan.tables[t] = table_as(job, tables[t], kind, place);
-  }
-  return plan;
+    return std::pair(kind, place);
+  });
 }
 
+EmbeddingPlan every_table(const Job& job, ShardingKind kind) {
+  return each_table(
+      job, [&](std::int64_t t, const EmbeddingTable&) { return std::pair(kind, t % job.devices); });
+}
+
+constexpr std::int64_t kNoTable = std::int64_t{1} << 30;  // columns: none is that wide
 double dim_cost(const EmbeddingTable& t) { return static_cast<double>(t.dim); }
 double lookup_cost(const EmbeddingTable& t) { return static_cast<double>(t.dim) * t.pooling; }
 /// Cost of what is exchanged, and a little of what is looked up.
@@ -172,18 +164,9 @@ EmbeddingPlan random_tables(const Job& job, std::uint64_t seed) {
   return planner::place_whole_tables(job, order, cost);
 }
 
-EmbeddingPlan every_table(const Job& job, ShardingKind kind) {
-  EmbeddingPlan plan = workloads::empty_plan(job);
-  const auto& tables = tables_of(job);
-  for (std::size_t t = 0; t < tables.size(); ++t) {
-    plan.tables[t] = table_as(job, tables[t], kind, static_cast<std::int64_t>(t) % job.devices);
-  }
-  return plan;
-}
-
 }  // namespace
 
-bool PlanCandidate::called(std::string_view way) const {
+bool PlanRun::called(std::string_view way) const {
   return name == way || std::find(also.begin(), also.end(), way) != also.end();
 }
 
@@ -230,8 +213,8 @@ Job draw_plan_task(const System& system, std::int64_t ranks, studies::Draw& draw
   return job;
 }
 
-std::vector<PlanCandidate> candidate_plans(const Job& job, std::uint64_t seed) {
-  std::vector<PlanCandidate> all;
+std::vector<PlanRun> candidate_plans(const Job& job, std::uint64_t seed) {
+  std::vector<PlanRun> all;
   std::map<std::string, std::size_t> known;
   const auto add = [&](std::string name, EmbeddingPlan plan) {
     const auto [it, fresh] = known.try_emplace(canonical(job, plan), all.size());
@@ -255,47 +238,46 @@ std::vector<PlanCandidate> candidate_plans(const Job& job, std::uint64_t seed) {
   add("column_wise", every_table(job, ShardingKind::kColumnWise));
   add("table_row_wise", every_table(job, ShardingKind::kTableRowWise));
   const std::int64_t local = job.batch.global / job.devices;
-  constexpr std::int64_t kNone = std::int64_t{1} << 30;  // columns: no table is that wide
-  const auto add_mix = [&](std::string name, std::int64_t replicated, std::int64_t whole,
-                           ShardingKind wide, double (*cost)(const EmbeddingTable&)) {
-    add(std::move(name), mix(job, replicated, whole, wide, cost));
-  };
-  add_mix("mostly by dims", 0, kNone, ShardingKind::kTableWise, mostly_dim_cost);
-  add_mix("few replicated, by dims", local / 2, kNone, ShardingKind::kTableWise, dim_cost);
-  add_mix("small replicated, by dims", local, kNone, ShardingKind::kTableWise, dim_cost);
-  add_mix("small replicated, mostly by dims", local, kNone, ShardingKind::kTableWise,
-          mostly_dim_cost);
-  add_mix("more replicated, by dims", 2 * local, kNone, ShardingKind::kTableWise, dim_cost);
-  add_mix("small replicated, by lookups", local, kNone, ShardingKind::kTableWise, lookup_cost);
-  add_mix("wide by columns, by dims", 0, 48, ShardingKind::kColumnWise, dim_cost);
-  add_mix("wide by columns, small replicated, by dims", local, 48, ShardingKind::kColumnWise,
-          dim_cost);
-  add_mix("widest by columns, small replicated, mostly by dims", local, 64,
-          ShardingKind::kColumnWise, mostly_dim_cost);
-  add_mix("widest by node rows, small replicated, by dims", local, 64, ShardingKind::kTableRowWise,
-          dim_cost);
-  studies::Draw draw(seed);
-  for (int i = 0; i < 2; ++i) {
-    const std::uint64_t of_tables = draw.bits();
-    if (i == 0) {
-      add("random", random_tables(job, of_tables));
-    }
-    add(fmt::format("random mix {}", i + 1), random_mix(job, draw, false));
+  const struct {
+    const char* name;
+    std::int64_t replicated, whole;
+    ShardingKind wide;
+    double (*cost)(const EmbeddingTable&);
+  } mixes[] = {
+      // clang-format off
+      {"mostly by dims", 0, kNoTable, ShardingKind::kTableWise, mostly_dim_cost},
+      {"few replicated, by dims", local / 2, kNoTable, ShardingKind::kTableWise, dim_cost},
+      {"small replicated, by dims", local, kNoTable, ShardingKind::kTableWise, dim_cost},
+      {"small replicated, mostly by dims", local, kNoTable, ShardingKind::kTableWise, mostly_dim_cost},
+      {"more replicated, by dims", 2 * local, kNoTable, ShardingKind::kTableWise, dim_cost},
+      {"small replicated, by lookups", local, kNoTable, ShardingKind::kTableWise, lookup_cost},
+      {"wide by columns, by dims", 0, 48, ShardingKind::kColumnWise, dim_cost},
+      {"wide by columns, small replicated, by dims", local, 48, ShardingKind::kColumnWise, dim_cost},
+      {"widest by columns, small replicated, mostly by dims", local, 64, ShardingKind::kColumnWise, mostly_dim_cost},
+      {"widest by node rows, small replicated, by dims", local, 64, ShardingKind::kTableRowWise, dim_cost}};
+  // clang-format on
+  for (const auto& m : mixes) {
+    add(m.name, mix(job, m.replicated, m.whole, m.wide, m.cost));
   }
+  studies::Draw draw(seed);
+  const std::uint64_t of_tables = draw.bits();
+  add("random", random_tables(job, of_tables));
+  add("random mix 1", random_mix(job, draw, false));
+  draw.bits();
+  add("random mix 2", random_mix(job, draw, false));
   return all;
 }
 
-EmbeddingPlan calibration_plan(const Job& job, std::int64_t i, studies::Draw& draw) {
-  switch (i % 4) {
-    case 0:
-      return mix(job, 0, 1 << 30, ShardingKind::kTableWise, mostly_dim_cost);
-    case 1:
-      return every_table(job, ShardingKind::kRowWise);
-    case 2:
-      return mix(job, 2000, 1 << 30, ShardingKind::kTableWise, dim_cost);
-    default:
-      return random_mix(job, draw, true);
-  }
+Job plan_calibration_job(std::int64_t i, std::uint64_t seed, std::int64_t ranks) {
+  studies::Draw draw(studies::Draw(seed ^ 0xca11b ^ (static_cast<std::uint64_t>(i) << 32)).bits());
+  Job job = draw_plan_task({}, ranks, draw);
+  job.system.host.devices = ranks;
+  job.embedding_plan = i % 4 == 0 ? mix(job, 0, kNoTable, ShardingKind::kTableWise, mostly_dim_cost)
+                       : i % 4 == 1 ? every_table(job, ShardingKind::kRowWise)
+                       : i % 4 == 2 ? mix(job, 2000, kNoTable, ShardingKind::kTableWise, dim_cost)
+                                    : random_mix(job, draw, true);
+  job.workload.name += " " + kinds_of(*job.embedding_plan);
+  return job;
 }
 
 double bytes_of_plan(const Job& job, const EmbeddingPlan& plan) {

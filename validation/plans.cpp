@@ -14,25 +14,20 @@
 namespace stepcast::validation {
 namespace {
 
-std::uint64_t seed_of(std::uint64_t seed, std::int64_t task) {
-  return studies::Draw(seed ^ (static_cast<std::uint64_t>(task) << 32)).bits();
-}
+constexpr std::int64_t kRounds = 4, kSteps = 3, kWarmup = 1;  // of every candidate
+constexpr std::int64_t kCloseRounds = 12;  // further ones, of plans close to the best
 
 /// Rank 0 plans and predicts; the others get the plans as text.
-void prepare(PlanTask& task, const System& system, std::uint64_t seed, std::int64_t ranks) {
+PlanTask prepared(const System& system, std::uint64_t seed, std::int64_t ranks) {
   studies::Draw draw(seed);
-  task.job = draw_plan_task(system, ranks, draw);
+  PlanTask task{.job = draw_plan_task(system, ranks, draw)};
   const models::CostModel model(system, task.job.calibration);
-  for (PlanCandidate& c : candidate_plans(task.job, draw.bits())) {
-    PlanRun run;
-    run.name = c.name;
-    run.kinds = kinds_of(c.plan);
-    run.predicted = studies::simulated_step(task.job, model, c.plan);
-    run.bytes = bytes_of_plan(task.job, c.plan);
-    run.lookup_greedy = c.called("lookup_greedy");
-    task.runs.push_back(std::move(run));
-    task.candidates.push_back(std::move(c));
+  task.runs = candidate_plans(task.job, draw.bits());
+  for (PlanRun& run : task.runs) {
+    run.predicted = studies::simulated_step(task.job, model, run.plan);
+    run.bytes = bytes_of_plan(task.job, run.plan);
   }
+  return task;
 }
 
 /// A candidate's job, graph and run, kept ready between rounds.
@@ -43,11 +38,11 @@ class ReadyRun {
       : job_(with(job, plan)),
         graph_(workloads::build_graph(job_)),
         run_(graph_, job_.system, options, session) {}
-  double round(std::int64_t warmup, std::int64_t steps) {
+  double round() {
     std::vector<double> times;
-    for (std::int64_t i = 0; i < warmup + steps; ++i) {
+    for (std::int64_t i = 0; i < kWarmup + kSteps; ++i) {
       const double t = run_.step().time.base();
-      if (i >= warmup) {
+      if (i >= kWarmup) {
         times.push_back(t);
       }
     }
@@ -66,11 +61,10 @@ class ReadyRun {
 
 /// Plans close to the best, all of them, where the task counts so far and there are any; known to
 /// every rank.
-std::vector<std::size_t> to_tell_apart(const PlanTask& task, const ValidatePlansOptions& options,
-                                       runtime::MpiSession& session) {
+std::vector<std::size_t> to_tell_apart(const PlanTask& task, runtime::MpiSession& session) {
   std::vector<std::size_t> plans;
   if (session.rank() == 0) {
-    const TaskScore score = score_of(task.runs, options.rules);
+    const TaskScore score = score_of(task.runs);
     if (!score.skipped && score.close.size() > 1) {
       plans = score.close;
     }
@@ -94,7 +88,7 @@ void measure(PlanTask& task, const std::vector<EmbeddingPlan>& plans,
   const auto run_rounds = [&](std::int64_t rounds, const std::vector<std::size_t>& which) {
     for (std::int64_t round = 0; round < rounds; ++round) {
       for (const std::size_t p : which) {
-        const double t = ready[p]->round(options.warmup, options.steps);
+        const double t = ready[p]->round();
         if (session.rank() == 0) {
           task.runs[p].rounds.push_back(t);
         }
@@ -103,8 +97,8 @@ void measure(PlanTask& task, const std::vector<EmbeddingPlan>& plans,
   };
   std::vector<std::size_t> all(plans.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  run_rounds(options.rounds, all);
-  run_rounds(options.close_rounds, to_tell_apart(task, options, session));
+  run_rounds(kRounds, all);
+  run_rounds(kCloseRounds, to_tell_apart(task, session));
   while (!ready.empty()) {
     ready.pop_back();  // the last one first
   }
@@ -112,12 +106,12 @@ void measure(PlanTask& task, const std::vector<EmbeddingPlan>& plans,
 
 /// Rank 0's plans reach everybody.
 std::vector<EmbeddingPlan> shared_plans(const PlanTask& task, runtime::MpiSession& session) {
-  const auto count = session.from_rank_zero(static_cast<std::int64_t>(task.candidates.size()));
+  const auto count = session.from_rank_zero(static_cast<std::int64_t>(task.runs.size()));
   std::vector<EmbeddingPlan> plans;
   for (std::int64_t i = 0; i < count; ++i) {
     std::string text;
     if (session.rank() == 0) {
-      text = config::plan_to_json(task.candidates[static_cast<std::size_t>(i)].plan, -1);
+      text = config::plan_to_json(task.runs[static_cast<std::size_t>(i)].plan, -1);
     }
     const auto size = session.from_rank_zero(static_cast<std::int64_t>(text.size()));
     text.resize(static_cast<std::size_t>(size));
@@ -129,18 +123,12 @@ std::vector<EmbeddingPlan> shared_plans(const PlanTask& task, runtime::MpiSessio
 
 }  // namespace
 
-Job plan_calibration_job(std::int64_t i, std::uint64_t seed, std::int64_t ranks) {
-  studies::Draw draw(seed_of(seed ^ 0xca11b, i));
-  Job job = draw_plan_task({}, ranks, draw);
-  job.system.host.devices = ranks;
-  job.embedding_plan = calibration_plan(job, i, draw);
-  job.workload.name += " " + kinds_of(*job.embedding_plan);
-  return job;
-}
-
 std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOptions& options,
                                      runtime::MpiSession& session) {
-  const std::int64_t most = options.at_most > 0 ? options.at_most : 3 * options.count;
+  const std::int64_t most = 3 * options.count;
+  const auto seed_of = [&](std::int64_t task) {
+    return studies::Draw(options.seed ^ (static_cast<std::uint64_t>(task) << 32)).bits();
+  };
   const auto told = [&](double done, const std::string& what) {
     if (session.rank() == 0 && options.progress) {
       options.progress(done, what);
@@ -150,7 +138,7 @@ std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOp
   session.rank_zero_does([&] {
     for (std::int64_t t = 0; t < most; ++t) {
       told(0.1 * static_cast<double>(t) / static_cast<double>(most), "plans and predictions");
-      prepare(tasks[static_cast<std::size_t>(t)], system, seed_of(options.seed, t), session.size());
+      tasks[static_cast<std::size_t>(t)] = prepared(system, seed_of(t), session.size());
     }
     if (options.predicted) {
       options.predicted(tasks);
@@ -170,12 +158,12 @@ std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOp
     told(0.1 + 0.9 * static_cast<double>(counted) / static_cast<double>(options.count),
          task.job.workload.name);
     if (session.rank() != 0) {
-      studies::Draw draw(seed_of(options.seed, static_cast<std::int64_t>(run)));
+      studies::Draw draw(seed_of(static_cast<std::int64_t>(run)));
       task.job = draw_plan_task(system, session.size(), draw);
     }
     measure(task, shared_plans(task, session), options, session);
     if (session.rank() == 0) {
-      task.score = score_of(task.runs, options.rules);
+      task.score = score_of(task.runs);
       counted += task.score.skipped ? 0 : 1;
       if (options.predicted) {
         options.predicted(tasks);

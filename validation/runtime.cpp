@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <tuple>
 
 #include "core/error.h"
-#include "runtime/trainer.h"
+#include "core/statistics.h"
 #include "studies/fit/linear_baseline.h"
 #include "studies/predict/predict.h"
 #include "studies/run/core_speed.h"
@@ -44,58 +44,45 @@ std::array<double, 4> parts_of(const studies::StepPrediction& p) {
   return parts;
 }
 
-studies::Bound bound_of(const std::array<double, 4>& parts) {
-  return static_cast<studies::Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
-}
-
-struct Candidate {
-  RuntimeCase c;
-  double share = -1;  ///< of the wanted part
-};
-
 /// Draws until the predicted step is bound as wanted; otherwise the candidate that comes closest.
 RuntimeCase draw_bound(studies::CaseKind kind, studies::Bound wanted, const System& system,
-                       std::int64_t ranks, studies::Draw& draw, studies::CaseSize size) {
-  const Seconds shortest = seconds(size == studies::CaseSize::kDevice ? 5e-5 : 2e-4);
-  Candidate best;
-  for (int tries = 0; tries < 60; ++tries) {
-    Candidate candidate;
-    RuntimeCase& c = candidate.c;
+                       std::int64_t ranks, studies::Draw& draw, bool device) {
+  const auto size = device ? studies::CaseSize::kDevice : studies::CaseSize::kCore;
+  RuntimeCase best;
+  double best_share = -1;  // of the wanted part
+  for (int tries = 0; tries < 60 && (best_share < 0 || best.bound != wanted); ++tries) {
+    RuntimeCase c;
     try {
       c.job = studies::draw_case(kind, wanted, system, ranks, draw, size);
       const ExecutionGraph graph = workloads::build_graph(c.job);
       const studies::StepPrediction p = studies::predict(c.job, graph);
-      if (p.iteration > seconds(0.4) || p.iteration < shortest ||
-          (size == studies::CaseSize::kDevice && !p.fits)) {
+      if (p.iteration > seconds(0.4) || p.iteration < seconds(device ? 5e-5 : 2e-4) ||
+          (device && !p.fits)) {
         continue;
       }
       const auto parts = parts_of(p);
       c.kind = kind;
-      c.bound = bound_of(parts);
+      c.bound =
+          static_cast<studies::Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
       c.predicted = p.iteration.base();
       c.in_range = p.all_in_range;
       c.linear = studies::linear_baseline(system.device.fitted.at("baseline"),
                                           studies::step_sample(graph, seconds(1)))
                      .base();
-      candidate.share = parts[static_cast<std::size_t>(wanted)] / c.predicted;
+      if (const double share = parts[static_cast<std::size_t>(wanted)] / c.predicted;
+          share > best_share) {
+        best_share = share;
+        best = std::move(c);
+      }
     } catch (const InputError&) {
       continue;  // does not split over these ranks
     }
-    if (candidate.share > best.share) {
-      best = std::move(candidate);
-    }
-    if (best.c.bound == wanted) {
-      break;
-    }
   }
-  STEPCAST_CHECK(best.share >= 0, "no {} job could be drawn", name_of(wanted));
-  return best.c;
-}
-
-std::array<double, kAblations.size()> ablations_of(const Job& job) {
-  return {studies::predict(job, {.data_distribution = false}).iteration.base(),
-          studies::predict(job, {.host_cost = false}).iteration.base(),
-          studies::predict(job, {.rendezvous = false}).iteration.base()};
+  STEPCAST_CHECK(best_share >= 0, "no {} job could be drawn", name_of(wanted));
+  best.ablated = {studies::predict(best.job, {.data_distribution = false}).iteration.base(),
+                  studies::predict(best.job, {.host_cost = false}).iteration.base(),
+                  studies::predict(best.job, {.rendezvous = false}).iteration.base()};
+  return best;
 }
 
 runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptions& options) {
@@ -144,7 +131,7 @@ void keep_trace(const RuntimeCase& c, std::size_t index, const ValidateRuntimeOp
 }
 
 /// Figures of a group beyond its errors.
-std::vector<Figure> figures_of(const std::vector<RuntimeCase>& cases) {
+std::vector<Figure> figures_of(const RuntimeCases& cases) {
   std::vector<double> predicted, measured;
   std::array<std::vector<double>, kAblations.size()> ablated;
   for (const RuntimeCase& c : cases) {
@@ -168,74 +155,70 @@ std::vector<Figure> figures_of(const std::vector<RuntimeCase>& cases) {
 
 }  // namespace
 
-std::vector<RuntimeCase> validate_runtime(const System& system,
-                                          const ValidateRuntimeOptions& options,
-                                          runtime::MpiSession& session) {
-  if (system.device.fitted.count("baseline") == 0 || system.device.fitted.count("host") == 0) {
+RuntimeCases validate_runtime(const System& system, const ValidateRuntimeOptions& options,
+                              runtime::MpiSession& session) {
+  using studies::Bound;
+  using studies::CaseKind;
+  if (!system.device.fitted.contains("baseline") || !system.device.fitted.contains("host")) {
     throw InputError(
         "--system",
         fmt::format(
             "{} is not calibrated; write one with `stepcast calibrate --backend cpu --out FILE`",
             system.name));
   }
-  // Every rank draws and predicts the same; only rank 0 tells.
-  std::vector<RuntimeCase> cases;
-  studies::Draw draw(studies::Draw(options.seed).bits() ^
-                     0x5eed);  // far from what calibration drew, and from other seeds
+  // Transformers are never bound by embedding bags: DLRMs make up for it, so that over both
+  // families each bound has a quarter.
+  const std::vector<Bound> of_dlrm{Bound::kEmbedding,     Bound::kHost,         Bound::kMatrix,
+                                   Bound::kCommunication, Bound::kEmbedding,    Bound::kEmbedding,
+                                   Bound::kMatrix,        Bound::kCommunication};
+  const std::vector<Bound> of_transformers{Bound::kMatrix, Bound::kHost, Bound::kCommunication};
+  const std::vector<Bound> of_experts{Bound::kMatrix, Bound::kMatrix, Bound::kCommunication};
+  // Every rank draws and predicts the same; only rank 0 tells. Far from what calibration drew, and
+  // from other seeds.
+  studies::Draw draw(studies::Draw(options.seed).bits() ^ 0x5eed);
   studies::Draw experts(studies::Draw(options.seed).bits() ^ 0xe59e275);
-  const auto add = [&](studies::CaseKind kind, studies::Bound bound) {
-    studies::Draw& source = kind == studies::CaseKind::kExperts ? experts : draw;
-    cases.push_back(
-        draw_bound(kind, bound, system, session.size(), source,
-                   options.executor ? studies::CaseSize::kDevice : studies::CaseSize::kCore));
-    cases.back().ablated = ablations_of(cases.back().job);
-  };
-  for (std::int64_t i = 0; i < options.dlrm; ++i) {
-    // Transformers are never bound by embedding bags: DLRMs make up for it, so that over both
-    // families each bound has a quarter.
-    constexpr std::array<studies::Bound, 8> kTurns{
-        studies::Bound::kEmbedding,     studies::Bound::kHost,         studies::Bound::kMatrix,
-        studies::Bound::kCommunication, studies::Bound::kEmbedding,    studies::Bound::kEmbedding,
-        studies::Bound::kMatrix,        studies::Bound::kCommunication};
-    add(studies::CaseKind::kDlrm, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
-  }
-  for (std::int64_t i = 0; i < options.transformers; ++i) {
-    constexpr std::array<studies::Bound, 3> kTurns{studies::Bound::kMatrix, studies::Bound::kHost,
-                                                   studies::Bound::kCommunication};
-    add(studies::CaseKind::kTransformer, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
-  }
-  for (std::int64_t i = 0; i < options.experts; ++i) {
-    add(studies::CaseKind::kExperts,
-        i % 3 == 2 ? studies::Bound::kCommunication : studies::Bound::kMatrix);
-  }
-  if (session.rank() == 0 && options.predicted) {
-    options.predicted(cases);
-  }
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    RuntimeCase& c = cases[i];
-    if (session.rank() == 0 && options.progress) {
-      options.progress(static_cast<double>(i) / static_cast<double>(cases.size()),
-                       c.job.workload.name);
-    }
-    measure_case(c, options, session);
-    if (session.rank() == 0 && options.predicted) {
-      options.predicted(cases);
-    }
-    if (!options.traces.empty()) {
-      keep_trace(c, i, options, session);
+  RuntimeCases cases;
+  for (const auto& [kind, count, turns] :
+       {std::tuple{CaseKind::kDlrm, options.dlrm, of_dlrm},
+        {CaseKind::kTransformer, options.transformers, of_transformers},
+        {CaseKind::kExperts, options.experts, of_experts}}) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      cases.push_back(draw_bound(kind, turns[static_cast<std::size_t>(i) % turns.size()], system,
+                                 session.size(), kind == CaseKind::kExperts ? experts : draw,
+                                 options.executor != nullptr));
     }
   }
+  measure_cases(cases, options, session, [&] { return runtime_suite(cases); });
   return cases;
 }
 
-void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
-                  runtime::MpiSession& session) {
-  do {
-    run_case(c, options, session);
-  } while (c.noise > options.noise_limit && c.runs < 3);
-  if (c.noise > options.noise_limit) {
-    c.skipped =
-        fmt::format("void: repeats differ by {:.1f} % in each of {} runs", c.noise * 100, c.runs);
+void measure_cases(RuntimeCases& cases, const ValidateRuntimeOptions& options,
+                   runtime::MpiSession& session, const std::function<Suite()>& suite) {
+  constexpr double kNoise = 0.05;
+  const bool tells = session.rank() == 0;
+  const auto write_down = [&] {
+    if (tells && options.predicted) {
+      options.predicted(suite());
+    }
+  };
+  write_down();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    RuntimeCase& c = cases[i];
+    if (tells && options.progress) {
+      options.progress(static_cast<double>(i) / static_cast<double>(cases.size()),
+                       c.job.workload.name);
+    }
+    do {
+      run_case(c, options, session);
+    } while (c.noise > kNoise && c.runs < 3);
+    if (c.noise > kNoise) {
+      c.skipped =
+          fmt::format("void: repeats differ by {:.1f} % in each of {} runs", c.noise * 100, c.runs);
+    }
+    write_down();
+    if (!options.traces.empty() && options.library.empty()) {
+      keep_trace(c, i, options, session);
+    }
   }
 }
 
@@ -246,11 +229,14 @@ Row row_of(const RuntimeCase& c, std::string id) {
           .skipped = c.skipped,
           .naive = c.linear,
           .in_range = c.in_range,
-          .noise = c.noise};
+          .noise = c.noise,
+          .more = {{"bound", "bound by", std::string(name_of(c.bound)), Figure::As::kText},
+                   {"linear_s", "linear", c.linear, Figure::As::kSeconds},
+                   {"repeat_noise", "noise", c.noise},
+                   {"runs", "runs", static_cast<double>(c.runs), Figure::As::kCount}}};
 }
 
-Group group_of_cases(const std::string& name, const std::vector<RuntimeCase>& cases,
-                     std::string baseline) {
+Group group_of_cases(const std::string& name, const RuntimeCases& cases, std::string baseline) {
   std::vector<Row> rows;
   std::vector<double> noise;
   for (const RuntimeCase& c : cases) {
@@ -264,7 +250,7 @@ Group group_of_cases(const std::string& name, const std::vector<RuntimeCase>& ca
   return group;
 }
 
-Suite runtime_suite(const std::vector<RuntimeCase>& cases) {
+Suite runtime_suite(const RuntimeCases& cases) {
   using studies::Bound;
   using studies::CaseKind;
   Suite suite{.name = "runtime",
@@ -272,14 +258,9 @@ Suite runtime_suite(const std::vector<RuntimeCase>& cases) {
               .pass = true};
   for (const RuntimeCase& c : cases) {
     suite.rows.push_back(row_of(c, fmt::format("{} {}", suite.rows.size(), c.job.workload.name)));
-    suite.rows.back().more = {
-        {"bound", "bound by", std::string(name_of(c.bound)), Figure::As::kText},
-        {"linear_s", "linear", c.linear, Figure::As::kSeconds},
-        {"repeat_noise", "noise", c.noise},
-        {"runs", "runs", static_cast<double>(c.runs), Figure::As::kCount}};
   }
   const auto add = [&](std::string name, auto wanted) -> Group& {
-    const std::vector<RuntimeCase> of = where(cases, wanted);
+    const RuntimeCases of = where(cases, wanted);
     suite.groups.push_back(group_of_cases(name, of, "linear regression on FLOPs and bytes"));
     suite.groups.back().more = figures_of(of);
     return suite.groups.back();

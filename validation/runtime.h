@@ -34,43 +34,70 @@ struct RuntimeCase {
   int runs = 0;         ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
 };
+using RuntimeCases = std::vector<RuntimeCase>;
 
 struct ValidateRuntimeOptions {
   std::uint64_t seed = 1;
   std::int64_t dlrm = 24, transformers = 12;
   std::int64_t experts = 0;  ///< transformers with experts besides; they change no other case
   runtime::ExecutorFactory executor;  ///< of the backend the cases run on; empty: CPU
-  double noise_limit =
-      0.05;  ///< noisier cases run again, at most twice more, then are listed as void
-  /// Every case runs once more, recorded, and its trace stays here; empty: it does not.
+  /// Every case runs once more, recorded, and its trace stays here; empty: it does not. Where jobs
+  /// are fitted to traces, a folder for those.
   std::filesystem::path traces;
   /// On rank 0, after all predictions, before the first run and after every one: write them down.
-  std::function<void(const std::vector<RuntimeCase>&)> predicted;
+  std::function<void(const Suite&)> predicted;
   std::function<void(double done, const std::string& what)> progress;
+
+  // How far a few traces carry:
+  std::size_t traced = 3;         ///< jobs of each family that are traced and fitted to
+  std::size_t cases = 12;         ///< other jobs of each family, predicted and then run
+  std::size_t candidates = 60;    ///< drawn jobs that could be traced
+  std::filesystem::path library;  ///< of zoo files
+  std::string producer;           ///< written into the traces
 };
 
 /// Draws jobs (a quarter each bound by host, embedding, matrix products, communication), predicts
-/// them all, then really runs them and compares medians. All ranks call it together and return the
-/// same cases.
-std::vector<RuntimeCase> validate_runtime(const System& system,
-                                          const ValidateRuntimeOptions& options,
-                                          runtime::MpiSession& session);
-
-/// Really runs a case and fills what it took. A noisy case runs again, at most twice more; of
-/// several runs the quietest counts, and one that never came below the limit is marked as skipped.
-/// All ranks call it together, with the same prediction.
-void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
-                  runtime::MpiSession& session);
-
-/// A case as a suite lists it; naive: the linear regression.
-Row row_of(const RuntimeCase& c, std::string id);
-/// Errors of cases, compared with the linear regression; the noise is the median.
-Group group_of_cases(const std::string& name, const std::vector<RuntimeCase>& cases,
-                     std::string baseline);
-
+/// them all, then really runs them and compares medians. A noisy case runs again, at most twice
+/// more; of several runs the quietest counts, and one that never came below 5 % is void. All ranks
+/// call it together and return the same cases.
+RuntimeCases validate_runtime(const System& system, const ValidateRuntimeOptions& options,
+                              runtime::MpiSession& session);
 /// Families "dlrm", "transformer" and, where there are any, "experts", each with its bar, and each
 /// bound over the first two. A group also says what it would score if its predictions were
-/// exchanged, and without parts of the model.
-Suite runtime_suite(const std::vector<RuntimeCase>& cases);
+/// exchanged, and without parts of the model. Naive: the linear regression.
+Suite runtime_suite(const RuntimeCases& cases);
+
+/// Which `wanted` of the candidates to trace so that the jobs to predict hold little that no trace
+/// shows: one from each range of step lengths by rule of thumb (50 GFLOP/s, 5 GB/s), of these
+/// combinations one that leaves least unseen. Unseen is the distance of each op of a job to the
+/// nearest op of its model's key in a chosen candidate, in the model's own coordinates (logarithms
+/// of sizes) and that of its operands' reuse distance, at most 8 (a key never seen), weighted with
+/// the op's share of its job. Looks at shapes only. Ascending by length.
+std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
+                                    const std::vector<ExecutionGraph>& candidates,
+                                    std::size_t wanted);
+
+/// Jobs of both families, predicted by what was fitted to traces of others.
+struct FromTraces {
+  RuntimeCases cases;               ///< `linear` and `in_range` are rank 0's
+  std::vector<std::string> fitted;  ///< by family: what each fitted job was
+};
+/// Draws jobs of each family, traces the few that `traces_for` names while they run for real, fits
+/// a model to these traces alone, writes down what it predicts for the others, then runs those too.
+/// All ranks call it together.
+FromTraces validate_from_traces(const ValidateRuntimeOptions& options,
+                                runtime::MpiSession& session);
+/// Both families' errors, compared with a linear regression on the same traces; passes where the
+/// mean of each is at most 10 %.
+Suite from_traces_suite(const FromTraces& result);
+
+/// Really runs the cases and fills what they took. All ranks call it together, with the same
+/// predictions.
+void measure_cases(RuntimeCases& cases, const ValidateRuntimeOptions& options,
+                   runtime::MpiSession& session, const std::function<Suite()>& suite);
+/// The cases of a family or a bound, with the linear regression.
+Group group_of_cases(const std::string& name, const RuntimeCases& cases, std::string baseline);
+/// A case as a suite lists it.
+Row row_of(const RuntimeCase& c, std::string id);
 
 }  // namespace stepcast::validation

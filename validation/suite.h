@@ -17,11 +17,20 @@ namespace stepcast::validation {
 
 /// A further figure of a row or a group, of which all of a suite have the same.
 struct Figure {
-  enum class As : std::uint8_t { kText, kShare, kFactor, kSeconds, kCount };
+  enum class As : std::uint8_t { kText, kShare, kSigned, kFactor, kSeconds, kCount, kYes };
   std::string key;  ///< "ablations/no host cost" is in an object of JSON
   std::string title;
-  std::variant<double, std::string> value;
+  std::variant<double, std::string, std::monostate> value;  ///< nothing: this one has none
   As as = As::kShare;
+  bool minor = false;  ///< for programs alone
+};
+/// Rows of further figures under a key of the suite; without a key for people alone.
+struct FigureTable {
+  struct Entry {
+    std::vector<Figure> more;
+  };
+  std::string key{}, title{};
+  std::vector<Entry> rows{};
 };
 
 /// One measurement and its prediction. A row that cannot be predicted says why and is counted; it
@@ -33,21 +42,9 @@ struct Row {
   std::optional<std::string> skipped{};
   double naive = 0;  ///< what the naive predictor of its group says
   bool in_range = false;
-  double noise = 0;             ///< of the measurement; 0 where unknown
-  double measured_memory = 0;   ///< bytes on the fullest device; 0 where not measured
-  double predicted_memory = 0;  ///< bytes
-  /// For published runs, where predicted.
-  struct Run {
-    std::string source, device, framework, plan, format;
-    double hardware = 0;  ///< seconds at the ideal rate
-    bool fits = true;     ///< by our own ledger: `fit` is not "no"
-    std::string fit{};    ///< "yes", "likely" or "no"
-    double memory_margin = 0;
-    double memory_share = 0;  ///< predicted, of the device's
-    std::string generation{}, family{}, release{};
-  };
-  std::optional<Run> run{};
+  double noise = 0;  ///< of the measurement; 0 where unknown
   std::vector<Figure> more{};
+  std::vector<Figure> run{};  ///< facts about it for programs; none where not predicted
   [[nodiscard]] double error() const { return predicted / measured - 1; }
 };
 
@@ -92,6 +89,7 @@ struct Suite {
   std::vector<Row> rows{};
   std::vector<std::string> notes{};  ///< settings that decide the figures, for the reader
   bool in_bytes = false;             ///< what rows measure; else seconds
+  std::vector<FigureTable> tables{};
 };
 
 /// Statistics of `rows`; those that are skipped are counted only. Where a naive predictor is named,

@@ -8,6 +8,7 @@
 
 #include "cli/print/human.h"
 #include "cli/print/terminal_text.h"
+#include "cli/report/svg.h"
 
 namespace stepcast::cli {
 namespace {
@@ -125,27 +126,10 @@ std::string title(const GuardedTime& t) {
 }
 
 /// Text safe inside XML, attributes included.
-std::string xml(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return safe;
+std::string xml(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20; }, ' ');
+  return report::svg::escaped(text);
 }
 
 /// Text safe inside a Markdown table.

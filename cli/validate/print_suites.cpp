@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
+#include <cmath>
 
 #include "cli/print/human.h"
-#include "core/whole_file.h"
+#include "cli/print/report.h"
 
 namespace stepcast::cli {
 namespace {
@@ -15,41 +15,39 @@ using validation::Group;
 using validation::Row;
 using validation::Suite;
 
-Json run_json(const Row::Run& run) {
-  return {{"source", run.source},
-          {"gpu", run.device},
-          {"framework", run.framework},
-          {"plan", run.plan},
-          {"format", run.format},
-          {"kernels_only_s", run.hardware},
-          {"fits", run.fits},
-          {"fit", run.fit},
-          {"memory_margin", run.memory_margin},
-          {"memory_share", run.memory_share},
-          {"generation", run.generation},
-          {"training", run.family},
-          {"release", run.release}};
-}
-
 Cell cell_of(const validation::Figure& f) {
   using As = validation::Figure::As;
-  if (f.as == As::kText) {
-    return cell(std::get<std::string>(f.value));
+  if (const auto* text = std::get_if<std::string>(&f.value)) {
+    return cell(*text);
   }
-  const double value = std::get<double>(f.value);
-  return f.as == As::kShare     ? share(value)
-         : f.as == As::kFactor  ? decimal(value, 3)
-         : f.as == As::kSeconds ? cell(seconds(value))
-                                : cell(static_cast<std::int64_t>(value));
+  const auto* value = std::get_if<double>(&f.value);
+  if (value == nullptr) {
+    return absent_cell("-");
+  }
+  return f.as == As::kShare     ? share(*value)
+         : f.as == As::kSigned  ? signed_share(*value)
+         : f.as == As::kFactor  ? decimal(*value, 3)
+         : f.as == As::kSeconds ? cell(seconds(*value))
+         : f.as == As::kYes     ? cell(*value != 0)
+                                : cell(static_cast<std::int64_t>(*value));
 }
 
-/// A column for each of the further figures that all have.
+/// A column for each of the further figures.
 template <class Of>
-void add_figures(const std::vector<Of>& all, Visibility look, Columns<Of>& columns) {
-  for (std::size_t i = 0; !all.empty() && i < all.front().more.size(); ++i) {
-    const validation::Figure& f = all.front().more[i];
+void add_figures(const std::vector<Of>& all, std::vector<validation::Figure> Of::*figures,
+                 Visibility look, Columns<Of>& columns) {
+  std::vector<validation::Figure> most;
+  for (const Of& of : all) {
+    most = (of.*figures).size() > most.size() ? of.*figures : most;
+  }
+  for (std::size_t i = 0; i < most.size(); ++i) {
     columns.emplace_back(
-        f.key, f.title, [i](const Of& of) { return cell_of(of.more[i]); }, look);
+        most[i].key, most[i].title,
+        [=](const Of& of) {
+          return i < (of.*figures).size() ? cell_of((of.*figures)[i]) : absent_cell("-");
+        },
+        look | (most[i].minor ? kInJson | kInCsv : 0) |
+            (most[i].as == validation::Figure::As::kText ? kLeft : 0));
   }
 }
 
@@ -58,27 +56,27 @@ Columns<Row> row_columns(const Suite& suite) {
     return in_bytes ? cell(Bytes(v)) : cell(seconds(v));
   };
   const std::string unit = suite.in_bytes ? "_bytes" : "_s";
-  const auto memory = [](double Row::*bytes) {
-    return [bytes](auto& r) { return r.measured_memory > 0 ? code(r.*bytes) : absent_cell(); };
-  };
   Columns<Row> columns{
       {"suite", "", [name = suite.name](auto&) { return code(name); }, kInCsv},
       {"id", suite.name, &Row::id},
-      {"measured", "", [figure](auto& r) { return figure(r.measured); }, 0, "measured" + unit},
+      {"measured", "",
+       [figure](auto& r) {
+         return r.measured > 0 ? figure(r.measured) : Cell{"-", r.measured};
+       },
+       0, "measured" + unit},
       {"predicted", "",
        [figure](auto& r) { return r.predicted > 0 ? figure(r.predicted) : empty_cell("-"); }, 0,
        "predicted" + unit},
       {"error", "",
-       [](auto& r) { return r.predicted > 0 ? signed_share(r.error()) : empty_cell("-"); }},
+       [](auto& r) {
+         return r.predicted > 0 && r.measured > 0 ? signed_share(r.error()) : empty_cell("-");
+       }},
   };
-  add_figures(suite.rows, 0, columns);
-  const Columns<Row> rest{
-      {"skipped", "not scored", [](auto& r) { return r.skipped ? cell(*r.skipped) : empty_cell(); },
-       kLeft},
-      {"run", "", [](auto& r) { return r.run ? code(run_json(*r.run)) : absent_cell(); }, kInJson},
-      {"measured_memory_bytes", "", memory(&Row::measured_memory), kInJson},
-      {"predicted_memory_bytes", "", memory(&Row::predicted_memory), kInJson}};
-  columns.insert(columns.end(), rest.begin(), rest.end());
+  add_figures(suite.rows, &Row::more, 0, columns);
+  columns.emplace_back(
+      "skipped", "not scored",
+      [](const Row& r) { return r.skipped ? cell(*r.skipped) : empty_cell(); }, kLeft | kMajor);
+  add_figures(suite.rows, &Row::run, kInJson, columns);
   return columns;
 }
 
@@ -182,19 +180,26 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
 }
 
 void add_suite(const Suite& suite, Report& report) {
-  begin_suite(report, suite.name, suite.bound, suite.pass);
+  report.facts({{"name", suite.name}, {"bound", suite.bound}, {"pass", suite.pass}});
   add_rows(suite, report);
   report.line("\nerrors");
   Columns<Group> columns = group_columns(suite.groups);
-  add_figures(suite.groups, kInJson, columns);
+  add_figures(suite.groups, &Group::more, kInJson, columns);
   report.add(table_of("groups", "", columns, suite.groups, kInText | kInJson));
   Columns<Group> further{{"", "group", &Group::name}};
-  add_figures(suite.groups, 0, further);
+  add_figures(suite.groups, &Group::more, 0, further);
   if (further.size() > 1) {
     report.line();
     report.add(table_of("groups", "", further, suite.groups, kInText));
   }
   report.add(table_of("rows", "", row_columns(suite), suite.rows, kInJson | kInCsv));
+  for (const validation::FigureTable& t : suite.tables) {
+    Columns<validation::FigureTable::Entry> figures;
+    add_figures(t.rows, &validation::FigureTable::Entry::more, 0, figures);
+    report.line();
+    report.add(
+        table_of(t.key, t.title, figures, t.rows, t.key.empty() ? kInText : kInText | kInJson));
+  }
   report.fact("notes", suite.notes);
   for (const std::string& note : suite.notes) {
     report.line(note);
@@ -204,29 +209,12 @@ void add_suite(const Suite& suite, Report& report) {
 
 }  // namespace
 
-void begin_suite(Report& report, std::string_view name, std::string_view bound, bool pass) {
-  report.facts({{"name", name}, {"bound", bound}, {"pass", pass}});
-}
-
 void print_suites(const std::vector<Suite>& suites, OutputFormat format, std::ostream& out) {
   Report report(format);
   for (const Suite& suite : suites) {
     add_suite(suite, report.item("suites"));
   }
   report.print(out);
-}
-
-void write_predictions(const ValidateOptions& options, std::string_view suite,
-                       const DataTable& predictions, const std::string& what) {
-  const std::string file = options.predictions.empty()
-                               ? fmt::format("{}-predictions-{}.csv", suite, options.seed)
-                               : options.predictions;
-  std::ostringstream text;
-  predictions.print_csv(text);
-  write_whole_file(file, text.str());
-  if (!what.empty()) {
-    fmt::print(stderr, "stepcast: {} written to {} before the first run\n", what, file);
-  }
 }
 
 }  // namespace stepcast::cli

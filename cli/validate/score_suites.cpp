@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <set>
 #include <thread>
 
 #include "cli/print/human.h"
@@ -17,31 +19,34 @@
 #include "validation/memory.h"
 #include "validation/models.h"
 #include "validation/published/published.h"
+#include "validation/traces.h"
 
 namespace stepcast::cli {
 namespace {
 
 using validation::Suite;
+using Scored = std::optional<Suite>;
 
 /// Facts of every device and system the rows name, without what is fitted to them.
 validation::ModelFacts facts_of(const models::MeasuredTable& table, const config::Library& library,
-                                const System* given) {
+                                const std::optional<System>& given) {
   validation::ModelFacts facts;
-  const auto known = [](const std::vector<config::Entry>& list, const std::string& name) {
-    return std::any_of(list.begin(), list.end(),
-                       [&](const config::Entry& e) { return e.name == name; });
-  };
-  const auto devices = config::list_devices(library);
-  const auto systems = config::list_systems(library);
+  std::set<std::string> devices, systems;
   for (const models::Testbed& t : table.testbeds) {
-    if (!facts.devices.contains(t.device) && known(devices, t.device)) {
-      facts.devices[t.device] = config::load_device(t.device, library);
-    }
-    if (!facts.systems.contains(t.system) && known(systems, t.system)) {
-      facts.systems[t.system] = config::load_system(t.system, library);
+    devices.insert(t.device);
+    systems.insert(t.system);
+  }
+  for (const config::Entry& entry : config::list_devices(library)) {
+    if (devices.contains(entry.name)) {
+      facts.devices[entry.name] = config::load_device(entry.name, library);
     }
   }
-  if (given != nullptr) {
+  for (const config::Entry& entry : config::list_systems(library)) {
+    if (systems.contains(entry.name)) {
+      facts.systems[entry.name] = config::load_system(entry.name, library);
+    }
+  }
+  if (given) {
     facts.devices[given->device.name] = given->device;
     facts.systems[given->name] = *given;
   }
@@ -56,29 +61,23 @@ validation::ModelFacts facts_of(const models::MeasuredTable& table, const config
 }
 
 /// `usual`: what is held out unless it is said.
-template <class Validate>
-Suite score_models(const ValidateOptions& options, const Context& context, const char* suite,
-                   const char* usual, Validate validate) {
-  const config::Library library{context.library};
-  System given;
+Scored score_models(const ValidateOptions& options, const Context& context, const char* suite,
+                    std::string usual, decltype(validation::validate_kernels) validate) {
+  std::optional<System> given;
   if (!options.system.empty()) {
-    given = config::load_system(options.system, library);
+    given = config::load_system(options.system, context.library);
   }
-  const models::MeasuredTable table =
-      models::read_measured(std::filesystem::path(options.data),
-                            {.device = options.system.empty() ? options.device : given.device.name,
-                             .system = given.name});
-  const validation::ModelFacts facts =
-      facts_of(table, library, options.system.empty() ? nullptr : &given);
-  validation::ValidateModelsOptions study;
-  study.holdout =
-      *validation::holdout_named(options.holdout.empty() ? usual : options.holdout.c_str());
-  study.form_only = options.form_only;
-  study.device = options.device;
-  study.framework = options.framework;
-  study.max_points = options.points;
-  study.thin = options.thin;
-  Suite result = validate(table, facts, study);
+  const models::MeasuredTable table = models::read_measured(
+      std::filesystem::path(options.data), {.device = given ? given->device.name : options.device,
+                                            .system = given ? given->name : std::string()});
+  Suite result = validate(
+      table, facts_of(table, context.library, given),
+      {.holdout = *validation::holdout_named(options.holdout.empty() ? usual : options.holdout),
+       .form_only = options.form_only,
+       .device = options.device,
+       .framework = options.framework,
+       .max_points = options.points,
+       .thin = options.thin});
   for (const models::MeasuredTable::Skipped& s : table.skipped) {
     result.rows.push_back({table.place(s.origin), 0, 0, s.reason});
   }
@@ -94,17 +93,15 @@ Suite score_models(const ValidateOptions& options, const Context& context, const
   return result;
 }
 
-}  // namespace
-
-Suite score_kernels(const ValidateOptions& options, const Context& context) {
+Scored score_kernels(const ValidateOptions& options, Context& context) {
   return score_models(options, context, "kernels", "pairs", validation::validate_kernels);
 }
 
-Suite score_collectives(const ValidateOptions& options, const Context& context) {
+Scored score_collectives(const ValidateOptions& options, Context& context) {
   return score_models(options, context, "collectives", "sizes", validation::validate_collectives);
 }
 
-Suite score_published(const ValidateOptions& options, const Context& context) {
+Scored score_published(const ValidateOptions& options, Context& context) {
   using Regime = validation::PublishedRegime;
   if (!options.leave_out.empty() && !options.calibrate.empty() && options.calibrate != "loso") {
     throw InputError("--leave-out", fmt::format("found with --calibrate {}; leave one of them out",
@@ -121,7 +118,7 @@ Suite score_published(const ValidateOptions& options, const Context& context) {
                                               "sources; found {}, expected --leave-out source",
                                               asked));
   }
-  const config::Library library{context.library};
+  const config::Library& library = context.library;
   const auto names = config::load_published_names(library);
   const auto predicted = [&](const std::vector<validation::PublishedRow>& rows) {
     Progress progress("predicting");
@@ -159,11 +156,11 @@ Suite score_published(const ValidateOptions& options, const Context& context) {
   return result;
 }
 
-Suite score_dlrm(const ValidateOptions& options, const Context& context) {
+Scored score_dlrm(const ValidateOptions& options, Context& context) {
   if (options.calibrate == "shipped") {
-    throw InputError(
-        "--calibrate",
-        "shipped applies to published; predictions of dlrm have no efficiency: use facts or one-row");
+    throw InputError("--calibrate",
+                     "shipped applies to published; predictions of dlrm have no efficiency: use "
+                     "facts or one-row");
   }
   if (options.calibrate == "loso") {
     throw InputError("--calibrate",
@@ -172,20 +169,46 @@ Suite score_dlrm(const ValidateOptions& options, const Context& context) {
   }
   const auto rows = validation::read_dlrm_step_times(options.data);
   if (!options.out_pace.empty()) {
-    auto tables = validation::fit_dlrm_efficiencies(rows, {context.library});
+    auto tables = validation::fit_dlrm_efficiencies(rows, context.library);
     for (auto& [framework, table] : tables) {
       table.source = fmt::format("stepcast validate dlrm --out-pace, {}: {} rows", today(),
                                  table.groups.empty() ? 0 : table.groups.front().rows);
     }
     write_output(options.out_pace, config::efficiencies_to_json(tables));
   }
-  return validation::validate_dlrm(rows, {context.library},
+  return validation::validate_dlrm(rows, context.library,
                                    options.calibrate == "facts" ? validation::DlrmRegime::kFacts
                                                                 : validation::DlrmRegime::kOneRow);
 }
 
-Suite score_memory(const ValidateOptions& options, const Context& context) {
-  return validation::validate_memory(options.data, {context.library});
+Scored score_memory(const ValidateOptions& options, Context& context) {
+  return validation::validate_memory(options.data, context.library);
 }
+
+Scored score_traces(const ValidateOptions& options, Context& context) {
+  if (options.run) {
+    return validate_what_if(options, context);
+  }
+  if (options.data.empty()) {
+    throw InputError("--data",
+                     "is needed: a folder of traces (or --run, to check what-if answers)");
+  }
+  return validation::validate_traces(options.data, context.library);
+}
+
+constexpr SuiteEntry kSuites[] = {
+    {"published", "a table with the columns of data/llm/published.csv", false, score_published},
+    {"dlrm", "the folder of mlperf_step_times.csv, or a file like it", false, score_dlrm},
+    {"kernels", "the folder of measured kernels, or a file of them", false, score_kernels},
+    {"collectives", "the folder of measured collectives, or a file of them", false,
+     score_collectives},
+    {"memory", "the folder of golden.csv and cases/", false, score_memory},
+    {"traces", nullptr, true, score_traces},
+    {"runtime", nullptr, true, validate_runtime},
+    {"plans", nullptr, true, validate_plans}};
+
+}  // namespace
+
+std::span<const SuiteEntry> validation_suites() { return kSuites; }
 
 }  // namespace stepcast::cli

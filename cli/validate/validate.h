@@ -2,12 +2,11 @@
 #include <cstdint>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/print/report.h"
 #include "validation/suite.h"
 
 namespace stepcast::cli {
@@ -33,35 +32,29 @@ struct ValidateOptions {
   OutputFormat format = OutputFormat::kText;
 };
 
-// Suites over tables: rows are read from --data, predicted, and scored.
-validation::Suite score_published(const ValidateOptions& options, const Context& context);
-validation::Suite score_dlrm(const ValidateOptions& options, const Context& context);
-validation::Suite score_kernels(const ValidateOptions& options, const Context& context);
-validation::Suite score_collectives(const ValidateOptions& options, const Context& context);
-validation::Suite score_memory(const ValidateOptions& options, const Context& context);
+/// A suite of `stepcast validate`: reads rows from --data or makes them by running jobs, predicts
+/// and scores them. Nothing where other processes are the ranks of this one.
+using RunSuite = std::optional<validation::Suite> (*)(const ValidateOptions&, Context&);
+struct SuiteEntry {
+  const char* name;
+  const char* data;  ///< what --data must be; null where none is needed
+  bool alone;        ///< runs jobs
+  RunSuite run;
+};
+std::span<const SuiteEntry> validation_suites();
 
-// Suites with reports of their own. They return the exit code: 1 where a bar is missed.
-/// Replays the runs below a folder: counts, errors, controls, next steps.
-int validate_traces(const ValidateOptions& options, Context& context);
 /// What-if answers checked by running: `count` jobs, drawn by `seed`, DLRMs and transformers in
 /// turn, are recorded on a paced fabric, replayed with --network, --scale or --ranks in turn, then
 /// really run so. The prediction is the recorded step times the replay's ratio.
-int validate_what_if(const ValidateOptions& options, Context& context);
-/// Predicts drawn jobs and runs them.
-int validate_runtime(const ValidateOptions& options, Context& context);
-/// Measures how often the plan predicted to be the fastest is the fastest; calibrates first unless
-/// a system is given.
-int validate_plans(const ValidateOptions& options, Context& context);
+std::optional<validation::Suite> validate_what_if(const ValidateOptions& options, Context& context);
+/// Jobs that were drawn, predicted and then run as ranks.
+std::optional<validation::Suite> validate_runtime(const ValidateOptions& options, Context& context);
+/// How often the plan predicted to be the fastest is the fastest; calibrates first unless a system
+/// is given.
+std::optional<validation::Suite> validate_plans(const ValidateOptions& options, Context& context);
 
 /// Suites as text, as the JSON of CONTRACT section 7, or one CSV line per row.
 void print_suites(const std::vector<validation::Suite>& suites, OutputFormat format,
                   std::ostream& out);
-/// How every suite of a document begins.
-void begin_suite(Report& report, std::string_view name, std::string_view bound, bool pass);
-/// Writes predictions as CSV before the predicted cases are run, and reports the path:
-/// --predictions, or a name with `suite` and the seed. After every case again, with what was
-/// measured, which so survives a run that fails later; `what` is empty then, and nothing reported.
-void write_predictions(const ValidateOptions& options, std::string_view suite,
-                       const DataTable& predictions, const std::string& what);
 
 }  // namespace stepcast::cli

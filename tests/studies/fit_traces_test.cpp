@@ -12,7 +12,7 @@
 #include "studies/fit/fit_traces.h"
 #include "studies/predict/predict.h"
 #include "tests/studies/known_machine.h"
-#include "validation/from_traces.h"
+#include "validation/runtime.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;

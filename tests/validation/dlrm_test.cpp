@@ -9,7 +9,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <set>
 
 #include "core/error.h"
@@ -217,15 +216,6 @@ TEST_CASE("MLPerf DLRM step times", "[studies][dlrm][accuracy]") {
   }
   const auto suite = validate_dlrm(read_dlrm_step_times(kData), kLibrary);
   CHECK(suite.rows.size() == 7 + 26 + 45);
-  for (const auto& g : suite.groups) {
-    std::cout << g.name << ": n " << g.errors.n << " median " << g.errors.median << " mean "
-              << g.errors.mean << " geomean " << g.errors.geomean << " p90 " << g.errors.p90
-              << " worst " << g.errors.worst << " (" << g.worst_row << ") bias " << g.errors.bias
-              << " naive " << g.baseline_mean << '\n';
-  }
-  for (const auto& n : suite.notes) {
-    std::cout << n << '\n';
-  }
   // docs/accuracy/kernels.md: median 8 % and bias 4 % are met; the worst, 20 %, is missed on 128
   // GPUs.
   const auto& generations = suite.groups.front();

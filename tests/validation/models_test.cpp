@@ -128,7 +128,7 @@ TEST_CASE("bars ask only for what they name", "[studies][validate]") {
   CHECK_FALSE(Bar{.median = 0.03, .p90 = 0.1}.met(e));
   e.n = 0;  // nothing scored is no pass
   CHECK_FALSE(Bar{.median = 0.03}.met(e));
-  const GroupKey gemm{OpKind::kGemm, Format::kBf16, "gemm.bf16", "h100-sxm-80gb", "s", "", false};
+  const GroupKey gemm{OpKind::kGemm, Format::kBf16, "gemm.bf16", "h100-sxm-80gb", "s", ""};
   CHECK(gemm.name() == "gemm bf16 / h100-sxm-80gb / s");
   CHECK(bar_of(gemm, {})->text() == "median <= 3 %, p90 <= 10 %");
   ValidateModelsOptions form;

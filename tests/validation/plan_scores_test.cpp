@@ -1,9 +1,10 @@
 #include "validation/plans.h"
 
-#include <catch2/catch.hpp>
+#include "tests/validation/suites.h"
 
 using namespace stepcast::studies;
 using namespace stepcast::validation;
+using stepcast::validation::testing::figure;
 
 namespace {
 
@@ -115,12 +116,13 @@ TEST_CASE("what half of the rounds choose is judged by the other half", "[studie
   auto plans = task({9, 10, 11, 12, 13, 14});
   plans[0].rounds = {102, 99, 102, 99};  // odd rounds: 101 is below it; even ones: it is best
   plans[1].rounds = {101, 101, 101, 101};
-  const PlanScores all = scores_of({scored(plans, rules)});
-  const ChoiceScore& half = all.choices.back();
+  const std::vector<PlanTask> tasks{scored(plans, rules)};
+  const std::vector<ChoiceScore> all = choices_of(tasks);
+  const ChoiceScore& half = all.back();
   CHECK(half.n == 1);
   CHECK(half.exact.value == 0);
   CHECK(half.mean_regret == Approx(101.0 / 99 - 1));
-  CHECK(all.agreed == 0);
+  CHECK(figure(plans_suite(tasks).groups[0].more, "halves_agree") == 0);
   CHECK(half.agreed.high == 1);  // no task says anything
 }
 
@@ -130,7 +132,7 @@ TEST_CASE("choices are compared on the tasks that count", "[studies][plans]") {
   std::vector<std::vector<PlanRun>> runs{
       task({9, 10, 11, 12, 13, 14}), task({10, 9, 11, 12, 13, 14}), task({10, 11, 9, 12, 13, 14}),
       task({9, 10, 11, 12, 13, 14})};
-  runs[0][4].lookup_greedy = true;  // 130: 30 % regret
+  runs[0][4].also = {"lookup_greedy"};  // 130: 30 % regret
   for (PlanRun& p : runs[3]) {
     p.rounds = {100, 150, 100, 150};  // noisy: does not count
   }
@@ -138,29 +140,31 @@ TEST_CASE("choices are compared on the tasks that count", "[studies][plans]") {
   for (const auto& of : runs) {
     tasks.push_back(scored(of, rules));
   }
-  const PlanScores all = scores_of(tasks);
-  CHECK(all.tasks == 4);
-  CHECK(all.counted == 3);
-  const ChoiceScore& own = all.choices[0];
+  const std::vector<ChoiceScore> all = choices_of(tasks);
+  const Suite suite = plans_suite(tasks);
+  CHECK(figure(suite.groups[0].more, "tasks") == 4);
+  CHECK(figure(suite.groups[0].more, "counted") == 3);
+  const ChoiceScore& own = all[0];
   CHECK(own.n == 3);
   CHECK(own.exact.value == Approx(1.0 / 3));
   CHECK(own.tied.value == Approx(2.0 / 3));
   CHECK(own.mean_regret == Approx(0.06 / 3));
   CHECK(own.worst_regret == Approx(0.05));
-  const ChoiceScore& bytes = all.choices[1];  // least bytes: the slowest plan
+  const ChoiceScore& bytes = all[1];  // least bytes: the slowest plan
   CHECK(bytes.exact.value == 0);
   CHECK(bytes.mean_regret == Approx(0.5));
-  CHECK(all.choices[2].n == 1);
-  CHECK(all.choices[2].mean_regret == Approx(0.3));
-  const ChoiceScore& random = all.choices[3];
+  CHECK(all[2].n == 1);
+  CHECK(all[2].mean_regret == Approx(0.3));
+  const ChoiceScore& random = all[3];
   CHECK(random.exact.value == Approx(1.0 / 6));
   CHECK(random.tied.value == Approx(2.0 / 6));
   CHECK(random.mean_regret == Approx((0.01 + 0.05 + 0.08 + 0.3 + 0.5) / 6));
   // Odd rounds are 1 % longer for all plans alike: they choose what the even ones find best.
-  const ChoiceScore& half = all.choices[4];
+  const ChoiceScore& half = all[4];
   CHECK(half.n == 3);
   CHECK(half.exact.value == 1);
   CHECK(half.mean_regret == 0);
-  CHECK(all.plans.errors.n == 18);
-  CHECK_FALSE(all.pass());
+  CHECK(suite.groups[0].errors.n == 18);
+  CHECK(suite.tables[0].rows.size() == 4);
+  CHECK_FALSE(suite.pass);
 }

@@ -1,11 +1,10 @@
-#include "validation/plan_tasks.h"
+#include "validation/plans.h"
 
 #include <catch2/catch.hpp>
 #include <set>
 
 #include "core/config/config.h"
 #include "studies/fit/paced_calibration.h"
-#include "validation/plans.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_rules.h"
@@ -78,7 +77,7 @@ TEST_CASE("tasks and candidates are a function of the seed, distinct and buildab
     CHECK(kinds.count("column_wise") == 1);  // never run by calibration
     CHECK(kinds.count("table_row_wise") == 1);
     CHECK(std::any_of(candidates.begin(), candidates.end(),
-                      [](const PlanCandidate& c) { return c.called("lookup_greedy"); }));
+                      [](const PlanRun& c) { return c.called("lookup_greedy"); }));
   }
   CHECK(names.size() == 3);
 }

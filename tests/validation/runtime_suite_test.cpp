@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 
 #include "tests/validation/suites.h"
-#include "validation/from_traces.h"
 #include "validation/runtime.h"
 
 namespace stepcast::validation {
@@ -11,6 +10,7 @@ namespace {
 
 using studies::Bound;
 using studies::CaseKind;
+using testing::figure;
 using testing::group;
 
 /// Measured in 1 s.
@@ -26,13 +26,6 @@ RuntimeCase measured_case(CaseKind kind, Bound bound, double predicted, double l
   c.noise = 0.01;
   c.in_range = true;
   return c;
-}
-
-double figure(const Group& of, const std::string& key) {
-  const auto found =
-      std::find_if(of.more.begin(), of.more.end(), [&](const Figure& f) { return f.key == key; });
-  REQUIRE(found != of.more.end());
-  return std::get<double>(found->value);
 }
 
 TEST_CASE("families are held to their bars, bounds are reported", "[studies][validate]") {
@@ -53,9 +46,10 @@ TEST_CASE("families are held to their bars, bounds are reported", "[studies][val
   CHECK(dlrm.repeat_noise == 0.03);  // of two the upper
   CHECK(dlrm.in_range_share == 1);
   CHECK(dlrm.pass);
-  CHECK(figure(dlrm, "permuted_mean") == Approx(0.07));  // all took 1 s: exchanging changes nothing
-  CHECK(figure(dlrm, "ablations/no data distribution") == Approx(0.5));
-  CHECK(figure(dlrm, "ablations/no host cost") == Approx(0.2));
+  CHECK(figure(dlrm.more, "permuted_mean") ==
+        Approx(0.07));  // all took 1 s: exchanging changes nothing
+  CHECK(figure(dlrm.more, "ablations/no data distribution") == Approx(0.5));
+  CHECK(figure(dlrm.more, "ablations/no host cost") == Approx(0.2));
   const Group& transformer = group(suite, "transformer");
   CHECK_FALSE(transformer.pass);  // 30 %, and more than half of the regression's 40 %
   CHECK(transformer.bound == suite.bound);
@@ -67,12 +61,9 @@ TEST_CASE("families are held to their bars, bounds are reported", "[studies][val
 }
 
 TEST_CASE("what traces say of other jobs is held to a mean of 10 %", "[studies][validate]") {
-  FromTracesResult result;
-  result.families.resize(2);
-  result.families[0].traced = {"a", "b"};
-  result.families[1].kind = CaseKind::kTransformer;
-  result.cases = {measured_case(CaseKind::kTransformer, Bound::kHost, 1.2, 1.5),
-                  measured_case(CaseKind::kDlrm, Bound::kHost, 1.06, 1.5)};
+  const FromTraces result{{measured_case(CaseKind::kTransformer, Bound::kHost, 1.2, 1.5),
+                           measured_case(CaseKind::kDlrm, Bound::kHost, 1.06, 1.5)},
+                          {"dlrm fitted on traces of: a; b"}};
   const Suite suite = from_traces_suite(result);
   CHECK(group(suite, "dlrm").pass);
   CHECK(group(suite, "dlrm").baseline_mean == Approx(0.5));

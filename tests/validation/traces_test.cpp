@@ -1,23 +1,29 @@
 // Answers of `stepcast validate traces` on recordings whose content is known.
 #include "validation/traces.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <iostream>
 
 #include "core/error.h"
+#include "tests/validation/suites.h"
 
-using namespace stepcast;
+namespace stepcast::validation {
+namespace {
+
+using testing::figure;
+
+const config::Library kLibrary{STEPCAST_SOURCE_DIR};
 
 TEST_CASE("a native recording is one set, replayed and scored", "[studies][validate]") {
-  const auto sets =
-      validation::replay_sets(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2");
-  REQUIRE(sets.size() == 1);
-  CHECK(sets[0].ranks == 2);
-  CHECK(sets[0].steps == 8);
-  CHECK(sets[0].scored());
-  CHECK(std::abs(sets[0].replay->error) < 0.05);
-  CHECK_THROWS_AS(validation::replay_sets("no such folder"), InputError);
+  const Suite suite =
+      validate_traces(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2", kLibrary);
+  REQUIRE(suite.rows.size() == 1);
+  CHECK(figure(suite.rows[0].more, "ranks") == 2);
+  CHECK(figure(suite.rows[0].more, "steps") == 8);
+  CHECK_FALSE(suite.rows[0].skipped);
+  CHECK(std::abs(suite.rows[0].error()) < 0.05);
+  CHECK(suite.pass);
+  CHECK_THROWS_AS(validate_traces("no such folder", kLibrary), InputError);
 }
 
 TEST_CASE("folders of ranks are one run, files of other runs are not; host-bound sets say so",
@@ -28,24 +34,22 @@ TEST_CASE("folders of ranks are one run, files of other runs are not; host-bound
     return;
   }
   // Alike but for digits, a day apart: two runs.
-  const auto apart = validation::replay_sets(folder / "kineto-tb");
-  REQUIRE(apart.size() == 2);
-  for (const validation::TraceSet& set : apart) {
-    CHECK(set.steps == 6);
-    CHECK(set.scored());
+  const Suite apart = validate_traces(folder / "kineto-tb", kLibrary);
+  REQUIRE(apart.rows.size() == 2);
+  for (const Row& row : apart.rows) {
+    CHECK(figure(row.more, "steps") == 6);
+    CHECK_FALSE(row.skipped);
   }
-  const auto ranks = validation::replay_sets(folder / "dlrm8-kineto");
-  REQUIRE(ranks.size() == 1);
-  const validation::TraceSet& dlrm = ranks.front();
-  CHECK(dlrm.ranks == 8);
-  CHECK(dlrm.collectives == 64);  // 8 on each rank
-  REQUIRE(dlrm.replay.has_value());
-  CHECK(dlrm.replay->host_bound);  // its step does not move when device times double
-  CHECK(std::abs(dlrm.replay->error) < 0.01);
-  CHECK(dlrm.skipped == std::optional<std::string>("host-bound"));
-  CHECK(dlrm.replay->kernel_start_p50 <= microseconds(10));
-  CHECK(dlrm.replay->kernel_start_p95 <= microseconds(500));
-  CHECK(dlrm.replay->stripped_wait > microseconds(1000));
+  const Suite ranks = validate_traces(folder / "dlrm8-kineto", kLibrary);
+  REQUIRE(ranks.rows.size() == 1);
+  const Row& dlrm = ranks.rows.front();
+  CHECK(figure(dlrm.more, "ranks") == 8);
+  CHECK(figure(dlrm.more, "collectives") == 64);  // 8 on each rank
+  CHECK(figure(dlrm.more, "host_bound") == 1);    // its step does not move when device times double
+  CHECK(std::abs(dlrm.error()) < 0.01);
+  CHECK(dlrm.skipped == "host-bound");
+  CHECK(figure(dlrm.more, "kernel_start_error_s/p50") <= 10e-6);
+  CHECK(figure(dlrm.more, "kernel_start_error_s/p95") <= 500e-6);
 }
 
 TEST_CASE("programs recorded on two devices are moved closer than by leaving them as they are",
@@ -55,12 +59,17 @@ TEST_CASE("programs recorded on two devices are moved closer than by leaving the
     std::cout << "skipped: no " << folder << '\n';
     return;
   }
-  const auto moved = validation::moved_traces(folder, {STEPCAST_SOURCE_DIR});
-  REQUIRE(moved.size() == 4);  // two programs, from each device to the other
-  for (const validation::MovedTrace& m : moved) {
-    CAPTURE(m.name, m.device, m.to);
-    CHECK(m.covered > 0.99);
-    CHECK(std::abs(m.error()) < std::abs(m.naive_error()));
-    CHECK(std::abs(m.error()) < 0.25);
+  const Suite suite = validate_traces(folder, kLibrary);
+  REQUIRE(suite.tables.size() == 2);
+  REQUIRE(suite.tables[1].rows.size() == 4);  // two programs, from each device to the other
+  for (const FigureTable::Entry& moved : suite.tables[1].rows) {
+    CAPTURE(std::get<std::string>(moved.more[0].value), std::get<std::string>(moved.more[1].value));
+    const double error = std::abs(figure(moved.more, "error"));
+    CHECK(figure(moved.more, "covered") > 0.99);
+    CHECK(error < std::abs(figure(moved.more, "naive_error")));
+    CHECK(error < 0.25);
   }
 }
+
+}  // namespace
+}  // namespace stepcast::validation

@@ -287,17 +287,6 @@ double scatter_of(const Predictions& from) {
   return std::sqrt(middle_of(std::move(variances)));
 }
 
-/// Width that holds a share `level` of the distances from `middle` of a source to come; 0 of no
-/// rows.
-double half_width(const Residuals& residuals, double level, double middle) {
-  std::vector<WeightedValue> distances = weighted(residuals);
-  for (auto& [distance, weight] : distances) {
-    distance = std::abs(distance - middle);
-  }
-  const auto sources = static_cast<double>(residuals.size());
-  return weighted_quantile(std::move(distances), std::min(1.0, level * (sources + 1) / sources));
-}
-
 }  // namespace
 
 std::string block_of(const PublishedPrediction& p, LeaveOut what) {
@@ -322,9 +311,8 @@ EfficiencyKeys keys_of(const PublishedPrediction& p) {
   return {p.generation, p.device, p.framework, p.family};
 }
 
-double student_t95(double degrees) {
+double student_t95(double n) {
   constexpr double z = 1.6448536269514722;  // of the normal distribution
-  const double n = degrees;
   const double z3 = z * z * z;
   const double z5 = z3 * z * z;
   const double z7 = z5 * z * z;
@@ -346,11 +334,13 @@ EfficiencyTable fit_efficiencies(const Predictions& all) {
 
 StepSpread spread_of(const Residuals& residuals, double level) {
   std::vector<WeightedValue> all = weighted(residuals);
-  if (all.empty()) {
-    return {};
+  const double middle = weighted_quantile(all, 0.5);
+  for (auto& [distance, weight] : all) {
+    distance = std::abs(distance - middle);
   }
-  const double middle = weighted_quantile(std::move(all), 0.5);
-  const double half = half_width(residuals, level, middle);
+  const auto sources = static_cast<double>(residuals.size());
+  const double half =
+      weighted_quantile(std::move(all), std::min(1.0, level * (sources + 1) / sources));
   return {middle - half, middle + half};
 }
 

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "core/config/paces.h"
@@ -26,15 +25,6 @@
 namespace stepcast::validation {
 namespace {
 
-/// Part of a prediction that does not depend on the measurement: rows with equal settings share it.
-struct JobPrediction {
-  std::string skipped;
-  Job job;
-  double flops = 0, facts = 0, kernels = 0, memory = 0;
-  bool in_range = false;
-  std::vector<double> curve;
-};
-
 double simulated(const ExecutionGraph& graph, simulator::StepCosts costs, double issue) {
   if (issue > 0) {
     costs.issue = static_cast<std::int64_t>(std::llround(issue * 1e12));
@@ -42,12 +32,14 @@ double simulated(const ExecutionGraph& graph, simulator::StepCosts costs, double
   return to_seconds(simulator::simulate(graph, costs, {}).makespan).base();
 }
 
-JobPrediction predict_job(Job job, double host_issue, bool facts) {
-  JobPrediction p;
+/// Part of a prediction that does not depend on the measurement: rows with equal settings share it.
+PublishedPrediction predict_job(Job job, double host_issue, bool facts) {
   job = studies::settled(std::move(job));
   const ExecutionGraph graph = workloads::build_graph(job);
   const models::CostModel model(job.system, job.calibration);
   const simulator::StepCosts costs = simulator::price(graph, model);
+  const Device& device = job.system.device;
+  PublishedPrediction p;
   p.in_range = costs.in_range;
   p.kernels = simulated(graph, costs, 0);
   if (host_issue > 0) {
@@ -62,8 +54,13 @@ JobPrediction predict_job(Job job, double host_issue, bool facts) {
     p.facts = simulated(graph, simulator::price(graph, plain), 0);
   }
   p.flops = workloads::step_flops(job).model.base();
-  p.memory = simulator::fullest_ledger(graph, job.system.device).total().base();
-  p.job = std::move(job);
+  p.peak = device.peak_of(job.formats.compute).value_or(FlopsPerSecond{}).base();
+  p.memory = simulator::fullest_ledger(graph, device).total().base();
+  p.capacity = device.memory.base();
+  p.memory_margin = simulator::memory_margin(device);
+  p.format = name_of(job.formats.compute);
+  p.plan = name_of(*plan_family(job));
+  p.family = name_of(*efficiency_family(job));
   return p;
 }
 
@@ -75,12 +72,16 @@ struct Context {
   bool facts = false;
 };
 
-JobPrediction predict_row(const PublishedRow& row, const Context& context) {
+PublishedPrediction predict_row(const PublishedRow& row, const Context& context) {
+  PublishedPrediction p;
   try {
+    p.skipped = not_modelled(row);
+    if (!p.skipped.empty()) {
+      return p;
+    }
     return predict_job(job_of(row, context.names, context.library, context.shapes),
                        recipe_of(row, context.names).host_issue, context.facts);
   } catch (const InputError& e) {
-    JobPrediction p;
     p.skipped = e.what();
     return p;
   }
@@ -112,11 +113,9 @@ const PublishedRow* first_of_same(const std::vector<PublishedRow>& rows, std::si
   return nullptr;
 }
 
-PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
-                           const Context& context) {
-  PublishedPrediction p;
+/// The prediction of a row's job, with what is the row's alone.
+PublishedPrediction joined(const PublishedRow& row, PublishedPrediction p, const Context& context) {
   p.row = &row;
-  p.skipped = job.skipped;
   const config::FrameworkRecipe recipe = recipe_of(row, context.names);
   p.source = recipe.source;
   p.framework = recipe.framework != nullptr ? recipe.framework->product : "";
@@ -128,27 +127,15 @@ PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
   if (!p.skipped.empty()) {
     return p;
   }
-  const auto measured = measured_seconds(row, job.job, job.flops);
+  const auto measured = measured_seconds(row, p.flops, p.peak);
   if (!measured) {
     p.skipped = fmt::format("{}: neither a time nor a rate is published", row.place);
     return p;
   }
   const double devices = static_cast<double>(row.devices);
-  p.format = name_of(job.job.formats.compute);
-  p.plan = name_of(*plan_family(job.job));
-  p.family = name_of(*efficiency_family(job.job));
   p.measured = *measured;
-  p.facts = job.facts;
-  p.kernels = job.kernels;
-  p.curve = job.curve;
-  p.memory = job.memory;
-  p.capacity = job.job.system.device.memory.base();
-  p.memory_margin = simulator::memory_margin(job.job.system.device);
-  p.in_range = job.in_range;
-  p.device_seconds = p.measured * devices / job.flops;
-  if (const auto peak = job.job.system.device.peak_of(job.job.formats.compute)) {
-    p.at_peak = job.flops / (devices * peak->base());
-  }
+  p.device_seconds = p.measured * devices / p.flops;
+  p.at_peak = p.peak > 0 ? p.flops / (devices * p.peak) : 0;
   return p;
 }
 
@@ -183,37 +170,25 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
     }
     job_of_row.push_back(at->second);
   }
-  std::vector<JobPrediction> jobs(first.size());
+  std::vector<PublishedPrediction> jobs(first.size());
   std::atomic<std::size_t> next{0};
   std::mutex reporting;
-  std::exception_ptr broken;
   const auto work = [&] {
     for (std::size_t i = next++; i < jobs.size(); i = next++) {
-      try {
-        jobs[i].skipped = not_modelled(*first[i]);
-        if (jobs[i].skipped.empty()) {
-          jobs[i] = predict_row(*first[i], context);
-        }
-      } catch (...) {
-        const std::scoped_lock lock(reporting);
-        broken = std::current_exception();
-        return;
-      }
+      jobs[i] = predict_row(*first[i], context);
       if (options.progress) {
         const std::scoped_lock lock(reporting);
         options.progress(static_cast<double>(i + 1) / static_cast<double>(jobs.size()));
       }
     }
   };
-  {
-    std::vector<std::jthread> workers;
-    for (int t = 1; t < options.threads; ++t) {
-      workers.emplace_back(work);
-    }
-    work();
+  std::vector<std::future<void>> workers;
+  for (int t = 1; t < options.threads; ++t) {
+    workers.push_back(std::async(std::launch::async, work));
   }
-  if (broken) {
-    std::rethrow_exception(broken);
+  work();
+  for (std::future<void>& worker : workers) {
+    worker.get();
   }
   std::set<std::string> ids;
   for (const PublishedRow& row : rows) {

@@ -25,6 +25,7 @@ struct PublishedPrediction {
   double measured = 0;            ///< seconds
   double facts = 0;               ///< seconds from hardware facts only; 0 where not asked for
   double kernels = 0;             ///< seconds without what its publication says of the host
+  double flops = 0, peak = 0;     ///< of the model; of a device in its format, 0 not known
   double at_peak = 0;             ///< seconds of the model FLOPs at peak: a constant MFU divides it
   double device_seconds = 0;      ///< measured, per model FLOP: how good a plan is
   double memory = 0, capacity = 0;  ///< bytes of the fullest device, its memory

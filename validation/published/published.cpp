@@ -57,22 +57,24 @@ Row shown(const ScaledPrediction& s) {
   }
   row.naive = s.naive;
   row.in_range = p.in_range;
-  row.run = Row::Run{.source = p.source,
-                     .device = p.device,
-                     .framework = p.framework,
-                     .plan = p.plan,
-                     .format = p.format,
-                     .hardware = p.kernels,
-                     .fits = p.fits(),
-                     .fit = std::string(name_of(p.fit())),
-                     .memory_margin = p.memory_margin,
-                     .memory_share = p.capacity > 0 ? p.memory / p.capacity : 0,
-                     .generation = p.generation,
-                     .family = p.family,
-                     .release = p.release};
+  using As = Figure::As;
+  const double share = p.capacity > 0 ? p.memory / p.capacity : 0;
+  row.run = {{"run/source", "", p.source, As::kText},
+             {"run/gpu", "", p.device, As::kText},
+             {"run/framework", "", p.framework, As::kText},
+             {"run/plan", "", p.plan, As::kText},
+             {"run/format", "", p.format, As::kText},
+             {"run/kernels_only_s", "", p.kernels, As::kSeconds},
+             {"run/fits", "", p.fits() ? 1.0 : 0, As::kYes},
+             {"run/fit", "", std::string(name_of(p.fit())), As::kText},
+             {"run/memory_margin", "", p.memory_margin},
+             {"run/memory_share", "", share},
+             {"run/generation", "", p.generation, As::kText},
+             {"run/training", "", p.family, As::kText},
+             {"run/release", "", p.release, As::kText}};
   if (p.row->memory_gib > 0) {
-    row.measured_memory = p.row->memory_gib * kGiB;
-    row.predicted_memory = p.memory;
+    row.run.push_back({"measured_memory_bytes", "", p.row->memory_gib * kGiB});
+    row.run.push_back({"predicted_memory_bytes", "", p.memory});
   }
   return row;
 }
@@ -143,10 +145,6 @@ Scores by_one_row(const Predictions& all) {
     out.push_back(std::move(s));
   }
   return out;
-}
-
-std::string group_name(const SourceOnDevice& key) {
-  return fmt::format("{} / {}", key.first.empty() ? "unknown source" : key.first, key.second);
 }
 
 void add(const std::string& name, const Scores& of, Suite& to) {
@@ -229,37 +227,25 @@ std::string counts_of(const Scores& scores) {
 Suite by_source(const Scores& scores) {
   Suite out{.name = "published"};
   add_headline(scores, out);
-  std::vector<std::pair<SourceOnDevice, Scores>> sources;
+  std::vector<SourceOnDevice> order;
+  std::map<SourceOnDevice, Scores> sources;
   for (const ScaledPrediction& s : scores) {
     out.rows.push_back(shown(s));
-    const SourceOnDevice key = key_of(*s.prediction);
-    auto at = std::find_if(sources.begin(), sources.end(),
-                           [&](const auto& of) { return of.first == key; });
-    if (at == sources.end()) {
-      at = sources.insert(at, {key, {}});
+    const auto [of, fresh] = sources.try_emplace(key_of(*s.prediction));
+    if (fresh) {
+      order.push_back(of->first);
     }
     if (s->left_out.empty()) {
-      at->second.push_back(s);
+      of->second.push_back(s);
     }
   }
-  for (const auto& [key, of] : sources) {
-    if (!of.empty()) {
-      out.groups.push_back(published_group(group_name(key), of));
-    }
+  for (const SourceOnDevice& key : order) {
+    add(fmt::format("{} / {}", key.first.empty() ? "unknown source" : key.first, key.second),
+        sources.at(key), out);
   }
   add_cuts(scores, out);
   out.notes.push_back(counts_of(scores));
   return out;
-}
-
-Residuals residuals_of(const Scores& scores) {
-  Residuals residuals;
-  for (const ScaledPrediction& s : scores) {
-    if (is_scored(s) && s.seconds > 0) {
-      residuals[s->source].push_back(std::log(s->measured / s.seconds));
-    }
-  }
-  return residuals;
 }
 
 }  // namespace
@@ -285,22 +271,18 @@ std::optional<PublishedBasis> basis_named(std::string_view name) {
 
 Scores scaled(const Predictions& all, const PublishedBasis& basis) {
   const EfficiencyTable none;
-  switch (basis.regime) {
-    case PublishedRegime::kFacts: {
-      Scores scores = left_out(all, basis.leave_out, &none);
-      for (ScaledPrediction& s : scores) {
-        s.seconds = s->facts;
-      }
-      return scores;
-    }
-    case PublishedRegime::kOneRow:
-      return by_one_row(all);
-    case PublishedRegime::kShipped:
-      return left_out(all, basis.leave_out, &basis.shipped);
-    case PublishedRegime::kLeftOut:
-      break;
+  if (basis.regime == PublishedRegime::kOneRow) {
+    return by_one_row(all);
   }
-  return left_out(all, basis.leave_out, nullptr);
+  const bool facts = basis.regime == PublishedRegime::kFacts;
+  Scores scores = left_out(all, basis.leave_out,
+                           facts                                       ? &none
+                           : basis.regime == PublishedRegime::kShipped ? &basis.shipped
+                                                                       : nullptr);
+  for (ScaledPrediction& s : scores) {
+    s.seconds = facts ? s->facts : s.seconds;
+  }
+  return scores;
 }
 
 Scores scaled_by_folds(const Predictions& of) {
@@ -358,12 +340,11 @@ Group published_group(const std::string& name, const Scores& of) {
   std::vector<Row> rows;
   std::vector<double> memory;
   for (const ScaledPrediction& s : of) {
-    const Row row = shown(s);
-    if (row.measured_memory > 0) {
-      memory.push_back(row.predicted_memory / row.measured_memory - 1);
+    if (s->skipped.empty() && s->row->memory_gib > 0) {
+      memory.push_back(s->memory / (s->row->memory_gib * kGiB) - 1);
     }
     if (s.reference.empty()) {
-      rows.push_back(row);
+      rows.push_back(shown(s));
     }
   }
   Group group = group_of(name, rows, kConstantRate);
@@ -421,11 +402,16 @@ StepSpread published_spread(const std::vector<PublishedPrediction>& predictions,
                             double level) {
   const Predictions all = pointers(predictions);
   const EfficiencyTable none;
-  return spread_of(
-      residuals_of(of == SpreadOf::kPlain
-                       ? left_out(all, LeaveOut::kSource, &none)
-                       : by_one_row(where(all, [](const auto* p) { return !p->scales_host(); }))),
-      level);
+  Residuals residuals;
+  for (const ScaledPrediction& s :
+       of == SpreadOf::kPlain
+           ? left_out(all, LeaveOut::kSource, &none)
+           : by_one_row(where(all, [](const auto* p) { return !p->scales_host(); }))) {
+    if (is_scored(s) && s.seconds > 0) {
+      residuals[s->source].push_back(std::log(s->measured / s.seconds));
+    }
+  }
+  return spread_of(residuals, level);
 }
 
 }  // namespace stepcast::validation

@@ -445,23 +445,19 @@ Job job_of(const PublishedRow& row, const config::PublishedNames& names,
   return fastest ? fastest->second : job;
 }
 
-std::optional<double> measured_seconds(const PublishedRow& row, const Job& job,
-                                       double model_flops) {
+std::optional<double> measured_seconds(const PublishedRow& row, double model_flops, double peak) {
+  const auto devices = static_cast<double>(row.devices);
   if (row.tokens_per_second > 0 && (row.derived || row.seconds <= 0)) {
-    return static_cast<double>(row.global * row.sequence) /
-           (row.tokens_per_second * static_cast<double>(row.devices));
+    return static_cast<double>(row.global * row.sequence) / (row.tokens_per_second * devices);
   }
   if (row.seconds > 0) {
     return row.seconds;
   }
   if (row.tflops > 0 && row.mfu <= 0) {
-    return model_flops / (static_cast<double>(row.devices) * row.tflops * 1e12);
+    return model_flops / (devices * row.tflops * 1e12);
   }
-  const auto peak = job.system.device.peak_of(job.formats.compute);
-  if (row.mfu > 0 && peak) {
-    return model_flops / (static_cast<double>(row.devices) * peak->base() * row.mfu);
-  }
-  return std::nullopt;
+  return row.mfu > 0 && peak > 0 ? std::optional(model_flops / (devices * peak * row.mfu))
+                                 : std::nullopt;
 }
 
 }  // namespace stepcast::validation

@@ -105,6 +105,6 @@ std::string not_modelled(const PublishedRow& row);
 /// derived time the published tokens/s where there are any; where only a rate of FLOPs is
 /// published, model FLOPs / (devices * rate), or model FLOPs / (devices * peak * mfu). nullopt when
 /// nothing was measured.
-std::optional<double> measured_seconds(const PublishedRow& row, const Job& job, double model_flops);
+std::optional<double> measured_seconds(const PublishedRow& row, double model_flops, double peak);
 
 }  // namespace stepcast::validation

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "cli/print/human.h"
-#include "cli/support/console.h"
 #include "cli/support/progress.h"
 #include "cli/support/run_command.h"
 #include "cli/validate/validate.h"
@@ -75,18 +74,18 @@ void call_self(const Context& context, const std::vector<std::string>& arguments
   }
 }
 
-struct WhatIf {
-  std::string name;
-  double recorded = 0, predicted = 0, measured = 0;  ///< seconds
-  [[nodiscard]] bool right_sign() const { return (predicted > recorded) == (measured > recorded); }
-};
+/// Whether the step became longer or shorter as predicted; naive: the recorded one.
+bool right_sign(const validation::Row& w) {
+  return (w.predicted > w.naive) == (w.measured > w.naive);
+}
 
 class WhatIfRuns {
  public:
   WhatIfRuns(const Context& context, std::uint64_t seed)
       : context_(context), seed_(seed), folder_(temporary_.path()) {}
 
-  WhatIf check(std::int64_t index) const {
+  /// The answer, then the run it is about.
+  validation::Row check(std::int64_t index) const {
     studies::Draw draw(seed_ * 1000003 + static_cast<std::uint64_t>(index));
     const auto kind = index % 2 == 0 ? studies::CaseKind::kDlrm : studies::CaseKind::kTransformer;
     write_whole_file(folder_ / "job.json", job_text(kind, draw));
@@ -96,7 +95,8 @@ class WhatIfRuns {
 
     studies::ReplayOptions options;
     options.library = {context_.library};
-    WhatIf result;
+    validation::Row result;
+    result.in_range = true;
     Link y = x;
     std::int64_t before = 2, after = 2;
     System network;
@@ -105,22 +105,22 @@ class WhatIfRuns {
         const double faster = draw.integer(0, 1) == 0 ? 0.25 : 4;
         y = {x.gigabytes_per_second * faster * draw.uniform(0.8, 1.25),
              x.microseconds * draw.uniform(0.5, 2)};
-        result.name = fmt::format("{} --network, {:.2f} to {:.2f} GB/s", family,
-                                  x.gigabytes_per_second, y.gigabytes_per_second);
+        result.id = fmt::format("{} --network, {:.2f} to {:.2f} GB/s", family,
+                                x.gigabytes_per_second, y.gigabytes_per_second);
         break;
       }
       case 1: {
         const double factor = draw.integer(0, 1) == 0 ? 0.5 : 2.5;
         y = {x.gigabytes_per_second / factor, x.microseconds * factor};
         options.change.scales = {{"comm", factor}};
-        result.name = fmt::format("{} --scale comm={}", family, factor);
+        result.id = fmt::format("{} --scale comm={}", family, factor);
         break;
       }
       default:
         before = 1 + index / 3 % 2;
         after = 3 - before;
         options.ranks = after;
-        result.name = fmt::format("{} --ranks {}, recorded with {}", family, after, before);
+        result.id = fmt::format("{} --ranks {}, recorded with {}", family, after, before);
     }
     write_whole_file(folder_ / "y.json", system_text(y));
     if (index % 3 != 1 && after > 1) {
@@ -129,8 +129,8 @@ class WhatIfRuns {
     }
     const traces::MeasuredRun recorded = run("x", before);
     const studies::Replay answer = studies::replay(recorded, options);
-    result.recorded = answer.measured_step.base();
-    result.predicted = result.recorded * answer.change;
+    result.naive = answer.measured_step.base();
+    result.predicted = result.naive * answer.change;
     result.measured = step_of(run("y", after));
     return result;
   }
@@ -160,7 +160,8 @@ class WhatIfRuns {
 
 }  // namespace
 
-int validate_what_if(const ValidateOptions& options, Context& context) {
+std::optional<validation::Suite> validate_what_if(const ValidateOptions& options,
+                                                  Context& context) {
   Progress progress("validating");
   const std::int64_t count = options.count.value_or(36);
   const WhatIfRuns runs(context, options.seed);
@@ -168,15 +169,11 @@ int validate_what_if(const ValidateOptions& options, Context& context) {
   std::size_t signs = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     progress.update(static_cast<double>(i), static_cast<double>(count), "what-if");
-    const WhatIf w = runs.check(i);
-    signs += w.right_sign() ? 1 : 0;
-    suite.rows.push_back(
-        {.id = fmt::format("{} {} ({} recorded{})", i, w.name, human(seconds(w.recorded)),
-                           w.right_sign() ? "" : ", sign WRONG"),
-         .measured = w.measured,
-         .predicted = w.predicted,
-         .naive = w.recorded,
-         .in_range = true});
+    validation::Row w = runs.check(i);
+    signs += right_sign(w) ? 1 : 0;
+    w.id = fmt::format("{} {} ({} recorded{})", i, w.id, human(seconds(w.naive)),
+                       right_sign(w) ? "" : ", sign WRONG");
+    suite.rows.push_back(std::move(w));
   }
   validation::Group group = validation::group_of("what-if, checked by running", suite.rows,
                                                  "the recorded step, unchanged");
@@ -185,8 +182,7 @@ int validate_what_if(const ValidateOptions& options, Context& context) {
   group.bound = suite.bound;
   suite.groups.push_back(std::move(group));
   suite.notes.push_back(fmt::format("sign of the change right in {} of {}", signs, count));
-  print_suites({suite}, options.format, answer());
-  return suite.pass ? 0 : 1;
+  return suite;
 }
 
 }  // namespace stepcast::cli
