@@ -7,12 +7,21 @@
 #include "workloads/transformer/transformer.h"
 
 namespace stepcast::workloads {
+namespace {
 
-ExecutionGraph build_graph(const Job& job) {
+ExecutionGraph built(const Job& job, const PassOptions& options) {
   GraphUnderConstruction draft =
       job.workload.transformer() != nullptr ? build_transformer(job) : build_layered(job);
-  run_passes(draft, job);
+  run_passes(draft, job, options);
   return std::move(draft.graph);
+}
+
+}  // namespace
+
+ExecutionGraph build_graph(const Job& job) { return built(job, {}); }
+
+ExecutionGraph build_passes(const Job& job) {
+  return built(job, {.off = {"shard_parameters"}, .replace = false});
 }
 
 StepFlops step_flops(const Job& job, const ExecutionGraph* graph) {

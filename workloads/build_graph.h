@@ -9,6 +9,9 @@ namespace stepcast::workloads {
 /// with the same op ids. Errors: InputError when the job cannot be split as asked (heads over
 /// ranks, tables over shards, ...), naming the job's path.
 ExecutionGraph build_graph(const Job& job);
+/// The passes of its micro-batches alone, where no weights are sharded: as in build_graph, but
+/// neither are parameters stored in buckets, nor gradients exchanged, nor weights updated.
+ExecutionGraph build_passes(const Job& job);
 
 /// FLOPs of one training step over all devices, by convention (reference: llm.md section 1).
 struct StepFlops {

@@ -11,6 +11,7 @@
 #include "core/job/layer_split.h"
 #include "planner/parallel/internal/role_lines.h"
 #include "planner/parallel/pipeline_layout.h"
+#include "workloads/build_graph.h"
 #include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
@@ -22,6 +23,8 @@ constexpr double kBucketsOfALayer = 8;
 constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
 /// Number of layers that have all the buffers which layers take in turn.
 constexpr std::int64_t kBuffered = 3;
+/// Layers of all graphs that are kept of a split, for the sake of memory.
+constexpr std::int64_t kMostKept = 500;
 
 /// Notes the messages that a stage in the middle receives.
 void note_messages(const Program& program, Passes& passes) {
@@ -35,21 +38,13 @@ void note_messages(const Program& program, Passes& passes) {
   }
 }
 
-/// True if the points agree in all that a search task holds fixed.
-bool of_one_task(const PlanPoint& a, const PlanPoint& b) {
-  const auto held = [](const PlanPoint& p) {
-    return std::tuple(p.tensor, p.sequence_parallel, p.context, p.micro);
-  };
-  return held(a) == held(b);
+/// The part of a point that a search task holds fixed.
+auto task_of(const PlanPoint& p) {
+  return std::tuple(p.tensor, p.sequence_parallel, p.context, p.micro);
 }
 
-/// True if the points agree in all but how parameters are sharded and where experts are.
-bool of_one_split(PlanPoint a, const PlanPoint& b) {
-  a.zero = b.zero;
-  a.shard_level = b.shard_level;
-  a.expert = b.expert;
-  return a == b;
-}
+/// The part that its split and micro-batch are.
+auto split_of(const PlanPoint& p) { return std::tuple(task_of(p), p.pipeline, p.data); }
 
 TransformerWorkload& model_of(Job& job) {
   return std::get<TransformerWorkload>(job.workload.model);
@@ -82,7 +77,7 @@ LayerCostProbe::LayerCostProbe(const LayerCostProbe& other, CostBasis clock)
       clock_(clock),
       kinds_(other.kinds_),
       counts_(other.counts_),
-      costs_(other.model_, clock, other.job_.parallel.overlap.data, kinds_.size() > 1),
+      costs_(other.costs_, clock),
       algorithms_(other.algorithms_),
       graphs_(other.graphs_),
       state_graphs_(other.state_graphs_) {}
@@ -182,10 +177,17 @@ bool LayerCostProbe::empty_ends(const PlanPoint& point) const {
   return ranges.front().count == 0 || ranges.back().count == 0;
 }
 
+/// Without what no reduced graph depends on.
 LayerCostProbe::GraphKey LayerCostProbe::graph_key(const PlanPoint& key, std::int32_t stages,
                                                    std::int64_t layers) const {
   const TransformerWorkload& model = *job_.workload.transformer();
-  return {key, {}, stages, layers, model.pattern, model.moe.has_value()};
+  GraphKey of{key, {}, stages, layers, model.pattern, model.moe.has_value()};
+  of.point.virtual_stages = 1;
+  of.point.embedding_layers = of.point.head_layers = 0;
+  if (!splits_weights(key.schedule)) {
+    of.point.schedule = ScheduleKind::kOneFOneB;
+  }
+  return of;
 }
 
 const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& key,
@@ -196,18 +198,17 @@ const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& ke
     of.context = job_.parallel.context_algorithm;
     of.point.pipeline = 1;
   }
-  of.point.virtual_stages = 1;
-  of.point.embedding_layers = of.point.head_layers = 0;
-  if (!splits_weights(key.schedule)) {
-    of.point.schedule = ScheduleKind::kOneFOneB;
-  }
   // The tasks of a search come one after the other, each with a few graphs.
-  if (!graphs_->empty() && !of_one_task(graphs_->begin()->first.point, key)) {
+  if (!graphs_->empty() && task_of(graphs_->begin()->first.point) != task_of(key)) {
     graphs_->clear();
   }
   auto it = graphs_->find(of);
   if (it == graphs_->end()) {
-    it = graphs_->emplace(of, stages_of(key, stages, layers)).first;
+    const bool alone = key.zero == 0;  // else weights are gathered and gradients scattered in them
+    it = graphs_
+             ->emplace(of, probed_stages(job_, key, stages, layers, passes_use_data(key),
+                                         alone ? workloads::build_passes : workloads::build_graph))
+             .first;
   }
   return it->second;
 }
@@ -216,12 +217,19 @@ const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& k
                                                               std::int32_t stages,
                                                               std::int64_t layers) {
   const GraphKey of = graph_key(key, stages, layers);
-  if (!state_graphs_->empty() && !of_one_split(state_graphs_->begin()->first.point, key)) {
+  const auto kept =
+      std::accumulate(state_graphs_->begin(), state_graphs_->end(), std::int64_t{0},
+                      [](std::int64_t sum, const auto& graph) { return sum + graph.first.layers; });
+  if (kept > kMostKept ||
+      (kept > 0 && split_of(state_graphs_->begin()->first.point) != split_of(key))) {
     state_graphs_->clear();
   }
   auto it = state_graphs_->find(of);
   if (it == state_graphs_->end()) {
-    it = state_graphs_->emplace(of, stages_of(key, stages, layers)).first;
+    it = state_graphs_
+             ->emplace(of, probed_stages(job_, key, stages, layers, passes_use_data(key),
+                                         workloads::build_graph))
+             .first;
   }
   return it->second;
 }
@@ -380,7 +388,7 @@ auto LayerCostProbe::of_kind(std::size_t kind, PlanPoint point, const Make& make
   const auto pattern = std::exchange(model_of(job_).pattern, {kinds_[kind]});
   const auto dispatch = job_.parallel.expert_dispatch;
   const auto format = job_.formats.expert_dispatch;
-  if (kinds_[kind].feed_forward != FeedForwardKind::kExperts) {
+  if (!has_experts(kind)) {
     point.expert = 1;
     job_.parallel.expert_dispatch = ExpertDispatch::kCopies;
     job_.formats.expert_dispatch = std::nullopt;
@@ -425,7 +433,7 @@ Passes LayerCostProbe::passes(const PlanPoint& point) {
 
 Passes LayerCostProbe::passes_of_kind(const PlanPoint& point, std::size_t kind) {
   return of_kind(kind, point, [&](const PlanPoint& of) {
-    if (kinds_[kind].feed_forward == FeedForwardKind::kExperts || !model_of(job_).moe) {
+    if (has_experts(kind)) {
       return passes_of(of);
     }
     const PassKey key = pass_key(of);
@@ -480,6 +488,21 @@ ByRole<StateCosts> LayerCostProbe::states(const PlanPoint& point, bool hidden, b
   return with_algorithm(point, [&] { return states_of_kinds(point, hidden, ends); });
 }
 
+ByRole<StateCosts> LayerCostProbe::states_of_kind(const PlanPoint& point, std::size_t kind,
+                                                  bool hidden) {
+  return of_kind(kind, point, [&](const PlanPoint& of) {
+    if (has_experts(kind)) {
+      return states_of(of, hidden);
+    }
+    auto& known = dense_states_[kind];
+    auto it = known.find({of, hidden});
+    if (it == known.end()) {
+      it = known.emplace(std::pair(of, hidden), states_of(of, hidden)).first;
+    }
+    return it->second;
+  });
+}
+
 ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool hidden, bool ends) {
   hidden = hidden || states_hide_exchange(point);
   ByRole<StateCosts> states = states_of(point, hidden);
@@ -499,8 +522,7 @@ ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool 
       }
       continue;
     }
-    const auto make = [&](const PlanPoint& of) { return states_of(of, hidden); };
-    const ByRole<StateCosts> alike = of_kind(kind, point, make);
+    const ByRole<StateCosts> alike = states_of_kind(point, kind, hidden);
     take_kind(states, alike, kind, kStateFields);
     for (std::size_t role = 0; role < kChunkRoles; ++role) {
       states[role].buffers_in_turn[kind] = alike[role].buffers.base;

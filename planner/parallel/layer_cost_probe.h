@@ -125,6 +125,11 @@ class LayerCostProbe {
   [[nodiscard]] PlanPoint pass_point(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;
   ByRole<StateCosts> states_of_kinds(const PlanPoint& point, bool hidden, bool ends);
+  /// States of a model whose layers are all of the k-th kind.
+  ByRole<StateCosts> states_of_kind(const PlanPoint& point, std::size_t kind, bool hidden);
+  [[nodiscard]] bool has_experts(std::size_t kind) const {
+    return kinds_[kind].feed_forward == FeedForwardKind::kExperts;
+  }
   ByRole<StateCosts> states_of(const PlanPoint& point, bool hidden);
   /// Into `role` what chunks cost that hold one end and no layer. `costs(stage)`.
   template <class T, class Costs>
@@ -136,12 +141,8 @@ class LayerCostProbe {
   static ByRole<T> lines(bool whole, std::int64_t fewer, std::int64_t more,
                          const std::array<Line T::*, N>& fields, const Stages& stages,
                          const Costs& costs);
-  [[nodiscard]] std::vector<ReducedStage> stages_of(const PlanPoint& key, std::int32_t stages,
-                                                    std::int64_t layers) const {
-    return probed_stages(job_, key, stages, layers, passes_use_data(key));
-  }
-  /// The same of a point of state_key(), kept: the other clock asks for it next, and passes that
-  /// use their order.
+  /// Stages of a point of state_key(), kept: the other clock asks for them next, passes that use
+  /// their order, and points with other schedules.
   const std::vector<ReducedStage>& state_stages(const PlanPoint& key, std::int32_t stages,
                                                 std::int64_t layers);
   /// The same of a point of pass_point(), kept: splits that differ in where ranks lie have other
@@ -177,8 +178,10 @@ class LayerCostProbe {
     std::map<PlanPoint, ContextAlgorithm> chosen;
   };
   std::shared_ptr<Algorithms> algorithms_ = std::make_shared<Algorithms>();
-  /// Passes of kinds without experts, for any split of the experts.
+  /// Passes and states of kinds without experts, for any split of the experts; states whether the
+  /// exchange counts as hidden.
   ByKind<std::map<PassKey, Passes>> dense_;
+  ByKind<std::map<std::pair<PlanPoint, bool>, ByRole<StateCosts>>> dense_states_;
   /// The parts that a reduced graph of passes is built from, with the job.
   struct GraphKey {
     PlanPoint point;

@@ -266,7 +266,8 @@ class Search {
   }
 
   /// A few plans of the first tasks, so that bounds can exclude plans from the start: one chunk a
-  /// stage, as many as there are layers for, and half of these. The rounds evaluate them again.
+  /// stage, as many as there are layers for, and half of these. Those with the shortest passes come
+  /// first and exclude others. The rounds evaluate them again.
   void look_around() {
     constexpr std::size_t kTasks = 8;
     const std::size_t count = std::min(kTasks, tasks_.size());
@@ -282,19 +283,19 @@ class Search {
     ClosedFormModel& path = memory_.path(clock_, worker);
     const SearchTask& task = tasks_[t];
     TaskCosts costs = costs_of(worker, t);
-    SearchCounts counts;  // of the rounds' points
-    for (std::size_t s = 0; s < task.splits.size(); ++s) {
+    struct Look {
+      float seconds = 0;  // of whole parameters
+      std::size_t split = 0;
+      PlanPoint point;
+    };
+    std::vector<Look> looks;
+    for (std::size_t s = 0; s < task.splits.size() && !late(); ++s) {
       if (worker == 0) {
         tell(0);
       }
-      Split& split = table_.sharded(task.splits[s]);
-      PlanPoint point = split.point;
+      PlanPoint point = table_.sharded(task.splits[s]).point;
       point.micro = task.micro;
       const std::vector<ScheduleChoice>& schedules = schedules_of(t, s, point);
-      if (late() || behind_on_one_stage(path, costs, split, point, shelf) ||
-          behind(path, costs, split, point, schedules, shelf) || !known(split, worker).any_fits()) {
-        continue;
-      }
       std::int32_t most = 1;
       for (const ScheduleChoice& choice : schedules) {
         most = std::max(most, choice.deal.virtual_stages);
@@ -308,15 +309,31 @@ class Search {
         point.embedding_layers = deal.embedding_layers;
         point.head_layers = deal.head_layers;
         point.schedule = schedule;
-        PointSearch::Work w{path,  costs,  split, table_.layout(point.pipeline, deal),
-                            shelf, counts, {}};
-        for (const RecomputeChoice& choice : space_.recomputes(w.layout, schedule)) {
+        const PipelineLayout& layout = table_.layout(point.pipeline, deal);
+        for (const RecomputeChoice& choice : space_.recomputes(layout, schedule)) {
           if (choice.kind != RecomputeKind::kFirstLayers) {
             point.recompute = choice.kind;
-            point.recompute_layers = 0;
-            points_.consider(w, point);
+            Passes& passes = costs.passes(point, point.recompute);
+            path.set_passes(point, layout, passes, passes, costs.message_times(passes, point));
+            looks.push_back({comparable(path.bound()), s, point});
           }
         }
+      }
+    }
+    std::stable_sort(looks.begin(), looks.end(),
+                     [](const Look& a, const Look& b) { return a.seconds < b.seconds; });
+    SearchCounts counts;  // of the rounds' points
+    for (const auto& [seconds, s, point] : looks) {
+      Split& split = table_.sharded(task.splits[s]);
+      PlanPoint of_split = split.point;
+      of_split.micro = task.micro;
+      if (!late() && !behind_on_one_stage(path, costs, split, of_split, shelf) &&
+          !behind(path, costs, split, of_split, schedules_of(t, s, of_split), shelf) &&
+          known(split, worker).any_fits()) {
+        const DealChoice deal{point.virtual_stages, point.embedding_layers, point.head_layers};
+        PointSearch::Work w{path,  costs,  split, table_.layout(point.pipeline, deal),
+                            shelf, counts, {}};
+        points_.consider(w, point);
       }
     }
   }

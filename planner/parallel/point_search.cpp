@@ -54,26 +54,25 @@ bool PointSearch::behind(const Work& w, PlanPoint point) const {
 
 void PointSearch::rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out) {
   out.assign(w.split.zeros.size(), 0);
-  each_sharding(
-      w, choice, CostsOf::kTimeBound, {},
-      [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
-        if (!has_time_bound(point)) {
-          return;
-        }
-        const bool late =
-            !by_memory_too() && beaten(w.shelf, point, bound_seconds(w, z, states), 0);
-        const double bytes = late ? 0 : w.path.lasting_bytes(states);
-        if (!late && has_bound(point) && !table_.fits(bytes)) {
-          table_.note_bytes(bytes);
-          ++w.counts.memory_too_large;
-          out[z] = 1;
-        } else if (late || (by_memory_too() &&
-                            beaten(w.shelf, point, bound_seconds(w, z, states), bytes))) {
-          ++w.counts.bounded;
-          w.counts.rough += rough(w) ? 1 : 0;
-          out[z] = 1;
-        }
-      });
+  each_sharding(w, choice, CostsOf::kTimeBound, {},
+                [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
+                  if (!has_time_bound(point)) {
+                    return;
+                  }
+                  const bool late =
+                      !by_memory_too() && beaten(w.shelf, point, bound_seconds(w, z, states), 0);
+                  const double bytes = late ? 0 : w.path.lasting_bytes(states);
+                  if (!late && has_bound(point) && !table_.fits(bytes)) {
+                    table_.note_bytes(bytes);
+                    ++w.counts.memory_too_large;
+                    out[z] = 1;
+                  } else if (late || (by_memory_too() &&
+                                      beaten(w.shelf, point, bound_seconds(w, z, states), bytes))) {
+                    ++w.counts.bounded;
+                    w.counts.rough += rough(w) ? 1 : 0;
+                    out[z] = 1;
+                  }
+                });
 }
 
 void PointSearch::consider(Work& w, const PlanPoint& choice) {
@@ -103,8 +102,13 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                       return;
                     }
                     const double bytes = w.path.lasting_bytes(of_split);
-                    if (table_.fits(bytes) && (bounded(efficiency * w.path.bound(of_split), bytes) ||
-                                               bounded(efficiency * w.path.step(of_split), bytes))) {
+                    if (!table_.fits(bytes)) {
+                      table_.note_bytes(bytes);
+                      ++w.counts.memory_too_large;
+                      return;
+                    }
+                    if (bounded(efficiency * w.path.bound(of_split), bytes) ||
+                        bounded(efficiency * w.path.step(of_split), bytes)) {
                       return;
                     }
                   }

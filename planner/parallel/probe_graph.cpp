@@ -4,7 +4,6 @@
 
 #include "core/job/job_rules.h"
 #include "core/job/layer_split.h"
-#include "workloads/build_graph.h"
 #include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
@@ -54,7 +53,8 @@ bool gathers_first(const Program& program) {
 }
 
 std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point, std::int32_t stages,
-                                        std::int64_t layers, bool two) {
+                                        std::int64_t layers, bool two,
+                                        ExecutionGraph (*build)(const Job&)) {
   PlanPoint split = point;
   split.pipeline = stages;
   split.virtual_stages = 1;
@@ -75,7 +75,7 @@ std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point, 
   std::get<TransformerWorkload>(reduced.workload.model).layers = layers;
   std::int64_t& again = reduced.parallel.recompute.layers;
   again = std::min(again, most_layers(layers, stages, 1, reduced.parallel.pipeline_split));
-  const auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(reduced));
+  const auto graph = std::make_shared<const ExecutionGraph>(build(reduced));
   std::vector<ReducedStage> told_apart{{graph, 0}};
   for (const std::int32_t stage : {1, 2, kUnequalStages - 1}) {
     if (stage < stages) {

@@ -44,10 +44,11 @@ constexpr std::int64_t kEmptyEnds = 1;
 /// The job under the point but with `layers` over `stages` (assigned evenly, but for
 /// kUnequalStages; those of fewer layers than stages leave both ends empty), and one micro-batch,
 /// or the first two of several where `two`: with more than one, sharded gradients need another
-/// buffer. The stages distinguished: the first, the next two, the last. Errors: InputError where
-/// the builder rejects the split.
+/// buffer. The stages distinguished: the first, the next two, the last. `build` makes the graph:
+/// workloads::build_graph or build_passes. Errors: InputError where the builder rejects the split.
 std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point, std::int32_t stages,
-                                        std::int64_t layers, bool two);
+                                        std::int64_t layers, bool two,
+                                        ExecutionGraph (*build)(const Job&));
 
 /// The mesh of the job under the point.
 Mesh mesh_of(const Job& job, const PlanPoint& point);

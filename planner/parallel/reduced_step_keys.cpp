@@ -6,6 +6,7 @@
 #include "core/graph/embedding_placement.h"
 #include "core/job_split.h"
 #include "planner/parallel/layer_cost_probe.h"
+#include "workloads/build_graph.h"
 
 /// Keys: the parts of a point and its place on the fabric that costs of a reduced step depend on.
 namespace stepcast::planner {
@@ -132,11 +133,17 @@ ContextAlgorithm LayerCostProbe::fastest_algorithm(const PlanPoint& point) const
   job.formats.expert_dispatch.reset();
   job.parallel.pipeline_split = {};
   job.batch.global = std::int64_t{point.micro} * point.data;
+  const Mesh mesh = mesh_of(job, point);
+  StageCosts costs(costs_, CostBasis::kUsual);
+  // One layer, with what is the same under every algorithm.
   const auto seconds_of_layer = [&](MixerKind mixer) {
     model.pattern = {{mixer, FeedForwardKind::kDense}};
-    const ByRole<PassCosts> role = LayerCostProbe(job, model_).passes_of(point).role;
-    const PassCosts& middle = role[static_cast<std::size_t>(ChunkRole::kMiddle)];
-    return middle.forward.layer.front() + middle.backward.layer.front();
+    const std::int32_t stages = point.pipeline == 1 ? 1 : kEqualStages;
+    const ReducedStage middle =
+        probed_stages(job, pass_point(point), stages, stages, false,
+                      workloads::build_passes)[static_cast<std::size_t>(stages / 2)];
+    const PassCosts passes = costs.passes(middle, mesh, point.schedule);
+    return passes.forward.base + passes.backward.base;
   };
   ContextAlgorithm fastest = ContextAlgorithm::kAuto;
   double least = std::numeric_limits<double>::infinity();

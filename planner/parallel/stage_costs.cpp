@@ -160,7 +160,7 @@ StageCosts::StageCosts(const models::CostModel& model, CostBasis clock, bool ove
     : clock_(clock),
       overlapped_(overlapped),
       two_kinds_(two_kinds),
-      pricer_(model),
+      pricer_(std::make_shared<simulator::Pricer>(model)),
       host_(model.host()),
       dispatch_(model.host().dispatch.base()),
       slowdown_(model.compute_slowdown()) {}
@@ -179,16 +179,17 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
       const Op& op = program.ops[o];
       if (!is_collective(op.kind)) {
-        seconds[o] = pricer_.kernel(program, op).time.base();
+        seconds[o] = pricer_->kernel(program, op).time.base();
       } else if (symmetric(op) && op.communicator >= 0) {
         auto group = groups.find(op.communicator);
         if (group == groups.end()) {
-          group = groups
-                      .emplace(op.communicator,
-                               pricer_.group(real_ranks(stage, mesh, op.communicator), mesh.size()))
-                      .first;
+          group =
+              groups
+                  .emplace(op.communicator,
+                           pricer_->group(real_ranks(stage, mesh, op.communicator), mesh.size()))
+                  .first;
         }
-        seconds[o] = pricer_.collective_of_equals(program, op, group->second);
+        seconds[o] = pricer_->collective_of_equals(program, op, group->second);
         levels_ |= levels_of(group->second.shape);
       }
     }
@@ -284,7 +285,7 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
   costs.optimizer.base = use.optimizer.base();
   // The reduced pipeline has more stages than one of two: several of them have one place.
   const Bytes communicators =
-      simulator::communicator_bytes(program, pricer_.model().system().device, [&](std::int32_t c) {
+      simulator::communicator_bytes(program, pricer_->model().system().device, [&](std::int32_t c) {
         std::vector<std::int32_t> ranks = real_ranks(stage, mesh, c);  // ascending
         return static_cast<std::size_t>(std::unique(ranks.begin(), ranks.end()) - ranks.begin());
       });

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,6 +27,8 @@ class StageCosts {
   /// `overlapped`: gradients are exchanged during passes (parallel.overlap.data). `two_kinds`: some
   /// layers of the job have experts and some have none.
   StageCosts(const models::CostModel& model, CostBasis clock, bool overlapped, bool two_kinds);
+  /// The same by another clock; both ask one pricer and are used by one thread.
+  StageCosts(const StageCosts& other, CostBasis clock) : StageCosts(other) { clock_ = clock; }
 
   PassCosts passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule);
   /// `hidden`: as if all exchanges that overlap with passes were hidden by them.
@@ -44,7 +47,7 @@ class StageCosts {
 
   CostBasis clock_;
   bool overlapped_, two_kinds_;
-  simulator::Pricer pricer_;
+  std::shared_ptr<simulator::Pricer> pricer_;
   models::HostCost host_;
   double dispatch_ = 0, slowdown_ = 1;
   std::uint32_t levels_ = 0;

@@ -27,7 +27,7 @@ std::vector<PassRun> run_passes(GraphUnderConstruction& draft, const Job& job,
   for (const GraphPass& pass : graph_passes()) {
     const bool off =
         std::find(options.off.begin(), options.off.end(), pass.name) != options.off.end();
-    if (off && pass.applies(job) && pass.without != nullptr) {
+    if (off && options.replace && pass.applies(job) && pass.without != nullptr) {
       pass.without(draft, job);
     }
     if (off || !pass.applies(job)) {

@@ -33,6 +33,7 @@ struct PassRun {
 };
 struct PassOptions {
   std::vector<std::string_view> off{};  ///< names of passes that do not run
+  bool replace = true;                  ///< by GraphPass::without
 #ifdef NDEBUG
   bool verify = false;
 #else
