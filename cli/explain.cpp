@@ -171,6 +171,10 @@ Side open_side(const Input& input, const std::string& mark, const Context& conte
   return side;
 }
 
+std::int64_t ranks_of(const Side& side) {
+  return side.run ? std::ssize(side.run->steps.front().ranks) : side.job->devices;
+}
+
 std::string shortened(const std::string& json) {
   constexpr std::size_t kLimit = 40;
   const auto value = nlohmann::json::parse(json, nullptr, false);
@@ -207,9 +211,9 @@ Seconds without_noise(Seconds difference) {
 
 std::string headline(const studies::Explanation& e) {
   const double change = e.b.expected / e.a.expected - 1;
-  return std::abs(change) < 5e-4
-             ? std::string("A and B take the same time")
-             : fmt::format("Why B is {} {}", percent(std::abs(change)), change > 0 ? "slower" : "faster");
+  return std::abs(change) < 5e-4 ? std::string("A and B take the same time")
+                                 : fmt::format("Why B is {} {}", percent(std::abs(change)),
+                                               change > 0 ? "slower" : "faster");
 }
 
 /// The steps, and kernels alone where they differ: the tables after it divide those.
@@ -271,13 +275,10 @@ DataTable parts_table(const studies::Explanation& e, Visibility shown) {
        {"bubble", &Row::bubble},
        {"host", &Row::host},
        {"other", &Row::other}}};
-  DataTable t("parts", "Parts of the step, critical ranks",
-              {{"part", "", true},
-               {"a_s", "A"},
-               {"b_s", "B"},
-               {"delta_s", "delta"},
-               {"of_step_a", "of A"}},
-              shown);
+  DataTable t(
+      "parts", "Parts of the step, critical ranks",
+      {{"part", "", true}, {"a_s", "A"}, {"b_s", "B"}, {"delta_s", "delta"}, {"of_step_a", "of A"}},
+      shown);
   for (const auto& [name, part] : kParts) {
     const auto sum = [part = part](const studies::StepAccount& account) {
       Seconds total;
@@ -296,7 +297,8 @@ DataTable parts_table(const studies::Explanation& e, Visibility shown) {
 
 /// For people the ops that differ, for programs all.
 DataTable rows_table(const studies::Explanation& e, Visibility shown) {
-  DataTable t("rows", e.by_name ? "Op by op" : "By op kind: few ops have the same name on both sides",
+  DataTable t("rows",
+              e.by_name ? "Op by op" : "By op kind: few ops have the same name on both sides",
               {{e.by_name ? "op" : "op_kind", e.by_name ? "op" : "op kind", true},
                {"executions_a", "count A"},
                {"executions_b", "count B"},
@@ -316,8 +318,7 @@ DataTable rows_table(const studies::Explanation& e, Visibility shown) {
            share(delta / e.a.step)});
   }
   t.limit(16);
-  t.note(
-      "Each op is charged only for time on the critical path, so the rows add up to B - A.");
+  t.note("Each op is charged only for time on the critical path, so the rows add up to B - A.");
   return t;
 }
 
@@ -361,9 +362,10 @@ std::string frameworks_text(const Side& a, const Side& b) {
       taken.push_back(fmt::format("{} runs on {}", name, side->default_framework));
     }
   }
-  return taken.empty() ? ""
-                       : fmt::format("Frameworks are implied: {}; --set framework=NAME for another.",
-                                     fmt::join(taken, ", "));
+  return taken.empty()
+             ? ""
+             : fmt::format("Frameworks are implied: {}; --set framework=NAME for another.",
+                           fmt::join(taken, ", "));
 }
 
 int explain(const ExplainCommand& options, const Context& context) {
@@ -400,10 +402,14 @@ int explain(const ExplainCommand& options, const Context& context) {
     const std::string x = model_of(a);
     const std::string y = model_of(b);
     if (!x.empty() && !y.empty() && x != y) {
-      fmt::print(
-          notes(),
-          "stepcast: warning: A trains {}, B trains {}: compare only their totals\n", x,
-          y);
+      fmt::print(notes(),
+                 "stepcast: warning: A trains {}, B trains {}: compare only their totals\n", x, y);
+    }
+    if (ranks_of(a) != ranks_of(b)) {
+      fmt::print(notes(),
+                 "stepcast: warning: A has {} ranks, B {}; waits for ranks that are not in a "
+                 "recording count as communication\n",
+                 ranks_of(a), ranks_of(b));
     }
   }
   const auto change = [&](const Job& base, const std::vector<config::Difference>& changes) {
@@ -430,10 +436,10 @@ int explain(const ExplainCommand& options, const Context& context) {
   for (const auto& [side, account_of_side] : {std::pair{&a, &e.a}, std::pair{&b, &e.b}}) {
     account_of_side->label += side->run ? ", mean over the recorded steps" : "";
   }
-  const std::string between = a.default_framework == b.default_framework
-                                  ? std::string()
-                                  : fmt::format("{} -> {} (implied)", a.default_framework,
-                                                b.default_framework);
+  const std::string between =
+      a.default_framework == b.default_framework
+          ? std::string()
+          : fmt::format("{} -> {} (implied)", a.default_framework, b.default_framework);
   std::vector<DataTable> tables = tables_of(e, between);
   if (const std::string frameworks = frameworks_text(a, b); !frameworks.empty()) {
     tables.front().note(frameworks);
@@ -474,8 +480,8 @@ void read_second(ExplainCommand& options) {
 
 void add_explain(CLI::App& app, Context& context) {
   auto options = std::make_shared<ExplainCommand>();
-  CLI::App* command = app.add_subcommand(
-      "diff", "Why one job, plan or trace is slower than another");
+  CLI::App* command =
+      app.add_subcommand("diff", "Why one job, plan or trace is slower than another");
   command->alias("explain");
   command->add_option("a", options->a,
                       "Model, job, plan or recorded run (`stepcast help predict`)");

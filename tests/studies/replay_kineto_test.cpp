@@ -169,6 +169,8 @@ TEST_CASE("one rank's collectives move to another network, their waits stay",
       traces::measured_run(k.open(R"("distributedInfo":{"rank":0,"world_size":2},)"));
   const auto& partial = run.chain()->ranks.front().partial;
   REQUIRE(partial.size() == 3);
+  REQUIRE(run.warnings.size() == 1);
+  CHECK_THAT(run.warnings[0], Catch::StartsWith("3 collectives are counted alone, waits included"));
   CHECK(partial.begin()->second == std::vector<std::int32_t>{0, 1});
 
   System to = config::load_system("dgx-h100", {STEPCAST_SOURCE_DIR});

@@ -117,8 +117,9 @@ std::uint64_t connect(std::vector<RankGraph>& ranks, Communicators& communicator
     for (std::size_t i = 0; i < ids[r].size(); ++i) {
       const std::int32_t c = ids[r][i];
       const bool meets = c >= 0 && usable[static_cast<std::size_t>(c)];
-      alone += meets || ranks.size() == 1 ? 0 : 1;
       const CollectiveNode& node = ranks[r].collectives[i];
+      const bool others = ranks.size() > 1 || node.members.size() > 1 || ranks[r].measured.world > 1;
+      alone += !meets && others ? 1 : 0;
       ranks[r].program.ops[node.op].communicator = meets ? c : -1;
       if (!meets && node.members.size() > 1) {
         ranks[r].measured.partial[static_cast<std::uint32_t>(node.op)] = node.members;
