@@ -149,7 +149,13 @@ class Rank {
     executor_ = cpu_ != nullptr ? cpu_->executor(graph, epoch_ns_, observer)
                                 : options.executor(graph, session, epoch_ns_, observer);
     if (!options.resume.empty()) {
-      resume(options.resume, graph, session.rank(), *executor_);
+      const std::int64_t saved = resume(options.resume, graph, session.rank(), *executor_);
+      if (saved != options.first_step) {
+        throw InputError((options.resume / kCheckpointManifest).string(),
+                         fmt::format("is of step {}, the state beside it of step {}; resume from "
+                                     "another step's folder",
+                                     options.first_step, saved));
+      }
     }
     if (!options.checkpoint.folder.empty()) {
       checkpoints_ = std::make_unique<Checkpoints>(options.checkpoint, graph, session, *executor_);

@@ -311,10 +311,11 @@ void CheckpointImage::write(std::int64_t step, const std::filesystem::path& file
   write_file(file, {reinterpret_cast<const char*>(words_.data()), bytes()});
 }
 
-void load_checkpoint(const std::filesystem::path& folder, const std::vector<StateBlock>& blocks,
-                     const std::vector<std::uint64_t>& updated,
-                     const CheckpointImage::Memory& memory,
-                     const std::function<std::string(TensorId)>& name) {
+std::int64_t load_checkpoint(const std::filesystem::path& folder,
+                             const std::vector<StateBlock>& blocks,
+                             const std::vector<std::uint64_t>& updated,
+                             const CheckpointImage::Memory& memory,
+                             const std::function<std::string(TensorId)>& name) {
   Targets targets;
   for (const StateBlock& block : blocks) {
     if (std::binary_search(updated.begin(), updated.end(), block.id.key)) {
@@ -346,6 +347,7 @@ void load_checkpoint(const std::filesystem::path& folder, const std::vector<Stat
       }
     }
   }
+  return step;
 }
 
 }  // namespace stepcast::runtime

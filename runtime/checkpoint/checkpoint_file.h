@@ -40,14 +40,15 @@ class CheckpointImage {
   std::size_t numbers_ = 0;
 };
 
-/// Puts the state of a checkpoint's files into a rank's memory, whatever ranks wrote it. `blocks`
-/// are held_state; those of parameters that no step changes may be missing: not in `updated`, keys
-/// ascending. `name` gives a parameter's name for messages.
+/// Puts the state of a checkpoint's files into a rank's memory, whatever ranks wrote it, and
+/// returns its step. `blocks` are held_state; those of parameters that no step changes may be
+/// missing: not in `updated`, keys ascending. `name` gives a parameter's name for messages.
 /// Errors: InputError naming file and place for damage, and what is missing.
-void load_checkpoint(const std::filesystem::path& folder, const std::vector<StateBlock>& blocks,
-                     const std::vector<std::uint64_t>& updated,
-                     const CheckpointImage::Memory& memory,
-                     const std::function<std::string(TensorId)>& name);
+std::int64_t load_checkpoint(const std::filesystem::path& folder,
+                             const std::vector<StateBlock>& blocks,
+                             const std::vector<std::uint64_t>& updated,
+                             const CheckpointImage::Memory& memory,
+                             const std::function<std::string(TensorId)>& name);
 
 /// The name of a rank's file.
 std::string checkpoint_file(std::int32_t rank);

@@ -215,8 +215,8 @@ CheckpointUse Checkpoints::finish() {
   return use_;
 }
 
-void resume(const fs::path& checkpoint, const ExecutionGraph& graph, std::int32_t rank,
-            StepExecutor& executor) {
+std::int64_t resume(const fs::path& checkpoint, const ExecutionGraph& graph, std::int32_t rank,
+                    StepExecutor& executor) {
   std::vector<std::uint64_t> updated;
   for (std::int32_t r = 0; r < graph.ranks(); ++r) {  // each has its shards of parameters
     for (const StateBlock& block : updated_state(graph, r)) {
@@ -225,9 +225,11 @@ void resume(const fs::path& checkpoint, const ExecutionGraph& graph, std::int32_
   }
   std::sort(updated.begin(), updated.end());
   const Program& program = graph.program_of(rank);
-  load_checkpoint(checkpoint, held_state(graph, rank, weights_of(executor)), updated,
-                  memory_of(executor), [&](TensorId id) { return program.tensors[id].name; });
+  const std::int64_t step =
+      load_checkpoint(checkpoint, held_state(graph, rank, weights_of(executor)), updated,
+                      memory_of(executor), [&](TensorId id) { return program.tensors[id].name; });
   executor.take_numbers();
+  return step;
 }
 
 fs::path latest_checkpoint(const fs::path& folder) {

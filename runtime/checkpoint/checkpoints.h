@@ -78,9 +78,9 @@ class Checkpoints {
   std::thread thread_;
 };
 
-/// Continues from a checkpoint: puts its state into the executor's memory.
-void resume(const std::filesystem::path& checkpoint, const ExecutionGraph& graph, std::int32_t rank,
-            StepExecutor& executor);
+/// Continues from a checkpoint: puts its state into the executor's memory. Returns its step.
+std::int64_t resume(const std::filesystem::path& checkpoint, const ExecutionGraph& graph,
+                    std::int32_t rank, StepExecutor& executor);
 
 /// The checkpoint that a folder is, else the latest that is in it. Errors: InputError without one.
 std::filesystem::path latest_checkpoint(const std::filesystem::path& folder);

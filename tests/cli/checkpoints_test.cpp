@@ -198,6 +198,8 @@ TEST_CASE("a damaged checkpoint is named, file by file", "[cli][mpi][checkpoint]
         "of this version");
   fails("checkpoint.json", R"({"stepcast_checkpoint": 1, "step": -4, "job": {}})",
         "of this version");
+  fails("checkpoint.json", text_of(saved + "/step-00000002/checkpoint.json"),
+        "is of step 2, the state beside it of step 4");
   fs::remove(last + "rank-00001.state");
   const Outcome gone = runs.run(1, {"--resume", saved});
   CHECK(gone.code == 2);

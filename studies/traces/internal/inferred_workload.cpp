@@ -101,6 +101,16 @@ class Reader {
         open.push_back(i);
       }
     }
+    // A file may name parents in a circle: one of them is left out.
+    std::vector<EventId> seen(e_.size(), kNoEvent);  // from which event
+    for (EventId i = 0; i < e_.size(); ++i) {
+      for (EventId p = i; p != kNoEvent && seen[p] == kNoEvent; p = parent_[p]) {
+        seen[p] = i;
+        if (parent_[p] != kNoEvent && seen[parent_[p]] == i) {
+          parent_[p] = kNoEvent;
+        }
+      }
+    }
   }
 
   /// Threads whose outermost operators are mostly autograd's.
