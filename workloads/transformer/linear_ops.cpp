@@ -269,9 +269,11 @@ void TransformerStage::quantise_layer(std::int64_t layer) {
     return;
   }
   for (const auto& [name, use] : parameters_.uses()) {
+    if (use.unit != layer || !is_narrow(use)) {
+      continue;
+    }
     const TensorId weight = parameter(name).weight;
-    const bool stored = writer_.builder().tensor_at(weight).format == products_;
-    if (is_narrow(use) && use.unit == layer && !stored) {
+    if (writer_.builder().tensor_at(weight).format != products_) {
       quantise("weights", weight);
     }
   }
