@@ -270,12 +270,18 @@ class Search {
   /// first and exclude others. The rounds evaluate them again.
   void look_around() {
     constexpr std::size_t kTasks = 8;
-    const std::size_t count = std::min(kTasks, tasks_.size());
-    std::vector<CandidateShelf> shelves(count, shelf_);
-    parallel_for(count, options_.threads,
-                 [&](std::size_t worker, std::size_t i) { look_around(worker, i, shelves[i]); });
-    for (const CandidateShelf& shelf : shelves) {
-      shelf_.take(shelf);
+    const std::size_t all = std::min(kTasks, tasks_.size());
+    std::size_t done = 0;
+    for (std::size_t round = 2; done < all; round = kTasks) {
+      const std::size_t count = std::min(round, all - done);
+      std::vector<CandidateShelf> shelves(count, shelf_);
+      parallel_for(count, options_.threads, [&](std::size_t worker, std::size_t i) {
+        look_around(worker, done + i, shelves[i]);
+      });
+      for (const CandidateShelf& shelf : shelves) {
+        shelf_.take(shelf);
+      }
+      done += count;
     }
   }
 

@@ -277,9 +277,11 @@ void TransformerStage::quantise_layer(std::int64_t layer) {
 
 void TransformerStage::quantise_unit(std::int64_t unit) {
   for (const auto& [name, use] : parameters_.uses()) {
+    if (use.unit != unit || !is_narrow(name, use)) {
+      continue;
+    }
     const TensorId weight = parameter(name).weight;
-    const bool stored = writer_.builder().tensor_at(weight).format == products_;
-    if (is_narrow(name, use) && use.unit == unit && !stored) {
+    if (writer_.builder().tensor_at(weight).format != products_) {
       quantise("weights", weight);
     }
   }
