@@ -368,3 +368,37 @@ TEST_CASE("a verifier finds the wait for an event that nothing records", "[workl
   }
   CHECK(streams.verify(draft));
 }
+
+TEST_CASE("passes alone are those of the whole step where no weights are sharded",
+          "[workloads][passes]") {
+  for (const RecomputeKind recompute :
+       {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
+    Job job = overlapping_job();
+    job.parallel.zero = 0;
+    job.parallel.recompute.kind = recompute;
+    const ExecutionGraph whole = build_graph(job);
+    const ExecutionGraph alone = build_passes(job);
+    for (std::size_t i = 0; i < whole.programs.size(); ++i) {
+      const Program& p = whole.programs[i];
+      const Program& q = alone.programs[i];
+      CHECK(updated_elements(p) > 0);
+      CHECK(updated_elements(q) == 0);
+      const auto pass = [](const Program& of, SegmentKind kind) {
+        std::vector<std::string> ops;
+        for (const Segment& s : of.segments) {
+          for (const Op& op : of.ops_of(s)) {
+            if (s.kind == kind && s.microbatches == MicrobatchRole::kAny) {
+              ops.push_back(of.name(op) + " on " + of.streams[op.stream] + " waits for " +
+                            std::to_string(op.waits) + ", reads " +
+                            std::to_string(op.bytes_read.base()));
+            }
+          }
+        }
+        return ops;
+      };
+      CHECK(pass(p, SegmentKind::kForward) == pass(q, SegmentKind::kForward));
+      CHECK(pass(p, SegmentKind::kBackward) == pass(q, SegmentKind::kBackward));
+      CHECK_FALSE(pass(q, SegmentKind::kBackward).empty());
+    }
+  }
+}
