@@ -88,6 +88,9 @@ std::vector<std::size_t> DataTable::columns_in(Visibility place) const {
 
 void DataTable::print_text(std::ostream& out, const TerminalStyle& style) const {
   const std::vector<std::size_t> columns = columns_in(kInText);
+  if (columns.empty()) {  // all of them are shown only if rows differ, and there are none
+    return;
+  }
   std::vector<std::string> header;
   for (const std::size_t c : columns) {
     header.push_back(columns_[c].title.empty() ? columns_[c].key : columns_[c].title);

@@ -14,6 +14,7 @@
 #include "cli/support/recordings.h"
 #include "core/config/aliases.h"
 #include "core/config/job_keys.h"
+#include "core/config/lookups/text_ids.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 
@@ -219,6 +220,12 @@ int run_command_line(CLI::App& app, const Context& context) {
     OutputOptions output;
     output.add_to_commands(app);
     reject_empty_values(app);
+    for (std::size_t i = 0; i < context.arguments.size(); ++i) {
+      if (!config::looks_like_text(context.arguments[i] + "\n")) {
+        throw InputError(fmt::format("argument {}", i + 1),
+                         "found bytes that are no UTF-8 text; write names and paths in UTF-8");
+      }
+    }
     const std::vector<std::string> words = with_verb(app, context.arguments, context.library);
     try {
       app.parse(std::vector<std::string>(words.rbegin(), words.rend()));

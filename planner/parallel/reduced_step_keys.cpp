@@ -129,6 +129,7 @@ ContextAlgorithm LayerCostProbe::fastest_algorithm(const PlanPoint& point) const
   Job job = job_;  // of layers without experts, which have the same attention
   auto& model = std::get<TransformerWorkload>(job.workload.model);
   model.moe.reset();
+  model.predictions = 0;  // their layers have experts, too
   job.parallel.expert_dispatch = ExpertDispatch::kCopies;
   job.formats.expert_dispatch.reset();
   job.parallel.pipeline_split = {};

@@ -147,6 +147,7 @@ MpiSession::~MpiSession() {
     abort(4, e.what());
   }
   world_.reset();
+  watchdog_->stop();  // reset() alone would take away the pointer that its thread asks by
   watchdog_.reset();
   roll_call_.reset();
   mpi_.free_communicator(machine_);

@@ -20,13 +20,17 @@ std::string name_of(const InFlight& slot) {
 Watchdog::Watchdog(Limit deadline, OnTimeout on_timeout)
     : deadline_(deadline), on_timeout_(std::move(on_timeout)), thread_([this] { patrol(); }) {}
 
-Watchdog::~Watchdog() {
+Watchdog::~Watchdog() { stop(); }
+
+void Watchdog::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   stop_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
 }
 
 InFlight& Watchdog::watch(std::string communicator) {

@@ -28,6 +28,8 @@ class Watchdog {
   using OnTimeout = std::function<bool(const std::string& why, double after)>;
   Watchdog(Limit deadline, OnTimeout on_timeout);
   ~Watchdog();
+  /// Ends its thread, which until then may call back into what holds the watchdog.
+  void stop();
   /// A slot that lives as long as the watchdog.
   InFlight& watch(std::string communicator);
   /// Called from its thread a few times per deadline; returns why to end the run, or nothing.

@@ -128,6 +128,15 @@ TEST_CASE("fit refuses what it cannot use", "[cli][fit][malformed]") {
   CHECK(text_of(out).empty());  // nothing half-written
 }
 
+TEST_CASE("validate prints no table where there are no rows", "[cli][validate]") {
+  const TemporaryFolder folder;
+  for (const char* suite : {"traces", "published", "memory", "dlrm", "kernels"}) {
+    const Outcome none = call({"validate", suite, "--data", folder.file("none.csv", "")});
+    INFO(suite << ": " << none.err);
+    CHECK((none.code == 1 || none.code == 2));
+  }
+}
+
 TEST_CASE("validate kernels prints one JSON document", "[cli][validate]") {
   const TemporaryFolder folder;
   const std::string rows = folder.file("rows.csv", adds());

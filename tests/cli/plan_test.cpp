@@ -233,8 +233,8 @@ TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
   rejected(plan({"--export", "megatron="}), "--export", "expected NAME or NAME=FILE");
   rejected(plan({"--seed", "3"}), "--seed", "transformer");
   rejected(plan({"--compare"}), "--compare", "transformer");
-  rejected(plan({"--top", "0"}), "--top", "range");
-  rejected(plan({"--jobs", "0"}), "--jobs", "range");
+  rejected(plan({"--top", "0"}), "--top", "whole number");
+  rejected(plan({"--jobs", "0"}), "--jobs", "whole number");
   rejected(plan({"--out", "/no-such-folder/plan.json"}), "/no-such-folder/plan.json", "written");
   rejected({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--front"}, "--front",
            "recommendation");

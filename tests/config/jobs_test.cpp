@@ -109,6 +109,13 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
                  "parallel.order=tensor-context-data-pipeline", "formats.expert_dispatch=fp8",
                  "formats.attention=fp8", "formats.head=compute", "formats.scores=fp32",
                  R"(loss={"kind": "fused", "deferred": 2})"});
+  const auto loss_of = [](const std::string& setting) {
+    return job(kGpt, {"framework=megatron-core@2024", setting}).loss;
+  };
+  CHECK(loss_of("loss.deferred=2").kind == LossKind::kCopied);
+  CHECK(loss_of("loss.deferred=2").deferred == 2);
+  CHECK(loss_of("loss.kind=fused").kind == LossKind::kFused);
+  CHECK(loss_of("loss=fused").kind == LossKind::kFused);
   CHECK(experts.system.framework.narrow_head);
   CHECK(experts.system.framework.wide_scores);
   CHECK(experts.loss.kind == LossKind::kFused);

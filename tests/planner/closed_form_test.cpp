@@ -208,6 +208,29 @@ TEST_CASE("so it is with predictions of further tokens", "[planner][parallel][fa
   CHECK(applied >= 20);
 }
 
+TEST_CASE("experts that predict further tokens find the algorithm of context ranks",
+          "[planner][parallel][mtp]") {
+  std::mt19937 rng(54);
+  int found = 0;
+  for (int i = 0; found < 5 && i < 600; ++i) {
+    Job job = random_transformer(rng);
+    give_pattern(job, rng);
+    const auto point = random_point(job, rng);
+    auto& model = std::get<TransformerWorkload>(job.workload.model);
+    if (!point || !model.moe || point->recompute == RecomputeKind::kFirstLayers) {
+      continue;
+    }
+    model.predict_further(1);
+    job.parallel.context_algorithm = ContextAlgorithm::kAuto;
+    INFO("job " << i << ": " << describe(*point));
+    CHECK(ClosedFormModel(job, models::CostModel(job.system, job.calibration))
+              .forecast(*point)
+              .seconds > 0);
+    ++found;
+  }
+  CHECK(found == 5);
+}
+
 TEST_CASE("so it is with windows and latent attention over context ranks",
           "[planner][parallel][fast_path][context]") {
   std::mt19937 rng(31);

@@ -108,3 +108,23 @@ TEST_CASE("a rank answers where ranks of real time poll on all cores", "[runtime
   });
   CHECK(seen.get_future().get() == permitted.get());
 }
+
+TEST_CASE("a watchdog that was stopped asks its owner no more", "[runtime][launch]") {
+  std::promise<void> inside;
+  bool first = true;
+  auto owned = std::make_unique<Watchdog>(Watchdog::Limit(1),
+                                          [](const std::string&, double) { return true; });
+  std::atomic<bool> asked{false};
+  owned->on_patrol([&] {
+    if (std::exchange(first, false)) {
+      inside.set_value();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      asked = owned != nullptr && !owned->here().empty();
+    }
+    return std::string();
+  });
+  inside.get_future().get();
+  owned->stop();
+  owned.reset();
+  CHECK(asked);
+}

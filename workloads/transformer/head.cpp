@@ -45,7 +45,9 @@ void TransformerStage::plan_head() {
   const std::int64_t deferred = std::min<std::int64_t>(job_.loss.deferred, shape_.microbatches);
   const bool later = job_.loss.chunks == 1 && job_.parallel.pipeline > 1 && trains(head_weight());
   if (deferred > 0 && later) {
-    b.buffer("head.deferred", deferred * rows, shape_.vocabulary + shape_.model.hidden, compute_);
+    b.set_purpose(b.buffer("head.deferred", deferred * rows,
+                           shape_.vocabulary + shape_.model.hidden, compute_),
+                  TensorPurpose::kLogits);
   }
 }
 
