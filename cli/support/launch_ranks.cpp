@@ -161,6 +161,9 @@ std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks,
       kept.emplace(standard_input);
       environment.push_back(fmt::format("{}={}", kStandardInputVariable, kept->path()));
     }
+    if (isatty(STDOUT_FILENO) == 0) {  // mpirun gives its ranks a terminal in any case
+      environment.emplace_back("NO_COLOR=1");
+    }
     const runtime::LaunchResult result =
         runtime::run_under_mpirun({.executable = context.executable,
                                    .arguments = context.arguments,

@@ -42,7 +42,7 @@ constexpr std::array kTraitFormats{
     TraitFormat{"attention", "fp8", &FrameworkTraits::fp8_attention,
                 "queries, keys, values and probabilities of fused attention"},
     TraitFormat{"scores", "fp32", &FrameworkTraits::wide_scores,
-                "the softmax of unfused attention, kept beside its copy for products"},
+                "the softmax of unfused attention, kept with its copy for products"},
     TraitFormat{"head", "compute", &FrameworkTraits::narrow_head,
                 "of training: the vocabulary head's products, in the format of layers' products"}};
 
@@ -55,7 +55,8 @@ Key<RoleFormats> trait_key(const TraitFormat& of) {
                return w.job->system.framework.*(of.trait) ? OrderedJson(of.format) : OrderedJson();
              })
       .otherwise("as activations")
-      .only(kTransformers, "found {}, but a dlrm has no attention and no head; leave it out");
+      .only(kTransformers,
+            "found {}: attention and a vocabulary head belong to transformers; leave it out");
 }
 
 /// "none": the optimizer updates the narrow weight itself.

@@ -89,6 +89,9 @@ TEST_CASE("a job on standard input trains as the same job in a file", "[cli][mpi
     return losses_of(call(run(job, {"--steps", "3", "--warmup", "0", "--format", "json"}), input));
   };
   CHECK(losses("-", kTiny) == losses(folder.file("tiny.json", kTiny), ""));
+  // Ranks have a terminal of mpirun's, the answer goes to a file.
+  CHECK(call(run("-", {"--steps", "3", "--warmup", "0"}), kTiny).out.find('\x1b') ==
+        std::string::npos);
   const Outcome none = call(run("-", {"--steps", "3"}), " \n");
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("standard input") && Contains("is empty"));
