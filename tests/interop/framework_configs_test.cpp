@@ -9,6 +9,7 @@
 
 #include "interop/import.h"
 #include "interop/megatron/arguments.h"
+#include "tests/interop/imports.h"
 #include "tests/planner/parallel_jobs.h"
 
 namespace stepcast::interop {
@@ -16,7 +17,7 @@ namespace {
 
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
-const config::Library kOfConfigs = library(STEPCAST_SOURCE_DIR);
+using test::kLibrary;
 
 /// "section.key" of TOML's and "a.b.key" of YAML's indentation, with what stands after it.
 std::map<std::string, std::string> flat(const std::string& text) {
@@ -50,7 +51,7 @@ std::map<std::string, std::string> flat(const std::string& text) {
 Job job_of(std::vector<std::string> more) {
   more.insert(more.begin(), {"workload=llama3-8b", "system=dgx-h100", "devices=32",
                              "batch.global=64", "batch.micro=1", "batch.sequence=8192"});
-  return config::load_job(config::text_source("{}", "test"), more, kOfConfigs);
+  return config::load_job(config::text_source("{}", "test"), more, kLibrary);
 }
 
 TEST_CASE("a plan is written for torchtitan", "[interop][export]") {
@@ -127,9 +128,9 @@ TEST_CASE("exports leave what a job does not say to the framework", "[interop][e
 TEST_CASE("a model of torchtitan's is called as it is there", "[interop][export]") {
   using Model = std::pair<std::string, std::string>;
   const auto of = [](const std::string& workload) {
-    const auto t = flat(torchtitan_config(config::load_job(
-        config::text_source("{}", "test"),
-        {"workload=" + workload, "system=dgx-h100", "batch.global=8"}, kOfConfigs)));
+    const auto t = flat(torchtitan_config(
+        config::load_job(config::text_source("{}", "test"),
+                         {"workload=" + workload, "system=dgx-h100", "batch.global=8"}, kLibrary)));
     return Model{t.at("model.name"), t.at("model.flavor")};
   };
   CHECK(of("llama3-8b") == Model{R"("llama3")", R"("8B")"});

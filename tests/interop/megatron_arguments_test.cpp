@@ -4,13 +4,14 @@
 
 #include "core/config/config.h"
 #include "interop/import.h"
+#include "tests/interop/imports.h"
 #include "tests/planner/parallel_jobs.h"
 #include "workloads/transformer/shape.h"
 
 namespace stepcast::interop {
 namespace {
 
-const config::Library kOfArguments = library(STEPCAST_SOURCE_DIR);
+using test::kLibrary;
 
 TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
           "[interop][megatron]") {
@@ -26,9 +27,9 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
       config::load_job(config::text_source("{}", "test"),
                        {"workload=megatron-8.3b", system, "batch.global=16", "batch.micro=1",
                         "batch.sequence=1024", "devices=8", "parallel.tensor=2", more},
-                       kOfArguments);
+                       kLibrary);
   const Job again = config::load_job(
-      config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kOfArguments);
+      config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kLibrary);
   CHECK(again.flash_attention == job.flash_attention);
   CHECK(again.dense_optimizer == job.dense_optimizer);
   CHECK(again.formats.compute == job.formats.compute);
@@ -48,10 +49,10 @@ TEST_CASE("attention in fp8 is written for Megatron-LM and read back", "[interop
       config::load_job(config::text_source("{}", "test"),
                        {"workload=llama3-8b", "system=dgx-h100", "batch.global=16", "batch.micro=1",
                         "formats.compute=fp8", "formats.attention=fp8"},
-                       kOfArguments);
+                       kLibrary);
   const Job again =
       config::load_job(config::text_source(text_of(megatron_arguments(job)), "arguments"),
-                       {"system=dgx-h100"}, kOfArguments);
+                       {"system=dgx-h100"}, kLibrary);
   CHECK(again.system.framework.fp8_attention);
   CHECK(again.formats.compute == Format::kFp8);
 }
@@ -64,9 +65,9 @@ TEST_CASE("groups of experts and dispatch by machines are written for Megatron-L
       {"workload=mixtral-8x7b", system, "workload.moe.groups=4", "workload.moe.groups_per_token=2",
        "batch.global=16", "batch.micro=1", "batch.sequence=1024", "devices=8", "parallel.expert=4",
        "parallel.expert_dispatch=per_machine"},
-      kOfArguments);
+      kLibrary);
   const Job again = config::load_job(
-      config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kOfArguments);
+      config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kLibrary);
   CHECK(again.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
   CHECK(again.workload.transformer()->moe->groups == 4);
   CHECK(again.workload.transformer()->moe->groups_per_token == 2);
@@ -107,14 +108,13 @@ TEST_CASE("layers that stages do not share equally are written for Megatron-LM a
        "batch.global=16", "batch.micro=1", "batch.sequence=1024", "devices=4",
        "parallel.pipeline=4", "parallel.virtual_stages=2",
        std::string("parallel.pipeline_split=") + c.split},
-      kOfArguments);
+      kLibrary);
   const std::string text = text_of(megatron_arguments(job));
   CAPTURE(text);
   for (const std::string& said : c.said) {
     CHECK_THAT(text, Catch::Contains(said));
   }
-  const Job again =
-      config::load_job(config::text_source(text, "arguments"), {system}, kOfArguments);
+  const Job again = config::load_job(config::text_source(text, "arguments"), {system}, kLibrary);
   const auto counts = [](const Job& of) {
     std::vector<std::int64_t> all{of.parallel.virtual_stages};
     for (const LayerRange& range : workloads::transformer_shape(of).ranges) {

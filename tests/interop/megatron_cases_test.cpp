@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/job/parameter_count.h"
 #include "interop/import.h"
+#include "tests/interop/imports.h"
 
 namespace stepcast::interop {
 namespace {
@@ -23,7 +24,7 @@ using config::Source;
 using config::text_source;
 
 namespace fs = std::filesystem;
-const config::Library kOfCases = library(STEPCAST_SOURCE_DIR);
+using test::kLibrary;
 
 std::vector<std::string> fields_of(const std::string& line) {
   std::vector<std::string> fields(1);
@@ -91,7 +92,7 @@ TEST_CASE("arguments of Megatron-LM's own jobs are read as they stand", "[config
       (void)load_job(source,
                      {"system=gb200-nvl72", "system.fabric[0].size=8", "system.host.devices=8",
                       "devices=" + std::to_string(devices)},
-                     kOfCases);
+                     kLibrary);
       ++read;
     } catch (const InputError& e) {
       rejected += std::string(e.what()) + "\n";
@@ -141,7 +142,7 @@ TEST_CASE("what is read of Megatron-LM's own jobs is what others read", "[config
     Job job;
     try {
       job = load_job(file_source(file), {"system=gb200-nvl72", "devices=" + row.at("gpus")},
-                     kOfCases);
+                     kLibrary);
     } catch (const InputError&) {
       continue;  // counted above
     }

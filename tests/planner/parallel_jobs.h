@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <random>
 #include <set>
@@ -64,7 +65,9 @@ inline Job random_transformer(std::mt19937& rng) {
   m.tied_embeddings = !llama;
   job.workload.name = "random";
   job.workload.model = m;
-  job.system = config::load_system(one_of({0, 1}) == 0 ? "dgx-a100-80gb" : "dgx-h100", kLibrary);
+  static const std::array kSystems{config::load_system("dgx-a100-80gb", kLibrary),
+                                   config::load_system("dgx-h100", kLibrary)};
+  job.system = kSystems.at(static_cast<std::size_t>(one_of({0, 1})));
   job.batch = {one_of({8, 32, 64, 96}), 1, one_of({1024, 2048, 4096})};
   job.flash_attention = one_of({0, 1, 2}) != 0;
   job.parallel.bucket = MB(static_cast<double>(one_of({25, 40, 100})));
