@@ -217,15 +217,17 @@ const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& k
                                                               std::int32_t stages,
                                                               std::int64_t layers) {
   const GraphKey of = graph_key(key, stages, layers);
-  const auto kept =
-      std::accumulate(state_graphs_->begin(), state_graphs_->end(), std::int64_t{0},
-                      [](std::int64_t sum, const auto& graph) { return sum + graph.first.layers; });
-  if (kept > kMostKept ||
-      (kept > 0 && split_of(state_graphs_->begin()->first.point) != split_of(key))) {
+  if (!state_graphs_->empty() && split_of(state_graphs_->begin()->first.point) != split_of(key)) {
     state_graphs_->clear();
   }
   auto it = state_graphs_->find(of);
   if (it == state_graphs_->end()) {
+    const auto kept = std::accumulate(
+        state_graphs_->begin(), state_graphs_->end(), std::int64_t{0},
+        [](std::int64_t sum, const auto& graph) { return sum + graph.first.layers; });
+    if (kept > kMostKept) {
+      state_graphs_->clear();
+    }
     it = state_graphs_
              ->emplace(of, probed_stages(job_, key, stages, layers, passes_use_data(key),
                                          workloads::build_graph))

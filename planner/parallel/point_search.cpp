@@ -52,6 +52,15 @@ bool PointSearch::behind(const Work& w, PlanPoint point) const {
          });
 }
 
+bool PointSearch::too_large(Work& w, double bytes) {
+  if (table_.fits(bytes)) {
+    return false;
+  }
+  table_.note_bytes(bytes);
+  ++w.counts.memory_too_large;
+  return true;
+}
+
 void PointSearch::rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out) {
   out.assign(w.split.zeros.size(), 0);
   each_sharding(w, choice, CostsOf::kTimeBound, {},
@@ -62,9 +71,7 @@ void PointSearch::rule_out(Work& w, const PlanPoint& choice, std::vector<char>& 
                   const bool late =
                       !by_memory_too() && beaten(w.shelf, point, bound_seconds(w, z, states), 0);
                   const double bytes = late ? 0 : w.path.lasting_bytes(states);
-                  if (!late && has_bound(point) && !table_.fits(bytes)) {
-                    table_.note_bytes(bytes);
-                    ++w.counts.memory_too_large;
+                  if (!late && has_bound(point) && too_large(w, bytes)) {
                     out[z] = 1;
                   } else if (late || (by_memory_too() &&
                                       beaten(w.shelf, point, bound_seconds(w, z, states), bytes))) {
@@ -102,9 +109,7 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                       return;
                     }
                     const double bytes = w.path.lasting_bytes(of_split);
-                    if (!table_.fits(bytes)) {
-                      table_.note_bytes(bytes);
-                      ++w.counts.memory_too_large;
+                    if (too_large(w, bytes)) {
                       return;
                     }
                     if (bounded(efficiency * w.path.bound(of_split), bytes) ||
@@ -117,9 +122,7 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                     return;
                   }
                   const double bytes = w.path.bytes(states);
-                  if (!table_.fits(bytes)) {
-                    table_.note_bytes(bytes);
-                    ++w.counts.memory_too_large;
+                  if (too_large(w, bytes)) {
                     return;
                   }
                   if (by_memory_too() && bounded(efficiency * w.path.bound(states), bytes)) {

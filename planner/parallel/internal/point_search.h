@@ -111,6 +111,8 @@ class PointSearch {
     return (options_.below && clearly_less(*options_.below, seconds)) ||
            shelf.beaten(family_of(point), seconds, bytes + options_.reserve);
   }
+  /// Notes and counts a point whose bytes do not fit.
+  bool too_large(Work& w, double bytes);
   [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }
   /// The point's own; what bounds its time and bytes; what bounds its time alone.
   enum class CostsOf { kItself, kBound, kTimeBound };
