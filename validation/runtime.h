@@ -67,7 +67,7 @@ RuntimeCases validate_runtime(const System& system, const ValidateRuntimeOptions
 /// exchanged, and without parts of the model. Naive: the linear regression.
 Suite runtime_suite(const RuntimeCases& cases);
 
-/// Which `wanted` of the candidates to trace so that the jobs to predict hold little that no trace
+/// Chooses `wanted` candidates to trace, so that the jobs to predict hold little that no trace
 /// shows: one from each range of step lengths by rule of thumb (50 GFLOP/s, 5 GB/s), of these
 /// combinations one that leaves least unseen. Unseen is the distance of each op of a job to the
 /// nearest op of its model's key in a chosen candidate, in the model's own coordinates (logarithms

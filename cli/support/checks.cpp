@@ -13,7 +13,7 @@
 namespace stepcast::cli {
 namespace {
 
-/// Values of which `good` is true; what is found otherwise is named beside what is expected.
+/// Values of which `good` is true; what is found otherwise is named with what is expected.
 template <typename Number>
 CLI::Validator numbers(std::string expected, const std::function<bool(Number)>& good) {
   return CLI::Validator(

@@ -221,7 +221,7 @@ int run_command_line(CLI::App& app, const Context& context) {
     output.add_to_commands(app);
     reject_empty_values(app);
     for (std::size_t i = 0; i < context.arguments.size(); ++i) {
-      if (!config::looks_like_text(context.arguments[i] + "\n")) {
+      if (!config::is_text(context.arguments[i])) {
         throw InputError(fmt::format("argument {}", i + 1),
                          "found bytes that are no UTF-8 text; write names and paths in UTF-8");
       }

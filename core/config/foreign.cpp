@@ -32,8 +32,8 @@ std::string without_infinities(std::string_view text) {
 void require_text(const Source& source) {
   std::size_t number = 1;
   for (std::string_view rest = source.text; !rest.empty(); ++number) {
-    const std::string line(rest.substr(0, rest.find('\n')));
-    if (!looks_like_text(line + "\n")) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    if (!is_text(line)) {
       throw InputError(fmt::format("{}:{}", source.label, number),
                        "found bytes that are no UTF-8 text; save it as UTF-8");
     }

@@ -183,7 +183,7 @@ void PacedFabric::exchange(std::span<const std::int32_t> members, std::span<cons
   while (!next.empty()) {
     const auto [at, clock, i] = next.top();
     if (const std::int64_t wait = at - kAhead - steady_ns(); wait > 0) {
-      // Exchanges that wait for one link book it in turns that nobody plans.
+      // Exchanges that wait for one link book it in random order.
       const auto turn = static_cast<std::int64_t>(next_split_mix(random) % (kAhead / 2));
       sleep_until_ns(steady_ns() + std::min(wait + turn, kAhead / 2));
       if (idle) {

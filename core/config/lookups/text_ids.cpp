@@ -331,6 +331,8 @@ bool looks_like_text(std::string_view head) {
   return true;
 }
 
+bool is_text(std::string_view whole) { return looks_like_text(std::string(whole) + '\n'); }
+
 void stream_text_ids(Input& input, const TextColumn& wanted, IdSink& to) {
   constexpr std::string_view kMark = "\xef\xbb\xbf";
   if (input.peek(kMark.size()) == kMark) {

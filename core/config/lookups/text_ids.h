@@ -10,6 +10,8 @@ namespace stepcast::config {
 
 /// True if these first bytes of a file look like UTF-8 text.
 bool looks_like_text(std::string_view head);
+/// The same of a whole text, whose last character is not cut.
+bool is_text(std::string_view whole);
 
 /// Row ids of a text. A line holds one, or several separated by commas, semicolons or tabs; or
 /// lines have columns and `column` names one: by the header, by number from 0, or C1 to C26 (also
