@@ -207,19 +207,12 @@ class Overrider {
     return n != parallel->end() && n->is_number_integer() ? n->get<std::int64_t>() : 1;
   }
 
-  [[nodiscard]] bool is_object_in_job(const std::string& path) const {
-    std::string pointer = "/" + path;
-    std::replace(pointer.begin(), pointer.end(), '.', '/');
-    const Json::json_pointer at(pointer);
-    const Json& job = documents_.job.root;
-    return job.contains(at) && job.at(at).is_object();
-  }
-
   /// Settings by path, a later one in place of an earlier one; those of objects whose keys stand
-  /// alone, or of which an override says a part, one by one. A word is the kind of an object of
-  /// which the job says other keys: "loss=copied" and "loss.deferred=2".
+  /// alone, or of which an override says a part, one by one. "loss=copied" is the kind of a
+  /// loss of which the job says other keys.
   [[nodiscard]] std::vector<std::pair<std::string, Json>> leaves_of(
       const std::vector<std::string>& settings) const {
+    const Json& job = documents_.job.root;
     std::vector<std::pair<std::string, Json>> whole;
     for (const std::string& s : settings) {
       const std::size_t equals = s.find('=');
@@ -233,8 +226,8 @@ class Overrider {
       leaves.emplace_back(path, std::move(value));
     };
     for (auto& [path, value] : whole) {
-      if (value.is_string() && is_object_in_job(path)) {
-        add(join_path(path, "kind"), std::move(value));
+      if (path == "loss" && value.is_string() && job.contains(path) && job[path].is_object()) {
+        add("loss.kind", std::move(value));
         continue;
       }
       const bool apart =

@@ -127,7 +127,7 @@ TEST_CASE("a whole program is captured: launches, waits, collectives, steps", "[
   const Ended shown = run(STEPCAST_EXECUTABLE " show " + out.path.string());
   INFO(shown.text);
   CHECK(shown.code == 0);
-  CHECK(shown.text.find("4 recorded steps of 1 ranks") != std::string::npos);
+  CHECK(shown.text.find("4 recorded steps of 1 rank") != std::string::npos);
   CHECK(run(STEPCAST_EXECUTABLE " replay " + out.path.string()).code == 0);
   const fs::path chrome = out.path / "chrome.json";
   CHECK(run(STEPCAST_EXECUTABLE " convert " + out.path.string() + " " + chrome.string()).code == 0);
