@@ -201,7 +201,10 @@ struct Outcome {
 Outcome outcome_of(const StepPrediction& p) {
   Outcome o{p.iteration.base(), p.hardware.base(),
             (p.ledger.total() - p.ledger.gather_buffers).base()};
-  const auto take = [&o](const std::vector<OpRow>& kinds) {  // stages differ in their layers
+  const double pace = p.hardware / p.iteration;
+  const auto take = [&o, pace](const TimeSplit& split, const std::vector<OpRow>& kinds) {
+    // Stages differ in their layers.
+    o.host = std::max(o.host, split.host.base() * pace);
     double casts = 0, products = 0, transfers = 0;
     for (const OpRow& row : kinds) {
       casts += row.kind == "cast" ? row.time.base() : 0;
@@ -212,11 +215,10 @@ Outcome outcome_of(const StepPrediction& p) {
     o.products = std::max(o.products, products);
     o.transfers = std::max(o.transfers, transfers);
   };
-  take(p.by_kind);
+  take(p.split, p.by_kind);
   if (p.busiest) {
-    take(p.busiest->by_kind);
+    take(p.busiest->split, p.busiest->by_kind);
   }
-  o.host = p.split.host.base() * p.hardware / p.iteration;
   const Parallel& parallel = p.job.parallel;
   const auto microbatches = static_cast<double>(p.job.microbatches() * parallel.virtual_stages);
   o.stages = static_cast<double>(parallel.pipeline);
