@@ -277,13 +277,13 @@ TEST_CASE("an equal all-to-all keeps every port busy", "[runtime][emulate]") {
 }
 
 TEST_CASE("exchanges at the same time share their links", "[runtime][emulate]") {
-  // 100,000 bytes at 1 MB/s, twice, from now on: 200 ms for both, latency 2 ms. One behind the
-  // other the first would be done after 102 ms.
+  // 100,000 bytes at 1 MB/s, twice, from half a second on, by when both threads run: 200 ms for
+  // both, latency 2 ms. One behind the other the first would be done after 102 ms.
   std::vector<PacedFabric::Link> links(PacedFabric::links_needed(system_of(2, 1), 2));
   PacedFabric fabric(system_of(2, 1), 2, links.data());
   const std::vector<std::int32_t> members{0, 1};
   const std::vector<double> bytes{0, 1e5, 0, 0};
-  const std::int64_t start = steady_ns();
+  const std::int64_t start = steady_ns() + static_cast<std::int64_t>(500 * kMs);
   std::array<std::vector<PacedFabric::End>, 2> ends{std::vector<PacedFabric::End>(2),
                                                     std::vector<PacedFabric::End>(2)};
   std::thread other([&] { fabric.exchange(members, bytes, start, ends[1]); });
