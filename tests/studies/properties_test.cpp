@@ -32,8 +32,8 @@ constexpr double kHardware = 0.002, kSoftware = 0.005;
 constexpr double kSharedLinks = 0.1;
 
 /// Time that a change may cost: of nothing; of products with their casts; of products and transfers
-/// in smaller parts; of transfers. What the host issues for them is paid, too.
-enum class Cost : std::uint8_t { kNone, kCasts, kParts, kTransfers };
+/// in smaller parts; of adapters' own kernels and transfers. What the host issues is paid, too.
+enum class Cost : std::uint8_t { kNone, kCasts, kParts, kAdapters };
 
 /// A change that makes no step slower.
 struct Change {
@@ -169,8 +169,7 @@ std::vector<Change> costly_changes(const Job& job) {
     }
   }
   if (!job.lora) {
-    // Adapters have sums over tensor ranks, and gathers, of their own.
-    all.push_back({"adapters", {}, {}, {R"(lora={"rank": 16})"}, 6 * kSoftware, Cost::kTransfers});
+    all.push_back({"adapters", {}, {}, {R"(lora={"rank": 16})"}, kSoftware, Cost::kAdapters});
   }
   if (job.workload.transformer()->moe && job.parallel.expert > 1) {
     all.push_back({"exchange in parts",
@@ -194,6 +193,7 @@ struct Outcome {
   double expected = 0, hardware = 0;
   double kept = 0;  ///< bytes, but for what is gathered while it is at work
   double casts = 0, products = 0, transfers = 0, host = 0;  ///< seconds of a rank
+  double adapters = 0;                                      ///< their kernels
   double stages = 1;
   double fill = 1;  ///< of a pipeline: micro-batches and stages that follow them over the former
 };
@@ -202,10 +202,14 @@ Outcome outcome_of(const StepPrediction& p) {
   Outcome o{p.iteration.base(), p.hardware.base(),
             (p.ledger.total() - p.ledger.gather_buffers).base()};
   const double pace = p.hardware / p.iteration;
-  const auto take = [&o, pace](const TimeSplit& split, const std::vector<OpRow>& kinds) {
-    // Stages differ in their layers.
+  const auto take = [&o, pace](const TimeSplit& split, const std::vector<OpRow>& kinds,
+                               const std::vector<OpRow>& ops) {  // stages differ in their layers
     o.host = std::max(o.host, split.host.base() * pace);
-    double casts = 0, products = 0, transfers = 0;
+    double casts = 0, products = 0, transfers = 0, adapters = 0;
+    for (const OpRow& row : ops) {
+      const bool adapts = row.name.starts_with("lora.") && !row.model.starts_with("collective.");
+      adapters += adapts ? row.time.base() : 0;
+    }
     for (const OpRow& row : kinds) {
       casts += row.kind == "cast" ? row.time.base() : 0;
       products += row.kind == "gemm" || row.kind == "grouped_gemm" ? row.time.base() : 0;
@@ -214,10 +218,11 @@ Outcome outcome_of(const StepPrediction& p) {
     o.casts = std::max(o.casts, casts);
     o.products = std::max(o.products, products);
     o.transfers = std::max(o.transfers, transfers);
+    o.adapters = std::max(o.adapters, adapters);
   };
-  take(p.split, p.by_kind);
+  take(p.split, p.by_kind, p.by_name);
   if (p.busiest) {
-    take(p.busiest->split, p.busiest->by_kind);
+    take(p.busiest->split, p.busiest->by_kind, p.busiest->by_name);
   }
   const Parallel& parallel = p.job.parallel;
   const auto microbatches = static_cast<double>(p.job.microbatches() * parallel.virtual_stages);
@@ -239,8 +244,8 @@ double paid(const Outcome& before, const Outcome& after, Cost cost) {
     case Cost::kParts:
       return after.fill * (std::max(0.0, more(&Outcome::products)) +
                            std::max(0.0, more(&Outcome::transfers)) + host);
-    case Cost::kTransfers:
-      return after.fill * (std::max(0.0, more(&Outcome::transfers)) + host);
+    case Cost::kAdapters:
+      return after.fill * (after.adapters + std::max(0.0, more(&Outcome::transfers)) + host);
   }
   return 0;
 }
