@@ -84,7 +84,12 @@ TransformerStage::FeedForward TransformerStage::shared_experts(const std::string
 
 /// True if routed rows have a tensor of their own, whole on their rank.
 bool TransformerStage::experts_apart() const {
-  return shape_.sequence_parallel || (job_.parallel.overlap.expert && shape_.tensor == 1);
+  return shape_.sequence_parallel || (hides_exchanges() && shape_.tensor == 1);
+}
+
+/// True if shared experts work while rows are on their way.
+bool TransformerStage::hides_exchanges() const {
+  return job_.parallel.overlap.expert && !experts_are_near();
 }
 
 /// True if rows go through anything on their way to the experts.
@@ -257,7 +262,7 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
            gathered("layer.moe.shared.gather", t.norm2, Rows::kInput));
   };
   const auto shared_out = [&] { mlp_out(shared_experts(at, t.experts), partial); };
-  if (shares && job_.parallel.overlap.expert) {
+  if (shares && hides_exchanges()) {
     routed_forward(at, t, routed, {shared_in, shared_out});
   } else {
     routed_forward(at, t, routed, {});
@@ -445,7 +450,7 @@ void TransformerStage::experts_backward(const std::string& at, const LayerTensor
     shared = mlp_in_backward(shared_experts(at, t.experts), y, partial);
   };
   if (e.shared_ffn > 0) {
-    if (job_.parallel.overlap.expert) {
+    if (hides_exchanges()) {
       routed_backward(at, t, output_gradient, routed, {shared_out, shared_in});
     } else {
       routed_backward(at, t, output_gradient, routed, {});

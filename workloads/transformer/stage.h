@@ -294,6 +294,7 @@ class TransformerStage {
   TensorId rows_returned();
   [[nodiscard]] bool experts_are_near() const;
   [[nodiscard]] bool experts_apart() const;
+  [[nodiscard]] bool hides_exchanges() const;
   [[nodiscard]] bool sorts_copies() const;
   void begin_exchanges(std::int64_t chunk);
   void await_copies(OpWriter::Event exchange);
