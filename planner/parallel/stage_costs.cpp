@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/graph/memory_use.h"
 #include "core/graph/op_traits.h"
+#include "core/graph/temporaries.h"
 #include "simulator/host_issue.h"
 #include "simulator/reports/memory_ledger.h"
 
@@ -84,23 +85,6 @@ double transfers_of(const ReducedStage& stage, std::span<const double> seconds) 
   return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
 }
 
-/// Bytes of the tensors that live within the segment alone.
-double temporaries_of(const Program& program, const Segment& segment) {
-  double bytes = 0;
-  std::vector<char> seen(program.tensors.size(), 0);
-  for (const Op& op : program.ops_of(segment)) {
-    const TensorId* first = program.operands.data() + op.first_operand;
-    for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
-      const Tensor& t = program.tensors[*id];
-      if (t.role == TensorRole::kActivation && !t.per_microbatch && seen[*id] == 0) {
-        seen[*id] = 1;
-        bytes += t.bytes().base();
-      }
-    }
-  }
-  return bytes;
-}
-
 /// Runs the segment; the clock at its first op that waits for the pipeline's other end, -1 where
 /// there is none.
 double run_noting_ends(RankTimeline& walk, const ReducedStage& stage, const Segment& segment) {
@@ -147,9 +131,10 @@ std::uint32_t levels_of(const GroupShape& shape) {
 
 double pass_temporaries(const ReducedStage& stage) {
   double most = 0;
+  const Temporaries temporaries(stage.program());
   for (const Segment& segment : stage.program().segments) {
     if (fields_of(part_of(segment))) {
-      most = std::max(most, temporaries_of(stage.program(), segment));
+      most = std::max(most, temporaries.peak_of(segment).base());
     }
   }
   return most;
@@ -321,13 +306,15 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     usual = finish.now() > 0 ? usual : 0;
   }
   const std::vector<double> issued = simulator::issue_seconds(program, host_);
+  const Temporaries temporaries(program);
   for (const Segment& segment : program.segments) {
     const Part part = part_of(segment);
     if (part != Part::kBegin && part != Part::kFinish) {
       continue;
     }
     costs.ops.base += issues(segment, issued, host_);
-    costs.temporaries.base = std::max(costs.temporaries.base, temporaries_of(program, segment));
+    costs.temporaries.base =
+        std::max(costs.temporaries.base, temporaries.peak_of(segment).base());
     if (part == Part::kBegin) {
       continue;
     }
