@@ -164,6 +164,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
     quantise_layer(range.first + i);
     writer_.part(LayerPart::kLayer, range.first + i, [&] { layer_forward(c.layers[at], output); });
   }
+  writer_.builder().set_layer(kNoLayer);
   if (has_head(chunk)) {
     predictions_forward();
     if (head_unit() == kHeadUnit) {
@@ -205,6 +206,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
     layer_backward(c.layers[static_cast<std::size_t>(i)], from, to);
     from = to;
   }
+  writer_.builder().set_layer(kNoLayer);
   if (has_embedding(chunk)) {
     if (!has_head(chunk) || head_unit() != kEmbeddingUnit) {
       writer_.adds_gradients(kEmbeddingUnit);
@@ -224,6 +226,7 @@ std::uint32_t TransformerStage::write_weights(std::int64_t chunk) {
   writer_.set_phase(Phase::kBackward);
   for (const Deferred& d : deferred_) {
     writer_.left_over(d.instead_of);
+    writer_.builder().set_layer(d.layer);
     Product p = d.product;
     p.name = d.name.c_str();
     const auto gather = [&](TensorId& rows, const char* name, Rows kind) {
