@@ -150,6 +150,7 @@ OpEdit ProgramBuilder::op(OpKind kind, std::string_view name,
   op.attributes = traits_of(kind).attributes;
   op.phase = phase_;
   op.format = format_;
+  op.layer = layer_;
   op.name = this->name(name);
   op.first_operand = static_cast<std::uint32_t>(program_.operands.size());
   op.first_wait = static_cast<std::uint32_t>(program_.waits.size());
@@ -203,6 +204,7 @@ std::uint32_t ProgramBuilder::begin_segment(std::string name, SegmentKind kind,
                                             MicrobatchRole microbatches) {
   STEPCAST_CHECK(!open_, "segment '{}' inside another", name);
   open_ = true;
+  layer_ = kNoLayer;
   program_.segments.push_back(
       {std::move(name), static_cast<std::uint32_t>(program_.ops.size()), 0, kind, microbatches});
   return static_cast<std::uint32_t>(program_.segments.size() - 1);

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
@@ -98,6 +99,11 @@ class ProgramBuilder {
 
   void set_phase(Phase p) { phase_ = p; }  ///< default of the ops that follow
   void set_format(Format f) { format_ = f; }
+  /// Op::layer of the ops that follow in the segment; negative: none.
+  void set_layer(std::int64_t layer) {
+    layer_ = static_cast<std::int16_t>(std::max<std::int64_t>(layer, kNoLayer));
+  }
+  [[nodiscard]] std::int64_t layer() const { return layer_; }
   OpEdit op(OpKind kind, std::string_view name, std::initializer_list<std::int64_t> shape);
   /// An op as it is, but for its operands and its name.
   void copy(const Op& op, std::uint32_t name, std::span<const TensorId> in,
@@ -146,6 +152,7 @@ class ProgramBuilder {
   std::unordered_map<std::string, std::uint32_t, NameHash, std::equal_to<>> name_ids_;
   Phase phase_ = Phase::kForward;
   Format format_ = Format::kFp32;
+  std::int16_t layer_ = kNoLayer;
   bool open_ = false;
 };
 

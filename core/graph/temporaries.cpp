@@ -31,8 +31,9 @@ Temporaries::Temporaries(const Program& program)
   for (std::size_t id = 0; id < kinds_.size(); ++id) {
     const Tensor& t = program.tensors[id];
     kinds_[id] = t.role != TensorRole::kActivation || t.per_microbatch ? Kind::kOther
-                 : t.is_view() || t.next_of >= 0                       ? Kind::kThroughout
-                                                                       : Kind::kReused;
+                 : t.is_view() || t.next_of >= 0 || t.purpose == TensorPurpose::kCarried
+                     ? Kind::kThroughout
+                     : Kind::kReused;
   }
   for (const Tensor& t : program.tensors) {  // what a view is of, its ops may name by the view
     for (const std::int32_t other : {t.view_of, t.next_of}) {
@@ -67,12 +68,16 @@ std::vector<Temporaries::Life> Temporaries::lives_in(const Segment& segment) con
   std::vector<Open> open(kinds_.size());
   const std::uint32_t end = segment.first_op + segment.op_count;
   for (std::uint32_t o = segment.first_op; o < end; ++o) {
+    const Op& op = program_->ops[o];
     for_operands(
-        *program_, program_->ops[o], [this](TensorId id) { return is_temporary(id); },
+        *program_, op, [this](TensorId id) { return is_temporary(id); },
         [&](TensorId id, bool writes) {
           Open& now = open[id];
           const bool whole = lives_throughout(id);
-          if (now.life == SIZE_MAX || (writes && now.read && !whole)) {
+          // What no op has read may be written in parts, by a layer.
+          const bool anew = writes && !whole && now.life != SIZE_MAX &&
+                            (now.read || op.layer != program_->ops[lives[now.life].last].layer);
+          if (now.life == SIZE_MAX || anew) {
             now = {lives.size(), false};
             lives.push_back({id, whole ? segment.first_op : o, whole ? end - 1 : o});
           }

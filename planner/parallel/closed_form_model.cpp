@@ -157,8 +157,8 @@ bool ClosedFormModel::bounds_simulator() {
   return !overlaps || applies();
 }
 
-void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
-                                 Passes& recomputed, const StageMessageTimes& message_times) {
+void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& layout,
+                                 const Passes& kept, const Passes& recomputed, const StageMessageTimes& message_times) {
   point_ = point;
   layout_ = &layout;
   passes_.stages = layout.stages;
@@ -281,19 +281,6 @@ void ClosedFormModel::activations() {
     return;
   }
   counted_ = true;
-  PlanPoint of = point_;
-  const bool mixture = of.recompute == RecomputeKind::kFirstLayers;
-  of.recompute = mixture ? RecomputeKind::kNone : of.recompute;
-  const auto add_mixed = [&](Passes& passes) {
-    for (std::size_t at = 0; at < layout_->layers.size(); ++at) {
-      if (layout_->kinds[at].mixed()) {
-        reduced_.add_mixed(of, layout_->role[at], layout_->kinds[at], passes);
-      }
-    }
-  };
-  add_mixed(*kept_);
-  of.recompute = mixture ? RecomputeKind::kFull : of.recompute;
-  add_mixed(*again_);
   const Passes& kept = *kept_;
   const Passes& recomputed = *again_;
   activations_.clear();
@@ -313,7 +300,7 @@ void ClosedFormModel::activations() {
       during_[2 * c] = mixed(a.backward_only, b.backward_only, n);
       during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, n);
       const PassCosts& wider = recomputed_[at] > 0 ? b : a;
-      most.temporaries = std::max(most.temporaries, wider.temporaries_of(layout_->kinds[at]));
+      most.temporaries = std::max(most.temporaries, wider.temporaries[layout_->kinds[at].present()]);
       if (splits) {
         keeps_[1] = mixed(a.kept_to_weights, b.kept_to_weights, n);
         keeps_[2] = mixed(a.gradients_kept, b.gradients_kept, n);
@@ -468,9 +455,9 @@ StepForecast ClosedFormModel::forecast(const PlanPoint& point) {
   const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
   PlanPoint key = point;
   key.recompute = mixture ? RecomputeKind::kNone : point.recompute;
-  Passes kept = reduced_.passes(key);
+  const Passes kept = reduced_.passes(key);
   key.recompute = RecomputeKind::kFull;
-  Passes again = mixture ? reduced_.passes(key) : kept;
+  const Passes again = mixture ? reduced_.passes(key) : kept;
   const StageMessageTimes message_times = message_times_of(reduced_, kept, point);
   set_passes(point, layout, kept, again, message_times);
   const ByRole<StateCosts> states = reduced_.states(point);

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/graph/memory_use.h"
@@ -85,6 +86,58 @@ double transfers_of(const ReducedStage& stage, std::span<const double> seconds) 
   return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
 }
 
+/// Temporaries of a pass over layers of several kinds.
+struct PassTemporaries {
+  /// Most that live at once in ops of a kind, and of the ends.
+  std::array<double, kMostBlockKinds + 1> most{};
+  /// Those that live throughout, by name: bytes, and the kinds that have them, as bits.
+  std::map<std::string_view, std::pair<double, std::size_t>> throughout;
+};
+constexpr std::size_t kEnds = kMostBlockKinds, kOfEnds = std::size_t{1} << kMostBlockKinds;
+
+/// Adds those of a stage's passes, by PassFields::touches; without `with_ends` those of layers
+/// alone.
+void note_temporaries(const Program& program, const LayerKinds& kinds, bool with_ends,
+                      std::map<std::uint8_t, PassTemporaries>& passes) {
+  const Temporaries temporaries(program);
+  for (const Segment& segment : program.segments) {
+    const auto fields = fields_of(part_of(segment));
+    if (!fields) {
+      continue;
+    }
+    PassTemporaries& pass = passes[fields->touches];
+    std::vector<double> change(segment.op_count + std::size_t{1}, 0.0);
+    for (const Temporaries::Life& life : temporaries.lives_in(segment)) {
+      if (!temporaries.lives_throughout(life.tensor)) {
+        const double bytes = program.tensors[life.tensor].bytes().base();
+        change[life.first - segment.first_op] += bytes;
+        change[life.last - segment.first_op + 1] -= bytes;
+      }
+    }
+    double live = 0;
+    for (std::uint32_t i = 0; i < segment.op_count; ++i) {
+      live += change[i];
+      const Op& op = program.ops[segment.first_op + i];
+      const auto layer = static_cast<std::size_t>(op.layer);
+      const std::size_t kind = op.layer == kNoLayer || layer >= kinds.of_layer.size()
+                                   ? kEnds
+                                   : kinds.of_layer[layer];
+      if (kind == kEnds && !with_ends) {
+        continue;
+      }
+      pass.most.at(kind) = std::max(pass.most.at(kind), live);
+      const TensorId* first = program.operands.data() + op.first_operand;
+      for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
+        if (temporaries.lives_throughout(*id)) {
+          auto& [bytes, of] = pass.throughout[program.tensors[*id].name];
+          bytes = program.tensors[*id].bytes().base();
+          of |= std::size_t{1} << kind;
+        }
+      }
+    }
+  }
+}
+
 /// Runs the segment; the clock at its first op that waits for the pipeline's other end, -1 where
 /// there is none.
 double run_noting_ends(RankTimeline& walk, const ReducedStage& stage, const Segment& segment) {
@@ -106,15 +159,10 @@ double run_noting_ends(RankTimeline& walk, const ReducedStage& stage, const Segm
   return met;
 }
 
-/// The host's time for a segment, in ops that it issues; `seconds` is its time by op
+/// The host's time for an op, in ops that it issues; `seconds` is its time by op
 /// (simulator::issue_seconds), empty where all take HostCost::issue.
-double issues(const Segment& segment, std::span<const double> seconds,
-              const models::HostCost& host) {
-  if (seconds.empty() || !(host.issue.base() > 0)) {
-    return segment.op_count;
-  }
-  const auto of = seconds.subspan(segment.first_op, segment.op_count);
-  return std::accumulate(of.begin(), of.end(), 0.0) / host.issue.base();
+double issues(std::uint32_t op, std::span<const double> seconds, const models::HostCost& host) {
+  return seconds.empty() || !(host.issue.base() > 0) ? 1 : seconds[op] / host.issue.base();
 }
 
 }  // namespace
@@ -129,22 +177,33 @@ std::uint32_t levels_of(const GroupShape& shape) {
   return levels;
 }
 
-double pass_temporaries(const ReducedStage& stage) {
-  double most = 0;
-  const Temporaries temporaries(stage.program());
-  for (const Segment& segment : stage.program().segments) {
-    if (fields_of(part_of(segment))) {
-      most = std::max(most, temporaries.peak_of(segment).base());
+std::array<double, std::size_t{1} << kMostBlockKinds> pass_temporaries(const ReducedStage& stage,
+                                                                       const ReducedStage& middle,
+                                                                       const LayerKinds& kinds) {
+  std::map<std::uint8_t, PassTemporaries> passes;
+  note_temporaries(stage.program(), kinds, true, passes);
+  note_temporaries(middle.program(), kinds, false, passes);
+  std::array<double, kOfEnds> most{};
+  for (std::size_t present = 0; present < most.size(); ++present) {
+    for (const auto& [touches, pass] : passes) {
+      double bytes = pass.most[kEnds];
+      for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
+        bytes = (present >> kind & 1) != 0 ? std::max(bytes, pass.most.at(kind)) : bytes;
+      }
+      for (const auto& [name, held] : pass.throughout) {
+        bytes += (held.second & (present | kOfEnds)) != 0 ? held.first : 0;
+      }
+      most[present] = std::max(most[present], bytes);
     }
   }
   return most;
 }
 
 StageCosts::StageCosts(const models::CostModel& model, CostBasis clock, bool overlapped,
-                       bool two_kinds)
+                       bool several_kinds)
     : clock_(clock),
       overlapped_(overlapped),
-      two_kinds_(two_kinds),
+      several_kinds_(several_kinds),
       pricer_(std::make_shared<simulator::Pricer>(model)),
       host_(model.host()),
       dispatch_(model.host().dispatch.base()),
@@ -182,37 +241,73 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
   return seconds;
 }
 
+/// From seconds by layer + 1 (RankTimeline::run): of layers that are alike, in the order of the pass
+/// or against it, the first may find nothing to wait for.
+Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kinds,
+                         bool ascending) const {
+  Line line{by_layer[0], {}};
+  ByKind<std::int64_t> seen{};
+  ByKind<double> first{};
+  const std::size_t layers = kinds.of_layer.size();
+  const auto later = static_cast<double>(kinds.alike - 1);
+  for (std::size_t i = 0; i < layers; ++i) {
+    const std::size_t layer = ascending ? i : layers - 1 - i;
+    const double seconds = by_layer[layer + 1];
+    const std::size_t kind = kinds.of_layer[layer];
+    if (seconds == 0) {
+      continue;  // of another stage
+    }
+    if (seen[kind]++ == 0) {
+      first[kind] = seconds;
+    } else if (clock_ == CostBasis::kLowerBound) {
+      line.layer[kind] = seen[kind] == 2 ? seconds : std::min(line.layer[kind], seconds);
+    } else {
+      line.layer[kind] += seconds / later;
+    }
+  }
+  for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
+    line.layer[kind] = seen[kind] > 1 ? line.layer[kind] : first[kind];
+    line.base += first[kind] - line.layer[kind];
+  }
+  return line;
+}
+
 /// Seconds of the passes. Gathers and reductions that overlap with them can delay the next pass:
 /// then it is what a pass takes once they follow one another, forward and backward in turn or, in
 /// GPipe, each after its like.
 void StageCosts::time_passes(const Program& program, std::span<const double> seconds,
-                             ScheduleKind schedule, PassCosts& costs) const {
+                             ScheduleKind schedule, const LayerKinds& kinds,
+                             PassCosts& costs) const {
   const bool held_up = overlapped_ && clock_ == CostBasis::kUsual;
   constexpr int kRounds = 4;
-  RankTimeline following = walk_of(program, seconds);
-  const auto time = [&](const Segment& segment, const PassFields& fields) {
-    RankTimeline alone = walk_of(program, seconds);
-    RankTimeline& walk = held_up ? following : alone;
-    const double begin = walk.now();
-    walk.run(segment);
-    (costs.*fields.seconds).base = walk.now() - begin;
+  std::vector<double> by_layer(kinds.of_layer.size() + 1);
+  const auto run = [&](RankTimeline& walk, const Segment& segment) {
+    std::fill(by_layer.begin(), by_layer.end(), 0.0);
+    walk.run(segment, by_layer);
+    return line_of(by_layer, kinds, part_of(segment) == Part::kForward);
   };
-  const bool exposes = clock_ == CostBasis::kLowerBound && two_kinds_;
+  RankTimeline following = walk_of(program, seconds);
+  const bool exposes = clock_ == CostBasis::kLowerBound && several_kinds_;
   std::vector<double> computed(exposes ? seconds.begin() : seconds.end(), seconds.end());
   for (std::size_t o = 0; o < computed.size(); ++o) {
     computed[o] = program.ops[o].stream == 0 ? computed[o] : 0;
   }
   const auto expose = [&](const Segment& segment, const PassFields& fields) {
     RankTimeline walk = walk_of(program, computed);
-    walk.run(segment);
-    (costs.*fields.exposed).base = (costs.*fields.seconds).base - walk.now();
+    const Line of_compute = run(walk, segment);
+    Line& exposed = costs.*fields.exposed = costs.*fields.seconds;
+    exposed.base -= of_compute.base;
+    for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
+      exposed.layer[kind] -= of_compute.layer[kind];
+    }
   };
   const bool by_kind = schedule == ScheduleKind::kGpipe;
   for (int outer = 0; outer < (held_up && !by_kind ? kRounds : 1); ++outer) {
     for (const Segment& segment : program.segments) {
       const auto fields = fields_of(part_of(segment));
       for (int inner = 0; fields && inner < (held_up && by_kind ? kRounds : 1); ++inner) {
-        time(segment, *fields);
+        RankTimeline alone = walk_of(program, seconds);
+        costs.*fields->seconds = run(held_up ? following : alone, segment);
         if (exposes && fields->exposed != nullptr) {
           expose(segment, *fields);
         }
@@ -221,34 +316,43 @@ void StageCosts::time_passes(const Program& program, std::span<const double> sec
   }
 }
 
-PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule) {
+PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
+                             const LayerKinds& kinds) {
   const Program& program = stage.program();
   const std::vector<double> seconds = price(stage, mesh, true);
   PassCosts costs;
-  costs.temporaries.base = pass_temporaries(stage);
-  time_passes(program, seconds, schedule, costs);
+  time_passes(program, seconds, schedule, kinds, costs);
   const std::vector<double> issued = simulator::issue_seconds(program, host_);
-  std::vector<std::uint8_t> touched(program.tensors.size(), 0);
+  /// A tensor belongs to the layer that has it last in the first pass that has it. Gradients between
+  /// layers are of each micro-batch only where weight gradients wait: others are messages.
+  struct Life {
+    std::uint8_t touched = 0;
+    std::int16_t layer = kNoLayer;
+  };
+  std::vector<Life> lives(program.tensors.size());
   for (const Segment& segment : program.segments) {
     const auto fields = fields_of(part_of(segment));
     if (!fields) {
       continue;
     }
-    (costs.*fields->ops).base = issues(segment, issued, host_);
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
-      costs.overlapped.base += over_replicas(stage, program.ops[o]) ? seconds[o] : 0;
-    }
-    for (const Op& op : program.ops_of(segment)) {
+      const Op& op = program.ops[o];
+      kinds.add(costs.*fields->ops, op.layer, issues(o, issued, host_));
+      kinds.add(costs.overlapped, op.layer, over_replicas(stage, op) ? seconds[o] : 0);
       const TensorId* first = program.operands.data() + op.first_operand;
       for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
-        touched[*id] |= fields->touches;
+        Life& life = lives[*id];
+        if ((life.touched & ~fields->touches) == 0) {
+          life.layer = fields->touches == 1 || splits_weights(schedule) ? op.layer : kNoLayer;
+        }
+        life.touched |= fields->touches;
       }
     }
   }
-  for (std::size_t id = 0; id < touched.size(); ++id) {
+  for (std::size_t id = 0; id < lives.size(); ++id) {
     const Tensor& t = program.tensors[id];
-    if (t.per_microbatch && touched[id] != 0) {
-      lifetime(costs, touched[id]).base += t.bytes().base();
+    if (t.per_microbatch && lives[id].touched != 0) {
+      kinds.add(lifetime(costs, lives[id].touched), lives[id].layer, t.bytes().base());
     }
   }
   return costs;
@@ -312,7 +416,9 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     if (part != Part::kBegin && part != Part::kFinish) {
       continue;
     }
-    costs.ops.base += issues(segment, issued, host_);
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      costs.ops.base += issues(o, issued, host_);
+    }
     costs.temporaries.base =
         std::max(costs.temporaries.base, temporaries.peak_of(segment).base());
     if (part == Part::kBegin) {

@@ -1,12 +1,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <set>
 #include <vector>
 
 #include "core/graph/program_builder.h"
-#include "core/graph/temporaries.h"
 #include "runtime/cpu/tensor_storage.h"
-#include "tests/runtime/small_transformer.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime;
@@ -133,43 +130,4 @@ TEST_CASE("tensors of one collective lie side by side", "[runtime][storage]") {
   CHECK(storage.at(p.gradient, 0) == storage.at(q.gradient, 0) + 7);
   CHECK(reinterpret_cast<std::uintptr_t>(storage.at(p.weight, 0)) % 64 == 0);
   CHECK(storage.allocated() >= Bytes(4.0 * 2 * 22));
-}
-
-TEST_CASE("temporaries share memory unless they live at once", "[runtime][storage]") {
-  const bool recomputes = GENERATE(false, true);
-  Job job = test::small_job(Activation::kSwiglu, false);
-  job.parallel.tensor = 2;
-  job.parallel.recompute.kind = recomputes ? RecomputeKind::kFull : RecomputeKind::kNone;
-  job.devices = 2;
-  const ExecutionGraph graph = workloads::build_graph(job);
-  const Program& program = graph.programs.front();
-  const StorageRules rules{[](Format) { return sizeof(float); }};
-  const TensorLayout layout = tensor_layout(program, 0, rules);
-  const Temporaries temporaries(program);
-  std::size_t pairs = 0;
-  double together = 0;
-  std::set<TensorId> seen;
-  std::size_t region = 0;
-  for (const Segment& segment : program.segments) {
-    auto lives = temporaries.lives_in(segment);
-    std::erase_if(lives, [&](const auto& l) { return temporaries.lives_throughout(l.tensor); });
-    const auto begins = [&](const Temporaries::Life& l) { return layout.instances[l.tensor][0]; };
-    const auto size = [&](const Temporaries::Life& l) {
-      return static_cast<std::size_t>(program.tensors[l.tensor].elements()) * sizeof(float);
-    };
-    for (const auto& a : lives) {
-      region = begins(a).region;
-      together += seen.insert(a.tensor).second ? static_cast<double>(size(a)) : 0;
-      for (const auto& b : lives) {
-        if (a.tensor < b.tensor && a.first <= b.last && b.first <= a.last) {
-          ++pairs;
-          CHECK(begins(a).region == begins(b).region);
-          CHECK((begins(a).offset + size(a) <= begins(b).offset ||
-                 begins(b).offset + size(b) <= begins(a).offset));
-        }
-      }
-    }
-  }
-  CHECK(pairs > 10);
-  CHECK(static_cast<double>(layout.regions.at(region)) < together);
 }
