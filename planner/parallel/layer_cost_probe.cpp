@@ -262,12 +262,14 @@ Passes LayerCostProbe::passes_of(const PlanPoint& point) {
   const ReducedStage& middle = stages[middle_of(layers)];
   Passes passes;
   costs_.take_levels();
+  StagePasses shared = costs_.passes(middle, mesh, point.schedule, kinds);
+  share_temporaries(shared, shared);
+  const PassCosts& of_middle = shared.costs;
   const auto costs = [&](const ReducedStage& stage) {
-    PassCosts c = costs_.passes(stage, mesh, point.schedule, kinds);
-    c.temporaries = pass_temporaries(stage, middle, kinds);
-    return c;
+    StagePasses own = costs_.passes(stage, mesh, point.schedule, kinds);
+    share_temporaries(own, shared);
+    return own.costs;
   };
-  const PassCosts of_middle = costs(middle);
   passes.role.fill(of_middle);
   if (point.pipeline > 1) {
     note_messages(middle.program(), passes);

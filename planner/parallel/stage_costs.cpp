@@ -1,10 +1,9 @@
 #include "planner/parallel/stage_costs.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
-#include <string_view>
-#include <utility>
 
 #include "core/error.h"
 #include "core/graph/memory_use.h"
@@ -85,62 +84,23 @@ double transfers_of(const ReducedStage& stage, std::span<const double> seconds) 
   return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
 }
 
-/// Calls `found` with the tensors that live within the segment alone, for each op that has them.
-template <class Found>
-void each_temporary(const Program& program, const Segment& segment, const Found& found) {
+bool is_temporary(const Tensor& t) {
+  return t.role == TensorRole::kActivation && !t.per_microbatch;
+}
+
+/// Bytes of the tensors that live within the segment alone.
+double temporaries_of(const Program& program, const Segment& segment) {
+  double bytes = 0;
+  std::vector<char> seen(program.tensors.size(), 0);
   for (const Op& op : program.ops_of(segment)) {
     const TensorId* first = program.operands.data() + op.first_operand;
     for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
       const Tensor& t = program.tensors[*id];
-      if (t.role == TensorRole::kActivation && !t.per_microbatch) {
-        found(op, *id);
-      }
+      bytes += is_temporary(t) && seen[*id] == 0 ? t.bytes().base() : 0;
+      seen[*id] = 1;
     }
   }
-}
-
-double temporaries_of(const Program& program, const Segment& segment) {
-  double bytes = 0;
-  std::vector<char> seen(program.tensors.size(), 0);
-  each_temporary(program, segment, [&](const Op&, TensorId id) {
-    bytes += seen[id] == 0 ? program.tensors[id].bytes().base() : 0;
-    seen[id] = 1;
-  });
   return bytes;
-}
-
-/// A temporary that the layers of some kinds take turns with, as bits, or that the ends have.
-struct Temporary {
-  double bytes = 0;
-  std::size_t kinds = 0;
-};
-constexpr std::size_t kOfEnds = std::size_t{1} << kMostBlockKinds;
-/// By pass and name.
-using Temporaries = std::map<std::pair<std::uint8_t, std::string_view>, Temporary>;
-
-/// Adds those of a stage's passes that are `of` some kinds, or of the ends.
-void note_temporaries(const Program& program, const LayerKinds& kinds, std::size_t of,
-                      Temporaries& all) {
-  for (const Segment& segment : program.segments) {
-    const auto fields = fields_of(part_of(segment));
-    if (!fields) {
-      continue;
-    }
-    std::vector<std::size_t> by_tensor(program.tensors.size(), 0);
-    each_temporary(program, segment, [&](const Op& op, TensorId id) {
-      const auto layer = static_cast<std::size_t>(op.layer);
-      by_tensor[id] |= op.layer == kNoLayer || layer >= kinds.of_layer.size()
-                           ? kOfEnds
-                           : std::size_t{1} << kinds.of_layer[layer];
-    });
-    for (TensorId id = 0; id < by_tensor.size(); ++id) {
-      if ((by_tensor[id] & of) != 0) {
-        Temporary& t = all[{fields->touches, program.tensors[id].name}];
-        t.bytes = program.tensors[id].bytes().base();
-        t.kinds |= by_tensor[id] & of;
-      }
-    }
-  }
 }
 
 /// Runs the segment; the clock at its first op that waits for the pipeline's other end, -1 where
@@ -182,21 +142,25 @@ std::uint32_t levels_of(const GroupShape& shape) {
   return levels;
 }
 
-std::array<double, std::size_t{1} << kMostBlockKinds> pass_temporaries(const ReducedStage& stage,
-                                                                       const ReducedStage& middle,
-                                                                       const LayerKinds& kinds) {
-  Temporaries all;
-  note_temporaries(stage.program(), kinds, 2 * kOfEnds - 1, all);
-  note_temporaries(middle.program(), kinds, kOfEnds - 1, all);
-  std::array<double, kOfEnds> most{};
+void share_temporaries(StagePasses& stage, const StagePasses& middle) {
+  std::vector<Temporary> all = stage.temporaries;
+  for (const Temporary& t : middle.temporaries) {
+    auto at = std::find_if(all.begin(), all.end(), [&](const auto& o) { return o.name == t.name; });
+    at = at == all.end() ? all.insert(at, {t.name, t.bytes, {}}) : at;
+    for (std::size_t pass = 0; pass < t.kinds.size(); ++pass) {
+      at->kinds[pass] |= t.kinds[pass] & ~kOfEnds;
+    }
+  }
+  std::array<double, kOfEnds>& most = stage.costs.temporaries;
   for (std::size_t present = 0; present < most.size(); ++present) {
-    std::array<double, 8> of_pass{};
-    for (const auto& [of, t] : all) {
-      of_pass.at(of.first) += (t.kinds & (present | kOfEnds)) != 0 ? t.bytes : 0;
+    std::array<double, 3> of_pass{};
+    for (const Temporary& t : all) {
+      for (std::size_t pass = 0; pass < of_pass.size(); ++pass) {
+        of_pass[pass] += (t.kinds[pass] & (present | kOfEnds)) != 0 ? t.bytes : 0;
+      }
     }
     most[present] = *std::max_element(of_pass.begin(), of_pass.end());
   }
-  return most;
 }
 
 StageCosts::StageCosts(const models::CostModel& model, CostBasis clock, bool overlapped,
@@ -248,6 +212,7 @@ Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kin
   Line line{by_layer[0], {}};
   ByKind<std::int64_t> seen{};
   ByKind<double> first{};
+  std::size_t begins = kMostBlockKinds;  // kind of the first of all
   const std::size_t layers = kinds.of_layer.size();
   const auto later = static_cast<double>(kinds.alike - 1);
   for (std::size_t i = 0; i < layers; ++i) {
@@ -257,6 +222,7 @@ Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kin
     if (seconds == 0) {
       continue;  // of another stage
     }
+    begins = begins == kMostBlockKinds ? kind : begins;
     if (seen[kind]++ == 0) {
       first[kind] = seconds;
     } else if (clock_ == CostBasis::kLowerBound) {
@@ -267,7 +233,8 @@ Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kin
   }
   for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
     line.layer[kind] = seen[kind] > 1 ? line.layer[kind] : first[kind];
-    line.base += first[kind] - line.layer[kind];
+    const bool after_others = clock_ == CostBasis::kLowerBound && kind != begins;
+    line.base += after_others ? 0 : first[kind] - line.layer[kind];  // those hide some of it
   }
   return line;
 }
@@ -316,11 +283,12 @@ void StageCosts::time_passes(const Program& program, std::span<const double> sec
   }
 }
 
-PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
-                             const LayerKinds& kinds) {
+StagePasses StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
+                               const LayerKinds& kinds) {
   const Program& program = stage.program();
   const std::vector<double> seconds = price(stage, mesh, true);
-  PassCosts costs;
+  StagePasses of_stage;
+  PassCosts& costs = of_stage.costs;
   time_passes(program, seconds, schedule, kinds, costs);
   const std::vector<double> issued = simulator::issue_seconds(program, host_);
   /// A tensor belongs to the layer that has it last in the first pass that has it. Gradients between
@@ -328,6 +296,7 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
   struct Life {
     std::uint8_t touched = 0;
     std::int16_t layer = kNoLayer;
+    std::array<std::size_t, 3> kinds{};  ///< as Temporary::kinds
   };
   std::vector<Life> lives(program.tensors.size());
   for (const Segment& segment : program.segments) {
@@ -335,8 +304,10 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
     if (!fields) {
       continue;
     }
+    const auto pass = static_cast<std::size_t>(std::countr_zero(fields->touches));
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
       const Op& op = program.ops[o];
+      const std::size_t kind = kinds.has(op.layer) ? std::size_t{1} << kinds.of(op.layer) : kOfEnds;
       kinds.add(costs.*fields->ops, op.layer, issues(o, issued, host_));
       kinds.add(costs.overlapped, op.layer, over_replicas(stage, op) ? seconds[o] : 0);
       const TensorId* first = program.operands.data() + op.first_operand;
@@ -346,6 +317,7 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
           life.layer = fields->touches == 1 || splits_weights(schedule) ? op.layer : kNoLayer;
         }
         life.touched |= fields->touches;
+        life.kinds[pass] |= kind;
       }
     }
   }
@@ -353,9 +325,11 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
     const Tensor& t = program.tensors[id];
     if (t.per_microbatch && lives[id].touched != 0) {
       kinds.add(lifetime(costs, lives[id].touched), lives[id].layer, t.bytes().base());
+    } else if (is_temporary(t) && lives[id].touched != 0) {
+      of_stage.temporaries.push_back({t.name, t.bytes().base(), lives[id].kinds});
     }
   }
-  return costs;
+  return of_stage;
 }
 
 StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool hidden) {
