@@ -239,7 +239,8 @@ std::int64_t LayerCostProbe::layers_alike(const PlanPoint& point) const {
     const auto kinds = static_cast<std::int64_t>(kinds_.size());
     return std::max<std::int64_t>(std::min(most_layers(point), kMostToldApart) / kinds, 1);
   }
-  return least() && states_use_passes() && point.exchanged() >= 2 ? kBuffered : 1;
+  const bool free = least() && states_use_passes() && point.exchanged() >= 2;
+  return !free ? 1 : kinds_.size() == 1 ? kBuffered : kBuffered - 1;
 }
 
 Passes LayerCostProbe::passes_of(const PlanPoint& point) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "core/error.h"
@@ -205,36 +206,36 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
   return seconds;
 }
 
-/// From seconds by layer + 1 (RankTimeline::run): of layers that are alike, in the order of the pass
-/// or against it, the first may find nothing to wait for.
+/// From seconds by layer + 1 (RankTimeline::run), in the order of the pass or against it. The first
+/// layer of a kind may find less to wait for than those like it. To the least clock those after
+/// other kinds may wait for these: it takes the least of them all.
 Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kinds,
                          bool ascending) const {
-  Line line{by_layer[0], {}};
-  ByKind<std::int64_t> seen{};
-  ByKind<double> first{};
-  std::size_t begins = kMostBlockKinds;  // kind of the first of all
   const std::size_t layers = kinds.of_layer.size();
-  const auto later = static_cast<double>(kinds.alike - 1);
+  ByKind<std::vector<double>> seconds;
+  std::size_t begins = kMostBlockKinds;  // kind of the first
   for (std::size_t i = 0; i < layers; ++i) {
     const std::size_t layer = ascending ? i : layers - 1 - i;
-    const double seconds = by_layer[layer + 1];
-    const std::size_t kind = kinds.of_layer[layer];
-    if (seconds == 0) {
-      continue;  // of another stage
-    }
-    begins = begins == kMostBlockKinds ? kind : begins;
-    if (seen[kind]++ == 0) {
-      first[kind] = seconds;
-    } else if (clock_ == CostBasis::kLowerBound) {
-      line.layer[kind] = seen[kind] == 2 ? seconds : std::min(line.layer[kind], seconds);
-    } else {
-      line.layer[kind] += seconds / later;
+    if (by_layer[layer + 1] != 0) {  // else of another stage
+      const std::size_t kind = kinds.of_layer[layer];
+      begins = begins == kMostBlockKinds ? kind : begins;
+      seconds[kind].push_back(by_layer[layer + 1]);
     }
   }
+  const bool least = clock_ == CostBasis::kLowerBound;
+  Line line{by_layer[0], {}};
   for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
-    line.layer[kind] = seen[kind] > 1 ? line.layer[kind] : first[kind];
-    const bool after_others = clock_ == CostBasis::kLowerBound && kind != begins;
-    line.base += after_others ? 0 : first[kind] - line.layer[kind];  // those hide some of it
+    const std::vector<double>& of = seconds[kind];
+    if (of.size() < 2) {
+      line.layer[kind] = of.empty() ? 0 : of.front();
+    } else if (least && kind != begins) {
+      line.layer[kind] = *std::min_element(of.begin(), of.end());
+    } else {
+      line.layer[kind] = least ? *std::min_element(of.begin() + 1, of.end())
+                               : std::accumulate(of.begin() + 1, of.end(), 0.0) /
+                                     static_cast<double>(of.size() - 1);
+      line.base += of.front() - line.layer[kind];
+    }
   }
   return line;
 }
