@@ -250,12 +250,11 @@ class Placement {
     };
     std::map<TensorId, Held> held;
     for (const Segment& segment : program_.segments) {
-      auto lives = temporaries.lives_in(segment);
-      std::erase_if(lives, [&](const Temporaries::Life& l) {
-        return temporaries.lives_throughout(l.tensor) || !layout_.instances[l.tensor].empty();
-      });
       std::vector<Temporaries::Life> open;
-      for (const Temporaries::Life& life : lives) {  // by their first op
+      for (const Temporaries::Life& life : temporaries.lives_in(segment)) {
+        if (!layout_.instances[life.tensor].empty()) {
+          continue;
+        }
         std::erase_if(open, [&](const Temporaries::Life& l) { return l.last < life.first; });
         Held& h = held[life.tensor];
         h.id = life.tensor;

@@ -1,13 +1,11 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <initializer_list>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/graph/program.h"
@@ -143,13 +141,9 @@ class ProgramBuilder {
 
  private:
   Program program_;
-  struct NameHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
-  };
-  std::unordered_map<std::string, std::uint32_t, NameHash, std::equal_to<>> name_ids_;
+  /// Open addressing over the program's names: index + 1, 0 where none is.
+  [[nodiscard]] std::uint32_t& name_slot(std::string_view text);
+  std::vector<std::uint32_t> name_slots_;
   Phase phase_ = Phase::kForward;
   Format format_ = Format::kFp32;
   std::int16_t layer_ = kNoLayer;

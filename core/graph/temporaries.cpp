@@ -1,6 +1,7 @@
 #include "core/graph/temporaries.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/graph/program.h"
 
@@ -70,38 +71,48 @@ std::vector<Temporaries::Life> Temporaries::lives_in(const Segment& segment) con
   for (std::uint32_t o = segment.first_op; o < end; ++o) {
     const Op& op = program_->ops[o];
     for_operands(
-        *program_, op, [this](TensorId id) { return is_temporary(id); },
+        *program_, op, [this](TensorId id) { return kinds_[id] == Kind::kReused; },
         [&](TensorId id, bool writes) {
           Open& now = open[id];
-          const bool whole = lives_throughout(id);
           // What no op has read may be written in parts, by a layer.
-          const bool anew = writes && !whole && now.life != SIZE_MAX &&
+          const bool anew = writes && now.life != SIZE_MAX &&
                             (now.read || op.layer != program_->ops[lives[now.life].last].layer);
           if (now.life == SIZE_MAX || anew) {
             now = {lives.size(), false};
-            lives.push_back({id, whole ? segment.first_op : o, whole ? end - 1 : o});
+            lives.push_back({id, o, o});
           }
           now.read = now.read || !writes;
-          lives[now.life].last = whole ? end - 1 : o;
+          lives[now.life].last = o;
         });
   }
   return lives;
 }
 
-Bytes Temporaries::peak_of(const Segment& segment) const {
-  std::vector<double> change(segment.op_count + std::size_t{1}, 0.0);
+std::vector<double> Temporaries::live_by_op(const Segment& segment) const {
+  std::vector<double> live(segment.op_count + std::size_t{1}, 0.0);
   for (const Life& life : lives_in(segment)) {
     const double bytes = program_->tensors[life.tensor].bytes().base();
-    change[life.first - segment.first_op] += bytes;
-    change[life.last - segment.first_op + 1] -= bytes;
+    live[life.first - segment.first_op] += bytes;
+    live[life.last - segment.first_op + 1] -= bytes;
   }
-  double live = 0;
-  double peak = 0;
-  for (const double d : change) {
-    live += d;
-    peak = std::max(peak, live);
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  live.pop_back();
+  return live;
+}
+
+Bytes Temporaries::peak_of(const Segment& segment) const {
+  double throughout = 0;
+  std::vector<bool> seen(kinds_.size());
+  for (const Op& op : program_->ops_of(segment)) {
+    for_operands(
+        *program_, op, [&](TensorId id) { return lives_throughout(id) && !seen[id]; },
+        [&](TensorId id, bool) {
+          throughout += program_->tensors[id].bytes().base();
+          seen[id] = true;
+        });
   }
-  return Bytes(peak);
+  const std::vector<double> live = live_by_op(segment);
+  return Bytes(throughout + (live.empty() ? 0 : *std::max_element(live.begin(), live.end())));
 }
 
 Bytes Temporaries::peak() const {

@@ -21,12 +21,13 @@ class Temporaries {
   };
 
   explicit Temporaries(const Program& program);
-  /// Every life in a segment, those through the whole segment among them.
+  /// Lives in a segment of those that do not live throughout, by their first op.
   [[nodiscard]] std::vector<Life> lives_in(const Segment& segment) const;
-  /// Most bytes that live at once in a segment; of the segment that has most.
+  /// Their bytes at each op of the segment.
+  [[nodiscard]] std::vector<double> live_by_op(const Segment& segment) const;
+  /// Most bytes that live at once in a segment, of all; of the segment that has most.
   [[nodiscard]] Bytes peak_of(const Segment& segment) const;
   [[nodiscard]] Bytes peak() const;
-  [[nodiscard]] bool is_temporary(TensorId id) const { return kinds_[id] != Kind::kOther; }
   [[nodiscard]] bool lives_throughout(TensorId id) const { return kinds_[id] == Kind::kThroughout; }
 
  private:

@@ -13,6 +13,7 @@ constexpr double kHostShare = 0.75;
 /// A chunk's layers: those whose values are kept, and those that are recomputed.
 struct Recomputed {
   LayerCounts kept, again;
+  bool operator==(const Recomputed&) const = default;
 };
 
 /// The first `again` layers of a chunk are recomputed.
@@ -223,32 +224,45 @@ void ClosedFormModel::pass_times(const Passes& kept, const Passes& recomputed,
   const bool least = clock_ == CostBasis::kLowerBound;
   overlapped_.assign(least ? static_cast<std::size_t>(layout_->stages) : 0, 0.0);
   std::size_t stage = 0;
+  struct {
+    Recomputed layers;
+    double forward = 0, backward = 0, weights = 0, ops = 0, overlapped = 0;
+  } chunk;  // most are like the one before
   for (std::size_t at = 0; at < all; ++at) {
     const auto role = static_cast<std::size_t>(layout_->role[at]);
-    const PassCosts& a = kept.role[role];
-    const PassCosts& b = recomputed.role[role];
-    const Recomputed n = recomputed_layers(*layout_, at, recomputed_[at]);
     const std::size_t before =
         stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
-    // Groups of some stages may straddle a unit of the fabric: a line through two of them may run
-    // below nothing at few layers.
-    passes_.forward[at] = std::max(mixed(a.forward, b.forward, n) -
-                                       hidden_between(a.forward_exposed, b.forward_exposed, n),
-                                   0.0) +
-                          (at > 0 ? message_times.forward[before] : 0);
+    const Recomputed n = recomputed_layers(*layout_, at, recomputed_[at]);
+    if (at == 0 || layout_->role[at] != layout_->role[at - 1] || n != chunk.layers) {
+      const PassCosts& a = kept.role[role];
+      const PassCosts& b = recomputed.role[role];
+      chunk.layers = n;
+      // Groups of some stages may straddle a unit of the fabric: a line through two of them may run
+      // below nothing at few layers.
+      chunk.forward = std::max(mixed(a.forward, b.forward, n) -
+                                   hidden_between(a.forward_exposed, b.forward_exposed, n),
+                               0.0);
+      chunk.backward = std::max(mixed(a.backward, b.backward, n) -
+                                    hidden_between(a.backward_exposed, b.backward_exposed, n),
+                                0.0);
+      chunk.ops = mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
+      if (least) {
+        chunk.overlapped = mixed(a.overlapped, b.overlapped, n);
+      }
+      if (splits) {
+        chunk.weights = std::max(mixed(a.weights, b.weights, n), 0.0);
+        chunk.ops += mixed(a.weights_ops, b.weights_ops, n);
+      }
+    }
+    passes_.forward[at] = chunk.forward + (at > 0 ? message_times.forward[before] : 0);
     // A gradient comes from the next virtual stage over the link its activation went out on.
-    passes_.backward[at] = std::max(mixed(a.backward, b.backward, n) -
-                                        hidden_between(a.backward_exposed, b.backward_exposed, n),
-                                    0.0) +
-                           (at + 1 < all ? message_times.backward[stage] : 0);
-    pass_ops_[stage] +=
-        mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
+    passes_.backward[at] = chunk.backward + (at + 1 < all ? message_times.backward[stage] : 0);
+    pass_ops_[stage] += chunk.ops;
     if (least) {
-      overlapped_[stage] += mixed(a.overlapped, b.overlapped, n);
+      overlapped_[stage] += chunk.overlapped;
     }
     if (splits) {
-      passes_.weights[at] = std::max(mixed(a.weights, b.weights, n), 0.0);
-      pass_ops_[stage] += mixed(a.weights_ops, b.weights_ops, n);
+      passes_.weights[at] = chunk.weights;
     }
     if (++stage == static_cast<std::size_t>(layout_->stages)) {
       stage = 0;

@@ -239,7 +239,8 @@ std::int64_t LayerCostProbe::layers_alike(const PlanPoint& point) const {
     const auto kinds = static_cast<std::int64_t>(kinds_.size());
     return std::max<std::int64_t>(std::min(most_layers(point), kMostToldApart) / kinds, 1);
   }
-  return least() && states_use_passes() && point.exchanged() >= 2 ? kBuffered : 1;
+  const bool free = least() && states_use_passes() && point.exchanged() >= 2;
+  return !free ? 1 : kinds_.size() == 1 ? kBuffered : kBuffered - 1;
 }
 
 Passes LayerCostProbe::passes_of(const PlanPoint& point) {
@@ -262,12 +263,14 @@ Passes LayerCostProbe::passes_of(const PlanPoint& point) {
   const ReducedStage& middle = stages[middle_of(layers)];
   Passes passes;
   costs_.take_levels();
+  StagePasses shared = costs_.passes(middle, mesh, point.schedule, kinds);
+  share_temporaries(shared, shared);
+  const PassCosts& of_middle = shared.costs;
   const auto costs = [&](const ReducedStage& stage) {
-    PassCosts c = costs_.passes(stage, mesh, point.schedule, kinds);
-    c.temporaries = pass_temporaries(stage, middle, kinds);
-    return c;
+    StagePasses own = costs_.passes(stage, mesh, point.schedule, kinds);
+    share_temporaries(own, shared);
+    return own.costs;
   };
-  const PassCosts of_middle = costs(middle);
   passes.role.fill(of_middle);
   if (point.pipeline > 1) {
     note_messages(middle.program(), passes);

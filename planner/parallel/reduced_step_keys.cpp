@@ -138,7 +138,7 @@ ContextAlgorithm LayerCostProbe::fastest_algorithm(const PlanPoint& point) const
     const StageLayers layers(point.pipeline == 1 ? 1 : 3, {{mixer, FeedForwardKind::kDense}});
     const ReducedStage middle = probed_stages(job, pass_point(point), layers, false,
                                               workloads::build_passes)[middle_of(layers)];
-    const PassCosts passes = costs.passes(middle, mesh, point.schedule, {});
+    const PassCosts passes = costs.passes(middle, mesh, point.schedule, {}).costs;
     return passes.forward.base + passes.backward.base;
   };
   ContextAlgorithm fastest = ContextAlgorithm::kAuto;

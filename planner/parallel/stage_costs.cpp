@@ -1,10 +1,10 @@
 #include "planner/parallel/stage_costs.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
+#include <numeric>
 #include <optional>
-#include <string_view>
-#include <utility>
 
 #include "core/error.h"
 #include "core/graph/memory_use.h"
@@ -86,58 +86,6 @@ double transfers_of(const ReducedStage& stage, std::span<const double> seconds) 
   return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
 }
 
-/// Temporaries of a pass over layers of several kinds.
-struct PassTemporaries {
-  /// Most that live at once in ops of a kind, and of the ends.
-  std::array<double, kMostBlockKinds + 1> most{};
-  /// Those that live throughout, by name: bytes, and the kinds that have them, as bits.
-  std::map<std::string_view, std::pair<double, std::size_t>> throughout;
-};
-constexpr std::size_t kEnds = kMostBlockKinds, kOfEnds = std::size_t{1} << kMostBlockKinds;
-
-/// Adds those of a stage's passes, by PassFields::touches; without `with_ends` those of layers
-/// alone.
-void note_temporaries(const Program& program, const LayerKinds& kinds, bool with_ends,
-                      std::map<std::uint8_t, PassTemporaries>& passes) {
-  const Temporaries temporaries(program);
-  for (const Segment& segment : program.segments) {
-    const auto fields = fields_of(part_of(segment));
-    if (!fields) {
-      continue;
-    }
-    PassTemporaries& pass = passes[fields->touches];
-    std::vector<double> change(segment.op_count + std::size_t{1}, 0.0);
-    for (const Temporaries::Life& life : temporaries.lives_in(segment)) {
-      if (!temporaries.lives_throughout(life.tensor)) {
-        const double bytes = program.tensors[life.tensor].bytes().base();
-        change[life.first - segment.first_op] += bytes;
-        change[life.last - segment.first_op + 1] -= bytes;
-      }
-    }
-    double live = 0;
-    for (std::uint32_t i = 0; i < segment.op_count; ++i) {
-      live += change[i];
-      const Op& op = program.ops[segment.first_op + i];
-      const auto layer = static_cast<std::size_t>(op.layer);
-      const std::size_t kind = op.layer == kNoLayer || layer >= kinds.of_layer.size()
-                                   ? kEnds
-                                   : kinds.of_layer[layer];
-      if (kind == kEnds && !with_ends) {
-        continue;
-      }
-      pass.most.at(kind) = std::max(pass.most.at(kind), live);
-      const TensorId* first = program.operands.data() + op.first_operand;
-      for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
-        if (temporaries.lives_throughout(*id)) {
-          auto& [bytes, of] = pass.throughout[program.tensors[*id].name];
-          bytes = program.tensors[*id].bytes().base();
-          of |= std::size_t{1} << kind;
-        }
-      }
-    }
-  }
-}
-
 /// Runs the segment; the clock at its first op that waits for the pipeline's other end, -1 where
 /// there is none.
 double run_noting_ends(RankTimeline& walk, const ReducedStage& stage, const Segment& segment) {
@@ -177,26 +125,33 @@ std::uint32_t levels_of(const GroupShape& shape) {
   return levels;
 }
 
-std::array<double, std::size_t{1} << kMostBlockKinds> pass_temporaries(const ReducedStage& stage,
-                                                                       const ReducedStage& middle,
-                                                                       const LayerKinds& kinds) {
-  std::map<std::uint8_t, PassTemporaries> passes;
-  note_temporaries(stage.program(), kinds, true, passes);
-  note_temporaries(middle.program(), kinds, false, passes);
-  std::array<double, kOfEnds> most{};
-  for (std::size_t present = 0; present < most.size(); ++present) {
-    for (const auto& [touches, pass] : passes) {
-      double bytes = pass.most[kEnds];
-      for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
-        bytes = (present >> kind & 1) != 0 ? std::max(bytes, pass.most.at(kind)) : bytes;
-      }
-      for (const auto& [name, held] : pass.throughout) {
-        bytes += (held.second & (present | kOfEnds)) != 0 ? held.first : 0;
-      }
-      most[present] = std::max(most[present], bytes);
+void share_temporaries(StagePasses& stage, const StagePasses& middle) {
+  std::vector<Temporary> all = stage.temporaries;
+  for (const Temporary& t : middle.temporaries) {
+    auto at = std::find_if(all.begin(), all.end(), [&](const auto& o) { return o.name == t.name; });
+    at = at == all.end() ? all.insert(at, {t.name, t.bytes, {}}) : at;
+    for (std::size_t pass = 0; pass < t.kinds.size(); ++pass) {
+      at->kinds[pass] |= t.kinds[pass] & ~kOfEnds;
     }
   }
-  return most;
+  std::array<double, kOfEnds>& most = stage.costs.temporaries;
+  for (std::size_t present = 0; present < most.size(); ++present) {
+    std::array<double, 3> of_pass{};
+    for (std::size_t pass = 0; pass < of_pass.size(); ++pass) {
+      double& live = of_pass[pass] = stage.most_live[pass][kMostBlockKinds];
+      for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
+        if ((present >> kind & 1) != 0) {
+          live = std::max({live, stage.most_live[pass][kind], middle.most_live[pass][kind]});
+        }
+      }
+    }
+    for (const Temporary& t : all) {
+      for (std::size_t pass = 0; pass < of_pass.size(); ++pass) {
+        of_pass[pass] += (t.kinds[pass] & (present | kOfEnds)) != 0 ? t.bytes : 0;
+      }
+    }
+    most[present] = *std::max_element(of_pass.begin(), of_pass.end());
+  }
 }
 
 StageCosts::StageCosts(const models::CostModel& model, CostBasis clock, bool overlapped,
@@ -241,33 +196,36 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
   return seconds;
 }
 
-/// From seconds by layer + 1 (RankTimeline::run): of layers that are alike, in the order of the pass
-/// or against it, the first may find nothing to wait for.
+/// From seconds by layer + 1 (RankTimeline::run), in the order of the pass or against it. The first
+/// layer of a kind may find less to wait for than those like it. To the least clock those after
+/// other kinds may wait for these: it takes the least of them all.
 Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kinds,
                          bool ascending) const {
-  Line line{by_layer[0], {}};
-  ByKind<std::int64_t> seen{};
-  ByKind<double> first{};
   const std::size_t layers = kinds.of_layer.size();
-  const auto later = static_cast<double>(kinds.alike - 1);
+  ByKind<std::vector<double>> seconds;
+  std::size_t begins = kMostBlockKinds;  // kind of the first
   for (std::size_t i = 0; i < layers; ++i) {
     const std::size_t layer = ascending ? i : layers - 1 - i;
-    const double seconds = by_layer[layer + 1];
-    const std::size_t kind = kinds.of_layer[layer];
-    if (seconds == 0) {
-      continue;  // of another stage
-    }
-    if (seen[kind]++ == 0) {
-      first[kind] = seconds;
-    } else if (clock_ == CostBasis::kLowerBound) {
-      line.layer[kind] = seen[kind] == 2 ? seconds : std::min(line.layer[kind], seconds);
-    } else {
-      line.layer[kind] += seconds / later;
+    if (by_layer[layer + 1] != 0) {  // else of another stage
+      const std::size_t kind = kinds.of_layer[layer];
+      begins = begins == kMostBlockKinds ? kind : begins;
+      seconds[kind].push_back(by_layer[layer + 1]);
     }
   }
+  const bool least = clock_ == CostBasis::kLowerBound;
+  Line line{by_layer[0], {}};
   for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
-    line.layer[kind] = seen[kind] > 1 ? line.layer[kind] : first[kind];
-    line.base += first[kind] - line.layer[kind];
+    const std::vector<double>& of = seconds[kind];
+    if (of.size() < 2) {
+      line.layer[kind] = of.empty() ? 0 : of.front();
+    } else if (least && kind != begins) {
+      line.layer[kind] = *std::min_element(of.begin(), of.end());
+    } else {
+      line.layer[kind] = least ? *std::min_element(of.begin() + 1, of.end())
+                               : std::accumulate(of.begin() + 1, of.end(), 0.0) /
+                                     static_cast<double>(of.size() - 1);
+      line.base += of.front() - line.layer[kind];
+    }
   }
   return line;
 }
@@ -316,11 +274,12 @@ void StageCosts::time_passes(const Program& program, std::span<const double> sec
   }
 }
 
-PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
-                             const LayerKinds& kinds) {
+StagePasses StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
+                               const LayerKinds& kinds) {
   const Program& program = stage.program();
   const std::vector<double> seconds = price(stage, mesh, true);
-  PassCosts costs;
+  StagePasses of_stage;
+  PassCosts& costs = of_stage.costs;
   time_passes(program, seconds, schedule, kinds, costs);
   const std::vector<double> issued = simulator::issue_seconds(program, host_);
   /// A tensor belongs to the layer that has it last in the first pass that has it. Gradients between
@@ -328,15 +287,23 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
   struct Life {
     std::uint8_t touched = 0;
     std::int16_t layer = kNoLayer;
+    std::array<std::size_t, 3> kinds{};  ///< as Temporary::kinds
   };
   std::vector<Life> lives(program.tensors.size());
+  const Temporaries temporaries(program);
   for (const Segment& segment : program.segments) {
     const auto fields = fields_of(part_of(segment));
     if (!fields) {
       continue;
     }
+    const auto pass = static_cast<std::size_t>(std::countr_zero(fields->touches));
+    const std::vector<double> live = temporaries.live_by_op(segment);
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
       const Op& op = program.ops[o];
+      double& most =
+          of_stage.most_live[pass][kinds.has(op.layer) ? kinds.of(op.layer) : kMostBlockKinds];
+      most = std::max(most, live[o - segment.first_op]);
+      const std::size_t kind = kinds.has(op.layer) ? std::size_t{1} << kinds.of(op.layer) : kOfEnds;
       kinds.add(costs.*fields->ops, op.layer, issues(o, issued, host_));
       kinds.add(costs.overlapped, op.layer, over_replicas(stage, op) ? seconds[o] : 0);
       const TensorId* first = program.operands.data() + op.first_operand;
@@ -346,6 +313,7 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
           life.layer = fields->touches == 1 || splits_weights(schedule) ? op.layer : kNoLayer;
         }
         life.touched |= fields->touches;
+        life.kinds[pass] |= kind;
       }
     }
   }
@@ -353,9 +321,11 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
     const Tensor& t = program.tensors[id];
     if (t.per_microbatch && lives[id].touched != 0) {
       kinds.add(lifetime(costs, lives[id].touched), lives[id].layer, t.bytes().base());
+    } else if (temporaries.lives_throughout(static_cast<TensorId>(id)) && lives[id].touched != 0) {
+      of_stage.temporaries.push_back({t.name, t.bytes().base(), lives[id].kinds});
     }
   }
-  return costs;
+  return of_stage;
 }
 
 StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool hidden) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,14 +23,37 @@ std::uint32_t levels_of(const GroupShape& shape);
 struct LayerKinds {
   std::vector<std::size_t> of_layer;
   std::int64_t alike = 1;
-  /// Adds to a line what one layer has of it, or what belongs to none (Op::layer).
+  /// Is it the layer of such an op, not of one that predicts further tokens or has none?
+  [[nodiscard]] bool has(std::int16_t layer) const {
+    return layer != kNoLayer && static_cast<std::size_t>(layer) < of_layer.size();
+  }
+  [[nodiscard]] std::size_t of(std::int16_t layer) const {
+    return of_layer[static_cast<std::size_t>(layer)];
+  }
+  /// Adds to a line what one layer has of it, or what belongs to none.
   void add(Line& line, std::int16_t layer, double value) const {
-    const auto at = static_cast<std::size_t>(layer);
-    const bool of_kind = layer != kNoLayer && at < of_layer.size();
-    (of_kind ? line.layer[of_layer[at]] : line.base) +=
-        of_kind ? value / static_cast<double>(alike) : value;
+    (has(layer) ? line.layer[of(layer)] : line.base) +=
+        has(layer) ? value / static_cast<double>(alike) : value;
   }
 };
+
+/// A temporary that lives throughout passes: of the ends, or of the layers of some kinds.
+struct Temporary {
+  std::string_view name;
+  double bytes = 0;
+  std::array<std::size_t, 3> kinds{};  ///< by pass, as bits, and kOfEnds
+};
+constexpr std::size_t kOfEnds = std::size_t{1} << kMostBlockKinds;
+struct StagePasses {
+  PassCosts costs;
+  std::vector<Temporary> temporaries;  ///< named by the graph
+  /// Most bytes of the other temporaries that live at once, by pass, in layers of a kind; last those
+  /// of the ends.
+  std::array<std::array<double, kMostBlockKinds + 1>, 3> most_live{};
+};
+/// Fills in the temporaries of the costs, with layers like those of the stage or of one in the
+/// middle.
+void share_temporaries(StagePasses& stage, const StagePasses& middle);
 
 /// Time and memory of a stage of a reduced graph: its ops priced by the cost model with the
 /// groups of the real mesh, its segments walked by one rank's clock. One per thread.
@@ -43,8 +67,8 @@ class StageCosts {
 
   /// What the layers of each kind add stands in `layer` of the lines: of several alike what those
   /// add that come after another.
-  PassCosts passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
-                   const LayerKinds& kinds);
+  StagePasses passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
+                     const LayerKinds& kinds);
   /// Only the bases of the lines are set. `hidden`: as if all exchanges that overlap with passes
   /// were hidden by them.
   StateCosts states(const ReducedStage& stage, const Mesh& mesh, bool hidden);
@@ -69,11 +93,5 @@ class StageCosts {
   double dispatch_ = 0, slowdown_ = 1;
   std::uint32_t levels_ = 0;
 };
-
-/// Bytes of the temporaries of chunks in the pass that needs most, by the kinds of their layers: with
-/// the ends that `stage` has, and layers like those in it or in `middle`.
-std::array<double, std::size_t{1} << kMostBlockKinds> pass_temporaries(const ReducedStage& stage,
-                                                                       const ReducedStage& middle,
-                                                                       const LayerKinds& kinds);
 
 }  // namespace stepcast::planner
