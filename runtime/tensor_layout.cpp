@@ -1,11 +1,14 @@
 #include "runtime/tensor_layout.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "core/access/row_order.h"
 #include "core/error.h"
 #include "core/graph/embedding_placement.h"
 #include "core/graph/op_traits.h"
+#include "core/graph/temporaries.h"
 #include "core/split_mix.h"
 #include "runtime/initial_value.h"
 
@@ -157,6 +160,7 @@ class Placement {
         }
       }
     }
+    place_temporaries();
     const std::size_t shared = layout_.regions.size();
     std::size_t small = 0;
     for (std::size_t t = 0; t < program_.tensors.size(); ++t) {
@@ -233,6 +237,65 @@ class Placement {
       count(program_.tensors[id], bytes_of(program_.tensors[id]));
     }
     layout_.regions.push_back(std::max(rules_.alignment, rounded(total, rules_.alignment)));
+  }
+
+  /// In one region, those that live at once apart: the largest first, each at the lowest place that
+  /// is free.
+  void place_temporaries() {
+    const Temporaries temporaries(program_);
+    struct Held {
+      TensorId id = 0;
+      std::size_t size = 0;
+      std::set<TensorId> beside;  ///< live at the same time
+    };
+    std::map<TensorId, Held> held;
+    for (const Segment& segment : program_.segments) {
+      std::vector<Temporaries::Life> open;
+      for (const Temporaries::Life& life : temporaries.lives_in(segment)) {
+        if (!layout_.instances[life.tensor].empty()) {
+          continue;
+        }
+        std::erase_if(open, [&](const Temporaries::Life& l) { return l.last < life.first; });
+        Held& h = held[life.tensor];
+        h.id = life.tensor;
+        for (const Temporaries::Life& l : open) {
+          h.beside.insert(l.tensor);
+          held[l.tensor].beside.insert(life.tensor);
+        }
+        open.push_back(life);
+      }
+    }
+    std::vector<Held*> order;
+    for (auto& [id, h] : held) {
+      h.size = rounded(bytes_of(program_.tensors[id]), rules_.alignment);
+      order.push_back(&h);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Held* a, const Held* b) { return a->size > b->size; });
+    std::size_t region = 0;
+    for (const Held* h : order) {
+      std::vector<std::pair<std::size_t, std::size_t>> taken;  // begin, end
+      for (const TensorId other : h->beside) {
+        for (const TensorLayout::Place& p : layout_.instances[other]) {
+          taken.emplace_back(p.offset, p.offset + held.at(other).size);
+        }
+      }
+      std::sort(taken.begin(), taken.end());
+      std::size_t at = 0;
+      for (const auto& [begin, end] : taken) {
+        if (at + h->size <= begin) {
+          break;
+        }
+        at = std::max(at, end);
+      }
+      layout_.instances[h->id] = {{layout_.regions.size(), at}};
+      region = std::max(region, at + h->size);
+    }
+    if (region > 0) {
+      layout_.by_role.at(static_cast<std::size_t>(TensorRole::kActivation)) +=
+          static_cast<double>(region);
+      layout_.regions.push_back(region);
+    }
   }
 
   const Program& program_;

@@ -22,7 +22,8 @@ struct StorageRules {
 ///
 /// The instances of a per-microbatch tensor share memory where their lives within a step do not
 /// overlap (so 1F1B really needs less than GPipe), provided that only one stream uses the tensor
-/// and no send does. Operands that one collective treats as one buffer lie side by side.
+/// and no send does. Temporaries share memory likewise (core/graph/temporaries.h). Operands that one
+/// collective treats as one buffer lie side by side.
 struct TensorLayout {
   struct Place {
     std::size_t region = 0;

@@ -87,12 +87,14 @@ class OpWriter {
   void needs(LayerPart part, std::int64_t layer, std::int64_t piece = 0) {
     order_.needs.push_back({{part, layer, piece}, place()});
   }
-  /// From here on the segment reads weights of the unit.
+  /// From here on the segment reads weights of the unit, to which its ops belong.
   void uses_weights(std::int64_t unit) {
+    builder_.set_layer(unit);
     order_.unit_uses.push_back({unit, false, segment_, place()});
   }
-  /// From here on the segment adds to gradients of the unit.
+  /// From here on the segment adds to gradients of the unit, to which its ops belong.
   void adds_gradients(std::int64_t unit) {
+    builder_.set_layer(unit);
     order_.unit_uses.push_back({unit, true, segment_, place()});
   }
   /// Marks the ops that follow as those that would stand before op `instead_of` of the backward

@@ -133,6 +133,9 @@ static_assert((kTransposeA | kTransposeB | kAccumulate | kCausal | kUnfused | kH
               "every flag has a bit of its own");
 }  // namespace op_flags
 
+/// Op::layer of an op that belongs to none, or is not known to.
+constexpr std::int16_t kNoLayer = -1;
+
 /// One op template of a program. Operands, waits and side tables live in the program's contiguous
 /// arrays.
 struct Op {
@@ -145,6 +148,7 @@ struct Op {
   TrafficKind traffic = TrafficKind::kOther;  ///< of a collective
   std::uint16_t inputs = 0;
   std::uint16_t outputs = 0;
+  std::int16_t layer = kNoLayer;  ///< of the model, that it belongs to
   std::int32_t communicator = -1;  ///< index into ExecutionGraph::communicators
   std::int32_t peer = -1;     ///< position in the communicator: root, or partner of a send or recv
   std::int32_t routing = -1;  ///< index into Program::routings: rows are copies of routed tokens

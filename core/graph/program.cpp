@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/graph/memory_use.h"
+#include "core/graph/temporaries.h"
 
 namespace stepcast {
 
@@ -157,29 +158,6 @@ Bytes peak_of_instances(const Program& program, std::size_t tier) {
   return Bytes(peak);
 }
 
-/// Bytes of activation tensors that are not per microbatch: temporaries of the segments that name
-/// them.
-Bytes largest_temporaries(const Program& program) {
-  double largest = 0;
-  std::vector<std::int32_t> seen(program.tensors.size(), -1);
-  for (std::size_t s = 0; s < program.segments.size(); ++s) {
-    double sum = 0;
-    for (const Op& op : program.ops_of(program.segments[s])) {
-      const auto* first = program.operands.data() + op.first_operand;
-      for (const auto* id = first; id != first + op.inputs + op.outputs; ++id) {
-        const Tensor& t = program.tensors[*id];
-        if (t.role == TensorRole::kActivation && !t.per_microbatch &&
-            seen[*id] != static_cast<std::int32_t>(s)) {
-          seen[*id] = static_cast<std::int32_t>(s);
-          sum += t.bytes().base();
-        }
-      }
-    }
-    largest = std::max(largest, sum);
-  }
-  return Bytes(largest);
-}
-
 }  // namespace
 
 MemoryUse memory_use(const Program& program) {
@@ -210,7 +188,7 @@ MemoryUse memory_use(const Program& program) {
         break;
     }
   }
-  use.activations = peak_of_instances(program, 0) + largest_temporaries(program);
+  use.activations = peak_of_instances(program, 0) + Temporaries(program).peak();
   return use;
 }
 

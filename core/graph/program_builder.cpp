@@ -1,6 +1,7 @@
 #include "core/graph/program_builder.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "core/error.h"
@@ -150,6 +151,7 @@ OpEdit ProgramBuilder::op(OpKind kind, std::string_view name,
   op.attributes = traits_of(kind).attributes;
   op.phase = phase_;
   op.format = format_;
+  op.layer = layer_;
   op.name = this->name(name);
   op.first_operand = static_cast<std::uint32_t>(program_.operands.size());
   op.first_wait = static_cast<std::uint32_t>(program_.waits.size());
@@ -175,18 +177,30 @@ void ProgramBuilder::copy(const Op& op, std::uint32_t name, std::span<const Tens
   program_.operands.insert(program_.operands.end(), out.begin(), out.end());
 }
 
+std::uint32_t& ProgramBuilder::name_slot(std::string_view text) {
+  const std::size_t mask = name_slots_.size() - 1;
+  std::size_t at = std::hash<std::string_view>()(text) & mask;
+  while (name_slots_[at] > 0 && program_.names[name_slots_[at] - 1] != text) {
+    at = (at + 1) & mask;
+  }
+  return name_slots_[at];
+}
+
 std::uint32_t ProgramBuilder::name(std::string_view text) {
-  for (std::size_t i = name_ids_.size(); i < program_.names.size(); ++i) {  // of a program begun
-    name_ids_.emplace(program_.names[i], static_cast<std::uint32_t>(i));
+  const std::size_t names = program_.names.size();
+  if (2 * names >= name_slots_.size()) {  // at first those of a program begun
+    name_slots_.assign(std::max<std::size_t>(4 * std::bit_ceil(names), 512), 0);
+    for (std::uint32_t i = 0; i < names; ++i) {
+      std::uint32_t& slot = name_slot(program_.names[i]);
+      slot = slot == 0 ? i + 1 : slot;
+    }
   }
-  const auto known = name_ids_.find(text);
-  if (known != name_ids_.end()) {
-    return known->second;
+  std::uint32_t& slot = name_slot(text);
+  if (slot == 0) {
+    program_.names.emplace_back(text);
+    slot = static_cast<std::uint32_t>(names) + 1;
   }
-  const auto id = static_cast<std::uint32_t>(program_.names.size());
-  name_ids_.emplace(text, id);
-  program_.names.emplace_back(text);
-  return id;
+  return slot - 1;
 }
 
 std::int32_t ProgramBuilder::embedding_group(EmbeddingGroup g) {
@@ -203,6 +217,7 @@ std::uint32_t ProgramBuilder::begin_segment(std::string name, SegmentKind kind,
                                             MicrobatchRole microbatches) {
   STEPCAST_CHECK(!open_, "segment '{}' inside another", name);
   open_ = true;
+  layer_ = kNoLayer;
   program_.segments.push_back(
       {std::move(name), static_cast<std::uint32_t>(program_.ops.size()), 0, kind, microbatches});
   return static_cast<std::uint32_t>(program_.segments.size() - 1);

@@ -1,12 +1,11 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <initializer_list>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/graph/program.h"
@@ -98,6 +97,11 @@ class ProgramBuilder {
 
   void set_phase(Phase p) { phase_ = p; }  ///< default of the ops that follow
   void set_format(Format f) { format_ = f; }
+  /// Op::layer of the ops that follow in the segment; negative: none.
+  void set_layer(std::int64_t layer) {
+    layer_ = static_cast<std::int16_t>(std::max<std::int64_t>(layer, kNoLayer));
+  }
+  [[nodiscard]] std::int64_t layer() const { return layer_; }
   OpEdit op(OpKind kind, std::string_view name, std::initializer_list<std::int64_t> shape);
   /// An op as it is, but for its operands and its name.
   void copy(const Op& op, std::uint32_t name, std::span<const TensorId> in,
@@ -137,15 +141,12 @@ class ProgramBuilder {
 
  private:
   Program program_;
-  struct NameHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
-  };
-  std::unordered_map<std::string, std::uint32_t, NameHash, std::equal_to<>> name_ids_;
+  /// Open addressing over the program's names: index + 1, 0 where none is.
+  [[nodiscard]] std::uint32_t& name_slot(std::string_view text);
+  std::vector<std::uint32_t> name_slots_;
   Phase phase_ = Phase::kForward;
   Format format_ = Format::kFp32;
+  std::int16_t layer_ = kNoLayer;
   bool open_ = false;
 };
 

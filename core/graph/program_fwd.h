@@ -48,6 +48,7 @@ enum class TensorPurpose : std::uint8_t {
   kLogits,         ///< of the loss, over the vocabulary
   kGathered,       ///< buffer of parameters or gradients that are sharded outside their use
   kKeyValueCache,  ///< buffer of keys and values of earlier tokens
+  kCarried,        ///< what layers hand on to each other
 };
 
 /// Part of the step that a segment is.

@@ -84,17 +84,8 @@ struct PassCosts {
   /// Seconds of a pass by Clock::kLeast that its transfers add to compute alone, where layers are
   /// of two kinds: next to a layer of the other kind compute may hide those of a layer.
   Line forward_exposed, backward_exposed;
-  /// In the pass that needs most; layers of one kind take turns with them.
-  Line temporaries;
-  ByKind<double> temporaries_alone{};  ///< a layer of each kind but the first
-  /// A chunk with several needs, by LayerCounts::present; from LayerCostProbe::add_mixed on.
-  std::array<double, std::size_t{1} << kMostBlockKinds> mixed_temporaries{};
-  [[nodiscard]] double temporaries_of(const LayerCounts& layers) const {
-    const std::size_t kind = layers.first_kind();
-    return layers.mixed() ? mixed_temporaries[layers.present()]
-           : kind > 0     ? temporaries_alone[kind]
-                          : temporaries.at(layers);
-  }
+  /// In the pass that needs most, by LayerCounts::present: layers take turns with them.
+  std::array<double, std::size_t{1} << kMostBlockKinds> temporaries{};
 };
 
 /// Cost that a chunk's parameters add to the step, whatever the micro-batch: bytes, and seconds of

@@ -13,6 +13,7 @@ constexpr double kHostShare = 0.75;
 /// A chunk's layers: those whose values are kept, and those that are recomputed.
 struct Recomputed {
   LayerCounts kept, again;
+  bool operator==(const Recomputed&) const = default;
 };
 
 /// The first `again` layers of a chunk are recomputed.
@@ -157,8 +158,8 @@ bool ClosedFormModel::bounds_simulator() {
   return !overlaps || applies();
 }
 
-void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
-                                 Passes& recomputed, const StageMessageTimes& message_times) {
+void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& layout,
+                                 const Passes& kept, const Passes& recomputed, const StageMessageTimes& message_times) {
   point_ = point;
   layout_ = &layout;
   passes_.stages = layout.stages;
@@ -223,32 +224,45 @@ void ClosedFormModel::pass_times(const Passes& kept, const Passes& recomputed,
   const bool least = clock_ == CostBasis::kLowerBound;
   overlapped_.assign(least ? static_cast<std::size_t>(layout_->stages) : 0, 0.0);
   std::size_t stage = 0;
+  struct {
+    Recomputed layers;
+    double forward = 0, backward = 0, weights = 0, ops = 0, overlapped = 0;
+  } chunk;  // most are like the one before
   for (std::size_t at = 0; at < all; ++at) {
     const auto role = static_cast<std::size_t>(layout_->role[at]);
-    const PassCosts& a = kept.role[role];
-    const PassCosts& b = recomputed.role[role];
-    const Recomputed n = recomputed_layers(*layout_, at, recomputed_[at]);
     const std::size_t before =
         stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
-    // Groups of some stages may straddle a unit of the fabric: a line through two of them may run
-    // below nothing at few layers.
-    passes_.forward[at] = std::max(mixed(a.forward, b.forward, n) -
-                                       hidden_between(a.forward_exposed, b.forward_exposed, n),
-                                   0.0) +
-                          (at > 0 ? message_times.forward[before] : 0);
+    const Recomputed n = recomputed_layers(*layout_, at, recomputed_[at]);
+    if (at == 0 || layout_->role[at] != layout_->role[at - 1] || n != chunk.layers) {
+      const PassCosts& a = kept.role[role];
+      const PassCosts& b = recomputed.role[role];
+      chunk.layers = n;
+      // Groups of some stages may straddle a unit of the fabric: a line through two of them may run
+      // below nothing at few layers.
+      chunk.forward = std::max(mixed(a.forward, b.forward, n) -
+                                   hidden_between(a.forward_exposed, b.forward_exposed, n),
+                               0.0);
+      chunk.backward = std::max(mixed(a.backward, b.backward, n) -
+                                    hidden_between(a.backward_exposed, b.backward_exposed, n),
+                                0.0);
+      chunk.ops = mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
+      if (least) {
+        chunk.overlapped = mixed(a.overlapped, b.overlapped, n);
+      }
+      if (splits) {
+        chunk.weights = std::max(mixed(a.weights, b.weights, n), 0.0);
+        chunk.ops += mixed(a.weights_ops, b.weights_ops, n);
+      }
+    }
+    passes_.forward[at] = chunk.forward + (at > 0 ? message_times.forward[before] : 0);
     // A gradient comes from the next virtual stage over the link its activation went out on.
-    passes_.backward[at] = std::max(mixed(a.backward, b.backward, n) -
-                                        hidden_between(a.backward_exposed, b.backward_exposed, n),
-                                    0.0) +
-                           (at + 1 < all ? message_times.backward[stage] : 0);
-    pass_ops_[stage] +=
-        mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
+    passes_.backward[at] = chunk.backward + (at + 1 < all ? message_times.backward[stage] : 0);
+    pass_ops_[stage] += chunk.ops;
     if (least) {
-      overlapped_[stage] += mixed(a.overlapped, b.overlapped, n);
+      overlapped_[stage] += chunk.overlapped;
     }
     if (splits) {
-      passes_.weights[at] = std::max(mixed(a.weights, b.weights, n), 0.0);
-      pass_ops_[stage] += mixed(a.weights_ops, b.weights_ops, n);
+      passes_.weights[at] = chunk.weights;
     }
     if (++stage == static_cast<std::size_t>(layout_->stages)) {
       stage = 0;
@@ -281,19 +295,6 @@ void ClosedFormModel::activations() {
     return;
   }
   counted_ = true;
-  PlanPoint of = point_;
-  const bool mixture = of.recompute == RecomputeKind::kFirstLayers;
-  of.recompute = mixture ? RecomputeKind::kNone : of.recompute;
-  const auto add_mixed = [&](Passes& passes) {
-    for (std::size_t at = 0; at < layout_->layers.size(); ++at) {
-      if (layout_->kinds[at].mixed()) {
-        reduced_.add_mixed(of, layout_->role[at], layout_->kinds[at], passes);
-      }
-    }
-  };
-  add_mixed(*kept_);
-  of.recompute = mixture ? RecomputeKind::kFull : of.recompute;
-  add_mixed(*again_);
   const Passes& kept = *kept_;
   const Passes& recomputed = *again_;
   activations_.clear();
@@ -313,7 +314,7 @@ void ClosedFormModel::activations() {
       during_[2 * c] = mixed(a.backward_only, b.backward_only, n);
       during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, n);
       const PassCosts& wider = recomputed_[at] > 0 ? b : a;
-      most.temporaries = std::max(most.temporaries, wider.temporaries_of(layout_->kinds[at]));
+      most.temporaries = std::max(most.temporaries, wider.temporaries[layout_->kinds[at].present()]);
       if (splits) {
         keeps_[1] = mixed(a.kept_to_weights, b.kept_to_weights, n);
         keeps_[2] = mixed(a.gradients_kept, b.gradients_kept, n);
@@ -468,9 +469,9 @@ StepForecast ClosedFormModel::forecast(const PlanPoint& point) {
   const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
   PlanPoint key = point;
   key.recompute = mixture ? RecomputeKind::kNone : point.recompute;
-  Passes kept = reduced_.passes(key);
+  const Passes kept = reduced_.passes(key);
   key.recompute = RecomputeKind::kFull;
-  Passes again = mixture ? reduced_.passes(key) : kept;
+  const Passes again = mixture ? reduced_.passes(key) : kept;
   const StageMessageTimes message_times = message_times_of(reduced_, kept, point);
   set_passes(point, layout, kept, again, message_times);
   const ByRole<StateCosts> states = reduced_.states(point);

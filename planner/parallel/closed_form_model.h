@@ -51,10 +51,9 @@ class ClosedFormModel {
 
   /// One pass of every virtual stage and the memory of activations. `recomputed` are the passes of
   /// layers that are recomputed: those of `kept` again unless the point recomputes the first k.
-  /// What is given must stay until the next call; its mixed_temporaries are added when memory is
-  /// asked for.
-  void set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
-                  Passes& recomputed, const StageMessageTimes& message_times);
+  /// What is given must stay until the next call.
+  void set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
+                  const Passes& recomputed, const StageMessageTimes& message_times);
   /// A lower bound of the time of a step with the passes set last, whatever its states cost.
   [[nodiscard]] double bound();
   /// A lower bound of the step's time (pipeline_bound), for the passes set last.
@@ -109,8 +108,8 @@ class ClosedFormModel {
   double fragmentation_ = 0;  // bytes lost for one of activations
   PlanPoint point_;
   const PipelineLayout* layout_ = nullptr;
-  Passes* kept_ = nullptr;
-  Passes* again_ = nullptr;
+  const Passes* kept_ = nullptr;
+  const Passes* again_ = nullptr;
   const StageMessageTimes* message_times_ = nullptr;
   bool timed_ = false, counted_ = false;  // are times and activations those of the passes set?
   PipelinePasses passes_;

@@ -24,7 +24,7 @@ constexpr std::int64_t kMostLayers = std::numeric_limits<std::int64_t>::max();
 /// Number of layers that have all the buffers which layers take in turn.
 constexpr std::int64_t kBuffered = 3;
 /// Layers of all graphs that are kept of a split, for the sake of memory.
-constexpr std::int64_t kMostKept = 500;
+constexpr std::size_t kMostKept = 500;
 
 /// Notes the messages that a stage in the middle receives.
 void note_messages(const Program& program, Passes& passes) {
@@ -46,8 +46,9 @@ auto task_of(const PlanPoint& p) {
 /// The part that its split and micro-batch are.
 auto split_of(const PlanPoint& p) { return std::tuple(task_of(p), p.pipeline, p.data); }
 
-TransformerWorkload& model_of(Job& job) {
-  return std::get<TransformerWorkload>(job.workload.model);
+std::size_t layers_of(const StageLayers& stages) {
+  return std::accumulate(stages.begin(), stages.end(), std::size_t{0},
+                         [](std::size_t sum, const auto& stage) { return sum + stage.size(); });
 }
 
 std::vector<BlockKind> kinds_of(const Job& job) {
@@ -68,7 +69,6 @@ LayerCostProbe::LayerCostProbe(const Job& job, const models::CostModel& model, C
   if (job.phase != JobPhase::kTrain) {
     throw InputError("phase", "plans are searched for training steps; use train");
   }
-  model_of(job_).pattern = {kinds_.front()};
 }
 
 LayerCostProbe::LayerCostProbe(const LayerCostProbe& other, CostBasis clock)
@@ -132,28 +132,6 @@ LayerCostProbe::Hop LayerCostProbe::hop(const Op& message, const PlanPoint& poin
   return {least ? 0 : model_.collective(message, pair).time.base(), levels_of(pair)};
 }
 
-template <class T, std::size_t N, class Stages, class Costs>
-ByRole<T> LayerCostProbe::lines(bool whole, std::int64_t fewer, std::int64_t more,
-                                const std::array<Line T::*, N>& fields, const Stages& stages,
-                                const Costs& costs) {
-  const std::int32_t parts = whole ? 1 : kEqualStages;
-  std::vector<T> low;
-  for (const ReducedStage& stage : stages(parts, parts * fewer)) {
-    low.push_back(costs(stage));
-  }
-  std::size_t i = 0;
-  for (const ReducedStage& stage : stages(parts, parts * (fewer + more))) {
-    to_lines(low[i++], costs(stage), fields, static_cast<double>(fewer), static_cast<double>(more));
-  }
-  ByRole<T> role;
-  role.fill(low.front());
-  if (!whole) {
-    role[static_cast<std::size_t>(ChunkRole::kMiddle)] = low[1];
-    role[static_cast<std::size_t>(ChunkRole::kLast)] = low.back();
-  }
-  return role;
-}
-
 template <class T, class Costs>
 void LayerCostProbe::add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
                               const Costs& costs) {
@@ -178,10 +156,9 @@ bool LayerCostProbe::empty_ends(const PlanPoint& point) const {
 }
 
 /// Without what no reduced graph depends on.
-LayerCostProbe::GraphKey LayerCostProbe::graph_key(const PlanPoint& key, std::int32_t stages,
-                                                   std::int64_t layers) const {
-  const TransformerWorkload& model = *job_.workload.transformer();
-  GraphKey of{key, {}, stages, layers, model.pattern, model.moe.has_value()};
+LayerCostProbe::GraphKey LayerCostProbe::graph_key(const PlanPoint& key,
+                                                   const StageLayers& layers) {
+  GraphKey of{key, {}, layers};
   of.point.virtual_stages = 1;
   of.point.embedding_layers = of.point.head_layers = 0;
   if (!splits_weights(key.schedule)) {
@@ -191,9 +168,8 @@ LayerCostProbe::GraphKey LayerCostProbe::graph_key(const PlanPoint& key, std::in
 }
 
 const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& key,
-                                                             std::int32_t stages,
-                                                             std::int64_t layers) {
-  GraphKey of = graph_key(key, stages, layers);
+                                                             const StageLayers& layers) {
+  GraphKey of = graph_key(key, layers);
   if (key.shard_level == 0 && job_.parallel.expert_dispatch != ExpertDispatch::kPerMachine) {
     of.context = job_.parallel.context_algorithm;
     of.point.pipeline = 1;
@@ -206,7 +182,7 @@ const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& ke
   if (it == graphs_->end()) {
     const bool alone = key.zero == 0;  // else weights are gathered and gradients scattered in them
     it = graphs_
-             ->emplace(of, probed_stages(job_, key, stages, layers, passes_use_data(key),
+             ->emplace(of, probed_stages(job_, key, layers, passes_use_data(key),
                                          alone ? workloads::build_passes : workloads::build_graph))
              .first;
   }
@@ -214,22 +190,22 @@ const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& ke
 }
 
 const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& key,
-                                                              std::int32_t stages,
-                                                              std::int64_t layers) {
-  const GraphKey of = graph_key(key, stages, layers);
+                                                              const StageLayers& layers) {
+  const GraphKey of = graph_key(key, layers);
   if (!state_graphs_->empty() && split_of(state_graphs_->begin()->first.point) != split_of(key)) {
     state_graphs_->clear();
   }
   auto it = state_graphs_->find(of);
   if (it == state_graphs_->end()) {
-    const auto kept = std::accumulate(
-        state_graphs_->begin(), state_graphs_->end(), std::int64_t{0},
-        [](std::int64_t sum, const auto& graph) { return sum + graph.first.layers; });
+    const auto kept = std::accumulate(state_graphs_->begin(), state_graphs_->end(), std::size_t{0},
+                                      [](std::size_t sum, const auto& graph) {
+                                        return sum + layers_of(graph.first.layers);
+                                      });
     if (kept > kMostKept) {
       state_graphs_->clear();
     }
     it = state_graphs_
-             ->emplace(of, probed_stages(job_, key, stages, layers, passes_use_data(key),
+             ->emplace(of, probed_stages(job_, key, layers, passes_use_data(key),
                                          workloads::build_graph))
              .first;
   }
@@ -256,48 +232,62 @@ LayerCostProbe::PassKey LayerCostProbe::pass_key(const PlanPoint& point) const {
   return key;
 }
 
+/// Gathers and reductions that overlap with passes hold one up only once there are more layers than
+/// buffers, and those of the first layer are free to the least clock.
+std::int64_t LayerCostProbe::layers_alike(const PlanPoint& point) const {
+  if (passes_use_order(point)) {
+    const auto kinds = static_cast<std::int64_t>(kinds_.size());
+    return std::max<std::int64_t>(std::min(most_layers(point), kMostToldApart) / kinds, 1);
+  }
+  const bool free = least() && states_use_passes() && point.exchanged() >= 2;
+  return !free ? 1 : kinds_.size() == 1 ? kBuffered : kBuffered - 1;
+}
+
 Passes LayerCostProbe::passes_of(const PlanPoint& point) {
   const Mesh mesh = mesh_of(job_, point);
   const PlanPoint key = pass_point(point);
-  Passes passes;
-  costs_.take_levels();
-  const auto costs = [&](const ReducedStage& stage) {
-    if (stage.index == 1) {
-      note_messages(stage.program(), passes);
-    }
-    return costs_.passes(stage, mesh, point.schedule);
+  LayerKinds kinds{{}, layers_alike(point)};
+  const auto add = [&](std::vector<BlockKind>& stage, std::size_t kind) {
+    stage.insert(stage.end(), static_cast<std::size_t>(kinds.alike), kinds_[kind]);
+    kinds.of_layer.insert(kinds.of_layer.end(), static_cast<std::size_t>(kinds.alike), kind);
   };
-  if (point.pipeline == 1 || passes_use_order(point)) {
-    // Buffers that layers take in turn hold a pass up only once there are more layers than buffers.
-    const bool held_up = passes_use_order(point);
-    const std::int64_t most = std::min(most_layers(point), kMostToldApart);
-    const std::int64_t fewer = held_up ? std::max<std::int64_t>(most - 2, 1) : 1;
-    const std::int64_t more = held_up ? std::clamp<std::int64_t>(most - fewer, 1, 2) : 1;
-    const auto stages = [&](std::int32_t parts, std::int64_t layers) {
-      return held_up ? state_stages(key, parts, layers) : pass_stages(key, parts, layers);
-    };
-    passes.role = lines(point.pipeline == 1, fewer, more, kPassFields, stages, costs);
-    if (least() && point.pipeline == 1 && point.zero == 3 && passes_use_data(point)) {
-      // Gathers of one layer are free to the least clock, so a second may add more than others do.
-      const ByRole<PassCosts> next = lines(true, 2, 1, kPassFields, stages, costs);
-      for (std::size_t role = 0; role < kChunkRoles; ++role) {
-        for (const auto field : {&PassCosts::forward, &PassCosts::backward, &PassCosts::weights}) {
-          Line& line = passes.role[role].*field;
-          const double layer = std::min(line.layer[0], (next[role].*field).layer[0]);
-          line.base += line.layer[0] - layer;
-          line.layer[0] = layer;
-        }
+  StageLayers layers(point.pipeline == 1 ? 1 : 3);
+  for (std::vector<BlockKind>& stage : layers) {
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      if (kind == 0 || &stage == &layers[middle_of(layers)]) {
+        add(stage, kind);
       }
     }
-  } else {
-    std::vector<PassCosts> by_stage;
-    for (const ReducedStage& stage : pass_stages(key, kUnequalStages, unequal_layers(1))) {
-      by_stage.push_back(costs(stage));
+  }
+  const std::vector<ReducedStage>& stages = pass_stages(key, layers);
+  const ReducedStage& middle = stages[middle_of(layers)];
+  Passes passes;
+  costs_.take_levels();
+  StagePasses shared = costs_.passes(middle, mesh, point.schedule, kinds);
+  share_temporaries(shared, shared);
+  const PassCosts& of_middle = shared.costs;
+  const auto costs = [&](const ReducedStage& stage) {
+    StagePasses own = costs_.passes(stage, mesh, point.schedule, kinds);
+    share_temporaries(own, shared);
+    return own.costs;
+  };
+  passes.role.fill(of_middle);
+  if (point.pipeline > 1) {
+    note_messages(middle.program(), passes);
+    const double same_at = least() ? 1 : static_cast<double>(kinds.alike);
+    for (const auto& [role, stage] : {std::pair(ChunkRole::kFirst, &stages.front()),
+                                      std::pair(ChunkRole::kLast, &stages.back())}) {
+      PassCosts& end = passes.role[static_cast<std::size_t>(role)] = costs(*stage);
+      for (const auto field : kPassFields) {  // a layer is the same under every role
+        Line& line = end.*field;
+        line.base += (line.layer[0] - (of_middle.*field).layer[0]) * same_at;
+        line.layer = (of_middle.*field).layer;
+      }
     }
-    passes.role = by_role(std::move(by_stage), kPassFields, 1);
   }
   if (empty_ends(point)) {
-    add_ends(pass_stages(key, kEqualStages, kEmptyEnds), passes.role, costs);
+    kinds.of_layer.clear();
+    add_ends(pass_stages(key, ends_alone()), passes.role, costs);
   }
   passes.levels = costs_.take_levels();
   return passes;
@@ -325,25 +315,45 @@ PlanPoint LayerCostProbe::state_key(const PlanPoint& point) const {
   return key;
 }
 
-ByRole<StateCosts> LayerCostProbe::states_of(const PlanPoint& point, bool hidden) {
+ByRole<StateCosts> LayerCostProbe::states_of(PlanPoint point, std::size_t kind, bool hidden) {
+  const bool experts = has_experts(*job_.workload.transformer(), kinds_[kind]);
+  point.expert = experts ? point.expert : 1;
+  auto& known = dense_states_[kind];
+  if (const auto it = known.find({point, hidden}); it != known.end()) {
+    return it->second;
+  }
+  ByRole<StateCosts> states = states_made(point, kind, hidden);
+  if (!experts) {
+    known.emplace(std::pair(point, hidden), states);
+  }
+  return states;
+}
+
+ByRole<StateCosts> LayerCostProbe::states_made(const PlanPoint& point, std::size_t kind,
+                                               bool hidden) {
   const Mesh mesh = mesh_of(job_, point);
   const PlanPoint key = state_key(point);
-  const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
   const bool overlapped = has_copies(point) && states_use_passes();
-  const auto stages = [&](std::int32_t parts, std::int64_t layers) {
-    return state_stages(key, parts, layers);
-  };
   const bool whole = point.pipeline == 1;
-  // A layer is like the next once there are so many.
-  const auto alike_from = [&](std::int64_t layers) {
-    if (whole) {
-      return lines(whole, layers, 1, kStateFields, stages, of);
-    }
+  const auto costs = [&](const StageLayers& layers) {
     std::vector<StateCosts> by_stage;
-    for (const ReducedStage& stage : stages(kUnequalStages, unequal_layers(layers))) {
-      by_stage.push_back(of(stage));
+    for (const ReducedStage& stage : state_stages(key, layers)) {
+      by_stage.push_back(costs_.states(stage, mesh, hidden));
     }
-    return by_role(std::move(by_stage), kStateFields, static_cast<double>(layers));
+    return by_stage;
+  };
+  const auto lines = [&](std::int64_t count) {
+    return lines_of(costs(of_kind(kind, count, whole)), costs(of_kind(kind, count + 1, whole)),
+                    static_cast<double>(count));
+  };
+  // A layer is like the next once there are so many.
+  const auto alike_from = [&](std::int64_t count) {
+    if (whole) {
+      return lines(count);
+    }
+    StageLayers unequal = of_kind(kind, count, false);
+    unequal.insert(unequal.begin() + 2, std::vector(static_cast<std::size_t>(count) + 1, kinds_[kind]));
+    return by_role(costs(unequal), static_cast<double>(count));
   };
   // Overlapped with passes, or in shared buckets, one layer more is no measure of the exchange: it
   // is priced at the numbers of layers that chunks have, or at so many that it goes on alike.
@@ -351,24 +361,17 @@ ByRole<StateCosts> LayerCostProbe::states_of(const PlanPoint& point, bool hidden
   if (overlapped && hidden) {
     return alike_from(point.exchanged() < 2 ? 1 : std::min(most, kBuffered));
   }
-  ByRole<StateCosts> costs;
   if (overlapped) {
     const std::int64_t settled = std::min(most, kSettled);
-    costs = lines(whole, settled, 1, kStateFields, stages, of);
-    if (settled == most) {
-      return costs;
+    ByRole<StateCosts> states = lines(settled);
+    if (settled < most && exchange_settles(point, states)) {
+      catch_up(states);
+      return states;
     }
-    if (exchange_settles(point, costs)) {
-      catch_up(costs);
-      return costs;
-    }
-  } else {
-    costs = alike_from(1);
+    return settled == most ? states : lines(most);
   }
-  if (overlapped || (has_copies(point) && layers_share_buckets(costs))) {
-    costs = lines(whole, most, 1, kStateFields, stages, of);
-  }
-  return costs;
+  const ByRole<StateCosts> states = alike_from(1);
+  return has_copies(point) && layers_share_buckets(states) ? lines(most) : states;
 }
 
 /// An exchange that overlaps with passes and catches up with each layer has caught up at some: it
@@ -383,23 +386,6 @@ void LayerCostProbe::catch_up(ByRole<StateCosts>& states) const {
       }
     }
   }
-}
-
-template <class Make>
-auto LayerCostProbe::of_kind(std::size_t kind, PlanPoint point, const Make& make) {
-  const auto pattern = std::exchange(model_of(job_).pattern, {kinds_[kind]});
-  const auto dispatch = job_.parallel.expert_dispatch;
-  const auto format = job_.formats.expert_dispatch;
-  if (!has_experts(kind)) {
-    point.expert = 1;
-    job_.parallel.expert_dispatch = ExpertDispatch::kCopies;
-    job_.formats.expert_dispatch = std::nullopt;
-  }
-  auto made = make(point);
-  model_of(job_).pattern = pattern;
-  job_.parallel.expert_dispatch = dispatch;
-  job_.formats.expert_dispatch = format;
-  return made;
 }
 
 std::size_t LayerCostProbe::states_like(std::size_t kind) const {
@@ -430,87 +416,19 @@ auto LayerCostProbe::with_algorithm(const PlanPoint& point, const Make& make) {
 }
 
 Passes LayerCostProbe::passes(const PlanPoint& point) {
-  return with_algorithm(point, [&] { return passes_of_kinds(point); });
-}
-
-Passes LayerCostProbe::passes_of_kind(const PlanPoint& point, std::size_t kind) {
-  return of_kind(kind, point, [&](const PlanPoint& of) {
-    if (has_experts(kind)) {
-      return passes_of(of);
-    }
-    const PassKey key = pass_key(of);
-    auto it = dense_[kind].find(key);
-    if (it == dense_[kind].end()) {
-      it = dense_[kind].emplace(key, passes_of(of)).first;
-    }
-    return it->second;
-  });
-}
-
-Passes LayerCostProbe::passes_of_kinds(const PlanPoint& point) {
-  Passes passes = passes_of(point);
-  for (std::size_t kind = 1; kind < kinds_.size(); ++kind) {
-    const ByRole<PassCosts> alike = passes_of_kind(point, kind).role;
-    take_kind(passes.role, alike, kind, kPassFields);
-    for (std::size_t role = 0; role < kChunkRoles; ++role) {
-      const Line& temporaries = alike[role].temporaries;
-      passes.role[role].temporaries_alone[kind] = temporaries.base + temporaries.layer[0];
-    }
-  }
-  return passes;
-}
-
-/// Temporaries of chunks with layers of several kinds: stages of one layer of each.
-void LayerCostProbe::add_mixed(const PlanPoint& point, ChunkRole role, const LayerCounts& layers,
-                               Passes& passes) {
-  double& temporaries =
-      passes.role.at(static_cast<std::size_t>(role)).mixed_temporaries[layers.present()];
-  if (temporaries > 0) {
-    return;
-  }
-  std::vector<BlockKind> present;
-  for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-    if (layers.of[kind] > 0) {
-      present.push_back(kinds_[kind]);
-    }
-  }
-  const bool whole = role == ChunkRole::kWhole;
-  const std::int32_t parts = whole ? 1 : kEqualStages;
-  const std::int32_t stage = role == ChunkRole::kMiddle ? 1 : role == ChunkRole::kLast ? 2 : 0;
-  const auto each = static_cast<std::int64_t>(present.size());
-  const auto pattern = std::exchange(model_of(job_).pattern, std::move(present));
-  temporaries = with_algorithm(point, [&] {
-    const auto& stages = pass_stages(pass_point(point), parts, each * parts);
-    return pass_temporaries(stages[static_cast<std::size_t>(stage)]);
-  });
-  model_of(job_).pattern = pattern;
+  return with_algorithm(point, [&] { return passes_of(point); });
 }
 
 ByRole<StateCosts> LayerCostProbe::states(const PlanPoint& point, bool hidden, bool ends) {
   return with_algorithm(point, [&] { return states_of_kinds(point, hidden, ends); });
 }
 
-ByRole<StateCosts> LayerCostProbe::states_of_kind(const PlanPoint& point, std::size_t kind,
-                                                  bool hidden) {
-  return of_kind(kind, point, [&](const PlanPoint& of) {
-    if (has_experts(kind)) {
-      return states_of(of, hidden);
-    }
-    auto& known = dense_states_[kind];
-    auto it = known.find({of, hidden});
-    if (it == known.end()) {
-      it = known.emplace(std::pair(of, hidden), states_of(of, hidden)).first;
-    }
-    return it->second;
-  });
-}
-
 ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool hidden, bool ends) {
   hidden = hidden || states_hide_exchange(point);
-  ByRole<StateCosts> states = states_of(point, hidden);
+  ByRole<StateCosts> states = states_of(point, 0, hidden);
   if (ends || empty_ends(point)) {
     const Mesh mesh = mesh_of(job_, point);
-    add_ends(state_stages(state_key(point), kEqualStages, kEmptyEnds), states,
+    add_ends(state_stages(state_key(point), ends_alone()), states,
              [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); });
   }
   for (std::size_t kind = 1; kind < kinds_.size(); ++kind) {
@@ -524,8 +442,8 @@ ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool 
       }
       continue;
     }
-    const ByRole<StateCosts> alike = states_of_kind(point, kind, hidden);
-    take_kind(states, alike, kind, kStateFields);
+    const ByRole<StateCosts> alike = states_of(point, kind, hidden);
+    take_kind(states, alike, kind);
     for (std::size_t role = 0; role < kChunkRoles; ++role) {
       states[role].buffers_in_turn[kind] = alike[role].buffers.base;
     }

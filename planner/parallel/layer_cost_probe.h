@@ -19,10 +19,11 @@
 namespace stepcast::planner {
 
 /// Costs of a job's step by chunk, from the graph the job itself would have: a reduced job (few
-/// layers over few stages, one micro-batch) goes through workloads::build_graph, its ops are priced
-/// by the cost model with the groups of the real mesh, and what one more layer adds is read off. So
-/// an op that is added to the builder is in here too. One per thread; answers are made anew each
-/// time (the search keeps them). Each kind of layer is priced in a model of layers of that kind.
+/// layers over few stages, one micro-batch) goes through workloads::build_graph, and its ops are
+/// priced by the cost model with the groups of the real mesh. So an op that is added to the builder
+/// is in here too. Passes are read by layer, from one graph with a layer of each kind (Op::layer);
+/// states, whose buckets layers share, from graphs of one layer more, kind by kind. One per thread;
+/// answers are made anew each time (the search keeps them).
 ///
 /// With Clock::kLeast seconds are those below which the simulator cannot come, whatever overlaps
 /// with what: RankTimeline's least, and transfers between stages on streams of their own take none.
@@ -42,9 +43,6 @@ class LayerCostProbe {
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
   /// schedule makes weight gradients apart. Errors: InputError where the builder rejects the split.
   Passes passes(const PlanPoint& point);
-  /// Completes the passes of the point with a role's mixed_temporaries of such layers, which only
-  /// memory depends on.
-  void add_mixed(const PlanPoint& point, ChunkRole role, const LayerCounts& layers, Passes& passes);
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
   /// micro and recompute, because the exchange then overlaps with the last backward pass.
@@ -113,10 +111,9 @@ class LayerCostProbe {
                                        const ByRole<StateCosts>& states) const;
 
  private:
-  Passes passes_of_kinds(const PlanPoint& point);
   Passes passes_of(const PlanPoint& point);
-  /// Passes of a model whose layers are all of the k-th kind.
-  Passes passes_of_kind(const PlanPoint& point, std::size_t kind);
+  /// Layers of a kind in a graph of passes: several where it matters which ones came before.
+  [[nodiscard]] std::int64_t layers_alike(const PlanPoint& point) const;
   /// The first kind whose parameters, gradients and states a kind's are like.
   [[nodiscard]] std::size_t states_like(std::size_t kind) const;
   /// True if layers differ in their parameters.
@@ -125,30 +122,25 @@ class LayerCostProbe {
   [[nodiscard]] PlanPoint pass_point(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;
   ByRole<StateCosts> states_of_kinds(const PlanPoint& point, bool hidden, bool ends);
-  /// States of a model whose layers are all of the k-th kind.
-  ByRole<StateCosts> states_of_kind(const PlanPoint& point, std::size_t kind, bool hidden);
-  [[nodiscard]] bool has_experts(std::size_t kind) const {
-    return kinds_[kind].feed_forward == FeedForwardKind::kExperts;
+  /// So many layers of a kind on the only stage, or on each of three.
+  [[nodiscard]] StageLayers of_kind(std::size_t kind, std::int64_t count, bool whole) const {
+    return StageLayers(whole ? 1 : 3, std::vector(static_cast<std::size_t>(count), kinds_[kind]));
   }
-  ByRole<StateCosts> states_of(const PlanPoint& point, bool hidden);
+  /// States of a model whose layers are all of the k-th kind.
+  ByRole<StateCosts> states_of(PlanPoint point, std::size_t kind, bool hidden);
+  ByRole<StateCosts> states_made(const PlanPoint& point, std::size_t kind, bool hidden);
   /// Into `role` what chunks cost that hold one end and no layer. `costs(stage)`.
   template <class T, class Costs>
   static void add_ends(const std::vector<ReducedStage>& stages, ByRole<T>& role,
                        const Costs& costs);
-  /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines; of the `whole` model
-  /// or of a pipeline. `stages(parts, layers)`, `costs(stage)`.
-  template <class T, std::size_t N, class Stages, class Costs>
-  static ByRole<T> lines(bool whole, std::int64_t fewer, std::int64_t more,
-                         const std::array<Line T::*, N>& fields, const Stages& stages,
-                         const Costs& costs);
-  /// Stages of a point of state_key(), kept: the other clock asks for them next, passes that use
-  /// their order, and points with other schedules.
-  const std::vector<ReducedStage>& state_stages(const PlanPoint& key, std::int32_t stages,
-                                                std::int64_t layers);
+  /// One layer between ends without layers.
+  [[nodiscard]] StageLayers ends_alone() const { return {{}, {kinds_.front()}, {}}; }
+  /// Stages of a point of state_key(), kept: the other clock asks for them next, and points with
+  /// other schedules.
+  const std::vector<ReducedStage>& state_stages(const PlanPoint& key, const StageLayers& layers);
   /// The same of a point of pass_point(), kept: splits that differ in where ranks lie have other
   /// prices in one graph.
-  const std::vector<ReducedStage>& pass_stages(const PlanPoint& key, std::int32_t stages,
-                                               std::int64_t layers);
+  const std::vector<ReducedStage>& pass_stages(const PlanPoint& key, const StageLayers& layers);
   [[nodiscard]] bool layers_share_buckets(const ByRole<StateCosts>& states,
                                           std::int64_t shards = 1) const;
   /// True if an exchange that overlaps with passes goes on as it began, however many layers there
@@ -157,9 +149,6 @@ class LayerCostProbe {
                                       const ByRole<StateCosts>& states) const;
   [[nodiscard]] std::int64_t least_shards(const PlanPoint& point) const;
   void catch_up(ByRole<StateCosts>& states) const;
-  /// Runs `make(point)` on the job as if all its layers were of the k-th kind.
-  template <class Make>
-  auto of_kind(std::size_t kind, PlanPoint point, const Make& make);
   /// Under which attention of a layer of the point takes least.
   [[nodiscard]] ContextAlgorithm fastest_algorithm(const PlanPoint& point) const;
   /// Runs `make` on the job with the point's context_algorithm.
@@ -169,7 +158,7 @@ class LayerCostProbe {
   Job job_;
   const models::CostModel& model_;
   CostBasis clock_;
-  std::vector<BlockKind> kinds_;  ///< block_kinds() of the model; the job's layers are the first
+  std::vector<BlockKind> kinds_;  ///< block_kinds() of the model
   LayerCounts counts_;            ///< of the model's layers
   StageCosts costs_;
   /// Algorithms chosen, by what attention depends on.
@@ -178,25 +167,17 @@ class LayerCostProbe {
     std::map<PlanPoint, ContextAlgorithm> chosen;
   };
   std::shared_ptr<Algorithms> algorithms_ = std::make_shared<Algorithms>();
-  /// Passes and states of kinds without experts, for any split of the experts; states whether the
-  /// exchange counts as hidden.
-  ByKind<std::map<PassKey, Passes>> dense_;
+  /// States of kinds without experts, for any split of the experts, and whether the exchange counts
+  /// as hidden.
   ByKind<std::map<std::pair<PlanPoint, bool>, ByRole<StateCosts>>> dense_states_;
   /// The parts that a reduced graph of passes is built from, with the job.
   struct GraphKey {
     PlanPoint point;
     ContextAlgorithm context{};
-    std::int32_t stages = 0;
-    std::int64_t layers = 0;
-    std::vector<BlockKind> pattern;
-    bool experts = false;  ///< a model that has none for a while has others' keys
-    bool operator<(const GraphKey& o) const {
-      return std::tie(point, context, stages, layers, experts, pattern) <
-             std::tie(o.point, o.context, o.stages, o.layers, o.experts, o.pattern);
-    }
+    StageLayers layers;
+    auto operator<=>(const GraphKey&) const = default;
   };
-  [[nodiscard]] GraphKey graph_key(const PlanPoint& key, std::int32_t stages,
-                                   std::int64_t layers) const;
+  [[nodiscard]] static GraphKey graph_key(const PlanPoint& key, const StageLayers& layers);
   using Graphs = std::map<GraphKey, std::vector<ReducedStage>>;
   std::shared_ptr<Graphs> graphs_ = std::make_shared<Graphs>();  ///< of one task: see pass_stages
   std::shared_ptr<Graphs> state_graphs_ = std::make_shared<Graphs>();  ///< of one split

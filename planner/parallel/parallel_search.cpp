@@ -260,7 +260,7 @@ class Search {
     }
     point.zero = point.shard_level = point.recompute_layers = 0;
     point.recompute = RecomputeKind::kNone;
-    Passes& passes = costs.passes(point, point.recompute);
+    const Passes& passes = costs.passes(point, point.recompute);
     path.set_passes(point, layout, passes, passes, costs.message_times(passes, point));
     return points_.beaten(shelf, split, path.bound());
   }
@@ -319,7 +319,7 @@ class Search {
         for (const RecomputeChoice& choice : space_.recomputes(layout, schedule)) {
           if (choice.kind != RecomputeKind::kFirstLayers) {
             point.recompute = choice.kind;
-            Passes& passes = costs.passes(point, point.recompute);
+            const Passes& passes = costs.passes(point, point.recompute);
             path.set_passes(point, layout, passes, passes, costs.message_times(passes, point));
             looks.push_back({comparable(path.bound()), s, point});
           }

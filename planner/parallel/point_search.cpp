@@ -21,10 +21,10 @@ void PointSearch::each_sharding(Work& w, PlanPoint point, CostsOf which,
     if (bound) {
       of.zero = of.shard_level = 0;
     }
-    Passes& kept = w.costs.passes(of, mixture ? RecomputeKind::kNone : of.recompute);
+    const Passes& kept = w.costs.passes(of, mixture ? RecomputeKind::kNone : of.recompute);
     const bool fresh = set != &kept;
     if (fresh) {
-      Passes& again = mixture ? w.costs.passes(of, RecomputeKind::kFull) : kept;
+      const Passes& again = mixture ? w.costs.passes(of, RecomputeKind::kFull) : kept;
       w.path.set_passes(of, w.layout, kept, again, w.costs.message_times(kept, of));
       set = &kept;
     }

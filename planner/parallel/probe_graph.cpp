@@ -13,7 +13,7 @@ namespace {
 /// inside the level that ZeRO shards in.
 void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
   const Job real = applied(job, point);
-  if (real.parallel.expert_dispatch == ExpertDispatch::kPerMachine && point.expert > 1) {
+  if (reduced.parallel.expert_dispatch == ExpertDispatch::kPerMachine && point.expert > 1) {
     reduced.parallel.expert_machines = expert_machines(real).value_or(0);
   }
   if (point.shard_level != 0) {
@@ -29,6 +29,12 @@ void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
 }
 
 }  // namespace
+
+bool has_experts(const TransformerWorkload& model, const BlockKind& kind) {
+  return kind.feed_forward == FeedForwardKind::kExperts ||
+         (model.predictions > 0 &&
+          model.prediction_kind.feed_forward == FeedForwardKind::kExperts);
+}
 
 Part part_of(const Segment& segment) {
   switch (segment.kind) {
@@ -52,37 +58,48 @@ bool gathers_first(const Program& program) {
                      [](const Segment& s) { return part_of(s) == Part::kFirstForward; });
 }
 
-std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point, std::int32_t stages,
-                                        std::int64_t layers, bool two,
+std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point,
+                                        const StageLayers& layers, bool two,
                                         ExecutionGraph (*build)(const Job&)) {
   PlanPoint split = point;
-  split.pipeline = stages;
+  split.pipeline = static_cast<std::int32_t>(layers.size());
   split.virtual_stages = 1;
   if (!splits_weights(split.schedule)) {
     split.schedule = ScheduleKind::kOneFOneB;
   }
+  std::vector<BlockKind> pattern;
+  PipelineSplit by_stage;
+  for (const std::vector<BlockKind>& kinds : layers) {
+    pattern.insert(pattern.end(), kinds.begin(), kinds.end());
+    by_stage.layers.push_back(static_cast<std::int64_t>(kinds.size()));
+  }
+  const TransformerWorkload& whole = *job.workload.transformer();
+  const bool experts = std::any_of(pattern.begin(), pattern.end(), [&](const BlockKind& kind) {
+    return has_experts(whole, kind);
+  });
+  split.expert = experts ? split.expert : 1;
   Job reduced = applied(job, split);
-  const std::int64_t each = layers / stages;
-  reduced.parallel.pipeline_split = each == 0 ? PipelineSplit{1, 1, {}}
-                                    : stages == kUnequalStages
-                                        ? PipelineSplit{0, 0, {each, each, each + 1, each}}
-                                        : PipelineSplit{};
-  if (split.shard_level != 0 || job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
+  if (!experts) {
+    reduced.parallel.expert_dispatch = ExpertDispatch::kCopies;
+    reduced.formats.expert_dispatch.reset();
+  }
+  if (split.shard_level != 0 || reduced.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
     fit_to_mesh(job, point, reduced);
   }
   const std::int64_t microbatches = std::min<std::int64_t>(reduced.microbatches(), two ? 2 : 1);
   reduced.batch.global = reduced.batch.micro * reduced.parallel.data * microbatches;
-  std::get<TransformerWorkload>(reduced.workload.model).layers = layers;
+  auto& model = std::get<TransformerWorkload>(reduced.workload.model);
+  model.layers = static_cast<std::int64_t>(pattern.size());
+  model.pattern = std::move(pattern);
   std::int64_t& again = reduced.parallel.recompute.layers;
-  again = std::min(again, most_layers(layers, stages, 1, reduced.parallel.pipeline_split));
+  again = std::min(again, *std::max_element(by_stage.layers.begin(), by_stage.layers.end()));
+  reduced.parallel.pipeline_split = layers.size() > 1 ? std::move(by_stage) : PipelineSplit{};
   const auto graph = std::make_shared<const ExecutionGraph>(build(reduced));
-  std::vector<ReducedStage> told_apart{{graph, 0}};
-  for (const std::int32_t stage : {1, 2, kUnequalStages - 1}) {
-    if (stage < stages) {
-      told_apart.push_back({graph, stage});
-    }
+  std::vector<ReducedStage> stages;
+  for (std::int32_t stage = 0; stage < split.pipeline; ++stage) {
+    stages.push_back({graph, stage});
   }
-  return told_apart;
+  return stages;
 }
 
 Mesh mesh_of(const Job& job, const PlanPoint& point) {

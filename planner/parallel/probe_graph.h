@@ -33,21 +33,20 @@ struct ReducedStage {
   [[nodiscard]] std::int32_t rank() const { return index * graph->mesh.stride(Axis::kPipeline); }
 };
 
-/// Stages of n, n, n + 1, n layers: the first, two in the middle one layer apart, the last.
-constexpr std::int32_t kUnequalStages = 4;
-constexpr std::int64_t unequal_layers(std::int64_t n) { return kUnequalStages * n + 1; }
-/// The first, one in the middle, the last, all of as many layers.
-constexpr std::int32_t kEqualStages = 3;
-/// Layers over as many stages: one in the middle, none at the ends.
-constexpr std::int64_t kEmptyEnds = 1;
+/// Kinds of the layers of each stage.
+using StageLayers = std::vector<std::vector<BlockKind>>;
+/// A stage that is the whole model: the first. Else the first, one in the middle, the last.
+inline std::size_t middle_of(const StageLayers& stages) { return stages.size() / 2; }
 
-/// The job under the point but with `layers` over `stages` (assigned evenly, but for
-/// kUnequalStages; those of fewer layers than stages leave both ends empty), and one micro-batch,
-/// or the first two of several where `two`: with more than one, sharded gradients need another
-/// buffer. The stages distinguished: the first, the next two, the last. `build` makes the graph:
-/// workloads::build_graph or build_passes. Errors: InputError where the builder rejects the split.
-std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point, std::int32_t stages,
-                                        std::int64_t layers, bool two,
+/// True if a graph with layers of that kind has experts, also in those that predict further tokens.
+bool has_experts(const TransformerWorkload& model, const BlockKind& kind);
+
+/// Stages of the job under the point but with such layers, and one micro-batch, or the first two of
+/// several where `two`: with more than one, sharded gradients need another buffer. `build` makes the
+/// graph: workloads::build_graph or build_passes. Errors: InputError where the builder rejects the
+/// split.
+std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point,
+                                        const StageLayers& layers, bool two,
                                         ExecutionGraph (*build)(const Job&));
 
 /// The mesh of the job under the point.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/graph/op.h"
 #include "core/graph/op_traits.h"
 
 namespace stepcast::planner {
@@ -18,7 +19,11 @@ RankTimeline::RankTimeline(const Program& program, std::span<const double> op_se
       follows_(clock_.size(), 0),
       reached_(static_cast<std::size_t>(Phase::kCount), -1.0) {}
 
-void RankTimeline::run(const Segment& segment) {
+void RankTimeline::run(const Segment& segment, std::span<double> by_layer) {
+  const auto spend = [&](std::int16_t layer, double seconds) {
+    const auto at = static_cast<std::size_t>(layer + 1);
+    by_layer[at < by_layer.size() ? at : 0] += seconds;
+  };
   for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
     const Op& op = program_.ops[o];
     double& clock = clock_[op.stream];
@@ -27,10 +32,14 @@ void RankTimeline::run(const Segment& segment) {
     double begin = clock;
     char& follows = follows_[op.stream];
     follows = op.stream == 0 ? 1 : follows;
+    std::int16_t awaited = kNoLayer;
     records_.for_each_wait(op, [&](std::int32_t, const Record& record) {
+      awaited = record.time > begin ? record.layer : awaited;
       begin = std::max(begin, record.time);
       follows = record.follows ? 1 : follows;
     });
+    const double before = clock;
+    const double started = begin;
     const bool earlier = least_ && follows == 0;
     const OpRole role = traits_of(op.kind).role;
     begin += earlier ? 0 : dispatch_;
@@ -46,7 +55,11 @@ void RankTimeline::run(const Segment& segment) {
         in_flight_.push_back({begin, clock});
       }
     }
-    records_.issue(op, {clock, follows != 0});
+    if (op.stream == 0 && !by_layer.empty()) {
+      spend(awaited, started - before);
+      spend(op.layer, clock - started);
+    }
+    records_.issue(op, {clock, follows != 0, op.layer});
   }
 }
 

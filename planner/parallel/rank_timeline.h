@@ -28,7 +28,9 @@ class RankTimeline {
  public:
   RankTimeline(const Program& program, std::span<const double> op_seconds, double dispatch,
                double slowdown, CostBasis clock = CostBasis::kUsual);
-  void run(const Segment& segment);
+  /// Adds to `by_layer` at layer + 1 what the compute stream spends on each layer of the model, at 0
+  /// on ops of none, or of layers beyond; waiting counts to the op that is waited for.
+  void run(const Segment& segment, std::span<double> by_layer = {});
   [[nodiscard]] double now() const { return clock_.front(); }  ///< of the compute stream
   [[nodiscard]] double drained() const;                        ///< of the last stream
   /// The clock when the first op of the phase was reached; negative: none was.
@@ -47,6 +49,7 @@ class RankTimeline {
   struct Record {
     double time = 0;
     bool follows = false;
+    std::int16_t layer = -1;  ///< of the op that made it
   };
   std::vector<double> clock_;  // by stream
   LatestRecords<Record> records_;

@@ -130,20 +130,15 @@ ContextAlgorithm LayerCostProbe::fastest_algorithm(const PlanPoint& point) const
   auto& model = std::get<TransformerWorkload>(job.workload.model);
   model.moe.reset();
   model.predictions = 0;  // their layers have experts, too
-  job.parallel.expert_dispatch = ExpertDispatch::kCopies;
-  job.formats.expert_dispatch.reset();
-  job.parallel.pipeline_split = {};
   job.batch.global = std::int64_t{point.micro} * point.data;
   const Mesh mesh = mesh_of(job, point);
   StageCosts costs(costs_, CostBasis::kUsual);
   // One layer, with what is the same under every algorithm.
   const auto seconds_of_layer = [&](MixerKind mixer) {
-    model.pattern = {{mixer, FeedForwardKind::kDense}};
-    const std::int32_t stages = point.pipeline == 1 ? 1 : kEqualStages;
-    const ReducedStage middle =
-        probed_stages(job, pass_point(point), stages, stages, false,
-                      workloads::build_passes)[static_cast<std::size_t>(stages / 2)];
-    const PassCosts passes = costs.passes(middle, mesh, point.schedule);
+    const StageLayers layers(point.pipeline == 1 ? 1 : 3, {{mixer, FeedForwardKind::kDense}});
+    const ReducedStage middle = probed_stages(job, pass_point(point), layers, false,
+                                              workloads::build_passes)[middle_of(layers)];
+    const PassCosts passes = costs.passes(middle, mesh, point.schedule, {}).costs;
     return passes.forward.base + passes.backward.base;
   };
   ContextAlgorithm fastest = ContextAlgorithm::kAuto;

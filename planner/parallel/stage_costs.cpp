@@ -1,6 +1,7 @@
 #include "planner/parallel/stage_costs.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "core/error.h"
 #include "core/graph/memory_use.h"
 #include "core/graph/op_traits.h"
+#include "core/graph/temporaries.h"
 #include "simulator/host_issue.h"
 #include "simulator/reports/memory_ledger.h"
 
@@ -84,23 +86,6 @@ double transfers_of(const ReducedStage& stage, std::span<const double> seconds) 
   return by_stream.empty() ? 0 : *std::max_element(by_stream.begin(), by_stream.end());
 }
 
-/// Bytes of the tensors that live within the segment alone.
-double temporaries_of(const Program& program, const Segment& segment) {
-  double bytes = 0;
-  std::vector<char> seen(program.tensors.size(), 0);
-  for (const Op& op : program.ops_of(segment)) {
-    const TensorId* first = program.operands.data() + op.first_operand;
-    for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
-      const Tensor& t = program.tensors[*id];
-      if (t.role == TensorRole::kActivation && !t.per_microbatch && seen[*id] == 0) {
-        seen[*id] = 1;
-        bytes += t.bytes().base();
-      }
-    }
-  }
-  return bytes;
-}
-
 /// Runs the segment; the clock at its first op that waits for the pipeline's other end, -1 where
 /// there is none.
 double run_noting_ends(RankTimeline& walk, const ReducedStage& stage, const Segment& segment) {
@@ -122,15 +107,10 @@ double run_noting_ends(RankTimeline& walk, const ReducedStage& stage, const Segm
   return met;
 }
 
-/// The host's time for a segment, in ops that it issues; `seconds` is its time by op
+/// The host's time for an op, in ops that it issues; `seconds` is its time by op
 /// (simulator::issue_seconds), empty where all take HostCost::issue.
-double issues(const Segment& segment, std::span<const double> seconds,
-              const models::HostCost& host) {
-  if (seconds.empty() || !(host.issue.base() > 0)) {
-    return segment.op_count;
-  }
-  const auto of = seconds.subspan(segment.first_op, segment.op_count);
-  return std::accumulate(of.begin(), of.end(), 0.0) / host.issue.base();
+double issues(std::uint32_t op, std::span<const double> seconds, const models::HostCost& host) {
+  return seconds.empty() || !(host.issue.base() > 0) ? 1 : seconds[op] / host.issue.base();
 }
 
 }  // namespace
@@ -145,21 +125,40 @@ std::uint32_t levels_of(const GroupShape& shape) {
   return levels;
 }
 
-double pass_temporaries(const ReducedStage& stage) {
-  double most = 0;
-  for (const Segment& segment : stage.program().segments) {
-    if (fields_of(part_of(segment))) {
-      most = std::max(most, temporaries_of(stage.program(), segment));
+void share_temporaries(StagePasses& stage, const StagePasses& middle) {
+  std::vector<Temporary> all = stage.temporaries;
+  for (const Temporary& t : middle.temporaries) {
+    auto at = std::find_if(all.begin(), all.end(), [&](const auto& o) { return o.name == t.name; });
+    at = at == all.end() ? all.insert(at, {t.name, t.bytes, {}}) : at;
+    for (std::size_t pass = 0; pass < t.kinds.size(); ++pass) {
+      at->kinds[pass] |= t.kinds[pass] & ~kOfEnds;
     }
   }
-  return most;
+  std::array<double, kOfEnds>& most = stage.costs.temporaries;
+  for (std::size_t present = 0; present < most.size(); ++present) {
+    std::array<double, 3> of_pass{};
+    for (std::size_t pass = 0; pass < of_pass.size(); ++pass) {
+      double& live = of_pass[pass] = stage.most_live[pass][kMostBlockKinds];
+      for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
+        if ((present >> kind & 1) != 0) {
+          live = std::max({live, stage.most_live[pass][kind], middle.most_live[pass][kind]});
+        }
+      }
+    }
+    for (const Temporary& t : all) {
+      for (std::size_t pass = 0; pass < of_pass.size(); ++pass) {
+        of_pass[pass] += (t.kinds[pass] & (present | kOfEnds)) != 0 ? t.bytes : 0;
+      }
+    }
+    most[present] = *std::max_element(of_pass.begin(), of_pass.end());
+  }
 }
 
 StageCosts::StageCosts(const models::CostModel& model, CostBasis clock, bool overlapped,
-                       bool two_kinds)
+                       bool several_kinds)
     : clock_(clock),
       overlapped_(overlapped),
-      two_kinds_(two_kinds),
+      several_kinds_(several_kinds),
       pricer_(std::make_shared<simulator::Pricer>(model)),
       host_(model.host()),
       dispatch_(model.host().dispatch.base()),
@@ -197,37 +196,76 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
   return seconds;
 }
 
+/// From seconds by layer + 1 (RankTimeline::run), in the order of the pass or against it. The first
+/// layer of a kind may find less to wait for than those like it. To the least clock those after
+/// other kinds may wait for these: it takes the least of them all.
+Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kinds,
+                         bool ascending) const {
+  const std::size_t layers = kinds.of_layer.size();
+  ByKind<std::vector<double>> seconds;
+  std::size_t begins = kMostBlockKinds;  // kind of the first
+  for (std::size_t i = 0; i < layers; ++i) {
+    const std::size_t layer = ascending ? i : layers - 1 - i;
+    if (by_layer[layer + 1] != 0) {  // else of another stage
+      const std::size_t kind = kinds.of_layer[layer];
+      begins = begins == kMostBlockKinds ? kind : begins;
+      seconds[kind].push_back(by_layer[layer + 1]);
+    }
+  }
+  const bool least = clock_ == CostBasis::kLowerBound;
+  Line line{by_layer[0], {}};
+  for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
+    const std::vector<double>& of = seconds[kind];
+    if (of.size() < 2) {
+      line.layer[kind] = of.empty() ? 0 : of.front();
+    } else if (least && kind != begins) {
+      line.layer[kind] = *std::min_element(of.begin(), of.end());
+    } else {
+      line.layer[kind] = least ? *std::min_element(of.begin() + 1, of.end())
+                               : std::accumulate(of.begin() + 1, of.end(), 0.0) /
+                                     static_cast<double>(of.size() - 1);
+      line.base += of.front() - line.layer[kind];
+    }
+  }
+  return line;
+}
+
 /// Seconds of the passes. Gathers and reductions that overlap with them can delay the next pass:
 /// then it is what a pass takes once they follow one another, forward and backward in turn or, in
 /// GPipe, each after its like.
 void StageCosts::time_passes(const Program& program, std::span<const double> seconds,
-                             ScheduleKind schedule, PassCosts& costs) const {
+                             ScheduleKind schedule, const LayerKinds& kinds,
+                             PassCosts& costs) const {
   const bool held_up = overlapped_ && clock_ == CostBasis::kUsual;
   constexpr int kRounds = 4;
-  RankTimeline following = walk_of(program, seconds);
-  const auto time = [&](const Segment& segment, const PassFields& fields) {
-    RankTimeline alone = walk_of(program, seconds);
-    RankTimeline& walk = held_up ? following : alone;
-    const double begin = walk.now();
-    walk.run(segment);
-    (costs.*fields.seconds).base = walk.now() - begin;
+  std::vector<double> by_layer(kinds.of_layer.size() + 1);
+  const auto run = [&](RankTimeline& walk, const Segment& segment) {
+    std::fill(by_layer.begin(), by_layer.end(), 0.0);
+    walk.run(segment, by_layer);
+    return line_of(by_layer, kinds, part_of(segment) == Part::kForward);
   };
-  const bool exposes = clock_ == CostBasis::kLowerBound && two_kinds_;
+  RankTimeline following = walk_of(program, seconds);
+  const bool exposes = clock_ == CostBasis::kLowerBound && several_kinds_;
   std::vector<double> computed(exposes ? seconds.begin() : seconds.end(), seconds.end());
   for (std::size_t o = 0; o < computed.size(); ++o) {
     computed[o] = program.ops[o].stream == 0 ? computed[o] : 0;
   }
   const auto expose = [&](const Segment& segment, const PassFields& fields) {
     RankTimeline walk = walk_of(program, computed);
-    walk.run(segment);
-    (costs.*fields.exposed).base = (costs.*fields.seconds).base - walk.now();
+    const Line of_compute = run(walk, segment);
+    Line& exposed = costs.*fields.exposed = costs.*fields.seconds;
+    exposed.base -= of_compute.base;
+    for (std::size_t kind = 0; kind < kMostBlockKinds; ++kind) {
+      exposed.layer[kind] -= of_compute.layer[kind];
+    }
   };
   const bool by_kind = schedule == ScheduleKind::kGpipe;
   for (int outer = 0; outer < (held_up && !by_kind ? kRounds : 1); ++outer) {
     for (const Segment& segment : program.segments) {
       const auto fields = fields_of(part_of(segment));
       for (int inner = 0; fields && inner < (held_up && by_kind ? kRounds : 1); ++inner) {
-        time(segment, *fields);
+        RankTimeline alone = walk_of(program, seconds);
+        costs.*fields->seconds = run(held_up ? following : alone, segment);
         if (exposes && fields->exposed != nullptr) {
           expose(segment, *fields);
         }
@@ -236,37 +274,58 @@ void StageCosts::time_passes(const Program& program, std::span<const double> sec
   }
 }
 
-PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule) {
+StagePasses StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
+                               const LayerKinds& kinds) {
   const Program& program = stage.program();
   const std::vector<double> seconds = price(stage, mesh, true);
-  PassCosts costs;
-  costs.temporaries.base = pass_temporaries(stage);
-  time_passes(program, seconds, schedule, costs);
+  StagePasses of_stage;
+  PassCosts& costs = of_stage.costs;
+  time_passes(program, seconds, schedule, kinds, costs);
   const std::vector<double> issued = simulator::issue_seconds(program, host_);
-  std::vector<std::uint8_t> touched(program.tensors.size(), 0);
+  /// A tensor belongs to the layer that has it last in the first pass that has it. Gradients between
+  /// layers are of each micro-batch only where weight gradients wait: others are messages.
+  struct Life {
+    std::uint8_t touched = 0;
+    std::int16_t layer = kNoLayer;
+    std::array<std::size_t, 3> kinds{};  ///< as Temporary::kinds
+  };
+  std::vector<Life> lives(program.tensors.size());
+  const Temporaries temporaries(program);
   for (const Segment& segment : program.segments) {
     const auto fields = fields_of(part_of(segment));
     if (!fields) {
       continue;
     }
-    (costs.*fields->ops).base = issues(segment, issued, host_);
+    const auto pass = static_cast<std::size_t>(std::countr_zero(fields->touches));
+    const std::vector<double> live = temporaries.live_by_op(segment);
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
-      costs.overlapped.base += over_replicas(stage, program.ops[o]) ? seconds[o] : 0;
-    }
-    for (const Op& op : program.ops_of(segment)) {
+      const Op& op = program.ops[o];
+      double& most =
+          of_stage.most_live[pass][kinds.has(op.layer) ? kinds.of(op.layer) : kMostBlockKinds];
+      most = std::max(most, live[o - segment.first_op]);
+      const std::size_t kind = kinds.has(op.layer) ? std::size_t{1} << kinds.of(op.layer) : kOfEnds;
+      kinds.add(costs.*fields->ops, op.layer, issues(o, issued, host_));
+      kinds.add(costs.overlapped, op.layer, over_replicas(stage, op) ? seconds[o] : 0);
       const TensorId* first = program.operands.data() + op.first_operand;
       for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
-        touched[*id] |= fields->touches;
+        Life& life = lives[*id];
+        if ((life.touched & ~fields->touches) == 0) {
+          life.layer = fields->touches == 1 || splits_weights(schedule) ? op.layer : kNoLayer;
+        }
+        life.touched |= fields->touches;
+        life.kinds[pass] |= kind;
       }
     }
   }
-  for (std::size_t id = 0; id < touched.size(); ++id) {
+  for (std::size_t id = 0; id < lives.size(); ++id) {
     const Tensor& t = program.tensors[id];
-    if (t.per_microbatch && touched[id] != 0) {
-      lifetime(costs, touched[id]).base += t.bytes().base();
+    if (t.per_microbatch && lives[id].touched != 0) {
+      kinds.add(lifetime(costs, lives[id].touched), lives[id].layer, t.bytes().base());
+    } else if (temporaries.lives_throughout(static_cast<TensorId>(id)) && lives[id].touched != 0) {
+      of_stage.temporaries.push_back({t.name, t.bytes().base(), lives[id].kinds});
     }
   }
-  return costs;
+  return of_stage;
 }
 
 StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool hidden) {
@@ -321,13 +380,17 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     usual = finish.now() > 0 ? usual : 0;
   }
   const std::vector<double> issued = simulator::issue_seconds(program, host_);
+  const Temporaries temporaries(program);
   for (const Segment& segment : program.segments) {
     const Part part = part_of(segment);
     if (part != Part::kBegin && part != Part::kFinish) {
       continue;
     }
-    costs.ops.base += issues(segment, issued, host_);
-    costs.temporaries.base = std::max(costs.temporaries.base, temporaries_of(program, segment));
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      costs.ops.base += issues(o, issued, host_);
+    }
+    costs.temporaries.base =
+        std::max(costs.temporaries.base, temporaries.peak_of(segment).base());
     if (part == Part::kBegin) {
       continue;
     }

@@ -4,7 +4,7 @@
 
 namespace stepcast::planner {
 
-Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
+const Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
   point.recompute = kind;
   const LayerCostProbe::PassKey key = path_.reduced().pass_key(point);
   auto& known = table_.passes;

@@ -28,7 +28,7 @@ class TaskCosts {
   /// The same, with passes of the other clock made from the same graphs at once.
   TaskCosts(ClosedFormModel& path, TaskTable& table, ClosedFormModel& other, TaskTable& of_other)
       : path_(path), table_(table), other_(&other), of_other_(&of_other) {}
-  Passes& passes(PlanPoint point, RecomputeKind kind);
+  const Passes& passes(PlanPoint point, RecomputeKind kind);
   /// Those of the split, unless the exchange overlaps with the passes.
   const States& states(const PlanPoint& point, const States& of_split);
   const StageMessageTimes& message_times(const Passes& passes, const PlanPoint& point);

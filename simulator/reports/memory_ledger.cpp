@@ -1,37 +1,17 @@
 #include "simulator/reports/memory_ledger.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 
 #include "core/graph/memory_use.h"
 #include "core/graph/op.h"
 #include "core/graph/program.h"
+#include "core/graph/temporaries.h"
 #include "core/job/tier_units.h"
 #include "simulator/reports/framework_memory.h"
 
 namespace stepcast::simulator {
 namespace {
-
-/// Bytes of a segment's temporaries, all together.
-Bytes largest_temporaries(const Program& program) {
-  Bytes largest;
-  for (const Segment& segment : program.segments) {
-    std::set<TensorId> seen;
-    Bytes sum;
-    for (const Op& op : program.ops_of(segment)) {
-      for (std::uint32_t i = 0; i < std::uint32_t{op.inputs} + op.outputs; ++i) {
-        const TensorId id = program.operands[op.first_operand + i];
-        const Tensor& t = program.tensors[id];
-        if (t.role == TensorRole::kActivation && !t.per_microbatch && seen.insert(id).second) {
-          sum += t.bytes();
-        }
-      }
-    }
-    largest = std::max(largest, sum);
-  }
-  return largest;
-}
 
 /// Most instances of a tensor at once: a life lasts from the first call that names it to the last.
 std::int64_t most_instances(const Program& program, TensorId id) {
@@ -136,7 +116,7 @@ MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
     }
   }
   l.buffers = use.buffers - l.gather_buffers - l.cache;
-  l.temporaries = largest_temporaries(program);
+  l.temporaries = Temporaries(program).peak();
   l.in_flight = use.activations - l.temporaries;
   l.logits = std::min(l.logits, l.in_flight);
   l.in_flight -= l.logits;

@@ -1,6 +1,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <set>
 
+#include "core/graph/temporaries.h"
+#include "runtime/tensor_layout.h"
 #include "tests/runtime/small_transformer.h"
 
 using namespace stepcast;
@@ -246,4 +249,42 @@ TEST_CASE("gradients of a whole transformer step are those of its loss", "[runti
   // 2 ends (+ positions) + final norm, and per layer 6 weights with 6 biases or shifts more in the
   // GPT style.
   CHECK(check_gradients(job) == (activation == Activation::kGelu ? 4 + 4 * 12 : 2 + 4 * 6));
+}
+
+TEST_CASE("temporaries share memory unless they live at once", "[runtime][storage]") {
+  const bool recomputes = GENERATE(false, true);
+  Job job = small_job(Activation::kSwiGlu, false);
+  job.parallel.tensor = 2;
+  job.parallel.recompute.kind = recomputes ? RecomputeKind::kFull : RecomputeKind::kNone;
+  job.devices = 2;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  const runtime::StorageRules rules{[](Format) { return sizeof(float); }};
+  const runtime::TensorLayout layout = runtime::tensor_layout(program, 0, rules);
+  const Temporaries temporaries(program);
+  std::size_t pairs = 0;
+  double together = 0;
+  std::set<TensorId> seen;
+  std::size_t region = 0;
+  for (const Segment& segment : program.segments) {
+    const auto lives = temporaries.lives_in(segment);
+    const auto begins = [&](const Temporaries::Life& l) { return layout.instances[l.tensor][0]; };
+    const auto size = [&](const Temporaries::Life& l) {
+      return static_cast<std::size_t>(program.tensors[l.tensor].elements()) * sizeof(float);
+    };
+    for (const auto& a : lives) {
+      region = begins(a).region;
+      together += seen.insert(a.tensor).second ? static_cast<double>(size(a)) : 0;
+      for (const auto& b : lives) {
+        if (a.tensor < b.tensor && a.first <= b.last && b.first <= a.last) {
+          ++pairs;
+          CHECK(begins(a).region == begins(b).region);
+          CHECK((begins(a).offset + size(a) <= begins(b).offset ||
+                 begins(b).offset + size(b) <= begins(a).offset));
+        }
+      }
+    }
+  }
+  CHECK(pairs > 10);
+  CHECK(static_cast<double>(layout.regions.at(region)) < together);
 }

@@ -73,6 +73,7 @@ void ParameterBuckets::gather_unit(std::size_t index) {
     return;
   }
   gather_events_.emplace_back();
+  writer_.builder().set_layer(pass_[index]);
   // Trained and frozen weights of a unit go together (FSDP2's all_gather of a module).
   std::map<Replicas, std::vector<const Bucket*>> together;
   for (const Bucket& bucket : buckets_) {
@@ -108,6 +109,7 @@ void ParameterBuckets::use(std::int64_t unit) {
   for (const AsyncHandle e : gather_events_[next_]) {
     writer_.await(e);
   }
+  writer_.builder().set_layer(unit);
   copy_gathered(unit);
   ++next_;
 }

@@ -276,6 +276,8 @@ class ParameterSharding {
     switch (at.step) {
       case Step::kExchange:
         edit_.keep_to(at.place);
+        edit_.writer().builder().set_layer(
+            buckets_.buckets()[static_cast<std::size_t>(at.which)].unit);
         buckets_.finished(static_cast<std::size_t>(at.which), role == MicrobatchRole::kLast);
         break;
       case Step::kUse:
@@ -290,6 +292,7 @@ class ParameterSharding {
       case Step::kOpen:
         if (buckets_.opens_gradients(at.which)) {
           edit_.keep_to(at.place);
+          edit_.writer().builder().set_layer(at.which);
           buckets_.open_gradients(at.which);
         }
         break;

@@ -51,7 +51,7 @@ void TransformerStage::gemm(const Product& p) {
     return;  // of a matrix that is not trained
   }
   if (deferrable(p)) {
-    deferred_.push_back({p.name, p, writer_.place().op});
+    deferred_.push_back({p.name, p, writer_.place().op, writer_.builder().layer()});
     return;
   }
   const bool weights = (p.flags & op_flags::kTransposeA) != 0;

@@ -76,6 +76,7 @@ void TransformerStage::predictions_forward() {
           ProductPlace::kWholeOnEach});
     writer_.part(LayerPart::kLayer, p.layer.layer, [&] { layer_forward(p.layer, p.output); });
   }
+  writer_.builder().set_layer(kNoLayer);
 }
 
 std::vector<TensorId> TransformerStage::predicted() const {

@@ -38,6 +38,11 @@ OpWriter::Written TransformerStage::write() && {
 void TransformerStage::plan_tensors() {
   ProgramBuilder& b = writer_.builder();
   const std::int64_t h = shape_.model.hidden;
+  const auto carried = [&](const char* name) {
+    const TensorId id = writer_.workspace(name, shape_.rows, h, compute_);
+    b.set_purpose(id, TensorPurpose::kCarried);
+    return id;
+  };
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
     const LayerRange& range = shape_.range(stage_, chunk);
     const auto residual = [&](const std::string& name) {
@@ -53,8 +58,7 @@ void TransformerStage::plan_tensors() {
         layer.middle = layer.input;
       }
       next = shape_.inference && i + 1 < range.count
-                 ? writer_.workspace(i % 2 == 0 ? "residual.0" : "residual.1", shape_.rows, h,
-                                     compute_)
+                 ? carried(i % 2 == 0 ? "residual.0" : "residual.1")
                  : residual(fmt::format("layer.{}.output", range.first + i));
       c.layers.push_back(layer);
     }
@@ -65,7 +69,7 @@ void TransformerStage::plan_tensors() {
     if (range.count == 0) {  // what the head makes is sent, what comes is the embedding's
       c.output_gradient = c.input_gradient = message(has_head(chunk) ? "input" : "output");
     } else {
-      const TensorId gradient = writer_.workspace("gradient", shape_.rows, h, compute_);
+      const TensorId gradient = carried("gradient");
       c.output_gradient = has_head(chunk) && !splits_ ? gradient : message("output");
       c.input_gradient = has_embedding(chunk) ? gradient
                          : follows_own(chunk) ? chunks_.back().output_gradient
@@ -164,6 +168,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
     quantise_layer(range.first + i);
     writer_.part(LayerPart::kLayer, range.first + i, [&] { layer_forward(c.layers[at], output); });
   }
+  writer_.builder().set_layer(kNoLayer);
   if (has_head(chunk)) {
     predictions_forward();
     if (head_unit() == kHeadUnit) {
@@ -205,6 +210,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
     layer_backward(c.layers[static_cast<std::size_t>(i)], from, to);
     from = to;
   }
+  writer_.builder().set_layer(kNoLayer);
   if (has_embedding(chunk)) {
     if (!has_head(chunk) || head_unit() != kEmbeddingUnit) {
       writer_.adds_gradients(kEmbeddingUnit);
@@ -224,6 +230,7 @@ std::uint32_t TransformerStage::write_weights(std::int64_t chunk) {
   writer_.set_phase(Phase::kBackward);
   for (const Deferred& d : deferred_) {
     writer_.left_over(d.instead_of);
+    writer_.builder().set_layer(d.layer);
     Product p = d.product;
     p.name = d.name.c_str();
     const auto gather = [&](TensorId& rows, const char* name, Rows kind) {

@@ -532,6 +532,7 @@ class TransformerStage {
     std::string name;
     Product product;
     std::uint32_t instead_of = 0;  ///< the op that it would stand before
+    std::int64_t layer = kNoLayer;
   };
   bool splits_;
   std::string scope_;  ///< layer whose backward pass is being written

@@ -1,7 +1,8 @@
 #pragma once
-// From the costs of single stages, base only, to lines over the number of layers.
+// From the costs of single stages to lines over the number of layers.
 #include <array>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "planner/parallel/chunk_costs.h"
@@ -13,51 +14,58 @@ constexpr std::array kPassFields{
     &PassCosts::forward_ops,  &PassCosts::backward_ops,    &PassCosts::weights_ops,
     &PassCosts::kept,         &PassCosts::kept_to_weights, &PassCosts::gradients_kept,
     &PassCosts::forward_only, &PassCosts::backward_only,   &PassCosts::weights_only,
-    &PassCosts::overlapped,   &PassCosts::forward_exposed, &PassCosts::backward_exposed,
-    &PassCosts::temporaries};
+    &PassCosts::overlapped,   &PassCosts::forward_exposed, &PassCosts::backward_exposed};
 constexpr std::array kStateFields{
     &StateCosts::parameters, &StateCosts::gradients,   &StateCosts::optimizer,
     &StateCosts::buffers,    &StateCosts::temporaries, &StateCosts::begin,
     &StateCosts::first,      &StateCosts::exchange,    &StateCosts::after_ends,
     &StateCosts::update,     &StateCosts::ops,         &StateCosts::transfers};
 
-/// Each field of `one`, a chunk of so many layers of the first kind, and of `two`, with `more` of
-/// them, as a line.
-template <class T, std::size_t N>
-void to_lines(T& one, const T& two, const std::array<Line T::*, N>& fields, double layers = 1,
-              double more = 1) {
-  for (const auto field : fields) {
+/// Each field of `one`, a chunk of so many layers, and of `two`, with one more, as a line.
+inline void to_lines(StateCosts& one, const StateCosts& two, double layers) {
+  for (const auto field : kStateFields) {
     Line& line = one.*field;
-    line.layer[0] = ((two.*field).base - line.base) / more;
+    line.layer[0] = (two.*field).base - line.base;
     line.base -= line.layer[0] * layers;
   }
 }
 
+/// Costs of the only stage, or of the first, one in the middle and the last, with so many layers
+/// each and with one more, by role.
+inline ByRole<StateCosts> lines_of(std::vector<StateCosts> stages,
+                                   const std::vector<StateCosts>& more, double layers) {
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    to_lines(stages[i], more[i], layers);
+  }
+  ByRole<StateCosts> role;
+  role.fill(stages.front());
+  if (stages.size() > 1) {
+    role[static_cast<std::size_t>(ChunkRole::kMiddle)] = stages[1];
+    role[static_cast<std::size_t>(ChunkRole::kLast)] = stages.back();
+  }
+  return role;
+}
+
 /// Costs of stages {first, middle, middle + a layer, last}, all else of `layers`, by role.
-template <class T, std::size_t N>
-ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields, double layers) {
-  ByRole<T> role;
-  to_lines(stages[1], stages[2], fields, layers);
-  const auto take_layer = [&](T& end) {  // the same layer under another role
-    for (const auto field : fields) {
-      (end.*field).layer = (stages[1].*field).layer;
-      (end.*field).base -= layers * (stages[1].*field).layer[0];
+inline ByRole<StateCosts> by_role(std::vector<StateCosts> stages, double layers) {
+  to_lines(stages[1], stages[2], layers);
+  for (StateCosts* end : {&stages.front(), &stages.back()}) {  // the same layer under another role
+    for (const auto field : kStateFields) {
+      (end->*field).layer = (stages[1].*field).layer;
+      (end->*field).base -= layers * (stages[1].*field).layer[0];
     }
-  };
-  take_layer(stages[0]);
-  take_layer(stages[3]);
+  }
+  ByRole<StateCosts> role;
   role[static_cast<std::size_t>(ChunkRole::kMiddle)] = stages[1];
-  role[static_cast<std::size_t>(ChunkRole::kFirst)] = stages[0];
-  role[static_cast<std::size_t>(ChunkRole::kLast)] = stages[3];
+  role[static_cast<std::size_t>(ChunkRole::kFirst)] = stages.front();
+  role[static_cast<std::size_t>(ChunkRole::kLast)] = stages.back();
   return role;
 }
 
 /// Adds what a layer of another kind adds, from lines of a model of that kind alone.
-template <class T, std::size_t N>
-void take_kind(ByRole<T>& all, const ByRole<T>& alike, std::size_t kind,
-               const std::array<Line T::*, N>& fields) {
+inline void take_kind(ByRole<StateCosts>& all, const ByRole<StateCosts>& alike, std::size_t kind) {
   for (std::size_t role = 0; role < kChunkRoles; ++role) {
-    for (const auto field : fields) {
+    for (const auto field : kStateFields) {
       (all[role].*field).layer[kind] = (alike[role].*field).layer[0];
     }
   }

@@ -42,14 +42,14 @@ void fields(Is<RankClass> auto& r, F&& f) {
 
 template <typename F>
 void fields(Is<Op> auto& r, F&& f) {
-  auto& [kind, phase, format, flags, stream, traffic, inputs, outputs, communicator, peer, routing,
-         record, name, first_operand, first_wait, waits, attributes, shape, flops, bytes_read,
+  auto& [kind, phase, format, flags, stream, traffic, inputs, outputs, layer, communicator, peer,
+         routing, record, name, first_operand, first_wait, waits, attributes, shape, flops, bytes_read,
          bytes_written] = r;
   f("name", name), f("kind", kind), f("phase", phase), f("format", format), f("flags", flags);
   f("attributes", attributes), f("routing", routing), f("shape", shape);
   f("stream", stream), f("traffic", traffic), f("communicator", communicator), f("peer", peer);
   f("record", record), f("first_wait", first_wait), f("waits", waits);
-  f("first_operand", first_operand), f("inputs", inputs), f("outputs", outputs);
+  f("first_operand", first_operand), f("inputs", inputs), f("outputs", outputs), f("layer", layer);
   f("flops", flops), f("bytes_read", bytes_read), f("bytes_written", bytes_written);
 }
 /// Attributes of ops say their own names (core/graph/op_attributes.h).
