@@ -101,7 +101,9 @@ enum class OpKind : std::uint8_t {
   kConvolutionInputGradient,   ///< {positions out, channels in * kernel, channels out, 1}
   kConvolutionWeightGradient,  ///< {channels in * kernel, channels out, positions out, 1}
   kOptimizer,                  ///< {elements}
-  kLoadBatch,  ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
+  kOrthogonalize,  ///< {sides of the squares, other sides, matrices, iterations, first column}: the
+                   ///< matrices, one below the other in columns of x, in place
+  kLoadBatch,      ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
   // Traces of other programs.
   kRecorded,  ///< {}: a kernel, copy or host call known by name and time only
   // Collectives: {elements} per the NCCL convention of each (docs/architecture.md).

@@ -352,6 +352,12 @@ void add_formats(const Job& job, MegatronArguments& out) {
   if (job.dense_optimizer == OptimizerKind::kSgd) {
     a.emplace_back("--optimizer sgd");
     a.emplace_back("--sgd-momentum 0");
+  } else if (job.orthogonalises()) {
+    a.emplace_back("--optimizer muon");
+    a.push_back(fmt::format("--muon-tp-mode {}", name_of(job.muon.shards)));
+    if (job.muon.iterations != Muon{}.iterations) {
+      a.push_back(fmt::format("--muon-num-ns-steps {}", job.muon.iterations));
+    }
   } else if (job.dense_optimizer != OptimizerKind::kAdam) {
     out.remarks.push_back(
         fmt::format("optimizer: Megatron-LM has no {}", name_of(job.dense_optimizer)));

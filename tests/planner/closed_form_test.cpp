@@ -208,6 +208,43 @@ TEST_CASE("so it is with predictions of further tokens", "[planner][parallel][fa
   CHECK(applied >= 20);
 }
 
+/// Jobs with a change: how many the closed form claims.
+template <class Change>
+std::pair<int, int> compare_changed(unsigned seed, int wanted, double of_bytes,
+                                    const Change& change) {
+  std::mt19937 rng(seed);
+  int compared = 0;
+  int applied = 0;
+  for (int i = 0; compared < wanted && i < 20 * wanted; ++i) {
+    Job job = random_transformer(rng);
+    change(job, i);
+    const auto point = random_point(job, rng);
+    if (!point) {
+      continue;
+    }
+    INFO("job " << i << ": " << describe(*point) << " of " << job.workload.transformer()->layers
+                << " layers");
+    ++compared;
+    applied += check_against_step(job, *point, of_bytes) ? 1 : 0;
+  }
+  return {compared, applied};
+}
+
+TEST_CASE("so it is with Muon", "[planner][parallel][fast_path][muon]") {
+  const auto [compared, applied] = compare_changed(59, 50, 1e-9, [](Job& job, int i) {
+    job.dense_optimizer = OptimizerKind::kMuon;
+    job.muon.shards = static_cast<MuonShards>(i % 4);
+    if (i % 3 == 0) {
+      MixtureOfExperts& experts = std::get<TransformerWorkload>(job.workload.model).moe.emplace();
+      experts.experts = 8;
+      experts.per_token = 2;
+      experts.ffn_hidden = job.workload.transformer()->hidden;
+    }
+  });
+  CHECK(compared == 50);
+  CHECK(applied >= 25);
+}
+
 TEST_CASE("experts that predict further tokens find the algorithm of context ranks",
           "[planner][parallel][mtp]") {
   std::mt19937 rng(54);
