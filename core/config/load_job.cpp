@@ -240,6 +240,11 @@ void read_phase(const Value& v, Job& j, const Reading&) {
     return;
   }
   j.phase = v.choice(phase_names());
+  auto& model = std::get<TransformerWorkload>(j.workload.model);
+  if (j.phase != JobPhase::kTrain && model.sparse) {
+    model.sparse.reset();
+    model.approximated.push_back("sparse attention (every query sees all keys: slower)");
+  }
 }
 
 void read_cached(const Value& v, Job& j, const Reading&) {

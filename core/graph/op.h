@@ -58,6 +58,7 @@ enum class OpKind : std::uint8_t {
   kNormBackward,            ///< {rows, width}
   kRopeForward,             ///< {tokens, heads, head_dim, rotated width}: rotary positions in place
   kRopeBackward,            ///< same shape
+  kSelectKeys,              ///< {queries, keys, chosen}: scores (fp32) -> the highest of each row
   kAdd,                     ///< {rows, width}: y = a + b
   kCopyColumns,  ///< {rows, width}: assembles or splits column blocks of row-major matrices;
                  ///< accumulate adds to the outputs

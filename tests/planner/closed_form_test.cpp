@@ -245,6 +245,22 @@ TEST_CASE("so it is with Muon", "[planner][parallel][fast_path][muon]") {
   CHECK(applied >= 25);
 }
 
+TEST_CASE("so it is with sparse attention", "[planner][parallel][fast_path][sparse]") {
+  const auto [compared, applied] = compare_changed(61, 30, 1e-9, [](Job& job, int i) {
+    auto& model = std::get<TransformerWorkload>(job.workload.model);
+    job.flash_attention = true;
+    model.activation = Activation::kSwiGlu;
+    model.kv_heads = model.heads;
+    model.mla =
+        LatentAttention{.q_rank = 512, .kv_rank = 256, .rope_dim = 32, .nope_dim = 64, .v_dim = 64};
+    model.head_dim = model.mla->query_dim();
+    model.sparse =
+        SparseAttention{.top_k = i % 3 == 0 ? 512 : 1536, .index_heads = 16, .index_head_dim = 64};
+  });
+  CHECK(compared == 30);
+  CHECK(applied >= 15);
+}
+
 TEST_CASE("experts that predict further tokens find the algorithm of context ranks",
           "[planner][parallel][mtp]") {
   std::mt19937 rng(54);

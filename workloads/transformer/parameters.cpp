@@ -226,6 +226,9 @@ void TransformerStage::add_latent_parameters(const std::string& at,
                                   shape_.heads * (a.nope_dim + a.v_dim), scale(a.kv_rank)));
   specs.push_back(constant(latent + "norm.gamma", a.kv_rank, 1, replicated));
   whole(latent + "down.weight", a.kv_rank + a.rope_dim);
+  if (shape_.sparse) {
+    add_index_parameters(at, specs);
+  }
 }
 
 void TransformerStage::add_recurrent_parameters(const std::string& at,
