@@ -17,6 +17,7 @@
 #include "models/collectives/collective_curves.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
+#include "models/kernels/newton_schulz.h"
 #include "models/kernels/unfused_attention.h"
 #include "models/residual.h"
 
@@ -117,22 +118,29 @@ struct Collective {
 
 namespace {
 
-Prediction sum_of_parts(const CostModel& model, const Op& op) {
-  Prediction sum;
-  sum.in_range = true;
-  for (const Op& part : unfused_attention_ops(op)) {
-    const Prediction p = model.kernel(part);
-    sum.time += p.time;
-    sum.compute += p.compute;
-    sum.memory += p.memory;
-    sum.overhead += p.overhead;
-    sum.in_range = sum.in_range && p.in_range;
-    sum.log_sigma = std::max(sum.log_sigma, p.log_sigma);
+/// An op that consists of several kernels, each so many times.
+class SumOfParts {
+ public:
+  SumOfParts(const CostModel& model, std::string_view name) : model_(model) {
+    sum_.in_range = true;
+    sum_.model = name;
   }
-  sum.bound = sum.compute > sum.memory ? "compute" : "memory";
-  sum.model = "attention.unfused";
-  return sum;
-}
+  void add(const Op& part, double times = 1) {
+    const Prediction p = model_.kernel(part);
+    sum_.time += p.time * times;
+    sum_.compute += p.compute * times;
+    sum_.memory += p.memory * times;
+    sum_.overhead += p.overhead * times;
+    sum_.in_range = sum_.in_range && p.in_range;
+    sum_.log_sigma = std::max(sum_.log_sigma, p.log_sigma);
+    sum_.bound = sum_.compute > sum_.memory ? "compute" : "memory";
+  }
+  [[nodiscard]] const Prediction& sum() const { return sum_; }
+
+ private:
+  const CostModel& model_;
+  Prediction sum_;
+};
 
 }  // namespace
 
@@ -279,8 +287,19 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
     nothing.model = kTierModel;
     return nothing;
   }
+  if (op.kind == OpKind::kOrthogonalize) {
+    SumOfParts all(*this, "newton_schulz");
+    for (const auto& [part, times] : newton_schulz_ops(op)) {
+      all.add(part, times);
+    }
+    return all.sum();
+  }
   if (impl_->in_parts(op)) {
-    return sum_of_parts(*this, op);
+    SumOfParts all(*this, "attention.unfused");
+    for (const Op& part : unfused_attention_ops(op)) {
+      all.add(part);
+    }
+    return all.sum();
   }
   const Kernel& k = impl_->kernel_of(op);
   Prediction p = k.form->predict(facts, impl_->system.device, k.constants);
@@ -315,7 +334,8 @@ Prediction CostModel::tier_move(const Tier& tier, Bytes moved) const {
 }
 
 bool CostModel::of_op_alone(const Op& op) const {
-  return !moves_between_tiers(op.kind) && impl_->kernel_of(op).form->of_op_alone();
+  return op.kind == OpKind::kOrthogonalize ||
+         (!moves_between_tiers(op.kind) && impl_->kernel_of(op).form->of_op_alone());
 }
 
 Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds idle_time) const {

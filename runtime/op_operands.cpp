@@ -97,6 +97,7 @@ float learning_rate(OptimizerKind kind) {
     case OptimizerKind::kSgd:
       return 0.1F;
     case OptimizerKind::kAdam:
+    case OptimizerKind::kMuon:
       return 0.001F;
     case OptimizerKind::kRowwiseAdagrad:
     case OptimizerKind::kAdagrad:

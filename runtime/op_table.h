@@ -24,6 +24,10 @@
   ROW(kLoadBatch, load_batch)                             /* -> tensors that the host batch fills, by the end of their \
                                                              names: "dense", "labels" or "tokens" (as fp32) */
 
+/// Those of the CPU alone.
+#define STEPCAST_CPU_OPS(ROW)                                                                                          \
+  ROW(kOrthogonalize, orthogonalize)                      /* x -> x, iterates, squares; the last two are room */
+
 /// All but all-to-all-v. Several operands count as one buffer, in order.
 #define STEPCAST_COLLECTIVE_OPS(ROW)                                                                                   \
   ROW(kAllReduce, all_reduce)          /* tensors -> the same tensors (or one -> another); sum or maximum */           \

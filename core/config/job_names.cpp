@@ -6,9 +6,21 @@ namespace stepcast::config {
 const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names() {
   static const std::vector<std::pair<std::string, OptimizerKind>> names = [] {
     std::vector<std::pair<std::string, OptimizerKind>> all;
-    for (const OptimizerKind k : {OptimizerKind::kSgd, OptimizerKind::kAdam,
-                                  OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdagrad}) {
+    for (const OptimizerKind k :
+         {OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kRowwiseAdagrad,
+          OptimizerKind::kAdagrad, OptimizerKind::kMuon}) {
       all.emplace_back(name_of(k), k);
+    }
+    return all;
+  }();
+  return names;
+}
+const std::vector<std::pair<std::string, MuonShards>>& muon_shards_names() {
+  static const std::vector<std::pair<std::string, MuonShards>> names = [] {
+    std::vector<std::pair<std::string, MuonShards>> all;
+    for (const MuonShards s : {MuonShards::kDuplicated, MuonShards::kDistributed,
+                               MuonShards::kBlockwise, MuonShards::kLayerSharded}) {
+      all.emplace_back(name_of(s), s);
     }
     return all;
   }();

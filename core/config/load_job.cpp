@@ -138,14 +138,23 @@ void take_decode_batch(const Value& job, Job& j) {
   }
 }
 
+std::vector<std::pair<std::string, OptimizerKind>> optimizers_but(OptimizerKind left_out) {
+  std::vector<std::pair<std::string, OptimizerKind>> names = optimizer_names();
+  std::erase_if(names, [left_out](const auto& o) { return o.second == left_out; });
+  return names;
+}
+
 KeyTable optimizer_table() {
-  std::vector<std::pair<std::string, OptimizerKind>> dense = optimizer_names();
-  std::erase_if(dense, [](const auto& o) { return o.second == OptimizerKind::kRowwiseAdagrad; });
-  return {usual_fact("dense", choice_form(dense), "of all but tables", "sgd"),
-          usual_fact("embedding", choice_form(optimizer_names()),
+  return {usual_fact("dense", choice_form(optimizers_but(OptimizerKind::kRowwiseAdagrad)),
+                     "of all but tables; muon: of transformers", "sgd"),
+          usual_fact("embedding", choice_form(optimizers_but(OptimizerKind::kMuon)),
                      "of tables; rowwise_adagrad keeps one state of each row of a shard, so tables "
                      "cut by columns learn a little otherwise",
-                     "rowwise_adagrad")};
+                     "rowwise_adagrad"),
+          usual_fact("iterations", integer_form(1, kMostIterations), "muon: of Newton-Schulz",
+                     Muon{}.iterations),
+          usual_fact("shards", choice_form(muon_shards_names()),
+                     "muon: matrices cut by tensor ranks", "duplicated")};
 }
 
 void read_optimizer(const Value& job, Job& j) {
@@ -162,6 +171,9 @@ void read_optimizer(const Value& job, Job& j) {
           "sgd, adam or adagrad: rowwise_adagrad keeps one number per embedding row and needs a "
           "table; for tables alone write {\"dense\": \"sgd\", \"embedding\": \"rowwise_adagrad\"}");
     }
+    if (o.is("muon") && !transformer) {
+      o.fail("sgd, adam or adagrad: muon is for matrices of a transformer's layers");
+    }
     return o.is("adamw") ? OptimizerKind::kAdam : o.choice(optimizer_names());  // decay is free
   };
   if (!v->is_object()) {
@@ -173,8 +185,19 @@ void read_optimizer(const Value& job, Job& j) {
   if (const auto o = v->find("dense")) {
     j.dense_optimizer = dense(*o);
   }
+  for (const char* key : {"iterations", "shards"}) {
+    if (const auto o = v->find(key); o && !j.orthogonalises()) {
+      o->reject("is of muon; set dense to muon, or leave it out");
+    }
+  }
+  if (const auto o = v->find("iterations")) {
+    j.muon.iterations = o->integer(1, kMostIterations);
+  }
+  if (const auto o = v->find("shards")) {
+    j.muon.shards = o->choice(muon_shards_names());
+  }
   if (const auto o = v->find("embedding")) {
-    j.embedding_optimizer = o->choice(optimizer_names());
+    j.embedding_optimizer = o->choice(optimizers_but(OptimizerKind::kMuon));
   } else if (transformer) {
     j.embedding_optimizer = j.dense_optimizer;
   }
@@ -217,6 +240,11 @@ void read_phase(const Value& v, Job& j, const Reading&) {
     return;
   }
   j.phase = v.choice(phase_names());
+  auto& model = std::get<TransformerWorkload>(j.workload.model);
+  if (j.phase != JobPhase::kTrain && model.sparse) {
+    model.sparse.reset();
+    model.approximated.push_back("sparse attention (every query sees all keys: slower)");
+  }
 }
 
 void read_cached(const Value& v, Job& j, const Reading&) {
@@ -253,6 +281,12 @@ OrderedJson calibration_json(const Job& job, const Writing&) {
 
 OrderedJson optimizer_json(const Job& job, const Writing&) {
   const std::string dense = name_in(optimizer_names(), job.dense_optimizer);
+  if (job.orthogonalises() &&
+      (job.muon.iterations != Muon{}.iterations || job.muon.shards != Muon{}.shards)) {
+    return {{"dense", dense},
+            {"iterations", job.muon.iterations},
+            {"shards", name_in(muon_shards_names(), job.muon.shards)}};
+  }
   if (is_transformer(job)) {
     return dense;
   }

@@ -117,6 +117,17 @@ const Keys<LatentAttention>& latent_keys() {
   return keys;
 }
 
+const Keys<SparseAttention>& sparse_keys() {
+  using A = SparseAttention;
+  static const Keys<A> keys{
+      integer_key("top_k", &A::top_k, 1, 1 << 26, "keys a query sees").needed("keys of a query"),
+      integer_key("index_heads", &A::index_heads, 1, 1 << 16, "heads that score keys")
+          .needed("heads of the indexer"),
+      integer_key("index_head_dim", &A::index_head_dim, 1, 1 << 16, "their width")
+          .needed("the width of the indexer's heads")};
+  return keys;
+}
+
 /// The table of a transformer; of keys that depend on one another the reader follows.
 const Keys<TransformerWorkload>& transformer_keys() {
   using T = TransformerWorkload;
@@ -172,6 +183,12 @@ const Keys<TransformerWorkload>& transformer_keys() {
                      [](const T& t, W) {
                        return t.mla ? write_keys(latent_keys(), *t.mla, {}) : OrderedJson();
                      }),
+        known_key<T>("sparse", object_form(facts_of(sparse_keys())),
+                     "with mla: an indexer chooses keys",
+                     [](const T& t, W) {
+                       return t.sparse ? write_keys(sparse_keys(), *t.sparse, {}) : OrderedJson();
+                     })
+            .written_after("moe"),
         custom_key<T>(
             "approximated", list_form(text_form("a phrase")),
             "what the description leaves out; predictions repeat it",
@@ -200,6 +217,14 @@ void read_heads(const Value& v, TransformerWorkload& w) {
         k->reject(fmt::format("found {}: latent attention takes its widths from mla; remove it",
                               shown(k->json())));
       }
+    }
+  }
+  if (const auto sparse = v.find("sparse")) {
+    read_keys(*sparse, sparse_keys(), w.sparse.emplace(), {});
+    if (!w.mla || w.mla->q_rank == 0) {
+      sparse->reject(
+          "found without compressed queries, which its indexer reads; give mla with a "
+          "q_rank");
     }
   }
   if (const auto kv = v.find("kv_heads")) {

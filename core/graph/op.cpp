@@ -33,6 +33,8 @@ std::string_view name_of(OptimizerKind kind) {
       return "rowwise_adagrad";
     case OptimizerKind::kAdagrad:
       return "adagrad";
+    case OptimizerKind::kMuon:
+      return "muon";
   }
   return "unknown";
 }

@@ -58,6 +58,7 @@ enum class OpKind : std::uint8_t {
   kNormBackward,            ///< {rows, width}
   kRopeForward,             ///< {tokens, heads, head_dim, rotated width}: rotary positions in place
   kRopeBackward,            ///< same shape
+  kSelectKeys,              ///< {queries, keys, chosen}: scores (fp32) -> the highest of each row
   kAdd,                     ///< {rows, width}: y = a + b
   kCopyColumns,  ///< {rows, width}: assembles or splits column blocks of row-major matrices;
                  ///< accumulate adds to the outputs
@@ -101,7 +102,9 @@ enum class OpKind : std::uint8_t {
   kConvolutionInputGradient,   ///< {positions out, channels in * kernel, channels out, 1}
   kConvolutionWeightGradient,  ///< {channels in * kernel, channels out, positions out, 1}
   kOptimizer,                  ///< {elements}
-  kLoadBatch,  ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
+  kOrthogonalize,  ///< {sides of the squares, other sides, matrices, iterations, first column}: the
+                   ///< matrices, one below the other in columns of x, in place
+  kLoadBatch,      ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
   // Traces of other programs.
   kRecorded,  ///< {}: a kernel, copy or host call known by name and time only
   // Collectives: {elements} per the NCCL convention of each (docs/architecture.md).

@@ -80,7 +80,7 @@ struct CodeReader {
   void operator()(GemmAttributes& a) const { variant(a.epilogue, Epilogue::kGeluBackwardSums); }
   void operator()(AttentionAttributes& a) const { a.dropout = below(code, 2) != 0; }
   void operator()(EmbeddingAttributes& a) const {
-    variant(a.optimizer, OptimizerKind::kAdagrad);
+    variant(a.optimizer, OptimizerKind::kMuon);
     a.order = static_cast<std::int32_t>(below(sizes[kLookupOrder], std::int64_t{1} << 31));
     sizes[kLookupOrder] = 0;
     route(kLookupRoute, a.route);
@@ -97,7 +97,7 @@ struct CodeReader {
   void operator()(NormAttributes& a) const { variant(a.norm, Norm::kRmsNorm); }
   void operator()(ScanAttributes& a) const { variant(a.rule, ScanRule::kDeltaByColumn); }
   void operator()(DispatchAttributes& a) const { variant(a.way, CopyWay::kBack); }
-  void operator()(OptimizerAttributes& a) const { variant(a.kind, OptimizerKind::kAdagrad); }
+  void operator()(OptimizerAttributes& a) const { variant(a.kind, OptimizerKind::kMuon); }
   void operator()(CollectiveAttributes& a) const {
     if (kind == OpKind::kAllReduce) {
       variant(a.reduction, Reduction::kMax);

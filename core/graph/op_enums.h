@@ -58,7 +58,9 @@ constexpr bool is_gated(Activation a) {
 enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
 /// Direction of exchanges and sorts of copies: to their experts, or back to their tokens.
 enum class CopyWay : std::uint8_t { kThere, kBack };
-enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
+/// kMuon: of matrices alone, two ops around an orthogonalisation; one with a state takes it in, one
+/// without takes the step.
+enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad, kMuon };
 /// Rule by which the state of a scan takes in a token.
 enum class ScanRule : std::uint8_t {
   kDecay,         ///< decays and adds

@@ -17,8 +17,8 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
     return BrokenRule{"workload.parallel_block",
                       "Megatron-LM has no argument for blocks side by side; use false"};
   }
-  if (job.dense_optimizer != OptimizerKind::kAdam && job.dense_optimizer != OptimizerKind::kSgd) {
-    return BrokenRule{"optimizer", "Megatron-LM has adam and sgd; use one of them"};
+  if (job.dense_optimizer == OptimizerKind::kAdagrad) {
+    return BrokenRule{"optimizer", "Megatron-LM has adam, sgd and muon; use one of them"};
   }
   if (p.pipeline > 1 && p.schedule != ScheduleKind::kOneFOneB) {
     return BrokenRule{"parallel.schedule", "Megatron-LM runs 1f1b; use that"};
@@ -88,6 +88,9 @@ Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
   if (p.tensor > 1 && !p.sequence_parallel) {
     return BrokenRule{"parallel.sequence_parallel",
                       "torchtitan's tensor ranks split the sequence between blocks; use true"};
+  }
+  if (job.orthogonalises()) {
+    return BrokenRule{"optimizer", "torchtitan has no muon; use adam"};
   }
   if (p.pipeline > 1 && splits_weights(p.schedule)) {
     return BrokenRule{"parallel.schedule",

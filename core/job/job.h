@@ -77,6 +77,20 @@ struct Loss {
   std::int64_t chunks = 1;
 };
 
+/// How Muon orthogonalises a matrix whose parts tensor ranks hold. Source: Megatron-LM's
+/// --muon-tp-mode.
+enum class MuonShards : std::uint8_t {
+  kDuplicated,   ///< all gather it and do all
+  kDistributed,  ///< each iterates on its part; the squares are summed over the ranks
+  kBlockwise,    ///< each part is a matrix of its own: another rule, no exchange
+  kLayerSharded  ///< each whole matrix on one of them, there and back by one all-to-all each
+};
+std::string_view name_of(MuonShards shards);
+struct Muon {
+  std::int64_t iterations = 5;  ///< of Newton-Schulz
+  MuonShards shards = MuonShards::kDuplicated;
+};
+
 /// Low-rank adapters on frozen matrices: y = x W + alpha / rank * (x A) B (Hu et
 /// al., arXiv 2106.09685). Weights of the model have no gradient and no optimizer state.
 struct Lora {
@@ -262,6 +276,8 @@ struct Job {
   std::int64_t sync_interval = 1;
   OptimizerKind dense_optimizer = OptimizerKind::kAdam;
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
+  Muon muon;  ///< where `dense_optimizer` is: of matrices of layers; all else has Adam
+  [[nodiscard]] bool orthogonalises() const { return dense_optimizer == OptimizerKind::kMuon; }
   bool flash_attention = true;
   Graphs graphs = Graphs::kNone;
   Offload offload;

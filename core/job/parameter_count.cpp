@@ -24,7 +24,11 @@ std::int64_t attention(const TransformerWorkload& m) {
     const std::int64_t queries = m.heads * a.query_dim();
     const std::int64_t query =
         a.q_rank > 0 ? m.hidden * a.q_rank + a.q_rank + a.q_rank * queries : m.hidden * queries;
-    return query + m.hidden * (a.kv_rank + a.rope_dim) + a.kv_rank +
+    const std::int64_t index =
+        m.sparse ? a.q_rank * m.sparse->index_heads * m.sparse->index_head_dim +
+                       m.hidden * (m.sparse->index_head_dim + m.sparse->index_heads)
+                 : 0;
+    return query + index + m.hidden * (a.kv_rank + a.rope_dim) + a.kv_rank +
            a.kv_rank * m.heads * (a.nope_dim + a.v_dim) + m.heads * a.v_dim * m.hidden;
   }
   const std::int64_t qkv = m.query_width() + 2 * m.kv_width();

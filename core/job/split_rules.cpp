@@ -43,6 +43,15 @@ Broken layers(const Job& job, const TransformerWorkload& w) {
                       "a gate of attention is modelled in training without adapters, whole "
                       "sequences on a rank; use train, parallel.context 1 and no lora"};
   }
+  if (w.sparse && (job.parallel.context > 1 || job.lora || job.sequence_lengths || w.window > 0 ||
+                   !job.flash_attention)) {
+    return BrokenRule{
+        "workload.sparse",
+        "sparse attention is modelled of whole sequences of one document on a rank, "
+        "by a fused kernel in all layers; use parallel.context 1 and attention flash, "
+        "without lora, sequence_lengths and window, or leave it out: then every query "
+        "sees all keys"};
+  }
   if (w.parallel_block && (w.moe || w.mla)) {
     return BrokenRule{"workload.parallel_block",
                       "a parallel block has one dense feed-forward block and multi-head or grouped "

@@ -176,11 +176,40 @@ Broken offload(const Job& job, const TransformerWorkload&) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 6> kTrainingRules{adapters, loss,        lengths,
-                                                        modules,  kept_values, offload};
+/// Whole matrices: Megatron-LM's layer-wise optimizer spreads them over data ranks, no part of one.
+Broken muon(const Job& job, const TransformerWorkload&) {
+  if (!job.orthogonalises() || job.phase != JobPhase::kTrain) {
+    return std::nullopt;
+  }
+  if (exchanged_zero(job.parallel) >= 2) {
+    return BrokenRule{
+        "parallel.zero",
+        fmt::format("found {}, but muon works on whole matrices, which zero 1 spreads "
+                    "over data ranks; use 0 or 1",
+                    job.parallel.zero)};
+  }
+  if (job.offload.optimizer) {
+    return BrokenRule{"offload.optimizer",
+                      "muon's products are modelled on the device; leave it out"};
+  }
+  return std::nullopt;
+}
+
+constexpr std::array<TransformerRule, 7> kTrainingRules{adapters,    loss,    lengths, modules,
+                                                        kept_values, offload, muon};
 
 }  // namespace
 
 std::span<const TransformerRule> training_rules() { return kTrainingRules; }
 
 }  // namespace stepcast::internal
+
+namespace stepcast {
+
+std::string_view name_of(MuonShards shards) {
+  constexpr std::array<std::string_view, 4> kNames{"duplicated", "distributed", "blockwise",
+                                                   "layer_sharded"};
+  return kNames.at(static_cast<std::size_t>(shards));
+}
+
+}  // namespace stepcast

@@ -53,6 +53,16 @@ struct LatentAttention {
   [[nodiscard]] std::int64_t query_dim() const { return nope_dim + rope_dim; }
 };
 
+/// Sparse attention (DeepSeek-V3.2, arXiv 2512.02556, section 2.1): an indexer scores all keys
+/// before a query with heads of its own, and the query attends to those that score highest. Latent
+/// vectors are then the keys and values of all heads. Sequences of `top_k` tokens at most have
+/// dense attention.
+struct SparseAttention {
+  std::int64_t top_k = 0;           ///< keys a query sees, itself included
+  std::int64_t index_heads = 0;     ///< of the indexer
+  std::int64_t index_head_dim = 0;  ///< and its keys, which these heads share
+};
+
 /// Part of a layer that mixes the tokens of a sequence.
 enum class MixerKind : std::uint8_t {
   kNone,
@@ -134,7 +144,12 @@ struct TransformerWorkload {
   /// Attention's output is multiplied by a gate, a projection of its input (Qwen3-Next).
   bool output_gate = false;
   bool parallel_block = false;  ///< attention and feed-forward block read one norm, side by side
-  std::optional<LatentAttention> mla;  ///< then kv_heads and head_dim say nothing
+  std::optional<LatentAttention> mla;     ///< then kv_heads and head_dim say nothing
+  std::optional<SparseAttention> sparse;  ///< with mla
+  /// True if queries of so long a sequence see a part of the keys before them.
+  [[nodiscard]] bool sparse_over(std::int64_t tokens) const {
+    return sparse && tokens > sparse->top_k;
+  }
   std::optional<MixtureOfExperts> moe;
   /// Features of the model it was made from that this description leaves out or simplifies, each as
   /// a phrase: "multi-token prediction (left out)". Predictions repeat them as warnings.

@@ -189,6 +189,9 @@ std::string torchtitan_config(const Job& job) {
   if (job.system.framework.fp8_attention) {
     line("# formats.attention: torchtitan has no attention in fp8");
   }
+  if (job.orthogonalises()) {
+    line("# optimizer: torchtitan has no muon");
+  }
   add_titan_model(job, t);
   if (job.formats.compute == Format::kFp8) {
     line("converters = [\"float8\"]");
@@ -234,6 +237,9 @@ std::string deepspeed_config(const Job& job) {
   entry("train_micro_batch_size_per_gpu", job.batch.micro);
   entry("gradient_accumulation_steps", job.microbatches());
   const bool wide = full_precision(job.formats.compute);
+  if (job.orthogonalises()) {
+    entry("optimizer", "{\"type\": \"Muon\"}");
+  }
   if (!wide) {
     entry(job.formats.compute == Format::kFp16 ? "fp16" : "bf16", "{\"enabled\": true}");
   }
@@ -336,6 +342,9 @@ std::string nemo_config(const Job& job) {
   }
   if (job.system.framework.fp8_attention) {
     y.entry(2, "fp8_dot_product_attention", "true");
+  }
+  if (job.orthogonalises()) {
+    y.line(0, "# optimizer: muon, by a MegatronMuonOptimizer of your own");
   }
   y.line(0, "data:");
   y.entry(1, "micro_batch_size", job.batch.micro);

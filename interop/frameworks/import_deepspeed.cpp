@@ -88,6 +88,12 @@ void read_deepspeed(TrainingFile& f, Json& job) {
   const std::string optimizer = f.word({"optimizer.type"}, "Adam");
   if (optimizer == "SGD") {
     job["optimizer"] = "sgd";
+  } else if (optimizer == "Muon") {
+    job["optimizer"] = "muon";
+    if (stage >= 2 && job["parallel"].value("pipeline", 1) == 1) {
+      f.approximate("Muon on shards of gradients (as ZeRO 1: more memory)");
+      job["parallel"]["zero"] = 1;
+    }
   } else if (optimizer.find("Adam") == std::string::npos ||
              optimizer.find("One") != std::string::npos) {  // OneBitAdam, ZeroOneAdam
     f.approximate(fmt::format("optimizer {} (as Adam)", optimizer.substr(0, 40)));

@@ -141,8 +141,8 @@ class NemoArguments {
 
  private:
   void take(const std::string& name, const Value& value) {
-    const bool hybrid = leaves_.contains("hybrid_override_pattern") ||
-                        leaves_.contains("hybrid_layer_pattern");
+    const bool hybrid =
+        leaves_.contains("hybrid_override_pattern") || leaves_.contains("hybrid_layer_pattern");
     if (name.starts_with("mamba_") && !hybrid) {
       return;  // defaults of a model without such layers
     }
@@ -216,6 +216,12 @@ class NemoArguments {
     }
     if (word("name").find("distributed_fused_adam") != std::string::npos) {
       text_ += "--use-distributed-optimizer ";
+    }
+    if (const std::string optimizer = word("optimizer"); optimizer.ends_with("muon")) {
+      text_ += fmt::format("--optimizer {} ", optimizer);
+    }
+    if (const std::string mode = word("muon_tp_mode"); !mode.empty()) {
+      text_ += fmt::format("--muon-tp-mode {} ", mode);
     }
     const bool whole = is("use_megatron_fsdp", true) || is("use_custom_fsdp", true);
     if (const std::string sharding = word("data_parallel_sharding_strategy");

@@ -52,6 +52,11 @@ void read_heads(ConfigReader& r, Json& w) {
                 {"nope_dim", r.integer({"qk_nope_head_dim"})},
                 {"v_dim", r.integer({"v_head_dim"})}};
     r.find({"num_key_value_heads", "head_dim"});
+    if (r.find("index_topk") && w["mla"]["q_rank"] > 0) {
+      w["sparse"] = {{"top_k", r.integer({"index_topk"})},
+                     {"index_heads", r.integer({"index_n_heads"})},
+                     {"index_head_dim", r.integer({"index_head_dim"})}};
+    }
     return;
   }
   if (const auto kv = r.find({"num_key_value_heads", "num_kv_heads"})) {
@@ -125,7 +130,8 @@ std::int64_t lfm_width(ConfigReader& r, std::int64_t given) {
 std::int64_t width_of(ConfigReader& r, const ModelClass& c, std::int64_t hidden) {
   const auto block = r.find("block_ff_dim");
   if (r.flag_or("block_auto_adjust_ff_dim", block.has_value())) {
-    return lfm_width(r, block ? block->integer(1, kLargestCount) : r.integer({"intermediate_size"}));
+    return lfm_width(r,
+                     block ? block->integer(1, kLargestCount) : r.integer({"intermediate_size"}));
   }
   const bool experts = r.integer_or({"num_local_experts", "num_experts"}, 0) > 0;
   const auto only = r.find("shared_intermediate_size");  // Granite without experts
@@ -154,10 +160,6 @@ void note_additions(ConfigReader& r, const ModelClass& c) {
   }
   if (c.left_out != nullptr) {
     r.approximate(fmt::format("{} (left out)", c.left_out));
-  }
-  if (r.find({"index_topk", "index_head_dim", "index_n_heads"}) &&
-      !r.value().json().contains("layer_types")) {
-    r.approximate("sparse attention (every query sees all keys: slower)");
   }
   if (r.integer_or({"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}, 0) >
       0) {

@@ -70,7 +70,7 @@ void read_types(ConfigReader& r, const Value& v, Layers& layers) {
       layers[i].mixer = kind->second;
     }
   }
-  if (sparse) {
+  if (sparse && !r.value().json().contains("index_topk")) {
     r.approximate("sparse attention (every query sees all keys: slower)");
   }
 }

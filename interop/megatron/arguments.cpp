@@ -56,6 +56,12 @@ void add_model(const Job& job, std::vector<std::string>& a) {
     number("qk-pos-emb-head-dim", m.mla->rope_dim);
     number("qk-head-dim", m.mla->nope_dim);
     number("v-head-dim", m.mla->v_dim);
+    if (m.sparse) {
+      a.emplace_back("--experimental-attention-variant dsa");
+      number("dsa-indexer-n-heads", m.sparse->index_heads);
+      number("dsa-indexer-head-dim", m.sparse->index_head_dim);
+      number("dsa-indexer-topk", m.sparse->top_k);
+    }
   } else if (m.kv_heads != m.heads) {
     a.emplace_back("--group-query-attention");
     number("num-query-groups", m.kv_heads);
@@ -352,6 +358,12 @@ void add_formats(const Job& job, MegatronArguments& out) {
   if (job.dense_optimizer == OptimizerKind::kSgd) {
     a.emplace_back("--optimizer sgd");
     a.emplace_back("--sgd-momentum 0");
+  } else if (job.orthogonalises()) {
+    a.emplace_back("--optimizer muon");
+    a.push_back(fmt::format("--muon-tp-mode {}", name_of(job.muon.shards)));
+    if (job.muon.iterations != Muon{}.iterations) {
+      a.push_back(fmt::format("--muon-num-ns-steps {}", job.muon.iterations));
+    }
   } else if (job.dense_optimizer != OptimizerKind::kAdam) {
     out.remarks.push_back(
         fmt::format("optimizer: Megatron-LM has no {}", name_of(job.dense_optimizer)));

@@ -147,7 +147,7 @@ Json recompute_of(Arguments& a) {
 }
 
 int zero_stage(Arguments& a) {
-  const bool sharded = a.has("use-distributed-optimizer");
+  const bool sharded = a.has("use-distributed-optimizer") || a.text("optimizer") == "dist_muon";
   if (a.has("use-torch-fsdp2")) {
     return 3;
   }

@@ -81,11 +81,11 @@ void read_megatron_step(Arguments& a, Json& job, Json& workload) {
     }
   }
   job["optimizer"] = a.choice<const char*>(
-      "optimizer", {{"adam", "adam"}, {"sgd", "sgd"}, {"muon", "adam"}, {"dist_muon", "adam"}});
-  if (a.text("optimizer").ends_with("muon")) {
-    a.approximate(
-        "Muon as Adam (its states are 4 B of every weight of a matrix smaller; its products are "
-        "left out)");
+      "optimizer", {{"adam", "adam"}, {"sgd", "sgd"}, {"muon", "muon"}, {"dist_muon", "muon"}});
+  if (job["optimizer"] == "muon") {
+    job["optimizer"] = {{"dense", "muon"},
+                        {"iterations", a.size("muon-num-ns-steps").value_or(Muon{}.iterations)},
+                        {"shards", a.has("muon-tp-mode") ? a.text("muon-tp-mode") : "duplicated"}};
   }
   if (job["optimizer"] == "sgd") {
     const std::string momentum = a.text("sgd-momentum");

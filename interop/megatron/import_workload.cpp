@@ -253,6 +253,11 @@ Json megatron_workload(Arguments& a) {
                 {"v_dim", a.size("v-head-dim").value_or(128)}};
     a.size("kv-channels");
     a.size("num-query-groups");
+    if (a.text("experimental-attention-variant") == "dsa") {
+      w["sparse"] = {{"top_k", a.required("dsa-indexer-topk", "keys that a query attends to")},
+                     {"index_heads", a.required("dsa-indexer-n-heads", "heads of the indexer")},
+                     {"index_head_dim", a.required("dsa-indexer-head-dim", "their width")}};
+    }
   } else {
     if (const auto groups = a.size("num-query-groups")) {
       w["kv_heads"] = *groups;

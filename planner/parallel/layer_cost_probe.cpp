@@ -97,8 +97,9 @@ bool LayerCostProbe::layers_share_buckets(const ByRole<StateCosts>& states,
 /// gradients are sharded a layer has as many times more.
 bool LayerCostProbe::exchange_settles(const PlanPoint& point,
                                       const ByRole<StateCosts>& states) const {
-  return point.exchanged() < 2 ? !layers_share_buckets(states)
-                               : !least() || !layers_share_buckets(states, least_shards(point));
+  return deals_matrices(point)   ? false
+         : point.exchanged() < 2 ? !layers_share_buckets(states)
+                                 : !least() || !layers_share_buckets(states, least_shards(point));
 }
 
 std::int64_t LayerCostProbe::state_layers(const PlanPoint& point,
@@ -358,7 +359,8 @@ ByRole<StateCosts> LayerCostProbe::states_made(const PlanPoint& point, std::size
   // Overlapped with passes, or in shared buckets, one layer more is no measure of the exchange: it
   // is priced at the numbers of layers that chunks have, or at so many that it goes on alike.
   const std::int64_t most = std::max<std::int64_t>(most_layers(point) - 1, 1);
-  if (overlapped && hidden) {
+  const bool deals = deals_matrices(point);
+  if (overlapped && hidden && !deals) {
     return alike_from(point.exchanged() < 2 ? 1 : std::min(most, kBuffered));
   }
   if (overlapped) {
@@ -369,6 +371,9 @@ ByRole<StateCosts> LayerCostProbe::states_made(const PlanPoint& point, std::size
       return states;
     }
     return settled == most ? states : lines(most);
+  }
+  if (deals) {
+    return lines(most);
   }
   const ByRole<StateCosts> states = alike_from(1);
   return has_copies(point) && layers_share_buckets(states) ? lines(most) : states;
@@ -447,13 +452,14 @@ ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool 
     for (std::size_t role = 0; role < kChunkRoles; ++role) {
       states[role].buffers_in_turn[kind] = alike[role].buffers.base;
     }
-    if (least() && layers_share_buckets(states)) {  // a bucket may have room for one more
+    if (least() && (deals_matrices(point) ||
+                    layers_share_buckets(states))) {  // a bucket may have room for one more
       for (StateCosts& c : states) {
         c.exchange.layer[kind] = c.after_ends.layer[kind] = 0;
       }
     }
   }
-  if (least() || point.exchanged() >= 2 || layers_share_buckets(states)) {
+  if (least() || point.exchanged() >= 2 || deals_matrices(point) || layers_share_buckets(states)) {
     for (StateCosts& c : states) {
       c.transfers = {};
     }

@@ -118,6 +118,8 @@ class LayerCostProbe {
   [[nodiscard]] std::size_t states_like(std::size_t kind) const;
   /// True if layers differ in their parameters.
   [[nodiscard]] bool unlike_states() const;
+  /// True if ranks have whole matrices each: what the fullest holds is no sum over layers.
+  [[nodiscard]] bool deals_matrices(const PlanPoint& point) const;
   [[nodiscard]] bool context_apart(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint pass_point(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;

@@ -34,9 +34,15 @@ bool LayerCostProbe::has_copies(const PlanPoint& point) const {
   return point.tensor > split.ranks * split.tensor;
 }
 
+bool LayerCostProbe::deals_matrices(const PlanPoint& point) const {
+  const bool over_tensor = point.tensor > 1 && job_.muon.shards == MuonShards::kLayerSharded;
+  return job_.orthogonalises() && (over_tensor || (point.exchanged() > 0 && has_copies(point)));
+}
+
 bool LayerCostProbe::states_use_chunks(const PlanPoint& point,
                                        const ByRole<StateCosts>& states) const {
-  return point.virtual_stages > 1 && point.replicas() > 1 && layers_share_buckets(states);
+  return point.virtual_stages > 1 &&
+         (deals_matrices(point) || (point.replicas() > 1 && layers_share_buckets(states)));
 }
 
 LayerCostProbe::Placement LayerCostProbe::placement(const PlanPoint& point) const {

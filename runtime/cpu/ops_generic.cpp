@@ -8,6 +8,7 @@
 #include "runtime/cpu/kernels/data_movement.h"
 #include "runtime/cpu/kernels/elementwise.h"
 #include "runtime/cpu/kernels/gemm.h"
+#include "runtime/cpu/kernels/muon.h"
 #include "runtime/cpu/kernels/optimizer.h"
 #include "runtime/cpu/op_context.h"
 #include "runtime/op_operands.h"
@@ -216,7 +217,9 @@ void optimizer(OpContext& c) {
     const Matrix weight = c.tensor(u.weight);
     float* first = u.states > 0 ? c.tensor(u.first).data : nullptr;
     float* second = u.states > 1 ? c.tensor(u.second).data : nullptr;
-    if (settings.kind == OptimizerKind::kRowwiseAdagrad) {
+    if (settings.kind == OptimizerKind::kMuon && first != nullptr) {
+      kernels::muon_momentum(gradient.data, first, weight.elements());
+    } else if (settings.kind == OptimizerKind::kRowwiseAdagrad) {
       for (std::int64_t i = 0; i < weight.rows; ++i) {
         kernels::optimizer_update(settings, gradient.data + i * weight.columns,
                                   weight.data + i * weight.columns, first + i, nullptr,
@@ -235,6 +238,18 @@ void optimizer(OpContext& c) {
       kernels::optimizer_update(settings, gradient.data, weight.data, first, second,
                                 weight.elements());
     }
+  }
+}
+
+void orthogonalize(OpContext& c) {
+  const Matrix x = c.output(0);
+  const std::int64_t matrices = c.op.shape[2];
+  const std::int64_t rows = x.rows / matrices;
+  const std::int64_t columns = rows == c.op.shape[0] ? c.op.shape[1] : c.op.shape[0];
+  for (std::int64_t i = 0; i < matrices; ++i) {
+    kernels::orthogonalize(
+        {x.data + i * rows * x.columns + c.op.shape[4], rows, columns, x.columns}, c.op.shape[3],
+        c.output(1).data, c.output(2).data);
   }
 }
 
@@ -268,7 +283,7 @@ void load_batch(OpContext& c) {
 
 OpFamily generic_ops() {
   return {
-      {STEPCAST_GENERIC_OPS(STEPCAST_OP)},
+      {STEPCAST_GENERIC_OPS(STEPCAST_OP) STEPCAST_CPU_OPS(STEPCAST_OP)},
       [](const ExecutionGraph&, const Program& program, std::int32_t) -> std::unique_ptr<OpState> {
         return std::make_unique<GenericState>(program.ops.size());
       }};

@@ -14,6 +14,7 @@
 #include "core/clearly_less.h"
 #include "core/error.h"
 #include "core/formats.h"
+#include "core/graph/optimizer_state.h"
 #include "core/job/job_rules.h"
 #include "core/job/parameter_count.h"
 #include "planner/parallel/parallel_space.h"
@@ -34,8 +35,8 @@ std::int64_t expert_parameters(const TransformerWorkload& model) {
   // All experts less those a token passes, of which one sees so many.
   const double idle = static_cast<double>(transformer_parameters(model, 1) -
                                           transformer_active_parameters(model, 1));
-  const double share = 1 - static_cast<double>(model.moe->per_token) /
-                               static_cast<double>(model.moe->experts);
+  const double share =
+      1 - static_cast<double>(model.moe->per_token) / static_cast<double>(model.moe->experts);
   return share > 0 ? static_cast<std::int64_t>(idle / share) : 0;
 }
 
@@ -64,8 +65,8 @@ StateBytes state_bytes_of(const Job& job) {
   if (job.lora) {
     return {weight, 0, 0};
   }
-  const bool adam = job.dense_optimizer == OptimizerKind::kAdam;
-  const double moments = adam ? 2 * bits_per_element(job.formats.moments) / 8 : 0;
+  const double moments =
+      optimizer_states(job.dense_optimizer) * bits_per_element(job.formats.moments) / 8;
   const auto master = master_copy(job.formats, job.formats.compute);
   return {weight, bits_per_element(job.formats.gradient) / 8,
           moments + (master ? bits_per_element(*master) / 8 : 0)};
@@ -167,8 +168,8 @@ std::optional<Recipe> RecipeSearch::fitted(Point point, const std::optional<Reci
   const auto most = static_cast<std::int32_t>((layers + point.pipeline - 1) / point.pipeline);
   some.recompute = RecomputeKind::kFirstLayers;
   const double share = (none->bytes - capacity_) / (none->bytes - full->bytes);
-  if (rival && !clearly_less(none->seconds + share * (full->seconds - none->seconds),
-                             rival->seconds)) {
+  if (rival &&
+      !clearly_less(none->seconds + share * (full->seconds - none->seconds), rival->seconds)) {
     return full;  // not worth what it takes to find out
   }
   auto k = static_cast<std::int32_t>(std::ceil(share * most));

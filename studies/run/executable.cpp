@@ -292,6 +292,13 @@ constexpr PredictedOnly kPredictedOnly[]{
        return when(transformer(j) != nullptr && !full_precision(j.formats.compute) &&
                    j.formats.master != Format::kFp32);
      }},
+    {"optimizer.shards", "muon over ranks that share matrices", false, false,
+     "set it to blockwise, and parallel.zero to 0",
+     [](const Job& j) {
+       return when(j.orthogonalises() && ((j.parallel.zero > 0 && j.parallel.data * j.parallel.context > 1) ||
+                                          (j.parallel.tensor > 1 && j.muon.shards != MuonShards::kBlockwise)));
+     }},
+    {"optimizer.dense", "muon", true, false, "use adam", [](const Job& j) { return when(j.orthogonalises()); }},
     {"workload.mla", "multi-head latent attention", false, false, "run a workload without it",
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->mla); }},
     {"attention", "flash attention in fp32 or tf32", true, false, "set it to unfused",

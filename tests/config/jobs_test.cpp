@@ -154,6 +154,20 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   CHECK(dlrm.embedding_optimizer == OptimizerKind::kAdagrad);
   check_round_trip(dlrm);
   CHECK(job(kGpt, {"optimizer=adamw"}).dense_optimizer == OptimizerKind::kAdam);
+  CHECK(job(kGpt, {"optimizer=muon"}).muon.shards == MuonShards::kDuplicated);
+  const Job muon =
+      job(kGpt, {R"(optimizer={"dense": "muon", "iterations": 8, "shards": "blockwise"})"});
+  CHECK(muon.orthogonalises());
+  CHECK(muon.muon.iterations == 8);
+  CHECK(muon.muon.shards == MuonShards::kBlockwise);
+  check_round_trip(muon);
+  const Job sparse = job(R"({"workload": "deepseek-v3.2", "system": "dgx-h100", "devices": 8})",
+                         {"parallel.tensor=8", "parallel.sequence_parallel=true"});
+  REQUIRE(sparse.workload.transformer()->sparse);
+  CHECK(sparse.workload.transformer()->sparse->top_k == 2048);
+  CHECK(sparse.workload.transformer()->sparse_over(2049));
+  CHECK_FALSE(sparse.workload.transformer()->sparse_over(2048));
+  check_round_trip(sparse);
 }
 
 TEST_CASE("a pattern says the kinds of layers in order, over and over", "[config][job][pattern]") {

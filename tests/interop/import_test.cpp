@@ -294,6 +294,11 @@ TEST_CASE("models of 2025 and 2026 have their published parameters", "[config][i
     CHECK(static_cast<double>(transformer_parameters(imported(model.config), 1024)) ==
           Approx(model.parameters).epsilon(0.005));
   }
+  const TransformerWorkload glm = imported(all[1].config);
+  REQUIRE(glm.sparse);
+  CHECK(glm.sparse->top_k == 2048);
+  CHECK(glm.sparse->index_heads == 32);
+  CHECK(glm.sparse->index_head_dim == 128);
   const TransformerWorkload maverick = imported(all.front().config);
   for (std::int64_t layer = 0; layer < 48; ++layer) {  // of two, of four
     CHECK(maverick.has_experts(layer) == (layer % 2 == 1));

@@ -16,10 +16,11 @@ using test::kLibrary;
 TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
           "[interop][megatron]") {
   const std::string more =
-      GENERATE("attention=unfused", "optimizer=sgd", "formats.gradient=bf16",
-               "formats.compute=fp16", "formats.compute=fp8", "parallel.zero=1", "parallel.zero=2",
-               "parallel.zero=3", "parallel.recompute=full", "parallel.context=2",
-               R"(parallel.recompute={"modules": ["layernorm", "mlp"]})",
+      GENERATE("attention=unfused", "optimizer=sgd", "optimizer=muon",
+               R"(optimizer={"dense": "muon", "iterations": 8, "shards": "layer_sharded"})",
+               "formats.gradient=bf16", "formats.compute=fp16", "formats.compute=fp8",
+               "parallel.zero=1", "parallel.zero=2", "parallel.zero=3", "parallel.recompute=full",
+               "parallel.context=2", R"(parallel.recompute={"modules": ["layernorm", "mlp"]})",
                R"(parallel={"tensor": 2, "context": 2, "context_algorithm": "all_to_all"})");
   CAPTURE(more);
   const std::string system = "system=dgx-h100";
@@ -32,6 +33,8 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
       config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kLibrary);
   CHECK(again.flash_attention == job.flash_attention);
   CHECK(again.dense_optimizer == job.dense_optimizer);
+  CHECK(again.muon.shards == job.muon.shards);
+  CHECK(again.muon.iterations == job.muon.iterations);
   CHECK(again.formats.compute == job.formats.compute);
   CHECK(again.formats.gradient == job.formats.gradient);
   CHECK(again.parallel.zero == job.parallel.zero);

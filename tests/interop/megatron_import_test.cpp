@@ -228,7 +228,7 @@ TEST_CASE("what Megatron-LM's options cost and a job cannot say is named", "[con
   CHECK(named("").empty());
   CHECK(named("--seed 3 --log-interval 1 --ckpt-format torch_dist --exp-avg-dtype fp32").empty());
   CHECK_THAT(named("--hidden-dropout 0.1"), has("dropout"));
-  CHECK_THAT(named("--optimizer muon"), has("Muon as Adam"));
+  CHECK(named("--optimizer muon --muon-tp-mode distributed").empty());
   CHECK_THAT(named("--optimizer sgd"), has("SGD's momentum"));
   CHECK(named("--optimizer sgd --sgd-momentum 0.0").empty());
   CHECK_THAT(named("--deterministic-mode"), has("deterministic kernels"));

@@ -208,6 +208,59 @@ TEST_CASE("so it is with predictions of further tokens", "[planner][parallel][fa
   CHECK(applied >= 20);
 }
 
+/// Jobs with a change: how many the closed form claims.
+template <class Change>
+std::pair<int, int> compare_changed(unsigned seed, int wanted, double of_bytes,
+                                    const Change& change) {
+  std::mt19937 rng(seed);
+  int compared = 0;
+  int applied = 0;
+  for (int i = 0; compared < wanted && i < 20 * wanted; ++i) {
+    Job job = random_transformer(rng);
+    change(job, i);
+    const auto point = random_point(job, rng);
+    if (!point) {
+      continue;
+    }
+    INFO("job " << i << ": " << describe(*point) << " of " << job.workload.transformer()->layers
+                << " layers");
+    ++compared;
+    applied += check_against_step(job, *point, of_bytes) ? 1 : 0;
+  }
+  return {compared, applied};
+}
+
+TEST_CASE("so it is with Muon", "[planner][parallel][fast_path][muon]") {
+  const auto [compared, applied] = compare_changed(59, 50, 1e-9, [](Job& job, int i) {
+    job.dense_optimizer = OptimizerKind::kMuon;
+    job.muon.shards = static_cast<MuonShards>(i % 4);
+    if (i % 3 == 0) {
+      MixtureOfExperts& experts = std::get<TransformerWorkload>(job.workload.model).moe.emplace();
+      experts.experts = 8;
+      experts.per_token = 2;
+      experts.ffn_hidden = job.workload.transformer()->hidden;
+    }
+  });
+  CHECK(compared == 50);
+  CHECK(applied >= 25);
+}
+
+TEST_CASE("so it is with sparse attention", "[planner][parallel][fast_path][sparse]") {
+  const auto [compared, applied] = compare_changed(61, 30, 1e-9, [](Job& job, int i) {
+    auto& model = std::get<TransformerWorkload>(job.workload.model);
+    job.flash_attention = true;
+    model.activation = Activation::kSwiGlu;
+    model.kv_heads = model.heads;
+    model.mla =
+        LatentAttention{.q_rank = 512, .kv_rank = 256, .rope_dim = 32, .nope_dim = 64, .v_dim = 64};
+    model.head_dim = model.mla->query_dim();
+    model.sparse =
+        SparseAttention{.top_k = i % 3 == 0 ? 512 : 1536, .index_heads = 16, .index_head_dim = 64};
+  });
+  CHECK(compared == 30);
+  CHECK(applied >= 15);
+}
+
 TEST_CASE("experts that predict further tokens find the algorithm of context ranks",
           "[planner][parallel][mtp]") {
   std::mt19937 rng(54);

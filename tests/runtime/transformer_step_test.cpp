@@ -210,6 +210,25 @@ TEST_CASE("every plan of other layer types has the same loss curve", "[runtime][
   }
 }
 
+TEST_CASE("Muon trains on any split, bit for bit again", "[runtime][transformer][muon]") {
+  Job job = small_job(GENERATE(Activation::kGelu, Activation::kSwiGlu), false);
+  job.dense_optimizer = OptimizerKind::kMuon;
+  const std::vector<double> expected = transformer_loss_curve(job, 4);
+  CHECK(expected == transformer_loss_curve(job, 4));
+  CHECK(expected.back() < expected.front());
+  Job adam = job;
+  adam.dense_optimizer = OptimizerKind::kAdam;
+  CHECK(expected.back() != transformer_loss_curve(adam, 4).back());
+  for (const Plan& p : {plan("data", 1, 1, 2), plan("pipeline", 1, 2, 1)}) {
+    job.parallel = p.parallel;
+    const std::vector<double> losses = transformer_loss_curve(job, 4);
+    for (std::size_t s = 0; s < losses.size(); ++s) {
+      INFO(p.name << ", step " << s);
+      CHECK(losses[s] == Approx(expected[s]).epsilon(1e-4));
+    }
+  }
+}
+
 TEST_CASE("tensor ranks that share key and value heads have the same loss curve",
           "[runtime][transformer]") {
   const Activation activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);

@@ -2,10 +2,12 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "core/graph/optimizer_state.h"
 #include "core/job/job.h"
 #include "workloads/passes/program_editor.h"
 
@@ -16,11 +18,15 @@ namespace stepcast::workloads {
 struct Bucket {
   GradientSum sum = GradientSum::kNone;
   Replicas replicas = Replicas::kData;
+  bool matrices = false;              ///< each is orthogonalised as a whole
+  std::vector<MatrixBlock> dealt;     ///< of them, those of the rank with most to do
+  std::vector<TensorId> gradient_of;  ///< by parameter
   std::vector<const DeclaredParameter*> parameters;
   std::int64_t unit = kHeadUnit;
   Format stored = Format::kBf16;  ///< of its weights
   std::int64_t elements = 0;      ///< with ZeRO padded to a multiple of the shards
   std::int64_t shard = 0;         ///< elements this rank's optimizer works on
+  bool spread = false;            ///< over ranks, which then gather weights
   TensorId weights = 0, gradients = 0;
   TensorId weight_shard = 0, gradient_shard = 0;  ///< the whole without ZeRO
   std::vector<TensorId> states;
@@ -107,9 +113,17 @@ class ParameterBuckets {
 
  private:
   using Group = std::vector<const DeclaredParameter*>;
-  /// Parameters of one bucket are summed alike.
-  using Kind = std::pair<Replicas, GradientSum>;
-  static Kind kind_of(const Group& g) { return {g.front()->replicas, g.front()->sum}; }
+  /// Parameters of one bucket are summed and updated alike.
+  struct Kind {
+    Replicas replicas = Replicas::kData;
+    GradientSum sum = GradientSum::kNone;
+    bool matrices = false;
+    auto operator<=>(const Kind&) const = default;
+  };
+  static Kind kind_of(const DeclaredParameter& p) {
+    return {p.replicas, p.sum, !p.matrices.empty()};
+  }
+  static Kind kind_of(const Group& g) { return kind_of(*g.front()); }
   /// Buffers that units share: (layers or ends, which, kind).
   using SlotKey = std::tuple<bool, std::int64_t, Kind>;
   struct Slot {
@@ -126,7 +140,7 @@ class ParameterBuckets {
   [[nodiscard]] std::vector<SlotKey> slot_keys(const std::vector<Group>& groups) const;
   void open_bucket(const Group& group, const Slot& slot);
   void declare_whole(Bucket& bucket, const Slot& slot);
-  std::vector<Tensor::Source> declare_views(const Bucket& bucket, const Slot& slot);
+  std::vector<Tensor::Source> declare_views(Bucket& bucket, const Slot& slot);
   void add_shards(Bucket& bucket);
   void add_states(Bucket& bucket);
   [[nodiscard]] std::string name_in(const char* what) const;
@@ -134,11 +148,25 @@ class ParameterBuckets {
     return r == Replicas::kData ? holders_.data : holders_.experts;
   }
   [[nodiscard]] bool sharded(Kind kind, int stage) const;
+  /// The rule that updates its elements; Adam where Muon leaves them.
+  [[nodiscard]] OptimizerKind rule_of(const Bucket& bucket) const {
+    return bucket.matrices || !job_.orthogonalises() ? dense_rule(job_.dense_optimizer)
+                                                     : OptimizerKind::kAdam;
+  }
   [[nodiscard]] std::int64_t padded(const Group& group) const;
   [[nodiscard]] const Tensor& weight_of(const DeclaredParameter& p) const {
     return edit_.program().tensors[p.weight];
   }
   [[nodiscard]] std::int64_t microbatches() const { return edit_.program().microbatches; }
+
+  // Whole matrices (orthogonalize.cpp).
+  /// Elements of the rank with most of them, and matrices of the one with most to do.
+  using Deal = std::pair<std::int64_t, std::vector<MatrixBlock>>;
+  [[nodiscard]] Deal deal(const Group& group, std::int64_t ranks) const;
+  void deal_over_tensor(std::span<Bucket> of_chunk);
+  void orthogonalize(const Bucket& bucket);
+  void orthogonalize(const MatrixBlock& block, TensorId in);
+  void exchange_parts(const Bucket& bucket);
 
   // Exchanges (parameter_exchange.cpp).
   [[nodiscard]] bool gathers_ahead() const;
@@ -164,6 +192,8 @@ class ParameterBuckets {
   std::vector<std::int64_t> pass_;                       ///< units of the current pass
   std::vector<std::vector<AsyncHandle>> gather_events_;  ///< by position in `pass_`
   std::size_t next_ = 0;                                 ///< first unit of it not used yet
+  /// Temporaries of orthogonalisations, elements: a gathered matrix, an iterate, a square.
+  std::int64_t whole_ = 0, iterate_ = 0, square_ = 0;
 };
 
 }  // namespace stepcast::workloads

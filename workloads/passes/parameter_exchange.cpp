@@ -23,7 +23,7 @@ bool ParameterBuckets::gathers_first_pass() const {
 }
 
 bool ParameterBuckets::gathers_first_pass(const Bucket& bucket) const {
-  return bucket.gathered || (gathers_ahead() && bucket.shard != bucket.elements);
+  return bucket.gathered || (gathers_ahead() && bucket.spread);
 }
 
 /// One collective; it counts bytes where weights are in several formats.
@@ -186,19 +186,18 @@ void ParameterBuckets::exchange(Bucket& bucket, bool last) {
   if (group.replicas == 1) {
     return;
   }
-  const bool shards = bucket.shard != bucket.elements;
   const bool adds = bucket.scattered && microbatches() > 1;
   OpWriter::Transfer t;
-  t.kind = shards ? OpKind::kReduceScatter : OpKind::kAllReduce;
+  t.kind = bucket.spread ? OpKind::kReduceScatter : OpKind::kAllReduce;
   t.name = "gradients.exchange";
   t.elements = bucket.elements;
   t.in = {bucket.gradients};
   t.out = {adds ? bucket.fresh : bucket.gradient_shard};
-  t.communicator = shards ? group.inside : group.all;
+  t.communicator = bucket.spread ? group.inside : group.all;
   t.format = job_.formats.gradient;
   t.event = bucket.gradients_free;
   writer_.set_phase(Phase::kGradientSync);
-  if (shards) {
+  if (bucket.spread) {
     pass_over_gradients(bucket);
   }
   bucket.synchronised = writer_.transfer(Channel::kData, t);
@@ -214,7 +213,7 @@ void ParameterBuckets::exchange(Bucket& bucket, bool last) {
     bucket.synchronised = writer_.transfer(Channel::kData, sum);
   }
   bucket.exchanged = true;
-  if (shards && group.across >= 0) {
+  if (bucket.spread && group.across >= 0) {
     bucket.exchanged = last || !bucket.scattered;
     if (bucket.exchanged) {
       sum_replicas(bucket);
@@ -291,7 +290,7 @@ AsyncHandle ParameterBuckets::update_on_host(const Bucket& bucket, Bytes touched
 }
 
 void ParameterBuckets::gather_updated(Bucket& bucket, AsyncHandle after) {
-  if (bucket.shard != bucket.elements && !bucket.gathered && bucket.ahead == kNoTransfer) {
+  if (bucket.spread && !bucket.gathered && bucket.ahead == kNoTransfer) {
     gather({&bucket}, after);
   }
 }
@@ -316,6 +315,9 @@ void ParameterBuckets::optimize() {
     const Bytes written(n * (kept + (copy ? weight : 0)));
     if (job_.offload.optimizer) {
       updated = update_on_host(bucket, read + written);
+    } else if (bucket.matrices) {
+      orthogonalize(bucket);
+      gather_updated(bucket, kNoTransfer);
     } else {
       std::vector<TensorId> out{bucket.weight_shard};
       out.insert(out.end(), bucket.states.begin(), bucket.states.end());
@@ -324,7 +326,7 @@ void ParameterBuckets::optimize() {
       update.in({bucket.gradient_shard})
           .out(out)
           .format(Format::kFp32)
-          .attributes(OptimizerAttributes{job_.dense_optimizer});
+          .attributes(OptimizerAttributes{rule_of(bucket)});
       update.work(update.op().flops, read, written);
       gather_updated(bucket, kNoTransfer);
     }

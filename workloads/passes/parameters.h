@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "core/graph/program.h"
 
@@ -28,13 +29,25 @@ enum class Replicas : std::uint8_t { kData, kExperts };
 constexpr std::int64_t kHeadUnit = -1;
 constexpr std::int64_t kEmbeddingUnit = -2;
 
+/// Matrices of a parameter that an optimizer may orthogonalise: `count` of them one below the other
+/// in these columns of it.
+struct MatrixBlock {
+  std::int64_t rows = 0, columns = 0;  ///< of one, on this rank
+  std::int64_t count = 1;
+  std::int64_t first_column = 0;
+  std::int64_t row_ranks = 1, column_ranks = 1;  ///< tensor ranks that each hold such a part
+  [[nodiscard]] std::int64_t elements() const { return rows * columns; }
+  [[nodiscard]] bool cut() const { return row_ranks * column_ranks > 1; }
+};
+
 /// A parameter as a builder declares it: a weight and a gradient, each a tensor of its own.
 struct DeclaredParameter {
   TensorId weight = 0;
   TensorId gradient = kNoGradient;
   GradientSum sum = GradientSum::kNone;
   Replicas replicas = Replicas::kData;
-  std::int64_t unit = kHeadUnit;  ///< used together: what ZeRO 2 and 3 hold at a time
+  std::int64_t unit = kHeadUnit;        ///< used together: what ZeRO 2 and 3 hold at a time
+  std::vector<MatrixBlock> matrices{};  ///< of layers; none of norms, embeddings and heads
 };
 
 /// Ranks that hold the same parameters, and where they meet (-1: one rank only).

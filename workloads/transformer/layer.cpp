@@ -21,7 +21,9 @@ std::uint8_t attention_flags(const Job& job) {
 }
 
 std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
-  const std::int64_t window = shape.model.window_of(layer);
+  // Sparse attention has as many pairs of a query and a key as a window of that size.
+  const std::int64_t window =
+      shape.sparse ? shape.model.sparse->top_k : shape.model.window_of(layer);
   return window > 0 && window < shape.positions ? static_cast<std::int32_t>(window) : 0;
 }
 
@@ -114,6 +116,9 @@ void TransformerStage::attention_tensors(const std::string& at, bool keep, Layer
   if (shape_.model.mla) {
     t.latent = latent_tensors(at, keep);
   }
+  if (shape_.sparse) {
+    index_tensors(at, keep, t.latent);
+  }
 }
 
 void TransformerStage::attention_forward(const LayerTensors& t) {
@@ -122,7 +127,7 @@ void TransformerStage::attention_forward(const LayerTensors& t) {
     cast_attention("layer.attention.dequantise", t.attention, attention_, compute_);
     return;
   }
-  std::vector<TensorId> out{t.attention, job_.flash_attention ? t.log_sum_exp : t.scores};
+  std::vector<TensorId> out{attended(t), job_.flash_attention ? t.log_sum_exp : t.scores};
   out.insert(out.end(), t.dropped_scores.begin(), t.dropped_scores.end());
   attend_within({OpKind::kAttentionForward,
                  shape_.attention_batch,
@@ -131,7 +136,10 @@ void TransformerStage::attention_forward(const LayerTensors& t) {
                  {t.qkv},
                  out},
                 t.window);
-  cast_attention("layer.attention.dequantise", t.attention, attention_, compute_);
+  cast_attention("layer.attention.dequantise", attended(t), attention_, compute_);
+  if (shape_.sparse) {
+    absorbed_output(t, t.latent.attended);
+  }
 }
 
 void TransformerStage::cast_attention(const char* name, TensorId values, Format from, Format to) {

@@ -228,8 +228,9 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
     cast_attention("layer.attention.dequantise_gradient", d_qkv, attention_, compute_);
     return d_qkv;
   }
-  std::vector<TensorId> in{t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores,
-                           d_attention};
+  const TensorId d_core = shape_.sparse ? absorbed_output_backward(t, d_attention) : d_attention;
+  std::vector<TensorId> in{t.qkv, attended(t), job_.flash_attention ? t.log_sum_exp : t.scores,
+                           d_core};
   in.insert(in.end(), t.dropped_scores.begin(), t.dropped_scores.end());
   attend_within({OpKind::kAttentionBackward,
                  shape_.attention_batch,

@@ -47,9 +47,11 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
   const std::int64_t queries = shape_.heads * a.query_dim();
   const std::int64_t keys = shape_.heads * (a.nope_dim + a.v_dim);
   const std::int64_t latent = a.kv_rank + a.rope_dim;
-  const TensorId query = writer_.workspace("latent.queries", n, queries, compute_);
-  const TensorId key_value =
-      shape_.absorbs ? t.cache : writer_.workspace("latent.keys_values", n, keys, compute_);
+  const TensorId query =
+      shape_.sparse ? t.latent.queries : writer_.workspace("latent.queries", n, queries, compute_);
+  const TensorId key_value = shape_.inference && shape_.absorbs
+                                 ? t.cache
+                                 : writer_.workspace("latent.keys_values", n, keys, compute_);
   if (a.q_rank > 0) {
     writer_.product("layer.attention", {{"query_down", a.q_rank}}, [&] {
       gemm({"layer.attention.query_down", shape_.rows, a.q_rank, h, t.norm1,
@@ -68,6 +70,9 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
       gemm({"layer.attention.query_up", n, queries, a.q_rank > 0 ? a.q_rank : h, from.tensor,
             parameter(at + "attention.query_up.weight").weight, query});
     });
+    if (shape_.sparse) {
+      index_forward(at, t, from.tensor);
+    }
   });
   writer_.product("layer.attention", {{"latent_down", latent}}, [&] {
     gemm({"layer.attention.latent_down", shape_.rows, latent, h, t.norm1,
@@ -97,7 +102,7 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
           .out({t.cache});
     }
     if (shape_.absorbs) {
-      absorb_queries(t, query);
+      absorb_queries(t, query, key.tensor);
       return;
     }
     // Keys get the rotary columns that all heads share; queries stay where they are.
@@ -121,15 +126,15 @@ void TransformerStage::gemm_of_heads(const char* name, std::int64_t n, std::int6
 
 /// Keys are never made while decoding: q (W c) = (q W) c, so a head's query is projected onto the
 /// latent vectors that the cache holds.
-void TransformerStage::absorb_queries(const LayerTensors& t, TensorId query) {
+void TransformerStage::absorb_queries(const LayerTensors& t, TensorId query, TensorId key) {
   const LatentAttention& a = *shape_.model.mla;
   const TensorId latent =
       writer_.workspace("latent.absorbed", shape_.tokens, shape_.heads * a.kv_rank, compute_);
   gemm_of_heads("layer.attention.query_absorb", a.kv_rank, a.nope_dim, query, t, latent);
   writer_
-      .compute(OpKind::kCopyColumns, "layer.attention.assemble",
-               {shape_.tokens, shape_.core_queries})
-      .in({latent, query})
+      .compute(OpKind::kCopyColumns, "layer.attention.assemble", {shape_.tokens, shape_.qkv_width})
+      .in(shape_.inference ? std::vector<TensorId>{latent, query}
+                           : std::vector<TensorId>{latent, query, key})
       .out({t.qkv});
 }
 
@@ -176,11 +181,15 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
   const auto& query_up = parameter(at + "attention.query_up.weight");
   const auto& latent_up = parameter(at + "attention.latent_up.weight");
   const auto& latent_down = parameter(at + "attention.latent_down.weight");
-  writer_
-      .compute(OpKind::kCopyColumns, "layer.attention.assemble_gradient",
-               {n, shape_.qkv_width - queries})
-      .in({d_qkv})
-      .out({d_query, d_key_value, d_latent});
+  if (shape_.sparse) {
+    absorbed_queries_backward(t, d_qkv, d_query, d_latent);
+  } else {
+    writer_
+        .compute(OpKind::kCopyColumns, "layer.attention.assemble_gradient",
+                 {n, shape_.qkv_width - queries})
+        .in({d_qkv})
+        .out({d_query, d_key_value, d_latent});
+  }
   writer_
       .compute(OpKind::kRopeBackward, "layer.attention.rope_gradient",
                {n, shape_.heads + 1, a.rope_dim, a.rope_dim})
@@ -199,6 +208,11 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
     writer_.await(x.ready);
     gemm({"layer.attention.query_up_weight_gradient", a.q_rank, queries, n, x.tensor, d_query,
           query_up.gradient, kTransposeA | kAccumulate});
+    if (shape_.sparse) {
+      const Gathered hidden = gathered("layer.attention.gather_index", t.norm1, Rows::kInput);
+      writer_.await(hidden.ready);
+      index_backward(at, t, x.tensor, hidden.tensor);
+    }
     writer_.await(sum.ready);
     norm_backward("layer.attention.query_norm_gradient", at + "attention.query_norm",
                   {sum.tensor, t.latent.query, t.latent.query_statistics, sum.tensor, sum.tensor});
@@ -221,13 +235,17 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
   }
 
   const Gathered x = gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
-  gemm({"layer.attention.latent_up_input_gradient", n, a.kv_rank, keys, d_key_value,
-        latent_up.weight, d_latent, kTransposeB});
+  if (!shape_.sparse) {
+    gemm({"layer.attention.latent_up_input_gradient", n, a.kv_rank, keys, d_key_value,
+          latent_up.weight, d_latent, kTransposeB});
+  }
   const Gathered sum =
       reduced("layer.attention.reduce_latent_gradient", d_latent, "reduced.latent");
   writer_.await(x.ready);
-  gemm({"layer.attention.latent_up_weight_gradient", a.kv_rank, keys, n, x.tensor, d_key_value,
-        latent_up.gradient, kTransposeA | kAccumulate});
+  if (!shape_.sparse) {
+    gemm({"layer.attention.latent_up_weight_gradient", a.kv_rank, keys, n, x.tensor, d_key_value,
+          latent_up.gradient, kTransposeA | kAccumulate});
+  }
   writer_.await(sum.ready);
   norm_backward("layer.attention.latent_norm_gradient", at + "attention.latent_norm",
                 {sum.tensor, t.latent.key, t.latent.key_statistics, sum.tensor, sum.tensor});

@@ -178,6 +178,7 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
     add_latent_parameters(at, specs);
   } else {
     specs.push_back(fused_columns(at + "attention.qkv.weight", h, qkv, in));
+    specs.back().apart = true;
     share_key_value(specs.back());
   }
   if (m.output_gate) {
@@ -225,6 +226,9 @@ void TransformerStage::add_latent_parameters(const std::string& at,
                                   shape_.heads * (a.nope_dim + a.v_dim), scale(a.kv_rank)));
   specs.push_back(constant(latent + "norm.gamma", a.kv_rank, 1, replicated));
   whole(latent + "down.weight", a.kv_rank + a.rope_dim);
+  if (shape_.sparse) {
+    add_index_parameters(at, specs);
+  }
 }
 
 void TransformerStage::add_recurrent_parameters(const std::string& at,
@@ -295,6 +299,7 @@ void TransformerStage::add_expert_parameters(const std::string& at,
   specs.push_back(
       row_parallel(at + "moe.fc2.weight", e.local * e.ffn, in_width, out(m.moe->ffn_hidden)));
   specs.back().replicas = Replicas::kExperts;
+  specs.back().matrices = e.local;
   for (ParameterPiece& p : specs.back().pieces) {
     p.tensor_row_step = columns_step * e.ffn;
     p.row_group = e.ffn;
@@ -303,6 +308,7 @@ void TransformerStage::add_expert_parameters(const std::string& at,
   }
   specs.push_back(fused_columns(at + "moe.fc1.weight", e.local * in_width, fc1(e.ffn), in));
   specs.back().replicas = Replicas::kExperts;
+  specs.back().matrices = e.local;
   for (ParameterPiece& p : specs.back().pieces) {
     p.tensor_column_step *= columns_step;
     p.expert_row_step = e.local * in_width;
@@ -312,6 +318,7 @@ void TransformerStage::add_expert_parameters(const std::string& at,
                    m.moe->experts,
                    {piece(at + "moe.router.weight", m.moe->experts, in)},
                    partial});
+  specs.back().matrices = 1;
   if (has_latent_experts()) {
     add_whole_matrix(at + "moe.latent_up.weight", in_width, h, specs);
     specs.back().sum = partial;

@@ -76,7 +76,8 @@ ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
 /// Widths of latent attention: keys and values for each head, projected up; in decoding one latent
 /// vector for all heads.
 void latent_widths(const LatentAttention& a, JobPhase phase, TransformerShape& s) {
-  s.absorbs = phase == JobPhase::kDecode;
+  s.sparse = s.model.sparse_over(s.positions);
+  s.absorbs = phase == JobPhase::kDecode || s.sparse;
   const std::int64_t latent = a.kv_rank + a.rope_dim;
   const std::int64_t keys = s.absorbs ? latent : a.query_dim();
   const std::int64_t values = s.absorbs ? a.kv_rank : a.v_dim;
@@ -87,7 +88,7 @@ void latent_widths(const LatentAttention& a, JobPhase phase, TransformerShape& s
   s.cache_width = latent;
   s.kv_width = s.absorbs ? latent : s.heads * (keys + values);
   s.query_width = s.heads * a.v_dim;
-  s.qkv_width = s.absorbs ? s.core_queries : s.core_queries + s.kv_width;
+  s.qkv_width = s.core_queries + (phase == JobPhase::kDecode ? 0 : s.kv_width);
 }
 
 }  // namespace

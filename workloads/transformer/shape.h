@@ -96,6 +96,7 @@ struct TransformerShape {
   /// vectors, one key and value for all heads (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
   std::int64_t core_queries = 1, kv_width = 1, core_outputs = 1, cache_width = 1;
   bool absorbs = false;        ///< the core's queries and outputs are latent vectors
+  bool sparse = false;         ///< queries see the keys that score highest
   std::int64_t ffn = 1;        ///< width of the second matrix's input
   std::int64_t fc1_width = 1;  ///< ffn, or 2 ffn with a gate
   std::int64_t vocabulary = 1;

@@ -52,6 +52,9 @@ class TransformerStage {
   struct LatentTensors {
     TensorId query = 0, query_norm = 0, query_statistics = 0;
     TensorId key = 0, key_norm = 0, key_statistics = 0;
+    // Sparse attention: queries before they are projected, the core's outputs, the indexer's
+    // queries, its keys and weights of heads, and the keys it chose.
+    TensorId queries = 0, attended = 0, index_query = 0, index_key = 0, chosen = 0;
   };
   /// Tensors that the backward pass of a mixer with a state reads (recurrent.cpp).
   struct RecurrentTensors {
@@ -225,11 +228,29 @@ class TransformerStage {
   void add_latent_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void latent_forward(const std::string& at, const LayerTensors& t);
   TensorId cached_keys_values(const LayerTensors& t, const SplitAttention& split);
-  void absorb_queries(const LayerTensors& t, TensorId query);
+  void absorb_queries(const LayerTensors& t, TensorId query, TensorId key);
   void absorbed_output(const LayerTensors& t, TensorId attended);
   void gemm_of_heads(const char* name, std::int64_t n, std::int64_t k, TensorId rows,
                      const LayerTensors& t, TensorId out);
   TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
+
+  // Sparse attention (sparse.cpp).
+  void index_tensors(const std::string& at, bool keep, LatentTensors& t);
+  void add_index_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  void index_forward(const std::string& at, const LayerTensors& t, TensorId query_norm);
+  void index_backward(const std::string& at, const LayerTensors& t, TensorId query_norm,
+                      TensorId hidden);
+  void index_product(const char* name, double pairs, double times, std::vector<TensorId> in,
+                     std::vector<TensorId> out);
+  /// Outputs of the attention core.
+  [[nodiscard]] TensorId attended(const LayerTensors& t) const {
+    return shape_.sparse ? t.latent.attended : t.attention;
+  }
+  TensorId absorbed_output_backward(const LayerTensors& t, TensorId d_attention);
+  void gradient_of_heads(const std::string& name, std::int64_t n, std::int64_t k, TensorId rows,
+                         const LayerTensors& t, TensorId d_out, TensorId d_rows);
+  void absorbed_queries_backward(const LayerTensors& t, TensorId d_qkv, TensorId d_query,
+                                 TensorId d_latent);
 
   // Mixers with a state of constant size (recurrent.cpp).
   /// Columns of this rank's part.
@@ -514,11 +535,11 @@ class TransformerStage {
   EndTensors ends_;
   std::vector<Prediction> predictions_;
   FrameworkTraits traits_ = job_.system.framework;
-  Format compute_;    ///< of activations and weights
-  Format products_;   ///< of the layers' matrix products: `compute_` or narrower
-  Format attention_;  ///< of fused attention: `compute_` or narrower
+  Format compute_;     ///< of activations and weights
+  Format products_;    ///< of the layers' matrix products: `compute_` or narrower
+  Format attention_;   ///< of fused attention: `compute_` or narrower
   Format activation_;  ///< of kept inputs of feed-forward activations, likewise
-  Format cached_;     ///< of keys and values that inference keeps
+  Format cached_;      ///< of keys and values that inference keeps
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
   std::int32_t routing_ = -1;  ///< of the layer whose experts are being written

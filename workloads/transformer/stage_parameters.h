@@ -19,7 +19,9 @@ struct ParameterSpec {
   GradientSum sum = GradientSum::kNone;
   Replicas replicas = Replicas::kData;
   std::int64_t unit = kHeadUnit;
-  bool of_product = false;                      ///< read by products in their format
+  bool of_product = false;    ///< read by products in their format
+  std::int64_t matrices = 0;  ///< one below the other; 0: one if it is of a product, else none
+  bool apart = false;         ///< its pieces are matrices of their own
   std::optional<Format> stored = std::nullopt;  ///< else in that of activations
 };
 
@@ -44,6 +46,8 @@ class StageParameters {
   [[nodiscard]] const std::map<std::string, ParameterUse>& uses() const { return uses_; }
 
  private:
+  [[nodiscard]] std::vector<MatrixBlock> matrices_of(const ParameterSpec& spec) const;
+
   OpWriter& writer_;
   const Job& job_;
   std::unordered_map<std::string, ProgramBuilder::Parameter> parameters_;

@@ -29,6 +29,8 @@ void check_plan(const EmbeddingPlan& plan, const LayeredWorkload& workload, cons
 /// for places.
 void check_job(const Job& job, const Value& v);
 
+/// Newton-Schulz iterations of an optimizer step, at most.
+constexpr std::int64_t kMostIterations = 100;
 constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
 
 enum class FileKind { kWorkload, kDevice, kSystem };
@@ -107,6 +109,7 @@ const std::vector<std::pair<std::string, ShardingKind>>& sharding_names();
 const std::vector<std::pair<std::string, Split>>& split_names();
 const std::vector<std::pair<std::string, RowCachePolicy>>& cache_policy_names();
 const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names();
+const std::vector<std::pair<std::string, MuonShards>>& muon_shards_names();
 /// 1f1b over several chunks of layers a stage, as many as there can be where none are given.
 inline constexpr const char* kInterleaved = "interleaved";
 const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names();

@@ -19,6 +19,14 @@ void rope_work(const OpTraits&, Op& op) {
   op.bytes_read = op.bytes_written = Bytes(elements * element_bytes(op));
 }
 
+/// A pass over the scores; a choice is an index of 4 bytes.
+void select_work(const OpTraits&, Op& op) {
+  const double scores = extent(op, 0) * extent(op, 1);
+  op.flops = Flops(scores);
+  op.bytes_read = Bytes(4 * scores);
+  op.bytes_written = Bytes(4 * extent(op, 0) * extent(op, 2));
+}
+
 /// {elements}.
 void flat_work(const OpTraits& traits, Op& op) {
   const double e = element_bytes(op);
@@ -41,6 +49,10 @@ double block_runs(const Op& op) {
 
 std::span<const OpTraits> row_wise_traits() {
   static const std::array rows{
+      OpTraits{.kind = OpKind::kSelectKeys,
+               .name = "select_keys",
+               .kernel = KernelKind::kReduction,
+               .work = select_work},
       OpTraits{.kind = OpKind::kCrossForward,
                .name = "cross_forward",
                .pass = OpPass::kForward,

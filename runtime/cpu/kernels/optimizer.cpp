@@ -43,6 +43,7 @@ void optimizer_update(const OptimizerSettings& settings, const float* gradient, 
   }
   switch (settings.kind) {
     case OptimizerKind::kSgd:
+    case OptimizerKind::kMuon:
       return axpy(-settings.learning_rate, gradient, weights, n);
     case OptimizerKind::kAdagrad:
       return adagrad(settings.learning_rate, settings.epsilon, gradient, weights, first, n);

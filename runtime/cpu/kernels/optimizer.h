@@ -11,7 +11,7 @@ using runtime::OptimizerSettings;
 /// One update of n contiguous weights from their gradient. State arrays of n floats: SGD none,
 /// Adagrad `first` (sum of squares), Adam `first` and `second` (moments). kRowwiseAdagrad on a flat
 /// array is Adagrad with one row: `first` is a single float.
-///   SGD      w -= lr g
+///   SGD      w -= lr g; Muon too, whose g is orthogonalised (muon.h)
 ///   Adagrad  s += g^2;  w -= lr g / (sqrt(s) + epsilon)
 ///   Adam     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr m' / (sqrt(v') + epsilon)
 /// m' and v' are bias-corrected.

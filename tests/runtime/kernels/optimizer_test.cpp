@@ -1,5 +1,7 @@
 #include "runtime/cpu/kernels/optimizer.h"
 
+#include "runtime/cpu/kernels/muon.h"
+
 #include "tests/runtime/kernels/gradient_check.h"
 
 namespace stepcast::runtime::kernels {
@@ -45,6 +47,48 @@ TEST_CASE("SGD and Adagrad on flat arrays", "[runtime][kernels][optimizer]") {
                    square.data(), nullptr, 2);
   check_close(row, {-0.4242641F, 0.5656854F});
   optimizer_update({OptimizerKind::kRowwiseAdagrad}, nullptr, nullptr, nullptr, nullptr, 0);
+}
+
+TEST_CASE("Muon brings singular values near one", "[runtime][kernels][optimizer][muon]") {
+  // diag(3, 4): divided by its norm 5 the singular values are 0.6 and 0.8; each iteration takes x
+  // to 3.4445 x - 4.775 x^3 + 2.0315 x^5. The step is 0.2 sqrt(2) times as long.
+  const auto iterated = [](double x) {
+    for (int i = 0; i < 5; ++i) {
+      x = 3.4445 * x - 4.775 * x * x * x + 2.0315 * x * x * x * x * x;
+    }
+    return 0.2 * std::sqrt(2.0) * x;
+  };
+  Floats x{3, 0, 0, 4}, iterates(8), squares(8);
+  orthogonalize({x.data(), 2, 2}, 5, iterates.data(), squares.data());
+  CHECK(x[0] == Approx(iterated(0.6)).epsilon(1e-4));
+  CHECK(x[3] == Approx(iterated(0.8)).epsilon(1e-4));
+  CHECK(std::abs(x[1]) + std::abs(x[2]) < 1e-6F);
+  // By hand for one iteration: 0.6 -> 2.0667 - 1.0314 + 0.15797 = 1.19327.
+  Floats one{3, 0, 0, 4};
+  orthogonalize({one.data(), 2, 2}, 1, iterates.data(), squares.data());
+  CHECK(one[0] == Approx(0.2 * std::sqrt(2.0) * 1.19327).epsilon(1e-4));
+}
+
+TEST_CASE("Muon of a tall matrix is that of its transpose", "[runtime][kernels][optimizer][muon]") {
+  const Floats wide = random_floats(6 * 17, 4);
+  Floats a = wide, b(6 * 17), iterates(2 * 6 * 17), squares(2 * 6 * 6);
+  for (std::size_t i = 0; i < 6; ++i) {
+    for (std::size_t j = 0; j < 17; ++j) {
+      b[j * 6 + i] = wide[i * 17 + j];
+    }
+  }
+  orthogonalize({a.data(), 6, 17}, 5, iterates.data(), squares.data());
+  orthogonalize({b.data(), 17, 6}, 5, iterates.data(), squares.data());
+  for (std::size_t i = 0; i < 6; ++i) {
+    for (std::size_t j = 0; j < 17; ++j) {
+      CHECK(b[j * 6 + i] == a[i * 17 + j]);
+    }
+  }
+  // Momentum 0.95 from nothing: m = 0.05 g, and 0.95 m + 0.05 g = 0.0975 g.
+  Floats g{2}, m{0};
+  muon_momentum(g.data(), m.data(), 1);
+  CHECK(m[0] == Approx(0.1));
+  CHECK(g[0] == Approx(0.195));
 }
 
 TEST_CASE("split updates equal one update", "[runtime][kernels][optimizer][property]") {

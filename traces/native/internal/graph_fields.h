@@ -280,7 +280,7 @@ struct Named<E> : CoreNamed<E, static_cast<E>(static_cast<int>(E::kCount) - 1)> 
 template <>
 struct Named<Format> : CoreNamed<Format, Format::kNf4> {};
 template <>
-struct Named<OptimizerKind> : CoreNamed<OptimizerKind, OptimizerKind::kAdagrad> {};
+struct Named<OptimizerKind> : CoreNamed<OptimizerKind, OptimizerKind::kMuon> {};
 template <>
 struct Named<EmbeddingRoute> : CoreNamed<EmbeddingRoute, static_cast<EmbeddingRoute>(kRoutes - 1)> {
 };

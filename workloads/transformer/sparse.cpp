@@ -1,0 +1,171 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "workloads/transformer/split_attention.h"
+#include "workloads/transformer/stage.h"
+
+// Sparse attention (DeepSeek-V3.2, arXiv 2512.02556, section 2.1), over sequences longer than
+// top_k:
+//
+//   query norm -> index_query -+
+//   hidden --> index_down ---> rope -> scores -> select -> core over the chosen keys
+//
+// The indexer scores each pair of a query and a key before it, as a product of its heads' width, 2
+// index_heads index_head_dim FLOPs; every tensor rank does all of it. The core has one latent
+// vector of a token as the key and value of all heads (section 2.1.2 there), so queries are
+// projected onto it before and values made after it, as in decoding: 2 heads (2 kv_rank + rope_dim)
+// FLOPs a pair, of min(keys before it, top_k) for each query. What the indexer reads has no
+// gradient from it: its loss, over the chosen keys, trains its own matrices. Not counted: that
+// loss's attention weights, and the norm of its keys.
+namespace stepcast::workloads {
+
+using op_flags::kAccumulate;
+using op_flags::kTransposeA;
+using op_flags::kTransposeB;
+
+namespace {
+
+/// Queries whose scores are held at a time.
+constexpr std::int64_t kScoredAtOnce = 1024;
+
+std::int64_t index_width(const SparseAttention& s) { return s.index_heads * s.index_head_dim; }
+std::int64_t index_inputs(const SparseAttention& s) { return s.index_heads + s.index_head_dim; }
+
+}  // namespace
+
+void TransformerStage::index_tensors(const std::string& at, bool keep, LatentTensors& t) {
+  const SparseAttention& s = *shape_.model.sparse;
+  const std::int64_t n = shape_.tokens;
+  t.queries =
+      kept(keep, at + "latent.queries", n, shape_.heads * shape_.model.mla->query_dim(), compute_);
+  t.attended = kept(keep, at + "attended", n, shape_.core_outputs, compute_);
+  t.index_query = kept(keep, at + "index.query", n, index_width(s), compute_);
+  t.index_key = kept(keep, at + "index.key", n, index_inputs(s), compute_);
+  t.chosen = kept(keep, at + "index.chosen", n, s.top_k, Format::kInt32);
+}
+
+void TransformerStage::add_index_parameters(const std::string& at,
+                                            std::vector<ParameterSpec>& specs) const {
+  const SparseAttention& s = *shape_.model.sparse;
+  const auto add = [&](const char* name, std::int64_t rows, std::int64_t columns) {
+    add_whole_matrix(at + name, rows, columns, specs);
+    specs.back().sum = GradientSum::kNone;  // each tensor rank reads the rows of all
+  };
+  add("attention.index_query.weight", shape_.model.mla->q_rank, index_width(s));
+  add("attention.index_down.weight", shape_.model.hidden, index_inputs(s));
+}
+
+/// Products of the indexer's queries with its keys, for so many pairs, so many times.
+void TransformerStage::index_product(const char* name, double pairs, double times,
+                                     std::vector<TensorId> in, std::vector<TensorId> out) {
+  const SparseAttention& s = *shape_.model.sparse;
+  const auto n = static_cast<double>(shape_.tokens);
+  const double e = bits_per_element(compute_) / 8;
+  auto op = writer_.compute(OpKind::kGemm, name,
+                            {shape_.tokens, std::llround(pairs / n), index_width(s), 1});
+  op.in(in).out(out).attributes(
+      GemmAttributes{.repeated = shape_.tensor > 1 ? Repeated::kAll : Repeated::kNothing});
+  op.work(Flops(times * 2 * pairs * static_cast<double>(index_width(s))),
+          Bytes(times * n * static_cast<double>(index_width(s) + index_inputs(s)) * e),
+          Bytes(times * pairs * 4));
+}
+
+void TransformerStage::index_forward(const std::string& at, const LayerTensors& t,
+                                     TensorId query_norm) {
+  const SparseAttention& s = *shape_.model.sparse;
+  const std::int64_t n = shape_.tokens;
+  const Gathered hidden = gathered("layer.attention.gather_index", t.norm1, Rows::kInput);
+  writer_.await(hidden.ready);
+  gemm({"layer.attention.index_query", n, index_width(s), shape_.model.mla->q_rank, query_norm,
+        parameter(at + "attention.index_query.weight").weight, t.latent.index_query, 0,
+        ProductPlace::kWholeOnEach});
+  gemm({"layer.attention.index_down", n, index_inputs(s), shape_.model.hidden, hidden.tensor,
+        parameter(at + "attention.index_down.weight").weight, t.latent.index_key, 0,
+        ProductPlace::kWholeOnEach});
+  writer_
+      .compute(OpKind::kRopeForward, "layer.attention.index_rope",
+               {n, s.index_heads + 1, shape_.model.mla->rope_dim, shape_.model.mla->rope_dim})
+      .in({t.latent.index_query, t.latent.index_key})
+      .out({t.latent.index_query, t.latent.index_key});
+  const auto positions = static_cast<double>(shape_.positions);
+  const double pairs = static_cast<double>(shape_.samples) * causal_pairs(0, positions, 0);
+  const TensorId scores = writer_.workspace("index.scores", std::min(n, kScoredAtOnce),
+                                            shape_.positions, Format::kFp32);
+  index_product("layer.attention.index_scores", pairs, 1,
+                {t.latent.index_query, t.latent.index_key}, {scores});
+  writer_
+      .compute(OpKind::kSelectKeys, "layer.attention.index_select",
+               {n, std::llround(pairs / static_cast<double>(n)), s.top_k})
+      .in({scores})
+      .out({t.latent.chosen});
+}
+
+/// Scores of the chosen keys again, their gradients of queries and of keys, and of both matrices.
+void TransformerStage::index_backward(const std::string& at, const LayerTensors& t,
+                                      TensorId query_norm, TensorId hidden) {
+  const SparseAttention& s = *shape_.model.sparse;
+  const std::int64_t n = shape_.tokens;
+  const TensorId d_query = writer_.workspace("index.gradient.query", n, index_width(s), compute_);
+  const TensorId d_key = writer_.workspace("index.gradient.key", n, index_inputs(s), compute_);
+  const double pairs =
+      static_cast<double>(shape_.samples) *
+      causal_pairs(0, static_cast<double>(shape_.positions), static_cast<double>(s.top_k));
+  index_product("layer.attention.index_scores_gradient", pairs, 3,
+                {t.latent.index_query, t.latent.index_key, t.latent.chosen}, {d_query, d_key});
+  writer_
+      .compute(OpKind::kRopeBackward, "layer.attention.index_rope_gradient",
+               {n, s.index_heads + 1, shape_.model.mla->rope_dim, shape_.model.mla->rope_dim})
+      .in({d_query, d_key})
+      .out({d_query, d_key});
+  gemm({"layer.attention.index_query_weight_gradient", shape_.model.mla->q_rank, index_width(s), n,
+        query_norm, d_query, parameter(at + "attention.index_query.weight").gradient,
+        kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  gemm({"layer.attention.index_down_weight_gradient", shape_.model.hidden, index_inputs(s), n,
+        hidden, d_key, parameter(at + "attention.index_down.weight").gradient,
+        kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+}
+
+/// From the gradient of each head's values to that of the latent vectors it attended to.
+TensorId TransformerStage::absorbed_output_backward(const LayerTensors& t, TensorId d_attention) {
+  const LatentAttention& a = *shape_.model.mla;
+  const TensorId d_attended =
+      writer_.workspace("latent.gradient.attended", shape_.tokens, shape_.core_outputs, compute_);
+  gradient_of_heads("layer.attention.value_up", a.kv_rank, a.v_dim, t.latent.attended, t,
+                    d_attention, d_attended);
+  return d_attended;
+}
+
+/// From the gradient of latent queries and of the vectors they met to that of queries.
+void TransformerStage::absorbed_queries_backward(const LayerTensors& t, TensorId d_qkv,
+                                                 TensorId d_query, TensorId d_latent) {
+  const LatentAttention& a = *shape_.model.mla;
+  const TensorId d_absorbed =
+      writer_.workspace("latent.absorbed", shape_.tokens, shape_.heads * a.kv_rank, compute_);
+  writer_
+      .compute(OpKind::kCopyColumns, "layer.attention.assemble_gradient",
+               {shape_.tokens, shape_.qkv_width})
+      .in({d_qkv})
+      .out({d_absorbed, d_query, d_latent});
+  gradient_of_heads("layer.attention.query_absorb", a.nope_dim, a.kv_rank, t.latent.queries, t,
+                    d_absorbed, d_query);
+}
+
+/// Both gradients of a product of each head's rows of `n` columns with its `n` x `k` of the up
+/// projection.
+void TransformerStage::gradient_of_heads(const std::string& name, std::int64_t n, std::int64_t k,
+                                         TensorId rows, const LayerTensors& t, TensorId d_out,
+                                         TensorId d_rows) {
+  const auto& up = parameter(fmt::format("layer.{}.attention.latent_up.weight", t.layer));
+  writer_.compute(OpKind::kGemm, name + "_weight_gradient", {n, k, shape_.tokens, shape_.heads})
+      .in({rows, d_out})
+      .out({up.gradient})
+      .flags(kTransposeA | kAccumulate);
+  writer_.compute(OpKind::kGemm, name + "_input_gradient", {shape_.tokens, n, k, shape_.heads})
+      .in({d_out, up.weight})
+      .out({d_rows})
+      .flags(kTransposeB);
+}
+
+}  // namespace stepcast::workloads
