@@ -9,13 +9,8 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::size_t kBranchedTables = 100;
-
 struct Relaxed {
-  double mean = 0;        ///< seconds per rank
-  double everywhere = 0;  ///< of them on every rank alike
-  double share = 1;       ///< of the ranks that hold a piece
-  bool even = true;       ///< members of a group load alike
+  double mean = 0;  ///< seconds per rank
   double piece = 0;
   std::array<double, kMaxTiers> bytes{};  ///< over all ranks
   std::uint32_t routes = 0;
@@ -26,11 +21,8 @@ Relaxed relaxed(const PlacementOption& o, std::int32_t ranks) {
   r.routes = o.routes;
   r.piece = load_seconds(o.piece_total());
   const double share = static_cast<double>(o.pieces) * o.group / ranks;
-  r.share = share;
-  r.even = o.skew.empty();
   const Load extras = o.sum_of_extras();
   for (std::size_t p = 0; p < kPhases; ++p) {
-    r.everywhere += load_seconds(o.everywhere[p]);
     r.mean += share * load_seconds(o.load[p]) + load_seconds(extras[p]) / ranks +
               load_seconds(o.everywhere[p]);
   }
@@ -42,8 +34,7 @@ Relaxed relaxed(const PlacementOption& o, std::int32_t ranks) {
 }
 
 bool dominates(const Relaxed& a, const Relaxed& b) {
-  bool better = a.mean <= b.mean && a.piece <= b.piece && (a.routes & ~b.routes) == 0 &&
-                (a.share == b.share || a.share >= 1);
+  bool better = a.mean <= b.mean && a.piece <= b.piece && (a.routes & ~b.routes) == 0;
   for (std::size_t t = 0; t < kMaxTiers; ++t) {
     better = better && a.bytes[t] <= b.bytes[t];
   }
@@ -90,56 +81,6 @@ class Relaxation {
     }
     std::erase_if(sets, [this](std::uint32_t set) { return !exact(set); });
     sets_ = std::move(sets);
-    for (std::size_t t = 0, first = 0; t < ends_.size(); first = ends_[t++]) {
-      double least = std::numeric_limits<double>::infinity();
-      for (std::size_t i = first; i < ends_[t]; ++i) {
-        least = std::min(least, options_[i].mean);
-      }
-      if (least > heaviest_) {
-        heaviest_ = least;
-        branch_first_ = first;
-        branch_end_ = ends_[t];
-      }
-    }
-  }
-
-  /// A sharper g(T) at memory price 0: by the option of the heaviest table. Ranks that hold one of
-  /// its pieces (class A) have T less that piece left; what is larger than that lies on the others.
-  /// Class weights a <= b with mean 1; the best of a few.
-  [[nodiscard]] double branched(double target) const {
-    double best = std::numeric_limits<double>::infinity();
-    for (const std::uint32_t set : sets_) {
-      const double fixed = charge(set);
-      for (std::size_t i = branch_first_; i < branch_end_; ++i) {
-        const Relaxed& o = options_[i];
-        if ((o.routes & ~set) != 0 || o.piece + fixed > target) {
-          continue;
-        }
-        double most = 0;
-        const bool classes = o.even && o.share < 1;
-        for (const double a : {1.0, 0.85, 0.7, 0.5, 0.3, 0.15, 0.0}) {
-          if (classes || a == 1.0) {
-            most = std::max(most, weighted(set, fixed, target, o, classes ? a : 1.0));
-          }
-        }
-        best = std::min(best, most);
-      }
-    }
-    return best;
-  }
-  [[nodiscard]] double branched_target(double low) const {
-    if (ends_.empty() || branched(low) <= low) {
-      return low;
-    }
-    double high = low;
-    for (int i = 0; i < 12 && branched(high) > high; ++i) {
-      high *= 1.1;
-    }
-    for (int i = 0; i < 14; ++i) {
-      const double middle = (low + high) / 2;
-      (branched(middle) <= middle ? high : low) = middle;
-    }
-    return low;
   }
 
   /// g(T); multipliers are those of `price`.
@@ -198,31 +139,6 @@ class Relaxation {
     return used == set;
   }
 
-  [[nodiscard]] double weighted(std::uint32_t set, double fixed, double target,
-                                const Relaxed& branch, double a) const {
-    const double left = target - fixed - branch.piece;
-    const double b = branch.share < 1 ? (1 - branch.share * a) / (1 - branch.share) : 1;
-    double total = fixed + branch.everywhere + (branch.mean - branch.everywhere) * a;
-    std::size_t i = 0;
-    for (const std::size_t end : ends_) {
-      if (end == branch_end_) {
-        i = end;
-        continue;
-      }
-      double best = std::numeric_limits<double>::infinity();
-      for (; i < end; ++i) {
-        const Relaxed& o = options_[i];
-        if ((o.routes & ~set) != 0 || o.piece + fixed > target) {
-          continue;
-        }
-        const double weight = o.share >= 1 ? 1 : o.even && o.piece > left ? b : a;
-        best = std::min(best, o.everywhere + (o.mean - o.everywhere) * weight);
-      }
-      total += best;
-    }
-    return total;
-  }
-
   double sum(std::uint32_t set, double fixed, double target,
              const std::array<double, kMaxTiers>& price, double enough,
              std::array<double, kMaxTiers>* bytes) const {
@@ -268,9 +184,6 @@ class Relaxation {
   std::vector<double> capacity_;
   std::vector<std::uint32_t> sets_;
   std::uint32_t used_ = 0;
-  double heaviest_ = -1;
-  std::size_t branch_first_ = 0;
-  std::size_t branch_end_ = 0;
 };
 
 }  // namespace
@@ -278,14 +191,10 @@ class Relaxation {
 LowerBound lower_bound(const PlacementProblem& problem) {
   const Relaxation relaxation(problem);
   std::array<double, kMaxTiers> price{};
-  const double plain = relaxation.target(price);
-  const bool small = problem.tables.size() <= kBranchedTables;
-  const double free = small ? relaxation.branched_target(plain) : plain;
+  const double free = relaxation.target(price);
   const double means = relaxation.at(std::numeric_limits<double>::infinity(), price);
   LowerBound bound;
-  bound.reason = free > plain * (1 + 1e-6)    ? "heaviest table"
-                 : plain > means * (1 + 1e-6) ? "largest piece"
-                                              : "mean load";
+  bound.reason = free > means * (1 + 1e-6) ? "largest piece" : "mean load";
   // Rounded down to whole femtoseconds, so that floating-point sums never overstate it.
   const auto rounded = [](double seconds) {
     return static_cast<Femtoseconds>(std::floor(std::max(0.0, seconds) * (1 - 1e-9) * 1e15));

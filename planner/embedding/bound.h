@@ -10,8 +10,7 @@ struct LowerBound {
   Femtoseconds value = 0;
   /// The same when memory is unlimited: the price of memory is the difference.
   Femtoseconds without_memory = 0;
-  /// Argument that decided: "mean load", "largest piece", "heaviest table" (its options one by
-  /// one), "memory", "slowest rank of each phase"
+  /// Argument that decided: "mean load", "largest piece", "memory", "slowest rank of each phase"
   /// (planner/embedding/internal/phase_bound.h), "proven optimal".
   std::string reason;
 };

@@ -7,13 +7,11 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/split_mix.h"
 #include "planner/embedding/internal/annealing.h"
 #include "planner/embedding/internal/branch_and_bound.h"
 #include "planner/embedding/internal/greedy_start.h"
 #include "planner/embedding/internal/local_search.h"
 #include "planner/embedding/internal/many_tables.h"
-#include "planner/embedding/internal/pattern_bound.h"
 #include "planner/embedding/internal/phase_bound.h"
 #include "planner/embedding/overlapped_arrival.h"
 #include "planner/embedding/placement_state.h"
@@ -23,15 +21,13 @@ namespace {
 
 constexpr std::size_t kDescents = 3;
 constexpr std::uint64_t kNodes = 1500;  // of the bound of phases
-constexpr double kByPhases = 1.01;      // so much higher, phases decide and patterns say no more
-constexpr std::uint64_t kKnapsacks = 800;
-constexpr std::size_t kMixStarts = 12;
-constexpr double kWellAbove = 1.05;   // a rival: not annealed
-constexpr std::size_t kProposed = 3;  // placements of others that descents start from
+constexpr double kWellAbove = 1.05;     // a rival: not annealed
+constexpr std::size_t kProposed = 3;    // placements of others that descents start from
 // Moves of a run of annealing: a table's, at few ranks, and at least so many in all.
 constexpr std::uint64_t kQuickMoves = 1000;
 constexpr std::uint64_t kMoves = 4000;
 constexpr std::uint64_t kLeastMoves = 20'000;
+constexpr double kCooler = 0.3;  // temperatures of every second run
 constexpr std::size_t kProofTables = 12;
 constexpr double kHotFew = 0.1, kColdFew = 1e-3;  // temperatures for so few tables
 constexpr std::uint64_t kQuickProof = 20'000, kProof = 100'000, kLongProof = 4'000'000;
@@ -194,8 +190,8 @@ void descend_from_starts(const PlacementProblem& problem, double scale,
   }
 }
 
-/// Runs of annealing from the best placement in hand, each with a descent at its end; as many as
-/// there is time for, where a clock decides. Moves made.
+/// Runs of annealing from the best placement in hand, every second one cooler, each with a descent
+/// at its end; as many as there is time for, where a clock decides. Moves made.
 std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& options,
                      Femtoseconds enough, internal::LocalSearch& local, internal::Budget& budget,
                      internal::Incumbents& best_found) {
@@ -209,46 +205,22 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
   }
   run.stop = [&budget] { return budget.ended(); };
   const std::uint64_t runs = runs_of(options.effort);
-  const Placement from = best_found.front();
+  const double hot = run.hot;
+  const double cold = run.cold;
   std::uint64_t moves = 0;
   for (std::uint64_t i = 0; best_found.best() > enough; ++i) {
     if (budget.ended() || (!budget.timed() && i >= runs)) {
       break;
     }
-    PlacementState state(problem, run.run(problem, from, local.random()));
+    const double heat = i % 2 == 0 ? 1 : kCooler;
+    run.hot = heat * hot;
+    run.cold = heat * cold;
+    PlacementState state(problem, run.run(problem, best_found.front(), local.random()));
     moves += run.moves;
     budget.allow(kLastDescent);
     local.descend(state);
   }
   return moves;
-}
-
-/// Descends from options drawn from the mix of the pattern program, the likeliest of each table
-/// first.
-void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix,
-                      Femtoseconds enough, internal::LocalSearch& local, internal::Budget& budget,
-                      const internal::Incumbents& best_found) {
-  const std::size_t starts = mix.empty() ? 0 : kMixStarts;
-  for (std::size_t i = 0; i < starts && best_found.best() > enough && !budget.ended(); ++i) {
-    std::vector<std::int32_t> choose;
-    for (const std::vector<double>& of : mix) {
-      std::size_t option =
-          static_cast<std::size_t>(std::max_element(of.begin(), of.end()) - of.begin());
-      if (i > 0) {
-        double left = unit_interval(local.random()) * std::accumulate(of.begin(), of.end(), 0.0);
-        for (std::size_t o = 0; o < of.size(); ++o) {
-          option = of[o] > 0 && left >= 0 ? o : option;
-          left -= of[o];
-        }
-      }
-      choose.push_back(static_cast<std::int32_t>(option));
-    }
-    PlacementState state(problem);
-    if (place_greedily(state, choose)) {
-      budget.allow(kLastDescent);
-      local.descend(state);
-    }
-  }
 }
 
 /// Result of the search; if nothing fits, what a repair of the smallest options finds.
@@ -307,25 +279,12 @@ void search_few(const PlacementProblem& problem, const SearchOptions& options, d
   }
   const auto close =
       static_cast<Femtoseconds>(static_cast<double>(best_found.best()) / (1 + options.good_enough));
-  const auto raise = [&](Femtoseconds bound, const char* reason) {
-    if (bound > result.bound.value) {
-      result.bound.value = bound;
-      result.bound.reason = reason;
-      local.settle_for(enough());
-    }
-  };
-  const Femtoseconds plain = result.bound.value;
-  if (problem.phases().size() > 1) {
-    raise(internal::PhaseBound(problem, 0).raise(best_found.best(), close, kNodes),
-          "slowest rank of each phase");
-  }
-  const bool by_phases =
-      static_cast<double>(result.bound.value) > kByPhases * static_cast<double>(plain);
-  if (!by_phases && best_found.best() > enough()) {
-    internal::PatternBound patterns(problem);
-    const internal::Mix mix = patterns.mix(result.bound.value, best_found.best(), kKnapsacks);
-    raise(patterns.value(result.bound.value, best_found.best(), kKnapsacks), "rank patterns");
-    descend_from_mix(problem, mix, enough(), local, budget, best_found);
+  const Femtoseconds by_phases =
+      internal::PhaseBound(problem, 0).raise(best_found.best(), close, kNodes);
+  if (by_phases > result.bound.value) {
+    result.bound.value = by_phases;
+    result.bound.reason = "slowest rank of each phase";
+    local.settle_for(enough());
   }
   if (!well_above_rival(options, best_found.best())) {
     result.evaluations += anneal(problem, options, enough(), local, budget, best_found);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace {
 constexpr int kTries = 8;                   // draws of a place or piece before a move is given up
 constexpr std::uint64_t kMovesAtOnce = 64;  // at one temperature
 constexpr std::size_t kRanksTogether = 16;  // ranks whose slowest is kept
+constexpr std::uint64_t kDeal = 32;         // one change of so many deals tables anew
+constexpr std::size_t kMostDealt = 64;      // tables
 
 using Vector = std::array<double, kPhases>;  // femtoseconds by phase: whole, so sums are exact
 
@@ -86,7 +89,8 @@ class State {
         random_(seed),
         load_(index(problem.ranks)),
         most_((load_.size() + kRanksTogether - 1) / kRanksTogether),
-        stale_(most_.size(), false) {
+        stale_(most_.size(), false),
+        sums_(load_.size()) {
     for (const TierCapacity& tier : problem.tiers) {
       free_.push_back(tier.capacity);
     }
@@ -140,18 +144,22 @@ class State {
   bool change() {
     changes_ = 0;
     bool made = false;
-    switch (random() % 4) {
-      case 0:
-        made = change_option();
-        break;
-      case 1:
-        made = move_piece();
-        break;
-      case 2:
-        made = trade_pieces();
-        break;
-      default:
-        made = trade_spots();
+    if (random() % kDeal == 0) {
+      made = deal();
+    } else {
+      switch (random() % 4) {
+        case 0:
+          made = change_option();
+          break;
+        case 1:
+          made = move_piece();
+          break;
+        case 2:
+          made = trade_pieces();
+          break;
+        default:
+          made = trade_spots();
+      }
     }
     if (made && overfull_ > 0) {
       undo();
@@ -235,6 +243,9 @@ class State {
 
   /// Copy of the spot of table t, to be edited and put in its place.
   Spot& edit(std::size_t t) {
+    if (changes_ == changed_.size()) {
+      changed_.emplace_back();
+    }
     auto& [table, spot] = changed_[changes_];
     table = t;
     spot = at_[t];
@@ -367,10 +378,65 @@ class State {
         !has(b, of_a, way(a))) {
       return false;
     }
+    const Spot was = at_[a];
     edit(a) = at_[b];
     commit();
-    edit(b) = changed_.front().second;  // what a was
+    edit(b) = was;
     commit();
+    return true;
+  }
+
+  /// Tables in one of two options are dealt anew: some take one, the others the other, and their
+  /// pieces go where least lies, the heaviest first.
+  bool deal() {
+    const std::size_t t = random() % at_.size();
+    const std::size_t from = index(at_[t].option);
+    const std::size_t to = random() % ways_[t].size();
+    const auto offers = [&](std::size_t other, std::size_t o) {
+      return o < ways_[other].size() && ways_[other][o].pieces == ways_[t][o].pieces &&
+             ways_[other][o].group == ways_[t][o].group;
+    };
+    dealt_.clear();
+    for (std::size_t i = 0; i < at_.size(); ++i) {
+      const std::size_t o = index(at_[i].option);
+      if ((o == from || o == to) && offers(i, from) && offers(i, to)) {
+        dealt_.emplace_back(0, i);
+      }
+    }
+    if (dealt_.size() < 2 || dealt_.size() > kMostDealt) {
+      return false;
+    }
+    const std::size_t many = 1 + random() % dealt_.size();
+    for (auto& [weight, i] : dealt_) {
+      edit(i) = at_[i];
+      ++changes_;
+      apply(i, -1);
+      const bool other = random() % dealt_.size() < many;
+      at_[i] = {static_cast<std::int32_t>(other ? to : from), {}};
+      weight = std::accumulate(way(i).piece.begin(), way(i).piece.end(), 0.0);
+    }
+    std::sort(dealt_.rbegin(), dealt_.rend());
+    for (std::int32_t rank = 0; rank < problem_.ranks; ++rank) {
+      sums_[index(rank)] = sum(rank);
+    }
+    for (const auto& [weight, i] : dealt_) {
+      const Way& w = way(i);
+      least_.clear();
+      for (std::int32_t g = 0; w.pieces > 0 && g < problem_.ranks / w.group; ++g) {
+        least_.emplace_back(sums_[index(g * w.group)], g);
+      }
+      std::partial_sort(least_.begin(), least_.begin() + w.pieces, least_.end());
+      least_.resize(index(w.pieces));
+      for (const auto& [load, g] : least_) {
+        at_[i].groups.push_back(g);
+      }
+      apply(i, 1);
+      for (const auto& [load, g] : least_) {
+        for (std::int32_t rank = g * w.group; rank < (g + 1) * w.group; ++rank) {
+          sums_[index(rank)] = sum(rank);
+        }
+      }
+    }
     return true;
   }
 
@@ -387,8 +453,12 @@ class State {
   std::vector<std::int32_t> uses_;
   double charges_ = 0;
   std::vector<Spot> at_;
-  std::array<std::pair<std::size_t, Spot>, 2> changed_;  ///< the first `changes_` count
+  std::vector<std::pair<std::size_t, Spot>> changed_;  ///< the first `changes_` count
   std::size_t changes_ = 0;
+  // A deal's weights of pieces with their tables, loads of ranks and of groups.
+  std::vector<std::pair<double, std::size_t>> dealt_;
+  std::vector<double> sums_;
+  std::vector<std::pair<double, std::int32_t>> least_;
 };
 
 }  // namespace

@@ -6,14 +6,12 @@
 
 #include "core/numbers.h"
 #include "core/split_mix.h"
-#include "planner/embedding/internal/rebalance.h"
 
 namespace stepcast::planner::internal {
 namespace {
 
-constexpr std::size_t kAlsoTried = 12;    // tables tried in addition to those of the busiest ranks
-constexpr std::uint64_t kClocked = 1000;  // evaluations between looks at the clock
-constexpr std::size_t kLarge = 100;       // tables: beyond, what is good enough is left alone
+constexpr std::size_t kAlsoTried = 12;  // tables tried in addition to those of the busiest ranks
+constexpr std::size_t kLarge = 100;     // tables: beyond, what is good enough is left alone
 
 std::vector<std::int32_t> distinct(std::vector<std::int32_t> v) {
   std::sort(v.begin(), v.end());
@@ -38,10 +36,6 @@ bool Budget::ended() {
     cut_ = (interrupted_ && interrupted_()) || (limit_ && clock_ && clock_() - begin_ > *limit_);
   }
   return cut_;
-}
-
-std::uint64_t Budget::left(std::uint64_t more) const {
-  return limit_ ? kClocked : evaluations_ + more < allowed_ ? allowed_ - evaluations_ - more : 0;
 }
 
 void Incumbents::offer(const PlacementState& state) {
@@ -126,11 +120,7 @@ void LocalSearch::descend(PlacementState& state) {
     if (tables > kLarge && state.fits() && state.objective() <= enough_) {
       break;
     }
-    bool improved =
-        Rebalance(state).run(enough_, partners_, budget_.left(state.evaluations() - before));
-    if (improved) {
-      at = score(state);
-    }
+    bool improved = false;
     for (std::size_t m = state.measures().size(); m-- > 0 && !improved;) {
       const std::int32_t rank = state.busiest(state.measures()[m]);
       for (const std::int32_t t : distinct(state.tables_on(rank))) {

@@ -27,8 +27,6 @@ class Budget {
   [[nodiscard]] bool spent(std::uint64_t more = 0) {
     return ended() || (!timed() && evaluations_ + more >= allowed_);
   }
-  /// Evaluations left with `more` in progress; some, where a clock decides.
-  [[nodiscard]] std::uint64_t left(std::uint64_t more) const;
   [[nodiscard]] bool timed() const { return limit_.has_value(); }
   [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
   [[nodiscard]] bool cut() const { return cut_; }
@@ -102,7 +100,6 @@ class LocalSearch {
   Budget& budget_;
   Incumbents& best_found_;
   std::size_t cursor_ = 0;
-  std::uint64_t partners_ = 0;
   std::optional<Shortage> closest_;
 };
 

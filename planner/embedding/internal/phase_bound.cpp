@@ -384,13 +384,8 @@ class PhaseBound::Tree {
     return sum;
   }
 
-  /// Few tables: the first starts, of nodes of least bound. Many: half are those that take least,
-  /// half the last, whose phases are cut most.
+  /// Half are those that take least, half the last, whose phases are cut most.
   void keep(double least, std::vector<std::int32_t> options) {
-    if (tables_.size() <= kFew) {
-      starts_.push_back(std::move(options));
-      return;
-    }
     const auto at = std::upper_bound(leasts_.begin(), leasts_.end(), least);
     last_.push_back(options);
     starts_.insert(starts_.begin() + (at - leasts_.begin()), std::move(options));
@@ -444,7 +439,7 @@ class PhaseBound::Tree {
     }
     TierVector bytes = f.bytes;
     const double charges = f.charges + relax(node.weight, node.price, local, bytes);
-    if (kept_ > 0 && (starts_.size() < kept_ || tables_.size() > kFew)) {
+    if (kept_ > 0) {
       std::vector<std::int32_t> options;
       for (const PhaseItem* item : chosen_) {
         options.push_back(item->option);
