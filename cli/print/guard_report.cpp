@@ -37,8 +37,7 @@ std::size_t regressions(const GuardResult& r) {
 }
 
 std::string changes_of_structure(const GuardResult& r) {
-  return fmt::format("{} change{} of structure", r.structure.size(),
-                     r.structure.size() == 1 ? "" : "s");
+  return counted(static_cast<std::int64_t>(r.structure.size()), "change") + " of structure";
 }
 
 bool fails(const GuardResult& r, const StructureChange& s) {
