@@ -59,7 +59,7 @@ std::string verdict(const GuardResult& r) {
                                                     : changes_of_structure(r) + " (a warning)";
   switch (r.verdict()) {
     case Verdict::kPass:
-      return fmt::format("no regression in {} times, {}", r.times.size(), structure);
+      return fmt::format("no regression in {} op and step times, {}", r.times.size(), structure);
     case Verdict::kCannotJudge:
       return r.judged_times
                  ? fmt::format(

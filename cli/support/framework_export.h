@@ -32,6 +32,6 @@ std::string script_export(const std::string& file, const std::string& asked,
 
 /// The plan as a file of the framework, with the `facts` of its model where its file says them.
 std::string text_for(TrainingFramework framework, const Job& job,
-                     const std::optional<interop::ModelFacts>& facts);
+                     const std::optional<interop::ModelFacts>& facts = {});
 
 }  // namespace stepcast::cli
