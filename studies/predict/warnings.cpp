@@ -200,18 +200,16 @@ std::string uneven_stages(const Job& job, std::string_view framework) {
   const Parallel& p = job.parallel;
   const auto* model = job.workload.transformer();
   if (model == nullptr || job.phase != JobPhase::kTrain || p.pipeline == 1 ||
-      !p.pipeline_split.layers.empty() || !framework.starts_with("megatron")) {
+      p.pipeline_split != PipelineSplit{} || !framework.starts_with("megatron")) {
     return {};
   }
-  const std::int64_t layers =
-      model->layers + p.pipeline_split.embedding + p.pipeline_split.head;
   const std::int64_t chunks = p.pipeline * p.virtual_stages;
-  return layers % chunks == 0
+  return model->layers % chunks == 0
              ? std::string()
              : fmt::format("{} layers are no multiple of {} stages: Megatron-LM starts them with "
                            "--pipeline-model-parallel-layout only (`stepcast plan -o train.sh` "
                            "writes it)",
-                           layers, chunks);
+                           model->layers, chunks);
 }
 
 }  // namespace stepcast::studies
