@@ -168,7 +168,7 @@ int calibrate(const CalibrateCommand& options, Context& context) {
                                       : std::min(2, runtime::available_cores());
   System emulated;
   if (!options.emulate.empty()) {
-    emulated = config::load_system(options.emulate, {context.library});
+    emulated = system_of("--emulate", options.emulate, {context.library});
   }
   const auto session = as_ranks(context, ranks, {.timeout = std::chrono::seconds(60)});
   if (session == nullptr) {

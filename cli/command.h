@@ -30,6 +30,12 @@ struct JobOptions {
 void add_job_options(CLI::App& command, JobOptions& options);
 /// --set, and the options of keys that have one.
 void add_setting_options(CLI::App& command, std::vector<std::string>& overrides);
+/// Settings `key=value` as a user types them, with the option of a key that has one: "--tp 8
+/// --set attention=unfused".
+std::string typed_settings(const std::vector<std::string>& settings);
+/// The words of a command line without those that say a key which `settings` say anew.
+std::vector<std::string> without_keys_of(const std::vector<std::string>& settings,
+                                         const std::vector<std::string>& words);
 void add_format_option(CLI::App& command, OutputFormat& format);
 /// The text of the job. Standard input is read here: once.
 config::Source job_source(const JobOptions& options);

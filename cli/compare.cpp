@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/checks.h"
 #include "cli/support/console.h"
 #include "cli/support/recordings.h"
 #include "core/config/config.h"
@@ -53,7 +54,7 @@ Job job_of(const CompareCommand& options, const traces::Recording& recording,
       of_system.system = config::load_system(std::string(device.system), {context.library});
     }
   } else {
-    of_system.system = config::load_system(options.system, {context.library});
+    of_system.system = system_of("--system", options.system, {context.library});
   }
   return of_system;
 }
@@ -133,9 +134,9 @@ void check_ranks(const traces::Recording& recording, const Job& job, const std::
   }
   ranks = ranks > 0 ? ranks : static_cast<std::int64_t>(recording.ranks.size());
   if (ranks != job.devices) {
-    throw InputError(trace, fmt::format("was recorded on {} rank{}, the job has {} devices; give "
-                                        "the job it ran (--set devices={}), or --system alone",
-                                        ranks, ranks == 1 ? "" : "s", job.devices, ranks));
+    throw InputError(trace, fmt::format("was recorded on {}, the job has {} devices; give the job "
+                                        "it ran (--set devices={}), or --system alone",
+                                        counted(ranks, "rank"), job.devices, ranks));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "cli/command.h"
+#include "cli/print/human.h"
 #include "cli/print/report.h"
 #include "cli/support/run_command.h"
 #include "cli/version.h"
@@ -65,8 +66,7 @@ std::string devices(const Context& context) {
   if (probe.devices == 0) {
     throw EnvironmentError(fmt::format("{} ({})", probe.missing, probe.versions));
   }
-  return fmt::format("{} device{} ({})", probe.devices, probe.devices == 1 ? "" : "s",
-                     probe.versions);
+  return fmt::format("{} ({})", counted(probe.devices, "device"), probe.versions);
 }
 
 std::vector<Part> all_parts(const Context& context) {

@@ -19,8 +19,12 @@
 #include "core/config/default_framework.h"
 #include "core/error.h"
 #include "core/json_text.h"
+#include "simulator/reports/framework_memory.h"
+#include "simulator/reports/memory_ledger.h"
 #include "studies/plan/searched_plan.h"
 #include "studies/predict/chosen_plan.h"
+#include "studies/predict/memory_fix.h"
+#include "workloads/build_graph.h"
 
 namespace stepcast::cli {
 namespace {
@@ -368,6 +372,15 @@ std::string frameworks_text(const Side& a, const Side& b) {
                            fmt::join(taken, ", "));
 }
 
+/// Why the job does not fit; "" where it does.
+std::string lack_of_memory(const Job& job) {
+  const Device& device = job.system.device;
+  const auto ledger = simulator::fullest_ledger(workloads::build_graph(job), device);
+  return simulator::fit_of(ledger.total(), device) == simulator::Fit::kNo
+             ? studies::memory_reason(ledger, device)
+             : "";
+}
+
 int explain(const ExplainCommand& options, const Context& context) {
   if (options.a.empty() && options.overrides.empty()) {
     throw InputError("diff",
@@ -447,7 +460,10 @@ int explain(const ExplainCommand& options, const Context& context) {
   for (const auto& [name, side] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
     if (!side->settings.empty()) {
       tables.front().note(
-          fmt::format("{} says no plan; chosen: {}", name, fmt::join(side->settings, " ")));
+          fmt::format("{} says no plan; chosen: {}", name, typed_settings(side->settings)));
+    }
+    if (const std::string lacks = side->job ? lack_of_memory(*side->job) : ""; !lacks.empty()) {
+      tables.front().note(fmt::format("{}: {}", name, lacks));
     }
   }
   if (a.job && b.job && efficiency_of(*a.job).has_value() != efficiency_of(*b.job).has_value()) {

@@ -58,7 +58,7 @@ System base_of(const FitCommand& options, const Context& context) {
   const config::Library library{context.library};
   System base;
   if (!options.system.empty()) {
-    base = config::load_system(options.system, library);
+    base = system_of("--system", options.system, library);
     if (options.device.empty() || options.device == base.device.name) {
       return base;
     }
@@ -275,7 +275,7 @@ int transfer(const FitCommand& options, const Context& context) {
   } else {
     // The system's own device, or the one --device names in its place. Kernels as they are there; a
     // device without any takes those of the other's.
-    const System from = config::load_system(options.transfer, library);
+    const System from = system_of("--transfer", options.transfer, library);
     System system = models::with_transferred(base_of(options, context), from);
     models = system.fitted;
     if (system.device.fitted.empty()) {

@@ -84,7 +84,9 @@ int update(const GuardCommand& options, const std::vector<studies::GuardSamples>
                 {"runs", runs},
                 {"steps", baseline.steps},
                 {"begun_anew", anew}});
-  report.line(fmt::format("baseline of {} runs, {} ops, written to {}", runs, baseline.ops.size(), options.update));
+  report.line(fmt::format("baseline of {}, {}, written to {}",
+                          counted(static_cast<std::int64_t>(runs), "run"),
+                          counted(std::ssize(baseline.ops), "op"), options.update));
   if (!anew.empty()) {
     report.line(fmt::format("begun anew: {} since the runs it held", anew), Meaning::kWarning);
   }

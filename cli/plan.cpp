@@ -28,6 +28,7 @@
 #include "interop/torchrec/rules.h"
 #include "planner/embedding/adapt_plan.h"
 #include "planner/embedding/migration.h"
+#include "studies/predict/predict.h"
 
 namespace stepcast::cli {
 namespace {
@@ -298,6 +299,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     if (!options.script.empty()) {
       asked.export_as = script_export(options.script, options.framework, on.framework);
     }
+    asked.facts = interop::model_facts(source);
     const studies::AsSet command_line_form = [&](const Job& plan) {
       return config::plan_command_line(source, options.job.overrides, library, on, plan);
     };
@@ -338,8 +340,8 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
                                              "out",
                                              job.sync_interval));
   }
-  Bytes& memory = job.system.device.memory;
-  memory -= Bytes(headroom_of(options.headroom, memory));
+  const Bytes whole = job.system.device.memory;
+  job.system.device.memory -= Bytes(headroom_of(options.headroom, whole));
   if (!options.from.empty()) {
     return plan_from(options, command, job, source, context);
   }
@@ -366,7 +368,9 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
                           options.job.format);
   }
   const Results files = results(options, job, report.plans.front().plan);
-  print_embedding_plans(report, !options.headroom.empty(), options.job.format);
+  job.system.device.memory = whole;
+  job.embedding_plan = report.plans.front().plan;
+  print_embedding_plans(report, options.out, studies::predict(job).warnings, options.job.format);
   write_results(options, files);
   return interrupted.value_or(0);
 }

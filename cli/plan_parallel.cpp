@@ -23,6 +23,7 @@
 #include "core/portable.h"
 #include "core/whole_file.h"
 #include "studies/plan/plan_parallel.h"
+#include "studies/predict/warnings.h"
 
 namespace stepcast::cli {
 namespace {
@@ -33,17 +34,10 @@ using studies::ParallelPlanReport;
 constexpr const char* kUsualHeadroom = "5%";
 
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
-  const std::string why =
-      r.cut
-          ? std::string("the time limit ended the search before it found a plan that fits")
-          : fmt::format(
-                "no plan fits: the smallest needs {} of a device with {}{}; use more GPUs "
-                "or a smaller model",
-                human(Bytes(r.least_bytes)), human(r.job.system.device.memory),
-                Bytes(r.capacity) < r.job.system.device.memory
-                    ? fmt::format(", and may use {} (--memory-headroom)", human(Bytes(r.capacity)))
-                    : "");
-  return print_infeasible(why, format);
+  return print_infeasible(
+      r.cut ? std::string("the time limit ended the search before it found a plan that fits")
+            : nothing_fits_text(Bytes(r.least_bytes), Bytes(r.capacity), r.job.system.device.memory),
+      format);
 }
 
 double seconds_now() {
@@ -123,8 +117,13 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
     return tell_nothing_fits(report, format);
   }
   studies::predict_command_line(report, command_line_form);
+  for (studies::RankedParallelPlan& plan : report.plans) {
+    if (std::string uneven = studies::uneven_stages(plan.job, on.framework); !uneven.empty()) {
+      plan.prediction.warnings.push_back(std::move(uneven));
+    }
+  }
   const std::string text =
-      exported ? text_for(exported->framework, report.plans.front().job) : std::string();
+      exported ? text_for(exported->framework, report.plans.front().job, options.facts) : std::string();
   const bool written = exported && !exported->file.empty();
   const std::string shown = written ? std::string() : text;
   Report printed = parallel_report(report, on, options.details, shown, format);
@@ -144,8 +143,19 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
 
 }  // namespace
 
+std::string nothing_fits_text(Bytes least, Bytes usable, Bytes memory) {
+  const auto [needs, has] = apart(least, usable);
+  return fmt::format("no plan fits: the smallest needs {} of each device, and {}; use more GPUs or "
+                     "a smaller model",
+                     needs,
+                     usable < memory
+                         ? fmt::format("may use {} of {} (--memory-headroom 0 uses all)", has,
+                                       human(memory))
+                         : fmt::format("a device has {}", has));
+}
+
 double headroom_of(const std::string& text, Bytes memory) {
-  if (text.empty()) {
+  if (text.empty() || text == "0") {
     return 0;
   }
   const auto reject = [&text](const std::string& expected) -> double {

@@ -1,10 +1,12 @@
 #pragma once
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "cli/command.h"
 #include "core/config/default_framework.h"
 #include "core/job/plan_request.h"
+#include "interop/hugging_face/model_facts.h"
 #include "studies/plan/plans_as_set.h"
 
 namespace stepcast::cli {
@@ -22,12 +24,16 @@ struct ParallelPlanCommand {
   std::string framework;  ///< megatron, torchtitan
   std::string out;
   std::string export_as;
+  std::optional<interop::ModelFacts> facts = {};  ///< of the model, for export_as
   std::string script;  ///< file of -o that the best plan is written to as its framework starts it
 };
 
-/// Bytes of `--memory-headroom`: "5%" of a device's memory, or "4 GiB"; 0 of an empty text.
+/// Bytes of `--memory-headroom`: "5%" of a device's memory, or "4 GiB"; 0 of "0" and of an empty text.
 /// Errors: InputError for anything else, and for all of the memory.
 double headroom_of(const std::string& text, Bytes memory);
+
+/// Why no plan fits where the smallest needs `least` of the `usable` part of a device's memory.
+std::string nothing_fits_text(Bytes least, Bytes usable, Bytes memory);
 
 /// `stepcast plan` on a transformer: searches, prints, writes. Returns the exit code: 1 when no
 /// plan fits.

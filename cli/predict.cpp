@@ -19,6 +19,7 @@
 #include "core/config/quantity.h"
 #include "core/error.h"
 #include "studies/predict/training_run.h"
+#include "studies/predict/warnings.h"
 #include "traces/chrome/chrome_writer.h"
 #include "workloads/build_graph.h"
 
@@ -289,6 +290,9 @@ PredictedJob predicted(const JobOptions& options, const Context& context, const 
       of.prediction.warnings.push_back(
           fmt::format("approximated in {}: {}", of.job.workload.name, fmt::join(phrases, "; ")));
     }
+  }
+  if (std::string uneven = studies::uneven_stages(of.job, of.framework); !uneven.empty()) {
+    of.prediction.warnings.push_back(std::move(uneven));
   }
   if (!on.rejected.empty()) {
     of.prediction.warnings.push_back(

@@ -172,11 +172,17 @@ void add_what_if(const studies::Replay& r, Report& report) {
             r.changed_by_rank, report);
 }
 
+/// A step that the host bounds may still wait for kernels that are slower.
+std::string host_bound_text(const studies::Replay& r) {
+  constexpr double kNotable = 0.05;
+  return std::string(", host-bound: faster kernels change nothing") +
+         (r.scale_2 > (1 + kNotable) * r.measured_step ? ", slower ones do" : "");
+}
+
 void add_replay(const std::string& name, const studies::Replay& r, Report& report) {
   using R = studies::ReplayedRank;
-  report.line(fmt::format("{}: {} rank{}, {} step{}{}\n", name, r.ranks, r.ranks == 1 ? "" : "s",
-                          r.steps, r.steps == 1 ? "" : "s",
-                          r.host_bound ? ", host-bound: faster kernels change nothing" : ""));
+  report.line(fmt::format("{}: {}, {}{}\n", name, counted(r.ranks, "rank"), counted(r.steps, "step"),
+                          r.host_bound ? host_bound_text(r) : ""));
   report.add(steps_table(r));
   report.facts({{"trace", name},
                 {"ranks", r.ranks},
@@ -236,7 +242,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   }
   System network;
   if (!options.network.empty()) {
-    network = config::load_system(options.network, {context.library});
+    network = system_of("--network", options.network, {context.library});
     study.change.network = &network;
   }
   Device device;

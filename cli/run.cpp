@@ -123,7 +123,7 @@ runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context
 /// be the same and their contents not.
 std::vector<SharedFact> shared_facts(const Job& job, const ExecutionGraph& graph,
                                      const RunCommand& options, const RunFacts& run,
-                                     const Context& context) {
+                                     const std::optional<System>& emulated) {
   std::vector<SharedFact> facts{{"the job", config::job_to_json(job, -1), true},
                                 {"--seed", fmt::format("{}", options.seed)},
                                 {"--steps", fmt::format("{}", options.steps)},
@@ -136,11 +136,8 @@ std::vector<SharedFact> shared_facts(const Job& job, const ExecutionGraph& graph
                                 {"--every", fmt::format("{}", options.every)},
                                 {"--keep", fmt::format("{}", options.keep)},
                                 {"--resume", options.resume}};
-  if (!options.emulate.empty()) {
-    facts.push_back(
-        {"the system of --emulate",
-         config::system_to_json(config::load_system(options.emulate, {context.library}), -1),
-         true});
+  if (emulated) {
+    facts.push_back({"the system of --emulate", config::system_to_json(*emulated, -1), true});
   }
   for (const EmbeddingTable& table : graph.inputs.tables) {
     std::string law;
@@ -201,8 +198,8 @@ void check_backend(const RunCommand& options, const Context& context) {
 }
 
 int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options,
-          const RunFacts& facts, const Context& context, runtime::MpiSession& session) {
-  System emulated;
+          const RunFacts& facts, const std::optional<System>& emulated, const Context& context,
+          runtime::MpiSession& session) {
   runtime::RunOptions run_options;
   run_options.steps = options.steps;
   run_options.warmup = options.warmup;
@@ -222,10 +219,7 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                  run_options.first_step, run_options.resume.string());
     }
   }
-  if (!options.emulate.empty()) {
-    emulated = config::load_system(options.emulate, {context.library});
-    run_options.emulate = &emulated;
-  }
+  run_options.emulate = emulated ? &*emulated : nullptr;
   studies::TraceOptions traced{.folder = options.trace,
                                .job = config::job_to_json(job),
                                .producer = std::string(kVersionText)};
@@ -253,7 +247,7 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
   if (session.rank() == 0) {
     // The CPU's ranks move four bytes of every number, whatever its format.
     RunTraffic predicted{
-        expected_traffic(graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4),
+        expected_traffic(graph, LinkLevels(emulated.value_or(job.system)), 4),
         {}};
     if (!result.tiers.empty()) {
       predicted.tiers = workloads::expected_tier_traffic(job, graph, options.warmup, options.steps,
@@ -308,6 +302,10 @@ int run(const RunCommand& options, Context& context) {
         fmt::format("{} ranks on this machine? Say so with --ranks, or set devices", job.devices));
   }
   const RunFacts facts = facts_of(options);
+  const auto emulated =
+      options.emulate.empty()
+          ? std::nullopt
+          : std::optional(system_of("--emulate", options.emulate, {context.library}));
   if (!options.resume.empty()) {
     checkpoint_step(runtime::latest_checkpoint(options.resume), job, facts);
   }
@@ -321,9 +319,9 @@ int run(const RunCommand& options, Context& context) {
   }
   return as_one_rank(*session, [&] {
     if (session->size() > 1) {
-      require_agreement(*session, shared_facts(job, graph, options, facts, context));
+      require_agreement(*session, shared_facts(job, graph, options, facts, emulated));
     }
-    return train(job, graph, options, facts, context, *session);
+    return train(job, graph, options, facts, emulated, context, *session);
   });
 }
 

@@ -170,9 +170,10 @@ std::string counts_text(const std::vector<SweepPoint>& points) {
                          [s](const SweepPoint& p) { return p.status == s; });
   };
   const auto failed = count(SweepStatus::kFailed);
-  return fmt::format("{} point{}: {} fit, {} out of memory, {} invalid{}", points.size(),
-                     points.size() == 1 ? "" : "s", count(SweepStatus::kOk),
-                     count(SweepStatus::kDoesNotFit), count(SweepStatus::kInvalid),
+  return fmt::format("{}: {} fit, {} out of memory, {} invalid{}",
+                     counted(static_cast<std::int64_t>(points.size()), "point"),
+                     count(SweepStatus::kOk), count(SweepStatus::kDoesNotFit),
+                     count(SweepStatus::kInvalid),
                      failed > 0 ? fmt::format(", {} failed", failed) : "");
 }
 
@@ -213,8 +214,7 @@ void add_plan_lines(const std::vector<SweepPoint>& points, Report& report) {
     const auto n = std::count_if(points.begin(), points.end(),
                                  [of = of](const SweepPoint& p) { return p.*of; });
     if (n > 0) {
-      report.line(
-          fmt::format("{} point{} sharded the embedding tables by {}", n, n == 1 ? "" : "s", how));
+      report.line(fmt::format("{} sharded the embedding tables by {}", counted(n, "point"), how));
     }
   }
 }
@@ -245,7 +245,7 @@ Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoin
   if (const auto n = std::count_if(points.begin(), points.end(),
                                    [](const SweepPoint& p) { return !p.chosen.empty(); });
       n > 0) {
-    report.line(fmt::format("{} point{} chose a plan: no key of it is given", n, n == 1 ? "" : "s"));
+    report.line(fmt::format("{} chose a plan: no key of it is given", counted(n, "point")));
   }
   if (!options.pareto.empty()) {
     report.line(

@@ -55,8 +55,8 @@ void reject_too_much_memory(const ExecutionGraph& graph, bool checkpoints, MpiSe
   if (available > 0 && all > 0.95 * available) {
     throw RunError(
         fmt::format("out of memory: the {} ranks of this machine need {:.3g} GB for "
-                    "tensors, {:.3g} GB are free; use fewer rows, a smaller batch or "
-                    "more machines",
+                    "tensors, {:.3g} GB are free; use a smaller model (fewer table rows or "
+                    "layers), a smaller batch or more machines",
                     session.local_size(), all * 1e-9, available * 1e-9));
   }
 }

@@ -329,13 +329,13 @@ void add_printed(const Rows& all, Suite& suite) {
     for (std::size_t i = 0; i < of.size(); ++i) {
       of[i].printed = scores[i].seconds;
     }
-    const std::string name = fmt::format("as printed, {}, generations left out", framework);
+    const std::string name = fmt::format("{}, generations left out", framework);
     add(
         suite, name, of, &Scored::printed, [](const Scored&) { return true; },
         framework == "hugectr" ? &kBar : nullptr, "no efficiency", &Scored::models);
     for (const std::string& generation : generations) {
       add(
-          suite, name + ", " + generation, of, &Scored::printed,
+          suite, fmt::format("{} without {}", framework, generation), of, &Scored::printed,
           [&](const Scored& s) { return s.published.generation == generation; }, nullptr,
           "no efficiency", &Scored::models);
     }

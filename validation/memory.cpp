@@ -51,6 +51,11 @@ using Key = std::tuple<std::string, std::string, bool>;  ///< arguments, platfor
 
 std::map<Key, Measured> read(const std::filesystem::path& folder) {
   constexpr double kGiB = 1024.0 * 1024 * 1024;
+  if (!std::filesystem::exists(folder / "golden.csv")) {
+    throw InputError("--data", fmt::format("{} has no golden.csv; expected the folder of golden.csv "
+                                           "and cases/",
+                                           folder.string()));
+  }
   CsvTable table(folder / "golden.csv", "golden.csv of Megatron-LM's continuous integration");
   std::map<Key, Measured> all;
   while (table.next()) {

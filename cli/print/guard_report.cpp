@@ -37,8 +37,7 @@ std::size_t regressions(const GuardResult& r) {
 }
 
 std::string changes_of_structure(const GuardResult& r) {
-  return fmt::format("{} change{} of structure", r.structure.size(),
-                     r.structure.size() == 1 ? "" : "s");
+  return counted(static_cast<std::int64_t>(r.structure.size()), "change") + " of structure";
 }
 
 bool fails(const GuardResult& r, const StructureChange& s) {
@@ -60,7 +59,7 @@ std::string verdict(const GuardResult& r) {
                                                     : changes_of_structure(r) + " (a warning)";
   switch (r.verdict()) {
     case Verdict::kPass:
-      return fmt::format("no regression in {} times, {}", r.times.size(), structure);
+      return fmt::format("no regression in {} op and step times, {}", r.times.size(), structure);
     case Verdict::kCannotJudge:
       return r.judged_times
                  ? fmt::format(

@@ -72,6 +72,25 @@ std::string count(double n) {
   return n < 1000 ? fmt::format("{:g}", n) : text;
 }
 
+std::string counted(std::int64_t n, std::string_view noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
+std::pair<std::string, std::string> apart(Bytes a, Bytes b) {
+  std::pair<std::string, std::string> texts{human(a), human(b)};
+  constexpr int kMostDecimals = 6;
+  const double unit = a.base() >= 0x1p30 ? 0x1p30 : 0x1p20;
+  for (int decimals = 1; texts.first == texts.second && a != b && decimals <= kMostDecimals;
+       ++decimals) {
+    const auto text = [&](Bytes bytes) {
+      return fmt::format("{:.{}f} {}", bytes.base() / unit, decimals,
+                         unit == 0x1p30 ? "GiB" : "MiB");
+    };
+    texts = {text(a), text(b)};
+  }
+  return texts;
+}
+
 std::string grouped(double n, int digits) {
   const int before = n == 0 ? 1 : static_cast<int>(std::floor(std::log10(std::abs(n)))) + 1;
   const double unit = std::pow(10.0, before - digits);

@@ -1,5 +1,8 @@
 #pragma once
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "core/units.h"
 
@@ -15,6 +18,9 @@ std::string human(FlopsPerSecond f);
 std::string percent(double fraction);  ///< "12.3 %"
 std::string percent_signed(double fraction);
 std::string count(double n);  ///< "1.2 M"
+std::string counted(std::int64_t n, std::string_view noun);  ///< "1 step", "2 steps"
+/// Two amounts of memory with as many digits as tell them apart: "175.6 GiB", "175.9 GiB".
+std::pair<std::string, std::string> apart(Bytes a, Bytes b);
 /// Four significant digits, in groups of three: "1,279,000", "41.67"; whole ones with `digits` 0.
 std::string grouped(double n, int digits = 4);
 /// "H100" of "h100-sxm-80gb", "RTX 4090" of "rtx-4090"; other names as they are.

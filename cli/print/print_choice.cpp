@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/print_prediction.h"
 #include "core/config/default_framework.h"
@@ -40,13 +41,12 @@ void add_fixes(const std::vector<studies::Fix>& fixes, const std::vector<std::st
     report.line("\nfix: none found: no plan, batch or number of devices that was tried fits");
     return;
   }
+  const std::vector<std::string>& change = fixes.front().set;
   std::string command = "stepcast";
-  for (const std::string& argument : without_output(arguments)) {
+  for (const std::string& argument : without_keys_of(change, without_output(arguments))) {
     command += ' ' + config::quoted_setting(argument);
   }
-  for (const std::string& set : fixes.front().set) {
-    command += " --set " + config::quoted_setting(set);
-  }
+  command += ' ' + typed_settings(change);
   report.line(fmt::format("\nfix: {}   ({}, {} per step)", command, human(fixes.front().memory),
                           human(fixes.front().step)));
 }

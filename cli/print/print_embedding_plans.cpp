@@ -11,7 +11,6 @@
 #include "core/config/config.h"
 #include "core/job/ledger_parts.h"
 #include "core/job/tier_units.h"
-#include "studies/predict/memory_fix.h"
 
 namespace stepcast::cli {
 namespace {
@@ -168,16 +167,21 @@ Json plan_document(const RankedPlan& p) {
   return j;
 }
 
-/// Free device memory, where no headroom was requested.
-void warn_of_full_devices(const PlanReport& r, Report& report) {
-  Bytes fullest;
-  for (const LedgerLine& l : r.plans.front().plan.ledger) {
-    fullest = l.tier == "hbm" ? std::max(fullest, Bytes(l.total())) : fullest;
-  }
-  if (const std::string tight = studies::tight_memory(fullest, r.job.system.device);
-      !tight.empty()) {
-    report.line(fmt::format("\nwarning: {} (--memory-headroom 5%)", tight));
-  }
+/// True if parts of a row have a state each where a whole row would have one.
+bool trains_otherwise(const Job& job, const EmbeddingPlan& plan) {
+  return job.embedding_optimizer == OptimizerKind::kRowwiseAdagrad &&
+         std::any_of(plan.tables.begin(), plan.tables.end(), [](const auto& table) {
+           return std::any_of(table.shards.begin(), table.shards.end(), [&](const auto& shard) {
+             return shard.columns.front() > 0;
+           });
+         });
+}
+
+/// Options that `predict` takes in addition to the job to say the same of plan 1.
+std::string typed_text(const std::string& file) {
+  return file.empty() ? "Plan 1 in `predict`: --out FILE writes it here, --set "
+                        "embedding.plan=FILE takes it there"
+                      : "Plan 1 in `predict`: " + typed_settings({"embedding.plan=" + file});
 }
 
 /// Change that would make room: slower memory only if the system has some and the search left it
@@ -209,7 +213,8 @@ std::string shortage_text(const planner::Shortage& s, const std::string& fix) {
 
 }  // namespace
 
-void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat format) {
+void print_embedding_plans(const PlanReport& r, const std::string& file,
+                           const std::vector<std::string>& warnings, OutputFormat format) {
   Report report(format);
   report.line(fmt::format("{} on {} x {} ({}), {} tables\n", r.job.workload.name, r.job.devices,
                           device_title(r.job.system.device.name), r.job.system.name, r.job.workload.layered()->tables.size()));
@@ -231,9 +236,15 @@ void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat form
     report.line();
     report.add(compared_table(r));
   }
-  if (!headroom) {
-    warn_of_full_devices(r, report);
+  report.fact("warnings", warnings);
+  for (const std::string& warning : warnings) {
+    report.line("\nwarning: plan 1: " + warning, Meaning::kWarning);
   }
+  if (trains_otherwise(r.job, r.plans.front().plan)) {
+    report.line("\nTables cut by columns keep a state of row-wise Adagrad for each part: they learn a "
+                "little otherwise than whole ones.");
+  }
+  report.line('\n' + typed_text(file));
   report.print(answer());
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/print_prediction.h"
 #include "core/job/efficiency.h"
@@ -47,10 +48,10 @@ void add_point_columns(Columns<Row>& columns, Point point, const Job& job, Visib
   add(
       "schedule", "schedule",
       [even](const PlanPoint& p) {
-        return Cell{p.pipeline == 1 ? "-" : planner::schedule_title(p),
+        return Cell{p.pipeline == 1 ? "-" : planner::schedule_title(even(p)),
                     planner::schedule_text(even(p))};
       },
-      kInCsv | kIfVarying | kMinor);
+      kInCsv | kIfVarying | kMajor);
   add(
       "", "VPP", [](const PlanPoint& p) { return p.virtual_stages; }, kIfVarying | kMajor);
   add("recompute", "recompute", [&job](const PlanPoint& p) {
@@ -219,7 +220,7 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
   const auto shown = [](bool shows) { return shows ? kInText : kNowhere; };
   Columns<Row> columns{
       {"plan", "", [](auto& p) { return p.number; }},
-      {"predicted_step_s", "step", [](auto& p) { return p.of.prediction.iteration; }},
+      {"predicted_step_s", "step", [](auto& p) { return p.of.prediction.iteration; }, kMajor},
       {"kernels_only_s", "kernels only", [](auto& p) { return p.of.prediction.hardware; },
        shown(details && r.plans.front().prediction.efficiency.has_value()) | kInCsv},
       {"", "90 % interval",
@@ -246,7 +247,8 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
       {"memory_bytes", "memory",
        [](auto& p) {
          return Cell{human(Bytes(p.of.bytes)), std::llround(p.of.bytes)};
-       }},
+       },
+       kMajor},
       {"", "closed form", [](auto& p) { return Seconds(p.of.closed_form); }, shown(details)},
       {"", "rank order", [](auto& p) { return order_text(p.of.job.parallel.order); },
        shown(r.order_searched)},
@@ -264,11 +266,7 @@ DataTable plans_table(const ParallelPlanReport& r, bool details) {
 
 /// Options that `predict` takes in addition to the job to say the same of plan 1.
 std::string typed_text(const RankedParallelPlan& first) {
-  std::string text = "Plan 1 in `predict`:";
-  for (const std::string& setting : first.settings) {
-    text += " --set " + config::quoted_setting(setting);
-  }
-  return text;
+  return "Plan 1 in `predict`: " + typed_settings(first.settings);
 }
 
 /// Parts that were not searched, and why.
@@ -330,6 +328,7 @@ Json parallel_plan_json(const ParallelPlanReport& r, const RankedParallelPlan& p
   j["memory_margin"] = simulator::memory_margin(p.job.system.device);
   j["closed_form_s"] = p.closed_form;
   j["mfu"] = p.prediction.mfu;
+  j["warnings"] = p.prediction.warnings;
   j["time_s"] = split_json(p.prediction);
   j["plan"] = point_json(p.point, r.job);
   j["plan"]["family"] = family_text(p);
@@ -366,6 +365,9 @@ Report parallel_report(const ParallelPlanReport& r, const config::PlanRequestOnF
   }
   if (details || r.fixed.framework || !planner::fixed_text(r.fixed).empty()) {
     report.line(held_text(r));
+  }
+  for (const std::string& warning : r.plans.front().prediction.warnings) {
+    report.line("\nwarning: plan 1: " + warning, Meaning::kWarning);
   }
   if (all_shard_weights(r)) {
     report.line("All of these are ZeRO-3; --set zero=1 shows plans that are not.");

@@ -11,8 +11,10 @@
 #include "cli/print/print_details.h"
 #include "cli/print/step_parts.h"
 #include "cli/print/terminal_text.h"
+#include "core/config/config.h"
 #include "core/config/default_framework.h"
 #include "core/config/document.h"
+#include "core/job/parameter_count.h"
 #include "planner/parallel/plan_point.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/plan_summary.h"
@@ -201,7 +203,26 @@ Json plan_json(const Job& job) {
           {"parts", std::move(parts)}};
 }
 
-/// "llama3-8b on 8 x H100 (dgx-h100), megatron-core, bf16", and the batch at the end of the line.
+/// "8.03 B parameters", "671 B parameters (37.5 B active)".
+std::string parameters_text(const Job& job) {
+  const auto short_count = [](double n) {
+    return n >= 0.9995e12  ? fmt::format("{:.3g} T", n * 1e-12)
+           : n >= 0.9995e9 ? fmt::format("{:.3g} B", n * 1e-9)
+                           : fmt::format("{:.3g} M", n * 1e-6);
+  };
+  const TransformerWorkload* model = job.workload.transformer();
+  if (model == nullptr) {
+    return short_count(config::parameter_count(job.workload)) + " parameters";
+  }
+  const auto all = transformer_parameters(*model, job.batch.sequence);
+  const auto active = transformer_active_parameters(*model, job.batch.sequence);
+  return short_count(static_cast<double>(all)) + " parameters" +
+         (active < all ? fmt::format(" ({} active)", short_count(static_cast<double>(active)))
+                       : "");
+}
+
+/// "llama3-8b on 8 x H100 (dgx-h100), megatron-core, bf16", and parameters and batch at the end of
+/// the line, or on one of their own.
 std::string heading(const StepPrediction& p, const std::string& framework,
                     const TerminalStyle& style) {
   const Job& job = p.job;
@@ -214,9 +235,9 @@ std::string heading(const StepPrediction& p, const std::string& framework,
                             : !transformer                   ? "inference, "
                             : job.phase == JobPhase::kDecode ? "decode, "
                                                              : "prefill, ";
-  const std::string right = transformer ? fmt::format("{}global batch {} x {}", phase,
-                                                      job.batch.global, job.batch.sequence)
-                                        : fmt::format("{}global batch {}", phase, job.batch.global);
+  const std::string right =
+      fmt::format("{}, {}global batch {}{}", parameters_text(job), phase, job.batch.global,
+                  transformer ? fmt::format(" x {}", job.batch.sequence) : "");
   const std::size_t used = shown_width(left) + shown_width(right);
   return used + 2 > style.width ? coloured(left, Meaning::kStrong, style) + '\n' +
                                       std::string(kIndent, ' ') + right + '\n'

@@ -21,7 +21,7 @@ std::string names_text(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 5;
   const std::size_t shown = std::min(names.size(), kShown);
   return fmt::format(
-      "{} table{} ({}{})", names.size(), names.size() == 1 ? "" : "s",
+      "{} ({}{})", counted(static_cast<std::int64_t>(names.size()), "table"),
       fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
       shown < names.size() ? ", ..." : "");
 }

@@ -417,8 +417,7 @@ DataTable recorded_ops(const studies::RecordedStep& s) {
 Tables recorded_tables(const studies::RecordedStep& s, const studies::MeasuredShow* show) {
   Facts facts(
       "step",
-      fmt::format("{} recorded step{} of {} rank{}{}", s.steps, s.steps == 1 ? "" : "s", s.ranks,
-                  s.ranks == 1 ? "" : "s",
+      fmt::format("{} of {}{}", counted(s.steps, "recorded step"), counted(s.ranks, "rank"),
                   s.first_counted == 1  ? ", without the first, which fills the pipeline"
                   : s.first_counted > 1 ? fmt::format(", without the first {}", s.first_counted)
                                         : ""),

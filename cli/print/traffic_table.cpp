@@ -98,7 +98,7 @@ DataTable traffic_table(const TrafficOptions& options, const Access& access,
                                          {"net", "net cut"}};
   std::optional<BytesPerSecond> link;
   if (!options.system.empty()) {
-    link = link_between(config::load_system(options.system, {context.library}), options.per_node);
+    link = link_between(system_of("--system", options.system, {context.library}), options.per_node);
     columns.insert(
         columns.end(),
         {{"flat_s", "exchange before"}, {"exchange_s", "exchange after"}, {"sync_s", "sync"}});

@@ -2,8 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 
+#include "core/config/config.h"
 #include "core/error.h"
 
 namespace stepcast::cli {
@@ -18,18 +20,24 @@ CLI::Validator whole_number(std::int64_t least,
                             std::int64_t most = std::numeric_limits<std::int64_t>::max());
 CLI::Validator not_empty();
 
-/// Runs `work`; an InputError about `--set devices`, which the command made of its own `option`,
-/// names that option instead.
+/// Runs `work`; an InputError about `place`, which the command took from its own `option`, names
+/// that option instead.
 template <typename Work>
-auto inferred_as(const char* option, const Work& work) {
+auto inferred_as(const char* option, const Work& work, std::string_view place = "--set devices") {
   try {
     return work();
   } catch (const InputError& e) {
-    if (e.where() != "--set devices") {
+    if (e.where() != place) {
       throw;
     }
     throw InputError(option, e.problem());
   }
+}
+
+/// The built-in system of that name, or of that file, that `option` asks for.
+inline System system_of(const char* option, const std::string& name,
+                        const config::Library& library) {
+  return inferred_as(option, [&] { return config::load_system(name, library); }, "system");
 }
 
 }  // namespace stepcast::cli

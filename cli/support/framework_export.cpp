@@ -91,14 +91,15 @@ std::string script_export(const std::string& file, const std::string& asked,
   return name + "=" + file;
 }
 
-std::string text_for(TrainingFramework framework, const Job& job) {
+std::string text_for(TrainingFramework framework, const Job& job,
+                     const std::optional<interop::ModelFacts>& facts) {
   switch (framework) {
     case TrainingFramework::kMegatron:
-      return interop::text_of(interop::megatron_arguments(job));
+      return interop::text_of(interop::megatron_arguments(job, facts));
     case TrainingFramework::kNemo:
       return interop::nemo_config(job);
     case TrainingFramework::kTorchtitan:
-      return interop::torchtitan_config(job);
+      return interop::torchtitan_config(job, facts);
     case TrainingFramework::kDeepspeed:
       break;
   }

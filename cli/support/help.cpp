@@ -228,10 +228,10 @@ void arrange_help(CLI::App& app) {
 std::string tour() {
   return R"(stepcast forecasts a training step before you run it: time, memory, cost.
 
-  stepcast llama3-8b                          time, memory and a plan, on few H100s
-  stepcast llama3-70b -n 64 --tp 8 --pp 2     your plan; --on b200 for other GPUs
-  stepcast ./config.json                      a Hugging Face model, a job, tables
-  stepcast plan llama3-70b -n 64 -o train.sh  the fastest plan, its launch script
+  stepcast llama3-8b                          time, memory, a plan, on few H100s
+  stepcast llama3-70b -n 64 --tp 8 --pp 2     your plan; --on b200: other GPUs
+  stepcast ./config.json                      a Hugging Face model, job, tables
+  stepcast plan llama3-70b -n 64 -o train.sh  the fastest plan and its script
   stepcast diff llama3-8b -- --tp 2           what a change does, and why
   stepcast show TRACE                         what bounds a recorded step
   stepcast guard NOW... --baseline BASE...    whether a change made it slower

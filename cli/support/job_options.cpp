@@ -55,14 +55,15 @@ bool spelled_as_file(const std::string& word) {
   return letters || word.starts_with("/") || word.starts_with(".") || word.ends_with("/");
 }
 
-/// A key of the job that has an option of its own; `names` as CLI11 reads them.
+/// A key of the job that has an option of its own; `names` as CLI11 reads them, the last of which
+/// is the one that answers use.
 struct KeyOption {
   const char *names, *value, *key, *help, *group;
 };
 constexpr std::array<KeyOption, 15> kKeyOptions{
     {{"--on", "SYSTEM", "system",
       "GPU or system: h100, b200, dgx-h100, a file (`stepcast list systems`)", "Job"},
-     {"-n,--gpus", "N", "devices", "Number of GPUs", "Job"},
+     {"--gpus,-n", "N", "devices", "Number of GPUs", "Job"},
      {"-b,--gbs", "N", "batch.global", "Samples of a step, sequences for transformers", "Job"},
      {"--mbs", "N", "batch.micro", "Sequences of a micro-batch", "Job"},
      {"--seq", "N", "batch.sequence", "Tokens of a sequence, such as 8k", "Job"},
@@ -105,7 +106,78 @@ void tell_assumed(const config::Source& source, const std::vector<std::string>& 
   }
 }
 
+/// The key that a word of the command line says as an option: "--tp", "--tp=8", "-n8".
+struct OptionWord {
+  std::string key;          ///< "": of none
+  bool takes_next = false;  ///< its value is the next word
+};
+OptionWord option_word(const std::string& word) {
+  for (const KeyOption& option : kKeyOptions) {
+    for (const std::string& own : CLI::detail::split(option.names, ',')) {
+      const bool short_one = own.size() == 2;
+      if (word == own || word.starts_with(own + "=") || (short_one && word.starts_with(own))) {
+        return {option.key, word == own};
+      }
+    }
+  }
+  return {};
+}
+std::string key_of_setting(const std::string& setting) {
+  const std::size_t equals = setting.find('=');
+  return equals == std::string::npos
+             ? std::string()
+             : std::string(config::key_called(std::string_view(setting).substr(0, equals)));
+}
+
 }  // namespace
+
+std::string typed_settings(const std::vector<std::string>& settings) {
+  std::vector<std::string> options, sets;
+  for (const KeyOption& option : kKeyOptions) {
+    for (const std::string& setting : settings) {
+      const std::string value = setting.substr(setting.find('=') + 1);
+      if (key_of_setting(setting) == option.key && !value.starts_with('{')) {
+        options.push_back(CLI::detail::split(option.names, ',').back() + ' ' +
+                          config::quoted_setting(value));
+      }
+    }
+  }
+  for (const std::string& setting : settings) {
+    const bool option = std::any_of(kKeyOptions.begin(), kKeyOptions.end(), [&](const auto& o) {
+      return key_of_setting(setting) == o.key &&
+             !setting.substr(setting.find('=') + 1).starts_with('{');
+    });
+    if (!option) {
+      sets.push_back("--set " + config::quoted_setting(setting));
+    }
+  }
+  options.insert(options.end(), sets.begin(), sets.end());
+  return fmt::format("{}", fmt::join(options, " "));
+}
+
+std::vector<std::string> without_keys_of(const std::vector<std::string>& settings,
+                                         const std::vector<std::string>& words) {
+  const auto anew = [&settings](const std::string& key) {
+    return !key.empty() && std::any_of(settings.begin(), settings.end(), [&](const auto& setting) {
+      return key_of_setting(setting) == key;
+    });
+  };
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const OptionWord option = option_word(word);
+    const bool set = word == "--set" && i + 1 < words.size();
+    const std::string said = set                         ? key_of_setting(words[i + 1])
+                             : word.starts_with("--set=") ? key_of_setting(word.substr(6))
+                                                          : option.key;
+    if (anew(said)) {
+      i += set || option.takes_next ? 1 : 0;
+    } else {
+      kept.push_back(word);
+    }
+  }
+  return kept;
+}
 
 void add_format_option(CLI::App& command, OutputFormat& format) {
   const auto known = [](std::string& text) {
@@ -137,7 +209,14 @@ void add_setting_options(CLI::App& command, std::vector<std::string>& overrides)
     command
         .add_option_function<std::string>(
             o.names,
-            [&overrides, key = std::string(o.key)](const std::string& value) {
+            [&overrides, key = std::string(o.key),
+             name = CLI::detail::split(o.names, ',').back()](const std::string& value) {
+              for (const std::string& set : overrides) {
+                if (key_of_setting(set) == key) {
+                  throw InputError(name, fmt::format("found {}, and --set {}; leave one out", value,
+                                                     set));
+                }
+              }
               // Before what --set changes of it: settings are read first, wherever they stand.
               const auto part =
                   std::find_if(overrides.begin(), overrides.end(),

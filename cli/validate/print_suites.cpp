@@ -32,6 +32,12 @@ Cell cell_of(const validation::Figure& f) {
                                 : cell(static_cast<std::int64_t>(*value));
 }
 
+/// "next_step/error" as a column of CSV: "next_step_error".
+std::string in_one_word(std::string key) {
+  std::replace(key.begin(), key.end(), '/', '_');
+  return key;
+}
+
 /// A column for each of the further figures.
 template <class Of>
 void add_figures(const std::vector<Of>& all, std::vector<validation::Figure> Of::*figures,
@@ -47,7 +53,8 @@ void add_figures(const std::vector<Of>& all, std::vector<validation::Figure> Of:
           return i < (of.*figures).size() ? cell_of((of.*figures)[i]) : absent_cell("-");
         },
         look | (most[i].minor ? kInJson | kInCsv : 0) |
-            (most[i].as == validation::Figure::As::kText ? kLeft : 0));
+            (most[i].as == validation::Figure::As::kText ? kLeft : 0),
+        in_one_word(most[i].key));
   }
 }
 
@@ -61,7 +68,7 @@ Columns<Row> row_columns(const Suite& suite) {
       {"id", suite.name, &Row::id},
       {"measured", "",
        [figure](auto& r) {
-         return r.measured > 0 ? figure(r.measured) : Cell{"-", r.measured};
+         return r.measured > 0 ? figure(r.measured) : empty_cell("-");
        },
        0, "measured" + unit},
       {"predicted", "",
@@ -132,7 +139,7 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
       {"n", "", [](auto& g) { return g.errors.n; }},
       {"median", "", figure(&E::median)},
       {"mean", "", figure(&E::mean)},
-      {"geomean", "", figure(&E::geomean)},
+      {"geomean", "", figure(&E::geomean), kMinor},
       {"p90", "", figure(&E::p90)},
       {"worst", "", figure(&E::worst)},
       {"worst_row", "", &G::worst_row, kInJson},
@@ -140,11 +147,12 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
        [](auto& g) {
          return g.errors.n > 0 ? signed_share(g.errors.bias) : Cell{"-", g.errors.bias};
        }},
-      {"", "noise", noise, kInText},
+      {"", "noise", noise, kInText | kMinor},
       {"baseline_mean", "naive mean",
-       [](auto& g) { return g.baseline.empty() ? empty_cell("-") : share(g.baseline_mean); }},
-      {"baseline_median", "naive median", naive(&E::median)},
-      {"baseline_p90", "naive p90", naive(&E::p90)},
+       [](auto& g) { return g.baseline.empty() ? empty_cell("-") : share(g.baseline_mean); },
+       kMinor},
+      {"baseline_median", "naive median", naive(&E::median), kMinor},
+      {"baseline_p90", "naive p90", naive(&E::p90), kMinor},
       {"baseline", "", [](auto& g) { return g.baseline.empty() ? empty_cell() : cell(g.baseline); },
        kInJson},
       {"", "tau", tau, ranked},
@@ -152,7 +160,7 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
       {"", "memory mean",
        [](auto& g) { return g.memory ? share(g.memory->mean) : empty_cell("-"); }, ranked},
       {"", "in 90 %", [dash](auto& g) { return dash(g.covered); }, covered},
-      {"in_range_share", "in range", [](auto& g) { return share(g.in_range_share); }},
+      {"in_range_share", "in range", [](auto& g) { return share(g.in_range_share); }, kMinor},
       {"kendall_tau", "", tau, kInJson},
       {"regret", "", regret, kInJson},
       {"repeat_noise", "", noise, kInJson},
@@ -166,17 +174,15 @@ Columns<Group> group_columns(const std::vector<Group>& groups) {
        },
        kInJson},
       {"covered_by_90", "", [](auto& g) { return code_or_absent(g.covered); }, kInJson},
-      {"bound", "bar",
-       [](auto& g) {
-         return g.bound.empty()
-                    ? absent_cell("-")
-                    : Cell{fmt::format("{} ({})", g.pass ? "pass" : "FAIL", g.bound), g.bound};
-       },
-       kLeft},
+      {"bound", "",
+       [](auto& g) { return g.bound.empty() ? absent_cell() : cell(g.bound); }, kInJson},
+      {"", "bar",
+       [](auto& g) { return g.bound.empty() ? std::string() : g.pass ? "pass" : "FAIL"; },
+       kInText | kLeft | kMajor},
       {"pass", "", [](auto& g) { return g.bound.empty() ? absent_cell() : code(g.pass); }, kInJson},
       {"skipped", "", [](auto& g) { return g.skipped > 0 ? code(g.skipped) : absent_cell(); },
        kInJson},
-      {"", "worst row", &G::worst_row, kInText | kLeft}};
+      {"", "worst row", &G::worst_row, kInText | kLeft | kMinor}};
 }
 
 void add_suite(const Suite& suite, Report& report) {

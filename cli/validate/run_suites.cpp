@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "cli/support/checks.h"
 #include "cli/support/cuda_backend.h"
 #include "cli/support/launch_ranks.h"
 #include "cli/support/progress.h"
@@ -98,7 +99,7 @@ Suite run_cases(const ValidateOptions& options, const std::optional<System>& sys
 System calibrated(const ValidateOptions& options, const System& fabric, const Context& context,
                   runtime::MpiSession& session) {
   if (!options.system.empty()) {
-    return config::load_system(options.system, {context.library});
+    return system_of("--system", options.system, {context.library});
   }
   Progress progress("calibrating");
   studies::PacedCalibrationOptions calibrate;
@@ -165,7 +166,7 @@ std::optional<Suite> validate_runtime(const ValidateOptions& options, Context& c
     if (cuda) {
       require_cuda(context);
     }
-    system = config::load_system(options.system, {context.library});
+    system = system_of("--system", options.system, {context.library});
   }
   return as_ranks_of(context, options.ranks.value_or(cuda ? 1 : 2),
                      [&](auto& session) { return run_cases(options, system, context, session); });
@@ -175,7 +176,7 @@ std::optional<Suite> validate_plans(const ValidateOptions& options, Context& con
   const int ranks = options.ranks.value_or(4);
   const System fabric = options.emulate.empty()
                             ? validation::two_rank_nodes(ranks)
-                            : config::load_system(options.emulate, {context.library});
+                            : system_of("--emulate", options.emulate, {context.library});
   if (ranks < 2) {
     throw InputError("--ranks", "a plan needs at least 2 ranks to choose between");
   }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cli/print/human.h"
+#include "cli/support/checks.h"
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
 #include "cli/validate/validate.h"
@@ -65,7 +66,7 @@ Scored score_models(const ValidateOptions& options, const Context& context, cons
                     std::string usual, decltype(validation::validate_kernels) validate) {
   std::optional<System> given;
   if (!options.system.empty()) {
-    given = config::load_system(options.system, context.library);
+    given = system_of("--system", options.system, context.library);
   }
   const models::MeasuredTable table = models::read_measured(
       std::filesystem::path(options.data), {.device = given ? given->device.name : options.device,

@@ -1,3 +1,4 @@
+#include "core/config/default_framework.h"
 #include "core/config/internal/loaders.h"
 
 namespace stepcast::config {
@@ -14,6 +15,22 @@ bool is_embedding_plan(const Json& root) {
 }
 bool is_workload(const Json& root) {
   return root.is_object() && root.contains("kind") && !root.contains("workload");
+}
+
+/// Throws where a file describes hardware, which a job is predicted on.
+void reject_hardware(const Document& d) {
+  if (!d.root.is_object() || d.root.contains("workload")) {
+    return;
+  }
+  if (d.root.contains("fabric")) {
+    throw InputError(d.label, fmt::format("is a system, not a job; name a model and predict it "
+                                          "there: `stepcast llama3-8b --on {}`",
+                                          quoted_setting(d.label)));
+  }
+  if (d.root.contains("memory") && d.root.contains("peak")) {
+    throw InputError(d.label, "is a device, not a job; a system names it as its `device`, and a "
+                              "model is predicted there: `stepcast llama3-8b --on SYSTEM.json`");
+  }
 }
 
 }  // namespace
@@ -46,6 +63,7 @@ Document job_document(const Source& source, const std::vector<std::string>& over
                                           "and --set embedding.plan={}",
                                           d.label));
   }
+  reject_hardware(d);
   if (opened.format != nullptr || is_workload(d.root)) {
     Json job = Json::object();
     job["workload"] = std::move(d.root);

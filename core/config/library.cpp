@@ -171,6 +171,16 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
       return read_document(built_in_folder(kind, library) / (name + ".json"), where);
     }
   }
+  if (kind == FileKind::kWorkload && !system_called(text, library).empty()) {
+    throw InputError(where, fmt::format("\"{}\" is a system, not a model; name a model and predict "
+                                        "it there: `stepcast llama3-8b --on {}`",
+                                        text, text));
+  }
+  if (kind == FileKind::kSystem && !workload_called(text, library).empty()) {
+    throw InputError(where, fmt::format("\"{}\" is a model, not a system; predict it on a system: "
+                                        "`stepcast {} --on h100`",
+                                        text, text));
+  }
   throw InputError(where, fmt::format("no {} is called \"{}\"; {}, or give a path ending in .json",
                                       noun(kind), text.substr(0, 60), suggestion(text, names)));
 }

@@ -135,6 +135,33 @@ void add_model(const Job& job, std::vector<std::string>& a) {
   }
 }
 
+void add_facts(const ModelFacts& facts, MegatronArguments& out) {
+  auto& a = out.arguments;
+  out.knows_model = true;
+  if (facts.rotary_base) {
+    a.push_back(fmt::format("--rotary-base {:.0f}", *facts.rotary_base));
+  }
+  if (facts.rotary_share && *facts.rotary_share < 1) {
+    a.push_back(fmt::format("--rotary-percent {}", *facts.rotary_share));
+  }
+  if (facts.llama3_rope_factor) {
+    a.emplace_back("--use-rope-scaling");
+    a.push_back(fmt::format("--rope-scaling-factor {}", *facts.llama3_rope_factor));
+  }
+  if (!facts.other_rope_scaling.empty()) {
+    out.remarks.push_back(fmt::format("rope_scaling: {} is not written", facts.other_rope_scaling));
+  }
+  if (facts.norm_epsilon) {
+    a.push_back(fmt::format("--norm-epsilon {}", *facts.norm_epsilon));
+  }
+  if (facts.qk_norms) {
+    a.emplace_back("--qk-layernorm");
+  }
+  if (facts.qkv_biases) {
+    a.emplace_back("--add-qkv-bias");
+  }
+}
+
 void add_recompute(const Job& job, MegatronArguments& out) {
   auto& a = out.arguments;
   const Recompute& r = job.parallel.recompute;
@@ -418,7 +445,7 @@ MegatronSplit megatron_split(const Job& job) {
   return split;
 }
 
-MegatronArguments megatron_arguments(const Job& job) {
+MegatronArguments megatron_arguments(const Job& job, const std::optional<ModelFacts>& facts) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
   MegatronArguments out;
@@ -437,6 +464,9 @@ MegatronArguments megatron_arguments(const Job& job) {
   out.arguments.push_back(fmt::format("--global-batch-size {}", job.batch.global));
   add_recompute(job, out);
   add_model(job, out.arguments);
+  if (facts) {
+    add_facts(*facts, out);
+  }
   add_formats(job, out);
   return out;
 }
@@ -449,9 +479,11 @@ std::string text_of(const MegatronArguments& megatron) {
         "#SBATCH --nodes={} --ntasks-per-node=1 --gpus-per-node={} --exclusive --mem=0\n",
         megatron.nodes, megatron.devices_per_node);
   }
-  text +=
-      "# Data, tokenizer, learning rate and checkpoints follow as arguments of this script;\n"
-      "# so do --rotary-base, --norm-epsilon, --qk-layernorm, --add-qkv-bias of your model.\n";
+  text += "# Data, tokenizer, learning rate and checkpoints follow as arguments of this script";
+  text += megatron.knows_model
+              ? ".\n"
+              : ";\n# so do --rotary-base, --norm-epsilon, --qk-layernorm, --add-qkv-bias of your "
+                "model.\n";
   for (const std::string& remark : megatron.remarks) {
     text += "# " + remark + "\n";
   }

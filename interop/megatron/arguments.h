@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/job/job.h"
+#include "interop/hugging_face/model_facts.h"
 
 namespace stepcast::interop {
 
@@ -18,8 +19,10 @@ struct MegatronArguments {
   std::vector<std::string> arguments;
   std::vector<std::string>
       remarks;  ///< what Megatron-LM has no argument for, and what comes nearest
+  bool knows_model = false;  ///< what no forecast depends on is among the arguments
 };
-MegatronArguments megatron_arguments(const Job& job);
+/// `facts` of the model, where its file says them.
+MegatronArguments megatron_arguments(const Job& job, const std::optional<ModelFacts>& facts = {});
 
 /// How Megatron-Core is told which layers each chunk has: embedding, head or both count as a layer
 /// where all chunks are then equal, or else every chunk is drawn, "Et*2|tL".

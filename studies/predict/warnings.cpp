@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/clearly_less.h"
+#include "core/formats.h"
 #include "core/job/plan_settings.h"
 #include "studies/predict/memory_fix.h"
 #include "workloads/transformer/shape.h"
@@ -59,8 +60,9 @@ std::string without_constants(const Job& job) {
   const std::string whose = kernels ? "system " + s.name : "device " + s.device.name;
   return fmt::format(
       "{} at the limits of the hardware, as {} has no measured constants of them; real steps are "
-      "longer; `stepcast fit --transfer` takes the constants of a measured {}",
-      what, whose, kernels ? "system" : "device");
+      "longer; `stepcast fit --transfer dgx-h100 --system FILE --out NEW` takes those of a measured "
+      "system",
+      what, whose);
 }
 
 /// Warning that the job is not the one that its embedding plan was made for.
@@ -132,6 +134,33 @@ std::string straddling_groups(const Job& job) {
   return {};
 }
 
+/// Keys that the job says and that change nothing of it, each with what it would need.
+std::vector<std::string> without_effect(const Job& job) {
+  std::vector<std::string> said;
+  if (job.workload.transformer() == nullptr) {
+    return said;
+  }
+  const bool trains = job.phase == JobPhase::kTrain;
+  const FrameworkTraits& traits = job.system.framework;
+  const auto add = [&said](const char* key, const char* why) {
+    said.push_back(fmt::format("{} has no effect: {}", key, why));
+  };
+  if (job.loss.deferred > 0 && (!trains || job.parallel.pipeline == 1 || job.loss.chunks > 1)) {
+    add("loss.deferred", !trains                      ? "inference has no weight gradients"
+                         : job.parallel.pipeline == 1 ? "the job has no pipeline"
+                                                      : "a loss in chunks makes them at once");
+  }
+  if (traits.wide_scores && job.flash_attention) {
+    add("formats.scores", "fused attention keeps no scores; attention=unfused does");
+  }
+  constexpr double kNarrow = 16;
+  if (traits.narrow_head && (!trains || bits_per_element(job.formats.compute) >= kNarrow)) {
+    add("formats.head", !trains ? "it is of training"
+                                : "products are no narrower than the head; formats.compute=fp8 is");
+  }
+  return said;
+}
+
 }  // namespace
 
 std::vector<std::string> warnings_of(const StepPrediction& p) {
@@ -150,6 +179,9 @@ std::vector<std::string> warnings_of(const StepPrediction& p) {
       warnings.push_back(warning);
     }
   }
+  for (std::string& said : without_effect(job)) {
+    warnings.push_back(std::move(said));
+  }
   if (const auto* shape = job.workload.transformer();
       shape != nullptr && !shape->approximated.empty()) {
     warnings.push_back(fmt::format("approximated in {}: {}", job.workload.name,
@@ -162,6 +194,22 @@ std::vector<std::string> warnings_of(const StepPrediction& p) {
         extrapolated_kinds(p.busiest ? p.busiest->by_kind : p.by_kind)));
   }
   return warnings;
+}
+
+std::string uneven_stages(const Job& job, std::string_view framework) {
+  const Parallel& p = job.parallel;
+  const auto* model = job.workload.transformer();
+  if (model == nullptr || job.phase != JobPhase::kTrain || p.pipeline == 1 ||
+      p.pipeline_split != PipelineSplit{} || !framework.starts_with("megatron")) {
+    return {};
+  }
+  const std::int64_t chunks = p.pipeline * p.virtual_stages;
+  return model->layers % chunks == 0
+             ? std::string()
+             : fmt::format("{} layers are no multiple of {} stages: Megatron-LM starts them with "
+                           "--pipeline-model-parallel-layout only (`stepcast plan -o train.sh` "
+                           "writes it)",
+                           model->layers, chunks);
 }
 
 }  // namespace stepcast::studies

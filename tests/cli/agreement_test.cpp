@@ -156,6 +156,55 @@ TEST_CASE("the command of a fix, run as printed, does what it says", "[cli][agre
   }
 }
 
+TEST_CASE("a fix says anew the options that it changes, however they were typed",
+          "[cli][agreement]") {
+  using Words = std::vector<std::string>;
+  for (const Words& typed : {Words{"--zero", "0"}, Words{"--zero=0"}, Words{"--set", "zero=0"},
+                             Words{"--set=parallel.zero=0"}}) {
+    Words words{"llama3-8b", "-n64"};
+    words.insert(words.end(), typed.begin(), typed.end());
+    const Outcome text = call(words);
+    INFO(text.out << text.err);
+    CHECK(text.code == 1);
+    CHECK_THAT(text.out, Catch::Contains("\nfix: stepcast llama3-8b -n64 --zero 2   ("));
+  }
+  CHECK(answer("predict", {"workload=llama3-8b"}, {"-n64", "--zero", "2"}).at("fits").get<bool>());
+}
+
+TEST_CASE("what plan says for predict, run as printed, has the step of plan 1",
+          "[cli][agreement]") {
+  const std::vector<std::string> job{"mixtral-8x7b", "-n", "32", "--gbs", "128", "--seq", "4k"};
+  std::vector<std::string> words{"plan"};
+  words.insert(words.end(), job.begin(), job.end());
+  words.insert(words.end(), {"--pp", "2", "--tp", "1", "--zero", "1"});
+  const std::string text = call(words).out;
+  words.emplace_back("--json");
+  const json best = document(call(words)).at("plans").at(0);
+  const std::string begin = "\nPlan 1 in `predict`: ";
+  const std::size_t at = text.find(begin);
+  REQUIRE(at != std::string::npos);
+  std::string rest;  // to the end of the paragraph: further lines are indented
+  for (std::size_t i = at + begin.size(); i < text.size(); ++i) {
+    if (text[i] != '\n') {
+      rest += text[i];
+    } else if (text.compare(i, 3, "\n  ") == 0) {
+      i += 2;
+      rest += ' ';
+    } else {
+      break;
+    }
+  }
+  CHECK_THAT(rest, Catch::Contains("--ep "));  // options where keys have one
+  words = job;
+  for (const std::string& word : words_of(rest)) {
+    words.push_back(word);
+  }
+  words.emplace_back("--json");
+  const json typed = document(call(words));
+  CHECK(step(typed) == Approx(best.at("predicted_step_s").get<double>()));
+  CHECK(typed.at("warnings") == best.at("warnings"));
+}
+
 TEST_CASE("a chosen plan has one step in predict, sweep and explain", "[cli][agreement]") {
   const std::vector<std::string> job{"workload=llama3-8b", "system=dgx-h100", "batch.global=64"};
   const json first = answer("predict", job);

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "command_line.h"
 
@@ -142,6 +143,10 @@ TEST_CASE("wrong values of options name the option", "[cli][names][malformed]") 
   rejected({"llama3-8b", "--framework", "megatorn"}, "megatorn");
   rejected({"llama3-8b", "--on", "h1000"}, "--on: ", "h1000");
   rejected({"llama3-8b", "--recompute", "sometimes"}, "--recompute", "sometimes");
+  rejected({"llama3-8b", "--zero", "0", "--set", "zero=2"}, "--zero: found 0, and --set zero=2");
+  rejected({"H100"}, "\"H100\" is a system, not a model", "--on H100");
+  rejected({"llama3-8b", "--on", "Llama3-70B"}, "\"Llama3-70B\" is a model, not a system");
+  rejected({"run", "rm1", "--ranks", "1", "--emulate", "nope"}, "stepcast: --emulate: no system");
   rejected({"llama9-8b"}, "llama9-8b", "did you mean \"llama3-8b\"?");
   rejected({"predikt"}, "predikt: is no command, model or file", "did you mean predict?");
   rejected({"help", "predikt"}, "did you mean predict?");
@@ -210,6 +215,10 @@ TEST_CASE("help leads the way", "[cli][names]") {
   const std::string tour = printed({});
   CHECK(std::count(tour.begin(), tour.end(), '\n') == 10);
   CHECK_THAT(tour, Contains("stepcast llama3-8b"));
+  std::istringstream tour_lines(tour);
+  for (std::string line; std::getline(tour_lines, line);) {
+    CHECK(line.size() <= 80);
+  }
   CHECK(printed({"help"}) == printed({"--help"}));
   CHECK(printed({"help", "plan"}) == printed({"plan", "--help"}));
   // Lines fit a terminal of 80 characters; every command has an example, which begins with its

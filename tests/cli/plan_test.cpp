@@ -209,6 +209,8 @@ TEST_CASE("where no plan fits, plan exits with 1 and says what is missing", "[cl
   const std::size_t at = full.err.find(needs);
   REQUIRE(at != std::string::npos);
   CHECK(std::stod(full.err.substr(at + needs.size())) > 79.1);
+  CHECK_THAT(full.err, Contains("may use 75.1 GiB of 79.1 GiB (--memory-headroom 0 uses all)"));
+  CHECK_THAT(call(plan({"--memory-headroom", "0"}, "1")).err, Contains("and a device has 79.2 GiB"));
 }
 
 TEST_CASE("plan searches what a job fixes of every strategy", "[cli][plan]") {

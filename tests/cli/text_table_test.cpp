@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
+#include "cli/print/human.h"
 #include "cli/print/terminal.h"
 #include "cli/print/text_table.h"
 
@@ -17,6 +18,17 @@ std::string printed(std::size_t columns) {
   std::ostringstream out;
   table.print(out, {.width = columns});
   return out.str();
+}
+
+TEST_CASE("amounts that are told apart have the digits for it") {
+  const Bytes gib(0x1p30);
+  CHECK(apart(gib * 175.61, gib * 175.94) == std::pair<std::string, std::string>("175.6 GiB", "175.9 GiB"));
+  CHECK(apart(gib * 175.941, gib * 175.944) ==
+        std::pair<std::string, std::string>("175.941 GiB", "175.944 GiB"));
+  CHECK(apart(gib * 2, gib * 4) == std::pair<std::string, std::string>("2.00 GiB", "4.00 GiB"));
+  CHECK(counted(1, "step") == "1 step");
+  CHECK(counted(0, "step") == "0 steps");
+  CHECK(counted(12, "rank") == "12 ranks");
 }
 
 TEST_CASE("a table keeps within the terminal's columns") {

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "command_line.h"
 
@@ -359,6 +360,10 @@ TEST_CASE("a job is not a recording and not an embedding plan, and a workload al
     "system": "dgx-h100", "devices": 8, "tables": []})");
   rejected({"predict", plan}, plan + ": is an embedding plan, not a job",
            "--set embedding.plan=" + plan);
+  const std::string models = std::string(STEPCAST_SOURCE_DIR) + "/models/";
+  const std::string system = models + "systems/dgx-h100.json";
+  rejected({system}, system + ": is a system, not a job", "--on " + system);
+  rejected({models + "devices/h100-sxm-80gb.json"}, ".json: is a device, not a job");
   const std::string workload = std::string(STEPCAST_SOURCE_DIR) + "/workloads/zoo/rm1.json";
   const json alone =
       document(call({"predict", workload, "--set", "system=dgx-h100", "--format", "json"}));
@@ -451,6 +456,61 @@ TEST_CASE("validate memory tells bytes", "[cli]") {
   std::vector<std::string> rows = command;
   rows.insert(rows.end(), {"--format", "csv"});
   CHECK_THAT(call(rows).out, Contains("measured_bytes") && !Contains("measured_s"));
+  const TemporaryFolder empty;
+  rejected({"validate", "memory", "--data", empty.path().string()},
+           "--data: " + empty.path().string() + " has no golden.csv", "cases/");
+}
+
+TEST_CASE("columns of validate have a name each, and what was not measured is empty", "[cli]") {
+  const TemporaryFolder folder;
+  (void)folder.file("broken.json", R"({"traceEvents": [{"ph": "X"}]})");
+  fs::copy(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/gpt-2", folder.path() / "gpt",
+           fs::copy_options::recursive);
+  const std::string out =
+      call({"validate", "traces", "--data", folder.path().string(), "--csv"}).out;
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream text(out);
+  for (std::string line; std::getline(text, line);) {
+    rows.emplace_back();
+    for (std::size_t from = 0, comma = 0; comma != std::string::npos; from = comma + 1) {
+      comma = line.find(',', from);
+      rows.back().push_back(line.substr(from, comma - from));
+    }
+  }
+  REQUIRE(rows.size() >= 2);
+  const std::set<std::string> names(rows[0].begin(), rows[0].end());
+  CHECK(names.size() == rows[0].size());
+  CHECK(names.contains("next_step_error"));
+  for (const auto& row : rows) {
+    CHECK(row.at(2) != "0");
+    CHECK((row.at(1) != "broken.json" || row.at(2).empty()));
+  }
+}
+
+TEST_CASE("stages that Megatron-LM starts with a layout only are told", "[cli]") {
+  const auto said = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"llama3-8b", "-n", "20", "--gbs", "20"});
+    return call(more).out;
+  };
+  CHECK_THAT(said({"--pp", "5"}), Contains("warning: 32 layers are no multiple of 5 stages"));
+  CHECK_THAT(said({"--pp", "4"}), !Contains("no multiple"));
+  CHECK_THAT(said({"--pp", "5", "--framework", "torchtitan"}), !Contains("no multiple"));
+  CHECK_THAT(call({"plan", "llama3-8b", "-n", "20", "--gbs", "20", "--pp", "5", "--tp", "1", "--set",
+                   "parallel.virtual_stages=1", "--set", "parallel.pipeline_split.head=0", "--set",
+                   "parallel.pipeline_split.embedding=0"})
+                 .out,
+             Contains("warning: plan 1: 32 layers are no multiple of 5 stages"));
+}
+
+TEST_CASE("a plan of tables says where its optimizer is another", "[cli][plan]") {
+  const auto said = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", "mlperf-dlrm-v2", "-n", "16", "--top", "1", "--effort", "quick"});
+    return call(more).out;
+  };
+  const std::string note = "they learn a little otherwise";
+  CHECK_THAT(said({"--set", "optimizer.embedding=rowwise_adagrad"}), Contains("column_wise"));
+  CHECK_THAT(said({"--set", "optimizer.embedding=rowwise_adagrad"}), Contains(note));
+  CHECK_THAT(said({"--set", "optimizer.embedding=sgd"}), Contains("column_wise") && !Contains(note));
 }
 
 TEST_CASE("predict says what adapters stand on, sweep what steps lie between", "[cli]") {

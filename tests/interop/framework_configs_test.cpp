@@ -143,7 +143,11 @@ TEST_CASE("a model of torchtitan's is called as it is there", "[interop][export]
   CHECK(of("llama2-70b") == Model{R"("llama3")", R"("llama2-70b")"});
   CHECK_THAT(torchtitan_config(job_of({"workload.layers=30"})),
              Catch::Contains("# flavor to add to torchtitan/models/llama3/__init__.py: dim 4096, "
-                             "n_layers 30,"));
+                             "n_layers 30, n_heads 32, n_kv_heads 8, head_dim 128,"));
+  const auto facts = model_facts(config::text_source(
+      R"({"model_type": "qwen3", "rope_theta": 1000000, "rms_norm_eps": 1e-06})", "config.json"));
+  CHECK_THAT(torchtitan_config(job_of({"workload.layers=30"}), facts),
+             Catch::Contains(", rope_theta 1000000, norm_eps 1e-06, qk_norm true\n"));
   CHECK_THAT(torchtitan_config(job_of({})), !Catch::Contains("flavor to add"));
 }
 

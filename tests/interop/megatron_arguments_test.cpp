@@ -47,6 +47,34 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
   }
 }
 
+TEST_CASE("what a config of Hugging Face says of a model goes to Megatron-LM",
+          "[interop][megatron]") {
+  const Job job = config::load_job(
+      config::text_source("{}", "test"),
+      {"workload=llama3-8b", "system=dgx-h100", "batch.global=8", "parallel.zero=1"}, kLibrary);
+  const auto script = [&job](const char* text) {
+    return text_of(megatron_arguments(job, model_facts(config::text_source(text, "config.json"))));
+  };
+  using Catch::Contains;
+  const std::string qwen3 =
+      script(R"({"model_type": "qwen3", "rope_theta": 1000000, "rms_norm_eps": 1e-06})");
+  CHECK_THAT(qwen3, Contains("  --rotary-base 1000000\n") && Contains("  --norm-epsilon 1e-06\n") &&
+                        Contains("  --qk-layernorm\n") && !Contains("--add-qkv-bias") &&
+                        !Contains("of your model"));
+  CHECK_THAT(script(R"({"model_type": "qwen2", "rms_norm_eps": 1e-06})"),
+             Contains("  --add-qkv-bias\n") && !Contains("qk-layernorm"));
+  CHECK_THAT(script(R"({"model_type": "llama", "rope_theta": 500000.0, "rope_scaling":
+                        {"rope_type": "llama3", "factor": 8.0}})"),
+             Contains("--rotary-base 500000\n") && Contains("--use-rope-scaling\n") &&
+                 Contains("--rope-scaling-factor 8\n"));
+  CHECK_THAT(script(R"({"model_type": "deepseek_v3", "kv_lora_rank": 512, "rope_scaling":
+                        {"type": "yarn"}})"),
+             Contains("--qk-layernorm") && Contains("# rope_scaling: yarn is not written"));
+  // No such file: what is left to the user is named.
+  CHECK_FALSE(model_facts(config::text_source(R"({"workload": "llama3-8b"})", "job.json")));
+  CHECK_THAT(script(R"({"workload": "llama3-8b"})"), Contains("--qk-layernorm, --add-qkv-bias of"));
+}
+
 TEST_CASE("attention in fp8 is written for Megatron-LM and read back", "[interop][megatron]") {
   const Job job =
       config::load_job(config::text_source("{}", "test"),

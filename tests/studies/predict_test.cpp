@@ -154,6 +154,28 @@ TEST_CASE("experts whose exchange leaves the machine where another order keeps i
   CHECK(warnings("tensor-context-data-pipeline") == 0);
 }
 
+TEST_CASE("keys that change nothing of a job are told, those that do are not", "[studies]") {
+  const auto told = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"devices=8", "parallel.zero=1", "batch.global=8"});
+    const StepPrediction p = predict(zoo_job("llama3-8b", "dgx-h100", more));
+    std::string all;
+    for (const std::string& w : p.warnings) {
+      all += w.find("has no effect") != std::string::npos ? w + "\n" : "";
+    }
+    return all;
+  };
+  const std::string deferred = "loss.deferred=2", scores = "formats.scores=fp32",
+                    head = "formats.head=compute";
+  CHECK(told({}).empty());
+  CHECK_THAT(told({deferred}), Catch::Contains("loss.deferred has no effect: the job has no"));
+  CHECK(told({deferred, "parallel.pipeline=2"}).empty());
+  CHECK_THAT(told({deferred, "parallel.pipeline=2", "loss.chunks=2"}), Catch::Contains("chunks"));
+  CHECK_THAT(told({scores}), Catch::Contains("formats.scores has no effect: fused attention"));
+  CHECK(told({scores, "attention=unfused", "batch.sequence=1024"}).empty());
+  CHECK_THAT(told({head}), Catch::Contains("formats.head has no effect"));
+  CHECK(told({head, "formats.compute=fp8"}).empty());
+}
+
 TEST_CASE("runtime cases drawn for devices give a device something to do", "[studies]") {
   const System system = config::load_system("dgx-h100", library());
   const std::int64_t ranks = GENERATE(1, 2);

@@ -228,7 +228,7 @@ TEST_CASE("MLPerf DLRM step times", "[studies][dlrm][accuracy]") {
   // At the efficiency that the other generations show, Ampere by its one-hot rounds: worse than the
   // 5, 15 and 3 % that were wished for.
   const auto& printed =
-      validation::testing::group(suite, "as printed, hugectr, generations left out").errors;
+      validation::testing::group(suite, "hugectr, generations left out").errors;
   CHECK(printed.n == 7 + 26);
   CHECK(printed.median <= 0.10);
   CHECK(printed.worst <= 0.25);
