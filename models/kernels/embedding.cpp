@@ -93,6 +93,8 @@ double optimizer_row_bytes(OptimizerKind kind, double dim) {
       return 4;
     case OptimizerKind::kAdagrad:
       return 4 * dim;
+    case OptimizerKind::kMuon:  // of matrices alone
+      break;
   }
   return 0;
 }

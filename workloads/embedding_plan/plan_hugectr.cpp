@@ -21,6 +21,8 @@ double state_bytes(OptimizerKind kind, double dim) {
       return 4 * dim;
     case OptimizerKind::kRowwiseAdagrad:
       return 4;
+    case OptimizerKind::kMuon:  // of matrices alone
+      break;
   }
   return 0;
 }

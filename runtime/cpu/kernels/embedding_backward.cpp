@@ -207,6 +207,8 @@ void embedding_bag_backward(ConstMatrixView grad, const Bags& bags, Pooling pool
       return update_adagrad(task, {settings.learning_rate, settings.epsilon, state.first});
     case OptimizerKind::kAdam:
       return update_adam(task, {adam_factors(settings), state.first, state.second});
+    case OptimizerKind::kMuon:  // of matrices alone
+      return;
   }
 }
 
