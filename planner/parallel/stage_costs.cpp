@@ -206,8 +206,8 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
   return seconds;
 }
 
-/// From seconds by layer + 1 (RankTimeline::run), in the order of the pass or against it. The last two of
-/// layers alike show how it goes on. To the least clock the first of a pass may find nothing
+/// From seconds by layer + 1 (RankTimeline::run), in the order of the pass or against it. The last
+/// two of layers alike show how it goes on. To the least clock the first of a pass may find nothing
 /// to wait for, and those after other kinds may wait for these: it takes the least of the others.
 Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kinds,
                          bool ascending) const {
@@ -293,8 +293,8 @@ StagePasses StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Sche
   PassCosts& costs = of_stage.costs;
   time_passes(program, seconds, schedule, kinds, costs);
   const std::vector<double> issued = simulator::issue_seconds(program, host_);
-  /// A tensor belongs to the layer that has it last in the first pass that has it. Gradients between
-  /// layers are of each micro-batch only where weight gradients wait: others are messages.
+  /// A tensor belongs to the layer that has it last in the first pass that has it. Gradients
+  /// between layers are of each micro-batch only where weight gradients wait: others are messages.
   struct Life {
     std::uint8_t touched = 0;
     std::int16_t layer = kNoLayer;

@@ -18,8 +18,8 @@ namespace stepcast::planner {
 /// Fabric levels on which the members of a group lie apart, as bits.
 std::uint32_t levels_of(const GroupShape& shape);
 
-/// The kinds of a graph's layers, as indices of their costs. A stage has `alike` layers of each kind
-/// that it has.
+/// The kinds of a graph's layers, as indices of their costs. A stage has `alike` layers of each
+/// kind that it has.
 struct LayerKinds {
   std::vector<std::size_t> of_layer;
   std::int64_t alike = 1;
