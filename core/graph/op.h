@@ -151,7 +151,7 @@ struct Op {
   TrafficKind traffic = TrafficKind::kOther;  ///< of a collective
   std::uint16_t inputs = 0;
   std::uint16_t outputs = 0;
-  std::int16_t layer = kNoLayer;  ///< of the model, that it belongs to
+  std::int16_t layer = kNoLayer;   ///< of the model, that it belongs to
   std::int32_t communicator = -1;  ///< index into ExecutionGraph::communicators
   std::int32_t peer = -1;     ///< position in the communicator: root, or partner of a send or recv
   std::int32_t routing = -1;  ///< index into Program::routings: rows are copies of routed tokens

@@ -159,7 +159,8 @@ bool ClosedFormModel::bounds_simulator() {
 }
 
 void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& layout,
-                                 const Passes& kept, const Passes& recomputed, const StageMessageTimes& message_times) {
+                                 const Passes& kept, const Passes& recomputed,
+                                 const StageMessageTimes& message_times) {
   point_ = point;
   layout_ = &layout;
   passes_.stages = layout.stages;
@@ -239,9 +240,9 @@ void ClosedFormModel::pass_times(const Passes& kept, const Passes& recomputed,
       chunk.layers = n;
       // Groups of some stages may straddle a unit of the fabric: a line through two of them may run
       // below nothing at few layers.
-      chunk.forward = std::max(mixed(a.forward, b.forward, n) -
-                                   hidden_between(a.forward_exposed, b.forward_exposed, n),
-                               0.0);
+      chunk.forward = std::max(
+          mixed(a.forward, b.forward, n) - hidden_between(a.forward_exposed, b.forward_exposed, n),
+          0.0);
       chunk.backward = std::max(mixed(a.backward, b.backward, n) -
                                     hidden_between(a.backward_exposed, b.backward_exposed, n),
                                 0.0);
@@ -314,7 +315,8 @@ void ClosedFormModel::activations() {
       during_[2 * c] = mixed(a.backward_only, b.backward_only, n);
       during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, n);
       const PassCosts& wider = recomputed_[at] > 0 ? b : a;
-      most.temporaries = std::max(most.temporaries, wider.temporaries[layout_->kinds[at].present()]);
+      most.temporaries =
+          std::max(most.temporaries, wider.temporaries[layout_->kinds[at].present()]);
       if (splits) {
         keeps_[1] = mixed(a.kept_to_weights, b.kept_to_weights, n);
         keeps_[2] = mixed(a.gradients_kept, b.gradients_kept, n);

@@ -198,16 +198,15 @@ const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& k
   }
   auto it = state_graphs_->find(of);
   if (it == state_graphs_->end()) {
-    const auto kept = std::accumulate(state_graphs_->begin(), state_graphs_->end(), std::size_t{0},
-                                      [](std::size_t sum, const auto& graph) {
-                                        return sum + layers_of(graph.first.layers);
-                                      });
+    const auto kept = std::accumulate(
+        state_graphs_->begin(), state_graphs_->end(), std::size_t{0},
+        [](std::size_t sum, const auto& graph) { return sum + layers_of(graph.first.layers); });
     if (kept > kMostKept) {
       state_graphs_->clear();
     }
     it = state_graphs_
-             ->emplace(of, probed_stages(job_, key, layers, passes_use_data(key),
-                                         workloads::build_graph))
+             ->emplace(
+                 of, probed_stages(job_, key, layers, passes_use_data(key), workloads::build_graph))
              .first;
   }
   return it->second;
@@ -353,7 +352,8 @@ ByRole<StateCosts> LayerCostProbe::states_made(const PlanPoint& point, std::size
       return lines(count);
     }
     StageLayers unequal = of_kind(kind, count, false);
-    unequal.insert(unequal.begin() + 2, std::vector(static_cast<std::size_t>(count) + 1, kinds_[kind]));
+    unequal.insert(unequal.begin() + 2,
+                   std::vector(static_cast<std::size_t>(count) + 1, kinds_[kind]));
     return by_role(costs(unequal), static_cast<double>(count));
   };
   // Overlapped with passes, or in shared buckets, one layer more is no measure of the exchange: it

@@ -124,7 +124,7 @@ class LayerCostProbe {
   [[nodiscard]] PlanPoint pass_point(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;
   ByRole<StateCosts> states_of_kinds(const PlanPoint& point, bool hidden, bool ends);
-  /// So many layers of a kind on the only stage, or on each of three.
+  /// `count` layers of a kind on the only stage, or on each of three.
   [[nodiscard]] StageLayers of_kind(std::size_t kind, std::int64_t count, bool whole) const {
     return StageLayers(whole ? 1 : 3, std::vector(static_cast<std::size_t>(count), kinds_[kind]));
   }

@@ -32,8 +32,7 @@ void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
 
 bool has_experts(const TransformerWorkload& model, const BlockKind& kind) {
   return kind.feed_forward == FeedForwardKind::kExperts ||
-         (model.predictions > 0 &&
-          model.prediction_kind.feed_forward == FeedForwardKind::kExperts);
+         (model.predictions > 0 && model.prediction_kind.feed_forward == FeedForwardKind::kExperts);
 }
 
 Part part_of(const Segment& segment) {
@@ -74,9 +73,8 @@ std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point,
     by_stage.layers.push_back(static_cast<std::int64_t>(kinds.size()));
   }
   const TransformerWorkload& whole = *job.workload.transformer();
-  const bool experts = std::any_of(pattern.begin(), pattern.end(), [&](const BlockKind& kind) {
-    return has_experts(whole, kind);
-  });
+  const bool experts = std::any_of(pattern.begin(), pattern.end(),
+                                   [&](const BlockKind& kind) { return has_experts(whole, kind); });
   split.expert = experts ? split.expert : 1;
   Job reduced = applied(job, split);
   if (!experts) {

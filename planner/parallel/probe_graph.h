@@ -42,9 +42,9 @@ inline std::size_t middle_of(const StageLayers& stages) { return stages.size() /
 bool has_experts(const TransformerWorkload& model, const BlockKind& kind);
 
 /// Stages of the job under the point but with such layers, and one micro-batch, or the first two of
-/// several where `two`: with more than one, sharded gradients need another buffer. `build` makes the
-/// graph: workloads::build_graph or build_passes. Errors: InputError where the builder rejects the
-/// split.
+/// several where `two`: with more than one, sharded gradients need another buffer. `build` makes
+/// the graph: workloads::build_graph or build_passes. Errors: InputError where the builder rejects
+/// the split.
 std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point,
                                         const StageLayers& layers, bool two,
                                         ExecutionGraph (*build)(const Job&));

@@ -28,8 +28,8 @@ class RankTimeline {
  public:
   RankTimeline(const Program& program, std::span<const double> op_seconds, double dispatch,
                double slowdown, CostBasis clock = CostBasis::kUsual);
-  /// Adds to `by_layer` at layer + 1 what the compute stream spends on each layer of the model, at 0
-  /// on ops of none, or of layers beyond; waiting counts to the op that is waited for.
+  /// Adds to `by_layer` at layer + 1 what the compute stream spends on each layer of the model, at
+  /// 0 on ops of none, or of layers beyond; waiting counts to the op that is waited for.
   void run(const Segment& segment, std::span<double> by_layer = {});
   [[nodiscard]] double now() const { return clock_.front(); }  ///< of the compute stream
   [[nodiscard]] double drained() const;                        ///< of the last stream

@@ -196,9 +196,9 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
   return seconds;
 }
 
-/// From seconds by layer + 1 (RankTimeline::run), in the order of the pass or against it. The first
-/// layer of a kind may find less to wait for than those like it. To the least clock those after
-/// other kinds may wait for these: it takes the least of them all.
+/// From seconds by layer + 1 (RankTimeline::run), in the order of the pass or against it. The last
+/// two of layers alike show how it goes on. To the least clock the first of a pass may find nothing
+/// to wait for, and those after other kinds may wait for these: it takes the least of the others.
 Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kinds,
                          bool ascending) const {
   const std::size_t layers = kinds.of_layer.size();
@@ -218,13 +218,14 @@ Line StageCosts::line_of(std::span<const double> by_layer, const LayerKinds& kin
     const std::vector<double>& of = seconds[kind];
     if (of.size() < 2) {
       line.layer[kind] = of.empty() ? 0 : of.front();
-    } else if (least && kind != begins) {
-      line.layer[kind] = *std::min_element(of.begin(), of.end());
+    } else if (least) {
+      const bool first = kind == begins;
+      line.layer[kind] = *std::min_element(of.begin() + (first ? 1 : 0), of.end());
+      line.base += first ? of.front() - line.layer[kind] : 0;
     } else {
-      line.layer[kind] = least ? *std::min_element(of.begin() + 1, of.end())
-                               : std::accumulate(of.begin() + 1, of.end(), 0.0) /
-                                     static_cast<double>(of.size() - 1);
-      line.base += of.front() - line.layer[kind];
+      line.layer[kind] = (of.back() + *(of.end() - (of.size() > 2 ? 2 : 1))) / 2;
+      line.base += std::accumulate(of.begin(), of.end(), 0.0) -
+                   line.layer[kind] * static_cast<double>(of.size());
     }
   }
   return line;
@@ -282,8 +283,8 @@ StagePasses StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Sche
   PassCosts& costs = of_stage.costs;
   time_passes(program, seconds, schedule, kinds, costs);
   const std::vector<double> issued = simulator::issue_seconds(program, host_);
-  /// A tensor belongs to the layer that has it last in the first pass that has it. Gradients between
-  /// layers are of each micro-batch only where weight gradients wait: others are messages.
+  /// A tensor belongs to the layer that has it last in the first pass that has it. Gradients
+  /// between layers are of each micro-batch only where weight gradients wait: others are messages.
   struct Life {
     std::uint8_t touched = 0;
     std::int16_t layer = kNoLayer;

@@ -18,12 +18,12 @@ namespace stepcast::planner {
 /// Fabric levels on which the members of a group lie apart, as bits.
 std::uint32_t levels_of(const GroupShape& shape);
 
-/// The kinds of a graph's layers, as indices of their costs. A stage has `alike` layers of each kind
-/// that it has.
+/// The kinds of a graph's layers, as indices of their costs. A stage has `alike` layers of each
+/// kind that it has.
 struct LayerKinds {
   std::vector<std::size_t> of_layer;
   std::int64_t alike = 1;
-  /// Is it the layer of such an op, not of one that predicts further tokens or has none?
+  /// False for an op of no layer, or of one that predicts further tokens.
   [[nodiscard]] bool has(std::int16_t layer) const {
     return layer != kNoLayer && static_cast<std::size_t>(layer) < of_layer.size();
   }
@@ -65,8 +65,7 @@ class StageCosts {
   /// The same by another clock; both ask one pricer and are used by one thread.
   StageCosts(const StageCosts& other, CostBasis clock) : StageCosts(other) { clock_ = clock; }
 
-  /// What the layers of each kind add stands in `layer` of the lines: of several alike what those
-  /// add that come after another.
+  /// Lines hold what a layer of each kind adds: of several alike, one that comes after another.
   StagePasses passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule,
                      const LayerKinds& kinds);
   /// Only the bases of the lines are set. `hidden`: as if all exchanges that overlap with passes

@@ -43,8 +43,8 @@ void fields(Is<RankClass> auto& r, F&& f) {
 template <typename F>
 void fields(Is<Op> auto& r, F&& f) {
   auto& [kind, phase, format, flags, stream, traffic, inputs, outputs, layer, communicator, peer,
-         routing, record, name, first_operand, first_wait, waits, attributes, shape, flops, bytes_read,
-         bytes_written] = r;
+         routing, record, name, first_operand, first_wait, waits, attributes, shape, flops,
+         bytes_read, bytes_written] = r;
   f("name", name), f("kind", kind), f("phase", phase), f("format", format), f("flags", flags);
   f("attributes", attributes), f("routing", routing), f("shape", shape);
   f("stream", stream), f("traffic", traffic), f("communicator", communicator), f("peer", peer);
