@@ -17,7 +17,7 @@ namespace {
 constexpr int kTries = 8;                   // draws of a place or piece before a move is given up
 constexpr std::uint64_t kMovesAtOnce = 64;  // at one temperature
 constexpr std::size_t kRanksTogether = 16;  // ranks whose slowest is kept
-constexpr std::uint64_t kDeal = 32;         // one change of so many deals tables anew
+constexpr std::uint64_t kDeal = 16;         // one change of so many deals tables anew
 constexpr std::size_t kMostDealt = 64;      // tables
 
 using Vector = std::array<double, kPhases>;  // femtoseconds by phase: whole, so sums are exact
@@ -386,12 +386,13 @@ class State {
     return true;
   }
 
-  /// Tables in one of two options are dealt anew: some take one, the others the other, and their
-  /// pieces go where least lies, the heaviest first.
+  /// Tables in one of two options are dealt anew: some, at random or those that it costs least,
+  /// take one, the others the other, and their pieces go where least lies, the heaviest first.
   bool deal() {
     const std::size_t t = random() % at_.size();
     const std::size_t from = index(at_[t].option);
     const std::size_t to = random() % ways_[t].size();
+    const std::size_t rest = random() % 2 == 0 ? from : random() % ways_[t].size();
     const auto offers = [&](std::size_t other, std::size_t o) {
       return o < ways_[other].size() && ways_[other][o].pieces == ways_[t][o].pieces &&
              ways_[other][o].group == ways_[t][o].group;
@@ -399,7 +400,7 @@ class State {
     dealt_.clear();
     for (std::size_t i = 0; i < at_.size(); ++i) {
       const std::size_t o = index(at_[i].option);
-      if ((o == from || o == to) && offers(i, from) && offers(i, to)) {
+      if ((o == from || o == to) && offers(i, to) && offers(i, rest)) {
         dealt_.emplace_back(0, i);
       }
     }
@@ -407,12 +408,17 @@ class State {
       return false;
     }
     const std::size_t many = 1 + random() % dealt_.size();
+    const bool cheapest = random() % 2 == 0;
     for (auto& [weight, i] : dealt_) {
+      weight = cheapest ? ways_[i][to].mean - ways_[i][rest].mean : unit_interval(random());
+    }
+    std::sort(dealt_.begin(), dealt_.end());
+    for (std::size_t n = 0; n < dealt_.size(); ++n) {
+      auto& [weight, i] = dealt_[n];
       edit(i) = at_[i];
       ++changes_;
       apply(i, -1);
-      const bool other = random() % dealt_.size() < many;
-      at_[i] = {static_cast<std::int32_t>(other ? to : from), {}};
+      at_[i] = {static_cast<std::int32_t>(n < many ? to : rest), {}};
       weight = std::accumulate(way(i).piece.begin(), way(i).piece.end(), 0.0);
     }
     std::sort(dealt_.rbegin(), dealt_.rend());
