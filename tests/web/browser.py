@@ -134,10 +134,12 @@ def check_workloads(browser):
         if isinstance(data, dict):
             shown = browser.run("return document.getElementById('forecast').textContent")
             expect(all(w in shown for w in expected["warnings"] if expected["fits"]), f"{name}: the page warns {shown}, the executable {expected['warnings']}")
-            slow.append((float(data["milliseconds"]), name))
+            plan = dict(s.split("=", 1) for s in expected.get("set", []))
+            given = show(browser, keys | plan) if times and plan else data
+            slow.append((float(data["milliseconds"]), float(given["milliseconds"]) if isinstance(given, dict) else None, name))
     if times:
-        for ms, name in sorted(slow):
-            print(f"{name}: {ms:.0f} ms")
+        for chosen, given, name in sorted(slow):
+            print(f"{name}: {chosen:.0f} ms, with its plan given {'refused' if given is None else f'{given:.0f} ms'}")
 
 
 def check_refusal(browser):
@@ -341,6 +343,9 @@ def check_table_plan(browser):
     show(browser, {"workload": "rm1", "system": "dgx-h100", "devices": 8})
     browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'search plans').click()")
     browser.wait("[...document.querySelectorAll('th')].some(h => h.textContent === 'found by')")
+    plans = json.loads(subprocess.run([executable, "plan", "rm1", "-n", "8", "--json"], capture_output=True, text=True, check=True).stdout)
+    shown = browser.run("return [...document.querySelectorAll('th')].find(h => h.textContent === 'found by').closest('section').textContent")
+    expect(plans["warnings"] and all(w in shown for w in plans["warnings"]), f"what is warned of plan 1: {plans['warnings']}")
     browser.run("""document.body.dataset.state = 'asked';
       [...document.querySelectorAll('button')].find(b => b.textContent === 'use').click()""")
     browser.wait("['drawn', 'refused', 'broken'].includes(document.body.dataset.state)")

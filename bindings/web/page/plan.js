@@ -73,6 +73,7 @@ export function planPanel({ ask, state, take, now, frameworks }) {
     if (asked.front) drawFront(front, found, asked);
     result.replaceChildren(
       ...table(found, asked),
+      ...(found.plans[0].warnings ?? found.warnings ?? []).map((w) => note(`Plan 1: ${w}.`)),
       front,
       element("p", { class: "row" }, button("download plans.json", () => download("plans.json", JSON.stringify(found, null, 2), "application/json")), element("code", {}, asked.line)),
     );
