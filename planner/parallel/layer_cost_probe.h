@@ -177,7 +177,9 @@ class LayerCostProbe {
     PlanPoint point;
     ContextAlgorithm context{};
     StageLayers layers;
-    auto operator<=>(const GraphKey&) const = default;
+    friend bool operator<(const GraphKey& a, const GraphKey& b) {
+      return std::tie(a.point, a.context, a.layers) < std::tie(b.point, b.context, b.layers);
+    }
   };
   [[nodiscard]] static GraphKey graph_key(const PlanPoint& key, const StageLayers& layers);
   using Graphs = std::map<GraphKey, std::vector<ReducedStage>>;

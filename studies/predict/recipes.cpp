@@ -82,7 +82,6 @@ Job ready(const Job& job) {
 
 RecipeSearch::RecipeSearch(const Job& job, const models::CostModel& model)
     : job_(ready(job)),
-      model_(model),
       closed_form_(job_, model),
       capacity_((1 - kHeadroom) * job.system.device.memory),
       reserve_(simulator::framework_memory(job.system.device, {}, {}).context),

@@ -52,7 +52,6 @@ class RecipeSearch {
   void search();
 
   Job job_;  ///< without fits
-  const models::CostModel& model_;
   planner::ClosedFormModel closed_form_;
   Bytes capacity_, reserve_;
   std::int32_t devices_, inside_;
