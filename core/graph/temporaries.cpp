@@ -36,7 +36,7 @@ Temporaries::Temporaries(const Program& program)
                      ? Kind::kThroughout
                      : Kind::kReused;
   }
-  for (const Tensor& t : program.tensors) {  // what a view is of, its ops may name by the view
+  for (const Tensor& t : program.tensors) {  // ops may name it by a view
     for (const std::int32_t other : {t.view_of, t.next_of}) {
       if (other >= 0 && kinds_[static_cast<std::size_t>(other)] == Kind::kReused) {
         kinds_[static_cast<std::size_t>(other)] = Kind::kThroughout;
@@ -74,7 +74,7 @@ std::vector<Temporaries::Life> Temporaries::lives_in(const Segment& segment) con
         *program_, op, [this](TensorId id) { return kinds_[id] == Kind::kReused; },
         [&](TensorId id, bool writes) {
           Open& now = open[id];
-          // What no op has read may be written in parts, by a layer.
+          // A layer may write in parts before an op reads.
           const bool anew = writes && now.life != SIZE_MAX &&
                             (now.read || op.layer != program_->ops[lives[now.life].last].layer);
           if (now.life == SIZE_MAX || anew) {
