@@ -393,7 +393,8 @@ TEST_CASE("a GPT's step moves and keeps less by what its GELUs were", "[workload
   const double backward = 2 * tokens * width * e - 4 * width + tokens * 128 * e - 4 * 128;
   CHECK(bytes_moved(separate) - bytes_moved(fused) ==
         3 * 2 * ((recompute ? 2 : 1) * forward + backward));
-  // The result of that product was memory too.
-  CHECK(memory_use(separate).total().base() - memory_use(fused).total().base() ==
-        tokens * width * e);
+  // The result of that product was memory too; then another op is the one with most.
+  const double saved = memory_use(separate).total().base() - memory_use(fused).total().base();
+  CHECK(saved >= 0);
+  CHECK(saved <= tokens * width * e);
 }

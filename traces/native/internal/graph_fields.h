@@ -310,7 +310,7 @@ struct Named<Reduction> {
 template <>
 struct Named<TensorPurpose> {
   static NameList all() {
-    return {"other", "dense", "labels", "logits", "gathered", "key_value_cache"};
+    return {"other", "dense", "labels", "logits", "gathered", "key_value_cache", "carried"};
   }
 };
 template <>
