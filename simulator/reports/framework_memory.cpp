@@ -42,9 +42,11 @@ std::string_view name_of(Fit fit) {
 
 double memory_margin(const Device& device) { return constant_of(device, "margin"); }
 
-Fit fit_of(Bytes needed, Bytes capacity, double margin) {
+double memory_overestimate(const Device& device) { return constant_of(device, "over"); }
+
+Fit fit_of(Bytes needed, Bytes capacity, double overestimate) {
   return capacity <= Bytes{} || needed <= capacity ? Fit::kYes
-         : needed <= capacity * (1 + margin)       ? Fit::kLikely
+         : needed <= capacity * (1 + overestimate) ? Fit::kLikely
                                                    : Fit::kNo;
 }
 

@@ -20,6 +20,7 @@ namespace stepcast::simulator {
 ///   engine_workspace   the same of a library of layers
 ///   margin             share of the memory that nine of ten measured peaks differ by at most
 ///                      (`stepcast validate memory`; models/stacks/memory_margin.json)
+///   over               share that 39 of 40 measured peaks are below the forecast by at most
 /// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
 struct FrameworkMemory {
   Bytes context, communicators, fragmentation;
@@ -31,18 +32,20 @@ struct FrameworkMemory {
 FrameworkMemory framework_memory(const Device& device,
                                  const std::vector<std::size_t>& communicators, Bytes activations);
 
-/// Whether a step fits a device: yes | likely: it is over by less than forecasts of memory err by |
-/// no.
+/// Whether a step fits a device: yes | likely: it is over by less than forecasts of memory are too
+/// high by | no.
 enum class Fit : std::uint8_t { kYes, kLikely, kNo };
 std::string_view name_of(Fit fit);
 /// Share of activations that the allocator loses on top of them.
 double lost_share(const Device& device);
 /// Share of a device's memory that forecasts err by; 0 where nothing is known.
 double memory_margin(const Device& device);
+/// Share of a device's memory that forecasts are too high by.
+double memory_overestimate(const Device& device);
 /// Memory whose size is not known (0) holds all.
-Fit fit_of(Bytes needed, Bytes capacity, double margin);
+Fit fit_of(Bytes needed, Bytes capacity, double overestimate);
 inline Fit fit_of(Bytes needed, const Device& device) {
-  return fit_of(needed, device.memory, memory_margin(device));
+  return fit_of(needed, device.memory, memory_overestimate(device));
 }
 
 /// Those that a program's ops use; `ranks_in` says how many ranks a communicator joins.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -404,9 +405,10 @@ std::vector<Fix> memory_fixes(const Job& job, const LoadWith& load) {
 }
 
 std::string tight_memory(Bytes used, const Device& device) {
-  const double margin = simulator::memory_margin(device);
   const double over = device.memory <= Bytes{} ? -1 : used / device.memory - 1;
-  if (over <= -margin || over > margin) {
+  const double margin =
+      over > 0 ? simulator::memory_overestimate(device) : simulator::memory_margin(device);
+  if (std::abs(over) > margin) {
     return {};
   }
   const std::string errs = fmt::format("within the {:.2g} % error of the method", 100 * margin);
