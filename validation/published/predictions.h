@@ -29,7 +29,7 @@ struct PublishedPrediction {
   double at_peak = 0;             ///< seconds of the model FLOPs at peak: a constant MFU divides it
   double device_seconds = 0;      ///< measured, per model FLOP: how good a plan is
   double memory = 0, capacity = 0;  ///< bytes of the fullest device, its memory
-  double memory_margin = 0;         ///< share that `memory` is too high by
+  double memory_margin = 0;         ///< share of the capacity that `memory` errs by
   [[nodiscard]] simulator::Fit fit() const {
     return simulator::fit_of(Bytes(memory), Bytes(capacity), memory_margin);
   }
