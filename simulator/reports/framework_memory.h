@@ -20,7 +20,7 @@ namespace stepcast::simulator {
 ///   engine_workspace   the same of a library of layers
 ///   margin             share of the memory that nine of ten measured peaks differ by at most
 ///                      (`stepcast validate memory`; models/stacks/memory_margin.json)
-///   over               share that 39 of 40 measured peaks are below the forecast by at most
+///   over               share that 99 of 100 measured peaks are below the forecast by at most
 /// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
 struct FrameworkMemory {
   Bytes context, communicators, fragmentation;
