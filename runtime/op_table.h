@@ -24,7 +24,7 @@
   ROW(kLoadBatch, load_batch)                             /* -> tensors that the host batch fills, by the end of their \
                                                              names: "dense", "labels" or "tokens" (as fp32) */
 
-/// Those of the CPU alone.
+/// Operands that the CPU alone has.
 #define STEPCAST_CPU_OPS(ROW)                                                                                          \
   ROW(kOrthogonalize, orthogonalize)                      /* x -> x, iterates, squares; the last two are room */
 

@@ -246,7 +246,7 @@ class Placement {
     struct Held {
       TensorId id = 0;
       std::size_t size = 0;
-      std::set<TensorId> beside;  ///< live at the same time
+      std::set<TensorId> together;  ///< with it at some op
     };
     std::map<TensorId, Held> held;
     for (const Segment& segment : program_.segments) {
@@ -259,8 +259,8 @@ class Placement {
         Held& h = held[life.tensor];
         h.id = life.tensor;
         for (const Temporaries::Life& l : open) {
-          h.beside.insert(l.tensor);
-          held[l.tensor].beside.insert(life.tensor);
+          h.together.insert(l.tensor);
+          held[l.tensor].together.insert(life.tensor);
         }
         open.push_back(life);
       }
@@ -275,7 +275,7 @@ class Placement {
     std::size_t region = 0;
     for (const Held* h : order) {
       std::vector<std::pair<std::size_t, std::size_t>> taken;  // begin, end
-      for (const TensorId other : h->beside) {
+      for (const TensorId other : h->together) {
         for (const TensorLayout::Place& p : layout_.instances[other]) {
           taken.emplace_back(p.offset, p.offset + held.at(other).size);
         }

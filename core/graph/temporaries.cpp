@@ -46,8 +46,8 @@ Temporaries::Temporaries(const Program& program)
   std::vector<std::uint32_t> named_in(kinds_.size(), UINT32_MAX);  // the last segment
   for (std::uint32_t s = 0; s < program.segments.size(); ++s) {
     for (const Op& op : program.ops_of(program.segments[s])) {
-      const bool apart = op.stream != 0 || op.kind == OpKind::kSend ||
-                         (op.flags & op_flags::kEveryInterval) != 0;
+      const bool apart =
+          op.stream != 0 || op.kind == OpKind::kSend || (op.flags & op_flags::kEveryInterval) != 0;
       for_operands(
           program, op, [&](TensorId id) { return kinds_[id] == Kind::kReused; },
           [&](TensorId id, bool writes) {

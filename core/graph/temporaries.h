@@ -9,9 +9,10 @@ namespace stepcast {
 
 /// The temporaries of a program: activations that are not per micro-batch. One lives from the op
 /// that writes it to the last that names it before it is written anew, after it was read or by
-/// another layer, as an allocator frees what is read no more and uses it again. Some live through every segment that names them: those of
-/// other streams than the compute stream, whose ops end at any time; those that are sent; those in
-/// which a segment finds a value; what layers hand on to each other.
+/// another layer, as an allocator frees what is read no more and uses it again. Some live through
+/// every segment that names them: those of other streams than the compute stream, whose ops end at
+/// any time; those that are sent; those in which a segment finds a value; what layers hand on to
+/// each other.
 class Temporaries {
  public:
   /// From op to op of the program, both included.

@@ -51,7 +51,7 @@ class ClosedFormModel {
 
   /// One pass of every virtual stage and the memory of activations. `recomputed` are the passes of
   /// layers that are recomputed: those of `kept` again unless the point recomputes the first k.
-  /// What is given must stay until the next call.
+  /// Arguments must stay until the next call.
   void set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
                   const Passes& recomputed, const StageMessageTimes& message_times);
   /// A lower bound of the time of a step with the passes set last, whatever its states cost.

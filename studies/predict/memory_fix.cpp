@@ -201,9 +201,8 @@ class Fixer {
     } else {
       fix_inference();
     }
-    std::stable_sort(fixes_.begin(), fixes_.end(), [](const Fix& a, const Fix& b) {
-      return clearly_less(a.step, b.step);
-    });
+    std::stable_sort(fixes_.begin(), fixes_.end(),
+                     [](const Fix& a, const Fix& b) { return clearly_less(a.step, b.step); });
     return std::move(fixes_);
   }
 
@@ -219,9 +218,9 @@ class Fixer {
         return std::nullopt;
       }
       const models::CostModel model(job.system, job.calibration);
-      return Fix{
-          set, expected_step(job, graph, to_seconds(simulate_step(graph, model).result.makespan)),
-          total};
+      return Fix{set,
+                 expected_step(job, graph, to_seconds(simulate_step(graph, model).result.makespan)),
+                 total};
     } catch (const InputError&) {  // not a job
       return std::nullopt;
     }
@@ -414,9 +413,8 @@ std::string tight_memory(Bytes used, const Device& device) {
   const std::string errs = fmt::format("within the {:.2g} % error of the method", 100 * margin);
   return over > 0 ? fmt::format("likely fits: {:.3g} of {}, {}", used.base() / 0x1p30,
                                 gib(device.memory), errs)
-                  : fmt::format(
-                        "tight: {:.2g} % of the fullest device's memory is free, {}",
-                        -100 * over, errs);
+                  : fmt::format("tight: {:.2g} % of the fullest device's memory is free, {}",
+                                -100 * over, errs);
 }
 
 }  // namespace stepcast::studies

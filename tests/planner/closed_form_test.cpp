@@ -230,7 +230,8 @@ std::pair<int, int> compare_changed(unsigned seed, int wanted, double of_bytes,
   return {compared, applied};
 }
 
-TEST_CASE("so it is with Muon", "[planner][parallel][fast_path][muon]") {
+TEST_CASE("memory and time of plans with Muon equal ledger and step",
+          "[planner][parallel][fast_path][muon]") {
   const auto [compared, applied] = compare_changed(59, 50, 1e-9, [](Job& job, int i) {
     job.dense_optimizer = OptimizerKind::kMuon;
     job.muon.shards = static_cast<MuonShards>(i % 4);
