@@ -82,6 +82,7 @@ class ClosedFormModel {
   [[nodiscard]] bool bounds_simulator();
   [[nodiscard]] std::int64_t microbatches() const { return passes_.microbatches; }
   [[nodiscard]] LayerCostProbe& reduced() { return reduced_; }
+  [[nodiscard]] const LayerCostProbe& reduced() const { return reduced_; }
   [[nodiscard]] CostBasis clock() const { return clock_; }
 
  private:

@@ -127,10 +127,9 @@ class Search {
       const std::vector<ScheduleChoice>& schedules = schedules_of(t, s, point);
       const bool known_behind =
           options_.below && clearly_less(*options_.below, memory_.split_bounds[t][s]);
-      const bool by_one_stage =
-          !known_behind && behind_on_one_stage(path, costs, split, point, shelf);
-      memory_.by_one_stage[t][s] = by_one_stage ? 1 : 0;
-      if (known_behind || by_one_stage || behind(path, costs, split, point, schedules, shelf)) {
+      const bool at_any_micro = !known_behind && behind_at_any_micro(worker, split, shelf);
+      memory_.at_any_micro[t][s] = at_any_micro ? 1 : 0;
+      if (known_behind || at_any_micro || behind(path, costs, split, point, schedules, shelf)) {
         for (const auto& [deal, schedule] : schedules) {
           const auto points =
               split.count(schedule) *
@@ -165,16 +164,7 @@ class Search {
           counts.bounded += points;
           counts.rough += may_be_rough_ ? points : 0;
         } else {
-          auto next = recomputes.begin();
-          for (; next != recomputes.end() && next->kind != RecomputeKind::kFirstLayers; ++next) {
-            point.recompute = next->kind;
-            point.recompute_layers = 0;
-            points_.consider(w, point);
-          }
-          point.recompute = RecomputeKind::kFirstLayers;
-          points_.consider_first_layers(
-              w, point,
-              std::span(recomputes).subspan(static_cast<std::size_t>(next - recomputes.begin())));
+          points_.consider_recomputes(w, point, recomputes);
         }
       }
     }
@@ -188,11 +178,10 @@ class Search {
       const Split& split = table_.sharded(task.splits[s]);
       PlanPoint point = split.point;
       point.micro = task.micro;
-      const auto one = memory_.by_one_stage[t][s] != 0 ? path.reduced().on_one_stage(point)
-                                                       : std::optional<PlanPoint>();
       memory_.split_bounds[t][s] =
           options_.efficiency *
-          (one ? path.one_stage_bound(point, costs.passes(*one, RecomputeKind::kNone))
+          (memory_.at_any_micro[t][s] != 0
+               ? at_any_micro(worker, split, CostBasis::kLowerBound)
                : path.split_bound(point, costs.passes(point, RecomputeKind::kNone)));
     }
   }
@@ -214,22 +203,20 @@ class Search {
     return *known;
   }
 
-  /// True if no plan of the split can be among the answers, from passes that all its pipelines
-  /// share.
-  [[nodiscard]] bool behind_on_one_stage(ClosedFormModel& path, TaskCosts& costs,
-                                         const Split& split, const PlanPoint& point,
+  /// True if no plan of the split can be among the answers, whatever its micro-batch.
+  [[nodiscard]] bool behind_at_any_micro(std::size_t worker, const Split& split,
                                          const CandidateShelf& shelf) {
-    if (!points_.by_time(shelf) || point.pipeline == 1) {
-      return false;
-    }
-    const auto one = path.reduced().on_one_stage(point);
-    return one &&
-           points_.beaten(shelf, split,
-                          path.one_stage_bound(point, costs.passes(*one, RecomputeKind::kNone)));
+    return points_.by_time(shelf) &&
+           points_.beaten(shelf, split, at_any_micro(worker, split, clock_));
+  }
+  double at_any_micro(std::size_t worker, const Split& split, CostBasis clock) {
+    return table_.at_any_micro(
+        split, memory_.path(clock, worker),
+        {&memory_.path(CostBasis::kUsual, worker), &memory_.path(CostBasis::kLowerBound, worker)});
   }
 
-  /// True if no plan of the split, under any schedule, can be among the answers. Passes whose
-  /// weight gradients are made apart take no less.
+  /// The same with the point's micro-batch, under any schedule. Passes whose weight gradients are
+  /// made apart take no less.
   [[nodiscard]] bool behind(ClosedFormModel& path, TaskCosts& costs, const Split& split,
                             PlanPoint point, const std::vector<ScheduleChoice>& schedules,
                             const CandidateShelf& shelf) {
@@ -333,7 +320,7 @@ class Search {
       Split& split = table_.sharded(task.splits[s]);
       PlanPoint of_split = split.point;
       of_split.micro = task.micro;
-      if (!late() && !behind_on_one_stage(path, costs, split, of_split, shelf) &&
+      if (!late() && !behind_at_any_micro(worker, split, shelf) &&
           !behind(path, costs, split, of_split, schedules_of(t, s, of_split), shelf) &&
           known(split, worker).any_fits()) {
         const DealChoice deal{point.virtual_stages, point.embedding_layers, point.head_layers};

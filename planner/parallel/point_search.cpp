@@ -138,6 +138,57 @@ void PointSearch::consider(Work& w, const PlanPoint& choice) {
                 });
 }
 
+bool PointSearch::all_too_large(Work& w, PlanPoint point,
+                                std::span<const RecomputeChoice> choices) {
+  const auto full = [](const RecomputeChoice& c) { return c.kind == RecomputeKind::kFull; };
+  const bool own_passes = job_.batch.global == std::int64_t{point.data} * point.micro;
+  if (std::none_of(choices.begin(), choices.end(), full) || own_passes) {
+    return false;
+  }
+  point.recompute = RecomputeKind::kFull;
+  point.recompute_layers = 0;
+  bool any_fits = false;
+  double least = std::numeric_limits<double>::infinity();
+  each_sharding(w, point, CostsOf::kBound, {},
+                [&](std::size_t, const PlanPoint& of, const States& states, bool) {
+                  any_fits = any_fits || table_.fits(w.path.lasting_bytes(states));
+                  if (!any_fits) {
+                    least = std::min(least, has_bound(of) ? w.path.lasting_bytes(states)
+                                                          : w.path.bytes(states));
+                  }
+                });
+  if (any_fits) {
+    return false;
+  }
+  point.zero = point.shard_level = 0;
+  const Passes& kept = w.costs.passes(point, RecomputeKind::kNone);
+  const Passes& again = w.costs.passes(point, RecomputeKind::kFull);
+  w.path.set_passes(point, w.layout, kept, again, w.costs.message_times(kept, point));
+  if (!w.path.trades_memory_for_time()) {
+    return false;
+  }
+  const auto all = static_cast<std::int64_t>(choices.size());
+  const std::int64_t alone = w.split.too_large(point.schedule);
+  w.counts.weights_too_large += all * alone;
+  w.counts.memory_too_large += all * (w.split.count(point.schedule) - alone);
+  table_.note_bytes(least);
+  return true;
+}
+
+void PointSearch::consider_recomputes(Work& w, PlanPoint point,
+                                      std::span<const RecomputeChoice> choices) {
+  if (all_too_large(w, point, choices)) {
+    return;
+  }
+  std::size_t next = 0;
+  for (; next < choices.size() && choices[next].kind != RecomputeKind::kFirstLayers; ++next) {
+    point.recompute = choices[next].kind;
+    consider(w, point);
+  }
+  point.recompute = RecomputeKind::kFirstLayers;
+  consider_first_layers(w, point, choices.subspan(next));
+}
+
 void PointSearch::consider_first_layers(Work& w, PlanPoint point,
                                         std::span<const RecomputeChoice> choices) {
   if (choices.empty()) {
@@ -205,6 +256,11 @@ void PointSearch::consider_first_layers(Work& w, PlanPoint point,
     return;
   }
   for (auto choice = first; choice != choices.end(); ++choice) {
+    any_rough = false;
+    if (!by_memory_too() && all_beaten(*choice, 0, any_rough)) {  // and so are those that follow
+      all_bounded(choices.end() - choice, any_rough);
+      return;
+    }
     point.recompute_layers = choice->layers;
     consider(w, point);
   }

@@ -84,7 +84,7 @@ std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point,
   if (split.shard_level != 0 || reduced.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
     fit_to_mesh(job, point, reduced);
   }
-  const std::int64_t microbatches = std::min<std::int64_t>(reduced.microbatches(), two ? 2 : 1);
+  const std::int64_t microbatches = two && reduced.microbatches() > 1 ? 2 : 1;
   reduced.batch.global = reduced.batch.micro * reduced.parallel.data * microbatches;
   auto& model = std::get<TransformerWorkload>(reduced.workload.model);
   model.layers = static_cast<std::int64_t>(pattern.size());

@@ -51,8 +51,8 @@ double ClosedFormModel::work_of(const Passes& passes, ChunkRole role, double sha
 
 /// Seconds of the step where all stages together take so long for a micro-batch.
 double ClosedFormModel::mean_bound(const PlanPoint& point, double all) const {
-  const std::int64_t microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
-  return step_ + static_cast<double>(microbatches) * all / point.pipeline * (1 - 1e-9);
+  const double microbatches = static_cast<double>(job_.batch.global) / point.data / point.micro;
+  return step_ + microbatches * all / point.pipeline * (1 - 1e-9);
 }
 
 }  // namespace stepcast::planner

@@ -122,6 +122,23 @@ const Split& SplitTable::known(Split& split, ClosedFormModel& path) {
   return split;
 }
 
+double SplitTable::at_any_micro(const Split& split, const ClosedFormModel& path,
+                                const std::array<ClosedFormModel*, 2>& paths) {
+  PlanPoint all = split.point;
+  all.micro = static_cast<std::int32_t>(job_.batch.global);
+  const auto one = path.reduced().on_one_stage(all);
+  const std::lock_guard lock(bounding_);
+  const auto [known, fresh] = at_any_micro_.try_emplace(one.value_or(all));
+  if (fresh) {
+    for (ClosedFormModel* of : paths) {
+      const Passes passes = of->reduced().passes(known->first);
+      known->second.at(static_cast<std::size_t>(of->clock())) =
+          (one ? of->one_stage_bound(all, passes) : of->split_bound(all, passes)) / kLargerCosts;
+    }
+  }
+  return known->second.at(static_cast<std::size_t>(path.clock()));
+}
+
 /// Gathers and reductions overlapped with the passes of a micro-batch, on the mean over stages: the
 /// same for every micro-batch size, schedule and recomputation.
 double SplitTable::overlapped(ClosedFormModel& path, PlanPoint point, const PipelineLayout& layout,

@@ -43,10 +43,8 @@ class PointSearch {
   /// parameters, not recomputed.
   [[nodiscard]] bool behind(const Work& w, PlanPoint point) const;
 
-  /// The first k layers of every stage, for all k. With each layer more the lasting memory falls
-  /// and the time rises, so two of them can speak for the rest: a k that does not fit for all
-  /// below, the time of the least that may fit and the memory of the most for all between.
-  void consider_first_layers(Work& w, PlanPoint point, std::span<const RecomputeChoice> choices);
+  /// The point under every recomputation and sharding.
+  void consider_recomputes(Work& w, PlanPoint point, std::span<const RecomputeChoice> choices);
 
   /// True if a slow plan counts where it needs less memory.
   [[nodiscard]] bool by_memory_too() const { return options_.front && !options_.below; }
@@ -111,6 +109,12 @@ class PointSearch {
     return (options_.below && clearly_less(*options_.below, seconds)) ||
            shelf.beaten(family_of(point), seconds, bytes + options_.reserve);
   }
+  /// True if none of the choices fits, as recomputing all layers keeps least: then all are counted.
+  bool all_too_large(Work& w, PlanPoint point, std::span<const RecomputeChoice> choices);
+  /// The first k layers of every stage, for all k. With each layer more the lasting memory falls
+  /// and the time rises, so two of them can speak for the rest: a k that does not fit for all
+  /// below, the time of the least that may fit and the memory of the most for all between.
+  void consider_first_layers(Work& w, PlanPoint point, std::span<const RecomputeChoice> choices);
   /// Notes and counts a point whose bytes do not fit.
   bool too_large(Work& w, double bytes);
   [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }

@@ -29,7 +29,7 @@ struct SearchMemory {
     }
     for (const SearchTask& task : tasks) {
       split_bounds.emplace_back(task.splits.size());
-      by_one_stage.emplace_back(task.splits.size());
+      at_any_micro.emplace_back(task.splits.size());
       schedules.emplace_back(task.splits.size());
     }
   }
@@ -50,8 +50,8 @@ struct SearchMemory {
   /// Seconds that the least clock keeps every plan of a split and micro-batch from, by task and
   /// split; 0 where nothing is known.
   std::vector<std::vector<double>> split_bounds;
-  /// Whether their passes on one stage have put all its plans behind, likewise.
-  std::vector<std::vector<char>> by_one_stage;
+  /// Whether its samples in one micro-batch have put all its plans behind, likewise.
+  std::vector<std::vector<char>> at_any_micro;
   std::vector<std::vector<const std::vector<ScheduleChoice>*>> schedules;  // likewise
   /// Schedules of splits that differ in where experts are: no rule of theirs asks for it.
   std::map<PlanPoint, std::vector<ScheduleChoice>> all_schedules;
