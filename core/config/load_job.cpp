@@ -245,6 +245,10 @@ void read_phase(const Value& v, Job& j, const Reading&) {
     model.sparse.reset();
     model.approximated.push_back("sparse attention (every query sees all keys: slower)");
   }
+  if (j.phase != JobPhase::kTrain && model.chunked) {
+    model.chunked = false;
+    model.approximated.push_back("attention in chunks (as windows of as many tokens: slower)");
+  }
 }
 
 void read_cached(const Value& v, Job& j, const Reading&) {

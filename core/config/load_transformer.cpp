@@ -169,6 +169,10 @@ const Keys<TransformerWorkload>& transformer_keys() {
             .written_after("full_attention_every"),
         written_above(0, integer_key("window", &T::window, 1, 1 << 26, "keys a query sees"))
             .otherwise("all"),
+        boolean_key("chunked", &T::chunked,
+                    "with window: a query sees its own chunk of so many tokens, not the last ones")
+            .terse_usual(false)
+            .written_after("window"),
         written_above(0, integer_key("full_attention_every", &T::full_attention_every, 1,
                                      kMostLayers, "with window: every n-th layer sees all keys")),
         written_above(0, integer_key("mtp", &T::predictions, 0, 8,
@@ -298,6 +302,9 @@ TransformerWorkload transformer_from(const Value& v) {
   if (w.recurrent && !w.recurrent->scans()) {  // each column of the residual stream by itself
     w.recurrent->heads = w.hidden;
     w.recurrent->value_dim = 1;
+  }
+  if (w.chunked && w.window == 0) {
+    v.at("chunked", "").reject("found true without window; give window, the tokens of a chunk");
   }
   if (w.full_attention_every > 0 && w.window == 0) {
     v.at("full_attention_every", "")

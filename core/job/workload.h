@@ -95,6 +95,9 @@ struct TransformerWorkload {
   std::int64_t vocabulary = 0;
   bool tied_embeddings = false;
   std::int64_t window = 0;  ///< keys a query sees, itself included; 0: all before it
+  /// A query sees the keys of its own chunk of `window` tokens, up to itself, not the last ones
+  /// (Llama 4).
+  bool chunked = false;
   /// With `window`: every n-th layer (n, 2n, ..., counted from 1) sees all keys before it; 0: none
   /// does. Gemma 3 has n = 6, gpt-oss n = 2.
   std::int64_t full_attention_every = 0;

@@ -193,10 +193,10 @@ void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers)
   if (!has(layers, "window")) {
     return;
   }
-  if (!narrow) {
-    r.approximate("attention in chunks (as windows: slower in longer sequences)");
-  }
   w["window"] = window->integer(1, 1 << 26);
+  if (!narrow) {
+    w["chunked"] = true;
+  }
 }
 
 /// Layers without experts where a file says which have them.

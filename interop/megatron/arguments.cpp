@@ -271,6 +271,10 @@ void add_pipeline(const Job& job, MegatronArguments& out) {
     out.remarks.emplace_back(
         "schedule: Megatron-LM has no gpipe; it runs 1f1b, which is no slower");
   }
+  if (const auto* model = job.workload.transformer(); model != nullptr && model->chunked) {
+    out.remarks.push_back(
+        "workload.chunked: Megatron-LM has no chunks; windows of as many tokens are slower");
+  }
   if (p.pipeline > 1 && splits_weights(p.schedule)) {
     out.remarks.push_back(
         fmt::format("schedule: Megatron-LM has no {}; it runs 1f1b, whose bubble is longer",

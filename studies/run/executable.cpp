@@ -299,6 +299,8 @@ constexpr PredictedOnly kPredictedOnly[]{
                                           (j.parallel.tensor > 1 && j.muon.shards != MuonShards::kBlockwise)));
      }},
     {"optimizer.dense", "muon", true, false, "use adam", [](const Job& j) { return when(j.orthogonalises()); }},
+    {"workload.chunked", "attention in chunks", false, false, "set it to false",
+     [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->chunked); }},
     {"workload.mla", "multi-head latent attention", false, false, "run a workload without it",
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->mla); }},
     {"attention", "flash attention in fp32 or tf32", true, false, "set it to unfused",

@@ -294,6 +294,11 @@ TEST_CASE("models of 2025 and 2026 have their published parameters", "[config][i
     CHECK(static_cast<double>(transformer_parameters(imported(model.config), 1024)) ==
           Approx(model.parameters).epsilon(0.005));
   }
+  const TransformerWorkload llama = imported(all[0].config);
+  CHECK(llama.chunked);
+  CHECK(llama.window == 8192);
+  CHECK(std::none_of(llama.approximated.begin(), llama.approximated.end(),
+                     [](const std::string& what) { return Contains("chunk").match(what); }));
   const TransformerWorkload glm = imported(all[1].config);
   REQUIRE(glm.sparse);
   CHECK(glm.sparse->top_k == 2048);

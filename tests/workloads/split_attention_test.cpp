@@ -156,6 +156,38 @@ TEST_CASE("a window splits its FLOPs evenly over context ranks", "[workloads][co
   CHECK(parts.hardware.base() == Approx(whole.hardware.base()).epsilon(1e-12));
 }
 
+TEST_CASE("chunks have as many pairs as masks counted chunk by chunk",
+          "[workloads][context][oracle]") {
+  CHECK(workloads::window_like_chunks(64, 64) == 0);
+  CHECK(workloads::window_like_chunks(16384, 8192) ==
+        4799);  // 16,384 - sqrt(16,384^2 - 8,192^2 x 2)
+  for (const auto& [sequence, chunk] :
+       {std::pair<std::int64_t, std::int64_t>{4096, 128}, {4096, 1000}, {4096, 4095}, {5000, 7}}) {
+    double pairs = 0;  // a triangle a chunk
+    for (std::int64_t begin = 0; begin < sequence; begin += chunk) {
+      const auto length = static_cast<double>(std::min(chunk, sequence - begin));
+      pairs += length * length / 2;
+    }
+    CAPTURE(sequence, chunk);
+    const auto window = static_cast<double>(workloads::window_like_chunks(sequence, chunk));
+    // A window is a whole number of keys, each seen by all queries but the first.
+    CHECK(std::abs(workloads::causal_pairs(0, static_cast<double>(sequence), window) - pairs) <=
+          static_cast<double>(sequence) / 2);
+  }
+  Job chunks = job_of(1, ContextAlgorithm::kAuto, 64);
+  transformer_of(chunks).window = 16;
+  transformer_of(chunks).chunked = true;
+  Job dense = chunks;
+  transformer_of(dense).window = 0;
+  const auto core = [](const Job& job) {
+    return sum_over(workloads::build_graph(job).programs.front(),
+                    [](const Op& op, std::string_view name) {
+                      return name.ends_with("attention.core") ? op.flops.base() : 0;
+                    });
+  };
+  CHECK(core(chunks) == Approx(core(dense) / 4).epsilon(0.06));  // 4 x 16^2 pairs of 64^2
+}
+
 TEST_CASE("a ring passes the blocks that a window reaches, others all", "[workloads][context]") {
   const std::int64_t c = GENERATE(4, 5);
   const std::int64_t chunk = 8;

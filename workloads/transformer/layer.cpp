@@ -21,9 +21,12 @@ std::uint8_t attention_flags(const Job& job) {
 }
 
 std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
-  // Sparse attention has as many pairs of a query and a key as a window of that size.
-  const std::int64_t window =
-      shape.sparse ? shape.model.sparse->top_k : shape.model.window_of(layer);
+  // Sparse attention and chunks have as many pairs of a query and a key as a window of some size.
+  const std::int64_t own = shape.model.window_of(layer);
+  const std::int64_t window = shape.sparse ? shape.model.sparse->top_k
+                              : shape.model.chunked && own > 0
+                                  ? window_like_chunks(shape.positions, own)
+                                  : own;
   return window > 0 && window < shape.positions ? static_cast<std::int32_t>(window) : 0;
 }
 

@@ -30,6 +30,17 @@ double causal_pairs(double cached, double fresh, double window) {
   return below(cached + fresh) - below(cached);
 }
 
+std::int64_t window_like_chunks(std::int64_t sequence, std::int64_t chunk) {
+  if (sequence <= chunk) {
+    return 0;
+  }
+  const auto d = [](std::int64_t v) { return static_cast<double>(v); };
+  const std::int64_t rest = sequence % chunk;
+  const double twice = d(sequence / chunk) * d(chunk) * d(chunk) + d(rest) * d(rest);
+  return std::max<std::int64_t>(
+      1, std::llround(d(sequence) - std::sqrt(d(sequence) * d(sequence) - twice)));
+}
+
 SplitAttention::SplitAttention(const TransformerShape& shape, std::int64_t window)
     : context_(shape.context),
       fresh_(shape.fresh),

@@ -12,6 +12,14 @@ struct TransformerShape;
 ///   integral from cached to cached + fresh of min(x, window) dx
 double causal_pairs(double cached, double fresh, double window);
 
+/// Window whose queries of a whole sequence see as many keys as those in chunks of `chunk` tokens
+/// do: with 2 P = n chunk^2 + (sequence mod chunk)^2 for n whole chunks
+///
+///   sequence - sqrt(sequence^2 - 2 P)
+///
+/// 0 where the sequence is no longer than a chunk.
+std::int64_t window_like_chunks(std::int64_t sequence, std::int64_t chunk);
+
 /// Attention of a sequence to itself and to cached tokens before it, a part of both on each of
 /// `context` ranks. Rank r of c has chunks r and 2 c - 1 - r of 2 c of what is new, so a causal
 /// mask leaves all of them the same pairs; a window takes some from the first and few from the
