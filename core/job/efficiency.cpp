@@ -70,16 +70,17 @@ std::string_view name_of(EfficiencyScope scope) {
   return kNames[static_cast<std::size_t>(scope)];
 }
 
-EfficiencyScope scope_of(const EfficiencyKeys& of) {
-  return !of.device.empty()       ? EfficiencyScope::kDevice
-         : !of.framework.empty()  ? EfficiencyScope::kFramework
-         : !of.generation.empty() ? EfficiencyScope::kGeneration
-                                  : EfficiencyScope::kAll;
+EfficiencyScope scope_of(const EfficiencyKeys& of, std::string_view family) {
+  const int named = static_cast<int>(!of.generation.empty()) +
+                    static_cast<int>(!of.framework.empty()) + static_cast<int>(!of.device.empty());
+  const bool of_others = of.family.empty() && (family == name_of(EfficiencyFamily::kExperts) ||
+                                               family == name_of(EfficiencyFamily::kAdapters));
+  return static_cast<EfficiencyScope>(std::max(0, of_others ? named - 1 : named));
 }
 
 double efficiency_width(const EfficiencyTable& table, const EfficiencyGroup& group,
                         const EfficiencyKeys& keys) {
-  const EfficiencyScope scope = scope_of(group.of);
+  const EfficiencyScope scope = scope_of(group.of, keys.family);
   double widest = 0;
   for (const std::string& generation : {keys.generation, std::string()}) {
     for (const EfficiencySpread& spread : table.spreads) {

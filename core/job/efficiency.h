@@ -48,7 +48,9 @@ struct EfficiencyGroup {
 /// How narrow a group is.
 enum class EfficiencyScope : std::uint8_t { kAll, kGeneration, kFramework, kDevice };
 std::string_view name_of(EfficiencyScope scope);  ///< "all", "generation", "framework", "device"
-EfficiencyScope scope_of(const EfficiencyKeys& of);
+/// How narrowly a group speaks for steps of a family: for experts and adapters that have no group
+/// of their own there, so that other steps stand for them, as the next wider one.
+EfficiencyScope scope_of(const EfficiencyKeys& of, std::string_view family);
 
 /// How far steps of a source to come lie from the factor of a group that narrow: nine of ten
 /// between exp(-width) and exp(width) times it. An empty generation is one that was not measured

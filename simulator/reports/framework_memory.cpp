@@ -1,5 +1,6 @@
 #include "simulator/reports/framework_memory.h"
 
+#include <algorithm>
 #include <set>
 
 #include "core/graph/op.h"
@@ -20,7 +21,8 @@ double constant_of(const Device& device, const char* name) {
 }  // namespace
 
 FrameworkMemory framework_memory(const Device& device,
-                                 const std::vector<std::size_t>& communicators, Bytes activations) {
+                                 const std::vector<std::size_t>& communicators, Bytes activations,
+                                 bool experts) {
   const double any = constant_of(device, "communicator");
   const double own = constant_of(device, "communicator_pair");
   const double pair = own > 0 ? own : any;
@@ -28,8 +30,9 @@ FrameworkMemory framework_memory(const Device& device,
   for (const std::size_t ranks : communicators) {
     buffers += any <= 0 ? 0 : ranks == 2 ? pair : any;
   }
+  // Transformer Engine, module/base.py: get_multi_stream_cublas_workspace, of four streams.
   const Bytes workspaces(2 * constant_of(device, "blas_workspace") +
-                         constant_of(device, "engine_workspace"));
+                         (experts ? 5 : 1) * constant_of(device, "engine_workspace"));
   return {Bytes(constant_of(device, "reserve")) + workspaces, Bytes(buffers),
           activations * lost_share(device), workspaces};
 }
@@ -44,10 +47,17 @@ double memory_margin(const Device& device) { return constant_of(device, "margin"
 
 double memory_overestimate(const Device& device) { return constant_of(device, "over"); }
 
+double memory_error_of_runs(const Device& device) { return constant_of(device, "runs"); }
+
 Fit fit_of(Bytes needed, Bytes capacity, double overestimate) {
   return capacity <= Bytes{} || needed <= capacity ? Fit::kYes
          : needed <= capacity * (1 + overestimate) ? Fit::kLikely
                                                    : Fit::kNo;
+}
+
+bool has_experts(const Program& program) {
+  return std::any_of(program.ops.begin(), program.ops.end(),
+                     [](const Op& op) { return op.kind == OpKind::kGemm && op.routing >= 0; });
 }
 
 std::vector<std::size_t> communicators_of(

@@ -17,10 +17,13 @@ namespace stepcast::simulator {
 ///   fragmentation      share of activations and temporaries that the allocator loses
 ///   blas_workspace     scratch of one handle of the library of matrix products; a framework has
 ///                      two, for forward and backward passes
-///   engine_workspace   the same of a library of layers
+///   engine_workspace   the same of a library of layers; four more for products of experts, which
+///                      it issues on as many streams
 ///   margin             share of the memory that nine of ten measured peaks differ by at most
 ///                      (`stepcast validate memory`; models/stacks/memory_margin.json)
 ///   over               share that 99 of 100 measured peaks are below the forecast by at most
+///   runs               share that forecasts of published runs, whose settings are known in part,
+///                      err by at the mean
 /// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
 struct FrameworkMemory {
   Bytes context, communicators, fragmentation;
@@ -28,9 +31,13 @@ struct FrameworkMemory {
   [[nodiscard]] Bytes total() const { return context + communicators + fragmentation; }
 };
 
-/// `communicators`: how many ranks each one joins that a rank talks on.
+/// `communicators`: how many ranks each one joins that a rank talks on. `experts`: products of
+/// experts are grouped.
 FrameworkMemory framework_memory(const Device& device,
-                                 const std::vector<std::size_t>& communicators, Bytes activations);
+                                 const std::vector<std::size_t>& communicators, Bytes activations,
+                                 bool experts = false);
+/// Whether a program has products of experts.
+bool has_experts(const Program& program);
 
 /// Whether a step fits a device: yes | likely: it is over by less than forecasts of memory are too
 /// high by | no.
@@ -42,6 +49,8 @@ double lost_share(const Device& device);
 double memory_margin(const Device& device);
 /// Share of a device's memory that forecasts are too high by.
 double memory_overestimate(const Device& device);
+/// Share that forecasts of published runs err by.
+double memory_error_of_runs(const Device& device);
 /// Memory whose size is not known (0) holds all.
 Fit fit_of(Bytes needed, Bytes capacity, double overestimate);
 inline Fit fit_of(Bytes needed, const Device& device) {

@@ -123,7 +123,7 @@ MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
   const FrameworkMemory framework = framework_memory(
       device,
       communicators_of(program, [&](std::int32_t c) { return graph.members(c, l.rank).size(); }),
-      use.activations);
+      use.activations, has_experts(program));
   l.context = framework.context;
   l.communicators = framework.communicators;
   l.fragmentation = framework.fragmentation;

@@ -23,6 +23,7 @@ EfficiencyTable table() {
   using S = EfficiencyScope;
   t.spreads = {{S::kAll, "", "dense", 0.5, 0},
                {S::kAll, "", "experts", 0.7, 0},
+               {S::kFramework, "Hopper", "experts", 0.4, 3},
                {S::kDevice, "", "dense", 0.3, 0},
                {S::kDevice, "Hopper", "dense", 0.2, 6}};
   return t;
@@ -67,6 +68,7 @@ TEST_CASE("an interval is that of the generation and family, wider where they we
     return efficiency_width(t, *nearest_efficiency(t, keys), keys);
   };
   CHECK(width({"Hopper", "h100", "megatron-core", "dense"}) == 0.2);
+  CHECK(width({"Hopper", "h100", "megatron-core", "experts"}) == 0.4);  // dense steps' factor there
   CHECK(width({"CDNA 4", "mi355x", "x", "dense"}) == 0.5);
   CHECK(width({"CDNA 4", "mi355x", "x", "experts"}) == 0.7);
   CHECK(width({"Hopper", "h100", "x", "dense"}) == 0.7);  // no group so wide was measured

@@ -32,8 +32,9 @@ constexpr double kHardware = 0.002, kSoftware = 0.005;
 constexpr double kSharedLinks = 0.1;
 
 /// Time that a change may cost: of nothing; of products with their casts; of products and transfers
-/// in smaller parts; of adapters' own kernels and transfers. What the host issues is paid, too.
-enum class Cost : std::uint8_t { kNone, kCasts, kParts, kAdapters };
+/// in smaller parts; of adapters' own kernels and transfers; of gradients and weights that share
+/// links with passes. What the host issues is paid, too.
+enum class Cost : std::uint8_t { kNone, kCasts, kParts, kAdapters, kSharedLinks };
 
 /// A change that makes no step slower.
 struct Change {
@@ -133,6 +134,9 @@ std::vector<Change> software_changes(const Job& job) {
     // Transfers take multiprocessors of some devices.
     const bool slows = models::CostModel(job.system, job.calibration).compute_slowdown() > 1;
     change.tolerance = shares_links(job) ? kSharedLinks : slows ? 2 * kSoftware : kSoftware;
+    const bool of_parameters =
+        change.name == overlap + "data" || change.name == overlap + "parameters";
+    change.cost = of_parameters && shares_links(job) ? Cost::kSharedLinks : Cost::kNone;
   }
   if (!job.system.framework.blocking_launches) {  // parts are more ops
     add_flag(overlap + "tensor_products", {overlap + "tensor=true"});
@@ -164,14 +168,15 @@ std::vector<Change> costly_changes(const Job& job) {
                      {},
                      {"formats.compute=bf16"},
                      {fmt::format("formats.compute={}", format)},
-                     2 * kSoftware,  // exchanges have less to hide under
+                     kSoftware,
                      Cost::kCasts});
     }
   }
   if (!job.lora) {
     all.push_back({"adapters", {}, {}, {R"(lora={"rank": 16})"}, kSoftware, Cost::kAdapters});
   }
-  if (job.workload.transformer()->moe && job.parallel.expert > 1) {
+  if (job.workload.transformer()->moe && job.parallel.expert > 1 &&
+      !job.system.framework.blocking_launches) {  // which hide nothing
     all.push_back({"exchange in parts",
                    {"parallel.overlap.expert=true"},
                    {"parallel.expert_chunks=1"},
@@ -194,6 +199,8 @@ struct Outcome {
   double kept = 0;  ///< bytes, but for what is gathered while it is at work
   double casts = 0, products = 0, transfers = 0, host = 0;  ///< seconds of a rank
   double adapters = 0;                                      ///< their kernels
+  double exchanges = 0;                                     ///< of gradients and weights
+  double exposed = 0;                                       ///< transfers that nothing hides
   double stages = 1;
   double fill = 1;  ///< of a pipeline: micro-batches and stages that follow them over the former
 };
@@ -205,10 +212,13 @@ Outcome outcome_of(const StepPrediction& p) {
   const auto take = [&o, pace](const TimeSplit& split, const std::vector<OpRow>& kinds,
                                const std::vector<OpRow>& ops) {  // stages differ in their layers
     o.host = std::max(o.host, split.host.base() * pace);
-    double casts = 0, products = 0, transfers = 0, adapters = 0;
+    o.exposed = std::max(o.exposed, split.exposed_communication.base() * pace);
+    double casts = 0, products = 0, transfers = 0, adapters = 0, exchanges = 0;
     for (const OpRow& row : ops) {
-      const bool adapts = row.name.starts_with("lora.") && !row.model.starts_with("collective.");
-      adapters += adapts ? row.time.base() : 0;
+      const bool transfer = row.model.starts_with("collective.");
+      adapters += row.name.starts_with("lora.") && !transfer ? row.time.base() : 0;
+      const bool exchange = row.name.starts_with("gradients.") || row.name.starts_with("weights.");
+      exchanges += exchange && transfer ? row.time.base() : 0;
     }
     for (const OpRow& row : kinds) {
       casts += row.kind == "cast" ? row.time.base() : 0;
@@ -219,6 +229,7 @@ Outcome outcome_of(const StepPrediction& p) {
     o.products = std::max(o.products, products);
     o.transfers = std::max(o.transfers, transfers);
     o.adapters = std::max(o.adapters, adapters);
+    o.exchanges = std::max(o.exchanges, exchanges);
   };
   take(p.split, p.by_kind, p.by_name);
   if (p.busiest) {
@@ -238,12 +249,16 @@ double paid(const Outcome& before, const Outcome& after, Cost cost) {
   switch (cost) {
     case Cost::kNone:
       return 0;
-    case Cost::kCasts:  // stages cast their weights in their first pass, one after the other
+    case Cost::kCasts:  // stages cast their weights in their first pass, one after the other;
+                        // transfers beside products have less to hide under
       return after.fill * (std::max(0.0, more(&Outcome::casts) + more(&Outcome::products)) + host) +
-             (after.stages - 1) * std::max(0.0, more(&Outcome::casts));
+             (after.stages - 1) * std::max(0.0, more(&Outcome::casts)) +
+             std::max(0.0, more(&Outcome::exposed));
     case Cost::kParts:
       return after.fill * (std::max(0.0, more(&Outcome::products)) +
                            std::max(0.0, more(&Outcome::transfers)) + host);
+    case Cost::kSharedLinks:  // each slows the first or last pass of its stage, one after the other
+      return (before.stages - 1) * before.exchanges;
     case Cost::kAdapters:
       return after.fill * (after.adapters + std::max(0.0, more(&Outcome::transfers)) + host);
   }

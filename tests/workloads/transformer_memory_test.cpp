@@ -245,3 +245,20 @@ TEST_CASE("the memory ledger tells the parts of a stage's memory apart",
   // Early stages have more in flight: the first, though it holds the embedding too, not the last.
   CHECK(simulator::fullest_ledger(graph, device).rank == 0);
 }
+
+TEST_CASE("products of experts have four workspaces of their own", "[workloads][transformer]") {
+  Job job = llama_job(2, 128, 8, 4, 352, 64, 256);
+  job.system.device.fitted["memory"].constants = {{"blas_workspace", 1e6},
+                                                  {"engine_workspace", 1e5}};
+  const auto workspaces = [&job] {
+    return simulator::memory_ledger(workloads::build_graph(job), 0, job.system.device)
+        .workspaces.base();
+  };
+  CHECK(workspaces() == 2.1e6);
+  MixtureOfExperts moe;
+  moe.experts = 4;
+  moe.per_token = 2;
+  moe.ffn_hidden = 64;
+  transformer_of(job).moe = moe;
+  CHECK(workspaces() == 2.5e6);
+}

@@ -246,6 +246,29 @@ TEST_CASE("experts' outputs are not kept where activations are multiplied by pro
   CHECK(pass("layer.moe.activation_gradient") - activation == 3 * 4 * copies);
 }
 
+TEST_CASE("GELU of experts is kept before it is multiplied by probabilities",
+          "[workloads][experts]") {
+  Job job = planned(moe_job(4, 1), {1, 4, 4, 0, false});
+  transformer_of(job).activation = Activation::kGelu;
+  job.batch.global = 4;  // one micro-batch
+  const double outputs = bytes_of_a_layer(job);
+  job.system.framework.probabilities_inside = true;
+  // Two copies of each token, in bf16: of width 48 in place of the experts' outputs.
+  const double copies = 2 * kSequence;
+  CHECK(bytes_of_a_layer(job) - outputs == 2 * copies * (48 - kHidden));
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const auto read = [&](const char* name) {
+    return sum_over(graph.programs.front(), [name](const Op& op, const std::string& own) {
+      return own == name ? op.bytes_read.base() : 0.0;
+    });
+  };
+  // Three layers; the gradient reads that of the product too.
+  CHECK(read("layer.moe.weigh") == 3 * copies * (2 * 48 + 4));
+  CHECK(read("layer.moe.weigh_gradient") == 3 * copies * (2 * 2 * 48 + 4));
+  job.parallel.fused_experts = true;  // which multiply in their products
+  CHECK(bytes_of_a_layer(job) - outputs == -2 * copies * kHidden);
+}
+
 TEST_CASE("recomputation op by op keeps exchanged copies of tokens, and no grouped product",
           "[workloads][experts]") {
   const std::int64_t expert = GENERATE(1, 4);

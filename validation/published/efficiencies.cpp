@@ -186,7 +186,7 @@ std::map<Cell, Residuals> distances_left_out(const Predictions& from) {
           where(from, [&, name = block](const auto* p) { return block_of(*p, what) != name; }));
       for (const PublishedPrediction* p : rows) {
         if (const EfficiencyGroup* group = nearest_efficiency(table, keys_of(*p))) {
-          cells[{scope_of(group->of), p->generation, p->family}][p->source].push_back(
+          cells[{scope_of(group->of, p->family), p->generation, p->family}][p->source].push_back(
               std::abs(log_ratio(*p) - std::log(group->factor)));
         }
       }

@@ -42,6 +42,9 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t la
   t.input = kept(keep && !job_.lora, at + "moe.input", e.computed_room, h, compute_);
   t.fc1 = kept(keep, at + "moe.fc1", e.computed_room, e.fc1_width, activation_);
   t.activated = kept(keep && !job_.lora, at + "moe.activated", e.computed_room, e.ffn, compute_);
+  if (weighs_apart()) {
+    t.unweighted = kept(keep, at + "moe.unweighted", e.computed_room, e.ffn, compute_);
+  }
   t.output = kept(keep && !traits_.probabilities_inside, at + "moe.output",
                   e.once ? e.computed_room : e.sent_room, h, compute_);
   if (e.shared_ffn > 0) {
@@ -98,25 +101,28 @@ bool TransformerStage::experts_are_near() const {
 }
 
 /// The experts' activation or its gradient, on a part of the copies. Where each row is multiplied
-/// by its probability here, it reads that, and its gradient makes that of the probability.
-void TransformerStage::activate_experts(OpKind kind, const char* name, std::vector<TensorId> in,
-                                        std::vector<TensorId> out, const ExpertTensors& x,
-                                        std::int64_t part) {
+/// by its probability here, or by kNone alone, it reads that, and its gradient makes that of the
+/// probability.
+void TransformerStage::activate_experts(OpKind kind, const char* name, Activation activation,
+                                        std::vector<TensorId> in, std::vector<TensorId> out,
+                                        const ExpertTensors& x, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const bool backward = kind == OpKind::kActivationBackward;
+  const bool weighs =
+      traits_.probabilities_inside && (activation == Activation::kNone || !weighs_apart());
   const std::int64_t rows = e.part(e.computed, part);
-  if (traits_.probabilities_inside) {
+  if (weighs) {
     in.push_back(x.probabilities);
   }
-  if (traits_.probabilities_inside && backward) {
+  if (weighs && backward) {
     out.push_back(probability_gradient());
   }
   auto op = writer_.compute(kind, name, {rows, e.ffn});
   op.in(in)
       .out(out)
-      .attributes(ActivationAttributes{shape_.model.activation})
+      .attributes(ActivationAttributes{activation})
       .routing(routing_ + static_cast<std::int32_t>(part));
-  if (traits_.probabilities_inside) {
+  if (weighs) {
     const Bytes all(4 * static_cast<double>(rows));
     op.work(op.op().flops, op.op().bytes_read + all,
             op.op().bytes_written + (backward ? all : Bytes(0)));
@@ -152,8 +158,12 @@ void TransformerStage::expert_products_forward(const std::string& at, const Laye
   Product fc1{
       "layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight, x.fc1};
   const auto activate = [&] {
-    activate_experts(OpKind::kActivationForward, "layer.moe.activation", {x.fc1}, {x.activated}, x,
-                     part);
+    activate_experts(OpKind::kActivationForward, "layer.moe.activation", shape_.model.activation,
+                     {x.fc1}, {weighs_apart() ? x.unweighted : x.activated}, x, part);
+    if (weighs_apart()) {
+      activate_experts(OpKind::kActivationForward, "layer.moe.weigh", Activation::kNone,
+                       {x.unweighted}, {x.activated}, x, part);
+    }
   };
   if (activates_in_products()) {
     expert_gemm(fc1, part, {.out = {x.activated}, .written = e.ffn});
@@ -312,8 +322,12 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
   if (!activates_in_products()) {
     const TensorId made = computed(x.fc1);
     keep("layer.moe.fc1.read", x.fc1, made, e.part(e.computed, part));
+    if (weighs_apart()) {
+      activate_experts(OpKind::kActivationBackward, "layer.moe.weigh_gradient", Activation::kNone,
+                       {d_activated, x.unweighted}, {d_activated}, x, part);
+    }
     activate_experts(OpKind::kActivationBackward, "layer.moe.activation_gradient",
-                     {d_activated, made}, {d_fc1}, x, part);
+                     shape_.model.activation, {d_activated, made}, {d_fc1}, x, part);
   }
   expert_gemm(
       {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},

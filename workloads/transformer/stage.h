@@ -42,6 +42,7 @@ class TransformerStage {
   struct ExpertTensors {
     TensorId logits = 0, probabilities = 0;  ///< of all experts, by token
     TensorId input = 0, fc1 = 0, activated = 0;
+    TensorId unweighted = 0;            ///< activated, before probabilities by a kernel of its own
     TensorId output = 0;                ///< copies back on the rank of their tokens
     TensorId latent = 0, combined = 0;  ///< rows into and out of experts of latent vectors
     TensorId shared_fc1 = 0, shared_activated = 0;
@@ -292,8 +293,9 @@ class TransformerStage {
                                std::int64_t part);
   void expert_products_backward(const std::string& at, const LayerTensors& t, TensorId rows,
                                 std::int64_t part);
-  void activate_experts(OpKind kind, const char* name, std::vector<TensorId> in,
-                        std::vector<TensorId> out, const ExpertTensors& x, std::int64_t part);
+  void activate_experts(OpKind kind, const char* name, Activation activation,
+                        std::vector<TensorId> in, std::vector<TensorId> out, const ExpertTensors& x,
+                        std::int64_t part);
   TensorId probability_gradient();
   void combine_gradient(std::int64_t rows, TensorId from, TensorId to, const ExpertTensors& x,
                         std::int64_t part);
@@ -426,6 +428,13 @@ class TransformerStage {
   /// a weight gradient).
   void expert_gemm(const Product& p, std::int64_t part) { expert_gemm(p, part, InProduct()); }
   void expert_gemm(const Product& p, std::int64_t part, const InProduct& fused);
+  /// Plain GELU of experts is multiplied by probabilities by a kernel of its own, for which both
+  /// are kept; the kernels of other activations do so themselves (Megatron-Core, experts.py:
+  /// weighted_bias_swiglu, weighted_bias_quick_geglu, weighted_squared_relu).
+  [[nodiscard]] bool weighs_apart() const {
+    return traits_.probabilities_inside && shape_.model.activation == Activation::kGelu &&
+           !activates_in_products();
+  }
   /// Experts whose activation is recomputed apart have it apart.
   [[nodiscard]] bool activates_in_products() const {
     const Recompute& r = job_.parallel.recompute;
