@@ -319,7 +319,7 @@ TEST_CASE("an interrupted search of an embedding plan answers with what it has",
 }
 
 TEST_CASE("an interrupted search answers with what it has", "[cli][names][long]") {
-  const Outcome outcome = call({"plan", "gpt3-175b", "-n", "1024", "--jobs", "1", "--json"}, "",
+  const Outcome outcome = call({"plan", "deepseek-v3", "-n", "2048", "--jobs", "1", "--json"}, "",
                                120, [](pid_t process) {
                                  usleep(8'000'000);
                                  kill(process, SIGINT);
