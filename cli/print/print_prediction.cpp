@@ -81,7 +81,9 @@ std::string figures(const StepPrediction& p, const TerminalStyle& style) {
     pieces.back() += fmt::format(
         ", {} per device", grouped(p.samples_per_second / static_cast<double>(p.job.devices)));
   }
-  pieces.push_back("MFU " + short_percent(p.mfu));
+  if (p.mfu >= 0.001) {  // steps of exchanges say it by their time line
+    pieces.push_back("MFU " + short_percent(p.mfu));
+  }
   pieces.push_back(memory_piece(p, style));
   return in_row(pieces, style.width, kIndent);
 }
