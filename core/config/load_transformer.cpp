@@ -141,7 +141,8 @@ Key<S> optional_number(std::string_view name, std::optional<double> S::*member, 
 
 const Keys<ModelDetails>& detail_keys() {
   using D = ModelDetails;
-  Key<D> scaling = name_key("rope_scaling", &D::rope_scaling, "llama3, yarn, ...");
+  Key<D> scaling = name_key("rope_scaling", &D::rope_scaling, "their scaling: llama3, yarn");
+  scaling.facts.form = text_form("a kind of scaling");
   scaling.write = [](const D& d, const Writing&) {
     return d.rope_scaling.empty() ? OrderedJson() : OrderedJson(d.rope_scaling);
   };
