@@ -136,7 +136,8 @@ OrderedJson fitted_json(const FittedModels& models) {
       for (const double f : p.features) {
         point.push_back(plain(f));
       }
-      point.push_back(plain(p.log_ratio));
+      // Farther ones, of a busy machine, would not be read.
+      point.push_back(plain(std::clamp(p.log_ratio, -kLargestResidual, kLargestResidual)));
       j["points"].push_back(std::move(point));
     }
     all[name] = std::move(j);
