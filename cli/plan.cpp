@@ -299,7 +299,6 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     if (!options.script.empty()) {
       asked.export_as = script_export(options.script, options.framework, on.framework);
     }
-    asked.facts = interop::model_facts(source);
     const studies::AsSet command_line_form = [&](const Job& plan) {
       return config::plan_command_line(source, options.job.overrides, library, on, plan);
     };

@@ -123,7 +123,7 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
     }
   }
   const std::string text =
-      exported ? text_for(exported->framework, report.plans.front().job, options.facts) : std::string();
+      exported ? text_for(exported->framework, report.plans.front().job) : std::string();
   const bool written = exported && !exported->file.empty();
   const std::string shown = written ? std::string() : text;
   Report printed = parallel_report(report, on, options.details, shown, format);

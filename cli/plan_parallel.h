@@ -6,7 +6,6 @@
 #include "cli/command.h"
 #include "core/config/default_framework.h"
 #include "core/job/plan_request.h"
-#include "interop/hugging_face/model_facts.h"
 #include "studies/plan/plans_as_set.h"
 
 namespace stepcast::cli {
@@ -24,7 +23,6 @@ struct ParallelPlanCommand {
   std::string framework;  ///< megatron, torchtitan
   std::string out;
   std::string export_as;
-  std::optional<interop::ModelFacts> facts = {};  ///< of the model, for export_as
   std::string script;  ///< file of -o that the best plan is written to as its framework starts it
 };
 

@@ -441,13 +441,14 @@ std::string Engine::stuck() const {
 
 SimulationResult simulate(const ExecutionGraph& graph, const StepCosts& costs,
                           const SimulationOptions& options, Observer* observer) {
-  Engine engine(graph, costs, options, observer);
+  std::optional<SimulationResult> few;
   if (options.steady) {
-    if (auto result = simulate_steady(graph, costs, options, observer)) {
+    if (auto result = simulate_steady(graph, costs, options, observer, &few)) {
       return *result;
     }
   }
-  return engine.run();
+  const bool observed = observer == nullptr && options.otherwise && few;
+  return Engine(graph, costs, options, observed ? options.otherwise(*few) : observer).run();
 }
 
 }  // namespace stepcast::simulator

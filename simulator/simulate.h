@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/graph/observer.h"
@@ -23,6 +24,9 @@ struct SimulationOptions {
   /// Most rounds of a step that repeats itself follow from a few (steady_rounds.h). Same result
   /// either way; an observer is told of these few (RankSummary::repetition).
   bool steady = false;
+  /// With `steady` and no observer, where the rounds of a long step have to be simulated after all:
+  /// the observer of that, given the result of a few of them.
+  std::function<Observer*(const struct SimulationResult& few)> otherwise;
   /// With `steady` and an observer: the result of the same step without one, which says the rounds
   /// to leave out; it is the result.
   const struct SimulationResult* known = nullptr;
@@ -34,6 +38,7 @@ struct Repetition {
   SimTime begin{};
   std::int64_t length = 0;
   std::int64_t times = 0;
+  std::int32_t microbatches = 0;  ///< that it is the work of
   [[nodiscard]] std::int64_t left_out() const { return times * length; }
   [[nodiscard]] SimTime end() const { return SimTime{ticks(begin) + length}; }
   /// How often there is what begins at a time that is told.

@@ -10,11 +10,14 @@
 namespace stepcast::simulator {
 namespace {
 
-/// Rounds that must follow each other alike, after the one they are compared with.
-constexpr std::uint32_t kVerified = 4;
-/// Micro-batches until then, for each stage, at first; where that is too soon, as many more.
+/// Micro-batches before the rounds that are compared, for each stage, at first; where that is too
+/// soon, as many more.
 constexpr std::uint32_t kSettling = 3;
 constexpr int kAttempts = 2;
+/// Rounds that must follow each other alike, at least.
+constexpr std::uint32_t kFewest = 2;
+/// Times what is simulated that a step must be long, and where the round was seen before.
+constexpr std::uint32_t kWorthTrying = 3, kWorthRepeating = 2;
 /// Shares of the micro-batches that fill a pipeline: a round of the fewest that will do.
 constexpr std::int32_t kParts = 4;
 
@@ -65,6 +68,8 @@ std::optional<Run> run_of(const Program& program, std::int32_t microbatches) {
 struct Rounds {
   std::int32_t microbatches = 0;
   std::vector<Run> runs;  // by program
+  /// That must follow each other alike, after the one they are compared with.
+  std::uint32_t verified = kFewest;
   [[nodiscard]] std::uint32_t shortest() const {
     std::uint32_t rounds = std::numeric_limits<std::uint32_t>::max();
     for (const Run& run : runs) {
@@ -75,7 +80,7 @@ struct Rounds {
   /// To simulate at first.
   [[nodiscard]] std::uint32_t kept(std::int32_t stages) const {
     const auto size = static_cast<std::uint32_t>(microbatches);
-    return (kSettling * static_cast<std::uint32_t>(stages) + size - 1) / size + kVerified + 1;
+    return (kSettling * static_cast<std::uint32_t>(stages) + size - 1) / size + verified + 1;
   }
 };
 
@@ -91,26 +96,13 @@ bool fills_queue(const Program& program, const Run& run, std::int64_t depth) {
   return *std::max_element(ops.begin(), ops.end()) >= depth;
 }
 
-/// The rounds of so many micro-batches; nullopt where some program has none, or too few to fill a
-/// queue.
-std::optional<Rounds> rounds_of(const ExecutionGraph& graph, std::int32_t microbatches,
-                                std::int64_t depth) {
-  Rounds rounds{microbatches, {}};
-  for (const Program& program : graph.programs) {
-    const auto run = run_of(program, microbatches);
-    if (!run || !fills_queue(program, *run, depth)) {
-      return std::nullopt;
-    }
-    rounds.runs.push_back(*run);
-  }
-  return rounds;
-}
-
 /// A graph without rounds.
 struct Shortened {
   ExecutionGraph graph;
   std::vector<std::uint32_t> cut;  // by program: calls from here on come after those left out
   std::vector<std::uint32_t> calls;
+  std::int32_t microbatches = 0;  // of a round
+  std::uint32_t verified = 0;     // rounds before the cut
   std::uint32_t left_out = 0;
 };
 
@@ -136,7 +128,8 @@ ExecutionGraph without_operands(const ExecutionGraph& graph) {
 }
 
 Shortened shortened(const ExecutionGraph& graph, const Rounds& rounds, std::uint32_t kept) {
-  Shortened s{without_operands(graph), {}, {}, rounds.shortest() - kept};
+  Shortened s{without_operands(graph), {}, {}, rounds.microbatches, rounds.verified,
+              rounds.shortest() - kept};
   for (std::size_t p = 0; p < graph.programs.size(); ++p) {
     const Run& run = rounds.runs[p];
     s.cut.push_back(run.first + kept * run.calls);
@@ -155,26 +148,42 @@ Shortened shortened(const ExecutionGraph& graph, const Rounds& rounds, std::uint
   return s;
 }
 
-/// Whether what a call after the cut waits for, of its own micro-batch on any rank, lies in the
-/// verified rounds or after them; the same however many rounds are kept.
-bool reaches_back_enough(const Shortened& s) {
+/// Rounds until what a call waits for, of its own micro-batch on any rank, lies in them or after
+/// them.
+std::uint32_t reach_back(const ExecutionGraph& graph, const Rounds& rounds) {
   std::int32_t earliest = std::numeric_limits<std::int32_t>::min();
   std::int32_t next = std::numeric_limits<std::int32_t>::max();
-  for (std::size_t p = 0; p < s.cut.size(); ++p) {
-    const Program& program = s.graph.programs[p];
-    const std::uint32_t first = s.cut[p] - kVerified * s.calls[p];
+  for (std::size_t p = 0; p < rounds.runs.size(); ++p) {
+    const Run& run = rounds.runs[p];
     std::map<std::uint32_t, std::int32_t> first_of;  // by segment
-    for (std::uint32_t c = first; c < first + s.calls[p]; ++c) {
-      const Call& call = program.calls[c];
+    for (std::uint32_t c = run.first; c < run.first + run.calls; ++c) {
+      const Call& call = graph.programs[p].calls[c];
       const auto [it, fresh] = first_of.try_emplace(call.segment, call.microbatch);
       it->second = std::min(it->second, call.microbatch);
-      next = std::min(next, program.calls[c + (kVerified - 1) * s.calls[p]].microbatch);
+      next = std::min(next, call.microbatch);
     }
     for (const auto& [segment, microbatch] : first_of) {
       earliest = std::max(earliest, microbatch);
     }
   }
-  return earliest <= next;
+  return 1 + static_cast<std::uint32_t>((earliest - next + rounds.microbatches - 1) /
+                                        rounds.microbatches);
+}
+
+/// The rounds of so many micro-batches; nullopt where some program has none, or too few to fill a
+/// queue.
+std::optional<Rounds> rounds_of(const ExecutionGraph& graph, std::int32_t microbatches,
+                                std::int64_t depth) {
+  Rounds rounds{microbatches, {}};
+  for (const Program& program : graph.programs) {
+    const auto run = run_of(program, microbatches);
+    if (!run || !fills_queue(program, *run, depth)) {
+      return std::nullopt;
+    }
+    rounds.runs.push_back(*run);
+  }
+  rounds.verified = std::max(kFewest, reach_back(graph, rounds));
+  return rounds;
 }
 
 /// The shortest rounds of a graph that are long enough.
@@ -183,8 +192,19 @@ std::optional<Rounds> shortest_rounds(const ExecutionGraph& graph, std::int64_t 
   for (std::int32_t d = std::max(1, stages / kParts);
        d <= graph.programs.front().microbatches / 4; d *= 2) {
     auto rounds = rounds_of(graph, d, depth);
-    if (rounds && rounds->shortest() >= 3 * rounds->kept(stages) &&
-        reaches_back_enough(shortened(graph, *rounds, rounds->kept(stages)))) {
+    if (rounds && rounds->shortest() >= kWorthTrying * rounds->kept(stages)) {
+      return rounds;
+    }
+  }
+  return std::nullopt;
+}
+
+/// The shortest rounds of so many micro-batches, or a multiple.
+std::optional<Rounds> rounds_seen(const ExecutionGraph& graph, std::optional<std::int32_t> period,
+                                  std::int64_t depth) {
+  for (std::int32_t d = period.value_or(0);
+       d > 0 && d <= graph.programs.front().microbatches / 4; d += *period) {
+    if (auto rounds = rounds_of(graph, d, depth)) {
       return rounds;
     }
   }
@@ -198,14 +218,14 @@ class SteadyCheck : public Observer {
     for (const Instance& instance : costs.folding.instances) {
       const auto p = static_cast<std::size_t>(instance.program);
       const Program& program = s.graph.programs[p];
-      const std::uint32_t first = s.cut[p] - (kVerified + 1) * s.calls[p];
+      const std::uint32_t first = s.cut[p] - (s.verified + 1) * s.calls[p];
       Ranks& own = ranks_.emplace_back();
       own.first = first;
       for (std::uint32_t c = first; c < s.cut[p]; ++c) {
         own.place.push_back(own.ops);
         own.ops += program.segments[program.calls[c].segment].op_count;
       }
-      own.round = own.ops / (kVerified + 1);
+      own.round = own.ops / (s.verified + 1);
       own.spans.resize(own.ops);
       own.begun.resize(program.streams.size());
     }
@@ -255,6 +275,23 @@ class SteadyCheck : public Observer {
     return steady;
   }
 
+  /// Micro-batches after which all ranks last did the same again; nullopt: that was not seen.
+  [[nodiscard]] std::optional<std::int32_t> period() const {
+    const auto all = static_cast<std::int32_t>(s_.verified + 1) * s_.microbatches;
+    for (std::int32_t d = 1; d <= all - s_.microbatches; ++d) {
+      const auto later = [&](std::size_t i) { return did_again_after(i, d); };
+      const auto first = later(0);
+      bool alike = first.has_value();
+      for (std::size_t i = 1; alike && i < ranks_.size(); ++i) {
+        alike = later(i) == first;
+      }
+      if (alike) {
+        return d;
+      }
+    }
+    return std::nullopt;
+  }
+
  private:
   struct Ranks {
     std::uint32_t first = 0;           // call
@@ -281,6 +318,34 @@ class SteadyCheck : public Observer {
       }
     }
     return true;
+  }
+  /// Time after which all that a rank does in the last round followed itself by so many
+  /// micro-batches.
+  [[nodiscard]] std::optional<std::int64_t> did_again_after(std::size_t instance,
+                                                            std::int32_t microbatches) const {
+    const Ranks& own = ranks_[instance];
+    const Program& program = program_of(instance);
+    const auto p = static_cast<std::size_t>(costs_.folding.instances[instance].program);
+    const auto back = static_cast<std::size_t>(s_.calls[p]) *
+                      static_cast<std::size_t>(microbatches) /
+                      static_cast<std::size_t>(s_.microbatches);
+    std::optional<std::int64_t> later;
+    for (std::size_t c = own.place.size() - s_.calls[p]; c < own.place.size(); ++c) {
+      const Call& now = program.calls[own.first + c];
+      if (now.segment != program.calls[own.first + c - back].segment) {
+        return std::nullopt;
+      }
+      for (std::uint32_t o = 0; o < program.segments[now.segment].op_count; ++o) {
+        const OpSpan& span = own.spans[own.place[c] + o];
+        const OpSpan& before = own.spans[own.place[c - back] + o];
+        later = later ? later : ticks(span.end) - ticks(before.end);
+        if (ticks(span.end) - ticks(before.end) != *later ||
+            ticks(span.begin) - ticks(before.begin) != *later) {
+          return std::nullopt;
+        }
+      }
+    }
+    return later;
   }
   [[nodiscard]] Round round_of(std::size_t instance, std::int64_t length) const {
     const Ranks& own = ranks_[instance];
@@ -322,7 +387,8 @@ SimulationResult of_all(SimulationResult result, const ExecutionGraph& graph, co
     rank.wait = later(rank.wait, s.left_out * round.wait);
     rank.transfer = later(rank.transfer, s.left_out * round.transfer);
     rank.repetition =
-        told ? Repetition{SimTime{round.begin}, steady.ticks, s.left_out} : Repetition{};
+        told ? Repetition{SimTime{round.begin}, steady.ticks, s.left_out, s.microbatches}
+             : Repetition{};
     result.ops +=
         graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)].executed_ops();
   }
@@ -334,40 +400,48 @@ SimulationResult of_all(SimulationResult result, const ExecutionGraph& graph, co
 
 std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, const StepCosts& costs,
                                                 const SimulationOptions& options,
-                                                Observer* observer) {
+                                                Observer* observer,
+                                                std::optional<SimulationResult>* few) {
   if (costs.shares_core || costs.straggler.log_sigma > 0 || options.jitter.sigma > 0) {
     return std::nullopt;
   }
-  const auto rounds = shortest_rounds(graph, costs.queue_depth);
-  if (!rounds) {
-    return std::nullopt;
-  }
   if (options.known != nullptr && observer != nullptr) {
-    const auto left_out = static_cast<std::uint32_t>(options.known->ranks.front().repetition.times);
-    if (left_out == 0) {
+    const Repetition& known = options.known->ranks.front().repetition;
+    if (known.times == 0) {
       return std::nullopt;
     }
-    const Shortened s = shortened(graph, *rounds, rounds->shortest() - left_out);
+    const auto rounds = rounds_of(graph, known.microbatches, costs.queue_depth);
+    const Shortened s =
+        shortened(graph, *rounds, rounds->shortest() - static_cast<std::uint32_t>(known.times));
     Engine(s.graph, costs, options, observer).run();
     return *options.known;
   }
-  std::uint32_t kept = rounds->kept(graph.mesh.pipeline);
-  for (int attempt = 0; attempt < kAttempts && rounds->shortest() >= 3 * kept;
-       ++attempt, kept *= 2) {
+  auto rounds = shortest_rounds(graph, costs.queue_depth);
+  std::uint32_t kept = rounds ? rounds->kept(graph.mesh.pipeline) : 0;
+  for (int attempt = 0; rounds && attempt < kAttempts; ++attempt) {
     const Shortened s = shortened(graph, *rounds, kept);
     SteadyCheck check(s, costs);
-    const SimulationResult result = Engine(s.graph, costs, options, &check).run();
+    SimulationResult result = Engine(s.graph, costs, options, &check).run();
     const auto steady = check.steady();
-    if (!steady) {
-      continue;
-    }
-    const bool told = std::all_of(steady->rounds.begin(), steady->rounds.end(),
-                                  [](const auto& round) { return round.told; });
+    const bool told = steady && std::all_of(steady->rounds.begin(), steady->rounds.end(),
+                                            [](const auto& round) { return round.told; });
     if (told && observer != nullptr) {
       Engine(s.graph, costs, options, observer).run();
     }
-    if (told || observer == nullptr) {
-      return of_all(result, graph, s, costs, *steady, told);
+    if (told || (steady && observer == nullptr)) {
+      return of_all(std::move(result), graph, s, costs, *steady, told);
+    }
+    if (few != nullptr) {
+      *few = std::move(result);
+    }
+    const auto seen = rounds_seen(graph, check.period(), costs.queue_depth);
+    if (!seen) {
+      break;  // ranks that share links come to equal rounds ever more slowly
+    }
+    kept = seen->microbatches == rounds->microbatches ? 2 * kept : seen->kept(graph.mesh.pipeline);
+    rounds = seen;
+    if (rounds->shortest() < kWorthRepeating * kept) {
+      break;
     }
   }
   return std::nullopt;

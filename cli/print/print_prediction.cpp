@@ -11,6 +11,7 @@
 #include "cli/print/print_details.h"
 #include "cli/print/step_parts.h"
 #include "cli/print/terminal_text.h"
+#include "core/config/aliases.h"
 #include "core/config/config.h"
 #include "core/config/default_framework.h"
 #include "core/config/document.h"
@@ -80,7 +81,9 @@ std::string figures(const StepPrediction& p, const TerminalStyle& style) {
     pieces.back() += fmt::format(
         ", {} per device", grouped(p.samples_per_second / static_cast<double>(p.job.devices)));
   }
-  pieces.push_back("MFU " + short_percent(p.mfu));
+  if (p.mfu >= 0.001) {  // steps of exchanges say it by their time line
+    pieces.push_back("MFU " + short_percent(p.mfu));
+  }
   pieces.push_back(memory_piece(p, style));
   return in_row(pieces, style.width, kIndent);
 }
@@ -429,12 +432,25 @@ std::string typed_job(const std::vector<std::string>& arguments) {
 }
 
 std::string typed_plan(const std::vector<std::string>& arguments) {
-  std::vector<std::string> kept =
+  const std::vector<std::string> typed =
       without(arguments, {"--tokens", "--samples", "--steps", "--price", "--mtbf", "--restart",
                           "--measured", "--timeline"});
-  std::erase_if(kept, [](const std::string& argument) {
-    return argument == "--as-is" || argument == "--allow-oom" || argument == "--intervals";
-  });
+  const std::vector<std::string> searched = config::plan_keys();
+  const auto says_plan = [&searched](std::string_view word) {
+    const auto key = config::key_called(word.substr(0, word.find('=')));
+    return std::find(searched.begin(), searched.end(), key) != searched.end();
+  };
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < typed.size(); ++i) {
+    const std::string& option = typed[i];
+    const bool more = i + 1 < typed.size();
+    if (more && ((option.starts_with("--") && says_plan(option.substr(2))) ||
+                 (option == "--set" && says_plan(typed[i + 1])))) {
+      ++i;
+    } else if (option != "--as-is" && option != "--allow-oom" && option != "--intervals") {
+      kept.push_back(option);
+    }
+  }
   return typed_job(kept);
 }
 

@@ -27,7 +27,7 @@ void add_prediction(const studies::StepPrediction& prediction, const PredictionC
 std::vector<std::string> without_output(std::vector<std::string> arguments);
 /// The arguments that name a job, as they are typed: those of `predict`; "" of standard input.
 std::string typed_job(const std::vector<std::string>& arguments);
-/// The same without what `plan` does not take.
+/// The same without the plan, and without what `plan` does not take.
 std::string typed_plan(const std::vector<std::string>& arguments);
 /// The framework that a step runs on, and whether it was implied; nothing without one.
 void add_framework(const std::string& framework, bool implied, Report& report);

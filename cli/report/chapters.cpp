@@ -271,6 +271,7 @@ constexpr std::array kKinds{
     Kind{"replay", "replays", replay},
     Kind{"validate", "suites", validation, false},
     Kind{"explain", "changes", explanation},
+    Kind{"doctor", "build", tables, false},
     Kind{"explain (traces)", "parts", explanation},
     Kind{"compare", "by_kind", comparison},
     Kind{"run", "step_time_s", training},
@@ -279,6 +280,7 @@ constexpr std::array kKinds{
     Kind{"show", "idle", recorded},
     Kind{"show (recordings of ours)", "stragglers", recorded},
     Kind{"job", "inferred", tables, false},
+    Kind{"list", "entries", tables, false},
     Kind{"compare (traces)", "stepcast", tables, false},
 };
 

@@ -312,7 +312,7 @@ std::string rows_of(const std::string& name, const Field& list) {
     const bool unit = key.ends_with("_s") && !key.ends_with("per_s");
     titles.push_back(words_of(unit ? key.substr(0, key.size() - 2) : key));
   }
-  constexpr std::size_t kRows = 50;
+  constexpr std::size_t kRows = 200;
   std::vector<std::vector<std::string>> rows;
   list.each([&](const Field& row) {
     if (rows.size() >= kRows || !row.is_object()) {

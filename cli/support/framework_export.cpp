@@ -91,15 +91,14 @@ std::string script_export(const std::string& file, const std::string& asked,
   return name + "=" + file;
 }
 
-std::string text_for(TrainingFramework framework, const Job& job,
-                     const std::optional<interop::ModelFacts>& facts) {
+std::string text_for(TrainingFramework framework, const Job& job) {
   switch (framework) {
     case TrainingFramework::kMegatron:
-      return interop::text_of(interop::megatron_arguments(job, facts));
+      return interop::text_of(interop::megatron_arguments(job));
     case TrainingFramework::kNemo:
       return interop::nemo_config(job);
     case TrainingFramework::kTorchtitan:
-      return interop::torchtitan_config(job, facts);
+      return interop::torchtitan_config(job);
     case TrainingFramework::kDeepspeed:
       break;
   }

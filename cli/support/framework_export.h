@@ -1,11 +1,9 @@
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/job/framework_rules.h"
 #include "core/job/job.h"
-#include "interop/hugging_face/model_facts.h"
 
 namespace stepcast::cli {
 
@@ -30,8 +28,7 @@ std::string defaults_of(const std::string& framework, const std::string& exporte
 std::string script_export(const std::string& file, const std::string& asked,
                           const std::string& runs_on);
 
-/// The plan as a file of the framework, with the `facts` of its model where its file says them.
-std::string text_for(TrainingFramework framework, const Job& job,
-                     const std::optional<interop::ModelFacts>& facts = {});
+/// The plan as a file of the framework.
+std::string text_for(TrainingFramework framework, const Job& job);
 
 }  // namespace stepcast::cli

@@ -141,7 +141,11 @@ void OutputOptions::write(const std::string& title) const {
   }
   std::string text = kept_->text();
   if (page_) {
-    const report::Document document{title, nlohmann::ordered_json::parse(text, nullptr, false)};
+    report::Document document{title, nlohmann::ordered_json::parse(text, nullptr, false)};
+    if (document.json.is_array()) {  // of `list`
+      auto entries = std::exchange(document.json, nlohmann::ordered_json::object());
+      document.json["entries"] = std::move(entries);
+    }
     try {
       text = report::page(title, report::chapters_of({&document, 1}));
     } catch (const InputError&) {

@@ -132,6 +132,9 @@ OrderedJson fitted_json(const FittedModels& models) {
     j["source"] = m.source;
     j["points"] = OrderedJson::array();
     for (const auto& p : m.points) {
+      if (std::abs(p.log_ratio) > kLargestResidual) {  // of a disturbed run, and would not be read
+        continue;
+      }
       OrderedJson point = OrderedJson::array();
       for (const double f : p.features) {
         point.push_back(plain(f));

@@ -128,6 +128,35 @@ const Keys<SparseAttention>& sparse_keys() {
   return keys;
 }
 
+/// A number that is written where it is given.
+template <class S>
+Key<S> optional_number(std::string_view name, std::optional<double> S::*member, double high,
+                       std::string_view help) {
+  Key<S> key = known_key<S>(name, number_form(0, high), help, [member](const S& of, const Writing&) {
+    return of.*member ? plain(*(of.*member)) : OrderedJson();
+  });
+  key.read = [=](const Value& v, S& into, const Reading&) { into.*member = v.number(0, high); };
+  return key;
+}
+
+const Keys<ModelDetails>& detail_keys() {
+  using D = ModelDetails;
+  Key<D> scaling = name_key("rope_scaling", &D::rope_scaling, "their scaling: llama3, yarn");
+  scaling.facts.form = text_form("a kind of scaling");
+  scaling.write = [](const D& d, const Writing&) {
+    return d.rope_scaling.empty() ? OrderedJson() : OrderedJson(d.rope_scaling);
+  };
+  static const Keys<D> keys{
+      optional_number("rotary_base", &D::rotary_base, 1e12, "theta of rotary positions"),
+      optional_number("rotary_share", &D::rotary_share, 1, "share of a head that turns"),
+      std::move(scaling),
+      optional_number("rope_factor", &D::rope_factor, 1e6, "its factor"),
+      optional_number("norm_epsilon", &D::norm_epsilon, 1, "added to variances"),
+      boolean_key("qk_norms", &D::qk_norms, "norms of queries and keys").terse_usual(false),
+      boolean_key("qkv_biases", &D::qkv_biases, "biases of their projections").terse_usual(false)};
+  return keys;
+}
+
 /// The table of a transformer; of keys that depend on one another the reader follows.
 const Keys<TransformerWorkload>& transformer_keys() {
   using T = TransformerWorkload;
@@ -193,6 +222,14 @@ const Keys<TransformerWorkload>& transformer_keys() {
                        return t.sparse ? write_keys(sparse_keys(), *t.sparse, {}) : OrderedJson();
                      })
             .written_after("moe"),
+        custom_key<T>(
+            "details", object_form(facts_of(detail_keys())), "for launch scripts alone",
+            [](const Value& v, T& t, const Reading& reading) {
+              read_keys(v, detail_keys(), t.details.emplace(), reading);
+            },
+            [](const T& t, W w) {
+              return t.details ? write_keys(detail_keys(), *t.details, w) : OrderedJson();
+            }),
         custom_key<T>(
             "approximated", list_form(text_form("a phrase")),
             "what the description leaves out; predictions repeat it",

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/job/job.h"
@@ -34,7 +35,13 @@ struct EfficiencyKeys {
   std::string device;      ///< "h100-sxm-80gb"
   std::string framework;   ///< "megatron-core"
   std::string family;      ///< name_of an EfficiencyFamily; empty: all without a group of their own
-  friend auto operator<=>(const EfficiencyKeys&, const EfficiencyKeys&) = default;
+  bool operator==(const EfficiencyKeys&) const = default;
+  friend bool operator<(const EfficiencyKeys& a, const EfficiencyKeys& b) {
+    const auto all = [](const EfficiencyKeys& k) {
+      return std::tie(k.generation, k.device, k.framework, k.family);
+    };
+    return all(a) < all(b);
+  }
 };
 
 /// How measured steps of a group of published runs lie to their simulations.

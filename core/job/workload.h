@@ -83,6 +83,14 @@ struct BlockKind {
   }
 };
 
+/// Facts that training depends on and no forecast does: launch scripts have them.
+struct ModelDetails {
+  std::optional<double> rotary_base, rotary_share, norm_epsilon;
+  bool qk_norms = false, qkv_biases = false;
+  std::string rope_scaling;  ///< its type, "llama3"; "": none
+  std::optional<double> rope_factor;
+};
+
 /// A decoder-only transformer. Defaults follow CONTRACT section 3.
 struct TransformerWorkload {
   std::int64_t layers = 0;
@@ -154,6 +162,7 @@ struct TransformerWorkload {
     return sparse && tokens > sparse->top_k;
   }
   std::optional<MixtureOfExperts> moe;
+  std::optional<ModelDetails> details;  ///< none: not known
   /// Features of the model it was made from that this description leaves out or simplifies, each as
   /// a phrase: "multi-token prediction (left out)". Predictions repeat them as warnings.
   std::vector<std::string> approximated;

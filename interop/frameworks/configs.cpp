@@ -74,7 +74,7 @@ std::vector<std::string> module_parts(const Job& job) {
 
 /// The section [model] of a torchtitan file; a model that is not registered is named by its own
 /// name, with its widths for the flavor to add.
-void add_titan_model(const Job& job, const std::optional<ModelFacts>& facts, std::string& t) {
+void add_titan_model(const Job& job, std::string& t) {
   const TransformerWorkload& m = model_of(job);
   const std::int64_t ffn = m.moe ? m.moe->ffn_hidden : m.ffn_hidden;
   const std::int64_t experts = m.moe ? m.moe->experts : 0;
@@ -94,10 +94,10 @@ void add_titan_model(const Job& job, const std::optional<ModelFacts>& facts, std
         "n_kv_heads {}, head_dim {}, feed-forward {}, {}vocab_size {}{}\n",
         family, m.hidden, m.layers, m.heads, m.kv_heads, m.head_dim, ffn,
         m.moe ? fmt::format("experts {}, ", experts) : "", m.vocabulary,
-        facts ? fmt::format("{}{}{}", said("rope_theta", facts->rotary_base),
-                            said("norm_eps", facts->norm_epsilon),
-                            facts->qk_norms ? ", qk_norm true" : "")
-              : "");
+        m.details ? fmt::format("{}{}{}", said("rope_theta", m.details->rotary_base),
+                                said("norm_eps", m.details->norm_epsilon),
+                                m.details->qk_norms ? ", qk_norm true" : "")
+                  : "");
   }
   t += "[model]\n";
   t += fmt::format("name = \"{}\"\n", found ? known->model : family);
@@ -180,7 +180,7 @@ void add_nemo_model(const Job& job, Yaml& y) {
 
 }  // namespace
 
-std::string torchtitan_config(const Job& job, const std::optional<ModelFacts>& facts) {
+std::string torchtitan_config(const Job& job) {
   const Parallel& p = job.parallel;
   const Machines machines = machines_of(job);
   std::string t;
@@ -199,7 +199,7 @@ std::string torchtitan_config(const Job& job, const std::optional<ModelFacts>& f
   if (job.orthogonalises()) {
     line("# optimizer: torchtitan has no muon");
   }
-  add_titan_model(job, facts, t);
+  add_titan_model(job, t);
   if (job.formats.compute == Format::kFp8) {
     line("converters = [\"float8\"]");
   } else if (job.formats.compute == Format::kMxfp8) {

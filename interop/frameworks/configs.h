@@ -1,9 +1,7 @@
 #pragma once
-#include <optional>
 #include <string>
 
 #include "core/job/job.h"
-#include "interop/hugging_face/model_facts.h"
 
 namespace stepcast::interop {
 
@@ -14,9 +12,9 @@ namespace stepcast::interop {
 /// rule of core/job/framework_rules.h lose nothing but what the comments name.
 
 /// TOML of torchtitan (torchtitan/config/job_config.py). The model is a flavor that is
-/// registered there, found by its widths; else a comment says which to add, with the `facts` of its
-/// file.
-std::string torchtitan_config(const Job& job, const std::optional<ModelFacts>& facts = {});
+/// registered there, found by its widths; else a comment says which to add, with the details of
+/// its workload.
+std::string torchtitan_config(const Job& job);
 /// JSON of DeepSpeed (deepspeed/runtime/config.py). JSON has no comments: what it has no key for is
 /// the key "stepcast", which DeepSpeed does not read.
 std::string deepspeed_config(const Job& job);

@@ -4,6 +4,7 @@
 
 #include "interop/frameworks/training_file.h"
 #include "interop/hugging_face/layer_kinds.h"
+#include "interop/hugging_face/model_details.h"
 
 // config.json of Hugging Face transformers -> workload, by its keys. The model's type decides only
 // what a file leaves to its class (kClasses). Layers that a workload cannot say are rejected
@@ -260,6 +261,7 @@ Json workload_of(ConfigReader& r, std::string type) {
   if (!r.approximated().empty()) {
     w["approximated"] = r.approximated();
   }
+  w["details"] = details_of(r.value().json(), type, c);
   w["default_batch"] = batch_of(r.value().json());
   w["source"] = "config.json of a Hugging Face model";
   return w;

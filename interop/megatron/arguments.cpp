@@ -135,29 +135,28 @@ void add_model(const Job& job, std::vector<std::string>& a) {
   }
 }
 
-void add_facts(const ModelFacts& facts, MegatronArguments& out) {
+void add_details(const ModelDetails& d, MegatronArguments& out) {
   auto& a = out.arguments;
   out.knows_model = true;
-  if (facts.rotary_base) {
-    a.push_back(fmt::format("--rotary-base {:.0f}", *facts.rotary_base));
+  if (d.rotary_base) {
+    a.push_back(fmt::format("--rotary-base {:.0f}", *d.rotary_base));
   }
-  if (facts.rotary_share && *facts.rotary_share < 1) {
-    a.push_back(fmt::format("--rotary-percent {}", *facts.rotary_share));
+  if (d.rotary_share && *d.rotary_share < 1) {
+    a.push_back(fmt::format("--rotary-percent {}", *d.rotary_share));
   }
-  if (facts.llama3_rope_factor) {
+  if (d.rope_scaling == "llama3" && d.rope_factor) {
     a.emplace_back("--use-rope-scaling");
-    a.push_back(fmt::format("--rope-scaling-factor {}", *facts.llama3_rope_factor));
+    a.push_back(fmt::format("--rope-scaling-factor {}", *d.rope_factor));
+  } else if (!d.rope_scaling.empty()) {
+    out.remarks.push_back(fmt::format("rope_scaling: {} is not written", d.rope_scaling));
   }
-  if (!facts.other_rope_scaling.empty()) {
-    out.remarks.push_back(fmt::format("rope_scaling: {} is not written", facts.other_rope_scaling));
+  if (d.norm_epsilon) {
+    a.push_back(fmt::format("--norm-epsilon {}", *d.norm_epsilon));
   }
-  if (facts.norm_epsilon) {
-    a.push_back(fmt::format("--norm-epsilon {}", *facts.norm_epsilon));
-  }
-  if (facts.qk_norms) {
+  if (d.qk_norms) {
     a.emplace_back("--qk-layernorm");
   }
-  if (facts.qkv_biases) {
+  if (d.qkv_biases) {
     a.emplace_back("--add-qkv-bias");
   }
 }
@@ -449,7 +448,7 @@ MegatronSplit megatron_split(const Job& job) {
   return split;
 }
 
-MegatronArguments megatron_arguments(const Job& job, const std::optional<ModelFacts>& facts) {
+MegatronArguments megatron_arguments(const Job& job) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
   MegatronArguments out;
@@ -468,8 +467,8 @@ MegatronArguments megatron_arguments(const Job& job, const std::optional<ModelFa
   out.arguments.push_back(fmt::format("--global-batch-size {}", job.batch.global));
   add_recompute(job, out);
   add_model(job, out.arguments);
-  if (facts) {
-    add_facts(*facts, out);
+  if (const auto& details = job.workload.transformer()->details) {
+    add_details(*details, out);
   }
   add_formats(job, out);
   return out;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "interop/hugging_face/model_facts.h"
 
 namespace stepcast::interop {
 
@@ -19,10 +18,9 @@ struct MegatronArguments {
   std::vector<std::string> arguments;
   std::vector<std::string>
       remarks;  ///< what Megatron-LM has no argument for, and what comes nearest
-  bool knows_model = false;  ///< what no forecast depends on is among the arguments
+  bool knows_model = false;  ///< details of the model are among the arguments
 };
-/// `facts` of the model, where its file says them.
-MegatronArguments megatron_arguments(const Job& job, const std::optional<ModelFacts>& facts = {});
+MegatronArguments megatron_arguments(const Job& job);
 
 /// How Megatron-Core is told which layers each chunk has: embedding, head or both count as a layer
 /// where all chunks are then equal, or else every chunk is drawn, "Et*2|tL".

@@ -205,7 +205,7 @@ class Chooser {
         return fit.empty() ? std::move(made) : simplest(std::move(fit));
       }
       ++simulated;
-      SimulatedStep step = simulate_step(graph, model);
+      SimulatedStep step = simulate_account(graph, model);
       made->seconds = to_seconds(step.result.makespan);
       made->built = BuiltStep{std::move(graph), std::move(step)};
       fit.emplace_back(std::move(*made), &recipe.point);

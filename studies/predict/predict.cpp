@@ -188,25 +188,6 @@ SimTime without_waits(const simulator::SimulationResult& result) {
   return SimTime{longest};
 }
 
-/// Ranks that may wait least, if they are busier than the critical one: that of the shortest waits
-/// in collectives, of which overlapped ones may be no waits of the rank, and that which computes
-/// longest.
-std::vector<const simulator::RankSummary*> busier_ranks(const simulator::SimulationResult& result) {
-  const simulator::RankSummary& critical = result.ranks.at(result.critical);
-  const auto computing = [](const simulator::RankSummary& r) { return r.compute; };
-  std::vector<const simulator::RankSummary*> all;
-  for (const auto& of : {std::function<SimTime(const simulator::RankSummary&)>(busy),
-                         std::function<SimTime(const simulator::RankSummary&)>(computing)}) {
-    const auto most =
-        std::max_element(result.ranks.begin(), result.ranks.end(),
-                         [&of](const auto& a, const auto& b) { return of(a) < of(b); });
-    if (ticks(of(*most)) > ticks(of(critical)) * 11 / 10 && (all.empty() || all[0] != &*most)) {
-      all.push_back(&*most);
-    }
-  }
-  return all;
-}
-
 TimeSplit split_of(const simulator::Breakdown& parts) {
   return {to_seconds(parts.compute), to_seconds(parts.exposed_communication),
           to_seconds(parts.bubble), to_seconds(parts.host), to_seconds(parts.other)};
@@ -297,7 +278,7 @@ StepPrediction predict(const Job& job, const PredictOptions& options) {
 
 StepPrediction predict(const Job& job, const ExecutionGraph& graph, const PredictOptions& options) {
   const models::CostModel model(job.system, job.calibration);
-  return predict(job, graph, simulate_step(graph, model, nullptr, options.host_cost), options);
+  return predict(job, graph, simulate_account(graph, model, options.host_cost), options);
 }
 
 StepPrediction predict(const Job& job, const ExecutionGraph& graph, const SimulatedStep& step,
@@ -313,19 +294,22 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   p.executed_ops = result.ops;
   p.critical_rank = result.ranks.at(result.critical).rank;
 
-  // The critical rank once more, op by op, and who kept it waiting.
-  std::vector<std::int32_t> followed;
-  if (!options.timeline) {
-    followed.push_back(p.critical_rank);
-    for (const simulator::RankSummary* rank : busier_ranks(result)) {
-      followed.push_back(rank->rank);
+  // The critical rank op by op, and who kept it waiting: as simulated, or once more.
+  const bool kept = !options.timeline && !step.followed.empty() &&
+                    step.followed.front() == p.critical_rank;
+  const std::vector<std::int32_t> ranks = kept ? step.followed : accounted(result);
+  simulator::Timeline once_more;
+  simulator::SimulationResult told = result;
+  if (!kept) {
+    simulator::SimulationOptions simulation;
+    simulation.steady = !options.timeline;
+    simulation.known = &result;
+    if (!options.timeline) {
+      once_more = simulator::Timeline(graph, ranks);
     }
+    told = simulator::simulate(graph, costs, simulation, &once_more);
   }
-  simulator::Timeline timeline(graph, followed);
-  simulator::SimulationOptions simulation;
-  simulation.steady = !options.timeline;
-  simulation.known = &result;
-  const simulator::SimulationResult told = simulator::simulate(graph, costs, simulation, &timeline);
+  const simulator::Timeline& timeline = kept ? step.spans : once_more;
   const simulator::RankSummary& critical = told.ranks.at(told.critical);
   const simulator::Timeline apart =
       options.timeline ? timeline.of(critical.rank) : simulator::Timeline();
@@ -354,12 +338,14 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   }
   p.by_kind = rows_of(own, graph, costs, critical, false);
   p.by_name = rows_of(own, graph, costs, critical, true);
-  for (const simulator::RankSummary* rank : busier_ranks(told)) {
-    const TimeSplit of = split(*rank, timeline);
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    const simulator::RankSummary& rank = *std::find_if(
+        told.ranks.begin(), told.ranks.end(), [&](const auto& r) { return r.rank == ranks[i]; });
+    const TimeSplit of = split(rank, timeline);
     const Seconds least = p.busiest ? p.busiest->split.bubble : p.split.bubble;
     if (of.bubble < least) {
-      p.busiest = RankAccount{rank->rank, of, rows_of(timeline, graph, costs, *rank, false),
-                              rows_of(timeline, graph, costs, *rank, true)};
+      p.busiest = RankAccount{rank.rank, of, rows_of(timeline, graph, costs, rank, false),
+                              rows_of(timeline, graph, costs, rank, true)};
     }
   }
   p.extrapolated = share_outside(p.busiest ? p.busiest->by_kind : p.by_kind);

@@ -12,15 +12,25 @@ namespace stepcast::studies {
 struct SimulatedStep {
   simulator::StepCosts costs;
   simulator::SimulationResult result;
+  /// Spans of the ranks to account for by the first rounds; empty where a few tell it all.
+  simulator::Timeline spans = {};
+  std::vector<std::int32_t> followed = {};  ///< these ranks, the one critical until then first
   [[nodiscard]] const simulator::RankSummary& critical() const {
     return result.ranks.at(result.critical);
   }
 };
 
 /// Prices a graph on the model's system and simulates one step, whose spans go to `observer`.
-/// Without `host_cost` issuing ops costs nothing.
 SimulatedStep simulate_step(const ExecutionGraph& graph, const models::CostModel& model,
-                            Observer* observer = nullptr, bool host_cost = true);
+                            Observer* observer = nullptr);
+/// The same for a prediction, which accounts for some ranks. Without `host_cost` issuing ops costs
+/// nothing.
+SimulatedStep simulate_account(const ExecutionGraph& graph, const models::CostModel& model,
+                               bool host_cost = true);
+/// Ranks that it accounts for: the critical one, and those that may wait least, if they are busier:
+/// that of the shortest waits in collectives, of which overlapped ones may be no waits of the rank,
+/// and that which computes longest.
+std::vector<std::int32_t> accounted(const simulator::SimulationResult& result);
 
 /// A graph and its step.
 struct BuiltStep {

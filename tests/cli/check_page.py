@@ -7,14 +7,15 @@ The blocks of a page run in its order, in one empty folder that holds `docs`, a 
 
   ```sh             commands, one a line (a backslash continues it); each must exit with 0
   ```console        commands after `$ ` and their standard output, word for word; a line `...` stands for any number
-                    of lines, at least one. --write puts in what was printed; around a `...` as many lines
-                    as stood there
+                    of lines, at least one. --write puts in what was printed, around `...` as many lines as
+                    stood there
   ```json FILE.json a file that the commands after it read; any other name with a dot likewise
 
 --recorded puts runs base-1 ... base-6 and now-1 ... now-3 there: copies of one recorded trace whose kernels are a
 little shorter, each by an amount of its own.
 """
 import argparse
+import difflib
 import gzip
 import json
 import os
@@ -67,13 +68,28 @@ def meets(shown, printed):
 
 
 def rewritten(shown, printed):
-    """What --write puts in: a page that shows the first and the last lines keeps showing as many."""
-    if "..." not in shown:
+    """What --write puts in: a piece between lines `...` keeps its length, and stands where lines are most like it.
+
+    >>> rewritten(["...", "b 1", "...", "d"], ["a", "b 2", "c", "x", "d"])
+    ['...', 'b 2', '...', 'd']
+    >>> rewritten(["a", "..."], ["a 2", "b", "c"])
+    ['a 2', '...']
+    >>> rewritten(["...", "c"], ["d"])
+    ['d']
+    """
+    if "..." not in shown or len(printed) < len(shown):
         return printed
-    first, last = shown.index("..."), len(shown) - 1 - shown[::-1].index("...")
-    if len(printed) <= len(shown) - (last - first):
-        return printed
-    return printed[:first] + ["..."] + printed[len(printed) - (len(shown) - 1 - last):]
+    edges = [-1, *(i for i, line in enumerate(shown) if line == "..."), len(shown)]
+    first, *middle, last = (shown[a + 1:b] for a, b in zip(edges, edges[1:]))
+    lines, end = printed[:len(first)], len(printed) - len(last)
+    at, left = len(first), sum(map(len, middle)) + len(middle)
+    for piece in middle:
+        left -= len(piece) + 1
+        found = max(range(at + 1, end - left - len(piece)), key=lambda i: sum(
+            difflib.SequenceMatcher(None, *pair).ratio() for pair in zip(piece, printed[i:])))
+        lines += ["...", *printed[found:found + len(piece)]]
+        at = found + len(piece)
+    return lines + ["...", *printed[end:]]
 
 
 class Page:

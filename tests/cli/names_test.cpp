@@ -184,7 +184,11 @@ TEST_CASE("answers go to files by their extension", "[cli][names]") {
   CHECK(printed({"rm1", "--html", folder / "b.html"}).empty());
   CHECK(text_of(folder / "b.html").size() > 1000);
   CHECK(printed({"rm1", "-o", "-"}) == printed({"rm1"}));
-  rejected({"list", "models", "--html", folder / "l.html"}, "l.html: no page is made");
+  for (const std::string page : {"list", "doctor"}) {
+    CHECK(printed({page, "--html", folder / (page + ".html")}).empty());
+    CHECK_THAT(text_of(folder / (page + ".html")), Contains("<table"));
+  }
+  rejected({"list", "schema", "--html", folder / "l.html"}, "l.html: no page is made");
   CHECK_FALSE(fs::exists(folder / "l.html"));
   const Outcome quiet = call({"rm1", "-q", "-o", folder / "c.json"});
   CHECK(quiet.err.empty());
@@ -319,7 +323,7 @@ TEST_CASE("an interrupted search of an embedding plan answers with what it has",
 }
 
 TEST_CASE("an interrupted search answers with what it has", "[cli][names][long]") {
-  const Outcome outcome = call({"plan", "gpt3-175b", "-n", "1024", "--jobs", "1", "--json"}, "",
+  const Outcome outcome = call({"plan", "deepseek-v3", "-n", "2048", "--jobs", "1", "--json"}, "",
                                120, [](pid_t process) {
                                  usleep(8'000'000);
                                  kill(process, SIGINT);

@@ -144,10 +144,11 @@ TEST_CASE("a model of torchtitan's is called as it is there", "[interop][export]
   CHECK_THAT(torchtitan_config(job_of({"workload.layers=30"})),
              Catch::Contains("# flavor to add to torchtitan/models/llama3/__init__.py: dim 4096, "
                              "n_layers 30, n_heads 32, n_kv_heads 8, head_dim 128,"));
-  const auto facts = model_facts(config::text_source(
-      R"({"model_type": "qwen3", "rope_theta": 1000000, "rms_norm_eps": 1e-06})", "config.json"));
-  CHECK_THAT(torchtitan_config(job_of({"workload.layers=30"}), facts),
-             Catch::Contains(", rope_theta 1000000, norm_eps 1e-06, qk_norm true\n"));
+  CHECK_THAT(
+      torchtitan_config(job_of({"workload.layers=30", "workload.details.rotary_base=1000000",
+                                "workload.details.norm_epsilon=1e-6",
+                                "workload.details.qk_norms=true"})),
+      Catch::Contains(", rope_theta 1000000, norm_eps 1e-06, qk_norm true\n"));
   CHECK_THAT(torchtitan_config(job_of({})), !Catch::Contains("flavor to add"));
 }
 

@@ -49,30 +49,54 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
 
 TEST_CASE("what a config of Hugging Face says of a model goes to Megatron-LM",
           "[interop][megatron]") {
-  const Job job = config::load_job(
-      config::text_source("{}", "test"),
-      {"workload=llama3-8b", "system=dgx-h100", "batch.global=8", "parallel.zero=1"}, kLibrary);
-  const auto script = [&job](const char* text) {
-    return text_of(megatron_arguments(job, model_facts(config::text_source(text, "config.json"))));
+  const auto script = [](const std::string& said) {
+    const Job job = config::load_job(
+        config::text_source(R"({"num_hidden_layers": 8, "hidden_size": 1024, "vocab_size": 32000,
+                                "intermediate_size": 2816, "num_attention_heads": 16, )" +
+                                said + "}",
+                            "config.json"),
+        {"system=dgx-h100", "batch.global=8"}, kLibrary);
+    // A job keeps what was read.
+    const Job again =
+        config::load_job(config::text_source(config::job_to_json(job), "job.json"), {}, kLibrary);
+    CHECK(text_of(megatron_arguments(again)) == text_of(megatron_arguments(job)));
+    return text_of(megatron_arguments(job));
   };
   using Catch::Contains;
   const std::string qwen3 =
-      script(R"({"model_type": "qwen3", "rope_theta": 1000000, "rms_norm_eps": 1e-06})");
+      script(R"("model_type": "qwen3", "rope_theta": 1000000, "rms_norm_eps": 1e-06)");
   CHECK_THAT(qwen3, Contains("  --rotary-base 1000000\n") && Contains("  --norm-epsilon 1e-06\n") &&
                         Contains("  --qk-layernorm\n") && !Contains("--add-qkv-bias") &&
                         !Contains("of your model"));
-  CHECK_THAT(script(R"({"model_type": "qwen2", "rms_norm_eps": 1e-06})"),
+  CHECK_THAT(script(R"("model_type": "qwen2", "rms_norm_eps": 1e-06)"),
              Contains("  --add-qkv-bias\n") && !Contains("qk-layernorm"));
-  CHECK_THAT(script(R"({"model_type": "llama", "rope_theta": 500000.0, "rope_scaling":
-                        {"rope_type": "llama3", "factor": 8.0}})"),
+  CHECK_THAT(script(R"("model_type": "llama", "rope_theta": 500000.0, "rope_scaling":
+                        {"rope_type": "llama3", "factor": 8.0})"),
              Contains("--rotary-base 500000\n") && Contains("--use-rope-scaling\n") &&
                  Contains("--rope-scaling-factor 8\n"));
-  CHECK_THAT(script(R"({"model_type": "deepseek_v3", "kv_lora_rank": 512, "rope_scaling":
-                        {"type": "yarn"}})"),
+  CHECK_THAT(script(R"("model_type": "deepseek_v3", "q_lora_rank": 512, "kv_lora_rank": 512,
+                        "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+                        "rope_scaling": {"type": "yarn"})"),
              Contains("--qk-layernorm") && Contains("# rope_scaling: yarn is not written"));
-  // No such file: what is left to the user is named.
-  CHECK_FALSE(model_facts(config::text_source(R"({"workload": "llama3-8b"})", "job.json")));
-  CHECK_THAT(script(R"({"workload": "llama3-8b"})"), Contains("--qk-layernorm, --add-qkv-bias of"));
+}
+
+TEST_CASE("a built-in model is written with what its published configuration says",
+          "[interop][megatron]") {
+  const auto script = [](const char* workload) {
+    return text_of(megatron_arguments(config::load_job(
+        config::text_source("{}", "test"),
+        {std::string("workload=") + workload, "system=dgx-h100", "batch.global=8", "batch.micro=1"},
+        kLibrary)));
+  };
+  using Catch::Contains;
+  CHECK_THAT(script("llama3-8b"), Contains("  --rotary-base 500000\n") &&
+                                      Contains("  --norm-epsilon 1e-05\n") &&
+                                      !Contains("of your model"));
+  CHECK_THAT(script("qwen3-8b"), Contains("  --rotary-base 1000000\n") &&
+                                     Contains("  --norm-epsilon 1e-06\n") &&
+                                     Contains("  --qk-layernorm\n"));
+  // The rest is left to the user, by name.
+  CHECK_THAT(script("megatron-8.3b"), Contains("--qk-layernorm, --add-qkv-bias of your model"));
 }
 
 TEST_CASE("attention in fp8 is written for Megatron-LM and read back", "[interop][megatron]") {

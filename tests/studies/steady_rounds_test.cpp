@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <tuple>
 
+#include "core/config/config.h"
 #include "simulator/reports/breakdown.h"
 #include "simulator/reports/timeline.h"
 #include "studies/predict/simulated_step.h"
@@ -121,6 +122,28 @@ TEST_CASE("a step without most of its rounds is the whole step to the tick",
   CHECK(pipelines >= 20);
   CHECK(overlapped >= 8);
   CHECK(untold <= 2);
+}
+
+TEST_CASE("a pipeline repeats itself after as many micro-batches as set its pace",
+          "[studies][simulator]") {
+  const Job job = config::load_job(
+      config::text_source("{}", "test"),
+      {"workload=glm4.5", "system=dgx-h100", "framework=megatron-core", "devices=128",
+       "batch.global=1024", "batch.micro=1", "parallel.context=2",
+       "parallel.context_algorithm=all_gather", "parallel.expert=8", "parallel.pipeline=16",
+       R"(parallel.pipeline_split={"embedding": 0, "head": 1})", "parallel.zero=1",
+       R"(parallel.recompute={"layers": 4})"},
+      config::Library{STEPCAST_SOURCE_DIR});
+  const models::CostModel model(job.system, job.calibration);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const simulator::StepCosts costs = simulator::price(graph, model);
+  simulator::Timeline spans;
+  const auto steady = simulator::simulate_steady(graph, costs, {}, &spans);
+  REQUIRE(steady);
+  check_same(graph, costs, *steady, spans);
+  // Not a quarter of its 16 stages, doubled.
+  CAPTURE(steady->ranks.front().repetition.microbatches);
+  CHECK(steady->ranks.front().repetition.microbatches % 4 != 0);
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ struct LaunchInfo {
   std::int32_t shared_memory = -1;  ///< bytes
   std::int64_t graph = -1;          ///< CUDA graph it is a node of; -1: none
   std::int64_t graph_node = -1;
-  auto operator<=>(const LaunchInfo&) const = default;
+  bool operator==(const LaunchInfo&) const = default;
 };
 
 struct CopyInfo {
