@@ -1,6 +1,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,10 @@ void add_setting_options(CLI::App& command, std::vector<std::string>& overrides)
 /// Settings `key=value` as a user types them, with the option of a key that has one: "--tp 8
 /// --set attention=unfused".
 std::string typed_settings(const std::vector<std::string>& settings);
-/// The words of a command line without those that say a key which `settings` say anew.
+/// The words of a command line without those that say a key to leave out: options and --set.
+std::vector<std::string> without_keys(const std::vector<std::string>& words,
+                                      const std::function<bool(const std::string&)>& leave_out);
+/// The same without keys that `settings` say anew.
 std::vector<std::string> without_keys_of(const std::vector<std::string>& settings,
                                          const std::vector<std::string>& words);
 void add_format_option(CLI::App& command, OutputFormat& format);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cli/command.h"
 #include "cli/print/human.h"
 #include "cli/print/print_details.h"
 #include "cli/print/step_parts.h"
@@ -432,26 +433,17 @@ std::string typed_job(const std::vector<std::string>& arguments) {
 }
 
 std::string typed_plan(const std::vector<std::string>& arguments) {
-  const std::vector<std::string> typed =
+  std::vector<std::string> typed =
       without(arguments, {"--tokens", "--samples", "--steps", "--price", "--mtbf", "--restart",
                           "--measured", "--timeline"});
-  const std::vector<std::string> searched = config::plan_keys();
-  const auto says_plan = [&searched](std::string_view word) {
-    const auto key = config::key_called(word.substr(0, word.find('=')));
-    return std::find(searched.begin(), searched.end(), key) != searched.end();
-  };
-  std::vector<std::string> kept;
-  for (std::size_t i = 0; i < typed.size(); ++i) {
-    const std::string& option = typed[i];
-    const bool more = i + 1 < typed.size();
-    if (more && ((option.starts_with("--") && says_plan(option.substr(2))) ||
-                 (option == "--set" && says_plan(typed[i + 1])))) {
-      ++i;
-    } else if (option != "--as-is" && option != "--allow-oom" && option != "--intervals") {
-      kept.push_back(option);
-    }
-  }
-  return typed_job(kept);
+  std::erase_if(typed, [](const std::string& word) {
+    return word == "--as-is" || word == "--allow-oom" || word == "--intervals";
+  });
+  return typed_job(without_keys(typed, [searched = config::plan_keys()](const std::string& key) {
+    return std::any_of(searched.begin(), searched.end(), [&key](const std::string& of_plan) {
+      return key == of_plan || key.starts_with(of_plan + ".");
+    });
+  }));
 }
 
 void add_framework(const std::string& framework, bool implied, Report& report) {

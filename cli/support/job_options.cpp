@@ -155,28 +155,31 @@ std::string typed_settings(const std::vector<std::string>& settings) {
   return fmt::format("{}", fmt::join(options, " "));
 }
 
-std::vector<std::string> without_keys_of(const std::vector<std::string>& settings,
-                                         const std::vector<std::string>& words) {
-  const auto anew = [&settings](const std::string& key) {
-    return !key.empty() && std::any_of(settings.begin(), settings.end(), [&](const auto& setting) {
-      return key_of_setting(setting) == key;
-    });
-  };
+std::vector<std::string> without_keys(const std::vector<std::string>& words,
+                                      const std::function<bool(const std::string&)>& leave_out) {
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     const OptionWord option = option_word(word);
     const bool set = word == "--set" && i + 1 < words.size();
-    const std::string said = set                         ? key_of_setting(words[i + 1])
+    const std::string said = set                          ? key_of_setting(words[i + 1])
                              : word.starts_with("--set=") ? key_of_setting(word.substr(6))
                                                           : option.key;
-    if (anew(said)) {
+    if (!said.empty() && leave_out(said)) {
       i += set || option.takes_next ? 1 : 0;
     } else {
       kept.push_back(word);
     }
   }
   return kept;
+}
+
+std::vector<std::string> without_keys_of(const std::vector<std::string>& settings,
+                                         const std::vector<std::string>& words) {
+  return without_keys(words, [&settings](const std::string& key) {
+    return std::any_of(settings.begin(), settings.end(),
+                       [&](const auto& setting) { return key_of_setting(setting) == key; });
+  });
 }
 
 void add_format_option(CLI::App& command, OutputFormat& format) {
@@ -213,8 +216,8 @@ void add_setting_options(CLI::App& command, std::vector<std::string>& overrides)
              name = CLI::detail::split(o.names, ',').back()](const std::string& value) {
               for (const std::string& set : overrides) {
                 if (key_of_setting(set) == key) {
-                  throw InputError(name, fmt::format("found {}, and --set {}; leave one out", value,
-                                                     set));
+                  throw InputError(
+                      name, fmt::format("found {}, and --set {}; leave one out", value, set));
                 }
               }
               // Before what --set changes of it: settings are read first, wherever they stand.

@@ -73,6 +73,13 @@ class ClosedFormModel {
   [[nodiscard]] double split_bound(const PlanPoint& point, const Passes& passes) const;
   [[nodiscard]] double one_stage_bound(const PlanPoint& point, const Passes& passes) const;
 
+  /// The same whatever the micro-batch: all samples in one take at most kLargerCosts times as long
+  /// as in several. 0 where there are more than a micro-batch may have.
+  [[nodiscard]] double any_micro_bound(PlanPoint point);
+  static constexpr double kLargerCosts = 1.1;  ///< tests/studies/larger_batch_test.cpp
+  /// Splits that agree in it have the same any_micro_bound.
+  [[nodiscard]] PlanPoint any_micro_key(PlanPoint point) const;
+
   /// All of it for one point, nothing kept: for tests and single answers. Errors: InputError.
   StepForecast forecast(const PlanPoint& point);
   /// Refers to the passes set last.

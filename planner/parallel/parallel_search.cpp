@@ -127,7 +127,7 @@ class Search {
       const std::vector<ScheduleChoice>& schedules = schedules_of(t, s, point);
       const bool known_behind =
           options_.below && clearly_less(*options_.below, memory_.split_bounds[t][s]);
-      const bool at_any_micro = !known_behind && behind_at_any_micro(worker, split, shelf);
+      const bool at_any_micro = !known_behind && behind_at_any_micro(path, split, shelf);
       memory_.at_any_micro[t][s] = at_any_micro ? 1 : 0;
       if (known_behind || at_any_micro || behind(path, costs, split, point, schedules, shelf)) {
         for (const auto& [deal, schedule] : schedules) {
@@ -141,7 +141,6 @@ class Search {
         }
         continue;
       }
-      bool all_behind = false;
       for (const auto& [deal, schedule] : schedules) {
         point.virtual_stages = deal.virtual_stages;
         point.embedding_layers = deal.embedding_layers;
@@ -154,15 +153,11 @@ class Search {
         PointSearch::Work w{path, costs, split, layout, shelf, counts, {}};
         if (late()) {
           counts.left_out += points;
-        } else if (all_behind || behind(path, costs, split, point, layout, shelf)) {
+        } else if (behind(path, costs, split, point, layout, shelf)) {
           counts.bounded += points;
           counts.rough += may_be_rough_ ? points : 0;
         } else if (!known(split, worker).any_fits()) {
           counts.weights_too_large += points;
-        } else if ((all_behind = behind(path, costs, split, task.micro, shelf)) ||
-                   points_.behind(w, point)) {
-          counts.bounded += points;
-          counts.rough += may_be_rough_ ? points : 0;
         } else {
           points_.consider_recomputes(w, point, recomputes);
         }
@@ -181,7 +176,7 @@ class Search {
       memory_.split_bounds[t][s] =
           options_.efficiency *
           (memory_.at_any_micro[t][s] != 0
-               ? at_any_micro(worker, split, CostBasis::kLowerBound)
+               ? table_.any_micro_bound(split, path)
                : path.split_bound(point, costs.passes(point, RecomputeKind::kNone)));
     }
   }
@@ -204,15 +199,10 @@ class Search {
   }
 
   /// True if no plan of the split can be among the answers, whatever its micro-batch.
-  [[nodiscard]] bool behind_at_any_micro(std::size_t worker, const Split& split,
+  [[nodiscard]] bool behind_at_any_micro(ClosedFormModel& path, const Split& split,
                                          const CandidateShelf& shelf) {
     return points_.by_time(shelf) &&
-           points_.beaten(shelf, split, at_any_micro(worker, split, clock_));
-  }
-  double at_any_micro(std::size_t worker, const Split& split, CostBasis clock) {
-    return table_.at_any_micro(
-        split, memory_.path(clock, worker),
-        {&memory_.path(CostBasis::kUsual, worker), &memory_.path(CostBasis::kLowerBound, worker)});
+           points_.beaten(shelf, split, table_.any_micro_bound(split, path));
   }
 
   /// The same with the point's micro-batch, under any schedule. Passes whose weight gradients are
@@ -226,15 +216,6 @@ class Search {
     point.zero = point.shard_level = 0;
     const Passes& passes = costs.passes(point, RecomputeKind::kNone);
     return points_.beaten(shelf, split, path.split_bound(point, passes));
-  }
-
-  /// The same once it is known what its shardings exchange.
-  [[nodiscard]] bool behind(ClosedFormModel& path, TaskCosts& costs, const Split& split,
-                            std::int32_t micro, const CandidateShelf& shelf) const {
-    PlanPoint point = split.point;
-    point.micro = micro;
-    const Passes& passes = costs.passes(point, RecomputeKind::kNone);
-    return points_.behind(shelf, split, point, path.split_bound(point, passes));
   }
 
   /// The same for one schedule of it, under any recomputation and sharding: whole parameters
@@ -320,7 +301,7 @@ class Search {
       Split& split = table_.sharded(task.splits[s]);
       PlanPoint of_split = split.point;
       of_split.micro = task.micro;
-      if (!late() && !behind_at_any_micro(worker, split, shelf) &&
+      if (!late() && !behind_at_any_micro(path, split, shelf) &&
           !behind(path, costs, split, of_split, schedules_of(t, s, of_split), shelf) &&
           known(split, worker).any_fits()) {
         const DealChoice deal{point.virtual_stages, point.embedding_layers, point.head_layers};

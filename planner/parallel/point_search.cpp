@@ -34,24 +34,6 @@ void PointSearch::each_sharding(Work& w, PlanPoint point, CostsOf which,
   }
 }
 
-bool PointSearch::behind(const CandidateShelf& shelf, const Split& split, PlanPoint point,
-                         double seconds) const {
-  const std::int64_t before_last = job_.batch.global / (std::int64_t{point.data} * point.micro) - 1;
-  return by_time(shelf) && !any_ahead(shelf, split, point, [&](std::size_t z, const auto& of) {
-           const double exchange =
-               has_time_bound(of) ? static_cast<double>(before_last) * split.overlapped[z] : 0;
-           return options_.efficiency * std::max(seconds, exchange);
-         });
-}
-
-bool PointSearch::behind(const Work& w, PlanPoint point) const {
-  return by_time(w.shelf) &&
-         !any_ahead(w.shelf, w.split, point, [&](std::size_t z, const auto& of) {
-           return has_time_bound(of) ? bound_seconds(w, z, w.split.states(w.path.clock())[z])
-                                     : options_.efficiency * w.path.bound();
-         });
-}
-
 bool PointSearch::too_large(Work& w, double bytes) {
   if (table_.fits(bytes)) {
     return false;

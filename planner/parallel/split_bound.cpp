@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "planner/parallel/closed_form_model.h"
 
@@ -33,6 +34,21 @@ double ClosedFormModel::split_bound(const PlanPoint& point, const Passes& passes
 
 double ClosedFormModel::one_stage_bound(const PlanPoint& point, const Passes& passes) const {
   return mean_bound(point, work_of(passes, ChunkRole::kWhole, kEndsAtLeast));
+}
+
+PlanPoint ClosedFormModel::any_micro_key(PlanPoint point) const {
+  point.micro = static_cast<std::int32_t>(job_.batch.global);
+  return reduced_.on_one_stage(point).value_or(point);
+}
+
+double ClosedFormModel::any_micro_bound(PlanPoint point) {
+  if (job_.batch.global > std::numeric_limits<std::int32_t>::max()) {
+    return 0;
+  }
+  point.micro = static_cast<std::int32_t>(job_.batch.global);
+  const auto one = reduced_.on_one_stage(point);
+  const Passes passes = reduced_.passes(one.value_or(point));
+  return (one ? one_stage_bound(*one, passes) : split_bound(point, passes)) / kLargerCosts;
 }
 
 /// Seconds of a micro-batch: all layers of the model, and `share` of what a chunk has besides.

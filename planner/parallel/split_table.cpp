@@ -122,21 +122,17 @@ const Split& SplitTable::known(Split& split, ClosedFormModel& path) {
   return split;
 }
 
-double SplitTable::at_any_micro(const Split& split, const ClosedFormModel& path,
-                                const std::array<ClosedFormModel*, 2>& paths) {
-  PlanPoint all = split.point;
-  all.micro = static_cast<std::int32_t>(job_.batch.global);
-  const auto one = path.reduced().on_one_stage(all);
-  const std::lock_guard lock(bounding_);
-  const auto [known, fresh] = at_any_micro_.try_emplace(one.value_or(all));
-  if (fresh) {
-    for (ClosedFormModel* of : paths) {
-      const Passes passes = of->reduced().passes(known->first);
-      known->second.at(static_cast<std::size_t>(of->clock())) =
-          (one ? of->one_stage_bound(all, passes) : of->split_bound(all, passes)) / kLargerCosts;
-    }
+double SplitTable::any_micro_bound(const Split& split, ClosedFormModel& path) {
+  const PlanPoint key = path.any_micro_key(split.point);
+  AnyMicro* of = nullptr;
+  {
+    const std::lock_guard lock(bounding_);
+    of = &any_micro_[key];
   }
-  return known->second.at(static_cast<std::size_t>(path.clock()));
+  const auto clock = static_cast<std::size_t>(path.clock());
+  std::call_once(of->costed.at(clock),
+                 [&] { of->seconds.at(clock) = path.any_micro_bound(split.point); });
+  return of->seconds.at(clock);
 }
 
 /// Gathers and reductions overlapped with the passes of a micro-batch, on the mean over stages: the

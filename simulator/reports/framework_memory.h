@@ -22,8 +22,8 @@ namespace stepcast::simulator {
 ///   margin             share of the memory that nine of ten measured peaks differ by at most
 ///                      (`stepcast validate memory`; models/stacks/memory_margin.json)
 ///   over               share that 99 of 100 measured peaks are below the forecast by at most
-///   runs               share that forecasts of published runs, whose settings are known in part,
-///                      err by at the mean
+///   runs               mean error of forecasts of published runs, whose settings are known in
+///                      part, as a share
 /// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
 struct FrameworkMemory {
   Bytes context, communicators, fragmentation;

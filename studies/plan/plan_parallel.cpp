@@ -148,7 +148,7 @@ class Planning {
     }
     o.efficiency = efficiency_;
     o.capacity = report_.capacity;
-    o.reserve = reserve_of(request.job.system.device).base();
+    o.reserve = reserve_of(request.job).base();
     o.threads = options_.threads;
     o.shard = options_.shard;
     o.shards = options_.shards;

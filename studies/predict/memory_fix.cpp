@@ -141,8 +141,8 @@ std::optional<Tried> tried(Job job, Settings set, planner::ClosedFormModel& path
   try {
     const planner::StepForecast f = path.forecast(planner::point_of(job));
     const auto efficiency = efficiency_of(job);
-    const Bytes context = simulator::framework_memory(job.system.device, {}, {}).context;
-    return Tried{std::move(set), std::move(job), Bytes(f.bytes) + context,
+    const Bytes bytes = Bytes(f.bytes) + reserve_of(job);
+    return Tried{std::move(set), std::move(job), bytes,
                  Seconds(f.seconds * (efficiency ? efficiency->factor : 1))};
   } catch (const InputError&) {
     return std::nullopt;

@@ -236,9 +236,9 @@ void take_efficiency(StepPrediction& p, const ExecutionGraph& graph) {
   const Seconds least = least_step(p.job, graph);
   const auto at = [&](double factor) { return std::max(p.hardware * factor, least); };
   if (p.hardware * efficiency < least) {
-    p.warnings.push_back(fmt::format(
-        "the step is set to {:.0f} % of the peak: no published run is faster than that",
-        100 * kMostMfu));
+    p.warnings.push_back(
+        fmt::format("the step is set to {:.0f} % of the peak: no published run is faster than that",
+                    100 * kMostMfu));
   }
   p.iteration = at(efficiency);
   if (p.efficiency) {
@@ -267,8 +267,10 @@ Seconds expected_step(const Job& job, const ExecutionGraph& graph, Seconds hardw
   return std::max(hardware * (efficiency ? efficiency->factor : 1), least_step(job, graph));
 }
 
-Bytes reserve_of(const Device& device) {
-  return simulator::framework_memory(device, {}, {}).context;
+Bytes reserve_of(const Job& job) {
+  const TransformerWorkload* model = job.workload.transformer();
+  return simulator::framework_memory(job.system.device, {}, {}, model != nullptr && model->moe)
+      .context;
 }
 
 StepPrediction predict(const Job& job, const PredictOptions& options) {
@@ -295,9 +297,11 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   p.critical_rank = result.ranks.at(result.critical).rank;
 
   // The critical rank op by op, and who kept it waiting: as simulated, or once more.
-  const bool kept = !options.timeline && !step.followed.empty() &&
-                    step.followed.front() == p.critical_rank;
-  const std::vector<std::int32_t> ranks = kept ? step.followed : accounted(result);
+  const std::vector<std::int32_t> ranks = accounted(result);
+  const bool kept =
+      !options.timeline && std::all_of(ranks.begin(), ranks.end(), [&](std::int32_t rank) {
+        return std::count(step.followed.begin(), step.followed.end(), rank) > 0;
+      });
   simulator::Timeline once_more;
   simulator::SimulationResult told = result;
   if (!kept) {
@@ -328,10 +332,10 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Simula
   }
   if (options.intervals && !efficiency_of(job)) {
     if (const double guessed = share_without_error(own, costs, critical); guessed > 0.5) {
-      p.warnings.push_back(
-          fmt::format("no interval: {:.0f} % of the op time of rank {} comes from models whose error "
-                      "was not measured",
-                      100 * guessed, critical.rank));
+      p.warnings.push_back(fmt::format(
+          "no interval: {:.0f} % of the op time of rank {} comes from models whose error "
+          "was not measured",
+          100 * guessed, critical.rank));
     } else {
       p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
     }

@@ -93,7 +93,7 @@ struct StepPrediction {
 };
 
 /// Memory that context and libraries take of the device: a constant of its file, else nothing.
-Bytes reserve_of(const Device& device);
+Bytes reserve_of(const Job& job);
 
 /// The step to expect where a simulated one of the job's `graph` takes `hardware`: times the
 /// efficiency of such runs, where one is known (core/job/efficiency.h), and no faster than 90 % of

@@ -84,7 +84,7 @@ RecipeSearch::RecipeSearch(const Job& job, const models::CostModel& model)
     : job_(ready(job)),
       closed_form_(job_, model),
       capacity_((1 - kHeadroom) * job.system.device.memory),
-      reserve_(simulator::framework_memory(job.system.device, {}, {}).context),
+      reserve_(reserve_of(job)),
       devices_(static_cast<std::int32_t>(job.devices)),
       inside_(fast_ranks(job.system, job.devices)),
       head_(head_in_layers(*job.workload.transformer(), job.batch.sequence)) {

@@ -12,9 +12,10 @@ namespace stepcast::studies {
 struct SimulatedStep {
   simulator::StepCosts costs;
   simulator::SimulationResult result;
-  /// Spans of the ranks to account for by the first rounds; empty where a few tell it all.
+  /// Where the step had to be simulated whole: spans of the ranks that its first rounds say to
+  /// account for.
   simulator::Timeline spans = {};
-  std::vector<std::int32_t> followed = {};  ///< these ranks, the one critical until then first
+  std::vector<std::int32_t> followed = {};  ///< these ranks
   [[nodiscard]] const simulator::RankSummary& critical() const {
     return result.ranks.at(result.critical);
   }
@@ -23,7 +24,7 @@ struct SimulatedStep {
 /// Prices a graph on the model's system and simulates one step, whose spans go to `observer`.
 SimulatedStep simulate_step(const ExecutionGraph& graph, const models::CostModel& model,
                             Observer* observer = nullptr);
-/// The same for a prediction, which accounts for some ranks. Without `host_cost` issuing ops costs
+/// The same, with the spans of the ranks that a prediction accounts for. Without `host_cost` issuing ops costs
 /// nothing.
 SimulatedStep simulate_account(const ExecutionGraph& graph, const models::CostModel& model,
                                bool host_cost = true);

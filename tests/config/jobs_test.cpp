@@ -383,7 +383,7 @@ TEST_CASE("a system with fitted constants survives a round trip", "[config][syst
   }
   s.device.fitted["gemm"].points[1].log_ratio = 8.1;  // as fitted on a busy machine
   const System busy = read_system(text_source(system_to_json(s), "s.json"), kLibrary);
-  CHECK(busy.device.fitted.at("gemm").points[1].log_ratio == 5);
+  CHECK(busy.device.fitted.at("gemm").points.size() == 1);
   CHECK(again.host.shares_core);
 }
 

@@ -70,7 +70,7 @@ Group memory_bar(const Predictions& measured) {
     const auto [reserve, first] =
         reserves.try_emplace({p->source, p->device}, row.measured - p->memory);
     row.predicted = p->memory + reserve->second;
-    wrong += simulator::fit_of(Bytes(row.predicted), Bytes(p->capacity), p->memory_margin) ==
+    wrong += simulator::fit_of(Bytes(row.predicted), Bytes(p->capacity), p->over) ==
                      simulator::Fit::kNo
                  ? 1
                  : 0;  // it ran, so it did fit

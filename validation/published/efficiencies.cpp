@@ -304,7 +304,7 @@ std::string block_of(const PublishedPrediction& p, LeaveOut what) {
 }
 
 bool gives_efficiency(const PublishedPrediction* p) {
-  return p->skipped.empty() && p->fits() && p->row->hours_of != "run";
+  return p->skipped.empty() && p->plausible() && p->row->hours_of != "run";
 }
 
 EfficiencyKeys keys_of(const PublishedPrediction& p) {

@@ -57,7 +57,8 @@ PublishedPrediction predict_job(Job job, double host_issue, bool facts) {
   p.peak = device.peak_of(job.formats.compute).value_or(FlopsPerSecond{}).base();
   p.memory = simulator::fullest_ledger(graph, device).total().base();
   p.capacity = device.memory.base();
-  p.memory_margin = simulator::memory_error_of_runs(device);
+  p.over = simulator::memory_overestimate(device);
+  p.memory_error = simulator::memory_error_of_runs(device);
   p.format = name_of(job.formats.compute);
   p.plan = name_of(*plan_family(job));
   p.family = name_of(*efficiency_family(job));

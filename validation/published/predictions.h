@@ -29,13 +29,17 @@ struct PublishedPrediction {
   double at_peak = 0;             ///< seconds of the model FLOPs at peak: a constant MFU divides it
   double device_seconds = 0;      ///< measured, per model FLOP: how good a plan is
   double memory = 0, capacity = 0;  ///< bytes of the fullest device, its memory
-  double memory_margin = 0;         ///< share of the capacity that `memory` errs by
+  double over = 0;                  ///< simulator::memory_overestimate of the device
+  double memory_error = 0;          ///< simulator::memory_error_of_runs
   [[nodiscard]] simulator::Fit fit() const {
-    return simulator::fit_of(Bytes(memory), Bytes(capacity), memory_margin);
+    return simulator::fit_of(Bytes(memory), Bytes(capacity), over);
   }
-  /// It ran, so it did fit: where our ledger says otherwise the job was another one, and the row
-  /// gives no efficiency.
   [[nodiscard]] bool fits() const { return fit() != simulator::Fit::kNo; }
+  /// It ran, so it did fit: where the ledger is farther off than is usual of runs, the job was
+  /// another one, and the row gives no efficiency.
+  [[nodiscard]] bool plausible() const {
+    return simulator::fit_of(Bytes(memory), Bytes(capacity), memory_error) != simulator::Fit::kNo;
+  }
   bool in_range = false;
 
   /// Times of the host's issue cost that `curve` holds a step time for.

@@ -67,7 +67,7 @@ Row shown(const ScaledPrediction& s) {
              {"run/kernels_only_s", "", p.kernels, As::kSeconds},
              {"run/fits", "", p.fits() ? 1.0 : 0, As::kYes},
              {"run/fit", "", std::string(name_of(p.fit())), As::kText},
-             {"run/memory_margin", "", p.memory_margin},
+             {"run/memory_over", "", p.over},
              {"run/memory_share", "", share},
              {"run/generation", "", p.generation, As::kText},
              {"run/training", "", p.family, As::kText},
@@ -296,7 +296,7 @@ Scores scaled_by_folds(const Predictions& of) {
     const auto [at, fresh] = scalars.try_emplace(fold(*p));
     if (fresh) {
       const Predictions others = where(of, [&](const auto* o) {
-        return o->skipped.empty() && o->fits() && fold(*o) != fold(*p);
+        return o->skipped.empty() && o->plausible() && fold(*o) != fold(*p);
       });
       at->second = {published_scalar(others), rate_of(others, *p)};
     }

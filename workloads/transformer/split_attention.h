@@ -12,8 +12,8 @@ struct TransformerShape;
 ///   integral from cached to cached + fresh of min(x, window) dx
 double causal_pairs(double cached, double fresh, double window);
 
-/// Window whose queries of a whole sequence see as many keys as those in chunks of `chunk` tokens
-/// do: with 2 P = n chunk^2 + (sequence mod chunk)^2 for n whole chunks
+/// The window that leaves a whole sequence as many pairs P as chunks of `chunk` tokens do: with
+/// 2 P = n chunk^2 + (sequence mod chunk)^2 for n whole chunks
 ///
 ///   sequence - sqrt(sequence^2 - 2 P)
 ///

@@ -35,14 +35,6 @@ class PointSearch {
   /// The point under every sharding.
   void consider(Work& w, const PlanPoint& choice);
 
-  /// True if under every sharding that fits no plan of the split and micro-batch can be among the
-  /// answers, where whole parameters keep them from fewer than `seconds`.
-  [[nodiscard]] bool behind(const CandidateShelf& shelf, const Split& split, PlanPoint point,
-                            double seconds) const;
-  /// The same of one schedule and layout, with the passes that the path holds: those of whole
-  /// parameters, not recomputed.
-  [[nodiscard]] bool behind(const Work& w, PlanPoint point) const;
-
   /// The point under every recomputation and sharding.
   void consider_recomputes(Work& w, PlanPoint point, std::span<const RecomputeChoice> choices);
 
@@ -78,21 +70,6 @@ class PointSearch {
   /// Buffers of several micro-batches may stand for those of one if bytes only have to fit.
   [[nodiscard]] bool has_time_bound(const PlanPoint& point) const {
     return has_bound(point) || (options_.below && point.exchanged() >= 2);
-  }
-
-  /// True for the shardings that fit and are not behind by `seconds(z, point)`.
-  template <class Seconds>
-  [[nodiscard]] bool any_ahead(const CandidateShelf& shelf, const Split& split, PlanPoint point,
-                               const Seconds& seconds) const {
-    for (std::size_t z = 0; z < split.zeros.size(); ++z) {
-      point.zero = split.zeros[z].stage;
-      point.shard_level = split.zeros[z].level;
-      if (split.has(z, point.schedule) && split.fits[z] != 0 &&
-          !beaten(shelf, point, seconds(z, point), 0)) {
-        return true;
-      }
-    }
-    return false;
   }
 
   /// No path through the schedule is shorter, nor is the stream of overlapped transfers: the last

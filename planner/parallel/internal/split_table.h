@@ -63,13 +63,8 @@ class SplitTable {
   Split& sharded(std::size_t split);
   /// Its costs too, by the path's clock. `split`: answered by `sharded`.
   const Split& known(Split& split, ClosedFormModel& path);
-  /// Seconds that no plan of the split takes less than, whatever its micro-batch: all samples in
-  /// one take at most kLargerCosts times as long as in several. By the path's clock; `paths` are
-  /// those of both, of one thread.
-  double at_any_micro(const Split& split, const ClosedFormModel& path,
-                      const std::array<ClosedFormModel*, 2>& paths);
-  /// Largest seen over 1,600 jobs: 1.06 (tests/studies/larger_batch_test.cpp).
-  static constexpr double kLargerCosts = 1.1;
+  /// ClosedFormModel::any_micro_bound, made once.
+  double any_micro_bound(const Split& split, ClosedFormModel& path);
   /// Tasks of this shard of the search, the most usual plans first: what comes first bounds what
   /// follows.
   [[nodiscard]] std::vector<SearchTask> tasks() const;
@@ -99,7 +94,11 @@ class SplitTable {
   std::deque<Split> splits_;
   std::atomic<double> least_bytes_{0};
   std::mutex bounding_;
-  std::map<PlanPoint, std::array<double, 2>> at_any_micro_;  ///< by clock
+  struct AnyMicro {
+    std::array<std::once_flag, 2> costed;  ///< by clock
+    std::array<double, 2> seconds{};
+  };
+  std::map<PlanPoint, AnyMicro> any_micro_;  ///< by ClosedFormModel::any_micro_key
 };
 
 }  // namespace stepcast::planner::internal
