@@ -12,8 +12,8 @@ namespace stepcast::studies {
 struct SimulatedStep {
   simulator::StepCosts costs;
   simulator::SimulationResult result;
-  /// Where the step had to be simulated whole: spans of the ranks that its first rounds say to
-  /// account for.
+  /// Spans of the ranks that the first rounds say to account for, if the step had to be simulated
+  /// whole.
   simulator::Timeline spans = {};
   std::vector<std::int32_t> followed = {};  ///< these ranks
   [[nodiscard]] const simulator::RankSummary& critical() const {
