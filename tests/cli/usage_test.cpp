@@ -449,8 +449,8 @@ TEST_CASE("validate memory tells bytes", "[cli]") {
   (void)folder.file("golden.csv",
                     "memory_usable,type,mem_max_allocated_GiB,platform,attention_backend,"
                     "nvte_nondet,environment,origin_date,args_file,gpus,pp,large,heldout,"
-                    "shape_in_shared\n"
-                    "1,gpt,1.5,dgx_a100,auto,1,dev,2025-12,none.args,8,1,0,0,\n");
+                    "shape_in_shared,cuda_graph\n"
+                    "1,gpt,1.5,dgx_a100,auto,1,dev,2025-12,none.args,8,1,0,0,,\n");
   const std::vector<std::string> command{"validate", "memory", "--data", folder.path().string()};
   CHECK_THAT(call(command).out, Contains("1.50 GiB") && Contains("none.args"));
   std::vector<std::string> rows = command;

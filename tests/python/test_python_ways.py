@@ -163,7 +163,7 @@ class Words(unittest.TestCase):
 class Interrupts(unittest.TestCase):
     def test_an_interrupt_ends_a_search_within_a_second(self):
         code = ("import stepcast; print('begun', flush=True)\n"
-                "stepcast.plan({'workload': 'gpt3-175b', 'system': 'dgx-a100-80gb', 'devices': 1024}, time_limit=60)")
+                "stepcast.plan({'workload': 'deepseek-v3', 'system': 'dgx-h100', 'devices': 2048}, time_limit=60)")
         for after in (0.3, 3.0):
             process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             process.stdout.readline()
