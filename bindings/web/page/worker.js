@@ -1,6 +1,6 @@
 // One engine: the module, its data files, one question at a time. Runs in a worker and, for the test, under Node.
 
-/** Opens the module. `wasm`: bytes; `data`: {path: text} of the library; `onProgress(share, note)`. */
+/** Opens the module. `wasm`: bytes; `data`: the library's lines, and files {path: numbers of lines}; `onProgress(share, note)`. */
 async function openEngine(stepcastModule, wasm, data, onProgress) {
   let told = [];
   const module = await stepcastModule({
@@ -12,7 +12,7 @@ async function openEngine(stepcastModule, wasm, data, onProgress) {
     module.FS.mkdirTree(path.slice(0, path.lastIndexOf("/")));
     module.FS.writeFile(path, text);
   };
-  for (const [path, text] of Object.entries(data)) write("/stepcast/" + path, text);
+  for (const [path, numbers] of Object.entries(data.files)) write("/stepcast/" + path, numbers.map((n) => data.lines[n]).join("\n"));
   module.FS.mkdirTree("/job");
   module.FS.chdir("/job");
   /** Calls a command with arguments as after the executable's name; `files`: {name: text} beside the job. */
