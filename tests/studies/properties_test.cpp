@@ -250,7 +250,7 @@ double paid(const Outcome& before, const Outcome& after, Cost cost) {
     case Cost::kNone:
       return 0;
     case Cost::kCasts:  // stages cast their weights in their first pass, one after the other;
-                        // transfers beside products have less to hide under
+                        // shorter products hide less of the transfers beside them
       return after.fill * (std::max(0.0, more(&Outcome::casts) + more(&Outcome::products)) + host) +
              (after.stages - 1) * std::max(0.0, more(&Outcome::casts)) +
              std::max(0.0, more(&Outcome::exposed));

@@ -50,7 +50,7 @@ struct SearchMemory {
   /// Seconds that the least clock keeps every plan of a split and micro-batch from, by task and
   /// split; 0 where nothing is known.
   std::vector<std::vector<double>> split_bounds;
-  /// Whether its samples in one micro-batch have put all its plans behind, likewise.
+  /// True if the bound of any micro-batch rules out all plans of a split, by task and split.
   std::vector<std::vector<char>> at_any_micro;
   std::vector<std::vector<const std::vector<ScheduleChoice>*>> schedules;  // likewise
   /// Schedules of splits that differ in where experts are: no rule of theirs asks for it.
