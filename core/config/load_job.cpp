@@ -247,7 +247,8 @@ void read_phase(const Value& v, Job& j, const Reading&) {
   }
   if (j.phase != JobPhase::kTrain && model.chunked) {
     model.chunked = false;
-    model.approximated.push_back("attention in chunks (every query sees the last tokens, as many as a chunk has: slower)");
+    model.approximated.push_back(
+        "attention in chunks (every query sees the last tokens, as many as a chunk has: slower)");
   }
 }
 

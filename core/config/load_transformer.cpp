@@ -132,9 +132,10 @@ const Keys<SparseAttention>& sparse_keys() {
 template <class S>
 Key<S> optional_number(std::string_view name, std::optional<double> S::*member, double high,
                        std::string_view help) {
-  Key<S> key = known_key<S>(name, number_form(0, high), help, [member](const S& of, const Writing&) {
-    return of.*member ? plain(*(of.*member)) : OrderedJson();
-  });
+  Key<S> key =
+      known_key<S>(name, number_form(0, high), help, [member](const S& of, const Writing&) {
+        return of.*member ? plain(*(of.*member)) : OrderedJson();
+      });
   key.read = [=](const Value& v, S& into, const Reading&) { into.*member = v.number(0, high); };
   return key;
 }
