@@ -241,7 +241,7 @@ void read_phase(const Value& v, Job& j, const Reading&) {
   }
   j.phase = v.choice(phase_names());
   auto& model = std::get<TransformerWorkload>(j.workload.model);
-  if (j.phase != JobPhase::kTrain && model.sparse) {
+  if (j.phase != JobPhase::kTrain && model.sparse && !model.compressed) {
     model.sparse.reset();
     model.approximated.push_back("sparse attention (every query sees all keys: slower)");
   }

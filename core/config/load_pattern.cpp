@@ -83,9 +83,11 @@ struct Word {
   MixerKind mixer;
   FeedForwardKind feed_forward;
 };
-constexpr std::array<Word, 7> kWords{
+constexpr std::array<Word, 9> kWords{
     {{"attention", MixerKind::kAttention, FeedForwardKind::kNone},
      {"window", MixerKind::kWindow, FeedForwardKind::kNone},
+     {"csa", MixerKind::kCompressedSparse, FeedForwardKind::kNone},
+     {"hca", MixerKind::kHeavilyCompressed, FeedForwardKind::kNone},
      {"mamba", MixerKind::kRecurrent, FeedForwardKind::kNone},
      {"delta", MixerKind::kRecurrent, FeedForwardKind::kNone},
      {"convolution", MixerKind::kRecurrent, FeedForwardKind::kNone},
@@ -93,7 +95,8 @@ constexpr std::array<Word, 7> kWords{
      {"experts", MixerKind::kNone, FeedForwardKind::kExperts}}};
 constexpr std::string_view kExpected =
     "words in the order of layers, such as \"3 x (mamba mlp) attention mlp\": attention, window, "
-    "mamba, delta, convolution, mlp, experts; + joins a mixer and what follows it in one layer";
+    "csa, hca, mamba, delta, convolution, mlp, experts; + joins a mixer and what follows it in one "
+    "layer";
 
 /// Reads `list := item*`, `item := [N x] ( word[+word] | "(" list ")" )`: "3 x (mamba mlp)
 /// attention mlp" is eight layers of one block each, "3 x mamba+experts attention+experts" four of
@@ -253,22 +256,27 @@ Keys<TransformerWorkload> layer_pattern_keys() {
                      : OrderedJson();
         }));
   }
-  keys.push_back(custom_key<T>(
-                     "pattern",
-                     text_form("words: mamba, delta, convolution, attention, window, mlp, experts"),
-                     "kinds of layers in order, over and over: \"3 x mamba+mlp attention+mlp\"",
-                     [](const Value& v, T& t, const Reading&) {
-                       t.pattern = PatternReader(v, v.text(kExpected)).read();
-                     },
-                     [](const T& t, const Writing&) {
-                       return t.pattern.empty() ? OrderedJson() : OrderedJson(text_of_pattern(t));
-                     })
-                     .otherwise("attention and a feed-forward block in each"));
+  keys.push_back(
+      custom_key<T>(
+          "pattern",
+          text_form("words: mamba, delta, convolution, attention, window, csa, hca, mlp, "
+                    "experts"),
+          "kinds of layers in order, over and over: \"3 x mamba+mlp attention+mlp\"",
+          [](const Value& v, T& t, const Reading&) {
+            t.pattern = PatternReader(v, v.text(kExpected)).read();
+          },
+          [](const T& t, const Writing&) {
+            return t.pattern.empty() ? OrderedJson() : OrderedJson(text_of_pattern(t));
+          })
+          .otherwise("attention and a feed-forward block in each"));
   return keys;
 }
 
 void check_pattern(const Value& v, const TransformerWorkload& w) {
   if (w.pattern.empty()) {
+    if (w.compressed) {
+      v.at("compressed", "").reject("found without pattern, which says what each layer sees");
+    }
     if (w.recurrent) {
       v.at(name_of(*w.recurrent), "")
           .reject("found without pattern, which says which layers it is");
@@ -288,9 +296,21 @@ void check_pattern(const Value& v, const TransformerWorkload& w) {
     at.reject(w.recurrent ? "names no recurrent layer; name some, or remove the mixer"
                           : "has recurrent layers; give mamba, delta or convolution");
   }
-  if (has(w, MixerKind::kWindow) != (w.window > 0)) {
+  const bool compressed =
+      has(w, MixerKind::kCompressedSparse) || has(w, MixerKind::kHeavilyCompressed);
+  if (w.compressed ? has(w, MixerKind::kAttention) || !compressed : compressed) {
+    at.reject(w.compressed
+                  ? "names no csa or hca layer, or attention to all keys beside them; name "
+                    "some of csa, hca and window, or remove compressed"
+                  : "has layers of compressed keys; give compressed");
+  }
+  if (w.compressed && has(w, MixerKind::kCompressedSparse) != w.sparse.has_value()) {
+    at.reject(w.sparse ? "names no csa layer; name some, or remove sparse"
+                       : "has csa layers, whose keys an indexer chooses; give sparse");
+  }
+  if ((compressed || has(w, MixerKind::kWindow)) != (w.window > 0)) {
     at.reject(w.window > 0 ? "names no window layer; name some, or remove window"
-                           : "has window layers; give window");
+                           : "has layers with a window; give window");
   }
   const std::string words = at.text(kExpected);
   for (const MixerForm& form : mixer_forms()) {

@@ -128,6 +128,23 @@ const Keys<SparseAttention>& sparse_keys() {
   return keys;
 }
 
+const Keys<CompressedAttention>& compressed_keys() {
+  using A = CompressedAttention;
+  static const Keys<A> keys{
+      integer_key("q_rank", &A::q_rank, 1, kWidest, "width that queries are projected up from")
+          .needed("the width of compressed queries"),
+      integer_key("rope_dim", &A::rope_dim, 2, 1 << 16, "rotary columns of a head")
+          .needed("the rotary columns of a head"),
+      integer_key("groups", &A::groups, 1, 1 << 16, "groups of heads in the output projection")
+          .needed("the groups of the output projection"),
+      integer_key("output_rank", &A::output_rank, 1, kWidest, "columns that each projects to")
+          .needed("the columns that a group projects to"),
+      integer_key("ratio", &A::ratio, 1, 1 << 20, "tokens of a key in layers csa").usual(4),
+      integer_key("heavy_ratio", &A::heavy_ratio, 1, 1 << 20, "tokens of a key in layers hca")
+          .usual(128)};
+  return keys;
+}
+
 /// A number that is written where it is given.
 template <class S>
 Key<S> optional_number(std::string_view name, std::optional<double> S::*member, double high,
@@ -218,11 +235,21 @@ const Keys<TransformerWorkload>& transformer_keys() {
                        return t.mla ? write_keys(latent_keys(), *t.mla, {}) : OrderedJson();
                      }),
         known_key<T>("sparse", object_form(facts_of(sparse_keys())),
-                     "with mla: an indexer chooses keys",
+                     "with mla or compressed: an indexer chooses keys",
                      [](const T& t, W) {
                        return t.sparse ? write_keys(sparse_keys(), *t.sparse, {}) : OrderedJson();
                      })
             .written_after("moe"),
+        known_key<T>("compressed", object_form(facts_of(compressed_keys())),
+                     "attention to keys that stand for several tokens (DeepSeek-V4)",
+                     [](const T& t, W) {
+                       return t.compressed ? write_keys(compressed_keys(), *t.compressed, {})
+                                           : OrderedJson();
+                     })
+            .written_after("sparse"),
+        written_above(1, integer_key("residual_streams", &T::residual_streams, 1, 64,
+                                     "streams of the residual path (hyper-connections)"))
+            .usual(1),
         custom_key<T>(
             "details", object_form(facts_of(detail_keys())), "for launch scripts alone",
             [](const Value& v, T& t, const Reading& reading) {
@@ -251,7 +278,7 @@ const Keys<TransformerWorkload>& transformer_keys() {
 
 /// Heads of keys and values, and the width of a head.
 void read_heads(const Value& v, TransformerWorkload& w) {
-  w.kv_heads = w.heads;
+  w.kv_heads = v.find("compressed") ? 1 : w.heads;
   if (const auto mla = v.find("mla")) {
     read_keys(*mla, latent_keys(), w.mla.emplace(), {});
     for (const char* key : {"kv_heads", "head_dim"}) {
@@ -261,16 +288,25 @@ void read_heads(const Value& v, TransformerWorkload& w) {
       }
     }
   }
+  if (const auto compressed = v.find("compressed")) {
+    read_keys(*compressed, compressed_keys(), w.compressed.emplace(), {});
+    if (w.mla) {
+      compressed->reject("found with mla, another attention of all layers; give one of the two");
+    }
+    if (w.heads % w.compressed->groups != 0) {
+      compressed->at("groups", "").fail(fmt::format("a divisor of heads = {}", w.heads));
+    }
+  }
   if (const auto sparse = v.find("sparse")) {
     read_keys(*sparse, sparse_keys(), w.sparse.emplace(), {});
-    if (!w.mla || w.mla->q_rank == 0) {
+    if (!w.compressed && (!w.mla || w.mla->q_rank == 0)) {
       sparse->reject(
-          "found without compressed queries, which its indexer reads; give mla with a "
-          "q_rank");
+          "found without compressed queries, which its indexer reads; give mla with a q_rank, or "
+          "compressed");
     }
   }
   if (const auto kv = v.find("kv_heads")) {
-    w.kv_heads = kv->integer(1, w.heads);
+    w.kv_heads = kv->integer(1, w.compressed ? 1 : w.heads);
     if (w.heads % w.kv_heads != 0) {
       std::int64_t down = w.kv_heads;
       std::int64_t up = w.kv_heads;
@@ -332,9 +368,9 @@ TransformerWorkload transformer_from(const Value& v) {
   } else {
     w.ffn_hidden = w.moe->ffn_hidden;  // no layer has it
   }
-  if (w.mla && !w.llama_style()) {
-    throw InputError(v.where("mla"),
-                     "latent attention has rotary positions and no biases, a gelu model the "
+  if ((w.mla || w.compressed) && !w.llama_style()) {
+    throw InputError(v.where(w.mla ? "mla" : "compressed"),
+                     "this attention has rotary positions and no biases, a gelu model the "
                      "opposite; use activation swiglu, geglu or squared_relu");
   }
   if (w.recurrent && !w.recurrent->scans()) {  // each column of the residual stream by itself
@@ -355,7 +391,7 @@ TransformerWorkload transformer_from(const Value& v) {
             "grouped "
             "attention; use false, or remove moe and mla");
   }
-  if (w.output_gate && (w.mla || w.parallel_block || !w.llama_style())) {
+  if (w.output_gate && (w.mla || w.compressed || w.parallel_block || !w.llama_style())) {
     v.at("output_gate", "")
         .reject(
             "found true: a gate is modelled beside multi-head or grouped attention without "

@@ -13,7 +13,8 @@ namespace {
 std::string tensor_degrees(const TransformerWorkload& w) {
   std::vector<std::int64_t> legal;
   for (std::int64_t t = 1; t <= w.heads && legal.size() < 12; ++t) {
-    const bool heads = w.mla || t % w.kv_heads == 0 || w.kv_heads % t == 0;
+    const bool heads = w.compressed ? w.compressed->groups % t == 0
+                                    : w.mla || t % w.kv_heads == 0 || w.kv_heads % t == 0;
     if (w.heads % t == 0 && heads && w.ffn_hidden % t == 0 && w.hidden % t == 0 &&
         w.vocabulary % t == 0) {
       legal.push_back(t);
@@ -33,9 +34,9 @@ Broken layers(const Job& job, const TransformerWorkload& w) {
     return BrokenRule{"workload.head_dim",
                       fmt::format("rotary positions need an even width, not {}", w.head_dim)};
   }
-  if (w.mla && !w.llama_style()) {
-    return BrokenRule{"workload.mla",
-                      "latent attention has rotary positions and no biases; use an activation "
+  if ((w.mla || w.compressed) && !w.llama_style()) {
+    return BrokenRule{w.mla ? "workload.mla" : "workload.compressed",
+                      "this attention has rotary positions and no biases; use an activation "
                       "other than gelu"};
   }
   if (w.output_gate && (job.phase != JobPhase::kTrain || job.parallel.context > 1 || job.lora)) {
@@ -43,8 +44,23 @@ Broken layers(const Job& job, const TransformerWorkload& w) {
                       "a gate of attention is modelled in training without adapters, whole "
                       "sequences on a rank; use train, parallel.context 1 and no lora"};
   }
-  if (w.sparse && (job.parallel.context > 1 || job.lora || job.sequence_lengths || w.window > 0 ||
-                   !job.flash_attention)) {
+  if (w.compressed && (job.phase != JobPhase::kTrain || job.parallel.context > 1 || job.lora ||
+                       w.dropout || job.sequence_lengths || !job.flash_attention)) {
+    return BrokenRule{
+        "workload.compressed",
+        "attention to compressed keys is modelled in training, of whole sequences of one document "
+        "on a rank, by a fused kernel; use phase train, parallel.context 1 and attention flash, "
+        "without lora, dropout and sequence_lengths"};
+  }
+  if (w.residual_streams > 1 && (job.phase != JobPhase::kTrain || w.dropout || w.predictions > 0 ||
+                                 w.parallel_block || !w.llama_style())) {
+    return BrokenRule{"workload.residual_streams",
+                      "several residual streams are modelled in training of layers without biases, "
+                      "dropout, parallel blocks and multi-token prediction; use 1"};
+  }
+  if (w.sparse && !w.compressed &&
+      (job.parallel.context > 1 || job.lora || job.sequence_lengths || w.window > 0 ||
+       !job.flash_attention)) {
     return BrokenRule{
         "workload.sparse",
         "sparse attention is modelled of whole sequences of one document on a rank, "
@@ -101,6 +117,7 @@ Broken tensor(const Job& job, const TransformerWorkload& w) {
   const std::pair<const char*, std::int64_t> split[] = {
       {"heads", w.heads},
       {"kv_heads", !w.mla && t % w.kv_heads != 0 ? w.kv_heads : t},  // else ranks share a head
+      {"compressed.groups", w.compressed ? w.compressed->groups : t},
       {"ffn_hidden", w.ffn_hidden},
       {"hidden", w.hidden}};
   for (const auto& [what, size] : split) {

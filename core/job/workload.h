@@ -63,12 +63,27 @@ struct SparseAttention {
   std::int64_t index_head_dim = 0;  ///< and its keys, which these heads share
 };
 
+/// Attention to compressed keys (DeepSeek-V4 technical report, section 2.3). One vector of
+/// `head_dim` columns is a token's key and value for all heads. Beside its window a query sees keys
+/// that each stand for several tokens. Outputs of each of `groups` groups of heads are projected to
+/// `output_rank` columns, and all of these to the hidden width.
+struct CompressedAttention {
+  std::int64_t q_rank = 0;  ///< queries are projected up from so many columns
+  std::int64_t rope_dim = 0;
+  std::int64_t groups = 1;
+  std::int64_t output_rank = 0;
+  std::int64_t ratio = 4;          ///< tokens a key stands for where an indexer chooses keys
+  std::int64_t heavy_ratio = 128;  ///< and where a query sees all of them
+};
+
 /// Part of a layer that mixes the tokens of a sequence.
 enum class MixerKind : std::uint8_t {
   kNone,
-  kAttention,  ///< to all tokens before
-  kWindow,     ///< to those in the model's window
-  kRecurrent   ///< TransformerWorkload::recurrent
+  kAttention,          ///< to all tokens before
+  kWindow,             ///< to those in the model's window
+  kRecurrent,          ///< TransformerWorkload::recurrent
+  kCompressedSparse,   ///< to the window's and to chosen keys of several tokens each
+  kHeavilyCompressed   ///< to the window's and to keys of many tokens each
 };
 /// Part of a layer that works on each token by itself.
 enum class FeedForwardKind : std::uint8_t { kNone, kDense, kExperts };
@@ -79,7 +94,14 @@ struct BlockKind {
   FeedForwardKind feed_forward = FeedForwardKind::kDense;
   auto operator<=>(const BlockKind&) const = default;
   [[nodiscard]] bool attends() const {
-    return mixer == MixerKind::kAttention || mixer == MixerKind::kWindow;
+    return mixer != MixerKind::kNone && mixer != MixerKind::kRecurrent;
+  }
+  /// True if layers of both kinds have parameters of the same sizes.
+  [[nodiscard]] bool like(const BlockKind& other) const {
+    const auto plain = [](MixerKind m) {
+      return m == MixerKind::kWindow ? MixerKind::kAttention : m;
+    };
+    return feed_forward == other.feed_forward && plain(mixer) == plain(other.mixer);
   }
 };
 
@@ -146,9 +168,10 @@ struct TransformerWorkload {
             moe && layer >= moe->first_dense_layers ? FeedForwardKind::kExperts
                                                     : FeedForwardKind::kDense};
   }
-  /// Keys a query of this layer sees; 0: all before it.
+  /// Keys a query of this layer sees one by one; 0: all before it.
   [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
-    return kind_of(layer).mixer == MixerKind::kWindow ? window : 0;
+    const BlockKind kind = kind_of(layer);
+    return kind.attends() && kind.mixer != MixerKind::kAttention ? window : 0;
   }
   /// Attention probabilities, both branches and the embedding lose values in training.
   bool dropout = false;
@@ -156,7 +179,18 @@ struct TransformerWorkload {
   bool output_gate = false;
   bool parallel_block = false;  ///< attention and feed-forward block read one norm, side by side
   std::optional<LatentAttention> mla;     ///< then kv_heads and head_dim say nothing
-  std::optional<SparseAttention> sparse;  ///< with mla
+  std::optional<SparseAttention> sparse;  ///< with mla, or of compressed keys
+  /// Attention of all layers, whose pattern says which keys they see.
+  std::optional<CompressedAttention> compressed;
+  /// Streams of `hidden` columns that the residual path has, with mappings between them around each
+  /// block (hyper-connections, arXiv 2409.19606; as constrained in arXiv 2512.24880).
+  std::int64_t residual_streams = 1;
+  [[nodiscard]] std::int64_t residual_width() const { return residual_streams * hidden; }
+  /// Numbers of a token that the mappings around a block make: of streams into the block, of its
+  /// output into streams, and from streams to streams.
+  [[nodiscard]] std::int64_t stream_mappings() const {
+    return residual_streams * (2 + residual_streams);
+  }
   /// True if queries of so long a sequence see a part of the keys before them.
   [[nodiscard]] bool sparse_over(std::int64_t tokens) const {
     return sparse && tokens > sparse->top_k;

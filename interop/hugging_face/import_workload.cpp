@@ -45,7 +45,44 @@ std::string activation_of(ConfigReader& r, const ModelClass& c) {
                         c.gated ? "silu or gelu" : "gelu or relu2"));
 }
 
+/// DeepSeek-V4: keys of several tokens, and several residual streams.
+void read_compressed(ConfigReader& r, Json& w) {
+  const std::int64_t dim = r.integer({"head_dim"});
+  const auto share = r.find("partial_rotary_factor");
+  const std::int64_t turned =
+      share ? std::llround(static_cast<double>(dim) * share->number(0, 1)) : dim / 8;
+  w["head_dim"] = dim;
+  w["kv_heads"] = r.integer_or({"num_key_value_heads"}, 1);
+  w["compressed"] = {{"q_rank", r.integer({"q_lora_rank"})},
+                     {"rope_dim", r.integer_or({"qk_rope_head_dim", "rope_head_dim"}, turned)},
+                     {"groups", r.integer({"o_groups"})},
+                     {"output_rank", r.integer({"o_lora_rank"})},
+                     {"ratio", r.integer_or({"compress_rate_csa"}, 4)},
+                     {"heavy_ratio", r.integer_or({"compress_rate_hca"}, 128)}};
+  if (const auto rates = r.find("compress_rates")) {
+    for (const auto& [type, key] : {std::pair{"compressed_sparse_attention", "ratio"},
+                                    {"heavily_compressed_attention", "heavy_ratio"}}) {
+      if (const auto rate = rates->find(type)) {
+        w["compressed"][key] = rate->integer(1, kLargestCount);
+      }
+    }
+  }
+  w["residual_streams"] = r.integer_or({"hc_mult"}, 4);
+  const auto kinds = r.find("mlp_layer_types");
+  const std::int64_t tables =
+      kinds ? std::count(kinds->json().begin(), kinds->json().end(), Json("hash_moe"))
+            : r.integer_or({"num_hash_layers", "n_hash_layers"}, 0);
+  if (tables > 0) {
+    r.approximate(fmt::format("{} layers whose experts a table of tokens chooses (as a router)",
+                              tables));
+  }
+}
+
 void read_heads(ConfigReader& r, Json& w) {
+  if (r.find("o_groups")) {
+    read_compressed(r, w);
+    return;
+  }
   if (r.find("kv_lora_rank")) {
     w["mla"] = {{"q_rank", r.integer_or({"q_lora_rank"}, 0)},
                 {"kv_rank", r.integer({"kv_lora_rank"})},
@@ -54,9 +91,7 @@ void read_heads(ConfigReader& r, Json& w) {
                 {"v_dim", r.integer({"v_head_dim"})}};
     r.find({"num_key_value_heads", "head_dim"});
     if (r.find("index_topk") && w["mla"]["q_rank"] > 0) {
-      w["sparse"] = {{"top_k", r.integer({"index_topk"})},
-                     {"index_heads", r.integer({"index_n_heads"})},
-                     {"index_head_dim", r.integer({"index_head_dim"})}};
+      w["sparse"] = indexer_of(r);
     }
     return;
   }
@@ -137,7 +172,8 @@ std::int64_t width_of(ConfigReader& r, const ModelClass& c, std::int64_t hidden)
   const bool experts = r.integer_or({"num_local_experts", "num_experts"}, 0) > 0;
   const auto only = r.find("shared_intermediate_size");  // Granite without experts
   const auto width =
-      only && !experts ? only : r.find({"intermediate_size", "block_ff_dim", "n_inner", "ffn_dim"});
+      only && !experts ? only : r.find({"intermediate_size", "block_ff_dim", "n_inner", "ffn_dim",
+                                      "moe_intermediate_size"});
   const std::int64_t ratio = r.integer_or({"expansion_ratio"}, 4);
   if (width) {
     return width->integer(1, kLargestCount);
@@ -164,7 +200,8 @@ void note_additions(ConfigReader& r, const ModelClass& c) {
   }
   if (r.integer_or({"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}, 0) >
       0) {
-    r.approximate("multi-token prediction (left out; workload.mtp trains it)");
+    r.approximate(r.find("hc_mult") ? "multi-token prediction (left out)"
+                                    : "multi-token prediction (left out; workload.mtp trains it)");
   }
   if (r.find("vision_config")) {
     r.approximate("what is not text (left out)");
@@ -192,7 +229,8 @@ void reject_other_layers(ConfigReader& r) {
     const bool plain =
         v && v->json().is_array() &&  // MiniMax-M2: 1 is plain attention
         std::all_of(v->json().begin(), v->json().end(), [](const Json& kind) { return kind == 1; });
-    if (v && v->json() != 0 && !plain) {
+    const bool read = key.starts_with("compress_") && r.find("o_groups");
+    if (v && v->json() != 0 && !plain && !read) {
       v->reject(fmt::format("found {}: stepcast does not model {}", shown(v->json()), what));
     }
   }

@@ -48,7 +48,8 @@ void read_types(ConfigReader& r, const Value& v, Layers& layers) {
       {"full_attention", "attention"}, {"attention", "attention"},
       {"sliding_attention", "window"}, {"chunked_attention", "window"},
       {"linear_attention", "delta"},   {"mamba", "mamba"},
-      {"conv", "convolution"}};
+      {"conv", "convolution"},         {"compressed_sparse_attention", "csa"},
+      {"heavily_compressed_attention", "hca"}};
   const std::vector<Value> types = v.items("a list of kinds of layers", 1);
   if (types.size() != layers.size()) {
     r.approximate(fmt::format("{} kinds of layers for {} layers (over and over)", types.size(),
@@ -59,12 +60,13 @@ void read_types(ConfigReader& r, const Value& v, Layers& layers) {
     const Value& at = types[i % types.size()];
     const std::string type = at.text("the kind of a layer");
     const auto kind = kinds.find(type);
-    if (type.find("sparse") != std::string::npos) {
+    if (kind == kinds.end() && type.find("sparse") != std::string::npos) {
       sparse = true;
     } else if (kind == kinds.end()) {
       at.reject(fmt::format(
           "found \"{}\", expected full_attention, sliding_attention, chunked_attention, "
-          "linear_attention, mamba or conv: stepcast does not model layers of other kinds",
+          "linear_attention, mamba, conv, compressed_sparse_attention or "
+          "heavily_compressed_attention: stepcast does not model layers of other kinds",
           type.substr(0, 40)));
     } else {
       layers[i].mixer = kind->second;
@@ -72,6 +74,20 @@ void read_types(ConfigReader& r, const Value& v, Layers& layers) {
   }
   if (sparse && !r.value().json().contains("index_topk")) {
     r.approximate("sparse attention (every query sees all keys: slower)");
+  }
+}
+
+/// DeepSeek-V4: how many tokens a key beside the window stands for; those of layers of multi-token
+/// prediction follow.
+void read_ratios(const Value& v, const Json& compressed, Layers& layers) {
+  const std::vector<Value> ratios = v.items("a number of tokens for each layer", layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::int64_t ratio = ratios[i].integer(0, kLargestCount);
+    if (ratio != 0 && ratio != compressed["ratio"] && ratio != compressed["heavy_ratio"]) {
+      ratios[i].fail(fmt::format("0, {} or {}", compressed["ratio"].get<std::int64_t>(),
+                                 compressed["heavy_ratio"].get<std::int64_t>()));
+    }
+    layers[i].mixer = ratio == 0 ? "window" : ratio == compressed["ratio"] ? "csa" : "hca";
   }
 }
 
@@ -123,6 +139,7 @@ void read_delta(ConfigReader& r, Json& w) {
 void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) {
   const auto blocks = r.find({"hybrid_override_pattern", "layers_block_type"});
   const auto types = r.find("layer_types");
+  const auto ratios = r.find("compress_ratios");
   const auto kimi = r.find("linear_attn_config");
   const auto attending = r.find({"attn_layer_indices", "full_attn_idxs"});
   const auto every = r.find("full_attention_interval");
@@ -131,6 +148,8 @@ void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) 
     read_blocks(*blocks, layers);
   } else if (types) {
     read_types(r, *types, layers);
+  } else if (ratios && w.contains("compressed")) {
+    read_ratios(*ratios, w["compressed"], layers);
   } else if (kimi) {
     read_attending(kimi->at("full_attn_layers", "layers with attention"), 1, "delta", layers);
   } else if (attending) {
@@ -143,6 +162,9 @@ void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) 
   if (const auto state = r.find({"ssm_state_size", "mamba_d_state"});
       state && !blocks && !types && !attending) {
     state->reject("found without a list that says which layers have a state");
+  }
+  if (has(layers, "csa")) {
+    w["sparse"] = indexer_of(r);
   }
   if (has(layers, "mamba")) {
     read_mamba(r, w);
@@ -169,7 +191,7 @@ void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers)
       r.integer_or({"sliding_window_pattern", "no_rope_layer_interval"}, c.full_every);
   const std::int64_t every = all > 1 ? all : 0;       // 0: no layer sees all
   const auto chunk = r.find("attention_chunk_size");  // Llama 4
-  const auto narrow = r.find({"sliding_window", "sliding_window_size"});
+  const auto narrow = r.find({"sliding_window", "sliding_window_size", "window_size"});
   const auto window = narrow ? narrow : chunk;
   if (const auto list = r.find("hybrid_layer_pattern")) {  // MiMo: 1 has a window
     const std::vector<Value> narrows = entries_of(*list, "0 or 1 for each layer", layers);
@@ -190,7 +212,7 @@ void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers)
       layer.mixer = layer.mixer == "window" ? "attention" : layer.mixer;
     }
   }
-  if (!has(layers, "window")) {
+  if (!has(layers, "window") && !w.contains("compressed")) {
     return;
   }
   w["window"] = window->integer(1, 1 << 26);
@@ -235,6 +257,12 @@ void read_dense(ConfigReader& r, Layers& layers) {
 }
 
 }  // namespace
+
+Json indexer_of(ConfigReader& r) {
+  return {{"top_k", r.integer({"index_topk"})},
+          {"index_heads", r.integer({"index_n_heads"})},
+          {"index_head_dim", r.integer({"index_head_dim"})}};
+}
 
 std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c) {
   Layers layers(static_cast<std::size_t>(w["layers"].get<std::int64_t>()));

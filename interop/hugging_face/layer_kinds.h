@@ -11,4 +11,7 @@ namespace stepcast::interop {
 /// attention, which have experts. Reads the sizes of these mixers into `w`, which has `layers`,
 /// `hidden` and what `read_experts` read. Errors: InputError where a workload cannot say a layer.
 std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c);
+/// `workload.sparse` of a file.
+Json indexer_of(ConfigReader& r);
+
 }  // namespace stepcast::interop

@@ -147,7 +147,7 @@ bool ClosedFormModel::applies() {
     }
   }
   return point_.pipeline == 1 || message_share_ <= 0.01 ||
-         (!shares_levels_ && message_share_ <= 0.1);
+         (!shares_levels_ && message_share_ <= 0.05);
 }
 
 bool ClosedFormModel::bounds_simulator() {

@@ -34,7 +34,7 @@ struct StepForecast {
 ///   nothing overlaps with compute but tensor-parallel collectives, and those only without
 ///   replicas: pipeline transfers and gradient exchange would share links with them; issuing takes
 ///   less than three quarters of a stage's time; messages between stages cannot meet other
-///   transfers of a rank: they use fabric levels of their own and take less than a tenth of the
+///   transfers of a rank: they use fabric levels of their own and take less than a twentieth of the
 ///   stage's time, or less than a hundredth of it.
 /// Elsewhere it orders candidates, and the simulator decides. Where nothing overlaps with compute,
 /// all that it leaves out is waiting: the simulator is then nowhere more than 1 % faster.

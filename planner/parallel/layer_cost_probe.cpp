@@ -394,10 +394,7 @@ void LayerCostProbe::catch_up(ByRole<StateCosts>& states) const {
 }
 
 std::size_t LayerCostProbe::states_like(std::size_t kind) const {
-  const auto alike = [&](const BlockKind& other) {
-    return other.feed_forward == kinds_[kind].feed_forward &&
-           (other.mixer == kinds_[kind].mixer || (other.attends() && kinds_[kind].attends()));
-  };
+  const auto alike = [&](const BlockKind& other) { return other.like(kinds_[kind]); };
   return static_cast<std::size_t>(std::find_if(kinds_.begin(), kinds_.end(), alike) -
                                   kinds_.begin());
 }

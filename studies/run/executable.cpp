@@ -301,6 +301,10 @@ constexpr PredictedOnly kPredictedOnly[]{
     {"optimizer.dense", "muon", true, false, "use adam", [](const Job& j) { return when(j.orthogonalises()); }},
     {"workload.chunked", "attention in chunks", false, false, "set it to false",
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->chunked); }},
+    {"workload.residual_streams", "several residual streams", false, false, "set it to 1",
+     [](const Job& j) {
+       return when(transformer(j) != nullptr && transformer(j)->residual_streams > 1);
+     }},
     {"workload.mla", "multi-head latent attention", false, false, "run a workload without it",
      [](const Job& j) { return when(transformer(j) != nullptr && transformer(j)->mla); }},
     {"attention", "flash attention in fp32 or tf32", true, false, "set it to unfused",

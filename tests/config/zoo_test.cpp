@@ -95,7 +95,7 @@ TEST_CASE("the library holds every device and system of the contract", "[config]
 
 TEST_CASE("each zoo workload loads, has a default batch and runs on one machine", "[config][zoo]") {
   const auto workloads = names(list_workloads(kLibrary));
-  CHECK(workloads.size() == 127);
+  CHECK(workloads.size() == 129);
   for (const std::string& w : workloads) {
     CAPTURE(w);
     const Workload workload = load_workload(w, kLibrary);

@@ -411,6 +411,36 @@ TEST_CASE("hybrids are read layer by layer", "[config][import][pattern]") {
   CHECK(kinds(kimi).substr(0, 10) == "rmrErEaErE");
   CHECK(kinds(kimi).substr(52) == "aE");
   CHECK(kimi.recurrent->gate_rank == 128);
+  // DeepSeek-V4-Flash, summed by hand of what transformers' modules of it have: 284,332,230,231.
+  std::string ratios = "0, 0";
+  for (int i = 0; i < 41; ++i) {
+    ratios += i % 2 == 0 ? ", 4" : ", 128";
+  }
+  const std::string v4 = R"({"model_type": "deepseek_v4", "hidden_size": 4096,
+      "num_hidden_layers": 43, "num_attention_heads": 64, "num_key_value_heads": 1,
+      "head_dim": 512, "qk_rope_head_dim": 64, "q_lora_rank": 1024, "o_groups": 8,
+      "o_lora_rank": 1024, "sliding_window": 128, "index_n_heads": 64, "index_head_dim": 128,
+      "index_topk": 512, "hc_mult": 4, "hc_sinkhorn_iters": 20, "hc_eps": 1e-06,
+      "num_hash_layers": 3, "n_routed_experts": 256, "n_shared_experts": 1,
+      "num_experts_per_tok": 6, "moe_intermediate_size": 2048, "hidden_act": "silu",
+      "num_nextn_predict_layers": 1, "swiglu_limit": 10.0, "vocab_size": 129280,)";
+  const TransformerWorkload flash = imported(v4 + R"("compress_ratios": [)" + ratios + ", 0]}");
+  CHECK(transformer_parameters(flash, 4096) == 284'332'230'231);
+  CHECK(flash.residual_streams == 4);
+  CHECK(flash.compressed->rope_dim == 64);
+  CHECK(flash.sparse->top_k == 512);
+  CHECK(flash.approximated ==
+        std::vector<std::string>{"3 layers whose experts a table of tokens chooses (as a router)",
+                                 "multi-token prediction (left out)"});
+  // The same layers by their names, as the file is written anew.
+  std::string types = R"("sliding_attention", "sliding_attention")";
+  for (int i = 0; i < 41; ++i) {
+    types += i % 2 == 0 ? R"(, "compressed_sparse_attention")"
+                        : R"(, "heavily_compressed_attention")";
+  }
+  CHECK(imported(v4 + R"("layer_types": [)" + types + "]}").pattern == flash.pattern);
+  CHECK_THROWS_WITH(imported(v4 + R"("compress_ratios": [)" + ratios.replace(0, 1, "2") + "]}"),
+                    Contains("compress_ratios[0]") && Contains("0, 4 or 128"));
   // LFM2 1.2B: 1.17 B parameters; its width of three matrices follows from that of two.
   const TransformerWorkload lfm = imported(R"({"model_type": "lfm2", "hidden_size": 2048,
       "num_hidden_layers": 16, "full_attn_idxs": [2, 5, 8, 10, 12, 14],

@@ -157,6 +157,7 @@ bool check_against_step(const Job& job, const PlanPoint& point, double of_bytes)
   ClosedFormModel least(job, model, CostBasis::kLowerBound);
   CHECK(least.forecast(point).seconds <= seconds * 1.005);
   CHECK(error <= 0.01);
+  CAPTURE(error);
   CHECK((!path.applies() || std::abs(error) <= 0.01));
   return path.applies();
 }
@@ -257,6 +258,30 @@ TEST_CASE("so it is with sparse attention", "[planner][parallel][fast_path][spar
     model.head_dim = model.mla->query_dim();
     model.sparse =
         SparseAttention{.top_k = i % 3 == 0 ? 512 : 1536, .index_heads = 16, .index_head_dim = 64};
+  });
+  CHECK(compared == 30);
+  CHECK(applied >= 15);
+}
+
+TEST_CASE("so it is with compressed keys and several residual streams",
+          "[planner][parallel][fast_path][compressed]") {
+  const auto [compared, applied] = compare_changed(67, 30, 1e-7, [](Job& job, int i) {
+    auto& model = std::get<TransformerWorkload>(job.workload.model);
+    job.flash_attention = true;
+    model.activation = Activation::kSwiGlu;
+    model.kv_heads = 1;
+    model.compressed = CompressedAttention{
+        .q_rank = 256, .rope_dim = 32, .groups = model.heads / 2, .output_rank = 64};
+    model.sparse = SparseAttention{.top_k = 64, .index_heads = 8, .index_head_dim = 32};
+    model.window = 128;
+    model.full_attention_every = 0;
+    model.residual_streams = 1 + 3 * (i % 2);
+    model.pattern = {{MixerKind::kHeavilyCompressed, FeedForwardKind::kDense},
+                     {MixerKind::kCompressedSparse, FeedForwardKind::kDense},
+                     {MixerKind::kWindow, FeedForwardKind::kDense}};
+    if (i % 3 > 0) {
+      model.pattern.resize(static_cast<std::size_t>(i % 3));
+    }
   });
   CHECK(compared == 30);
   CHECK(applied >= 15);

@@ -29,6 +29,11 @@ void TransformerStage::plan_head() {
   ends_.norm = b.activation("head.norm", shape_.head_rows(), shape_.model.hidden, compute_);
   ends_.norm_statistics =
       b.activation("head.norm_statistics", shape_.head_rows(), 2, Format::kFp32);
+  if (shape_.model.residual_streams > 1) {
+    ends_.streams.name = "head.streams";
+    ends_.streams.entered =
+        b.activation("head.entered", shape_.rows, shape_.model.hidden, compute_);
+  }
   const std::int64_t rows = shape_.inference ? shape_.samples : shape_.head_tokens();
   const Format format = job_.loss.kind == LossKind::kFused ? compute_ : Format::kFp32;
   if (job_.loss.chunks > 1) {
@@ -57,8 +62,8 @@ void TransformerStage::head_forward(TensorId input) {
   if (casts_each_pass()) {
     quantise_unit(head_unit());
   }
-  norm_forward("head.norm", "head.norm", input, ends_.norm, ends_.norm_statistics,
-               is_narrow(ProductPlace::kHead), predicted());
+  norm_forward("head.norm", "head.norm", enter(ends_.streams, input), ends_.norm,
+               ends_.norm_statistics, is_narrow(ProductPlace::kHead), predicted());
   const TensorId head = parameter(head_weight()).weight;
   if (shape_.inference) {  // only the last token of each sequence has a successor to choose
     gemm({"head.logits", shape_.samples, v, h, ends_.norm, head, ends_.logits,
@@ -220,9 +225,20 @@ void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {
   for (std::size_t k = 0; k < predictions_.size(); ++k) {
     gradients.push_back(prediction_gradient(k));
   }
+  const bool streams = !ends_.streams.name.empty();
+  const TensorId d_entered =
+      streams ? writer_.workspace("gradient.streams.entered", shape_.rows, h, compute_)
+              : input_gradient;
   norm_backward("head.norm_gradient", "head.norm",
-                {d_norm.tensor, input, ends_.norm_statistics, d_norm.tensor, input_gradient,
-                 predicted(), gradients});
+                {d_norm.tensor, entered(ends_.streams, input), ends_.norm_statistics, d_norm.tensor,
+                 d_entered, predicted(), gradients});
+  if (streams) {
+    const std::int64_t m = shape_.model.residual_streams;
+    const auto& weight = parameter(ends_.streams.name + ".weight");
+    const auto& scales = parameter(ends_.streams.name + ".scales");
+    pass_over_streams("head.streams_gradient", {d_entered, input, weight.weight, scales.weight},
+                      {input_gradient, weight.gradient, scales.gradient}, m + 1, m);
+  }
 }
 
 }  // namespace stepcast::workloads

@@ -21,12 +21,13 @@ std::uint8_t attention_flags(const Job& job) {
 }
 
 std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
-  // Sparse attention and chunks have as many pairs of a query and a key as a window of some size.
+  // Other masks have as many pairs of a query and a key as a window of some size.
   const std::int64_t own = shape.model.window_of(layer);
-  const std::int64_t window = shape.sparse ? shape.model.sparse->top_k
-                              : shape.model.chunked && own > 0
-                                  ? window_like_chunks(shape.positions, own)
-                                  : own;
+  const std::int64_t window =
+      shape.sparse             ? shape.model.sparse->top_k
+      : shape.model.compressed ? window_of_pairs(shape.positions, shape.compressed_pairs(layer))
+      : shape.model.chunked && own > 0 ? window_like_chunks(shape.positions, own)
+                                       : own;
   return window > 0 && window < shape.positions ? static_cast<std::int32_t>(window) : 0;
 }
 
@@ -42,6 +43,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   const std::string at = layer_name(layer);
   const std::int64_t h = shape_.model.hidden;
   if (t.kind.mixer != MixerKind::kNone) {
+    t.first = stream_block(at, "mixer");
     t.norm1 = kept(keep && keeps_input(&Lora::qkv), at + "norm1", shape_.rows, h, compute_);
     t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
   }
@@ -58,8 +60,10 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   if (t.kind.feed_forward == FeedForwardKind::kNone) {
     return t;
   }
+  t.second = stream_block(at, "feed_forward");
   if (t.kind.mixer != MixerKind::kNone) {
-    t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
+    t.middle = kept(keep && shape_.model.residual_streams == 1, at + "middle", shape_.rows,
+                    shape_.residual(), compute_);
   }
   t.norm2 =
       kept(keep && (experts || keeps_input(&Lora::fc1)), at + "norm2", shape_.rows, h, compute_);
@@ -118,9 +122,8 @@ void TransformerStage::attention_tensors(const std::string& at, bool keep, Layer
   }
   if (shape_.model.mla) {
     t.latent = latent_tensors(at, keep);
-  }
-  if (shape_.sparse) {
-    index_tensors(at, keep, t.latent);
+  } else if (shape_.model.compressed) {
+    t.latent = compressed_tensors(at, t.kind.mixer);
   }
 }
 
@@ -142,6 +145,8 @@ void TransformerStage::attention_forward(const LayerTensors& t) {
   cast_attention("layer.attention.dequantise", attended(t), attention_, compute_);
   if (shape_.sparse) {
     absorbed_output(t, t.latent.attended);
+  } else if (shape_.model.compressed) {
+    grouped_output(layer_name(t.layer), t);
   }
 }
 
@@ -180,6 +185,10 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
     latent_forward(at, t);
     return;
   }
+  if (m.compressed) {
+    compressed_forward(at, t);
+    return;
+  }
   const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, Rows::kInput);
   const std::int64_t keys = shape_.kv_heads * shape_.core_dim;
   writer_.product(
@@ -214,8 +223,9 @@ void TransformerStage::layer_forward(const LayerTensors& t, TensorId output) {
   const std::string at = layer_name(t.layer);
   const bool feeds = t.kind.feed_forward != FeedForwardKind::kNone;
   if (t.kind.mixer != MixerKind::kNone) {
+    const TensorId input = enter(t.first, t.input);
     writer_.part(LayerPart::kFirstNorm, t.layer, [&] {
-      norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
+      norm_forward("layer.norm1", at + "norm1", input, t.norm1, t.norm1_statistics, true);
     });
   }
   if (t.kind.attends()) {
@@ -264,7 +274,8 @@ void TransformerStage::attention_block(const std::string& at, const LayerTensors
     mlp_in(f, {y});
     const Gathered sum = mlp_out(f, partial, "layer.reduce");
     writer_.await(sum.ready);
-    add("layer.add", t.input, sum.tensor, at + "attention.projection.bias", output, t.mlp_masks);
+    add("layer.add", t.first, t.input, sum.tensor, at + "attention.projection.bias", output,
+        t.mlp_masks);
     if (gpt_) {
       writer_.compute(OpKind::kBiasActivationForward, "layer.mlp.bias", {shape_.rows, h})
           .in({output, parameter(at + "mlp.fc2.bias").weight})
@@ -277,13 +288,14 @@ void TransformerStage::attention_block(const std::string& at, const LayerTensors
                   [&] { attended = reduced("layer.attention.reduce", projection); });
   writer_.await(attended.ready);
   adapter_forward(t.adapters.projection, t.attention, attended.tensor);
-  add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", output,
-      t.attention_masks);
+  add("layer.attention.add", t.first, t.input, attended.tensor, at + "attention.projection.bias",
+      output, t.attention_masks);
 }
 
 void TransformerStage::second_norm_forward(const std::string& at, const LayerTensors& t) {
+  const TensorId input = enter(t.second, t.middle);
   writer_.part(LayerPart::kSecondNorm, t.layer, [&] {
-    norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics,
+    norm_forward("layer.norm2", at + "norm2", input, t.norm2, t.norm2_statistics,
                  t.kind.feed_forward == FeedForwardKind::kDense);
   });
 }
@@ -299,7 +311,7 @@ void TransformerStage::feed_forward_forward(const std::string& at, const LayerTe
   const Gathered fed = mlp_out(f, partial, "layer.mlp.reduce");
   writer_.await(fed.ready);
   adapter_forward(t.adapters.fc2, t.activated, fed.tensor);
-  add("layer.mlp.add", t.middle, fed.tensor, at + "mlp.fc2.bias", output, t.mlp_masks);
+  add("layer.mlp.add", t.second, t.middle, fed.tensor, at + "mlp.fc2.bias", output, t.mlp_masks);
 }
 
 void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {

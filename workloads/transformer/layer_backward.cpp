@@ -23,17 +23,26 @@ void TransformerStage::layer_backward(const LayerTensors& t, TensorId output_gra
   const TensorId d_middle = !mixes ? input_gradient
                             : t.kind.feed_forward == FeedForwardKind::kNone
                                 ? output_gradient
-                                : gradient("gradient", shape_.rows, shape_.model.hidden);
-  if (t.kind.feed_forward == FeedForwardKind::kExperts) {
-    drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
-    experts_backward(at, t, output_gradient, d_middle);
-  } else if (t.kind.feed_forward == FeedForwardKind::kDense) {
-    feed_forward_backward(at, t, output_gradient, d_middle);
+                                : gradient("gradient", shape_.rows, shape_.residual());
+  streams_again(t);
+  if (t.kind.feed_forward != FeedForwardKind::kNone) {
+    around_block(t.second, t.middle, output_gradient, d_middle, [&](TensorId out, TensorId in) {
+      if (t.kind.feed_forward == FeedForwardKind::kExperts) {
+        drop("layer.mlp.dropout_gradient", out, t.mlp_masks, {});
+        experts_backward(at, t, out, in);
+      } else {
+        feed_forward_backward(at, t, out, in);
+      }
+    });
   }
-  if (t.kind.attends()) {
-    attention_backward(at, t, d_middle, input_gradient);
-  } else if (mixes) {
-    recurrent_backward(at, t, d_middle, input_gradient);
+  if (mixes) {
+    around_block(t.first, t.input, d_middle, input_gradient, [&](TensorId out, TensorId in) {
+      if (t.kind.attends()) {
+        attention_backward(at, t, out, in);
+      } else {
+        recurrent_backward(at, t, out, in);
+      }
+    });
   }
   scope_.clear();
 }
@@ -61,8 +70,9 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
                                         gpt_, 0, &t.adapters, output_gradient},
                                        dy, x, partial);
   writer_.await(d_norm.ready);
-  norm_backward("layer.norm2_gradient", at + "norm2",
-                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient, d_middle});
+  norm_backward(
+      "layer.norm2_gradient", at + "norm2",
+      {d_norm.tensor, entered(t.second, t.middle), t.norm2_statistics, output_gradient, d_middle});
 }
 
 TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, const Gathered& dy,
@@ -154,7 +164,8 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
                    {dy.tensor, -1, {}, dy.own}, {x.tensor, -1}, partial);
   writer_.await(d_norm.ready);
   norm_backward("layer.norm1_gradient", at + "norm1",
-                {d_norm.tensor, t.input, t.norm1_statistics, output_gradient, input_gradient});
+                {d_norm.tensor, entered(t.first, t.input), t.norm1_statistics, output_gradient,
+                 input_gradient});
 }
 
 /// From the gradient of the layer's middle to that of its input. An adapter with dropout reads the
@@ -178,6 +189,9 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
     writer_.needs(LayerPart::kLatentUp, t.layer);
     writer_.needs(LayerPart::kLatentUp, t.layer, 1);
     d_norm = latent_backward(at, t, core_backward(at, t, dy, d_middle));
+  } else if (shape_.model.compressed) {
+    writer_.needs(LayerPart::kFirstNorm, t.layer);
+    d_norm = compressed_backward(at, t, core_backward(at, t, dy, d_middle));
   } else {
     Gathered x{t.norm1};
     if (trains(at + "attention.qkv.weight") || (t.adapters.qkv && job_.lora->dropout == 0)) {
@@ -191,7 +205,7 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
     d_norm = sum.tensor;
   }
   norm_backward("layer.norm1_gradient", at + "norm1",
-                {d_norm, t.input, t.norm1_statistics, d_middle, input_gradient});
+                {d_norm, entered(t.first, t.input), t.norm1_statistics, d_middle, input_gradient});
 }
 
 TensorId TransformerStage::core_backward(const std::string& at, const LayerTensors& t,
@@ -228,7 +242,9 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
     cast_attention("layer.attention.dequantise_gradient", d_qkv, attention_, compute_);
     return d_qkv;
   }
-  const TensorId d_core = shape_.sparse ? absorbed_output_backward(t, d_attention) : d_attention;
+  const TensorId d_core = shape_.sparse             ? absorbed_output_backward(t, d_attention)
+                          : shape_.model.compressed ? grouped_output_backward(at, t, d_attention)
+                                                    : d_attention;
   std::vector<TensorId> in{t.qkv, attended(t), job_.flash_attention ? t.log_sum_exp : t.scores,
                            d_core};
   in.insert(in.end(), t.dropped_scores.begin(), t.dropped_scores.end());

@@ -342,7 +342,8 @@ void TransformerStage::norm_forward(const char* name, const std::string& paramet
 /// Adds the residual branch's gradient in the same pass; uses the branch's gradient up.
 void TransformerStage::norm_backward(const char* name, const std::string& parameter_name,
                                      const NormGradient& g) {
-  const bool residual = g.residual != g.branch;
+  // Several streams go around the block (residual_streams.cpp).
+  const bool residual = g.residual != g.branch && shape_.model.residual_streams == 1;
   const TensorId gamma = parameter(parameter_name + ".gamma").weight;
   std::vector<TensorId> in{g.branch, g.input};
   in.insert(in.end(), g.more_inputs.begin(), g.more_inputs.end());
@@ -408,8 +409,13 @@ void TransformerStage::drop(const char* name, TensorId values, const Masks& read
       .work({}, read.empty() ? all : all + mask, made.empty() ? all : all + mask);
 }
 
-void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
-                           const std::string& bias, TensorId out, const Masks& masks) {
+void TransformerStage::add(const char* name, const StreamBlock& around, TensorId residual,
+                           TensorId branch, const std::string& bias, TensorId out,
+                           const Masks& masks) {
+  if (!around.name.empty()) {
+    leave(around, residual, branch, out);
+    return;
+  }
   std::vector<TensorId> in{residual, branch};
   if (gpt_) {
     in.push_back(parameter(bias).weight);
@@ -435,7 +441,8 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
                                                       "lora.gathered",  "gathered.gradient"};
   const bool is_gradient = rows != Rows::kInput;
   const bool of_layer = rows != Rows::kAdapter && rows != Rows::kEmbedding;
-  if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.moe) {
+  if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.compressed &&
+      !shape_.model.moe) {
     return {part, -1};  // gathered when its weight gradient is made
   }
   const std::int64_t tokens = rows_of(part) * shape_.tensor;

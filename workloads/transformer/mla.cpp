@@ -30,14 +30,46 @@ TransformerStage::LatentTensors TransformerStage::latent_tensors(const std::stri
   const std::int64_t n = shape_.rows;
   LatentTensors t;
   if (a.q_rank > 0) {
-    t.query = kept(keep, at + "latent.query", n, a.q_rank, compute_);
-    t.query_norm = kept(keep, at + "latent.query_norm", n, a.q_rank, compute_);
-    t.query_statistics = kept(keep, at + "latent.query_statistics", n, 2, Format::kFp32);
+    query_tensors(at, keep, a.q_rank, t);
   }
   t.key = kept(keep, at + "latent.key", n, a.kv_rank + a.rope_dim, compute_);
   t.key_norm = kept(keep, at + "latent.key_norm", n, a.kv_rank + a.rope_dim, compute_);
   t.key_statistics = kept(keep, at + "latent.key_statistics", n, 2, Format::kFp32);
+  if (shape_.sparse) {
+    t.queries =
+        kept(keep, at + "latent.queries", shape_.tokens, shape_.heads * a.query_dim(), compute_);
+    t.attended = kept(keep, at + "attended", shape_.tokens, shape_.core_outputs, compute_);
+    index_tensors(at, keep, t);
+  }
   return t;
+}
+
+void TransformerStage::query_tensors(const std::string& at, bool keep, std::int64_t rank,
+                                     LatentTensors& t) {
+  const std::int64_t n = shape_.rows;
+  t.query = kept(keep, at + "latent.query", n, rank, compute_);
+  t.query_norm = kept(keep, at + "latent.query_norm", n, rank, compute_);
+  t.query_statistics = kept(keep, at + "latent.query_statistics", n, 2, Format::kFp32);
+}
+
+void TransformerStage::query_down_forward(const std::string& at, const LayerTensors& t,
+                                          std::int64_t rank) {
+  writer_.product("layer.attention", {{"query_down", rank}}, [&] {
+    gemm({"layer.attention.query_down", shape_.rows, rank, shape_.model.hidden, t.norm1,
+          parameter(at + "attention.query_down.weight").weight, t.latent.query, 0,
+          ProductPlace::kWholeOnEach});
+  });
+  norm_forward("layer.attention.query_norm", at + "attention.query_norm", t.latent.query,
+               t.latent.query_norm, t.latent.query_statistics);
+}
+
+void TransformerStage::query_up_forward(const std::string& at, const Gathered& from,
+                                        std::int64_t inputs, TensorId queries) {
+  const std::int64_t columns = columns_of(queries);
+  writer_.product("layer.attention", {{"query_up", columns}}, [&] {
+    gemm({"layer.attention.query_up", shape_.tokens, columns, inputs, from.tensor,
+          parameter(at + "attention.query_up.weight").weight, queries});
+  });
 }
 
 void TransformerStage::latent_forward(const std::string& at, const LayerTensors& t) {
@@ -53,23 +85,14 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
                                  ? t.cache
                                  : writer_.workspace("latent.keys_values", n, keys, compute_);
   if (a.q_rank > 0) {
-    writer_.product("layer.attention", {{"query_down", a.q_rank}}, [&] {
-      gemm({"layer.attention.query_down", shape_.rows, a.q_rank, h, t.norm1,
-            parameter(at + "attention.query_down.weight").weight, t.latent.query, 0,
-            ProductPlace::kWholeOnEach});
-    });
-    norm_forward("layer.attention.query_norm", at + "attention.query_norm", t.latent.query,
-                 t.latent.query_norm, t.latent.query_statistics);
+    query_down_forward(at, t, a.q_rank);
   }
   writer_.part(LayerPart::kLatentUp, t.layer, [&] {
     const Gathered from =
         a.q_rank > 0 ? gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery)
                      : gathered("layer.attention.gather", t.norm1, Rows::kInput);
     writer_.await(from.ready);
-    writer_.product("layer.attention", {{"query_up", queries}}, [&] {
-      gemm({"layer.attention.query_up", n, queries, a.q_rank > 0 ? a.q_rank : h, from.tensor,
-            parameter(at + "attention.query_up.weight").weight, query});
-    });
+    query_up_forward(at, from, a.q_rank > 0 ? a.q_rank : h, query);
     if (shape_.sparse) {
       index_forward(at, t, from.tensor);
     }
@@ -118,9 +141,8 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
 /// activations.
 void TransformerStage::gemm_of_heads(const char* name, std::int64_t n, std::int64_t k,
                                      TensorId rows, const LayerTensors& t, TensorId out) {
-  const std::string weight = fmt::format("layer.{}.attention.latent_up.weight", t.layer);
   writer_.compute(OpKind::kGemm, name, {shape_.tokens, n, k, shape_.heads})
-      .in({rows, parameter(weight).weight})
+      .in({rows, latent_up(t).weight})
       .out({out});
 }
 
@@ -154,16 +176,48 @@ TensorId TransformerStage::cached_keys_values(const LayerTensors& t, const Split
     return t.qkv;
   }
   const std::int64_t keys = shape_.heads * (a.nope_dim + a.v_dim);
-  const std::string weight = fmt::format("layer.{}.attention.latent_up.weight", t.layer);
   const std::int64_t held = std::min(shape_.held_sequences * shape_.cached, kTokensAtOnce);
   const TensorId made = writer_.workspace("latent.cached_up", held, keys, compute_);
   const TensorId all = writer_.workspace("latent.cached", held, shape_.kv_width, compute_);
-  gemm({"layer.attention.cached_latent_up", rows, keys, a.kv_rank, t.cache,
-        parameter(weight).weight, made});
+  gemm({"layer.attention.cached_latent_up", rows, keys, a.kv_rank, t.cache, latent_up(t).weight,
+        made});
   writer_.compute(OpKind::kCopyColumns, "layer.attention.cached_assemble", {rows, shape_.kv_width})
       .in({made, t.cache})
       .out({all});
   return all;
+}
+
+/// From the gradient of queries to that of the norm's output that they come from.
+TensorId TransformerStage::query_backward(const std::string& at, const LayerTensors& t,
+                                          TensorId d_query) {
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t queries = columns_of(d_query);
+  const std::int64_t rank = columns_of(t.latent.query_norm);
+  const auto& query_up = parameter(at + "attention.query_up.weight");
+  const auto& query_down = parameter(at + "attention.query_down.weight");
+  const TensorId d_narrow = writer_.workspace("latent.gradient.query", n, rank, compute_);
+  const Gathered x = gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery);
+  gemm({"layer.attention.query_up_input_gradient", n, rank, queries, d_query, query_up.weight,
+        d_narrow, kTransposeB});
+  const Gathered sum = reduced("layer.attention.reduce_query_gradient", d_narrow, "reduced.query");
+  writer_.await(x.ready);
+  gemm({"layer.attention.query_up_weight_gradient", rank, queries, n, x.tensor, d_query,
+        query_up.gradient, kTransposeA | kAccumulate});
+  if (shape_.sparse || t.kind.mixer == MixerKind::kCompressedSparse) {
+    const Gathered hidden = gathered("layer.attention.gather_index", t.norm1, Rows::kInput);
+    writer_.await(hidden.ready);
+    index_backward(at, t, x.tensor, hidden.tensor);
+  }
+  writer_.await(sum.ready);
+  norm_backward("layer.attention.query_norm_gradient", at + "attention.query_norm",
+                {sum.tensor, t.latent.query, t.latent.query_statistics, sum.tensor, sum.tensor});
+  const TensorId d_norm = writer_.workspace("latent.gradient.hidden", shape_.rows, h, compute_);
+  gemm({"layer.attention.query_down_input_gradient", shape_.rows, h, rank, sum.tensor,
+        query_down.weight, d_norm, kTransposeB, ProductPlace::kWholeOnEach});
+  gemm({"layer.attention.query_down_weight_gradient", h, rank, shape_.rows, t.norm1, sum.tensor,
+        query_down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  return d_norm;
 }
 
 /// From the gradient of q, k and v to that of the norm's output, this rank's rows of it.
@@ -198,29 +252,7 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
 
   TensorId d_norm = 0;
   if (a.q_rank > 0) {
-    const auto& query_down = parameter(at + "attention.query_down.weight");
-    const TensorId d_narrow = writer_.workspace("latent.gradient.query", n, a.q_rank, compute_);
-    const Gathered x = gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery);
-    gemm({"layer.attention.query_up_input_gradient", n, a.q_rank, queries, d_query, query_up.weight,
-          d_narrow, kTransposeB});
-    const Gathered sum =
-        reduced("layer.attention.reduce_query_gradient", d_narrow, "reduced.query");
-    writer_.await(x.ready);
-    gemm({"layer.attention.query_up_weight_gradient", a.q_rank, queries, n, x.tensor, d_query,
-          query_up.gradient, kTransposeA | kAccumulate});
-    if (shape_.sparse) {
-      const Gathered hidden = gathered("layer.attention.gather_index", t.norm1, Rows::kInput);
-      writer_.await(hidden.ready);
-      index_backward(at, t, x.tensor, hidden.tensor);
-    }
-    writer_.await(sum.ready);
-    norm_backward("layer.attention.query_norm_gradient", at + "attention.query_norm",
-                  {sum.tensor, t.latent.query, t.latent.query_statistics, sum.tensor, sum.tensor});
-    d_norm = writer_.workspace("latent.gradient.hidden", shape_.rows, h, compute_);
-    gemm({"layer.attention.query_down_input_gradient", shape_.rows, h, a.q_rank, sum.tensor,
-          query_down.weight, d_norm, kTransposeB, ProductPlace::kWholeOnEach});
-    gemm({"layer.attention.query_down_weight_gradient", h, a.q_rank, shape_.rows, t.norm1,
-          sum.tensor, query_down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+    d_norm = query_backward(at, t, d_query);
   } else {
     const TensorId partial = writer_.workspace("partial", n, h, compute_);
     const Gathered x = gathered("layer.attention.gather", t.norm1, Rows::kInput);

@@ -263,8 +263,8 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
   const bool apart = experts_apart();
   const TensorId routed =
       apart ? writer_.workspace("moe.routed", shape_.rows, h, compute_) : partial;
-  const auto add_rows = [&](const char* name, TensorId a, TensorId b) {
-    writer_.compute(OpKind::kAdd, name, {shape_.rows, h}).in({a, b}).out({output});
+  const auto add_rows = [&](const char* name, TensorId a, TensorId b, TensorId out) {
+    writer_.compute(OpKind::kAdd, name, {shape_.rows, h}).in({a, b}).out({out});
   };
   const bool shares = e.shared_ffn > 0;
   const auto shared_in = [&] {
@@ -281,13 +281,22 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
       shared_out();
     }
   }
+  const bool streams = !t.second.name.empty();
   if (!apart || e.shared_ffn > 0) {
     const Gathered sum = reduced("layer.moe.reduce", partial);
     writer_.await(sum.ready);
-    add_rows("layer.moe.add", t.middle, sum.tensor);
+    if (streams && apart) {
+      add_rows("layer.moe.add_shared", routed, sum.tensor, routed);
+    } else if (streams) {
+      leave(t.second, t.middle, sum.tensor, output);
+    } else {
+      add_rows("layer.moe.add", t.middle, sum.tensor, output);
+    }
   }
-  if (apart) {
-    add_rows("layer.moe.add_routed", e.shared_ffn > 0 ? output : t.middle, routed);
+  if (apart && streams) {
+    leave(t.second, t.middle, routed, output);
+  } else if (apart) {
+    add_rows("layer.moe.add_routed", e.shared_ffn > 0 ? output : t.middle, routed, output);
   }
 }
 
@@ -486,8 +495,9 @@ void TransformerStage::experts_backward(const std::string& at, const LayerTensor
       writer_.await(d_norm.ready);
     }
   }
-  norm_backward("layer.norm2_gradient", at + "norm2",
-                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient, d_middle});
+  norm_backward(
+      "layer.norm2_gradient", at + "norm2",
+      {d_norm.tensor, entered(t.second, t.middle), t.norm2_statistics, output_gradient, d_middle});
 }
 
 }  // namespace stepcast::workloads

@@ -80,6 +80,7 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
       specs.back().sum = tied ? GradientSum::kOverEnds : GradientSum::kNone;
     }
     specs.push_back(constant("head.norm.gamma", h, 1, replicated));
+    add_stream_parameters("head.streams", shape_.model.residual_streams, 1, specs);
     if (gpt_) {
       specs.push_back(constant("head.norm.beta", h, 0, replicated));
     }
@@ -163,10 +164,12 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
   }
   if (!m.parallel_block && kind.feed_forward != FeedForwardKind::kNone) {
     specs.push_back(constant(at + "norm2.gamma", h, 1, replicated));
+    add_stream_parameters(at + "streams.feed_forward", m.stream_mappings(), 3, specs);
   }
   if (kind.mixer == MixerKind::kNone) {
     return;
   }
+  add_stream_parameters(at + "streams.mixer", m.stream_mappings(), 3, specs);
   if (kind.mixer == MixerKind::kRecurrent) {
     add_recurrent_parameters(at, specs);
     specs.push_back(constant(at + "norm1.gamma", h, 1, replicated));
@@ -176,6 +179,8 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
       row_parallel(at + "attention.projection.weight", shape_.query_width, h, from_heads));
   if (m.mla) {
     add_latent_parameters(at, specs);
+  } else if (m.compressed) {
+    add_compressed_parameters(at, kind.mixer, specs);
   } else {
     specs.push_back(fused_columns(at + "attention.qkv.weight", h, qkv, in));
     specs.back().apart = true;
@@ -200,32 +205,29 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
   }
 }
 
+void TransformerStage::add_query_parameters(const std::string& at, std::int64_t rank,
+                                            std::int64_t queries,
+                                            std::vector<ParameterSpec>& specs) const {
+  const std::string query = at + "attention.query_";
+  add_columns(query + "up.weight", rank, queries, specs);
+  add_norm(query + "norm.gamma", rank, specs);
+  add_whole_matrix(query + "down.weight", shape_.model.hidden, rank, specs);
+}
+
 void TransformerStage::add_latent_parameters(const std::string& at,
                                              std::vector<ParameterSpec>& specs) const {
   const LatentAttention& a = *shape_.model.mla;
   const std::int64_t h = shape_.model.hidden;
-  const GradientSum replicated =
-      shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone;
-  const auto scale = [](std::int64_t inputs) {
-    return uniform_bound(1 / std::sqrt(static_cast<double>(inputs)));
-  };
-  const auto whole = [&](const std::string& name, std::int64_t columns) {
-    add_whole_matrix(name, h, columns, specs);
-  };
   const std::int64_t queries = shape_.heads * a.query_dim();
-  const std::string query = at + "attention.query_";
   if (a.q_rank > 0) {
-    specs.push_back(column_parallel(query + "up.weight", a.q_rank, queries, scale(a.q_rank)));
-    specs.push_back(constant(query + "norm.gamma", a.q_rank, 1, replicated));
-    whole(query + "down.weight", a.q_rank);
+    add_query_parameters(at, a.q_rank, queries, specs);
   } else {
-    specs.push_back(column_parallel(query + "up.weight", h, queries, scale(h)));
+    add_columns(at + "attention.query_up.weight", h, queries, specs);
   }
   const std::string latent = at + "attention.latent_";
-  specs.push_back(column_parallel(latent + "up.weight", a.kv_rank,
-                                  shape_.heads * (a.nope_dim + a.v_dim), scale(a.kv_rank)));
-  specs.push_back(constant(latent + "norm.gamma", a.kv_rank, 1, replicated));
-  whole(latent + "down.weight", a.kv_rank + a.rope_dim);
+  add_columns(latent + "up.weight", a.kv_rank, shape_.heads * (a.nope_dim + a.v_dim), specs);
+  add_norm(latent + "norm.gamma", a.kv_rank, specs);
+  add_whole_matrix(latent + "down.weight", h, a.kv_rank + a.rope_dim, specs);
   if (shape_.sparse) {
     add_index_parameters(at, specs);
   }
@@ -332,10 +334,16 @@ void TransformerStage::add_expert_parameters(const std::string& at,
   }
 }
 
-void TransformerStage::add_norm(const std::string& name, std::vector<ParameterSpec>& specs) const {
-  specs.push_back(
-      constant(name, shape_.model.hidden, 1,
-               shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone));
+void TransformerStage::add_norm(const std::string& name, std::int64_t columns,
+                                std::vector<ParameterSpec>& specs) const {
+  specs.push_back(constant(
+      name, columns, 1, shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone));
+}
+
+void TransformerStage::add_columns(const std::string& name, std::int64_t rows, std::int64_t columns,
+                                   std::vector<ParameterSpec>& specs) const {
+  specs.push_back(column_parallel(name, rows, columns,
+                                  uniform_bound(1 / std::sqrt(static_cast<double>(rows)))));
 }
 
 void TransformerStage::add_whole_matrix(const std::string& name, std::int64_t rows,

@@ -46,7 +46,7 @@ void TransformerStage::add_prediction_parameters(std::int64_t layer,
   const std::string at = fmt::format("layer.{}.prediction.", layer);
   for (const char* of : {"embedded", "hidden"}) {
     add_whole_matrix(at + of + ".weight", shape_.model.hidden, shape_.model.hidden, specs);
-    add_norm(at + of + "_norm.gamma", specs);
+    add_norm(at + of + "_norm.gamma", shape_.model.hidden, specs);
   }
 }
 

@@ -160,7 +160,7 @@ void TransformerStage::recurrent_forward(const std::string& at, const LayerTenso
                                                   parameter(name + "out.weight").weight, partial});
   });
   writer_.await(mixed.ready);
-  add("layer.recurrent.add", t.input, mixed.tensor, "", output, {});
+  add("layer.recurrent.add", t.first, t.input, mixed.tensor, "", output, {});
 }
 
 /// From the gradient of what the mixer is added to, to that of the layer's input.
@@ -246,8 +246,9 @@ void TransformerStage::recurrent_backward(const std::string& at, const LayerTens
   for (std::size_t i = 0; i < gates.size(); ++i) {
     narrow_gate_backward(name + gates[i].name, t, i, d_gates[i], sum.tensor);
   }
-  norm_backward("layer.norm1_gradient", at + "norm1",
-                {sum.tensor, t.input, t.norm1_statistics, d_middle, input_gradient});
+  norm_backward(
+      "layer.norm1_gradient", at + "norm1",
+      {sum.tensor, entered(t.first, t.input), t.norm1_statistics, d_middle, input_gradient});
 }
 
 /// Through both matrices of a gate; adds to the gradient of the norm's output, this rank's rows.

@@ -91,12 +91,37 @@ void latent_widths(const LatentAttention& a, JobPhase phase, TransformerShape& s
   s.qkv_width = s.core_queries + (phase == JobPhase::kDecode ? 0 : s.kv_width);
 }
 
+/// One vector of a token is the key and the value of all heads; groups of heads are split over
+/// tensor ranks.
+void compressed_widths(const CompressedAttention& a, std::int64_t tensor, TransformerShape& s) {
+  s.kv_heads = 1;
+  s.core_dim = s.kv_width = s.model.head_dim;
+  s.core_queries = s.core_outputs = s.heads * s.model.head_dim;
+  s.query_width = a.groups / tensor * a.output_rank;
+  s.qkv_width = s.core_queries + s.kv_width;
+}
+
 }  // namespace
 
 double TransformerShape::causal_share(std::int64_t window) const {
   const auto d = [](std::int64_t v) { return static_cast<double>(v); };
   const double keys = d(window > 0 ? std::min(window, positions) : positions);
   return causal_pairs(d(positions - fresh), d(fresh), d(window)) / (d(fresh) * keys);
+}
+
+double TransformerShape::compressed_pairs(std::int64_t layer) const {
+  const CompressedAttention& a = *model.compressed;
+  const auto n = static_cast<double>(positions);
+  // Keys of r tokens: integral from 0 to n of min(t / r, at most).
+  const auto keys_of = [n](std::int64_t ratio, std::int64_t at_most) {
+    const auto r = static_cast<double>(ratio);
+    return r * causal_pairs(0, n / r, static_cast<double>(at_most));
+  };
+  const MixerKind mixer = model.kind_of(layer).mixer;
+  const double more = mixer == MixerKind::kCompressedSparse ? keys_of(a.ratio, model.sparse->top_k)
+                      : mixer == MixerKind::kHeavilyCompressed ? keys_of(a.heavy_ratio, 0)
+                                                               : 0;
+  return causal_pairs(0, n, static_cast<double>(model.window)) + more;
 }
 
 TransformerShape transformer_shape(const Job& job) {
@@ -144,6 +169,8 @@ TransformerShape transformer_shape(const Job& job) {
   s.heads = m.heads / t;
   if (m.mla) {
     latent_widths(*m.mla, job.phase, s);
+  } else if (m.compressed) {
+    compressed_widths(*m.compressed, t, s);
   } else {
     s.kv_copies = std::max<std::int64_t>(1, t / m.kv_heads);
     s.kv_heads = m.kv_heads * s.kv_copies / t;

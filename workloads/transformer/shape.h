@@ -83,6 +83,8 @@ struct TransformerShape {
   std::int64_t held_sequences = 1;  ///< sequences of a micro-batch that it holds some of
   std::int64_t tokens = 1;          ///< of a micro-batch: rows between a gather and a reduction
   std::int64_t rows = 1;  ///< rows elsewhere: tokens, or tokens / tensor under sequence parallelism
+  /// Columns of the residual path (TransformerWorkload::residual_streams).
+  [[nodiscard]] std::int64_t residual() const { return model.residual_width(); }
   std::int64_t predictions = 0;  ///< tokens further that are predicted in training
   /// Tokens whose logits the head makes, and rows of its norm.
   [[nodiscard]] std::int64_t head_tokens() const { return tokens * (1 + predictions); }
@@ -95,8 +97,10 @@ struct TransformerShape {
   /// those that a cache keeps of it. Decoding, a core of latent attention works on the latent
   /// vectors, one key and value for all heads (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
   std::int64_t core_queries = 1, kv_width = 1, core_outputs = 1, cache_width = 1;
-  bool absorbs = false;        ///< the core's queries and outputs are latent vectors
-  bool sparse = false;         ///< queries see the keys that score highest
+  bool absorbs = false;  ///< the core's queries and outputs are latent vectors
+  bool sparse = false;   ///< queries see the keys that score highest, of latent vectors
+  /// What the core makes is projected a first time before it is of `query_width`.
+  [[nodiscard]] bool projects_twice() const { return sparse || model.compressed.has_value(); }
   std::int64_t ffn = 1;        ///< width of the second matrix's input
   std::int64_t fc1_width = 1;  ///< ffn, or 2 ffn with a gate
   std::int64_t vocabulary = 1;
@@ -109,6 +113,9 @@ struct TransformerShape {
 
   /// Share of a layer's scores that its causal mask leaves; `window` of the layer, 0: none.
   [[nodiscard]] double causal_share(std::int64_t window) const;
+  /// Pairs of a query and a key that it sees, of its window and of several tokens, in a layer of a
+  /// model with compressed keys.
+  [[nodiscard]] double compressed_pairs(std::int64_t layer) const;
   [[nodiscard]] const LayerRange& range(std::int64_t stage, std::int64_t chunk) const {
     return ranges[static_cast<std::size_t>(stages.at(stage, chunk))];
   }

@@ -31,18 +31,29 @@ namespace {
 constexpr std::int64_t kScoredAtOnce = 1024;
 
 std::int64_t index_width(const SparseAttention& s) { return s.index_heads * s.index_head_dim; }
-std::int64_t index_inputs(const SparseAttention& s) { return s.index_heads + s.index_head_dim; }
 
 }  // namespace
+
+TransformerStage::IndexInputs TransformerStage::index_inputs() const {
+  const SparseAttention& s = *shape_.model.sparse;
+  if (const auto& a = shape_.model.compressed) {  // overlapping groups, each token weighed
+    return {a->q_rank, a->rope_dim, s.index_heads + 4 * s.index_head_dim, a->ratio};
+  }
+  const LatentAttention& a = *shape_.model.mla;
+  return {a.q_rank, a.rope_dim, s.index_heads + s.index_head_dim, 1};
+}
+
+double TransformerStage::IndexInputs::pairs(std::int64_t positions, std::int64_t at_most) const {
+  const auto tokens = static_cast<double>(ratio);
+  return tokens *
+         causal_pairs(0, static_cast<double>(positions) / tokens, static_cast<double>(at_most));
+}
 
 void TransformerStage::index_tensors(const std::string& at, bool keep, LatentTensors& t) {
   const SparseAttention& s = *shape_.model.sparse;
   const std::int64_t n = shape_.tokens;
-  t.queries =
-      kept(keep, at + "latent.queries", n, shape_.heads * shape_.model.mla->query_dim(), compute_);
-  t.attended = kept(keep, at + "attended", n, shape_.core_outputs, compute_);
   t.index_query = kept(keep, at + "index.query", n, index_width(s), compute_);
-  t.index_key = kept(keep, at + "index.key", n, index_inputs(s), compute_);
+  t.index_key = kept(keep, at + "index.key", n, index_inputs().columns, compute_);
   t.chosen = kept(keep, at + "index.chosen", n, s.top_k, Format::kInt32);
 }
 
@@ -53,8 +64,8 @@ void TransformerStage::add_index_parameters(const std::string& at,
     add_whole_matrix(at + name, rows, columns, specs);
     specs.back().sum = GradientSum::kNone;  // each tensor rank reads the rows of all
   };
-  add("attention.index_query.weight", shape_.model.mla->q_rank, index_width(s));
-  add("attention.index_down.weight", shape_.model.hidden, index_inputs(s));
+  add("attention.index_query.weight", index_inputs().rank, index_width(s));
+  add("attention.index_down.weight", shape_.model.hidden, index_inputs().columns);
 }
 
 /// Products of the indexer's queries with its keys, for so many pairs, so many times.
@@ -68,31 +79,34 @@ void TransformerStage::index_product(const char* name, double pairs, double time
   op.in(in).out(out).attributes(
       GemmAttributes{.repeated = shape_.tensor > 1 ? Repeated::kAll : Repeated::kNothing});
   op.work(Flops(times * 2 * pairs * static_cast<double>(index_width(s))),
-          Bytes(times * n * static_cast<double>(index_width(s) + index_inputs(s)) * e),
+          Bytes(times * n * static_cast<double>(index_width(s) + index_inputs().columns) * e),
           Bytes(times * pairs * 4));
 }
 
 void TransformerStage::index_forward(const std::string& at, const LayerTensors& t,
                                      TensorId query_norm) {
   const SparseAttention& s = *shape_.model.sparse;
+  const IndexInputs from = index_inputs();
   const std::int64_t n = shape_.tokens;
   const Gathered hidden = gathered("layer.attention.gather_index", t.norm1, Rows::kInput);
   writer_.await(hidden.ready);
-  gemm({"layer.attention.index_query", n, index_width(s), shape_.model.mla->q_rank, query_norm,
+  gemm({"layer.attention.index_query", n, index_width(s), from.rank, query_norm,
         parameter(at + "attention.index_query.weight").weight, t.latent.index_query, 0,
         ProductPlace::kWholeOnEach});
-  gemm({"layer.attention.index_down", n, index_inputs(s), shape_.model.hidden, hidden.tensor,
+  gemm({"layer.attention.index_down", n, from.columns, shape_.model.hidden, hidden.tensor,
         parameter(at + "attention.index_down.weight").weight, t.latent.index_key, 0,
         ProductPlace::kWholeOnEach});
+  if (shape_.model.compressed) {
+    compress_index(at, t.latent.index_key, false);
+  }
   writer_
       .compute(OpKind::kRopeForward, "layer.attention.index_rope",
-               {n, s.index_heads + 1, shape_.model.mla->rope_dim, shape_.model.mla->rope_dim})
+               {n, s.index_heads + 1, from.rope_dim, from.rope_dim})
       .in({t.latent.index_query, t.latent.index_key})
       .out({t.latent.index_query, t.latent.index_key});
-  const auto positions = static_cast<double>(shape_.positions);
-  const double pairs = static_cast<double>(shape_.samples) * causal_pairs(0, positions, 0);
+  const double pairs = static_cast<double>(shape_.samples) * from.pairs(shape_.positions, 0);
   const TensorId scores = writer_.workspace("index.scores", std::min(n, kScoredAtOnce),
-                                            shape_.positions, Format::kFp32);
+                                            shape_.positions / from.ratio, Format::kFp32);
   index_product("layer.attention.index_scores", pairs, 1,
                 {t.latent.index_query, t.latent.index_key}, {scores});
   writer_
@@ -106,25 +120,27 @@ void TransformerStage::index_forward(const std::string& at, const LayerTensors& 
 void TransformerStage::index_backward(const std::string& at, const LayerTensors& t,
                                       TensorId query_norm, TensorId hidden) {
   const SparseAttention& s = *shape_.model.sparse;
+  const IndexInputs from = index_inputs();
   const std::int64_t n = shape_.tokens;
   const TensorId d_query = writer_.workspace("index.gradient.query", n, index_width(s), compute_);
-  const TensorId d_key = writer_.workspace("index.gradient.key", n, index_inputs(s), compute_);
-  const double pairs =
-      static_cast<double>(shape_.samples) *
-      causal_pairs(0, static_cast<double>(shape_.positions), static_cast<double>(s.top_k));
+  const TensorId d_key = writer_.workspace("index.gradient.key", n, from.columns, compute_);
+  const double pairs = static_cast<double>(shape_.samples) * from.pairs(shape_.positions, s.top_k);
   index_product("layer.attention.index_scores_gradient", pairs, 3,
                 {t.latent.index_query, t.latent.index_key, t.latent.chosen}, {d_query, d_key});
   writer_
       .compute(OpKind::kRopeBackward, "layer.attention.index_rope_gradient",
-               {n, s.index_heads + 1, shape_.model.mla->rope_dim, shape_.model.mla->rope_dim})
+               {n, s.index_heads + 1, from.rope_dim, from.rope_dim})
       .in({d_query, d_key})
       .out({d_query, d_key});
-  gemm({"layer.attention.index_query_weight_gradient", shape_.model.mla->q_rank, index_width(s), n,
-        query_norm, d_query, parameter(at + "attention.index_query.weight").gradient,
-        kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
-  gemm({"layer.attention.index_down_weight_gradient", shape_.model.hidden, index_inputs(s), n,
-        hidden, d_key, parameter(at + "attention.index_down.weight").gradient,
-        kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  if (shape_.model.compressed) {
+    compress_index(at, d_key, true);
+  }
+  gemm({"layer.attention.index_query_weight_gradient", from.rank, index_width(s), n, query_norm,
+        d_query, parameter(at + "attention.index_query.weight").gradient, kTransposeA | kAccumulate,
+        ProductPlace::kWholeOnEach});
+  gemm({"layer.attention.index_down_weight_gradient", shape_.model.hidden, from.columns, n, hidden,
+        d_key, parameter(at + "attention.index_down.weight").gradient, kTransposeA | kAccumulate,
+        ProductPlace::kWholeOnEach});
 }
 
 /// From the gradient of each head's values to that of the latent vectors it attended to.
@@ -132,8 +148,8 @@ TensorId TransformerStage::absorbed_output_backward(const LayerTensors& t, Tenso
   const LatentAttention& a = *shape_.model.mla;
   const TensorId d_attended =
       writer_.workspace("latent.gradient.attended", shape_.tokens, shape_.core_outputs, compute_);
-  gradient_of_heads("layer.attention.value_up", a.kv_rank, a.v_dim, t.latent.attended, t,
-                    d_attention, d_attended);
+  gradient_of_parts("layer.attention.value_up", latent_up(t), shape_.heads, a.kv_rank, a.v_dim,
+                    t.latent.attended, d_attention, d_attended);
   return d_attended;
 }
 
@@ -148,22 +164,20 @@ void TransformerStage::absorbed_queries_backward(const LayerTensors& t, TensorId
                {shape_.tokens, shape_.qkv_width})
       .in({d_qkv})
       .out({d_absorbed, d_query, d_latent});
-  gradient_of_heads("layer.attention.query_absorb", a.nope_dim, a.kv_rank, t.latent.queries, t,
-                    d_absorbed, d_query);
+  gradient_of_parts("layer.attention.query_absorb", latent_up(t), shape_.heads, a.nope_dim,
+                    a.kv_rank, t.latent.queries, d_absorbed, d_query);
 }
 
-/// Both gradients of a product of each head's rows of `n` columns with its `n` x `k` of the up
-/// projection.
-void TransformerStage::gradient_of_heads(const std::string& name, std::int64_t n, std::int64_t k,
-                                         TensorId rows, const LayerTensors& t, TensorId d_out,
-                                         TensorId d_rows) {
-  const auto& up = parameter(fmt::format("layer.{}.attention.latent_up.weight", t.layer));
-  writer_.compute(OpKind::kGemm, name + "_weight_gradient", {n, k, shape_.tokens, shape_.heads})
+void TransformerStage::gradient_of_parts(const std::string& name,
+                                         const ProgramBuilder::Parameter& weight,
+                                         std::int64_t parts, std::int64_t n, std::int64_t k,
+                                         TensorId rows, TensorId d_out, TensorId d_rows) {
+  writer_.compute(OpKind::kGemm, name + "_weight_gradient", {n, k, shape_.tokens, parts})
       .in({rows, d_out})
-      .out({up.gradient})
+      .out({weight.gradient})
       .flags(kTransposeA | kAccumulate);
-  writer_.compute(OpKind::kGemm, name + "_input_gradient", {shape_.tokens, n, k, shape_.heads})
-      .in({d_out, up.weight})
+  writer_.compute(OpKind::kGemm, name + "_input_gradient", {shape_.tokens, n, k, parts})
+      .in({d_out, weight.weight})
       .out({d_rows})
       .flags(kTransposeB);
 }

@@ -30,15 +30,19 @@ double causal_pairs(double cached, double fresh, double window) {
   return below(cached + fresh) - below(cached);
 }
 
-std::int64_t window_like_chunks(std::int64_t sequence, std::int64_t chunk) {
-  if (sequence <= chunk) {
+std::int64_t window_of_pairs(std::int64_t sequence, double pairs) {
+  const auto n = static_cast<double>(sequence);
+  if (2 * pairs >= n * n) {
     return 0;
   }
+  return std::max<std::int64_t>(1, std::llround(n - std::sqrt(n * n - 2 * pairs)));
+}
+
+std::int64_t window_like_chunks(std::int64_t sequence, std::int64_t chunk) {
   const auto d = [](std::int64_t v) { return static_cast<double>(v); };
   const std::int64_t rest = sequence % chunk;
-  const double twice = d(sequence / chunk) * d(chunk) * d(chunk) + d(rest) * d(rest);
-  return std::max<std::int64_t>(
-      1, std::llround(d(sequence) - std::sqrt(d(sequence) * d(sequence) - twice)));
+  return window_of_pairs(sequence,
+                         (d(sequence / chunk) * d(chunk) * d(chunk) + d(rest) * d(rest)) / 2);
 }
 
 SplitAttention::SplitAttention(const TransformerShape& shape, std::int64_t window)

@@ -12,12 +12,15 @@ struct TransformerShape;
 ///   integral from cached to cached + fresh of min(x, window) dx
 double causal_pairs(double cached, double fresh, double window);
 
-/// The window that leaves a whole sequence as many pairs P as chunks of `chunk` tokens do: with
-/// 2 P = n chunk^2 + (sequence mod chunk)^2 for n whole chunks
+/// The window that leaves a whole sequence as many pairs P:
 ///
 ///   sequence - sqrt(sequence^2 - 2 P)
 ///
-/// 0 where the sequence is no longer than a chunk.
+/// 0 where these are all.
+std::int64_t window_of_pairs(std::int64_t sequence, double pairs);
+
+/// The window that leaves as many pairs as chunks of `chunk` tokens do: with n whole chunks, 2 P =
+/// n chunk^2 + (sequence mod chunk)^2. 0 where the sequence is no longer than a chunk.
 std::int64_t window_like_chunks(std::int64_t sequence, std::int64_t chunk);
 
 /// Attention of a sequence to itself and to cached tokens before it, a part of both on each of

@@ -37,7 +37,7 @@ OpWriter::Written TransformerStage::write() && {
 
 void TransformerStage::plan_tensors() {
   ProgramBuilder& b = writer_.builder();
-  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t h = shape_.residual();
   const auto carried = [&](const char* name) {
     const TensorId id = writer_.workspace(name, shape_.rows, h, compute_);
     b.set_purpose(id, TensorPurpose::kCarried);
@@ -76,7 +76,8 @@ void TransformerStage::plan_tensors() {
                                               : message("input");
     }
     if (has_embedding(chunk) && dropout()) {
-      ends_.embedding_mask = b.activation("embedding.mask", shape_.rows, h, Format::kInt8);
+      ends_.embedding_mask =
+          b.activation("embedding.mask", shape_.rows, shape_.model.hidden, Format::kInt8);
     }
     if (has_head(chunk)) {
       plan_predictions(c.output);
@@ -93,7 +94,7 @@ void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, 
   OpWriter::Transfer t;
   t.kind = OpKind::kSend;
   t.name = name;
-  t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
+  t.elements = shape_.rows * shape_.residual() / (scatter_gather() ? shape_.tensor : 1);
   t.tag = 2 * shape_.stages.chunk_of(to) + (forward ? 0 : 1);
   t.in = {tensor};
   t.communicator = forward ? communicators_.forward : communicators_.backward;
@@ -109,7 +110,7 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   OpWriter::Transfer t;
   t.kind = OpKind::kRecv;
   t.name = name;
-  t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
+  t.elements = shape_.rows * shape_.residual() / (scatter_gather() ? shape_.tensor : 1);
   t.tag = 2 * shape_.stages.chunk_of(to) + (forward ? 0 : 1);
   t.out = {tensor};
   if (kept) {
@@ -127,7 +128,7 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
     OpWriter::Transfer gather;
     gather.kind = OpKind::kAllGather;
     gather.name = "pipeline.gather";
-    gather.elements = shape_.rows * shape_.model.hidden;
+    gather.elements = shape_.rows * shape_.residual();
     gather.in = gather.out = {tensor};
     gather.communicator = communicators_.tensor;
     gather.format = compute_;
@@ -157,7 +158,14 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
   OpWriter::Event looked_up = -1;
   if (has_embedding(chunk)) {
     writer_.uses_weights(kEmbeddingUnit);
-    looked_up = embedding_forward(c.input, range.count == 0);
+    if (shape_.model.residual_streams > 1) {
+      const TensorId rows =
+          writer_.workspace("embedding.streams", shape_.rows, shape_.model.hidden, compute_);
+      embedding_forward(rows, false);
+      spread(rows, c.input);
+    } else {
+      looked_up = embedding_forward(c.input, range.count == 0);
+    }
   } else if (!follows_own(chunk)) {
     receive("pipeline.receive", c.input, virtual_stage(chunk), true);
   }
@@ -205,7 +213,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
     writer_.adds_gradients(range.first + i);
     scope_ = fmt::format("layer.{}.input_", range.first + i);
     const TensorId to =
-        i == 0 ? c.input_gradient : gradient("gradient", shape_.rows, shape_.model.hidden);
+        i == 0 ? c.input_gradient : gradient("gradient", shape_.rows, shape_.residual());
     scope_.clear();
     layer_backward(c.layers[static_cast<std::size_t>(i)], from, to);
     from = to;
@@ -215,7 +223,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
     if (!has_head(chunk) || head_unit() != kEmbeddingUnit) {
       writer_.adds_gradients(kEmbeddingUnit);
     }
-    embedding_backward(c.input_gradient);
+    embedding_backward(spread_backward(c.input_gradient));
   } else if (!follows_own(chunk)) {
     send("pipeline.send_gradient", c.input_gradient, virtual_stage(chunk) - 1, false);
   }

@@ -1,4 +1,6 @@
 #pragma once
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -56,6 +58,7 @@ class TransformerStage {
     // Sparse attention: queries before they are projected, the core's outputs, the indexer's
     // queries, its keys and weights of heads, and the keys it chose.
     TensorId queries = 0, attended = 0, index_query = 0, index_key = 0, chosen = 0;
+    TensorId summary = 0;  ///< keys of several tokens each
   };
   /// Tensors that the backward pass of a mixer with a state reads (recurrent.cpp).
   struct RecurrentTensors {
@@ -66,6 +69,11 @@ class TransformerStage {
     std::vector<TensorId> narrow_gates, gates;
   };
   using Masks = std::vector<TensorId>;  ///< none without dropout
+  /// The streams around a block of a layer; nothing where there is one stream.
+  struct StreamBlock {
+    std::string name{};              ///< of its parameters: "layer.3.streams.attention"
+    TensorId entered = 0, left = 0;  ///< into the block and out of it
+  };
   /// A low-rank adapter: what the backward pass reads of it.
   struct Adapter {
     std::string parameter, op;  ///< "layer.3.attention.qkv", "lora.qkv"
@@ -89,6 +97,7 @@ class TransformerStage {
     TensorId cache = 0;  ///< inference: keys and values, those of this pass appended
     TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
     LatentTensors latent;
+    StreamBlock first, second;  ///< around the mixer and around what follows it
     RecurrentTensors recurrent;
     ExpertTensors experts;
     Adapters adapters;
@@ -113,6 +122,7 @@ class TransformerStage {
     TensorId norm = 0, norm_statistics = 0, logits = 0;
     TensorId input_gradient = 0, weight_gradient = 0;  ///< of a loss in chunks
     TensorId embedding_mask = 0;                       ///< of dropout after the embedding
+    StreamBlock streams;                               ///< into the norm
   };
   /// All rows of a tensor split by rows: itself without sequence parallelism.
   struct Gathered {
@@ -131,7 +141,11 @@ class TransformerStage {
   std::vector<ParameterSpec> chunk_parameters(std::int64_t chunk) const;
   void add_layer_parameters(std::int64_t layer, std::vector<ParameterSpec>& specs) const;
   void add_embedding_parameters(std::vector<ParameterSpec>& specs) const;
-  void add_norm(const std::string& name, std::vector<ParameterSpec>& specs) const;
+  void add_norm(const std::string& name, std::int64_t columns,
+                std::vector<ParameterSpec>& specs) const;
+  /// Columns over tensor ranks, so many on each, of a matrix with so many inputs.
+  void add_columns(const std::string& name, std::int64_t rows, std::int64_t columns,
+                   std::vector<ParameterSpec>& specs) const;
   /// Whole on every tensor rank.
   void add_whole_matrix(const std::string& name, std::int64_t rows, std::int64_t columns,
                         std::vector<ParameterSpec>& specs) const;
@@ -227,6 +241,14 @@ class TransformerStage {
   // Multi-head latent attention (mla.cpp).
   LatentTensors latent_tensors(const std::string& at, bool keep);
   void add_latent_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  /// Queries of `rank` columns, their norm, and `queries` columns made of it.
+  void query_tensors(const std::string& at, bool keep, std::int64_t rank, LatentTensors& t);
+  void add_query_parameters(const std::string& at, std::int64_t rank, std::int64_t queries,
+                            std::vector<ParameterSpec>& specs) const;
+  void query_down_forward(const std::string& at, const LayerTensors& t, std::int64_t rank);
+  void query_up_forward(const std::string& at, const Gathered& from, std::int64_t rank,
+                        TensorId queries);
+  TensorId query_backward(const std::string& at, const LayerTensors& t, TensorId d_query);
   void latent_forward(const std::string& at, const LayerTensors& t);
   TensorId cached_keys_values(const LayerTensors& t, const SplitAttention& split);
   void absorb_queries(const LayerTensors& t, TensorId query, TensorId key);
@@ -235,7 +257,57 @@ class TransformerStage {
                      const LayerTensors& t, TensorId out);
   TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
 
+  // Attention to compressed keys (compressed.cpp).
+  /// How keys of several tokens are made: `columns` of each token are summed, weighed by as many.
+  struct Compressor {
+    std::int64_t ratio = 0;  ///< 0: there are none
+    std::int64_t columns = 0;
+    std::int64_t inputs = 0;  ///< columns of the projection down, those of single keys too
+    [[nodiscard]] std::int64_t keys(std::int64_t tokens) const;
+  };
+  [[nodiscard]] Compressor compressor(MixerKind mixer) const;
+  LatentTensors compressed_tensors(const std::string& at, MixerKind mixer);
+  void add_compressed_parameters(const std::string& at, MixerKind mixer,
+                                 std::vector<ParameterSpec>& specs) const;
+  TensorId exchange_summary(OpKind kind, const std::string& name, TensorId from, std::int64_t rows);
+  void compressed_forward(const std::string& at, const LayerTensors& t);
+  void compress_index(const std::string& at, TensorId keys, bool backward);
+  void grouped_output(const std::string& at, const LayerTensors& t);
+  TensorId grouped_output_backward(const std::string& at, const LayerTensors& t,
+                                   TensorId d_attention);
+  TensorId compressed_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
+
+  // Several residual streams (residual_streams.cpp).
+  StreamBlock stream_block(const std::string& at, const char* site);
+  void add_stream_parameters(const std::string& name, std::int64_t mappings, std::int64_t scales,
+                             std::vector<ParameterSpec>& specs) const;
+  void pass_over_streams(const char* name, const std::vector<TensorId>& in,
+                         const std::vector<TensorId>& out, std::int64_t read, std::int64_t written);
+  TensorId enter(const StreamBlock& b, TensorId streams);
+  void leave(const StreamBlock& b, TensorId streams, TensorId branch, TensorId output);
+  void streams_again(const LayerTensors& t);
+  /// The input of the norm before a block.
+  [[nodiscard]] TensorId entered(const StreamBlock& b, TensorId streams) const {
+    return b.name.empty() ? streams : b.entered;
+  }
+  /// The backward pass of a block, from the gradient of what follows it to that of what it reads.
+  void around_block(const StreamBlock& b, TensorId streams, TensorId output_gradient,
+                    TensorId input_gradient,
+                    const std::function<void(TensorId output, TensorId input)>& block);
+  void spread(TensorId embedded, TensorId streams);
+  TensorId spread_backward(TensorId streams);
+
   // Sparse attention (sparse.cpp).
+  /// What an indexer reads and scores.
+  struct IndexInputs {
+    std::int64_t rank = 0;  ///< of queries
+    std::int64_t rope_dim = 0;
+    std::int64_t columns = 0;  ///< of hidden states
+    std::int64_t ratio = 1;    ///< tokens of a key
+    /// Pairs of a query and a key before it, at most so many of each query (0: all).
+    [[nodiscard]] double pairs(std::int64_t positions, std::int64_t at_most) const;
+  };
+  [[nodiscard]] IndexInputs index_inputs() const;
   void index_tensors(const std::string& at, bool keep, LatentTensors& t);
   void add_index_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void index_forward(const std::string& at, const LayerTensors& t, TensorId query_norm);
@@ -245,11 +317,17 @@ class TransformerStage {
                      std::vector<TensorId> out);
   /// Outputs of the attention core.
   [[nodiscard]] TensorId attended(const LayerTensors& t) const {
-    return shape_.sparse ? t.latent.attended : t.attention;
+    return shape_.projects_twice() ? t.latent.attended : t.attention;
+  }
+  [[nodiscard]] const ProgramBuilder::Parameter& latent_up(const LayerTensors& t) const {
+    return parameter(fmt::format("layer.{}.attention.latent_up.weight", t.layer));
   }
   TensorId absorbed_output_backward(const LayerTensors& t, TensorId d_attention);
-  void gradient_of_heads(const std::string& name, std::int64_t n, std::int64_t k, TensorId rows,
-                         const LayerTensors& t, TensorId d_out, TensorId d_rows);
+  /// Both gradients of a product of each of `parts` of the rows, of `n` columns, with its `n` x `k`
+  /// of the weight.
+  void gradient_of_parts(const std::string& name, const ProgramBuilder::Parameter& weight,
+                         std::int64_t parts, std::int64_t n, std::int64_t k, TensorId rows,
+                         TensorId d_out, TensorId d_rows);
   void absorbed_queries_backward(const LayerTensors& t, TensorId d_qkv, TensorId d_query,
                                  TensorId d_latent);
 
@@ -450,8 +528,8 @@ class TransformerStage {
   void bias_gradient(const char* name, const std::string& parameter_name, TensorId gradient,
                      std::int64_t rows, std::int64_t columns, const Masks& masks = {});
   void drop(const char* name, TensorId values, const Masks& read, const Masks& made);
-  void add(const char* name, TensorId residual, TensorId branch, const std::string& bias,
-           TensorId out, const Masks& masks);
+  void add(const char* name, const StreamBlock& around, TensorId residual, TensorId branch,
+           const std::string& bias, TensorId out, const Masks& masks);
   Gathered mlp_backward(const FeedForward& f, const Gathered& output_gradient,
                         const Gathered& input, TensorId partial);
   TensorId mlp_middle_gradient(const FeedForward& f);
